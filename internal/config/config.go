@@ -1,0 +1,56 @@
+// Package config reads zmailer.conf: NAME=value lines, as ZMailer's ZCONFIG file
+// has them, and gives typed values. The other configuration files (scheduler.conf,
+// routes, aliases, fqdnaliases, localnames) stand beside it.
+//
+// Diagnostics: *Error names file, line and reason; a program that gets one prints
+// it and exits with ExitConfig.
+package config
+
+import "fmt"
+
+// Exit codes, sysexits(3).
+const (
+	ExitUsage    = 64
+	ExitNoUser   = 67
+	ExitSoftware = 70
+	ExitOSErr    = 71
+	ExitIOErr    = 74
+	ExitTempFail = 75
+	ExitNoPerm   = 77
+	ExitConfig   = 78
+)
+
+// Error is a configuration that cannot be used.
+type Error struct {
+	File   string
+	Line   int // 0: the file as a whole
+	Reason string
+	Err    error // may be nil
+}
+
+func (e *Error) Error() string {
+	s := e.File
+	if e.Line > 0 {
+		s = fmt.Sprintf("%s:%d", s, e.Line)
+	}
+	s += ": " + e.Reason
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Config is a read configuration.
+type Config struct {
+	File string // path of zmailer.conf; "" if the embedded default is used
+	Dir  string // where the other files are
+
+	values map[string]value
+}
+
+type value struct {
+	text string
+	line int
+}

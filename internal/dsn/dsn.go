@@ -1,0 +1,53 @@
+// Package dsn writes delivery status notifications: multipart/report messages of
+// RFC 3462, 3464 and 6533, from plain values.
+//
+// Diagnostics: Write's errors are those of the writer and of Original.
+package dsn
+
+import (
+	"io"
+	"time"
+)
+
+// Action is RFC 3464 §2.3.3's.
+type Action string
+
+const (
+	Failed    Action = "failed"
+	Delayed   Action = "delayed"
+	Delivered Action = "delivered"
+	Relayed   Action = "relayed"
+	Expanded  Action = "expanded"
+)
+
+// Report is one report to one sender.
+type Report struct {
+	ReportingMTA string // host name
+	From         string // address of the sender of reports, for the From header
+	To           string // envelope sender of the message reported on
+	MessageID    string // with its brackets
+	Date         time.Time
+	Boundary     string    // must not occur in what is returned
+	EnvID        string    // Original-Envelope-Id, decoded; "" if none
+	Arrival      time.Time // of the message reported on; zero: unknown
+	SpoolID      string    // of the message reported on
+	Recipients   []Recipient
+	UTF8         bool // addresses or headers are not ASCII: RFC 6533's types
+	// Full: Original is a whole message (message/rfc822), else its header block
+	// (text/rfc822-headers). LF line ends. nil: nothing is returned.
+	Full     bool
+	Original io.Reader
+}
+
+// Recipient is one recipient's part.
+type Recipient struct {
+	Original       string // ORCPT, "rfc822;user@example.org", decoded; "" if none
+	Final          string // address
+	Action         Action
+	Status         string // "5.1.1"
+	Remote         string // Remote-MTA with its type, "dns; mx.example.org"; "" if none
+	Diagnostic     string // Diagnostic-Code with its type, "smtp; 550 5.1.1 ..."; "" if none
+	LastAttempt    time.Time
+	WillRetryUntil time.Time // for delayed
+	Text           string    // what was said, for the human part
+}

@@ -1,0 +1,360 @@
+package durable
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the real file system below a directory. It keeps the directory open and
+// works with openat, so its path is walked once, and holds plain descriptors, so
+// regular files are never offered to the runtime's poller.
+type OS struct {
+	dir  string
+	root int
+}
+
+// NewOS opens dir as the root of a file system.
+func NewOS(dir string) (*OS, error) {
+	fd, err := retryFD(func() (int, error) {
+		return unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return &OS{dir: dir, root: fd}, nil
+}
+
+// Dir is the directory that names are relative to.
+func (o *OS) Dir() string { return o.dir }
+
+// Close gives the root descriptor back; open files stay open.
+func (o *OS) Close() error { return unix.Close(o.root) }
+
+// retry calls f until it is not interrupted: EINTR says nothing about the file.
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func retryFD(f func() (int, error)) (int, error) {
+	for {
+		n, err := f()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (o *OS) pathError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path.Join(o.dir, name), Err: err}
+}
+
+func (o *OS) linkError(op, oldname, newname string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &os.LinkError{Op: op, Old: path.Join(o.dir, oldname), New: path.Join(o.dir, newname), Err: err}
+}
+
+// Open implements FS.
+func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
+	fd, err := retryFD(func() (int, error) {
+		return unix.Openat(o.root, name, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW, uint32(perm.Perm()))
+	})
+	if err != nil {
+		return nil, o.pathError("open", name, err)
+	}
+	return newOSFile(fd, path.Join(o.dir, name)), nil
+}
+
+// Rename implements FS.
+func (o *OS) Rename(oldname, newname string) error {
+	err := retry(func() error { return unix.Renameat(o.root, oldname, o.root, newname) })
+	return o.linkError("rename", oldname, newname, err)
+}
+
+// RenameNew implements FS.
+func (o *OS) RenameNew(oldname, newname string) error {
+	err := retry(func() error {
+		return unix.Renameat2(o.root, oldname, o.root, newname, unix.RENAME_NOREPLACE)
+	})
+	return o.linkError("rename", oldname, newname, err)
+}
+
+// Link implements FS.
+func (o *OS) Link(oldname, newname string) error {
+	err := retry(func() error { return unix.Linkat(o.root, oldname, o.root, newname, 0) })
+	return o.linkError("link", oldname, newname, err)
+}
+
+// Remove implements FS.
+func (o *OS) Remove(name string) error {
+	return o.pathError("remove", name, retry(func() error { return unix.Unlinkat(o.root, name, 0) }))
+}
+
+// Mkdir implements FS.
+func (o *OS) Mkdir(name string, perm fs.FileMode) error {
+	mode := unixMode(perm)
+	if err := retry(func() error { return unix.Mkdirat(o.root, name, mode) }); err != nil {
+		return o.pathError("mkdir", name, err)
+	}
+	return o.pathError("chmod", name, retry(func() error { return unix.Fchmodat(o.root, name, mode, 0) }))
+}
+
+// Stat implements FS.
+func (o *OS) Stat(name string) (Info, error) {
+	var st unix.Stat_t
+	err := retry(func() error { return unix.Fstatat(o.root, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return Info{}, o.pathError("stat", name, err)
+	}
+	return infoOf(&st), nil
+}
+
+// SyncDir implements FS.
+func (o *OS) SyncDir(name string) error {
+	fd, err := retryFD(func() (int, error) {
+		return unix.Openat(o.root, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return o.pathError("open", name, err)
+	}
+	err = retry(func() error { return unix.Fsync(fd) })
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	return o.pathError("fsync", name, err)
+}
+
+// Lock implements FS.
+func (o *OS) Lock(name string, content []byte) (Lock, error) {
+	for {
+		f, err := o.Open(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := f.TryLock()
+		if err == nil && !ok {
+			err = &fs.PathError{Op: "lock", Path: path.Join(o.dir, name), Err: ErrLocked}
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		// Its holder may have unlinked the file between our open and our flock:
+		// a lock counts only on the file that the name leads to now.
+		mine, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		named, err := o.Stat(name)
+		if err != nil || named.Ino != mine.Ino {
+			f.Close()
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			continue
+		}
+		of := f.(*osFile)
+		err = retry(func() error { return unix.Ftruncate(of.fd, 0) })
+		if err == nil {
+			_, err = of.WriteAt(content, 0)
+		}
+		if err == nil {
+			// Crash: from here the name outlives a power loss, so a claim that names
+			// this lock finds it free, not missing.
+			err = f.Sync()
+		}
+		if err != nil {
+			f.Close()
+			return nil, o.pathError("write", name, err)
+		}
+		return &osLock{fs: o, name: name, f: f}, nil
+	}
+}
+
+type osLock struct {
+	fs   *OS
+	name string
+	f    File
+}
+
+// Release unlinks before it unlocks, so nobody locks a name that then goes away.
+func (l *osLock) Release() error {
+	err := l.fs.Remove(l.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.f.Close())
+}
+
+type osFile struct {
+	fd   int
+	path string
+}
+
+func newOSFile(fd int, name string) *osFile {
+	return &osFile{fd: fd, path: name}
+}
+
+func (f *osFile) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: f.path, Err: err}
+}
+
+func (f *osFile) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, err := retryFD(func() (int, error) { return unix.Read(f.fd, b) })
+	if err != nil {
+		return 0, f.wrap("read", err)
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (f *osFile) ReadAt(b []byte, off int64) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := retryFD(func() (int, error) { return unix.Pread(f.fd, b[done:], off+int64(done)) })
+		if err != nil {
+			return done, f.wrap("read", err)
+		}
+		if n == 0 {
+			return done, io.EOF
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (f *osFile) Write(b []byte) (int, error) {
+	return f.writeAll(b, func(p []byte, _ int) (int, error) { return unix.Write(f.fd, p) })
+}
+
+func (f *osFile) WriteAt(b []byte, off int64) (int, error) {
+	return f.writeAll(b, func(p []byte, done int) (int, error) { return unix.Pwrite(f.fd, p, off+int64(done)) })
+}
+
+func (f *osFile) writeAll(b []byte, write func(p []byte, done int) (int, error)) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := retryFD(func() (int, error) { return write(b[done:], done) })
+		if err != nil {
+			return done, f.wrap("write", err)
+		}
+		if n <= 0 {
+			return done, f.wrap("write", io.ErrShortWrite)
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (f *osFile) Sync() error {
+	return f.wrap("fsync", retry(func() error { return unix.Fsync(f.fd) }))
+}
+
+func (f *osFile) Chmod(perm fs.FileMode) error {
+	return f.wrap("chmod", retry(func() error { return unix.Fchmod(f.fd, unixMode(perm)) }))
+}
+
+func (f *osFile) Stat() (Info, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
+		return Info{}, f.wrap("stat", err)
+	}
+	return infoOf(&st), nil
+}
+
+func (f *osFile) TryLock() (bool, error) {
+	err := retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	return err == nil, f.wrap("flock", err)
+}
+
+func (f *osFile) WaitLock() error {
+	return f.wrap("flock", retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX) }))
+}
+
+func (f *osFile) Unlock() error {
+	return f.wrap("flock", retry(func() error { return unix.Flock(f.fd, unix.LOCK_UN) }))
+}
+
+// Close closes once; a second call errs. Close is not retried on EINTR: Linux
+// has released the descriptor by then.
+func (f *osFile) Close() error {
+	if f.fd < 0 {
+		return f.wrap("close", fs.ErrClosed)
+	}
+	fd := f.fd
+	f.fd = -1
+	if err := unix.Close(fd); err != nil && err != unix.EINTR {
+		return f.wrap("close", err)
+	}
+	return nil
+}
+
+func infoOf(st *unix.Stat_t) Info {
+	return Info{
+		Dev: uint64(st.Dev), Ino: st.Ino, Mode: goMode(st.Mode), Size: st.Size,
+		ModTime: time.Unix(st.Mtim.Unix()), CTime: time.Unix(st.Ctim.Unix()),
+		UID: st.Uid, Nlink: uint64(st.Nlink),
+	}
+}
+
+func unixMode(m fs.FileMode) uint32 {
+	u := uint32(m.Perm())
+	if m&fs.ModeSticky != 0 {
+		u |= unix.S_ISVTX
+	}
+	if m&fs.ModeSetgid != 0 {
+		u |= unix.S_ISGID
+	}
+	return u
+}
+
+func goMode(u uint32) fs.FileMode {
+	m := fs.FileMode(u & 0o777)
+	if u&unix.S_ISVTX != 0 {
+		m |= fs.ModeSticky
+	}
+	if u&unix.S_ISGID != 0 {
+		m |= fs.ModeSetgid
+	}
+	switch u & unix.S_IFMT {
+	case unix.S_IFDIR:
+		m |= fs.ModeDir
+	case unix.S_IFLNK:
+		m |= fs.ModeSymlink
+	case unix.S_IFIFO:
+		m |= fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		m |= fs.ModeSocket
+	case unix.S_IFCHR:
+		m |= fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFBLK:
+		m |= fs.ModeDevice
+	}
+	return m
+}

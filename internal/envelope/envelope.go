@@ -1,0 +1,66 @@
+// Package envelope reads and writes the head of a message file: the envelope lines
+// and the RFC 5322 headers below them (formats.md "Message file").
+//
+// Diagnostics: *SyntaxError names the line number and what is wrong: the envelope
+// is broken and the message must not be delivered.
+package envelope
+
+import "fmt"
+
+// SyntaxError is a broken envelope.
+type SyntaxError struct {
+	Line   int // 1 is the first
+	Text   string
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("envelope line %d: %s: %.60q", e.Line, e.Reason, e.Text)
+}
+
+// MaxHeader is how many bytes of headers are held in memory; what follows the last
+// whole line below it is treated as body. Bytes.
+const MaxHeader = 4 << 20
+
+// Envelope holds the envelope lines. Values stand as written; nothing is believed
+// here: the router asks the file's owner for that.
+type Envelope struct {
+	External  bool
+	RcvdFrom  string
+	BodyType  string
+	ErrorMsg  bool
+	With      string
+	IdentInfo string
+	Comments  []string
+	FullName  string
+	LoginName string
+	Via       string
+	User      string
+	Verbose   string
+	From      string // address without brackets; "" with HasFrom: null sender
+	HasFrom   bool   // a from or a channel line was there
+	EnvID     string
+	NotaryRet string
+	// Octets is the file's size as its writer recorded it, -1 if it did not: a
+	// file whose size differs was not finished (see postoffice).
+	Octets     int64
+	Recipients []Recipient
+	Unknown    []string // keywords that were ignored
+}
+
+// Recipient is a to line with the todsn line before it.
+type Recipient struct {
+	Address string // without brackets
+	DSN     string // todsn's value, verbatim
+}
+
+// Message is the head of a message file.
+type Message struct {
+	Envelope
+	// Header is the header block as it stands in the file: whole lines without the
+	// empty line after them.
+	Header []byte
+	// HeaderOffset and BodyOffset count from the start of the file. Between the
+	// end of Header and BodyOffset stands the empty line, if the file has one.
+	HeaderOffset, BodyOffset int64
+}

@@ -1,0 +1,237 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/durable"
+)
+
+// Pending is a message that waits in router/.
+type Pending struct {
+	Name    string // its last element
+	ModTime time.Time
+}
+
+// ListRouter lists what may be claimed, oldest first (M4); with sorted false in
+// the directory's order, sparing a stat for each. Only regular files whose name is
+// a decimal number count (M5).
+func (p *PostOffice) ListRouter(sorted bool) ([]Pending, error) {
+	entries, err := p.fs.ReadDir(Router)
+	if err != nil {
+		return nil, fmt.Errorf("list router: %w", err)
+	}
+	var list []Pending
+	for _, e := range entries {
+		n, ok := ParseName(e.Name)
+		if !ok || n.Owner != 0 || (e.Type != 0 && e.Type != fs.ModeIrregular) {
+			continue
+		}
+		pend := Pending{Name: e.Name}
+		if sorted {
+			info, err := p.fs.Stat(Router + "/" + e.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list router: %w", err)
+			}
+			pend.ModTime = info.ModTime
+		}
+		list = append(list, pend)
+	}
+	if sorted {
+		sort.Slice(list, func(i, j int) bool { return list[i].ModTime.Before(list[j].ModTime) })
+	}
+	return list, nil
+}
+
+// Claim is a message that this process routes: router/<ino>-<owner>, open.
+type Claim struct {
+	ID   SpoolID
+	Info durable.Info
+	File durable.File // for reading
+	p    *PostOffice
+	name Name
+	done bool
+}
+
+// Claim takes router/name by rename; only one of many routers can (M6). ErrGone:
+// another one did. A file whose name is not its inode number, as after a copy, is
+// renamed to the right one on the way.
+func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
+	n, ok := ParseName(name)
+	if !ok {
+		return nil, fmt.Errorf("claim %s: not a spool file's name", name)
+	}
+	mine := Name{Ino: n.Ino, Owner: o.n}
+	// Crash: router/I or router/I-P; a claim of a dead owner is taken over.
+	if err := p.move(Router+"/"+name, Router+"/"+mine.String()); err != nil {
+		return nil, fmt.Errorf("claim %s: %w", name, err)
+	}
+	return p.openClaim(mine)
+}
+
+func (p *PostOffice) openClaim(n Name) (*Claim, error) {
+	f, err := p.openRead(Router + "/" + n.String())
+	if err != nil {
+		return nil, fmt.Errorf("claim %s: %w", n, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, err), f.Close())
+	}
+	if !info.Mode.IsRegular() {
+		return nil, errors.Join(fmt.Errorf("claim %s: not a regular file", n), f.Close())
+	}
+	if info.Ino != n.Ino {
+		right := Name{Ino: info.Ino, Owner: n.Owner}
+		// Crash: a claim under the old or the new name; both are taken over.
+		if err := p.move(Router+"/"+n.String(), Router+"/"+right.String()); err != nil {
+			return nil, errors.Join(fmt.Errorf("renumber %s: %w", n, err), f.Close())
+		}
+		n = right
+	}
+	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, name: n}, nil
+}
+
+// Name is the name that message and work specification will have, <ino>-<owner>.
+func (c *Claim) Name() string { return c.name.String() }
+
+func (c *Claim) path() string { return Router + "/" + c.name.String() }
+func (c *Claim) work() string { return Router + "/.." + c.name.String() }
+
+// CreateWork opens the claim's work file, router/..<ino>-<owner>, empty.
+func (c *Claim) CreateWork() (durable.File, error) {
+	// Crash: without its z line the file is thrown away with the stale claim.
+	f, err := c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("route %s: %w", c.name, err)
+	}
+	return f, nil
+}
+
+// HandOver gives message and specification to the scheduler, message first, and
+// returns the name below transport/. The work file must be complete and closed. On
+// an error that leaves the message in router/, Defer or Release may follow.
+func (c *Claim) HandOver() (string, error) {
+	rel := c.name.String()
+	if h := HashDir(c.name.Ino, c.p.levels); h != "" {
+		rel = h + "/" + rel
+	}
+	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
+	// rename is finished), or both in place.
+	if err := c.p.move(c.path(), Queue+"/"+rel); err != nil {
+		return "", fmt.Errorf("hand over %s: %w", c.name, err)
+	}
+	if err := c.p.move(c.work(), Transport+"/"+rel); err != nil {
+		err = fmt.Errorf("hand over %s: %w", c.name, err)
+		// The message is not lost with its specification: put it back.
+		if berr := c.p.move(Queue+"/"+rel, c.path()); berr != nil {
+			c.close()
+			return "", errors.Join(err, berr)
+		}
+		return "", err
+	}
+	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), Router); err != nil {
+		// Both are in place; a power loss may undo a rename, which recovery mends.
+		c.close()
+		return rel, fmt.Errorf("hand over %s: %w", c.name, err)
+	}
+	c.close()
+	return rel, nil
+}
+
+func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
+
+// aside moves the message out of the router's way and drops the work file.
+func (c *Claim) aside(verb, to string) error {
+	// Crash: the claim, or the message set aside; a leftover work file is swept.
+	if err := c.p.move(c.path(), to); err != nil {
+		return fmt.Errorf("%s %s: %w", verb, c.name, err)
+	}
+	err := c.p.remove(c.work())
+	c.close()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", verb, c.name, err)
+	}
+	return c.p.syncDirs(Router, dirOf(to))
+}
+
+func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
+
+// Defer sets the message aside as deferred/<ino>.<why> until zmctl resubmit (M10).
+func (c *Claim) Defer(why string) error {
+	return c.aside("defer", Deferred+"/"+c.inode()+"."+reason(why))
+}
+
+// Freeze holds the message as freezer/<ino>.<cause> (M13).
+func (c *Claim) Freeze(cause string) error {
+	return c.aside("freeze", Freezer+"/"+c.inode()+"."+reason(cause))
+}
+
+// ToPostman moves the only copy to postman/<ino>: it cannot be routed (M12).
+func (c *Claim) ToPostman() error {
+	return c.aside("set aside", Postman+"/"+c.inode())
+}
+
+// Release gives the claim back to router/.
+func (c *Claim) Release() error { return c.aside("release", Router+"/"+c.inode()) }
+
+// Discard removes a message that is done with: all its recipients were dropped.
+func (c *Claim) Discard() error {
+	// Crash: the claim is stale and routed again, to the same end.
+	if err := c.p.remove(c.path()); err != nil {
+		return fmt.Errorf("discard %s: %w", c.name, err)
+	}
+	err := c.p.remove(c.work())
+	c.close()
+	return err
+}
+
+// SoftCopy links the message as postman/<ino>_<why>: it goes on, this copy is for
+// the postmaster.
+func (c *Claim) SoftCopy(why string) error {
+	err := c.p.fs.Link(c.path(), Postman+"/"+c.inode()+"_"+reason(why))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s for the postmaster: %w", c.name, err)
+	}
+	return nil
+}
+
+func (c *Claim) close() {
+	if !c.done {
+		c.done = true
+		// Opened for reading: close has nothing to lose.
+		_ = c.File.Close()
+	}
+}
+
+// Close gives the descriptor back; the claim stays, for the process's next start.
+func (c *Claim) Close() { c.close() }
+
+// reason makes a word that is safe in a file name.
+func reason(s string) string {
+	out := []byte(strings.ToLower(s))
+	for i, b := range out {
+		if !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-') {
+			out[i] = '-'
+		}
+	}
+	if len(out) > 40 {
+		out = out[:40]
+	}
+	if len(out) == 0 {
+		return "unknown"
+	}
+	return string(out)
+}

@@ -1,0 +1,272 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/durable"
+)
+
+// Every message file of ours starts with this line; the digits are the file's size
+// in bytes. ZMailer reads it as a comment. A power loss may keep a file's mode and
+// lose its last blocks: a file in public/ whose size differs from this was never
+// complete, whatever its execute bit says.
+const (
+	octetsPrefix = "comment octets "
+	octetsDigits = 16
+	octetsLine   = len(octetsPrefix) + octetsDigits + 1
+)
+
+const draftBuffer = 32 << 10
+
+// Draft is a message being written in public/. It is no message until Commit has
+// returned without error. A Draft is used by one goroutine.
+type Draft struct {
+	p      *PostOffice
+	f      durable.File
+	name   string // public/...
+	buf    []byte
+	size   int64 // bytes written to f
+	err    error
+	closed bool
+}
+
+// Accepted is a message in router/.
+type Accepted struct {
+	ID   SpoolID
+	Name string // router/<ino>
+	Size int64  // bytes of the file
+}
+
+var draftCount atomic.Uint64
+
+// NewDraft creates a file in public/. prefix starts its name, so that ls tells
+// whose it is; it must not start with a digit.
+func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
+	name := Public + "/" + prefix + "." + strconv.Itoa(os.Getpid()) + "." +
+		strconv.FormatInt(time.Now().UnixNano(), 36) + "." + strconv.FormatUint(draftCount.Add(1), 36)
+	// Crash: an empty file without execute bit, swept away when it is old.
+	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create message: %w", err)
+	}
+	d := &Draft{p: p, f: f, name: name, buf: make([]byte, 0, draftBuffer)}
+	// The lock tells the sweep that the writer lives: between our chmod and our
+	// rename the file looks like one that a dead submitter left.
+	ok, err := f.TryLock()
+	if err == nil && !ok {
+		err = durable.ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create message: lock %s: %w", name, err), d.Abort())
+	}
+	d.buf = append(d.buf, octetsPrefix...)
+	d.buf = append(d.buf, "0000000000000000\n"...)
+	return d, nil
+}
+
+// Name is the file's name in public/, without the directory.
+func (d *Draft) Name() string { return d.name[len(Public)+1:] }
+
+// Size is how many bytes the file will have so far.
+func (d *Draft) Size() int64 { return d.size + int64(len(d.buf)) }
+
+// Write adds to the message file. After an error every further Write and Commit
+// gives that error.
+func (d *Draft) Write(b []byte) (int, error) {
+	if d.err != nil {
+		return 0, d.err
+	}
+	if len(d.buf)+len(b) > cap(d.buf) {
+		d.flush()
+		if d.err == nil && len(b) >= cap(d.buf) {
+			d.put(b)
+			return len(b), d.err
+		}
+	}
+	if d.err != nil {
+		return 0, d.err
+	}
+	d.buf = append(d.buf, b...)
+	return len(b), nil
+}
+
+func (d *Draft) flush() {
+	d.put(d.buf)
+	d.buf = d.buf[:0]
+}
+
+func (d *Draft) put(b []byte) {
+	if d.err != nil || len(b) == 0 {
+		return
+	}
+	if _, err := d.f.Write(b); err != nil {
+		d.err = fmt.Errorf("write message: %w", err)
+		return
+	}
+	d.size += int64(len(b))
+}
+
+// complete writes what is buffered and the size into the first line.
+func (d *Draft) complete() error {
+	digits := fmt.Appendf(nil, "%0*d", octetsDigits, d.Size())
+	if d.size == 0 {
+		copy(d.buf[len(octetsPrefix):], digits)
+		d.flush()
+		return d.err
+	}
+	d.flush()
+	if d.err != nil {
+		return d.err
+	}
+	if _, err := d.f.WriteAt(digits, int64(len(octetsPrefix))); err != nil {
+		d.err = fmt.Errorf("write message: %w", err)
+	}
+	return d.err
+}
+
+// Commit makes the message durable and moves it to router/. When it returns nil
+// the message is the pipeline's and the submitter may be told so; when it errs
+// nothing is left behind. The draft is closed either way.
+func (d *Draft) Commit() (Accepted, error) {
+	a, err := d.commit()
+	if err != nil {
+		return Accepted{}, errors.Join(err, d.Abort())
+	}
+	d.closed = true
+	// The message is accepted; an error of close(2) after fsync changes nothing.
+	_ = d.f.Close()
+	return a, nil
+}
+
+func (d *Draft) commit() (Accepted, error) {
+	if err := d.complete(); err != nil {
+		return Accepted{}, err
+	}
+	// Crash: with the execute bit on disk the sweep moves the file on if its size is
+	// that of its first line; nobody was told yet, so both ends are right.
+	if err := d.f.Chmod(0o700); err != nil {
+		return Accepted{}, fmt.Errorf("accept message: %w", err)
+	}
+	if err := d.f.Sync(); err != nil {
+		return Accepted{}, fmt.Errorf("accept message: %w", err)
+	}
+	info, err := d.f.Stat()
+	if err != nil {
+		return Accepted{}, fmt.Errorf("accept message: %w", err)
+	}
+	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
+	// Crash: until the directory is synced the file is under public/ or router/,
+	// never neither; the sweep takes both.
+	if err := d.p.fs.RenameNew(d.name, a.Name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return Accepted{}, fmt.Errorf("accept message: %w: %w", ErrOccupied, err)
+		}
+		return Accepted{}, fmt.Errorf("accept message: %w", err)
+	}
+	if err := d.p.syncDirs(Public, Router); err != nil {
+		// The name may be lost with the power, the submitter must try again. A router
+		// may have claimed the file meanwhile; then the message goes its way and the
+		// answer is yes after all.
+		if rerr := d.p.fs.RenameNew(a.Name, d.name); rerr == nil {
+			return Accepted{}, fmt.Errorf("accept message: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Abort removes the draft. It does nothing after a Commit that succeeded.
+func (d *Draft) Abort() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	// Crash: a file without execute bit that is swept away, or one with it that
+	// holds a whole message whose submitter was told to try again.
+	err := d.p.remove(d.name)
+	return errors.Join(err, d.f.Close())
+}
+
+// Prepare makes the draft durable under its name in public/ without submitting it.
+// SubmitPrepared does that, also in a later process: reports are recorded in
+// between, so that a restart neither loses nor repeats them.
+func (d *Draft) Prepare() error {
+	err := d.complete()
+	if err == nil {
+		err = d.f.Sync()
+	}
+	if err == nil {
+		// Crash: the name must be there when the record that names it is.
+		err = d.p.fs.SyncDir(Public)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("prepare message: %w", err), d.Abort())
+	}
+	d.closed = true
+	return d.f.Close()
+}
+
+// SubmitPrepared moves public/name, which Prepare left, to router/. ErrGone: it was
+// submitted before.
+func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
+	from := Public + "/" + name
+	f, err := p.fs.Open(from, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
+	}
+	if err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	defer f.Close()
+	if err := f.Chmod(0o700); err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
+	// Crash: the file is under public/ (recorded, submitted again) or router/.
+	if err := p.move(from, a.Name); err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	// The caller is about to record that this is done: that must not be durable
+	// before the rename is.
+	if err := p.fs.SyncDir(Router); err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	return a, nil
+}
+
+// whole tells whether a file in public/ has the size that its first line records. A
+// file without such a line, written by another program, is taken at its word.
+func whole(f durable.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	b := make([]byte, octetsLine)
+	n, err := f.ReadAt(b, 0)
+	if n < len(b) {
+		// Shorter than the line: ours if what there is agrees with it.
+		k := min(n, len(octetsPrefix))
+		ours := string(b[:k]) == octetsPrefix[:k]
+		if ours {
+			return false, nil
+		}
+		return info.Size > 0, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if string(b[:len(octetsPrefix)]) != octetsPrefix {
+		return b[0] != 0, nil
+	}
+	size, perr := strconv.ParseInt(string(b[len(octetsPrefix):octetsLine-1]), 10, 64)
+	return perr == nil && size == info.Size, nil
+}

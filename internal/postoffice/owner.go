@@ -1,0 +1,84 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+)
+
+// Owner is a number that this process holds for its life by a lock on
+// owners/NUMBER. It stands in claimed names and in recipients' locks.
+type Owner struct {
+	n    int
+	lock durable.Lock
+}
+
+// NewOwner takes the pid's number if it fits and is free, else the lowest free
+// one. role is for the postmaster who reads the file.
+func (p *PostOffice) NewOwner(role string) (*Owner, error) {
+	pid := os.Getpid()
+	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
+	if pid <= MaxOwner {
+		if o, err := p.takeOwner(pid, content); !errors.Is(err, durable.ErrLocked) {
+			return o, err
+		}
+	}
+	for n := 1; n <= MaxOwner; n++ {
+		if o, err := p.takeOwner(n, content); !errors.Is(err, durable.ErrLocked) {
+			return o, err
+		}
+	}
+	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
+}
+
+func (p *PostOffice) takeOwner(n int, content []byte) (*Owner, error) {
+	// Crash: the kernel gives the lock back; the file that stays is found unlocked
+	// and used again or removed by the next who asks.
+	l, err := p.fs.Lock(ownerFile(n), content)
+	if err != nil {
+		return nil, fmt.Errorf("take owner number %d: %w", n, err)
+	}
+	// Crash: with the directory synced the number outlives a power loss; without
+	// it a claim made in this number could be taken for that of a foreign pid.
+	if err := p.fs.SyncDir(Owners); err != nil {
+		return nil, errors.Join(fmt.Errorf("take owner number %d: %w", n, err), l.Release())
+	}
+	return &Owner{n: n, lock: l}, nil
+}
+
+func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }
+
+// Number is what stands in names and locks.
+func (o *Owner) Number() int { return o.n }
+
+// Release ends ownership; claims still held are stale from now on.
+func (o *Owner) Release() error { return o.lock.Release() }
+
+// OwnerAlive tells whether the process that owns n lives. A number without a file
+// in owners/ is a foreign program's pid (ZMailer's agents lock with it).
+func (p *PostOffice) OwnerAlive(n int) (bool, error) {
+	if n <= 0 || n > MaxOwner {
+		return false, nil
+	}
+	f, err := p.fs.Open(ownerFile(n), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Our own processes always have a file; only a foreign one has none.
+		err := unix.Kill(n, 0)
+		return err == nil || err == unix.EPERM, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("look at owner %d: %w", n, err)
+	}
+	defer f.Close()
+	free, err := f.TryLock()
+	if err != nil {
+		return true, fmt.Errorf("look at owner %d: %w", n, err)
+	}
+	return !free, nil
+}

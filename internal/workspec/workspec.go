@@ -1,0 +1,169 @@
+// Package workspec reads and writes the bytes of a work specification, the file
+// in transport/ that says what is to be done with one message (formats.md "Work
+// specification"). It never touches the disk: it works on bytes and on io.Writer,
+// and it computes the few bytes that are changed in place.
+//
+// A specification is written once by the router (Writer), closed by its z line,
+// then only tags change in place and whole lines are appended.
+//
+// Diagnostics: *SyntaxError names the byte offset of the line it cannot read.
+// ErrUnknownFormat: the @ line has bits we do not know; do not touch the file.
+// ErrIncomplete is never returned by Parse: see Spec.Complete.
+package workspec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"zmailer/internal/status"
+)
+
+// ErrUnknownFormat is returned for a specification whose @ line carries a bit
+// that this program does not know; it must be left alone and reported.
+var ErrUnknownFormat = errors.New("unknown format bits in @ line")
+
+// SyntaxError is a line that cannot be read.
+type SyntaxError struct {
+	Offset int64 // of the line's first byte
+	Line   string
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("work specification, byte %d: %s: %.60q", e.Offset, e.Reason, e.Line)
+}
+
+// Format bits of the @ line.
+const (
+	FormatPID   = 1 // r lines have the 6-byte owner field
+	FormatDelay = 2 // r lines have the 4-byte delay field
+	FormatM     = 4 // M blocks may occur
+	FormatOurs  = FormatPID | FormatDelay | FormatM
+)
+
+// Tag is the state of a recipient or diagnostic.
+type Tag byte
+
+const (
+	TagToDo   Tag = ' '
+	TagLocked Tag = '~'
+	TagOK     Tag = '+' // r: delivered; d: reported
+	TagFailed Tag = '-'
+)
+
+// Spec is a parsed specification.
+type Spec struct {
+	Format     uint32
+	Message    string   // i: name of the message file in queue/
+	BodyOffset int64    // o: offset of the body in it
+	Verbose    string   // v
+	Ident      string   // l
+	ErrorTo    []string // e, in order of occurrence, repeated ones included
+	Obsoletes  []string // x
+	Start      []string // T: ETRN hosts
+	Groups     []Group
+	// Complete: nothing that the router wrote is missing. True when the z line is
+	// present and right, or when the file was written by a program that writes no z
+	// line and holds at least one group that ends with its header block.
+	Complete    bool
+	HasZ        bool
+	Diagnostics []Diagnostic
+	History     []Event
+	Torn        bool  // the last line has no newline and was ignored
+	Size        int64 // bytes parsed, the torn line included
+}
+
+// Group is a sender with the recipients that share its headers.
+type Group struct {
+	Sender     Sender
+	Recipients []Recipient
+	// HeaderOffset is that of the first byte after "m NL"; the header block runs
+	// to HeaderEnd, the offset of the empty line that closes it.
+	HeaderOffset, HeaderEnd int64
+}
+
+// Sender is an s line.
+type Sender struct {
+	Offset                            int64
+	Channel, Host, Address, Privilege string
+}
+
+// Recipient is an r line with its N, R and n lines.
+type Recipient struct {
+	Offset       int64 // of the r; names the recipient
+	Tag          Tag
+	Owner        int    // of the lock; 0 if none
+	Delay        string // the 4 bytes, blanks trimmed
+	Channel      string
+	Host         string
+	Address      string
+	Privilege    string
+	NotaryOffset int64  // of the N line, 0 if none
+	Notary       string // N: "NOTIFY=... ORCPT=...", verbatim
+	Ret          string // R: FULL or HDRS
+	EnvID        string // n: xtext
+}
+
+// Notary is the delivery status part of a diagnostic: the values of the RFC 3464
+// fields, parted by ^A in the file.
+type Notary struct {
+	Address    string // Final-Recipient, without its type
+	Action     string // failed, delayed, delivered, relayed, expanded
+	Status     string // "5.1.1"; a foreign agent may add a comment
+	Diagnostic string // "smtp; 550 no such user"
+	Remote     string // while talking to: "dns; mx.example.org" or "X-IP-addr; [192.0.2.1]"
+	Agent      string // agent[pid]
+}
+
+// Diagnostic is a d line.
+type Diagnostic struct {
+	LineOffset   int64 // of the d; the tag is the byte after it
+	Reported     bool
+	Recipient    int64 // offset of the r line
+	HeaderOffset int64
+	NotaryOffset int64
+	Time         time.Time // whole seconds
+	Notary       Notary
+	Text         string // newlines restored
+}
+
+// Event is an h line: one step of the message's history [ours].
+type Event struct {
+	LineOffset int64
+	Time       time.Time // milliseconds
+	Recipient  int64     // offset of the r line; 0: the whole message
+	Event      string    // one word, see the Event constants
+	Attrs      []Attr    // KEY=VALUE, in order; values hold no blanks
+	Text       string    // what is left
+}
+
+// Attr is one KEY=VALUE of an event.
+type Attr struct{ Key, Value string }
+
+// Words of Event.Event.
+const (
+	EventSent     = "sent"     // the final dot is about to be sent: in doubt until a tag says more. owner=N; recipient 0: all that N has locked
+	EventDeferred = "deferred" // attempt=N next=UNIXMS status=X.Y.Z, text: the last answer
+	EventInDoubt  = "in-doubt" // an agent died after "sent"; delivered again by policy
+	EventReleased = "released" // a dead owner's lock was made blank. owner=N
+	EventReport   = "report"   // file=T kind=failed|delayed|delivered rcpts=OFF,OFF: public/T is prepared and will be submitted
+	EventExpired  = "expired"
+)
+
+// Get is the value of a key, "" if absent.
+func (e *Event) Get(key string) string {
+	for _, a := range e.Attrs {
+		if a.Key == key {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// DeferredEvent is the line that a retry's decision is written as before it is
+// acted on (A5).
+func DeferredEvent(now time.Time, recipient int64, attempt int, next time.Time, code status.Code, text string) Event {
+	return Event{Time: now, Recipient: recipient, Event: EventDeferred, Text: text, Attrs: []Attr{
+		{"attempt", fmt.Sprint(attempt)}, {"next", fmt.Sprint(next.UnixMilli())}, {"status", code.String()}}}
+}

@@ -66,7 +66,10 @@ type Result struct {
 	Reply   string // last answer, one line: "550 5.1.1 no such user"
 	Remote  string // "dns; mx.example.org (192.0.2.1)"
 	Text    string // the dialogue, lines parted by \n
-	// After: try no recipient of this host for so long (retryat).
+	// Host: the trouble is the host's or the network's, not this recipient's: every
+	// recipient of the thread waits (deferall). Only with Deferred.
+	Host bool
+	// After: try no recipient of this host for so long (retryat). Only with Deferred.
 	After time.Duration
 	// Relayed: the next host took over the sender's notification requests (RFC 3461
 	// §4.1), so no success report is owed by us.

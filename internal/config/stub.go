@@ -1,6 +1,29 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Flags are the flags that every program has: --postoffice (POSTOFFICE), --config
+// (ZCONFIG, path of zmailer.conf), --log-format, --log-level.
+func Flags() []cli.Flag { panic("stub") }
+
+// FromCLI loads the configuration that the flags name. --postoffice overrides the
+// file's POSTOFFICE.
+func FromCLI(c *cli.Context) (*Config, error) { panic("stub") }
+
+// Main runs a program: it prints an error to standard error as "program: error" and
+// exits with Exit's code; nil exits 0.
+func Main(app *cli.App) { panic("stub") }
+
+// Exit is the exit code for an error: ExitConfig for an *Error, the code of a
+// cli.ExitCoder, else 1.
+func Exit(err error) int { panic("stub") }
+
+// PostOffice is the postoffice directory.
+func (c *Config) PostOffice() string { panic("stub") }
 
 // Load reads the file. An empty path gives the embedded default configuration.
 func Load(path string) (*Config, error) { panic("stub") }

@@ -115,6 +115,19 @@ func Open(c Config) (*PostOffice, error) {
 	return &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict}, nil
 }
 
+// OpenDir opens the postoffice in a directory of the real file system.
+func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open postoffice: %w", err)
+	}
+	p, err := Open(Config{FS: f, HashLevels: hashLevels, Strict: strict})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return p, nil
+}
+
 // FS is the file system below the postoffice, for those who only look.
 func (p *PostOffice) FS() durable.FS { return p.fs }
 

@@ -201,6 +201,9 @@ func (l *osLock) Release() error {
 	return errors.Join(err, l.f.Close())
 }
 
+// Abandon gives the lock back and leaves the file, as the death of the process does.
+func (l *osLock) Abandon() error { return l.f.Close() }
+
 type osFile struct {
 	fd   int
 	path string

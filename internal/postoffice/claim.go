@@ -130,7 +130,14 @@ func (c *Claim) HandOver() (string, error) {
 	if err := c.p.move(c.path(), Queue+"/"+rel); err != nil {
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	if err := c.p.move(c.work(), Transport+"/"+rel); err != nil {
+	err := c.p.move(c.work(), Transport+"/"+rel)
+	if errors.Is(err, ErrGone) {
+		// A router that took us for dead has finished the rename for us.
+		if there, serr := c.p.exists(Transport + "/" + rel); serr == nil && there {
+			err = nil
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("hand over %s: %w", c.name, err)
 		// The message is not lost with its specification: put it back.
 		if berr := c.p.move(Queue+"/"+rel, c.path()); berr != nil {

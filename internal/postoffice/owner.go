@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -81,4 +82,19 @@ func (p *PostOffice) OwnerAlive(n int) (bool, error) {
 		return true, fmt.Errorf("look at owner %d: %w", n, err)
 	}
 	return !free, nil
+}
+
+// Exclusive takes the lock of a program that may run once per postoffice (A1), as
+// ".pid.<role>". Its holder's pid is in the error.
+func (p *PostOffice) Exclusive(role string) (release func() error, err error) {
+	name := ".pid." + role
+	l, err := p.fs.Lock(name, []byte(strconv.Itoa(os.Getpid())+"\n"))
+	if err != nil {
+		holder, rerr := p.readAll(name)
+		if rerr != nil || len(holder) == 0 {
+			return nil, fmt.Errorf("start %s: %w", role, err)
+		}
+		return nil, fmt.Errorf("start %s: %w: pid %s", role, err, strings.TrimSpace(string(holder)))
+	}
+	return l.Release, nil
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -21,7 +19,7 @@ type Recovered struct {
 
 // Actions of Recovered.Action.
 const (
-	Accepted1  = "accepted"    // a dead submitter's whole message moved to router/
+	TakenIn    = "accepted"    // a dead submitter's whole message moved to router/
 	Unclaimed  = "unclaimed"   // a dead router's claim given back
 	HandedOver = "handed-over" // a dead router's second rename done
 	Rerouted   = "rerouted"    // a message without specification given back to router/
@@ -95,7 +93,7 @@ func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
 	if err := p.move(name, to); err != nil {
 		return nil, err
 	}
-	return &Recovered{Accepted1, to, "from " + name}, nil
+	return &Recovered{TakenIn, to, "from " + name}, nil
 }
 
 // recoverClaims looks at router/ for claims and work files of dead owners.
@@ -295,54 +293,4 @@ func (p *PostOffice) recoverSpec(name string) (*Recovered, error) {
 		return nil, err
 	}
 	return &Recovered{MoveEnded, Transport + "/" + rel, "from " + name}, nil
-}
-
-// ListDeferred lists the names in deferred/, "<ino>.<why>".
-func (p *PostOffice) ListDeferred() ([]string, error) {
-	entries, err := p.fs.ReadDir(Deferred)
-	if err != nil {
-		return nil, fmt.Errorf("list deferred: %w", err)
-	}
-	var list []string
-	for _, e := range entries {
-		ino, _, _ := strings.Cut(e.Name, ".")
-		if _, ok := decimal(ino); ok && (e.Type == 0 || e.Type == fs.ModeIrregular) {
-			list = append(list, e.Name)
-		}
-	}
-	return list, nil
-}
-
-// Resubmit moves deferred/name back to router/ (M10). The name is taken from the
-// file itself, not from its old name.
-func (p *PostOffice) Resubmit(name string) (Accepted, error) {
-	from := Deferred + "/" + path.Base(name)
-	info, err := p.fs.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w: %w", name, ErrGone, err)
-	}
-	if err != nil {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
-	}
-	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
-	// Crash: deferred/ or router/.
-	if err := p.move(from, a.Name); err != nil {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
-	}
-	return a, nil
-}
-
-// Exclusive takes the lock of a program that may run once per postoffice (A1), as
-// ".pid.<role>". Its holder's pid is in the error.
-func (p *PostOffice) Exclusive(role string) (release func() error, err error) {
-	name := ".pid." + role
-	l, err := p.fs.Lock(name, []byte(strconv.Itoa(os.Getpid())+"\n"))
-	if err != nil {
-		holder, rerr := p.readAll(name)
-		if rerr != nil || len(holder) == 0 {
-			return nil, fmt.Errorf("start %s: %w", role, err)
-		}
-		return nil, fmt.Errorf("start %s: %w: pid %s", role, err, strings.TrimSpace(string(holder)))
-	}
-	return l.Release, nil
 }

@@ -1,0 +1,328 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+)
+
+// TestMain serves as a second process: with HOLD_OWNER set it takes an owner number
+// in that postoffice, prints it, and lives until its standard input ends.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("HOLD_OWNER"); dir != "" {
+		p, err := OpenDir(dir, 0, false)
+		if err == nil {
+			var o *Owner
+			if o, err = p.NewOwner("test"); err == nil {
+				fmt.Println(o.Number())
+				_, _ = io.Copy(io.Discard, os.Stdin)
+				os.Exit(0)
+			}
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func newPostOffice(t *testing.T, levels int) (*PostOffice, string) {
+	t.Helper()
+	dir := t.TempDir()
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := Init(f); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(Config{FS: f, HashLevels: levels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, dir
+}
+
+func submit(t *testing.T, p *PostOffice, text string) Accepted {
+	t.Helper()
+	d, err := p.NewDraft("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(d, text); err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// M1
+func TestCommittedMessageIsNamedByItsInode(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	for _, size := range []int{0, 1, draftBuffer - octetsLine, draftBuffer, 10 * draftBuffer} {
+		body := strings.Repeat("x", size)
+		a := submit(t, p, body)
+		info, err := p.fs.Stat(a.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := a.Name, Router+"/"+strconv.FormatUint(info.Ino, 10); got != want {
+			t.Errorf("name %s, want %s", got, want)
+		}
+		if got, want := info.Mode.Perm(), fs.FileMode(0o700); got != want {
+			t.Errorf("mode %v, want %v", got, want)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, a.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("comment octets %016d\n%s", octetsLine+size, body)
+		if string(b) != want {
+			t.Errorf("size %d: file differs: %d bytes, want %d", size, len(b), len(want))
+		}
+	}
+	if e, _ := p.fs.ReadDir(Public); len(e) != 0 {
+		t.Errorf("left in public/: %v", e)
+	}
+}
+
+// M4 M5
+func TestOnlyRegularDecimalNamesAreListedOldestFirst(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	at := time.Unix(1_700_000_000, 0)
+	for i, name := range []string{"30", "10", "20"} {
+		file := filepath.Join(dir, Router, name)
+		if err := os.WriteFile(file, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, at, at.Add(time.Duration(-i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{".x", "core", "..10-5", "12x", "010", "0", "7-0", "7-1234567"} {
+		if err := os.WriteFile(filepath.Join(dir, Router, name), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, Router, "40"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("10", filepath.Join(dir, Router, "41")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, Router, "42"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	list, err := p.ListRouter(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range list {
+		got = append(got, e.Name)
+	}
+	if want := "20 10 30"; strings.Join(got, " ") != want {
+		t.Errorf("listed %v, want %s", got, want)
+	}
+}
+
+// M6
+func TestOneOfManyClaimsWins(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	a := submit(t, p, "to bond\n\n")
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan error, 8)
+	for range cap(results) {
+		go func() {
+			c, err := p.Claim(owner, filepath.Base(a.Name))
+			if err == nil {
+				c.Close()
+			}
+			results <- err
+		}()
+	}
+	won := 0
+	for range cap(results) {
+		err := <-results
+		if err == nil {
+			won++
+		} else if !errors.Is(err, ErrGone) {
+			t.Errorf("a loser got %v, want ErrGone", err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d claims won, want 1", won)
+	}
+}
+
+// Trap: pid longer than the pid field, pid reused.
+func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "HOLD_OWNER="+dir)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, err := fmt.Fscan(out, &n); err != nil {
+		t.Fatal(err)
+	}
+	if n < 1 || n > MaxOwner {
+		t.Errorf("owner number %d, want 1 to %d", n, MaxOwner)
+	}
+	if alive, err := p.OwnerAlive(n); err != nil || !alive {
+		t.Errorf("alive while its process lives: %v %v, want true", alive, err)
+	}
+	if _, err := p.takeOwner(n, nil); !errors.Is(err, durable.ErrLocked) {
+		t.Errorf("taking a live owner's number: %v, want ErrLocked", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if alive, err := p.OwnerAlive(n); err != nil || alive {
+		t.Errorf("alive after kill -9: %v %v, want false", alive, err)
+	}
+}
+
+func TestSpoolIDSurvivesPrintingAndChecksItsForm(t *testing.T) {
+	id := SpoolID{Ino: 10117776, MTime: 1795220010123456789}
+	got, err := ParseSpoolID(id.String())
+	if err != nil || got != id {
+		t.Errorf("ParseSpoolID(%s) = %v, %v, want %v", id, got, err, id)
+	}
+	for _, bad := range []string{"", "S", "10117776", "S1", "S1A", "SxA1", "S01A1", "S1A!", "S1A1 ", "S1A" + strings.Repeat("z", 30)} {
+		if id, err := ParseSpoolID(bad); err == nil {
+			t.Errorf("ParseSpoolID(%q) = %v, want an error", bad, id)
+		}
+	}
+}
+
+// M50
+func TestDirectoryOnAnotherFileSystemIsRefused(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	if err := os.Remove(filepath.Join(dir, Queue)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{FS: p.fs}); !errors.Is(err, ErrNotPostoffice) {
+		t.Errorf("without queue/: %v, want ErrNotPostoffice", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, Queue), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", filepath.Join(dir, Queue), "tmpfs", 0, ""); err != nil {
+		t.Skipf("mounting a second file system needs root: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(filepath.Join(dir, Queue), 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := Open(Config{FS: p.fs})
+	if !errors.Is(err, ErrCrossDevice) || !strings.Contains(err.Error(), Queue) {
+		t.Errorf("queue/ on a tmpfs: %v, want ErrCrossDevice that names it", err)
+	}
+}
+
+// A1
+func TestSecondExclusiveProgramIsToldTheHolder(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	release, err := p.Exclusive("scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Exclusive("scheduler")
+	if !errors.Is(err, durable.ErrLocked) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+		t.Errorf("second: %v, want ErrLocked with pid %d", err, os.Getpid())
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if release, err = p.Exclusive("scheduler"); err != nil {
+		t.Errorf("after release: %v", err)
+	} else if err := release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// M10
+func TestDeferredMessageComesBackByResubmit(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := submit(t, p, "to bond\n\n")
+	for range 2 {
+		c, err := p.Claim(owner, filepath.Base(a.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Defer("No such/../table"); err != nil {
+			t.Fatal(err)
+		}
+		names, err := p.ListDeferred()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := filepath.Base(a.Name) + ".no-such----table"
+		if len(names) != 1 || names[0] != want {
+			t.Fatalf("deferred/ holds %q, want %q", names, want)
+		}
+		back, err := p.Resubmit(names[0])
+		if err != nil || back.ID != a.ID {
+			t.Fatalf("Resubmit = %v, %v, want %v", back, err, a.ID)
+		}
+	}
+}
+
+// Trap: inode changed by copy.
+func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, Router, "1"), []byte("to bond\n\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.Claim(owner, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Name{Ino: c.Info.Ino, Owner: owner.Number()}.String()
+	if c.Name() != want {
+		t.Errorf("claimed as %s, want %s", c.Name(), want)
+	}
+	if ok, _ := p.exists(Router + "/" + want); !ok {
+		t.Errorf("%s is not there", want)
+	}
+}

@@ -1,0 +1,317 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/durable"
+)
+
+// deadOwner gives an owner number that nobody holds: its lock file exists and is free.
+func deadOwner(t *testing.T, dir string, n int) *Owner {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, Owners, fmt.Sprint(n)), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return &Owner{n: n}
+}
+
+func complete(b []byte) bool { return strings.HasSuffix(string(b), "z\n") }
+
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var names []string
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() && !strings.Contains(path, "/"+Owners+"/") {
+			rel, _ := filepath.Rel(dir, path)
+			names = append(names, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(names, " ")
+}
+
+// M7 K7 K9: every state that a router killed between two steps leaves is taken up, and
+// none of a live router's is touched.
+func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
+	steps := map[string]struct {
+		leave func(t *testing.T, p *PostOffice, c *Claim)
+		want  string // I: inode, P: owner
+	}{
+		"claimed":                   {func(*testing.T, *PostOffice, *Claim) {}, "router/I"},
+		"work file half written":    {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n") }, "router/I"},
+		"work file whole":           {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n") }, "router/I"},
+		"message moved, work whole": {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n"); toQueue(t, p, c) }, "queue/I-P transport/I-P"},
+		"message moved, work torn":  {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n"); toQueue(t, p, c) }, "router/I"},
+		"message moved, no work":    {func(t *testing.T, p *PostOffice, c *Claim) { toQueue(t, p, c) }, "router/I"},
+		"handed over":               {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n"); handOver(t, c) }, "queue/I-P transport/I-P"},
+	}
+	for name, step := range steps {
+		for _, levels := range []int{0, 1, 2} {
+			t.Run(fmt.Sprintf("%s/%d", name, levels), func(t *testing.T) {
+				p, dir := newPostOffice(t, levels)
+				a := submit(t, p, "to bond\n\n")
+				owner, err := p.NewOwner("router")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := p.Claim(owner, filepath.Base(a.Name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				step.leave(t, p, c)
+				c.Close()
+				before := tree(t, dir)
+				recoverAll(t, p)
+				if got := tree(t, dir); got != before {
+					t.Errorf("a live router's files changed:\n%s\nwere\n%s", got, before)
+				}
+				die(t, owner)
+				recoverAll(t, p)
+				recoverAll(t, p) // a work file is swept one round after its claim
+				rel := fmt.Sprintf("%d-%d", c.name.Ino, owner.n)
+				if h := HashDir(c.name.Ino, levels); h != "" {
+					rel = h + "/" + rel
+				}
+				want := strings.NewReplacer("I-P", rel, "I", fmt.Sprint(c.name.Ino)).Replace(step.want)
+				if got := tree(t, dir); got != want {
+					t.Errorf("after recovery: %s\nwant %s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// die lets an owner's lock go as kill -9 does: the file stays, the lock is free.
+func die(t *testing.T, o *Owner) {
+	t.Helper()
+	l := o.lock.(interface{ Abandon() error })
+	if err := l.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func recoverAll(t *testing.T, p *PostOffice) []Recovered {
+	t.Helper()
+	a, err := p.RecoverRouter(complete)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := p.RecoverQueue(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(a, b...) {
+		if r.Action == Unreadable {
+			t.Errorf("recovery: %v", r)
+		}
+	}
+	return append(a, b...)
+}
+
+func work(t *testing.T, c *Claim, text string) {
+	t.Helper()
+	w, err := c.CreateWork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func toQueue(t *testing.T, p *PostOffice, c *Claim) {
+	t.Helper()
+	if err := p.move(c.path(), Queue+"/"+p.Place(c.Name())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func handOver(t *testing.T, c *Claim) {
+	t.Helper()
+	if _, err := c.HandOver(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// M1: an accepted file in public/ is moved on only when its writer is dead and it is
+// whole.
+func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	file := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, Public, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("whole", fmt.Sprintf("comment octets %016d\nto a\n\n", octetsLine+6), 0o700)
+	file("foreign", "to a\n\n", 0o700)
+	file("truncated", fmt.Sprintf("comment octets %016d\nto", octetsLine+6), 0o700)
+	file("unsized", "comment octets 0000000000000000\nto a\n\n", 0o700)
+	file("empty", "", 0o700)
+	file("prefix", "comment oct", 0o700)
+	file("writing", fmt.Sprintf("comment octets %016d\nto a\n\n", octetsLine+6), 0o600)
+	live, err := p.NewDraft("live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := live.Write([]byte("to a\n\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.complete(); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.f.Chmod(0o700); err != nil {
+		t.Fatal(err)
+	}
+	recoverAll(t, p)
+	list, err := p.ListRouter(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 {
+		t.Errorf("%d files moved to router/, want whole and foreign: %s", len(list), tree(t, dir))
+	}
+	for _, name := range []string{"truncated", "unsized", "empty", "prefix", "writing", live.Name()} {
+		if ok, _ := p.exists(Public + "/" + name); !ok {
+			t.Errorf("%s was taken from public/", name)
+		}
+	}
+	if err := live.Abort(); err != nil {
+		t.Error(err)
+	}
+}
+
+// K7: crash between the two unlinks of Finish, and between the two renames of Rehash.
+func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	put := func(name string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("z\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadOwner(t, dir, 5)
+	put("transport/100-5") // finishing
+	put("transport/27-5")  // rehash: the message is at depth 1 already
+	put("queue/" + HashDir(27, 1) + "/27-5")
+	put("queue/53") // a foreign router's, between its two renames
+	done := recoverAll(t, p)
+	if want := "queue/53 queue/B/27-5 transport/100-5 transport/B/27-5"; tree(t, dir) != want {
+		t.Errorf("after recovery: %s\nwant %s\n%v", tree(t, dir), want, done)
+	}
+	found := false
+	for _, r := range done {
+		found = found || r.Action == Completed && r.Name == "100-5"
+	}
+	if !found {
+		t.Errorf("100-5 is not reported as completed: %v", done)
+	}
+	if _, err := p.RecoverQueue(time.Now().Add(2 * foreignGrace)); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := p.exists("router/53"); !ok {
+		t.Errorf("a message without specification was not given back: %s", tree(t, dir))
+	}
+}
+
+// M21
+func TestRehashMovesBothFiles(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	a := submit(t, p, "to bond\n\n")
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.Claim(owner, filepath.Base(a.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work(t, c, "z\n")
+	name, err := c.HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, levels := range []int{1, 2, 0, 2, 1, 0} {
+		q, err := OpenDir(dir, levels, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, err = q.Rehash(name); err != nil {
+			t.Fatal(err)
+		}
+		if want := "queue/" + name + " transport/" + name; tree(t, dir) != want || name != q.Place(name) {
+			t.Errorf("at depth %d: %s, want %s at %s", levels, tree(t, dir), want, q.Place(name))
+		}
+	}
+}
+
+// M35: a prepared report is submitted once, however often that is tried.
+func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	d, err := p.NewDraft("report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Write([]byte("channel error\nto a\nenv-end\n\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	recoverAll(t, p)
+	if want := "public/" + d.Name(); tree(t, dir) != want {
+		t.Errorf("prepared: %s, want %s", tree(t, dir), want)
+	}
+	a, err := p.SubmitPrepared(d.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.SubmitPrepared(d.Name()); !errors.Is(err, ErrGone) {
+		t.Errorf("second submission: %v, want ErrGone", err)
+	}
+	if tree(t, dir) != a.Name {
+		t.Errorf("submitted: %s, want %s", tree(t, dir), a.Name)
+	}
+}
+
+// M19: a torn last line is ended by the next writer.
+func TestAppendEndsATornLine(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	if err := os.WriteFile(filepath.Join(dir, "transport/7-1"), []byte("z 1\nd torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.OpenSpec("7-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 2 {
+		if err := s.Append([]byte("h 1\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := s.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(b), "z 1\nd torn\nh 1\nh 1\n"; got != want {
+		t.Errorf("file holds %q, want %q", got, want)
+	}
+}
+
+var _ durable.FS = (*durable.OS)(nil)

@@ -1,8 +1,11 @@
 // Package envelope reads and writes the head of a message file: the envelope lines
-// and the RFC 5322 headers below them (formats.md "Message file").
+// and the RFC 5322 headers below them (formats.md "Message file"). It works on
+// bytes that others read and write; a file that was cut by a crash shows as a broken
+// envelope or by Octets, never as a shorter message.
 //
 // Diagnostics: *SyntaxError names the line number and what is wrong: the envelope
-// is broken and the message must not be delivered.
+// is broken and the message must not be delivered. Other errors of Read are the
+// reader's: try again.
 package envelope
 
 import "fmt"

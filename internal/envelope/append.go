@@ -1,0 +1,93 @@
+package envelope
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Append appends the envelope's lines, env-end included, in the order of
+// formats.md; comments stand where ZMailer's SMTP server writes them, before with.
+// Octets and Unknown are not written. It fails if a value holds a line end, a NUL or
+// another control character, or an address is none: nobody can smuggle an envelope
+// line in. On an error b's bytes are as they were.
+func Append(b []byte, e *Envelope) ([]byte, error) {
+	w := writer{b: b}
+	w.flag("external", e.External)
+	w.value("rcvdfrom", e.RcvdFrom)
+	w.value("bodytype", e.BodyType)
+	w.flag("errormsg", e.ErrorMsg)
+	for _, c := range e.Comments {
+		w.value("comment", c)
+	}
+	w.value("with", e.With)
+	w.value("identinfo", e.IdentInfo)
+	w.value("fullname", e.FullName)
+	w.value("loginname", e.LoginName)
+	w.value("via", e.Via)
+	w.value("user", e.User)
+	w.value("verbose", e.Verbose)
+	switch {
+	case e.From != "":
+		w.address("from", e.From)
+	case e.HasFrom:
+		w.value("channel", "error")
+	}
+	w.value("envid", e.EnvID)
+	w.value("notaryret", e.NotaryRet)
+	for i := range e.Recipients {
+		r := &e.Recipients[i]
+		w.value("todsn", r.DSN)
+		if r.Address == "" {
+			w.fail("to", "", errors.New("the null address is no recipient"))
+		}
+		w.address("to", r.Address)
+	}
+	if w.err != nil {
+		return b, w.err
+	}
+	return append(w.b, "env-end\n"...), nil
+}
+
+// writer appends lines; its first error sticks.
+type writer struct {
+	b   []byte
+	err error
+}
+
+func (w *writer) fail(keyword, value string, err error) {
+	if w.err == nil {
+		w.err = fmt.Errorf("write envelope: %s %.100q: %w", keyword, value, err)
+	}
+}
+
+func (w *writer) flag(keyword string, on bool) {
+	if on {
+		w.b = append(append(w.b, keyword...), '\n')
+	}
+}
+
+func (w *writer) value(keyword, value string) {
+	if value == "" {
+		return
+	}
+	for i := 0; i < len(value); i++ {
+		if value[i] < ' ' && value[i] != '\t' || value[i] == 0x7f {
+			w.fail(keyword, value, errors.New("control character"))
+			return
+		}
+	}
+	w.b = append(append(append(append(w.b, keyword...), ' '), value...), '\n')
+}
+
+func (w *writer) address(keyword, value string) {
+	if strings.HasPrefix(value, "<") {
+		w.fail(keyword, value, errors.New("address with brackets"))
+		return
+	}
+	if _, err := bare(value); err != nil {
+		w.fail(keyword, value, err)
+		return
+	}
+	w.b = append(append(append(append(w.b, keyword...), " <"...), value...), ">\n"...)
+}

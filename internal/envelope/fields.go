@@ -1,0 +1,62 @@
+package envelope
+
+import (
+	"bytes"
+	"strings"
+)
+
+// Field is one header field.
+type Field struct {
+	Name string // as written, without colon and blanks
+	Raw  []byte // all its lines
+}
+
+// Fields parts a header block into fields: each with its continuation lines and
+// its newlines. A line that is neither field nor continuation is a field with an
+// empty name. The Raw of all fields one after the other is the header block.
+func Fields(header []byte) []Field {
+	if len(header) == 0 {
+		return nil
+	}
+	fields := make([]Field, 0, 16)
+	for len(header) > 0 {
+		end := lineEnd(header)
+		for end < len(header) && isBlank(header[end]) {
+			end += lineEnd(header[end:])
+		}
+		f := Field{Raw: header[:end:end]}
+		if n := fieldName(f.Raw); n > 0 {
+			if rest := bytes.TrimLeft(f.Raw[n:], " \t"); len(rest) > 0 && rest[0] == ':' {
+				f.Name = string(f.Raw[:n])
+			}
+		}
+		fields = append(fields, f)
+		header = header[end:]
+	}
+	return fields
+}
+
+// lineEnd is the length of the first line with its newline.
+func lineEnd(b []byte) int {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		return i + 1
+	}
+	return len(b)
+}
+
+func isBlank(b byte) bool { return b == ' ' || b == '\t' }
+
+// Value is the field's body, unfolded (RFC 5322 §2.2.3), blanks at both ends
+// trimmed. For a field without a name it is the whole line.
+func (f Field) Value() string {
+	v := f.Raw
+	if f.Name != "" {
+		v = v[bytes.IndexByte(v, ':')+1:]
+	}
+	s := strings.Trim(string(v), " \t\r\n")
+	if strings.IndexByte(s, '\n') < 0 {
+		return s
+	}
+	// Inside a field every newline is followed by a blank.
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", ""), "\n", "")
+}

@@ -1,0 +1,45 @@
+package envelope
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Files that a ZMailer SMTP server left in router/ (testdata/zmailer) parse, and
+// their envelope prints back byte for byte.
+func TestRecordedFilesPrintBackByteForByte(t *testing.T) {
+	files, err := filepath.Glob("testdata/zmailer/*")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("recorded files: got %d, %v, want at least 5", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			file, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := Read(bytes.NewReader(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Unknown) > 0 {
+				t.Errorf("unknown keywords: got %q, want none", m.Unknown)
+			}
+			got, err := Append(nil, &m.Envelope)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := file[:m.HeaderOffset]; !bytes.Equal(got, want) {
+				t.Errorf("envelope: got\n%s\nwant\n%s", got, want)
+			}
+			if got, want := file[m.HeaderOffset:m.BodyOffset], string(m.Header)+"\n"; string(got) != want {
+				t.Errorf("header: got\n%s\nwant\n%s", got, want)
+			}
+			if got, want := string(file[m.BodyOffset:m.BodyOffset+8]), "Body of "; got != want {
+				t.Errorf("body: got %q, want %q", got, want)
+			}
+		})
+	}
+}

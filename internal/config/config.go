@@ -1,6 +1,10 @@
 // Package config reads zmailer.conf: NAME=value lines, as ZMailer's ZCONFIG file
 // has them, and gives typed values. The other configuration files (scheduler.conf,
-// routes, aliases, fqdnaliases, localnames) stand beside it.
+// routes, aliases, fqdnaliases, localnames) stand beside it; a default of each is
+// in the programs, so that they run with no configuration at all.
+//
+// It owns the directory of zmailer.conf only while WriteDefaults runs. What
+// survives a crash there: each file is whole or absent; what exists is not touched.
 //
 // Diagnostics: *Error names file, line and reason; a program that gets one prints
 // it and exits with ExitConfig.
@@ -44,13 +48,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Config is a read configuration.
 type Config struct {
-	File string // path of zmailer.conf; "" if the embedded default is used
-	Dir  string // where the other files are
+	File string // absolute path of zmailer.conf; "" if the embedded default is used
+	Dir  string // where the other files are; "" if the embedded defaults are used
 
 	values map[string]value
 }
 
+// value is one setting and where it was made.
 type value struct {
-	text string
-	line int
+	text  string
+	file  string // of the error message
+	line  int    // 0: the command line or the environment
+	fixed bool   // the file cannot change it
 }

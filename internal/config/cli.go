@@ -1,0 +1,97 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Flags are the flags that every program has: --postoffice (POSTOFFICE), --config
+// (ZCONFIG, path of zmailer.conf), --log-format, --log-level.
+func Flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "postoffice", EnvVars: []string{"POSTOFFICE"}, Usage: "the queues are in `DIR`, whatever the configuration says"},
+		&cli.StringFlag{Name: "config", EnvVars: []string{"ZCONFIG"}, Usage: "read `FILE` (zmailer.conf) and the files beside it; without it, built-in defaults"},
+		&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log on standard error: auto, text, json or tint"},
+		&cli.StringFlag{Name: "log-level", Usage: "log from `LEVEL` up: debug, info, warn or error"},
+	}
+}
+
+// FromCLI loads the configuration that the flags name. --postoffice overrides the
+// file's POSTOFFICE, --log-format LOG and --log-level LOGLEVEL.
+func FromCLI(c *cli.Context) (*Config, error) {
+	fixed := map[string]string{}
+	if dir := c.String("postoffice"); dir != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, &Error{File: "command line", Reason: "POSTOFFICE=" + dir + " cannot be made absolute", Err: err}
+		}
+		fixed["POSTOFFICE"] = abs
+	}
+	for flag, name := range map[string]string{"log-format": "LOG", "log-level": "LOGLEVEL"} {
+		if text := c.String(flag); text != "" {
+			fixed[name] = text
+		}
+	}
+	return load(c.String("config"), fixed)
+}
+
+// Main runs a program: it prints an error to standard error as "program: error" and
+// exits with Exit's code; nil exits 0. The actions' Context is done at the first
+// SIGTERM or SIGINT; a second one ends the program at once.
+func Main(app *cli.App) { os.Exit(run(app, os.Args, os.Stderr)) }
+
+func run(app *cli.App, args []string, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	// The library would exit by itself and print its own way.
+	app.ExitErrHandler = func(*cli.Context, error) {}
+	app.OnUsageError = usageError
+	for _, c := range app.Commands {
+		setUsageError(c)
+	}
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", app.Name, text)
+	}
+	return Exit(err)
+}
+
+func setUsageError(c *cli.Command) {
+	if c.OnUsageError == nil {
+		c.OnUsageError = usageError
+	}
+	for _, sub := range c.Subcommands {
+		setUsageError(sub)
+	}
+}
+
+func usageError(_ *cli.Context, err error, _ bool) error {
+	return cli.Exit(fmt.Errorf("%w; --help tells the flags", err), ExitUsage)
+}
+
+// Exit is the exit code for an error: ExitConfig for an *Error, the code of a
+// cli.ExitCoder, else 1.
+func Exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	if coder := cli.ExitCoder(nil); errors.As(err, &coder) {
+		return coder.ExitCode()
+	}
+	if bad := (*Error)(nil); errors.As(err, &bad) {
+		return ExitConfig
+	}
+	return 1
+}

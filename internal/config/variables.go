@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xrash/smetrics"
+)
+
+// Variable is a name that zmailer.conf may set.
+type Variable struct {
+	Name    string
+	Default string // as it would stand in the file; "" if there is none
+	Meaning string // one sentence for a postmaster
+
+	check func(text string) error // nil: any text
+}
+
+// Variables lists every name that zmailer.conf may set. The documentation and the
+// default file are checked against it.
+func Variables() []Variable {
+	return []Variable{
+		{"POSTOFFICE", DefaultPostOffice, "The directory of the queues; zmctl init makes one.", checkAbsolute},
+		{"HOSTNAME", "", "This machine's name in Received lines, greetings and reports; without it, what the system says.", checkWord},
+		{"POSTMASTER", "postmaster", "Who gets what concerns the mail system; an address or a local user.", checkWord},
+		{"HASHLEVELS", "0", "Levels of directories in queue/ and transport/: 0, 1 or 2; 1 serves above some ten thousand messages.", oneOf("0", "1", "2")},
+		{"SYNC", "normal", "normal: one fsync per accepted message; strict: its directories too.", oneOf("normal", "strict")},
+		{"TRUSTED", "", "Login names or numbers of users whose message files are believed in from, channel and external lines; root and the user of the daemons always are.", nil},
+		{"LOCALUSERS", "passwd", "Where local users are looked up: passwd, or the path of a file with one login name a line.", checkUsers},
+		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},
+		{"ROUTERPOLL", "15s", "How often router/ is looked at when no notification comes.", checkInterval},
+		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses that smtpserver listens on, host:port.", nil},
+		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send anywhere; others may send to local domains only.", nil},
+		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
+		{"MAXRCPT", "10000", "Most recipients of one message.", checkPositive},
+		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", nil},
+		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
+		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
+		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
+		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
+	}
+}
+
+// lookup finds a variable by name.
+func lookup(name string) (Variable, bool) {
+	all := Variables()
+	i := slices.IndexFunc(all, func(v Variable) bool { return v.Name == name })
+	if i < 0 {
+		return Variable{}, false
+	}
+	return all[i], true
+}
+
+// nearest is the known name with the least edits from name.
+func nearest(name string) string {
+	best, least := "", len(name)+1
+	for _, v := range Variables() {
+		if d := smetrics.WagnerFischer(strings.ToUpper(name), v.Name, 1, 1, 1); best == "" || d < least {
+			best, least = v.Name, d
+		}
+	}
+	return best
+}
+
+func oneOf(words ...string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(words, text) {
+			return fmt.Errorf("it must be one of %s", strings.Join(words, ", "))
+		}
+		return nil
+	}
+}
+
+func checkAbsolute(text string) error {
+	if !filepath.IsAbs(text) {
+		return fmt.Errorf("it must be a path from the root, like /var/spool/postoffice")
+	}
+	return nil
+}
+
+func checkWord(text string) error {
+	if strings.ContainsAny(text, " \t") {
+		return fmt.Errorf("it must be one word")
+	}
+	return nil
+}
+
+func checkUsers(text string) error {
+	if text != "passwd" && !filepath.IsAbs(text) {
+		return fmt.Errorf("it must be passwd or a path from the root")
+	}
+	return nil
+}
+
+func checkPositive(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 {
+		return fmt.Errorf("it must be a number above 0")
+	}
+	return nil
+}
+
+func checkPort(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("it must be a port, 1 to 65535")
+	}
+	return nil
+}
+
+func checkInterval(text string) error {
+	d, err := ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("it must be longer than nothing")
+	}
+	return err
+}
+
+func checkSize(text string) error {
+	_, err := ParseSize(text)
+	return err
+}

@@ -1,0 +1,75 @@
+package logging
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestFormatsShowEventProgramAndKeys(t *testing.T) {
+	tests := map[string]struct{ format, want string }{
+		"automatic is text where no terminal is": {"auto", `level=INFO msg=accepted program=router id=7`},
+		"empty is automatic":                     {"", `level=INFO msg=accepted program=router id=7`},
+		"text":                                   {"text", `level=INFO msg=accepted program=router id=7`},
+		"tint":                                   {"tint", `INF accepted program=router id=7`},
+	}
+	t.Setenv("NO_COLOR", "1")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			log, err := New(&out, tt.format, "info", "router")
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Info("accepted", "id", "7")
+			if got := out.String(); !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q in it", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestJSONLinesCanBeRead(t *testing.T) {
+	var out bytes.Buffer
+	log, err := New(&out, "json", "debug", "scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Debug("queued", "id", "x", "rcpt", "a\nb")
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got["msg"] != "queued" || got["program"] != "scheduler" || got["rcpt"] != "a\nb" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestLevelHidesWhatIsBelow(t *testing.T) {
+	for _, level := range []string{"debug", "info", "warn", "error"} {
+		t.Run(level, func(t *testing.T) {
+			var out bytes.Buffer
+			log, err := New(&out, "text", level, "p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Debug("debug")
+			log.Info("info")
+			log.Warn("warn")
+			log.Error("error")
+			want := map[string]int{"debug": 4, "info": 3, "warn": 2, "error": 1}[level]
+			if got := strings.Count(out.String(), "\n"); got != want {
+				t.Errorf("got %d lines, want %d:\n%s", got, want, out.String())
+			}
+		})
+	}
+}
+
+func TestUnknownFormatAndLevelAreRefused(t *testing.T) {
+	for _, tt := range [][2]string{{"xml", "info"}, {"text", "loud"}} {
+		if _, err := New(&bytes.Buffer{}, tt[0], tt[1], "p"); err == nil || !strings.Contains(err.Error(), "must be") {
+			t.Errorf("%v: got %v, want an error that names what is known", tt, err)
+		}
+	}
+}

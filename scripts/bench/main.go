@@ -1,0 +1,153 @@
+// Bench runs the whole pipeline as real processes between a generator and a sink on
+// loopback, and prints what that cost: messages a second, latency from the 250 of a
+// message to its arrival, processor time and fsyncs a message. With -postfix it runs
+// Postfix in turn with us, with the same generator and sink, and prints the ratios.
+//
+//	go run ./scripts/bench -messages 5000 -connections 20 -runs 5 -postfix
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+type options struct {
+	messages, connections, size, runs int
+	reuse, postfix, keep              bool
+	bin                               string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.messages, "messages", 5000, "messages in a run")
+	flag.IntVar(&o.connections, "connections", 20, "connections of the generator at once")
+	flag.IntVar(&o.size, "size", 4096, "bytes of a message")
+	flag.IntVar(&o.runs, "runs", 1, "runs of each")
+	flag.BoolVar(&o.reuse, "reuse", false, "many messages on a connection of the generator")
+	flag.BoolVar(&o.postfix, "postfix", false, "run Postfix in turn, if it is installed")
+	flag.BoolVar(&o.keep, "keep", false, "keep the working directory")
+	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	if err := adoptOrphans(); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	systems := []system{&ours{bin: o.bin}}
+	if o.postfix {
+		if _, err := exec.LookPath(postfixMaster); err != nil {
+			fmt.Println("Postfix is not installed: no ratio.")
+		} else {
+			systems = append(systems, &postfix{})
+		}
+	}
+	results := map[string][]result{}
+	for i := range o.runs {
+		for _, s := range systems {
+			r, err := once(o, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name(), err)
+			}
+			fmt.Printf("run %d %-8s %s\n", i+1, s.name(), r)
+			results[s.name()] = append(results[s.name()], r)
+		}
+	}
+	fmt.Printf("\nmedians of %d runs, %d messages of %d bytes, %d connections, reuse %v\n",
+		o.runs, o.messages, o.size, o.connections, o.reuse)
+	mine := median(results[systems[0].name()])
+	fmt.Printf("%-10s %s\n", systems[0].name(), mine)
+	if len(systems) > 1 {
+		theirs := median(results[systems[1].name()])
+		fmt.Printf("%-10s %s\n", systems[1].name(), theirs)
+		fmt.Printf("ratio      delivered/s %.2f, CPU per message %.2f, p50 %.2f, p99 %.2f\n",
+			mine.rate/theirs.rate, mine.cpu.Seconds()/theirs.cpu.Seconds(),
+			mine.p50.Seconds()/theirs.p50.Seconds(), mine.p99.Seconds()/theirs.p99.Seconds())
+	}
+	if !o.postfix {
+		n, err := fsyncs(o)
+		if err != nil {
+			fmt.Println("fsyncs per message: not counted:", err)
+		} else {
+			fmt.Printf("fsyncs per message: %.2f\n", n)
+		}
+	}
+	return nil
+}
+
+// result is one run's figures.
+type result struct {
+	rate     float64       // delivered messages a second, from the first connection on
+	accepted float64       // accepted a second
+	p50, p99 time.Duration // from the 250 to the sink
+	cpu      time.Duration // processor time of all processes of the system, per message
+	rss      int64         // largest process, bytes
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("delivered %.0f/s  accepted %.0f/s  p50 %v  p99 %v  CPU %v/message  largest process %d MB",
+		r.rate, r.accepted, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.cpu.Round(time.Microsecond), r.rss>>20)
+}
+
+// median takes each figure's median on its own.
+func median(list []result) result {
+	pick := func(value func(r result) float64) float64 {
+		v := make([]float64, len(list))
+		for i, r := range list {
+			v[i] = value(r)
+		}
+		sort.Float64s(v)
+		return v[len(v)/2]
+	}
+	return result{
+		rate:     pick(func(r result) float64 { return r.rate }),
+		accepted: pick(func(r result) float64 { return r.accepted }),
+		p50:      time.Duration(pick(func(r result) float64 { return float64(r.p50) })),
+		p99:      time.Duration(pick(func(r result) float64 { return float64(r.p99) })),
+		cpu:      time.Duration(pick(func(r result) float64 { return float64(r.cpu) })),
+		rss:      int64(pick(func(r result) float64 { return float64(r.rss) })),
+	}
+}
+
+// fsyncs runs a small load below strace and counts fsync and fdatasync.
+func fsyncs(o options) (float64, error) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "bench-strace-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	o.messages = 200
+	trace := filepath.Join(dir, "trace")
+	counted := &ours{bin: o.bin, prefix: []string{"strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync"}}
+	counted.begin = func() error { return os.Truncate(trace, 0) }
+	if _, err := once(o, counted); err != nil {
+		return 0, err
+	}
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, "sync(") {
+			n++
+		}
+	}
+	return float64(n) / float64(o.messages), nil
+}
+
+var background = context.Background()

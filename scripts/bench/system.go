@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// system is a mail relay under test.
+type system interface {
+	name() string
+	// start runs it below dir, listening on addr and relaying all mail to sinkHost, an
+	// SMTP route host of the form "[address]:port".
+	start(dir, addr, sinkHost string) error
+	// warm is called when it listens, before the load.
+	warm() error
+	// stop ends it and returns the processor time and the largest process's memory.
+	stop() (cpu time.Duration, rss int64, err error)
+}
+
+// process is a system that is one tree of processes whose root waits for the others.
+type process struct{ cmd *exec.Cmd }
+
+func (p *process) run(dir string, env []string, argv ...string) error {
+	out, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	return p.cmd.Start()
+}
+
+// stop ends the root and waits for every process of the tree: those that the root
+// left behind become our children (see adoptOrphans).
+func (p *process) stop() (cpu time.Duration, rss int64, err error) {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return 0, 0, err
+	}
+	err = p.cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() <= 0 { // ended by our signal
+		err = nil
+	}
+	usages := []syscall.Rusage{*p.cmd.ProcessState.SysUsage().(*syscall.Rusage)}
+	for {
+		var ru syscall.Rusage
+		_, werr := syscall.Wait4(-1, nil, 0, &ru)
+		if werr == syscall.EINTR {
+			continue
+		}
+		if werr != nil {
+			break // ECHILD: all are gone
+		}
+		usages = append(usages, ru)
+	}
+	for _, ru := range usages {
+		cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+		rss = max(rss, ru.Maxrss<<10)
+	}
+	return cpu, rss, err
+}
+
+// adoptOrphans makes this process the parent of its descendants' orphans, so that
+// their processor time can be counted: Postfix's master does not wait for its own.
+func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// ours is this pipeline.
+type ours struct {
+	process
+	bin    string
+	prefix []string     // put before the command
+	begin  func() error // called before the load
+}
+
+func (s *ours) name() string { return "zmailer" }
+
+func (s *ours) warm() error {
+	if s.begin != nil {
+		return s.begin()
+	}
+	return nil
+}
+
+func (s *ours) start(dir, addr, sinkHost string) error {
+	conf := filepath.Join(dir, "conf")
+	zmctl, err := filepath.Abs(filepath.Join(s.bin, "zmctl"))
+	if err != nil {
+		return err
+	}
+	po := filepath.Join(dir, "postoffice")
+	if out, err := exec.Command(zmctl, "--postoffice", po, "init", "--config-dir", conf).CombinedOutput(); err != nil {
+		return fmt.Errorf("zmctl init: %w: %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(conf, "routes"), []byte(". smtp!"+sinkHost+"\n"), 0o644); err != nil {
+		return err
+	}
+	main := "POSTOFFICE=" + po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + addr + "\nLOG=text\n"
+	if err := os.WriteFile(filepath.Join(conf, "zmailer.conf"), []byte(main), 0o644); err != nil {
+		return err
+	}
+	argv := append(append([]string{}, s.prefix...), zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run")
+	return s.run(dir, nil, argv...)
+}
+
+const postfixMaster = "/usr/lib/postfix/sbin/master"
+
+// postfix is Postfix with its defaults, as a loopback relay.
+type postfix struct{ process }
+
+func (s *postfix) name() string { return "postfix" }
+func (s *postfix) warm() error  { return nil }
+
+func (s *postfix) start(dir, addr, sinkHost string) error {
+	conf, queue, data := filepath.Join(dir, "conf"), filepath.Join(dir, "queue"), filepath.Join(dir, "data")
+	for _, d := range []string{conf, queue, data} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	owner, err := user.Lookup("postfix")
+	if err != nil {
+		return err
+	}
+	var uid int
+	fmt.Sscan(owner.Uid, &uid)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(data, uid, -1)); err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	// Loopback has no name server: looking the client's name up would only wait.
+	main := strings.Join([]string{
+		"compatibility_level = 3.6", "queue_directory = " + queue, "data_directory = " + data,
+		"mail_owner = postfix", "setgid_group = postdrop", "myhostname = bench.example",
+		"inet_interfaces = " + host, "inet_protocols = ipv4", "mynetworks = 127.0.0.0/8",
+		"relayhost = " + sinkHost, "mydestination =", "alias_maps =", "alias_database =",
+		"smtpd_peername_lookup = no", "smtp_dns_support_level = disabled", "smtp_host_lookup = native",
+		"maillog_file = /dev/stdout", ""}, "\n")
+	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(main), 0o644); err != nil {
+		return err
+	}
+	b, err := os.ReadFile("/usr/share/postfix/master.cf.dist")
+	if err != nil {
+		return err
+	}
+	var services []string
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) >= 8 && f[1] == "inet" {
+			continue
+		}
+		if len(f) >= 8 && !strings.HasPrefix(line, "#") && (f[4] == "y" || f[4] == "-") {
+			line = strings.Replace(line, f[0], f[0], 1)
+			f[4] = "n"
+			line = strings.Join(f, " ") + "\n"
+		}
+		services = append(services, line)
+	}
+	services = append(services, host+":"+port+" inet n - n - - smtpd\n")
+	if err := os.WriteFile(filepath.Join(conf, "master.cf"), []byte(strings.Join(services, "")), 0o644); err != nil {
+		return err
+	}
+	if out, err := exec.Command("/usr/sbin/postfix", "-c", conf, "check").CombinedOutput(); err != nil {
+		return fmt.Errorf("postfix check: %w: %s", err, out)
+	}
+	return s.run(dir, []string{"MAIL_CONFIG=" + conf, "MAIL_LOGTAG=postfix"}, postfixMaster, "-c", conf, "-s")
+}

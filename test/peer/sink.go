@@ -1,0 +1,254 @@
+// Package peer is the other side of the pipeline for tests, the demonstration and
+// the benchmark: an SMTP server that keeps what it is given and answers as it is
+// told, and a client that sends many messages over many connections. Both listen on
+// and talk to loopback only.
+package peer
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Message is what a sink accepted.
+type Message struct {
+	From       string   // inside the angle brackets
+	Recipients []string // those it accepted, inside the angle brackets
+	Data       []byte   // as on the wire: CRLF line ends, dots unstuffed; nil if not kept
+	Size       int
+	Connection int // 1 is the sink's first
+	Time       time.Time
+}
+
+// Sink is an SMTP server on 127.0.0.1.
+type Sink struct {
+	// Rcpt answers a RCPT command; nil or "" accepts. attempt counts from 1 for each
+	// address. It is called by one goroutine at a time.
+	Rcpt func(address string, attempt int) string
+	// Final answers the final dot; nil or "" accepts.
+	Final func(m *Message) string
+	// Discard keeps no message content.
+	Discard bool
+	// OnMessage is called for each accepted message before it is answered.
+	OnMessage func(m *Message)
+
+	listener net.Listener
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	count    int
+	attempts map[string]int
+	messages []*Message
+	arrived  chan struct{} // closed and replaced at each message
+}
+
+// Start listens; Addr tells where.
+func (s *Sink) Start() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.listener = l
+	s.conns = map[net.Conn]bool{}
+	s.attempts = map[string]int{}
+	s.arrived = make(chan struct{})
+	s.wg.Add(1)
+	go s.accept()
+	return nil
+}
+
+// Addr is "127.0.0.1:port".
+func (s *Sink) Addr() string { return s.listener.Addr().String() }
+
+// RouteHost is the sink as the host of a route: "[127.0.0.1]:port".
+func (s *Sink) RouteHost() string {
+	host, port, _ := net.SplitHostPort(s.Addr())
+	return "[" + host + "]:" + port
+}
+
+// Close ends the sink and its connections.
+func (s *Sink) Close() {
+	s.listener.Close()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// Messages is what has arrived so far.
+func (s *Sink) Messages() []*Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Message(nil), s.messages...)
+}
+
+// Count is how many messages and connections there were.
+func (s *Sink) Count() (messages, connections int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.messages), s.count
+}
+
+// Wait waits until at least n messages have arrived or the deadline is over.
+func (s *Sink) Wait(n int, deadline time.Duration) error {
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		have, arrived := len(s.messages), s.arrived
+		s.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-arrived:
+		case <-timer.C:
+			return fmt.Errorf("%d of %d messages after %v", have, n, deadline)
+		}
+	}
+}
+
+func (s *Sink) accept() {
+	defer s.wg.Done()
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.count++
+		n := s.count
+		s.conns[c] = true
+		s.mu.Unlock()
+		s.wg.Add(1)
+		go func() {
+			defer s.wg.Done()
+			s.serve(c, n)
+			c.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		}()
+	}
+}
+
+func (s *Sink) serve(c net.Conn, number int) {
+	r := bufio.NewReaderSize(c, 16<<10)
+	w := bufio.NewWriter(c)
+	reply := func(text string) {
+		w.WriteString(text)
+		w.WriteString("\r\n")
+		if r.Buffered() == 0 { // pipelined commands get their replies in one write
+			w.Flush()
+		}
+	}
+	reply("220 sink.example ESMTP")
+	m := &Message{Connection: number}
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return
+		}
+		text := strings.TrimRight(string(line), "\r\n")
+		verb, _, _ := strings.Cut(strings.ToUpper(text), " ")
+		switch verb {
+		case "EHLO", "LHLO":
+			reply("250-sink.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n250-DSN\r\n250 SIZE")
+		case "HELO", "NOOP", "RSET":
+			m = &Message{Connection: number}
+			reply("250 2.0.0 Ok")
+		case "MAIL":
+			m = &Message{Connection: number, From: bracketed(text)}
+			reply("250 2.1.0 Ok")
+		case "RCPT":
+			a := s.rcpt(bracketed(text))
+			if a[0] == '2' {
+				m.Recipients = append(m.Recipients, bracketed(text))
+			}
+			reply(a)
+		case "DATA":
+			if len(m.Recipients) == 0 {
+				reply("554 5.5.1 no valid recipients")
+				continue
+			}
+			reply("354 go ahead")
+			w.Flush()
+			if err := s.data(r, m); err != nil {
+				return
+			}
+			a := s.finish(m)
+			m = &Message{Connection: number}
+			reply(a)
+		case "QUIT":
+			reply("221 2.0.0 bye")
+			w.Flush()
+			return
+		default:
+			reply("500 5.5.2 unknown command")
+		}
+	}
+}
+
+func (s *Sink) rcpt(address string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempts[address]++
+	if s.Rcpt != nil {
+		if a := s.Rcpt(address, s.attempts[address]); a != "" {
+			return a
+		}
+	}
+	return "250 2.1.5 Ok"
+}
+
+// data reads up to the final dot. A line that its buffer cannot hold comes in parts.
+func (s *Sink) data(r *bufio.Reader, m *Message) error {
+	begin := true // of a line
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil && err != bufio.ErrBufferFull {
+			return err
+		}
+		if begin && bytes.Equal(line, []byte(".\r\n")) {
+			return nil
+		}
+		if begin && line[0] == '.' {
+			line = line[1:]
+		}
+		m.Size += len(line)
+		if !s.Discard {
+			m.Data = append(m.Data, line...)
+		}
+		begin = err == nil
+	}
+}
+
+func (s *Sink) finish(m *Message) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Final != nil {
+		if a := s.Final(m); a != "" {
+			return a
+		}
+	}
+	m.Time = time.Now()
+	s.messages = append(s.messages, m)
+	if s.OnMessage != nil {
+		s.OnMessage(m)
+	}
+	close(s.arrived)
+	s.arrived = make(chan struct{})
+	return "250 2.0.0 Ok"
+}
+
+func bracketed(line string) string {
+	_, rest, _ := strings.Cut(line, "<")
+	a, _, _ := strings.Cut(rest, ">")
+	return a
+}

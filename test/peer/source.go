@@ -1,0 +1,147 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Source sends messages to an SMTP server.
+type Source struct {
+	Addr        string
+	Connections int
+	Messages    int
+	Reuse       bool // one connection for many messages
+	From        string
+	To          func(n int) string // recipient of message n, 0 is the first
+	Body        func(n int) []byte // message n with CRLF line ends, without the final dot
+	// OnAccepted is called with the moment of the 250 for the final dot. It may be
+	// called by several goroutines at once.
+	OnAccepted func(n int, reply string, at time.Time)
+}
+
+// Run sends everything and returns the first error.
+func (s *Source) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range s.Connections {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := s.send(ctx, &next); err != nil {
+				cancel(err)
+			}
+		}()
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
+	var c *client
+	for ctx.Err() == nil {
+		n := int(next.Add(1)) - 1
+		if n >= s.Messages {
+			break
+		}
+		if c == nil {
+			var err error
+			if c, err = dial(ctx, s.Addr); err != nil {
+				return err
+			}
+		}
+		reply, err := c.message(s.From, s.To(n), s.Body(n))
+		if err != nil {
+			c.Close()
+			return fmt.Errorf("message %d: %w", n, err)
+		}
+		if s.OnAccepted != nil {
+			s.OnAccepted(n, reply, time.Now())
+		}
+		if !s.Reuse {
+			if err := c.quit(); err != nil {
+				return err
+			}
+			c = nil
+		}
+	}
+	if c != nil {
+		return c.quit()
+	}
+	return nil
+}
+
+type client struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(ctx context.Context, addr string) (*client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Now().Add(5 * time.Minute))
+	c := &client{conn, bufio.NewReader(conn)}
+	if _, err := c.expect("220"); err == nil {
+		_, err = c.command("250", "EHLO source.example\r\n")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *client) command(want, line string) (string, error) {
+	if _, err := c.Write([]byte(line)); err != nil {
+		return "", err
+	}
+	return c.expect(want)
+}
+
+func (c *client) expect(want string) (string, error) {
+	for {
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		if !strings.HasPrefix(line, want) {
+			return "", fmt.Errorf("got %q, want %s", line, want)
+		}
+		if len(line) < 4 || line[3] != '-' {
+			return strings.TrimRight(line, "\r\n"), nil
+		}
+	}
+}
+
+func (c *client) message(from, to string, body []byte) (string, error) {
+	if _, err := c.command("250", "MAIL FROM:<"+from+">\r\n"); err != nil {
+		return "", err
+	}
+	if _, err := c.command("250", "RCPT TO:<"+to+">\r\n"); err != nil {
+		return "", err
+	}
+	if _, err := c.command("354", "DATA\r\n"); err != nil {
+		return "", err
+	}
+	out := append(append(make([]byte, 0, len(body)+8), body...), ".\r\n"...)
+	if _, err := c.Write(out); err != nil {
+		return "", err
+	}
+	return c.expect("250")
+}
+
+func (c *client) quit() error {
+	defer c.Close()
+	_, err := c.command("221", "QUIT\r\n")
+	return err
+}

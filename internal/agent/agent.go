@@ -1,0 +1,141 @@
+// Package agent is what every transport agent shares: it talks to the scheduler
+// (formats.md "Scheduler and transport agent"), locks recipients in the work
+// specification, and marks and reports what became of them. How a message is
+// brought to a recipient is the Deliverer's.
+//
+// It owns the tags of the recipients it has locked, from the lock to the final
+// tag, and the d and h lines that it appends. It never creates, moves or removes a
+// file of the postoffice.
+//
+// What survives a crash: a recipient is locked with this process's owner number
+// before anything is sent, so that the locks of a dead agent are known as such and
+// taken over; a history line "sent" stands in the file before the final dot, so
+// that a take-over knows what is in doubt; a diagnostic is on the disk before the
+// tag that says so.
+//
+// Diagnostics: what one message's file is wrong with is logged and answered by
+// #resync; a disk that cannot be written makes recipients deferred; neither ends
+// the agent. Run fails only when it cannot talk to the scheduler.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"zmailer/internal/dsn"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// Agent is a running transport agent. Its exported fields are set before the first
+// call and not changed after.
+type Agent struct {
+	PostOffice *postoffice.PostOffice
+	Owner      *postoffice.Owner
+	Name       string           // for diagnostics: "smtp", "mailbox"
+	Channels   []string         // the channels it takes recipients of; empty: any
+	Log        *slog.Logger     // nil: discarded
+	Now        func() time.Time // nil: time.Now
+
+	mu   sync.Mutex
+	busy map[string]int // jobs in progress by the specification's name
+}
+
+// Deliverer delivers the recipients of one job. It gives every recipient of d a
+// result by d.Done before it returns; one without is deferred.
+//
+// ctx is not done by an orderly stop: a delivery that has begun ends by itself,
+// within its own time limits.
+type Deliverer interface {
+	Deliver(ctx context.Context, d *Delivery)
+}
+
+// Delivery is one job's message and the recipients that this agent has locked. It
+// is valid until Deliver returns.
+type Delivery struct {
+	Job        taproto.Job
+	ID         postoffice.SpoolID
+	Spec       *workspec.Spec
+	Recipients []*Recipient // in the order of the file; a Recipient names its Group
+	Message    durable.File // queue/NAME, for ReadAt
+	Size       int64        // of the message file, bytes
+
+	agent *Agent
+	file  *postoffice.Spec
+	raw   []byte // the specification as it was read
+	body  int64  // where Body begins
+	left  bool   // a recipient of this host is locked by somebody else
+
+	mu    sync.Mutex
+	lines []byte // scratch
+}
+
+// Recipient is a locked recipient.
+type Recipient struct {
+	workspec.Recipient
+	Group *workspec.Group
+
+	done   bool
+	marked bool // what result says is in the file
+	result Result
+	answer taproto.Answer
+}
+
+// Result is what became of a recipient.
+type Result struct {
+	Outcome status.Outcome
+	Code    status.Code
+	Reply   string // last answer, one line: "550 5.1.1 no such user"
+	Remote  string // "dns; mx.example.org (192.0.2.1)"
+	Text    string // the dialogue, lines parted by \n
+	// Host: the trouble is the host's or the network's, not this recipient's: every
+	// recipient of the thread waits (deferall). Only with Deferred.
+	Host bool
+	// After: try no recipient of this host for so long (retryat). Only with Deferred.
+	After time.Duration
+	// Relayed: the next host took over the sender's notification requests (RFC 3461
+	// §4.1), so no success report is owed by us.
+	Relayed bool
+	// Action of the success report, if one is owed: dsn.Delivered or dsn.Relayed (RFC
+	// 3464 §2.3.3). Empty: relayed on the channels smtp and smtpx, else delivered.
+	Action dsn.Action
+}
+
+func (a *Agent) log() *slog.Logger {
+	if a.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return a.Log
+}
+
+func (a *Agent) now() time.Time {
+	if a.Now == nil {
+		return time.Now()
+	}
+	return a.Now()
+}
+
+// enter counts a job on a specification and tells whether it is the only one of
+// this process.
+func (a *Agent) enter(name string) (alone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy == nil {
+		a.busy = map[string]int{}
+	}
+	a.busy[name]++
+	return a.busy[name] == 1
+}
+
+func (a *Agent) leave(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy[name]--; a.busy[name] == 0 {
+		delete(a.busy, name)
+	}
+}

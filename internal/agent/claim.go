@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// claim opens a job's files and locks the recipients that are to be delivered. With
+// a nil Delivery the lines are the whole answer.
+func (a *Agent) claim(job taproto.Job, alone bool) (*Delivery, []taproto.Line) {
+	if !fs.ValidPath(job.Name) {
+		return nil, a.resync(job, errors.New("not a name below transport/"))
+	}
+	file, err := a.PostOffice.OpenSpec(job.Name)
+	if err != nil {
+		return nil, a.resync(job, err)
+	}
+	d := &Delivery{Job: job, agent: a, file: file}
+	lines, err := a.lockRecipients(d, alone)
+	if err != nil {
+		lines = a.resync(job, err)
+	}
+	if err != nil || lines != nil {
+		d.close()
+		return nil, lines
+	}
+	return d, nil
+}
+
+// resync tells the scheduler to read the file again.
+func (a *Agent) resync(job taproto.Job, err error) []taproto.Line {
+	if err != nil {
+		a.log().Warn("resync", "name", job.Name, "host", job.Host, "reason", err)
+	}
+	return []taproto.Line{{Kind: taproto.LineResync, Name: job.Name}}
+}
+
+// lockRecipients looks and locks under the specification's flock, so that no two
+// agents lock one recipient. Lines: the job ends here with them.
+func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) {
+	if err := d.file.Lock(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := d.file.Unlock(); err != nil {
+			a.log().Error("disk", "name", d.Job.Name, "reason", err)
+		}
+	}()
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	var doubts []workspec.Event
+	doubt := readDoubts(d.Spec.History)
+	for gi := range d.Spec.Groups {
+		g := &d.Spec.Groups[gi]
+		for ri := range g.Recipients {
+			r := &g.Recipients[ri]
+			if !a.takes(r, d.Job.Host) {
+				continue
+			}
+			if r.Tag == workspec.TagLocked && a.holds(r.Owner, alone) {
+				d.left = true
+				continue
+			}
+			d.Recipients = append(d.Recipients, &Recipient{Recipient: *r, Group: g})
+			if owner := doubt.about(r); owner > 0 {
+				doubts = append(doubts, workspec.Event{Time: a.now(), Recipient: r.Offset, Event: workspec.EventInDoubt,
+					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}},
+					Text:  "its agent died after it had sent the message; it is sent again"})
+			}
+		}
+	}
+	if len(d.Recipients) == 0 {
+		return a.resync(d.Job, nil), nil
+	}
+	if err := d.openMessage(); err != nil {
+		if errors.Is(err, postoffice.ErrGone) {
+			return nil, err
+		}
+		return d.refuse(err), nil
+	}
+	if err := d.lock(doubts); err != nil {
+		return d.refuse(err), nil
+	}
+	return nil, nil
+}
+
+// read reads and parses the specification.
+func (d *Delivery) read() (err error) {
+	if d.raw, err = d.file.Read(); err != nil {
+		return err
+	}
+	if d.Spec, err = workspec.Parse(d.raw); err != nil {
+		return fmt.Errorf("read specification %s: %w", d.Job.Name, err)
+	}
+	if !d.Spec.Complete {
+		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
+	}
+	return nil
+}
+
+// takes tells whether a recipient is one of this agent's for a host and not final.
+func (a *Agent) takes(r *workspec.Recipient, host string) bool {
+	if r.Tag != workspec.TagToDo && r.Tag != workspec.TagLocked {
+		return false
+	}
+	if len(a.Channels) > 0 && !slices.Contains(a.Channels, r.Channel) {
+		return false
+	}
+	return host == "" || strings.EqualFold(host, r.Host)
+}
+
+// holds tells whether somebody who lives has the lock of an owner. A lock of our
+// own on a file that no other slot works on is one that we failed to give back.
+func (a *Agent) holds(owner int, alone bool) bool {
+	if owner == a.Owner.Number() {
+		return !alone
+	}
+	alive, err := a.PostOffice.OwnerAlive(owner)
+	if err != nil {
+		a.log().Error("disk", "reason", err)
+		return true
+	}
+	return alive
+}
+
+// openMessage opens queue/NAME and finds where the body begins.
+func (d *Delivery) openMessage() error {
+	f, info, err := d.file.OpenMessage()
+	if err != nil {
+		return err
+	}
+	d.Message, d.Size, d.ID = f, info.Size, postoffice.IDOf(info)
+	d.body = d.Spec.BodyOffset
+	if d.body < 2 || d.body > d.Size {
+		return fmt.Errorf("open message %s: body at byte %d of %d", d.Job.Name, d.body, d.Size)
+	}
+	var before [2]byte
+	if _, err := f.ReadAt(before[:], d.body-2); err != nil {
+		return fmt.Errorf("open message %s: %w", d.Job.Name, err)
+	}
+	if before == [2]byte{'\n', '\n'} {
+		d.body--
+	}
+	return nil
+}
+
+// lock records the doubts and sets the locks, all or none.
+func (d *Delivery) lock(doubts []workspec.Event) error {
+	if len(doubts) > 0 {
+		for i := range doubts {
+			d.lines = workspec.AppendEvent(d.lines, &doubts[i])
+			d.agent.log().Warn("in-doubt", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
+				"recipient", doubts[i].Recipient, "owner", doubts[i].Get("owner"))
+		}
+		// Crash: the doubt is known before the lock that tells of it is overwritten.
+		if err := d.file.Append(d.lines); err != nil {
+			return err
+		}
+		d.lines = d.lines[:0]
+	}
+	lock := workspec.TagBytes(d.Spec.Format, workspec.TagLocked)
+	if d.Spec.Format&workspec.FormatPID != 0 {
+		lock = workspec.LockBytes(d.agent.Owner.Number())
+	}
+	for i, r := range d.Recipients {
+		// Crash: this process's owner number is free again, so the lock is nobody's.
+		err := d.file.SetTag(lock, workspec.TagOffset(r.Offset))
+		if err == nil {
+			continue
+		}
+		for _, l := range d.Recipients[:i] {
+			err = errors.Join(err, d.unlock(l))
+		}
+		return err
+	}
+	return nil
+}
+
+// refuse answers that all recipients wait, for trouble of our own.
+func (d *Delivery) refuse(err error) []taproto.Line {
+	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host, "reason", err)
+	var lines []taproto.Line
+	for _, r := range d.Recipients {
+		r.result = d.complete(r, Result{Outcome: status.Deferred, Code: status.SystemTrouble, Reply: err.Error()})
+		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.answer(r)})
+	}
+	return lines
+}

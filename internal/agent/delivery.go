@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// Do performs one job and returns the lines for the scheduler: an answer for each
+// recipient that it locked, and a resync if the file cannot be used, if nothing in
+// it is open for this host, or if a recipient is locked by somebody who lives.
+// Several goroutines may call it at once.
+func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) []taproto.Line {
+	alone := a.enter(job.Name)
+	defer a.leave(job.Name)
+	d, lines := a.claim(job, alone)
+	if d == nil {
+		return lines
+	}
+	defer d.close()
+	a.deliver(ctx, d, to)
+	lines = d.finish()
+	if d.left {
+		lines = append(lines, a.resync(job, errors.New("a recipient is locked by another process"))...)
+	}
+	return lines
+}
+
+// deliver calls the Deliverer; one that panics leaves its recipients deferred and
+// the agent alive.
+func (a *Agent) deliver(ctx context.Context, d *Delivery, to Deliverer) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log().Error("panic", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
+				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	to.Deliver(ctx, d)
+}
+
+// close gives the descriptors back.
+func (d *Delivery) close() {
+	err := d.file.Close()
+	if d.Message != nil {
+		err = errors.Join(err, d.Message.Close())
+	}
+	if err != nil {
+		d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "reason", err)
+	}
+}
+
+// Header is the header block to send for a group: whole lines without the empty
+// line after them. It must not be changed.
+func (d *Delivery) Header(g *workspec.Group) []byte {
+	return d.raw[g.HeaderOffset:g.HeaderEnd:g.HeaderEnd]
+}
+
+// Body reads the body from its offset, with the empty line before it if the message
+// has one; each call from the start. It reads the file as it is asked to and holds
+// nothing. A message that is all header has no empty line.
+func (d *Delivery) Body() io.Reader {
+	return io.NewSectionReader(d.Message, d.body, d.BodySize())
+}
+
+// BodySize is how many bytes Body reads.
+func (d *Delivery) BodySize() int64 { return d.Size - d.body }
+
+// Sent records that the message is about to be given away for every recipient that
+// has no result yet: until Done says more, they are in doubt. After an error the
+// message must not be sent.
+func (d *Delivery) Sent() error { return d.SentTo(d.Recipients) }
+
+// SentTo is Sent for some of the recipients, where one delivery takes several
+// transactions.
+func (d *Delivery) SentTo(rcpts []*Recipient) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := workspec.Event{Time: d.agent.now(), Event: workspec.EventSent,
+		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(d.agent.Owner.Number())}}}
+	var open []string
+	for _, r := range rcpts {
+		if !r.done {
+			e.Recipient = r.Offset
+			open = append(open, strconv.FormatInt(r.Offset, 10))
+		}
+	}
+	switch {
+	case len(open) == 0:
+		return nil
+	case len(open) > 1:
+		e.Recipient = 0
+		if len(open) <= maxListed {
+			e.Attrs = append(e.Attrs, workspec.Attr{Key: "rcpts", Value: strings.Join(open, ",")})
+		}
+	}
+	d.lines = workspec.AppendEvent(d.lines[:0], &e)
+	// Crash: a process that is killed after this leaves its lock and this line, so
+	// that the doubt is known; a power loss may take both and only repeats.
+	return d.file.Append(d.lines)
+}

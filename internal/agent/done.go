@@ -1,0 +1,287 @@
+package agent
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/dsn"
+	"zmailer/internal/status"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// Done records a recipient's result. A success is marked in the file at once; a
+// failure's diagnostic and tag are written when Deliver has returned, all of a
+// job's with one fsync. A recipient has one result: a second one is logged and
+// dropped.
+func (d *Delivery) Done(r *Recipient, res Result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.done {
+		d.agent.log().Error("second-result", "id", d.ID, "rcpt", r.Address,
+			"status", res.Code, "reply", res.Reply, "first", r.result.Reply)
+		return
+	}
+	r.done = true
+	r.result = d.complete(r, res)
+	if r.result.Outcome != status.Delivered {
+		return
+	}
+	if err := d.markDelivered(r); err != nil {
+		d.fault(r, err)
+		return
+	}
+	r.marked = true
+}
+
+// complete fills in what a Deliverer left out.
+func (d *Delivery) complete(r *Recipient, res Result) Result {
+	switch res.Outcome {
+	case status.Delivered:
+		res.Code.Class = 2
+	case status.Failed:
+		res.Code.Class = 5
+	default:
+		res.Code.Class = 4
+	}
+	res.Reply = oneLine(res.Reply)
+	if res.Reply == "" {
+		res.Reply = oneLine(res.Text)
+	}
+	if res.Action == "" {
+		res.Action = dsn.Delivered
+		if r.Channel == "smtp" || r.Channel == "smtpx" {
+			res.Action = dsn.Relayed
+		}
+	}
+	return res
+}
+
+// markDelivered sets the final tag of a delivered recipient, after a diagnostic if
+// the sender asked to hear of it (RFC 3461 §4.1).
+func (d *Delivery) markDelivered(r *Recipient) error {
+	if d.owesSuccess(r) {
+		d.lines = workspec.AppendDiagnostic(d.lines[:0], d.diagnostic(r))
+		// Crash: delivered, its tag still the lock's: in doubt.
+		if err := d.file.Append(d.lines); err != nil {
+			return err
+		}
+	}
+	// Crash: the tag is in the file for everybody who reads it; a power loss may
+	// bring back the lock of a dead owner, and the message is delivered twice.
+	return d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+}
+
+// owesSuccess tells whether the sender wants a success report that no other host
+// has promised to write.
+func (d *Delivery) owesSuccess(r *Recipient) bool {
+	if r.result.Outcome != status.Delivered || r.result.Relayed {
+		return false
+	}
+	for field := range strings.FieldsSeq(r.Notary) {
+		key, list, _ := strings.Cut(field, "=")
+		if !strings.EqualFold(key, "NOTIFY") {
+			continue
+		}
+		for word := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(word, "SUCCESS") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// finish marks what is not marked yet and gives the answers.
+func (d *Delivery) finish() []taproto.Line {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delivered, others := 0, 0
+	for _, r := range d.Recipients {
+		if !r.done {
+			r.done = true
+			r.result = d.complete(r, Result{Code: status.SystemTrouble, Reply: "the agent broke off"})
+		}
+		if r.result.Outcome == status.Delivered {
+			delivered++
+		} else {
+			others++
+		}
+	}
+	d.markDeferred()
+	d.markFailed(delivered > 0 && others > 0)
+	lines := make([]taproto.Line, 0, len(d.Recipients)+1)
+	for _, r := range d.Recipients {
+		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.answer(r)})
+	}
+	return lines
+}
+
+// markDeferred gives the locks of deferred recipients back.
+func (d *Delivery) markDeferred() {
+	for _, r := range d.Recipients {
+		if r.result.Outcome == status.Deferred && !r.marked {
+			if err := d.unlock(r); err != nil {
+				d.fault(r, err)
+				continue
+			}
+			r.marked = true
+		}
+	}
+}
+
+func (d *Delivery) unlock(r *Recipient) error {
+	// Crash: blank or the lock of a dead owner; both are open.
+	return d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagToDo), workspec.TagOffset(r.Offset))
+}
+
+// markFailed writes the diagnostics of all failed recipients, makes them durable,
+// and then sets the tags. The same fsync makes a partial delivery durable: what was
+// delivered must not be delivered again when the rest is tried.
+func (d *Delivery) markFailed(partial bool) {
+	d.lines = d.lines[:0]
+	for _, r := range d.Recipients {
+		if r.result.Outcome == status.Failed {
+			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
+		}
+	}
+	if len(d.lines) == 0 && !partial {
+		return
+	}
+	var err error
+	if len(d.lines) > 0 {
+		// Crash: diagnostics of recipients that are still locked by a dead owner: they
+		// are tried again and get another line.
+		err = d.file.Append(d.lines)
+	}
+	if err == nil {
+		// Crash: as before; a tag says failed only if its diagnostic is on the disk.
+		err = d.file.Sync()
+	}
+	for _, r := range d.Recipients {
+		if r.result.Outcome != status.Failed {
+			continue
+		}
+		if err == nil {
+			err = d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset))
+		}
+		if err == nil {
+			r.marked = true
+			continue
+		}
+		d.fault(r, err)
+		if uerr := d.unlock(r); uerr != nil {
+			d.agent.log().Error("disk", "id", d.ID, "rcpt", r.Address, "reason", uerr)
+		}
+	}
+	if err != nil && len(d.lines) == 0 {
+		d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "reason", err)
+	}
+}
+
+// fault makes a result that could not be written a deferral: a final answer to the
+// scheduler must not be more than what the file says.
+func (d *Delivery) fault(r *Recipient, err error) {
+	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "rcpt", r.Address,
+		"result", r.result.Outcome, "reply", r.result.Reply, "reason", err)
+	was := r.result
+	r.result = Result{Outcome: status.Deferred, Code: status.SystemTrouble, Action: was.Action,
+		Reply: oneLine("could not record that it was " + was.Outcome.String() + ": " + err.Error())}
+}
+
+// answer is what the scheduler is told of a recipient.
+func (d *Delivery) answer(r *Recipient) taproto.Answer {
+	res := &r.result
+	a := taproto.Answer{Number: d.number(), Offset: r.Offset, Text: res.Reply}
+	switch res.Outcome {
+	case status.Delivered:
+		a.Word = taproto.OK3
+		if d.owesSuccess(r) {
+			a.Word = taproto.OK2
+		}
+		if a.Text == "" {
+			a.Text = "Ok"
+		}
+		return a
+	case status.Failed:
+		a.Word = taproto.Error2
+		return a
+	}
+	a.Notary = d.notary(r).String()
+	a.Word = taproto.Deferred
+	if res.Host {
+		a.Word = taproto.DeferAll
+	}
+	if res.After > 0 {
+		// Whole seconds on the wire; never earlier than asked for.
+		a.Word, a.Relative = taproto.RetryAt, true
+		a.After = (res.After + time.Second - 1).Truncate(time.Second)
+	}
+	return a
+}
+
+// number is the decimal number that the i field starts with.
+func (d *Delivery) number() uint64 {
+	s := d.Spec.Message
+	end := 0
+	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+		end++
+	}
+	n, _ := strconv.ParseUint(s[:end], 10, 64)
+	return n
+}
+
+func (d *Delivery) diagnostic(r *Recipient) *workspec.Diagnostic {
+	text := r.result.Text
+	if text == "" {
+		text = r.result.Reply
+	}
+	return &workspec.Diagnostic{
+		Recipient: r.Offset, HeaderOffset: r.Group.HeaderOffset, NotaryOffset: r.NotaryOffset,
+		Time: d.agent.now(), Notary: d.notary(r), Text: text,
+	}
+}
+
+// notary is the delivery status part: RFC 3464 §2.3.
+func (d *Delivery) notary(r *Recipient) workspec.Notary {
+	res := &r.result
+	n := workspec.Notary{
+		Address: oneLine(r.Address), Action: string(dsn.Delayed), Status: res.Code.String(),
+		Remote: oneLine(res.Remote), Agent: d.agent.Name + "[" + strconv.Itoa(os.Getpid()) + "]",
+	}
+	switch res.Outcome {
+	case status.Delivered:
+		n.Action = string(res.Action)
+	case status.Failed:
+		n.Action = string(dsn.Failed)
+	}
+	if res.Reply != "" {
+		n.Diagnostic = diagnosticType(res) + "; " + res.Reply
+	}
+	return n
+}
+
+// diagnosticType is "smtp" for what is a reply of a remote server, RFC 3464 §2.3.6;
+// what we say ourselves is not.
+func diagnosticType(res *Result) string {
+	s := res.Reply
+	if res.Remote != "" && len(s) > 3 && s[0] >= '2' && s[0] <= '5' && digit(s[1]) && digit(s[2]) && (s[3] == ' ' || s[3] == '-') {
+		return "smtp"
+	}
+	return "x-local"
+}
+
+func digit(b byte) bool { return b >= '0' && b <= '9' }
+
+// oneLine makes blanks of control characters: what a remote server says must not
+// make fields or lines of its own.
+func oneLine(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s))
+}

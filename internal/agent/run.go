@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"zmailer/internal/taproto"
+)
+
+// maxCommand is how long a line from the scheduler may be, bytes; a longer one is
+// logged and ignored.
+const maxCommand = 64 << 10
+
+// Run serves the scheduler on in and out with the given number of slots until in
+// ends, an empty line comes, or ctx is done: jobs not yet begun are dropped then,
+// running deliveries finish, and Run returns. With one slot jobs run in the order
+// they came.
+//
+// The process ignores SIGPIPE from here on: a scheduler that dies must not take
+// running deliveries with it.
+func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
+	signal.Ignore(syscall.SIGPIPE)
+	s := &session{agent: a, out: out, to: to}
+	s.more.L = &s.mu
+	slots = max(slots, 1)
+
+	var hungry []byte
+	for range slots {
+		hungry = taproto.AppendLine(hungry, &taproto.Line{Kind: taproto.LineHungry})
+	}
+	s.send(hungry)
+
+	defer context.AfterFunc(ctx, func() { s.end(nil) })()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		s.end(s.read(in))
+	}()
+	// A delivery that has begun is not broken off (see Deliverer).
+	work := context.WithoutCancel(ctx)
+	var workers sync.WaitGroup
+	for range slots {
+		workers.Go(func() { s.work(work) })
+	}
+	workers.Wait()
+	// Where a read can be broken off its goroutine ends now; a blocked read of
+	// standard input ends with the process.
+	if f, ok := in.(interface{ SetReadDeadline(time.Time) error }); ok && f.SetReadDeadline(time.Unix(1, 0)) == nil {
+		<-read
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// session is one conversation with a scheduler.
+type session struct {
+	agent *Agent
+	out   io.Writer
+	to    Deliverer
+
+	mu      sync.Mutex
+	more    sync.Cond         // a command came, or ended
+	queue   []taproto.Command // not begun yet
+	ended   bool
+	err     error
+	pending []byte // to be written by whoever writes now
+	spare   []byte
+	writing bool
+}
+
+// end stops the hand-out of jobs; the first error stays.
+func (s *session) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && !s.ended {
+		s.err = err
+	}
+	s.ended = true
+	s.more.Broadcast()
+}
+
+// read takes commands until the input ends. A last line without newline is
+// discarded (M32).
+func (s *session) read(in io.Reader) error {
+	r := bufio.NewReaderSize(in, maxCommand)
+	for {
+		line, err := r.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			s.agent.log().Warn("command-ignored", "reason", "too long", "line", string(line[:80]))
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = r.ReadSlice('\n')
+			}
+			if err == nil {
+				continue
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read from scheduler: %w", err)
+		}
+		c, err := taproto.ParseCommand(bytes.TrimSuffix(line, []byte{'\n'}))
+		if err != nil {
+			s.agent.log().Warn("command-ignored", "reason", err)
+			continue
+		}
+		if c.Kind == taproto.CommandEnd {
+			return nil
+		}
+		s.mu.Lock()
+		s.queue = append(s.queue, c)
+		s.more.Signal()
+		s.mu.Unlock()
+	}
+}
+
+// next waits for a command; false: the session has ended.
+func (s *session) next() (taproto.Command, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && !s.ended {
+		s.more.Wait()
+	}
+	if s.ended {
+		return taproto.Command{}, false
+	}
+	c := s.queue[0]
+	s.queue[0] = taproto.Command{}
+	if s.queue = s.queue[1:]; len(s.queue) == 0 {
+		s.queue = nil
+	}
+	return c, true
+}
+
+// work is one slot: it performs commands until the session ends.
+func (s *session) work(ctx context.Context) {
+	var b []byte
+	for {
+		c, ok := s.next()
+		if !ok {
+			return
+		}
+		b = b[:0]
+		if c.Kind == taproto.CommandJob {
+			for _, l := range s.agent.Do(ctx, c.Job, s.to) {
+				b = taproto.AppendLine(b, &l)
+			}
+		}
+		// After #idle too: the credit that it used up is given again.
+		b = taproto.AppendLine(b, &taproto.Line{Kind: taproto.LineHungry})
+		s.send(b)
+	}
+}
+
+// send writes whole lines. While one slot writes, the others leave theirs for it to
+// write together.
+func (s *session) send(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = append(s.pending, b...)
+	if s.writing {
+		return
+	}
+	s.writing = true
+	for len(s.pending) > 0 {
+		now := s.pending
+		s.pending = s.spare[:0]
+		s.mu.Unlock()
+		_, err := s.out.Write(now)
+		s.mu.Lock()
+		s.spare = now[:0]
+		if err != nil {
+			// Nobody reads: the tags in the files tell the next scheduler.
+			if s.err == nil && !s.ended {
+				s.err = fmt.Errorf("write to scheduler: %w", err)
+			}
+			s.ended = true
+			s.more.Broadcast()
+		}
+	}
+	s.writing = false
+}

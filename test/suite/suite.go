@@ -1,0 +1,327 @@
+// Package suite runs the real programs as one mail system in a directory of its own:
+// for end-to-end tests, the demonstration and by hand. It writes the configuration,
+// starts zmctl run, and reads the programs' log as events that can be waited for.
+package suite
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Suite is a mail system. Set the fields, then Init, then Start.
+type Suite struct {
+	Bin      string            // directory of the programs
+	Dir      string            // everything of this system is below it
+	Hostname string            // default mta.example
+	Settings map[string]string // more lines of zmailer.conf
+	// Files are configuration files beside zmailer.conf: "routes", "aliases", ...
+	Files map[string]string
+	// Users are the local users; their Maildirs are Dir/mail/USER.
+	Users []string
+	// OnEvent is called for each event in order, by one goroutine.
+	OnEvent func(e Event)
+
+	SMTPAddr string // of smtpserver; Init chooses one
+
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when the log has ended
+	mu      sync.Mutex
+	events  []Event
+	text    bytes.Buffer  // what was no event
+	changed chan struct{} // closed and replaced at each event
+}
+
+// Event is one line of a program's log.
+type Event struct {
+	Time    time.Time
+	Program string
+	Word    string // the constant event word
+	Level   string
+	Attrs   map[string]any
+}
+
+// Get is an attribute as text, "" if absent.
+func (e Event) Get(key string) string {
+	v, ok := e.Attrs[key]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// PostOffice is the postoffice's directory.
+func (s *Suite) PostOffice() string { return filepath.Join(s.Dir, "postoffice") }
+
+// Config is the path of zmailer.conf.
+func (s *Suite) Config() string { return filepath.Join(s.Dir, "conf", "zmailer.conf") }
+
+// Maildir is a local user's mailbox.
+func (s *Suite) Maildir(user string) string { return filepath.Join(s.Dir, "mail", user) }
+
+// Env is the environment for a program of this system.
+func (s *Suite) Env() []string {
+	return append(os.Environ(), "POSTOFFICE="+s.PostOffice(), "ZCONFIG="+s.Config())
+}
+
+// Command is a program of this system, not started.
+func (s *Suite) Command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.Bin, program), args...)
+	cmd.Env = s.Env()
+	return cmd
+}
+
+// Init writes the configuration and makes the postoffice.
+func (s *Suite) Init() error {
+	if s.Hostname == "" {
+		s.Hostname = "mta.example"
+	}
+	if s.SMTPAddr == "" {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		s.SMTPAddr = l.Addr().String()
+		l.Close()
+	}
+	conf := filepath.Dir(s.Config())
+	if err := errors.Join(os.MkdirAll(conf, 0o755), os.MkdirAll(s.PostOffice(), 0o755),
+		os.MkdirAll(filepath.Join(s.Dir, "mail"), 0o777)); err != nil {
+		return err
+	}
+	settings := map[string]string{
+		"POSTOFFICE": s.PostOffice(), "HOSTNAME": s.Hostname, "SMTPLISTEN": s.SMTPAddr, "LOG": "json",
+		"LOCALUSERS": filepath.Join(conf, "users"), "MAILBOX": filepath.Join(s.Dir, "mail") + "/%u/",
+	}
+	for k, v := range s.Settings {
+		settings[k] = v
+	}
+	var main strings.Builder
+	for k, v := range settings {
+		fmt.Fprintf(&main, "%s=%s\n", k, v)
+	}
+	files := map[string]string{
+		"zmailer.conf": main.String(),
+		"users":        strings.Join(s.Users, "\n") + "\n",
+		"localnames":   s.Hostname + "\n",
+	}
+	for k, v := range s.Files {
+		files[k] = v
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	// Init again only to add what it has of its own: the files above stay as they are.
+	if out, err := s.Command("zmctl", "init", "--config-dir", conf).CombinedOutput(); err != nil {
+		return fmt.Errorf("zmctl init: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Start runs zmctl run and waits until it answers SMTP.
+func (s *Suite) Start() error {
+	s.cmd = s.Command("zmctl", "run")
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	s.cmd.Stdout, s.cmd.Stderr = w, w
+	s.done = make(chan struct{})
+	s.mu.Lock()
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	err = s.cmd.Start()
+	w.Close()
+	if err != nil {
+		r.Close()
+		return err
+	}
+	go s.read(r)
+	return s.awaitSMTP(20 * time.Second)
+}
+
+// awaitSMTP connects until somebody greets.
+func (s *Suite) awaitSMTP(limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for {
+		c, err := net.DialTimeout("tcp", s.SMTPAddr, time.Second)
+		if err == nil {
+			c.SetDeadline(deadline)
+			_, err = c.Read(make([]byte, 512))
+			c.Close()
+			if err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-s.done:
+			return fmt.Errorf("zmctl run has ended:\n%s", s.Log())
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("nobody listens on %s: %w\n%s", s.SMTPAddr, err, s.Log())
+		}
+		time.Sleep(10 * time.Millisecond) // a port has no event to wait for
+	}
+}
+
+func (s *Suite) read(r io.ReadCloser) {
+	defer close(s.done)
+	defer r.Close()
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			s.line(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *Suite) line(line []byte) {
+	e := Event{Attrs: map[string]any{}}
+	if err := json.Unmarshal(line, &e.Attrs); err != nil {
+		s.mu.Lock()
+		s.text.Write(line)
+		s.mu.Unlock()
+		return
+	}
+	e.Word, e.Program, e.Level = e.Get("msg"), e.Get("program"), e.Get("level")
+	e.Time, _ = time.Parse(time.RFC3339Nano, e.Get("time"))
+	s.mu.Lock()
+	s.events = append(s.events, e)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if s.OnEvent != nil {
+		s.OnEvent(e)
+	}
+}
+
+// Events is what was logged so far.
+func (s *Suite) Events() []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Event(nil), s.events...)
+}
+
+// Wait waits for an event, one logged already included.
+func (s *Suite) Wait(limit time.Duration, what string, match func(e Event) bool) (Event, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	seen := 0
+	for {
+		s.mu.Lock()
+		events, changed := s.events, s.changed
+		s.mu.Unlock()
+		for ; seen < len(events); seen++ {
+			if match(events[seen]) {
+				return events[seen], nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return Event{}, fmt.Errorf("no %s within %v; the log:\n%s", what, limit, s.Log())
+		}
+	}
+}
+
+// Log is the whole log as text.
+func (s *Suite) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	b.Write(s.text.Bytes())
+	for _, e := range s.events {
+		line, err := json.Marshal(e.Attrs)
+		if err == nil {
+			b.Write(append(line, '\n'))
+		}
+	}
+	return b.String()
+}
+
+// Stop ends the system as a postmaster does, with SIGTERM, and waits for its end.
+func (s *Suite) Stop() error {
+	if s.cmd == nil {
+		return nil
+	}
+	err := s.cmd.Process.Signal(syscall.SIGTERM)
+	werr := s.cmd.Wait()
+	<-s.done
+	s.cmd = nil
+	return errors.Join(err, werr)
+}
+
+// Kill ends the whole system with SIGKILL.
+func (s *Suite) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	// zmctl's children ask the kernel to be killed with it.
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	<-s.done
+	s.cmd = nil
+}
+
+// Left lists the files in the postoffice that mean work: everything but owners' locks.
+func (s *Suite) Left() ([]string, error) {
+	var left []string
+	err := filepath.WalkDir(s.PostOffice(), func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(s.PostOffice(), path)
+		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") && !strings.HasPrefix(rel, ".") {
+			left = append(left, rel)
+		}
+		return err
+	})
+	return left, err
+}
+
+// Mail reads the messages of a Maildir's new/.
+func Mail(maildir string) ([][]byte, error) {
+	names, err := filepath.Glob(filepath.Join(maildir, "new", "*"))
+	if err != nil {
+		return nil, err
+	}
+	var mail [][]byte
+	for _, n := range names {
+		b, err := os.ReadFile(n)
+		if err != nil {
+			return nil, err
+		}
+		mail = append(mail, b)
+	}
+	return mail, nil
+}
+
+// Build compiles the programs into dir.
+func Build(dir string) error {
+	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "zmailer/cmd/...").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// deadline is when a test gives up waiting.
+const deadline = 20 * time.Second
+
+// never is a period that no test sees.
+const never = time.Hour
+
+func digits(name string) bool { return name[0] >= '0' && name[0] <= '9' }
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newLog() (*slog.Logger, *logBuffer) {
+	out := new(logBuffer)
+	return slog.New(slog.NewTextHandler(out, nil)), out
+}
+
+func take(t *testing.T, w *Watcher) Hint {
+	t.Helper()
+	select {
+	case h := <-w.C():
+		return h
+	case <-time.After(deadline):
+		t.Fatal("no hint came")
+		panic("unreachable")
+	}
+}
+
+func create(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFirstHintMeansLookAtEverything(t *testing.T) {
+	log, _ := newLog()
+	w := New(t.Context(), []string{t.TempDir()}, never, digits, log)
+	if got := take(t, w); got != (Hint{}) {
+		t.Errorf("got %v, want an empty hint", got)
+	}
+}
+
+func TestNamesThatAppearAreHinted(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	log, _ := newLog()
+	w := New(t.Context(), []string{dir + "/"}, never, digits, log)
+	take(t, w)
+	if err := w.Add(other); err != nil {
+		t.Fatal(err)
+	}
+	create(t, filepath.Join(dir, "..7"))
+	create(t, filepath.Join(dir, "1"))
+	if got, want := take(t, w), (Hint{dir, "1"}); got != want {
+		t.Errorf("created: got %v, want %v", got, want)
+	}
+	if err := os.Rename(filepath.Join(dir, "..7"), filepath.Join(other, "7")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := take(t, w), (Hint{other, "7"}); got != want {
+		t.Errorf("renamed: got %v, want %v", got, want)
+	}
+	// Writing, chmod and removal are no hints: the next one is for a new name.
+	if err := os.WriteFile(filepath.Join(dir, "1"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "1")); err != nil {
+		t.Fatal(err)
+	}
+	create(t, filepath.Join(dir, "2"))
+	if got, want := take(t, w), (Hint{dir, "2"}); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// M9: with every notification dropped a look still comes within the interval.
+func TestLookComesByPeriodWhenNotificationsAreLost(t *testing.T) {
+	log, _ := newLog()
+	w := start(t.Context(), []string{t.TempDir()}, 10*time.Millisecond, digits, log, func() (*fsnotify.Watcher, error) {
+		fsw, err := fsnotify.NewWatcher()
+		if err == nil {
+			err = fsw.Close()
+		}
+		return fsw, err
+	})
+	for range 4 {
+		if got := take(t, w); got != (Hint{}) {
+			t.Errorf("got %v, want an empty hint", got)
+		}
+	}
+}
+
+func TestRefusedInotifyIsLoggedOnce(t *testing.T) {
+	log, out := newLog()
+	w := start(t.Context(), []string{t.TempDir()}, 5*time.Millisecond, digits, log, func() (*fsnotify.Watcher, error) {
+		return nil, unix.EMFILE
+	})
+	if err := w.Add(t.TempDir()); err != nil {
+		t.Errorf("add: %v", err)
+	}
+	for range 5 {
+		take(t, w)
+	}
+	if got := strings.Count(out.String(), "\n"); got != 1 || !strings.Contains(out.String(), "msg=watch-refused") {
+		t.Errorf("got %d lines, want one watch-refused:\n%s", got, out.String())
+	}
+}
+
+func TestDirectoryMadeAgainIsWatchedAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "router")
+	log, _ := newLog()
+	w := New(t.Context(), []string{dir}, 10*time.Millisecond, digits, log)
+	for round := range 3 {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		// Two empty hints: the second period began after the directory was there.
+		take(t, w)
+		for h := take(t, w); h != (Hint{}); h = take(t, w) {
+		}
+		create(t, filepath.Join(dir, fmt.Sprint(round)))
+		for take(t, w) != (Hint{dir, fmt.Sprint(round)}) {
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAddNamesMissingDirectory(t *testing.T) {
+	log, _ := newLog()
+	w := New(t.Context(), nil, never, digits, log)
+	missing := filepath.Join(t.TempDir(), "x")
+	if err := w.Add(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHintsThatFindNoRoomAreFoldedIntoOne(t *testing.T) {
+	// The notifier's side of the channel, without its timing.
+	w := &Watcher{c: make(chan Hint, 3), accept: digits}
+	for i := range 10 {
+		w.event(fsnotify.Event{Name: fmt.Sprintf("/d/%d", i), Op: fsnotify.Create})
+	}
+	if len(w.c) != 3 || !w.all {
+		t.Errorf("got %d waiting, empty hint due: %v; want 3, true", len(w.c), w.all)
+	}
+	for i := range 3 {
+		if got, want := <-w.c, (Hint{"/d", fmt.Sprint(i)}); got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestFloodEndsWithALookAtEverything(t *testing.T) {
+	dir := t.TempDir()
+	log, _ := newLog()
+	w := New(t.Context(), []string{dir}, never, digits, log)
+	const files = waiting + 500
+	for i := range files {
+		create(t, filepath.Join(dir, fmt.Sprint(i)))
+	}
+	// The hints say everything: each name, or an empty one after it appeared.
+	last := fmt.Sprint(files - 1)
+	for n := 0; ; n++ {
+		h := take(t, w)
+		if h.Name == last {
+			return
+		}
+		if h == (Hint{}) && n > 0 {
+			if _, err := os.Lstat(filepath.Join(dir, last)); err != nil {
+				t.Errorf("empty hint before the last file: %v", err)
+			}
+			return
+		}
+	}
+}
+
+func TestOverflowOfTheKernelMeansLookAtEverything(t *testing.T) {
+	log, out := newLog()
+	fsw, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Skip("no inotify here: ", err)
+	}
+	w := start(t.Context(), nil, 0, digits, log, func() (*fsnotify.Watcher, error) { return fsw, nil })
+	take(t, w)
+	fsw.Errors <- fsnotify.ErrEventOverflow
+	if got := take(t, w); got != (Hint{}) || out.String() != "" {
+		t.Errorf("got %v, log %q", got, out.String())
+	}
+	fsw.Errors <- unix.EIO
+	if got := take(t, w); got != (Hint{}) || !strings.Contains(out.String(), "watch-error") {
+		t.Errorf("got %v, log %q", got, out.String())
+	}
+}
+
+func TestEmptyHintsDoNotPileUp(t *testing.T) {
+	w := &Watcher{c: make(chan Hint, 3), accept: digits}
+	w.c <- Hint{}
+	w.lastAll = true
+	if w.lookAtAll(); w.all {
+		t.Error("a second empty hint is due while the first waits")
+	}
+	w.event(fsnotify.Event{Name: "/d/1", Op: fsnotify.Create})
+	if w.lookAtAll(); !w.all {
+		t.Error("no empty hint is due after a name")
+	}
+}
+
+func TestNothingIsLeftWhenTheContextEnds(t *testing.T) {
+	before := runtime.NumGoroutine()
+	files := openFiles(t)
+	log, _ := newLog()
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := New(ctx, []string{t.TempDir()}, time.Millisecond, digits, log)
+		take(t, w)
+		cancel()
+		w.Wait()
+		if err := w.Add(t.TempDir()); !errors.Is(err, context.Canceled) {
+			t.Errorf("add after the end: got %v", err)
+		}
+	}
+	if got := openFiles(t); got > files {
+		t.Errorf("got %d descriptors, want %d", got, files)
+	}
+	if got := runtime.NumGoroutine(); got > before {
+		t.Errorf("got %d goroutines, want %d", got, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc to count descriptors in")
+	}
+	return len(list)
+}

@@ -4,16 +4,25 @@
 // and it computes the few bytes that are changed in place.
 //
 // A specification is written once by the router (Writer), closed by its z line,
-// then only tags change in place and whole lines are appended.
+// then only tags change in place and whole lines are appended. The line "z BYTES"
+// gives its own byte offset, so it is right only behind everything that it closes.
+// A bare "z" after the @ line promises it: without that promise a file that was cut
+// between two groups would look like one of a writer that knows no z line.
 //
-// Diagnostics: *SyntaxError names the byte offset of the line it cannot read.
-// ErrUnknownFormat: the @ line has bits we do not know; do not touch the file.
-// ErrIncomplete is never returned by Parse: see Spec.Complete.
+// What survives a crash: any prefix of what Writer wrote parses, and is not Complete
+// unless the z line is in it. A torn last line is ignored; once the next writer has
+// ended it, it is a line that nobody can read, and is ignored too.
+//
+// Diagnostics: *SyntaxError names the byte offset of the line it cannot read: the
+// file is corrupt, set it aside. ErrUnknownFormat: the @ line has bits we do not
+// know; leave the file alone and report it. A file that ends too early is no error:
+// see Spec.Complete. ErrValue: a value given to Writer or Print cannot stand in a line.
 package workspec
 
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"zmailer/internal/status"
@@ -22,6 +31,10 @@ import (
 // ErrUnknownFormat is returned for a specification whose @ line carries a bit
 // that this program does not know; it must be left alone and reported.
 var ErrUnknownFormat = errors.New("unknown format bits in @ line")
+
+// ErrValue is returned by Writer and Print for a value that would end its line or
+// shift its fields: a line end, a NUL, a blank in a channel or host.
+var ErrValue = errors.New("value cannot stand in a work specification")
 
 // SyntaxError is a line that cannot be read.
 type SyntaxError struct {
@@ -63,23 +76,50 @@ type Spec struct {
 	Obsoletes  []string // x
 	Start      []string // T: ETRN hosts
 	Groups     []Group
-	// Complete: nothing that the router wrote is missing. True when the z line is
-	// present and right, or when the file was written by a program that writes no z
-	// line and holds at least one group that ends with its header block.
-	Complete    bool
+	// Complete: nothing that the router wrote is missing. True when every group ends
+	// with its header block, there is at least one, and the z line is present and
+	// right, or the file's writer is one that writes no z line (HasZ is false).
+	Complete bool
+	// HasZ: there is a z line, right, wrong or bare: the writer closes its files.
 	HasZ        bool
+	ZOffset     int64 // of the z line that closes the file; 0 if none is right
 	Diagnostics []Diagnostic
 	History     []Event
 	Torn        bool  // the last line has no newline and was ignored
-	Size        int64 // bytes parsed, the torn line included
+	Size        int64 // bytes parsed, the torn line included; 0: not from Parse
+	// Lines are the preamble lines and those that are ignored, in the file's order,
+	// for Print.
+	Lines []Line
+}
+
+// Line is the place of a line that stands in no other slice of Spec.
+type Line struct {
+	Offset int64
+	// ID is the letter of a preamble line, whose value is in its field of Spec, or 0
+	// for a line that was ignored: an unknown letter, or appended and unreadable.
+	ID   byte
+	Text string // the whole line, if ID is 0
+}
+
+// Number is the decimal number that the message's name starts with, which an
+// agent's answers carry.
+func (s *Spec) Number() (uint64, bool) {
+	n := 0
+	for n < len(s.Message) && s.Message[n] >= '0' && s.Message[n] <= '9' {
+		n++
+	}
+	v, err := strconv.ParseUint(s.Message[:n], 10, 64)
+	return v, err == nil
 }
 
 // Group is a sender with the recipients that share its headers.
 type Group struct {
 	Sender     Sender
 	Recipients []Recipient
-	// HeaderOffset is that of the first byte after "m NL"; the header block runs
-	// to HeaderEnd, the offset of the empty line that closes it.
+	// HeaderOffset is that of the first byte after "m NL", 0 without an m line; the
+	// header block runs to HeaderEnd, the offset of the empty line that closes it or,
+	// in a file that was cut there, of what was cut. Groups of different senders may
+	// share a block.
 	HeaderOffset, HeaderEnd int64
 }
 

@@ -1,0 +1,233 @@
+package workspec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// flushSize is how much a Writer gathers for one write(2). Bytes.
+const flushSize = 64 << 10
+
+// Writer writes a new specification, streaming. Errors stick and come out of Close.
+type Writer struct {
+	W io.Writer
+
+	buf     []byte // not yet written to W
+	written int64  // bytes written to W
+	groups  int
+	format  uint32
+	refused string // bytes that no value may hold
+	err     error
+}
+
+// NewWriter starts a specification with the @ line and the promise of a z line.
+func NewWriter(w io.Writer) *Writer {
+	n := &Writer{}
+	n.Reset(w)
+	return n
+}
+
+// Reset starts a new specification on another writer and keeps the buffer.
+func (w *Writer) Reset(to io.Writer) {
+	*w = Writer{W: to, buf: w.buf[:0], format: FormatOurs, refused: "\n\r\x00"}
+	w.formatLine(FormatOurs)
+	w.buf = append(w.buf, "z\n"...)
+}
+
+// Preamble writes v, i, o, l, e, x, T lines of s (those that are set).
+func (w *Writer) Preamble(s *Spec) {
+	w.optional('v', s.Verbose)
+	w.optional('i', s.Message)
+	w.number('o', s.BodyOffset)
+	w.optional('l', s.Ident)
+	for _, v := range s.ErrorTo {
+		w.value('e', v)
+	}
+	for _, v := range s.Obsoletes {
+		w.value('x', v)
+	}
+	for _, v := range s.Start {
+		w.value('T', v)
+	}
+}
+
+// Group writes the s line, then each recipient's r, N, R, n lines, then the m block
+// with the given header bytes: whole lines, no empty line among them; a missing
+// last newline is added and the closing empty line written. A recipient's zero Tag
+// is written as TagToDo; its offsets are not looked at.
+func (w *Writer) Group(s Sender, rcpts []Recipient, header []byte) {
+	if len(rcpts) == 0 {
+		w.fail(fmt.Errorf("%w: a group without recipients", ErrValue))
+	}
+	w.sender(&s)
+	for i := range rcpts {
+		w.recipient(&rcpts[i])
+	}
+	w.header(header)
+	if n := len(header); n > 0 && header[n-1] != '\n' {
+		w.buf = append(w.buf, '\n')
+	}
+	w.buf = append(w.buf, '\n')
+	w.groups++
+	w.flush(flushSize)
+}
+
+// Close writes the z line and what is still in the buffer.
+func (w *Writer) Close() error {
+	if w.groups == 0 {
+		w.fail(fmt.Errorf("%w: no recipients", ErrValue))
+	}
+	w.number('z', w.offset())
+	w.flush(0)
+	if w.err != nil {
+		return fmt.Errorf("write work specification: %w", w.err)
+	}
+	return nil
+}
+
+// offset is where the next byte will stand.
+func (w *Writer) offset() int64 { return w.written + int64(len(w.buf)) }
+
+// fail keeps the first error.
+func (w *Writer) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// flush writes the buffer if it holds that much. After an error nothing is written.
+func (w *Writer) flush(atLeast int) {
+	if len(w.buf) < atLeast {
+		return
+	}
+	w.direct(w.buf)
+	w.buf = w.buf[:0]
+}
+
+func (w *Writer) direct(b []byte) {
+	w.written += int64(len(b))
+	if w.err != nil || len(b) == 0 {
+		return
+	}
+	n, err := w.W.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.err = err
+	}
+}
+
+func (w *Writer) formatLine(bits uint32) {
+	w.buf = fmt.Appendf(w.buf, "@ 0x%08x\n", bits)
+}
+
+// optional writes a line if there is something to write.
+func (w *Writer) optional(id byte, v string) {
+	if v != "" {
+		w.value(id, v)
+	}
+}
+
+func (w *Writer) value(id byte, v string) {
+	w.check(v, "")
+	w.buf = append(w.buf, id, ' ')
+	w.buf = append(w.buf, v...)
+	w.buf = append(w.buf, '\n')
+}
+
+func (w *Writer) number(id byte, n int64) {
+	if n < 0 {
+		w.fail(fmt.Errorf("%w: negative offset in %c line", ErrValue, id))
+	}
+	w.buf = append(w.buf, id, ' ')
+	w.buf = strconv.AppendInt(w.buf, n, 10)
+	w.buf = append(w.buf, '\n')
+}
+
+func (w *Writer) sender(s *Sender) {
+	w.buf = append(w.buf, 's', ' ')
+	w.address(s.Channel, s.Host, s.Address, s.Privilege)
+}
+
+func (w *Writer) recipient(r *Recipient) {
+	tag := r.Tag
+	switch tag {
+	case 0:
+		tag = TagToDo
+	case TagToDo, TagLocked, TagOK, TagFailed:
+	default:
+		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
+	}
+	w.buf = append(w.buf, 'r', byte(tag))
+	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
+		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
+	}
+	if w.format&FormatPID != 0 {
+		w.buf = appendOwner(w.buf, r.Owner)
+	}
+	if w.format&FormatDelay != 0 {
+		w.check(r.Delay, "")
+		for range delayWidth - min(delayWidth, len(r.Delay)) {
+			w.buf = append(w.buf, ' ')
+		}
+		w.buf = append(w.buf, r.Delay...)
+	}
+	w.address(r.Channel, r.Host, r.Address, r.Privilege)
+	w.optional('N', r.Notary)
+	w.optional('R', r.Ret)
+	w.optional('n', r.EnvID)
+	w.flush(flushSize)
+}
+
+func (w *Writer) address(channel, host, address, privilege string) {
+	for _, word := range [...]string{channel, host, privilege} {
+		if word == "" {
+			w.fail(fmt.Errorf("%w: channel, host or privilege of %q is empty", ErrValue, address))
+		}
+		w.check(word, " ")
+	}
+	w.check(address, "")
+	w.buf = append(append(w.buf, channel...), ' ')
+	w.buf = append(append(w.buf, host...), ' ')
+	w.buf = append(append(w.buf, address...), ' ')
+	w.buf = append(append(w.buf, privilege...), '\n')
+}
+
+// header writes "m NL" and the block.
+func (w *Writer) header(b []byte) {
+	if bytes.HasPrefix(b, []byte("\n")) || bytes.Contains(b, []byte("\n\n")) {
+		w.fail(fmt.Errorf("%w: an empty line within the headers", ErrValue))
+	}
+	w.buf = append(w.buf, "m\n"...)
+	if len(b) < flushSize {
+		w.buf = append(w.buf, b...)
+		return
+	}
+	w.flush(0)
+	w.direct(b)
+}
+
+// check refuses a value that would end its line or, with more, shift its fields.
+func (w *Writer) check(v, more string) {
+	for i := 0; i < len(v); i++ {
+		c := v[i]
+		if c > ' ' {
+			continue
+		}
+		for _, set := range [...]string{w.refused, more} {
+			for j := 0; j < len(set); j++ {
+				if c == set[j] {
+					w.fail(fmt.Errorf("%w: %q", ErrValue, v))
+					return
+				}
+			}
+		}
+	}
+}
+
+// errOffsets is Print's for a header block that is not in the file it was given.
+var errOffsets = errors.New("header offsets point outside the file")

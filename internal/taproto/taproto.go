@@ -1,12 +1,23 @@
 // Package taproto is the line protocol between scheduler and transport agent
 // (formats.md "Scheduler and transport agent"). It holds no connection: it turns
-// lines into values and back.
+// lines into values and back. Each line is whole or it was not said: a last line
+// without its newline is what a dying peer left, and Reader drops it.
 //
-// Diagnostics: parse errors name the line; a caller logs it and goes on, for an
-// agent's chatter must never stop a scheduler.
+// Nothing here survives a crash; what must is in the work specification.
+//
+// Diagnostics: ErrCommand names a line that no scheduler says; the caller logs it
+// and goes on. A line from an agent never errs: what cannot be read is a comment,
+// for an agent's chatter must never stop a scheduler. Reader's other errors are
+// those of the connection, io.EOF at its end.
 package taproto
 
-import "time"
+import (
+	"errors"
+	"time"
+)
+
+// ErrCommand is returned for a line that is no command.
+var ErrCommand = errors.New("not a scheduler's command")
 
 // Job is what a scheduler hands out: deliver the open recipients of the work
 // specification Name for Host. Name is relative to transport/, with its hash
@@ -70,5 +81,7 @@ type Answer struct {
 	At       time.Time
 	After    time.Duration
 	Relative bool
-	Text     string // newlines restored
+	// Text is what was said, newlines restored. With a status word that is not known,
+	// which counts as Deferred, it starts with that word.
+	Text string
 }

@@ -1,7 +1,13 @@
 // Package dsn writes delivery status notifications: multipart/report messages of
-// RFC 3462, 3464 and 6533, from plain values.
+// RFC 3462, 3464 and 6533, from plain values. It owns no state and no file: the
+// caller writes the report under a name that it has recorded (docs/spool.md), so
+// that a crash neither loses nor repeats it.
 //
-// Diagnostics: Write's errors are those of the writer and of Original.
+// Nothing that a remote host said can leave its field: control characters become
+// blanks, what is long is folded and cut.
+//
+// Diagnostics: Write's errors are those of the writer and of Original, or say which
+// value of the Report makes no report.
 package dsn
 
 import (
@@ -20,6 +26,9 @@ const (
 	Expanded  Action = "expanded"
 )
 
+// actions stand in the order in which a report speaks of them: the worst first.
+func actions() []Action { return []Action{Failed, Delayed, Relayed, Expanded, Delivered} }
+
 // Report is one report to one sender.
 type Report struct {
 	ReportingMTA string // host name
@@ -27,7 +36,7 @@ type Report struct {
 	To           string // envelope sender of the message reported on
 	MessageID    string // with its brackets
 	Date         time.Time
-	Boundary     string    // must not occur in what is returned
+	Boundary     string    // must not occur in what is returned; "": a random one
 	EnvID        string    // Original-Envelope-Id, decoded; "" if none
 	Arrival      time.Time // of the message reported on; zero: unknown
 	SpoolID      string    // of the message reported on
@@ -50,4 +59,23 @@ type Recipient struct {
 	LastAttempt    time.Time
 	WillRetryUntil time.Time // for delayed
 	Text           string    // what was said, for the human part
+}
+
+// worst is the action that the report's subject speaks of.
+func (r *Report) worst() Action {
+	for _, a := range actions() {
+		if r.has(a) {
+			return a
+		}
+	}
+	return Failed
+}
+
+func (r *Report) has(a Action) bool {
+	for i := range r.Recipients {
+		if r.Recipients[i].Action == a {
+			return true
+		}
+	}
+	return false
 }

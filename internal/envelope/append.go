@@ -7,7 +7,7 @@ import (
 )
 
 // Append appends the envelope's lines, env-end included, in the order of
-// formats.md; comments stand where ZMailer's SMTP server writes them, before with.
+// formats.md; comments stand where ZMailer's SMTP server writes them, after rcvdfrom.
 // Octets and Unknown are not written. It fails if a value holds a line end, a NUL or
 // another control character, or an address is none: nobody can smuggle an envelope
 // line in. On an error b's bytes are as they were.
@@ -15,11 +15,11 @@ func Append(b []byte, e *Envelope) ([]byte, error) {
 	w := writer{b: b}
 	w.flag("external", e.External)
 	w.value("rcvdfrom", e.RcvdFrom)
-	w.value("bodytype", e.BodyType)
-	w.flag("errormsg", e.ErrorMsg)
 	for _, c := range e.Comments {
 		w.value("comment", c)
 	}
+	w.value("bodytype", e.BodyType)
+	w.flag("errormsg", e.ErrorMsg)
 	w.value("with", e.With)
 	w.value("identinfo", e.IdentInfo)
 	w.value("fullname", e.FullName)

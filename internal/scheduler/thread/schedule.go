@@ -1,0 +1,71 @@
+package thread
+
+import (
+	"math"
+	"time"
+)
+
+// delay is the wait after a failed attempt: the next of Policy.Retries, in
+// intervals, then over again from a random place, plus up to an eighth so that
+// what failed together does not come back together (M26).
+func (c *Core) delay(p *Policy, step *uint8) time.Duration {
+	if int(*step) >= len(p.Retries) {
+		*step = uint8(c.rand.IntN(len(p.Retries)))
+	}
+	d := p.Interval * time.Duration(p.Retries[*step])
+	*step++
+	if d < 8 {
+		return max(d, time.Millisecond)
+	}
+	return d + time.Duration(c.rand.Int64N(int64(d/8)))
+}
+
+func (v *Vertex) age(p time.Duration) int64 {
+	return v.Message.Stamp/int64(time.Millisecond) + p.Milliseconds()
+}
+
+// attempted tells whether an attempt of the vertex, or of its host since the vertex
+// came, has failed.
+func (v *Vertex) attempted() bool { return v.Attempts > 0 || v.Thread.failed > v.added }
+
+// tooOld tells whether attempts end now (M27): expiry wants one attempt, expiry2
+// does not.
+func (v *Vertex) tooOld(ms int64) bool {
+	p := &v.Thread.Ring.Policy
+	if p.Expiry2 > 0 && ms >= v.age(p.Expiry2) {
+		return true
+	}
+	return p.Expiry > 0 && ms >= v.age(p.Expiry) && v.attempted()
+}
+
+// expires is when tooOld is to be asked next, MaxInt64 for never.
+func (v *Vertex) expires(ms int64) int64 {
+	p := &v.Thread.Ring.Policy
+	at := int64(math.MaxInt64)
+	if p.Expiry2 > 0 {
+		at = v.age(p.Expiry2)
+	}
+	if p.Expiry > 0 {
+		e := v.age(p.Expiry)
+		if e <= ms && !v.attempted() {
+			// Too old but never tried: ask again when its turn may have come.
+			e = max(ms, v.Thread.next) + p.Interval.Milliseconds()
+		}
+		at = min(at, e)
+	}
+	return at
+}
+
+// Defer counts a failed attempt of a parked vertex and gives the time of its next
+// one. Wait lets it wait for that.
+func (c *Core) Defer(v *Vertex, now time.Time) time.Time {
+	if v.state != parked {
+		panic("thread: Defer for a vertex that is not parked")
+	}
+	if v.Attempts < math.MaxUint16 {
+		v.Attempts++
+	}
+	v.Lost = 0
+	v.next = now.Add(c.delay(&v.Thread.Ring.Policy, &v.step)).UnixMilli()
+	return time.UnixMilli(v.next)
+}

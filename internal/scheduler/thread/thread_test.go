@@ -1,0 +1,649 @@
+package thread
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// bench drives a core on a virtual clock.
+type bench struct {
+	t    testing.TB
+	c    *Core
+	ring *Ring
+	now  time.Time
+	n    uint64
+}
+
+func newBench(t testing.TB, p Policy) *bench {
+	if p.Interval == 0 {
+		p.Interval = time.Minute
+	}
+	if p.Retries == nil {
+		p.Retries = []int{1, 1, 2, 3}
+	}
+	b := &bench{t: t, c: New(rand.New(rand.NewPCG(1, 2))), now: time.Unix(1_800_000_000, 0)}
+	b.ring = b.c.Ring("ring", p)
+	return b
+}
+
+// add takes in a message, accepted now, with one recipient for the host.
+func (b *bench) add(host string) *Vertex { return b.addOld(host, 0, History{}) }
+
+func (b *bench) addOld(host string, age time.Duration, h History) *Vertex {
+	b.n++
+	m := &Message{Name: fmt.Sprint(b.n), Number: b.n, Stamp: b.now.Add(-age).UnixNano(), Open: 1}
+	return b.c.Add(m, b.ring, "smtp", host, []Recipient{{Offset: 100}}, h, b.now)
+}
+
+func (b *bench) take() *Vertex { return b.c.Take(b.ring, b.now) }
+
+// takeAll takes what may run now.
+func (b *bench) takeAll() (list []*Vertex) {
+	for v := b.take(); v != nil; v = b.take() {
+		list = append(list, v)
+	}
+	return list
+}
+
+// end ends an attempt with one result for all recipients and lets the rest wait.
+func (b *bench) end(v *Vertex, res Result, w HostWait) Round {
+	for i := range v.Recipients {
+		v.Recipients[i].Result = res
+	}
+	r := b.c.End(v, w, b.now)
+	if r.Left > 0 && !r.Expired {
+		b.c.Wait(v, b.now)
+	}
+	return r
+}
+
+// step moves the clock to what comes next and does it.
+func (b *bench) step() (expired []*Vertex, due []*Message) {
+	b.t.Helper()
+	next := b.c.Next()
+	if next.IsZero() {
+		b.t.Fatal("nothing is to come")
+	}
+	if next.After(b.now) {
+		b.now = next
+	}
+	return b.c.Advance(b.now)
+}
+
+// until moves the clock by steps until a vertex may run.
+func (b *bench) until() *Vertex {
+	b.t.Helper()
+	for range 1000 {
+		if v := b.take(); v != nil {
+			return v
+		}
+		b.step()
+	}
+	b.t.Fatal("nothing to run in 1000 steps")
+	return nil
+}
+
+// M26
+func TestRetryWaitsFollowTheList(t *testing.T) {
+	b := newBench(t, Policy{Retries: []int{1, 2, 5}})
+	v := b.add("a")
+	var got []int
+	for range 40 {
+		if b.until() != v {
+			t.Fatal("another vertex ran")
+		}
+		before := b.now
+		r := b.end(v, Deferred, HostWait{})
+		wait := r.Next.Sub(before)
+		units := int(wait / time.Minute)
+		if wait < time.Duration(units)*time.Minute || wait >= time.Duration(units)*time.Minute*9/8 {
+			t.Fatalf("wait %v is not within an eighth of whole intervals", wait)
+		}
+		got = append(got, units)
+	}
+	if want := []int{1, 2, 5}; !slices.Equal(got[:3], want) {
+		t.Errorf("first waits: got %v, want %v", got[:3], want)
+	}
+	seen := map[int]bool{}
+	for i := 3; i < len(got); {
+		start := slices.Index([]int{1, 2, 5}, got[i])
+		seen[start] = true
+		for _, want := range []int{1, 2, 5}[start:] {
+			if i < len(got) && got[i] != want {
+				t.Fatalf("after the end: got %v, want a run to the end of the list from some place", got[3:])
+			}
+			i++
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("re-entered at %v only", seen)
+	}
+}
+
+// M26: what failed together does not come back together.
+func TestJitterSpreadsRetries(t *testing.T) {
+	b := newBench(t, Policy{})
+	for range 100 {
+		b.add("a")
+	}
+	times := map[time.Time]bool{}
+	for _, v := range b.takeAll() {
+		times[b.end(v, Deferred, HostWait{}).Next] = true
+	}
+	if len(times) < 50 {
+		t.Errorf("got %d different times of 100", len(times))
+	}
+}
+
+// A5: attempts and next time are those of the former process.
+func TestHistoryIsResumed(t *testing.T) {
+	b := newBench(t, Policy{Retries: []int{1, 2, 30}})
+	v := b.addOld("a", time.Hour, History{Attempts: 2, Next: b.now.Add(90 * time.Second)})
+	if got := b.take(); got != nil {
+		t.Fatal("ran before its time")
+	}
+	start := b.now
+	b.until()
+	if got := b.now.Sub(start); got != 90*time.Second {
+		t.Errorf("waited %v, want 1m30s", got)
+	}
+	r := b.end(v, Deferred, HostWait{})
+	if got := r.Next.Sub(b.now).Truncate(10 * time.Minute); r.Attempt != 3 || got != 30*time.Minute {
+		t.Errorf("got attempt %d, wait %v; want 3 and the third wait", r.Attempt, got)
+	}
+}
+
+// M27
+func TestExpiry(t *testing.T) {
+	day := 24 * time.Hour
+	tests := map[string]struct {
+		policy  Policy
+		age     time.Duration
+		history History
+		attempt bool          // deliver what is ready and let it fail
+		want    time.Duration // after which it expires; -1: not within 30 days
+	}{
+		"never tried, scheduler was down past expiry": {Policy{Expiry: day}, 5 * day, History{}, false, -1},
+		"down past expiry, one attempt made then":     {Policy{Expiry: day}, 5 * day, History{}, true, 0},
+		"tried before, expiry passed meanwhile":       {Policy{Expiry: day}, 5 * day, History{Attempts: 1}, false, 0},
+		"tried before, in the middle of its wait":     {Policy{Expiry: day}, day - time.Hour, History{Attempts: 1, Next: time.Unix(1_800_000_000, 0).Add(9 * time.Hour)}, false, time.Hour},
+		"tried again and again":                       {Policy{Expiry: day}, 0, History{}, true, day},
+		"no expiry":                                   {Policy{}, 5 * day, History{Attempts: 3}, true, -1},
+		"expiry2 wants no attempt":                    {Policy{Expiry2: 2 * day}, day, History{}, false, day},
+		"expiry2 over a running expiry":               {Policy{Expiry: 9 * day, Expiry2: 2 * day}, 0, History{}, true, 2 * day},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tt.policy)
+			v := b.addOld("a", tt.age, tt.history)
+			start := b.now
+			got := time.Duration(-1)
+			for got < 0 && b.now.Sub(start) < 30*day {
+				if list, _ := b.c.Advance(b.now); len(list) > 0 {
+					got = b.now.Sub(start)
+					break
+				}
+				if tt.attempt {
+					if w := b.take(); w != nil && b.end(w, Deferred, HostWait{}).Expired {
+						got = b.now.Sub(start)
+						break
+					}
+				}
+				next := b.c.Next()
+				if next.IsZero() {
+					break
+				}
+				b.now = next
+			}
+			if got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			if got >= 0 {
+				b.c.Forget(v)
+				if v.Message.Open != 0 || len(b.ring.threads) != 0 || !b.c.Next().IsZero() {
+					t.Errorf("left behind: open %d, threads %d, next %v", v.Message.Open, len(b.ring.threads), b.c.Next())
+				}
+			}
+		})
+	}
+}
+
+// M27: an attempt that the host failed counts for all that waited for it.
+func TestExpiryInAThreadInTrouble(t *testing.T) {
+	b := newBench(t, Policy{Expiry: time.Hour, MaxThread: 20})
+	for range 50 {
+		b.addOld("dead", 2*time.Hour, History{})
+	}
+	b.now = b.now.Add(time.Second)
+	if r := b.end(b.take(), HostDeferred, HostWait{}); !r.Expired {
+		t.Error("the one that was tried did not expire")
+	}
+	n := 0
+	for range 50 {
+		if b.c.Next().IsZero() || n == 49 {
+			break
+		}
+		list, _ := b.step()
+		n += len(list)
+		if b.now.Sub(time.Unix(1_800_000_000, 0)) > 10*time.Minute {
+			break
+		}
+	}
+	if n != 49 {
+		t.Errorf("%d of the other 49 expired", n)
+	}
+}
+
+// Z18: a host that cannot be reached is not tried once per message.
+func TestHostInTroubleIsProbedByOne(t *testing.T) {
+	b := newBench(t, Policy{MaxThread: 20, Retries: []int{1, 2, 4}})
+	for range 1000 {
+		b.add("dead")
+	}
+	first := b.takeAll()
+	if len(first) != 20 {
+		t.Fatalf("started %d, want 20", len(first))
+	}
+	var next time.Time
+	for i, v := range first {
+		r := b.end(v, HostDeferred, HostWait{Text: "refused"})
+		if i == 0 {
+			next = r.Next
+		}
+		if !r.Next.Equal(next) || !r.Host {
+			t.Fatalf("answer %d moved the probe from %v to %v", i, next, r.Next)
+		}
+	}
+	thread := first[0].Thread
+	if thread.Tries() != 1 || thread.Trouble != "refused" {
+		t.Errorf("got %d tries, %q", thread.Tries(), thread.Trouble)
+	}
+	var waits []int
+	for range 3 {
+		start := b.now
+		probe := b.until()
+		waits = append(waits, int(b.now.Sub(start)/time.Minute))
+		if more := b.takeAll(); len(more) > 0 {
+			t.Fatalf("%d ran beside the probe", len(more))
+		}
+		b.end(probe, HostDeferred, HostWait{})
+	}
+	if want := []int{1, 2, 4}; !slices.Equal(waits, want) {
+		t.Errorf("probed after %v intervals, want %v", waits, want)
+	}
+	b.end(b.until(), Delivered, HostWait{})
+	if got := len(b.takeAll()); got != 20 || thread.Tries() != 0 {
+		t.Errorf("after the host answered %d started, %d tries", got, thread.Tries())
+	}
+}
+
+// A single recipient's deferral says nothing about the host (K14).
+func TestRecipientDeferralLeavesTheThreadGoing(t *testing.T) {
+	b := newBench(t, Policy{})
+	b.add("a")
+	b.add("a")
+	b.end(b.take(), Deferred, HostWait{})
+	if b.take() == nil {
+		t.Error("the other message waits too")
+	}
+}
+
+// M34
+func TestRetryAtIsKeptAndDoesNotSpin(t *testing.T) {
+	tests := map[string]struct {
+		at       time.Duration
+		min, max time.Duration
+	}{
+		"in ten minutes":  {10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+		"in five seconds": {5 * time.Second, 5 * time.Second, 5 * time.Second},
+		"now":             {0, time.Minute, 68 * time.Second},
+		"in the past":     {-time.Hour, time.Minute, 68 * time.Second},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Policy{Retries: []int{1}})
+			b.add("a")
+			b.add("b")
+			start, tries := b.now, 0
+			for b.now.Sub(start) < 30*time.Minute {
+				if v := b.take(); v != nil {
+					tries++
+					before := b.now
+					r := b.end(v, HostDeferred, HostWait{Until: b.now.Add(tt.at)})
+					if got := r.Next.Sub(before); got < tt.min || got > tt.max {
+						t.Fatalf("wait %v, want %v to %v", got, tt.min, tt.max)
+					}
+					continue
+				}
+				b.step()
+			}
+			if want := 2 + 2*int(30*time.Minute/tt.min); tries > want {
+				t.Errorf("two threads were tried %d times in 30 minutes, want at most %d", tries, want)
+			}
+		})
+	}
+}
+
+// A later retryat of an attempt that ran beside prolongs the wait.
+func TestRetryAtOfAnotherAttemptProlongs(t *testing.T) {
+	b := newBench(t, Policy{})
+	b.add("a")
+	b.add("a")
+	v, w := b.take(), b.take()
+	b.end(v, HostDeferred, HostWait{})
+	r := b.end(w, HostDeferred, HostWait{Until: b.now.Add(time.Hour)})
+	if got := r.Next.Sub(b.now); got != time.Hour {
+		t.Errorf("got %v, want 1h", got)
+	}
+}
+
+// A5: a thread's wait goes on after a restart.
+func TestTroubleIsResumed(t *testing.T) {
+	b := newBench(t, Policy{Retries: []int{1, 2, 4}})
+	b.addOld("dead", time.Hour, History{Attempts: 2, Next: b.now.Add(7 * time.Minute), HostTries: 2, HostText: "refused"})
+	b.add("dead")
+	start := b.now
+	v := b.until()
+	if got := b.now.Sub(start); got != 7*time.Minute || v.Thread.Trouble != "refused" {
+		t.Errorf("first try after %v (%q), want 7m", got, v.Thread.Trouble)
+	}
+	if b.take() != nil {
+		t.Error("a second one ran beside the probe")
+	}
+	if r := b.end(v, HostDeferred, HostWait{}); r.Next.Sub(b.now).Truncate(time.Minute) != 4*time.Minute {
+		t.Errorf("then %v, want 4m", r.Next.Sub(b.now))
+	}
+}
+
+// M24
+func TestLimitsAreNeverExceeded(t *testing.T) {
+	c := New(rand.New(rand.NewPCG(3, 4)))
+	now := time.Unix(1_800_000_000, 0)
+	p := Policy{Interval: time.Minute, Retries: []int{1}, MaxChannel: 9, MaxRing: 6, MaxThread: 2}
+	rings := []*Ring{c.Ring("r1", p), c.Ring("r2", p)}
+	random := rand.New(rand.NewPCG(5, 6))
+	for i := range uint64(400) {
+		m := &Message{Number: i, Stamp: now.UnixNano(), Open: 1}
+		c.Add(m, rings[i%2], "smtp", fmt.Sprint(random.IntN(20)), []Recipient{{Offset: 1}}, History{}, now)
+	}
+	var active []*Vertex
+	done, most := 0, 0
+	for done < 400 {
+		for r := c.Touched(); r != nil; r = c.Touched() {
+			for v := c.Take(r, now); v != nil; v = c.Take(r, now) {
+				active = append(active, v)
+			}
+		}
+		perRing, perThread := map[*Ring]int{}, map[*Thread]int{}
+		for _, v := range active {
+			perRing[v.Thread.Ring]++
+			perThread[v.Thread]++
+			if perRing[v.Thread.Ring] > 6 || perThread[v.Thread] > 2 || len(active) > 9 {
+				t.Fatalf("over a limit: ring %d, thread %d, channel %d", perRing[v.Thread.Ring], perThread[v.Thread], len(active))
+			}
+		}
+		most = max(most, len(active))
+		if len(active) == 0 {
+			t.Fatalf("stuck after %d", done)
+		}
+		i := random.IntN(len(active))
+		v := active[i]
+		active = slices.Delete(active, i, i+1)
+		v.Recipients[0].Result = Delivered
+		c.End(v, HostWait{}, now)
+		done++
+	}
+	if most != 9 {
+		t.Errorf("at most %d ran at once, want 9", most)
+	}
+	if len(c.channels) != 0 || len(c.vertices.list) != 0 {
+		t.Errorf("left: %d channels, %d vertices", len(c.channels), len(c.vertices.list))
+	}
+}
+
+// M23, Z9: threads of a ring take turns, whatever their length.
+func TestThreadsTakeTurns(t *testing.T) {
+	b := newBench(t, Policy{MaxRing: 4, MaxThread: 4})
+	for range 1000 {
+		b.add("big")
+	}
+	first := b.takeAll()
+	b.add("small")
+	b.end(first[0], Delivered, HostWait{})
+	b.end(first[1], Delivered, HostWait{})
+	got := []string{b.take().Thread.Host, b.take().Thread.Host}
+	if !slices.Contains(got, "small") {
+		t.Errorf("next were %v, want small among them", got)
+	}
+}
+
+// M28
+func TestOrder(t *testing.T) {
+	tests := map[string]struct {
+		ageOrder bool
+	}{"ageorder": {true}, "shuffled": {false}}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Policy{AgeOrder: tt.ageOrder, MaxThread: 1})
+			for i := range 100 {
+				b.addOld("a", time.Duration(i*7919%100)*time.Hour, History{})
+			}
+			sorted := true
+			last := int64(0)
+			for range 100 {
+				v := b.take()
+				sorted = sorted && v.Message.Stamp >= last
+				last = v.Message.Stamp
+				b.end(v, Delivered, HostWait{})
+			}
+			if sorted != tt.ageOrder {
+				t.Errorf("oldest first: got %v, want %v", sorted, tt.ageOrder)
+			}
+		})
+	}
+}
+
+// M28: the oldest message makes the host hang up; the others go nevertheless.
+func TestOnePoisonousMessageDoesNotBlockTheRest(t *testing.T) {
+	for _, ageOrder := range []bool{true, false} {
+		b := newBench(t, Policy{AgeOrder: ageOrder, MaxThread: 1, Retries: []int{1}})
+		poison := b.addOld("a", time.Hour, History{})
+		for range 20 {
+			b.add("a")
+		}
+		done := 0
+		for range 500 {
+			v := b.until()
+			if v == poison {
+				b.end(v, HostDeferred, HostWait{})
+				continue
+			}
+			b.end(v, Delivered, HostWait{})
+			if done++; done == 20 {
+				break
+			}
+		}
+		if done != 20 {
+			t.Errorf("ageorder %v: %d of 20 delivered", ageOrder, done)
+		}
+	}
+}
+
+// S8: only the recipients that were deferred are tried again.
+func TestPartialOutcomeKeepsTheRest(t *testing.T) {
+	b := newBench(t, Policy{})
+	m := &Message{Number: 1, Stamp: b.now.UnixNano(), Open: 5}
+	v := b.c.Add(m, b.ring, "smtp", "a", []Recipient{{Offset: 10}, {Offset: 20}, {Offset: 30}}, History{}, b.now)
+	b.take()
+	for off, res := range map[int64]Result{10: Delivered, 20: Deferred, 30: Failed} {
+		if v.Answered() {
+			t.Error("answered too early")
+		}
+		v.Find(off).Result = res
+	}
+	if v.Find(15) != nil || v.Find(5) != nil || v.Find(31) != nil || !v.Answered() {
+		t.Error("Find or Answered is wrong")
+	}
+	r := b.c.End(v, HostWait{}, b.now)
+	b.c.Wait(v, b.now)
+	if r.Left != 1 || m.Open != 3 || len(v.Recipients) != 1 || v.Recipients[0].Offset != 20 {
+		t.Errorf("got %+v, open %d, recipients %+v", r, m.Open, v.Recipients)
+	}
+	if b.until() != v || v.Recipients[0].Result != None {
+		t.Error("second attempt starts with an old result")
+	}
+}
+
+func TestReminderComesOnceAtItsLastTime(t *testing.T) {
+	b := newBench(t, Policy{})
+	m := &Message{Number: 7}
+	b.c.Remind(m, b.now.Add(time.Hour))
+	b.c.Remind(m, b.now.Add(time.Minute))
+	other := &Message{Number: 8}
+	b.c.Remind(other, b.now.Add(30*time.Second))
+	b.c.Remind(other, time.Time{})
+	if got := m.Reminder().Sub(b.now); got != time.Minute {
+		t.Errorf("reminder in %v, want 1m", got)
+	}
+	start := b.now
+	_, due := b.step()
+	if len(due) != 1 || due[0] != m || b.now.Sub(start) != time.Minute {
+		t.Errorf("got %v after %v", due, b.now.Sub(start))
+	}
+	if !b.c.Next().IsZero() || !m.Reminder().IsZero() {
+		t.Error("it comes again")
+	}
+}
+
+func TestDropForgetsWhatWaits(t *testing.T) {
+	b := newBench(t, Policy{})
+	m := &Message{Number: 1, Stamp: b.now.UnixNano(), Open: 3}
+	for i, host := range []string{"a", "b", "c"} {
+		b.c.Add(m, b.ring, "smtp", host, []Recipient{{Offset: int64(i + 1)}}, History{}, b.now)
+	}
+	run := b.take()
+	b.c.Remind(m, b.now.Add(time.Hour))
+	b.c.Drop(m, b.now)
+	if b.take() != nil || m.Open != 1 {
+		t.Errorf("open %d after Drop, want the running one", m.Open)
+	}
+	b.end(run, Delivered, HostWait{})
+	if m.Open != 0 || m.first != nil || len(b.ring.threads) != 0 || !b.c.Next().IsZero() || !b.c.Remove(b.ring) {
+		t.Error("something is left")
+	}
+}
+
+// M25: what an agent queues does not count, until the agent comes to it.
+func TestQueuedBehindAnotherCountsWhenItsTurnComes(t *testing.T) {
+	b := newBench(t, Policy{MaxThread: 1, MaxRing: 2})
+	for range 5 {
+		b.add("a")
+	}
+	v := b.take()
+	w := b.c.TakeMore(v.Thread, b.now)
+	if w == nil || b.take() != nil || b.ring.Running() != 1 {
+		t.Fatalf("running %d, want 1", b.ring.Running())
+	}
+	b.end(v, Delivered, HostWait{})
+	b.c.Promote(w, b.now)
+	if b.take() != nil || b.ring.Running() != 1 {
+		t.Errorf("running %d, want 1", b.ring.Running())
+	}
+	b.end(w, Delivered, HostWait{})
+	if b.take() == nil {
+		t.Error("nothing follows")
+	}
+}
+
+// M14: ETRN.
+func TestKickEndsEveryWait(t *testing.T) {
+	b := newBench(t, Policy{})
+	b.add("a")
+	b.add("a")
+	v := b.take()
+	b.end(v, Deferred, HostWait{})
+	b.end(b.take(), HostDeferred, HostWait{})
+	if b.take() != nil {
+		t.Fatal("does not wait")
+	}
+	b.c.Kick(v.Thread, b.now)
+	if got := len(b.takeAll()); got != 2 {
+		t.Errorf("%d started, want 2", got)
+	}
+}
+
+// The agenda keeps its order under any sequence of changes.
+func TestAgendaGivesTimesInOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 9))
+	var a agenda[*Message]
+	list := make([]*Message, 300)
+	for i := range list {
+		list[i] = &Message{due: random.Int64N(1000), slot: -1}
+	}
+	for range 3000 {
+		m := list[random.IntN(len(list))]
+		switch random.IntN(3) {
+		case 0:
+			a.remove(m)
+		default:
+			m.due = random.Int64N(1000)
+			a.set(m)
+		}
+	}
+	last := int64(-1)
+	for n := len(a.list); n > 0; n-- {
+		m, ok := a.pop(1000)
+		if !ok || m.due < last || m.slot != -1 {
+			t.Fatalf("got %+v after %d", m, last)
+		}
+		last = m.due
+	}
+}
+
+// Memory is what a million recipients will need: see BenchmarkThreadFeed too.
+func TestFeedAllocatesNothing(t *testing.T) {
+	b := newBench(t, Policy{MaxThread: 1 << 20, AgeOrder: true})
+	for i := range 4000 {
+		b.add(fmt.Sprint(i % 10))
+	}
+	got := testing.AllocsPerRun(1000, func() {
+		v := b.take()
+		v.Recipients[0].Result = Deferred
+		b.c.End(v, HostWait{}, b.now)
+		b.c.Wait(v, b.now)
+	})
+	if got > 0.1 {
+		t.Errorf("%v allocations for one attempt", got)
+	}
+}
+
+func BenchmarkThreadFeed(b *testing.B) {
+	for _, hosts := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
+			x := newBench(b, Policy{MaxThread: 20, Expiry: 72 * time.Hour})
+			names := make([]string, hosts)
+			for i := range names {
+				names[i] = fmt.Sprint("host", i)
+			}
+			var window []*Vertex
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				x.add(names[i%hosts])
+				i++
+				if v := x.take(); v != nil {
+					window = append(window, v)
+				}
+				if len(window) == 20 {
+					for _, v := range window {
+						x.end(v, Delivered, HostWait{})
+					}
+					window = window[:0]
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// User is a local user.
+type User struct {
+	Login string
+	UID   uint32
+}
+
+// Users tells who is a local user. An error means that nobody knows now.
+type Users interface {
+	Lookup(login string) (u User, ok bool, err error)
+}
+
+// How long an answer of the system's user database is kept: a burst of mail costs
+// one lookup per user, and a login that was just made is known a second later.
+const (
+	keepUser   = 5 * time.Second
+	keepNoUser = time.Second
+	maxKept    = 10000 // answers
+)
+
+// passwd asks the system's user database, through NSS where the C library is there.
+type passwd struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	kept map[string]answer
+}
+
+type answer struct {
+	user  User
+	ok    bool
+	until time.Time
+}
+
+func newPasswd(now func() time.Time) *passwd {
+	return &passwd{now: now, kept: map[string]answer{}}
+}
+
+// Lookup implements Users.
+func (p *passwd) Lookup(login string) (User, bool, error) {
+	now := p.now()
+	p.mu.Lock()
+	a, kept := p.kept[login]
+	p.mu.Unlock()
+	if kept && now.Before(a.until) {
+		return a.user, a.ok, nil
+	}
+	found, err := user.Lookup(login)
+	if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
+		a = answer{until: now.Add(keepNoUser)}
+	} else if err != nil {
+		return User{}, false, fmt.Errorf("look up user %s: %w", login, err)
+	} else {
+		uid, err := strconv.ParseUint(found.Uid, 10, 32)
+		if err != nil {
+			return User{}, false, fmt.Errorf("look up user %s: uid %q: %w", login, found.Uid, err)
+		}
+		a = answer{User{login, uint32(uid)}, true, now.Add(keepUser)}
+	}
+	p.mu.Lock()
+	if len(p.kept) >= maxKept {
+		clear(p.kept)
+	}
+	p.kept[login] = a
+	p.mu.Unlock()
+	return a.user, a.ok, nil
+}
+
+// logins is the file that LOCALUSERS names: users that need not exist in the
+// system.
+type logins struct {
+	uid   uint32 // privilege of a user whom the system does not know
+	names map[string]struct{}
+}
+
+// parseUsers reads one login a line.
+func (t *Tables) parseUsers(s source) error {
+	l := &logins{uid: s.uid, names: map[string]struct{}{}}
+	number := 0
+	for line := range strings.Lines(s.text) {
+		number++
+		f := strings.Fields(withoutComment(line))
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) != 1 || !isLogin(f[0]) {
+			return s.bad(number, "want one login name a line", nil)
+		}
+		l.names[f[0]] = struct{}{}
+	}
+	t.logins = l
+	return nil
+}
+
+// isLogin tells what may be a login: it becomes a word of the work specification
+// and a name in the file system.
+func isLogin(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] == 0x7f || s[i] == '/' || s[i] == ':' {
+			return false
+		}
+	}
+	return s != "" && s[0] != '.'
+}
+
+// user finds a local user by the local part of an address, as written or else in
+// lower case.
+func (t *Tables) user(local string) (User, bool, error) {
+	u, ok, err := t.login(local)
+	if lower := strings.ToLower(local); !ok && err == nil && lower != local {
+		return t.login(lower)
+	}
+	return u, ok, err
+}
+
+func (t *Tables) login(name string) (User, bool, error) {
+	if !isLogin(name) {
+		return User{}, false, nil
+	}
+	if t.logins == nil {
+		return t.system(name)
+	}
+	if _, ok := t.logins.names[name]; !ok {
+		return User{}, false, nil
+	}
+	u, ok, err := t.system(name)
+	if err == nil && !ok {
+		u = User{name, t.logins.uid}
+	}
+	return u, true, err
+}
+
+func (t *Tables) system(name string) (User, bool, error) {
+	u, ok, err := t.passwd.Lookup(name)
+	if err != nil {
+		err = &Trouble{Why: "users", Err: err}
+	}
+	return u, ok, err
+}

@@ -1,0 +1,135 @@
+package smtpclient
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"time"
+)
+
+const (
+	// dataBuffer is how much of a message is gathered for one write. A message of
+	// this size at most leaves in one write with its final dot.
+	dataBuffer = 64 << 10
+	// readBuffer is how much of a body is read at once.
+	readBuffer = 32 << 10
+	// dataSlack is kept free in the buffer: a line end before the dot, and the dot.
+	dataSlack = len("\r\n.\r\n")
+)
+
+// dataWriter turns stored bytes into what follows DATA (RFC 5321 §4.5.2): LF
+// becomes CRLF and a dot that begins a line is doubled. Every other byte, a bare CR
+// or a NUL as well, goes out as it is. It uses the same memory for any message.
+type dataWriter struct {
+	to    io.Writer
+	block time.Duration // longest wait for one write
+	buf   []byte        // dataBuffer, and dataSlack beyond
+	n     int           // bytes in buf
+	in    []byte        // readBuffer
+	mid   bool          // inside a line
+}
+
+// start begins a message.
+func (w *dataWriter) start(to io.Writer, block time.Duration) {
+	if w.buf == nil {
+		w.buf = make([]byte, dataBuffer+dataSlack)
+	}
+	w.to, w.block, w.n, w.mid = to, block, 0, false
+}
+
+// Write adds stored bytes.
+func (w *dataWriter) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		if !w.mid && p[0] == '.' {
+			if err := w.put([]byte{'.'}); err != nil {
+				return 0, err
+			}
+		}
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			w.mid = true
+			if err := w.put(p); err != nil {
+				return 0, err
+			}
+			return total, nil
+		}
+		// The common case: the line and its end fit.
+		if w.n+i+2 <= dataBuffer {
+			w.n += copy(w.buf[w.n:], p[:i])
+			w.buf[w.n], w.buf[w.n+1] = '\r', '\n'
+			w.n += 2
+		} else {
+			if err := w.put(p[:i]); err != nil {
+				return 0, err
+			}
+			if err := w.put([]byte{'\r', '\n'}); err != nil {
+				return 0, err
+			}
+		}
+		w.mid = false
+		p = p[i+1:]
+	}
+	return total, nil
+}
+
+// put adds bytes as they are. The buffer is written only when more must go in, so
+// that something is always left to go with the final dot.
+func (w *dataWriter) put(p []byte) error {
+	for len(p) > 0 {
+		if w.n >= dataBuffer {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		n := copy(w.buf[w.n:dataBuffer], p)
+		w.n += n
+		p = p[n:]
+	}
+	return nil
+}
+
+// readBody adds all of r. The error of the reader comes back as readErr, that of
+// the connection as err.
+func (w *dataWriter) readBody(r io.Reader) (readErr, err error) {
+	if r == nil {
+		return nil, nil
+	}
+	if w.in == nil {
+		w.in = make([]byte, readBuffer)
+	}
+	for {
+		n, rerr := r.Read(w.in)
+		if _, err := w.Write(w.in[:n]); err != nil {
+			return nil, err
+		}
+		if rerr == io.EOF {
+			return nil, nil
+		}
+		if rerr != nil {
+			return rerr, nil
+		}
+	}
+}
+
+// finish adds the final dot, after a line end if the last line lacks one, and
+// writes what is left.
+func (w *dataWriter) finish() error {
+	if w.mid {
+		w.n += copy(w.buf[w.n:], "\r\n")
+		w.mid = false
+	}
+	w.n += copy(w.buf[w.n:], ".\r\n")
+	return w.flush()
+}
+
+func (w *dataWriter) flush() error {
+	if nc, ok := w.to.(net.Conn); ok {
+		if err := nc.SetWriteDeadline(time.Now().Add(w.block)); err != nil {
+			return err
+		}
+	}
+	_, err := w.to.Write(w.buf[:w.n])
+	w.n = 0
+	return err
+}

@@ -1,0 +1,118 @@
+package smtpclient
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestReadReply(t *testing.T) {
+	cases := map[string]struct {
+		in   string
+		want string // String of the reply, or the error's text
+	}{
+		"one line":                 {"250 2.1.0 Ok\r\n", "250 2.1.0 Ok"},
+		"bare LF":                  {"250 Ok\n", "250 Ok"},
+		"code alone":               {"250\r\n", "250 "},
+		"code and blank":           {"250 \r\n", "250 "},
+		"several lines":            {"250-one\r\n250-two\r\n250 three\r\n", "250 one two three"},
+		"last line without text":   {"250-one\r\n250\r\n", "250 one "},
+		"enhanced code repeated":   {"550-5.1.1 no such\r\n550 5.1.1 user\r\n", "550 5.1.1 no such user"},
+		"control characters":       {"550 a\x01b\tc\x00d\re\r\n", "550 a b c d e"},
+		"not UTF-8":                {"550 gr\xfc\xdfe\r\n", "550 gr?e"},
+		"UTF-8":                    {"550 grüße\r\n", "550 grüße"},
+		"codes differ":             {"250-one\r\n251 two\r\n", "not an SMTP reply: code 250, then 251"},
+		"no digits":                {"hello\r\n", `not an SMTP reply: "hello"`},
+		"empty line":               {"\r\n", `not an SMTP reply: ""`},
+		"first digit out of range": {"150 x\r\n", `not an SMTP reply: "150 x"`},
+		"no blank after the code":  {"2501\r\n", `not an SMTP reply: "2501"`},
+		"ends in a line":           {"250 O", "unexpected EOF"},
+		"ends between lines":       {"250-one\r\n", "unexpected EOF"},
+		"endless line":             {"250 " + strings.Repeat("x", 5000) + "\r\n", "not an SMTP reply: a line of more than 4096 bytes"},
+		"endless reply":            {strings.Repeat("250-x\r\n", 20000), "not an SMTP reply: more than 65536 bytes"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r, err := readReply(bufio.NewReaderSize(strings.NewReader(c.in), 4096))
+			got := r.String()
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestReplyKeepsEnhancedCode(t *testing.T) {
+	cases := map[string]string{
+		"550 5.1.1 no such user": "5.1.1",
+		"550 4.1.1 contradicts":  "5.0.0",
+		"250 2.1.5 Ok":           "2.1.5",
+		"451 later":              "4.0.0",
+		"550 5.1 short":          "5.0.0",
+	}
+	for in, want := range cases {
+		r, err := readReply(bufio.NewReader(strings.NewReader(in + "\r\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Status().String(); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
+// A server must not be able to fill our memory with one reply.
+func TestReplyTextIsCapped(t *testing.T) {
+	in := strings.Repeat("250-"+strings.Repeat("x", 100)+"\r\n", 500) + "250 end\r\n"
+	r, err := readReply(bufio.NewReader(strings.NewReader(in)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(r.Text); got > maxReply {
+		t.Errorf("got %d bytes of text, want at most %d", got, maxReply)
+	}
+}
+
+func FuzzReply(f *testing.F) {
+	for _, s := range []string{"250 ok\r\n", "250-a\r\n250 b\r\n", "550 5.1.1 x\n", "250", "999 x\r\n", "250-a\r\n251 b\r\n", "354\r\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r, err := readReply(bufio.NewReader(strings.NewReader(string(in))))
+		if err != nil {
+			if !r.IsZero() {
+				t.Errorf("got %v beside %v", r, err)
+			}
+			return
+		}
+		if r.Code < 200 || r.Code > 599 {
+			t.Errorf("code %d", r.Code)
+		}
+		if s := r.String(); !utf8.ValidString(s) || strings.ContainsAny(s, "\r\n\x00\x01\t") {
+			t.Errorf("unfit for a diagnostic: %q", s)
+		}
+		if r.Status().Class == 0 {
+			t.Errorf("no status class in %v", r)
+		}
+		// What is written again as a reply is read as the same.
+		var again strings.Builder
+		lines := strings.Split(r.Text, "\n")
+		for i, l := range lines {
+			sep := "-"
+			if i == len(lines)-1 {
+				sep = " "
+			}
+			fmt.Fprintf(&again, "%d%s%s\r\n", r.Code, sep, l)
+		}
+		r2, err := readReply(bufio.NewReaderSize(strings.NewReader(again.String()), maxReplyBytes))
+		if err != nil && !errors.Is(err, ErrNoReply) || err == nil && r2 != r {
+			t.Errorf("got %#v, %v, want %#v", r2, err, r)
+		}
+	})
+}

@@ -97,6 +97,9 @@ func literal(d string) (string, error) {
 		}
 		return "[ipv6:" + a.String() + "]", nil
 	}
+	if _, err := netip.ParseAddr(inner); err == nil {
+		return "", errors.New("IPv6 address without its IPv6: tag")
+	}
 	if tag == "" || text == "" || checkDomain(tag) != nil || strings.Contains(tag, ".") {
 		return "", errors.New("no address in the literal")
 	}

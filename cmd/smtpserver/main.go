@@ -1,0 +1,81 @@
+// Command smtpserver takes messages by SMTP and puts them into router/.
+package main
+
+import (
+	"net"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/smtpserver"
+)
+
+const description = `Listens for SMTP clients (RFC 5321) and stores each message as a file, first in
+$POSTOFFICE/public/, then, when it is on the disk, in $POSTOFFICE/router/; only then
+the client is told 250, with the spool ID that zmctl queue and the logs show.
+
+    smtpserver --postoffice /var/spool/postoffice --listen 127.0.0.1:2525
+
+It reads zmailer.conf (SMTPLISTEN, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME, SYNC) and
+the file localnames beside it, which is read again when it changes. Clients in
+RELAYNETS may send anywhere, all others only to HOSTNAME and the domains in localnames.
+It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES.
+
+A full disk is answered 452 and any other trouble of ours 451: the client keeps the
+message. SIGTERM or SIGINT ends it in order: no new connections, messages on their way
+are finished. Exit codes: 0 stopped by a signal, 1 cannot listen or go on, 64 bad
+flags, 78 bad configuration or no postoffice.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "smtpserver",
+		Usage:       "take messages by SMTP",
+		UsageText:   "smtpserver [--listen HOST:PORT] [flags]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
+			&cli.IntFlag{Name: "max-connections", Value: smtpserver.DefaultMaxConnections, Usage: "serve `N` clients at once, answer 421 to more"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection that was silent for `TIME`"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut messages that are not through after `TIME`"},
+		),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "smtpserver")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	cfg, err := smtpserver.ConfigFrom(settings)
+	if err != nil {
+		return err
+	}
+	if addrs := c.StringSlice("listen"); len(addrs) > 0 {
+		if err := smtpserver.CheckListen(addrs); err != nil {
+			return cli.Exit("--listen: "+err.Error(), config.ExitUsage)
+		}
+		cfg.Listen = addrs
+	}
+	cfg.MaxConnections = c.Int("max-connections")
+	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
+	cfg.StopTimeout = c.Duration("stop-timeout")
+	cfg.Log = log
+	cfg.Ready = func(addrs []net.Addr) {
+		for _, a := range addrs {
+			log.Info("listening", "address", a.String(), "postoffice", cfg.PostOffice)
+		}
+	}
+	return smtpserver.Run(c.Context, cfg)
+}

@@ -1,0 +1,134 @@
+package smtpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pauses of the accept loop while the system has no descriptors or memory.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// listen opens every configured address, or none.
+func (s *server) listen(ctx context.Context) ([]net.Listener, error) {
+	if len(s.Listen) == 0 {
+		return nil, errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
+	}
+	// Our own time limits find a dead client; probes would only cost system calls.
+	lc := net.ListenConfig{KeepAlive: -1}
+	var all []net.Listener
+	for _, addr := range s.Listen {
+		l, err := lc.Listen(ctx, "tcp", addr)
+		if err != nil {
+			for _, open := range all {
+				err = errors.Join(err, open.Close())
+			}
+			return nil, fmt.Errorf("%w (SMTPLISTEN or --listen)", err)
+		}
+		all = append(all, &listener{Listener: l, srv: s, done: make(chan struct{})})
+	}
+	return all, nil
+}
+
+// listener accepts connections as wires, at most so many at once.
+type listener struct {
+	net.Listener
+	srv     *server
+	closing sync.Once
+	done    chan struct{} // closed by Close: ends a pause
+}
+
+// Accept implements net.Listener. Its errors are final.
+func (l *listener) Accept() (net.Conn, error) {
+	pause := time.Duration(0)
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			if pause > 0 {
+				l.srv.Log.Info("accept-recovered", "listen", l.Addr().String())
+				pause = 0
+			}
+			if w := newWire(c, l.srv); l.srv.opened(w) {
+				return w, nil
+			}
+			l.refuse(c)
+			continue
+		}
+		if !isShortage(err) {
+			return nil, err
+		}
+		if pause == 0 {
+			l.srv.Log.Error("accept-trouble", "listen", l.Addr().String(), "error", err,
+				"advice", "raise the limit of open files or lower --max-connections")
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.done:
+			return nil, net.ErrClosed
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.closing.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+// isShortage tells an error of accept(2) that goes away by itself: no descriptor or
+// memory left, or a client that left the queue.
+func isShortage(err error) bool {
+	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPROTO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse answers a connection that is one too many (RFC 5321 §3.1 allows 421 in
+// place of the greeting).
+func (l *listener) refuse(c net.Conn) {
+	l.srv.Log.Warn("refused", "client", c.RemoteAddr().String(), "status", "4.3.2", "reply", "too many connections")
+	// The line fits into an empty socket's buffer; a client that is gone is refused
+	// either way.
+	_, _ = c.Write([]byte("421 4.3.2 " + l.srv.Hostname + " has too many connections, try again later\r\n"))
+	_ = c.Close()
+}
+
+// complaint says a trouble once, and once that it is over.
+type complaint struct {
+	mu sync.Mutex
+	on bool
+}
+
+// begin logs the trouble unless it was logged before and is not over.
+func (c *complaint) begin(log *slog.Logger, event string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.on {
+		c.on = true
+		log.Error(event, args...)
+	}
+}
+
+// end logs that the trouble is over, if there was one.
+func (c *complaint) end(log *slog.Logger, event string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.on {
+		c.on = false
+		log.Info(event, args...)
+	}
+}

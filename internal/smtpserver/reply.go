@@ -1,0 +1,51 @@
+package smtpserver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/emersion/go-smtp"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/envelope"
+	"zmailer/internal/status"
+)
+
+// lostReply answers content that did not arrive whole. Mostly nobody reads it.
+var lostReply = reply(421, "4.4.2", "the connection broke or was silent for too long; nothing was accepted")
+
+// reply is what go-smtp tells the client. Its text is one line, whatever is put in.
+func reply(code int, enhanced, text string) *smtp.SMTPError {
+	c, ok := status.Parse(enhanced)
+	if !ok {
+		panic("smtpserver: no enhanced code: " + enhanced)
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, text)
+	return &smtp.SMTPError{
+		Code: code, Message: text,
+		EnhancedCode: smtp.EnhancedCode{int(c.Class), int(c.Subject), int(c.Detail)},
+	}
+}
+
+// refusal is the answer for a message that could not be stored, and logs why. A
+// fault of ours is never answered with 5xx (S21): the client keeps the message.
+func (s *session) refusal(e *envelope.Envelope, err error) *smtp.SMTPError {
+	if errors.Is(err, errTooLarge) {
+		s.srv.Log.Info("refused", "from", e.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
+		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
+	}
+	s.srv.disk.begin(s.srv.Log, "storage-trouble", "error", err, "client", s.client.String(),
+		"advice", "clients are told to try again; df and zmctl check tell more")
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
+		if errors.Is(err, full) {
+			return reply(452, "4.3.1", "no space for the message now, try again later")
+		}
+	}
+	return reply(451, "4.3.0", "the message cannot be stored now, try again later")
+}

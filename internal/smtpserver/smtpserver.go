@@ -1,0 +1,257 @@
+// Package smtpserver is the stage that takes messages by SMTP (RFC 5321): each one
+// becomes a file in public/, is fsynced, and moves to router/ by one rename. go-smtp
+// speaks the commands; what a message's bytes go through is ours: CRLF becomes LF
+// and the dots are undone, streaming, in constant memory.
+//
+// Only CRLF ends a line and only CRLF.CRLF ends a message. A bare CR and a bare LF
+// stand in the message file as they came (a bare LF cannot be told from a line end
+// there, and goes out as CRLF): no sequence of them ends the data.
+//
+// What survives a crash: a message whose client was told 250 is a synced file in
+// public/ or router/. Everything else is a file without execute bit in public/, or
+// nothing; its client was told nothing and tries again.
+//
+// Diagnostics: Run's errors say that the postoffice or an address to listen on cannot
+// be used. Trouble with one message is answered on its connection: 452 4.3.1 for a
+// full disk or quota, 451 4.3.0 for any other fault of ours, never 5xx.
+package smtpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"zmailer/internal/config"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+)
+
+// Config says where to listen, whom to serve and where messages go.
+type Config struct {
+	PostOffice string     // directory
+	Strict     bool       // sync=strict: directories are synced before the answer too
+	FS         durable.FS // nil: the real file system below PostOffice
+
+	Listen         []string       // host:port
+	Hostname       string         // for the greeting
+	RelayNets      []netip.Prefix // whose clients may send anywhere
+	LocalNames     string         // path of localnames, domains that others may send to; "": the built-in one
+	MaxSize        int64          // bytes of one message, line ends counted as CRLF; 0: no limit
+	MaxRecipients  int            // of one message; 0: no limit
+	MaxConnections int            // at once; more are answered 421
+
+	ReadTimeout  time.Duration // for one read; 0: 5 minutes (RFC 5321 §4.5.3.2.7)
+	WriteTimeout time.Duration // for one write; 0: 5 minutes
+	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
+
+	Log *slog.Logger
+	// Ready is called once with the addresses listened on, when connections are
+	// accepted. May be nil.
+	Ready func([]net.Addr)
+}
+
+const (
+	defaultTimeout     = 5 * time.Minute
+	defaultStopTimeout = 30 * time.Second
+	// killGrace is how long cut connections may take to return from a system call.
+	killGrace = 10 * time.Second
+)
+
+// server is what all connections share.
+type server struct {
+	Config
+	po    *postoffice.PostOffice
+	relay *relay
+	disk  complaint // storage errors are said once
+
+	mu       sync.Mutex
+	wires    map[*wire]struct{} // open connections
+	messages int                // being read or stored
+	stopping bool
+	ended    bool
+	idle     chan struct{} // closed when stopping and no wire and no message is left
+}
+
+// Run serves until ctx is done, then stops in order: no new connections, an end to
+// idle ones, running transactions finish within StopTimeout (A17).
+func Run(ctx context.Context, c Config) error {
+	if c.ReadTimeout <= 0 {
+		c.ReadTimeout = defaultTimeout
+	}
+	if c.WriteTimeout <= 0 {
+		c.WriteTimeout = defaultTimeout
+	}
+	if c.StopTimeout <= 0 {
+		c.StopTimeout = defaultStopTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	po, err := openPostOffice(c)
+	if err != nil {
+		return err
+	}
+	s := &server{
+		Config: c, po: po, relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
+		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
+	}
+	listeners, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, listeners)
+}
+
+func openPostOffice(c Config) (*postoffice.PostOffice, error) {
+	// Hash levels concern queue/ and transport/, which are not ours.
+	if c.FS != nil {
+		return postoffice.Open(postoffice.Config{FS: c.FS, Strict: c.Strict})
+	}
+	po, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict)
+	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
+		return nil, &config.Error{File: c.PostOffice, Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	return po, err
+}
+
+// serve accepts on every listener until ctx is done or one of them fails for good.
+func (s *server) serve(ctx context.Context, listeners []net.Listener) error {
+	library := s.library()
+	failed := make(chan error, len(listeners))
+	var accepting sync.WaitGroup
+	for _, l := range listeners {
+		accepting.Go(func() {
+			if err := library.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+				failed <- fmt.Errorf("accept on %s: %w", l.Addr(), err)
+			}
+		})
+	}
+	if s.Ready != nil {
+		addrs := make([]net.Addr, len(listeners))
+		for i, l := range listeners {
+			addrs[i] = l.Addr()
+		}
+		s.Ready(addrs)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	for _, l := range listeners {
+		// A listener has nothing to lose; Serve returns whatever close says.
+		_ = l.Close()
+	}
+	accepting.Wait()
+	return errors.Join(err, s.stop())
+}
+
+// library is go-smtp's server over our wires. It is never told to close: it knows
+// only how to cut connections, and stop does better.
+func (s *server) library() *smtp.Server {
+	l := smtp.NewServer(smtp.BackendFunc(s.newSession))
+	l.Domain = s.Hostname
+	l.MaxMessageBytes = s.MaxSize
+	l.MaxRecipients = s.MaxRecipients
+	l.EnableSMTPUTF8 = true
+	l.EnableDSN = true
+	// The limit would hold inside of messages too; the wire limits command lines.
+	l.MaxLineLength = 0
+	// The wire keeps the time itself: these only make go-smtp mark each command.
+	l.ReadTimeout = s.ReadTimeout
+	l.WriteTimeout = s.WriteTimeout
+	l.ErrorLog = libraryLog{s.Log}
+	return l
+}
+
+// stop ends the connections: those without a transaction now, the others as their
+// transactions end, all when StopTimeout is over.
+func (s *server) stop() error {
+	s.mu.Lock()
+	s.stopping = true
+	for w := range s.wires {
+		w.stop()
+	}
+	s.endIfIdle()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-time.After(s.StopTimeout):
+	}
+	s.mu.Lock()
+	s.Log.Warn("cut", "connections", len(s.wires), "after", s.StopTimeout)
+	for w := range s.wires {
+		w.cut()
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-time.After(killGrace):
+		return fmt.Errorf("stop: connections are still busy %v after they were cut", killGrace)
+	}
+}
+
+// endIfIdle tells stop that all is over. s.mu is held.
+func (s *server) endIfIdle() {
+	if s.stopping && !s.ended && len(s.wires) == 0 && s.messages == 0 {
+		s.ended = true
+		close(s.idle)
+	}
+}
+
+// opened counts a connection in; false: there are enough, or we are stopping.
+func (s *server) opened(w *wire) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping || s.MaxConnections > 0 && len(s.wires) >= s.MaxConnections {
+		return false
+	}
+	s.wires[w] = struct{}{}
+	return true
+}
+
+// gone counts a connection out.
+func (s *server) gone(w *wire) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wires, w)
+	s.endIfIdle()
+}
+
+// enter counts a message in: with BDAT it is stored by a goroutine that may outlive
+// its connection. false: all is over.
+func (s *server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.messages++
+	return true
+}
+
+func (s *server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages--
+	s.endIfIdle()
+}
+
+// libraryLog gives go-smtp's complaints, panics above all, to our log.
+type libraryLog struct{ log *slog.Logger }
+
+func (l libraryLog) Printf(format string, v ...any) {
+	l.log.Warn("smtp-trouble", "text", fmt.Sprintf(format, v...))
+}
+
+func (l libraryLog) Println(v ...any) { l.log.Warn("smtp-trouble", "text", fmt.Sprint(v...)) }

@@ -1,0 +1,304 @@
+package smtpserver
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emersion/go-smtp"
+)
+
+const (
+	// wireBuffer holds what was read ahead of go-smtp. Bytes.
+	wireBuffer = 32 << 10
+	// maxCommandLine is the longest command with its line end: eight times what RFC
+	// 5321 §4.5.3.1.4 asks for, which holds every extension's parameters. Bytes.
+	maxCommandLine = 4 << 10
+	// maxReplies bounds the replies held back while a client pipelines. Bytes.
+	maxReplies = 16 << 10
+)
+
+// errDesync means that go-smtp does not read what we think it does. It cannot
+// happen with the library this was written for; a message is never made from it.
+var errDesync = errors.New("smtp: the command reader is out of step")
+
+// endOfData is all that go-smtp is given of a message: the session has read the
+// content from the wire itself.
+const endOfData = ".\r\n"
+
+// wire is a client's connection as go-smtp sees it. It hands over one command line
+// at a time, so that between commands go-smtp's own buffer is empty: then a session
+// can read the content of DATA from the wire in large pieces, replies to pipelined
+// commands go out in one write (RFC 2920 §3.2), command lines are limited and
+// content is not, and the time limit runs from the last byte read rather than from
+// the last command.
+//
+// It relies on go-smtp calling SetReadDeadline before each command line that it
+// reads, and never between.
+type wire struct {
+	net.Conn
+	srv *server
+
+	buf        *[wireBuffer]byte // nil until the first read
+	head, tail int               // what is unread in buf
+	out        []byte            // replies not yet sent
+	err        error             // sticks: nothing can be read any more
+	asked      bool              // go-smtp wants a command line and has none yet
+	chunk      int64             // bytes of a BDAT chunk that go-smtp may read
+	ended      string            // rest of endOfData that go-smtp is to read
+	line       []byte            // the last command line, without its end
+	with       string            // SMTP or ESMTP, as the client greeted
+
+	mu         sync.Mutex // for what follows, which stop looks at
+	busy       bool       // a transaction is open
+	stopping   bool
+	closed     bool
+	readUntil  time.Time // deadlines that are set
+	writeUntil time.Time
+}
+
+var wireBuffers = sync.Pool{New: func() any { return new([wireBuffer]byte) }}
+
+func newWire(c net.Conn, s *server) *wire { return &wire{Conn: c, srv: s} }
+
+// SetReadDeadline marks that go-smtp is about to read a command line.
+func (w *wire) SetReadDeadline(time.Time) error {
+	if w.asked {
+		// The line asked for last never passed through here: go-smtp had more in its
+		// buffer than one line.
+		w.err = errDesync
+	}
+	w.asked = true
+	w.chunk = 0
+	return nil
+}
+
+// SetWriteDeadline does nothing: flush keeps the time.
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// Read gives go-smtp a command line, or content of a BDAT chunk, or the end of data.
+func (w *wire) Read(p []byte) (int, error) {
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case w.ended != "":
+		n := copy(p, w.ended)
+		w.ended = w.ended[n:]
+		return n, nil
+	case w.asked:
+		return w.readLine(p)
+	case w.chunk > 0:
+		return w.readChunk(p)
+	case w.err == nil:
+		w.err = errDesync
+	}
+	return 0, w.err
+}
+
+// readLine hands over up to one line, its newline included.
+func (w *wire) readLine(p []byte) (int, error) {
+	for {
+		if w.err != nil {
+			return 0, w.err
+		}
+		if i := bytes.IndexByte(w.peek(), '\n'); i >= 0 {
+			if i+1 > maxCommandLine {
+				return 0, smtp.ErrTooLongLine
+			}
+			return w.handLine(p, w.peek()[:i+1]), nil
+		}
+		if len(w.peek()) >= maxCommandLine {
+			return 0, smtp.ErrTooLongLine
+		}
+		if err := w.more(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// handLine copies a line to p. Command lines fit into go-smtp's buffer, which is
+// empty; if that should change, the line is handed over in parts.
+func (w *wire) handLine(p, line []byte) int {
+	if len(line) > len(p) {
+		w.skip(len(p))
+		return copy(p, line)
+	}
+	w.asked = false
+	w.line = append(w.line[:0], bytes.TrimRight(line, "\r\n")...)
+	w.skip(len(line))
+	switch {
+	case isCommand(w.line, "EHLO "):
+		w.with = "ESMTP"
+	case isCommand(w.line, "HELO "):
+		w.with = "SMTP"
+	case isCommand(w.line, "BDAT "):
+		w.chunk = chunkSize(string(w.line[len("BDAT "):]))
+	case isCommand(w.line, "RCPT "):
+		if n := copyPostmaster(p, w.line, w.srv.Hostname); n > 0 {
+			return n
+		}
+	}
+	return copy(p, line)
+}
+
+// isCommand tells that a line begins with a command, as go-smtp sees it.
+func isCommand(line []byte, verb string) bool {
+	return len(line) >= len(verb) && strings.EqualFold(string(line[:len(verb)]), verb)
+}
+
+// chunkSize is the size of a BDAT command (RFC 3030 §2), 0 if it has none: then
+// go-smtp refuses it and reads no chunk.
+func chunkSize(arg string) int64 {
+	f := strings.Fields(arg)
+	if len(f) == 0 {
+		return 0
+	}
+	n, err := strconv.ParseUint(f[0], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
+// copyPostmaster gives go-smtp, which wants a domain in every address, one for the
+// address that every server takes without (RFC 5321 §4.5.1). The session reads the
+// line as it came.
+func copyPostmaster(p, line []byte, host string) int {
+	const bare = "<postmaster>"
+	before, path, ok := bytes.Cut(line, []byte{'<'})
+	if !ok || len(path) < len(bare)-1 || !strings.EqualFold(string(path[:len(bare)-1]), bare[1:]) {
+		return 0
+	}
+	full := string(before) + "<postmaster@" + host + ">" + string(path[len(bare)-1:]) + "\r\n"
+	if len(full) > len(p) {
+		return 0
+	}
+	return copy(p, full)
+}
+
+// readChunk gives content of a BDAT chunk. Its errors are replies: go-smtp tells
+// the client what it gets here, and would take a plain end of file in the middle of
+// a last chunk for the end of the message.
+func (w *wire) readChunk(p []byte) (int, error) {
+	if len(w.peek()) == 0 {
+		if err := w.more(); err != nil {
+			w.err = io.EOF
+			return 0, lostReply
+		}
+	}
+	n := copy(p[:min(int64(len(p)), w.chunk)], w.peek())
+	w.skip(n)
+	w.chunk -= int64(n)
+	return n, nil
+}
+
+// peek is what was read and not used yet.
+func (w *wire) peek() []byte {
+	if w.buf == nil {
+		return nil
+	}
+	return w.buf[w.head:w.tail]
+}
+
+// skip uses n bytes of peek.
+func (w *wire) skip(n int) { w.head += n }
+
+// more sends what is to be sent, then waits for bytes from the client. An error
+// sticks; io.EOF is the end of the connection for whatever reason.
+func (w *wire) more() error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.flush(); err != nil {
+		w.err = io.EOF
+		return w.err
+	}
+	if !w.armRead() {
+		return w.farewell()
+	}
+	if w.buf == nil {
+		w.buf = wireBuffers.Get().(*[wireBuffer]byte)
+	}
+	if w.head > 0 {
+		w.tail = copy(w.buf[:], w.buf[w.head:w.tail])
+		w.head = 0
+	}
+	n, err := w.Conn.Read(w.buf[w.tail:])
+	if n > 0 {
+		w.tail += n
+		return nil
+	}
+	return w.failed(err)
+}
+
+// failed makes the error that sticks from one of the connection.
+func (w *wire) failed(err error) error {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		w.err = io.EOF
+		return w.err
+	}
+	if w.toldToStop() {
+		return w.farewell()
+	}
+	// go-smtp says 421 4.4.2 to this one.
+	w.err = timeout
+	return w.err
+}
+
+// farewell ends an idle connection while the server stops (RFC 5321 §3.8).
+func (w *wire) farewell() error {
+	w.out = append(w.out, "421 4.3.2 "+w.srv.Hostname+" is shutting down\r\n"...)
+	w.err = io.EOF
+	// The client may have gone already; so do we.
+	_ = w.flush()
+	return w.err
+}
+
+// Write holds replies back until the client has to be waited for.
+func (w *wire) Write(p []byte) (int, error) {
+	w.out = append(w.out, p...)
+	if len(w.out) > maxReplies {
+		if err := w.flush(); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+func (w *wire) flush() error {
+	if len(w.out) == 0 {
+		return nil
+	}
+	w.armWrite()
+	_, err := w.Conn.Write(w.out)
+	w.out = w.out[:0]
+	return err
+}
+
+// Close sends what is left to be sent and closes. Only the connection's own
+// goroutine calls it.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	closed := w.closed
+	w.closed = true
+	w.mu.Unlock()
+	if closed {
+		return net.ErrClosed
+	}
+	// The connection ends whether or not the last reply got through.
+	_ = w.flush()
+	w.err = net.ErrClosed
+	if w.buf != nil {
+		wireBuffers.Put(w.buf)
+		w.buf, w.head, w.tail = nil, 0, 0
+	}
+	err := w.Conn.Close()
+	w.srv.gone(w)
+	return err
+}

@@ -81,8 +81,8 @@ func (w *writer) value(keyword, value string) {
 }
 
 func (w *writer) address(keyword, value string) {
-	if strings.HasPrefix(value, "<") {
-		w.fail(keyword, value, errors.New("address with brackets"))
+	if strings.HasPrefix(value, "<") || strings.Trim(value, " \t") != value {
+		w.fail(keyword, value, errors.New("brackets or blanks around the address"))
 		return
 	}
 	if _, err := bare(value); err != nil {

@@ -115,6 +115,10 @@ func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
 		case next > maxEnvelope:
 			return envelopeEnd{}, &SyntaxError{n, quoted(text), fmt.Sprintf("the envelope goes on after %d bytes", maxEnvelope)}
 		case !whole:
+			// Why no end was seen may stand above: lines with CR LF, for one.
+			if err := new(Envelope).parse(string(h.buf[:off])); err != nil {
+				return envelopeEnd{}, err
+			}
 			return envelopeEnd{}, &SyntaxError{n, quoted(text), "the file ends before the envelope does"}
 		}
 		off = next

@@ -1,0 +1,114 @@
+package envelope
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEnvelopeIsWrittenInCanonicalOrder(t *testing.T) {
+	e := &Envelope{
+		External: true, RcvdFrom: "h", Comments: []string{"one", "two"}, BodyType: "8BITMIME", ErrorMsg: true, With: "ESMTP",
+		IdentInfo: "i", FullName: "James Bond", LoginName: "bond", Via: "v", User: "u", Verbose: "../public/v",
+		HasFrom: true, EnvID: "E", NotaryRet: "FULL", Octets: 12, Unknown: []string{"x"},
+		Recipients: []Recipient{{"a@b", "NOTIFY=NEVER"}, {`"c d"@e`, ""}},
+	}
+	const want = "external\nrcvdfrom h\ncomment one\ncomment two\nbodytype 8BITMIME\nerrormsg\nwith ESMTP\nidentinfo i\n" +
+		"fullname James Bond\nloginname bond\nvia v\nuser u\nverbose ../public/v\nchannel error\nenvid E\nnotaryret FULL\n" +
+		"todsn NOTIFY=NEVER\nto <a@b>\nto <\"c d\"@e>\nenv-end\n"
+	got, err := Append([]byte("before\n"), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("before\n"+want, string(got)); diff != "" {
+		t.Errorf("envelope (-want +got):\n%s", diff)
+	}
+	m, err := Read(bytes.NewReader([]byte(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Octets, e.Unknown = -1, nil
+	if diff := cmp.Diff(*e, m.Envelope); diff != "" {
+		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+}
+
+// Nobody can put an envelope line into another's value.
+func TestValuesThatBreakTheLineAreRefused(t *testing.T) {
+	cases := map[string]Envelope{
+		"newline in rcvdfrom":  {RcvdFrom: "h\nto <x@y>"},
+		"CR in with":           {With: "ESMTP\r"},
+		"NUL in fullname":      {FullName: "a\x00b"},
+		"newline in a comment": {Comments: []string{"a", "b\nfrom <>"}},
+		"newline in envid":     {EnvID: "a\nb"},
+		"newline in todsn":     {Recipients: []Recipient{{"a@b", "NOTIFY=NEVER\nto x"}}},
+		"newline in sender":    {From: "a@b>\nto <c"},
+		"newline in recipient": {Recipients: []Recipient{{"a@b\nto c", ""}}},
+		"sender is none":       {From: "a b"},
+		"sender with brackets": {From: "<a@b>"},
+		"null sender brackets": {From: "<>"},
+		"recipient is none":    {Recipients: []Recipient{{"a@@b", ""}}},
+		"null recipient":       {Recipients: []Recipient{{"", ""}}},
+		"recipient by bracket": {Recipients: []Recipient{{"<a@b>", ""}}},
+		"DEL in verbose":       {Verbose: "\x7f"},
+		"bracket in recipient": {Recipients: []Recipient{{"a@b>, <c@d", ""}}},
+		"blanks are recipient": {Recipients: []Recipient{{"  ", ""}}},
+	}
+	for name, e := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := Append([]byte("before"), &e)
+			if err == nil {
+				t.Fatalf("got %q and no error", got)
+			}
+			if string(got) != "before" {
+				t.Errorf("got %q beside the error, want what was before", got)
+			}
+		})
+	}
+}
+
+func TestHeaderFieldsArePartedWithoutLosingAByte(t *testing.T) {
+	type field struct{ Name, Value string }
+	cases := map[string]struct {
+		in   string
+		want []field
+	}{
+		"none":                           {"", nil},
+		"two":                            {"A: 1\nB: 2\n", []field{{"A", "1"}, {"B", "2"}}},
+		"folded":                         {"A: 1\n 2\n\t3\nB:\n 4\n", []field{{"A", "1 2\t3"}, {"B", "4"}}},
+		"no newline at the end":          {"A: 1\nB: 2", []field{{"A", "1"}, {"B", "2"}}},
+		"no blank after the colon":       {"A:1\n", []field{{"A", "1"}}},
+		"blank before the colon":         {"A \t: 1\n", []field{{"A", "1"}}},
+		"empty value":                    {"A:\nB: \t \n", []field{{"A", ""}, {"B", ""}}},
+		"line that is no field":          {"A: 1\nhello world\nB: 2\n", []field{{"A", "1"}, {"", "hello world"}, {"B", "2"}}},
+		"mbox line":                      {"From bond Sat Nov 21 00:12:50 2026\nA: 1\n", []field{{"", "From bond Sat Nov 21 00:12:50 2026"}, {"A", "1"}}},
+		"continuation of nothing":        {" x\nA: 1\n", []field{{"", "x"}, {"A", "1"}}},
+		"continuation of no field":       {"hello\n x: y\n", []field{{"", "hello x: y"}}},
+		"colon first":                    {": x\n", []field{{"", ": x"}}},
+		"8-bit in the name":              {"\xc3: x\n", []field{{"", "\xc3: x"}}},
+		"NUL in the value":               {"A: x\x00y\n", []field{{"A", "x\x00y"}}},
+		"colon in the value":             {"A: b: c\n", []field{{"A", "b: c"}}},
+		"CR LF":                          {"A: 1\r\n 2\r\nB: 3\r\n", []field{{"A", "1 2"}, {"B", "3"}}},
+		"line of blanks continues":       {"A: 1\n \n 2\n", []field{{"A", "1  2"}}},
+		"colon only in the continuation": {"A\n : 1\n", []field{{"", "A : 1"}}},
+		"200 kB":                         {"A: " + strings.Repeat("x", 200<<10) + "\nB: 2\n", []field{{"A", strings.Repeat("x", 200<<10)}, {"B", "2"}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []field
+			var all []byte
+			for _, f := range Fields([]byte(c.in)) {
+				got = append(got, field{f.Name, f.Value()})
+				all = append(all, f.Raw...)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("fields (-want +got):\n%s", diff)
+			}
+			if string(all) != c.in {
+				t.Errorf("together: got %q, want %q", all, c.in)
+			}
+		})
+	}
+}

@@ -1,6 +1,9 @@
 package workspec
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // groupLine reads a line of a group: s, r, N, R, n, or m with its header block.
 func (p *parser) groupLine(next *int) (reason string) {
@@ -99,8 +102,12 @@ func (p *parser) recipient() (reason string) {
 	r.Host = p.textLike(f.host, last.Host)
 	r.Address = p.text(f.address)
 	r.Privilege = p.textLike(f.privilege, last.Privilege)
-	p.group.Recipients = append(p.group.Recipients, r)
-	p.rcpt = &p.group.Recipients[len(p.group.Recipients)-1]
+	list := p.group.Recipients
+	if n := len(list); n == cap(list) && n >= 256 {
+		list = slices.Grow(list, n) // append alone would add a quarter at a time
+	}
+	p.group.Recipients = append(list, r)
+	p.rcpt = &p.group.Recipients[len(list)]
 	return ""
 }
 

@@ -3,7 +3,6 @@ package workspec
 import (
 	"bytes"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -82,11 +81,19 @@ func (p *parser) event() (e Event, ok bool) {
 
 // lines is text with its newlines, which are CR in the file.
 func (p *parser) lines(v []byte) string {
-	s := p.text(v)
-	if strings.IndexByte(s, '\r') < 0 {
-		return s
+	if len(v) == 0 {
+		return ""
 	}
-	return strings.ReplaceAll(s, "\r", "\n")
+	start := p.room(len(v))
+	for {
+		line, rest, cr := bytes.Cut(v, []byte{'\r'})
+		p.texts.Write(line)
+		if !cr {
+			return p.texts.String()[start:]
+		}
+		p.texts.WriteByte('\n')
+		v = rest
+	}
 }
 
 func hasControl(v []byte) bool {

@@ -210,15 +210,20 @@ func (p *parser) text(v []byte) string {
 	if len(v) == 0 {
 		return ""
 	}
-	if p.texts.Cap()-p.texts.Len() < len(v) {
+	start := p.room(len(v))
+	p.texts.Write(v)
+	return p.texts.String()[start:]
+}
+
+// room makes room for n bytes in texts and says where they will start.
+func (p *parser) room(n int) int {
+	if p.texts.Cap()-p.texts.Len() < n {
 		// A grown Builder would copy what is there; a new one leaves it in place.
 		size := min(max(512, 2*p.texts.Cap()), 16<<10, len(p.b)-p.pos)
 		p.texts.Reset()
-		p.texts.Grow(max(size, len(v)))
+		p.texts.Grow(max(size, n))
 	}
-	start := p.texts.Len()
-	p.texts.Write(v)
-	return p.texts.String()[start:]
+	return p.texts.Len()
 }
 
 // textLike is text(v), or last if it says the same: neighbouring lines repeat much.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strconv"
+	"strings"
 )
 
 // Print writes s back in canonical form, appended lines included; file is the
@@ -13,7 +15,7 @@ import (
 // Writer's order, with a z line if Complete and HasZ are set.
 func Print(w io.Writer, s *Spec, file []byte) error {
 	p := printer{Writer: Writer{W: w, format: s.Format, refused: "\n"}, s: s, file: file}
-	if s.Size == 0 {
+	if s.Lines == nil {
 		p.byHand()
 	} else {
 		p.inOrder()
@@ -61,11 +63,11 @@ func (p *printer) inOrder() {
 	}
 	for i := range s.Diagnostics {
 		d := &s.Diagnostics[i]
-		parts = append(parts, part{p.orLast(d.LineOffset), func() { p.buf = AppendDiagnostic(p.buf, d) }})
+		parts = append(parts, part{p.orLast(d.LineOffset, i, 'd'), func() { p.buf = AppendDiagnostic(p.buf, d) }})
 	}
 	for i := range s.History {
 		e := &s.History[i]
-		parts = append(parts, part{p.orLast(e.LineOffset), func() { p.buf = AppendEvent(p.buf, e) }})
+		parts = append(parts, part{p.orLast(e.LineOffset, i, 'h'), func() { p.buf = AppendEvent(p.buf, e) }})
 	}
 	sort.SliceStable(parts, func(i, j int) bool { return parts[i].offset < parts[j].offset })
 	for _, part := range parts {
@@ -73,11 +75,12 @@ func (p *printer) inOrder() {
 	}
 }
 
-func (p *printer) orLast(offset int64) int64 {
-	if offset == 0 {
-		return p.s.Size
+// orLast is where the i-th line with that letter stands, the end if it has no place.
+func (p *printer) orLast(offset int64, i int, id byte) int64 {
+	if offset > 0 || i == 0 && len(p.file) > 0 && p.file[0] == id {
+		return offset
 	}
-	return offset
+	return p.s.Size
 }
 
 // byHand prints s in the order that Writer writes.
@@ -114,7 +117,7 @@ func (p *printer) byHand() {
 // ownsHeader tells whether group i is the last of those that share its block.
 func (p *printer) ownsHeader(i int) bool {
 	g := p.s.Groups
-	return (g[i].HeaderOffset > 0 || p.s.Size == 0) &&
+	return (g[i].HeaderOffset > 0 || p.s.Lines == nil) &&
 		(i == len(g)-1 || g[i+1].HeaderOffset != g[i].HeaderOffset)
 }
 
@@ -129,7 +132,7 @@ func (p *printer) block(g *Group) {
 	if n := len(b); n > 0 && b[n-1] != '\n' {
 		p.buf = append(p.buf, '\n')
 	}
-	if p.s.Size == 0 || g.HeaderEnd < int64(len(p.file)) && p.file[g.HeaderEnd] == '\n' {
+	if p.s.Lines == nil || g.HeaderEnd < int64(len(p.file)) && p.file[g.HeaderEnd] == '\n' {
 		p.buf = append(p.buf, '\n')
 	}
 }
@@ -167,8 +170,12 @@ func (p *printer) next(id byte, values []string, n *int) {
 	}
 }
 
-// ignored prints a line that Parse could not use.
+// ignored prints a line that Parse could not use. A wrong z line must not become
+// right because the canonical form moved it.
 func (p *printer) ignored(text string) {
+	if n, z := strings.CutPrefix(text, "z "); z && n == strconv.FormatInt(p.offset(), 10) {
+		text = "z 0"
+	}
 	p.buf = append(p.buf, text...)
 	p.buf = append(p.buf, '\n')
 }

@@ -86,9 +86,9 @@ type Spec struct {
 	Diagnostics []Diagnostic
 	History     []Event
 	Torn        bool  // the last line has no newline and was ignored
-	Size        int64 // bytes parsed, the torn line included; 0: not from Parse
+	Size        int64 // bytes parsed, the torn line included
 	// Lines are the preamble lines and those that are ignored, in the file's order,
-	// for Print.
+	// for Print; nil in a specification that was made by hand.
 	Lines []Line
 }
 

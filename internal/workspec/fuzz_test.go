@@ -1,0 +1,172 @@
+package workspec
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzParse: what parses, prints; what was printed says the same and prints back
+// byte for byte.
+func FuzzParse(f *testing.F) {
+	for _, b := range samples(f) {
+		f.Add(b)
+	}
+	f.Add(written(f))
+	f.Add([]byte("s local - a 1\nr~smtp h b 1\nN x\ns l - c 1\nm\n\nM\nx\n\nz 3\nd 1:2:3::4\t\t\nh 1 2 x a=b  c=d\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		first, err := Parse(file)
+		if err != nil {
+			var bad *SyntaxError
+			if !errors.As(err, &bad) && !errors.Is(err, ErrUnknownFormat) {
+				t.Fatalf("error of an unknown kind: %v", err)
+			}
+			return
+		}
+		var printed bytes.Buffer
+		if err := Print(&printed, first, file); err != nil {
+			t.Fatal(err)
+		}
+		second, err := Parse(printed.Bytes())
+		if err != nil {
+			t.Fatalf("%v in %q", err, printed.Bytes())
+		}
+		var again bytes.Buffer
+		if err := Print(&again, second, printed.Bytes()); err != nil || !bytes.Equal(again.Bytes(), printed.Bytes()) {
+			t.Fatalf("%v\ngot  %q\nwant %q", err, again.Bytes(), printed.Bytes())
+		}
+		if diff := cmp.Diff(values(second, printed.Bytes()), values(first, file)); diff != "" {
+			t.Fatalf("second parse of %q, got - want +\n%s", printed.Bytes(), diff)
+		}
+	})
+}
+
+// meaning is a specification without the places of its lines, which a canonical
+// form may move.
+type meaning struct {
+	Spec    Spec
+	Headers []string
+}
+
+func values(s *Spec, file []byte) meaning {
+	m := meaning{Spec: *s}
+	m.Spec.Size, m.Spec.Torn = 0, false
+	m.Spec.ZOffset = min(m.Spec.ZOffset, 1)
+	m.Spec.Lines = []Line{}
+	for _, l := range s.Lines {
+		l.Offset = 0
+		if strings.HasPrefix(l.Text, "z ") {
+			l.Text = "z 0"
+		}
+		m.Spec.Lines = append(m.Spec.Lines, l)
+	}
+	m.Spec.Groups = nil
+	for _, g := range s.Groups {
+		m.Headers = append(m.Headers, string(file[g.HeaderOffset:g.HeaderEnd]))
+		g.HeaderOffset, g.HeaderEnd, g.Sender.Offset = min(g.HeaderOffset, 1), 0, 0
+		rcpts := g.Recipients
+		g.Recipients = nil
+		for _, r := range rcpts {
+			r.Offset, r.NotaryOffset = 0, 0
+			g.Recipients = append(g.Recipients, r)
+		}
+		m.Spec.Groups = append(m.Spec.Groups, g)
+	}
+	m.Spec.Diagnostics = nil
+	for _, d := range s.Diagnostics {
+		d.LineOffset = 0
+		m.Spec.Diagnostics = append(m.Spec.Diagnostics, d)
+	}
+	m.Spec.History = nil
+	for _, e := range s.History {
+		e.LineOffset = 0
+		m.Spec.History = append(m.Spec.History, e)
+	}
+	return m
+}
+
+// FuzzWriter: whatever the values hold, what Close accepts parses back to them and
+// to nothing else.
+func FuzzWriter(f *testing.F) {
+	f.Add("1", "id", "smtp", "h", "a b", "1", "NOTIFY=NEVER", []byte("A: b\n"))
+	f.Add("1\n", "id\r", "sm tp", "", "a\x00", "1", "", []byte("A: b\n\nC"))
+	f.Fuzz(func(t *testing.T, name, ident, channel, host, address, privilege, notary string, header []byte) {
+		var b bytes.Buffer
+		w := NewWriter(&b)
+		w.Preamble(&Spec{Message: name, Ident: ident})
+		r := Recipient{Tag: TagToDo, Channel: channel, Host: host, Address: address, Privilege: privilege, Notary: notary}
+		w.Group(Sender{Channel: channel, Host: host, Address: address, Privilege: privilege}, []Recipient{r}, header)
+		if w.Close() != nil {
+			return
+		}
+		s, err := Parse(b.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Groups) != 1 || len(s.Groups[0].Recipients) != 1 || !s.Complete || s.Message != name || s.Ident != ident {
+			t.Fatalf("got %+v from %q", s, b.Bytes())
+		}
+		g := s.Groups[0]
+		got := g.Recipients[0]
+		got.Offset, got.NotaryOffset = 0, 0
+		if diff := cmp.Diff(got, r); diff != "" {
+			t.Errorf("got - want +\n%s", diff)
+		}
+		block := b.Bytes()[g.HeaderOffset:g.HeaderEnd]
+		if !bytes.Equal(bytes.TrimSuffix(block, []byte("\n")), bytes.TrimSuffix(header, []byte("\n"))) {
+			t.Errorf("headers %q, want %q", block, header)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	for name, file := range map[string][]byte{
+		"recorded":       samples(b)["05-fail/transport-after"],
+		"5000recipients": largeFile(b, 5000, 1000),
+		"200kHeader":     largeFile(b, 1, 200<<10),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(file)))
+			for b.Loop() {
+				if _, err := Parse(file); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	header := bytes.Repeat([]byte("Subject: a header line of usual length, more or less\n"), 10)
+	spec := &Spec{Message: "4711-12", BodyOffset: 98, Ident: "<id@example.org>", ErrorTo: []string{"a@example.org"}}
+	for name, n := range map[string]int{"1recipient": 1, "5000recipients": 5000} {
+		rcpts := manyRecipients(n)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			w := NewWriter(io.Discard)
+			for b.Loop() {
+				w.Reset(io.Discard)
+				w.Preamble(spec)
+				w.Group(Sender{Channel: "local", Host: "a@example.org", Address: "a@example.org", Privilege: "1"}, rcpts, header)
+				if err := w.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	b.ReportAllocs()
+	d := &Diagnostic{Recipient: 181, HeaderOffset: 548, NotaryOffset: 238, Notary: Notary{"a@b", "failed", "5.1.1", "smtp; 550 x", "dns; mx", "smtp[1]"}, Text: "550 x\ny"}
+	e := &Event{Recipient: 181, Event: EventSent, Attrs: []Attr{{"owner", "17"}}}
+	var buf []byte
+	for b.Loop() {
+		buf = AppendEvent(AppendDiagnostic(buf[:0], d), e)
+	}
+}

@@ -1,0 +1,276 @@
+package workspec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// group is a whole group for tables that care for something else.
+const group = "s local a@example.org a@example.org 1\nr           smtp b.example b@b.example 65534\nm\nSubject: x\n\n"
+
+func mustParse(t testing.TB, file string) *Spec {
+	t.Helper()
+	s, err := Parse([]byte(file))
+	if err != nil {
+		t.Fatalf("Parse(%.200q): %v", file, err)
+	}
+	return s
+}
+
+// M16
+func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
+	file := samples(t)["05-fail/transport-after"]
+	got := mustParse(t, string(file))
+	notary := func(who string) string {
+		return "NOTIFY=FAILURE,DELAY ORCPT=rfc822;" + who + " INRCPT=rfc822;" + who + " INFROM=rfc822;sender@client.example.net"
+	}
+	headers := int64(bytes.Index(file, []byte("m\nReceived:")) + 2)
+	want := &Spec{
+		Format:     FormatOurs,
+		Message:    "10117782",
+		BodyOffset: 766,
+		Ident:      "<05-fail@client.example.net>",
+		ErrorTo:    []string{"<sender@client.example.net>", "sender@client.example.net"},
+		Complete:   true,
+		Size:       int64(len(file)),
+		Groups: []Group{{
+			Sender: Sender{Offset: 119, Channel: "local", Host: "sender@client.example.net", Address: "sender@client.example.net", Privilege: "1"},
+			Recipients: []Recipient{
+				{Offset: 181, Tag: TagFailed, Channel: "smtp", Host: "b.example.com", Address: "fail1@b.example.com",
+					Privilege: "65534", NotaryOffset: 238, Notary: notary("fail1@b.example.com")},
+				{Offset: 368, Tag: TagOK, Channel: "smtp", Host: "b.example.com", Address: "ok@b.example.com",
+					Privilege: "65534", NotaryOffset: 422, Notary: notary("ok@b.example.com")},
+			},
+			HeaderOffset: headers,
+			HeaderEnd:    int64(bytes.LastIndex(file, []byte("\n\nd+")) + 1),
+		}},
+		Diagnostics: []Diagnostic{{
+			LineOffset:   int64(bytes.LastIndex(file, []byte("\nd+")) + 1),
+			Reported:     true,
+			Recipient:    181,
+			HeaderOffset: headers,
+			NotaryOffset: 238,
+			Time:         time.Unix(1795220010, 0),
+			Notary: Notary{"fail1@b.example.com", "failed", "5.1.1", "smtp; 550 (fail1@b.example.com: no such user here)",
+				"X-IP-addr; [127.0.0.1] (127.0.0.1|12525|127.0.0.1|60634)", "smtp[1199]"},
+			Text: "\n<<- MAIL From:<sender@client.example.net> BODY=8BITMIME SIZE=429\n->> 250 2.1.0 Ok" +
+				"\n<<- RCPT To:<fail1@b.example.com> NOTIFY=FAILURE,DELAY ORCPT=rfc822;fail1@b.example.com" +
+				"\n->> 550 5.1.1 fail1@b.example.com: no such user here",
+		}},
+	}
+	got.Lines = nil
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got - want +\n%s", diff)
+	}
+	if n, ok := got.Number(); n != 10117782 || !ok {
+		t.Errorf("Number() = %d, %v", n, ok)
+	}
+	for _, g := range got.Groups {
+		for _, r := range g.Recipients {
+			if file[r.Offset] != 'r' || file[r.NotaryOffset] != 'N' || file[g.HeaderEnd] != '\n' {
+				t.Errorf("offsets %d, %d, %d do not point at r, N and the empty line", r.Offset, r.NotaryOffset, g.HeaderEnd)
+			}
+		}
+	}
+}
+
+func TestRecipientLineHasTheFieldsThatTheFormatSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		head, line string
+		want       Recipient
+	}{
+		"no format line": {"", "r+smtp h a@h 1", Recipient{Tag: TagOK, Channel: "smtp", Host: "h", Address: "a@h", Privilege: "1"}},
+		"no fields":      {"@ 0x00000000\n", "r-smtp h a@h 1", Recipient{Tag: TagFailed, Channel: "smtp", Host: "h", Address: "a@h", Privilege: "1"}},
+		"owner":          {"@ 0x00000001\n", "r~  4711smtp h a@h 1", Recipient{Tag: TagLocked, Owner: 4711, Channel: "smtp", Host: "h", Address: "a@h", Privilege: "1"}},
+		"delay":          {"@ 0x00000002\n", "r   23smtp h a@h 1", Recipient{Tag: TagToDo, Delay: "23", Channel: "smtp", Host: "h", Address: "a@h", Privilege: "1"}},
+		"both":           {"@ 0x00000003\n", "r~999999   7smtp h a@h 1", Recipient{Tag: TagLocked, Owner: 999999, Delay: "7", Channel: "smtp", Host: "h", Address: "a@h", Privilege: "1"}},
+		"blanks in the address": {"@ 0x00000007\n", "r           file file.0 /var/my mail/a b 0",
+			Recipient{Tag: TagToDo, Channel: "file", Host: "file.0", Address: "/var/my mail/a b", Privilege: "0"}},
+		"null sender's address": {"@ 0x00000007\n", "r           error - <> 65534", Recipient{Tag: TagToDo, Channel: "error", Host: "-", Address: "<>", Privilege: "65534"}},
+		"empty address":         {"@ 0x00000007\n", "r           error -  65534", Recipient{Tag: TagToDo, Channel: "error", Host: "-", Privilege: "65534"}},
+		"NUL in the address":    {"@ 0x00000007\n", "r           smtp h a\x00b@h 1", Recipient{Tag: TagToDo, Channel: "smtp", Host: "h", Address: "a\x00b@h", Privilege: "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := c.head + "s local - x 1\n" + c.line + "\nm\n\n"
+			s := mustParse(t, file)
+			c.want.Offset = int64(strings.Index(file, "\nr") + 1)
+			if diff := cmp.Diff(s.Groups[0].Recipients, []Recipient{c.want}); diff != "" {
+				t.Errorf("got - want +\n%s", diff)
+			}
+			var got bytes.Buffer
+			if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
+				t.Errorf("printed %q, %v; want %q", got.String(), err, file)
+			}
+		})
+	}
+}
+
+// M17
+func TestUnknownFormatBitIsRefused(t *testing.T) {
+	for _, bits := range []string{"0x00000080", "0x00000087", "0x80000007", "8"} {
+		if s, err := Parse([]byte("@ " + bits + "\n" + group)); !errors.Is(err, ErrUnknownFormat) || s != nil {
+			t.Errorf("@ %s: got %v, %v; want ErrUnknownFormat", bits, s, err)
+		}
+	}
+	for _, bits := range []string{"0x00000003", "0x00000007", "7", "0x7"} {
+		mustParse(t, "@ "+bits+"\ni 1\n")
+	}
+}
+
+func TestCorruptLineIsNamedByItsOffset(t *testing.T) {
+	for name, c := range map[string]struct {
+		file   string
+		offset int64
+	}{
+		"format that is no number":   {"@ seven\n", 0},
+		"format too large":           {"@ 0x100000000\n", 0},
+		"format line in the middle":  {"i 1\n@ 0x00000007\n", 4},
+		"no message name":            {"i \n", 0},
+		"two message names":          {"i 1\ni 2\n", 4},
+		"body offset not a number":   {"o -1\n", 0},
+		"body offset overflows":      {"o 9999999999999999999999\n", 0},
+		"tag on the message name":    {"i+1\n", 0},
+		"sender of three fields":     {"s local h a\n", 0},
+		"empty host":                 {"s local  a 1\n", 0},
+		"empty channel":              {"s  h a 1\n", 0},
+		"sender alone":               {"s\n", 0},
+		"recipient before a sender":  {"i 1\nr           smtp h a 1\n", 4},
+		"recipient line too short":   {"@ 0x7\ns local - a 1\nr    \n", 20},
+		"unknown tag":                {"s local - a 1\nr?smtp h a 1\n", 14},
+		"no privilege":               {"s local - a 1\nr smtp h a\n", 14},
+		"recipient after the block":  {"@ 0x7\n" + group + "r           smtp h a 1\n", 6 + int64(len(group))},
+		"second block":               {"@ 0x7\n" + group + "m\n\n", 6 + int64(len(group))},
+		"block without a group":      {"m\n\n", 0},
+		"m with a value":             {"s l - a 1\nm x\n", 10},
+		"notary before a recipient":  {"s l - a 1\nN NOTIFY=NEVER\n", 10},
+		"second notary":              {"s l - a 1\nr l - a 1\nN x\nN y\n", 24},
+		"second ENVID":               {"s l - a 1\nr l - a 1\nn x\nn y\n", 24},
+		"group behind the z line":    {"z 0\n" + group, 4},
+		"tag on the return mode":     {"s l - a 1\nr l - a 1\nR+x\n", 20},
+		"notary behind the headers":  {"s l - a 1\nr l - a 1\nm\n\nN x\n", 23},
+		"recipient of a broken line": {"s l - a 1\nr\n", 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(c.file))
+			var bad *SyntaxError
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %v, want a *SyntaxError", err)
+			}
+			if bad.Offset != c.offset {
+				t.Errorf("got %v, want offset %d", err, c.offset)
+			}
+			if Complete([]byte(c.file)) {
+				t.Error("a corrupt file is complete")
+			}
+		})
+	}
+}
+
+func TestHeaderLinesAreNotInterpreted(t *testing.T) {
+	header := "r           smtp h a 1\ns l - a 1\n@ 0x80000000\nz 3\nm\n\x00\x00\xff\r\n\r\nd+1:\n" +
+		"X-Long: " + strings.Repeat("x", 200<<10) + "\n"
+	file := "@ 0x00000007\ns local - a 1\nr           smtp h b 1\nm\n" + header + "\nd 27:52:0::5\t\tt\n"
+	s := mustParse(t, file)
+	if len(s.Groups) != 1 || len(s.Groups[0].Recipients) != 1 || len(s.Diagnostics) != 1 || !s.Complete {
+		t.Fatalf("got %d groups, %d diagnostics, complete %v", len(s.Groups), len(s.Diagnostics), s.Complete)
+	}
+	g := s.Groups[0]
+	if got := file[g.HeaderOffset:g.HeaderEnd]; got != header {
+		t.Errorf("header block is %d bytes, want %d", len(got), len(header))
+	}
+	var got bytes.Buffer
+	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
+		t.Errorf("printed %d bytes, %v; want %d", got.Len(), err, len(file))
+	}
+}
+
+func TestGroupsOfSeveralSendersMayShareTheHeaders(t *testing.T) {
+	file := "s local - a 1\nr smtp h b 1\ns local - c 1\nr smtp h d 1\nm\nX: y\n\n" + "s local - e 1\nr smtp h f 1\nm\n\n"
+	s := mustParse(t, file)
+	if len(s.Groups) != 3 || !s.Complete {
+		t.Fatalf("got %d groups, complete %v; want 3, true", len(s.Groups), s.Complete)
+	}
+	for i, want := range []string{"X: y\n", "X: y\n", ""} {
+		g := s.Groups[i]
+		if got := file[g.HeaderOffset:g.HeaderEnd]; got != want {
+			t.Errorf("group %d: headers %q, want %q", i, got, want)
+		}
+	}
+	var got bytes.Buffer
+	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
+		t.Errorf("printed %q, %v; want %q", got.String(), err, file)
+	}
+}
+
+// M20
+func TestDiagnosticsTellOneAddressInTwoGroupsApart(t *testing.T) {
+	two := "@ 0x00000007\n" + group + group
+	first := int64(strings.Index(two, "\nr") + 1)
+	second := int64(strings.LastIndex(two, "\nr") + 1)
+	file := AppendDiagnostic([]byte(two), &Diagnostic{Recipient: second, Text: "second"})
+	file = AppendDiagnostic(file, &Diagnostic{Recipient: first, Text: "first", Reported: true})
+	s := mustParse(t, string(file))
+	if s.Groups[0].Recipients[0].Address != s.Groups[1].Recipients[0].Address {
+		t.Fatal("the addresses differ")
+	}
+	got := map[int64]string{}
+	for _, d := range s.Diagnostics {
+		got[d.Recipient] = fmt.Sprint(d.Text, " ", d.Reported)
+	}
+	want := map[int64]string{s.Groups[0].Recipients[0].Offset: "first true", s.Groups[1].Recipients[0].Offset: "second false"}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("got - want +\n%s", diff)
+	}
+}
+
+// M16: an M block and unknown letters are passed over and kept.
+func TestWhatIsNotUnderstoodIsKept(t *testing.T) {
+	file := "@ 0x00000007\ni 5-7\nX what\nq\n\x00\x00\ns local - a 1\nQ x\nr           smtp h b 1\nK\nm\nH: v\n\nM\nr x\ns\n\nM\n\n" +
+		"\nd 1:2\nd\nh\nh 12 x\nz\nz 99\n\xff\n"
+	s := mustParse(t, file)
+	if len(s.Groups) != 1 || len(s.Diagnostics)+len(s.History) != 0 || s.Message != "5-7" {
+		t.Errorf("got %+v", s)
+	}
+	if n, ok := s.Number(); n != 5 || !ok {
+		t.Errorf("Number() = %d, %v", n, ok)
+	}
+	var got bytes.Buffer
+	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
+		t.Errorf("printed %q, %v\nwant %q", got.String(), err, file)
+	}
+}
+
+func TestStringsDoNotAliasTheFile(t *testing.T) {
+	file := []byte("@ 0x00000007\ni 77\nl ident\n" + group + "d 1:2:3::4\ta\x01b\ttext\nh 1 2 sent owner=5 word\n")
+	s := mustParse(t, string(file))
+	same := mustParse(t, string(file))
+	again, err := Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(file)
+	if diff := cmp.Diff(again, s); diff != "" {
+		t.Errorf("changed with the file, got - want +\n%s", diff)
+	}
+	if diff := cmp.Diff(same, s); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFiveThousandRecipientsParseAndPrint(t *testing.T) {
+	file := largeFile(t, 5000, 200<<10)
+	s := mustParse(t, string(file))
+	if got := len(s.Groups[0].Recipients); got != 5000 || !s.Complete {
+		t.Fatalf("got %d recipients, complete %v", got, s.Complete)
+	}
+	var got bytes.Buffer
+	if err := Print(&got, s, file); err != nil || !bytes.Equal(got.Bytes(), file) {
+		t.Errorf("printed %d bytes, %v; want %d", got.Len(), err, len(file))
+	}
+}

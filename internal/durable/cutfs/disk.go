@@ -1,0 +1,195 @@
+package cutfs
+
+import (
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+)
+
+// firstInode is the lowest inode number of a file, as on ext4.
+const firstInode = 12
+
+// disk is what the processes share.
+type disk struct {
+	mu      sync.Mutex
+	freed   *sync.Cond // a lock was given back, or a process died
+	current *image     // as processes see it
+	stored  *image     // as the disk surely has it
+	pending []*change  // made to current and not to stored
+	covered int        // changes made to stored so far: the number of pending[0]
+	files   map[int]*content
+	inodes  map[uint64]bool // numbers in use
+	lowest  uint64          // no number below is free
+	opens   map[int]int     // open files by node
+	flocks  map[int]*File
+	nextID  int
+	last    time.Time
+	now     func() time.Time
+	procs   int
+	log     []string
+}
+
+func (d *disk) process() *FS {
+	d.procs++
+	return &FS{disk: d, number: d.procs, left: -1, open: map[*File]bool{}}
+}
+
+// tick is a time later than every time before.
+func (d *disk) tick() time.Time {
+	t := d.now()
+	if !t.After(d.last) {
+		t = d.last.Add(time.Nanosecond)
+	}
+	d.last = t
+	return t
+}
+
+// make applies a change and returns its number.
+func (d *disk) make(c *change) int {
+	c.at = d.tick()
+	d.current.apply(c)
+	d.pending = append(d.pending, c)
+	return d.covered + len(d.pending) - 1
+}
+
+// cover stores the changes up to the last one that touches a node.
+func (d *disk) cover(id int) {
+	n := 0
+	for i, c := range d.pending {
+		if c.touches(id) {
+			n = i + 1
+		}
+	}
+	for _, c := range d.pending[:n] {
+		d.stored.apply(c)
+	}
+	d.pending = slices.Clone(d.pending[n:])
+	d.covered += n
+	d.sweep()
+}
+
+// sweep forgets what nothing can bring back, when all changes are stored.
+func (d *disk) sweep() {
+	if len(d.pending) > 0 {
+		return
+	}
+	d.stored.dropUnlinked()
+	for id := range d.files {
+		if d.current.nodes[id] == nil && d.stored.nodes[id] == nil {
+			delete(d.files, id)
+		}
+	}
+}
+
+// closed is one open file of a node less.
+func (d *disk) closed(id int) {
+	if d.opens[id]--; d.opens[id] == 0 {
+		delete(d.opens, id)
+	}
+	d.unused(id)
+}
+
+// unused gives a node's inode back if neither a name nor an open file is left. The
+// content stays while the loss of a pending change could bring the file back.
+func (d *disk) unused(id int) {
+	n := d.current.nodes[id]
+	if n == nil || n.nlink > 0 || d.opens[id] > 0 {
+		return
+	}
+	delete(d.current.nodes, id)
+	delete(d.inodes, n.ino)
+	d.lowest = min(d.lowest, n.ino)
+}
+
+// takeInode is the lowest number that no file has: like ext4, which gives the
+// number of a removed file to the next one.
+func (d *disk) takeInode() uint64 {
+	ino := max(d.lowest, firstInode)
+	for d.inodes[ino] {
+		ino++
+	}
+	d.inodes[ino] = true
+	d.lowest = ino + 1
+	return ino
+}
+
+// find resolves a name to a node, or to the directory where it would be.
+func (d *disk) find(name string) (id, dir int, base string, err error) {
+	if !fs.ValidPath(name) {
+		return 0, 0, "", unix.EINVAL
+	}
+	if name == "." {
+		return root, root, ".", nil
+	}
+	parent, base := path.Split(name)
+	dir = root
+	for _, part := range strings.FieldsFunc(parent, func(r rune) bool { return r == '/' }) {
+		n := d.current.nodes[dir]
+		if !n.mode.IsDir() {
+			return 0, 0, "", unix.ENOTDIR
+		}
+		next, ok := n.names[part]
+		if !ok {
+			return 0, 0, "", unix.ENOENT
+		}
+		dir = next
+	}
+	n := d.current.nodes[dir]
+	if !n.mode.IsDir() {
+		return 0, 0, "", unix.ENOTDIR
+	}
+	id, ok := n.names[base]
+	if !ok {
+		return 0, dir, base, unix.ENOENT
+	}
+	return id, dir, base, nil
+}
+
+func (d *disk) info(id int) durable.Info {
+	n := d.current.nodes[id]
+	info := durable.Info{
+		Dev: 1, Ino: n.ino, Mode: n.mode, ModTime: n.mtime, CTime: n.ctime,
+		UID: uint32(os.Getuid()), Nlink: uint64(n.nlink),
+	}
+	if c := d.files[id]; c != nil {
+		info.Size = int64(len(c.data))
+		if c.mtime.After(info.ModTime) {
+			info.ModTime = c.mtime
+		}
+		if c.mtime.After(info.CTime) {
+			info.CTime = c.mtime
+		}
+	}
+	return info
+}
+
+// list gives a directory's names in an order that is the same every time and not
+// that of the alphabet.
+func (d *disk) list(id int) []durable.Entry {
+	var list []durable.Entry
+	for name, child := range d.current.nodes[id].names {
+		n := d.current.nodes[child]
+		list = append(list, durable.Entry{Name: name, Ino: n.ino, Type: n.mode.Type()})
+	}
+	key := func(name string) uint32 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name)) // a hash cannot fail
+		return h.Sum32()
+	}
+	slices.SortFunc(list, func(a, b durable.Entry) int {
+		if ka, kb := key(a.Name), key(b.Name); ka != kb {
+			return int(int64(ka) - int64(kb))
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return list
+}

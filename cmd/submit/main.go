@@ -1,0 +1,90 @@
+// Command submit takes a message from standard input, as sendmail does.
+package main
+
+import (
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/submit"
+)
+
+const description = `Reads a message from standard input and stores it as a file, first in
+$POSTOFFICE/public/, then, when it is on the disk, in $POSTOFFICE/router/. Exit code 0
+means that it is there. It takes the place of sendmail and runs under any user:
+
+    printf 'Subject: hello\n\nhi\n' | submit -f me@example.org you@example.net
+    submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
+
+The message is stored byte for byte. Without -i a line with a single dot ends it. It
+reads SYNC and POSTOFFICE of zmailer.conf. Options of sendmail that are not listed
+(-o..., -e..., -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined
+as in -ti or -fme@example.org; they end at the first recipient.
+
+Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no standard
+input, 75 try again (disk full or failing; nothing was accepted), 77 the directories
+forbid it, 78 bad configuration or no postoffice.`
+
+func main() {
+	app := &cli.App{
+		Name:        "submit",
+		Usage:       "submit a message, as sendmail does",
+		UsageText:   "submit [flags] [recipient ...] < message",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.StringFlag{Name: "f", Aliases: []string{"from"}, Usage: "the sender is `ADDRESS`; <> is the null sender (also -r)"},
+			&cli.BoolFlag{Name: "t", Usage: "add the recipients of To, Cc and Bcc; leave Bcc out of what is stored"},
+			&cli.BoolFlag{Name: "i", Usage: "a line with a single dot does not end the message (also -oi)"},
+			&cli.StringFlag{Name: "F", Usage: "the sender's full `NAME`"},
+			&cli.StringFlag{Name: "N", Usage: "report `WHEN`: never, or some of success,failure,delay"},
+			&cli.StringFlag{Name: "R", Usage: "return the message as `PART`: full or hdrs"},
+			&cli.StringFlag{Name: "V", Usage: "envelope `ID` that reports tell"},
+			&cli.StringFlag{Name: "B", Usage: "body `TYPE`: 7bit or 8bitmime"},
+			&cli.StringFlag{Name: "b", Value: "m", Usage: "-bm submits; other `MODE`s of sendmail say what to use instead"},
+			&cli.BoolFlag{Name: "v", Usage: "say what is done, and print the spool ID"},
+		),
+		HideHelpCommand: true,
+		HideVersion:     true,
+		Action:          run,
+	}
+	os.Args = append(os.Args[:1:1], submit.NormaliseArgs(os.Args[1:], takesValue(app.Flags))...)
+	config.Main(app)
+}
+
+// takesValue tells the long flags that are followed by a value.
+func takesValue(flags []cli.Flag) func(string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(flags, func(f cli.Flag) bool {
+			d, ok := f.(cli.DocGenerationFlag)
+			return ok && d.TakesValue() && slices.Contains(f.Names(), name)
+		})
+	}
+}
+
+func run(c *cli.Context) error {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	return submit.Run(c.Context, submit.Config{
+		PostOffice: settings.PostOffice(),
+		Strict:     settings.String("SYNC", "normal") == "strict",
+		Mode:       c.String("b"),
+		Recipients: c.Args().Slice(),
+		FromHeader: c.Bool("t"),
+		IgnoreDots: c.Bool("i"),
+		HasFrom:    c.IsSet("f"),
+		From:       c.String("f"),
+		FullName:   c.String("F"),
+		Notify:     c.String("N"),
+		Return:     c.String("R"),
+		EnvelopeID: c.String("V"),
+		BodyType:   c.String("B"),
+		In:         os.Stdin,
+		Out:        os.Stdout,
+		Verbose:    c.Bool("v"),
+		Err:        os.Stderr,
+	})
+}

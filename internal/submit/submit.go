@@ -1,0 +1,140 @@
+// Package submit is the stage behind the sendmail-compatible command: a message on
+// standard input becomes a file in public/, is fsynced, and moves to router/ by one
+// rename. It runs under any uid and needs write access to those two directories
+// only; who sent the message is told by the file's owner, so it writes no privileged
+// line but `from`, and that one only for -f.
+//
+// The message is stored byte for byte. Without -i a line with a single dot ends it;
+// with -t its Bcc fields are left out. Nothing else is changed: neither line ends nor
+// missing headers.
+//
+// What survives a crash: a message whose submitter exited 0 is a synced file in
+// public/ or router/. Everything else is a file without execute bit in public/, or
+// nothing.
+//
+// Diagnostics: every error of Run is an *Error with an exit code of sysexits(3). 75:
+// nothing was accepted, trying again may help.
+package submit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+)
+
+// Config is one submission.
+type Config struct {
+	PostOffice string     // directory
+	Strict     bool       // sync=strict: directories are synced too
+	FS         durable.FS // nil: the real file system below PostOffice
+
+	Mode       string   // -b: "" or m submits, p and others are told where to go
+	Recipients []string // arguments: an address each, or a comma list
+	FromHeader bool     // -t: recipients from To, Cc and Bcc too
+	IgnoreDots bool     // -i
+	HasFrom    bool     // -f was given
+	From       string   // its address; "" or "<>": the null sender
+	FullName   string   // -F
+	Notify     string   // -N: never, or some of success, failure, delay
+	Return     string   // -R: full or hdrs
+	EnvelopeID string   // -V, as plain text
+	BodyType   string   // -B: 7bit or 8bitmime
+
+	In  io.Reader
+	Out io.Writer // gets the spool ID if Verbose
+	// Verbose says on Err what is done. May be nil unless Verbose.
+	Verbose bool
+	Err     io.Writer
+}
+
+// copyBuffer is how much of the message is held at once. Bytes.
+const copyBuffer = 32 << 10
+
+// Run submits one message. When it returns nil the message is in router/ and on the
+// disk.
+func Run(ctx context.Context, c Config) error {
+	if done, err := checkMode(c.Mode); done || err != nil {
+		return failure(err)
+	}
+	s := submission{Config: c}
+	if err := s.prepare(); err != nil {
+		return failure(err)
+	}
+	s.in = newContent(newInterruptible(ctx, c.In), !c.IgnoreDots)
+	if c.FromHeader {
+		if err := s.readHeader(); err != nil {
+			return failure(err)
+		}
+	}
+	if len(s.env.Recipients) == 0 {
+		return usage(errNoRecipient(c.FromHeader))
+	}
+	return failure(s.submit())
+}
+
+// submission is one run.
+type submission struct {
+	Config
+	env    envelope.Envelope
+	seen   map[string]bool // recipients so far
+	dsn    string          // todsn line of each
+	in     *content
+	header []byte // what was read for -t, without Bcc
+}
+
+// submit writes the message to public/ and moves it to router/.
+func (s *submission) submit() (err error) {
+	po, err := s.open()
+	if err != nil {
+		return err
+	}
+	lines, err := envelope.Append(nil, &s.env)
+	if err != nil {
+		return &Error{Code: exitDataErr, Err: err}
+	}
+	draft, err := po.NewDraft("submit")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, draft.Abort()) }()
+	s.say("writing %s/%s", postoffice.Public, draft.Name())
+	if _, err := draft.Write(lines); err != nil {
+		return err
+	}
+	if _, err := draft.Write(s.header); err != nil {
+		return err
+	}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{draft}, struct{ io.Reader }{s.in}, make([]byte, copyBuffer)); err != nil {
+		return err
+	}
+	a, err := draft.Commit()
+	if err != nil {
+		return err
+	}
+	if s.Verbose {
+		s.say("accepted as %s, %d bytes", a.Name, a.Size)
+		// The message is the pipeline's: whoever closed the output does not change that.
+		_, _ = fmt.Fprintln(s.Out, a.ID)
+	}
+	return nil
+}
+
+func (s *submission) open() (*postoffice.PostOffice, error) {
+	if s.FS != nil {
+		return postoffice.Open(postoffice.Config{FS: s.FS, Strict: s.Strict})
+	}
+	return postoffice.OpenDir(s.PostOffice, 0, s.Strict)
+}
+
+// say tells a person who asked with -v what is done.
+func (s *submission) say(format string, args ...any) {
+	if s.Verbose {
+		// As in submit.
+		_, _ = fmt.Fprintf(s.Err, "submit: "+format+"\n", args...)
+	}
+}

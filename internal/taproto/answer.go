@@ -41,8 +41,7 @@ func appendAnswer(b []byte, a *Answer) []byte {
 		b = append(b, ' ')
 		if a.Relative {
 			b = append(b, '+')
-			// Rounded up: never before the time that was asked for.
-			b = strconv.AppendInt(b, int64((max(a.After, 0)+time.Second-1)/time.Second), 10)
+			b = strconv.AppendInt(b, wholeSeconds(a.After), 10)
 		} else {
 			b = strconv.AppendInt(b, max(a.At.Unix(), 0), 10)
 		}
@@ -52,6 +51,18 @@ func appendAnswer(b []byte, a *Answer) []byte {
 		b = appendMapped(b, a.Text, "\n", '\r')
 	}
 	return b
+}
+
+// maxSeconds is the longest relative time that a time.Duration holds.
+const maxSeconds = int64((1<<63 - 1) / time.Second)
+
+// wholeSeconds rounds up: never before the time that was asked for.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(max(d, 0) / time.Second)
+	if d > 0 && d%time.Second > 0 {
+		s++
+	}
+	return min(s, maxSeconds)
 }
 
 // ParseLine reads a line without its newline. What it cannot read is a comment; an
@@ -108,7 +119,7 @@ func (a *Answer) retryAt(v []byte) []byte {
 	when, text, _ := bytes.Cut(v, []byte{' '})
 	seconds, relative := bytes.CutPrefix(when, []byte{'+'})
 	n, ok := digits(seconds, 11)
-	if relative && n > uint64((1<<63-1)/time.Second) {
+	if relative && n > uint64(maxSeconds) {
 		ok = false
 	}
 	switch {

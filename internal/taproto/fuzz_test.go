@@ -1,0 +1,75 @@
+package taproto
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzParseLine: any line is something, and is written as one line that reads the
+// same.
+func FuzzParseLine(f *testing.F) {
+	for _, name := range transcripts(f) {
+		for _, s := range transcript(f, name) {
+			if s.Kind == AgentSaid {
+				f.Add([]byte(s.Said[:len(s.Said)-1]))
+			}
+		}
+	}
+	f.Add([]byte("1/2\t\tretryat +60 x"))
+	f.Add([]byte("1/2\t\tretryat 1795220010 x"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for _, c := range line {
+			if c == '\n' {
+				return
+			}
+		}
+		first := ParseLine(line)
+		b := AppendLine(nil, &first)
+		for i, c := range b {
+			if (c == '\n') != (i == len(b)-1) {
+				t.Fatalf("not one line: %q", b)
+			}
+		}
+		second := ParseLine(b[:len(b)-1])
+		if diff := cmp.Diff(second, first); diff != "" {
+			t.Fatalf("%q, got - want +\n%s", b, diff)
+		}
+	})
+}
+
+// FuzzParseCommand: what is read is written back byte for byte.
+func FuzzParseCommand(f *testing.F) {
+	for _, s := range []string{"", "#idle", "D/G/10117776\ta.example.com", "17-4", "17\t", "\t", "#"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		c, err := ParseCommand(line)
+		if err != nil {
+			if !errors.Is(err, ErrCommand) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := ParseCommand(AppendCommand(nil, c)[:len(AppendCommand(nil, c))-1])
+		for _, b := range line {
+			if b == '\n' {
+				return
+			}
+		}
+		if err != nil || again != c {
+			t.Fatalf("got %+v, %v; want %+v", again, err, c)
+		}
+	})
+}
+
+func BenchmarkParseLine(b *testing.B) {
+	line := []byte("10117776/183\t\tok3 \r<<- MAIL From:<sender@client.example.net> BODY=8BITMIME SIZE=408\r->> 250 2.1.0 Ok")
+	b.ReportAllocs()
+	for b.Loop() {
+		if ParseLine(line).Kind != LineAnswer {
+			b.Fatal("no answer")
+		}
+	}
+}

@@ -165,20 +165,16 @@ func (p *parser) single(id byte, v []byte) (reason string) {
 	return ""
 }
 
-// closing reads a z line. The first one with a number decides.
+// closing reads a z line. The first one that is not the promise decides.
 func (p *parser) closing() {
 	p.s.HasZ = true
-	if p.appended {
+	if p.appended || string(p.line) == promise {
 		p.ignore(p.line)
-		return
-	}
-	if len(p.line) == 1 {
-		p.ignore(p.line) // the promise
 		return
 	}
 	n, ok := decimal(p.value())
 	p.appended = true
-	if !ok || n != int64(p.pos) || p.line[1] != ' ' || !p.closed() {
+	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() {
 		p.ignore(p.line)
 		return
 	}

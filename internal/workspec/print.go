@@ -90,7 +90,7 @@ func (p *printer) byHand() {
 		p.formatLine(s.Format)
 	}
 	if s.HasZ {
-		p.buf = append(p.buf, "z\n"...)
+		p.buf = append(p.buf, promise+"\n"...)
 	}
 	p.Preamble(s)
 	for i := range s.Groups {

@@ -6,8 +6,8 @@
 // A specification is written once by the router (Writer), closed by its z line,
 // then only tags change in place and whole lines are appended. The line "z BYTES"
 // gives its own byte offset, so it is right only behind everything that it closes.
-// A bare "z" after the @ line promises it: without that promise a file that was cut
-// between two groups would look like one of a writer that knows no z line.
+// The line "z -" after the @ line promises it: without that promise a file that was
+// cut between two groups would look like one of a writer that knows no z line.
 //
 // What survives a crash: any prefix of what Writer wrote parses, and is not Complete
 // unless the z line is in it. A torn last line is ignored; once the next writer has
@@ -47,6 +47,10 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("work specification, byte %d: %s: %.60q", e.Offset, e.Reason, e.Line)
 }
 
+// promise is the line that says that a z line will close the file. It has a value
+// because ZMailer's readers take a line's second byte for a tag, even a newline.
+const promise = "z -"
+
 // Format bits of the @ line.
 const (
 	FormatPID   = 1 // r lines have the 6-byte owner field
@@ -80,7 +84,8 @@ type Spec struct {
 	// with its header block, there is at least one, and the z line is present and
 	// right, or the file's writer is one that writes no z line (HasZ is false).
 	Complete bool
-	// HasZ: there is a z line, right, wrong or bare: the writer closes its files.
+	// HasZ: there is a z line, right, wrong or the promise of one: its writer closes
+	// its files.
 	HasZ        bool
 	ZOffset     int64 // of the z line that closes the file; 0 if none is right
 	Diagnostics []Diagnostic

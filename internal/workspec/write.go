@@ -34,7 +34,7 @@ func NewWriter(w io.Writer) *Writer {
 func (w *Writer) Reset(to io.Writer) {
 	*w = Writer{W: to, buf: w.buf[:0], format: FormatOurs, refused: "\n\r\x00"}
 	w.formatLine(FormatOurs)
-	w.buf = append(w.buf, "z\n"...)
+	w.buf = append(w.buf, promise+"\n"...)
 }
 
 // Preamble writes v, i, o, l, e, x, T lines of s (those that are set).

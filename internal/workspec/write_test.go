@@ -115,8 +115,10 @@ func TestWrongZLineIsNotComplete(t *testing.T) {
 		"one less":            {fmt.Sprintf("z %d\n", len(head)-1), false},
 		"a hole before it":    {fmt.Sprintf("\nz %d\n", len(head)), false},
 		"empty":               {"z \n", false},
+		"promised only":       {"z -\n", false},
+		"promised and right":  {fmt.Sprintf("z -\nz %d\n", len(head)+4), true},
 		"bare":                {"z\n", false},
-		"torn":                {fmt.Sprintf("z\nz %d", len(head)), false},
+		"torn":                {fmt.Sprintf("z -\nz %d", len(head)+4), false},
 		"wrong, then right":   {fmt.Sprintf("z 1\nz %d\n", len(head)+4), false},
 		"group still open":    {fmt.Sprintf("s l - a 1\nz %d\n", len(head)+10), false},
 	} {

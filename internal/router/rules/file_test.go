@@ -51,6 +51,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"sender chooses the domain":   {"fqdnaliases", "@b.example: \"x\"@%1.example\n", 1, "bad alias"},
 		"user with a path":            {"users", "carol\n../x\n", 2, "one login name a line"},
 		"two users on one line":       {"users", "carol dave\n", 1, "one login name a line"},
+		"user with a comment":         {"users", "carol # x\n", 1, "one login name a line"},
 		"user that hides a directory": {"users", ".\n", 1, "one login name a line"},
 	}
 	for name, tt := range tests {

@@ -101,7 +101,7 @@ func (c *conf) resolve(rcpt string, report bool) []string {
 
 func tables() map[string]string {
 	return map[string]string{
-		"users":      "carol\ndave # with a comment\nzoë\n",
+		"users":      "# staff\ncarol\n dave\n\nzoë\n",
 		"localnames": "# ours\nexample.org\nBücher.example\n",
 		"routes": `
 example.com        smtp!hub.example.com

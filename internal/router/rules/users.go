@@ -90,14 +90,14 @@ func (t *Tables) parseUsers(s source) error {
 	number := 0
 	for line := range strings.Lines(s.text) {
 		number++
-		f := strings.Fields(withoutComment(line))
-		if len(f) == 0 {
+		name := strings.TrimSpace(line)
+		if name == "" || name[0] == '#' {
 			continue
 		}
-		if len(f) != 1 || !isLogin(f[0]) {
+		if !isLogin(name) {
 			return s.bad(number, "want one login name a line", nil)
 		}
-		l.names[f[0]] = struct{}{}
+		l.names[name] = struct{}{}
 	}
 	t.logins = l
 	return nil

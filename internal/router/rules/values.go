@@ -148,7 +148,7 @@ func parsePipe(command string) (value, error) {
 func parseInclude(s string) (value, error) {
 	const directive = ":include:"
 	if len(s) < len(directive) || !strings.EqualFold(s[:len(directive)], directive) {
-		return value{}, fmt.Errorf("%q: the only word between colons is :include:", s)
+		return value{}, fmt.Errorf("%q: only :include: may begin with a colon", s)
 	}
 	file := strings.TrimSpace(s[len(directive):])
 	if !path.IsAbs(file) {

@@ -1,0 +1,75 @@
+// Command router decides where the recipients of accepted messages go.
+package main
+
+import (
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/router"
+)
+
+const description = `Takes each message from $POSTOFFICE/router/, decides for every recipient by which
+channel, to which host and for which user it is to be delivered, puts a Received line
+on top, and hands the message to the scheduler: the file goes to $POSTOFFICE/queue/,
+the decisions go as a work specification to $POSTOFFICE/transport/.
+
+    router --config /etc/zmailer/zmailer.conf
+    router --postoffice ./var/po --once --log-level debug     route by hand, see what comes
+
+It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
+ROUTERPOLL, HASHLEVELS, SYNC) and beside it the tables routes, aliases, fqdnaliases and
+localnames; these are read again when they change, and a bad one is refused with its
+line while the old one stays in use. Any number of routers may run at once.
+
+A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/ (zmctl
+resubmit brings it back), one whose envelope is broken to $POSTOFFICE/postman/; the log
+says why. SIGTERM or SIGINT ends it in order: messages on their way are finished. A
+message that a killed router has left is routed again by the next. Exit codes: 0 stopped
+by a signal, or done (--once), 1 trouble with the disk, 64 bad flags, 78 bad
+configuration, a bad table or no postoffice.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "router",
+		Usage:       "decide where messages go",
+		UsageText:   "router [-s] [--workers N] [--once] [flags]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
+			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
+			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
+		),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "router")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	cfg, err := router.ConfigFrom(settings)
+	if err != nil {
+		return err
+	}
+	if c.IsSet("workers") {
+		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {
+			return cli.Exit("--workers: it must be a number above 0", config.ExitUsage)
+		}
+	}
+	cfg.Unsorted = c.Bool("s")
+	cfg.Once = c.Bool("once")
+	cfg.Log = log
+	return router.Run(c.Context, cfg)
+}

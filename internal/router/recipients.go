@@ -1,0 +1,215 @@
+package router
+
+import (
+	"cmp"
+	"net/mail"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/address"
+	"zmailer/internal/envelope"
+	"zmailer/internal/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// maxAddress bounds what is repeated of a recipient that is no address. Bytes.
+const maxAddress = 300
+
+// resolve finds the recipients of a message and where they go. Its error is a
+// *rules.Trouble.
+func (w *worker) resolve(l *letter) error {
+	list := l.head.Recipients
+	if len(list) == 0 {
+		list = fromHeader(l.header.fields)
+		l.fromLines = true
+	}
+	w.rcpts = w.rcpts[:0]
+	tables := w.r.rules.Tables()
+	for i := range list {
+		if err := w.one(l, &list[i], tables); err != nil {
+			return err
+		}
+	}
+	if len(w.rcpts) < 2 {
+		return nil
+	}
+	w.rcpts = unique(w.rcpts)
+	// A thread's recipients stand together; within one they keep their order.
+	slices.SortStableFunc(w.rcpts, func(a, b workspec.Recipient) int {
+		return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Host, b.Host))
+	})
+	return nil
+}
+
+// one resolves one recipient of the envelope.
+func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables) error {
+	m, err := address.Parse(to.Address)
+	w.targets = w.targets[:0]
+	switch {
+	case err != nil:
+		w.targets = append(w.targets, rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: printable(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})
+	case l.header.received > maxReceived:
+		w.targets = append(w.targets, rules.Target{Channel: rules.Error, Host: rules.ErrLoop, User: m.String(), Privilege: rules.Nobody})
+	default:
+		if w.targets, err = tables.Resolve(w.targets, m, l.report); err != nil {
+			return err
+		}
+	}
+	ret := strings.ToUpper(l.head.NotaryRet)
+	if ret != "FULL" && ret != "HDRS" {
+		ret = ""
+	}
+	for i := range w.targets {
+		t := &w.targets[i]
+		w.rcpts = append(w.rcpts, workspec.Recipient{
+			Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
+			Notary: notary(to.DSN, t, m), Ret: ret, EnvID: l.head.EnvID,
+		})
+	}
+	return nil
+}
+
+// notary is a target's N line. Where an alias was expanded and the sender gave no
+// ORCPT, the address that the sender wrote is recorded, so that a report names what
+// the sender knows (RFC 3461 §5.2.1).
+func notary(dsn string, t *rules.Target, m address.Mailbox) string {
+	if len(t.Via) == 0 || !m.IsASCII() || m.Domain == "" || strings.Contains(strings.ToUpper(dsn), "ORCPT=") {
+		return dsn
+	}
+	orcpt := "ORCPT=rfc822;" + address.EncodeXText(m.String())
+	if dsn == "" {
+		return orcpt
+	}
+	return dsn + " " + orcpt
+}
+
+// unique drops targets that came before.
+func unique(list []workspec.Recipient) []workspec.Recipient {
+	type key struct{ channel, host, address string }
+	seen := make(map[key]struct{}, len(list))
+	return slices.DeleteFunc(list, func(r workspec.Recipient) bool {
+		k := key{r.Channel, r.Host, r.Address}
+		_, again := seen[k]
+		seen[k] = struct{}{}
+		return again
+	})
+}
+
+func privilegeText(uid uint32) string {
+	if uid == rules.Nobody {
+		return "65534"
+	}
+	return strconv.FormatUint(uint64(uid), 10)
+}
+
+// isBlind tells the fields whose recipients others are not to see.
+func isBlind(name string) bool {
+	return strings.EqualFold(name, "Bcc") || strings.EqualFold(name, "Resent-Bcc")
+}
+
+// fromHeader takes the recipients from the header: from the uppermost block of
+// Resent fields if there is one, since that is what was sent last (RFC 5322
+// §3.6.6), else from To, Cc and Bcc.
+func fromHeader(fields []envelope.Field) []envelope.Recipient {
+	prefix := ""
+	if i := slices.IndexFunc(fields, isResent); i >= 0 {
+		prefix, fields = "Resent-", fields[i:]
+		seen := map[string]bool{}
+		end := slices.IndexFunc(fields, func(f envelope.Field) bool {
+			name := strings.ToLower(f.Name)
+			again := seen[name]
+			seen[name] = true
+			return !isResent(f) || again
+		})
+		if end >= 0 {
+			fields = fields[:end]
+		}
+	}
+	var list []envelope.Recipient
+	for _, f := range fields {
+		for _, name := range [...]string{"To", "Cc", "Bcc"} {
+			if strings.EqualFold(f.Name, prefix+name) {
+				list = appendAddresses(list, f.Value())
+			}
+		}
+	}
+	return list
+}
+
+func isResent(f envelope.Field) bool {
+	const prefix = "Resent-"
+	return len(f.Name) > len(prefix) && strings.EqualFold(f.Name[:len(prefix)], prefix)
+}
+
+// appendAddresses reads an address list, RFC 5322 §3.4. What the grammar does not
+// allow, such as "To: bond", is read one by one; what cannot be read at all becomes
+// a recipient that cannot be delivered, so that the sender hears of it.
+func appendAddresses(list []envelope.Recipient, value string) []envelope.Recipient {
+	if all, err := mail.ParseAddressList(value); err == nil {
+		for _, a := range all {
+			list = append(list, envelope.Recipient{Address: bare(a.Address)})
+		}
+		return list
+	}
+	for value != "" {
+		var one string
+		one, value = cutAddress(value)
+		if one == "" {
+			continue
+		}
+		if a, err := mail.ParseAddress(one); err == nil {
+			one = bare(a.Address)
+		} else if open := strings.LastIndexByte(one, '<'); open >= 0 && strings.HasSuffix(one, ">") {
+			one = one[open+1 : len(one)-1]
+		}
+		if one != "" {
+			list = append(list, envelope.Recipient{Address: one})
+		}
+	}
+	return list
+}
+
+// bare gives an address that net/mail has unquoted its quotes back.
+func bare(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	return address.Mailbox{Local: s[:at], Domain: s[at+1:]}.String()
+}
+
+// cutAddress parts a list at its first comma or, of a group, colon or semicolon
+// outside of quotes, comments and brackets. Comments and a group's name are dropped.
+func cutAddress(s string) (first, rest string) {
+	var out strings.Builder
+	quoted, comment := false, 0
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		switch {
+		case b == '\\' && (quoted || comment > 0) && i+1 < len(s):
+			if i++; quoted {
+				out.WriteString(s[i-1 : i+1])
+			}
+			continue
+		case comment > 0:
+			switch b {
+			case '(':
+				comment++
+			case ')':
+				comment--
+			}
+			continue
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '(':
+			comment++
+			continue
+		case b == ',' || b == ';':
+			return strings.TrimSpace(out.String()), s[i+1:]
+		case b == ':' && !strings.ContainsAny(out.String(), "<["):
+			out.Reset()
+			continue
+		}
+		out.WriteByte(b)
+	}
+	return strings.TrimSpace(out.String()), ""
+}

@@ -1,0 +1,218 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+
+	"zmailer/internal/address"
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// maxReceived is how many Received fields a message may come with; more are a loop
+// (RFC 5321 §6.3).
+const maxReceived = 50
+
+// letter is a message while it is routed.
+type letter struct {
+	claim    *postoffice.Claim
+	id       string // spool ID
+	head     *envelope.Message
+	header   header
+	trusted  bool // its privileged envelope lines are believed
+	external bool // came from outside
+	report   bool // is a report: another default route may hold
+
+	sender    address.Mailbox // null: reports go nowhere
+	claimed   string          // what the envelope said instead; "" if it is believed
+	fromLines bool            // the recipients were taken from the header
+}
+
+// worker is what one message at a time is routed with; its buffers are kept.
+type worker struct {
+	r       *Router
+	spec    workspec.Writer
+	header  []byte
+	targets []rules.Target
+	rcpts   []workspec.Recipient
+}
+
+// RouteOne claims router/name and routes it. See the package's Diagnostics.
+func (r *Router) RouteOne(name string) error {
+	c, err := r.po.Claim(r.owner, name)
+	if err != nil {
+		return err
+	}
+	w := r.idle.Get().(*worker)
+	ok, err := w.route(c)
+	if ok {
+		r.idle.Put(w)
+	}
+	return err
+}
+
+// RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
+// many messages have left it. It goes on after an error.
+func (r *Router) RouteAll() (int, error) {
+	list, err := r.po.ListRouter(!r.c.Unsorted)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, p := range list {
+		switch e := r.RouteOne(p.Name); {
+		case e == nil:
+			n++
+		case !errors.Is(e, postoffice.ErrGone):
+			err = errors.Join(err, e)
+		}
+	}
+	return n, err
+}
+
+// route routes a claimed message. ok is false if it made the router panic: the
+// message is in deferred/ then, and the worker is not to be used again.
+func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
+	start := w.r.c.Now()
+	l := letter{claim: c, id: c.ID.String()}
+	defer func() {
+		if p := recover(); p != nil {
+			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			ok, err = false, w.r.putOff(&l, "crash", fmt.Errorf("the router crashed on it: %v", p))
+		}
+	}()
+	name, err := w.steps(&l)
+	if err != nil || name == "" {
+		return true, err
+	}
+	if log := w.r.c.Log; log.Enabled(context.Background(), slog.LevelInfo) {
+		log.LogAttrs(context.Background(), slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
+			slog.String("from", l.sender.String()), slog.Int("rcpts", len(w.rcpts)), slog.Int64("size", c.Info.Size),
+			slog.Duration("took", w.r.c.Now().Sub(start)))
+	}
+	return true, nil
+}
+
+// steps does one after the other what routing is. name: handed over under it; "":
+// the message went another way.
+func (w *worker) steps(l *letter) (name string, err error) {
+	l.head, err = envelope.Read(l.claim.File)
+	if broken := (*envelope.SyntaxError)(nil); errors.As(err, &broken) {
+		return "", w.r.setAside(l, err.Error())
+	}
+	if err != nil {
+		return "", w.r.giveBack(l.claim, err)
+	}
+	if l.head.Octets > l.claim.Info.Size {
+		return "", w.r.setAside(l, fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", l.claim.Info.Size, l.head.Octets))
+	}
+	l.header.look(l.head.Header)
+	if len(l.head.Unknown) > 0 {
+		w.r.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
+	}
+	if err := w.r.judge(l); err != nil {
+		return "", w.r.failed(l, err)
+	}
+	if err := w.resolve(l); err != nil {
+		return "", w.r.failed(l, err)
+	}
+	if len(w.rcpts) == 0 {
+		return "", w.r.setAside(l, "neither a to line nor To, Cc or Bcc in the header names a recipient")
+	}
+	w.copies(l)
+	if err := w.write(l); err != nil {
+		return "", w.r.failed(l, err)
+	}
+	return w.r.handOver(l)
+}
+
+// copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One
+// that cannot be made is no reason to stop the message.
+func (w *worker) copies(l *letter) {
+	why := ""
+	switch {
+	case !w.r.c.PostmanCopy:
+	case l.header.broken:
+		why = "header"
+	case l.header.received > maxReceived:
+		why = "loop"
+	}
+	if why == "" {
+		return
+	}
+	if err := l.claim.SoftCopy(why); err != nil {
+		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "error", err)
+	}
+}
+
+// write writes the work file.
+func (w *worker) write(l *letter) error {
+	f, err := l.claim.CreateWork()
+	if err != nil {
+		return err
+	}
+	w.spec.Reset(f)
+	w.fill(l)
+	err = w.spec.Close()
+	return errors.Join(err, f.Close())
+}
+
+// fill gives the specification its lines.
+func (w *worker) fill(l *letter) {
+	s := workspec.Spec{Message: l.claim.Name(), BodyOffset: l.head.BodyOffset, Ident: l.header.ident()}
+	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
+	if a := l.sender.String(); a != "" {
+		s.ErrorTo = []string{a}
+		from = workspec.Sender{Channel: rules.Local, Host: word(a), Address: a, Privilege: from.Privilege}
+		if !l.external {
+			from.Privilege = privilegeText(l.claim.Info.UID)
+		}
+	}
+	if l.trusted {
+		// A privileged program would write to the file.
+		s.Verbose = l.head.Verbose
+	}
+	w.header = w.top(w.header[:0], l)
+	if s.Ident == "" {
+		s.Ident = l.id
+		if l.header.messageID == nil && !l.external {
+			s.Ident = l.madeID(w.r.c.Hostname)
+		}
+	}
+	w.spec.Preamble(&s)
+	w.spec.Group(from, w.rcpts, w.header)
+}
+
+// top makes the header block as it is to be sent: our lines, then the message's own
+// as they stand. Only Bcc is left out, and only where we took the recipients from
+// the header: who is named there is not to be seen (RFC 5322 §3.6.3).
+func (w *worker) top(b []byte, l *letter) []byte {
+	b = l.received(b, w.r.c.Hostname)
+	if l.claimed != "" && !names(l.header.from, l.sender) && !names(l.header.sender, l.sender) {
+		b = append(append(append(b, "Sender: "...), l.sender.String()...), '\n')
+	}
+	b = l.local(b, w.r.c.Hostname)
+	if !l.fromLines {
+		return append(b, l.head.Header...)
+	}
+	for i := range l.header.fields {
+		if f := &l.header.fields[i]; !isBlind(f.Name) {
+			b = append(b, f.Raw...)
+		}
+	}
+	return b
+}
+
+// word is an address where no blank may stand.
+func word(s string) string {
+	if strings.ContainsAny(s, " \t") {
+		return "-"
+	}
+	return s
+}

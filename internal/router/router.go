@@ -1,0 +1,161 @@
+// Package router is the stage between router/ and queue/ with transport/: it claims
+// each accepted message, decides by package rules where its recipients go, writes
+// that as a work specification, and hands both files to the scheduler.
+//
+// It owns a message from the claim, router/I-P, until the hand-over; the header
+// lines that it puts on top; and the work file router/..I-P. What stands below, the
+// message's own header and body, goes on byte for byte.
+//
+// What survives a crash: everything. A claim of a dead router is given back and
+// routed again from the start; the two renames of a hand-over are finished or
+// undone (postoffice.RecoverRouter, at every start and every poll).
+//
+// Diagnostics: RouteOne returns nil when the message has left router/ in an orderly
+// way: to queue/, to deferred/ (a lookup failed; zmctl resubmit), or to postman/
+// (its envelope is broken; the only copy). postoffice.ErrGone: another router has
+// it. Any other error is the disk's or the administrator's; the message is in
+// router/ again. Unusable settings and tables are *config.Error, exit code 78.
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/router/rules"
+)
+
+// Config says how to route.
+type Config struct {
+	PostOffice string // directory
+	HashLevels int    // of queue/ and transport/
+	Strict     bool   // SYNC=strict
+	Hostname   string // for Received, Message-ID and addresses without a domain
+	Rules      rules.Config
+	// Trusted are the uids whose files' privileged envelope lines are believed,
+	// beside root's and our own.
+	Trusted []uint32
+	// PostmanCopy: a message whose header is broken, or that has gone in circles,
+	// also leaves a copy in postman/.
+	PostmanCopy bool
+	// Unsorted: messages are taken in the directory's order, which spares a stat(2)
+	// for each; else oldest first (M4).
+	Unsorted bool
+	// Once: route what is there and return.
+	Once    bool
+	Workers int           // messages at the same time; 0: 2
+	Poll    time.Duration // between two looks at the whole directory; 0: 15 s
+	Log     *slog.Logger  // nil: discarded
+	Now     func() time.Time
+}
+
+const (
+	defaultWorkers = 2
+	defaultPoll    = 15 * time.Second
+)
+
+// ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
+// errors are *config.Error.
+func ConfigFrom(c *config.Config) (Config, error) {
+	out := Config{PostOffice: c.PostOffice(), Strict: c.String("SYNC", "normal") == "strict"}
+	var err error
+	if out.Hostname, err = c.Hostname(); err != nil {
+		return Config{}, err
+	}
+	if out.HashLevels, err = c.Int("HASHLEVELS", 0); err != nil {
+		return Config{}, err
+	}
+	if out.Workers, err = c.Int("ROUTERWORKERS", defaultWorkers); err != nil {
+		return Config{}, err
+	}
+	if out.Poll, err = c.Duration("ROUTERPOLL", defaultPoll); err != nil {
+		return Config{}, err
+	}
+	if out.PostmanCopy, err = c.Bool("POSTMANCOPY", false); err != nil {
+		return Config{}, err
+	}
+	if out.Trusted, err = uidsOf(c.List("TRUSTED")); err != nil {
+		return Config{}, c.Invalid("TRUSTED", "cannot be used", err)
+	}
+	out.Rules = rules.Config{
+		Dir:        c.Dir,
+		Postmaster: c.String("POSTMASTER", "postmaster"),
+		LocalUsers: c.String("LOCALUSERS", "passwd"),
+	}
+	return out, nil
+}
+
+// Router routes the messages of one postoffice. It may be used by many goroutines.
+type Router struct {
+	c      Config
+	po     *postoffice.PostOffice
+	owner  *postoffice.Owner
+	rules  *rules.Rules
+	logins *logins
+	idle   sync.Pool // of *worker
+
+	mu   sync.Mutex
+	held []*postoffice.Claim // could not be given back: tried again
+	told map[told]struct{}   // what recovery found and cannot mend was said
+}
+
+// New takes an owner number in the postoffice and reads the tables.
+func New(p *postoffice.PostOffice, c Config) (*Router, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Workers <= 0 {
+		c.Workers = defaultWorkers
+	}
+	if c.Poll <= 0 {
+		c.Poll = defaultPoll
+	}
+	c.Rules.Hostname, c.Rules.Now, c.Rules.Log = c.Hostname, c.Now, c.Log
+	tables, err := rules.New(c.Rules)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		return nil, fmt.Errorf("start router: %w", err)
+	}
+	r := &Router{c: c, po: p, owner: owner, rules: tables, logins: newLogins(c.Now), told: map[told]struct{}{}}
+	r.idle.New = func() any { return &worker{r: r} }
+	return r, nil
+}
+
+// Close gives the owner number back. Claims still held are stale from now on.
+func (r *Router) Close() error {
+	r.giveBackHeld()
+	return r.owner.Release()
+}
+
+func openPostOffice(c Config) (*postoffice.PostOffice, error) {
+	p, err := postoffice.OpenDir(c.PostOffice, c.HashLevels, c.Strict)
+	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
+		return nil, &config.Error{File: c.PostOffice, Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	return p, err
+}
+
+// trusts tells whether the privileged lines of a uid's message files are believed.
+func (r *Router) trusts(uid uint32) bool {
+	if uid == 0 || uid == uint32(os.Geteuid()) {
+		return true
+	}
+	for _, u := range r.c.Trusted {
+		if u == uid {
+			return true
+		}
+	}
+	return false
+}

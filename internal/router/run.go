@@ -1,0 +1,87 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/watch"
+)
+
+// Run routes until ctx is done; messages on their way are finished then. With Once
+// it routes what is there and returns.
+func Run(ctx context.Context, c Config) (err error) {
+	p, err := openPostOffice(c)
+	if err != nil {
+		return err
+	}
+	r, err := New(p, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if c.Once {
+		rerr := r.Recover()
+		_, err := r.RouteAll()
+		return errors.Join(rerr, err)
+	}
+	// ctx of its own: the watcher must have ended before the owner's number is free.
+	ctx, stop := context.WithCancel(ctx)
+	dir := filepath.Join(c.PostOffice, postoffice.Router)
+	hints := watch.New(ctx, []string{dir}, r.c.Poll, isMessage, r.c.Log)
+	defer hints.Wait()
+	defer stop()
+	r.c.Log.Info("started", "postoffice", c.PostOffice, "owner", r.owner.Number(), "workers", r.c.Workers)
+	newDispatcher(r, hints.C()).run(ctx)
+	r.c.Log.Info("stopped")
+	return nil
+}
+
+// isMessage tells a name in router/ that is free to be claimed.
+func isMessage(name string) bool {
+	n, ok := postoffice.ParseName(name)
+	return ok && n.Owner == 0
+}
+
+// order is a message that a worker is to route.
+type order struct {
+	name   string
+	hinted bool // nobody has looked whether it is a regular file
+}
+
+// outcome is what routing it came to.
+type outcome struct {
+	name string
+	err  error
+}
+
+// work routes what it is given. It tells of each message, because a success ends a
+// pause, too.
+func (r *Router) work(orders <-chan order, done chan<- outcome) {
+	for o := range orders {
+		var err error
+		if !o.hinted || r.isRegular(o.name) {
+			err = r.RouteOne(o.name)
+		}
+		done <- outcome{o.name, err}
+	}
+}
+
+// isRegular tells whether router/name is a file: anybody may make a pipe or a link
+// of that name there (M5).
+func (r *Router) isRegular(name string) bool {
+	info, err := r.po.FS().Stat(postoffice.Router + "/" + name)
+	return err == nil && info.Mode.IsRegular()
+}
+
+// startWorkers keeps c.Workers goroutines until orders is closed; wait returns when
+// they have ended.
+func (r *Router) startWorkers(orders <-chan order, done chan<- outcome) (wait func()) {
+	var running sync.WaitGroup
+	for range r.c.Workers {
+		running.Go(func() { r.work(orders, done) })
+	}
+	return running.Wait
+}

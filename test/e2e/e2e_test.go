@@ -1,0 +1,215 @@
+// Package e2e runs the real programs together: a message goes in by submit or SMTP
+// and what comes out at a mailbox or another host is compared. Each file is one
+// behaviour.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// patience is how long an event may take on a loaded machine.
+const patience = 60 * time.Second
+
+// bin is where TestMain has built the programs.
+var bin string
+
+func TestMain(m *testing.M) {
+	code := 1
+	func() {
+		dir, err := os.MkdirTemp("", "e2e-bin-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+		defer os.RemoveAll(dir)
+		if err := suite.Build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+		bin = dir
+		code = m.Run()
+	}()
+	os.Exit(code)
+}
+
+// start runs a system that routes everything but its own domain to sink. change may
+// alter it before it starts.
+func start(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Suite {
+	t.Helper()
+	dir := t.TempDir()
+	// Local users' mail is made by other uids when the test is root.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := &suite.Suite{
+		Bin: bin, Dir: dir, Users: []string{"alice", "bob"},
+		Files: map[string]string{"scheduler.conf": schedulerConf},
+	}
+	if sink != nil {
+		s.Files["routes"] = ". smtp!" + sink.RouteHost() + "\n"
+	}
+	if change != nil {
+		change(s)
+	}
+	if err := s.Init(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log := s.Log()
+			t.Logf("the end of the log:\n%s", log[max(0, len(log)-6000):])
+		}
+		s.Kill()
+	})
+	return s
+}
+
+const schedulerConf = `*/*
+	interval=1s retries="1 1 2 3" expiry=1h maxta=20 maxring=50 maxthr=20
+smtp/*
+smtpx/*
+lmtp/*
+	command="ta-smtp --slots=20 $channel"
+local/*
+file/*
+	command="ta-mailbox --slots=4 $channel"
+`
+
+func newSink(t *testing.T, s *peer.Sink) *peer.Sink {
+	t.Helper()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// submit gives a message to submit and wants it accepted.
+func submit(t *testing.T, s *suite.Suite, message string, args ...string) {
+	t.Helper()
+	cmd := s.Command("submit", append([]string{"-i"}, args...)...)
+	cmd.Stdin = strings.NewReader(message)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("submit %q: %v\n%s", args, err, out)
+	}
+}
+
+// awaitMail waits until a Maildir has n messages and returns them.
+func awaitMail(t *testing.T, s *suite.Suite, user string, n int) [][]byte {
+	t.Helper()
+	var mail [][]byte
+	await(t, s, fmt.Sprintf("%d messages of %s", n, user), func() (bool, error) {
+		var err error
+		mail, err = suite.Mail(s.Maildir(user))
+		return len(mail) >= n, err
+	})
+	return mail
+}
+
+// awaitEmpty waits until no message is left in the postoffice.
+func awaitEmpty(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	var left []string
+	await(t, s, "an empty postoffice", func() (bool, error) {
+		var err error
+		left, err = s.Left()
+		return len(left) == 0, err
+	})
+}
+
+// await looks at a state on disk until it is as wanted: directories of another
+// process have no event that a test could wait for without being part of the test.
+func await(t *testing.T, s *suite.Suite, what string, ok func() (bool, error)) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		good, err := ok()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if good {
+			return
+		}
+		if time.Now().After(deadline) {
+			left, _ := s.Left()
+			t.Fatalf("no %s after %v; the postoffice holds %q", what, patience, left)
+		}
+	}
+}
+
+// process is one of the system's running programs.
+type process struct {
+	pid  int
+	name string
+}
+
+// processes lists the system's programs by their executables in bin.
+func processes(t *testing.T) []process {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []process
+	for _, link := range dirs {
+		exe, err := os.Readlink(link)
+		if err != nil || filepath.Dir(exe) != bin {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if err == nil {
+			list = append(list, process{pid, filepath.Base(exe)})
+		}
+	}
+	return list
+}
+
+// peak is a process's largest resident size so far, bytes.
+func (p process) peak(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return 0 // it has ended
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// descriptors counts a process's open files.
+func (p process) descriptors() int {
+	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	return len(list)
+}
+
+// need skips a test that needs a program or a right that is not there.
+func need(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is not installed", program)
+	}
+	if program == "strace" {
+		if out, err := exec.Command("strace", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
+			t.Skipf("strace may not trace here: %v %s", err, out)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+)
+
+// S21 M49: 5,000 messages from 20 connections arrive once each, and nothing is left
+// in any directory, nor open in any process.
+func TestLoadArrivesExactlyOnceAndLeavesNothing(t *testing.T) {
+	count := 5000
+	if testing.Short() {
+		count = 500
+	}
+	arrivals := make([]int, count+1)
+	var mu sync.Mutex
+	sink := newSink(t, &peer.Sink{Discard: true, OnMessage: func(m *peer.Message) {
+		var n int
+		if _, err := fmt.Sscanf(m.Recipients[0], "n%d@", &n); err == nil && n <= count {
+			mu.Lock()
+			arrivals[n]++
+			mu.Unlock()
+		}
+	}})
+	s := start(t, sink, nil)
+	body := []byte("Subject: load\r\n\r\n" + strings.Repeat(strings.Repeat("x", 76)+"\r\n", 50))
+	src := func(messages int) *peer.Source {
+		return &peer.Source{Addr: s.SMTPAddr, Connections: 20, Messages: messages, From: "bob@mta.example",
+			To: func(n int) string { return fmt.Sprintf("n%d@sink.example", n) }, Body: func(int) []byte { return body }}
+	}
+	// One message first: agents are started and connections opened by it.
+	one := src(1)
+	one.To = func(int) string { return fmt.Sprintf("n%d@sink.example", count) }
+	if err := one.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	before := map[int]int{}
+	for _, p := range processes(t) {
+		before[p.pid] = p.descriptors()
+	}
+	if err := src(count).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Wait(count+1, 2*patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitEmpty(t, s)
+	mu.Lock()
+	for n, got := range arrivals {
+		if got != 1 {
+			t.Errorf("message %d arrived %d times, want once", n, got)
+		}
+	}
+	mu.Unlock()
+	// The connections kept for the next message are all that may stay: 20 of the agent.
+	await(t, s, "end of idle connections", func() (bool, error) {
+		for _, p := range processes(t) {
+			if p.descriptors() > before[p.pid]+1 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err := s.Stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if left := processes(t); len(left) > 0 {
+		t.Errorf("still running after the stop: %v", left)
+	}
+}
+
+// One fsync for each message on the relay path, and none besides.
+func TestRelayedMessageCostsOneFsync(t *testing.T) {
+	need(t, "strace")
+	sink := newSink(t, &peer.Sink{Discard: true})
+	s := start(t, sink, nil)
+	send := func(n, total int) {
+		t.Helper()
+		src := peer.Source{Addr: s.SMTPAddr, Connections: 4, Messages: n, From: "bob@mta.example",
+			To: func(int) string { return "far@sink.example" }, Body: func(int) []byte { return []byte("Subject: x\r\n\r\nx\r\n") }}
+		if err := src.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := sink.Wait(total, patience); err != nil {
+			t.Fatal(err)
+		}
+		awaitEmpty(t, s)
+	}
+	send(1, 1) // starts the agent, whose owner number is synced
+	stop := trace(t, s, "fsync,fdatasync,sync,syncfs,sync_file_range")
+	const n = 50
+	send(n, 1+n)
+	calls := 0
+	for line := range strings.Lines(stop()) {
+		if strings.Contains(line, "sync") && !strings.Contains(line, "resumed") {
+			calls++
+		}
+	}
+	if calls != n {
+		t.Errorf("%d fsyncs for %d messages, want one each", calls, n)
+	}
+}
+
+// An idle system sleeps: no process wakes more often than once in five seconds.
+func TestIdleDaemonsSleep(t *testing.T) {
+	need(t, "strace")
+	if testing.Short() {
+		t.Skip("watches for 30 s")
+	}
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example", "alice@mta.example")
+	if err := sink.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitEmpty(t, s)
+	const watched = 30 * time.Second
+	timer := time.NewTimer(12 * time.Second) // idle connections end, runtimes collect
+	<-timer.C
+	stop := trace(t, s, "all")
+	timer.Reset(watched)
+	<-timer.C
+	wakes := wakeups(stop())
+	for _, p := range processes(t) {
+		if got, limit := wakes[p.pid], int(watched/(5*time.Second)); got > limit {
+			t.Errorf("%s woke %d times in %v, want at most %d", p.name, got, watched, limit)
+		} else {
+			t.Logf("%s woke %d times in %v", p.name, got, watched)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package submit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is an unprivileged user: the tests take it when they run as root.
+const nobody = 65534
+
+// command builds the program where every user may run it, and gives a way to run it
+// with no more rights than an ordinary user has.
+func command(t *testing.T) func(postOffice string, args ...string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "submit")
+	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/submit").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return func(postOffice string, args ...string) *exec.Cmd {
+		cmd := exec.Command(bin, args...)
+		cmd.Dir = "/"
+		cmd.Env = []string{"POSTOFFICE=" + postOffice}
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		}
+		return cmd
+	}
+}
+
+func runCommand(cmd *exec.Cmd, in string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		return -1, "", err.Error()
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func TestOrdinaryUserSubmits(t *testing.T) {
+	submit := command(t)
+	dir, _ := newPostOffice(t)
+	code, stdout, stderr := runCommand(submit(dir, "-oi", "-oem", "-fme@x", "-FMe", "you@y", "help"), "Subject: x\n\n.\n")
+	if code != 0 || stdout+stderr != "" {
+		t.Fatalf("exit code %d, said %q and %q; want silence", code, stdout, stderr)
+	}
+	want := "fullname Me\nfrom <me@x>\nto <you@y>\nto <help>\nenv-end\nSubject: x\n\n.\n"
+	if got := only(t, dir); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	info, err := os.Stat(filepath.Join(dir, "router", list(t, dir, "router")[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if os.Getuid() == 0 && owner != nobody || os.Getuid() != 0 && int(owner) != os.Getuid() {
+		t.Errorf("the file belongs to %d: the router would take it for another's", owner)
+	}
+}
+
+func TestProgramsExitCodesAreSysexits(t *testing.T) {
+	submit := command(t)
+	dir, _ := newPostOffice(t)
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+	}{
+		"no recipient":  {nil, 64},
+		"unknown flag":  {[]string{"-Z", "a@b"}, 64},
+		"missing value": {[]string{"-f"}, 64},
+		"queue listing": {[]string{"-bp"}, 64},
+		"bad address":   {[]string{"a@@b"}, 65},
+		"configuration": {[]string{"--config", "/nonexistent/zmailer.conf", "a@b"}, 78},
+		"no postoffice": {[]string{"--postoffice", "/nonexistent", "a@b"}, 78},
+		"newaliases":    {[]string{"-bi"}, 0},
+		"help":          {[]string{"--help"}, 0},
+		"verbose":       {[]string{"-v", "a@b"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, stderr := runCommand(submit(dir, tt.args...), "Subject: x\n\n")
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, stderr)
+			}
+			if tt.code != 0 && strings.Count(stderr, "\n") != 1 {
+				t.Errorf("said %q, want one line", stderr)
+			}
+		})
+	}
+}
+
+func TestForbiddenDirectoryIsNoPermission(t *testing.T) {
+	submit := command(t)
+	dir, _ := newPostOffice(t)
+	public := filepath.Join(dir, "public")
+	if err := os.Chmod(public, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := runCommand(submit(dir, "a@b"), "\n")
+	if code != 77 || !strings.Contains(stderr, public) || !strings.Contains(stderr, "1777") {
+		t.Errorf("exit code %d, said %q; want 77, the directory and its mode", code, stderr)
+	}
+}
+
+// Z2: the message is never in memory.
+func TestLargeMessageTakesConstantMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 100 MB")
+	}
+	const size = 100 << 20
+	submit := command(t)
+	dir, _ := newPostOffice(t)
+	cmd := submit(dir, "a@b")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "Subject: large\n\n"); err != nil {
+		t.Fatal(err)
+	}
+	line := bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	line[len(line)-1] = '\n'
+	for n := 0; n < size; n += len(line) {
+		if _, err := in.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peak := highWater(t, cmd.Process.Pid)
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "router", list(t, dir, "router")[0]))
+	if err != nil || info.Size() < size {
+		t.Errorf("size %v, %v", info, err)
+	}
+	if peak > 64<<10 {
+		t.Errorf("it used %d kB", peak)
+	}
+}
+
+// highWater is the most memory that a process had, in kB.
+func highWater(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skip("no /proc: ", err)
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	kb, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kb
+}

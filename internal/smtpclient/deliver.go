@@ -59,7 +59,7 @@ func (t *transaction) sendMessage() {
 		return
 	}
 	if t.m.Sent != nil {
-		if err := t.m.Sent(); err != nil {
+		if err := t.m.Sent(t.acceptedRecipients()); err != nil {
 			t.giveUp(err)
 			return
 		}
@@ -72,6 +72,16 @@ func (t *transaction) sendMessage() {
 	}
 	t.dotSent = true
 	t.readFinals()
+}
+
+func (t *transaction) acceptedRecipients() []int {
+	accepted := make([]int, 0, t.accepted)
+	for i := range t.replies {
+		if t.replies[i].Class() == 2 {
+			accepted = append(accepted, i)
+		}
+	}
+	return accepted
 }
 
 // readFinals reads the answers to the final dot: one, or with LMTP one for each

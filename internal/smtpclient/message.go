@@ -19,10 +19,11 @@ type Message struct {
 	Header     []byte // whole lines
 	Body       io.Reader
 	Recipients []Recipient
-	// Sent, if set, is called once, right before the final dot is written: from
-	// then on the message may have arrived. If it errs the connection is closed
-	// without the dot and nothing is delivered.
-	Sent func() error
+	// Sent, if set, is called once, right before the final dot is written, with the
+	// indices of the recipients that the server accepted: from then on they may have
+	// the message. If it errs the connection is closed without the dot and nothing
+	// is delivered.
+	Sent func(accepted []int) error
 }
 
 // Recipient is one RCPT.

@@ -193,7 +193,7 @@ S: 354 go
 BODY
 S: 250 ok`)
 	m := message("a@test")
-	m.Sent = func() error { t.Error("Sent was called for a message without recipients"); return nil }
+	m.Sent = func([]int) error { t.Error("Sent was called for a message without recipients"); return nil }
 	res, _ := c.Send(m)
 	if got, want := res[0].Code.String(), "5.1.1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -281,7 +281,7 @@ func TestKeptConnectionFoundDeadIsStale(t *testing.T) {
 				p.end(t)
 			}
 			m := message("a@test")
-			m.Sent = func() error { t.Error("Sent was called"); return nil }
+			m.Sent = func([]int) error { t.Error("Sent was called"); return nil }
 			res, err := c.Send(m)
 			if !errors.Is(err, ErrStale) || c.Usable() {
 				t.Errorf("got %+v, %v, usable %v, want ErrStale", res, err, c.Usable())
@@ -388,9 +388,12 @@ func TestManyRecipientsGoInChunks(t *testing.T) {
 }
 
 func TestSentComesRightBeforeTheDot(t *testing.T) {
-	c, rec, p := open(t, Config{}, hello+mail+"C: RCPT To:<a@test>\nC: DATA\nS: 250 ok\nS: 250 ok\nS: 354 go\nBODY\nS: 250 ok")
-	m := message("a@test")
-	m.Sent = func() error {
+	c, rec, p := open(t, Config{}, hello+mail+"C: RCPT To:<a@test>\nC: RCPT To:<b@test>\nC: RCPT To:<c@test>\nC: DATA\nS: 250 ok\nS: 250 ok\nS: 550 no\nS: 250 ok\nS: 354 go\nBODY\nS: 250 ok")
+	m := message("a@test", "b@test", "c@test")
+	m.Sent = func(accepted []int) error {
+		if !slices.Equal(accepted, []int{0, 2}) {
+			t.Errorf("accepted: got %v, want [0 2]", accepted)
+		}
 		if w := rec.writes[len(rec.writes)-1]; !strings.HasSuffix(w, "DATA\r\n") {
 			t.Errorf("already written: %q", w)
 		}
@@ -406,7 +409,7 @@ func TestSentComesRightBeforeTheDot(t *testing.T) {
 func TestFaultOfOursEndsWithoutADot(t *testing.T) {
 	wrong := errors.New("disk full")
 	cases := map[string]func(*Message){
-		"Sent":         func(m *Message) { m.Sent = func() error { return wrong } },
+		"Sent":         func(m *Message) { m.Sent = func([]int) error { return wrong } },
 		"reading":      func(m *Message) { m.Body = failing{wrong} },
 		"reading, big": func(m *Message) { m.Body = failing{wrong}; m.Header = []byte(strings.Repeat("X: y\n", 50000)) },
 	}

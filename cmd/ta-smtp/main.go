@@ -1,0 +1,77 @@
+// Command ta-smtp is the transport agent for other hosts.
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/tasmtp"
+)
+
+const description = `Brings messages to other hosts. The scheduler starts it, in $POSTOFFICE/transport/,
+and talks to it on standard input and output, as docs/ta-protocol.md tells; by hand,
+with an empty line at the end:
+
+    cd /var/spool/postoffice/transport && printf '123-45\tmx.example.org\n\n' | ta-smtp smtp
+
+CHANNEL is what it takes recipients of; without one, all three:
+    smtp   the host's servers by MX; host:port, [host], [address]:port without MX
+    smtpx  the same, but never by MX
+    lmtp   host:port, or unix:/path of a socket
+A name that begins with one of these, like smtp-slow, is served in the same way.
+
+It keeps a connection for the next message to the same channel and host. It reads
+zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
+marks what it has delivered. It logs to standard error.
+
+Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
+64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "ta-smtp",
+		Usage:       "deliver to other hosts by SMTP and LMTP",
+		UsageText:   "ta-smtp [--slots N] [--idle TIME] [CHANNEL ...]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
+			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
+		),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	channels := c.Args().Slice()
+	for _, name := range channels {
+		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
+			return cli.Exit("no channel of this agent: "+name+"; --help tells them", config.ExitUsage)
+		}
+	}
+	if len(channels) == 0 {
+		channels = []string{"smtp", "smtpx", "lmtp"}
+	}
+	if c.Int("slots") < 1 {
+		return cli.Exit("--slots must be 1 or more", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "ta-smtp")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	cfg, err := tasmtp.ConfigFrom(settings)
+	if err != nil {
+		return err
+	}
+	cfg.Channels, cfg.Slots, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Duration("idle"), log
+	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
+}

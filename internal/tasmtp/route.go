@@ -1,0 +1,129 @@
+package tasmtp
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"zmailer/internal/status"
+	"zmailer/internal/tasmtp/mx"
+)
+
+// refusal is why there is no connection to a destination: the result of all its
+// recipients. Of several, that of the greatest weight is told.
+type refusal struct {
+	outcome status.Outcome
+	code    status.Code
+	weight  weight
+	reply   string // one line
+	remote  string // "" if nobody was reached
+	text    string // dialogue
+}
+
+// weight orders refusals: what may be over later comes before what never changes,
+// what a server said before what is merely silent.
+type weight uint8
+
+const (
+	weightPermanent weight = iota
+	weightLookup
+	weightConnect
+	weightServer
+)
+
+// worse is the one of two refusals to tell; the later one of the same weight.
+func worse(old, latest *refusal) *refusal {
+	if old != nil && old.weight > latest.weight {
+		return old
+	}
+	return latest
+}
+
+func never(code status.Code, reply string) *refusal {
+	return &refusal{outcome: status.Failed, code: code, weight: weightPermanent, reply: reply}
+}
+
+// Codes that package status has no name for.
+var (
+	noMail  = status.Code{Class: 5, Subject: 1, Detail: 10} // RFC 7505 §4.2
+	noRoute = status.Code{Class: 5, Subject: 4, Detail: 4}  // RFC 3463 §3.5: no server can be found
+	notNow  = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
+)
+
+// lookupRefusal is the result of a lookup that gave nothing.
+func lookupRefusal(err error) *refusal {
+	switch mx.KindOf(err) {
+	case mx.NoDomain:
+		return never(status.BadDomain, err.Error())
+	case mx.NullMX:
+		return never(noMail, err.Error())
+	case mx.NoServer:
+		return never(noRoute, err.Error())
+	}
+	return &refusal{code: status.RoutingTrouble, weight: weightLookup, reply: err.Error()}
+}
+
+// targets gives the addresses of a destination in the order in which they are to be
+// tried. A server is looked up when it is its turn; one that cannot be found is
+// yielded as a refusal, and the next follows.
+func (r *Relay) targets(ctx context.Context, d *destination) iter.Seq2[target, *refusal] {
+	return func(yield func(target, *refusal) bool) {
+		switch {
+		case d.unix != "":
+			yield(target{network: "unix", address: d.unix}, nil)
+		case d.addr.IsValid():
+			yield(d.target("", d.addr), nil)
+		case !d.mx:
+			addrs, err := r.resolver.LocalAddrs(ctx, d.name)
+			r.yieldAddrs(d, d.name, addrs, err, yield)
+		default:
+			r.mxTargets(ctx, d, yield)
+		}
+	}
+}
+
+func (r *Relay) mxTargets(ctx context.Context, d *destination, yield func(target, *refusal) bool) {
+	hosts, err := r.resolver.Hosts(ctx, d.name)
+	if err != nil {
+		yield(target{}, lookupRefusal(err))
+		return
+	}
+	hosts = beforeSelf(hosts, r.hostname)
+	if len(hosts) == 0 {
+		yield(target{}, never(status.RoutingLoop, "mail for "+d.name+" loops back to "+r.hostname))
+		return
+	}
+	for _, h := range hosts {
+		addrs, err := r.resolver.Addrs(ctx, h.Name)
+		if !r.yieldAddrs(d, h.Name, addrs, err, yield) {
+			return
+		}
+	}
+}
+
+func (r *Relay) yieldAddrs(d *destination, name string, addrs []netip.Addr, err error, yield func(target, *refusal) bool) bool {
+	if err != nil {
+		why := lookupRefusal(err)
+		if name != d.name && why.weight == weightPermanent {
+			why.code = noRoute // the domain is good, its server is not
+		}
+		return yield(target{}, why)
+	}
+	for _, a := range addrs {
+		if !yield(d.target(name, a), nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// beforeSelf drops this host and every server that is not better than it: mail that
+// it relayed to them would come back (RFC 5321 §5.1).
+func beforeSelf(hosts []mx.Host, self string) []mx.Host {
+	i := slices.IndexFunc(hosts, func(h mx.Host) bool { return h.Name == self })
+	if i < 0 {
+		return hosts
+	}
+	return slices.DeleteFunc(slices.Clone(hosts), func(h mx.Host) bool { return h.Preference >= hosts[i].Preference })
+}

@@ -1,0 +1,142 @@
+// Package tasmtp is the stage of the transport agent ta-smtp: it brings messages to
+// other hosts by SMTP (channels smtp, and smtpx without MX) and to local stores by
+// LMTP (channel lmtp).
+//
+// It owns connections: those in use, and those kept for the next message to the
+// same channel and host. Tags, locks and answers to the scheduler are package
+// agent's.
+//
+// What survives a crash: nothing of this package's. Right before a final dot
+// agent.Delivery.SentTo has recorded who may get the message, so that whoever takes
+// over knows what is in doubt.
+//
+// Diagnostics: nothing errs towards the caller; every recipient gets a result. What
+// is the host's or the network's fault is marked so (Result.Host), and the whole
+// thread waits; what concerns one message or mailbox never stops the thread (K14).
+package tasmtp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"zmailer/internal/address"
+	"zmailer/internal/agent"
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/smtpclient"
+	"zmailer/internal/tasmtp/mx"
+)
+
+// Config is what an agent process is started with.
+type Config struct {
+	PostOffice string // directory
+	Strict     bool   // SYNC=strict
+	Channels   []string
+	Slots      int
+	Hostname   string        // our name, for EHLO and to recognize ourselves among MX records
+	Port       int           // of other hosts' servers; 0: 25
+	Resolver   string        // host:port of a name server; "": those of /etc/resolv.conf
+	Idle       time.Duration // how long a connection is kept for the next message; 0: not
+	// Search bounds the finding and connecting of one server among all addresses of
+	// a destination; 0: 3 min.
+	Search   time.Duration
+	Timeouts smtpclient.Timeouts
+	Log      *slog.Logger // nil: discarded
+}
+
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, HOSTNAME, SYNC. The
+// postoffice is the directory above the working directory, which is transport/.
+func ConfigFrom(c *config.Config) (Config, error) {
+	port, err := c.Int("SMTPPORT", 25)
+	if err != nil {
+		return Config{}, err
+	}
+	hostname, err := c.Hostname()
+	if err != nil {
+		return Config{}, err
+	}
+	if _, err := helloName(hostname); err != nil {
+		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
+	}
+	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
+		Port: port, Resolver: c.String("RESOLVER", "")}, nil
+}
+
+// Run serves the scheduler on in and out until in ends or ctx is done; running
+// deliveries finish first.
+func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error) {
+	p, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict)
+	if err != nil {
+		return &config.Error{File: c.PostOffice, Reason: "is no postoffice; the scheduler starts agents in its transport/", Err: err}
+	}
+	if f, ok := p.FS().(io.Closer); ok {
+		defer func() { err = errors.Join(err, f.Close()) }()
+	}
+	owner, err := p.NewOwner("ta-smtp " + strings.Join(c.Channels, " "))
+	if err != nil {
+		return fmt.Errorf("start ta-smtp: %w", err)
+	}
+	defer func() { err = errors.Join(err, owner.Release()) }()
+	relay, err := NewRelay(c)
+	if err != nil {
+		return fmt.Errorf("start ta-smtp: %w", err)
+	}
+	defer relay.Close()
+	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
+	return a.Run(ctx, in, out, c.Slots, relay)
+}
+
+// Relay delivers to other hosts. Its methods may be used by many goroutines.
+type Relay struct {
+	hostname string // lower case, no final dot
+	client   smtpclient.Config
+	port     int
+	search   time.Duration
+	resolver *mx.Resolver
+	pool     *pool
+	log      *slog.Logger
+}
+
+// NewRelay makes a Relay; of the configuration it leaves the postoffice alone.
+func NewRelay(c Config) (*Relay, error) {
+	hostname, err := helloName(c.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	timeouts := c.Timeouts.WithDefaults()
+	return &Relay{
+		hostname: hostname,
+		client:   smtpclient.Config{Hostname: hostname, Timeouts: timeouts},
+		port:     cmp.Or(c.Port, 25),
+		search:   cmp.Or(c.Search, 3*time.Minute),
+		resolver: mx.New(mx.Config{Server: c.Resolver}),
+		pool:     newPool(c.Idle, max(c.Slots, 1)),
+		log:      log,
+	}, nil
+}
+
+// helloName is our name in the form that it is sent and compared in.
+func helloName(hostname string) (string, error) {
+	m := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(hostname, ".")}
+	name, err := m.ASCIIDomain()
+	if err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", errors.New("our host name is empty")
+	}
+	return name, nil
+}
+
+// Close takes leave on all kept connections. No delivery may be running.
+func (r *Relay) Close() { r.pool.close() }

@@ -63,6 +63,7 @@ type Delivery struct {
 	Spec       *workspec.Spec
 	Recipients []*Recipient // in the order of the file; a Recipient names its Group
 	Message    durable.File // queue/NAME, for ReadAt
+	Info       durable.Info // of the message file
 	Size       int64        // of the message file, bytes
 
 	agent *Agent
@@ -80,10 +81,10 @@ type Recipient struct {
 	workspec.Recipient
 	Group *workspec.Group
 
-	done   bool
-	marked bool // what result says is in the file
+	done   bool // it has its result
+	marked bool // and the file says so
 	result Result
-	answer taproto.Answer
+	answer taproto.Word // of a success
 }
 
 // Result is what became of a recipient.

@@ -139,7 +139,7 @@ func (d *Delivery) openMessage() error {
 	if err != nil {
 		return err
 	}
-	d.Message, d.Size, d.ID = f, info.Size, postoffice.IDOf(info)
+	d.Message, d.Info, d.Size, d.ID = f, info, info.Size, postoffice.IDOf(info)
 	d.body = d.Spec.BodyOffset
 	if d.body < 2 || d.body > d.Size {
 		return fmt.Errorf("open message %s: body at byte %d of %d", d.Job.Name, d.body, d.Size)

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"zmailer/internal/dsn"
 	"zmailer/internal/status"
@@ -26,14 +25,9 @@ func (d *Delivery) Done(r *Recipient, res Result) {
 	}
 	r.done = true
 	r.result = d.complete(r, res)
-	if r.result.Outcome != status.Delivered {
-		return
+	if r.result.Outcome == status.Delivered {
+		d.markDelivered(r)
 	}
-	if err := d.markDelivered(r); err != nil {
-		d.fault(r, err)
-		return
-	}
-	r.marked = true
 }
 
 // complete fills in what a Deliverer left out.
@@ -60,18 +54,26 @@ func (d *Delivery) complete(r *Recipient, res Result) Result {
 }
 
 // markDelivered sets the final tag of a delivered recipient, after a diagnostic if
-// the sender asked to hear of it (RFC 3461 §4.1).
-func (d *Delivery) markDelivered(r *Recipient) error {
+// the sender asked to hear of it (RFC 3461 §4.1). Without room for that the
+// scheduler is asked to write it: rather late than the message twice.
+func (d *Delivery) markDelivered(r *Recipient) {
+	r.answer = taproto.OK3
 	if d.owesSuccess(r) {
+		r.answer = taproto.OK2
 		d.lines = workspec.AppendDiagnostic(d.lines[:0], d.diagnostic(r))
 		// Crash: delivered, its tag still the lock's: in doubt.
 		if err := d.file.Append(d.lines); err != nil {
-			return err
+			r.answer = taproto.OK
+			d.logFault(r, err)
 		}
 	}
 	// Crash: the tag is in the file for everybody who reads it; a power loss may
 	// bring back the lock of a dead owner, and the message is delivered twice.
-	return d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+	err := d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+	if err != nil {
+		d.logFault(r, err)
+	}
+	r.marked = err == nil
 }
 
 // owesSuccess tells whether the sender wants a success report that no other host
@@ -100,9 +102,12 @@ func (d *Delivery) finish() []taproto.Line {
 	defer d.mu.Unlock()
 	delivered, others := 0, 0
 	for _, r := range d.Recipients {
-		if !r.done {
+		switch {
+		case !r.done:
 			r.done = true
 			r.result = d.complete(r, Result{Code: status.SystemTrouble, Reply: "the agent broke off"})
+		case r.result.Outcome == status.Delivered && !r.marked:
+			d.markAgain(r)
 		}
 		if r.result.Outcome == status.Delivered {
 			delivered++
@@ -119,16 +124,26 @@ func (d *Delivery) finish() []taproto.Line {
 	return lines
 }
 
+// markAgain tries a delivered recipient's tag once more. Without it the lock stays:
+// who takes it over knows that the message may have been sent.
+func (d *Delivery) markAgain(r *Recipient) {
+	err := d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+	if err != nil {
+		d.fault(r, err)
+	}
+	r.marked = true
+}
+
 // markDeferred gives the locks of deferred recipients back.
 func (d *Delivery) markDeferred() {
 	for _, r := range d.Recipients {
-		if r.result.Outcome == status.Deferred && !r.marked {
-			if err := d.unlock(r); err != nil {
-				d.fault(r, err)
-				continue
-			}
-			r.marked = true
+		if r.result.Outcome != status.Deferred || r.marked {
+			continue
 		}
+		if err := d.unlock(r); err != nil {
+			d.logFault(r, err)
+		}
+		r.marked = true
 	}
 }
 
@@ -168,12 +183,11 @@ func (d *Delivery) markFailed(partial bool) {
 			err = d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset))
 		}
 		if err == nil {
-			r.marked = true
 			continue
 		}
 		d.fault(r, err)
 		if uerr := d.unlock(r); uerr != nil {
-			d.agent.log().Error("disk", "id", d.ID, "rcpt", r.Address, "reason", uerr)
+			d.logFault(r, uerr)
 		}
 	}
 	if err != nil && len(d.lines) == 0 {
@@ -184,11 +198,15 @@ func (d *Delivery) markFailed(partial bool) {
 // fault makes a result that could not be written a deferral: a final answer to the
 // scheduler must not be more than what the file says.
 func (d *Delivery) fault(r *Recipient, err error) {
-	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "rcpt", r.Address,
-		"result", r.result.Outcome, "reply", r.result.Reply, "reason", err)
+	d.logFault(r, err)
 	was := r.result
 	r.result = Result{Outcome: status.Deferred, Code: status.SystemTrouble, Action: was.Action,
 		Reply: oneLine("could not record that it was " + was.Outcome.String() + ": " + err.Error())}
+}
+
+func (d *Delivery) logFault(r *Recipient, err error) {
+	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "rcpt", r.Address,
+		"result", r.result.Outcome, "reply", r.result.Reply, "reason", err)
 }
 
 // answer is what the scheduler is told of a recipient.
@@ -197,9 +215,9 @@ func (d *Delivery) answer(r *Recipient) taproto.Answer {
 	a := taproto.Answer{Number: d.number(), Offset: r.Offset, Text: res.Reply}
 	switch res.Outcome {
 	case status.Delivered:
-		a.Word = taproto.OK3
-		if d.owesSuccess(r) {
-			a.Word = taproto.OK2
+		a.Word = r.answer
+		if a.Word == taproto.OK {
+			a.Notary = d.notary(r).String()
 		}
 		if a.Text == "" {
 			a.Text = "Ok"
@@ -215,9 +233,7 @@ func (d *Delivery) answer(r *Recipient) taproto.Answer {
 		a.Word = taproto.DeferAll
 	}
 	if res.After > 0 {
-		// Whole seconds on the wire; never earlier than asked for.
-		a.Word, a.Relative = taproto.RetryAt, true
-		a.After = (res.After + time.Second - 1).Truncate(time.Second)
+		a.Word, a.Relative, a.After = taproto.RetryAt, true, res.After
 	}
 	return a
 }

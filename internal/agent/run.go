@@ -1,12 +1,11 @@
 package agent
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -14,10 +13,6 @@ import (
 
 	"zmailer/internal/taproto"
 )
-
-// maxCommand is how long a line from the scheduler may be, bytes; a longer one is
-// logged and ignored.
-const maxCommand = 64 << 10
 
 // Run serves the scheduler on in and out with the given number of slots until in
 // ends, an empty line comes, or ctx is done: jobs not yet begun are dropped then,
@@ -28,10 +23,32 @@ const maxCommand = 64 << 10
 // running deliveries with it.
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
 	signal.Ignore(syscall.SIGPIPE)
+	return newSession(a, out, to).run(ctx, in, max(slots, 1))
+}
+
+// session is one conversation with a scheduler.
+type session struct {
+	agent *Agent
+	out   io.Writer
+	to    Deliverer
+
+	mu      sync.Mutex
+	more    sync.Cond         // a command came, or ended
+	queue   []taproto.Command // not begun yet
+	ended   bool
+	err     error
+	pending []byte // to be written by whoever writes now
+	spare   []byte
+	writing bool
+}
+
+func newSession(a *Agent, out io.Writer, to Deliverer) *session {
 	s := &session{agent: a, out: out, to: to}
 	s.more.L = &s.mu
-	slots = max(slots, 1)
+	return s
+}
 
+func (s *session) run(ctx context.Context, in io.Reader, slots int) error {
 	var hungry []byte
 	for range slots {
 		hungry = taproto.AppendLine(hungry, &taproto.Line{Kind: taproto.LineHungry})
@@ -61,22 +78,6 @@ func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int,
 	return s.err
 }
 
-// session is one conversation with a scheduler.
-type session struct {
-	agent *Agent
-	out   io.Writer
-	to    Deliverer
-
-	mu      sync.Mutex
-	more    sync.Cond         // a command came, or ended
-	queue   []taproto.Command // not begun yet
-	ended   bool
-	err     error
-	pending []byte // to be written by whoever writes now
-	spare   []byte
-	writing bool
-}
-
 // end stops the hand-out of jobs; the first error stays.
 func (s *session) end(err error) {
 	s.mu.Lock()
@@ -91,30 +92,18 @@ func (s *session) end(err error) {
 // read takes commands until the input ends. A last line without newline is
 // discarded (M32).
 func (s *session) read(in io.Reader) error {
-	r := bufio.NewReaderSize(in, maxCommand)
+	r := taproto.NewReader(in)
 	for {
-		line, err := r.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			s.agent.log().Warn("command-ignored", "reason", "too long", "line", string(line[:80]))
-			for errors.Is(err, bufio.ErrBufferFull) {
-				_, err = r.ReadSlice('\n')
-			}
-			if err == nil {
-				continue
-			}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read from scheduler: %w", err)
-		}
-		c, err := taproto.ParseCommand(bytes.TrimSuffix(line, []byte{'\n'}))
-		if err != nil {
+		c, err := r.Command()
+		switch {
+		case errors.Is(err, taproto.ErrCommand):
 			s.agent.log().Warn("command-ignored", "reason", err)
 			continue
-		}
-		if c.Kind == taproto.CommandEnd {
+		case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read from scheduler: %w", err)
+		case c.Kind == taproto.CommandEnd:
 			return nil
 		}
 		s.mu.Lock()

@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// The test program is an agent, or a writer, if these are set.
+const (
+	envAgent  = "AGENT_TEST_POSTOFFICE" // an agent whose deliveries never end
+	envWriter = "AGENT_TEST_APPEND"     // DIR NAME N: append 1000 lines of writer N
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(envAgent); dir != "" {
+		exit(runStuckAgent(dir))
+	}
+	if args := os.Getenv(envWriter); args != "" {
+		exit(appendLines(strings.Fields(args)))
+	}
+	os.Exit(m.Run())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runStuckAgent says "# locked" when it has locked, "# sent" when it is about to
+// send, and then waits for its end.
+func runStuckAgent(dir string) error {
+	p, err := postoffice.OpenDir(dir, 0, false)
+	if err != nil {
+		return err
+	}
+	o, err := p.NewOwner("test")
+	if err != nil {
+		return err
+	}
+	a := &Agent{PostOffice: p, Owner: o, Name: "stuck"}
+	return a.Run(context.Background(), os.Stdin, os.Stdout, 1, deliverFunc(func(_ context.Context, d *Delivery) {
+		fmt.Println("# locked")
+		if err := d.Sent(); err != nil {
+			fmt.Println("#", err)
+		}
+		fmt.Println("# sent")
+		select {}
+	}))
+}
+
+func appendLines(args []string) error {
+	p, err := postoffice.OpenDir(args[0], 0, false)
+	if err != nil {
+		return err
+	}
+	return appendEvents(p, args[1], args[2], 1000)
+}
+
+// appendEvents appends lines of very different lengths, some beyond a page.
+func appendEvents(p *postoffice.PostOffice, name, writer string, count int) error {
+	spec, err := p.OpenSpec(name)
+	if err != nil {
+		return err
+	}
+	defer spec.Close()
+	for i := range count {
+		e := workspec.Event{Time: testTime, Event: "test", Attrs: []workspec.Attr{{Key: "writer", Value: writer}, {Key: "n", Value: strconv.Itoa(i)}},
+			Text: strings.Repeat(writer, i%97*i%9000)}
+		if err := spec.Append(workspec.AppendEvent(nil, &e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	const writers, count = 8, 1000
+	var running []*exec.Cmd
+	for w := range writers {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", envWriter, s.dir, name, w))
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, c)
+	}
+	for _, c := range running {
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	// A torn last line is ignored, and ended by the next who writes.
+	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("h 1 0 torn in the mid"); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if got := s.spec(name); !got.Torn || len(got.History) != writers*count {
+		t.Errorf("got torn %v and %d lines, want true and %d", got.Torn, len(got.History), writers*count)
+	}
+	if err := appendEvents(s.po, name, "8", 1); err != nil {
+		t.Fatal(err)
+	}
+	spec := s.spec(name)
+	next := map[string]int{}
+	for _, e := range spec.History {
+		w := e.Get("writer")
+		if e.Event != "test" {
+			continue // the torn one, as far as it came
+		}
+		if want := strconv.Itoa(next[w]); e.Get("n") != want || e.Text != strings.Repeat(w, next[w]%97*next[w]%9000) {
+			t.Fatalf("writer %s: got line %s with %d bytes, want line %s", w, e.Get("n"), len(e.Text), want)
+		}
+		next[w]++
+	}
+	for w := range writers {
+		if got := next[strconv.Itoa(w)]; got != count {
+			t.Errorf("writer %d: got %d lines, want %d", w, got, count)
+		}
+	}
+	if next["8"] != 1 || spec.Torn {
+		t.Errorf("after the torn line: got %d lines, torn %v; want 1, false", next["8"], spec.Torn)
+	}
+}
+
+// An agent is killed in mid-delivery; the next finds its lock, sees that nobody
+// holds it, records the doubt and delivers.
+func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), envAgent+"="+s.dir)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	t.Cleanup(func() {
+		if !killed {
+			c.Process.Kill()
+			c.Wait()
+		}
+	})
+	if _, err := io.WriteString(in, name+"\th\n"); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "# sent" {
+	}
+	// While it lives, its lock stands.
+	if got, want := s.do(name, "h", give(ok)), "#resync "+name+"\n"; got != want {
+		t.Errorf("while it lives: got %q, want %q", got, want)
+	}
+	dead := s.spec(name).Groups[0].Recipients[0].Owner
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed = true
+	if err := c.Wait(); err == nil {
+		t.Error("it ended by itself")
+	}
+	begin := time.Now()
+	got := s.do(name, "h", give(ok))
+	if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
+		t.Errorf("after %v: got %q and tags %q, want it delivered", time.Since(begin), got, s.tags(name))
+	}
+	h := s.spec(name).History
+	if len(h) != 2 || h[0].Event != workspec.EventSent || h[1].Event != workspec.EventInDoubt || h[1].Get("owner") != strconv.Itoa(dead) {
+		t.Errorf("history: got %+v, want sent and in-doubt of owner %d", h, dead)
+	}
+}

@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// script is a scheduler's side of a conversation, over real pipes.
+type script struct {
+	*testing.T
+	in    *os.File // to the agent
+	agent *session
+	lines chan string
+	ended chan error // Run's result
+}
+
+// converse starts Run in this process.
+func converse(t *testing.T, ctx context.Context, a *Agent, slots int, to Deliverer) *script {
+	t.Helper()
+	agentIn, toAgent := pipe(t)
+	fromAgent, agentOut := pipe(t)
+	c := &script{T: t, in: toAgent, lines: make(chan string, 1000), ended: make(chan error, 1),
+		agent: newSession(a, agentOut, to)}
+	go c.listen(fromAgent)
+	go func() {
+		err := c.agent.run(ctx, agentIn, slots)
+		agentOut.Close()
+		c.ended <- err
+	}()
+	return c
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// listen passes on what single reads bring: each write of the agent is one.
+func (c *script) listen(r io.Reader) {
+	defer close(c.lines)
+	b := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(b)
+		if err != nil {
+			return
+		}
+		c.lines <- string(b[:n])
+	}
+}
+
+func (c *script) say(s string) {
+	c.Helper()
+	if _, err := io.WriteString(c.in, s); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// hear waits for what the agent says next.
+func (c *script) hear() string {
+	c.Helper()
+	select {
+	case s := <-c.lines:
+		return s
+	case <-time.After(20 * time.Second):
+		c.Fatal("the agent says nothing")
+	}
+	return ""
+}
+
+func (c *script) want(want string) {
+	c.Helper()
+	if got := c.hear(); got != want {
+		c.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func (c *script) wantEnd() {
+	c.Helper()
+	select {
+	case err := <-c.ended:
+		if err != nil {
+			c.Errorf("Run: got %v, want nil", err)
+		}
+	case <-time.After(20 * time.Second):
+		c.Fatal("Run does not end")
+	}
+}
+
+// waitStopped waits until the agent has seen that it is to stop.
+func (c *script) waitStopped() {
+	c.agent.mu.Lock()
+	defer c.agent.mu.Unlock()
+	for !c.agent.ended {
+		c.agent.more.Wait()
+	}
+}
+
+func TestOneSlotConversation(t *testing.T) { // M32, S7
+	s := newSpool(t)
+	var order []string
+	c := converse(t, t.Context(), s.agent, 1, deliverFunc(func(ctx context.Context, d *Delivery) {
+		order = append(order, d.Job.Name)
+		give(ok).Deliver(ctx, d)
+	}))
+	c.want("#hungry\n")
+	answer := func(name string) string {
+		number, _, _ := strings.Cut(name, "-")
+		return fmt.Sprintf("%s/%d\t\tok3 250 2.0.0 queued\n#hungry\n", number, s.spec(name).Groups[0].Recipients[0].Offset)
+	}
+	// Feeding ahead: read in order, each answered. All answers to one job and its
+	// #hungry are one write; those of the next may follow in the same read.
+	var names []string
+	for range 3 {
+		names = append(names, s.queue(rcpt{"smtp", "h", "a@h", ""}))
+	}
+	c.say(names[0] + "\th\n" + names[1] + "\th\n" + names[2] + "\th\n")
+	got := ""
+	for strings.Count(got, "#hungry\n") < 3 {
+		got += c.hear()
+	}
+	if want := answer(names[0]) + answer(names[1]) + answer(names[2]); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !slices.Equal(order, names) {
+		t.Errorf("got order %q, want %q", order, names)
+	}
+	c.say("#idle\n")
+	c.want("#hungry\n")
+	c.say("#what is this\n\x00\n")
+	c.say("no-such-file\th\n")
+	c.want("#resync no-such-file\n#hungry\n")
+	if got := strings.Count(s.log.String(), "msg=command-ignored"); got != 2 {
+		t.Errorf("got %d ignored commands in the log, want 2", got)
+	}
+	c.say("\n")
+	c.wantEnd()
+}
+
+func TestPartialLastLineIsDiscarded(t *testing.T) { // M32
+	s := newSpool(t)
+	c := converse(t, t.Context(), s.agent, 1, give(ok))
+	c.want("#hungry\n")
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	c.say(name + "\th")
+	c.in.Close()
+	c.wantEnd()
+	if got := s.tags(name); got != " " {
+		t.Errorf("got tag %q, want it untouched", got)
+	}
+}
+
+func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
+	s := newSpool(t)
+	const slots = 4
+	begun, finish := make(chan string, slots), make(chan bool)
+	c := converse(t, t.Context(), s.agent, slots, deliverFunc(func(ctx context.Context, d *Delivery) {
+		begun <- d.Job.Name
+		<-finish
+		give(ok).Deliver(ctx, d)
+	}))
+	c.want(strings.Repeat("#hungry\n", slots))
+	var names []string
+	for range slots + 2 {
+		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+		names = append(names, name)
+		c.say(name + "\th\n")
+	}
+	for range slots {
+		<-begun
+	}
+	select {
+	case name := <-begun:
+		t.Errorf("%s was begun in a slot too many", name)
+	default:
+	}
+	close(finish)
+	got := ""
+	for strings.Count(got, "#hungry\n") < len(names) {
+		got += c.hear()
+	}
+	if n := strings.Count(got, "\tok3 "); n != len(names) {
+		t.Errorf("got %d ok3, want %d", n, len(names))
+	}
+	c.in.Close()
+	c.wantEnd()
+}
+
+// The end of the input, an empty line and a signal are one thing: what runs
+// finishes, what waits is dropped.
+func TestStopFinishesWhatRunsAndDropsTheRest(t *testing.T) { // A17, M32
+	for name, stop := range map[string]func(c *script, cancel func()){
+		"end of input": func(c *script, _ func()) { c.in.Close() },
+		"empty line":   func(c *script, _ func()) { c.say("\n") },
+		"signal":       func(_ *script, cancel func()) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			begun, finish := make(chan bool), make(chan bool)
+			c := converse(t, ctx, s.agent, 1, deliverFunc(func(ctx context.Context, d *Delivery) {
+				begun <- true
+				<-finish
+				if ctx.Err() != nil {
+					t.Error("the running delivery's context is done")
+				}
+				give(ok).Deliver(ctx, d)
+			}))
+			c.want("#hungry\n")
+			runs, waits := s.queue(rcpt{"smtp", "h", "a@h", ""}), s.queue(rcpt{"smtp", "h", "a@h", ""})
+			c.say(runs + "\th\n" + waits + "\th\n")
+			<-begun
+			stop(c, cancel)
+			c.waitStopped() // else the next job could still begin
+			close(finish)
+			got := c.hear()
+			if !strings.HasSuffix(got, "\tok3 250 2.0.0 queued\n#hungry\n") {
+				t.Errorf("got %q, want the running job's answer", got)
+			}
+			c.wantEnd()
+			if got := s.tags(runs) + s.tags(waits); got != "+ " {
+				t.Errorf("got tags %q, want %q", got, "+ ")
+			}
+		})
+	}
+}
+
+func TestSchedulerThatStopsReadingEndsTheAgentInOrder(t *testing.T) { // M18
+	s := newSpool(t)
+	in, toAgent := pipe(t)
+	fromAgent, out := pipe(t)
+	begun, finish := make(chan bool), make(chan bool)
+	session := newSession(s.agent, out, deliverFunc(func(ctx context.Context, d *Delivery) {
+		begun <- true
+		<-finish
+		give(ok).Deliver(ctx, d)
+	}))
+	ended := make(chan error, 1)
+	go func() { ended <- session.run(t.Context(), in, 2) }()
+	names := []string{s.queue(rcpt{"smtp", "h", "a@h", ""}), s.queue(rcpt{"smtp", "h", "a@h", ""})}
+	if _, err := io.WriteString(toAgent, names[0]+"\th\n"+names[1]+"\th\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	<-begun
+	fromAgent.Close()
+	finish <- true
+	finish <- true
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("got %v, want EPIPE", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run does not end")
+	}
+	if got := s.tags(names[0]) + s.tags(names[1]); got != "++" {
+		t.Errorf("got tags %q, want ++: what was delivered is marked", got)
+	}
+}

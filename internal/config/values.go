@@ -80,15 +80,17 @@ func (c *Config) Int(name string, def int) (int, error) {
 
 // Bool reads yes, no, true, false, on, off, 1, 0; it fails with an *Error.
 func (c *Config) Bool(name string, def bool) (bool, error) {
-	return typed(c, name, def, func(s string) (bool, error) {
-		switch strings.ToLower(s) {
-		case "yes", "true", "on", "1":
-			return true, nil
-		case "no", "false", "off", "0":
-			return false, nil
-		}
-		return false, errors.New("it must be yes or no")
-	})
+	return typed(c, name, def, parseBool)
+}
+
+func parseBool(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "yes", "true", "on", "1":
+		return true, nil
+	case "no", "false", "off", "0":
+		return false, nil
+	}
+	return false, errors.New("it must be yes or no")
 }
 
 // Duration reads "1h5m20s", "3d", "90" (seconds); it fails with an *Error.

@@ -32,6 +32,7 @@ func Variables() []Variable {
 		{"LOCALUSERS", "passwd", "Where local users are looked up: passwd, or the path of a file with one login name a line.", checkUsers},
 		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},
 		{"ROUTERPOLL", "15s", "How often router/ is looked at when no notification comes.", checkInterval},
+		{"POSTMANCOPY", "no", "yes: of a message whose header is broken or that has gone in circles a copy is left in postman/; the message itself goes on.", checkBool},
 		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses that smtpserver listens on, host:port.", nil},
 		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send anywhere; others may send to local domains only.", nil},
 		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
@@ -93,6 +94,11 @@ func checkUsers(text string) error {
 		return fmt.Errorf("it must be passwd or a path from the root")
 	}
 	return nil
+}
+
+func checkBool(text string) error {
+	_, err := parseBool(text)
+	return err
 }
 
 func checkPositive(text string) error {

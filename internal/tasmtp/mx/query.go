@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,10 @@ func (r *Resolver) ask(ctx context.Context, q question) (*answer, time.Duration,
 		if m.Rcode == dns.RcodeNameError {
 			return &answer{kind: NoDomain}, min(ttl, negativeTTL(m)), nil
 		}
-		owner := follow(m, name, &ttl)
+		owner, err := follow(m, name, &ttl)
+		if err != nil {
+			return nil, 0, err
+		}
 		a := collect(m, owner, q.qtype, &ttl)
 		if len(a.hosts) > 0 || len(a.addrs) > 0 {
 			return a, ttl, nil
@@ -73,8 +77,8 @@ func (r *Resolver) ask(ctx context.Context, q question) (*answer, time.Duration,
 }
 
 // follow gives the name at the end of the aliases in an answer.
-func follow(m *dns.Msg, owner string, ttl *time.Duration) string {
-	for range m.Answer { // a chain has no more links than that, but for a circle
+func follow(m *dns.Msg, owner string, ttl *time.Duration) (string, error) {
+	for range m.Answer {
 		next := ""
 		for _, rr := range m.Answer {
 			if c, ok := rr.(*dns.CNAME); ok && strings.EqualFold(c.Hdr.Name, owner) {
@@ -83,11 +87,21 @@ func follow(m *dns.Msg, owner string, ttl *time.Duration) string {
 			}
 		}
 		if next == "" {
-			break
+			return owner, nil
 		}
 		owner = next
 	}
-	return owner
+	if len(m.Answer) > 0 && alias(m, owner) {
+		return "", errors.New("aliases go in a circle")
+	}
+	return owner, nil
+}
+
+// alias tells whether an answer has an alias for a name.
+func alias(m *dns.Msg, owner string) bool {
+	return slices.ContainsFunc(m.Answer, func(rr dns.RR) bool {
+		return rr.Header().Rrtype == dns.TypeCNAME && strings.EqualFold(rr.Header().Name, owner)
+	})
 }
 
 // collect takes an owner's records of one type from an answer.

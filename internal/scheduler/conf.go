@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +24,7 @@ type Conf struct {
 
 	clauses []clause
 	bodies  int
+	mu      sync.Mutex
 	cache   map[string]*Settings // by the bodies that match
 }
 

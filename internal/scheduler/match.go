@@ -7,7 +7,8 @@ import (
 
 // Match gives the settings for a channel and host: those of every clause that
 // matches, from the top down, later ones over earlier ones, up to the first with a
-// command. nil: no clause with a command matches, the channel is unknown.
+// command. nil: no clause with a command matches, the channel is unknown. Many
+// goroutines may call it.
 func (c *Conf) Match(channel, host string) *Settings {
 	host = strings.ToLower(host)
 	var key [64]byte
@@ -27,6 +28,8 @@ func (c *Conf) Match(channel, host string) *Settings {
 	if last == nil {
 		return nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if s := c.cache[string(k)]; s != nil {
 		return s
 	}

@@ -1,0 +1,224 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/address"
+	"zmailer/internal/envelope"
+	"zmailer/internal/workspec"
+)
+
+// Kinds of reports, in the report event's kind.
+const (
+	kindFailed    = "failed"
+	kindDelayed   = "delayed"
+	kindDelivered = "delivered"
+)
+
+// owed is a recipient that its sender is to be told about.
+type owed struct {
+	g    *workspec.Group
+	r    *workspec.Recipient
+	d    *workspec.Diagnostic // of a failure or success
+	last *workspec.Event      // last deferral, of a delay; may be nil
+	kind string
+	to   string // who is told; "": nobody can be
+}
+
+// account is what a file owes.
+type account struct {
+	open  int     // recipients without a final tag
+	owed  []owed  // failures and successes that are not reported yet
+	marks []int64 // d lines nobody is to hear of, by their offset, not marked yet
+	first time.Time
+}
+
+// account looks through tags and diagnostics. What counts for a final recipient is
+// its last diagnostic that agrees with the tag; others are of attempts that a crash
+// made void. Those of open recipients wait.
+func (s *Spool) account(f *opened) *account {
+	a := &account{}
+	byRecipient := map[int64][]*workspec.Diagnostic{}
+	for i := range f.spec.Diagnostics {
+		d := &f.spec.Diagnostics[i]
+		byRecipient[d.Recipient] = append(byRecipient[d.Recipient], d)
+	}
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if !final(r.Tag) {
+			a.open++
+			return
+		}
+		var counts *workspec.Diagnostic
+		kind := kindFailed
+		if r.Tag == workspec.TagOK {
+			kind = kindDelivered
+		}
+		for _, d := range byRecipient[r.Offset] {
+			if kindOf(d) == kind {
+				counts = d
+			}
+		}
+		for _, d := range byRecipient[r.Offset] {
+			if d.Reported {
+				continue
+			}
+			if d == counts && wanted(r, kind) {
+				a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
+				continue
+			}
+			a.marks = append(a.marks, d.LineOffset)
+		}
+	})
+	return a
+}
+
+func (a *account) add(o owed) {
+	if a.first.IsZero() || o.d.Time.Before(a.first) {
+		a.first = o.d.Time
+	}
+	a.owed = append(a.owed, o)
+}
+
+// kindOf is the kind of report that a diagnostic's action (RFC 3464 §2.3.3) leads to.
+func kindOf(d *workspec.Diagnostic) string {
+	switch strings.ToLower(d.Notary.Action) {
+	case "delivered", "relayed", "expanded":
+		return kindDelivered
+	case "delayed":
+		return kindDelayed
+	}
+	return kindFailed
+}
+
+func wanted(r *workspec.Recipient, kind string) bool {
+	w := wants(r.Notary, noDecode)
+	switch kind {
+	case kindFailed:
+		return w.failure
+	case kindDelivered:
+		return w.success
+	}
+	return w.delay
+}
+
+// reportTo is who hears of a group's recipients: its sender, or the error address if
+// the file names others only. "": the null sender, or an address that is none.
+func (f *opened) reportTo(g *workspec.Group) string {
+	sender, err := address.Parse(g.Sender.Address)
+	if err != nil || sender.IsNull() || g.Sender.Channel == channelError {
+		return ""
+	}
+	first := ""
+	for _, e := range f.spec.ErrorTo {
+		m, err := address.Parse(e)
+		if err != nil || m.IsNull() {
+			continue
+		}
+		if m == sender {
+			return sender.String()
+		}
+		if first == "" {
+			first = m.String()
+		}
+	}
+	return cmp.Or(first, sender.String())
+}
+
+// delays are the open recipients whose sender is to be told that they wait, at now,
+// and when that is to be asked again.
+func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
+	var told map[int64]time.Time
+	var last map[int64]*workspec.Event
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if final(r.Tag) || !wanted(r, kindDelayed) {
+			return
+		}
+		to := f.reportTo(g)
+		if to == "" {
+			return
+		}
+		if told == nil {
+			told, last = f.toldDelays(), f.deferrals()
+		}
+		for _, age := range s.reportTimes(r) {
+			at := f.arrival().Add(age)
+			switch {
+			case at.After(now):
+				if next.IsZero() || at.Before(next) {
+					next = at
+				}
+			case !told[r.Offset].Before(at):
+				continue
+			default:
+				if len(due) == 0 || due[len(due)-1].r != r {
+					due = append(due, owed{g: g, r: r, last: last[r.Offset], kind: kindDelayed, to: to})
+				}
+				continue
+			}
+			break
+		}
+	})
+	// RFC 3834 §2: what a program sent on its own is not answered on the way.
+	due = slices.DeleteFunc(due, func(o owed) bool { return automatic(f.header(o.g)) })
+	return due, next
+}
+
+func (s *Spool) reportTimes(r *workspec.Recipient) []time.Duration {
+	if c := s.Conf.Match(r.Channel, r.Host); c != nil {
+		return c.ReportTimes
+	}
+	return defaultSettings().ReportTimes
+}
+
+// toldDelays is when each recipient's delay was last reported.
+func (f *opened) toldDelays() map[int64]time.Time {
+	m := map[int64]time.Time{}
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event == workspec.EventReport && e.Get("kind") == kindDelayed {
+			for _, off := range reported(e) {
+				m[off] = e.Time
+			}
+		}
+	}
+	return m
+}
+
+// header is a group's header block.
+func (f *opened) header(g *workspec.Group) []byte {
+	if g.HeaderEnd < g.HeaderOffset || g.HeaderEnd > int64(len(f.raw)) {
+		return nil
+	}
+	return f.raw[g.HeaderOffset:g.HeaderEnd]
+}
+
+func automatic(header []byte) bool {
+	for _, field := range envelope.Fields(header) {
+		if strings.EqualFold(field.Name, "Auto-Submitted") && !strings.EqualFold(field.Value(), "no") {
+			return true
+		}
+	}
+	return false
+}
+
+// nextLook is when Settle has something to do: now, later or, zero, never. loaded:
+// the file may hold what another process did not finish.
+func (s *Spool) nextLook(f *opened, now time.Time, loaded bool) time.Time {
+	a := s.account(f)
+	if a.open == 0 || loaded && len(f.unmarked()) > 0 {
+		return now
+	}
+	due, next := s.delays(f, now)
+	if len(due) > 0 {
+		return now
+	}
+	if len(a.owed) > 0 {
+		if at := a.first.Add(s.Conf.ReportInterval); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}

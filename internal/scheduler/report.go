@@ -1,0 +1,345 @@
+package scheduler
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/address"
+	"zmailer/internal/dsn"
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/workspec"
+)
+
+// returnWhole is the largest message that a failure report returns whole if the
+// sender did not say (RFC 3461 §4.3). Bytes.
+const returnWhole = 64 << 10
+
+// Settled is what Settle found.
+type Settled struct {
+	Finished bool      // the message is gone
+	Look     time.Time // when Settle has something to do again, zero if never
+}
+
+// Settle reports what is due and removes a message whose recipients are all final
+// and reported. said is what is known of open recipients, by offset, that the file
+// does not hold.
+func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
+	f, err := s.open(name)
+	if err != nil {
+		return Settled{}, err
+	}
+	defer f.close()
+	if f.noMessage {
+		return Settled{Finished: true}, s.finishHalf(f)
+	}
+	if err := s.resumeReports(f); err != nil {
+		return Settled{}, err
+	}
+	now := s.Now()
+	a := s.account(f)
+	// Failures are gathered for a while, so that they go in one report (M36).
+	if len(a.owed) > 0 && (a.open == 0 || !now.Before(a.first.Add(s.Conf.ReportInterval))) {
+		if err := s.reportAll(f, a.owed, nil); err != nil {
+			return Settled{}, err
+		}
+	}
+	delays, _ := s.delays(f, now)
+	if err := s.reportAll(f, delays, said); err != nil {
+		return Settled{}, err
+	}
+	if a.open > 0 {
+		if err := f.read(); err != nil {
+			return Settled{}, err
+		}
+		return Settled{Look: s.nextLook(f, now, false)}, nil
+	}
+	if err := s.PostOffice.Finish(name); err != nil {
+		return Settled{}, err
+	}
+	s.Log.Debug("finished", "id", f.id, "name", name)
+	return Settled{Finished: true}, nil
+}
+
+// reportAll writes one report for each kind and sender. Failures that nobody can be
+// told of are only marked (M38).
+func (s *Spool) reportAll(f *opened, list []owed, said map[int64]string) error {
+	key := func(o *owed) string { return o.kind + "\x00" + o.to }
+	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(key(&a), key(&b)) })
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && key(&list[n]) == key(&list[0]) {
+			n++
+		}
+		var err error
+		if list[0].to == "" {
+			err = s.suppress(f, list[:n])
+		} else {
+			err = s.report(f, list[:n], said)
+		}
+		if err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// suppress ends failures and successes of the null sender: a report of a report
+// would never end (RFC 5321 §6.1).
+func (s *Spool) suppress(f *opened, list []owed) error {
+	copied := "no"
+	if s.Conf.CopyUndeliverable && list[0].kind == kindFailed {
+		if err := s.copyForPostmaster(f.Name); err != nil {
+			return err
+		}
+		copied = "postman"
+	}
+	for i := range list {
+		s.Log.Warn("report-suppressed", "id", f.id, "name", f.Name, "rcpt", list[i].r.Address,
+			"status", list[i].d.Notary.Status, "reply", list[i].d.Notary.Diagnostic, "copy", copied,
+			"reason", "the message has no sender to tell")
+	}
+	return s.mark(f, list)
+}
+
+// copyForPostmaster links the message as postman/<ino>_undeliverable.
+func (s *Spool) copyForPostmaster(name string) error {
+	n, _ := postoffice.ParseName(name)
+	to := postoffice.Postman + "/" + strconv.FormatUint(n.Ino, 10) + "_undeliverable"
+	// Crash: the copy is there before the message is finished; the next try finds it.
+	err := s.PostOffice.FS().Link(postoffice.Queue+"/"+name, to)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("copy %s for the postmaster: %w", name, err)
+	}
+	return nil
+}
+
+// report tells one sender of recipients of one kind: prepared in public/, recorded
+// in the specification, submitted, marked. A crash between any two steps is taken up
+// by resumeReports.
+func (s *Spool) report(f *opened, list []owed, said map[int64]string) error {
+	file, err := s.prepare(f, list, said)
+	if err != nil {
+		return fmt.Errorf("report on %s: %w", f.Name, err)
+	}
+	now := s.Now()
+	offsets := make([]string, len(list))
+	for i := range list {
+		offsets[i] = strconv.FormatInt(list[i].r.Offset, 10)
+	}
+	line := workspec.AppendEvent(nil, &workspec.Event{Time: now, Event: workspec.EventReport, Attrs: []workspec.Attr{
+		{Key: "file", Value: file}, {Key: "kind", Value: list[0].kind}, {Key: "rcpts", Value: strings.Join(offsets, ",")}}})
+	// Crash: a report in public/ without execute bit that nothing names, swept away
+	// when it is old; the next try writes another.
+	if err := f.Append(line); err != nil {
+		return err
+	}
+	// Crash: as before, or the name of the report is recorded and it is in public/.
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	// Crash: see SubmitPrepared: in public/ and submitted again, or in router/.
+	a, err := s.PostOffice.SubmitPrepared(file)
+	if err != nil && !errors.Is(err, postoffice.ErrGone) {
+		return err
+	}
+	s.Log.Info("report", "id", f.id, "name", f.Name, "kind", list[0].kind, "rcpt", list[0].to, "recipients", len(list), "report", a.ID)
+	return s.mark(f, list)
+}
+
+// mark notes on the d lines that their report is on its way.
+func (s *Spool) mark(f *opened, list []owed) error {
+	for i := range list {
+		if list[i].d == nil {
+			continue
+		}
+		// Crash: marked or not; the recorded report tells that it was submitted.
+		if err := f.SetTag([]byte{byte(workspec.TagOK)}, workspec.DiagnosticTagOffset(list[i].d.LineOffset)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reported are the recipients that a report event covers.
+func reported(e *workspec.Event) []int64 {
+	var list []int64
+	for word := range strings.SplitSeq(e.Get("rcpts"), ",") {
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// unmarked are the report events whose diagnostics are not all marked: reports that
+// a crash interrupted. That of a delay has none and always counts.
+func (f *opened) unmarked() []*workspec.Event {
+	var list []*workspec.Event
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventReport {
+			continue
+		}
+		if e.Get("kind") != kindDelayed && len(f.covered(e)) == 0 {
+			continue
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// covered are the diagnostics that a report event speaks of and that are not marked.
+func (f *opened) covered(e *workspec.Event) []*workspec.Diagnostic {
+	var list []*workspec.Diagnostic
+	offsets := map[int64]bool{}
+	for _, off := range reported(e) {
+		offsets[off] = true
+	}
+	for i := range f.spec.Diagnostics {
+		d := &f.spec.Diagnostics[i]
+		if !d.Reported && d.LineOffset < e.LineOffset && kindOf(d) == e.Get("kind") && offsets[d.Recipient] {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// resumeReports ends reports that were recorded: still in public/, they are
+// submitted; no longer there, they were.
+func (s *Spool) resumeReports(f *opened) error {
+	list := f.unmarked()
+	for _, e := range list {
+		file := e.Get("file")
+		a, err := s.PostOffice.SubmitPrepared(file)
+		switch {
+		case err == nil:
+			s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", "report", "report", a.ID, "file", file)
+		case !errors.Is(err, postoffice.ErrGone):
+			return err
+		}
+		for _, d := range f.covered(e) {
+			// Crash: see mark.
+			if err := f.SetTag([]byte{byte(workspec.TagOK)}, workspec.DiagnosticTagOffset(d.LineOffset)); err != nil {
+				return err
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return f.read()
+}
+
+// prepare writes the report's message file and gives its name in public/.
+func (s *Spool) prepare(f *opened, list []owed, said map[int64]string) (file string, err error) {
+	draft, err := s.PostOffice.NewDraft("report")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, draft.Abort())
+		}
+	}()
+	head, err := envelope.Append(nil, &envelope.Envelope{ErrorMsg: true, HasFrom: true,
+		Recipients: []envelope.Recipient{{Address: list[0].to}}})
+	if err != nil {
+		return "", err
+	}
+	if _, err := draft.Write(head); err != nil {
+		return "", err
+	}
+	rep := &dsn.Report{
+		ReportingMTA: s.Hostname, From: s.Postmaster, To: list[0].to,
+		MessageID: "<" + draft.Name() + "@" + s.Hostname + ">", Date: s.Now(),
+		Arrival: f.arrival(), SpoolID: f.id.String(),
+	}
+	if id, err := address.DecodeXText(list[0].r.EnvID); err == nil {
+		rep.EnvID = id
+	}
+	for i := range list {
+		p := s.reportRecipient(f, &list[i], said)
+		rep.UTF8 = rep.UTF8 || !ascii(p.Final)
+		rep.Recipients = append(rep.Recipients, p)
+	}
+	done, err := s.original(f, &list[0], rep)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	if err := dsn.Write(draft, rep); err != nil {
+		return "", err
+	}
+	// Crash: see Prepare: nobody knows the file's name yet.
+	return draft.Name(), draft.Prepare()
+}
+
+// original sets what of the message the report returns.
+func (s *Spool) original(f *opened, o *owed, rep *dsn.Report) (done func(), err error) {
+	header := f.header(o.g)
+	rep.UTF8 = rep.UTF8 || !ascii(string(header))
+	rep.Original = bytes.NewReader(header)
+	// RFC 3461 §4.3: only a failure report returns the whole.
+	if o.kind != kindFailed || strings.EqualFold(o.r.Ret, "HDRS") {
+		return func() {}, nil
+	}
+	msg, info, err := f.OpenMessage()
+	if err != nil {
+		return nil, err
+	}
+	body := info.Size - f.spec.BodyOffset
+	if o.r.Ret == "" && info.Size > returnWhole || body < 0 {
+		return func() {}, msg.Close()
+	}
+	rep.Full = true
+	rep.Original = io.MultiReader(bytes.NewReader(header), strings.NewReader("\n"), io.NewSectionReader(msg, f.spec.BodyOffset, body))
+	return func() {
+		// Opened for reading: close has nothing to lose.
+		_ = msg.Close()
+	}, nil
+}
+
+// reportRecipient is a recipient's part of the report.
+func (s *Spool) reportRecipient(f *opened, o *owed, said map[int64]string) dsn.Recipient {
+	p := dsn.Recipient{Final: o.r.Address, Original: wants(o.r.Notary, address.DecodeXText).original}
+	if o.kind != kindDelayed {
+		n := &o.d.Notary
+		p.Final = cmp.Or(n.Address, o.r.Address)
+		p.Action, p.Remote, p.Diagnostic = dsn.Action(strings.ToLower(n.Action)), n.Remote, n.Diagnostic
+		p.Status, p.LastAttempt, p.Text = n.Status, o.d.Time, o.d.Text
+		if kindOf(o.d) == kindFailed {
+			p.Action = dsn.Failed
+		}
+		return p
+	}
+	p.Action, p.Status = dsn.Delayed, status.Code{Class: 4}.String()
+	p.Text = cmp.Or(said[o.r.Offset], "It has not been tried yet.")
+	if o.last != nil {
+		p.Status = cmp.Or(o.last.Get("status"), p.Status)
+		p.Text, p.LastAttempt = o.last.Text, o.last.Time
+	}
+	if c := s.Conf.Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
+		p.WillRetryUntil = f.arrival().Add(c.Expiry)
+	}
+	return p
+}
+
+func ascii(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,239 @@
+package scheduler
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/workspec"
+)
+
+// Channels that no agent serves.
+const (
+	channelError     = "error"     // undeliverable from the start; the host says why
+	channelHold      = "hold"      // waits for a condition
+	channelBitbucket = "bitbucket" // dropped
+)
+
+// Spool is every change that the scheduler makes on the disk. Each method does its
+// work before it returns; several may run at once for different messages, one at a
+// time for the same. An error means that the change is not made, or only a part of
+// it that a later call of the same method finds and completes.
+type Spool struct {
+	PostOffice *postoffice.PostOffice
+	Conf       *Conf
+	Hostname   string
+	Postmaster string // who reports come from
+	Now        func() time.Time
+	Log        *slog.Logger
+}
+
+// opened is a work specification with its content.
+type opened struct {
+	*postoffice.Spec
+	raw  []byte
+	spec *workspec.Spec
+	id   postoffice.SpoolID
+	// noMessage: queue/NAME is gone.
+	noMessage bool
+}
+
+// open reads a specification and describes its message.
+func (s *Spool) open(name string) (*opened, error) {
+	file, err := s.PostOffice.OpenSpec(name)
+	if err != nil {
+		return nil, err
+	}
+	f := &opened{Spec: file}
+	if err := f.read(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	info, err := s.PostOffice.StatMessage(name)
+	switch {
+	case errors.Is(err, postoffice.ErrGone):
+		f.noMessage = true
+	case err != nil:
+		return nil, errors.Join(err, file.Close())
+	default:
+		f.id = postoffice.IDOf(info)
+	}
+	return f, nil
+}
+
+func (f *opened) read() (err error) {
+	if f.raw, err = f.Read(); err != nil {
+		return err
+	}
+	if f.spec, err = workspec.Parse(f.raw); err != nil {
+		return fmt.Errorf("read specification %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// close gives the descriptors back. Nothing is buffered: what was to be durable has
+// been synced, so an error of close(2) says nothing.
+func (f *opened) close() { _ = f.Close() }
+
+// recipients calls fn for each recipient.
+func (f *opened) recipients(fn func(g *workspec.Group, r *workspec.Recipient)) {
+	for gi := range f.spec.Groups {
+		g := &f.spec.Groups[gi]
+		for ri := range g.Recipients {
+			fn(g, &g.Recipients[ri])
+		}
+	}
+}
+
+// find is the recipient at an offset; offsets ascend in a group.
+func (f *opened) find(offset int64) (*workspec.Group, *workspec.Recipient) {
+	for gi := range f.spec.Groups {
+		g := &f.spec.Groups[gi]
+		i, ok := slices.BinarySearchFunc(g.Recipients, offset, func(r workspec.Recipient, off int64) int {
+			return cmp.Compare(r.Offset, off)
+		})
+		if ok {
+			return g, &g.Recipients[i]
+		}
+	}
+	return nil, nil
+}
+
+// arrival is when the message was accepted.
+func (f *opened) arrival() time.Time { return f.id.Time() }
+
+func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }
+
+// deferrals is what the history says of each recipient's last deferral.
+func (f *opened) deferrals() map[int64]*workspec.Event {
+	var m map[int64]*workspec.Event
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventDeferred {
+			continue
+		}
+		if m == nil {
+			m = map[int64]*workspec.Event{}
+		}
+		m[e.Recipient] = e
+	}
+	return m
+}
+
+// attrHost of a deferral: how often in a row the host failed. The whole thread
+// waits.
+const attrHost = "host"
+
+func attrInt(e *workspec.Event, key string) int64 {
+	n, err := strconv.ParseInt(e.Get(key), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// notify is what a sender wants to hear of (RFC 3461 §4.1).
+type notify struct {
+	success, failure, delay bool
+	original                string // ORCPT, decoded
+}
+
+// wants reads an N line's value. Without NOTIFY, failure and delay are reported.
+func wants(notary string, decode func(string) (string, error)) notify {
+	w := notify{failure: true, delay: true}
+	for field := range strings.FieldsSeq(notary) {
+		key, value, _ := strings.Cut(field, "=")
+		switch {
+		case strings.EqualFold(key, "NOTIFY"):
+			w.success, w.failure, w.delay = false, false, false
+			for word := range strings.SplitSeq(value, ",") {
+				w.success = w.success || strings.EqualFold(word, "SUCCESS")
+				w.failure = w.failure || strings.EqualFold(word, "FAILURE")
+				w.delay = w.delay || strings.EqualFold(word, "DELAY")
+			}
+		case strings.EqualFold(key, "ORCPT"):
+			if text, err := decode(value); err == nil {
+				w.original = text
+			}
+		}
+	}
+	return w
+}
+
+// changes are lines to append and tags to set after them.
+type changes struct {
+	lines []byte
+	sync  bool // the lines must be durable before the tags
+	tags  []tagChange
+}
+
+type tagChange struct {
+	bytes []byte
+	off   int64
+}
+
+// tag sets a recipient's tag.
+func (c *changes) tag(f *opened, r *workspec.Recipient, t workspec.Tag) {
+	c.tags = append(c.tags, tagChange{workspec.TagBytes(f.spec.Format, t), workspec.TagOffset(r.Offset)})
+}
+
+// diagnostic appends a recipient's d line.
+func (c *changes) diagnostic(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string) {
+	if n.Address == "" {
+		n.Address = r.Address
+	}
+	c.lines = workspec.AppendDiagnostic(c.lines, &workspec.Diagnostic{
+		Recipient: r.Offset, HeaderOffset: g.HeaderOffset, NotaryOffset: r.NotaryOffset, Time: now, Notary: n, Text: text})
+}
+
+// event appends an h line.
+func (c *changes) event(e workspec.Event) { c.lines = workspec.AppendEvent(c.lines, &e) }
+
+// write makes the changes.
+func (c *changes) write(f *opened) error {
+	if len(c.lines) > 0 {
+		// Crash: lines without their tags: the recipients are still open, are dealt
+		// with again and get another line; the last one counts.
+		if err := f.Append(c.lines); err != nil {
+			return err
+		}
+	}
+	if c.sync {
+		// Crash: as before, or the lines are durable; a tag never says more than a
+		// durable line.
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.tags {
+		// Crash: some tags are set; the others are open or locked as before.
+		if err := f.SetTag(t.bytes, t.off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// underLock runs fn with the specification locked and read again: agents look at
+// tags and set their locks under the same lock.
+func (f *opened) underLock(fn func() error) (err error) {
+	if err := f.Lock(); err != nil {
+		return fmt.Errorf("lock %s: %w", f.Name, err)
+	}
+	defer func() { err = errors.Join(err, f.Unlock()) }()
+	if err := f.read(); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// failure is the status part of a failure that we decide on.
+func failure(code status.Code, text string) workspec.Notary {
+	return workspec.Notary{Action: "failed", Status: code.String(), Diagnostic: "x-local; " + text, Agent: "scheduler"}
+}

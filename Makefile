@@ -1,0 +1,69 @@
+# Targets for people; .ci/run is the sum of them. Needs go, make, git and sh.
+
+GO ?= go
+BIN := bin
+FUZZTIME ?= 5s
+BENCHFLAGS ?= -messages 5000 -connections 20 -postfix
+
+.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e bench fuzz clean
+
+all: build
+
+# Every program, into bin/.
+build:
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+# All tests; those that need a right or a program that is not there say so.
+test:
+	$(GO) run ./scripts/testsummary ./...
+
+# The whole system on this machine, with five messages' lives as they happen.
+demo: build
+	$(GO) run ./scripts/demo -bin $(BIN) -dir var/demo
+
+# What a change must pass besides make test.
+check: fmt vet staticcheck archtest race cuts
+
+fmt:
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w wanted:"; echo "$$unformatted"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+
+staticcheck:
+	$(GO) tool staticcheck ./...
+
+# Who imports whom, lengths, package comments: internal/archtest.
+archtest:
+	$(GO) test -count=1 ./internal/archtest
+
+# In another order each time; the seed stands in the output of a failure.
+race:
+	@if [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
+		$(GO) run ./scripts/testsummary -race -short -shuffle=on ./internal/... ./cmd/...; \
+	else \
+		echo "skipped: the race detector needs cgo and a C compiler; shuffled alone"; \
+		$(GO) run ./scripts/testsummary -short -shuffle=on ./internal/... ./cmd/...; \
+	fi
+
+# Every stage stopped after each of its operations.
+cuts:
+	$(GO) run ./scripts/testsummary -count=1 ./test/crash/...
+
+# The real programs; with strace and postfix installed nothing is skipped.
+e2e:
+	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
+
+# Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.
+bench: build
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+	$(GO) run ./scripts/bench -bin $(BIN) $(BENCHFLAGS)
+
+# Every fuzz target for $(FUZZTIME).
+fuzz:
+	@GO=$(GO) ./scripts/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf $(BIN) var

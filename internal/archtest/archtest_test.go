@@ -1,0 +1,171 @@
+package archtest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// root is the directory of the module.
+func root(t *testing.T) fs.FS {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return os.DirFS(dir)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above this directory")
+		}
+		dir = parent
+	}
+}
+
+func TestTreeKeepsItsRules(t *testing.T) {
+	found, err := Check(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+func TestEveryDependencyIsExplained(t *testing.T) {
+	tree := root(t)
+	mod, err := fs.ReadFile(tree, "go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := fs.ReadFile(tree, "docs/notes/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := load(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported := map[string]bool{}
+	for _, s := range sources {
+		for _, spec := range s.tree.Imports {
+			imported[strings.Trim(spec.Path.Value, "`\"")] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?(\S+\.\S+/\S+) v`).FindAllStringSubmatch(string(mod), -1) {
+		used := false
+		for name := range imported {
+			used = used || within(name, m[1])
+		}
+		if used && !strings.Contains(string(notes), m[1]) {
+			t.Errorf("%s is imported and docs/notes/dependencies.md does not say why", m[1])
+		}
+	}
+}
+
+func TestBreachesAreFound(t *testing.T) {
+	long := strings.Repeat("// x\n", 600)
+	tests := map[string]struct {
+		name, text string
+		want       []string
+	}{
+		"a stage imports a stage": {
+			"internal/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport (\n\t\"os\"\n\t\"zmailer/internal/scheduler\"\n)\n",
+			[]string{"internal/router/a.go:8: internal/router must not import internal/scheduler"},
+		},
+		"a stage imports agent": {
+			"internal/router/rules/a.go", "// Package rules does.\n//\n// Diagnostics: none.\npackage rules\n\nimport \"zmailer/internal/agent\"\n",
+			[]string{"internal/router/rules/a.go:6: internal/router/rules must not import internal/agent"},
+		},
+		"an agent's stage imports agent": {
+			"internal/mailbox/a.go", "// Package mailbox does.\n//\n// Diagnostics: none.\npackage mailbox\n\nimport \"zmailer/internal/agent\"\n", nil,
+		},
+		"a format touches the disk": {
+			"internal/workspec/a.go", "// Package workspec does.\n//\n// Diagnostics: none.\npackage workspec\n\nimport \"os\"\n",
+			[]string{"internal/workspec/a.go:6: internal/workspec must not import os"},
+		},
+		"the lowest layer imports ours": {
+			"internal/status/a.go", "// Package status does.\n//\n// Diagnostics: none.\npackage status\n\nimport \"zmailer/internal/address\"\n",
+			[]string{"internal/status/a.go:6: internal/status must not import internal/address"},
+		},
+		"a program imports another's stage": {
+			"cmd/router/main.go", "// Command router runs.\npackage main\n\nimport \"zmailer/internal/scheduler\"\n",
+			[]string{"cmd/router/main.go:4: cmd/router must not import internal/scheduler"},
+		},
+		"code imports what is for tests": {
+			"internal/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport \"zmailer/internal/durable/cutfs\"\n",
+			[]string{"internal/router/a.go:6: internal/router must not import internal/durable/cutfs"},
+		},
+		"a test imports what is for tests": {
+			"internal/router/a_test.go", "package router\n\nimport \"zmailer/internal/durable/cutfs\"\n", nil,
+		},
+		"a package without a layer": {
+			"internal/misc/a.go", "// Package misc does.\n//\n// Diagnostics: none.\npackage misc\n",
+			[]string{"internal/misc/a.go:1: internal/misc stands in no layer; say in internal/archtest what it may import"},
+		},
+		"a long file": {
+			"internal/status/a_test.go", "package status\n" + long,
+			[]string{"internal/status/a_test.go:501: 601 lines, at most 500 are to be"},
+		},
+		"a long main": {
+			"cmd/router/main.go", "// Command router runs.\npackage main\n" + long[:5*99],
+			[]string{"cmd/router/main.go:101: 101 lines, at most 100 are to be"},
+		},
+		"no package comment": {
+			"internal/status/a.go", "\npackage status\n", []string{"internal/status/a.go:2: internal/status has no package comment"},
+		},
+		"a comment without diagnostics": {
+			"internal/status/a.go", "// Package status does.\npackage status\n",
+			[]string{"internal/status/a.go:1: the package comment has no \"Diagnostics:\""},
+		},
+		"a comment that does not name the package": {
+			"test/peer/a.go", "// Peers for tests.\npackage peer\n",
+			[]string{"test/peer/a.go:1: the package comment does not begin with \"Package peer\""},
+		},
+		"names that say nothing": {
+			"internal/status/a_test.go", "package status\n\ntype TaskList struct{}\n\nfunc newHandler() {}\n\nvar itemized, jobs = 1, 2\n",
+			[]string{`internal/status/a_test.go:3: TaskList: "task" says nothing; name what it is`, `internal/status/a_test.go:5: newHandler: "handler" says nothing; name what it is`},
+		},
+		"a sleep and a stub": {
+			"internal/status/a_test.go", "package status\n\nimport \"time\"\n\nfunc f() {\n\ttime.Sleep(1)\n\tpanic(\"stub\")\n}\n",
+			[]string{"internal/status/a_test.go:6: time.Sleep; wait for an event with a deadline", "internal/status/a_test.go:7: a stub"},
+		},
+		"a setting that does not exist": {
+			"cmd/router/main.go", "// Command router runs.\npackage main\n\nfunc f(c *C) {\n\tc.String(\"HOSTNAME\", \"\")\n\tc.String(\"HOSTNAM\", \"\")\n}\n",
+			[]string{"cmd/router/main.go:6: HOSTNAM is not in config.Variables"},
+		},
+		"what the go command ignores": {
+			"internal/status/testdata/a.go", "package x\n\nimport \"zmailer/internal/agent\"\n", nil,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			found, err := Check(fstest.MapFS{tt.name: {Data: []byte(tt.text)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, v := range found {
+				got = append(got, v.String())
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestUnparsableFileIsNamed(t *testing.T) {
+	_, err := Check(fstest.MapFS{"internal/status/a.go": {Data: []byte("package")}})
+	if err == nil || !strings.Contains(err.Error(), "internal/status/a.go") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,118 @@
+package archtest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// layer is what the packages at and below a path may import of the module, and what
+// of the standard library and x/sys they may not. A package may always import those
+// below its own layer's path.
+type layer struct {
+	path    string
+	imports []string
+	never   []string
+}
+
+// base imports nothing of ours.
+func base() []string {
+	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config"}
+}
+
+// formats are bytes and values; they never touch the disk.
+func formats() []string {
+	return []string{"internal/envelope", "internal/workspec", "internal/taproto", "internal/mailq", "internal/dsn"}
+}
+
+// below is what every stage may import.
+func below() []string {
+	return slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/watch"})
+}
+
+// forTests is what tests may import besides.
+func forTests() []string {
+	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "test/peer", "test/suite"}
+}
+
+// layers is the import table; the longest path that fits a package counts.
+func layers() []layer {
+	disk := []string{"os", "os/exec", "path/filepath", "net", "golang.org/x/sys/unix", "syscall"}
+	table := []layer{
+		{path: "internal/postoffice", imports: []string{"internal/durable"}},
+		{path: "internal/watch", imports: []string{"internal/durable"}},
+		{path: "internal/agent", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/durable"})},
+		{path: "internal/archtest", imports: []string{"internal/config"}},
+		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient")},
+		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
+		// What is due is decided without a clock, a disk or a process.
+		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/watch"})},
+		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
+		{path: "scripts", imports: append(slices.Concat(below(), forTests()), "test")},
+	}
+	for _, p := range base() {
+		table = append(table, layer{path: p})
+	}
+	for _, p := range formats() {
+		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
+	}
+	for _, stage := range []string{"submit", "smtpserver", "router", "scheduler", "smtpclient"} {
+		table = append(table, layer{path: "internal/" + stage, imports: below()})
+	}
+	stages := map[string]string{
+		"submit": "submit", "smtpserver": "smtpserver", "router": "router", "scheduler": "scheduler",
+		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox",
+	}
+	for program, stage := range stages {
+		table = append(table, layer{path: "cmd/" + program, imports: []string{
+			"internal/" + stage, "internal/config", "internal/logging", "internal/metrics",
+		}})
+	}
+	return table
+}
+
+// within tells whether a package is at or below a path.
+func within(pkg, path string) bool { return pkg == path || strings.HasPrefix(pkg, path+"/") }
+
+// layerOf is the layer of a package; false if none fits.
+func layerOf(pkg string) (layer, bool) {
+	var best layer
+	for _, l := range layers() {
+		if within(pkg, l.path) && len(l.path) > len(best.path) {
+			best = l
+		}
+	}
+	return best, best.path != ""
+}
+
+func checkImports(s *source) []Violation {
+	l, ok := layerOf(s.pkg)
+	if !ok {
+		return []Violation{{s.name, 1, s.pkg + " stands in no layer; say in internal/archtest what it may import"}}
+	}
+	var found []Violation
+	for _, spec := range s.tree.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // the parser has taken it
+		}
+		line := s.line(spec.Pos())
+		if slices.Contains(l.never, name) && !s.test {
+			found = append(found, Violation{s.name, line, fmt.Sprintf("%s must not import %s", l.path, name)})
+		}
+		own, ok := strings.CutPrefix(name, Module+"/")
+		if !ok || within(own, l.path) || within(own, s.pkg) || slices.Contains(l.imports, own) {
+			continue
+		}
+		if slices.ContainsFunc(l.imports, func(p string) bool { return (p == "internal" || p == "test") && within(own, p) }) {
+			continue
+		}
+		if s.test && slices.Contains(forTests(), own) {
+			continue
+		}
+		found = append(found, Violation{s.name, line, fmt.Sprintf("%s must not import %s", s.pkg, own)})
+	}
+	return found
+}

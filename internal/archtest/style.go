@@ -1,0 +1,171 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"zmailer/internal/config"
+)
+
+// Lengths in lines.
+const (
+	longestFile = 500
+	longestMain = 100
+)
+
+func checkLength(s *source) []Violation {
+	limit := longestFile
+	if path.Base(s.name) == "main.go" && path.Dir(s.pkg) == "cmd" {
+		limit = longestMain
+	}
+	if s.lines > limit {
+		return []Violation{{s.name, limit + 1, fmt.Sprintf("%d lines, at most %d are to be", s.lines, limit)}}
+	}
+	return nil
+}
+
+// checkComments wants one package comment in each package, which begins as go doc
+// expects it and tells its diagnostics if other packages can import it.
+func checkComments(sources []*source) []Violation {
+	first, doc, where := map[string]*source{}, map[string]string{}, map[string]*source{}
+	for _, s := range sources {
+		if s.test {
+			continue
+		}
+		if first[s.pkg] == nil {
+			first[s.pkg] = s
+		}
+		if s.tree.Doc != nil {
+			doc[s.pkg] += s.tree.Doc.Text()
+			where[s.pkg] = s
+		}
+	}
+	var found []Violation
+	for pkg, s := range first {
+		text := doc[pkg]
+		if text == "" {
+			found = append(found, Violation{s.name, s.line(s.tree.Package), pkg + " has no package comment"})
+			continue
+		}
+		s = where[pkg]
+		line := s.line(s.tree.Doc.Pos())
+		if name := s.tree.Name.Name; name != "main" && !strings.HasPrefix(text, "Package "+name+" ") {
+			found = append(found, Violation{s.name, line, fmt.Sprintf("the package comment does not begin with %q", "Package "+name)})
+		}
+		if within(pkg, "internal") && !strings.Contains(text, "Diagnostics:") {
+			found = append(found, Violation{s.name, line, "the package comment has no \"Diagnostics:\""})
+		}
+	}
+	return found
+}
+
+// checkNames refuses words in declared names that say nothing.
+func checkNames(s *source) []Violation {
+	var found []Violation
+	check := func(id *ast.Ident) {
+		for _, word := range words(id.Name) {
+			if word == "job" && s.pkg == "internal/taproto" {
+				continue // the protocol's word
+			}
+			if slices.Contains([]string{"item", "job", "task", "manager", "handler", "util", "utils", "helper"}, word) {
+				found = append(found, Violation{s.name, s.line(id.Pos()), fmt.Sprintf("%s: %q says nothing; name what it is", id.Name, word)})
+			}
+		}
+	}
+	check(s.tree.Name)
+	for _, d := range s.tree.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			check(d.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					check(spec.Name)
+				case *ast.ValueSpec:
+					for _, id := range spec.Names {
+						check(id)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// words splits a camel-case name: "newTaskList" is new, task, list.
+func words(name string) []string {
+	var list []string
+	start := 0
+	runes := []rune(name)
+	for i := 1; i <= len(runes); i++ {
+		if i == len(runes) || unicode.IsUpper(runes[i]) && !unicode.IsUpper(runes[i-1]) || runes[i] == '_' {
+			list = append(list, strings.ToLower(strings.Trim(string(runes[start:i]), "_")))
+			start = i
+		}
+	}
+	return list
+}
+
+// variable is what a name in zmailer.conf looks like.
+var variable = regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,}$`)
+
+// checkCalls refuses sleeps, because a wait is for an event with a deadline, stubs,
+// and settings that zmailer.conf does not know. Below test/ other processes are
+// looked at, whose files give no event.
+func checkCalls(s *source) []Violation {
+	if !within(s.pkg, "internal") && !within(s.pkg, "cmd") {
+		return nil
+	}
+	var found []Violation
+	add := func(n ast.Node, format string, args ...any) {
+		found = append(found, Violation{s.name, s.line(n.Pos()), fmt.Sprintf(format, args...)})
+	}
+	ast.Inspect(s.tree, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch fun := call.Fun.(type) {
+		case *ast.Ident:
+			if fun.Name == "panic" && len(call.Args) == 1 && literal(call.Args[0]) == "stub" {
+				add(call, "a stub")
+			}
+		case *ast.SelectorExpr:
+			pkg, _ := fun.X.(*ast.Ident)
+			if pkg != nil && pkg.Name == "time" && fun.Sel.Name == "Sleep" {
+				add(call, "time.Sleep; wait for an event with a deadline")
+			}
+			reads := slices.Contains([]string{"String", "Int", "Bool", "Duration", "Size", "List", "Invalid"}, fun.Sel.Name)
+			if reads && !s.test && len(call.Args) > 0 {
+				name := literal(call.Args[0])
+				known := slices.ContainsFunc(config.Variables(), func(v config.Variable) bool { return v.Name == name })
+				if variable.MatchString(name) && !known {
+					add(call, "%s is not in config.Variables", name)
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// literal is the value of a string literal, "" for anything else.
+func literal(e ast.Expr) string {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	text, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// overdue is how long a recipient may be due, with a scheduler running, before
+// that is worth a look.
+const overdue = time.Hour
+
+// queue looks at queue/ and transport/ together.
+func (x *checker) queue() {
+	seen := map[postoffice.Name]bool{}
+	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
+		x.each(dir, func(f file) {
+			n, ok := postoffice.ParseName(f.Name)
+			switch {
+			case !f.Info.Mode.IsRegular():
+				x.say(f.path(), warning, "unknown", "Neither a regular file nor a hash directory: nothing takes it up. Remove it.")
+			case !ok:
+				x.say(f.path(), warning, "unknown", "Not a spool file's name: nothing takes it up. Remove it, or submit it.")
+			case !seen[n]:
+				seen[n] = true
+				x.queued(n)
+			default:
+				x.again(f, n)
+			}
+		})
+	}
+}
+
+// again looks at a name that was seen before: the other half of the pair, or a
+// second file of that name at another hash depth.
+func (x *checker) again(f file, n postoffice.Name) {
+	first, err := x.find(f.Dir, n)
+	if err == nil && first.Name != f.Name && x.exists(f.path()) && x.exists(first.path()) {
+		x.say(f.path(), wrong, "double", "The same name stands as "+first.path()+" too. One of the two is a copy; compare them and remove it.")
+	}
+}
+
+// queued looks at a message with its specification, whichever of them is there.
+func (x *checker) queued(n postoffice.Name) {
+	m, err := x.loadQueued(n)
+	if errors.Is(err, errMoved) {
+		return
+	}
+	if err != nil {
+		x.say(n.String(), wrong, stateQueued, err.Error())
+		return
+	}
+	name := n.String()
+	if len(m.Files) > 0 {
+		name = m.Files[len(m.Files)-1]
+	}
+	v, text := x.judge(m)
+	if m.Problem != "" {
+		text = append(text, "Wrong: "+m.Problem+".")
+	}
+	head := count(len(m.Recipients), "recipient") + "."
+	if m.ID != "" {
+		head = m.ID + ", " + span(x.now.Sub(m.Since)) + " old, " + head
+	}
+	x.say(name, v, m.State, append(append([]string{head}, text...), x.next(m)...)...)
+	if m.parsed != nil {
+		x.recorded(m)
+	}
+}
+
+// judge says how bad a message's state is, and why.
+func (x *checker) judge(m *message) (severity, []string) {
+	switch m.State {
+	case stateHandedOver:
+		if m.Problem != "" {
+			return wrong, nil
+		}
+		if m.Owner == nil || !m.Owner.Alive {
+			return warning, nil
+		}
+		return fine, nil
+	case stateFinishing:
+		for i := range m.Recipients {
+			if m.Recipients[i].open() {
+				return wrong, nil
+			}
+		}
+		return fine, nil
+	}
+	if m.parsed == nil {
+		return wrong, nil
+	}
+	v, text := fine, []string(nil)
+	worse := func(w severity, why string) { v = max(v, w); text = append(text, why) }
+	if !m.parsed.Complete {
+		worse(warning, "The work specification is not whole.")
+	}
+	if o := m.parsed.BodyOffset; o > m.Size {
+		worse(wrong, fmt.Sprintf("The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together.", o, m.Size))
+	}
+	if m.parsed.Message != "" && path.Base(m.parsed.Message) != m.Name {
+		if n, ok := m.parsed.Number(); !ok || fmt.Sprint(n) != fmt.Sprint(nameNumber(m.Name)) {
+			worse(warning, "The specification names the message "+m.parsed.Message+".")
+		}
+	}
+	if ino := m.id.Ino; ino != nameNumber(m.Name) {
+		worse(warning, fmt.Sprintf("Its inode number is %d: it was copied or restored, and its spool ID is a new one.", ino))
+	}
+	if queue, spec := path.Dir(m.message.Name), path.Dir(m.spec.Name); queue != spec {
+		worse(warning, "Message and specification stand at different hash depths; the scheduler moves them together.")
+	}
+	if m.parsed.Torn {
+		text = append(text, "Its last line is torn; readers ignore it.")
+	}
+	x.progress(m, worse)
+	return v, text
+}
+
+func nameNumber(name string) uint64 { n, _ := postoffice.ParseName(name); return n.Ino }
+
+// progress looks for recipients that nobody serves.
+func (x *checker) progress(m *message, worse func(severity, string)) {
+	scheduler := x.runs("scheduler")
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		switch {
+		case r.State == stale && !scheduler:
+			worse(warning, "<"+r.Address+"> is locked by "+r.Owner.String()+".")
+		case r.State == stale && x.now.Sub(m.spec.Info.ModTime) > overdue:
+			worse(warning, "<"+r.Address+"> has been locked by "+r.Owner.String()+" for more than an hour, with a scheduler running.")
+		case r.State == waiting && scheduler && r.Next != nil && x.now.Sub(*r.Next) > overdue:
+			worse(warning, "<"+r.Address+"> is due for "+span(x.now.Sub(*r.Next))+" without an attempt.")
+		case r.State == waiting && scheduler && r.Next == nil && r.Attempts == 0 && x.now.Sub(m.spec.Info.CTime) > overdue:
+			worse(warning, "<"+r.Address+"> has waited more than an hour for a first attempt over "+r.Channel+"/"+r.Host+".")
+		}
+	}
+}
+
+// recorded notes the reports that a specification records, and misses those that
+// are neither there nor submitted.
+func (x *checker) recorded(m *message) {
+	for i := range m.parsed.History {
+		e := &m.parsed.History[i]
+		if e.Event == workspec.EventReport && e.Get("file") != "" {
+			x.reports[e.Get("file")] = m.spec.path()
+		}
+	}
+}

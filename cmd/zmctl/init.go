@@ -1,0 +1,72 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+)
+
+func initCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "init",
+		Usage:     "make the postoffice's directories, and configuration files to start from",
+		UsageText: "zmctl init [--config-dir DIR]",
+		Description: `Makes the directories that are missing below the postoffice; what is there stays.
+With --config-dir it writes zmailer.conf, scheduler.conf, routes, aliases, fqdnaliases
+and localnames into DIR, each unless it is there. They hold the defaults that are built
+in, with a comment for each setting; a new zmailer.conf names this postoffice.
+
+    zmctl --postoffice /var/spool/postoffice init --config-dir /etc/zmailer`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "config-dir", Usage: "write the default configuration files that are missing in `DIR`"},
+		},
+		Action: runInit,
+	}
+}
+
+func runInit(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	dir := settings.PostOffice()
+	if err := makePostoffice(dir); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "postoffice", dir)
+	conf := c.String("config-dir")
+	if conf == "" {
+		return nil
+	}
+	if conf, err = filepath.Abs(conf); err != nil {
+		return err
+	}
+	if err := config.WriteDefaults(conf, "POSTOFFICE="+dir); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "configuration", filepath.Join(conf, config.Files()[0]))
+	return nil
+}
+
+// makePostoffice makes what is missing of a postoffice.
+func makePostoffice(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make postoffice: %w", err)
+	}
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		return fmt.Errorf("make postoffice: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return postoffice.Init(f)
+}

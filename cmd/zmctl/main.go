@@ -1,0 +1,80 @@
+// Command zmctl makes a postoffice, runs its daemons, and looks at what is in it.
+//
+// Nothing is remembered between calls: what it says comes from the files as they
+// are. init, resubmit and run change things; status, queue, show and check only
+// read, and a file that goes away under them has moved on, which is no error.
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+)
+
+const description = `The postoffice is a directory in which every message is a file and every state of a
+message a file name (docs/spool.md). zmctl works on the one that --postoffice, the
+environment's POSTOFFICE or zmailer.conf names:
+
+    zmctl --postoffice /var/spool/postoffice init --config-dir /etc/zmailer
+    zmctl --config /etc/zmailer/zmailer.conf run
+    zmctl --config /etc/zmailer/zmailer.conf queue
+
+A message is named by its spool ID, like S10117782A2CnLkQ0vB8C, as queue, the logs and
+the reports show it. Output goes to standard output, trouble to standard error.
+
+Exit codes: 0 done, 1 not done, 64 bad arguments, 71 a daemon's program is missing,
+78 bad configuration or no postoffice; check has its own.`
+
+func main() { config.Main(app()) }
+
+func app() *cli.App {
+	return &cli.App{
+		Name:            "zmctl",
+		Usage:           "make, run and look at a postoffice",
+		UsageText:       "zmctl [flags] COMMAND [arguments]",
+		Description:     description,
+		Flags:           config.Flags(),
+		HideHelpCommand: true,
+		Writer:          os.Stdout,
+		Commands: []*cli.Command{
+			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), resubmitCommand(), checkCommand(),
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				return cli.Exit("there is no command "+c.Args().First()+"; --help tells those that are", config.ExitUsage)
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+}
+
+// open opens the postoffice that the flags and the configuration name.
+func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return nil, "", err
+	}
+	dir := settings.PostOffice()
+	levels, err := settings.Int("HASHLEVELS", 0)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
+		return nil, "", &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	return p, dir, err
+}
+
+// noArguments refuses what a command does not take.
+func noArguments(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help tells its flags", config.ExitUsage)
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// States of a message, as docs/spool.md has them.
+const (
+	stateWriting    = "writing"
+	stateAccepted   = "accepted"
+	stateClaimed    = "claimed"
+	stateHandedOver = "handed over"
+	stateQueued     = "queued"
+	stateFinishing  = "finishing"
+	stateDeferred   = "deferred"
+	stateFrozen     = "frozen"
+	stateSetAside   = "set aside" // postman/, the only copy
+	stateCopy       = "copy"      // postman/, the mail went on
+)
+
+// States of a recipient.
+const (
+	toRoute    = "to route"
+	waiting    = "waiting"
+	delivering = "delivering"
+	stale      = "locked by the dead"
+	delivered  = "delivered"
+	failed     = "failed"
+)
+
+// message is what the files of one message say.
+type message struct {
+	ID         string      `json:"id,omitempty"` // "" if the message file is gone
+	Name       string      `json:"name"`         // last element of its file's name
+	State      string      `json:"state"`
+	Files      []string    `json:"files"`
+	Since      time.Time   `json:"since"` // when it was accepted
+	AgeSeconds int64       `json:"age_seconds"`
+	Size       int64       `json:"size"` // bytes of the message file
+	Sender     string      `json:"sender"`
+	HasSender  bool        `json:"-"`
+	Why        string      `json:"why,omitempty"` // of deferred, frozen and set aside
+	Owner      *owner      `json:"owner,omitempty"`
+	Recipients []recipient `json:"recipients"`
+	Problem    string      `json:"problem,omitempty"`
+
+	id       postoffice.SpoolID
+	message  file               // zero if there is none
+	spec     file               // zero if there is none
+	parsed   *workspec.Spec     // nil if there is none that can be read
+	raw      []byte             // of the specification
+	envelope *envelope.Envelope // nil if it was not read
+}
+
+// recipient is one recipient and what became of it so far.
+type recipient struct {
+	Address  string     `json:"address"`
+	Channel  string     `json:"channel,omitempty"`
+	Host     string     `json:"host,omitempty"`
+	State    string     `json:"state"`
+	Attempts int        `json:"attempts"`
+	Next     *time.Time `json:"next,omitempty"`
+	Status   string     `json:"status,omitempty"`
+	Last     string     `json:"last,omitempty"` // last answer
+	Owner    *owner     `json:"owner,omitempty"`
+	Reported bool       `json:"reported,omitempty"`
+}
+
+func (r *recipient) open() bool { return r.State != delivered && r.State != failed }
+
+// sender is the address with brackets, or that it is not known here.
+func (m *message) sender() string {
+	if !m.HasSender {
+		return "(owner of the file)"
+	}
+	return "<" + m.Sender + ">"
+}
+
+// loadFile makes a message of a file in public/, router/, deferred/, freezer/ or
+// postman/: its envelope tells the recipients.
+func (s *spool) loadFile(f file, state string) (*message, error) {
+	m := &message{State: state, Name: f.Name, Files: []string{f.path()}, message: f}
+	m.setMessage(s, f)
+	if err := s.readEnvelope(m); err != nil {
+		return nil, err
+	}
+	if m.envelope == nil {
+		return m, nil
+	}
+	m.Sender, m.HasSender = clean(m.envelope.From), m.envelope.HasFrom
+	for _, r := range m.envelope.Recipients {
+		m.Recipients = append(m.Recipients, recipient{Address: clean(r.Address), State: toRoute})
+	}
+	if len(m.Recipients) == 0 {
+		m.Recipients = []recipient{{Address: "(those of the header)", State: toRoute}}
+	}
+	return m, nil
+}
+
+func (m *message) setMessage(s *spool, f file) {
+	m.message, m.id = f, postoffice.IDOf(f.Info)
+	m.ID = m.id.String()
+	m.Since, m.Size = f.Info.ModTime, f.Info.Size
+	m.AgeSeconds = int64(max(s.now.Sub(m.Since), 0) / time.Second)
+}
+
+// readEnvelope reads the head of the message file; what is wrong with it becomes
+// the message's problem.
+func (s *spool) readEnvelope(m *message) error {
+	h, err := s.open(m.message)
+	if errors.Is(err, errMoved) {
+		return err
+	}
+	if err != nil {
+		m.Problem = err.Error()
+		return nil
+	}
+	defer h.Close()
+	head, err := envelope.Read(h)
+	if err != nil {
+		m.Problem = err.Error()
+		return nil
+	}
+	m.envelope = &head.Envelope
+	if o := head.Octets; o >= 0 && o != m.Size {
+		m.Problem = fmt.Sprintf("the file has %d bytes, its first line says %d", m.Size, o)
+	}
+	return nil
+}
+
+// find looks for a name in queue/ or transport/ at every hash depth, the configured
+// one first.
+func (s *spool) find(dir string, n postoffice.Name) (file, error) {
+	place := s.po.Place(n.String())
+	f, err := s.stat(dir, place)
+	for levels := 0; errors.Is(err, errMoved) && levels <= 2; levels++ {
+		if name := path.Join(postoffice.HashDir(n.Ino, levels), n.String()); name != place {
+			f, err = s.stat(dir, name)
+		}
+	}
+	return f, err
+}
+
+// loadQueued makes a message of a name that stands in transport/, queue/ or both.
+func (s *spool) loadQueued(n postoffice.Name) (*message, error) {
+	m := &message{Name: n.String(), State: stateQueued}
+	// Names appear in queue/ first and go from queue/ first. So whatever is missing is
+	// looked for again: the first look may have fallen between two renames.
+	msg, merr := s.find(postoffice.Queue, n)
+	spec, serr := s.find(postoffice.Transport, n)
+	if errors.Is(merr, errMoved) && serr == nil {
+		msg, merr = s.find(postoffice.Queue, n)
+	}
+	if errors.Is(serr, errMoved) && merr == nil {
+		msg, merr = s.find(postoffice.Queue, n)
+	}
+	if errors.Is(merr, errMoved) && errors.Is(serr, errMoved) {
+		return nil, errMoved
+	}
+	if err := errors.Join(unlessMoved(merr), unlessMoved(serr)); err != nil {
+		m.Problem = err.Error()
+		return m, nil
+	}
+	if merr == nil {
+		m.setMessage(s, msg)
+		m.Files = append(m.Files, msg.path())
+	}
+	if serr != nil {
+		m.State = stateHandedOver
+		if n.Owner != 0 {
+			o := s.owner(n.Owner)
+			m.Owner = &o
+		}
+		return m, s.readSenders(m)
+	}
+	m.spec = spec
+	m.Files = append(m.Files, spec.path())
+	if merr != nil {
+		m.State = stateFinishing
+		m.Since = spec.Info.ModTime
+		m.AgeSeconds = int64(max(s.now.Sub(m.Since), 0) / time.Second)
+	}
+	return m, s.readSpec(m)
+}
+
+func unlessMoved(err error) error {
+	if errors.Is(err, errMoved) {
+		return nil
+	}
+	return err
+}
+
+// readSenders takes sender and recipients from the envelope, when there is no
+// specification to take them from.
+func (s *spool) readSenders(m *message) error {
+	head, err := s.loadFile(m.message, m.State)
+	if err != nil {
+		return err
+	}
+	m.Sender, m.HasSender, m.Recipients, m.Problem, m.envelope = head.Sender, head.HasSender, head.Recipients, head.Problem, head.envelope
+	return nil
+}
+
+// readSpec reads recipients and their history from the work specification.
+func (s *spool) readSpec(m *message) error {
+	b, err := s.read(m.spec)
+	if errors.Is(err, errMoved) {
+		return err
+	}
+	if err != nil {
+		m.Problem = err.Error()
+		return nil
+	}
+	m.raw = b
+	m.parsed, err = workspec.Parse(b)
+	if err != nil {
+		m.Problem = err.Error()
+		return nil
+	}
+	for gi := range m.parsed.Groups {
+		g := &m.parsed.Groups[gi]
+		if !m.HasSender {
+			m.HasSender = true
+			if m.Sender = clean(g.Sender.Address); m.Sender == "<>" || g.Sender.Channel == "error" {
+				m.Sender = ""
+			}
+		}
+		for ri := range g.Recipients {
+			m.Recipients = append(m.Recipients, s.recipientOf(m.parsed, &g.Recipients[ri]))
+		}
+	}
+	return nil
+}
+
+func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipient {
+	out := recipient{Address: clean(r.Address), Channel: clean(r.Channel), Host: clean(r.Host)}
+	switch r.Tag {
+	case workspec.TagOK:
+		out.State = delivered
+	case workspec.TagFailed:
+		out.State = failed
+	case workspec.TagLocked:
+		o := s.owner(r.Owner)
+		out.Owner = &o
+		out.State = delivering
+		if !o.Alive {
+			out.State = stale
+		}
+	default:
+		out.State = waiting
+	}
+	var at time.Time
+	for i := range spec.History {
+		e := &spec.History[i]
+		if e.Event != workspec.EventDeferred || (e.Recipient != r.Offset && e.Recipient != 0) {
+			continue
+		}
+		out.Attempts, _ = strconv.Atoi(e.Get("attempt"))
+		out.Next = nil
+		if ms, err := strconv.ParseInt(e.Get("next"), 10, 64); err == nil && out.open() {
+			next := time.UnixMilli(ms)
+			out.Next = &next
+		}
+		out.Status, out.Last, at = clean(e.Get("status")), clean(oneLine(e.Text)), e.Time
+	}
+	for i := range spec.Diagnostics {
+		d := &spec.Diagnostics[i]
+		if d.Recipient != r.Offset {
+			continue
+		}
+		out.Reported = d.Reported
+		// The d line has whole seconds: of the same second it is the later one.
+		if !d.Time.Before(at.Truncate(time.Second)) {
+			out.Status, out.Last = clean(d.Notary.Status), clean(answerOf(d))
+		}
+	}
+	return out
+}
+
+// answerOf is the last thing that the other side said.
+func answerOf(d *workspec.Diagnostic) string {
+	if _, text, ok := strings.Cut(d.Notary.Diagnostic, ";"); ok && strings.TrimSpace(text) != "" {
+		return oneLine(text)
+	}
+	if d.Notary.Diagnostic != "" {
+		return oneLine(d.Notary.Diagnostic)
+	}
+	lines := strings.Split(strings.TrimSpace(d.Text), "\n")
+	return oneLine(lines[len(lines)-1])
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

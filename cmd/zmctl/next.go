@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"zmailer/internal/postoffice"
+)
+
+// next tells in plain words what happens to a message next.
+func (s *spool) next(m *message) []string {
+	switch m.State {
+	case stateWriting:
+		return []string{"It is being written; its submitter has not been told yes."}
+	case stateAccepted:
+		return s.nextAccepted(m)
+	case stateClaimed:
+		if m.Owner.Alive {
+			return []string{"It is being routed by " + m.Owner.String() + "."}
+		}
+		return s.need("router", "The router that had it is dead. The next look of a router gives it back to router/ and routes it again.")
+	case stateHandedOver:
+		if m.Owner != nil && m.Owner.Alive {
+			return []string{"It is being handed over by " + m.Owner.String() + "; its work specification follows."}
+		}
+		return s.need("scheduler", "Who handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
+	case stateQueued:
+		return s.nextQueued(m)
+	case stateFinishing:
+		return s.nextFinishing(m)
+	case stateDeferred:
+		return []string{"Nothing, until somebody decides: the router could not route it (" + m.Why + ").",
+			"When the trouble is gone: zmctl resubmit " + m.ID}
+	case stateFrozen:
+		return []string{"Nothing, until somebody decides: it is held by policy (" + m.Why + ")."}
+	case stateSetAside:
+		return []string{"Nothing: it cannot be routed, and this is the only copy.",
+			"Mend the envelope in a copy and submit that, or remove the file."}
+	case stateCopy:
+		return []string{"Nothing: the message went on; this is a copy for the postmaster. Remove it when it is of no use."}
+	}
+	return nil
+}
+
+// need adds that nobody is there to do it.
+func (s *spool) need(role, sentence string) []string {
+	if s.runs(role) {
+		return []string{sentence}
+	}
+	return []string{sentence, "But no " + role + " runs: zmctl run starts the daemons."}
+}
+
+func (s *spool) nextAccepted(m *message) []string {
+	switch {
+	case m.message.Dir == postoffice.Public && m.Problem != "":
+		return []string{"Nothing: it is not whole, and its submitter was never told yes. Remove the file."}
+	case m.message.Dir == postoffice.Public:
+		if pid, held := s.holder(m.message); held {
+			return []string{fmt.Sprintf("Its submitter, pid %d, moves it to router/.", pid)}
+		}
+		return s.need("router", "Its submitter is dead. The next look of a router moves it to router/.")
+	case m.Problem != "":
+		return s.need("router", "A router finds that it cannot be routed and sets it aside as postman/"+m.Name+".")
+	}
+	return s.need("router", "The next router that is free claims and routes it.")
+}
+
+func (s *spool) nextQueued(m *message) []string {
+	switch {
+	case m.parsed == nil:
+		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and says so in the log."}
+	case !m.parsed.Complete:
+		return s.need("scheduler", "Its work specification is not whole. The scheduler removes that and gives the message back to router/.")
+	}
+	var lines []string
+	left := 0
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if !r.open() {
+			continue
+		}
+		left++
+		lines = append(lines, r.next(s.now))
+	}
+	if left == 0 {
+		lines = []string{"Every recipient is final. The scheduler reports what is owed to the sender and removes both files."}
+	}
+	if !s.runs("scheduler") {
+		lines = append(lines, "But no scheduler runs: zmctl run starts the daemons.")
+	}
+	return lines
+}
+
+// next tells what happens to an open recipient.
+func (r *recipient) next(now time.Time) string {
+	who := "<" + r.Address + ">"
+	switch {
+	case r.State == delivering:
+		return who + " is being delivered by " + r.Owner.String() + "."
+	case r.State == stale:
+		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent, and the history says if the message may have got through."
+	case r.Next == nil:
+		return who + " waits for its first attempt over " + r.Channel + "/" + r.Host + "."
+	case r.Next.After(now):
+		return who + " is tried again in " + span(r.Next.Sub(now)) + ", at " + r.Next.Format(timeFormat) + "."
+	}
+	return who + " is due since " + r.Next.Format(timeFormat) + " and waits for its turn on " + r.Channel + "/" + r.Host + "."
+}
+
+func (s *spool) nextFinishing(m *message) []string {
+	open := 0
+	for i := range m.Recipients {
+		if m.Recipients[i].open() {
+			open++
+		}
+	}
+	if open > 0 {
+		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. The scheduler removes the specification and says so in the log.",
+			count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
+	}
+	return s.need("scheduler", "It is done; the scheduler removes the specification.")
+}

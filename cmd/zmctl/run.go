@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/postoffice"
+)
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run smtpserver, router and scheduler in the foreground",
+		UsageText: "zmctl run [--stop-timeout TIME]",
+		Description: `Starts the three daemons with this postoffice and configuration, made first if the
+postoffice is missing, and prints where everything is. The programs are looked for
+beside zmctl, then in PATH. Their logs go to standard error, like its own.
+
+A daemon that ends is started again, after a second at first, then after twice the time
+up to a minute; a minute of life sets that back. One that exits 78 has a configuration
+that cannot be used: it is not started again, the others are stopped, and zmctl exits 78.
+
+SIGTERM or SIGINT stops smtpserver, then router, then scheduler; each may finish what
+it has begun until --stop-timeout, then it is killed. If zmctl itself is killed, the
+kernel kills the daemons; the next start finds all mail where they left it.`,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "kill a daemon that has not ended `TIME` after SIGTERM"},
+		},
+		Action: runDaemons,
+	}
+}
+
+// daemonNames stand in the order in which they are stopped: who brings mail in
+// first. They start in the opposite order.
+func daemonNames() []string { return []string{"smtpserver", "router", "scheduler"} }
+
+func runDaemons(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(c.App.ErrWriter, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "zmctl")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	dir := settings.PostOffice()
+	if err := ensurePostoffice(c, dir); err != nil {
+		return err
+	}
+	s := &supervisor{
+		log: log, out: c.App.Writer, err: c.App.ErrWriter, env: environment(settings),
+		stopTimeout: c.Duration("stop-timeout"), now: time.Now, after: time.After,
+	}
+	for _, name := range daemonNames() {
+		path, err := program(name)
+		if err != nil {
+			return cli.Exit(err, config.ExitOSErr)
+		}
+		s.daemons = append(s.daemons, newDaemon(name, path, logFlags(c)...))
+	}
+	fmt.Fprint(c.App.Writer, banner(settings, dir))
+	return s.run(c.Context)
+}
+
+// ensurePostoffice makes the postoffice if it is not there yet. One that is there
+// but not whole is mended too, and said so.
+func ensurePostoffice(c *cli.Context, dir string) error {
+	p, _, err := open(c)
+	if err == nil {
+		return closeFS(p)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makePostoffice(dir); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "made the postoffice", dir)
+	p, _, err = open(c)
+	if err != nil {
+		return err
+	}
+	return closeFS(p)
+}
+
+// closeFS gives back the directory that a postoffice was opened with.
+func closeFS(p *postoffice.PostOffice) error {
+	if f, ok := p.FS().(interface{ Close() error }); ok {
+		return f.Close()
+	}
+	return nil
+}
+
+// program finds a program of the pipeline: beside this one, else in PATH.
+func program(name string) (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if path, err := exec.LookPath(beside); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find the program %s: it is neither beside %s nor in PATH", name, self)
+	}
+	return filepath.Abs(path)
+}
+
+// environment is ours with the postoffice and configuration that were chosen.
+func environment(settings *config.Config) []string {
+	env := os.Environ()
+	keep := env[:0]
+	for _, e := range env {
+		if !strings.HasPrefix(e, "POSTOFFICE=") && !strings.HasPrefix(e, "ZCONFIG=") {
+			keep = append(keep, e)
+		}
+	}
+	keep = append(keep, "POSTOFFICE="+settings.PostOffice())
+	if settings.File != "" {
+		keep = append(keep, "ZCONFIG="+settings.File)
+	}
+	return keep
+}
+
+// logFlags hands on what the command line says about logs.
+func logFlags(c *cli.Context) []string {
+	var args []string
+	for _, name := range []string{"log-format", "log-level"} {
+		if v := c.String(name); v != "" {
+			args = append(args, "--"+name+"="+v)
+		}
+	}
+	return args
+}
+
+// banner tells a person where everything is.
+func banner(settings *config.Config, dir string) string {
+	conf := settings.File
+	if conf == "" {
+		conf = "built in; zmctl init --config-dir DIR writes it out"
+	}
+	smtp := strings.Join(settings.List("SMTPLISTEN"), " ")
+	if smtp == "" {
+		smtp = "default of smtpserver"
+	}
+	call := "zmctl --postoffice " + dir
+	if settings.File != "" {
+		call = "zmctl --config " + settings.File
+	}
+	return "postoffice     " + dir + "\n" +
+		"configuration  " + conf + "\n" +
+		"SMTP           " + smtp + "\n" +
+		"look           " + call + " status, queue, show ID, check\n" +
+		"stop           Ctrl-C or kill " + fmt.Sprint(os.Getpid()) + "\n"
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+)
+
+func showCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "tell everything about a message",
+		UsageText: "zmctl show ID...",
+		Description: `Shows the files of a message, its envelope and work specification as they stand, its
+history, each recipient, and in plain words what happens next. ID is a spool ID as
+zmctl queue and the logs have it.
+
+    zmctl show S10117782A2CnLkQ0vB8C
+
+An inode number is used again for other messages; the ID also holds the time of the
+last write, so a message that is gone is told from one that took its number.`,
+		Action: runShow,
+	}
+}
+
+func runShow(c *cli.Context) error {
+	if c.NArg() == 0 {
+		return cli.Exit("zmctl show needs a spool ID; zmctl queue shows them", config.ExitUsage)
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	var errs []error
+	for i, arg := range c.Args().Slice() {
+		id, err := postoffice.ParseSpoolID(arg)
+		if err != nil {
+			return cli.Exit(err, config.ExitUsage)
+		}
+		if i > 0 {
+			fmt.Fprintln(c.App.Writer)
+		}
+		errs = append(errs, newSpool(po, time.Now()).show(c.App.Writer, id))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *spool) show(w io.Writer, id postoffice.SpoolID) error {
+	m, others, err := s.byID(id)
+	if m == nil && err == nil {
+		// It may have moved against the order in which we looked.
+		m, others, err = s.byID(id)
+	}
+	if m == nil {
+		for _, o := range others {
+			err = errors.Join(err, fmt.Errorf("show %s: inode %d belongs to another message now, %s, written %s",
+				id, o.Ino, o, o.Time().Format(timeFormat)))
+		}
+		if err == nil {
+			err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
+		}
+		return err
+	}
+	m.print(w, s.now)
+	s.showFiles(w, m)
+	s.showEnvelope(w, m)
+	if m.raw != nil {
+		section(w, "work specification")
+		for line := range bytes.Lines(m.raw) {
+			fmt.Fprintln(w, "  "+clean(strings.TrimSuffix(string(line), "\n")))
+		}
+	}
+	showHistory(w, m)
+	section(w, "what happens next")
+	for _, line := range s.next(m) {
+		fmt.Fprintln(w, "  "+line)
+	}
+	return err
+}
+
+func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", title) }
+
+func (s *spool) showFiles(w io.Writer, m *message) {
+	section(w, "files")
+	for _, name := range m.Files {
+		info, err := s.fs.Stat(name)
+		if err != nil {
+			fmt.Fprintf(w, "  %s  gone meanwhile\n", name)
+			continue
+		}
+		fmt.Fprintf(w, "  %s  %d bytes, %v, uid %d, written %s\n", name, info.Size, info.Mode, info.UID, info.ModTime.Format(timeFormat))
+	}
+}
+
+// maxShown bounds what is read of a message file to show its envelope. Bytes.
+const maxShown = 1 << 20
+
+// showEnvelope prints the envelope lines as they stand in the file.
+func (s *spool) showEnvelope(w io.Writer, m *message) {
+	if m.message.Dir == "" {
+		return
+	}
+	section(w, "envelope")
+	h, err := s.fs.Open(m.message.path(), os.O_RDONLY, 0)
+	if err != nil {
+		fmt.Fprintln(w, "  "+clean(err.Error()))
+		return
+	}
+	defer h.Close()
+	head, err := envelope.Read(h)
+	end := int64(maxShown)
+	if err != nil {
+		fmt.Fprintln(w, "  BROKEN: "+clean(err.Error()))
+	} else {
+		end = head.HeaderOffset
+	}
+	b := make([]byte, min(end, maxShown))
+	n, err := h.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(w, "  "+clean(err.Error()))
+		return
+	}
+	for line := range bytes.Lines(b[:n]) {
+		fmt.Fprintln(w, "  "+clean(strings.TrimSuffix(string(line), "\n")))
+	}
+}
+
+// showHistory prints events and diagnostics with their time and recipient in words.
+func showHistory(w io.Writer, m *message) {
+	if m.parsed == nil || len(m.parsed.History)+len(m.parsed.Diagnostics) == 0 {
+		return
+	}
+	address := map[int64]string{}
+	for gi := range m.parsed.Groups {
+		for ri := range m.parsed.Groups[gi].Recipients {
+			r := &m.parsed.Groups[gi].Recipients[ri]
+			address[r.Offset] = "<" + clean(r.Address) + ">"
+		}
+	}
+	section(w, "history")
+	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(timeFormat))
+	for i := range m.parsed.History {
+		e := &m.parsed.History[i]
+		var attrs strings.Builder
+		for _, a := range e.Attrs {
+			attrs.WriteString(" " + a.Key + "=" + a.Value)
+		}
+		fmt.Fprintf(w, "  %s  %s %s%s %s\n", e.Time.Format(timeFormat), clean(e.Event), address[e.Recipient],
+			clean(attrs.String()), clean(oneLine(e.Text)))
+	}
+	for i := range m.parsed.Diagnostics {
+		d := &m.parsed.Diagnostics[i]
+		told := "report is owed"
+		if d.Reported {
+			told = "reported"
+		}
+		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), clean(d.Notary.Action), address[d.Recipient],
+			clean(d.Notary.Status), told, clean(answerOf(d)))
+	}
+}

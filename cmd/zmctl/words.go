@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// span is a time that passed or will pass, short: "4s", "12m", "1h20m", "3d4h".
+func span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return strconv.Itoa(int(d/time.Second)) + "s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d/time.Minute)) + "m"
+	case d < 24*time.Hour:
+		return two(int(d/time.Hour), "h", int(d%time.Hour/time.Minute), "m")
+	}
+	days := int(d / (24 * time.Hour))
+	return two(days, "d", int(d%(24*time.Hour)/time.Hour), "h")
+}
+
+func two(a int, unitA string, b int, unitB string) string {
+	if b == 0 {
+		return strconv.Itoa(a) + unitA
+	}
+	return strconv.Itoa(a) + unitA + strconv.Itoa(b) + unitB
+}
+
+// size is a number of bytes, short: "812", "4.1k", "20M".
+func size(n int64) string {
+	units := "kMGTP"
+	if n < 1000 {
+		return strconv.FormatInt(n, 10)
+	}
+	v := float64(n)
+	i := -1
+	for v >= 999.5 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	if v < 9.95 {
+		return fmt.Sprintf("%.1f%c", v, units[i])
+	}
+	return fmt.Sprintf("%.0f%c", v, units[i])
+}
+
+// count is a number with its word: "1 message", "2 messages".
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+// clean makes text of a message fit for a terminal: what could move the cursor or
+// end the line is shown as its code.
+func clean(s string) string {
+	plain := true
+	for _, r := range s {
+		if r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteByte(' ')
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, "\\x%02x", s[i])
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			fmt.Fprintf(&b, "\\x%02x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// cut shortens text to n characters.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-3]) + "..."
+}
+
+const timeFormat = "2006-01-02 15:04:05"

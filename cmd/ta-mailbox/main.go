@@ -1,0 +1,76 @@
+// Command ta-mailbox is the transport agent for mailboxes and files of this machine.
+package main
+
+import (
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/mailbox"
+)
+
+const description = `Delivers to this machine's own stores. The scheduler starts it, in
+$POSTOFFICE/transport/, and talks to it on standard input and output, as
+docs/ta-protocol.md tells. By hand (TAB between name and host; an empty line ends it):
+
+    cd /var/spool/postoffice/transport && ta-mailbox local
+    #hungry
+    123-45	jim@example.org
+    123/76		ok3 delivered to a Maildir
+    #hungry
+
+CHANNEL is what it takes recipients of; without one, all three:
+    local      users: the path that MAILBOX gives, /var/mail/%u by default
+    file       the file that the address names
+    bitbucket  nowhere
+A path with / at its end is a Maildir, made when it is first needed; any other is an
+mbox file, locked by FILE.lock and fcntl, in mboxrd form. Started by root, it writes as
+the recipient; else as itself.
+
+It reads zmailer.conf (MAILBOX, LOCALUSERS, HOSTNAME), ../queue/NAME, and NAME,
+where it marks what it has delivered. It logs to standard error.
+
+Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
+64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "ta-mailbox",
+		Usage:       "deliver to mailboxes and files",
+		UsageText:   "ta-mailbox [--slots N] [CHANNEL ...]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
+		),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	for _, name := range c.Args().Slice() {
+		if !slices.Contains(mailbox.Channels(), name) {
+			return cli.Exit("no channel of this agent: "+name+"; --help tells them", config.ExitUsage)
+		}
+	}
+	if c.Int("slots") < 1 {
+		return cli.Exit("--slots must be 1 or more", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "ta-mailbox")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	cfg, err := mailbox.ConfigFrom(settings)
+	if err != nil {
+		return err
+	}
+	cfg.Channels, cfg.Slots, cfg.Log = c.Args().Slice(), c.Int("slots"), log
+	return mailbox.Run(c.Context, cfg, os.Stdin, os.Stdout)
+}

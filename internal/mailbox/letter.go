@@ -1,0 +1,63 @@
+package mailbox
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"zmailer/internal/agent"
+	"zmailer/internal/workspec"
+)
+
+// topLines are what final delivery adds above the header, RFC 5321 §4.4.
+func topLines(s workspec.Sender, recipient string) []byte {
+	return []byte("Return-Path: <" + senderAddress(s) + ">\nDelivered-To: " + recipient + "\n")
+}
+
+// senderAddress is the envelope sender without brackets; "" for the null sender.
+func senderAddress(s workspec.Sender) string {
+	if s.Channel == "error" {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(s.Address, "<"), ">")
+}
+
+// letter is one message on its way to one store.
+type letter struct {
+	delivery  *agent.Delivery
+	recipient *agent.Recipient
+	now       time.Time
+	top       []byte
+}
+
+// size is how many bytes write writes.
+func (l *letter) size() int64 {
+	return int64(len(l.top)) + int64(len(l.delivery.Header(l.recipient.Group))) + l.delivery.BodySize()
+}
+
+// write writes the lines on top, the header block, and the body with the empty line
+// before it, as they stand.
+func (l *letter) write(w io.Writer) error {
+	if _, err := w.Write(l.top); err != nil {
+		return err
+	}
+	if _, err := w.Write(l.delivery.Header(l.recipient.Group)); err != nil {
+		return err
+	}
+	// A bufio.Writer reads into its own buffer and needs none.
+	var buf []byte
+	if _, ok := w.(io.ReaderFrom); !ok {
+		buf = make([]byte, min(l.delivery.BodySize()+1, 32<<10))
+	}
+	_, err := io.CopyBuffer(w, l.delivery.Body(), buf)
+	return err
+}
+
+// sent records that the message is about to be in the store.
+func (l *letter) sent() error {
+	if err := l.delivery.SentTo([]*agent.Recipient{l.recipient}); err != nil {
+		return fmt.Errorf("record the delivery: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+// Package mailbox is the stage that delivers to this machine's own stores: the
+// mailboxes of local users (channel local), files (channel file) and nowhere
+// (channel bitbucket). A store whose path ends in a slash is a Maildir, any other
+// is an mbox file; /dev/null discards.
+//
+// It owns nothing of the postoffice: recipients are locked and marked by package
+// agent. It owns the message that it adds to a store until that is whole: a file in
+// a Maildir's tmp/, the bytes at the end of an mbox behind its locks.
+//
+// What survives a crash: a message counts as delivered when it is synced and has
+// its name in new/ (Maildir), or stands synced at the end of the file (mbox); its
+// recipient's tag is set after that. A process killed in between has recorded the
+// doubt, and the message is delivered again. What a kill leaves in tmp/ the reader
+// of the Maildir removes; the torn end of an mbox stays as a message that is cut
+// short, and the next one starts on a line of its own.
+//
+// A local fault is never the sender's: permissions, missing directories and full
+// disks defer. Only a user that does not exist (5.1.1) and a name that cannot be
+// that of a mailbox (5.1.3) fail.
+//
+// Diagnostics: New and Run fail on a configuration that cannot work, with a
+// *TemplateError for MAILBOX. What is wrong with one delivery is its agent.Result.
+package mailbox
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/agent"
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+)
+
+// Config says where mail goes.
+type Config struct {
+	PostOffice string   // directory; an agent runs in its transport/, so ".."
+	Channels   []string // channels to serve; empty: local, file, bitbucket
+	Slots      int      // deliveries at once
+	Template   string   // MAILBOX: %u user, %h home, %d domain, %% a percent sign
+	LocalUsers string   // LOCALUSERS: "passwd" or the path of a list of logins
+	Hostname   string   // for names in Maildirs
+	// LockWait is how long a store's locks are waited for; 0: 30 s.
+	LockWait time.Duration
+	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
+}
+
+// Mailbox delivers to local stores. It is an agent.Deliverer for many goroutines.
+type Mailbox struct {
+	c       Config
+	stores  template
+	users   *users
+	host    string // as it stands in names in Maildirs
+	creds   *credentials
+	open    func(dir string) (maildirFS, error)
+	writers sync.Pool // of *bufio.Writer
+	count   atomic.Uint64
+
+	mu    sync.Mutex
+	boxes map[string]*turn // mbox files in use by this process
+}
+
+// Channels lists the channels that this stage delivers.
+func Channels() []string { return []string{"local", "file", "bitbucket"} }
+
+// bufferSize holds a usual message whole, so that it is one write; bytes.
+const bufferSize = 64 << 10
+
+// Run serves the scheduler on in and out until in ends or ctx is done.
+func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error) {
+	m, err := New(c)
+	if err != nil {
+		return err
+	}
+	// Hash levels and SYNC concern who moves files in it; an agent does not.
+	p, err := postoffice.OpenDir(c.PostOffice, 0, false)
+	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
+		return &config.Error{File: c.PostOffice, Reason: "a transport agent runs in its postoffice's transport/", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	owner, err := p.NewOwner("ta-mailbox")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, owner.Release()) }()
+	a := &agent.Agent{
+		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now,
+	}
+	return a.Run(ctx, in, out, c.Slots, m)
+}
+
+// New checks a configuration and makes a deliverer of it.
+func New(c Config) (*Mailbox, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.LockWait == 0 {
+		c.LockWait = 30 * time.Second
+	}
+	if len(c.Channels) == 0 {
+		c.Channels = Channels()
+	}
+	t, err := parseTemplate(c.Template)
+	if err != nil {
+		return nil, err
+	}
+	creds, err := ownCredentials()
+	if err != nil {
+		return nil, err
+	}
+	return &Mailbox{
+		c: c, stores: t, users: newUsers(c.LocalUsers, c.Now), creds: creds,
+		// "/" and ":" mean something in Maildir names.
+		host:    strings.NewReplacer("/", `\057`, ":", `\072`).Replace(c.Hostname),
+		open:    openMaildir,
+		writers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }},
+		boxes:   map[string]*turn{},
+	}, nil
+}
+
+// Deliver implements agent.Deliverer.
+func (m *Mailbox) Deliver(ctx context.Context, d *agent.Delivery) {
+	for _, r := range d.Recipients {
+		start := m.c.Now()
+		res := m.deliver(ctx, d, r)
+		d.Done(r, res)
+		m.c.Log.Debug("local-delivery", "id", d.ID, "rcpt", r.Address, "channel", r.Channel,
+			"status", res.Code, "reply", res.Reply, "took", m.c.Now().Sub(start))
+	}
+}
+
+// deliver brings the message to one recipient.
+func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recipient) agent.Result {
+	t, err := m.target(r)
+	if err != nil {
+		return m.result(d, r, err)
+	}
+	if t.path == os.DevNull {
+		return delivered("discarded")
+	}
+	l := letter{
+		delivery: d, recipient: r, now: m.c.Now(),
+		top: topLines(r.Group.Sender, r.Address),
+	}
+	what := "delivered to an mbox file"
+	err = m.creds.as(t.as, func() error {
+		if dir, ok := strings.CutSuffix(t.path, "/"); ok {
+			what = "delivered to a Maildir"
+			return m.toMaildir(dir, t, &l)
+		}
+		return m.toMbox(ctx, t, &l)
+	})
+	if err != nil {
+		return m.result(d, r, err)
+	}
+	return delivered(what)
+}
+
+func delivered(what string) agent.Result {
+	return agent.Result{Outcome: status.Delivered, Code: status.OK, Reply: what}
+}

@@ -1,0 +1,75 @@
+package mailbox
+
+import (
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/agent"
+	"zmailer/internal/status"
+)
+
+// target is where one recipient's mail goes, and as whom.
+type target struct {
+	path  string // absolute; with / at the end a Maildir
+	home  string // must exist already if not ""
+	as    identity
+	spool bool // a place that root may make for the user (see create)
+}
+
+// target finds the store of a recipient.
+func (m *Mailbox) target(r *agent.Recipient) (target, error) {
+	switch {
+	case r.Channel == "bitbucket":
+		return target{path: os.DevNull}, nil
+	case r.Channel == "file",
+		// ZMailer's router gives files to the channel local; the host of a user there
+		// always has an @.
+		r.Channel == "local" && strings.HasPrefix(r.Host, "file.") && !strings.Contains(r.Host, "@"):
+		return m.fileTarget(r)
+	case r.Channel == "local":
+		return m.userTarget(r)
+	}
+	return target{}, &fault{code: configTrouble, text: "ta-mailbox does not serve the channel " + r.Channel}
+}
+
+func (m *Mailbox) fileTarget(r *agent.Recipient) (target, error) {
+	p := r.Address
+	bare := strings.TrimSuffix(p, "/")
+	if !strings.HasPrefix(p, "/") || bare == "" || bare != path.Clean(bare) || strings.ContainsRune(p, 0) {
+		return target{}, &fault{code: status.BadAddress, text: "not a plain path from the root"}
+	}
+	uid := privilege(r.Privilege)
+	return target{path: p, as: identity{uid: uid, gid: m.users.group(uid)}}, nil
+}
+
+func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
+	login, domain := cutAddress(r.Address)
+	if !safeElement(login) || domain != "" && !safeElement(domain) {
+		return target{}, &fault{code: status.BadAddress, text: "not a name that a mailbox can have"}
+	}
+	u, err := m.users.find(login)
+	if err != nil {
+		return target{}, err
+	}
+	t := target{as: identity{uid: u.uid, gid: u.gid}, spool: true}
+	if !u.known {
+		uid := privilege(r.Privilege)
+		t.as = identity{uid: uid, gid: m.users.group(uid)}
+	}
+	t.path, err = m.stores.expand(u.login, u.home, domain)
+	if err == nil && m.stores.usesHome {
+		t.home = u.home
+	}
+	return t, err
+}
+
+// privilege is the uid in an r line; what cannot be read has none.
+func privilege(s string) int {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return nobody
+	}
+	return int(n)
+}

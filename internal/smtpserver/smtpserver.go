@@ -83,6 +83,19 @@ type server struct {
 // Run serves until ctx is done, then stops in order: no new connections, an end to
 // idle ones, running transactions finish within StopTimeout (A17).
 func Run(ctx context.Context, c Config) error {
+	s, err := newServer(c)
+	if err != nil {
+		return err
+	}
+	listeners, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, listeners)
+}
+
+// newServer fills in what c leaves open and opens the postoffice.
+func newServer(c Config) (*server, error) {
 	if c.ReadTimeout <= 0 {
 		c.ReadTimeout = defaultTimeout
 	}
@@ -97,17 +110,12 @@ func Run(ctx context.Context, c Config) error {
 	}
 	po, err := openPostOffice(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s := &server{
+	return &server{
 		Config: c, po: po, relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
 		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
-	}
-	listeners, err := s.listen(ctx)
-	if err != nil {
-		return err
-	}
-	return s.serve(ctx, listeners)
+	}, nil
 }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {
@@ -246,12 +254,3 @@ func (s *server) leave() {
 	s.messages--
 	s.endIfIdle()
 }
-
-// libraryLog gives go-smtp's complaints, panics above all, to our log.
-type libraryLog struct{ log *slog.Logger }
-
-func (l libraryLog) Printf(format string, v ...any) {
-	l.log.Warn("smtp-trouble", "text", fmt.Sprintf(format, v...))
-}
-
-func (l libraryLog) Println(v ...any) { l.log.Warn("smtp-trouble", "text", fmt.Sprint(v...)) }

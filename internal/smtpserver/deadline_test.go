@@ -1,0 +1,125 @@
+package smtpserver
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+)
+
+// pipeListener accepts one end of each pipe.
+type pipeListener struct {
+	srv   *server
+	conns chan net.Conn
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	c, ok := <-l.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	w := newWire(c, l.srv)
+	l.srv.opened(w)
+	return w, nil
+}
+
+func (l *pipeListener) Close() error   { close(l.conns); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// underClock runs a test with a clock of its own, which jumps when all wait.
+func underClock(t *testing.T, test func(*testing.T, *peer)) {
+	dir := t.TempDir()
+	disk, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if err := postoffice.Init(disk); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newServer(Config{PostOffice: dir, FS: disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &pipeListener{srv: s, conns: make(chan net.Conn, 1)}
+		done := make(chan error)
+		go func() { done <- s.library().Serve(l) }()
+		ours, theirs := net.Pipe()
+		l.conns <- theirs
+		p := &peer{t, ours, bufio.NewReader(ours)}
+		p.expect("220")
+		test(t, p)
+		ours.Close()
+		l.Close()
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The time limit runs from byte to byte: a slow client is no silent one.
+func TestSlowClientIsHeardOut(t *testing.T) {
+	underClock(t, func(t *testing.T, p *peer) {
+		slowly := func(s string) {
+			for _, b := range []byte(s) {
+				<-time.After(4*time.Minute + 40*time.Second)
+				p.send(string(b))
+			}
+		}
+		slowly("EHLO c\r\n")
+		p.expect("250")
+		p.say("MAIL FROM:<a@b>", "250")
+		p.say("RCPT TO:<c@mx.example.org>", "250")
+		p.say("DATA", "354")
+		slowly("slow\r\n.\r\n")
+		p.expect("250 2.0.0 queued")
+		p.say("MAIL FROM:<a@b>", "250")
+		p.say("RCPT TO:<c@mx.example.org>", "250")
+		p.send("BDAT 4 LAST\r\n")
+		slowly("slow")
+		p.expect("250 2.0.0 queued")
+		p.say("QUIT", "221")
+	})
+}
+
+// K15: between fifteen sixteenths of the limit and all of it.
+func TestTimeLimitIsKept(t *testing.T) {
+	for name, said := range map[string]string{
+		"command": "", "transaction": "MAIL FROM:<a@b>", "content": "DATA", "chunk": "BDAT 9 LAST",
+	} {
+		t.Run(name, func(t *testing.T) {
+			underClock(t, func(t *testing.T, p *peer) {
+				p.say("EHLO c", "250")
+				if name == "content" || name == "chunk" {
+					p.say("MAIL FROM:<a@b>", "250")
+					p.say("RCPT TO:<c@mx.example.org>", "250")
+				}
+				switch {
+				case name == "content":
+					p.say(said, "354")
+				case name == "chunk":
+					p.send(said + "\r\n")
+				case said != "":
+					p.say(said, "250")
+				}
+				start := time.Now()
+				got := p.reply()
+				if d := time.Since(start); !strings.HasPrefix(got, "421 4.4.2") || d > 5*time.Minute || d < 280*time.Second {
+					t.Errorf("%q after %v", got, d)
+				}
+				p.end()
+			})
+		})
+	}
+}

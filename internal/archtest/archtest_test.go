@@ -71,6 +71,31 @@ func TestEveryDependencyIsExplained(t *testing.T) {
 	}
 }
 
+func TestEveryLogEventIsOneWordAndDescribed(t *testing.T) {
+	tree := root(t)
+	sources, err := load(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described, err := fs.ReadFile(tree, "docs/log.md")
+	if err != nil {
+		t.Skip("docs/log.md is not there to look events up in")
+	}
+	for _, s := range sources {
+		if s.test || !within(s.pkg, "internal") && !within(s.pkg, "cmd") {
+			continue
+		}
+		for word, line := range events(s) {
+			switch {
+			case !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(word):
+				t.Errorf("%s:%d: the event %q is not one constant word", s.name, line, word)
+			case !strings.Contains(string(described), "`"+word+"`"):
+				t.Errorf("%s:%d: docs/log.md does not describe the event `%s`", s.name, line, word)
+			}
+		}
+	}
+}
+
 func TestBreachesAreFound(t *testing.T) {
 	long := strings.Repeat("// x\n", 600)
 	tests := map[string]struct {

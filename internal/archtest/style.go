@@ -32,7 +32,7 @@ func checkLength(s *source) []Violation {
 }
 
 // checkComments wants one package comment in each package, which begins as go doc
-// expects it and tells its diagnostics if other packages can import it.
+// expects it and, unless it is there for tests alone, tells its diagnostics.
 func checkComments(sources []*source) []Violation {
 	first, doc, where := map[string]*source{}, map[string]string{}, map[string]*source{}
 	for _, s := range sources {
@@ -59,7 +59,7 @@ func checkComments(sources []*source) []Violation {
 		if name := s.tree.Name.Name; name != "main" && !strings.HasPrefix(text, "Package "+name+" ") {
 			found = append(found, Violation{s.name, line, fmt.Sprintf("the package comment does not begin with %q", "Package "+name)})
 		}
-		if within(pkg, "internal") && !strings.Contains(text, "Diagnostics:") {
+		if within(pkg, "internal") && !strings.HasSuffix(pkg, "test") && !strings.Contains(text, "Diagnostics:") {
 			found = append(found, Violation{s.name, line, "the package comment has no \"Diagnostics:\""})
 		}
 	}
@@ -151,6 +151,26 @@ func checkCalls(s *source) []Violation {
 					add(call, "%s is not in config.Variables", name)
 				}
 			}
+		}
+		return true
+	})
+	return found
+}
+
+// events are the constant words that a file's calls of a slog.Logger begin with.
+func events(s *source) map[string]int {
+	found := map[string]int{}
+	ast.Inspect(s.tree, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return true
+		}
+		fun, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, fun.Sel.Name) {
+			return true
+		}
+		if word := literal(call.Args[0]); word != "" {
+			found[word] = s.line(call.Pos())
 		}
 		return true
 	})

@@ -20,18 +20,23 @@ type Owner struct {
 	lock durable.Lock
 }
 
-// NewOwner takes the pid's number if it fits and is free, else the lowest free
-// one. role is for the postmaster who reads the file.
+// errTaken means that a number is held, or was by a process that died with it.
+var errTaken = errors.New("the number is in use")
+
+// NewOwner takes the pid's number if it fits and is free, else the lowest free one.
+// A number whose file a dead process left is not free: claims and locks in that
+// number would look like ours and never be taken over, and in a container a daemon
+// gets the same pid at each start. role is for the postmaster who reads the file.
 func (p *PostOffice) NewOwner(role string) (*Owner, error) {
 	pid := os.Getpid()
 	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
 	if pid <= MaxOwner {
-		if o, err := p.takeOwner(pid, content); !errors.Is(err, durable.ErrLocked) {
+		if o, err := p.takeOwner(pid, content); !errors.Is(err, errTaken) {
 			return o, err
 		}
 	}
 	for n := 1; n <= MaxOwner; n++ {
-		if o, err := p.takeOwner(n, content); !errors.Is(err, durable.ErrLocked) {
+		if o, err := p.takeOwner(n, content); !errors.Is(err, errTaken) {
 			return o, err
 		}
 	}
@@ -39,9 +44,19 @@ func (p *PostOffice) NewOwner(role string) (*Owner, error) {
 }
 
 func (p *PostOffice) takeOwner(n int, content []byte) (*Owner, error) {
-	// Crash: the kernel gives the lock back; the file that stays is found unlocked
-	// and used again or removed by the next who asks.
+	left, err := p.exists(ownerFile(n))
+	if err != nil {
+		return nil, fmt.Errorf("take owner number %d: %w", n, err)
+	}
+	if left {
+		return nil, errTaken
+	}
+	// Crash: the kernel gives the lock back; the file stays and tells that whatever
+	// bears the number is stale.
 	l, err := p.fs.Lock(ownerFile(n), content)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, errTaken
+	}
 	if err != nil {
 		return nil, fmt.Errorf("take owner number %d: %w", n, err)
 	}

@@ -201,8 +201,8 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	if alive, err := p.OwnerAlive(n); err != nil || !alive {
 		t.Errorf("alive while its process lives: %v %v, want true", alive, err)
 	}
-	if _, err := p.takeOwner(n, nil); !errors.Is(err, durable.ErrLocked) {
-		t.Errorf("taking a live owner's number: %v, want ErrLocked", err)
+	if _, err := p.takeOwner(n, nil); !errors.Is(err, errTaken) {
+		t.Errorf("taking a live owner's number: %v, want errTaken", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -210,6 +210,10 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	_ = cmd.Wait()
 	if alive, err := p.OwnerAlive(n); err != nil || alive {
 		t.Errorf("alive after kill -9: %v %v, want false", alive, err)
+	}
+	// Another process with that pid must not own what the dead one left.
+	if _, err := p.takeOwner(n, nil); !errors.Is(err, errTaken) {
+		t.Errorf("taking a dead owner's number: %v, want errTaken", err)
 	}
 }
 

@@ -29,6 +29,8 @@ type letter struct {
 	recipient *agent.Recipient
 	now       time.Time
 	top       []byte
+	creds     *credentials
+	as        identity
 }
 
 // size is how many bytes write writes.
@@ -54,9 +56,13 @@ func (l *letter) write(w io.Writer) error {
 	return err
 }
 
-// sent records that the message is about to be in the store.
+// sent records that the message is about to be in the store: in the postoffice,
+// which is not the user's.
 func (l *letter) sent() error {
-	if err := l.delivery.SentTo([]*agent.Recipient{l.recipient}); err != nil {
+	err := l.creds.asRoot(l.as, func() error {
+		return l.delivery.SentTo([]*agent.Recipient{l.recipient})
+	})
+	if err != nil {
 		return fmt.Errorf("record the delivery: %w", err)
 	}
 	return nil

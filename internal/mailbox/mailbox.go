@@ -155,7 +155,7 @@ func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recip
 	}
 	l := letter{
 		delivery: d, recipient: r, now: m.c.Now(),
-		top: topLines(r.Group.Sender, r.Address),
+		top: topLines(r.Group.Sender, r.Address), creds: m.creds, as: t.as,
 	}
 	what := "delivered to an mbox file"
 	err = m.creds.as(t.as, func() error {

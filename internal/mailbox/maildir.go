@@ -44,6 +44,9 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 		// Crash: whole and synced in tmp/ (to be removed by its reader, the recipient
 		// in doubt) or in new/.
 		err = moveNew(box, "tmp/"+name, "new/"+name)
+		for errors.Is(err, fs.ErrExist) {
+			err = moveNew(box, "tmp/"+name, "new/"+m.maildirName(l))
+		}
 	}
 	if err != nil {
 		// Crash: a file in tmp/ that nobody reads.

@@ -1,0 +1,200 @@
+package mailbox
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/agent"
+	"zmailer/internal/durable"
+	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// below is a directory of a test disk as the root of a file system.
+type below struct {
+	durable.FS
+	dir string
+}
+
+func (b below) Close() error { return nil }
+func (b below) Open(name string, flag int, perm os.FileMode) (durable.File, error) {
+	return b.FS.Open(b.dir+"/"+name, flag, perm)
+}
+func (b below) RenameNew(from, to string) error { return b.FS.RenameNew(b.dir+"/"+from, b.dir+"/"+to) }
+func (b below) Link(from, to string) error      { return b.FS.Link(b.dir+"/"+from, b.dir+"/"+to) }
+func (b below) Remove(name string) error        { return b.FS.Remove(b.dir + "/" + name) }
+func (b below) Mkdir(name string, perm os.FileMode) error {
+	return b.FS.Mkdir(b.dir+"/"+name, perm)
+}
+func (b below) SyncDir(name string) error { return b.FS.SyncDir(b.dir + "/" + name) }
+
+const cutBody = "body\n"
+
+// cutDisk is a test disk with a queued message for jim and, unless fresh, a Maildir.
+func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
+	t.Helper()
+	disk := cutfs.New()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(postoffice.Init(disk))
+	must(disk.Mkdir("jim", 0o700))
+	if !fresh {
+		must(makeSubs(below{disk, "jim"}))
+	}
+	put := func(name string, b []byte) uint64 {
+		f, err := disk.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+		must(err)
+		_, err = f.Write(b)
+		must(err)
+		must(f.Sync())
+		info, err := f.Stat()
+		must(err)
+		must(f.Close())
+		return info.Ino
+	}
+	header := "Subject: x\n\n"
+	ino := put("queue/new", []byte(testEnvelope+header+cutBody))
+	name := strconv.FormatUint(ino, 10) + "-7"
+	must(disk.Rename("queue/new", "queue/"+name))
+	var b bytes.Buffer
+	w := workspec.NewWriter(&b)
+	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(header))})
+	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"},
+		[]workspec.Recipient{mailTo("jim@example.org")}, []byte("Received: here\nSubject: x\n"))
+	must(w.Close())
+	put("transport/"+name, b.Bytes())
+	for _, dir := range []string{"queue", "transport", "."} {
+		must(disk.SyncDir(dir))
+	}
+	return disk, name
+}
+
+// attempt runs one job in a process on a test disk.
+func attempt(t *testing.T, disk *cutfs.FS, name string, cut func(*cutfs.FS)) *cutfs.FS {
+	t.Helper()
+	proc := disk.Process()
+	po, err := postoffice.Open(postoffice.Config{FS: proc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := po.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Config{Template: "/%u/", LocalUsers: "passwd", Hostname: "h", Now: func() time.Time { return testTime }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.users.byName["jim"] = remembered[account]{account{login: "jim"}, testTime.Add(time.Hour)}
+	m.open = func(dir string) (maildirFS, error) { return below{proc, strings.TrimPrefix(dir, "/")}, nil }
+	a := &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Log: slog.New(slog.DiscardHandler), Now: m.c.Now}
+	cut(proc)
+	a.Do(t.Context(), taproto.Job{Name: name}, m)
+	return proc
+}
+
+// state is what a test disk holds of the delivery.
+type state struct {
+	tag     workspec.Tag
+	history []workspec.Event
+	whole   int // messages in new/ with all their bytes
+}
+
+func look(t *testing.T, disk *cutfs.FS, name string) state {
+	t.Helper()
+	read := func(name string) string {
+		f, err := disk.Open(name, os.O_RDONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		b, err := io.ReadAll(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	spec, err := workspec.Parse([]byte(read("transport/" + name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := state{tag: spec.Groups[0].Recipients[0].Tag, history: spec.History}
+	entries, err := disk.ReadDir("jim/new")
+	if err != nil {
+		return s // not made yet
+	}
+	for _, e := range entries {
+		if got := read("jim/new/" + e.Name); got != top+"Subject: x\n\n"+cutBody {
+			t.Errorf("%s: a part of a message in new/: %q\n%s", e.Name, got, disk.Log())
+		}
+		s.whole++
+	}
+	return s
+}
+
+// The process or the machine stops before every operation of a delivery, in every
+// way in which a disk may lose what was not synced. Then: no part of a message is
+// ever in new/; the tag says delivered only if the message is there; after the next
+// attempt it is. A process that only died delivers once, or the doubt is recorded.
+func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
+	for _, fresh := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Maildir made on demand %v", fresh), func(t *testing.T) {
+			for n := 0; ; n++ {
+				disk, name := cutDisk(t, fresh)
+				proc := attempt(t, disk, name, func(p *cutfs.FS) { p.CutInside(n) })
+				over := !proc.Dead()
+				for _, loss := range proc.Losses() {
+					after(t, proc.Restart(loss), name, fmt.Sprintf("operation %d, %v", n, loss), loss.Power)
+				}
+				if t.Failed() {
+					t.Log(proc.Log())
+				}
+				if over || t.Failed() {
+					if n < 8 {
+						t.Errorf("got %d operations: too few to be a delivery", n)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// after checks a disk after a stop and delivers what is open.
+func after(t *testing.T, disk *cutfs.FS, name, where string, power bool) {
+	t.Helper()
+	s := look(t, disk, name)
+	if s.tag == workspec.TagOK {
+		if s.whole != 1 {
+			t.Errorf("%s: the tag says delivered, and new/ has %d messages", where, s.whole)
+		}
+		return
+	}
+	attempt(t, disk, name, func(*cutfs.FS) {})
+	s = look(t, disk, name)
+	if s.tag != workspec.TagOK || s.whole == 0 {
+		t.Errorf("%s: after the next attempt: got tag %q and %d messages", where, s.tag, s.whole)
+	}
+	doubt := 0
+	for _, e := range s.history {
+		if e.Event == workspec.EventInDoubt {
+			doubt++
+		}
+	}
+	if !power && s.whole > 1+doubt {
+		t.Errorf("%s: got %d messages and %d in-doubt events", where, s.whole, doubt)
+	}
+}

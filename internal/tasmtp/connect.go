@@ -74,8 +74,16 @@ func (l *link) helloRefusal(err error) *refusal {
 		}
 		return why
 	}
-	why.weight, why.code, why.reply = weightConnect, status.BadConnection, cause(err).Error()
+	why.weight, why.code, why.reply = weightConnect, status.BadConnection, brief(err)
 	return why
+}
+
+// brief is an error in words for a diagnostic, which names both ends anyhow.
+func brief(err error) string {
+	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
+		return broke.Phase.String() + ": " + cause(broke.Err).Error()
+	}
+	return err.Error()
 }
 
 // cause leaves out of an error what the diagnostic says anyhow: operation and both

@@ -18,7 +18,7 @@ func (why *refusal) result() agent.Result {
 func (l *link) result(res *smtpclient.Result) agent.Result {
 	out := agent.Result{Outcome: res.Outcome, Code: res.Code, Remote: l.remote, Text: res.Text}
 	if res.Err != nil {
-		out.Reply = res.Err.Error()
+		out.Reply = brief(res.Err)
 	} else {
 		out.Reply = res.Reply.String()
 	}

@@ -91,7 +91,7 @@ func follow(m *dns.Msg, owner string, ttl *time.Duration) (string, error) {
 		}
 		owner = next
 	}
-	if len(m.Answer) > 0 && alias(m, owner) {
+	if alias(m, owner) {
 		return "", errors.New("aliases go in a circle")
 	}
 	return owner, nil

@@ -93,10 +93,10 @@ func (d *destination) parseHost(host string) error {
 		d.addr, d.mx = a.Unmap(), false
 		return nil
 	}
-	if name == "" {
+	if name = strings.TrimSuffix(name, "."); name == "" {
 		return errors.New("no name")
 	}
-	m := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(name, ".")}
+	m := address.Mailbox{Local: "x", Domain: name}
 	ascii, err := m.ASCIIDomain()
 	if err != nil {
 		return err

@@ -274,4 +274,3 @@ func (x *checker) aside(f file) {
 	}
 	x.say(f.path(), v, k.state, append(text, x.next(m)...)...)
 }
-

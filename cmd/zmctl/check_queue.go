@@ -18,30 +18,39 @@ const overdue = time.Hour
 func (x *checker) queue() {
 	seen := map[postoffice.Name]bool{}
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
+		here := map[postoffice.Name]file{}
 		x.each(dir, func(f file) {
 			n, ok := postoffice.ParseName(f.Name)
+			other, double := here[n]
 			switch {
 			case !f.Info.Mode.IsRegular():
 				x.say(f.path(), warning, "unknown", "Neither a regular file nor a hash directory: nothing takes it up. Remove it.")
+				return
 			case !ok:
 				x.say(f.path(), warning, "unknown", "Not a spool file's name: nothing takes it up. Remove it, or submit it.")
+				return
+			case double:
+				x.double(f, other, n)
 			case !seen[n]:
 				seen[n] = true
 				x.queued(n)
-			default:
-				x.again(f, n)
 			}
+			here[n] = f
 		})
 	}
 }
 
-// again looks at a name that was seen before: the other half of the pair, or a
-// second file of that name at another hash depth.
-func (x *checker) again(f file, n postoffice.Name) {
-	first, err := x.find(f.Dir, n)
-	if err == nil && first.Name != f.Name && x.exists(f.path()) && x.exists(first.path()) {
-		x.say(f.path(), wrong, "double", "The same name stands as "+first.path()+" too. One of the two is a copy; compare them and remove it.")
+// double tells of two files with one name at different hash depths, unless one was
+// moved from the one to the other place while we looked.
+func (x *checker) double(a, b file, n postoffice.Name) {
+	used, err := x.find(a.Dir, n)
+	if err != nil || !x.exists(a.path()) || !x.exists(b.path()) {
+		return
 	}
+	if used.Name == a.Name {
+		a, b = b, a
+	}
+	x.say(a.path(), wrong, "double", "The same name stands as "+b.path()+" too. One of the two is a copy; compare them and remove it.")
 }
 
 // queued looks at a message with its specification, whichever of them is there.
@@ -94,11 +103,11 @@ func (x *checker) judge(m *message) (severity, []string) {
 	if m.parsed == nil {
 		return wrong, nil
 	}
+	if !m.parsed.Complete {
+		return warning, nil
+	}
 	v, text := fine, []string(nil)
 	worse := func(w severity, why string) { v = max(v, w); text = append(text, why) }
-	if !m.parsed.Complete {
-		worse(warning, "The work specification is not whole.")
-	}
 	if o := m.parsed.BodyOffset; o > m.Size {
 		worse(wrong, fmt.Sprintf("The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together.", o, m.Size))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +156,8 @@ func banner(settings *config.Config, dir string) string {
 	}
 	smtp := strings.Join(settings.List("SMTPLISTEN"), " ")
 	if smtp == "" {
-		smtp = "default of smtpserver"
+		all := config.Variables()
+		smtp = all[slices.IndexFunc(all, func(v config.Variable) bool { return v.Name == "SMTPLISTEN" })].Default
 	}
 	call := "zmctl --postoffice " + dir
 	if settings.File != "" {

@@ -29,8 +29,8 @@ disk: ls | wc -l gives the same. States are explained in docs/spool.md.`,
 	}
 }
 
-// status is what the directories hold.
-type status struct {
+// overview is what the directories hold.
+type overview struct {
 	PostOffice  string      `json:"postoffice"`
 	Directories []directory `json:"directories"`
 	Owners      []owner     `json:"owners"`
@@ -61,7 +61,7 @@ func runStatus(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	st := newSpool(po, time.Now()).status(dir)
+	st := newSpool(po, time.Now()).overview(dir)
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, st)
 	}
@@ -71,6 +71,7 @@ func runStatus(c *cli.Context) error {
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // addresses stand in < >
 	return e.Encode(v)
 }
 
@@ -79,10 +80,10 @@ func everyDirectory() []string {
 		postoffice.Deferred, postoffice.Freezer, postoffice.Postman}
 }
 
-// status counts. The directories are read one after the other: a message that moves
+// overview counts. The directories are read one after the other: a message that moves
 // meanwhile may be counted twice, or in neither.
-func (s *spool) status(dir string) *status {
-	st := &status{PostOffice: dir, Scheduler: s.runs("scheduler")}
+func (s *spool) overview(dir string) *overview {
+	st := &overview{PostOffice: dir, Scheduler: s.runs("scheduler")}
 	listed := map[string][]file{}
 	names := map[string]map[postoffice.Name]bool{}
 	for _, top := range everyDirectory() {
@@ -158,7 +159,7 @@ func (d *directory) add(state string, age time.Duration) {
 	g.OldestSeconds = max(g.OldestSeconds, int64(age/time.Second))
 }
 
-func (st *status) print(w io.Writer) error {
+func (st *overview) print(w io.Writer) error {
 	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "DIRECTORY\tFILES\tSTATE\tOLDEST")

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/workspec"
+)
+
+func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
+	dir, conf := filepath.Join(t.TempDir(), "a", "po"), filepath.Join(t.TempDir(), "conf")
+	t.Setenv("ZCONFIG", "")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, code, err := invoke(t, "--postoffice", dir, "init", "--config-dir", conf); code != 0 {
+			t.Fatal(err)
+		}
+	}
+	openOffice(t, dir, 0)
+	for _, f := range config.Files() {
+		b, err := os.ReadFile(filepath.Join(conf, f))
+		if err != nil {
+			t.Error(err)
+		}
+		if f == "routes" && string(b) != "# mine\n" {
+			t.Errorf("routes: got %q, want what was there", b)
+		}
+		if f == "zmailer.conf" {
+			wantIn(t, string(b), "\nPOSTOFFICE="+dir+"\n")
+		}
+	}
+	if out, code, err := invoke(t, "--config", filepath.Join(conf, "zmailer.conf"), "status"); code != 0 {
+		t.Errorf("status with that configuration: got %d, %v, %s", code, err, out)
+	}
+}
+
+func TestCommandsWithoutPostofficeSayWhatToDo(t *testing.T) {
+	t.Setenv("ZCONFIG", "")
+	for _, command := range []string{"status", "queue", "check", "resubmit"} {
+		_, code, err := invoke(t, "--postoffice", t.TempDir(), command)
+		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmctl init makes one") {
+			t.Errorf("%s: got exit code %d and %v, want %d and what to do", command, code, err, config.ExitConfig)
+		}
+	}
+}
+
+func TestWrongArgumentsAreRefused(t *testing.T) {
+	newOffice(t)
+	cases := map[string][]string{
+		"unknown command":     {"list"},
+		"status with a name":  {"status", "x"},
+		"queue with a name":   {"queue", "x"},
+		"check with a name":   {"check", "x"},
+		"init with a name":    {"init", "x"},
+		"run with a name":     {"run", "x"},
+		"show of nothing":     {"show"},
+		"show of no spool ID": {"show", "12-34"},
+		"resubmit of nobody":  {"resubmit", "12.routes"},
+	}
+	for name, args := range cases {
+		if _, code, err := invoke(t, args...); code != config.ExitUsage || err == nil {
+			t.Errorf("%s: got exit code %d, %v, want %d", name, code, err, config.ExitUsage)
+		}
+	}
+}
+
+// plant puts one message into every state and gives their spool IDs.
+func plant(t *testing.T, o *office) map[string]string {
+	t.Helper()
+	o.run(t, "scheduler")
+	ids := map[string]string{}
+	o.write(t, postoffice.Public+"/draft", "from <a@b>\n")
+	ids[stateAccepted] = o.submit(t, plainMail).ID.String()
+	a := o.submit(t, plainMail)
+	c := o.claim(t, a)
+	if w, err := c.CreateWork(); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	ids[stateClaimed] = a.ID.String()
+	aside := map[string]func(c *postoffice.Claim) error{
+		stateDeferred: func(c *postoffice.Claim) error { return c.Defer("routes") },
+		stateFrozen:   func(c *postoffice.Claim) error { return c.Freeze("policy") },
+		stateSetAside: func(c *postoffice.Claim) error { return c.ToPostman() },
+		stateCopy:     func(c *postoffice.Claim) error { return errors.Join(c.SoftCopy("bad-header"), c.Defer("x")) },
+	}
+	for state, do := range aside {
+		a := o.submit(t, plainMail)
+		if err := do(o.claim(t, a)); err != nil {
+			t.Fatal(err)
+		}
+		ids[state] = a.ID.String()
+	}
+	q, name, offsets := o.queue(t, "defer1@a.example.com", "ok@a.example.com", "no@a.example.com", "now@a.example.com", "new@a.example.com")
+	ids[stateQueued] = q.ID.String()
+	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Minute), status.MailboxFull, "452 4.2.2 full"))
+	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 2, time.Now().Add(time.Hour+time.Minute), status.SystemTrouble, "451 4.3.0 try\nagain \x1b[2Jlater"))
+	o.tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	o.edit(t, name, func(s *postoffice.Spec) error {
+		return s.Append(workspec.AppendDiagnostic(nil, &workspec.Diagnostic{Recipient: offsets[2], Time: time.Now(), Reported: true,
+			Notary: workspec.Notary{Address: "no@a.example.com", Action: "failed", Status: "5.1.1", Diagnostic: "smtp; 550 5.1.1 no such user"}}))
+	})
+	o.tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
+	agent := o.run(t, "ta-smtp smtp")
+	o.tag(t, name, offsets[3], workspec.LockBytes(agent.Number()))
+	_, name, _ = o.queue(t, "gone@a.example.com")
+	if err := os.Remove(filepath.Join(o.dir, postoffice.Queue, name)); err != nil {
+		t.Fatal(err)
+	}
+	ids[stateFinishing] = name
+	return ids
+}
+
+func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
+	o := newOffice(t)
+	ids := plant(t, o)
+	out, code, err := invoke(t, "queue")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	for state, id := range ids {
+		if state != stateFinishing {
+			wantIn(t, out, id+"  0s  ")
+		}
+	}
+	wantIn(t, out, "accepted\n    user@a.example.com  to route\n", "claimed by router pid ", "deferred: routes", "frozen: policy", "set aside\n",
+		"smtp/a.example.com  defer1@a.example.com  waiting, 2 attempts, next in 1h, status 4.3.0:\n        451 4.3.0 try again \\x1b[2Jlater\n",
+		"smtp/a.example.com  ok@a.example.com  delivered\n",
+		"no@a.example.com  failed, sender was told, status 5.1.1:\n        550 5.1.1 no such user\n",
+		"now@a.example.com  delivering (ta-smtp smtp pid ", "new@a.example.com  waiting\n",
+		ids[stateFinishing]+" (its message file is gone)", "finishing\n", "8 messages\n")
+}
+
+func TestQueueInJSONHoldsTheSame(t *testing.T) {
+	o := newOffice(t)
+	if out, _, err := invoke(t, "queue", "--json"); err != nil || strings.TrimSpace(out) != "[]" {
+		t.Errorf("an empty queue: got %q, %v, want []", out, err)
+	}
+	ids := plant(t, o)
+	out, code, err := invoke(t, "queue", "--json")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	var list []message
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]message{}
+	for _, m := range list {
+		got[m.State] = m
+	}
+	q := got[stateQueued]
+	if q.ID != ids[stateQueued] || q.Sender != "sender@client.example.net" || len(q.Recipients) != 5 || len(q.Files) != 2 {
+		t.Fatalf("queued: got %+v", q)
+	}
+	first := q.Recipients[0]
+	if first.Attempts != 2 || first.Status != "4.3.0" || first.Next == nil || first.Channel != "smtp" || first.Host != "a.example.com" {
+		t.Errorf("deferred recipient: got %+v", first)
+	}
+	if r := q.Recipients[3]; r.State != delivering || r.Owner == nil || !r.Owner.Alive {
+		t.Errorf("locked recipient: got %+v", r)
+	}
+	if m := got[stateDeferred]; m.Why == "" {
+		t.Errorf("deferred message: got %+v, want its reason", m)
+	}
+}
+
+// A18: the counts are those of the disk.
+func TestStatusCountsFilesOfTheDisk(t *testing.T) {
+	o := newOffice(t)
+	plant(t, o)
+	o.write(t, postoffice.Router+"/core", "x")
+	o.deadOwner(t, 999998, "router")
+	o.rename(t, postoffice.Deferred+"/"+first(t, o, postoffice.Deferred), postoffice.Router+"/77-999998")
+	out, code, err := invoke(t, "status", "--json")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	var got struct {
+		Directories []directory `json:"directories"`
+		Scheduler   bool        `json:"scheduler_runs"`
+		Owners      []owner     `json:"owners"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Scheduler || len(got.Owners) != 4 {
+		t.Errorf("owners: got %+v, scheduler %v, want 4 and a scheduler", got.Owners, got.Scheduler)
+	}
+	states := map[string]int{}
+	for _, d := range got.Directories {
+		sum := 0
+		for _, g := range d.States {
+			sum += g.Files
+			states[d.Name+" "+g.State] = g.Files
+		}
+		if want := countFiles(t, filepath.Join(o.dir, d.Name)); d.Files != want || sum != want {
+			t.Errorf("%s: got %d files, %d in states, want %d", d.Name, d.Files, sum, want)
+		}
+	}
+	for what, want := range map[string]int{
+		"public writing": 1, "router accepted": 1, "router claimed": 1, "router claimed by the dead": 1, "router work file": 1,
+		"router no spool file": 1, "queue queued": 1, "transport queued": 1, "transport finishing": 1, "deferred deferred": 1,
+		"freezer frozen": 1, "postman set aside": 1, "postman copy": 1,
+	} {
+		if got := states[what]; got != want {
+			t.Errorf("%s: got %d, want %d", what, got, want)
+		}
+	}
+	text, code, err := invoke(t, "status")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, text, "router     5", "1 claimed by the dead", "999998", "no     router pid 999998")
+	if strings.Contains(text, "no scheduler runs") {
+		t.Errorf("got\n%s\nwith a scheduler alive", text)
+	}
+}
+
+func first(t *testing.T, o *office, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("%s: got %d files, %v", dir, len(entries), err)
+	}
+	return entries[0].Name()
+}
+
+func countFiles(t *testing.T, dir string) int {
+	t.Helper()
+	n := 0
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestShowTellsEverythingOfAMessage(t *testing.T) {
+	o := newOffice(t)
+	ids := plant(t, o)
+	cases := map[string][]string{
+		stateAccepted: {"files\n  router/", "envelope\n  comment octets 0000", "  from <sender@client.example.net>\n", "free claims and routes it"},
+		stateClaimed:  {"It is being routed by router pid "},
+		stateDeferred: {"the router could not route it (routes)", "zmctl resubmit " + ids[stateDeferred]},
+		stateFrozen:   {"held by policy (policy)"},
+		stateSetAside: {"this is the only copy"},
+		stateQueued: {"  transport/", "  queue/", "work specification\n  @ 0x00000007\n", "history\n", "deferred <defer1@a.example.com>",
+			"failed <no@a.example.com> 5.1.1, reported: 550 5.1.1 no such user", "<defer1@a.example.com> is tried again in 1h",
+			"<new@a.example.com> waits for its first attempt over smtp/a.example.com", "<now@a.example.com> is being delivered by ta-smtp smtp pid "},
+	}
+	for state, parts := range cases {
+		out, code, err := invoke(t, "show", ids[state])
+		if code != 0 {
+			t.Errorf("%s: %v", state, err)
+			continue
+		}
+		for _, p := range parts {
+			wantIn(t, out, p)
+		}
+		if strings.ContainsAny(out, "\x01\x1b\r\x00") {
+			t.Errorf("%s: a control character reached the terminal: %q", state, out)
+		}
+	}
+	out, _, _ := invoke(t, "show", ids[stateQueued])
+	wantIn(t, out, "r+          smtp a.example.com ok@a.example.com 65534\n", "r-          smtp a.example.com no@a.example.com")
+}
+
+func TestShowTellsAMessageFromOneThatTookItsNumber(t *testing.T) {
+	o := newOffice(t)
+	a := o.submit(t, plainMail)
+	other := a.ID
+	other.MTime--
+	_, code, err := invoke(t, "show", other.String())
+	if code != 1 || err == nil {
+		t.Fatalf("got exit code %d, %v, want 1", code, err)
+	}
+	wantIn(t, err.Error(), "belongs to another message now, "+a.ID.String())
+	gone := a.ID
+	gone.Ino += 1 << 40
+	_, code, err = invoke(t, "show", gone.String())
+	if code != 1 || err == nil {
+		t.Fatalf("got exit code %d, %v, want 1", code, err)
+	}
+	wantIn(t, err.Error(), "no file of that message is here")
+}
+
+// Messages are found at every hash depth, whatever the configured one is.
+func TestMessagesAreFoundAtEveryHashDepth(t *testing.T) {
+	o := newOffice(t)
+	for levels := 0; levels <= 2; levels++ {
+		a, name, _ := o.queue(t, "user@a.example.com")
+		n, _ := postoffice.ParseName(name)
+		for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
+			if levels > 0 {
+				o.rename(t, dir+"/"+name, dir+"/"+postoffice.HashDir(n.Ino, levels)+"/"+name)
+			}
+		}
+		out, code, err := invoke(t, "show", a.ID.String())
+		if code != 0 {
+			t.Fatalf("%d levels: %v", levels, err)
+		}
+		wantIn(t, out, "queued\n", "waits for its first attempt")
+	}
+	out, _, _ := invoke(t, "queue")
+	wantIn(t, out, "3 messages\n")
+}
+
+// M10: what the router set aside goes back to it, by name, by ID or all of it.
+func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
+	o := newOffice(t)
+	deferOne := func() postoffice.Accepted {
+		a := o.submit(t, plainMail)
+		if err := o.claim(t, a).Defer("routes"); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	byName, byID, third, fourth := deferOne(), deferOne(), deferOne(), deferOne()
+	name := filepath.Base(byName.Name) + ".routes"
+	out, code, err := invoke(t, "resubmit")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, name, "deferred: routes", "or say all")
+	out, code, err = invoke(t, "resubmit", name, byID.ID.String())
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, byName.ID.String()+"  deferred/"+name+" is "+byName.Name+" now\n", byID.ID.String())
+	for _, a := range []postoffice.Accepted{byName, byID} {
+		if _, err := os.Stat(filepath.Join(o.dir, a.Name)); err != nil {
+			t.Errorf("after resubmit: %v", err)
+		}
+	}
+	other := third.ID
+	other.MTime++
+	if _, code, _ := invoke(t, "resubmit", other.String()); code != config.ExitUsage {
+		t.Errorf("an ID with another time: got exit code %d, want %d", code, config.ExitUsage)
+	}
+	// A name that is taken in router/ is told; the others go.
+	o.write(t, fourth.Name, plainMail)
+	_, code, err = invoke(t, "resubmit", "all", name2(third))
+	if code != 1 || err == nil {
+		t.Fatalf("with one name taken: got exit code %d, %v, want 1", code, err)
+	}
+	wantIn(t, err.Error(), "resubmit "+name2(fourth))
+	if got, want := countFiles(t, filepath.Join(o.dir, postoffice.Deferred)), 1; got != want {
+		t.Errorf("left in deferred/: got %d, want %d", got, want)
+	}
+	// M10: it may come back.
+	if err := o.claim(t, third).Defer("again"); err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ = invoke(t, "resubmit")
+	wantIn(t, out, "deferred: again")
+}
+
+func name2(a postoffice.Accepted) string { return filepath.Base(a.Name) + ".routes" }

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+)
+
+// running is a zmctl run in a process of its own with stand-ins for its daemons.
+type running struct {
+	cmd   *exec.Cmd
+	out   *os.File // both outputs of all processes
+	lines *bufio.Reader
+	seen  []string
+	po    string
+}
+
+func startRun(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range daemonNames() {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	// The deadline of every wait below.
+	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	x := &running{out: r, lines: bufio.NewReader(r), po: filepath.Join(dir, "po")}
+	x.cmd = exec.Command(self, append([]string{"--postoffice", x.po}, args...)...)
+	x.cmd.Env = append(append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="), env...)
+	x.cmd.Stdout, x.cmd.Stderr = w, w
+	err = x.cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.cmd.Process.Kill() })
+	return x
+}
+
+// until reads lines until all of these were seen, in any order.
+func (x *running) until(t *testing.T, starts ...string) {
+	t.Helper()
+	for {
+		left := slices.DeleteFunc(slices.Clone(starts), func(s string) bool {
+			return slices.ContainsFunc(x.seen, func(line string) bool { return strings.Contains(line, s) })
+		})
+		if len(left) == 0 {
+			return
+		}
+		line, err := x.lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("waiting for %q: %v after\n%s", left, err, strings.Join(x.seen, ""))
+		}
+		x.seen = append(x.seen, line)
+	}
+}
+
+// end reads until every process that holds the outputs is gone.
+func (x *running) end(t *testing.T) (code int) {
+	t.Helper()
+	rest, err := io.ReadAll(x.lines)
+	if err != nil {
+		t.Fatalf("waiting for the end: %v after\n%s%s", err, strings.Join(x.seen, ""), rest)
+	}
+	for line := range strings.Lines(string(rest)) {
+		x.seen = append(x.seen, line)
+	}
+	if err := x.cmd.Wait(); err != nil && x.cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return x.cmd.ProcessState.ExitCode()
+}
+
+func (x *running) order(starts ...string) []string {
+	var got []string
+	for _, line := range x.seen {
+		for _, s := range starts {
+			if strings.HasPrefix(line, s) {
+				got = append(got, strings.Join(strings.Fields(line)[:2], " "))
+			}
+		}
+	}
+	return got
+}
+
+// A17: SIGTERM ends the daemons one after the other, who brings mail in first, and
+// only then zmctl.
+func TestRunStopsDaemonsInOrder(t *testing.T) {
+	x := startRun(t, nil, "--log-format", "text", "run")
+	x.until(t, "up smtpserver", "up router", "up scheduler")
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.end(t); got != 0 {
+		t.Errorf("exit code: got %d, want 0", got)
+	}
+	if got, want := x.order("down"), []string{"down smtpserver", "down router", "down scheduler"}; !slices.Equal(got, want) {
+		t.Errorf("ended: got %q, want %q", got, want)
+	}
+	all := strings.Join(x.seen, "")
+	wantIn(t, all, "made the postoffice "+x.po, "postoffice     "+x.po, "configuration  built in", "127.0.0.1:2525",
+		"zmctl --postoffice "+x.po+" status", "up router "+x.po+"  --log-format=text")
+}
+
+func TestRunPassesItsConfigurationOn(t *testing.T) {
+	conf := t.TempDir()
+	if err := config.WriteDefaults(conf, "SMTPLISTEN=127.0.0.1:2599"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(conf, "zmailer.conf")
+	x := startRun(t, nil, "--config", file, "run")
+	x.until(t, "up smtpserver "+x.po+" "+file, "up router "+x.po+" "+file, "up scheduler "+x.po+" "+file, "SMTP           127.0.0.1:2599")
+	if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.end(t); got != 0 {
+		t.Errorf("exit code: got %d, want 0", got)
+	}
+}
+
+// A17: a daemon that does not end in time is killed, and the others still end in
+// their turn.
+func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
+	x := startRun(t, []string{"DAEMON_router=stubborn"}, "run", "--stop-timeout", "50ms")
+	x.until(t, "up smtpserver", "up router", "up scheduler")
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.end(t); got != 0 {
+		t.Errorf("exit code: got %d, want 0", got)
+	}
+	if got, want := x.order("down", "asked"), []string{"down smtpserver", "asked router", "down scheduler"}; !slices.Equal(got, want) {
+		t.Errorf("ended: got %q, want %q", got, want)
+	}
+	wantIn(t, strings.Join(x.seen, ""), "daemon-killed", "signal: killed")
+}
+
+func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
+	x := startRun(t, []string{"DAEMON_scheduler=78"}, "run")
+	if got, want := x.end(t), config.ExitConfig; got != want {
+		t.Errorf("exit code: got %d, want %d", got, want)
+	}
+	if got, want := len(x.order("up scheduler")), 1; got != want {
+		t.Errorf("scheduler was started %d times, want %d", got, want)
+	}
+	wantIn(t, strings.Join(x.seen, ""), "scheduler cannot use its configuration")
+}
+
+func TestRunStartsDaemonAgain(t *testing.T) {
+	first := filepath.Join(t.TempDir(), "first")
+	if err := os.WriteFile(first, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := startRun(t, []string{"DAEMON_router=once", "FIRST_TIME=" + first}, "run")
+	x.until(t, "daemon=router reason=\"exit status 1\"")
+	x.seen = slices.DeleteFunc(x.seen, func(s string) bool { return strings.HasPrefix(s, "up router") })
+	x.until(t, "up router", "up scheduler", "up smtpserver")
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.end(t); got != 0 {
+		t.Errorf("exit code: got %d, want 0", got)
+	}
+}
+
+// A killed zmctl leaves no daemon: the kernel kills them with it.
+func TestDaemonsDieWithKilledZmctl(t *testing.T) {
+	x := startRun(t, []string{"DAEMON_smtpserver=stubborn", "DAEMON_router=stubborn", "DAEMON_scheduler=stubborn"}, "run")
+	x.until(t, "up smtpserver", "up router", "up scheduler")
+	if err := x.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// The outputs end only when nobody holds them any more.
+	x.end(t)
+	if got := x.order("down", "asked"); len(got) > 0 {
+		t.Errorf("daemons were asked to end: got %q, want them killed", got)
+	}
+}
+
+func TestRunWithoutProgramsTellsWhatIsMissing(t *testing.T) {
+	newOffice(t)
+	t.Setenv("PATH", t.TempDir())
+	_, code, err := invoke(t, "run")
+	if code != config.ExitOSErr {
+		t.Errorf("exit code: got %d, want %d", code, config.ExitOSErr)
+	}
+	wantIn(t, err.Error(), "find the program smtpserver")
+}
+
+func TestRunRefusesBadConfiguration(t *testing.T) {
+	newOffice(t)
+	file := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(file, []byte("HASHLEVELS=7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"run", "status", "queue", "check", "init", "resubmit"} {
+		_, code, err := invoke(t, "--config", file, command)
+		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmailer.conf:1") {
+			t.Errorf("%s: got exit code %d and %v, want %d and the line", command, code, err, config.ExitConfig)
+		}
+	}
+}
+
+// The pause before a daemon is started again doubles from a second to a minute; a
+// minute of life sets it back.
+func TestPauseDoublesAndIsSetBackByLife(t *testing.T) {
+	const lives = 10
+	longLife := 8 // the one that lasts a minute
+	var mu sync.Mutex
+	var pauses []time.Duration
+	enough := make(chan struct{})
+	clock := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	calls := 0
+	s := &supervisor{
+		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, stopTimeout: time.Hour,
+		// Two looks at the clock for each life.
+		now: func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			clock = clock.Add(time.Millisecond)
+			if calls == 2*longLife {
+				clock = clock.Add(time.Minute)
+			}
+			return clock
+		},
+		after: func(d time.Duration) <-chan time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			c := make(chan time.Time, 1)
+			if d == time.Hour {
+				return c
+			}
+			pauses = append(pauses, d)
+			if len(pauses) == lives {
+				close(enough)
+			} else {
+				c <- clock
+			}
+			return c
+		},
+	}
+	path, err := exec.LookPath("false")
+	if err != nil {
+		t.Skip("SKIPPED: no program false here:", err)
+	}
+	s.daemons = []*daemon{newDaemon("router", path)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	waitFor(t, "tenth pause", enough)
+	cancel()
+	waitFor(t, "end", s.daemons[0].done)
+	if err := <-ended; err != nil {
+		t.Errorf("run: got %v, want no error", err)
+	}
+	var want []time.Duration
+	for _, n := range []int{1, 2, 4, 8, 16, 32, 60, 1, 2, 4} {
+		want = append(want, time.Duration(n)*time.Second)
+	}
+	if !slices.Equal(pauses, want) {
+		t.Errorf("pauses: got %v, want %v", pauses, want)
+	}
+}
+
+// A program that cannot be started is tried again like one that dies.
+func TestProgramThatCannotBeStartedIsTriedAgain(t *testing.T) {
+	tried := make(chan struct{})
+	once := sync.OnceFunc(func() { close(tried) })
+	s := &supervisor{
+		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, now: time.Now,
+		after: func(time.Duration) <-chan time.Time { once(); return nil },
+	}
+	d := newDaemon("router", filepath.Join(t.TempDir(), "none"))
+	s.daemons = []*daemon{d}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	waitFor(t, "pause", tried)
+	cancel()
+	waitFor(t, "end", d.done)
+	if err := <-ended; err != nil {
+		t.Errorf("run: got %v, want no error", err)
+	}
+	if err := d.signal(syscall.SIGTERM, true); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("signal to nobody: %v", err)
+	}
+}

@@ -164,7 +164,6 @@ func (s *postfix) start(dir, addr, sinkHost string) error {
 			continue
 		}
 		if len(f) >= 8 && !strings.HasPrefix(line, "#") && (f[4] == "y" || f[4] == "-") {
-			line = strings.Replace(line, f[0], f[0], 1)
 			f[4] = "n"
 			line = strings.Join(f, " ") + "\n"
 		}

@@ -19,7 +19,9 @@ type Source struct {
 	Reuse       bool // one connection for many messages
 	From        string
 	To          func(n int) string // recipient of message n, 0 is the first
-	Body        func(n int) []byte // message n with CRLF line ends, without the final dot
+	// Body is message n as it goes over the wire: CRLF line ends, dots doubled, without
+	// the final dot.
+	Body func(n int) []byte
 	// OnAccepted is called with the moment of the 250 for the final dot. It may be
 	// called by several goroutines at once.
 	OnAccepted func(n int, reply string, at time.Time)
@@ -91,7 +93,8 @@ func dial(ctx context.Context, addr string) (*client, error) {
 	}
 	conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	c := &client{conn, bufio.NewReader(conn)}
-	if _, err := c.expect("220"); err == nil {
+	_, err = c.expect("220")
+	if err == nil {
 		_, err = c.command("250", "EHLO source.example\r\n")
 	}
 	if err != nil {

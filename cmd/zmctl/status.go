@@ -162,33 +162,35 @@ func (d *directory) add(state string, age time.Duration) {
 func (st *overview) print(w io.Writer) error {
 	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DIRECTORY\tFILES\tSTATE\tOLDEST")
+	fmt.Fprintln(t, "DIRECTORY\tFILES\tOLDEST\tSTATE")
 	for _, d := range st.Directories {
 		first := d.Name + "\t" + strconv.Itoa(d.Files)
 		if d.Problem != "" {
-			fmt.Fprintf(t, "%s\t%s\t\n", first, d.Problem)
+			fmt.Fprintf(t, "%s\t\t%s\n", first, d.Problem)
 			continue
 		}
 		if len(d.States) == 0 {
-			fmt.Fprintf(t, "%s\t-\t\n", first)
+			fmt.Fprintf(t, "%s\t-\t-\n", first)
 		}
 		for _, g := range d.States {
-			fmt.Fprintf(t, "%s\t%d %s\t%s\n", first, g.Files, g.State, span(time.Duration(g.OldestSeconds)*time.Second))
+			fmt.Fprintf(t, "%s\t%s\t%d %s\n", first, span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State)
 			first = "\t"
 		}
 	}
-	fmt.Fprintln(t, "\t\t\t")
-	fmt.Fprintln(t, "OWNER\tLIVES\tPROCESS\t")
+	if len(st.Owners) > 0 {
+		// A line without cells ends the columns of the table before it.
+		fmt.Fprintln(t, "\nOWNER\tLIVES\tPROCESS")
+	}
 	for _, o := range st.Owners {
 		lives := "yes"
 		if !o.Alive {
 			lives = "no"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t\n", o.Number, lives, o.Says)
+		fmt.Fprintf(t, "%d\t%s\t%s\n", o.Number, lives, o.Says)
 	}
 	err := t.Flush()
 	if !st.Scheduler {
-		_, perr := fmt.Fprintln(w, "no scheduler runs: nothing is delivered; zmctl run starts the daemons")
+		_, perr := fmt.Fprintln(w, "\nno scheduler runs: nothing is delivered; zmctl run starts the daemons")
 		err = errors.Join(err, perr)
 	}
 	return err

@@ -144,17 +144,22 @@ func (d *dispatcher) scan() {
 		return
 	}
 	later := map[string]pause{}
+	var again []order
 	d.queue = make([]order, 0, len(list))
 	for _, p := range list {
 		if wait, ok := d.later[p.Name]; ok {
 			later[p.Name] = wait
 			if d.scanned.Before(wait.until) {
 				d.wakeBy(wait.until)
-				continue
+			} else {
+				again = append(again, order{name: p.Name})
 			}
+			continue
 		}
 		d.queue = append(d.queue, order{name: p.Name})
 	}
+	// Behind the others: one that fails each time must not be the only one tried.
+	d.queue = append(d.queue, again...)
 	d.later = later
 }
 

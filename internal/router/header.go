@@ -92,7 +92,7 @@ func (l *letter) received(b []byte, hostname string) []byte {
 	begin := len(b) - len("Received: ")
 	clause := "by " + hostname
 	if l.trusted && e.RcvdFrom != "" {
-		b = appendFolded(b, &begin, "from "+printable(e.RcvdFrom[:min(len(e.RcvdFrom), maxFrom)]))
+		b = appendFolded(b, &begin, "from "+rcvdFrom(e.RcvdFrom))
 		b, begin = append(b, "\n\t"...), len(b)+1
 	} else if !l.external {
 		clause += " (from userid " + strconv.FormatUint(uint64(l.claim.Info.UID), 10) + ")"
@@ -108,6 +108,16 @@ func (l *letter) received(b []byte, hostname string) []byte {
 	b = append(b, l.id...)
 	b = append(b, "; "...)
 	return append(l.date(b), '\n')
+}
+
+// rcvdFrom is what a trusted submitter says of its peer; of more than can be said,
+// the host alone, so that no comment is left open.
+func rcvdFrom(s string) string {
+	if len(s) > maxFrom {
+		s, _, _ = strings.Cut(s, " ")
+		s = s[:min(len(s), maxFrom)]
+	}
+	return printable(s)
 }
 
 // date appends the time of acceptance, RFC 5322 §3.3.

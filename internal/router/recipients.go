@@ -84,12 +84,16 @@ func notary(dsn string, t *rules.Target, m address.Mailbox) string {
 	return dsn + " " + orcpt
 }
 
-// unique drops targets that came before.
+// unique drops targets that came before. A domain's case makes no difference.
 func unique(list []workspec.Recipient) []workspec.Recipient {
 	type key struct{ channel, host, address string }
 	seen := make(map[key]struct{}, len(list))
 	return slices.DeleteFunc(list, func(r workspec.Recipient) bool {
 		k := key{r.Channel, r.Host, r.Address}
+		if r.Channel != rules.File && r.Channel != rules.Pipe {
+			at := strings.LastIndexByte(k.address, '@') + 1
+			k.address = k.address[:at] + strings.ToLower(k.address[at:])
+		}
 		_, again := seen[k]
 		seen[k] = struct{}{}
 		return again

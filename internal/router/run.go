@@ -27,16 +27,20 @@ func Run(ctx context.Context, c Config) (err error) {
 		_, err := r.RouteAll()
 		return errors.Join(rerr, err)
 	}
-	// ctx of its own: the watcher must have ended before the owner's number is free.
-	ctx, stop := context.WithCancel(ctx)
-	dir := filepath.Join(c.PostOffice, postoffice.Router)
-	hints := watch.New(ctx, []string{dir}, r.c.Poll, isMessage, r.c.Log)
-	defer hints.Wait()
-	defer stop()
-	r.c.Log.Info("started", "postoffice", c.PostOffice, "owner", r.owner.Number(), "workers", r.c.Workers)
-	newDispatcher(r, hints.C()).run(ctx)
-	r.c.Log.Info("stopped")
+	r.serve(ctx, filepath.Join(c.PostOffice, postoffice.Router))
 	return nil
+}
+
+// serve routes what appears in dir, the path of router/, until ctx is done.
+func (r *Router) serve(ctx context.Context, dir string) {
+	// A context of its own: the watcher has ended before the owner's number is free.
+	watching, stop := context.WithCancel(ctx)
+	hints := watch.New(watching, []string{dir}, r.c.Poll, isMessage, r.c.Log)
+	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
+	newDispatcher(r, hints.C()).run(ctx)
+	stop()
+	hints.Wait()
+	r.c.Log.Info("stopped")
 }
 
 // isMessage tells a name in router/ that is free to be claimed.

@@ -1,0 +1,189 @@
+package router
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program builds the real router.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "router")
+	out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/router").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// process is a running router.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log *logBuffer
+	end sync.WaitGroup
+}
+
+// run starts the program on the office's postoffice; each line of its log also goes
+// to all.
+func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, log: newLog()}
+	p.cmd = exec.Command(path, append([]string{"--config", filepath.Join(o.conf, "zmailer.conf")}, args...)...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.end.Go(func() {
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			fmt.Fprintln(io.MultiWriter(p.log, all), lines.Text())
+		}
+	})
+	t.Cleanup(func() {
+		// It has ended by itself unless the test failed.
+		_ = p.cmd.Process.Kill()
+		p.end.Wait()
+	})
+	return p
+}
+
+// stop ends it with a signal and gives its exit code.
+func (p *process) stop(sig syscall.Signal) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.wait()
+}
+
+func (p *process) wait() int {
+	p.end.Wait()
+	// The exit code says it; Wait's error is the same.
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// M6
+func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
+	const messages, processes = 1000, 4
+	o := newOffice(t, nil)
+	path := program(t)
+	ids := map[string]int{}
+	for i := range messages / 2 {
+		ids[o.submit(plain(fmt.Sprintf("a%d@example.net", i))).ID.String()] = 0
+	}
+	all := newLog()
+	var routers []*process
+	for range processes {
+		routers = append(routers, o.run(t, path, all))
+	}
+	for i := range messages / 2 {
+		ids[o.submit(plain(fmt.Sprintf("b%d@example.net", i))).ID.String()] = 0
+	}
+	all.wait(t, messages, "msg=routed")
+	for i, r := range routers {
+		if code := r.stop(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code: got %d, want 0\n%s", code, r.log)
+		}
+		if r.log.count("msg=stopped") != 1 || r.log.count("level=ERROR") != 0 {
+			t.Errorf("log of process %d:\n%s", i, r.log)
+		}
+	}
+	for line := range strings.Lines(all.String()) {
+		if _, rest, ok := strings.Cut(line, " id="); ok && strings.Contains(line, "msg=routed") {
+			id, _, _ := strings.Cut(rest, " ")
+			ids[id]++
+		}
+	}
+	for id, n := range ids {
+		if n != 1 {
+			t.Errorf("%s was routed %d times", id, n)
+		}
+	}
+	if len(ids) != messages {
+		t.Errorf("messages: got %d, want %d", len(ids), messages)
+	}
+	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
+}
+
+// M7, K9: two of four routers are killed in the middle of their work; those that
+// live take it up.
+func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
+	const messages = 400
+	o := newOffice(t, nil)
+	path := program(t)
+	for i := range messages {
+		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
+	}
+	all := newLog()
+	var routers []*process
+	for range 4 {
+		routers = append(routers, o.run(t, path, all))
+	}
+	for i, r := range routers[:2] {
+		r.log.wait(t, 10*(i+1), "msg=routed")
+		if code := r.stop(syscall.SIGKILL); code != -1 {
+			t.Errorf("killed router: got exit code %d", code)
+		}
+	}
+	// The survivors look for what dead routers have left at every poll.
+	late := time.After(30 * time.Second)
+	for len(o.names("transport")) < messages {
+		select {
+		case <-all.change:
+		case <-late:
+			t.Fatalf("router/ holds %q\n%s", o.names("router"), all)
+		}
+	}
+	for _, r := range routers[2:] {
+		if code := r.stop(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code: got %d, want 0", code)
+		}
+	}
+	if err := o.r.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
+	if got := len(handedOver(t, o.po)); got != messages {
+		t.Errorf("got %d whole specifications, want %d", got, messages)
+	}
+}
+
+func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {
+	o := newOffice(t, nil)
+	path := program(t)
+	tests := map[string]struct {
+		file, text string
+		args       []string
+		code       int
+		want       string
+	}{
+		"bad table":       {"aliases", "a b\n", nil, 78, "aliases:1: bad alias"},
+		"no postoffice":   {"aliases", "", []string{"--postoffice", o.conf}, 78, "zmctl init makes one"},
+		"an argument":     {"aliases", "", []string{"now"}, 64, "no arguments"},
+		"no worker":       {"aliases", "", []string{"--workers", "0"}, 64, "above 0"},
+		"all is well":     {"aliases", "", []string{"--once", "-s"}, 0, ""},
+		"unknown setting": {"users", "bond bond\n", nil, 78, "users:1: want one login name"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o.table(tt.file, tt.text)
+			defer o.table(tt.file, "")
+			p := o.run(t, path, io.Discard, tt.args...)
+			if code := p.wait(); code != tt.code || !strings.Contains(p.log.String(), tt.want) {
+				t.Errorf("got %d %s, want %d %s", code, p.log, tt.code, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,516 @@
+package router
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/router/rules"
+	"zmailer/internal/workspec"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// logBuffer is a log that may be read, and waited for, while it is written.
+type logBuffer struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	change chan struct{} // holds one token after a write
+}
+
+func newLog() *logBuffer { return &logBuffer{change: make(chan struct{}, 1)} }
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.change <- struct{}{}:
+	default:
+	}
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// count is how many lines have all the words.
+func (l *logBuffer) count(words ...string) int {
+	n := 0
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// wait waits until so many lines have all the words.
+func (l *logBuffer) wait(t *testing.T, times int, words ...string) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for l.count(words...) < times {
+		select {
+		case <-l.change:
+		case <-late:
+			t.Fatalf("waited in vain for %d lines with %q:\n%s", times, words, l)
+		}
+	}
+}
+
+// office is a postoffice on the real file system with a router.
+type office struct {
+	t    testing.TB
+	dir  string // of the postoffice
+	conf string // of the tables
+	disk *faultfs.FS
+	po   *postoffice.PostOffice
+	r    *Router
+	log  *logBuffer
+}
+
+// newOffice makes a postoffice, the tables and a router. Local users are bond and
+// moneypenny, whatever the system has.
+func newOffice(t testing.TB, tables map[string]string, change ...func(*Config)) *office {
+	t.Helper()
+	o := &office{t: t, dir: t.TempDir(), conf: t.TempDir(), log: newLog()}
+	o.table("users", "bond\nmoneypenny\n")
+	o.table("localnames", "example.org\n")
+	o.table("zmailer.conf", "POSTOFFICE="+o.dir+"\nHOSTNAME=mx.example.org\nLOCALUSERS="+filepath.Join(o.conf, "users")+
+		"\nROUTERPOLL=1s\nROUTERWORKERS=4\nLOG=text\n")
+	for name, text := range tables {
+		o.table(name, text)
+	}
+	below, err := durable.NewOS(o.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { below.Close() })
+	o.disk = faultfs.New(below)
+	if err := postoffice.Init(o.disk); err != nil {
+		t.Fatal(err)
+	}
+	if o.po, err = postoffice.Open(postoffice.Config{FS: o.disk}); err != nil {
+		t.Fatal(err)
+	}
+	o.r = o.router(change...)
+	return o
+}
+
+func (o *office) config() Config {
+	return Config{
+		PostOffice: o.dir, Hostname: "mx.example.org", Log: slog.New(slog.NewTextHandler(o.log, nil)),
+		Rules: rules.Config{Dir: o.conf, LocalUsers: filepath.Join(o.conf, "users")},
+	}
+}
+
+// router makes one more router.
+func (o *office) router(change ...func(*Config)) *Router {
+	o.t.Helper()
+	c := o.config()
+	for _, f := range change {
+		f(&c)
+	}
+	r, err := New(o.po, c)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func (o *office) table(name, text string) {
+	o.t.Helper()
+	if err := os.WriteFile(filepath.Join(o.conf, name), []byte(text), 0o644); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// submit puts a message file into router/.
+func (o *office) submit(text string) postoffice.Accepted {
+	o.t.Helper()
+	return submit(o.t, o.po, text)
+}
+
+func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Accepted {
+	t.Helper()
+	d, err := p.NewDraft("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(d, text); err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// routed is a message in queue/ with its work specification.
+type routed struct {
+	name    string
+	spec    *workspec.Spec
+	file    []byte // the specification
+	message []byte // the message file
+}
+
+// header is the header block to be sent.
+func (m *routed) header() string {
+	g := m.spec.Groups[0]
+	return string(m.file[g.HeaderOffset:g.HeaderEnd])
+}
+
+// recipients is what the r lines say.
+func (m *routed) recipients() []string {
+	var list []string
+	for _, g := range m.spec.Groups {
+		for _, r := range g.Recipients {
+			list = append(list, r.Channel+" "+r.Host+" "+r.Address)
+		}
+	}
+	return list
+}
+
+// route routes what is there and gives what was handed over, in no order.
+func (o *office) route() []routed {
+	o.t.Helper()
+	if _, err := o.r.RouteAll(); err != nil {
+		o.t.Fatal(err)
+	}
+	return handedOver(o.t, o.po)
+}
+
+// one is route for one message.
+func (o *office) one(text string) routed {
+	o.t.Helper()
+	a := o.submit(text)
+	for _, m := range o.route() {
+		if strings.HasPrefix(m.name, fmt.Sprintf("%d-", a.ID.Ino)) {
+			return m
+		}
+	}
+	o.t.Fatalf("%s is not handed over; log:\n%s", a.Name, o.log)
+	return routed{}
+}
+
+func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
+	t.Helper()
+	var list []routed
+	err := p.ListTransport(func(name string) error {
+		m := routed{name: name}
+		s, err := p.OpenSpec(name)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if m.file, err = s.Read(); err != nil {
+			return err
+		}
+		if m.spec, err = workspec.Parse(m.file); err != nil {
+			return err
+		}
+		if !workspec.Complete(m.file) {
+			return fmt.Errorf("%s is not complete", name)
+		}
+		f, info, err := p.OpenMessage(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		m.message = make([]byte, info.Size)
+		if _, err := io.ReadFull(f, m.message); err != nil {
+			return err
+		}
+		list = append(list, m)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// names lists a directory of the postoffice.
+func (o *office) names(dir string) []string {
+	o.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// expect checks how many names there are in each directory that holds messages.
+func (o *office) expect(what string, want map[string]int) {
+	o.t.Helper()
+	for _, dir := range []string{postoffice.Public, postoffice.Router, postoffice.Queue, postoffice.Transport, postoffice.Deferred, postoffice.Postman, postoffice.Freezer} {
+		if got := o.names(dir); len(got) != want[dir] {
+			o.t.Errorf("%s: %s: got %q, want %d\n%s", what, dir, got, want[dir], o.log)
+		}
+	}
+}
+
+// logged checks how many log lines have all the words.
+func (o *office) logged(times int, words ...string) {
+	o.t.Helper()
+	if n := o.log.count(words...); n != times {
+		o.t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, o.log)
+	}
+}
+
+func plain(rcpt string) string {
+	return "from <q@example.net>\nto <" + rcpt + ">\nenv-end\nFrom: q@example.net\nSubject: x\n\nbody\n"
+}
+
+// M4
+func TestOldestMessageIsRoutedFirst(t *testing.T) {
+	o := newOffice(t, nil)
+	at := time.Now().Truncate(time.Second)
+	var want []string
+	accepted := map[int]postoffice.Accepted{}
+	// 7 has no divisor in common with 20: every age once, in no order.
+	for i := range 20 {
+		age := i * 7 % 20
+		accepted[age] = o.submit(plain(fmt.Sprintf("age%d@example.net", age)))
+		when := at.Add(-time.Duration(age) * time.Second)
+		if err := os.Chtimes(filepath.Join(o.dir, accepted[age].Name), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for age := 19; age >= 0; age-- {
+		want = append(want, fmt.Sprint(accepted[age].ID.Ino))
+	}
+	o.route()
+	var got []string
+	for line := range strings.Lines(o.log.String()) {
+		if _, rest, ok := strings.Cut(line, " name="); ok && strings.Contains(line, "msg=routed") {
+			ino, _, _ := strings.Cut(rest, "-")
+			got = append(got, ino)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("order: got %v, want %v", got, want)
+	}
+}
+
+// M4
+func TestUnsortedRouterLooksAtNoTimes(t *testing.T) {
+	o := newOffice(t, nil, func(c *Config) { c.Unsorted = true })
+	for i := range 5 {
+		o.submit(plain(fmt.Sprintf("u%d@example.net", i)))
+	}
+	stats := o.disk.On(faultfs.Stat, "router/*", faultfs.Always, func(name string) error {
+		if !strings.Contains(name, "-") {
+			return fs.ErrInvalid
+		}
+		return nil
+	})
+	defer stats.End()
+	if n, err := o.r.RouteAll(); n != 5 || err != nil {
+		t.Errorf("got %d, %v, want 5 without a stat of what waits", n, err)
+	}
+}
+
+// M5
+func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
+	o := newOffice(t, nil)
+	a := o.submit(plain("a@example.net"))
+	router := filepath.Join(o.dir, postoffice.Router)
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(router, ".x"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "core"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "12x"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "012"), nil, 0o600),
+		os.Mkdir(filepath.Join(router, "13"), 0o700),
+		os.Symlink(filepath.Join(o.dir, a.Name), filepath.Join(router, "14")),
+		mkfifo(filepath.Join(router, "15")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := o.r.RouteAll(); n != 1 || err != nil {
+		t.Errorf("got %d, %v, want 1", n, err)
+	}
+	// By a hint, without a look at the directory.
+	orders, done := make(chan order, 8), make(chan outcome, 8)
+	for _, name := range []string{"13", "14", "15", "16"} {
+		orders <- order{name, true}
+	}
+	close(orders)
+	o.r.work(orders, done)
+	if got, want := len(o.names("router")), 7; got != want {
+		t.Errorf("left alone: got %q, want %d", o.names("router"), want)
+	}
+	for _, name := range []string{".x", "core", "12x"} {
+		if isMessage(name) {
+			t.Errorf("a hint at %s is taken", name)
+		}
+	}
+}
+
+// M10
+func TestRoutingTroubleDefersUntilResubmitted(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "members")
+	now := time.Now()
+	o := newOffice(t, map[string]string{"aliases": "team: :include:" + list + "\n"}, func(c *Config) { c.Now = func() time.Time { return now } })
+	a := o.submit(plain("team@example.org"))
+	resubmit := func() {
+		t.Helper()
+		names, err := o.po.ListDeferred()
+		if err != nil || len(names) != 1 || names[0] != fmt.Sprintf("%d.include", a.ID.Ino) {
+			t.Fatalf("deferred: got %q, %v, want %d.include", names, err, a.ID.Ino)
+		}
+		if _, err := o.po.Resubmit(names[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.route()
+	o.expect("first", map[string]int{"deferred": 1})
+	o.logged(1, "msg=deferred", "id="+a.ID.String(), list)
+	resubmit()
+	o.route()
+	o.expect("again", map[string]int{"deferred": 1})
+	resubmit()
+	if err := os.WriteFile(list, []byte("bond\nq@example.net\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * time.Second)
+	if got := o.route(); len(got) != 1 || got[0].spec.Message != got[0].name || len(got[0].recipients()) != 2 {
+		t.Errorf("mended: got %+v", got)
+	}
+	o.expect("mended", map[string]int{"queue": 1, "transport": 1})
+}
+
+// M12
+func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
+	tests := map[string]string{
+		"not an envelope":   "from <q@example.net>\nto <a@example.net>\n!!!\nenv-end\nSubject: x\n\n",
+		"two senders":       "from <q@example.net>\nfrom <r@example.net>\nto <a@example.net>\nenv-end\nSubject: x\n\n",
+		"bad recipient":     "from <q@example.net>\nto <a b@example.net>\nenv-end\nSubject: x\n\n",
+		"no recipient":      "from <q@example.net>\nenv-end\nSubject: x\n\nbody\n",
+		"no recipient left": "from <q@example.net>\nenv-end\nTo: undisclosed-recipients:;\n\nbody\n",
+		"ends too early":    "from <q@example.net>\nto <a@exa",
+		"nothing":           "",
+	}
+	for name, text := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t, nil)
+			a := o.submit(text)
+			o.route()
+			o.expect(name, map[string]int{"postman": 1})
+			if got, want := o.names("postman")[0], fmt.Sprint(a.ID.Ino); got != want {
+				t.Errorf("name: got %s, want %s", got, want)
+			}
+			o.logged(1, "msg=set-aside", "id="+a.ID.String(), "name=postman/"+fmt.Sprint(a.ID.Ino), "reason=")
+		})
+	}
+}
+
+func TestMessageThatHasLostItsEndIsSetAside(t *testing.T) {
+	o := newOffice(t, nil)
+	a := o.submit(plain("a@example.net"))
+	if err := os.Truncate(filepath.Join(o.dir, a.Name), a.Size-3); err != nil {
+		t.Fatal(err)
+	}
+	o.route()
+	o.expect("truncated", map[string]int{"postman": 1})
+	o.logged(1, "set-aside", fmt.Sprint(a.Size))
+}
+
+// M12
+func TestBrokenHeaderGoesOnWithASoftCopy(t *testing.T) {
+	const text = "from <q@example.net>\nto <a@example.net>\nenv-end\nFrom: q@example.net\nthis is no field\nSubject: x\n\nbody\n"
+	o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
+	m := o.one(text)
+	if want := "From: q@example.net\nthis is no field\nSubject: x\n"; !strings.HasSuffix(m.header(), want) {
+		t.Errorf("header: got %q, want %q at its end", m.header(), want)
+	}
+	o.expect("with copies", map[string]int{"queue": 1, "transport": 1, "postman": 1})
+	if got := o.names("postman")[0]; !strings.HasSuffix(got, "_header") {
+		t.Errorf("copy: got %s, want <ino>_header", got)
+	}
+	o = newOffice(t, nil)
+	o.one(text)
+	o.expect("without", map[string]int{"queue": 1, "transport": 1})
+}
+
+// M15, but for the report
+func TestMessageWithTooManyReceivedFieldsIsALoop(t *testing.T) {
+	for _, n := range []int{50, 51} {
+		o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
+		m := o.one("from <q@example.net>\nto <a@example.net>\nto <bond@example.org>\nenv-end\n" + strings.Repeat("RECEIVED: by a; x\n", n) + "From: q@example.net\n\n")
+		want, copies := "local bond@example.org bond@example.org, smtp example.net a@example.net", 0
+		if n > 50 {
+			want, copies = "error loop a@example.net, error loop bond@example.org", 1
+		}
+		if got := strings.Join(m.recipients(), ", "); got != want {
+			t.Errorf("%d fields: got %q, want %q", n, got, want)
+		}
+		o.expect(fmt.Sprint(n, " fields"), map[string]int{"queue": 1, "transport": 1, "postman": copies})
+	}
+}
+
+func TestRecipientsInTheHeaderAreTakenWhenTheEnvelopeHasNone(t *testing.T) {
+	o := newOffice(t, nil)
+	m := o.one("to bond\n\n")
+	if got, want := strings.Join(m.recipients(), ", "), "local bond@mx.example.org bond@mx.example.org"; got != want {
+		t.Errorf("smallest file: got %q, want %q", got, want)
+	}
+	m = o.one("env-end\nTo: bond, Q <q@example.net>\nBcc: m@example.net,\n  moneypenny\nSubject: x\n\n")
+	if got, want := strings.Join(m.recipients(), ", "), "local bond@mx.example.org bond@mx.example.org, local moneypenny@mx.example.org moneypenny@mx.example.org, smtp example.net q@example.net, smtp example.net m@example.net"; got != want {
+		t.Errorf("header: got %q, want %q", got, want)
+	}
+	if h := m.header(); strings.Contains(h, "moneypenny") || !strings.Contains(h, "To: bond, Q <q@example.net>\nSubject: x\n") {
+		t.Errorf("header: got %q, want all but Bcc", h)
+	}
+	// Where the envelope names the recipients, a Bcc is the submitter's business.
+	m = o.one("to bond\nenv-end\nBcc: m@example.net\n\n")
+	if h := m.header(); !strings.HasSuffix(h, "\nBcc: m@example.net\n") {
+		t.Errorf("header: got %q, want Bcc as it was", h)
+	}
+}
+
+func TestMessageThatMakesTheRouterPanicIsDeferred(t *testing.T) {
+	o := newOffice(t, nil, func(c *Config) {
+		c.Rules.LocalUsers, c.Rules.Passwd = "passwd", panics{}
+	})
+	o.submit(plain("bond@example.org"))
+	for range 5 {
+		o.submit(plain("a@example.net"))
+	}
+	if n, err := o.r.RouteAll(); n != 6 || err != nil {
+		t.Errorf("got %d, %v, want 6", n, err)
+	}
+	o.expect("panic", map[string]int{"deferred": 1, "queue": 5, "transport": 5})
+	if got := o.names("deferred")[0]; !strings.HasSuffix(got, ".crash") {
+		t.Errorf("deferred: got %s, want <ino>.crash", got)
+	}
+	o.logged(1, "msg=crash", "no users today", "router_test.go")
+}
+
+// panics is a user database with a defect.
+type panics struct{}
+
+func (panics) Lookup(string) (rules.User, bool, error) { panic("no users today") }

@@ -10,8 +10,8 @@
 // What survives a crash: a recipient is locked with this process's owner number
 // before anything is sent, so that the locks of a dead agent are known as such and
 // taken over; a history line "sent" stands in the file before the final dot, so
-// that a take-over knows what is in doubt; a diagnostic is on the disk before the
-// tag that says so.
+// that a take-over knows what is in doubt; a failure's diagnostic is on the disk
+// before the tag that says failed.
 //
 // Diagnostics: what one message's file is wrong with is logged and answered by
 // #resync; a disk that cannot be written makes recipients deferred; neither ends

@@ -67,7 +67,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 			if !a.takes(r, d.Job.Host) {
 				continue
 			}
-			if r.Tag == workspec.TagLocked && a.holds(r.Owner, alone) {
+			if r.Tag == workspec.TagLocked && !d.torn(r) && a.holds(r.Owner, alone) {
 				d.left = true
 				continue
 			}
@@ -131,6 +131,12 @@ func (a *Agent) holds(owner int, alone bool) bool {
 		return true
 	}
 	return alive
+}
+
+// torn tells a lock of which a crash left only the start: the owner is aligned to
+// the right of its six bytes, so a blank at their end cuts its number short.
+func (d *Delivery) torn(r *workspec.Recipient) bool {
+	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.raw[workspec.TagOffset(r.Offset)+6] == ' '
 }
 
 // openMessage opens queue/NAME and finds where the body begins.

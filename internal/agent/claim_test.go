@@ -61,6 +61,21 @@ func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
 	}
 }
 
+// A crash may leave the first bytes of a lock: they must not be taken for another
+// owner, who may live.
+func TestTornLockIsNobodys(t *testing.T) { // M18
+	for n := 1; n < 7; n++ {
+		s := newSpool(t)
+		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+		// Of 111111 every start is the number of a process that is likely to live.
+		s.mark(name, 0, workspec.LockBytes(111111)[:n])
+		got := s.do(name, "h", give(ok))
+		if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
+			t.Errorf("first %d bytes: got %q and tags %q, want it delivered", n, got, s.tags(name))
+		}
+	}
+}
+
 func TestOtherSlotsLockIsLeftAlone(t *testing.T) {
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})

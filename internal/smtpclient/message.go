@@ -111,7 +111,7 @@ func (c *Conn) appendRcpt(b []byte, r *Recipient, to wire, utf8 bool) []byte {
 // sentSize estimates what stored bytes come to on the line: one byte more per line
 // of some thirty, as ZMailer does it. RFC 1870 §5 wants no more than an estimate,
 // and counting would cost a reading of the whole message.
-func sentSize(stored int64) int64 { return stored + stored*3/100 + 1 }
+func sentSize(stored int64) int64 { return (stored + 1) * 103 / 100 }
 
 // appendParam appends a parameter of MAIL or RCPT. A value that cannot stand on a
 // command line is left out: it can only have come from a file that was tampered with.

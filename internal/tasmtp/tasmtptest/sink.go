@@ -5,6 +5,7 @@ package tasmtptest
 import (
 	"bufio"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"strings"
@@ -24,7 +25,7 @@ type Sink struct {
 	// or "." for the final dot; with LMTP ". ADDRESS" for each recipient. "" takes the
 	// usual one. "HANGUP" closes the connection instead, "SILENCE" keeps it waiting.
 	Answer func(command string) string
-	// Discard: bodies are counted, not kept.
+	// Discard: messages are counted and summed, not kept.
 	Discard bool
 
 	t     testing.TB
@@ -46,6 +47,7 @@ type Taken struct {
 	Rcpts []string // the RCPT lines that were accepted
 	Data  string   // with line ends and stuffed dots as they came, the final dot included
 	Bytes int64    // of Data, also if it was not kept
+	Sum   uint32   // CRC-32 (IEEE) of Data, if it was not kept
 	Conn  int      // number of the connection, from 1
 }
 
@@ -299,7 +301,9 @@ func (c *conversation) readData() error {
 			return err
 		}
 		c.taken.Bytes += int64(len(part))
-		if !c.Discard {
+		if c.Discard {
+			c.taken.Sum = crc32.Update(c.taken.Sum, crc32.IEEETable, part)
+		} else {
 			kept.Write(part)
 		}
 		if begin && string(part) == ".\r\n" {

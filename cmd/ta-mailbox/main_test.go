@@ -17,8 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/config"
-	"zmailer/internal/taproto"
-	"zmailer/internal/workspec"
 )
 
 // The test program is ta-mailbox itself if this is set.
@@ -80,14 +78,17 @@ func (s *spool) queue(name string, fill func(w io.Writer) error) {
 	s.must(w.Flush())
 	s.must(f.Close())
 
-	var b bytes.Buffer
-	spec := workspec.NewWriter(&b)
-	spec.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(testHeader))})
-	spec.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"},
-		[]workspec.Recipient{{Channel: "local", Host: "jim@example.org", Address: "jim@example.org", Privilege: ownUID()}},
-		[]byte("Received: here\nSubject: x\n"))
-	s.must(spec.Close())
-	s.must(os.WriteFile(filepath.Join(s.dir, "transport", name), b.Bytes(), 0o600))
+	s.must(os.WriteFile(filepath.Join(s.dir, "transport", name), specification(name, "jim@example.org", "jim@example.org", 0), 0o600))
+}
+
+// specification is one for a single recipient on the channel local, whose r line is
+// at an offset; 0: wherever it falls.
+func specification(name, host, address string, offset int) []byte {
+	before := fmt.Sprintf("@ 0x00000007\ni %s\no %d\nl ", name, len(testEnvelope)+len(testHeader))
+	sender := "\ns local s@example.org s@example.org 1\n"
+	pad := max(1, offset-len(before)-len(sender))
+	return []byte(before + strings.Repeat("x", pad) + sender +
+		"r           local " + host + " " + address + " " + ownUID() + "\nm\nReceived: here\nSubject: x\n\n")
 }
 
 func text(body string) func(io.Writer) error {
@@ -162,107 +163,6 @@ func (p *process) end() int {
 		p.Fatal(err)
 	}
 	return p.cmd.ProcessState.ExitCode()
-}
-
-// What ZMailer's own mailbox agent and its scheduler said to each other: ours says
-// the same, but for the text of an answer.
-func TestRecordedConversationIsReplayed(t *testing.T) { // M32
-	f, err := os.Open(filepath.Join("testdata", "mailbox-1202.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	steps, err := taproto.ReadTranscript(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSpool(t, "$MAIL/%u")
-	s.plant(steps)
-	p := s.start()
-	spoken := 0
-	for _, step := range steps {
-		switch step.Kind {
-		case taproto.SchedulerSaid:
-			p.say(step.Said)
-		case taproto.AgentSaid:
-			for _, want := range step.Lines() {
-				spoken++
-				if got := p.hear(); fixed(got) != fixed(want) {
-					t.Errorf("line %d: got %q, want %q", spoken, got, want)
-				}
-			}
-		}
-	}
-	if got := p.end(); got != 0 {
-		t.Errorf("exit code: got %d, want 0; standard error:\n%s", got, p.stderr.String())
-	}
-	// Two messages for root, of which one is of ZMailer's own making, three for a file.
-	for name, want := range map[string]int{"root": 2, "archive": 3} {
-		b, err := os.ReadFile(filepath.Join(s.mail, name))
-		s.must(err)
-		if got := strings.Count("\n"+string(b), "\nFrom s"); got != want {
-			t.Errorf("%s: got %d messages, want %d:\n%s", name, got, want, b)
-		}
-	}
-}
-
-// fixed is a line without the free text of an answer.
-func fixed(line string) string {
-	if i := strings.Index(line, "\tok3 "); i >= 0 {
-		return line[:i+len("\tok3 ")]
-	}
-	return line
-}
-
-// plant writes a message and a specification for each job of a conversation, with
-// the recipient at the offset that the answer names.
-func (s *spool) plant(steps []taproto.Step) {
-	s.Helper()
-	var name, host string
-	for _, step := range steps {
-		for _, line := range step.Lines() {
-			switch {
-			case step.Kind == taproto.SchedulerSaid && line != "#idle":
-				name, host, _ = strings.Cut(line, "\t")
-			case step.Kind == taproto.AgentSaid && line != "#hungry":
-				said := taproto.ParseLine([]byte(line))
-				if said.Kind != taproto.LineAnswer || !strings.HasSuffix(name, "/"+strconv.FormatUint(said.Answer.Number, 10)) {
-					s.Fatalf("got line %q for %q", line, name)
-				}
-				s.plantOne(name, host, said.Answer.Offset)
-			}
-		}
-	}
-}
-
-func (s *spool) plantOne(name, host string, offset int64) {
-	s.Helper()
-	number := filepath.Base(name)
-	message := []byte(testEnvelope + testHeader + "body\n")
-	address := host
-	if host == "file.nobody" {
-		address = filepath.Join(s.mail, "archive")
-	}
-	before := fmt.Sprintf("@ 0x00000007\ni %s\no %d\nl ", number, len(testEnvelope)+len(testHeader))
-	sender := "\ns local s@example.org s@example.org 1\n"
-	pad := int(offset) - len(before) - len(sender)
-	if pad < 0 {
-		s.Fatalf("%s: no room before offset %d", name, offset)
-	}
-	spec := []byte(before + strings.Repeat("x", pad) + sender +
-		"r           local " + host + " " + address + " " + ownUID() + "\nm\nReceived: here\nSubject: x\n\n")
-	if number == "10117779" {
-		// This one is there as ZMailer wrote it.
-		var err1, err2 error
-		message, err1 = os.ReadFile(filepath.Join("testdata", "02-multi", "router-file"))
-		spec, err2 = os.ReadFile(filepath.Join("testdata", "02-multi", "transport-before"))
-		s.must(err1)
-		s.must(err2)
-	}
-	for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
-		s.must(os.MkdirAll(filepath.Join(s.dir, dir, filepath.Dir(name)), 0o755))
-		s.must(os.WriteFile(filepath.Join(s.dir, dir, name), b, 0o600))
-	}
 }
 
 func TestExitCodesAndWhatTheySay(t *testing.T) {

@@ -119,7 +119,7 @@ func readSpec(t *testing.T, disk *cutfs.FS, name string) *workspec.Spec {
 // which a disk may lose what was not synced. A final tag is never more than what
 // happened; the next attempt ends what is open; a process that only died delivers
 // once, or the doubt is recorded.
-func TestJobSurvivesEveryCut(t *testing.T) { // M18, S7
+func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
 	for n := 0; ; n++ {
 		disk, name := cutDisk(t)
 		first := world{}

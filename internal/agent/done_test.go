@@ -18,8 +18,6 @@ import (
 	"zmailer/internal/workspec"
 )
 
-const sampleNotify = "NOTIFY=FAILURE,DELAY ORCPT=rfc822;fail1@b.example.com INRCPT=rfc822;fail1@b.example.com INFROM=rfc822;sender@client.example.net"
-
 // ZMailer's own specification, its failure and its success: the bytes that we add
 // are those that ZMailer added, but for time, agent and what the server said.
 func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20

@@ -35,7 +35,12 @@ func readDoubts(history []workspec.Event) doubts {
 			d.sent(e, owner)
 		case workspec.EventReleased:
 			d.release(e.Recipient, owner)
-		case workspec.EventDeferred, workspec.EventInDoubt:
+		case workspec.EventDeferred:
+			// An answer came, unless the lock was taken from an agent that gave none.
+			if e.Recipient != 0 && !d.of(e.Recipient).released {
+				d.one[e.Recipient] = doubt{}
+			}
+		case workspec.EventInDoubt:
 			if e.Recipient != 0 {
 				d.one[e.Recipient] = doubt{}
 			}
@@ -67,11 +72,7 @@ func (d *doubts) release(recipient int64, owner int) {
 		return s
 	}
 	if recipient != 0 {
-		s, ok := d.one[recipient]
-		if !ok {
-			s = d.rest
-		}
-		d.one[recipient] = mark(s)
+		d.one[recipient] = mark(d.of(recipient))
 		return
 	}
 	d.rest = mark(d.rest)
@@ -80,14 +81,19 @@ func (d *doubts) release(recipient int64, owner int) {
 	}
 }
 
+// of is what is known of a recipient.
+func (d *doubts) of(recipient int64) doubt {
+	if s, ok := d.one[recipient]; ok {
+		return s
+	}
+	return d.rest
+}
+
 // about gives the dead owner that may have sent the message to an open recipient
 // before it died; 0 if there is none. Its lock must still be there, or be known to
 // have been released.
 func (d *doubts) about(r *workspec.Recipient) int {
-	s, ok := d.one[r.Offset]
-	if !ok {
-		s = d.rest
-	}
+	s := d.of(r.Offset)
 	if s.released || r.Tag == workspec.TagLocked && r.Owner == s.owner {
 		return s.owner
 	}

@@ -14,41 +14,12 @@ var errTooLarge = errors.New("message too large")
 type input interface {
 	peek() []byte // what is there; the reader may change it up to what it skips
 	skip(n int)
-	more() error // waits until peek is longer; io.EOF: it will not be
+	more() error // waits until peek is longer; errEnd: the content ends here
 }
 
-// pipeInput is the content of BDAT chunks as go-smtp passes them on.
-type pipeInput struct {
-	r          io.Reader
-	buf        *[wireBuffer]byte
-	head, tail int
-}
-
-func newPipeInput(r io.Reader) *pipeInput {
-	return &pipeInput{r: r, buf: wireBuffers.Get().(*[wireBuffer]byte)}
-}
-
-func (p *pipeInput) close() { wireBuffers.Put(p.buf) }
-
-func (p *pipeInput) peek() []byte { return p.buf[p.head:p.tail] }
-func (p *pipeInput) skip(n int)   { p.head += n }
-
-func (p *pipeInput) more() error {
-	if p.head > 0 {
-		p.tail = copy(p.buf[:], p.buf[p.head:p.tail])
-		p.head = 0
-	}
-	for {
-		n, err := p.r.Read(p.buf[p.tail:])
-		p.tail += n
-		if n > 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
+// errEnd is the end of a content that knows its length. It is not io.EOF: that is a
+// client that went away.
+var errEnd = errors.New("end of the content")
 
 // content copies one message from SMTP's form to a message file's: a line ends in
 // LF instead of CRLF, and a dot that was put before a line's own is taken away (RFC
@@ -59,42 +30,50 @@ type content struct {
 	limit int64
 	size  int64 // bytes so far, as RFC 1870 §4 counts them: line ends are two, stuffed dots none
 	start bool  // the next byte begins a line
+	cr    bool  // a CR was read and nothing behind it yet
+	out   io.Writer
+	err   error // of out, or errTooLarge: the rest is read but not written
 }
 
 // copyTo writes the message to out. It reads all of the message, whatever becomes of
 // out: an error of out or of the size comes when the end has been seen, and end is
 // true then. Without end, err is the input's.
 func (c *content) copyTo(out io.Writer) (end bool, err error) {
-	w := stickyWriter{w: out}
-	c.start = true
+	c.start, c.out = true, out
 	for {
-		used, end := c.step(c.in.peek(), &w)
+		used, end := c.step(c.in.peek())
 		c.in.skip(used)
-		if c.limit > 0 && c.size > c.limit && w.err == nil {
-			w.err = errTooLarge
-		}
 		if end {
-			return true, w.err
+			return true, c.err
 		}
-		switch err := c.in.more(); {
-		case err == nil:
-		case errors.Is(err, io.EOF) && !c.dots:
-			// A CR may stand at the very end.
-			c.emit(&w, c.in.peek())
-			if c.limit > 0 && c.size > c.limit && w.err == nil {
-				w.err = errTooLarge
+		switch err := c.in.more(); err {
+		case nil:
+		case errEnd:
+			if c.cr {
+				c.emit([]byte{'\r'})
 			}
-			return true, w.err
+			return true, c.err
 		default:
 			return false, err
 		}
 	}
 }
 
-// step works on what there is and tells how many bytes of it are used up; what is
-// left, two bytes at most, needs more behind it to be understood. It changes b.
-func (c *content) step(b []byte, w *stickyWriter) (used int, end bool) {
+// step works on what there is and tells how many bytes of it are used up; what may
+// be a part of the line that ends DATA is left until more is known. It changes b.
+func (c *content) step(b []byte) (used int, end bool) {
 	i := 0
+	if c.cr && len(b) > 0 {
+		c.cr = false
+		if b[0] == '\n' {
+			c.size++
+			c.start = true
+			i = 1
+			c.emit(b[:1])
+		} else {
+			c.emit([]byte{'\r'})
+		}
+	}
 	for i < len(b) {
 		if c.start && c.dots && b[i] == '.' {
 			rest := b[i:]
@@ -113,37 +92,32 @@ func (c *content) step(b []byte, w *stickyWriter) (used int, end bool) {
 			k := len(b)
 			if k > i && b[k-1] == '\r' {
 				k--
+				c.cr = true
 			}
-			c.emit(w, b[i:k])
-			return k, false
+			c.emit(b[i:k])
+			return len(b), false
 		case j > 0 && b[i+j-1] == '\r':
 			b[i+j-1] = '\n'
-			c.emit(w, b[i:i+j])
 			c.size++
+			c.emit(b[i : i+j])
 			c.start = true
 		default:
 			// A bare LF: no line of SMTP ends here.
-			c.emit(w, b[i:i+j+1])
+			c.emit(b[i : i+j+1])
 		}
 		i += j + 1
 	}
 	return i, false
 }
 
-func (c *content) emit(w *stickyWriter, b []byte) {
+// emit writes until the first error.
+func (c *content) emit(b []byte) {
 	c.size += int64(len(b))
-	w.write(b)
-}
-
-// stickyWriter writes until the first error and remembers it.
-type stickyWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (s *stickyWriter) write(b []byte) {
-	if s.err == nil {
-		_, s.err = s.w.Write(b)
+	if c.err == nil && c.limit > 0 && c.size > c.limit {
+		c.err = errTooLarge
+	}
+	if c.err == nil {
+		_, c.err = c.out.Write(b)
 	}
 }
 

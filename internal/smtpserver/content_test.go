@@ -15,6 +15,7 @@ import (
 type pieces struct {
 	rest [][]byte
 	buf  []byte
+	end  error
 }
 
 func (p *pieces) peek() []byte { return p.buf }
@@ -22,15 +23,15 @@ func (p *pieces) skip(n int)   { p.buf = p.buf[n:] }
 
 func (p *pieces) more() error {
 	if len(p.rest) == 0 {
-		return io.EOF
+		return p.end
 	}
 	p.buf = append(bytes.Clone(p.buf), p.rest[0]...)
 	p.rest = p.rest[1:]
 	return nil
 }
 
-func cut(b []byte, size int) *pieces {
-	p := &pieces{}
+func cut(b []byte, size int, end error) *pieces {
+	p := &pieces{end: end}
 	for len(b) > size {
 		p.rest = append(p.rest, b[:size:size])
 		b = b[size:]
@@ -63,7 +64,7 @@ func FuzzContent(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, size uint8) {
 		want, used, ok := reference(data)
-		in := cut(bytes.Clone(data), int(size)+1)
+		in := cut(bytes.Clone(data), int(size)+1, io.EOF)
 		c := content{in: in, dots: true}
 		var got bytes.Buffer
 		end, err := c.copyTo(&got)
@@ -92,7 +93,7 @@ func FuzzChunks(f *testing.F) {
 		f.Add([]byte(s), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, size uint8) {
-		c := content{in: cut(bytes.Clone(data), int(size)+1)}
+		c := content{in: cut(bytes.Clone(data), int(size)+1, errEnd)}
 		var got bytes.Buffer
 		end, err := c.copyTo(&got)
 		if want := bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")); !end || err != nil || !bytes.Equal(got.Bytes(), want) {

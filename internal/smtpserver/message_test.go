@@ -187,6 +187,37 @@ func TestOneConnectionTakesManyMessages(t *testing.T) {
 	}
 }
 
+// RFC 3030 §2: what is none of a message in chunks is refused and does not end it.
+func TestCommandsBetweenChunksLeaveTheMessageAlone(t *testing.T) {
+	r := start(t, nil)
+	p := r.dial()
+	p.say("EHLO c", "250")
+	p.say("MAIL FROM:<a@b>", "250")
+	p.say("RCPT TO:<c@d>", "250")
+	p.send("BDAT 3\r\none")
+	p.expect("250 2.0.0 3 octets")
+	p.say("NOOP", "250")
+	p.say("DATA", "503")
+	p.say("MAIL FROM:<e@f>", "503")
+	p.say("RCPT TO:<g@h>", "503")
+	p.say("BDAT x", "501")
+	p.say("RSETTLE", "503")
+	p.send("BDAT 3 last\r\ntwo")
+	p.expect("250 2.0.0 queued")
+	if got := r.only(); !strings.HasSuffix(got, "from <a@b>\nto <c@d>\nenv-end\nonetwo") {
+		t.Errorf("got %q", got)
+	}
+	p.say("MAIL FROM:<a@b>", "250")
+	p.say("RCPT TO:<c@d>", "250")
+	p.say("BDAT 0", "250")
+	for range maxStrayCommands {
+		p.say("NOOP", "250")
+	}
+	p.say("NOOP", "250")
+	p.expect("421")
+	p.end()
+}
+
 // Everything at once, the content of DATA too, as a client may not but some do.
 func TestContentSentWithItsCommandsIsTaken(t *testing.T) {
 	r := start(t, nil)

@@ -8,7 +8,6 @@ import (
 	"github.com/emersion/go-smtp"
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/envelope"
 	"zmailer/internal/status"
 )
 
@@ -35,9 +34,12 @@ func reply(code int, enhanced, text string) *smtp.SMTPError {
 
 // refusal is the answer for a message that could not be stored, and logs why. A
 // fault of ours is never answered with 5xx (S21): the client keeps the message.
-func (s *session) refusal(e *envelope.Envelope, err error) *smtp.SMTPError {
+func (s *session) refusal(err error) *smtp.SMTPError {
+	if errors.Is(err, errAbandoned) {
+		return lostReply // nobody sees it
+	}
 	if errors.Is(err, errTooLarge) {
-		s.srv.Log.Info("refused", "from", e.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
+		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
 	}
 	s.srv.disk.begin(s.srv.Log, "storage-trouble", "error", err, "client", s.client.String(),

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 
 	"github.com/emersion/go-smtp"
 
@@ -25,8 +24,7 @@ type session struct {
 	// trusted clients may send to any domain.
 	trusted bool
 
-	mu          sync.Mutex // BDAT reads content in a goroutine of its own
-	transaction *envelope.Envelope
+	transaction *envelope.Envelope // nil: none is open
 }
 
 func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
@@ -44,7 +42,7 @@ func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
 
 // Mail implements smtp.Session: MAIL FROM.
 func (s *session) Mail(_ string, o *smtp.MailOptions) error {
-	if s.open() != nil {
+	if s.transaction != nil {
 		return reply(503, "5.5.1", "a transaction is open; RSET ends it")
 	}
 	path, params := splitPath(string(s.wire.line))
@@ -72,15 +70,13 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	if o.UTF8 {
 		e.With = "UTF8SMTP" // RFC 6531 §4.3
 	}
-	s.mu.Lock()
 	s.transaction = e
-	s.mu.Unlock()
 	return nil
 }
 
 // Rcpt implements smtp.Session: RCPT TO.
 func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
-	e := s.open()
+	e := s.transaction
 	if e == nil {
 		return reply(503, "5.5.1", "MAIL first")
 	}
@@ -96,6 +92,8 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
 	if !s.trusted && !s.srv.relay.isLocal(to) {
+		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.String(),
+			"status", "5.7.1", "reply", "relaying denied")
 		return reply(550, "5.7.1", "relaying denied")
 	}
 	var dsn []string
@@ -115,78 +113,59 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 
 // Reset implements smtp.Session: RSET, EHLO, and the end of each message.
 func (s *session) Reset() {
-	s.mu.Lock()
 	s.transaction = nil
-	s.mu.Unlock()
 	s.wire.finish()
 }
 
 // Logout implements smtp.Session.
 func (s *session) Logout() error { return nil }
 
-func (s *session) open() *envelope.Envelope {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.transaction
-}
-
 // Data implements smtp.Session: the content after DATA or BDAT. Its result is the
 // reply, success included, so that the client is told the spool ID.
-func (s *session) Data(r io.Reader) error {
-	if !s.srv.enter() {
+//
+// go-smtp's reader r is left alone: it would alter the content in places (a CR after
+// a line's only dot is lost, CR CR LF is no line end) and goes byte by byte. The wire
+// gives each command line away alone, so that all the content is still in it.
+func (s *session) Data(io.Reader) error {
+	if s.wire.err != nil {
 		return lostReply
 	}
-	defer s.srv.leave()
-	c := content{limit: s.srv.MaxSize}
-	if pipe, ok := r.(*io.PipeReader); ok {
-		in := newPipeInput(pipe)
-		defer in.close()
-		c.in = in
+	c := &content{limit: s.srv.MaxSize}
+	if s.wire.bdat != nil {
+		c.in = &chunks{wire: s.wire, content: c}
 	} else {
-		// The wire gives each command line away alone, so all the content is still in
-		// it: go-smtp's reader r would alter it in places (a CR after a line's only
-		// dot is lost there, CR CR LF is no line end), and reads byte by byte.
-		if s.wire.err != nil {
-			return lostReply
-		}
-		c.dots, c.in = true, s.wire
+		c.in, c.dots = s.wire, true
 	}
+	a, err := s.store(c)
+	// Whatever has come of it, the content is over for go-smtp.
+	s.wire.bdat, s.wire.ended = nil, endOfData
+	switch {
+	case err == nil:
+		return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: "queued as " + a.ID.String()}
+	case errors.Is(err, errAbandoned):
+		// Each chunk was answered; what ends the message will be.
+		s.wire.mute = true
+	case errors.Is(err, errLost):
+		s.wire.err = io.EOF
+		return lostReply
+	}
+	return s.refusal(err)
+}
+
+// errLost means that the client went away or fell silent in the middle of a message.
+var errLost = errors.New("the client is lost")
+
+// store writes a message to public/ and moves it to router/.
+func (s *session) store(c *content) (postoffice.Accepted, error) {
 	// Nothing is made on disk for a client that goes away now.
 	if len(c.in.peek()) == 0 {
-		if err := c.in.more(); err != nil && (c.dots || !errors.Is(err, io.EOF)) {
-			return s.lost(&c)
+		if err := c.in.more(); err != nil && err != errEnd {
+			return postoffice.Accepted{}, lost(err)
 		}
 	}
-	a, err := s.store(&c)
-	if err != nil {
-		return err
-	}
-	return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: "queued as " + a.ID.String()}
-}
-
-// lost ends a connection in the middle of a message.
-func (s *session) lost(c *content) *smtp.SMTPError {
-	if c.dots {
-		s.wire.err = io.EOF // go-smtp has nothing to add to our reply
-	}
-	return lostReply
-}
-
-// store writes a message to public/ and moves it to router/. Its errors are replies.
-func (s *session) store(c *content) (postoffice.Accepted, error) {
-	e := s.open()
-	if e == nil {
-		return postoffice.Accepted{}, lostReply // RSET came before the goroutine did
-	}
-	draft, err := s.newDraft(e)
+	draft, err := s.newDraft()
 	if draft != nil {
-		defer func() {
-			// After Commit there is nothing to abort; before it, what cannot be removed
-			// now has no execute bit and is swept.
-			if aerr := draft.Abort(); aerr != nil {
-				s.srv.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "error", aerr)
-			}
-		}()
+		defer s.abort(draft)
 	}
 	var out io.Writer = io.Discard
 	if err == nil {
@@ -194,35 +173,46 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 	}
 	// Whatever is wrong with the disk, the content has to be read to its end: the
 	// client listens to nothing before it.
-	end, werr := c.copyTo(out)
-	if end && c.dots {
-		s.wire.ended = endOfData
-	}
-	if !end {
-		return postoffice.Accepted{}, s.lost(c)
-	}
-	if err == nil {
-		err = werr
-	}
+	c.err = err
+	end, err := c.copyTo(out)
 	if err != nil {
-		return postoffice.Accepted{}, s.refusal(e, err)
+		if !end {
+			err = lost(err)
+		}
+		return postoffice.Accepted{}, err
 	}
 	a, err := draft.Commit()
 	if err != nil {
-		return postoffice.Accepted{}, s.refusal(e, err)
+		return postoffice.Accepted{}, err
 	}
 	s.srv.disk.end(s.srv.Log, "storage-recovered")
-	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", e.From, "size", a.Size,
-		"rcpts", len(e.Recipients), "client", s.client.String())
+	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
+		"rcpts", len(s.transaction.Recipients), "client", s.client.String())
 	return a, nil
+}
+
+// lost makes errLost of an error of the connection.
+func lost(err error) error {
+	if errors.Is(err, errAbandoned) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+// abort takes a draft away that was not committed.
+func (s *session) abort(draft *postoffice.Draft) {
+	// What cannot be removed now has no execute bit and is swept.
+	if err := draft.Abort(); err != nil {
+		s.srv.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "error", err)
+	}
 }
 
 // newDraft begins the message file with its envelope. With an error the draft may
 // be there nevertheless.
-func (s *session) newDraft(e *envelope.Envelope) (*postoffice.Draft, error) {
+func (s *session) newDraft() (*postoffice.Draft, error) {
 	buf := envelopeBuffers.Get().(*[]byte)
 	defer envelopeBuffers.Put(buf)
-	lines, err := envelope.Append((*buf)[:0], e)
+	lines, err := envelope.Append((*buf)[:0], s.transaction)
 	if err != nil {
 		return nil, err
 	}

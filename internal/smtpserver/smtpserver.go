@@ -74,10 +74,9 @@ type server struct {
 
 	mu       sync.Mutex
 	wires    map[*wire]struct{} // open connections
-	messages int                // being read or stored
 	stopping bool
 	ended    bool
-	idle     chan struct{} // closed when stopping and no wire and no message is left
+	idle     chan struct{} // closed when stopping and the last wire is gone
 }
 
 // Run serves until ctx is done, then stops in order: no new connections, an end to
@@ -211,7 +210,7 @@ func (s *server) stop() error {
 
 // endIfIdle tells stop that all is over. s.mu is held.
 func (s *server) endIfIdle() {
-	if s.stopping && !s.ended && len(s.wires) == 0 && s.messages == 0 {
+	if s.stopping && !s.ended && len(s.wires) == 0 {
 		s.ended = true
 		close(s.idle)
 	}
@@ -233,24 +232,5 @@ func (s *server) gone(w *wire) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.wires, w)
-	s.endIfIdle()
-}
-
-// enter counts a message in: with BDAT it is stored by a goroutine that may outlive
-// its connection. false: all is over.
-func (s *server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
-	}
-	s.messages++
-	return true
-}
-
-func (s *server) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.messages--
 	s.endIfIdle()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +32,10 @@ const endOfData = ".\r\n"
 
 // wire is a client's connection as go-smtp sees it. It hands over one command line
 // at a time, so that between commands go-smtp's own buffer is empty: then a session
-// can read the content of DATA from the wire in large pieces, replies to pipelined
-// commands go out in one write (RFC 2920 §3.2), command lines are limited and
-// content is not, and the time limit runs from the last byte read rather than from
-// the last command.
+// can read content from the wire in large pieces, replies to pipelined commands go
+// out in one write (RFC 2920 §3.2), command lines are limited and content is not,
+// and the time limit runs from the last byte read rather than from the last command.
+// BDAT is handed over as DATA; see chunks.
 //
 // It relies on go-smtp calling SetReadDeadline before each command line that it
 // reads, and never between.
@@ -49,7 +48,8 @@ type wire struct {
 	out        []byte            // replies not yet sent
 	err        error             // sticks: nothing can be read any more
 	asked      bool              // go-smtp wants a command line and has none yet
-	chunk      int64             // bytes of a BDAT chunk that go-smtp may read
+	bdat       *bdat             // the BDAT that go-smtp was told is DATA, until it is answered
+	mute       bool              // the next reply of go-smtp is not for the client
 	ended      string            // rest of endOfData that go-smtp is to read
 	line       []byte            // the last command line, without its end
 	with       string            // SMTP or ESMTP, as the client greeted
@@ -74,14 +74,13 @@ func (w *wire) SetReadDeadline(time.Time) error {
 		w.err = errDesync
 	}
 	w.asked = true
-	w.chunk = 0
 	return nil
 }
 
 // SetWriteDeadline does nothing: flush keeps the time.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
-// Read gives go-smtp a command line, or content of a BDAT chunk, or the end of data.
+// Read gives go-smtp a command line or the end of data.
 func (w *wire) Read(p []byte) (int, error) {
 	switch {
 	case len(p) == 0:
@@ -90,33 +89,39 @@ func (w *wire) Read(p []byte) (int, error) {
 		n := copy(p, w.ended)
 		w.ended = w.ended[n:]
 		return n, nil
-	case w.asked:
-		return w.readLine(p)
-	case w.chunk > 0:
-		return w.readChunk(p)
-	case w.err == nil:
+	case !w.asked && w.err == nil:
 		w.err = errDesync
 	}
-	return 0, w.err
+	if w.err != nil {
+		return 0, w.err
+	}
+	if w.bdat != nil {
+		// go-smtp refused the command; its chunk comes nevertheless (RFC 3030 §2).
+		if err := w.dropChunk(); err != nil {
+			return 0, err
+		}
+	}
+	line, err := w.nextLine()
+	if err != nil {
+		return 0, err
+	}
+	return w.handLine(p, line), nil
 }
 
-// readLine hands over up to one line, its newline included.
-func (w *wire) readLine(p []byte) (int, error) {
+// nextLine waits for a command line, its newline included, and leaves it in peek.
+func (w *wire) nextLine() ([]byte, error) {
 	for {
-		if w.err != nil {
-			return 0, w.err
-		}
 		if i := bytes.IndexByte(w.peek(), '\n'); i >= 0 {
 			if i+1 > maxCommandLine {
-				return 0, smtp.ErrTooLongLine
+				return nil, smtp.ErrTooLongLine
 			}
-			return w.handLine(p, w.peek()[:i+1]), nil
+			return w.peek()[:i+1], nil
 		}
 		if len(w.peek()) >= maxCommandLine {
-			return 0, smtp.ErrTooLongLine
+			return nil, smtp.ErrTooLongLine
 		}
 		if err := w.more(); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }
@@ -137,7 +142,10 @@ func (w *wire) handLine(p, line []byte) int {
 	case isCommand(w.line, "HELO "):
 		w.with = "SMTP"
 	case isCommand(w.line, "BDAT "):
-		w.chunk = chunkSize(string(w.line[len("BDAT "):]))
+		if b, ok := parseBDAT(w.line); ok {
+			w.bdat = &b
+			return copy(p, "DATA\r\n")
+		}
 	case isCommand(w.line, "RCPT "):
 		if n := copyPostmaster(p, w.line, w.srv.Hostname); n > 0 {
 			return n
@@ -149,20 +157,6 @@ func (w *wire) handLine(p, line []byte) int {
 // isCommand tells that a line begins with a command, as go-smtp sees it.
 func isCommand(line []byte, verb string) bool {
 	return len(line) >= len(verb) && strings.EqualFold(string(line[:len(verb)]), verb)
-}
-
-// chunkSize is the size of a BDAT command (RFC 3030 §2), 0 if it has none: then
-// go-smtp refuses it and reads no chunk.
-func chunkSize(arg string) int64 {
-	f := strings.Fields(arg)
-	if len(f) == 0 {
-		return 0
-	}
-	n, err := strconv.ParseUint(f[0], 10, 32)
-	if err != nil {
-		return 0
-	}
-	return int64(n)
 }
 
 // copyPostmaster gives go-smtp, which wants a domain in every address, one for the
@@ -179,22 +173,6 @@ func copyPostmaster(p, line []byte, host string) int {
 		return 0
 	}
 	return copy(p, full)
-}
-
-// readChunk gives content of a BDAT chunk. Its errors are replies: go-smtp tells
-// the client what it gets here, and would take a plain end of file in the middle of
-// a last chunk for the end of the message.
-func (w *wire) readChunk(p []byte) (int, error) {
-	if len(w.peek()) == 0 {
-		if err := w.more(); err != nil {
-			w.err = io.EOF
-			return 0, lostReply
-		}
-	}
-	n := copy(p[:min(int64(len(p)), w.chunk)], w.peek())
-	w.skip(n)
-	w.chunk -= int64(n)
-	return n, nil
 }
 
 // peek is what was read and not used yet.
@@ -260,8 +238,13 @@ func (w *wire) farewell() error {
 	return w.err
 }
 
-// Write holds replies back until the client has to be waited for.
+// Write holds replies back until the client has to be waited for. go-smtp writes
+// each reply line by itself.
 func (w *wire) Write(p []byte) (int, error) {
+	if w.mute || w.bdat != nil && bytes.HasPrefix(p, []byte("354 ")) {
+		w.mute = false
+		return len(p), nil
+	}
 	w.out = append(w.out, p...)
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {

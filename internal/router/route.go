@@ -151,7 +151,9 @@ func (w *worker) copies(l *letter) {
 	}
 }
 
-// write writes the work file.
+// write writes the work file. It is not synced: until the hand-over it is thrown
+// away with a stale claim, after it a file that lost bytes is known by its z line,
+// and the message routed again.
 func (w *worker) write(l *letter) error {
 	f, err := l.claim.CreateWork()
 	if err != nil {

@@ -75,7 +75,15 @@ func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 	if err := p.move(Router+"/"+name, Router+"/"+mine.String()); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", name, err)
 	}
-	return p.openClaim(mine)
+	c, err := p.openClaim(mine)
+	if err != nil && !errors.Is(err, ErrGone) {
+		// Out of descriptors, or no file to route: a claim that nobody works on would
+		// wait for our end.
+		if berr := p.move(Router+"/"+mine.String(), Router+"/"+name); berr != nil && !errors.Is(berr, ErrGone) {
+			err = errors.Join(err, berr)
+		}
+	}
+	return c, err
 }
 
 func (p *PostOffice) openClaim(n Name) (*Claim, error) {

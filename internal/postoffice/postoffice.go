@@ -20,6 +20,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/durable"
 )
 
@@ -199,9 +201,10 @@ func (p *PostOffice) exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// openRead opens a file of the postoffice for reading.
+// openRead opens a file of the postoffice for reading, without waiting for the
+// other end of a FIFO that somebody has put there.
 func (p *PostOffice) openRead(name string) (durable.File, error) {
-	f, err := p.fs.Open(name, os.O_RDONLY, 0)
+	f, err := p.fs.Open(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}

@@ -330,3 +330,21 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 		t.Errorf("%s is not there", want)
 	}
 }
+
+// A claim that cannot be opened is given back, and a FIFO keeps nobody waiting.
+func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, Router, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := p.Claim(owner, "7"); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("claiming a FIFO: %v, %v, want an error", c, err)
+	}
+	if ok, _ := p.exists(Router + "/7"); !ok {
+		t.Errorf("the FIFO did not get its name back")
+	}
+}

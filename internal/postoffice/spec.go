@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/durable"
 )
 
@@ -22,7 +24,7 @@ type Spec struct {
 
 // OpenSpec opens transport/name. ErrGone: it was finished or moved.
 func (p *PostOffice) OpenSpec(name string) (*Spec, error) {
-	f, err := p.fs.Open(Transport+"/"+name, os.O_RDWR, 0)
+	f, err := p.fs.Open(Transport+"/"+name, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)
 	}

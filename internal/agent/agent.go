@@ -42,8 +42,9 @@ type Agent struct {
 	Log        *slog.Logger     // nil: discarded
 	Now        func() time.Time // nil: time.Now
 
-	mu   sync.Mutex
-	busy map[string]int // jobs in progress by the specification's name
+	mu    sync.Mutex
+	busy  map[string]int // jobs in progress by the specification's name
+	stuck bool           // a lock could not be given back
 }
 
 // Deliverer delivers the recipients of one job. It gives every recipient of d a
@@ -74,6 +75,7 @@ type Delivery struct {
 
 	mu    sync.Mutex
 	lines []byte // scratch
+	tag   []byte // the tag written last
 }
 
 // Recipient is a locked recipient.
@@ -119,6 +121,25 @@ func (a *Agent) now() time.Time {
 		return time.Now()
 	}
 	return a.Now()
+}
+
+// Release gives the owner number back at the process's end. With a lock left in a
+// file that could not be written, the number's file stays: its lock ends with the
+// process, and whoever looks sees an owner that is dead, not one that never was.
+func (a *Agent) Release() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stuck {
+		return nil
+	}
+	return a.Owner.Release()
+}
+
+// keepOwner is called when a lock could not be given back.
+func (a *Agent) keepOwner() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stuck = true
 }
 
 // enter counts a job on a specification and tells whether it is the only one of

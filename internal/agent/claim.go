@@ -58,27 +58,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	if err := d.read(); err != nil {
 		return nil, err
 	}
-	var doubts []workspec.Event
-	doubt := readDoubts(d.Spec.History)
-	for gi := range d.Spec.Groups {
-		g := &d.Spec.Groups[gi]
-		for ri := range g.Recipients {
-			r := &g.Recipients[ri]
-			if !a.takes(r, d.Job.Host) {
-				continue
-			}
-			if r.Tag == workspec.TagLocked && !d.torn(r) && a.holds(r.Owner, alone) {
-				d.left = true
-				continue
-			}
-			d.Recipients = append(d.Recipients, &Recipient{Recipient: *r, Group: g})
-			if owner := doubt.about(r); owner > 0 {
-				doubts = append(doubts, workspec.Event{Time: a.now(), Recipient: r.Offset, Event: workspec.EventInDoubt,
-					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}},
-					Text:  "its agent died after it had sent the message; it is sent again"})
-			}
-		}
-	}
+	doubts := d.choose(alone)
 	if len(d.Recipients) == 0 {
 		return a.resync(d.Job, nil), nil
 	}
@@ -131,6 +111,37 @@ func (a *Agent) holds(owner int, alone bool) bool {
 		return true
 	}
 	return alive
+}
+
+// choose finds the recipients that are to be delivered, and those among them that a
+// dead agent may have delivered.
+func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
+	doubt := readDoubts(d.Spec.History)
+	var block []Recipient // never grown, so that pointers into it stay good
+	for gi := range d.Spec.Groups {
+		g := &d.Spec.Groups[gi]
+		for ri := range g.Recipients {
+			r := &g.Recipients[ri]
+			if !d.agent.takes(r, d.Job.Host) {
+				continue
+			}
+			if r.Tag == workspec.TagLocked && !d.torn(r) && d.agent.holds(r.Owner, alone) {
+				d.left = true
+				continue
+			}
+			if len(block) == cap(block) {
+				block = make([]Recipient, 0, min(2*cap(block)+1, 255))
+			}
+			block = append(block, Recipient{Recipient: *r, Group: g})
+			d.Recipients = append(d.Recipients, &block[len(block)-1])
+			if owner := doubt.about(r); owner > 0 {
+				doubts = append(doubts, workspec.Event{Time: d.agent.now(), Recipient: r.Offset, Event: workspec.EventInDoubt,
+					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}},
+					Text:  "its agent died after it had sent the message; it is sent again"})
+			}
+		}
+	}
+	return doubts
 }
 
 // torn tells a lock of which a crash left only the start: the owner is aligned to

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/taproto"
 	"zmailer/internal/workspec"
 )
@@ -72,6 +74,32 @@ func TestTornLockIsNobodys(t *testing.T) { // M18
 		got := s.do(name, "h", give(ok))
 		if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
 			t.Errorf("first %d bytes: got %q and tags %q, want it delivered", n, got, s.tags(name))
+		}
+	}
+}
+
+// Where a lock had to be left, the owner's file stays to say that it is dead.
+func TestOwnerOfALeftLockStaysKnown(t *testing.T) { // M18
+	for fault, want := range map[bool]string{false: "", true: "~"} {
+		s := newSpool(t)
+		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+		writes := 0
+		s.fs.failing(func(op, _ string) error {
+			if op == "writeat" {
+				if writes++; fault && writes > 1 {
+					return unix.EIO
+				}
+			}
+			return nil
+		})
+		s.do(name, "h", give(later))
+		s.fs.failing(nil)
+		if err := s.agent.Release(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
+		if got := strings.TrimSpace(s.tags(name)); got != want || (err == nil) != fault {
+			t.Errorf("fault %v: got tag %q and owner's file %v", fault, got, err)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (d *Delivery) markDelivered(r *Recipient) {
 	}
 	// Crash: the tag is in the file for everybody who reads it; a power loss may
 	// bring back the lock of a dead owner, and the message is delivered twice.
-	err := d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+	err := d.setTag(r, workspec.TagOK)
 	if err != nil {
 		d.logFault(r, err)
 	}
@@ -125,9 +125,10 @@ func (d *Delivery) finish() []taproto.Line {
 // markAgain tries a delivered recipient's tag once more. Without it the lock stays:
 // who takes it over knows that the message may have been sent.
 func (d *Delivery) markAgain(r *Recipient) {
-	err := d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagOK), workspec.TagOffset(r.Offset))
+	err := d.setTag(r, workspec.TagOK)
 	if err != nil {
 		d.fault(r, err)
+		d.agent.keepOwner()
 	}
 	r.marked = true
 }
@@ -145,9 +146,21 @@ func (d *Delivery) markDeferred() {
 	}
 }
 
+// setTag writes a tag that is no lock.
+func (d *Delivery) setTag(r *Recipient, t workspec.Tag) error {
+	if len(d.tag) == 0 || d.tag[0] != byte(t) {
+		d.tag = workspec.TagBytes(d.Spec.Format, t)
+	}
+	return d.file.SetTag(d.tag, workspec.TagOffset(r.Offset))
+}
+
 func (d *Delivery) unlock(r *Recipient) error {
 	// Crash: blank or the lock of a dead owner; both are open.
-	return d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagToDo), workspec.TagOffset(r.Offset))
+	err := d.setTag(r, workspec.TagToDo)
+	if err != nil {
+		d.agent.keepOwner()
+	}
+	return err
 }
 
 // markFailed writes the diagnostics of all failed recipients, makes them durable,
@@ -178,7 +191,7 @@ func (d *Delivery) markFailed(partial bool) {
 			continue
 		}
 		if err == nil {
-			err = d.file.SetTag(workspec.TagBytes(d.Spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset))
+			err = d.setTag(r, workspec.TagFailed)
 		}
 		if err == nil {
 			continue

@@ -26,7 +26,11 @@ type doubts struct {
 }
 
 func readDoubts(history []workspec.Event) doubts {
-	d := doubts{one: map[int64]doubt{}}
+	d := doubts{}
+	if len(history) == 0 {
+		return d
+	}
+	d.one = map[int64]doubt{}
 	for i := range history {
 		e := &history[i]
 		owner, _ := strconv.Atoi(e.Get("owner"))

@@ -26,7 +26,7 @@ var testTime = time.UnixMilli(1795220010123)
 
 // spool is a postoffice in a temporary directory with an agent on it.
 type spool struct {
-	*testing.T
+	testing.TB
 	dir   string
 	fs    *faultyFS
 	po    *postoffice.PostOffice
@@ -34,9 +34,9 @@ type spool struct {
 	log   *logBuffer
 }
 
-func newSpool(t *testing.T) *spool {
+func newSpool(t testing.TB) *spool {
 	t.Helper()
-	s := &spool{T: t, dir: t.TempDir(), log: &logBuffer{}}
+	s := &spool{TB: t, dir: t.TempDir(), log: &logBuffer{}}
 	disk, err := durable.NewOS(s.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -89,27 +89,42 @@ type dotLock struct {
 
 func (b *mbox) dotName() string { return b.base + ".lock" }
 
-// takeDotLock tries once. In a directory that neither the user nor root for the
-// user may make files in, the fcntl lock must do.
+// takeDotLock tries once, and once more behind a stale one. In a directory that
+// neither the user nor root for the user may make files in, the fcntl lock must do.
 func (b *mbox) takeDotLock() (*dotLock, bool, error) {
 	l := &dotLock{b: b}
 	err := l.create()
 	if errors.Is(err, unix.EACCES) && b.t.spool && b.m.mayMakeIn(b.dir) {
 		l.root = true
-		err = b.m.creds.asRoot(b.t.as, l.create)
+		err = l.as(l.create)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		removed := false
+		err := l.as(func() (err error) {
+			removed, err = l.removeStale()
+			return err
+		})
+		if err != nil || !removed {
+			return nil, false, err
+		}
+		err = l.as(l.create)
+		return l, err == nil, ignore(err, unix.EEXIST)
 	}
 	switch {
 	case err == nil:
 		return l, true, nil
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENAMETOOLONG):
 		return nil, true, nil
-	case !errors.Is(err, unix.EEXIST):
-		return nil, false, err
 	}
-	if l.root {
-		return nil, false, b.m.creds.asRoot(b.t.as, l.removeStale)
+	return nil, false, err
+}
+
+// as works on the lock file as whoever makes it.
+func (l *dotLock) as(f func() error) error {
+	if !l.root {
+		return f()
 	}
-	return nil, false, l.removeStale()
+	return l.b.m.creds.asRoot(l.b.t.as, f)
 }
 
 // create makes the lock file with our pid and host in it.
@@ -144,13 +159,7 @@ func (l *dotLock) release() {
 		}
 		return unix.Unlinkat(l.b.dir, l.b.dotName(), 0)
 	}
-	var err error
-	if l.root {
-		err = l.b.m.creds.asRoot(l.b.t.as, remove)
-	} else {
-		err = remove()
-	}
-	if err != nil && err != unix.ENOENT {
+	if err := l.as(remove); err != nil && err != unix.ENOENT {
 		l.b.m.c.Log.Warn("lock-left", "path", l.b.t.path+".lock", "reason", err)
 	}
 }
@@ -158,25 +167,26 @@ func (l *dotLock) release() {
 // removeStale removes the lock file if its writer is gone. Of two that do so at
 // once, one could take away the lock that the other has just made: so the file is
 // renamed first, looked at, and given back if it is not the one that was stale.
-func (l *dotLock) removeStale() error {
+func (l *dotLock) removeStale() (removed bool, err error) {
 	ino, stale := l.stale()
 	if !stale {
-		return nil
+		return false, nil
 	}
 	aside := l.b.dotName() + "." + strconv.Itoa(os.Getpid())
 	if err := unix.Renameat(l.b.dir, l.b.dotName(), l.b.dir, aside); err != nil {
-		return ignore(err, unix.ENOENT)
+		return false, ignore(err, unix.ENOENT)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(l.b.dir, aside, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Ino != ino {
 		if err := unix.Linkat(l.b.dir, aside, l.b.dir, l.b.dotName(), 0); ignore(err, unix.EEXIST) != nil {
-			return err
+			return false, err
 		}
 	} else {
+		removed = true
 		l.b.m.c.Log.Warn("stale-lock", "path", l.b.t.path+".lock")
 	}
 	// Crash: FILE.lock.PID, which is nobody's lock.
-	return ignore(unix.Unlinkat(l.b.dir, aside, 0), unix.ENOENT)
+	return removed, ignore(unix.Unlinkat(l.b.dir, aside, 0), unix.ENOENT)
 }
 
 func ignore(err, this error) error {

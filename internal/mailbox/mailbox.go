@@ -94,10 +94,10 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, owner.Release()) }()
 	a := &agent.Agent{
 		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now,
 	}
+	defer func() { err = errors.Join(err, a.Release()) }()
 	return a.Run(ctx, in, out, c.Slots, m)
 }
 

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// One delivery on real files: open, lock, "deliver", mark. The cost beside the
+// network's.
+func BenchmarkMark(b *testing.B) {
+	for _, count := range []int{1, 100} {
+		b.Run(fmt.Sprintf("recipients=%d", count), func(b *testing.B) {
+			s := newSpool(b)
+			disk, err := durable.NewOS(s.dir)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer disk.Close()
+			if s.agent.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
+				b.Fatal(err)
+			}
+			var rcpts []rcpt
+			for i := range count {
+				rcpts = append(rcpts, rcpt{"smtp", "h.example", fmt.Sprintf("u%d@h.example", i), "NOTIFY=FAILURE,DELAY ORCPT=rfc822;u@h.example"})
+			}
+			name := s.queue(rcpts...)
+			list := s.spec(name).Groups[0].Recipients
+			blank := workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo)
+			f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer f.Close()
+			to := give(ok)
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := s.agent.Do(b.Context(), taproto.Job{Name: name, Host: "h.example"}, to); len(got) != count || got[0].Answer.Word != taproto.OK3 {
+					b.Fatalf("got %+v", got[0])
+				}
+				for i := range list {
+					if _, err := f.WriteAt(blank, workspec.TagOffset(list[i].Offset)); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

@@ -91,6 +91,15 @@ func (id SpoolID) String() string {
 	return "S" + strconv.FormatUint(id.Ino, 10) + "A" + big.NewInt(id.MTime).Text(62)
 }
 
+// MarshalText makes logs and JSON show a spool ID as people write it.
+func (id SpoolID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *SpoolID) UnmarshalText(b []byte) (err error) {
+	*id, err = ParseSpoolID(string(b))
+	return err
+}
+
 // Time is when the message file was completed.
 func (id SpoolID) Time() time.Time { return time.Unix(0, id.MTime) }
 

@@ -147,3 +147,24 @@ S: 250 ok`)
 	}
 	p.end(t)
 }
+
+// BenchmarkSend is one message of 4 kB on a kept connection, the server's share
+// included.
+func BenchmarkSend(b *testing.B) {
+	client, server := pair(b)
+	go acceptAll(server)
+	c := New(client.Conn, Config{Hostname: "client.test"})
+	if err := c.Hello(); err != nil {
+		b.Fatal(err)
+	}
+	body := "\n" + strings.Repeat(strings.Repeat("x", 79)+"\n", 50)
+	header := []byte("Received: from here\nSubject: x\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := c.Send(&Message{From: "sender@client.test", Header: header, Body: strings.NewReader(body),
+			Recipients: []Recipient{{Address: "to@test"}}})
+		if err != nil || res[0].Outcome != status.Delivered {
+			b.Fatal(res, err)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 type link struct {
 	key    poolKey
 	conn   *smtpclient.Conn
+	lmtp   bool
 	remote string      // for reports
 	timer  *time.Timer // of its idle time, set when it was kept once
 }
@@ -55,7 +56,7 @@ func (r *Relay) open(ctx context.Context, d *destination, t target) (*link, *ref
 	cfg := r.client
 	cfg.LMTP = d.lmtp
 	conn := smtpclient.New(nc, cfg)
-	l := &link{conn: conn, remote: t.remote(nc.LocalAddr())}
+	l := &link{conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
 	if err := conn.Hello(); err != nil {
 		return nil, l.helloRefusal(err)
 	}

@@ -2,6 +2,7 @@ package tasmtp
 
 import (
 	"zmailer/internal/agent"
+	"zmailer/internal/dsn"
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/status"
 )
@@ -30,6 +31,10 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 		out.Host = hostTrouble(res)
 	case status.Delivered:
 		out.Relayed = l.conn.Extensions().DSN // RFC 3461 §4.1: they have the wishes now
+		out.Action = dsn.Relayed
+		if l.lmtp {
+			out.Action = dsn.Delivered
+		}
 	}
 	return out
 }

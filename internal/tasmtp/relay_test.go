@@ -304,6 +304,23 @@ func TestWishesOfTheSender(t *testing.T) {
 	})
 }
 
+// RFC 3464 §2.3.3: a host that does not report itself was relayed to; what a local
+// store has taken by LMTP is delivered.
+func TestSuccessReportNamesWhatWasDone(t *testing.T) {
+	for channel, want := range map[string]string{"smtp": "relayed", "smtpx": "relayed", "smtp-slow": "relayed", "lmtp": "delivered"} {
+		sink := (&Sink{LMTP: channel == "lmtp", Extensions: []string{"PIPELINING"}}).Start(t, "", "")
+		s := newStation(t, sink.Port(), "")
+		host := fmt.Sprintf("[127.0.0.1]:%d", sink.Port())
+		list := rcpts(channel, host, "to@x")
+		list[0].Notary = "NOTIFY=SUCCESS"
+		name := s.Queue(Message{Rcpts: list})
+		s.deliver(name, host)
+		if d := s.Spec(name).Diagnostics; len(d) != 1 || d[0].Notary.Action != want {
+			t.Errorf("%s: got %+v, want %s", channel, d, want)
+		}
+	}
+}
+
 func TestNullSender(t *testing.T) {
 	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
 	s := newStation(t, sink.Port(), "")

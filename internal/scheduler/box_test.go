@@ -293,4 +293,3 @@ func gone(t testing.TB, f durable.FS, name string) {
 }
 
 func offsetOf(s *workspec.Spec, n int) int64 { return s.Groups[0].Recipients[n].Offset }
-

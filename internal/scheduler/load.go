@@ -21,7 +21,9 @@ type Loaded struct {
 	ID     postoffice.SpoolID
 	Open   []Waiting // recipients for agents, by channel, host and offset
 	Held   int       // open recipients that wait for something else
-	Start  []string  // hosts that are to be tried now (T)
+	// Final tells of recipients with a final tag whether they were delivered.
+	Final map[int64]bool
+	Start []string // hosts that are to be tried now (T)
 	// Look is when Settle has something to do, zero if never: a report, or the end.
 	Look time.Time
 	// Owes: the file holds more than tags, so its end wants a Settle.
@@ -255,13 +257,18 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 	l.Open = make([]Waiting, 0, n)
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if final(r.Tag) {
+			if l.Final == nil {
+				l.Final = map[int64]bool{}
+			}
+			l.Final[r.Offset] = r.Tag == workspec.TagOK
 			return
 		}
-		if r.Channel == channelHold {
-			l.Held++
+		settings := s.Conf.Match(r.Channel, r.Host)
+		if r.Channel == channelHold && (settings == nil || !strings.HasPrefix(settings.Clause, channelHold)) {
+			l.Held++ // only a clause of its own has an agent for it
 			return
 		}
-		if s.Conf.Match(r.Channel, r.Host) == nil {
+		if settings == nil {
 			l.Held++
 			s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 				"reason", "no clause of scheduler.conf with a command matches it; the recipient waits until one does and the scheduler is started again")

@@ -353,7 +353,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 	if err := recoverAll(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := reportedOnce(b, false); err != nil {
+	if err := reportedOnce(b); err != nil {
 		t.Fatalf("without a cut: %v", err)
 	}
 	for cut := 0; ; cut++ {
@@ -380,7 +380,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 				if err := recoverAll(b); err != nil {
 					t.Fatalf("cut %d, %v, then %d: %v\n%s", cut, loss, second-1, err, g.Log())
 				}
-				if err := reportedOnce(b, loss.Power); err != nil {
+				if err := reportedOnce(b); err != nil {
 					t.Fatalf("cut %d, %v, then %d: %v\n%s", cut, loss, second-1, err, g.Log())
 				}
 				if loss.Power && second > 4 {
@@ -392,7 +392,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 }
 
 // reportedOnce checks the end of TestCutWhileReportingAndFinishing.
-func reportedOnce(b *box, repeats bool) error {
+func reportedOnce(b *box) error {
 	for _, dir := range []string{"queue", "transport"} {
 		if left := b.list(dir); len(left) > 0 {
 			return fmt.Errorf("%s/ holds %v", dir, left)
@@ -406,7 +406,7 @@ func reportedOnce(b *box, repeats bool) error {
 		}
 	}
 	for address, want := range map[string]int{"failed@h": 1, "wrong@h": 1, "told@h": 1, "untold@h": 0} {
-		if got := count[address]; got != want && !(repeats && want == 1 && got > 1) {
+		if got := count[address]; got != want {
 			return fmt.Errorf("%s was reported %d times, want %d", address, got, want)
 		}
 	}

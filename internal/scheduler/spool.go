@@ -15,11 +15,11 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Channels that no agent serves.
+// Channels that need no agent.
 const (
 	channelError     = "error"     // undeliverable from the start; the host says why
-	channelHold      = "hold"      // waits for a condition
 	channelBitbucket = "bitbucket" // dropped
+	channelHold      = "hold"      // waits, unless a clause "hold/..." has an agent for it
 )
 
 // Spool is every change that the scheduler makes on the disk. Each method does its

@@ -469,4 +469,3 @@ func TestLastLineOfADialogue(t *testing.T) {
 		}
 	}
 }
-

@@ -2,6 +2,7 @@ package thread
 
 import (
 	"container/heap"
+	"strings"
 	"time"
 )
 
@@ -32,8 +33,9 @@ type channel struct {
 // Thread is the vertices of one channel and host.
 type Thread struct {
 	Ring    *Ring
-	Host    string
+	Host    string // as it was first spelt
 	Trouble string // what the host's last failure said
+	Serve   any    // free for the caller: who served it last
 
 	channel *channel
 	ready   []*Vertex // may be delivered now: a heap by age with ageorder
@@ -142,11 +144,12 @@ func (c *Core) Touched() *Ring {
 }
 
 func (c *Core) thread(r *Ring, name, host string) *Thread {
-	key := threadKey{name, host}
-	t := r.threads[key]
+	t := r.threads[keyOf(name, host)]
 	if t != nil {
 		return t
 	}
+	// The caller's strings may be parts of something large.
+	name, host = strings.Clone(name), strings.Clone(host)
 	ch := c.channels[name]
 	if ch == nil {
 		ch = &channel{name: name}
@@ -154,9 +157,12 @@ func (c *Core) thread(r *Ring, name, host string) *Thread {
 	}
 	ch.threads++
 	t = &Thread{Ring: r, Host: host, channel: ch, slot: -1}
-	r.threads[key] = t
+	r.threads[keyOf(name, host)] = t
 	return t
 }
+
+// keyOf is the key of a thread; hosts are one whatever their case (RFC 1035 §2.3.3).
+func keyOf(channel, host string) threadKey { return threadKey{channel, strings.ToLower(host)} }
 
 // release counts a vertex less; a thread without any goes.
 func (c *Core) release(t *Thread) {
@@ -166,7 +172,7 @@ func (c *Core) release(t *Thread) {
 	}
 	c.threads.remove(t)
 	t.Ring.unlist(t)
-	delete(t.Ring.threads, threadKey{t.channel.name, t.Host})
+	delete(t.Ring.threads, keyOf(t.channel.name, t.Host))
 	t.channel.threads--
 	if t.channel.threads == 0 {
 		delete(c.channels, t.channel.name)

@@ -647,3 +647,16 @@ func BenchmarkThreadFeed(b *testing.B) {
 		})
 	}
 }
+
+func TestHostsAreOneWhateverTheirCase(t *testing.T) {
+	b := newBench(t, Policy{MaxThread: 1})
+	v, w := b.add("A.Example"), b.add("a.example")
+	if v.Thread != w.Thread || v.Thread.Host != "A.Example" {
+		t.Errorf("got threads %q and %q", v.Thread.Host, w.Thread.Host)
+	}
+	b.end(b.take(), Delivered, HostWait{})
+	b.end(b.take(), Delivered, HostWait{})
+	if len(b.ring.threads) != 0 {
+		t.Error("the thread stays")
+	}
+}

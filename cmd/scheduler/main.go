@@ -1,0 +1,79 @@
+// Command scheduler hands routed messages to transport agents until they are
+// delivered or given up.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/logging"
+	"zmailer/internal/scheduler"
+)
+
+const description = `Reads the work specifications in $POSTOFFICE/transport/, starts transport agents as
+scheduler.conf says, tells them which message to deliver to which host, tries again
+what was deferred, gives up what is too old, writes reports (RFC 3464) to senders, and
+removes what is done. Agents are its child processes; they work in transport/.
+
+    scheduler --config /etc/zmailer/zmailer.conf
+    scheduler --config /etc/zmailer/zmailer.conf --check-config
+
+It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SYNC) and beside it
+scheduler.conf; without one a built-in one is used. Programs that scheduler.conf names
+without a slash are looked for beside the scheduler, then in PATH. It writes marks and
+lines into the work specifications, reports by way of $POSTOFFICE/public/ to router/,
+and its log to standard error: one line for each recipient's outcome.
+
+One scheduler serves a postoffice; a second one exits and names the first. SIGTERM or
+SIGINT ends it in order: no new deliveries, running ones finish. What a killed one left
+is taken up at the next start. Exit codes: 0 stopped by a signal, 1 another scheduler
+runs or trouble with the disk, 64 bad flags, 78 bad configuration or no postoffice.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "scheduler",
+		Usage:       "hand routed messages to transport agents",
+		UsageText:   "scheduler [-H | -HH] [--check-config] [--stop-timeout TIME] [flags]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.BoolFlag{Name: "check-config", Usage: "read zmailer.conf and scheduler.conf, say whether they can be used, and exit"},
+			&cli.BoolFlag{Name: "H", Usage: "one level of directories in queue/ and transport/ instead of HASHLEVELS; -H -H for two", Count: new(int)},
+			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
+		),
+		UseShortOptionHandling: true,
+		HideHelpCommand:        true,
+		Action:                 run,
+	})
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	cfg, err := scheduler.ConfigFrom(settings)
+	if err != nil {
+		return err
+	}
+	if n := c.Count("H"); n > 2 {
+		return cli.Exit("-H: there are at most two levels", config.ExitUsage)
+	} else if n > 0 {
+		cfg.HashLevels = n
+	}
+	if c.Bool("check-config") {
+		fmt.Fprintln(c.App.Writer, "the configuration can be used")
+		return nil
+	}
+	cfg.StopTimeout = c.Duration("stop-timeout")
+	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	return scheduler.Run(c.Context, cfg)
+}

@@ -1,0 +1,311 @@
+package scheduler
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"zmailer/internal/scheduler/thread"
+	"zmailer/internal/taproto"
+)
+
+// agent is a running transport agent: a child process with pipes.
+type agent struct {
+	crew *crew
+	pid  int
+	proc *os.Process
+	in   *os.File // its standard input, our end
+
+	jobs     []job // with one slot in the order they were given
+	slots    int   // #hungry it had outstanding at most
+	free     int
+	idleSaid bool // #idle was said, its #hungry is to come
+	toldIdle bool // it was told since its last job
+	idle     time.Time
+
+	out    []byte // to be written at the end of the turn
+	dirty  bool
+	unread int // bytes of the lines of jobs that it may not have read yet
+	window int // how many may be, so that a write never waits
+
+	closing  bool // its input is closed or will be
+	closedAt time.Time
+	ended    bool
+	signal   syscall.Signal // last one sent
+}
+
+// mayTake tells whether the agent can be given a job.
+func (a *agent) mayTake() bool { return a.free > 0 && !a.closing && a.room() }
+
+func (a *agent) room() bool { return a.unread < a.window }
+
+// find is the job and recipient that an answer is about.
+func (a *agent) find(ans *taproto.Answer) (int, *thread.Recipient) {
+	for i := range a.jobs {
+		v := a.jobs[i].v
+		if v == nil || v.Message.Number != ans.Number {
+			continue
+		}
+		if r := v.Find(ans.Offset); r != nil && r.Result == thread.None {
+			return i, r
+		}
+	}
+	return -1, nil
+}
+
+// answered takes note that a job is over. With one slot its #hungry follows.
+func (a *agent) answered(i int) {
+	if a.slots <= 1 {
+		a.jobs[i].v, a.jobs[i].outcomes = nil, nil
+		return
+	}
+	a.drop(i)
+}
+
+// drop takes a job off the list.
+func (a *agent) drop(i int) job {
+	j := a.jobs[i]
+	a.unread -= j.bytes
+	last := len(a.jobs) - 1
+	if a.slots <= 1 {
+		copy(a.jobs[i:], a.jobs[i+1:])
+	} else {
+		a.jobs[i] = a.jobs[last]
+	}
+	a.jobs[last] = job{}
+	a.jobs = a.jobs[:last]
+	return j
+}
+
+// flush writes what is to be said, in one write. It does not wait: see window.
+func (a *agent) flush(e *engine) {
+	a.dirty = false
+	if len(a.out) == 0 || a.in == nil {
+		a.out = a.out[:0]
+		return
+	}
+	_, err := a.in.Write(a.out)
+	a.out = a.out[:0]
+	if err != nil && !a.ended {
+		// It no longer reads: its end is near, or has to be.
+		e.log.Warn("agent-deaf", "pid", a.pid, "reason", err)
+		a.close(e)
+		a.send(syscall.SIGTERM)
+	}
+}
+
+// rest notes that the agent has nothing to do.
+func (a *agent) rest(e *engine) {
+	if e.stopping {
+		a.close(e)
+		return
+	}
+	if a.idle.IsZero() {
+		a.idle = e.now
+		e.wake(e.now.Add(a.crew.settings.IdleMax))
+	}
+}
+
+// close ends the agent's input: it ends when it is done.
+func (a *agent) close(e *engine) {
+	a.closing = true
+	if a.in == nil {
+		return
+	}
+	// Nothing is buffered in it.
+	_ = a.in.Close()
+	a.in = nil
+	a.closedAt = e.now
+	e.wake(e.now.Add(e.conf.StopTimeout))
+}
+
+// stop lets running deliveries end. One that has more queued than it works on is
+// closed at once, so that it does not begin another.
+func (a *agent) stop(e *engine) {
+	a.closing = true
+	if len(a.jobs) == 0 || a.slots <= 1 && len(a.jobs) > 1 {
+		a.close(e)
+	}
+}
+
+// kill ends an agent that does not end by itself.
+func (a *agent) kill(e *engine) {
+	a.close(e)
+	sig := syscall.SIGTERM
+	if a.signal != 0 {
+		sig = syscall.SIGKILL
+	}
+	e.log.Warn("agent-killed", "pid", a.pid, "signal", sig.String(), "deliveries", len(a.jobs))
+	a.send(sig)
+}
+
+func (a *agent) send(sig syscall.Signal) {
+	a.signal = sig
+	// An error means that it has ended.
+	_ = a.proc.Signal(sig)
+}
+
+// attend ends agents that were idle for long and lets rings go on whose start was
+// put off.
+func (e *engine) attend() {
+	e.wakeAt = time.Time{}
+	for a := range e.agents {
+		if a.closing && !a.closedAt.IsZero() {
+			e.lingering(a)
+			continue
+		}
+		if a.closing || len(a.jobs) > 0 || a.idle.IsZero() {
+			continue
+		}
+		if at := a.idle.Add(a.crew.settings.IdleMax); at.After(e.now) {
+			e.wake(at)
+			continue
+		}
+		a.close(e)
+	}
+	e.core.Rings(func(r *thread.Ring) {
+		c, _ := r.Serve.(*crew)
+		if c == nil || c.notBefore.IsZero() {
+			return
+		}
+		if c.notBefore.After(e.now) {
+			e.wake(c.notBefore)
+			return
+		}
+		c.notBefore = time.Time{}
+		e.core.Touch(r)
+	})
+}
+
+// lingering ends an agent that has nothing to do and does not end.
+func (e *engine) lingering(a *agent) {
+	if len(a.jobs) > 0 {
+		return
+	}
+	if at := a.closedAt.Add(e.conf.StopTimeout); at.After(e.now) {
+		e.wake(at)
+		return
+	}
+	a.kill(e)
+	a.closedAt = e.now.Add(killGrace - e.conf.StopTimeout)
+	e.wake(e.now.Add(killGrace))
+}
+
+// wantAgent starts another agent of a crew if it may be.
+func (e *engine) wantAgent(c *crew) {
+	if c.starting || e.stopping {
+		return
+	}
+	if !c.notBefore.IsZero() && c.notBefore.After(e.now) {
+		e.wake(c.notBefore)
+		return
+	}
+	if limit := c.settings.MaxTA; limit > 0 && len(e.agents)+e.starting >= limit {
+		if !c.waiting {
+			c.waiting = true
+			e.starved = append(e.starved, c.ring)
+		}
+		e.reclaim()
+		return
+	}
+	c.starting = true
+	e.starting++
+	argv, env := c.settings.Command.Build(c.channel, c.host)
+	if e.conf.ZConfig != "" {
+		env = append([]string{"ZCONFIG=" + e.conf.ZConfig}, env...)
+	}
+	go func() {
+		a, out, err := startAgent(e.transport(), argv, env)
+		e.post(func() { e.started(c, a, out, err) })
+	}()
+}
+
+// reclaim ends the agent that is idle the longest, for the place that it takes.
+func (e *engine) reclaim() {
+	var oldest *agent
+	for a := range e.agents {
+		if a.closing && len(a.jobs) == 0 {
+			return // a place becomes free soon
+		}
+		if len(a.jobs) == 0 && !a.idle.IsZero() && (oldest == nil || a.idle.Before(oldest.idle)) {
+			oldest = a
+		}
+	}
+	if oldest != nil {
+		oldest.close(e)
+	}
+}
+
+// started takes in a new agent, or the news that there is none.
+func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
+	c.starting = false
+	e.starting--
+	if err != nil {
+		if !c.told {
+			e.log.Error("agent-not-started", "clause", c.settings.Clause, "command", c.settings.Command.Line(), "reason", err,
+				"advice", "mend the command in scheduler.conf or install the program; its mail waits and the start is tried again")
+		}
+		c.told = true
+		e.putOff(c)
+		return
+	}
+	c.told = false
+	a.crew, a.idle = c, e.now
+	e.wake(e.now.Add(c.settings.IdleMax))
+	c.agents = append(c.agents, a)
+	e.agents[a] = true
+	e.log.Info("agent-started", "pid", a.pid, "clause", c.settings.Clause, "command", c.settings.Command.Line(), "channel", c.channel)
+	if e.stopping {
+		a.close(e)
+	}
+	go e.attendAgent(a, out)
+}
+
+// putOff lets a crew wait before its next start: 1 s, doubling to a minute.
+func (e *engine) putOff(c *crew) {
+	c.notBefore = e.now.Add(min(time.Second<<min(c.failures, 6), time.Minute))
+	c.failures++
+	e.wake(c.notBefore)
+}
+
+// agentEnded takes back what an agent had (S7).
+func (e *engine) agentEnded(a *agent, state *os.ProcessState) {
+	how := "unknown"
+	if state != nil {
+		how = state.String()
+	}
+	a.ended = true
+	wanted := a.closing
+	a.close(e)
+	delete(e.agents, a)
+	c := a.crew
+	for i := range c.agents {
+		if c.agents[i] == a {
+			c.agents = append(c.agents[:i], c.agents[i+1:]...)
+			break
+		}
+	}
+	lost := 0
+	for i := range a.jobs {
+		if a.jobs[i].v != nil {
+			lost++
+			e.lose(&a.jobs[i])
+		}
+	}
+	a.jobs = nil
+	switch {
+	case wanted && lost == 0:
+		e.log.Info("agent-ended", "pid", a.pid, "state", how)
+	default:
+		e.log.Warn("agent-ended", "pid", a.pid, "state", how, "clause", c.settings.Clause, "command", c.settings.Command.Line(), "unanswered", lost)
+		e.putOff(c)
+	}
+	for _, r := range e.starved {
+		if s, _ := r.Serve.(*crew); s != nil {
+			s.waiting = false
+		}
+		e.core.Touch(r)
+	}
+	e.starved = e.starved[:0]
+	e.core.Touch(c.ring)
+}

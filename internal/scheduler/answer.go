@@ -1,0 +1,258 @@
+package scheduler
+
+import (
+	"slices"
+
+	"zmailer/internal/scheduler/thread"
+	"zmailer/internal/taproto"
+	"zmailer/internal/workspec"
+)
+
+// lines takes what an agent said.
+func (e *engine) lines(a *agent, list []taproto.Line) {
+	if a.ended {
+		return
+	}
+	for i := range list {
+		l := &list[i]
+		switch l.Kind {
+		case taproto.LineHungry:
+			e.hungry(a)
+		case taproto.LineAnswer:
+			e.answer(a, &l.Answer)
+		case taproto.LineResync:
+			e.resync(a, l.Name)
+		default:
+			if l.Text != "" {
+				e.log.Info("agent-said", "pid", a.pid, "text", cut(l.Text))
+			}
+		}
+	}
+	if len(a.jobs) == 0 {
+		a.rest(e)
+	}
+	e.core.Touch(a.crew.ring)
+}
+
+// cut bounds what an agent's chatter may put into one line of the log.
+func cut(s string) string {
+	if len(s) > 500 {
+		return s[:500] + "..."
+	}
+	return s
+}
+
+// hungry counts a free slot.
+func (e *engine) hungry(a *agent) {
+	switch {
+	case a.idleSaid:
+		a.idleSaid = false
+		a.free = 1
+	case a.slots <= 1 && len(a.jobs) > 0:
+		// One at a time and in order: the oldest is over.
+		e.over(a, 0)
+		if len(a.jobs) == 0 {
+			a.free = 1
+		} else if next := a.jobs[0].v; next != nil {
+			e.core.Promote(next, e.now)
+		}
+	case a.free < maxSlots:
+		a.free++
+		a.slots = max(a.slots, a.free)
+		if a.free == a.slots {
+			// All slots are free, so nothing is under way, whatever was not answered.
+			for len(a.jobs) > 0 {
+				e.over(a, len(a.jobs)-1)
+			}
+		}
+	}
+}
+
+// maxSlots bounds the slots that an agent may claim.
+const maxSlots = 512
+
+// over ends a job that the agent is done with; what it did not answer is looked up
+// in the file.
+func (e *engine) over(a *agent, i int) {
+	j := a.drop(i)
+	if j.v == nil {
+		return
+	}
+	if j.hostTrouble() {
+		// The word was about every recipient of the host.
+		e.end(&j)
+		return
+	}
+	e.log.Warn("unanswered", "id", idOf(j.v.Message), "name", j.v.Message.Name, "pid", a.pid, "host", j.v.Thread.Host)
+	e.lose(&j)
+}
+
+// hostTrouble gives the recipients without an answer that of the host, if there is
+// one (deferall, retryat).
+func (j *job) hostTrouble() bool {
+	i := slices.IndexFunc(j.outcomes, func(o Outcome) bool { return o.Result == thread.HostDeferred })
+	if i < 0 {
+		return false
+	}
+	for k := range j.v.Recipients {
+		r := &j.v.Recipients[k]
+		if r.Result == thread.None {
+			r.Result = thread.HostDeferred
+			o := j.outcomes[i]
+			o.Offset = r.Offset
+			j.outcomes = append(j.outcomes, o)
+		}
+	}
+	return true
+}
+
+// lose takes a vertex back from an agent that did not answer for all of it.
+func (e *engine) lose(j *job) {
+	v, m := j.v, j.v.Message
+	e.core.Stop(v, e.now)
+	if e.messages[m.Number] != m {
+		e.core.Forget(v)
+		return
+	}
+	// What was answered counts; the tags of the rest tell.
+	if len(j.outcomes) > 0 {
+		list := slices.DeleteFunc(slices.Clone(j.outcomes), func(o Outcome) bool { return !o.Result.Final() })
+		if len(list) < len(j.outcomes) {
+			v.Lost++ // a deferral is among them: no second try at once
+		}
+		if len(list) > 0 {
+			e.do(m, op{run: func() error { return e.spool.Record(m.Name, list) }})
+		}
+	}
+	e.reload(m, v)
+}
+
+// resync takes an agent's word that it cannot use a file.
+func (e *engine) resync(a *agent, name string) {
+	for i := range a.jobs {
+		v := a.jobs[i].v
+		if v == nil || v.Message.Name != name {
+			continue
+		}
+		e.log.Info("resync", "id", idOf(v.Message), "name", name, "pid", a.pid, "host", v.Thread.Host)
+		j := a.jobs[i]
+		a.answered(i)
+		e.lose(&j)
+		return
+	}
+	e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such job")
+}
+
+// answer takes one recipient's outcome.
+func (e *engine) answer(a *agent, ans *taproto.Answer) {
+	i, rcpt := a.find(ans)
+	if rcpt == nil {
+		e.log.Warn("agent-said", "pid", a.pid, "number", ans.Number, "offset", ans.Offset, "status", ans.Word, "text", cut(ans.Text),
+			"reason", "it has no such job; ignored")
+		if m := e.messages[ans.Number]; m != nil && e.busy[m] == nil {
+			e.reload(m, nil)
+		}
+		return
+	}
+	j := &a.jobs[i]
+	v := j.v
+	rcpt.Result = e.result(j, ans)
+	a.crew.failures = 0
+	if rcpt.Result.Final() {
+		e.logFinal(v, rcpt, ans)
+	}
+	if !v.Answered() {
+		return
+	}
+	done := *j
+	a.answered(i)
+	e.end(&done)
+}
+
+// result turns an answer into the core's terms and keeps what has to be recorded.
+func (e *engine) result(j *job, ans *taproto.Answer) thread.Result {
+	o := Outcome{Offset: ans.Offset, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
+	record := true
+	switch ans.Word {
+	case taproto.OK, taproto.OK2, taproto.OK3:
+		o.Result = thread.Delivered
+		record = ans.Word == taproto.OK
+		j.report = j.report || ans.Word != taproto.OK3
+	case taproto.Error, taproto.Error2:
+		o.Result = thread.Failed
+		record = ans.Word == taproto.Error
+		j.report = true
+	case taproto.DeferAll, taproto.RetryAt:
+		o.Result = thread.HostDeferred
+		j.wait.Text = lastLine(ans.Text)
+		if ans.Word == taproto.RetryAt {
+			at := ans.At
+			if ans.Relative {
+				at = e.now.Add(ans.After)
+			}
+			if at.After(j.wait.Until) {
+				j.wait.Until = at
+			}
+		}
+	default:
+		o.Result = thread.Deferred
+	}
+	if record {
+		j.outcomes = append(j.outcomes, o)
+	}
+	if ans.Word != taproto.OK3 {
+		j.v.Message.Owes = true
+	}
+	return o.Result
+}
+
+// end ends an attempt whose recipients are all answered.
+func (e *engine) end(j *job) {
+	v, m := j.v, j.v.Message
+	t := v.Thread
+	round := e.core.End(v, j.wait, e.now)
+	if e.messages[m.Number] != m {
+		if round.Left > 0 {
+			e.core.Forget(v)
+		}
+		return
+	}
+	for i := range j.outcomes {
+		o := &j.outcomes[i]
+		if o.Result.Final() {
+			continue
+		}
+		o.Attempt, o.Next = round.Attempt, round.Next
+		if round.Host {
+			o.HostTries = t.Tries()
+		}
+	}
+	if round.Left > 0 {
+		e.logDeferred(v, j.outcomes, round)
+	}
+	if j.report {
+		e.remindReport(m)
+	}
+	if len(j.outcomes) > 0 {
+		e.record(m, v, j.outcomes, round)
+		return
+	}
+	e.check(m)
+}
+
+// record writes outcomes down and only then acts on them (A5).
+func (e *engine) record(m *thread.Message, v *thread.Vertex, list []Outcome, round thread.Round) {
+	name := m.Name
+	e.do(m, op{
+		run: func() error { return e.spool.Record(name, list) },
+		then: func() {
+			switch {
+			case round.Left > 0 && round.Expired:
+				e.expire(v)
+			case round.Left > 0:
+				e.core.Wait(v, e.now)
+			}
+			e.check(m)
+		},
+	})
+}

@@ -1,0 +1,164 @@
+package scheduler
+
+import "sync"
+
+// pool is the goroutines that wait for the disk, so that the engine never does.
+// Changes go before names to load: what is done makes room.
+type pool struct {
+	load func(name string)
+
+	mu      sync.Mutex
+	more    sync.Cond
+	changes []func()
+	names   []string
+	alone   func() // to be run while nothing else does
+	running int
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// poolSize is how many goroutines wait for the disk: as many fsyncs can share one
+// commit of the file system's journal.
+const poolSize = 8
+
+func newPool(load func(name string)) *pool {
+	p := &pool{load: load}
+	p.more.L = &p.mu
+	for range poolSize {
+		p.workers.Go(p.work)
+	}
+	return p
+}
+
+// do runs a change, after those that were given before or beside them.
+func (p *pool) do(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changes = append(p.changes, fn)
+	p.more.Signal()
+}
+
+// want loads a specification when no change waits.
+func (p *pool) want(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = append(p.names, name)
+	p.more.Signal()
+}
+
+// exclusively runs fn while no change and no load is under way.
+func (p *pool) exclusively(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alone = fn
+	p.more.Broadcast()
+}
+
+// forget drops the names that wait to be loaded.
+func (p *pool) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = nil
+}
+
+// close lets the changes that wait end and the goroutines with them.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed, p.names = true, nil
+	p.more.Broadcast()
+	p.mu.Unlock()
+	p.workers.Wait()
+}
+
+func (p *pool) work() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		fn, name, ok := p.next()
+		if !ok {
+			if p.closed && p.running == 0 {
+				return
+			}
+			p.more.Wait()
+			continue
+		}
+		p.running++
+		p.mu.Unlock()
+		if fn != nil {
+			fn()
+		} else {
+			p.load(name)
+		}
+		p.mu.Lock()
+		p.running--
+		if p.running == 0 && (p.alone != nil || p.closed) {
+			p.more.Broadcast()
+		}
+	}
+}
+
+// next takes what is to be done; p.mu is held.
+func (p *pool) next() (fn func(), name string, ok bool) {
+	if p.alone != nil {
+		if p.running > 0 {
+			return nil, "", false
+		}
+		run := p.alone
+		return func() {
+			run()
+			p.mu.Lock()
+			p.alone = nil
+			p.more.Broadcast()
+			p.mu.Unlock()
+		}, "", true
+	}
+	if len(p.changes) > 0 {
+		fn = p.changes[0]
+		p.changes[0] = nil
+		if p.changes = p.changes[1:]; len(p.changes) == 0 {
+			p.changes = nil
+		}
+		return fn, "", true
+	}
+	if len(p.names) > 0 {
+		name = p.names[0]
+		if p.names = p.names[1:]; len(p.names) == 0 {
+			p.names = nil
+		}
+		return nil, name, true
+	}
+	return nil, "", false
+}
+
+// mailbox is how other goroutines have something done by the engine's.
+type mailbox struct {
+	mu   sync.Mutex
+	list []func()
+	wake chan struct{}
+}
+
+func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
+
+func (b *mailbox) post(fn func()) {
+	b.mu.Lock()
+	b.list = append(b.list, fn)
+	first := len(b.list) == 1
+	b.mu.Unlock()
+	if !first {
+		return // the one before has woken it
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives what was posted; spare is an old list to use again.
+func (b *mailbox) take(spare []func()) []func() {
+	clear(spare)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.list
+	b.list = spare[:0]
+	return list
+}

@@ -1,0 +1,97 @@
+package scheduler
+
+import (
+	"slices"
+
+	"zmailer/internal/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// reload reads a message's specification again and brings its vertices in line. lost
+// is a vertex whose attempt ended without all its answers.
+func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
+	var l *Loaded
+	e.do(m, op{
+		run: func() (err error) {
+			l, err = e.spool.Load(m.Name)
+			return err
+		},
+		then: func() { e.reloaded(m, l, lost) },
+	})
+}
+
+func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
+	delete(e.locked, m)
+	if l.Gone {
+		e.forget(m)
+		return
+	}
+	m.Name, m.Owes = l.Name, true
+	open := make(map[int64]*Waiting, len(l.Open))
+	for i := range l.Open {
+		open[l.Open[i].Offset] = &l.Open[i]
+	}
+	inVertex := map[int64]bool{}
+	m.Vertices(func(v *thread.Vertex) {
+		switch {
+		case v == lost:
+			e.resumeLost(v, l, open)
+		case v.Waiting():
+			e.trim(v, open)
+		}
+		// It may have ended; its list is empty then.
+		for i := range v.Recipients {
+			inVertex[v.Recipients[i].Offset] = true
+		}
+	})
+	rest := slices.DeleteFunc(l.Open, func(w Waiting) bool { return inVertex[w.Offset] })
+	m.Open = l.Held + len(rest) + len(inVertex)
+	e.place(m, rest)
+	if !l.Look.IsZero() {
+		e.core.Remind(m, l.Look)
+	}
+	e.check(m)
+}
+
+// trim takes out of a waiting vertex what others have done or are doing.
+func (e *engine) trim(v *thread.Vertex, open map[int64]*Waiting) {
+	for i := range v.Recipients {
+		if w := open[v.Recipients[i].Offset]; w != nil && !w.Locked {
+			continue
+		}
+		e.core.Park(v, e.now)
+		if e.core.Keep(v, func(r *thread.Recipient) bool { w := open[r.Offset]; return w != nil && !w.Locked }) {
+			e.core.Wait(v, e.now)
+		}
+		return
+	}
+}
+
+// resumeLost takes up a vertex whose agent died or did not answer: what the file
+// says is done is done, the rest is tried again. The second time in a row that
+// counts as a failed attempt, so that a message that kills its agents does not do
+// so all day.
+func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting) {
+	m := v.Message
+	for i := range v.Recipients {
+		r := &v.Recipients[i]
+		if delivered, done := l.Final[r.Offset]; done && !r.Result.Final() {
+			e.logTagged(v, r, delivered)
+		}
+	}
+	if !e.core.Keep(v, func(r *thread.Recipient) bool { w := open[r.Offset]; return w != nil && !w.Locked }) {
+		return
+	}
+	if v.Lost++; v.Lost < 2 {
+		e.core.Wait(v, e.now)
+		return
+	}
+	next := e.core.Defer(v, e.now)
+	list := make([]Outcome, len(v.Recipients))
+	for i := range v.Recipients {
+		list[i] = Outcome{Offset: v.Recipients[i].Offset, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
+			Text: "the transport agent ended without an answer", Notary: workspec.Notary{Status: "4.3.0"}}
+	}
+	e.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next})
+	e.record(m, v, list, thread.Round{Left: len(list)})
+}

@@ -30,6 +30,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// self is the path of the test program.
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // spool is a postoffice with a configuration beside it.
 type spool struct {
 	*testing.T
@@ -106,7 +116,7 @@ type process struct {
 
 func (s *spool) start(args ...string) *process {
 	s.Helper()
-	p := &process{T: s.T, cmd: exec.Command(os.Args[0], args...), lines: make(chan string, 1000)}
+	p := &process{T: s.T, cmd: exec.Command(self(s.T), args...), lines: make(chan string, 1000)}
 	p.cmd.Dir = filepath.Join(s.dir, "transport")
 	p.cmd.Env = []string{envMain + "=1", "ZCONFIG=" + s.conf}
 	p.cmd.Stderr = &p.stderr
@@ -189,7 +199,7 @@ func TestExitCodesAndWhatTheySay(t *testing.T) {
 			if err := os.WriteFile(file, append(conf, c.conf...), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(os.Args[0], c.args...)
+			cmd := exec.Command(self(t), c.args...)
 			cmd.Dir = c.dir
 			if c.dir == "" {
 				cmd.Dir = filepath.Join(good.dir, "transport")

@@ -32,6 +32,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// self is the path of the test program.
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -93,7 +103,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 	const writers, count = 8, 1000
 	var running []*exec.Cmd
 	for w := range writers {
-		c := exec.Command(os.Args[0])
+		c := exec.Command(self(t))
 		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", envWriter, s.dir, name, w))
 		c.Stderr = os.Stderr
 		if err := c.Start(); err != nil {
@@ -148,7 +158,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	c := exec.Command(os.Args[0])
+	c := exec.Command(self(t))
 	c.Env = append(os.Environ(), envAgent+"="+s.dir)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()

@@ -59,6 +59,9 @@ func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
 // for the reason given.
 func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient) ([]*agent.Recipient, *refusal) {
 	dest, err := parseDestination(key.channel, key.host, r.port)
+	if errors.Is(err, errRoute) {
+		return rcpts, &refusal{code: badSetup, reply: err.Error()}
+	}
 	if err != nil {
 		return rcpts, never(status.BadDomain, err.Error())
 	}
@@ -158,7 +161,11 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 			again = append(again, rcpts[i])
 			continue
 		}
-		d.Done(rcpts[i], l.result(&results[i]))
+		res := l.result(&results[i])
+		if results[i].InDoubt {
+			r.log.Warn("in-doubt", "id", d.ID, "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
+		}
+		d.Done(rcpts[i], res)
 	}
 	return again
 }

@@ -42,9 +42,13 @@ type destination struct {
 	port int
 }
 
+// errRoute is a host that no address can have: whoever wrote the routing table is
+// to mend it, and the mail waits.
+var errRoute = errors.New("the routing table has a host that cannot be")
+
 // parseDestination reads a recipient's host: "host" with MX on channel smtp;
 // "host:port", "[host]", "[address]", "[address]:port" without; "unix:/path" for
-// LMTP.
+// LMTP. An error is that of a domain that cannot exist, or errRoute.
 func parseDestination(channel, host string, defaultPort int) (destination, error) {
 	d := destination{protocol: protocolOf(channel), port: defaultPort}
 	if d.lmtp {
@@ -52,26 +56,36 @@ func parseDestination(channel, host string, defaultPort int) (destination, error
 	}
 	if path, ok := strings.CutPrefix(host, "unix:"); ok && d.lmtp {
 		if !strings.HasPrefix(path, "/") {
-			return d, fmt.Errorf("host %q: a socket's path begins with /", host)
+			return d, fmt.Errorf("%w: %q: a socket's path begins with /", errRoute, host)
 		}
 		d.unix, d.mx = path, false
 		return d, nil
 	}
-	if err := d.parseHost(host); err != nil {
-		return d, fmt.Errorf("host %q: %w", host, err)
+	name, err := d.parseHost(host)
+	if err != nil {
+		return d, fmt.Errorf("%w: %q: %w", errRoute, host, err)
+	}
+	if d.addr.IsValid() {
+		return d, nil
+	}
+	m := address.Mailbox{Local: "x", Domain: name}
+	if d.name, err = m.ASCIIDomain(); err != nil {
+		return d, err
 	}
 	return d, nil
 }
 
-func (d *destination) parseHost(host string) error {
+// parseHost takes brackets and port off a host and gives its name, unless it is an
+// address.
+func (d *destination) parseHost(host string) (string, error) {
 	name, port := host, ""
 	if rest, ok := strings.CutPrefix(host, "["); ok {
 		var closed bool
 		if name, port, closed = strings.Cut(rest, "]"); !closed {
-			return errors.New("[ without ]")
+			return "", errors.New("[ without ]")
 		}
 		if port != "" && port[0] != ':' {
-			return errors.New("neither port nor end after ]")
+			return "", errors.New("neither port nor end after ]")
 		}
 		port, d.mx = strings.TrimPrefix(port, ":"), false
 		// RFC 5321 §4.1.3 writes IPv6 addresses with a tag.
@@ -85,27 +99,19 @@ func (d *destination) parseHost(host string) error {
 	if port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return fmt.Errorf("no port: %q", port)
+			return "", fmt.Errorf("no port: %q", port)
 		}
 		d.port = int(n)
 	}
 	if a, err := netip.ParseAddr(name); err == nil {
 		d.addr, d.mx = a.Unmap(), false
-		return nil
+		return "", nil
 	}
-	if name = strings.TrimSuffix(name, "."); name == "" {
-		return errors.New("no name")
+	name = strings.TrimSuffix(name, ".")
+	if name == "" || name[0] == '[' {
+		return "", errors.New("no name")
 	}
-	m := address.Mailbox{Local: "x", Domain: name}
-	ascii, err := m.ASCIIDomain()
-	if err != nil {
-		return err
-	}
-	if strings.HasPrefix(ascii, "[") {
-		return errors.New("no name")
-	}
-	d.name = ascii
-	return nil
+	return name, nil
 }
 
 // target is one address that is connected to.

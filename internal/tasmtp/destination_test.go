@@ -26,12 +26,14 @@ func TestHostForms(t *testing.T) {
 		"lmtp":                     {"lmtp", "example.test:2003", "lmtp example.test 2003"},
 		"lmtp, no port":            {"lmtp", "example.test", "lmtp example.test 24"},
 		"lmtp, socket":             {"lmtp", "unix:/run/Lmtp.sock", "lmtp unix /run/Lmtp.sock"},
-		"lmtp, relative path":      {"lmtp", "unix:lmtp.sock", `host "unix:lmtp.sock": a socket's path begins with /`},
-		"empty":                    {"smtp", "", `host "": no name`},
-		"bracket open":             {"smtp", "[192.0.2.1", `host "[192.0.2.1": [ without ]`},
-		"text after bracket":       {"smtp", "[192.0.2.1]x", `host "[192.0.2.1]x": neither port nor end after ]`},
-		"port zero":                {"smtp", "example.test:0", `host "example.test:0": no port: "0"`},
-		"port too big":             {"smtp", "example.test:65536", `host "example.test:65536": no port: "65536"`},
+		"lmtp, relative path":      {"lmtp", "unix:lmtp.sock", `the routing table has a host that cannot be: "unix:lmtp.sock": a socket's path begins with /`},
+		"name that cannot exist":   {"smtp", "a..b", `domain "a..b": empty label in the domain`},
+		"brackets in brackets":     {"smtp", "[[::1]]", `the routing table has a host that cannot be: "[[::1]]": neither port nor end after ]`},
+		"empty":                    {"smtp", "", `the routing table has a host that cannot be: "": no name`},
+		"bracket open":             {"smtp", "[192.0.2.1", `the routing table has a host that cannot be: "[192.0.2.1": [ without ]`},
+		"text after bracket":       {"smtp", "[192.0.2.1]x", `the routing table has a host that cannot be: "[192.0.2.1]x": neither port nor end after ]`},
+		"port zero":                {"smtp", "example.test:0", `the routing table has a host that cannot be: "example.test:0": no port: "0"`},
+		"port too big":             {"smtp", "example.test:65536", `the routing table has a host that cannot be: "example.test:65536": no port: "65536"`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,9 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 	out := agent.Result{Outcome: res.Outcome, Code: res.Code, Remote: l.remote, Text: res.Text}
 	if res.Err != nil {
 		out.Reply = brief(res.Err)
+		if res.InDoubt {
+			out.Reply += "; in doubt, the server may have taken the message"
+		}
 	} else {
 		out.Reply = res.Reply.String()
 	}

@@ -46,9 +46,10 @@ func never(code status.Code, reply string) *refusal {
 
 // Codes that package status has no name for.
 var (
-	noMail  = status.Code{Class: 5, Subject: 1, Detail: 10} // RFC 7505 §4.2
-	noRoute = status.Code{Class: 5, Subject: 4, Detail: 4}  // RFC 3463 §3.5: no server can be found
-	notNow  = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
+	noMail   = status.Code{Class: 5, Subject: 1, Detail: 10} // RFC 7505 §4.2
+	noRoute  = status.Code{Class: 5, Subject: 4, Detail: 4}  // RFC 3463 §3.5: no server can be found
+	badSetup = status.Code{Class: 4, Subject: 3, Detail: 5}  // RFC 3463 §3.4: the system is configured wrongly
+	notNow   = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
 )
 
 // lookupRefusal is the result of a lookup that gave nothing.

@@ -3,6 +3,7 @@ package tasmtp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -63,7 +64,8 @@ worse.test.     300 IN A     127.0.0.1
 		"our own name without MX":    {"smtp", "here.test", taproto.Error2, "5.4.6", "loops back to here.test"},
 		"SERVFAIL":                   {"smtp", "broken.test", taproto.DeferAll, "4.4.3", "SERVFAIL"},
 		"one MX cannot be looked up": {"smtp", "half.test", taproto.DeferAll, "4.4.3", "SERVFAIL"},
-		"host that is none":          {"smtp", "a..b", taproto.Error2, "5.1.2", "empty label"},
+		"domain that cannot exist":   {"smtp", "a..b", taproto.Error2, "5.1.2", "empty label"},
+		"fault of the routing table": {"smtpx", "here.test:0", taproto.DeferAll, "4.3.5", "no port"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -211,6 +213,26 @@ func TestWhatConcernsOneMessageDoesNotHoldTheThread(t *testing.T) {
 				t.Errorf("got %s %s, want deferred", a.Word, a.Text)
 			}
 		})
+	}
+}
+
+// A connection that is lost after the final dot: the message may have arrived, and
+// that is said.
+func TestLostAfterTheDotIsInDoubt(t *testing.T) {
+	sink := (&Sink{Answer: func(command string) string {
+		if command == "." {
+			return "HANGUP"
+		}
+		return ""
+	}}).Start(t, "", "")
+	var log strings.Builder
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	a := s.one("smtp", "[127.0.0.1]")
+	if got, want := a.Text, "waiting for the answer to the final dot: unexpected EOF; in doubt, the server may have taken the message"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := log.String(); !strings.Contains(got, "msg=in-doubt") || !strings.Contains(got, "rcpt=to@there.test") {
+		t.Errorf("logged %q", got)
 	}
 }
 

@@ -236,8 +236,8 @@ func TestLostAfterTheDotIsInDoubt(t *testing.T) {
 	}
 }
 
-// A destination that is down is looked at once per job, not once per transaction.
-func TestDeadHostIsTriedOncePerJob(t *testing.T) {
+// A destination that is down is looked at once per message, not once per transaction.
+func TestDeadHostIsTriedOncePerMessage(t *testing.T) {
 	var tries atomic.Int32
 	sink := (&Sink{Answer: func(string) string { tries.Add(1); return "554 no" }}).Start(t, "", "")
 	s := newStation(t, sink.Port(), "")

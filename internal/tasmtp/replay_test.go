@@ -1,4 +1,4 @@
-package main
+package tasmtp_test
 
 import (
 	"cmp"
@@ -35,7 +35,7 @@ func TestRecordedConversations(t *testing.T) {
 }
 
 func replay(t *testing.T, name string) {
-	f, err := os.Open(filepath.Join("../../internal/taproto/testdata", name))
+	f, err := os.Open(filepath.Join("../taproto/testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func replay(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorded := readJobs(t, steps)
+	recorded := readAnswers(t, steps)
 	sink := recordedServer(recorded).Start(t, "", "")
 	dns := mxtest.Start(t, `
 a.example.com. 300 IN MX 10 mx.example.com.
@@ -70,7 +70,7 @@ mx.example.com. 300 IN A 127.0.0.1
 				n = max(n, 1)
 				continue
 			}
-			compareJob(t, recorded[n-1], got)
+			compareAnswers(t, recorded[n-1], got)
 			n++
 		}
 	}
@@ -87,15 +87,15 @@ mx.example.com. 300 IN A 127.0.0.1
 	}
 }
 
-// recordedJob is the answers to one job, by offset.
-type recordedJob struct{ answers []taproto.Answer }
+// recordedAnswers is those to one job, by offset.
+type recordedAnswers struct{ answers []taproto.Answer }
 
-// readJobs takes the answers out of a transcript, one job for each #hungry that
-// follows some.
-func readJobs(t *testing.T, steps []taproto.Step) []recordedJob {
+// readAnswers takes the answers out of a transcript, those of a job ended by a
+// #hungry.
+func readAnswers(t *testing.T, steps []taproto.Step) []recordedAnswers {
 	t.Helper()
-	var jobs []recordedJob
-	var open recordedJob
+	var jobs []recordedAnswers
+	var open recordedAnswers
 	for _, s := range steps {
 		if s.Kind != taproto.AgentSaid {
 			continue
@@ -108,7 +108,7 @@ func readJobs(t *testing.T, steps []taproto.Step) []recordedJob {
 			case len(open.answers) > 0:
 				sortAnswers(open.answers)
 				jobs = append(jobs, open)
-				open = recordedJob{}
+				open = recordedAnswers{}
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func replies(text string) (lines []string) {
 }
 
 // recordedServer answers as the server of the recording did.
-func recordedServer(jobs []recordedJob) *Sink {
+func recordedServer(jobs []recordedAnswers) *Sink {
 	refused := map[string]string{}
 	var dots []string
 	for _, j := range jobs {
@@ -172,7 +172,7 @@ func recordedServer(jobs []recordedJob) *Sink {
 	}}
 }
 
-func compareJob(t *testing.T, want recordedJob, got []taproto.Answer) {
+func compareAnswers(t *testing.T, want recordedAnswers, got []taproto.Answer) {
 	t.Helper()
 	sortAnswers(got)
 	if len(got) != len(want.answers) {
@@ -189,7 +189,7 @@ func compareJob(t *testing.T, want recordedJob, got []taproto.Answer) {
 }
 
 // compareServer compares what the server heard with what it heard in the recording.
-func compareServer(t *testing.T, jobs []recordedJob, sink *Sink) {
+func compareServer(t *testing.T, jobs []recordedAnswers, sink *Sink) {
 	t.Helper()
 	if got := sink.Connects(); got != 1 {
 		t.Errorf("%d connections, want 1", got)
@@ -232,7 +232,7 @@ func recordedRcpt(a taproto.Answer) string {
 
 // compareDiagnostic compares the d line of the one failure with the line that
 // ZMailer's agent wrote for it.
-func compareDiagnostic(t *testing.T, s *Spool, jobs []recordedJob) {
+func compareDiagnostic(t *testing.T, s *Spool, jobs []recordedAnswers) {
 	t.Helper()
 	got := s.Spec("D/M/10117782").Diagnostics
 	if len(got) != 1 {
@@ -258,11 +258,11 @@ func queueRecorded(t *testing.T, s *Spool) {
 	for path, sample := range map[string]string{
 		"D/G/10117776": "01-single", "D/J/10117779": "02-multi", "D/L/10117781": "04-dsn", "D/M/10117782": "05-fail",
 	} {
-		spec, err := os.ReadFile("../../internal/workspec/testdata/samples/" + sample + "/transport-before")
+		spec, err := os.ReadFile("../workspec/testdata/samples/" + sample + "/transport-before")
 		if err != nil {
 			t.Fatal(err)
 		}
-		message, err := os.ReadFile("../../internal/envelope/testdata/zmailer/" + sample)
+		message, err := os.ReadFile("../envelope/testdata/zmailer/" + sample)
 		if err != nil {
 			t.Fatal(err)
 		}

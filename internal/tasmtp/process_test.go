@@ -1,4 +1,4 @@
-package main
+package tasmtp_test
 
 import (
 	"bytes"
@@ -16,13 +16,35 @@ import (
 	. "zmailer/internal/tasmtp/tasmtptest"
 )
 
-// TestMain makes this binary the program under test when it is started as one.
+// programDir is the variable that names the directory for the program under test.
+const programDir = "TA_SMTP_TEST_DIR"
+
+// TestMain gives the tests a directory for the program that the first one builds.
 func TestMain(m *testing.M) {
-	if os.Getenv("TA_SMTP_MAIN") != "" {
-		main()
-		return
+	dir, err := os.MkdirTemp("", "ta-smtp")
+	if err == nil {
+		err = os.Setenv(programDir, dir)
 	}
-	os.Exit(m.Run())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// program is the path of ta-smtp as it is built from this tree.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(os.Getenv(programDir), "ta-smtp")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/ta-smtp").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
 }
 
 // process is a running ta-smtp, and its scheduler's end.
@@ -43,13 +65,9 @@ func command(t *testing.T, s *Spool, conf string, args ...string) *exec.Cmd {
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(program(t), args...)
 	cmd.Dir = filepath.Join(s.Dir, "transport")
-	cmd.Env = []string{"TA_SMTP_MAIN=1", "ZCONFIG=" + file}
+	cmd.Env = []string{"ZCONFIG=" + file}
 	return cmd
 }
 

@@ -223,6 +223,16 @@ func (p *PostOffice) Rehash(name string) (string, error) {
 
 // Finish removes a message whose recipients are all final and reported.
 func (p *PostOffice) Finish(name string) error {
+	// The open file keeps the inode number from being given to a new message, whose
+	// specification would get the name that is still to be removed.
+	f, err := p.openRead(Queue + "/" + name)
+	if err != nil && !errors.Is(err, ErrGone) {
+		return fmt.Errorf("finish %s: %w", name, err)
+	}
+	if f != nil {
+		// Opened for reading: close has nothing to lose.
+		defer func() { _ = f.Close() }()
+	}
 	// Crash: the specification alone, which says that the message was finishing.
 	if err := p.remove(Queue + "/" + name); err != nil {
 		return fmt.Errorf("finish %s: %w", name, err)

@@ -223,6 +223,7 @@ type ops struct {
 	running bool
 	delay   time.Duration // before the next try of one that failed; 0: none failed
 	ending  bool          // the message's end is among them
+	again   string        // a name with the message's number that came meanwhile
 }
 
 // op is one change.

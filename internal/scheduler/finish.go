@@ -76,11 +76,18 @@ func (e *engine) check(m *thread.Message) {
 
 // forget drops a message that is gone from the disk.
 func (e *engine) forget(m *thread.Message) {
+	again := ""
+	if w := e.busy[m]; w != nil {
+		again = w.again
+	}
 	e.core.Drop(m, e.now)
 	delete(e.busy, m)
 	delete(e.locked, m)
 	if e.messages[m.Number] == m {
 		delete(e.messages, m.Number)
+	}
+	if again != "" {
+		e.want(again)
 	}
 }
 

@@ -48,6 +48,11 @@ func (e *engine) want(name string) {
 		if m.Name == name {
 			m.Seen = e.look
 		}
+		if w := e.busy[m]; w != nil && w.ending {
+			// Its files may be gone by now, and this be a new message that was given
+			// the inode number.
+			w.again = name
+		}
 		return
 	}
 	if r, ok := e.refused[name]; ok {

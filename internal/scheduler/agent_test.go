@@ -3,7 +3,6 @@ package scheduler
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -243,6 +242,8 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 	case w == "retryat" && deferred(spec, r) < n:
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.RetryAt, Relative: true, After: time.Second, Text: "not now"})
+	case w == "kill":
+		os.Exit(7)
 	case w == "dielocked" && s.once("dielocked", j.Name, r.Offset):
 		os.Exit(7)
 	case w == "dietagged":
@@ -262,7 +263,6 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 	case w == "mute":
 		delivered() // and never says so
 	case w == "gate":
-		s.note("at-gate %s", r.Address)
 		gate, err := os.Open("../gate")
 		if err != nil {
 			panic(err)
@@ -296,13 +296,20 @@ func runPlayback(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	said := map[string]string{} // by number
+	said := map[string][]string{} // by number, one text a job
+	first := true
 	for _, st := range steps {
 		for _, line := range st.Lines() {
 			number, _, ok := strings.Cut(line, "/")
-			if _, err := strconv.Atoi(number); ok && err == nil && st.Kind == taproto.AgentSaid {
-				said[number] += line + "\n"
+			if st.Kind != taproto.AgentSaid || line == "#hungry" || !ok {
+				first = true
+				continue
 			}
+			if first {
+				said[number] = append(said[number], "")
+				first = false
+			}
+			said[number][len(said[number])-1] += line + "\n"
 		}
 	}
 	po, err := postoffice.OpenDir("..", 2, false)
@@ -314,10 +321,14 @@ func runPlayback(in io.Reader, out io.Writer) error {
 	for scan.Scan() {
 		note("..", "told %q", scan.Text())
 		if name, _, ok := strings.Cut(scan.Text(), "\t"); ok {
-			if err := playJob(po, name, said[filepath.Base(name)]); err != nil {
+			number := filepath.Base(name)
+			if err := playJob(po, name, said[number][0]); err != nil {
 				return err
 			}
-			fmt.Fprint(out, said[filepath.Base(name)])
+			fmt.Fprint(out, said[number][0])
+			if len(said[number]) > 1 {
+				said[number] = said[number][1:]
+			}
 		}
 		fmt.Fprint(out, "#hungry\n")
 	}
@@ -366,11 +377,7 @@ func runTestScheduler(dir string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	err = Run(ctx, Config{Dir: dir, Conf: conf, Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
-		StopTimeout: 10 * time.Second, Look: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
-	return errors.Join(err, log.Close())
+	return Run(ctx, Config{Dir: dir, Conf: conf, Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
+		StopTimeout: 10 * time.Second, Look: time.Second,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 }

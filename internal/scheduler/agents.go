@@ -20,6 +20,7 @@ type agent struct {
 	slots    int   // #hungry it had outstanding at most
 	free     int
 	idleSaid bool // #idle was said, its #hungry is to come
+	said     time.Time
 	toldIdle bool // it was told since its last job
 	idle     time.Time
 
@@ -36,6 +37,20 @@ type agent struct {
 
 // mayTake tells whether the agent can be given a job.
 func (a *agent) mayTake() bool { return a.free > 0 && !a.closing && a.room() }
+
+// soonFree tells whether a slot's work is answered and its #hungry still to come.
+func (a *agent) soonFree() bool {
+	if a.closing {
+		return false
+	}
+	live := 0
+	for i := range a.jobs {
+		if a.jobs[i].v != nil {
+			live++
+		}
+	}
+	return a.slots-a.free-live > 0
+}
 
 func (a *agent) room() bool { return a.unread < a.window }
 
@@ -104,6 +119,10 @@ func (a *agent) rest(e *engine) {
 		a.idle = e.now
 		e.wake(e.now.Add(a.crew.settings.IdleMax))
 	}
+	// It may have to make room for another one.
+	for _, r := range e.starved {
+		e.core.Touch(r)
+	}
 }
 
 // close ends the agent's input: it ends when it is done.
@@ -165,15 +184,19 @@ func (e *engine) attend() {
 	}
 	e.core.Rings(func(r *thread.Ring) {
 		c, _ := r.Serve.(*crew)
-		if c == nil || c.notBefore.IsZero() {
+		if c == nil {
 			return
 		}
-		if c.notBefore.After(e.now) {
-			e.wake(c.notBefore)
-			return
+		for _, at := range []*time.Time{&c.notBefore, &c.grace} {
+			switch {
+			case at.IsZero():
+			case at.After(e.now):
+				e.wake(*at)
+			default:
+				*at = time.Time{}
+				e.core.Touch(r)
+			}
 		}
-		c.notBefore = time.Time{}
-		e.core.Touch(r)
 	})
 }
 
@@ -191,6 +214,9 @@ func (e *engine) lingering(a *agent) {
 	e.wake(e.now.Add(killGrace))
 }
 
+// hungryGrace is how long the #hungry after an answer is waited for.
+const hungryGrace = 5 * time.Second
+
 // wantAgent starts another agent of a crew if it may be.
 func (e *engine) wantAgent(c *crew) {
 	if c.starting || e.stopping {
@@ -199,6 +225,14 @@ func (e *engine) wantAgent(c *crew) {
 	if !c.notBefore.IsZero() && c.notBefore.After(e.now) {
 		e.wake(c.notBefore)
 		return
+	}
+	for _, a := range c.agents {
+		// No other one is started for what this one is about to take.
+		if at := a.said.Add(hungryGrace); a.soonFree() && at.After(e.now) {
+			c.grace = earliest(c.grace, at)
+			e.wake(at)
+			return
+		}
 	}
 	if limit := c.settings.MaxTA; limit > 0 && len(e.agents)+e.starting >= limit {
 		if !c.waiting {

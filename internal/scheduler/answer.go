@@ -13,6 +13,7 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 	if a.ended {
 		return
 	}
+	a.said = e.now
 	for i := range list {
 		l := &list[i]
 		switch l.Kind {
@@ -53,8 +54,8 @@ func (e *engine) hungry(a *agent) {
 		e.over(a, 0)
 		if len(a.jobs) == 0 {
 			a.free = 1
-		} else if next := a.jobs[0].v; next != nil {
-			e.core.Promote(next, e.now)
+		} else {
+			e.promote(a)
 		}
 	case a.free < maxSlots:
 		a.free++
@@ -138,6 +139,9 @@ func (e *engine) resync(a *agent, name string) {
 		j := a.jobs[i]
 		a.answered(i)
 		e.lose(&j)
+		if a.slots <= 1 {
+			e.promote(a)
+		}
 		return
 	}
 	e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such job")
@@ -167,6 +171,19 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 	done := *j
 	a.answered(i)
 	e.end(&done)
+	if a.slots <= 1 {
+		e.promote(a)
+	}
+}
+
+// promote counts what a one-slot agent comes to next.
+func (e *engine) promote(a *agent) {
+	for i := range a.jobs {
+		if v := a.jobs[i].v; v != nil {
+			e.core.Promote(v, e.now)
+			return
+		}
+	}
 }
 
 // result turns an answer into the core's terms and keeps what has to be recorded.
@@ -246,6 +263,7 @@ func (e *engine) record(m *thread.Message, v *thread.Vertex, list []Outcome, rou
 	e.do(m, op{
 		run: func() error { return e.spool.Record(name, list) },
 		then: func() {
+			e.log.Debug("recorded", "id", idOf(m), "name", name, "outcomes", len(list))
 			switch {
 			case round.Left > 0 && round.Expired:
 				e.expire(v)

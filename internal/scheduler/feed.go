@@ -17,6 +17,7 @@ type crew struct {
 	starting      bool
 	failures      int       // agents in a row that ended or did not start
 	notBefore     time.Time // of the next start
+	grace         time.Time // when a #hungry that is due is no longer waited for
 	told          bool      // a start that failed was logged
 	waiting       bool      // in engine.starved
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,12 @@ type rig struct {
 	*box
 	dir    string
 	events *events
+	child  *events // log of a scheduler in a process of its own
 	conf   *Conf
 	config Config
 	cancel context.CancelFunc
 	ended  chan error
+	starts int
 }
 
 // patience bounds every wait for an event.
@@ -42,7 +45,7 @@ func newRig(t *testing.T, conf string, levels int, change func(*Settings)) *rig 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newEvents()}
+	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newEvents(), child: newEvents()}
 	if err := unix.Mkfifo(filepath.Join(dir, "gate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +66,9 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.ended = cancel, make(chan error, 1)
 	go func() { r.ended <- Run(ctx, r.config) }()
+	if r.starts++; r.starts > 1 {
+		return
+	}
 	r.t.Cleanup(func() {
 		if r.ended != nil {
 			_ = r.stop()
@@ -115,14 +121,28 @@ func (r *rig) notes(prefix ...string) []string {
 	return list
 }
 
-// openGate lets one agent at the gate go on.
-func (r *rig) openGate() {
+// atGate waits until an agent is at the gate; it goes on when the gate is opened.
+func (r *rig) atGate() (open func()) {
 	r.t.Helper()
-	f, err := os.OpenFile(filepath.Join(r.dir, "gate"), os.O_WRONLY, 0)
-	if err != nil {
-		r.t.Fatal(err)
+	type opened struct {
+		f   *os.File
+		err error
 	}
-	_ = f.Close()
+	c := make(chan opened, 1)
+	go func() {
+		f, err := os.OpenFile(filepath.Join(r.dir, "gate"), os.O_WRONLY, 0)
+		c <- opened{f, err}
+	}()
+	select {
+	case o := <-c:
+		if o.err != nil {
+			r.t.Fatal(o.err)
+		}
+		return func() { _ = o.f.Close() }
+	case <-time.After(patience):
+		r.t.Fatal("no agent comes to the gate")
+		return nil
+	}
 }
 
 // deliveredOnce checks that each address was delivered exactly once, and that
@@ -217,7 +237,25 @@ func (e *events) wait(n int, words ...string) error {
 		select {
 		case <-more:
 		case <-deadline.C:
-			return fmt.Errorf("%w: %d lines with %q, got %d:\n%s", errPatience, n, words, got, e)
+			return fmt.Errorf("%w: %d lines with %q, got %d", errPatience, n, words, got)
 		}
+	}
+}
+
+// lineWriter parts what a process writes into lines.
+type lineWriter struct {
+	to   *events
+	rest []byte
+}
+
+func (w *lineWriter) Write(b []byte) (int, error) {
+	w.rest = append(w.rest, b...)
+	for {
+		i := bytes.IndexByte(w.rest, '\n')
+		if i < 0 {
+			return len(b), nil
+		}
+		_, _ = w.to.Write(w.rest[:i+1])
+		w.rest = w.rest[i+1:]
 	}
 }

@@ -278,6 +278,7 @@ func (c *Core) Promote(v *Vertex, now time.Time) {
 		v.queued = false
 		v.Started = now.UnixMilli()
 		v.Thread.busy(1)
+		c.update(v.Thread, now.UnixMilli())
 	}
 }
 

@@ -1,0 +1,214 @@
+package scheduler
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process starts a scheduler in a process of its own, to be killed.
+func (r *rig) process(conf string) *exec.Cmd {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "scheduler.conf"), []byte(conf), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), "TEST_SCHEDULER="+r.dir)
+	// Its log; its agents have the same standard error and may outlive it.
+	cmd.Stderr = &lineWriter{to: r.child}
+	cmd.WaitDelay = 10 * time.Millisecond
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return cmd
+}
+
+func (r *rig) kill(cmd *exec.Cmd) {
+	r.t.Helper()
+	if err := cmd.Process.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
+	// Killed: Wait says so by an error.
+	if err := cmd.Wait(); err == nil {
+		r.t.Fatal("the scheduler ended by itself")
+	}
+}
+
+// killAgents kills every scripted agent of the postoffice and waits until their
+// owner numbers are free.
+func (r *rig) killAgents() {
+	r.t.Helper()
+	for _, name := range r.list("owners") {
+		text := r.read("owners/" + name)
+		pid, ok := strings.CutPrefix(strings.TrimSpace(text), "test-agent pid ")
+		n, err := strconv.Atoi(pid)
+		if !ok || err != nil {
+			continue
+		}
+		if err := syscall.Kill(n, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			r.t.Fatal(err)
+		}
+		f, err := os.Open(filepath.Join(r.dir, "owners", name))
+		if err != nil {
+			continue
+		}
+		// The lock is free when the process is gone.
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			r.t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+}
+
+// M18: scheduler and agent are killed in mid-delivery, in every order.
+func TestKilledInMidDelivery(t *testing.T) {
+	conf := scriptConf("TEST_SLOTS=2", "")
+	tests := map[string]func(r *rig, cmd *exec.Cmd, gate func()){
+		"the scheduler; its agent delivers after the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
+			r.kill(cmd)
+			r.start()
+			r.wait(2, "msg=queued")
+			r.wait(1, "msg=finished") // the other message
+			gate()
+		},
+		"the scheduler; its agent delivers before the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
+			r.kill(cmd)
+			gate()
+			r.start()
+		},
+		"the scheduler, then the agent": func(r *rig, cmd *exec.Cmd, gate func()) {
+			r.kill(cmd)
+			r.killAgents()
+			gate()
+			r.start()
+			r.atGate()()
+		},
+		"the agent, then the scheduler": func(r *rig, cmd *exec.Cmd, gate func()) {
+			r.killAgents()
+			r.kill(cmd)
+			gate()
+			r.start()
+			r.atGate()()
+		},
+		"the scheduler, and the agent after the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
+			r.kill(cmd)
+			r.start()
+			r.wait(2, "msg=queued")
+			r.killAgents()
+			gate()
+			r.atGate()()
+		},
+	}
+	for name, act := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, conf, 0, quick)
+			r.config.Look = 50 * time.Millisecond
+			r.queue("a@b", rcpt{line: "smtp h gate@h"}, rcpt{line: "smtp g ok@g"})
+			cmd := r.process(conf)
+			gate := r.atGate()
+			r.queue("a@b", rcpt{line: "local joe ok.second@h"})
+			act(r, cmd, gate)
+			r.drained()
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+			r.deliveredOnce("gate@h", "ok@g", "ok.second@h")
+			if n := len(r.reports()); n != 0 {
+				t.Errorf("%d reports", n)
+			}
+		})
+	}
+}
+
+// drained waits until transport/ is empty; every change of that is logged.
+func (r *rig) drained() {
+	r.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		_, more := r.events.count()
+		if len(r.list("transport")) == 0 {
+			return
+		}
+		select {
+		case <-more:
+		case <-deadline.C:
+			r.t.Fatalf("transport/ still holds %v", r.list("transport"))
+		}
+	}
+}
+
+// A5: killed in the middle of a wait, the next scheduler goes on with it: attempt
+// and time stand in the file before the wait begins.
+func TestKilledInMidWait(t *testing.T) {
+	conf := scriptConf("TEST_SLOTS=1", "")
+	r := newRig(t, conf, 0, nil)
+	name := r.queue("a@b", rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp down host1@h"}, rcpt{line: "local gate gate@h"})
+	cmd := r.process(conf)
+	// Agents are fed in any order; the gate keeps one from ending the message.
+	gate := r.atGate()
+	if err := r.child.wait(2, "msg=recorded"); err != nil {
+		t.Fatal(err)
+	}
+	r.kill(cmd)
+	r.killAgents()
+	gate()
+	before := r.parse(name)
+	r.start()
+	r.wait(1, "msg=queued")
+	r.atGate()()
+	r.wait(1, "msg=delivered", "gate@h")
+	after := r.parse(name)
+	if n := len(r.notes("def")); n != 2 {
+		t.Errorf("%d attempts, want no further one before its time", n)
+	}
+	for i, e := range before.History[:2] {
+		if got := after.History[i]; got.Get("next") != e.Get("next") || e.Get("attempt") != "1" {
+			t.Errorf("event %d: %+v became %+v", i, e, got)
+		}
+	}
+}
+
+// M27, M35 over real processes: expired, reported, gone.
+func TestExpiredMessageIsReportedOnce(t *testing.T) {
+	conf := strings.Replace(scriptConf("TEST_SLOTS=2", ""), "expiry=3d", "expiry=1s", 1)
+	r := newRig(t, conf, 0, quick)
+	r.queue("a@b", rcpt{line: "smtp h defer999@h"}, rcpt{line: "smtp down host999@h"}, rcpt{line: "smtp h ok@h"})
+	r.start()
+	r.wait(2, "msg=expired", "status=4.4.7")
+	r.drained()
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	r.deliveredOnce("ok@h")
+	reports := r.reports()
+	if len(reports) != 1 || len(fields(reports[0], "Final-Recipient")) != 2 ||
+		!strings.Contains(reports[0], "450 4.2.1 later") || !strings.Contains(reports[0], "connection refused") {
+		t.Errorf("got %d reports: %v", len(reports), reports)
+	}
+}
+
+// M36 over real processes: the report does not wait for the last recipient.
+func TestReportDoesNotWaitForTheLastRecipient(t *testing.T) {
+	conf := "PARAM global-report-interval = 1\n" + scriptConf("TEST_SLOTS=3", "")
+	r := newRig(t, conf, 0, func(s *Settings) { s.Interval = time.Hour })
+	name := r.queue("a@b", rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h defer1@h"})
+	r.start()
+	r.wait(1, "msg=report", "kind=failed", "rcpt=a@b")
+	if s := r.parse(name); tags(s) != "- " || !s.Diagnostics[0].Reported {
+		t.Errorf("tags %q, diagnostics %+v", tags(s), s.Diagnostics)
+	}
+	if len(r.reports()) != 1 {
+		t.Errorf("%d reports", len(r.reports()))
+	}
+}

@@ -322,7 +322,7 @@ func runPlayback(in io.Reader, out io.Writer) error {
 		note("..", "told %q", scan.Text())
 		if name, _, ok := strings.Cut(scan.Text(), "\t"); ok {
 			number := filepath.Base(name)
-			if err := playJob(po, name, said[number][0]); err != nil {
+			if err := playOne(po, name, said[number][0]); err != nil {
 				return err
 			}
 			fmt.Fprint(out, said[number][0])
@@ -335,8 +335,8 @@ func runPlayback(in io.Reader, out io.Writer) error {
 	return scan.Err()
 }
 
-// playJob leaves the tags that the recorded agent left.
-func playJob(po *postoffice.PostOffice, name, lines string) error {
+// playOne leaves the tags that the recorded agent left.
+func playOne(po *postoffice.PostOffice, name, lines string) error {
 	f, err := po.OpenSpec(name)
 	if err != nil {
 		return err

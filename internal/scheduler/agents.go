@@ -16,17 +16,17 @@ type agent struct {
 	proc *os.Process
 	in   *os.File // its standard input, our end
 
-	jobs     []job // with one slot in the order they were given
-	slots    int   // #hungry it had outstanding at most
-	free     int
-	idleSaid bool // #idle was said, its #hungry is to come
-	said     time.Time
-	toldIdle bool // it was told since its last job
-	idle     time.Time
+	deliveries []delivery // with one slot in the order they were given
+	slots      int        // #hungry it had outstanding at most
+	free       int
+	idleSaid   bool // #idle was said, its #hungry is to come
+	said       time.Time
+	toldIdle   bool // it was told since its last delivery
+	idle       time.Time
 
 	out    []byte // to be written at the end of the turn
 	dirty  bool
-	unread int // bytes of the lines of jobs that it may not have read yet
+	unread int // bytes of the lines of deliveries that it may not have read yet
 	window int // how many may be, so that a write never waits
 
 	closing  bool // its input is closed or will be
@@ -35,7 +35,7 @@ type agent struct {
 	signal   syscall.Signal // last one sent
 }
 
-// mayTake tells whether the agent can be given a job.
+// mayTake tells whether the agent can be given a delivery.
 func (a *agent) mayTake() bool { return a.free > 0 && !a.closing && a.room() }
 
 // soonFree tells whether a slot's work is answered and its #hungry still to come.
@@ -44,8 +44,8 @@ func (a *agent) soonFree() bool {
 		return false
 	}
 	live := 0
-	for i := range a.jobs {
-		if a.jobs[i].v != nil {
+	for i := range a.deliveries {
+		if a.deliveries[i].v != nil {
 			live++
 		}
 	}
@@ -54,10 +54,10 @@ func (a *agent) soonFree() bool {
 
 func (a *agent) room() bool { return a.unread < a.window }
 
-// find is the job and recipient that an answer is about.
+// find is the delivery and recipient that an answer is about.
 func (a *agent) find(ans *taproto.Answer) (int, *thread.Recipient) {
-	for i := range a.jobs {
-		v := a.jobs[i].v
+	for i := range a.deliveries {
+		v := a.deliveries[i].v
 		if v == nil || v.Message.Number != ans.Number {
 			continue
 		}
@@ -68,27 +68,27 @@ func (a *agent) find(ans *taproto.Answer) (int, *thread.Recipient) {
 	return -1, nil
 }
 
-// answered takes note that a job is over. With one slot its #hungry follows.
+// answered takes note that a delivery is over. With one slot its #hungry follows.
 func (a *agent) answered(i int) {
 	if a.slots <= 1 {
-		a.jobs[i].v, a.jobs[i].outcomes = nil, nil
+		a.deliveries[i].v, a.deliveries[i].outcomes = nil, nil
 		return
 	}
 	a.drop(i)
 }
 
-// drop takes a job off the list.
-func (a *agent) drop(i int) job {
-	j := a.jobs[i]
+// drop takes a delivery off the list.
+func (a *agent) drop(i int) delivery {
+	j := a.deliveries[i]
 	a.unread -= j.bytes
-	last := len(a.jobs) - 1
+	last := len(a.deliveries) - 1
 	if a.slots <= 1 {
-		copy(a.jobs[i:], a.jobs[i+1:])
+		copy(a.deliveries[i:], a.deliveries[i+1:])
 	} else {
-		a.jobs[i] = a.jobs[last]
+		a.deliveries[i] = a.deliveries[last]
 	}
-	a.jobs[last] = job{}
-	a.jobs = a.jobs[:last]
+	a.deliveries[last] = delivery{}
+	a.deliveries = a.deliveries[:last]
 	return j
 }
 
@@ -142,7 +142,7 @@ func (a *agent) close(e *engine) {
 // closed at once, so that it does not begin another.
 func (a *agent) stop(e *engine) {
 	a.closing = true
-	if len(a.jobs) == 0 || a.slots <= 1 && len(a.jobs) > 1 {
+	if len(a.deliveries) == 0 || a.slots <= 1 && len(a.deliveries) > 1 {
 		a.close(e)
 	}
 }
@@ -154,7 +154,7 @@ func (a *agent) kill(e *engine) {
 	if a.signal != 0 {
 		sig = syscall.SIGKILL
 	}
-	e.log.Warn("agent-killed", "pid", a.pid, "signal", sig.String(), "deliveries", len(a.jobs))
+	e.log.Warn("agent-killed", "pid", a.pid, "signal", sig.String(), "deliveries", len(a.deliveries))
 	a.send(sig)
 }
 
@@ -173,7 +173,7 @@ func (e *engine) attend() {
 			e.lingering(a)
 			continue
 		}
-		if a.closing || len(a.jobs) > 0 || a.idle.IsZero() {
+		if a.closing || len(a.deliveries) > 0 || a.idle.IsZero() {
 			continue
 		}
 		if at := a.idle.Add(a.crew.settings.IdleMax); at.After(e.now) {
@@ -202,7 +202,7 @@ func (e *engine) attend() {
 
 // lingering ends an agent that has nothing to do and does not end.
 func (e *engine) lingering(a *agent) {
-	if len(a.jobs) > 0 {
+	if len(a.deliveries) > 0 {
 		return
 	}
 	if at := a.closedAt.Add(e.conf.StopTimeout); at.After(e.now) {
@@ -258,10 +258,10 @@ func (e *engine) wantAgent(c *crew) {
 func (e *engine) reclaim() {
 	var oldest *agent
 	for a := range e.agents {
-		if a.closing && len(a.jobs) == 0 {
+		if a.closing && len(a.deliveries) == 0 {
 			return // a place becomes free soon
 		}
-		if len(a.jobs) == 0 && !a.idle.IsZero() && (oldest == nil || a.idle.Before(oldest.idle)) {
+		if len(a.deliveries) == 0 && !a.idle.IsZero() && (oldest == nil || a.idle.Before(oldest.idle)) {
 			oldest = a
 		}
 	}
@@ -295,9 +295,9 @@ func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
 	go e.attendAgent(a, out)
 }
 
-// putOff lets a crew wait before its next start: 1 s, doubling to a minute.
+// putOff lets a crew wait before its next start: a second, doubling to a minute.
 func (e *engine) putOff(c *crew) {
-	c.notBefore = e.now.Add(min(time.Second<<min(c.failures, 6), time.Minute))
+	c.notBefore = e.now.Add(min(e.conf.restart<<min(c.failures, 6), time.Minute))
 	c.failures++
 	e.wake(c.notBefore)
 }
@@ -320,13 +320,13 @@ func (e *engine) agentEnded(a *agent, state *os.ProcessState) {
 		}
 	}
 	lost := 0
-	for i := range a.jobs {
-		if a.jobs[i].v != nil {
+	for i := range a.deliveries {
+		if a.deliveries[i].v != nil {
 			lost++
-			e.lose(&a.jobs[i])
+			e.lose(&a.deliveries[i])
 		}
 	}
-	a.jobs = nil
+	a.deliveries = nil
 	switch {
 	case wanted && lost == 0:
 		e.log.Info("agent-ended", "pid", a.pid, "state", how)

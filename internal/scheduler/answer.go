@@ -29,7 +29,7 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 			}
 		}
 	}
-	if len(a.jobs) == 0 {
+	if len(a.deliveries) == 0 {
 		a.rest(e)
 	}
 	e.core.Touch(a.crew.ring)
@@ -49,10 +49,10 @@ func (e *engine) hungry(a *agent) {
 	case a.idleSaid:
 		a.idleSaid = false
 		a.free = 1
-	case a.slots <= 1 && len(a.jobs) > 0:
+	case a.slots <= 1 && len(a.deliveries) > 0:
 		// One at a time and in order: the oldest is over.
 		e.over(a, 0)
-		if len(a.jobs) == 0 {
+		if len(a.deliveries) == 0 {
 			a.free = 1
 		} else {
 			e.promote(a)
@@ -62,8 +62,8 @@ func (e *engine) hungry(a *agent) {
 		a.slots = max(a.slots, a.free)
 		if a.free == a.slots {
 			// All slots are free, so nothing is under way, whatever was not answered.
-			for len(a.jobs) > 0 {
-				e.over(a, len(a.jobs)-1)
+			for len(a.deliveries) > 0 {
+				e.over(a, len(a.deliveries)-1)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (e *engine) hungry(a *agent) {
 // maxSlots bounds the slots that an agent may claim.
 const maxSlots = 512
 
-// over ends a job that the agent is done with; what it did not answer is looked up
+// over ends a delivery that the agent is done with; what it did not answer is looked up
 // in the file.
 func (e *engine) over(a *agent, i int) {
 	j := a.drop(i)
@@ -90,7 +90,7 @@ func (e *engine) over(a *agent, i int) {
 
 // hostTrouble gives the recipients without an answer that of the host, if there is
 // one (deferall, retryat).
-func (j *job) hostTrouble() bool {
+func (j *delivery) hostTrouble() bool {
 	i := slices.IndexFunc(j.outcomes, func(o Outcome) bool { return o.Result == thread.HostDeferred })
 	if i < 0 {
 		return false
@@ -108,7 +108,7 @@ func (j *job) hostTrouble() bool {
 }
 
 // lose takes a vertex back from an agent that did not answer for all of it.
-func (e *engine) lose(j *job) {
+func (e *engine) lose(j *delivery) {
 	v, m := j.v, j.v.Message
 	e.core.Stop(v, e.now)
 	if e.messages[m.Number] != m {
@@ -130,13 +130,13 @@ func (e *engine) lose(j *job) {
 
 // resync takes an agent's word that it cannot use a file.
 func (e *engine) resync(a *agent, name string) {
-	for i := range a.jobs {
-		v := a.jobs[i].v
+	for i := range a.deliveries {
+		v := a.deliveries[i].v
 		if v == nil || v.Message.Name != name {
 			continue
 		}
 		e.log.Info("resync", "id", idOf(v.Message), "name", name, "pid", a.pid, "host", v.Thread.Host)
-		j := a.jobs[i]
+		j := a.deliveries[i]
 		a.answered(i)
 		e.lose(&j)
 		if a.slots <= 1 {
@@ -144,7 +144,7 @@ func (e *engine) resync(a *agent, name string) {
 		}
 		return
 	}
-	e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such job")
+	e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such delivery")
 }
 
 // answer takes one recipient's outcome.
@@ -152,13 +152,13 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 	i, rcpt := a.find(ans)
 	if rcpt == nil {
 		e.log.Warn("agent-said", "pid", a.pid, "number", ans.Number, "offset", ans.Offset, "status", ans.Word, "text", cut(ans.Text),
-			"reason", "it has no such job; ignored")
+			"reason", "it has no such delivery; ignored")
 		if m := e.messages[ans.Number]; m != nil && e.busy[m] == nil {
 			e.reload(m, nil)
 		}
 		return
 	}
-	j := &a.jobs[i]
+	j := &a.deliveries[i]
 	v := j.v
 	rcpt.Result = e.result(j, ans)
 	a.crew.failures = 0
@@ -178,8 +178,8 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 
 // promote counts what a one-slot agent comes to next.
 func (e *engine) promote(a *agent) {
-	for i := range a.jobs {
-		if v := a.jobs[i].v; v != nil {
+	for i := range a.deliveries {
+		if v := a.deliveries[i].v; v != nil {
 			e.core.Promote(v, e.now)
 			return
 		}
@@ -187,7 +187,7 @@ func (e *engine) promote(a *agent) {
 }
 
 // result turns an answer into the core's terms and keeps what has to be recorded.
-func (e *engine) result(j *job, ans *taproto.Answer) thread.Result {
+func (e *engine) result(j *delivery, ans *taproto.Answer) thread.Result {
 	o := Outcome{Offset: ans.Offset, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
 	record := true
 	switch ans.Word {
@@ -224,7 +224,7 @@ func (e *engine) result(j *job, ans *taproto.Answer) thread.Result {
 }
 
 // end ends an attempt whose recipients are all answered.
-func (e *engine) end(j *job) {
+func (e *engine) end(j *delivery) {
 	v, m := j.v, j.v.Message
 	t := v.Thread
 	round := e.core.End(v, j.wait, e.now)

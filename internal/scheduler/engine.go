@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,6 +60,7 @@ type refusal struct {
 const recoverEvery = 20
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
+	c.restart = cmp.Or(c.restart, defaultRestart)
 	e := &engine{
 		conf: c, po: po, log: c.Log, box: newMailbox(),
 		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster, Now: time.Now, Log: c.Log},
@@ -212,7 +214,7 @@ const killGrace = 2 * time.Second
 func (e *engine) running() int {
 	n := 0
 	for a := range e.agents {
-		n += len(a.jobs)
+		n += len(a.deliveries)
 	}
 	return n
 }

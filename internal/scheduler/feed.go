@@ -35,8 +35,8 @@ func (e *engine) ring(channel, host string) *thread.Ring {
 	return r
 }
 
-// job is one delivery that an agent has.
-type job struct {
+// delivery is a vertex that an agent has.
+type delivery struct {
 	v        *thread.Vertex // nil: it is answered, its #hungry is still to come
 	outcomes []Outcome      // that are to be recorded
 	wait     thread.HostWait
@@ -89,7 +89,7 @@ func (c *crew) choose(t *thread.Thread) *agent {
 	}
 	var best *agent
 	for _, a := range c.agents {
-		if a.mayTake() && (best == nil || len(a.jobs) > len(best.jobs)) {
+		if a.mayTake() && (best == nil || len(a.deliveries) > len(best.deliveries)) {
 			best = a
 		}
 	}
@@ -105,7 +105,7 @@ func (e *engine) give(a *agent, v *thread.Vertex) {
 	before := len(a.out)
 	a.out = taproto.AppendCommand(a.out, taproto.Command{Job: taproto.Job{Name: v.Message.Name, Host: host}})
 	n := len(a.out) - before
-	a.jobs = append(a.jobs, job{v: v, bytes: n})
+	a.deliveries = append(a.deliveries, delivery{v: v, bytes: n})
 	a.unread += n
 	if a.free > 0 {
 		a.free--
@@ -117,7 +117,7 @@ func (e *engine) give(a *agent, v *thread.Vertex) {
 
 // overfeed queues more of the same thread in an agent that does one thing at a time.
 func (e *engine) overfeed(a *agent, t *thread.Thread) {
-	for a.slots <= 1 && len(a.jobs) < a.crew.settings.Overfeed && a.room() {
+	for a.slots <= 1 && len(a.deliveries) < a.crew.settings.Overfeed && a.room() {
 		v := e.core.TakeMore(t, e.now)
 		if v == nil {
 			return
@@ -137,7 +137,7 @@ func (e *engine) touchAgent(a *agent) {
 // tellIdle says #idle, once, to a one-slot agent that waits for something to do.
 // Those with more slots see to their connections themselves.
 func (e *engine) tellIdle(a *agent) {
-	if a.slots != 1 || a.free == 0 || a.toldIdle || a.closing || len(a.jobs) > 0 {
+	if a.slots != 1 || a.free == 0 || a.toldIdle || a.closing || len(a.deliveries) > 0 {
 		return
 	}
 	a.out = taproto.AppendCommand(a.out, taproto.Command{Kind: taproto.CommandIdle})

@@ -46,6 +46,11 @@ func newRig(t *testing.T, conf string, levels int, change func(*Settings)) *rig 
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newEvents(), child: newEvents()}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the other process:\n%s\nnotes:\n%s", r.child, strings.Join(r.notes(), "\n"))
+		}
+	})
 	if err := unix.Mkfifo(filepath.Join(dir, "gate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +61,7 @@ func newRig(t *testing.T, conf string, levels int, change func(*Settings)) *rig 
 		}
 	}
 	r.config = Config{Dir: dir, HashLevels: levels, Conf: r.conf, Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
-		StopTimeout: 20 * time.Second, Look: time.Hour, Log: slog.New(r.events)}
+		StopTimeout: 20 * time.Second, Look: time.Hour, restart: 20 * time.Millisecond, Log: slog.New(r.events)}
 	return r
 }
 
@@ -65,7 +70,13 @@ func (r *rig) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.ended = cancel, make(chan error, 1)
-	go func() { r.ended <- Run(ctx, r.config) }()
+	go func() {
+		err := Run(ctx, r.config)
+		if err != nil {
+			r.config.Log.Error("run", "reason", err)
+		}
+		r.ended <- err
+	}()
 	if r.starts++; r.starts > 1 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
 
@@ -27,12 +28,15 @@ type Config struct {
 	StopTimeout time.Duration
 	Look        time.Duration // between looks at transport/
 	Log         *slog.Logger
+
+	restart time.Duration // before the first new start of an agent; 0: defaultRestart
 }
 
 // Defaults of Config.
 const (
 	DefaultStopTimeout = 30 * time.Second
 	DefaultLook        = 15 * time.Second
+	defaultRestart     = time.Second
 )
 
 // ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
@@ -92,7 +96,7 @@ func Run(ctx context.Context, c Config) error {
 			_ = f.Close()
 		}
 	}()
-	release, err := po.Exclusive("scheduler")
+	release, err := exclusive(ctx, po)
 	if err != nil {
 		return err
 	}
@@ -103,4 +107,24 @@ func Run(ctx context.Context, c Config) error {
 	}
 	c.Log.Info("stopped")
 	return err
+}
+
+// lockGrace is how long the lock of another scheduler is waited for: one that was
+// killed while it started an agent leaves it to that process until its exec(2).
+const lockGrace = time.Second
+
+// exclusive takes the lock of the one scheduler.
+func exclusive(ctx context.Context, po *postoffice.PostOffice) (release func() error, err error) {
+	deadline := time.Now().Add(lockGrace)
+	for {
+		release, err = po.Exclusive("scheduler")
+		if !errors.Is(err, durable.ErrLocked) || time.Now().After(deadline) {
+			return release, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockGrace / 20):
+		}
+	}
 }

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -120,7 +122,8 @@ func median(list []result) result {
 	}
 }
 
-// fsyncs runs a small load below strace and counts fsync and fdatasync.
+// fsyncs runs a small load with strace on all our processes and counts fsync and
+// fdatasync.
 func fsyncs(o options) (float64, error) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return 0, err
@@ -132,9 +135,16 @@ func fsyncs(o options) (float64, error) {
 	defer os.RemoveAll(dir)
 	o.messages = 200
 	trace := filepath.Join(dir, "trace")
-	counted := &ours{bin: o.bin, prefix: []string{"strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync"}}
-	counted.begin = func() error { return os.Truncate(trace, 0) }
-	if _, err := once(o, counted); err != nil {
+	tracer := exec.Command("strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync")
+	counted := &ours{bin: o.bin}
+	counted.begin = func() error { return attach(tracer, counted.cmd.Process.Pid) }
+	_, err = once(o, counted)
+	if tracer.Process != nil {
+		// It ended with what it traced; else it is told to.
+		_ = tracer.Process.Signal(os.Interrupt)
+		_ = tracer.Wait()
+	}
+	if err != nil {
 		return 0, err
 	}
 	b, err := os.ReadFile(trace)
@@ -148,6 +158,66 @@ func fsyncs(o options) (float64, error) {
 		}
 	}
 	return float64(n) / float64(o.messages), nil
+}
+
+// attach starts a tracer on a process and its descendants and waits until it has
+// them: it says so of each thread.
+func attach(tracer *exec.Cmd, root int) error {
+	pids, threads, err := descendants(root)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		tracer.Args = append(tracer.Args, "-p", strconv.Itoa(pid))
+	}
+	said, err := tracer.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := tracer.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(said)
+	for n := 0; n < threads && lines.Scan(); {
+		if strings.Contains(lines.Text(), " attached") {
+			n++
+		}
+	}
+	go func() {
+		for lines.Scan() { // so that it never waits for us
+		}
+	}()
+	return lines.Err()
+}
+
+// descendants lists a process with its children and theirs. lines is how many lines
+// strace says when it has them: one for each process.
+func descendants(root int) (pids []int, lines int, err error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, 0, err
+	}
+	children := map[int][]int{}
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		var pid, parent int
+		var state string
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
+			continue
+		}
+		if pid, err = strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for list := []int{root}; len(list) > 0; list = list[1:] {
+		pids = append(pids, list[0])
+		list = append(list, children[list[0]]...)
+	}
+	return pids, len(pids), nil
 }
 
 var background = context.Background()

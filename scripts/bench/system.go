@@ -79,9 +79,8 @@ func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0,
 // ours is this pipeline.
 type ours struct {
 	process
-	bin    string
-	prefix []string     // put before the command
-	begin  func() error // called before the load
+	bin   string
+	begin func() error // called before the load
 }
 
 func (s *ours) name() string { return "zmailer" }
@@ -110,8 +109,7 @@ func (s *ours) start(dir, addr, sinkHost string) error {
 	if err := os.WriteFile(filepath.Join(conf, "zmailer.conf"), []byte(main), 0o644); err != nil {
 		return err
 	}
-	argv := append(append([]string{}, s.prefix...), zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run")
-	return s.run(dir, nil, argv...)
+	return s.run(dir, nil, zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run")
 }
 
 const postfixMaster = "/usr/lib/postfix/sbin/master"

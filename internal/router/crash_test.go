@@ -233,7 +233,7 @@ func TestMessageWhoseNameIsTakenInTheQueueIsDeferred(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.expect("taken", map[string]int{"deferred": 1, "queue": 1})
-	o.logged(1, "msg=deferred", "why=occupied")
+	o.logged(1, "msg=deferred", ".occupied")
 }
 
 func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {

@@ -179,7 +179,7 @@ func (d *dispatcher) routed(o outcome) {
 func (d *dispatcher) fine(name string) {
 	if d.pause.length != 0 {
 		d.pause = pause{}
-		d.r.c.Log.Info("storage-works")
+		d.r.c.Log.Info("storage-recovered")
 	}
 	if len(d.later) > 0 {
 		delete(d.later, name)
@@ -199,14 +199,14 @@ func (d *dispatcher) putBack(o outcome) {
 		return
 	}
 	if !again {
-		d.r.c.Log.Error("not-routed", "name", o.name, "error", o.err, "again", p.length)
+		d.r.c.Log.Error("not-routed", "name", postoffice.Router+"/"+o.name, "reason", o.err, "again", p.length)
 	}
 }
 
 // trouble pauses all routing. It is said once.
 func (d *dispatcher) trouble(err error) {
 	if d.pause.length == 0 {
-		d.r.c.Log.Error("storage-trouble", "error", err, "longest", longest)
+		d.r.c.Log.Error("storage-trouble", "reason", err, "longest", longest)
 	}
 	d.pause.longer(d.now())
 	d.wakeBy(d.pause.until)

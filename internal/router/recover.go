@@ -29,7 +29,7 @@ func (r *Router) Recover() error {
 				continue
 			}
 		}
-		r.c.Log.Log(context.Background(), level, "recovered", "action", d.Action, "name", d.Name, "detail", d.Detail)
+		r.c.Log.Log(context.Background(), level, "recovered", "action", d.Action, "name", d.Name, "reason", d.Detail)
 	}
 	r.told = still
 	return err

@@ -100,7 +100,7 @@ func TestFullDiskIsSaidOnceAndEndsByItself(t *testing.T) {
 	}
 	o.start(t, o.r)
 	o.log.wait(t, 5, "msg=routed")
-	o.log.wait(t, 1, "msg=storage-works")
+	o.log.wait(t, 1, "msg=storage-recovered")
 	if full.Hits() != 2 {
 		t.Errorf("failures: got %d, want 2", full.Hits())
 	}

@@ -41,8 +41,8 @@ func (r *Router) putOff(l *letter, why string, cause error) error {
 	if err := l.claim.Defer(why); err != nil {
 		return r.giveBack(l.claim, errors.Join(cause, err))
 	}
-	r.c.Log.Warn("deferred", "id", l.id, "name", l.claim.Name(), "why", why, "error", cause,
-		"then", "zmctl resubmit when that is mended")
+	r.c.Log.Warn("deferred", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Deferred, l.claim.ID.Ino, why), "reason", cause,
+		"advice", "zmctl resubmit when that is mended")
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (r *Router) handOver(l *letter) (name string, err error) {
 	case errors.Is(err, postoffice.ErrOccupied):
 		return "", r.putOff(l, "occupied", err)
 	case errors.Is(err, postoffice.ErrGone):
-		r.c.Log.Warn("gone", "id", l.id, "name", l.claim.Name(), "error", err)
+		r.c.Log.Warn("gone", "id", l.id, "name", l.claim.Name(), "reason", err)
 	}
 	return "", r.giveBack(l.claim, err)
 }

@@ -67,7 +67,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if pause == 0 {
-			l.srv.Log.Error("accept-trouble", "listen", l.Addr().String(), "error", err,
+			l.srv.Log.Error("accept-trouble", "listen", l.Addr().String(), "reason", err,
 				"advice", "raise the limit of open files or lower --max-connections")
 			pause = firstPause
 		}

@@ -87,7 +87,7 @@ func (r *relay) listed(domain string) bool {
 	}
 	if err != nil {
 		// What was known last holds on.
-		r.trouble.begin(r.log, "localnames-trouble", "error", err)
+		r.trouble.begin(r.log, "localnames-trouble", "file", r.path, "reason", err)
 	} else {
 		r.trouble.end(r.log, "localnames-recovered", "file", r.path)
 	}
@@ -97,7 +97,7 @@ func (r *relay) listed(domain string) bool {
 func (r *relay) set(b []byte, info fs.FileInfo) {
 	names, err := parseLocalNames(b)
 	if err != nil {
-		r.log.Warn("localnames-trouble", "file", r.path, "error", err)
+		r.log.Warn("localnames-trouble", "file", r.path, "reason", err)
 	}
 	r.names, r.present, r.size, r.mtime = names, true, info.Size(), info.ModTime()
 }

@@ -42,7 +42,7 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
 	}
-	s.srv.disk.begin(s.srv.Log, "storage-trouble", "error", err, "client", s.client.String(),
+	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.String(),
 		"advice", "clients are told to try again; df and zmctl check tell more")
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, full) {

@@ -203,7 +203,7 @@ func lost(err error) error {
 func (s *session) abort(draft *postoffice.Draft) {
 	// What cannot be removed now has no execute bit and is swept.
 	if err := draft.Abort(); err != nil {
-		s.srv.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "error", err)
+		s.srv.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "reason", err)
 	}
 }
 

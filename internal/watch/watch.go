@@ -134,7 +134,7 @@ func (w *Watcher) run(ctx context.Context, interval time.Duration) {
 				continue
 			}
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				w.log.Warn("watch-error", "error", err)
+				w.log.Warn("watch-error", "reason", err)
 			}
 			w.lookAtAll()
 		}
@@ -221,7 +221,7 @@ func (w *Watcher) armOne(dir string) error {
 func (w *Watcher) refused(dir string, err error) {
 	if !w.told {
 		w.told = true
-		w.log.Warn("watch-refused", "dir", dir, "error", err)
+		w.log.Warn("watch-refused", "dir", dir, "reason", err)
 	}
 }
 

@@ -221,5 +221,5 @@ func (r *Rules) Tables() *Tables {
 
 // refused says once per change that a table cannot be used.
 func (r *Rules) refused(path string, err error) {
-	r.log.Error("table-refused", "file", path, "error", err, "kept", "the table as it was read before")
+	r.log.Error("table-refused", "file", path, "reason", err, "kept", "the table as it was read before")
 }

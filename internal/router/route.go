@@ -83,7 +83,7 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 	l := letter{claim: c, id: c.ID.String()}
 	defer func() {
 		if p := recover(); p != nil {
-			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
 			ok, err = false, w.r.putOff(&l, "crash", fmt.Errorf("the router crashed on it: %v", p))
 		}
 	}()
@@ -147,7 +147,7 @@ func (w *worker) copies(l *letter) {
 		return
 	}
 	if err := l.claim.SoftCopy(why); err != nil {
-		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "error", err)
+		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "reason", err)
 	}
 }
 
@@ -196,7 +196,8 @@ func (w *worker) fill(l *letter) {
 // the header: who is named there is not to be seen (RFC 5322 §3.6.3).
 func (w *worker) top(b []byte, l *letter) []byte {
 	b = l.received(b, w.r.c.Hostname)
-	if l.claimed != "" && !names(l.header.from, l.sender) && !names(l.header.sender, l.sender) {
+	// RFC 5322 §3.6.2: Sender stands only beside a From that names somebody else.
+	if l.claimed != "" && l.header.from != nil && !names(l.header.from, l.sender) && !names(l.header.sender, l.sender) {
 		b = append(append(append(b, "Sender: "...), l.sender.String()...), '\n')
 	}
 	b = l.local(b, w.r.c.Hostname)

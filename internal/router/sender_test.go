@@ -64,6 +64,7 @@ func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
 		"user as another":                     {uid, false, "from <bond@example.org>", "From: bond@example.org", at(login), at(login), 1, ""},
 		"user at a foreign domain":            {uid, false, "from <" + login + "@example.net>", "From: x@example.net", at(login), at(login), 1, ""},
 		"user as another, From is the truth":  {uid, false, "from <bond@example.org>", "From: X <" + login + "@mx.example.org>", at(login), "", 1, ""},
+		"user as another without From":        {uid, false, "from <bond@example.org>", "Subject: x", at(login), "", 1, "From: " + login + "@mx.example.org"},
 		"user as another, Sender says so":     {uid, false, "from <bond@example.org>", "From: a@b.example\nSender: " + login + "@mx.example.org", at(login), "", 1, ""},
 		"user as the null sender":             {uid, false, "channel error", "From: a@b.example", at(login), at(login), 1, ""},
 		"user as from outside":                {uid, false, "external\nrcvdfrom evil.test\nwith ESMTP\nerrormsg", "Subject: x", at(login), "", 0, "From: " + login + "@mx.example.org"},

@@ -41,7 +41,10 @@ type account struct {
 // made void. Those of open recipients wait.
 func (s *Spool) account(f *opened) *account {
 	a := &account{}
-	byRecipient := map[int64][]*workspec.Diagnostic{}
+	var byRecipient map[int64][]*workspec.Diagnostic
+	if len(f.spec.Diagnostics) > 0 {
+		byRecipient = map[int64][]*workspec.Diagnostic{}
+	}
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
 		byRecipient[d.Recipient] = append(byRecipient[d.Recipient], d)
@@ -130,8 +133,7 @@ func (f *opened) reportTo(g *workspec.Group) string {
 // delays are the open recipients whose sender is to be told that they wait, at now,
 // and when that is to be asked again.
 func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
-	var told map[int64]time.Time
-	var last map[int64]*workspec.Event
+	told, last := f.toldDelays(), f.deferrals()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if final(r.Tag) || !wanted(r, kindDelayed) {
 			return
@@ -139,9 +141,6 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 		to := f.reportTo(g)
 		if to == "" {
 			return
-		}
-		if told == nil {
-			told, last = f.toldDelays(), f.deferrals()
 		}
 		for _, age := range s.reportTimes(r) {
 			at := f.arrival().Add(age)
@@ -175,10 +174,13 @@ func (s *Spool) reportTimes(r *workspec.Recipient) []time.Duration {
 
 // toldDelays is when each recipient's delay was last reported.
 func (f *opened) toldDelays() map[int64]time.Time {
-	m := map[int64]time.Time{}
+	var m map[int64]time.Time
 	for i := range f.spec.History {
 		e := &f.spec.History[i]
 		if e.Event == workspec.EventReport && e.Get("kind") == kindDelayed {
+			if m == nil {
+				m = map[int64]time.Time{}
+			}
 			for _, off := range reported(e) {
 				m[off] = e.Time
 			}

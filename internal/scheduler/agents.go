@@ -214,8 +214,13 @@ func (e *engine) lingering(a *agent) {
 	e.wake(e.now.Add(killGrace))
 }
 
-// hungryGrace is how long the #hungry after an answer is waited for.
-const hungryGrace = 5 * time.Second
+const (
+	// hungryGrace is how long the #hungry after an answer is waited for.
+	hungryGrace = 5 * time.Second
+	// patienceOfRing is how long all slots must have been taken before another agent
+	// with many slots is started: a process costs more than a short wait.
+	patienceOfRing = 100 * time.Millisecond
+)
 
 // wantAgent starts another agent of a crew if it may be.
 func (e *engine) wantAgent(c *crew) {
@@ -234,6 +239,14 @@ func (e *engine) wantAgent(c *crew) {
 			return
 		}
 	}
+	if c.impatient.IsZero() && len(c.agents) > 0 && c.agents[0].slots > 1 {
+		c.impatient = e.now.Add(patienceOfRing)
+	}
+	if c.impatient.After(e.now) {
+		c.grace = earliest(c.grace, c.impatient)
+		e.wake(c.impatient)
+		return
+	}
 	if limit := c.settings.MaxTA; limit > 0 && len(e.agents)+e.starting >= limit {
 		if !c.waiting {
 			c.waiting = true
@@ -242,7 +255,7 @@ func (e *engine) wantAgent(c *crew) {
 		e.reclaim()
 		return
 	}
-	c.starting = true
+	c.starting, c.impatient = true, time.Time{}
 	e.starting++
 	argv, env := c.settings.Command.Build(c.channel, c.host)
 	if e.conf.ZConfig != "" {

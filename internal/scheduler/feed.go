@@ -17,7 +17,8 @@ type crew struct {
 	starting      bool
 	failures      int       // agents in a row that ended or did not start
 	notBefore     time.Time // of the next start
-	grace         time.Time // when a #hungry that is due is no longer waited for
+	grace         time.Time // when the ring is to be looked at again
+	impatient     time.Time // when slots that are all taken are a reason to start another agent
 	told          bool      // a start that failed was logged
 	waiting       bool      // in engine.starved
 }
@@ -62,6 +63,8 @@ func (e *engine) feed(r *thread.Ring) {
 	}
 	if !c.anyFree() && r.Hungry() {
 		e.wantAgent(c)
+	} else {
+		c.impatient = time.Time{}
 	}
 	for _, a := range c.agents {
 		e.tellIdle(a)

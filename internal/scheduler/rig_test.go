@@ -37,7 +37,7 @@ const patience = 30 * time.Second
 // quick has every clause wait milliseconds instead of minutes.
 func quick(s *Settings) { s.Interval = 20 * time.Millisecond; s.IdleMax = 200 * time.Millisecond }
 
-func newRig(t *testing.T, conf string, levels int, change func(*Settings)) *rig {
+func newRig(t testing.TB, conf string, levels int, change func(*Settings)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)

@@ -310,3 +310,17 @@ func TestHostsAreOneWhateverTheirCase(t *testing.T) {
 		t.Error("the thread stays")
 	}
 }
+
+// A wait that ended while no scheduler ran is a probe that is due, not an end of the
+// trouble.
+func TestTroubleThatIsDueIsProbed(t *testing.T) {
+	b := newBench(t, Policy{MaxThread: 20})
+	b.addOld("dead", time.Hour, History{Attempts: 2, Next: b.now.Add(-time.Minute), HostTries: 2})
+	for range 50 {
+		b.add("dead")
+	}
+	b.c.Advance(b.now)
+	if got := len(b.takeAll()); got != 1 {
+		t.Errorf("%d started, want one probe", got)
+	}
+}

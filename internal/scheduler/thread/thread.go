@@ -139,7 +139,7 @@ func (c *Core) Add(m *Message, r *Ring, channel, host string, rcpts []Recipient,
 	if !h.Next.IsZero() && h.HostTries == 0 {
 		v.next = h.Next.UnixMilli()
 	}
-	if h.HostTries > 0 && h.Next.After(now) {
+	if h.HostTries > 0 && !h.Next.IsZero() {
 		c.resumeTrouble(t, h)
 	}
 	c.Wait(v, now)

@@ -82,13 +82,13 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	if err != nil {
 		return fmt.Errorf("start ta-smtp: %w", err)
 	}
-	defer func() { err = errors.Join(err, owner.Release()) }()
+	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
+	defer func() { err = errors.Join(err, a.Release()) }()
 	relay, err := NewRelay(c)
 	if err != nil {
 		return fmt.Errorf("start ta-smtp: %w", err)
 	}
 	defer relay.Close()
-	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
 	return a.Run(ctx, in, out, c.Slots, relay)
 }
 

@@ -86,7 +86,9 @@ func (p *parser) recipient() (reason string) {
 	default:
 		return "unknown tag"
 	}
-	if n, ok := decimal(bytes.Trim(p.line[2:delay], " ")); ok {
+	// Right-aligned: blanks behind the number are a lock that a crash has torn, whose
+	// first digits are nobody's number.
+	if n, ok := decimal(bytes.TrimLeft(p.line[2:delay], " ")); ok {
 		r.Owner = int(n)
 	}
 	r.Delay = p.text(bytes.Trim(p.line[delay:at], " "))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"zmailer/test/suite"
 )
@@ -29,7 +30,7 @@ func (l *life) say(line string) {
 var told = map[string]bool{"time": true, "level": true, "msg": true, "program": true, "id": true}
 
 // order is how the other keys are told.
-var order = []string{"file", "name", "from", "rcpt", "channel", "host", "status", "reply", "attempt", "next", "took"}
+var order = []string{"file", "name", "from", "rcpt", "channel", "host", "status", "reply", "attempt", "next", "report", "took"}
 
 func (l *life) print(e suite.Event) {
 	id := e.Get("id")
@@ -39,12 +40,16 @@ func (l *life) print(e suite.Event) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %-10s %-10s %-28s", e.Time.Format("15:04:05.000"), e.Program, e.Word, id)
 	for _, k := range order {
-		if v := e.Get(k); v != "" && !told[k] {
+		v := e.Get(k)
+		if n, ok := e.Attrs[k].(float64); ok && k == "took" {
+			v = time.Duration(n).Round(time.Microsecond).String() // JSON has nanoseconds
+		}
+		if v != "" && !told[k] {
 			fmt.Fprintf(&b, " %s=%s", k, strings.TrimPrefix(v, l.dir+"/"))
 		}
 	}
 	if e.Level == "ERROR" || e.Level == "WARN" {
-		fmt.Fprintf(&b, " %s: %s", strings.ToLower(e.Level), e.Get("error"))
+		fmt.Fprintf(&b, " %s: %s", strings.ToLower(e.Level), e.Get("reason"))
 	}
 	l.say(b.String() + "\n")
 }

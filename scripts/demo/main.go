@@ -104,17 +104,17 @@ func scenes(s *suite.Suite, remote *peer.Sink, life *life) error {
 	scene := func(title string) { life.say("\n--- " + title + "\n") }
 
 	scene("1. A local user writes to another: submit, to a Maildir")
-	if err := submit(s, "-f", "bob@demo.example", "alice@demo.example"); err != nil {
+	if err := submit(s, life, "-f", "bob@demo.example", "alice@demo.example"); err != nil {
 		return err
 	}
-	if err := mail(s, "alice", 1, "Subject: a message"); err != nil {
+	if err := errors.Join(mail(s, "alice", 1, "Subject: a message"), logged(s, "delivered", 1, "alice@demo.example")); err != nil {
 		return err
 	}
 	scene("2. By SMTP to two recipients on another host")
 	if err := overSMTP(s, "one@far.example", "two@far.example"); err != nil {
 		return err
 	}
-	if err := remote.Wait(1, patience); err != nil {
+	if err := errors.Join(remote.Wait(1, patience), logged(s, "delivered", 1, "one@far.example", "two@far.example")); err != nil {
 		return err
 	}
 	if got := remote.Messages()[0].Recipients; len(got) != 2 {
@@ -124,24 +124,25 @@ func scenes(s *suite.Suite, remote *peer.Sink, life *life) error {
 	if err := overSMTP(s, "busy@far.example"); err != nil {
 		return err
 	}
-	if err := event(s, "deferred", "busy@far.example"); err != nil {
+	if err := logged(s, "deferred", 1, "busy@far.example"); err != nil {
 		return err
 	}
-	if err := remote.Wait(2, patience); err != nil {
+	if err := errors.Join(remote.Wait(2, patience), logged(s, "delivered", 1, "busy@far.example")); err != nil {
 		return err
 	}
 	scene("4. To a host that answers 550: the sender gets a report")
 	if err := overSMTP(s, "nobody@far.example"); err != nil {
 		return err
 	}
-	if err := mail(s, "bob", 1, "nobody@far.example"); err != nil {
+	if err := errors.Join(mail(s, "bob", 1, "nobody@far.example"), logged(s, "delivered", 1, "bob@demo.example")); err != nil {
 		return err
 	}
-	scene("5. To all of them at once, through submit -t")
-	if err := submit(s, "-f", "bob@demo.example", "-t"); err != nil {
+	scene("5. To a local and a remote recipient at once, through submit -t")
+	if err := submit(s, life, "-f", "bob@demo.example", "-t"); err != nil {
 		return err
 	}
-	if err := errors.Join(remote.Wait(3, patience), mail(s, "alice", 2, "Subject: a message"), empty(s)); err != nil {
+	if err := errors.Join(remote.Wait(3, patience), mail(s, "alice", 2, "Subject: a message"),
+		logged(s, "delivered", 2, "alice@demo.example", "one@far.example"), empty(s)); err != nil {
 		return err
 	}
 	if n, _ := remote.Count(); n != 3 {
@@ -152,12 +153,16 @@ func scenes(s *suite.Suite, remote *peer.Sink, life *life) error {
 
 const text = "From: Bob <bob@demo.example>\nTo: alice@demo.example, one@far.example\nSubject: a message\n\nIt goes its way.\n.\n"
 
-func submit(s *suite.Suite, args ...string) error {
-	cmd := s.Command("submit", append([]string{"-i"}, args...)...)
+func submit(s *suite.Suite, life *life, args ...string) error {
+	cmd := s.Command("submit", append([]string{"-v", "-i"}, args...)...)
 	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("submit %q: %w: %s", args, err, out)
+	var said strings.Builder
+	cmd.Stderr = &said
+	id, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("submit %q: %w: %s", args, err, &said)
 	}
+	life.say(fmt.Sprintf("%s  %-10s %-10s %s", time.Now().Format("15:04:05.000"), "submit", "accepted", id))
 	return nil
 }
 
@@ -165,10 +170,22 @@ func overSMTP(s *suite.Suite, to ...string) error {
 	return smtp.SendMail(s.SMTPAddr, nil, "bob@demo.example", to, []byte(strings.ReplaceAll(text, "\n", "\r\n")))
 }
 
-// event waits for a log line about a recipient.
-func event(s *suite.Suite, word, rcpt string) error {
-	_, err := s.Wait(patience, word+" of "+rcpt, func(e suite.Event) bool { return e.Word == word && e.Get("rcpt") == rcpt })
-	return err
+// logged waits until the log has said the word n times of each recipient, so that a
+// scene's lines stand below its title.
+func logged(s *suite.Suite, word string, n int, rcpts ...string) error {
+	for _, rcpt := range rcpts {
+		left := n
+		_, err := s.Wait(patience, word+" of "+rcpt, func(e suite.Event) bool {
+			if e.Word == word && e.Get("rcpt") == rcpt {
+				left--
+			}
+			return left == 0
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mail waits until a user has n messages, each with the given words in it.

@@ -155,7 +155,8 @@ func (x *checker) owned() {
 			x.say(f.path(), fine, "alive", "It is the number of "+o.String()+".")
 			return
 		}
-		x.say(f.path(), fine, "dead", "It was the number of "+o.String()+". The number is used again.")
+		x.say(f.path(), fine, "dead", "It was the number of "+o.String()+". The number is not given out again while the file is there;",
+			"when no name and no lock bears it any more, the file may be removed.")
 	})
 }
 

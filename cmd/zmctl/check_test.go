@@ -274,7 +274,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 		"dead owner": {func(t *testing.T, o *office) string {
 			o.deadOwner(t, dead, "router")
 			return "owners/" + strconv.Itoa(dead)
-		}, fine, "dead", []string{"used again"}},
+		}, fine, "dead", []string{"not given out again"}},
 		"strange owner": {func(t *testing.T, o *office) string { o.write(t, "owners/me", "x"); return "owners/me" },
 			warning, "unknown", []string{"remove it"}},
 	}

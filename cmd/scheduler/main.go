@@ -67,6 +67,9 @@ func run(c *cli.Context) error {
 		cfg.HashLevels = n
 	}
 	if c.Bool("check-config") {
+		for _, where := range cfg.Conf.NoEffect {
+			fmt.Fprintln(c.App.Writer, where, "has no effect")
+		}
 		fmt.Fprintln(c.App.Writer, "the configuration can be used")
 		return nil
 	}

@@ -21,6 +21,9 @@ type Conf struct {
 	CopyUndeliverable bool
 	// MailQSock and AuthFile are for the query socket.
 	MailQSock, AuthFile string
+	// NoEffect are the settings that are read and checked but not acted upon, as
+	// "file:line: key".
+	NoEffect []string
 
 	clauses []clause
 	bodies  int
@@ -134,7 +137,18 @@ func (p *confParser) parseLine(line string) error {
 			return err
 		}
 		p.add(set, strings.EqualFold(key, "command"))
+		p.noEffect(strings.ToLower(key))
 		rest = left
+	}
+}
+
+// noEffect notes a setting that does nothing yet, or never will.
+func (p *confParser) noEffect(key string) {
+	switch key {
+	case "queueonly", "wakeuprestartonly", "user", "group", "nice", // to come
+		"mailqsock", "authfile", // of the query socket, to come
+		"skew", "priority", "syspriority", "sysnice", "expiryform", "deliveryform": // ZMailer's
+		p.conf.NoEffect = append(p.conf.NoEffect, fmt.Sprintf("%s:%d: %s", p.file, p.line, key))
 	}
 }
 
@@ -255,6 +269,7 @@ func (p *confParser) parseParam(s string) error {
 	if key == "" || !has || rest != "" && rest[0] != '#' {
 		return p.bad("want PARAM name = value")
 	}
+	p.noEffect(strings.ToLower(key))
 	switch strings.ToLower(key) {
 	case "mailqsock":
 		p.conf.MailQSock = value

@@ -65,6 +65,7 @@ func TestGoldenConfigurations(t *testing.T) {
 			}
 			got := fmt.Sprintf("report interval %v, copy undeliverable %v, mailqsock %q, authfile %q\n\n",
 				c.ReportInterval, c.CopyUndeliverable, c.MailQSock, c.AuthFile)
+			got += fmt.Sprintf("without effect: %q\n\n", c.NoEffect)
 			for line := range strings.Lines(string(text)) {
 				if ask, ok := strings.CutPrefix(line, "#? "); ok {
 					f := strings.Fields(ask)

@@ -39,6 +39,7 @@ func TestReportMatrix(t *testing.T) {
 		"failure, FAILURE":                {"a@b", "NOTIFY=FAILURE", failed, failed},
 		"failure, lower case":             {"a@b", "notify=success,failure", failed, failed},
 		"failure, all":                    {"a@b", all, failed, failed},
+		"failure, NOTIFY is empty":        {"a@b", "NOTIFY=", failed, failed},
 		"failure, NEVER":                  {"a@b", "NOTIFY=NEVER", failed, ""},
 		"failure, SUCCESS only":           {"a@b", "NOTIFY=SUCCESS", failed, ""},
 		"failure, DELAY only":             {"a@b", "NOTIFY=DELAY", failed, ""},
@@ -418,8 +419,13 @@ func FuzzWants(f *testing.F) {
 	f.Add("NOTIFY=NEVER")
 	f.Fuzz(func(t *testing.T, s string) {
 		w := wants(s, func(v string) (string, error) { return v, nil })
-		if !strings.Contains(strings.ToUpper(s), "NOTIFY=") && (w.success || !w.failure || !w.delay) {
+		upper := strings.ToUpper(s)
+		if !strings.Contains(upper, "NOTIFY=") && (w.success || !w.failure || !w.delay) {
 			t.Errorf("%q: got %+v, want the defaults", s, w)
+		}
+		// Silence must have been asked for.
+		if !w.success && !w.failure && !w.delay && !strings.Contains(upper, "NEVER") {
+			t.Errorf("%q: nothing is ever reported", s)
 		}
 	})
 }

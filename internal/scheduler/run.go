@@ -100,6 +100,9 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	for _, where := range c.Conf.NoEffect {
+		c.Log.Warn("setting-without-effect", "setting", where)
+	}
 	c.Log.Info("started", "postoffice", c.Dir, "pid", os.Getpid(), "hashlevels", c.HashLevels)
 	err = newEngine(c, po).run(ctx)
 	if rerr := release(); rerr != nil {

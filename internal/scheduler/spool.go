@@ -144,19 +144,15 @@ type notify struct {
 	original                string // ORCPT, decoded
 }
 
-// wants reads an N line's value. Without NOTIFY, failure and delay are reported.
+// wants reads an N line's value. Without NOTIFY, or with one that says nothing known,
+// failure and delay are reported.
 func wants(notary string, decode func(string) (string, error)) notify {
 	w := notify{failure: true, delay: true}
 	for field := range strings.FieldsSeq(notary) {
 		key, value, _ := strings.Cut(field, "=")
 		switch {
 		case strings.EqualFold(key, "NOTIFY"):
-			w.success, w.failure, w.delay = false, false, false
-			for word := range strings.SplitSeq(value, ",") {
-				w.success = w.success || strings.EqualFold(word, "SUCCESS")
-				w.failure = w.failure || strings.EqualFold(word, "FAILURE")
-				w.delay = w.delay || strings.EqualFold(word, "DELAY")
-			}
+			w.read(value)
 		case strings.EqualFold(key, "ORCPT"):
 			if text, err := decode(value); err == nil {
 				w.original = text
@@ -164,6 +160,29 @@ func wants(notary string, decode func(string) (string, error)) notify {
 		}
 	}
 	return w
+}
+
+// read reads the value of NOTIFY.
+func (w *notify) read(value string) {
+	var got notify
+	known := false
+	for word := range strings.SplitSeq(value, ",") {
+		switch strings.ToUpper(word) {
+		case "NEVER":
+		case "SUCCESS":
+			got.success = true
+		case "FAILURE":
+			got.failure = true
+		case "DELAY":
+			got.delay = true
+		default:
+			continue
+		}
+		known = true
+	}
+	if known {
+		w.success, w.failure, w.delay = got.success, got.failure, got.delay
+	}
 }
 
 // changes are lines to append and tags to set after them.

@@ -31,6 +31,7 @@ type listParser struct {
 	text  strings.Builder
 	angle string // what stood in <>
 	has   bool   // there was a <>
+	at    bool   // there was an @ outside of quotes
 	found []string
 }
 
@@ -54,7 +55,7 @@ func (p *listParser) next() error {
 	case ':':
 		// What stood before was a group's name (RFC 5322 §3.4).
 		p.rest = p.rest[1:]
-		if p.has {
+		if p.has || p.at {
 			return errors.New("a colon after an address")
 		}
 		p.text.Reset()
@@ -64,6 +65,7 @@ func (p *listParser) next() error {
 		p.text.WriteByte(' ')
 		p.rest = p.rest[1:]
 	default:
+		p.at = p.at || b == '@'
 		p.text.WriteByte(b)
 		p.rest = p.rest[1:]
 	}
@@ -134,7 +136,7 @@ func (p *listParser) end() error {
 	}
 	has := p.has
 	p.text.Reset()
-	p.angle, p.has = "", false
+	p.angle, p.has, p.at = "", false, false
 	if text == "" && !has {
 		return nil
 	}

@@ -61,6 +61,7 @@ func TestBrokenAddressListsAreRefused(t *testing.T) {
 		"no local part":       "@x",
 		"control character":   "jo\x01e@x",
 		"line end in it":      "<joe\n@x>",
+		"colon after it":      "joe@[192.0.2.1]:25",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := parseList(list); err == nil {

@@ -135,9 +135,9 @@ func TestHugeMessageTakesNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit = 64 << 20
-	for _, p := range processes(t) {
-		if got := p.peak(t); got > limit {
-			t.Errorf("%s grew to %d MB, want at most %d", p.name, got>>20, limit>>20)
+	for _, p := range processes(t, s) {
+		if got := p.Peak(); got > limit {
+			t.Errorf("%s grew to %d MB, want at most %d", p.Name, got>>20, limit>>20)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(s.Maildir("alice"), "new", "*"))

@@ -4,11 +4,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +32,11 @@ func TestMain(m *testing.M) {
 			return
 		}
 		defer os.RemoveAll(dir)
+		// Submitters of other uids run from it.
+		if err := os.Chmod(dir, 0o755); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
 		if err := suite.Build(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return
@@ -46,13 +51,16 @@ func TestMain(m *testing.M) {
 // alter it before it starts.
 func start(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Suite {
 	t.Helper()
-	dir := t.TempDir()
-	// Local users' mail is made by other uids when the test is root.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	s := prepare(t, sink, change)
+	begin(t, s)
+	return s
+}
+
+// prepare makes such a system without starting it.
+func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Suite {
+	t.Helper()
 	s := &suite.Suite{
-		Bin: bin, Dir: dir, Users: []string{"alice", "bob"},
+		Bin: bin, Dir: openDir(t), Users: []string{"alice", "bob"},
 		Files: map[string]string{"scheduler.conf": schedulerConf},
 	}
 	if sink != nil {
@@ -64,9 +72,23 @@ func start(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Su
 	if err := s.Init(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(); err != nil {
+	return s
+}
+
+// openDir is a directory of the test that other uids may enter: local users' mail and
+// submissions are theirs when the test is root.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// begin starts a system that was prepared, and kills it when the test ends.
+func begin(t *testing.T, s *suite.Suite) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			log := s.Log()
@@ -74,7 +96,23 @@ func start(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Su
 		}
 		s.Kill()
 	})
-	return s
+	restart(t, s)
+}
+
+// restart starts a system that was stopped or killed.
+func restart(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends a system in order.
+func stop(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
 }
 
 const schedulerConf = `*/*
@@ -149,56 +187,14 @@ func await(t *testing.T, s *suite.Suite, what string, ok func() (bool, error)) {
 	}
 }
 
-// process is one of the system's running programs.
-type process struct {
-	pid  int
-	name string
-}
-
-// processes lists the system's programs by their executables in bin.
-func processes(t *testing.T) []process {
+// processes lists the system's programs that run.
+func processes(t *testing.T, s *suite.Suite) []suite.Process {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*/exe")
+	list, err := s.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []process
-	for _, link := range dirs {
-		exe, err := os.Readlink(link)
-		if err != nil || filepath.Dir(exe) != bin {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		if err == nil {
-			list = append(list, process{pid, filepath.Base(exe)})
-		}
-	}
 	return list
-}
-
-// peak is a process's largest resident size so far, bytes.
-func (p process) peak(t *testing.T) int64 {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-	if err != nil {
-		return 0 // it has ended
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kb << 10
-		}
-	}
-	return 0
-}
-
-// descriptors counts a process's open files.
-func (p process) descriptors() int {
-	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
-	return len(list)
 }
 
 // need skips a test that needs a program or a right that is not there.

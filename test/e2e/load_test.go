@@ -44,8 +44,8 @@ func TestLoadArrivesExactlyOnceAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := map[int]int{}
-	for _, p := range processes(t) {
-		before[p.pid] = p.descriptors()
+	for _, p := range processes(t, s) {
+		before[p.Pid] = p.Descriptors()
 	}
 	if err := src(count).Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -63,8 +63,8 @@ func TestLoadArrivesExactlyOnceAndLeavesNothing(t *testing.T) {
 	mu.Unlock()
 	// The connections kept for the next message are all that may stay: 20 of the agent.
 	await(t, s, "end of idle connections", func() (bool, error) {
-		for _, p := range processes(t) {
-			if p.descriptors() > before[p.pid]+1 {
+		for _, p := range processes(t, s) {
+			if p.Descriptors() > before[p.Pid]+1 {
 				return false, nil
 			}
 		}
@@ -73,7 +73,7 @@ func TestLoadArrivesExactlyOnceAndLeavesNothing(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if left := processes(t); len(left) > 0 {
+	if left := processes(t, s); len(left) > 0 {
 		t.Errorf("still running after the stop: %v", left)
 	}
 }
@@ -96,11 +96,11 @@ func TestRelayedMessageCostsOneFsync(t *testing.T) {
 		awaitEmpty(t, s)
 	}
 	send(1, 1) // starts the agent, whose owner number is synced
-	stop := trace(t, s, "fsync,fdatasync,sync,syncfs,sync_file_range")
+	tr := trace(t, s, "fsync,fdatasync,sync,syncfs,sync_file_range")
 	const n = 50
 	send(n, 1+n)
 	calls := 0
-	for line := range strings.Lines(stop()) {
+	for line := range strings.Lines(tr.stop(t)) {
 		if strings.Contains(line, "sync") && !strings.Contains(line, "resumed") {
 			calls++
 		}
@@ -126,15 +126,15 @@ func TestIdleDaemonsSleep(t *testing.T) {
 	const watched = 30 * time.Second
 	timer := time.NewTimer(12 * time.Second) // idle connections end, runtimes collect
 	<-timer.C
-	stop := trace(t, s, "all")
+	tr := trace(t, s, "all")
 	timer.Reset(watched)
 	<-timer.C
-	wakes := wakeups(stop())
-	for _, p := range processes(t) {
-		if got, limit := wakes[p.pid], int(watched/(5*time.Second)); got > limit {
-			t.Errorf("%s woke %d times in %v, want at most %d", p.name, got, watched, limit)
+	wakes := tr.wakeups(t)
+	for _, p := range processes(t, s) {
+		if got, limit := wakes[p.Pid], int(watched/(5*time.Second)); got > limit {
+			t.Errorf("%s woke %d times in %v, want at most %d", p.Name, got, watched, limit)
 		} else {
-			t.Logf("%s woke %d times in %v", p.name, got, watched)
+			t.Logf("%s woke %d times in %v", p.Name, got, watched)
 		}
 	}
 }

@@ -1,12 +1,13 @@
 // Package peer is the other side of the pipeline for tests, the demonstration and
-// the benchmark: an SMTP server that keeps what it is given and answers as it is
-// told, and a client that sends many messages over many connections. Both listen on
-// and talk to loopback only.
+// the benchmark: an SMTP or LMTP server that keeps what it is given and answers as it
+// is told, and a client that sends many messages over many connections. Both listen
+// on and talk to loopback only.
 package peer
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -24,13 +25,26 @@ type Message struct {
 	Time       time.Time
 }
 
+// Moments at which a Sink may be held up.
+const (
+	AtData = "DATA" // before the 354
+	AtDot  = "."    // before the answer to the final dot
+)
+
 // Sink is an SMTP server on 127.0.0.1.
 type Sink struct {
+	// Listen is another address than "127.0.0.1:0"; "unix:/path" for a socket.
+	Listen string
+	// LMTP: the final dot is answered once for each recipient (RFC 2033 §4.2); Final is
+	// asked for each, with a message that has no other.
+	LMTP bool
 	// Rcpt answers a RCPT command; nil or "" accepts. attempt counts from 1 for each
 	// address. It is called by one goroutine at a time.
 	Rcpt func(address string, attempt int) string
 	// Final answers the final dot; nil or "" accepts.
 	Final func(m *Message) string
+	// Stall is called at AtData and AtDot and may wait; other connections go on.
+	Stall func(at string, m *Message)
 	// Discard keeps no message content.
 	Discard bool
 	// OnMessage is called for each accepted message before it is answered.
@@ -48,7 +62,11 @@ type Sink struct {
 
 // Start listens; Addr tells where.
 func (s *Sink) Start() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	network, where := "tcp", cmp.Or(s.Listen, "127.0.0.1:0")
+	if path, ok := strings.CutPrefix(where, "unix:"); ok {
+		network, where = "unix", path
+	}
+	l, err := net.Listen(network, where)
 	if err != nil {
 		return err
 	}
@@ -177,14 +195,16 @@ func (s *Sink) serve(c net.Conn, number int) {
 				reply("554 5.5.1 no valid recipients")
 				continue
 			}
+			w.Flush()
+			s.stall(AtData, m)
 			reply("354 go ahead")
 			w.Flush()
 			if err := s.data(r, m); err != nil {
 				return
 			}
-			a := s.finish(m)
+			s.stall(AtDot, m)
+			reply(s.finish(m))
 			m = &Message{Connection: number}
-			reply(a)
 		case "QUIT":
 			reply("221 2.0.0 bye")
 			w.Flush()
@@ -229,14 +249,53 @@ func (s *Sink) data(r *bufio.Reader, m *Message) error {
 	}
 }
 
+func (s *Sink) stall(at string, m *Message) {
+	if s.Stall != nil {
+		s.Stall(at, m)
+	}
+}
+
+// finish answers the final dot and keeps the message if it was accepted.
 func (s *Sink) finish(m *Message) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Final != nil {
-		if a := s.Final(m); a != "" {
-			return a
-		}
+	if s.LMTP {
+		return s.finishEach(m)
 	}
+	if a := s.final(m); a != "" {
+		return a
+	}
+	s.keep(m)
+	return "250 2.0.0 Ok"
+}
+
+func (s *Sink) final(m *Message) string {
+	if s.Final == nil {
+		return ""
+	}
+	return s.Final(m)
+}
+
+// finishEach answers for each recipient; the message is kept with those accepted.
+func (s *Sink) finishEach(m *Message) string {
+	var answers, accepted []string
+	for _, r := range m.Recipients {
+		one := *m
+		one.Recipients = []string{r}
+		a := s.final(&one)
+		if a == "" {
+			a = "250 2.0.0 Ok"
+			accepted = append(accepted, r)
+		}
+		answers = append(answers, a)
+	}
+	if m.Recipients = accepted; len(accepted) > 0 {
+		s.keep(m)
+	}
+	return strings.Join(answers, "\r\n")
+}
+
+func (s *Sink) keep(m *Message) {
 	m.Time = time.Now()
 	s.messages = append(s.messages, m)
 	if s.OnMessage != nil {
@@ -244,7 +303,6 @@ func (s *Sink) finish(m *Message) string {
 	}
 	close(s.arrived)
 	s.arrived = make(chan struct{})
-	return "250 2.0.0 Ok"
 }
 
 func bracketed(line string) string {

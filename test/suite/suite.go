@@ -39,6 +39,7 @@ type Suite struct {
 	done    chan struct{} // closed when the log has ended
 	mu      sync.Mutex
 	events  []Event
+	past    int           // events that Wait passes over
 	text    bytes.Buffer  // what was no event
 	changed chan struct{} // closed and replaced at each event
 }
@@ -220,11 +221,20 @@ func (s *Suite) Events() []Event {
 	return append([]Event(nil), s.events...)
 }
 
+// Forget has Wait pass over what was logged so far.
+func (s *Suite) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.past = len(s.events)
+}
+
 // Wait waits for an event, one logged already included.
 func (s *Suite) Wait(limit time.Duration, what string, match func(e Event) bool) (Event, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	seen := 0
+	s.mu.Lock()
+	seen := s.past
+	s.mu.Unlock()
 	for {
 		s.mu.Lock()
 		events, changed := s.events, s.changed
@@ -269,14 +279,23 @@ func (s *Suite) Stop() error {
 	return errors.Join(err, werr)
 }
 
-// Kill ends the whole system with SIGKILL.
+// Kill ends the whole system with SIGKILL, its transport agents too.
 func (s *Suite) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	// zmctl's children ask the kernel to be killed with it.
+	// zmctl's children ask the kernel to be killed with it; theirs do not.
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
+	for {
+		list, _ := s.Processes()
+		if len(list) == 0 {
+			break
+		}
+		for _, p := range list {
+			_ = p.Kill() // what does not end is seen below
+		}
+	}
 	<-s.done
 	s.cmd = nil
 }

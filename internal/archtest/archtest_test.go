@@ -82,8 +82,8 @@ func TestEveryLogEventIsOneWordAndDescribed(t *testing.T) {
 		t.Skip("docs/log.md is not there to look events up in")
 	}
 	for _, s := range sources {
-		if s.test || !within(s.pkg, "internal") && !within(s.pkg, "cmd") {
-			continue
+		if s.test || strings.HasSuffix(s.pkg, "test") || !within(s.pkg, "internal") && !within(s.pkg, "cmd") {
+			continue // what is for tests calls t.Error
 		}
 		for word, line := range events(s) {
 			switch {

@@ -166,11 +166,21 @@ func events(s *source) map[string]int {
 			return true
 		}
 		fun, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, fun.Sel.Name) {
+		if !ok {
 			return true
 		}
-		if word := literal(call.Args[0]); word != "" {
-			found[word] = s.line(call.Pos())
+		at := 0
+		switch fun.Sel.Name {
+		case "Debug", "Info", "Warn", "Error":
+		case "Log", "LogAttrs":
+			at = 2 // behind context and level
+		default:
+			return true
+		}
+		if at < len(call.Args) {
+			if word := literal(call.Args[at]); word != "" {
+				found[word] = s.line(call.Pos())
+			}
 		}
 		return true
 	})

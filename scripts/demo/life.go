@@ -30,7 +30,7 @@ func (l *life) say(line string) {
 var told = map[string]bool{"time": true, "level": true, "msg": true, "program": true, "id": true}
 
 // order is how the other keys are told.
-var order = []string{"file", "name", "from", "rcpt", "channel", "host", "status", "reply", "attempt", "next", "report", "took"}
+var order = []string{"from", "rcpt", "channel", "host", "status", "reply", "attempt", "next", "report", "took"}
 
 func (l *life) print(e suite.Event) {
 	id := e.Get("id")
@@ -38,7 +38,7 @@ func (l *life) print(e suite.Event) {
 		return // starts and stops are not a message's life
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-10s %-10s %-28s", e.Time.Format("15:04:05.000"), e.Program, e.Word, id)
+	fmt.Fprintf(&b, "%s  %-10s %-10s %-22s %-24s", e.Time.Format("15:04:05.000"), e.Program, e.Word, id, file(e))
 	for _, k := range order {
 		v := e.Get(k)
 		if n, ok := e.Attrs[k].(float64); ok && k == "took" {
@@ -52,4 +52,18 @@ func (l *life) print(e suite.Event) {
 		fmt.Fprintf(&b, " %s: %s", strings.ToLower(e.Level), e.Get("reason"))
 	}
 	l.say(b.String() + "\n")
+}
+
+// file is where the message stands after an event.
+func file(e suite.Event) string {
+	switch name := e.Get("name"); {
+	case e.Word == "accepted":
+		ino, _, _ := strings.Cut(strings.TrimPrefix(e.Get("id"), "S"), "A")
+		return "router/" + ino
+	case e.Word == "routed":
+		return "queue/" + name
+	case name != "":
+		return "transport/" + name
+	}
+	return ""
 }

@@ -158,11 +158,12 @@ func submit(s *suite.Suite, life *life, args ...string) error {
 	cmd.Stdin = strings.NewReader(text)
 	var said strings.Builder
 	cmd.Stderr = &said
+	began := time.Now()
 	id, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("submit %q: %w: %s", args, err, &said)
 	}
-	life.say(fmt.Sprintf("%s  %-10s %-10s %s", time.Now().Format("15:04:05.000"), "submit", "accepted", id))
+	life.print(suite.Event{Time: began, Program: "submit", Word: "accepted", Attrs: map[string]any{"id": strings.TrimSpace(string(id))}})
 	return nil
 }
 

@@ -57,6 +57,15 @@ type script struct {
 	owner *postoffice.Owner
 	mu    sync.Mutex
 	out   io.Writer
+	// Between note and tag the process must not exit: that is the moment in which a
+	// real agent is in doubt.
+	mark sync.Mutex
+}
+
+// die ends the process, as a crash does.
+func (s *script) die() {
+	s.mark.Lock()
+	os.Exit(7)
 }
 
 func runScript(in io.Reader, out io.Writer) error {
@@ -178,7 +187,7 @@ func (s *script) lock(f *postoffice.Spec, j taproto.Job) (*workspec.Spec, []work
 				continue
 			}
 			if word == "die" && s.once("die", j.Name, r.Offset) {
-				os.Exit(7)
+				s.die()
 			}
 			if word == "resync" && s.once("resync", j.Name, r.Offset) {
 				return spec, nil
@@ -217,6 +226,8 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		s.say(string(taproto.AppendLine(nil, &taproto.Line{Kind: taproto.LineAnswer, Answer: a})))
 	}
 	delivered := func() {
+		s.mark.Lock()
+		defer s.mark.Unlock()
 		s.note("delivered %s %s", filepath.Base(j.Name), r.Address)
 		tag(workspec.TagOK)
 	}
@@ -243,21 +254,21 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.RetryAt, Relative: true, After: time.Second, Text: "not now"})
 	case w == "kill":
-		os.Exit(7)
+		s.die()
 	case w == "dielocked" && s.once("dielocked", j.Name, r.Offset):
-		os.Exit(7)
+		s.die()
 	case w == "dietagged":
 		delivered()
-		os.Exit(7)
+		s.die()
 	case w == "diediag" && s.once("diediag", j.Name, r.Offset):
 		if err := agentMarks(s.po, j.Name, indexOf(spec, r.Offset), "failed", workspec.TagLocked, time.Now()); err != nil {
 			panic(err)
 		}
-		os.Exit(7)
+		s.die()
 	case w == "diepart":
 		delivered()
 		s.say(fmt.Sprintf("%d/%d\t\tok3 no newl", number, r.Offset))
-		os.Exit(7)
+		s.die()
 	case w == "silent" && s.once("silent", j.Name, r.Offset):
 		tag(workspec.TagToDo)
 	case w == "mute":

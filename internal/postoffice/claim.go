@@ -223,6 +223,18 @@ func (c *Claim) SoftCopy(why string) error {
 	return nil
 }
 
+// SoftCopy links queue/name as postman/<ino>_<why>, for the postmaster. One that is
+// there already is no error.
+func (p *PostOffice) SoftCopy(name, why string) error {
+	n, _ := ParseName(name)
+	// Crash: the copy is there before the message is finished; the next try finds it.
+	err := p.fs.Link(Queue+"/"+name, Postman+"/"+strconv.FormatUint(n.Ino, 10)+"_"+reason(why))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("copy %s for the postmaster: %w", name, err)
+	}
+	return nil
+}
+
 func (c *Claim) close() {
 	if !c.done {
 		c.done = true

@@ -243,6 +243,15 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	return a, nil
 }
 
+// DropPrepared removes public/name, which Prepare left and nothing names yet.
+func (p *PostOffice) DropPrepared(name string) error {
+	// Crash: a file without execute bit that is swept away when it is old.
+	if err := p.remove(Public + "/" + name); err != nil {
+		return fmt.Errorf("drop prepared message: %w", err)
+	}
+	return nil
+}
+
 // whole tells whether a file in public/ has the size that its first line records. A
 // file without such a line, written by another program, is taken at its word.
 func whole(f durable.File) (bool, error) {

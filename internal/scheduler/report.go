@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +98,7 @@ func (s *Spool) reportAll(f *opened, list []owed, said map[int64]string) error {
 func (s *Spool) suppress(f *opened, list []owed) error {
 	copied := "no"
 	if s.Conf.CopyUndeliverable && list[0].kind == kindFailed {
-		if err := s.copyForPostmaster(f.Name); err != nil {
+		if err := s.PostOffice.SoftCopy(f.Name, "undeliverable"); err != nil {
 			return err
 		}
 		copied = "postman"
@@ -110,18 +109,6 @@ func (s *Spool) suppress(f *opened, list []owed) error {
 			"reason", "the message has no sender to tell")
 	}
 	return s.mark(f, list)
-}
-
-// copyForPostmaster links the message as postman/<ino>_undeliverable.
-func (s *Spool) copyForPostmaster(name string) error {
-	n, _ := postoffice.ParseName(name)
-	to := postoffice.Postman + "/" + strconv.FormatUint(n.Ino, 10) + "_undeliverable"
-	// Crash: the copy is there before the message is finished; the next try finds it.
-	err := s.PostOffice.FS().Link(postoffice.Queue+"/"+name, to)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("copy %s for the postmaster: %w", name, err)
-	}
-	return nil
 }
 
 // report tells one sender of recipients of one kind: prepared in public/, recorded
@@ -142,7 +129,7 @@ func (s *Spool) report(f *opened, list []owed, said map[int64]string) error {
 	// Crash: a report in public/ without execute bit that nothing names, swept away
 	// when it is old; the next try writes another.
 	if err := f.Append(line); err != nil {
-		return err
+		return errors.Join(err, s.PostOffice.DropPrepared(file))
 	}
 	// Crash: as before, or the name of the report is recorded and it is in public/.
 	if err := f.Sync(); err != nil {

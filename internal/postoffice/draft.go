@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,7 @@ type Draft struct {
 	f      durable.File
 	name   string // public/...
 	buf    []byte
+	pooled *[]byte
 	size   int64 // bytes written to f
 	err    error
 	closed bool
@@ -43,19 +45,24 @@ type Accepted struct {
 	Size int64  // bytes of the file
 }
 
-var draftCount atomic.Uint64
+var (
+	draftCount   atomic.Uint64
+	draftBuffers = sync.Pool{New: func() any { b := make([]byte, 0, draftBuffer); return &b }}
+	ownPID       = sync.OnceValue(os.Getpid)
+)
 
 // NewDraft creates a file in public/. prefix starts its name, so that ls tells
 // whose it is; it must not start with a digit.
 func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
-	name := Public + "/" + prefix + "." + strconv.Itoa(os.Getpid()) + "." +
+	name := Public + "/" + prefix + "." + strconv.Itoa(ownPID()) + "." +
 		strconv.FormatInt(time.Now().UnixNano(), 36) + "." + strconv.FormatUint(draftCount.Add(1), 36)
 	// Crash: an empty file without execute bit, swept away when it is old.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
-	d := &Draft{p: p, f: f, name: name, buf: make([]byte, 0, draftBuffer)}
+	pooled := draftBuffers.Get().(*[]byte)
+	d := &Draft{p: p, f: f, name: name, buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	ok, err := f.TryLock()
@@ -79,6 +86,9 @@ func (d *Draft) Size() int64 { return d.size + int64(len(d.buf)) }
 // Write adds to the message file. After an error every further Write and Commit
 // gives that error.
 func (d *Draft) Write(b []byte) (int, error) {
+	if d.closed {
+		return 0, fs.ErrClosed
+	}
 	if d.err != nil {
 		return 0, d.err
 	}
@@ -138,10 +148,17 @@ func (d *Draft) Commit() (Accepted, error) {
 	if err != nil {
 		return Accepted{}, errors.Join(err, d.Abort())
 	}
-	d.closed = true
 	// The message is accepted; an error of close(2) after fsync changes nothing.
-	_ = d.f.Close()
+	_ = d.close()
 	return a, nil
+}
+
+// close gives the descriptor and the buffer back.
+func (d *Draft) close() error {
+	d.closed = true
+	draftBuffers.Put(d.pooled)
+	d.buf, d.pooled = nil, nil
+	return d.f.Close()
 }
 
 func (d *Draft) commit() (Accepted, error) {
@@ -185,11 +202,10 @@ func (d *Draft) Abort() error {
 	if d.closed {
 		return nil
 	}
-	d.closed = true
 	// Crash: a file without execute bit that is swept away, or one with it that
 	// holds a whole message whose submitter was told to try again.
 	err := d.p.remove(d.name)
-	return errors.Join(err, d.f.Close())
+	return errors.Join(err, d.close())
 }
 
 // Prepare makes the draft durable under its name in public/ without submitting it.
@@ -207,8 +223,7 @@ func (d *Draft) Prepare() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("prepare message: %w", err), d.Abort())
 	}
-	d.closed = true
-	return d.f.Close()
+	return d.close()
 }
 
 // SubmitPrepared moves public/name, which Prepare left, to router/. ErrGone: it was

@@ -120,6 +120,9 @@ func Open(c Config) (*PostOffice, error) {
 // OpenDir opens the postoffice in a directory of the real file system.
 func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	f, err := durable.NewOS(dir)
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("open postoffice: %w: %w", ErrNotPostoffice, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open postoffice: %w", err)
 	}

@@ -72,6 +72,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"interval of nothing":    {`ROUTERPOLL=0`, "longer than nothing"},
 		"size":                   {`MAXSIZE=big`, "it must be a number of bytes"},
 		"port":                   {`SMTPPORT=70000`, "it must be a port"},
+		"name server":            {`RESOLVER=127.0.0.1`, "it must be host:port"},
 		"two words":              {`HOSTNAME="a b"`, "one word"},
 		"negative worker":        {`ROUTERWORKERS=-1`, "above 0"},
 		"users that are no file": {`LOCALUSERS=ldap`, "it must be passwd or a path"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,7 +38,7 @@ func Variables() []Variable {
 		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send anywhere; others may send to local domains only.", nil},
 		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
 		{"MAXRCPT", "10000", "Most recipients of one message.", checkPositive},
-		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", nil},
+		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", checkHostPort},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
 		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
@@ -111,6 +112,14 @@ func checkPositive(text string) error {
 func checkPort(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 65535 {
 		return fmt.Errorf("it must be a port, 1 to 65535")
+	}
+	return nil
+}
+
+func checkHostPort(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" || checkPort(port) != nil {
+		return fmt.Errorf("it must be host:port, like 127.0.0.1:53 or [::1]:53")
 	}
 	return nil
 }

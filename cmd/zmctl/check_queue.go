@@ -137,6 +137,8 @@ func (x *checker) progress(m *message, worse func(severity, string)) {
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
 		switch {
+		case r.State == held:
+			worse(warning, "Nothing serves <"+r.Address+">.")
 		case r.State == stale && !scheduler:
 			worse(warning, "<"+r.Address+"> is locked by "+r.Owner.String()+".")
 		case r.State == stale && x.now.Sub(m.spec.Info.ModTime) > overdue:

@@ -169,6 +169,18 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(time.Minute), status.NoAnswer, "no answer"))
 			return "transport/" + name
 		}, fine, stateQueued, []string{"is tried again in "}},
+		// Z8
+		"nothing serves it": {func(t *testing.T, o *office) string {
+			_, name, off := o.queue(t, "a@a.example.com")
+			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventHeld, Text: "no clause"})
+			return "transport/" + name
+		}, warning, stateQueued, []string{"Nothing serves <a@a.example.com>", "is held: no clause"}},
+		"served again": {func(t *testing.T, o *office) string {
+			_, name, off := o.queue(t, "a@a.example.com")
+			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventHeld, Text: "no clause"})
+			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventServed})
+			return "transport/" + name
+		}, fine, stateQueued, []string{"waits for its first attempt"}},
 		"specification cut off": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			if err := os.Truncate(filepath.Join(o.dir, "transport", name), 100); err != nil {

@@ -31,6 +31,7 @@ const (
 const (
 	toRoute    = "to route"
 	waiting    = "waiting"
+	held       = "held" // nothing serves it
 	delivering = "delivering"
 	stale      = "locked by the dead"
 	delivered  = "delivered"
@@ -71,6 +72,7 @@ type recipient struct {
 	Next     *time.Time `json:"next,omitempty"`
 	Status   string     `json:"status,omitempty"`
 	Last     string     `json:"last,omitempty"` // last answer
+	Held     string     `json:"held,omitempty"` // why nothing serves it
 	Owner    *owner     `json:"owner,omitempty"`
 	Reported bool       `json:"reported,omitempty"`
 }
@@ -261,7 +263,15 @@ func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipien
 	var at time.Time
 	for i := range spec.History {
 		e := &spec.History[i]
-		if e.Event != workspec.EventDeferred || (e.Recipient != r.Offset && e.Recipient != 0) {
+		if e.Recipient != r.Offset && e.Recipient != 0 {
+			continue
+		}
+		switch e.Event {
+		case workspec.EventHeld, workspec.EventServed:
+			out.hold(e)
+			continue
+		case workspec.EventDeferred:
+		default:
 			continue
 		}
 		out.Attempts, _ = strconv.Atoi(e.Get("attempt"))
@@ -284,6 +294,17 @@ func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipien
 		}
 	}
 	return out
+}
+
+// hold takes an event that says whether the recipient is served.
+func (r *recipient) hold(e *workspec.Event) {
+	switch {
+	case !r.open():
+	case e.Event == workspec.EventServed:
+		r.State, r.Held = waiting, ""
+	default:
+		r.State, r.Held = held, clean(oneLine(e.Text))
+	}
 }
 
 // answerOf is the last thing that the other side said.

@@ -99,6 +99,8 @@ func (r *recipient) next(now time.Time) string {
 		return who + " is being delivered by " + r.Owner.String() + "."
 	case r.State == stale:
 		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent, and the history says if the message may have got through."
+	case r.State == held:
+		return who + " is held: " + r.Held + "."
 	case r.Next == nil:
 		return who + " waits for its first attempt over " + r.Channel + "/" + r.Host + "."
 	case r.Next.After(now):

@@ -94,6 +94,9 @@ func (r *recipient) thread() string {
 // words tells the state of a recipient.
 func (r *recipient) words(now time.Time) string {
 	words := []string{r.State}
+	if r.Held != "" {
+		words[0] += " (" + r.Held + ")"
+	}
 	if r.Owner != nil {
 		words[0] += " (" + r.Owner.String() + ")"
 	}

@@ -247,7 +247,8 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 	}
 	l := &Loaded{Name: f.Name, Number: number, ID: f.id, Start: f.spec.Start,
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
-	last := f.deferrals()
+	last, held := f.deferrals(), f.held()
+	var c changes
 	n := 0
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if !final(r.Tag) {
@@ -263,15 +264,8 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 			l.Final[r.Offset] = r.Tag == workspec.TagOK
 			return
 		}
-		settings := s.Conf.Match(r.Channel, r.Host)
-		if r.Channel == channelHold && (settings == nil || !strings.HasPrefix(settings.Clause, channelHold)) {
-			l.Held++ // only a clause of its own has an agent for it
-			return
-		}
-		if settings == nil {
+		if !s.served(f, r, held[r.Offset], &c) {
 			l.Held++
-			s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-				"reason", "no clause of scheduler.conf with a command matches it; the recipient waits until one does and the scheduler is started again")
 			return
 		}
 		w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address),
@@ -289,7 +283,29 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 		return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(strings.ToLower(a.Host), strings.ToLower(b.Host)), cmp.Compare(a.Offset, b.Offset))
 	})
 	l.Look = s.nextLook(f, s.Now(), true)
-	return l, nil
+	// Crash: the history lacks a line that the next start writes.
+	return l, c.write(f)
+}
+
+// served tells whether an agent can be had for a recipient, and notes it when that
+// has changed. Z8: one that has none is never left to wait in silence.
+func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) bool {
+	settings := s.Conf.Match(r.Channel, r.Host)
+	if r.Channel == channelHold && (settings == nil || !strings.HasPrefix(settings.Clause, channelHold)) {
+		return false // only a clause of its own has an agent for it
+	}
+	if settings == nil {
+		const reason = "no clause of scheduler.conf with a command matches it; the recipient waits until one does and the scheduler is started again"
+		s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)
+		if !held {
+			c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventHeld, Text: reason})
+		}
+		return false
+	}
+	if held {
+		c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventServed})
+	}
+	return true
 }
 
 // Recover takes up what an interrupted hand-over, change of hash depth or finish

@@ -126,6 +126,22 @@ func (f *opened) deferrals() map[int64]*workspec.Event {
 	return m
 }
 
+// held are the recipients that the history says have no clause to serve them.
+func (f *opened) held() map[int64]bool {
+	var m map[int64]bool
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventHeld && e.Event != workspec.EventServed {
+			continue
+		}
+		if m == nil {
+			m = map[int64]bool{}
+		}
+		m[e.Recipient] = e.Event == workspec.EventHeld
+	}
+	return m
+}
+
 // attrHost of a deferral: how often in a row the host failed. The whole thread
 // waits.
 const attrHost = "host"

@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/workspec"
+	"zmailer/test/suite"
+)
+
+// call runs a program of the system and gives all that it says and its exit code.
+func call(t *testing.T, s *suite.Suite, program string, args ...string) (said string, code int) {
+	t.Helper()
+	return run(t, s.Command(program, args...))
+}
+
+func run(t *testing.T, cmd *exec.Cmd) (said string, code int) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// zmctl runs a zmctl command that must do what it is told.
+func zmctl(t *testing.T, s *suite.Suite, args ...string) string {
+	t.Helper()
+	said, code := call(t, s, "zmctl", args...)
+	if code != 0 {
+		t.Fatalf("zmctl %q: exit code %d\n%s", args, code, said)
+	}
+	return said
+}
+
+// event waits for an event of the log; pairs are keys and what their values hold.
+func event(t *testing.T, s *suite.Suite, word string, pairs ...string) suite.Event {
+	t.Helper()
+	e, err := s.Wait(patience, word+" "+strings.Join(pairs, " "), func(e suite.Event) bool { return is(e, word, pairs...) })
+	if err != nil {
+		what, _, _ := strings.Cut(err.Error(), "\n") // the log follows, see begin
+		t.Fatal(what)
+	}
+	return e
+}
+
+// events counts those logged since the start.
+func events(s *suite.Suite, word string, pairs ...string) int {
+	n := 0
+	for _, e := range s.Events() {
+		if is(e, word, pairs...) {
+			n++
+		}
+	}
+	return n
+}
+
+func is(e suite.Event, word string, pairs ...string) bool {
+	if e.Word != word {
+		return false
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(e.Get(pairs[i]), pairs[i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// wantIn misses parts in a text.
+func wantIn(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("got %s\nwant %q in it", abbreviate(text), p)
+		}
+	}
+}
+
+// path is a file of the postoffice.
+func path(s *suite.Suite, name string) string { return filepath.Join(s.PostOffice(), name) }
+
+// names lists a directory of the postoffice.
+func names(t *testing.T, s *suite.Suite, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(path(s, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// only is the one name in a directory of the postoffice.
+func only(t *testing.T, s *suite.Suite, dir string) string {
+	t.Helper()
+	list := names(t, s, dir)
+	if len(list) != 1 {
+		t.Fatalf("%s/ holds %q, want one name", dir, list)
+	}
+	return list[0]
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configure writes a configuration file of the system.
+func configure(t *testing.T, s *suite.Suite, name, text string) {
+	t.Helper()
+	write(t, filepath.Join(filepath.Dir(s.Config()), name), text)
+}
+
+// spec reads a work specification.
+func spec(t *testing.T, s *suite.Suite, name string) *workspec.Spec {
+	t.Helper()
+	parsed, err := workspec.Parse([]byte(read(t, path(s, "transport/"+name))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// place writes a file into a directory of the postoffice as a program would that
+// knows the rules: whole, and under the number of its inode. It gives that.
+func place(t *testing.T, s *suite.Suite, dir, text string) string {
+	t.Helper()
+	draft := path(s, "public/by-hand")
+	write(t, draft, text)
+	name := inode(t, draft)
+	if err := os.Rename(draft, path(s, dir+"/"+name)); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// inode is a file's inode number.
+func inode(t *testing.T, name string) string {
+	t.Helper()
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatalf("no inode number of %s", name)
+	}
+	return strconv.FormatUint(st.Ino, 10)
+}

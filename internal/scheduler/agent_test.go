@@ -85,6 +85,9 @@ func runScript(in io.Reader, out io.Writer) error {
 		s.say("no protocol at all\n\n#\x00\xff\n#hungry!\n99999999999999999999/1\tx\n1/2\t\tok3 nobody asked\n" +
 			"#resync nothing\n" + strings.Repeat("x", 200_000) + "\n")
 	}
+	if os.Getenv("TEST_START") == "gate" {
+		s.atGate()
+	}
 	slots, _ := strconv.Atoi(os.Getenv("TEST_SLOTS"))
 	slots = max(slots, 1)
 	s.say(strings.Repeat("#hungry\n", slots))
@@ -116,6 +119,16 @@ func runScript(in io.Reader, out io.Writer) error {
 		s.say("1/2\t\tok3 a last line without its newline")
 	}
 	return nil
+}
+
+// atGate waits until the test opens the gate.
+func (s *script) atGate() {
+	gate, err := os.Open("../gate")
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.ReadAll(gate)
+	_ = gate.Close()
 }
 
 func (s *script) say(text string) {
@@ -274,12 +287,7 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 	case w == "mute":
 		delivered() // and never says so
 	case w == "gate":
-		gate, err := os.Open("../gate")
-		if err != nil {
-			panic(err)
-		}
-		_, _ = io.ReadAll(gate)
-		_ = gate.Close()
+		s.atGate()
 		delivered()
 		answer(taproto.Answer{Word: taproto.OK3, Text: "250 2.0.0 through the gate"})
 	default:

@@ -19,9 +19,9 @@ type agent struct {
 	deliveries []delivery // with one slot in the order they were given
 	slots      int        // #hungry it had outstanding at most
 	free       int
-	idleSaid   bool // #idle was said, its #hungry is to come
-	said       time.Time
-	toldIdle   bool // it was told since its last delivery
+	idleSaid   bool      // #idle was said, its #hungry is to come
+	said       time.Time // when it last spoke, or was started
+	toldIdle   bool      // it was told since its last delivery
 	idle       time.Time
 
 	out    []byte // to be written at the end of the turn
@@ -38,10 +38,14 @@ type agent struct {
 // mayTake tells whether the agent can be given a delivery.
 func (a *agent) mayTake() bool { return a.free > 0 && !a.closing && a.room() }
 
-// soonFree tells whether a slot's work is answered and its #hungry still to come.
+// soonFree tells whether the agent is about to ask for more: it was just started and
+// has not spoken yet, or a slot's work is answered and its #hungry still to come.
 func (a *agent) soonFree() bool {
 	if a.closing {
 		return false
+	}
+	if a.slots == 0 {
+		return true
 	}
 	live := 0
 	for i := range a.deliveries {
@@ -215,7 +219,7 @@ func (e *engine) lingering(a *agent) {
 }
 
 const (
-	// hungryGrace is how long the #hungry after an answer is waited for.
+	// hungryGrace is how long the #hungry after a start or an answer is waited for.
 	hungryGrace = 5 * time.Second
 	// patienceOfRing is how long all slots must have been taken before another agent
 	// with many slots is started: a process costs more than a short wait.
@@ -297,7 +301,7 @@ func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
 		return
 	}
 	c.told = false
-	a.crew, a.idle = c, e.now
+	a.crew, a.idle, a.said = c, e.now, e.now
 	e.wake(e.now.Add(c.settings.IdleMax))
 	c.agents = append(c.agents, a)
 	e.agents[a] = true
@@ -309,7 +313,11 @@ func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
 }
 
 // putOff lets a crew wait before its next start: a second, doubling to a minute.
+// Agents that die together count once.
 func (e *engine) putOff(c *crew) {
+	if c.notBefore.After(e.now) {
+		return
+	}
 	c.notBefore = e.now.Add(min(e.conf.restart<<min(c.failures, 6), time.Minute))
 	c.failures++
 	e.wake(c.notBefore)

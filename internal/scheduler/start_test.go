@@ -1,0 +1,49 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// An agent that takes its time to start is waited for: what it will take starts no
+// further ones.
+func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
+	r := newRig(t, scriptConf("TEST_SLOTS=20 TEST_START=gate", ""), 0, quick)
+	queue := func(n int) {
+		for i := range 5 {
+			r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d ok.%d.%d@h", i, n, i)})
+		}
+	}
+	queue(0)
+	r.start()
+	gate := r.atGate()
+	for n := 1; n < 4; n++ {
+		queue(n)
+		r.wait(5*(n+1), "msg=queued")
+	}
+	gate()
+	r.wait(20, "msg=finished")
+	if n, _ := r.events.count("msg=agent-started"); n != 1 {
+		t.Errorf("%d agents were started, want 1", n)
+	}
+}
+
+// Agents that die together put their next start off once, not once each.
+func TestAgentsThatDieTogetherCountOnce(t *testing.T) {
+	r := newRig(t, scriptConf("", ""), 0, nil)
+	e := newEngine(r.config, r.po)
+	c := &crew{}
+	e.now = time.Now()
+	for range 6 {
+		e.putOff(c)
+	}
+	if got, want := c.notBefore, e.now.Add(r.config.restart); !got.Equal(want) {
+		t.Errorf("the next start is put off by %v, want %v", got.Sub(e.now), want.Sub(e.now))
+	}
+	e.now = c.notBefore
+	e.putOff(c)
+	if got, want := c.notBefore, e.now.Add(2*r.config.restart); !got.Equal(want) {
+		t.Errorf("after another death it is put off by %v, want %v", got.Sub(e.now), want.Sub(e.now))
+	}
+}

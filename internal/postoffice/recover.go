@@ -23,7 +23,7 @@ const (
 	Unclaimed  = "unclaimed"   // a dead router's claim given back
 	HandedOver = "handed-over" // a dead router's second rename done
 	Rerouted   = "rerouted"    // a message without specification given back to router/
-	Swept      = "swept"       // a leftover work file removed
+	Swept      = "swept"       // a leftover work file or draft removed
 	Incomplete = "incomplete"  // a message in public/ that lost bytes; left there
 	Completed  = "completed"   // a specification whose message is gone
 	MoveEnded  = "rehashed"    // an interrupted change of hash depth finished

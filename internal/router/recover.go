@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"zmailer/internal/postoffice"
@@ -16,6 +17,8 @@ type told struct{ action, name string }
 func (r *Router) Recover() error {
 	r.giveBackHeld()
 	done, err := r.po.RecoverRouter(workspec.Complete)
+	swept, serr := r.po.SweepDrafts(r.c.Now())
+	done, err = append(done, swept...), errors.Join(err, serr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	still := map[told]struct{}{}

@@ -23,7 +23,7 @@ func (s *spool) next(m *message) []string {
 		if m.Owner != nil && m.Owner.Alive {
 			return []string{"It is being handed over by " + m.Owner.String() + "; its work specification follows."}
 		}
-		return s.need("scheduler", "Who handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
+		return s.need("router", "Who handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
 	case stateQueued:
 		return s.nextQueued(m)
 	case stateFinishing:

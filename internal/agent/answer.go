@@ -27,6 +27,10 @@ func (d *Delivery) answer(r *Recipient) taproto.Answer {
 		return a
 	case status.Failed:
 		a.Word = taproto.Error2
+		if diagnosticType(res) != "smtp" {
+			// The text tells no status; where a host has answered, it does.
+			a.Notary = d.notary(r).String()
+		}
 		return a
 	}
 	a.Notary = d.notary(r).String()

@@ -177,7 +177,7 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 		for i := range doubts {
 			d.lines = workspec.AppendEvent(d.lines, &doubts[i])
 			d.agent.log().Warn("in-doubt", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
-				"recipient", doubts[i].Recipient, "owner", doubts[i].Get("owner"))
+				"rcpt", d.address(doubts[i].Recipient), "owner", doubts[i].Get("owner"))
 		}
 		// Crash: the doubt is known before the lock that tells of it is overwritten.
 		if err := d.file.Append(d.lines); err != nil {
@@ -201,6 +201,16 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 		return err
 	}
 	return nil
+}
+
+// address is that of the locked recipient at an offset.
+func (d *Delivery) address(offset int64) string {
+	for _, r := range d.Recipients {
+		if r.Offset == offset {
+			return r.Address
+		}
+	}
+	return ""
 }
 
 // refuse answers that all recipients wait, for trouble of our own.

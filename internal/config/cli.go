@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -78,6 +79,11 @@ func setUsageError(c *cli.Command) {
 }
 
 func usageError(_ *cli.Context, err error, _ bool) error {
+	for _, name := range []string{"postoffice", "config", "log-format", "log-level"} {
+		if strings.HasSuffix(err.Error(), "not defined: -"+name) {
+			return cli.Exit(fmt.Errorf("%w; it stands before the command", err), ExitUsage)
+		}
+	}
 	return cli.Exit(fmt.Errorf("%w; --help tells the flags", err), ExitUsage)
 }
 

@@ -183,8 +183,10 @@ func advice(code string) string {
 		return "The message is too large for the recipient's system. Send it in smaller parts, or send a link to the content."
 	case [2]uint16{4, 6}:
 		return "The message went round in a circle between mail systems. The postmaster of the recipient's domain can mend that."
-	case [2]uint16{4, 1}, [2]uint16{4, 2}, [2]uint16{4, 3}, [2]uint16{4, 4}, [2]uint16{4, 7}:
+	case [2]uint16{4, 1}, [2]uint16{4, 2}, [2]uint16{4, 3}, [2]uint16{4, 4}:
 		return "The recipient's system could not be reached in the time that there was. Look for a typing error behind the @; else send the message again later."
+	case [2]uint16{4, 7}:
+		return "It could not be delivered in the time that there was; the last answer says why. Send the message again later, or reach the recipient in another way."
 	}
 	switch c.Subject {
 	case 5:

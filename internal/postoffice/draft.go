@@ -232,7 +232,7 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	from := Public + "/" + name
 	f, err := p.fs.Open(from, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
+		return Accepted{}, p.submittedBefore(err)
 	}
 	if err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
@@ -247,7 +247,11 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	}
 	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
 	// Crash: the file is under public/ (recorded, submitted again) or router/.
-	if err := p.move(from, a.Name); err != nil {
+	err = p.move(from, a.Name)
+	if errors.Is(err, ErrGone) {
+		return Accepted{}, p.submittedBefore(err)
+	}
+	if err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	// The caller is about to record that this is done: that must not be durable
@@ -256,6 +260,16 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	return a, nil
+}
+
+// submittedBefore is the error for a prepared file that was moved on, by an earlier
+// try or a router's sweep.
+func (p *PostOffice) submittedBefore(err error) error {
+	// As after our own rename: the caller's record must not outlive the rename.
+	if serr := p.fs.SyncDir(Router); serr != nil {
+		return fmt.Errorf("submit prepared message: %w", serr)
+	}
+	return fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
 }
 
 // DropPrepared removes public/name, which Prepare left and nothing names yet.

@@ -194,8 +194,8 @@ const (
 	EventReleased = "released" // a dead owner's lock was made blank. owner=N
 	EventReport   = "report"   // file=T kind=failed|delayed|delivered rcpts=OFF,OFF: public/T is prepared and will be submitted
 	EventExpired  = "expired"
-	EventHeld     = "held"     // no clause of scheduler.conf serves the recipient; text: what helps
-	EventServed   = "served"   // one does again
+	EventHeld     = "held"   // no clause of scheduler.conf serves the recipient; text: what helps
+	EventServed   = "served" // one does again
 )
 
 // Get is the value of a key, "" if absent.

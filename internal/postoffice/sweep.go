@@ -77,3 +77,24 @@ func isDraft(name string) bool {
 
 // reportPrefix starts the names of reports in public/.
 const reportPrefix = "report"
+
+// ListReports lists the reports in public/ that are being written or are prepared, by
+// their names for SubmitPrepared and DropPrepared. Those that no work specification
+// names are left over when the scheduler that wrote them is dead.
+func (p *PostOffice) ListReports() ([]string, error) {
+	entries, err := p.fs.ReadDir(Public)
+	if err != nil {
+		return nil, fmt.Errorf("list reports: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name, reportPrefix+".") {
+			continue
+		}
+		info, err := p.fs.Stat(Public + "/" + e.Name)
+		if err == nil && info.Mode.IsRegular() && info.Mode&0o100 == 0 {
+			names = append(names, e.Name)
+		}
+	}
+	return names, nil
+}

@@ -307,22 +307,3 @@ func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) 
 	}
 	return true
 }
-
-// Recover takes up what an interrupted hand-over, change of hash depth or finish
-// left. Load does the rest, file by file.
-func (s *Spool) Recover() error {
-	list, err := s.PostOffice.RecoverQueue(s.Now())
-	for _, r := range list {
-		switch r.Action {
-		case postoffice.Completed:
-			if _, err := s.Load(r.Name); err != nil && !errors.Is(err, postoffice.ErrGone) {
-				s.Log.Error("disk", "name", r.Name, "reason", err)
-			}
-		case postoffice.Unreadable:
-			s.Log.Error("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
-		default:
-			s.Log.Warn("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
-		}
-	}
-	return err
-}

@@ -394,7 +394,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 
 // reportedOnce checks the end of TestCutWhileReportingAndFinishing.
 func reportedOnce(b *box) error {
-	for _, dir := range []string{"queue", "transport"} {
+	for _, dir := range []string{"queue", "transport", "public"} {
 		if left := b.list(dir); len(left) > 0 {
 			return fmt.Errorf("%s/ holds %v", dir, left)
 		}

@@ -24,7 +24,11 @@ func (s *Spool) Recover() error {
 			s.Log.Warn("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
 		}
 	}
-	return errors.Join(err, s.sweepReports())
+	if serr := s.sweepReports(); serr != nil {
+		// Nothing but room on the disk depends on it.
+		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", serr)
+	}
+	return err
 }
 
 // sweepReports removes reports that a dead scheduler has prepared, or begun to, and

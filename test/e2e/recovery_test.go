@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// traffic is a load whose every message is counted, at both ends.
+type traffic struct {
+	s    *suite.Suite
+	sink *peer.Sink
+
+	mu       sync.Mutex
+	arrivals map[string]int // by recipient
+	unsure   map[string]int // tries that ended without an answer: accepted or not
+}
+
+// newTraffic makes a system and a sink that answers RCPT by rcpt, nil: accepts all.
+func newTraffic(t *testing.T, rcpt func(address string, attempt int) string) *traffic {
+	t.Helper()
+	x := &traffic{arrivals: map[string]int{}, unsure: map[string]int{}}
+	x.sink = newSink(t, &peer.Sink{Discard: true, Rcpt: rcpt, OnMessage: func(m *peer.Message) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for _, r := range m.Recipients {
+			x.arrivals[r]++
+		}
+	}})
+	x.s = start(t, x.sink, func(s *suite.Suite) { s.Settings = map[string]string{"ROUTERPOLL": "1s"} })
+	return x
+}
+
+// drained waits until the postoffice is empty. Drafts of killed submitters are made
+// old: then a router takes them away.
+func (x *traffic) drained(t *testing.T) {
+	t.Helper()
+	old := time.Now().Add(-2 * time.Hour)
+	await(t, x.s, "an empty postoffice", func() (bool, error) {
+		left, err := x.s.Left()
+		for _, name := range left {
+			if strings.HasPrefix(name, "public/smtp.") {
+				// An error means that it is gone.
+				_ = os.Chtimes(path(x.s, name), old, old)
+			}
+		}
+		return len(left) == 0, err
+	})
+}
+
+func recipientOf(n int) string { return fmt.Sprintf("n%d@sink.example", n) }
+
+// send has messages 0 to count-1 accepted, each tried until it is, over four
+// connections at once. The result is closed when all are.
+func (x *traffic) send(ctx context.Context, count int) <-chan struct{} {
+	body := []byte("Subject: load\r\n\r\n" + strings.Repeat(strings.Repeat("x", 76)+"\r\n", 20))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for n := range next {
+				to := recipientOf(n)
+				src := peer.Source{Addr: x.s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@mta.example",
+					To: func(int) string { return to }, Body: func(int) []byte { return body }}
+				for src.Run(ctx) != nil && ctx.Err() == nil {
+					x.mu.Lock()
+					x.unsure[to]++
+					x.mu.Unlock()
+					time.Sleep(10 * time.Millisecond) // a port has no event to wait for
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer wg.Wait()
+		defer close(next)
+		for n := range count {
+			select {
+			case next <- n:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return done
+}
+
+// doubts counts, by recipient, the deliveries that the log calls in doubt.
+func (x *traffic) doubts() map[string]int {
+	rcpts, list := map[string][]string{}, map[string]int{}
+	all := x.s.Events()
+	for _, e := range all {
+		if e.Word == "delivered" {
+			rcpts[e.Get("id")] = append(rcpts[e.Get("id")], e.Get("rcpt"))
+		}
+	}
+	for _, e := range all {
+		if e.Word == "in-doubt" {
+			for _, r := range rcpts[e.Get("id")] {
+				list[r]++
+			}
+		}
+	}
+	return list
+}
+
+// check wants messages 0 to count-1 at the sink: each once, or again for a reason that
+// is known.
+func (x *traffic) check(t *testing.T, count int, refused func(n int) bool) {
+	t.Helper()
+	doubts := x.doubts()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	again := 0
+	for n := range count {
+		to := recipientOf(n)
+		got := x.arrivals[to]
+		switch {
+		case refused != nil && refused(n):
+			if got != 0 {
+				t.Errorf("%s arrived, it was to be refused", to)
+			}
+		case got < 1 || got > 1+x.unsure[to]+doubts[to]:
+			t.Errorf("%s arrived %d times; %d tries to submit it had no answer, %d deliveries were in doubt", to, got, x.unsure[to], doubts[to])
+		default:
+			again += got - 1
+		}
+	}
+	t.Logf("%d messages arrived again", again)
+}
+
+// killAll kills every process of a name and tells how many there were.
+func killAll(t *testing.T, s *suite.Suite, name string) int {
+	t.Helper()
+	n := 0
+	for _, p := range processes(t, s) {
+		if p.Name == name {
+			if err := p.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+	return n
+}
+
+// Each program is killed under load, by its number, and started again by zmctl run or
+// by the scheduler: everything arrives, nothing twice but what the log says is in
+// doubt, and nothing is left.
+func TestKilledProgramLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"smtpserver", "router", "scheduler", "ta-smtp"} {
+		t.Run(name, func(t *testing.T) {
+			const count = 300
+			x := newTraffic(t, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			sent := x.send(ctx, count)
+			if err := x.sink.Wait(count/5, patience); err != nil {
+				t.Fatal(err)
+			}
+			if killAll(t, x.s, name) == 0 {
+				t.Fatalf("no %s runs", name)
+			}
+			<-sent
+			if ctx.Err() != nil {
+				t.Fatal("the messages were not accepted in time")
+			}
+			x.drained(t)
+			x.check(t, count, nil)
+		})
+	}
+}
+
+// The whole system is killed again and again, with mail accepted, claimed, queued,
+// under way, deferred, failed and reported, and started again.
+func TestKilledSystemLosesNothing(t *testing.T) {
+	t.Parallel()
+	refused := func(n int) bool { return n%10 == 3 }
+	x := newTraffic(t, func(address string, attempt int) string {
+		var n int
+		if _, err := fmt.Sscanf(address, "n%d@", &n); err != nil {
+			return ""
+		}
+		switch {
+		case refused(n):
+			return "550 5.1.1 no such user"
+		case n%10 == 5 && attempt == 1:
+			return "451 4.2.1 later"
+		}
+		return ""
+	})
+	const count = 300
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sent := x.send(ctx, count)
+	for _, n := range []int{count / 10, count / 4, count / 2} {
+		if err := x.sink.Wait(n, patience); err != nil {
+			t.Fatal(err)
+		}
+		x.s.Kill()
+		restart(t, x.s)
+	}
+	<-sent
+	if ctx.Err() != nil {
+		t.Fatal("the messages were not accepted in time")
+	}
+	x.drained(t)
+	x.check(t, count, refused)
+	// Each refusal was told once, unless the message or its report was sent again.
+	text := ""
+	for _, m := range awaitMail(t, x.s, "bob", 1) {
+		text += string(m)
+	}
+	doubt := events(x.s, "in-doubt")
+	for n := range count {
+		if !refused(n) {
+			continue
+		}
+		to := recipientOf(n)
+		got := strings.Count(text, "\nFinal-Recipient: rfc822;"+to) + strings.Count(text, "\nFinal-Recipient: rfc822; "+to)
+		if got < 1 || got > 1+x.unsure[to]+doubt {
+			t.Errorf("%s was reported %d times, want once", to, got)
+		}
+	}
+}
+
+// gate holds a sink up at one moment until it is opened.
+type gate struct {
+	at      string
+	reached chan struct{} // one for each message that came there
+	open    chan struct{}
+	once    sync.Once
+}
+
+func newGate(t *testing.T, at string) *gate {
+	g := &gate{at: at, reached: make(chan struct{}, 10), open: make(chan struct{})}
+	t.Cleanup(g.release) // before the sink's end, which waits for its connections
+	return g
+}
+
+func (g *gate) stall(at string, _ *peer.Message) {
+	if at == g.at {
+		g.reached <- struct{}{}
+		<-g.open
+	}
+}
+
+func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
+
+// await waits until a message is at the gate.
+func (g *gate) await(t *testing.T) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-g.reached:
+	case <-timer.C:
+		t.Fatalf("no message has come to %s", g.at)
+	}
+}
+
+// stalled is a system with one message that a sink holds up.
+func stalled(t *testing.T, at string) (*suite.Suite, *peer.Sink, *gate) {
+	t.Helper()
+	sink := &peer.Sink{}
+	newSink(t, sink)
+	g := newGate(t, at)
+	sink.Stall = g.stall
+	s := start(t, sink, nil)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example")
+	g.await(t)
+	return s, sink, g
+}
+
+// M18: an agent that is killed before the message has gone out: it goes out once.
+func TestAgentKilledBeforeDataDeliversOnce(t *testing.T) {
+	t.Parallel()
+	s, sink, g := stalled(t, peer.AtData)
+	if killAll(t, s, "ta-smtp") != 1 {
+		t.Fatal("want one agent")
+	}
+	event(t, s, "agent-ended", "state", "signal: killed")
+	g.release()
+	awaitEmpty(t, s)
+	if got := len(sink.Messages()); got != 1 {
+		t.Errorf("%d messages arrived, want 1", got)
+	}
+	event(t, s, "recovered", "action", "released", "rcpt", "far@sink.example")
+}
+
+// M18: an agent that is killed between the final dot and its answer: the message is
+// sent again, and the log and the message's history say that this is in doubt.
+func TestAgentKilledAfterTheDotLeavesDoubt(t *testing.T) {
+	t.Parallel()
+	s, sink, g := stalled(t, peer.AtDot)
+	if killAll(t, s, "ta-smtp") != 1 {
+		t.Fatal("want one agent")
+	}
+	g.await(t) // sent again
+	history := ""
+	for _, e := range spec(t, s, only(t, s, "transport")).History {
+		history += e.Event + " "
+	}
+	if want := "sent released in-doubt sent "; history != want {
+		t.Errorf("history %q, want %q", history, want)
+	}
+	e := event(t, s, "in-doubt")
+	if e.Level != "WARN" || e.Get("id") == "" {
+		t.Errorf("got %+v", e)
+	}
+	g.release()
+	awaitEmpty(t, s)
+	if got := len(sink.Messages()); got != 2 {
+		t.Errorf("%d messages arrived, want 2", got)
+	}
+}
+
+// M18: the scheduler is killed while an agent delivers; the agent ends its delivery,
+// and what it marks counts for the next scheduler.
+func TestSchedulerKilledWhileAgentDelivers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, s *suite.Suite, g *gate){
+		"the agent ends before the next scheduler looks": func(t *testing.T, s *suite.Suite, g *gate) {
+			g.release()
+		},
+		"the agent ends when the next scheduler waits for it": func(t *testing.T, s *suite.Suite, g *gate) {
+			if testing.Short() {
+				t.Skip("a scheduler looks at locked files every 15 s")
+			}
+			event(t, s, "started", "program", "scheduler")
+			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+			awaitMail(t, s, "alice", 1)
+			g.release()
+		},
+	}
+	for name, end := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, sink, g := stalled(t, peer.AtDot)
+			s.Forget()
+			if killAll(t, s, "scheduler") != 1 {
+				t.Fatal("want one scheduler")
+			}
+			end(t, s, g)
+			awaitEmpty(t, s)
+			if got := len(sink.Messages()); got != 1 {
+				t.Errorf("%d messages arrived, want 1", got)
+			}
+			if got := events(s, "in-doubt"); got != 0 {
+				t.Errorf("%d deliveries in doubt, want none", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"zmailer/internal/workspec"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// A5: a restart goes on with a deferral where it was: the attempts are counted on and
+// the next one comes at its time, not at the start. What says so are the h lines.
+func TestDeferralSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, s *suite.Suite){
+		"stopped": stop,
+		"killed":  func(_ *testing.T, s *suite.Suite) { s.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int32
+			sink := newSink(t, &peer.Sink{Rcpt: func(address string, _ int) string {
+				if address != "first@sink.example" {
+					return ""
+				}
+				if n := tries.Add(1); n < 3 {
+					return fmt.Sprintf("451 4.2.1 later, %d", n)
+				}
+				return ""
+			}})
+			s := start(t, sink, func(s *suite.Suite) {
+				s.Files["scheduler.conf"] = strings.Replace(schedulerConf, "interval=1s", "interval=1h", 1)
+			})
+			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "first@sink.example")
+			id := event(t, s, "deferred", "attempt", "1").Get("id")
+			file := only(t, s, "transport")
+			// The log is a moment ahead of the file.
+			var before int64
+			await(t, s, "deferral in the history", func() (bool, error) {
+				before = lastDeferral(t, s, file)
+				return before > 0, nil
+			})
+			if wait := time.UnixMilli(before); wait.Before(time.Now().Add(50*time.Minute)) || wait.After(time.Now().Add(90*time.Minute)) {
+				t.Errorf("next attempt at %v, want in about an hour", wait)
+			}
+			end(t, s)
+			restart(t, s)
+			// Another message to the host goes out; the first is not tried with it.
+			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "second@sink.example")
+			if err := sink.Wait(1, patience); err != nil {
+				t.Fatal(err)
+			}
+			if got := tries.Load(); got != 1 {
+				t.Errorf("%d tries after the restart, want 1", got)
+			}
+			if got := lastDeferral(t, s, file); got != before {
+				t.Errorf("next attempt at %d, want %d as before", got, before)
+			}
+			wantIn(t, zmctl(t, s, "queue"), id, "first@sink.example  waiting, 1 attempt, next in ", "451 4.2.1 later, 1")
+
+			// When its time has come it is tried, and counted on.
+			end(t, s)
+			due(t, s, file)
+			s.Forget()
+			restart(t, s)
+			event(t, s, "deferred", "id", id, "attempt", "2", "reply", "later, 2")
+			await(t, s, "another deferral in the history", func() (bool, error) {
+				return lastDeferral(t, s, file) > time.Now().Add(time.Minute).UnixMilli(), nil
+			})
+			end(t, s)
+			due(t, s, file)
+			restart(t, s)
+			awaitEmpty(t, s)
+			if got := tries.Load(); got != 3 {
+				t.Errorf("%d tries, want 3", got)
+			}
+		})
+	}
+}
+
+// lastDeferral is when a specification's only recipient is tried next, in milliseconds.
+func lastDeferral(t *testing.T, s *suite.Suite, file string) (next int64) {
+	t.Helper()
+	for _, e := range spec(t, s, file).History {
+		if e.Event == workspec.EventDeferred {
+			if _, err := fmt.Sscan(e.Get("next"), &next); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return next
+}
+
+// due makes the time of the next attempt, as it stands in the file, now.
+func due(t *testing.T, s *suite.Suite, file string) {
+	t.Helper()
+	text := read(t, path(s, "transport/"+file))
+	was, now := fmt.Sprintf("next=%d", lastDeferral(t, s, file)), fmt.Sprintf("next=%d", time.Now().UnixMilli())
+	if err := os.WriteFile(path(s, "transport/"+file), []byte(strings.ReplaceAll(text, was, now)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,309 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"zmailer/internal/tasmtp/mx/mxtest"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// sinkAt is a sink at an address of loopback and a port, 0 for any.
+func sinkAt(t *testing.T, ip string, port int, s *peer.Sink) *peer.Sink {
+	t.Helper()
+	s.Listen = fmt.Sprintf("%s:%d", ip, port)
+	return newSink(t, s)
+}
+
+func portOf(t *testing.T, s *peer.Sink) int {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.Port
+}
+
+// S19, M49 smtp and smtpx: by MX in the order of preference, by A without MX, by
+// aliases of the name server, by A alone on smtpx; what has no mail server fails, what
+// cannot be looked up waits.
+func TestMailGoesWhereTheNameServerSays(t *testing.T) {
+	t.Parallel()
+	first := sinkAt(t, "127.0.0.1", 0, &peer.Sink{})
+	port := portOf(t, first)
+	second := sinkAt(t, "127.0.0.2", port, &peer.Sink{})
+	server := mxtest.Start(t, `
+first.example.   300 IN MX 10 a.first.example.
+first.example.   300 IN MX 20 b.first.example.
+a.first.example. 300 IN A 127.0.0.1
+b.first.example. 300 IN A 127.0.0.2
+dead.example.    300 IN MX 10 a.dead.example.
+dead.example.    300 IN MX 20 b.dead.example.
+a.dead.example.  300 IN A 127.0.0.3
+b.dead.example.  300 IN A 127.0.0.2
+bare.example.    300 IN A 127.0.0.2
+other.example.   300 IN CNAME first.example.
+x.example.       300 IN MX 10 a.first.example.
+x.example.       300 IN A 127.0.0.2
+null.example.    300 IN MX 0 .
+late.example.    300 IN MX 10 a.first.example.
+self.example.    300 IN MX 10 mta.example.
+mta.example.     300 IN A 127.0.0.1
+`)
+	server.Fail("late.example MX", dns.RcodeServerFailure, -1)
+	s := start(t, nil, func(s *suite.Suite) {
+		s.Settings = map[string]string{"RESOLVER": server.Addr, "SMTPPORT": fmt.Sprint(port)}
+		s.Files["routes"] = "x.example smtpx!\n. smtp!\n"
+	})
+	tests := map[string]struct {
+		sink *peer.Sink // nil: it fails
+		code string
+	}{
+		"best preference": {first, ""},
+		"dead":            {second, ""},
+		"bare":            {second, ""},
+		"other":           {first, ""},
+		"x":               {second, ""},
+		"null":            {nil, "5.1.10"},
+		"late":            {first, ""},
+		"self":            {nil, "5.4.6"},
+		"none":            {nil, "5.1.2"},
+	}
+	domain := func(name string) string {
+		if name == "best preference" {
+			name = "first"
+		}
+		return name + ".example"
+	}
+	for name := range tests {
+		submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "user@"+domain(name))
+	}
+	event(t, s, "deferred", "rcpt", "user@late.example", "status", "4.4.3")
+	server.Fail("late.example MX", dns.RcodeServerFailure, 0)
+	awaitEmpty(t, s)
+	bounced := ""
+	for _, m := range awaitMail(t, s, "bob", 3) {
+		bounced += string(m)
+	}
+	for name, tt := range tests {
+		to := "user@" + domain(name)
+		for _, sink := range []*peer.Sink{first, second} {
+			got := len(arrivals(sink, to))
+			if want := map[bool]int{true: 1}[sink == tt.sink]; got != want {
+				t.Errorf("%s: %d messages at %s, want %d", name, got, sink.Addr(), want)
+			}
+		}
+		if tt.sink == nil {
+			wantIn(t, bounced, "Final-Recipient: rfc822; "+to)
+			if events(s, "failed", "rcpt", to, "status", tt.code) != 1 {
+				t.Errorf("%s: no failure with status %s in the log", name, tt.code)
+			}
+		}
+	}
+}
+
+// arrivals are a sink's messages for a recipient.
+func arrivals(s *peer.Sink, rcpt string) []*peer.Message {
+	return slices.DeleteFunc(s.Messages(), func(m *peer.Message) bool { return !slices.Contains(m.Recipients, rcpt) })
+}
+
+// M49 lmtp: by TCP and by a socket, and each recipient has an answer of its own.
+func TestLMTPAnswersForEachRecipient(t *testing.T) {
+	t.Parallel()
+	final := func(m *peer.Message) string {
+		switch m.Recipients[0] {
+		case "full@box.example":
+			return "452 4.2.2 over quota"
+		case "gone@box.example":
+			return "550 5.1.1 no such mailbox"
+		}
+		return ""
+	}
+	socket := filepath.Join(openDir(t), "lmtp")
+	for name, sink := range map[string]*peer.Sink{
+		"tcp":  newSink(t, &peer.Sink{LMTP: true, Final: final}),
+		"unix": newSink(t, &peer.Sink{LMTP: true, Final: final, Listen: "unix:" + socket}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, nil, func(s *suite.Suite) {
+				host := sink.Addr()
+				if name == "unix" {
+					host = "unix:" + socket
+				}
+				s.Files["routes"] = "box.example lmtp!" + host + "\n"
+			})
+			submit(t, s, "Subject: x\n\n.dot\n", "-f", "bob@mta.example", "ok@box.example", "full@box.example", "gone@box.example", "too@box.example")
+			event(t, s, "failed", "rcpt", "gone@box.example", "status", "5.1.1", "channel", "lmtp")
+			event(t, s, "deferred", "rcpt", "full@box.example", "status", "4.2.2", "attempt", "2")
+			event(t, s, "delivered", "rcpt", "ok@box.example")
+			event(t, s, "delivered", "rcpt", "too@box.example")
+			got := sink.Messages()
+			if len(got) != 1 || strings.Join(got[0].Recipients, " ") != "ok@box.example too@box.example" {
+				t.Errorf("%d messages: %+v", len(got), got)
+			}
+			wantIn(t, string(got[0].Data), "\r\n\r\n.dot\r\n")
+		})
+	}
+}
+
+// M49 local, file, bitbucket and error: aliases lead to an mbox file, a Maildir, and
+// nowhere; a user has an mbox; who is nobody is reported.
+func TestAliasesLeadToFilesAndNowhere(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, nil, nil)
+	stores := filepath.Join(s.Dir, "stores")
+	if err := os.Mkdir(stores, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	configure(t, s, "aliases", fmt.Sprintf("archive: %[1]s/archive\nkeep: %[1]s/keep/\nvoid: /dev/null\nall: archive, keep,\n  void, alice\n", stores))
+	// Users' mail in mbox files.
+	write(t, s.Config(), strings.Replace(read(t, s.Config()), "%u/\n", "%u\n", 1))
+	begin(t, s)
+	const body = "\nFrom here on\n>From there\n"
+	submit(t, s, "Subject: one\n"+body, "-f", "bob@mta.example", "all@mta.example", "bob@mta.example")
+	submit(t, s, "Subject: two\n"+body, "-f", "bob@mta.example", "archive@mta.example", "alice@mta.example")
+	for _, file := range []string{filepath.Join(stores, "archive"), s.Maildir("alice")} {
+		await(t, s, "two messages in "+file, func() (bool, error) {
+			b, err := os.ReadFile(file)
+			return strings.Count("\n"+string(b), "\nFrom bob@mta.example ") == 2, ignoreMissing(err)
+		})
+		wantIn(t, read(t, file), "Subject: one\n\n>From here on\n>>From there\n\n", "Subject: two\n", "Return-Path: <bob@mta.example>\n")
+	}
+	mail, err := suite.Mail(filepath.Join(stores, "keep"))
+	if err != nil || len(mail) != 1 {
+		t.Fatalf("%d messages in the Maildir, %v, want 1", len(mail), err)
+	}
+	wantIn(t, string(mail[0]), "Subject: one\n"+body)
+	event(t, s, "delivered", "channel", "bitbucket")
+
+	submit(t, s, "Subject: three\n\n", "-f", "bob@mta.example", "nosuch@mta.example")
+	event(t, s, "failed", "rcpt", "nosuch@mta.example", "channel", "error", "host", "nouser", "status", "5.1.1")
+	event(t, s, "report", "rcpt", "bob@mta.example", "kind", "failed")
+	awaitEmpty(t, s)
+	wantIn(t, read(t, s.Maildir("bob")), "Subject: one\n", "Final-Recipient: rfc822; nosuch@mta.example\n", "Status: 5.1.1\n", "Action: failed\n")
+}
+
+func ignoreMissing(err error) error {
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}
+
+// K3: however many recipients and hosts, the body is on the disk once, and so it stays
+// while some are done and others wait.
+func TestFanOutKeepsOneBody(t *testing.T) {
+	t.Parallel()
+	const hosts, each = 5, 60
+	open := make(chan struct{})
+	var sinks []*peer.Sink
+	routes := ""
+	for n := range hosts {
+		sinks = append(sinks, newSink(t, &peer.Sink{Stall: func(at string, _ *peer.Message) {
+			if n == 0 && at == peer.AtDot {
+				<-open
+			}
+		}}))
+		routes += fmt.Sprintf("h%d.example smtp!%s\n", n, sinks[n].RouteHost())
+	}
+	release := func() {
+		select {
+		case <-open:
+		default:
+			close(open)
+		}
+	}
+	t.Cleanup(release)
+	s := start(t, nil, func(s *suite.Suite) { s.Files["routes"] = routes })
+	args := []string{"-f", "bob@mta.example", "alice@mta.example"}
+	for n := range hosts * each {
+		args = append(args, fmt.Sprintf("n%d@h%d.example", n, n%hosts))
+	}
+	const mark = "this is the body\n"
+	submit(t, s, "Subject: fan out\n\n"+mark, args...)
+	awaitMail(t, s, "alice", 1)
+	await(t, s, "delivery to all hosts but one", func() (bool, error) {
+		return strings.Count(read(t, path(s, "transport/"+only(t, s, "transport"))), "\nr+") == (hosts-1)*each+1, nil
+	})
+	left, err := s.Left()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bodies := 0
+	for _, name := range left {
+		bodies += strings.Count(read(t, path(s, name)), mark)
+	}
+	if len(left) != 2 || bodies != 1 {
+		t.Errorf("%q hold the body %d times, want two files and once", left, bodies)
+	}
+	release()
+	awaitEmpty(t, s)
+	for n, sink := range sinks {
+		got := sink.Messages()
+		if len(got) != 1 || len(got[0].Recipients) != each || !strings.HasSuffix(string(got[0].Data), "\r\n"+wire(mark)) {
+			t.Errorf("host %d got %d messages: %+v", n, len(got), got)
+		}
+	}
+}
+
+// M16: what ZMailer's own programs wrote is taken over: a message of its SMTP server in
+// router/, and one that its router has routed, in queue/ and transport/.
+func TestFilesOfZMailerAreTakenOver(t *testing.T) {
+	t.Parallel()
+	message := read(t, "../../internal/envelope/testdata/zmailer/02-multi")
+	specification := read(t, "../../internal/workspec/testdata/samples/02-multi/transport-before")
+	for name, plant := range map[string]func(t *testing.T, s *suite.Suite){
+		"accepted": func(t *testing.T, s *suite.Suite) { place(t, s, "router", message) },
+		"routed": func(t *testing.T, s *suite.Suite) {
+			// Its copy has another inode number, as after a restore.
+			write(t, path(s, "queue/10117779"), message)
+			write(t, path(s, "transport/10117779"), specification)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := sinkAt(t, "127.0.0.1", 0, &peer.Sink{})
+			port := portOf(t, a)
+			b := sinkAt(t, "127.0.0.2", port, &peer.Sink{})
+			server := mxtest.Start(t, "a.example.com. 300 IN A 127.0.0.1\nb.example.com. 300 IN MX 5 mx.b.example.com.\nmx.b.example.com. 300 IN A 127.0.0.2\n")
+			s := prepare(t, nil, func(s *suite.Suite) {
+				s.Hostname, s.Users = "zm.example.org", []string{"root"}
+				s.Settings = map[string]string{"RESOLVER": server.Addr, "SMTPPORT": fmt.Sprint(port)}
+			})
+			plant(t, s)
+			begin(t, s)
+			awaitEmpty(t, s)
+			if got := rcptsOf(a); got != "alice@a.example.com carol@a.example.com" {
+				t.Errorf("a.example.com got mail for %q", got)
+			}
+			if got := rcptsOf(b); got != "bob@b.example.com" {
+				t.Errorf("b.example.com got mail for %q", got)
+			}
+			mail := awaitMail(t, s, "root", 1)
+			_, body, _ := strings.Cut(message, "\n\n")
+			for _, text := range []string{string(mail[0]), strings.ReplaceAll(string(a.Messages()[0].Data), "\r\n", "\n")} {
+				wantIn(t, text, "Received: ", "\nMessage-ID: <02-multi@client.example.net>\n", "Subject: multiple recipients on several hosts\n")
+				if !strings.HasSuffix(text, "\n\n"+body) {
+					t.Errorf("the body differs: %q", text)
+				}
+			}
+		})
+	}
+}
+
+// rcptsOf are the recipients of a sink's messages.
+func rcptsOf(s *peer.Sink) string {
+	var list []string
+	for _, m := range s.Messages() {
+		list = append(list, m.Recipients...)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}

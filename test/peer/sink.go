@@ -19,6 +19,7 @@ import (
 type Message struct {
 	From       string   // inside the angle brackets
 	Recipients []string // those it accepted, inside the angle brackets
+	Commands   []string // MAIL and the RCPTs that were accepted, as they came
 	Data       []byte   // as on the wire: CRLF line ends, dots unstuffed; nil if not kept
 	Size       int
 	Connection int // 1 is the sink's first
@@ -45,6 +46,8 @@ type Sink struct {
 	Final func(m *Message) string
 	// Stall is called at AtData and AtDot and may wait; other connections go on.
 	Stall func(at string, m *Message)
+	// NoDSN: RFC 3461 is not offered.
+	NoDSN bool
 	// Discard keeps no message content.
 	Discard bool
 	// OnMessage is called for each accepted message before it is answered.
@@ -177,17 +180,21 @@ func (s *Sink) serve(c net.Conn, number int) {
 		verb, _, _ := strings.Cut(strings.ToUpper(text), " ")
 		switch verb {
 		case "EHLO", "LHLO":
-			reply("250-sink.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n250-DSN\r\n250 SIZE")
+			dsn := "250-DSN\r\n"
+			if s.NoDSN {
+				dsn = ""
+			}
+			reply("250-sink.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n" + dsn + "250 SIZE")
 		case "HELO", "NOOP", "RSET":
 			m = &Message{Connection: number}
 			reply("250 2.0.0 Ok")
 		case "MAIL":
-			m = &Message{Connection: number, From: bracketed(text)}
+			m = &Message{Connection: number, From: bracketed(text), Commands: []string{text}}
 			reply("250 2.1.0 Ok")
 		case "RCPT":
 			a := s.rcpt(bracketed(text))
 			if a[0] == '2' {
-				m.Recipients = append(m.Recipients, bracketed(text))
+				m.Recipients, m.Commands = append(m.Recipients, bracketed(text)), append(m.Commands, text)
 			}
 			reply(a)
 		case "DATA":

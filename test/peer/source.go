@@ -19,6 +19,8 @@ type Source struct {
 	Reuse       bool // one connection for many messages
 	From        string
 	To          func(n int) string // recipient of message n, 0 is the first
+	// MailParams and RcptParams stand behind the addresses: "RET=HDRS", "NOTIFY=NEVER".
+	MailParams, RcptParams string
 	// Body is message n as it goes over the wire: CRLF line ends, dots doubled, without
 	// the final dot.
 	Body func(n int) []byte
@@ -59,7 +61,7 @@ func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
 				return err
 			}
 		}
-		reply, err := c.message(s.From, s.To(n), s.Body(n))
+		reply, err := c.message(parameters(s.From, s.MailParams), parameters(s.To(n), s.RcptParams), s.Body(n))
 		if err != nil {
 			c.Close()
 			return fmt.Errorf("message %d: %w", n, err)
@@ -126,11 +128,19 @@ func (c *client) expect(want string) (string, error) {
 	}
 }
 
+// parameters is an address in brackets, with what stands behind it.
+func parameters(address, rest string) string {
+	if rest != "" {
+		rest = " " + rest
+	}
+	return "<" + address + ">" + rest
+}
+
 func (c *client) message(from, to string, body []byte) (string, error) {
-	if _, err := c.command("250", "MAIL FROM:<"+from+">\r\n"); err != nil {
+	if _, err := c.command("250", "MAIL FROM:"+from+"\r\n"); err != nil {
 		return "", err
 	}
-	if _, err := c.command("250", "RCPT TO:<"+to+">\r\n"); err != nil {
+	if _, err := c.command("250", "RCPT TO:"+to+"\r\n"); err != nil {
 		return "", err
 	}
 	if _, err := c.command("354", "DATA\r\n"); err != nil {

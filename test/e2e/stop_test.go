@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+)
+
+// A17: SIGTERM while an agent is in DATA: that delivery is finished, nothing new is
+// begun, and what came too late waits for the next start.
+func TestStopFinishesADeliveryInData(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{peer.AtData, peer.AtDot} {
+		t.Run("stopped at "+at, func(t *testing.T) {
+			s, sink, g := stalled(t, at)
+			ended := make(chan error, 1)
+			go func() { ended <- s.Stop() }()
+			event(t, s, "stopping", "program", "scheduler", "deliveries", "1")
+			submit(t, s, "Subject: late\n\n", "-f", "bob@mta.example", "late@sink.example")
+			g.release()
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("stop: %v", err)
+				}
+			case <-timer.C:
+				t.Fatal("it does not stop")
+			}
+			if got := rcptsOf(sink); got != "far@sink.example" {
+				t.Errorf("arrived: %q, want the one under way", got)
+			}
+			left, err := s.Left()
+			if err != nil || len(left) != 1 || !strings.HasPrefix(left[0], "router/") {
+				t.Errorf("left: %q, %v, want the late message in router/", left, err)
+			}
+			restart(t, s)
+			awaitEmpty(t, s)
+			if got := rcptsOf(sink); got != "far@sink.example late@sink.example" {
+				t.Errorf("arrived: %q, want both", got)
+			}
+			if got := events(s, "in-doubt") + events(s, "agent-killed") + events(s, "daemon-killed"); got != 0 {
+				t.Errorf("%d deliveries or programs were cut off", got)
+			}
+		})
+	}
+}
+
+// A17: SIGTERM while a client is in DATA: its message is taken and answered.
+func TestStopFinishesASubmissionInData(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	c, err := net.Dial("tcp", s.SMTPAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(c)
+	say := func(line, want string) {
+		t.Helper()
+		if line != "" {
+			fmt.Fprint(c, line+"\r\n")
+		}
+		got := "-"
+		for err := error(nil); len(got) > 3 && got[3] == '-' || got == "-"; {
+			if got, err = in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Fatalf("%s: got %q, want %s", line, got, want)
+		}
+	}
+	say("", "220")
+	say("EHLO client.example", "250")
+	say("MAIL FROM:<bob@mta.example>", "250")
+	say("RCPT TO:<far@sink.example>", "250")
+	say("DATA", "354")
+	fmt.Fprint(c, "Subject: x\r\n\r\nfirst half\r\n")
+	ended := make(chan error, 1)
+	go func() { ended <- s.Stop() }()
+	await(t, s, "closed port", func() (bool, error) {
+		probe, err := net.Dial("tcp", s.SMTPAddr)
+		if err != nil {
+			return true, nil
+		}
+		return false, probe.Close()
+	})
+	say("second half\r\n.", "250")
+	if err := <-ended; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	restart(t, s)
+	awaitEmpty(t, s)
+	got := sink.Messages()
+	if len(got) != 1 || !strings.HasSuffix(string(got[0].Data), "\r\n\r\nfirst half\r\nsecond half\r\n") {
+		t.Errorf("%d messages arrived: %+v", len(got), got)
+	}
+}

@@ -60,12 +60,6 @@ func (p *planted) transport() string { return "transport/" + p.name }
 // work is the name of the router's work file.
 func (p *planted) work() string { return "router/.." + p.name }
 
-// plain is the message's name without its owner.
-func (p *planted) plain() string {
-	number, _, _ := strings.Cut(p.name, "-")
-	return number
-}
-
 // cut shortens a file.
 func (p *planted) cut(name string, by int64) {
 	p.Helper()

@@ -151,6 +151,11 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 				}
 			case !told[r.Offset].Before(at):
 				continue
+			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)):
+				// It waited while no scheduler ran, and is likely to be on its way in a moment.
+				if at := s.Started.Add(firstTries); next.IsZero() || at.Before(next) {
+					next = at
+				}
 			default:
 				if len(due) == 0 || due[len(due)-1].r != r {
 					due = append(due, owed{g: g, r: r, last: last[r.Offset], kind: kindDelayed, to: to})
@@ -164,6 +169,10 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 	due = slices.DeleteFunc(due, func(o owed) bool { return automatic(f.header(o.g)) })
 	return due, next
 }
+
+// firstTries is how long after the start nobody is told of the delay of what was not
+// tried yet.
+const firstTries = 5 * time.Minute
 
 func (s *Spool) reportTimes(r *workspec.Recipient) []time.Duration {
 	if c := s.Conf.Match(r.Channel, r.Host); c != nil {

@@ -63,8 +63,9 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	c.restart = cmp.Or(c.restart, defaultRestart)
 	e := &engine{
 		conf: c, po: po, log: c.Log, box: newMailbox(),
-		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster, Now: time.Now, Log: c.Log},
-		core:  thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
+		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
+			Now: time.Now, Started: time.Now(), Log: c.Log},
+		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
 		messages: map[uint64]*thread.Message{}, loading: map[string]bool{}, refused: map[string]refusal{},
 		locked: map[*thread.Message]bool{}, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},

@@ -414,6 +414,26 @@ func reportedOnce(b *box) error {
 	return nil
 }
 
+// After days without a scheduler nobody is told of a delay that is about to end: what
+// was not tried yet gets its first attempt before that.
+func TestDelayOfTheUntriedIsNotToldAtTheStart(t *testing.T) {
+	b := newBox(t, cutfs.New())
+	name := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp g y@h"})
+	if err := b.spool.Record(name, []Outcome{{Offset: offsetOf(b.parse(name), 0), Result: thread.Deferred, Attempt: 1, Next: b.now, Text: "450 4.2.1 later"}}); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(48 * time.Hour)
+	b.spool.Started = b.now
+	if s := b.settle(name); len(b.reports()) != 1 || !s.Look.Equal(b.now.Add(firstTries)) {
+		t.Fatalf("%d reports, want one of the recipient that was tried; looks in %v, want %v", len(b.reports()), s.Look.Sub(b.now), firstTries)
+	}
+	b.now = b.now.Add(firstTries)
+	b.settle(name)
+	if got := len(b.reports()); got != 2 {
+		t.Errorf("%d reports, want one of the other recipient too", got)
+	}
+}
+
 func FuzzWants(f *testing.F) {
 	f.Add("NOTIFY=SUCCESS,FAILURE,DELAY ORCPT=rfc822;Orig+2BUser@a.example.com")
 	f.Add("NOTIFY=NEVER")

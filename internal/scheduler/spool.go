@@ -32,6 +32,7 @@ type Spool struct {
 	Hostname   string
 	Postmaster string // who reports come from
 	Now        func() time.Time
+	Started    time.Time // of the scheduler
 	Log        *slog.Logger
 }
 

@@ -307,3 +307,40 @@ func rcptsOf(s *peer.Sink) string {
 	slices.Sort(list)
 	return strings.Join(list, " ")
 }
+
+// M31: an agent works in transport/, has the message and its specification open from
+// there, and its environment holds ZCONFIG and what the clause sets, nothing else.
+func TestAgentWorksInTransport(t *testing.T) {
+	t.Parallel()
+	sink := &peer.Sink{}
+	newSink(t, sink)
+	g := newGate(t, peer.AtData)
+	sink.Stall = g.stall
+	s := start(t, sink, func(s *suite.Suite) {
+		s.Files["scheduler.conf"] = strings.Replace(schedulerConf, `"ta-smtp`, `"[SET=by-clause] ta-smtp`, 1)
+	})
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example")
+	g.await(t)
+	for _, p := range processes(t, s) {
+		if p.Name != "ta-smtp" {
+			continue
+		}
+		proc := fmt.Sprintf("/proc/%d/", p.Pid)
+		if got, err := os.Readlink(proc + "cwd"); err != nil || got != path(s, "transport") {
+			t.Errorf("it works in %s, %v, want transport/", got, err)
+		}
+		open := ""
+		links, _ := filepath.Glob(proc + "fd/*")
+		for _, l := range links {
+			name, _ := os.Readlink(l)
+			open += name + "\n"
+		}
+		name := only(t, s, "transport")
+		wantIn(t, open, path(s, "transport/"+name)+"\n", path(s, "queue/"+name)+"\n")
+		if got, want := read(t, proc+"environ"), "ZCONFIG="+s.Config()+"\x00SET=by-clause\x00"; got != want {
+			t.Errorf("its environment is %q, want %q", got, want)
+		}
+		return
+	}
+	t.Error("no ta-smtp runs")
+}

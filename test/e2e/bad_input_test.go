@@ -138,6 +138,33 @@ func TestForbiddenConfigurationIsTold(t *testing.T) {
 	}
 }
 
+// A table that turns bad while the router runs is refused with its line, the one read
+// before stays, and a mended one is taken.
+func TestBadTableIsRefusedWhileRunning(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	good := read(t, filepath.Join(filepath.Dir(s.Config()), "routes"))
+	tries := 0
+	until := func(word string, pairs ...string) suite.Event {
+		t.Helper()
+		// Tables are looked at when there is something to route, once a second.
+		await(t, s, word, func() (bool, error) {
+			tries++
+			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example")
+			return events(s, word, pairs...) > 0, sink.Wait(tries, patience)
+		})
+		return event(t, s, word, pairs...)
+	}
+	configure(t, s, "routes", good+".example.org nowhere\n")
+	e := until("table-refused", "file", "/routes", "reason", "/routes:2: ")
+	if e.Level != "ERROR" {
+		t.Errorf("got level %s, want ERROR", e.Level)
+	}
+	configure(t, s, "routes", good+"# mended\n")
+	until("table-read", "file", "/routes")
+}
+
 // nobody is a uid that owns nothing.
 const nobody = 65534
 

@@ -104,3 +104,90 @@ func due(t *testing.T, s *suite.Suite, file string) {
 		t.Fatal(err)
 	}
 }
+
+// S8: outcomes are per recipient: in each round only those that are left are tried,
+// and each gets the message once.
+func TestPartialRoundsDeliverEachRecipientOnce(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
+		if n := int(address[0] - '0'); attempt <= n {
+			return fmt.Sprintf("451 4.2.1 attempt %d of %d", attempt, n)
+		}
+		return ""
+	}})
+	s := start(t, sink, nil)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "0@sink.example", "1@sink.example", "2@sink.example", "0too@sink.example")
+	awaitEmpty(t, s)
+	var got []string
+	for _, m := range sink.Messages() {
+		got = append(got, strings.Join(m.Recipients, "+"))
+	}
+	if want := "0@sink.example+0too@sink.example 1@sink.example 2@sink.example"; strings.Join(got, " ") != want {
+		t.Errorf("rounds: %q, want %q", got, want)
+	}
+	for rcpt, want := range map[string]int{"0@sink.example": 0, "1@sink.example": 1, "2@sink.example": 2} {
+		if got := events(s, "deferred", "rcpt", rcpt); got != want {
+			t.Errorf("%s was deferred %d times, want %d", rcpt, got, want)
+		}
+	}
+}
+
+// M27: a message that is older than its expiry when the scheduler first sees it, as
+// after days without one, is tried once all the same, and only then given up, with the
+// last answer.
+func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, _ int) string {
+		if address == "full@sink.example" {
+			return "452 4.2.2 full to the brim"
+		}
+		return ""
+	}})
+	s := prepare(t, sink, nil) // expiry=1h
+	for _, to := range []string{"ok@sink.example", "full@sink.example"} {
+		submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", to)
+	}
+	old := time.Now().Add(-10 * 24 * time.Hour)
+	for _, name := range names(t, s, "router") {
+		if err := os.Chtimes(path(s, "router/"+name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin(t, s)
+	event(t, s, "expired", "rcpt", "full@sink.example", "status", "4.4.7", "reply", "full to the brim")
+	awaitEmpty(t, s)
+	if got := rcptsOf(sink); got != "ok@sink.example" {
+		t.Errorf("arrived: %q, want ok@sink.example", got)
+	}
+	if got := events(s, "deferred", "rcpt", "full@sink.example"); got != 1 {
+		t.Errorf("%d attempts failed before it expired, want 1", got)
+	}
+	mail := awaitMail(t, s, "bob", 1)
+	wantIn(t, string(mail[0]), "Final-Recipient: rfc822; full@sink.example\n", "Action: failed\n", "Status: 4.4.7\n", "452 4.2.2 full to the brim")
+}
+
+// M10: what cannot be looked up goes to deferred/ and says why; zmctl resubmit brings
+// it back, it may return, and it is delivered when the trouble is mended.
+func TestDeferredRoutingIsResubmitted(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, nil, nil)
+	list := s.Dir + "/team"
+	configure(t, s, "aliases", "team: :include:"+list+"\n")
+	begin(t, s)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "team@mta.example")
+	e := event(t, s, "deferred", "program", "router", "name", ".include", "reason", list, "advice", "zmctl resubmit")
+	wantIn(t, zmctl(t, s, "queue"), e.Get("id"), "deferred: include")
+	s.Forget()
+	wantIn(t, zmctl(t, s, "resubmit", e.Get("id")), e.Get("id"))
+	event(t, s, "deferred", "program", "router", "id", e.Get("id"))
+	write(t, list, "alice\n")
+	await(t, s, "delivery after resubmit", func() (bool, error) {
+		// The list is looked at once a second.
+		if left, err := s.Left(); err != nil || len(left) == 0 {
+			return true, err
+		}
+		_, _ = call(t, s, "zmctl", "resubmit", "all")
+		return false, nil
+	})
+	awaitMail(t, s, "alice", 1)
+}

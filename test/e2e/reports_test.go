@@ -18,6 +18,7 @@ type notifications struct {
 	notify string // of -N; "" says nothing
 	to     string
 	want   string // action of the one report, "" for none
+	header string // of the message
 }
 
 // matrix is RFC 3461 §4.1 and §5.2: every choice of NOTIFY with every outcome.
@@ -38,10 +39,12 @@ func matrix() []notifications {
 					want += w.action
 				}
 			}
-			list = append(list, notifications{fmt.Sprintf("user%d", len(list)), notify, o.to, want})
+			list = append(list, notifications{user: fmt.Sprintf("user%d", len(list)), notify: notify, to: o.to, want: want})
 		}
 	}
-	return list
+	// Z19: what a program sent is not answered on the way.
+	return append(list, notifications{user: "robot", to: outcomes["delayed"].to, header: "Auto-Submitted: auto-generated\n"},
+		notifications{user: "person", to: outcomes["delayed"].to, want: "delayed", header: "Auto-Submitted: no\n"})
 }
 
 // M37: who is told of what, over the real programs.
@@ -53,8 +56,8 @@ func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 	bad := newSink(t, &peer.Sink{Rcpt: func(string, int) string { return "550 5.1.1 no such user" }})
 	var s *suite.Suite
 	slow := newSink(t, &peer.Sink{Rcpt: func(string, int) string {
-		// Until the three who want to hear of the delay have heard.
-		if events(s, "report", "kind", "delayed") >= 3 {
+		// Until the four who want to hear of the delay have heard.
+		if events(s, "report", "kind", "delayed") >= 4 {
 			return ""
 		}
 		return "451 4.2.1 later"
@@ -73,7 +76,7 @@ func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 		if c.notify != "" {
 			args = append(args, "-N", c.notify)
 		}
-		submit(t, s, "Subject: x\n\n", append(args, c.to)...)
+		submit(t, s, "Subject: x\n"+c.header+"\n", append(args, c.to)...)
 	}
 	awaitEmpty(t, s)
 	for _, c := range cases {

@@ -149,7 +149,7 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 				if next.IsZero() || at.Before(next) {
 					next = at
 				}
-			case !told[r.Offset].Before(at):
+			case !told[r.Offset].Before(at.Truncate(time.Millisecond)): // as the history has it
 				continue
 			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)):
 				// It waited while no scheduler ran, and is likely to be on its way in a moment.

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"fmt"
 	"net/mail"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -412,6 +414,25 @@ func reportedOnce(b *box) error {
 		}
 	}
 	return nil
+}
+
+// Z19: a report that is written in the millisecond in which it is due is not written
+// again: the history's times are cut to milliseconds.
+func TestDelayToldAtTheMomentIsToldOnce(t *testing.T) {
+	b, dir := diskBox(t)
+	name := b.queue("a@b", rcpt{line: "smtp h x@h"})
+	arrival := time.Unix(1_800_000_000, 123_456_789)
+	if err := os.Chtimes(filepath.Join(dir, "queue", name), arrival, arrival); err != nil {
+		t.Fatal(err)
+	}
+	b.now = arrival.Add(4 * time.Hour)
+	for range 2 {
+		b.settle(name)
+		b.now = b.now.Add(time.Second)
+	}
+	if got := len(b.reports()); got != 1 {
+		t.Errorf("%d reports, want 1", got)
+	}
 }
 
 // After days without a scheduler nobody is told of a delay that is about to end: what

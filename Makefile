@@ -3,9 +3,12 @@
 GO ?= go
 BIN := bin
 FUZZTIME ?= 5s
+MINUTES ?= 1
+SOAKFLAGS ?=
+CRASHFLAGS ?=
 BENCHFLAGS ?= -messages 5000 -connections 20 -postfix
 
-.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e bench fuzz clean
+.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench fuzz clean
 
 all: build
 
@@ -50,11 +53,21 @@ race:
 
 # Every stage stopped after each of its operations.
 cuts:
-	$(GO) run ./scripts/testsummary -count=1 ./test/crash/...
+	$(GO) run ./scripts/testsummary -count=1 ./test/crash/... -losses 8
 
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:
 	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
+
+# The real programs killed at each state-changing system call, then each of those calls
+# answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.
+crash:
+	$(GO) run ./scripts/crash $(CRASHFLAGS)
+	$(GO) run ./scripts/faults $(CRASHFLAGS)
+
+# Random load, kills and edits by hand for a while; tells the seed that repeats it.
+soak: build
+	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 
 # Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.
 bench: build

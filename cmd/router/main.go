@@ -2,6 +2,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -20,13 +21,14 @@ the decisions go as a work specification to $POSTOFFICE/transport/.
     router --postoffice ./var/po --once --log-level debug     route by hand, see what comes
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
-ROUTERPOLL, HASHLEVELS, SYNC) and beside it the tables routes, aliases, fqdnaliases and
-localnames; these are read again when they change, and a bad one is refused with its
-line while the old one stays in use. Any number of routers may run at once.
+ROUTERPOLL, ROUTERTRIES, PUBLICKEEP, POSTMANCOPY, HASHLEVELS, SYNC) and beside it the
+tables routes, aliases, fqdnaliases and localnames; these are read again when they change,
+and a bad one is refused with its line while the old one stays in use. Any number of
+routers may run at once.
 
 A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/ (zmctl
-resubmit brings it back), one whose envelope is broken to $POSTOFFICE/postman/; the log
-says why. SIGTERM or SIGINT ends it in order: messages on their way are finished. A
+resubmit brings it back), one whose envelope is broken, or that has ended ROUTERTRIES
+routers, to $POSTOFFICE/postman/; the log says why. SIGTERM or SIGINT ends it in order: messages on their way are finished. A
 message that a killed router has left is routed again by the next. Exit codes: 0 stopped
 by a signal, or done (--once), 1 trouble with the disk, 64 bad flags, 78 bad
 configuration, a bad table or no postoffice.`
@@ -35,11 +37,13 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "router",
 		Usage:       "decide where messages go",
-		UsageText:   "router [-s] [--workers N] [--once] [flags]",
+		UsageText:   "router [-s] [--workers N] [--check-config | --once] [--strict] [flags]",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
+			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
+			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with the tables, and whether they can be used, and exit"},
 			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
 		),
 		HideHelpCommand: true,
@@ -63,6 +67,13 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("check-config") {
+		if err := router.CheckTables(cfg); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.App.Writer, "the router's tables can be used")
+		return nil
+	}
 	if c.IsSet("workers") {
 		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {
 			return cli.Exit("--workers: it must be a number above 0", config.ExitUsage)
@@ -70,6 +81,7 @@ func run(c *cli.Context) error {
 	}
 	cfg.Unsorted = c.Bool("s")
 	cfg.Once = c.Bool("once")
+	cfg.StrictStart = c.Bool("strict")
 	cfg.Log = log
 	return router.Run(c.Context, cfg)
 }

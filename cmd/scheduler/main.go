@@ -3,8 +3,8 @@
 package main
 
 import (
-	"fmt"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,14 +20,17 @@ removes what is done. Agents are its child processes; they work in transport/.
 
     scheduler --config /etc/zmailer/zmailer.conf
     scheduler --config /etc/zmailer/zmailer.conf --check-config
+    scheduler --config /etc/zmailer/zmailer.conf --simulate --set 'smtp/* maxring=50'
 
-It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SYNC) and beside it
-scheduler.conf; without one a built-in one is used. Programs that scheduler.conf names
-without a slash are looked for beside the scheduler, then in PATH. It writes marks and
-lines into the work specifications, reports by way of $POSTOFFICE/public/ to router/,
-and its log to standard error: one line for each recipient's outcome.
+It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP, SYNC)
+and beside it scheduler.conf; without one a built-in one is used. Programs that
+scheduler.conf names without a slash are looked for beside the scheduler, then in PATH.
+It writes marks and lines into the work specifications, reports by way of
+$POSTOFFICE/public/ to router/, and its log to standard error: one line for each
+recipient's outcome.
 
-One scheduler serves a postoffice; a second one exits and names the first. SIGTERM or
+When scheduler.conf changes, or at SIGHUP, it is read again; a bad one is refused, and the
+old one stays. One scheduler serves a postoffice; a second one exits and names the first. SIGTERM or
 SIGINT ends it in order: no new deliveries, running ones finish. What a killed one left
 is taken up at the next start. Exit codes: 0 stopped by a signal, 1 another scheduler
 runs or trouble with the disk, 64 bad flags, 78 bad configuration or no postoffice.`
@@ -36,11 +39,12 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "scheduler",
 		Usage:       "hand routed messages to transport agents",
-		UsageText:   "scheduler [-H | -HH] [--check-config] [--stop-timeout TIME] [flags]",
+		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry | --simulate] [--strict] [--stop-timeout TIME] [flags]",
 		Description: description,
-		Flags: append(config.Flags(),
-			&cli.BoolFlag{Name: "check-config", Usage: "read zmailer.conf and scheduler.conf, say whether they can be used, and exit"},
-			&cli.BoolFlag{Name: "H", Usage: "one level of directories in queue/ and transport/ instead of HASHLEVELS; -H -H for two", Count: new(int)},
+		Flags: append(slices.Concat(config.Flags(), simulateFlags(), startFlags()),
+			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
+			&cli.BoolFlag{Name: "print-expiry", Usage: "read lines \"channel host\", print how long mail for each is tried, and exit"},
+			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
 		),
 		UseShortOptionHandling: true,
@@ -57,23 +61,24 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("check-config") {
+		return checkConfig(settings, c.App.Writer, os.Stderr)
+	}
 	cfg, err := scheduler.ConfigFrom(settings)
 	if err != nil {
 		return err
 	}
-	if n := c.Count("H"); n > 2 {
-		return cli.Exit("-H: there are at most two levels", config.ExitUsage)
-	} else if n > 0 {
-		cfg.HashLevels = n
+	if err := applyStart(c, &cfg); err != nil {
+		return err
 	}
-	if c.Bool("check-config") {
-		for _, where := range cfg.Conf.NoEffect {
-			fmt.Fprintln(c.App.Writer, where, "has no effect")
-		}
-		fmt.Fprintln(c.App.Writer, "the configuration can be used")
-		return nil
+	if c.Bool("simulate") {
+		return simulate(c, cfg)
+	}
+	if c.Bool("print-expiry") {
+		return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
 	}
 	cfg.StopTimeout = c.Duration("stop-timeout")
+	cfg.StrictStart, cfg.Reread.Ask = c.Bool("strict"), hangups()
 	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)

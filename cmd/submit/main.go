@@ -24,8 +24,8 @@ reads SYNC and POSTOFFICE of zmailer.conf. Options of sendmail that are not list
 as in -ti or -fme@example.org; they end at the first recipient.
 
 Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no standard
-input, 74 it fails, 75 try again (disk full or failing; nothing was accepted), 77 the directories
-forbid it, 78 bad configuration or no postoffice.`
+input, 74 it fails, 75 try again (the disk is full or fails, the directories forbid it; nothing
+was accepted), 78 bad configuration or no postoffice.`
 
 func main() {
 	app := &cli.App{

@@ -27,7 +27,12 @@ A name that begins with one of these, like smtp-slow, is served in the same way.
 
 It keeps a connection for the next message to the same channel and host. It reads
 zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
-marks what it has delivered. It logs to standard error.
+marks what it has delivered. It logs to standard error. The environment's SOURCES
+(addresses parted by commas, each with =NAME if we are to be called so there) are what
+it connects from, a message always from the same; HELO is its name for EHLO. The
+scheduler sets both from sources= and helo= of a clause. The file replies beside
+zmailer.conf says what to make of replies that do not mean what their code says:
+    ta-smtp --test-reply smtp/example.com '450 4.7.1 Greylisted'
 
 Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
 64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
@@ -36,11 +41,12 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--idle TIME] [CHANNEL ...]",
+		UsageText:   "ta-smtp [--slots N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
+			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -48,6 +54,9 @@ func main() {
 }
 
 func run(c *cli.Context) error {
+	if c.IsSet("test-reply") {
+		return testReply(c)
+	}
 	channels := c.Args().Slice()
 	for _, name := range channels {
 		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
@@ -72,6 +81,17 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Zone(os.Getenv); err != nil {
+		return err
+	}
 	cfg.Channels, cfg.Slots, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Duration("idle"), log
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
+}
+
+func testReply(c *cli.Context) error {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	return tasmtp.TestReply(settings, c.String("test-reply"), strings.Join(c.Args().Slice(), " "), c.App.Writer)
 }

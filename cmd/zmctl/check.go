@@ -4,71 +4,82 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
 )
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
-		Usage:     "explain every file of the postoffice and what is wrong with it",
-		UsageText: "zmctl check [--problems] [--json]",
+		Usage:     "explain every file of the postoffice and what is wrong with it, and mend it",
+		UsageText: "zmctl check [--problems] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json]\nzmctl check --ledger [--json]",
 		Description: `Goes through every directory and says of each file which state it is in, who holds it
-and whether that process lives, what happens next, and what is wrong. It only reads.
+and whether that process lives, what happens next, and what is wrong. It only reads,
+and may run while mail flows: what looks wrong is looked at again before it is said.
 
     zmctl check --problems
 
+--repair mends what can be mended without guessing, and puts what nobody can use into
+quarantine/. After a copy or restore of the postoffice it gives files the numbers of
+their new inodes. What is in queue/ and transport/ is left alone while a scheduler
+runs. --dry-run prints what --repair would do, and changes nothing.
+
+--ledger counts recipients: those that were accepted, and what became of them. What is on
+one side only is named. Exit codes then: 0 both sides are equal, 2 they are not, 1 the
+ledger cannot be read. docs/ledger.md explains the table.
+
 Exit codes: 0 all is as it should be; 1 warnings: a person may want to look, or a daemon
 that does not run must be started; 2 errors: a file that nothing will take care of by
-itself, or that cannot be looked at; 64 bad arguments; 78 no postoffice.`,
+itself, or that cannot be looked at; 64 bad arguments; 78 no postoffice. With --repair:
+0 all is done, 1 something is left, and told. With --dry-run: 1 there is something to do.
+docs/check.md explains each problem, and what to type.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "problems", Usage: "print warnings and errors only"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON array"},
+			&cli.StringFlag{Name: "older", Usage: "mail is too old after `TIME`, like 12h or 2d, whatever the expiry of its clause in scheduler.conf"},
+			&cli.StringFlag{Name: "stuck", Value: "1h", Usage: "mail that a live daemon has left alone for `TIME` makes no progress"},
+			&cli.BoolFlag{Name: "repair", Usage: "mend what can be mended without guessing, quarantine the rest"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print what --repair would do"},
+			&cli.BoolFlag{Name: "ledger", Usage: "compare what was accepted with what became of it"},
 		},
 		Action: runCheck,
 	}
-}
-
-// severity is how bad a finding is; its number is the exit code.
-type severity int
-
-const (
-	fine severity = iota
-	warning
-	wrong
-)
-
-func (v severity) String() string { return [...]string{"ok", "warning", "error"}[v] }
-
-// MarshalText makes JSON hold the word.
-func (v severity) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
-
-// finding is what check says of one file or directory.
-type finding struct {
-	File     string   `json:"file"`
-	Severity severity `json:"severity"`
-	State    string   `json:"state"`
-	Text     string   `json:"text"` // what it is and what happens next
 }
 
 func runCheck(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
+	watch, err := checkFlags(c)
+	if err != nil {
+		return cli.Exit(err, config.ExitUsage)
+	}
 	po, _, err := open(c)
 	if err != nil {
 		return err
 	}
 	defer closeFS(po)
-	x := &checker{spool: newSpool(po, time.Now())}
-	x.run()
+	if c.Bool("ledger") {
+		return checkLedger(c, po)
+	}
+	if c.Bool("repair") || c.Bool("dry-run") {
+		return runRepair(c, po)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	watch.expiry = func(pairs []thread) map[thread]time.Duration { return askExpiry(c.Context, settings, pairs) }
+	found := checkAll(po, watch)
 	worst, shown := fine, []finding{}
 	counts := [3]int{}
-	for _, f := range x.findings {
+	for _, f := range found {
 		worst = max(worst, f.Severity)
 		counts[f.Severity]++
 		if f.Severity > fine || !c.Bool("problems") {
@@ -86,45 +97,150 @@ func runCheck(c *cli.Context) error {
 	return cli.Exit("", int(worst))
 }
 
+// checkFlags reads the times, and refuses flags that do not go together: a repair that
+// is asked for must not be passed over.
+func checkFlags(c *cli.Context) (w watchSettings, err error) {
+	repairs := c.Bool("repair") || c.Bool("dry-run")
+	if repairs && c.Bool("ledger") {
+		return w, errors.New("check: --ledger and --repair do not go together")
+	}
+	if looks := c.IsSet("problems") || c.IsSet("older") || c.IsSet("stuck"); looks && (repairs || c.Bool("ledger")) {
+		return w, errors.New("check: --problems, --older and --stuck do not go together with --repair, --dry-run or --ledger")
+	}
+	for name, to := range map[string]*time.Duration{"older": &w.older, "stuck": &w.stuck} {
+		if c.String(name) == "" {
+			continue
+		}
+		if *to, err = config.ParseDuration(c.String(name)); err != nil {
+			return w, fmt.Errorf("check: --%s %s: %w", name, c.String(name), err)
+		}
+	}
+	return w, nil
+}
+
 func printFindings(w io.Writer, list []finding, counts [3]int) error {
 	var errs []error
 	for _, f := range list {
-		_, err := fmt.Fprintf(w, "%-7s  %s: %s\n         %s\n", f.Severity, clean(f.File), f.State, clean(f.Text))
+		words := ""
+		for _, p := range f.Problems {
+			words += " [" + string(p) + "]"
+		}
+		_, err := fmt.Fprintf(w, "%-7s  %s: %s%s\n         %s\n", f.Severity, clean(f.File), f.State, words, clean(f.Text))
 		errs = append(errs, err)
 	}
 	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[fine], count(counts[warning], "warning"), count(counts[wrong], "error"))
 	return errors.Join(append(errs, err)...)
 }
 
-// checker collects findings.
-type checker struct {
-	*spool
-	findings []finding
-	reports  map[string]string // file in public/ → specification that records it
+// watchSettings say from when on something is worth a look.
+type watchSettings struct {
+	older  time.Duration // 0: the expiry of the clause
+	stuck  time.Duration
+	expiry func([]thread) map[thread]time.Duration
 }
 
-func (x *checker) say(name string, v severity, state string, text ...string) {
-	x.findings = append(x.findings, finding{name, v, state, strings.Join(text, " ")})
+// looks is how often something that seems wrong is looked at before it is said.
+const looks = 3
+
+// checkAll looks at everything, and again at what seems wrong: a file that moves, and
+// a number that is used again, can look like almost anything once. A problem counts if
+// every look finds it.
+func checkAll(po *postoffice.PostOffice, settings watchSettings) []finding {
+	found := look(po, settings, nil)
+	for range looks - 1 {
+		again := map[string]bool{}
+		for _, f := range found {
+			if f.Severity > fine {
+				again[f.key] = true
+			}
+		}
+		if len(again) == 0 {
+			break
+		}
+		found = confirm(found, look(po, settings, again))
+	}
+	return found
+}
+
+// confirm keeps of the findings with problems those that another look has found too.
+func confirm(first, second []finding) []finding {
+	type place struct{ file, part string }
+	again := map[place]*finding{}
+	for i := range second {
+		again[place{second[i].File, second[i].part}] = &second[i]
+	}
+	kept := first[:0]
+	for _, f := range first {
+		if f.Severity > fine {
+			now := again[place{f.File, f.part}]
+			if now == nil || now.id != f.id {
+				continue // it has moved on
+			}
+			now.Problems = slices.DeleteFunc(now.Problems, func(p problem) bool { return !slices.Contains(f.Problems, p) })
+			if now.Severity = fine; len(now.Problems) > 0 {
+				for _, p := range now.Problems {
+					now.Severity = max(now.Severity, severityOf(p))
+				}
+			}
+			f = *now
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
+// checker is one look at the postoffice.
+type checker struct {
+	*spool
+	watchSettings
+	only     map[string]bool // keys of what is to be looked at; nil: everything
+	findings []finding
+	reports  map[string]string // file in public/ → specification that records it
+	replaced map[string]string // name in transport/ → specification that was made of it
+	mail     []mail
+	queues   []*message // with open recipients
+}
+
+func look(po *postoffice.PostOffice, settings watchSettings, only map[string]bool) []finding {
+	x := &checker{spool: newSpool(po, time.Now()), watchSettings: settings, only: only,
+		reports: map[string]string{}, replaced: map[string]string{}}
+	x.run()
+	return x.findings
+}
+
+// wants tells whether a file is to be looked at in this look.
+func (x *checker) wants(key string) bool { return x.only == nil || x.only[key] }
+
+// tell ends a report.
+func (x *checker) tell(r *report) {
+	if x.wants(r.key) {
+		r.Text = strings.Join(r.text, " ")
+		x.findings = append(x.findings, r.finding)
+	}
 }
 
 func (x *checker) run() {
 	x.daemons()
+	x.top()
+	x.directories()
 	// The specifications first: they tell which files in public/ are reports.
-	x.reports = map[string]string{}
 	x.queue()
 	x.each(postoffice.Public, x.public)
 	x.each(postoffice.Router, x.router)
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
 		x.each(dir, x.aside)
 	}
+	x.kept()
 	x.owned()
+	x.twice()
+	x.aged()
 }
 
-// each looks at every file of a directory.
+// each looks at every name in a directory.
 func (x *checker) each(dir string, look func(f file)) {
 	files, err := x.list(dir)
 	if err != nil {
-		x.say(dir, wrong, "unreadable", err.Error())
+		x.tell(about(dir, "unreadable").wrong(unreadable, "%v", err))
 	}
 	for _, f := range files {
 		look(f)
@@ -135,143 +251,9 @@ func (x *checker) each(dir string, look func(f file)) {
 func (x *checker) daemons() {
 	for _, role := range []string{"router", "scheduler"} {
 		if x.runs(role) {
-			x.say(role, fine, "running", "It lives.")
+			x.tell(about(role, "running").say("It lives."))
 		} else {
-			x.say(role, warning, "not running", "Nothing moves on without it; zmctl run starts the daemons.")
+			x.tell(about(role, "not running").wrong(daemonMissing, "Nothing moves on without it; zmctl run starts the daemons."))
 		}
 	}
-}
-
-// owned looks at owners/.
-func (x *checker) owned() {
-	x.each(postoffice.Owners, func(f file) {
-		n, ok := postoffice.ParseName(f.Name)
-		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
-			x.say(f.path(), warning, "unknown", "No process of ours makes such a name; remove it.")
-			return
-		}
-		o := x.owner(int(n.Ino))
-		if o.Alive {
-			x.say(f.path(), fine, "alive", "It is the number of "+o.String()+".")
-			return
-		}
-		x.say(f.path(), fine, "dead", "It was the number of "+o.String()+". The number is not given out again while the file is there;",
-			"when no name and no lock bears it any more, the file may be removed.")
-	})
-}
-
-// public looks at a file that is being written.
-func (x *checker) public(f file) {
-	k := x.kind(f)
-	spec, isReport := x.reports[f.Name]
-	switch {
-	case k.state == "":
-		x.say(f.path(), warning, "unknown", "Not a regular file: nothing takes it up. Remove it.")
-	case isReport && k.state == stateWriting:
-		x.say(f.path(), fine, "prepared report", "It belongs to "+spec+" and is submitted when its record there is safe.")
-	case k.state == stateAccepted:
-		x.message(f, k)
-	default:
-		x.unfinished(f)
-	}
-}
-
-// draftGrace is how long a submission may take before a file without a known writer
-// is taken for a left one.
-const draftGrace = time.Hour
-
-func (x *checker) unfinished(f file) {
-	age := x.now.Sub(f.Info.ModTime)
-	if pid, held := x.holder(f); held {
-		x.say(f.path(), fine, stateWriting, fmt.Sprintf("It is being written by pid %d.", pid))
-		return
-	}
-	if age < draftGrace {
-		x.say(f.path(), fine, stateWriting, "It was written "+span(age)+" ago and is not complete; its submitter has not been told yes.")
-		return
-	}
-	x.say(f.path(), warning, stateWriting, "It was last written "+span(age)+" ago and is not complete. Its submitter was never told yes; remove it.")
-}
-
-// router looks at a file in router/.
-func (x *checker) router(f file) {
-	k := x.kind(f)
-	switch {
-	case k.work:
-		x.work(f, k.name)
-	case k.state == "":
-		x.say(f.path(), warning, "unknown", "Routers take only regular files whose name is a number. Remove it, or submit it.")
-	default:
-		x.message(f, k)
-	}
-}
-
-// work looks at router/..I-P.
-func (x *checker) work(f file, n postoffice.Name) {
-	o := x.owner(n.Owner)
-	switch {
-	case o.Alive:
-		x.say(f.path(), fine, "work file", "It is being written by "+o.String()+".")
-	case x.exists(postoffice.Router + "/" + n.String()):
-		x.say(f.path(), warning, "work file", "Its writer is dead; it is removed when the message is given back to router/.")
-	default:
-		x.say(f.path(), warning, "work file", "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
-	}
-}
-
-// message looks at a message file outside of queue/.
-func (x *checker) message(f file, k kind) {
-	m, err := x.loadKind(f, k)
-	if errors.Is(err, errMoved) {
-		return
-	}
-	if err != nil {
-		x.say(f.path(), wrong, k.state, err.Error())
-		return
-	}
-	v := fine
-	switch {
-	case m.Problem != "":
-		v = warning
-	case k.state == stateClaimed && !m.Owner.Alive:
-		v = warning
-	}
-	text := []string{m.ID + ", " + span(x.now.Sub(m.Since)) + " old."}
-	if m.Problem != "" {
-		text = append(text, "Wrong: "+m.Problem+".")
-	}
-	if f.Dir == postoffice.Router && f.Info.Ino != k.name.Ino {
-		v = max(v, warning)
-		text = append(text, fmt.Sprintf("Its inode number is %d: it was copied or restored. A router gives it the right name.", f.Info.Ino))
-	}
-	x.say(f.path(), v, k.state, append(text, x.next(m)...)...)
-}
-
-// aside looks at a file in deferred/, freezer/ or postman/.
-func (x *checker) aside(f file) {
-	k := x.kind(f)
-	if k.state == "" {
-		x.say(f.path(), warning, "unknown", "No name that is made here; nothing takes it up. Remove it, or submit it.")
-		return
-	}
-	m, err := x.loadKind(f, k)
-	if errors.Is(err, errMoved) {
-		return
-	}
-	if err != nil {
-		x.say(f.path(), wrong, k.state, err.Error())
-		return
-	}
-	v := fine
-	if k.state == stateDeferred || k.state == stateSetAside {
-		v = warning
-	}
-	text := []string{m.ID + ", " + span(x.now.Sub(m.Since)) + " old."}
-	if m.Problem != "" {
-		text = append(text, "Wrong: "+m.Problem+".")
-		if k.state == stateFrozen {
-			v = warning
-		}
-	}
-	x.say(f.path(), v, k.state, append(text, x.next(m)...)...)
 }

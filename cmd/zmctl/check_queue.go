@@ -4,39 +4,52 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
 
-// overdue is how long a recipient may be due, with a scheduler running, before
-// that is worth a look.
-const overdue = time.Hour
-
 // queue looks at queue/ and transport/ together.
 func (x *checker) queue() {
 	seen := map[postoffice.Name]bool{}
+	var names []postoffice.Name
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
 		here := map[postoffice.Name]file{}
 		x.each(dir, func(f file) {
 			n, ok := postoffice.ParseName(f.Name)
-			other, double := here[n]
+			other, twice := here[n]
+			noted, note := postoffice.ParseNote(f.Name)
 			switch {
+			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
+				x.tell(about(f.path(), "note").say("A person's command has changed transport/%s; the scheduler reads that again and removes this.", noted))
+				return
 			case !f.Info.Mode.IsRegular():
-				x.say(f.path(), warning, "unknown", "Neither a regular file nor a hash directory: nothing takes it up. Remove it.")
+				x.foreign(f, "Neither a regular file nor a hash directory: nothing takes it up.")
 				return
 			case !ok:
-				x.say(f.path(), warning, "unknown", "Not a spool file's name: nothing takes it up. Remove it, or submit it.")
+				x.foreign(f, "Not a spool file's name: nothing takes it up.")
 				return
-			case double:
+			case twice:
 				x.double(f, other, n)
 			case !seen[n]:
 				seen[n] = true
-				x.queued(n)
+				names = append(names, n)
 			}
 			here[n] = f
+			if dir == postoffice.Queue {
+				x.note(f, n, rankQueue)
+			}
 		})
+	}
+	// What a specification was made of is known when all are read.
+	var lone []*message
+	for _, n := range names {
+		if m := x.queued(n); m != nil {
+			lone = append(lone, m)
+		}
+	}
+	for _, m := range lone {
+		x.judged(m)
 	}
 }
 
@@ -50,114 +63,199 @@ func (x *checker) double(a, b file, n postoffice.Name) {
 	if used.Name == a.Name {
 		a, b = b, a
 	}
-	x.say(a.path(), wrong, "double", "The same name stands as "+b.path()+" too. One of the two is a copy; compare them and remove it.")
+	r := about(a.path(), "double")
+	r.part = "double"
+	x.tell(r.wrong(double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.path()))
 }
 
-// queued looks at a message with its specification, whichever of them is there.
-func (x *checker) queued(n postoffice.Name) {
+// queued looks at a message with its specification, whichever of them is there. A
+// specification without message is returned, to be judged when all are read.
+func (x *checker) queued(n postoffice.Name) *message {
 	m, err := x.loadQueued(n)
 	if errors.Is(err, errMoved) {
-		return
+		return nil
 	}
 	if err != nil {
-		x.say(n.String(), wrong, stateQueued, err.Error())
-		return
+		r := about(n.String(), stateQueued)
+		r.key = n.String()
+		x.tell(r.wrong(unreadable, "%v", err))
+		return nil
 	}
-	name := n.String()
-	if len(m.Files) > 0 {
-		name = m.Files[len(m.Files)-1]
-	}
-	v, text := x.judge(m)
-	if m.Problem != "" {
-		text = append(text, "Wrong: "+m.Problem+".")
-	}
-	head := count(len(m.Recipients), "recipient") + "."
-	if m.ID != "" {
-		head = m.ID + ", " + span(x.now.Sub(m.Since)) + " old, " + head
-	}
-	x.say(name, v, m.State, append(append([]string{head}, text...), x.next(m)...)...)
 	if m.parsed != nil {
 		x.recorded(m)
 	}
+	if m.State == stateFinishing {
+		return m
+	}
+	x.judged(m)
+	return nil
 }
 
-// judge says how bad a message's state is, and why.
-func (x *checker) judge(m *message) (severity, []string) {
+// judged tells of a message in queue/ and transport/.
+func (x *checker) judged(m *message) {
+	if !x.wants(m.Name) {
+		return
+	}
+	name := m.Name
+	if len(m.Files) > 0 {
+		name = m.Files[len(m.Files)-1]
+	}
+	r := about(name, m.State)
+	r.key, r.id = m.Name, identity(m.ID, m.parsed)
+	if m.ID != "" {
+		r.say("%s, %s old, %s.", m.ID, span(x.now.Sub(m.Since)), count(len(m.Recipients), "recipient"))
+	} else {
+		r.say("%s.", count(len(m.Recipients), "recipient"))
+	}
+	x.judge(r, m)
+	if m.Problem != "" {
+		r.say("Wrong: %s.", m.Problem)
+	}
+	r.text = append(r.text, x.next(m)...)
+	x.tell(r)
+}
+
+// identity tells a message from others that have its name at another time.
+func identity(id string, spec *workspec.Spec) string {
+	if spec != nil {
+		id += " " + spec.Ident
+	}
+	return id
+}
+
+// judge says what is wrong with a message.
+func (x *checker) judge(r *report, m *message) {
 	switch m.State {
 	case stateHandedOver:
-		if m.Problem != "" {
-			return wrong, nil
+		switch {
+		case m.unread:
+			r.wrong(unreadable, "")
+		case m.Problem != "":
+			r.wrong(brokenMessage, "")
 		}
 		if m.Owner == nil || !m.Owner.Alive {
-			return warning, nil
+			r.wrong(noSpec, "")
 		}
-		return fine, nil
+		return
 	case stateFinishing:
-		for i := range m.Recipients {
-			if m.Recipients[i].open() {
-				return wrong, nil
-			}
-		}
-		return fine, nil
+		x.judgeFinishing(r, m)
+		return
 	}
-	if m.parsed == nil {
-		return wrong, nil
+	switch {
+	case m.parsed == nil && m.unread:
+		r.wrong(unreadable, "")
+		return
+	case m.parsed == nil && m.newer:
+		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		return
+	case m.parsed == nil:
+		r.wrong(badSpec, "zmctl check --repair puts the specification into quarantine/ and has the message routed again; recipients that had it get it twice.")
+		return
+	case !m.parsed.Complete:
+		r.wrong(cutSpec, "")
+		return
 	}
-	if !m.parsed.Complete {
-		return warning, nil
-	}
-	v, text := fine, []string(nil)
-	worse := func(w severity, why string) { v = max(v, w); text = append(text, why) }
-	if o := m.parsed.BodyOffset; o > m.Size {
-		worse(wrong, fmt.Sprintf("The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together.", o, m.Size))
-	}
-	if m.parsed.Message != "" && path.Base(m.parsed.Message) != m.Name {
-		if n, ok := m.parsed.Number(); !ok || fmt.Sprint(n) != fmt.Sprint(nameNumber(m.Name)) {
-			worse(warning, "The specification names the message "+m.parsed.Message+".")
-		}
-	}
-	if ino := m.id.Ino; ino != nameNumber(m.Name) {
-		worse(warning, fmt.Sprintf("Its inode number is %d: it was copied or restored, and its spool ID is a new one.", ino))
-	}
-	if queue, spec := path.Dir(m.message.Name), path.Dir(m.spec.Name); queue != spec {
-		worse(warning, "Message and specification stand at different hash depths; the scheduler moves them together.")
-	}
+	x.judgePair(r, m)
 	if m.parsed.Torn {
-		text = append(text, "Its last line is torn; readers ignore it.")
+		r.say("Its last line is torn; readers ignore it.")
 	}
-	x.progress(m, worse)
-	return v, text
+	x.progress(r, m)
 }
 
-func nameNumber(name string) uint64 { n, _ := postoffice.ParseName(name); return n.Ino }
+func (x *checker) judgeFinishing(r *report, m *message) {
+	if to := x.replaced[m.Name]; to != "" {
+		r.wrong(superseded, "A repair that was interrupted has made %s of it. zmctl check --repair removes it.", to)
+		return
+	}
+	switch {
+	case m.parsed == nil && m.newer:
+		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		return
+	case m.parsed == nil:
+		r.wrong(badSpec, "Its message is gone, too.")
+		return
+	case x.putAway(m.parsed):
+		r.say("Its message is in removed/: a person took it out, or is putting it back. The scheduler brings the two together.")
+		return
+	}
+	for i := range m.Recipients {
+		if m.Recipients[i].open() {
+			r.wrong(messageGone, "")
+			return
+		}
+	}
+}
+
+// judgePair says whether message and specification belong together and have the
+// right names.
+func (x *checker) judgePair(r *report, m *message) {
+	if o := m.parsed.BodyOffset; o > m.Size {
+		r.wrong(mismatch, "The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together, or the message was cut off.", o, m.Size)
+	}
+	n, _ := postoffice.ParseName(m.Name)
+	if number, ok := m.parsed.Number(); m.parsed.Message != "" && (!ok || number != n.Ino) {
+		r.wrong(otherNumber, "The specification names the message %s: the scheduler does not take it.", m.parsed.Message)
+	}
+	r.misnumbered(m.message, n, "zmctl check --repair renames both files, with the scheduler stopped.")
+	if queue, spec := path.Dir(m.message.Name), path.Dir(m.spec.Name); queue != spec {
+		r.wrong(hashDepths, "Message and specification stand at different hash depths; the scheduler moves them together.")
+	}
+}
 
 // progress looks for recipients that nobody serves.
-func (x *checker) progress(m *message, worse func(severity, string)) {
+func (x *checker) progress(r *report, m *message) {
 	scheduler := x.runs("scheduler")
+	open := false
 	for i := range m.Recipients {
-		r := &m.Recipients[i]
+		p := &m.Recipients[i]
+		open = open || p.open()
+		late := p.Next != nil && x.now.Sub(*p.Next) > x.stuck
 		switch {
-		case r.State == held:
-			worse(warning, "Nothing serves <"+r.Address+">.")
-		case r.State == stale && !scheduler:
-			worse(warning, "<"+r.Address+"> is locked by "+r.Owner.String()+".")
-		case r.State == stale && x.now.Sub(m.spec.Info.ModTime) > overdue:
-			worse(warning, "<"+r.Address+"> has been locked by "+r.Owner.String()+" for more than an hour, with a scheduler running.")
-		case r.State == waiting && scheduler && r.Next != nil && x.now.Sub(*r.Next) > overdue:
-			worse(warning, "<"+r.Address+"> is due for "+span(x.now.Sub(*r.Next))+" without an attempt.")
-		case r.State == waiting && scheduler && r.Next == nil && r.Attempts == 0 && x.now.Sub(m.spec.Info.CTime) > overdue:
-			worse(warning, "<"+r.Address+"> has waited more than an hour for a first attempt over "+r.Channel+"/"+r.Host+".")
+		case p.State == noClause:
+			r.wrong(unserved, "Nothing serves <%s>.", p.Address)
+		case p.State == stale && !scheduler:
+			r.wrong(deadLock, "<%s> is locked by %s.", p.Address, p.Owner)
+		case p.State == stale && x.now.Sub(m.spec.Info.ModTime) > x.stuck:
+			r.wrong(deadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, span(x.stuck))
+		case p.State == delivering && p.Owner.Says == "" && !x.worksHere(p.Owner.Number):
+			r.wrong(foreignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
+		case p.State == waiting && scheduler && late:
+			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, span(x.now.Sub(*p.Next)))
+		case p.Channel == channelHold: // that is what it is for
+		case p.State == waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.now.Sub(m.spec.Info.CTime) > x.stuck:
+			r.wrong(noProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, span(x.stuck), p.Channel, p.Host)
 		}
+	}
+	if open {
+		x.queues = append(x.queues, m)
 	}
 }
 
-// recorded notes the reports that a specification records, and misses those that
-// are neither there nor submitted.
+// putAway tells a specification whose message a person removed, or puts back just
+// now: the message is in removed/.
+func (s *spool) putAway(spec *workspec.Spec) bool {
+	for i := len(spec.History) - 1; i >= 0; i-- {
+		if e := &spec.History[i]; e.Event == "removed" || e.Event == "restored" {
+			return s.exists(postoffice.Removed + "/" + e.Get("id") + ".queue")
+		}
+	}
+	return false
+}
+
+// recorded notes the reports that a specification records, and what it was made of.
 func (x *checker) recorded(m *message) {
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]
-		if e.Event == workspec.EventReport && e.Get("file") != "" {
+		switch {
+		case (e.Event == workspec.EventReport || e.Event == workspec.EventRerouted) && e.Get("file") != "":
 			x.reports[e.Get("file")] = m.spec.path()
+		case e.Event == workspec.EventRenumbered && e.Get("was") != m.Name:
+			x.replaced[e.Get("was")] = m.spec.path()
 		}
 	}
 }
+
+// thread is a channel and a host.
+type thread struct{ channel, host string }
+
+func (t thread) String() string { return fmt.Sprintf("%s/%s", t.channel, t.host) }

@@ -172,12 +172,12 @@ func TestCheckExplainsEveryState(t *testing.T) {
 		// Z8
 		"nothing serves it": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
-			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventHeld, Text: "no clause"})
+			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			return "transport/" + name
-		}, warning, stateQueued, []string{"Nothing serves <a@a.example.com>", "is held: no clause"}},
+		}, warning, stateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
 		"served again": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
-			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventHeld, Text: "no clause"})
+			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventServed})
 			return "transport/" + name
 		}, fine, stateQueued, []string{"waits for its first attempt"}},

@@ -19,7 +19,7 @@ func initCommand() *cli.Command {
 		Usage:     "make the postoffice's directories, and configuration files to start from",
 		UsageText: "zmctl init [--config-dir DIR]",
 		Description: `Makes the directories that are missing below the postoffice; what is there stays.
-With --config-dir it writes zmailer.conf, scheduler.conf, routes, aliases, fqdnaliases
+With --config-dir it writes zmailer.conf, scheduler.conf, replies, routes, aliases, fqdnaliases
 and localnames into DIR, each unless it is there. They hold the defaults that are built
 in, with a comment for each setting; a new zmailer.conf names this postoffice.
 
@@ -68,5 +68,6 @@ func makePostoffice(dir string) (err error) {
 		return fmt.Errorf("make postoffice: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	f.Inherit()
 	return postoffice.Init(f)
 }

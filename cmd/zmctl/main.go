@@ -1,18 +1,21 @@
 // Command zmctl makes a postoffice, runs its daemons, and looks at what is in it.
 //
 // Nothing is remembered between calls: what it says comes from the files as they
-// are. init, resubmit and run change things; status, queue, show and check only
-// read, and a file that goes away under them has moved on, which is no error.
+// are. init, resubmit, the verbs (hold to reroute), undo, settle, check --repair and run
+// change things; the others only read, and a file that goes away under them has moved on, which is no error.
+// What root makes belongs to the owner of the directory, so that his daemons can use it.
 package main
 
 import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
 
@@ -27,8 +30,8 @@ environment's POSTOFFICE or zmailer.conf names:
 A message is named by its spool ID, like S10117782A2CnLkQ0vB8C, as queue, the logs and
 the reports show it. Output goes to standard output, trouble to standard error.
 
-Exit codes: 0 done, 1 not done, 64 bad arguments, 71 a daemon's program is missing,
-78 bad configuration or no postoffice; check has its own.`
+Exit codes: 0 done, 1 not done, 64 bad arguments, 71 a daemon's program is missing, 75 try
+again (hold to reroute, undo), 78 bad configuration or no postoffice; check has its own.`
 
 func main() { config.Main(app()) }
 
@@ -41,9 +44,13 @@ func app() *cli.App {
 		Flags:           config.Flags(),
 		HideHelpCommand: true,
 		Writer:          os.Stdout,
-		Commands: []*cli.Command{
-			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), resubmitCommand(), checkCommand(),
-		},
+		Commands: slices.Concat([]*cli.Command{
+			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
+			threadCommand(), eventsCommand(),
+		}, verbCommands(), []*cli.Command{
+			ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), checkCommand(), simulateCommand(), settleCommand(),
+			checkConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
 				return cli.Exit("there is no command "+c.Args().First()+"; --help tells those that are", config.ExitUsage)
@@ -67,6 +74,11 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 	p, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
 		return nil, "", &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	if err == nil {
+		if f, ok := p.FS().(*durable.OS); ok {
+			f.Inherit()
+		}
 	}
 	return p, dir, err
 }

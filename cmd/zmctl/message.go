@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -25,17 +26,22 @@ const (
 	stateFrozen     = "frozen"
 	stateSetAside   = "set aside" // postman/, the only copy
 	stateCopy       = "copy"      // postman/, the mail went on
+	stateRemoved    = "removed"   // removed/, zmctl undo puts it back
 )
 
 // States of a recipient.
 const (
 	toRoute    = "to route"
 	waiting    = "waiting"
-	held       = "held" // nothing serves it
+	noClause   = "unserved" // no clause of scheduler.conf does
 	delivering = "delivering"
 	stale      = "locked by the dead"
 	delivered  = "delivered"
 	failed     = "failed"
+	removed    = "removed" // by zmctl remove
+	held       = "held"    // by zmctl hold, or a rule
+	frozen     = "frozen"  // waits for a person
+	rerouted   = "rerouted"
 )
 
 // message is what the files of one message say.
@@ -54,6 +60,10 @@ type message struct {
 	Recipients []recipient `json:"recipients"`
 	Problem    string      `json:"problem,omitempty"`
 
+	hidden   int  // recipients that were not selected
+	unread   bool // Problem is that a file cannot be read
+	denied   bool // and only because of who asks
+	newer    bool // the specification is of a format that is not known here
 	id       postoffice.SpoolID
 	message  file               // zero if there is none
 	spec     file               // zero if there is none
@@ -71,16 +81,33 @@ type recipient struct {
 	Attempts int        `json:"attempts"`
 	Next     *time.Time `json:"next,omitempty"`
 	Status   string     `json:"status,omitempty"`
-	Last     string     `json:"last,omitempty"` // last answer
-	Held     string     `json:"held,omitempty"` // why nothing serves it
+	Last     string     `json:"last,omitempty"`     // last answer
+	Unserved string     `json:"unserved,omitempty"` // why nothing serves it
 	Owner    *owner     `json:"owner,omitempty"`
 	Reported bool       `json:"reported,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`  // end of a hold
+	By       string     `json:"by,omitempty"`     // who holds it, froze it, ...
+	Reason   string     `json:"reason,omitempty"` // and why
+	Cause    string     `json:"cause,omitempty"`  // of frozen, if it was no person
+	Ordered  *time.Time `json:"ordered,omitempty"`
+	Order    string     `json:"order,omitempty"`
+
+	offset int64 // of its line in the specification
 }
 
-func (r *recipient) open() bool { return r.State != delivered && r.State != failed }
+func (r *recipient) open() bool {
+	switch r.State {
+	case delivered, failed, removed, rerouted:
+		return false
+	}
+	return true
+}
 
 // sender is the address with brackets, or that it is not known here.
 func (m *message) sender() string {
+	if !m.HasSender && m.unread {
+		return "(not known)"
+	}
 	if !m.HasSender {
 		return "(owner of the file)"
 	}
@@ -123,13 +150,14 @@ func (s *spool) readEnvelope(m *message) error {
 		return err
 	}
 	if err != nil {
-		m.Problem = err.Error()
+		m.Problem, m.unread = err.Error(), true
 		return nil
 	}
 	defer h.Close()
 	head, err := envelope.Read(h)
 	if err != nil {
-		m.Problem = err.Error()
+		broken := (*envelope.SyntaxError)(nil)
+		m.Problem, m.unread = err.Error(), !errors.As(err, &broken)
 		return nil
 	}
 	m.envelope = &head.Envelope
@@ -208,7 +236,8 @@ func (s *spool) readSenders(m *message) error {
 	if err != nil {
 		return err
 	}
-	m.Sender, m.HasSender, m.Recipients, m.Problem, m.envelope = head.Sender, head.HasSender, head.Recipients, head.Problem, head.envelope
+	m.Sender, m.HasSender, m.Recipients, m.envelope = head.Sender, head.HasSender, head.Recipients, head.envelope
+	m.Problem, m.unread = head.Problem, head.unread
 	return nil
 }
 
@@ -219,15 +248,16 @@ func (s *spool) readSpec(m *message) error {
 		return err
 	}
 	if err != nil {
-		m.Problem = err.Error()
+		m.Problem, m.unread, m.denied = err.Error(), true, errors.Is(err, fs.ErrPermission)
 		return nil
 	}
 	m.raw = b
 	m.parsed, err = workspec.Parse(b)
 	if err != nil {
-		m.Problem = err.Error()
+		m.Problem, m.newer = err.Error(), errors.Is(err, workspec.ErrUnknownFormat)
 		return nil
 	}
+	removal, orders := m.parsed.Removal(), m.parsed.Orders()
 	for gi := range m.parsed.Groups {
 		g := &m.parsed.Groups[gi]
 		if !m.HasSender {
@@ -237,14 +267,20 @@ func (s *spool) readSpec(m *message) error {
 			}
 		}
 		for ri := range g.Recipients {
-			m.Recipients = append(m.Recipients, s.recipientOf(m.parsed, &g.Recipients[ri]))
+			r := s.recipientOf(m.parsed, orders, &g.Recipients[ri])
+			if removal.Removed(&g.Recipients[ri]) {
+				r.State, r.Next, r.Unserved = removed, nil, ""
+			} else {
+				r.obey(orders, &g.Recipients[ri], s.now)
+			}
+			m.Recipients = append(m.Recipients, r)
 		}
 	}
 	return nil
 }
 
-func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipient {
-	out := recipient{Address: clean(r.Address), Channel: clean(r.Channel), Host: clean(r.Host)}
+func (s *spool) recipientOf(spec *workspec.Spec, orders *workspec.Orders, r *workspec.Recipient) recipient {
+	out := recipient{Address: clean(r.Address), Channel: clean(r.Channel), Host: clean(r.Host), offset: r.Offset}
 	switch r.Tag {
 	case workspec.TagOK:
 		out.State = delivered
@@ -260,6 +296,7 @@ func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipien
 	default:
 		out.State = waiting
 	}
+	order := orders.Of(r.Offset)
 	var at time.Time
 	for i := range spec.History {
 		e := &spec.History[i]
@@ -267,16 +304,21 @@ func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipien
 			continue
 		}
 		switch e.Event {
-		case workspec.EventHeld, workspec.EventServed:
-			out.hold(e)
+		case workspec.EventUnserved, workspec.EventServed:
+			out.serve(e)
 			continue
 		case workspec.EventDeferred:
 		default:
 			continue
 		}
 		out.Attempts, _ = strconv.Atoi(e.Get("attempt"))
+		if order.Fresh(e.LineOffset) {
+			out.Attempts = 0
+		}
 		out.Next = nil
-		if ms, err := strconv.ParseInt(e.Get("next"), 10, 64); err == nil && out.open() {
+		if order.Hurried(e.LineOffset) {
+			// Due: a person has said so since.
+		} else if ms, err := strconv.ParseInt(e.Get("next"), 10, 64); err == nil && out.open() {
 			next := time.UnixMilli(ms)
 			out.Next = &next
 		}
@@ -296,14 +338,14 @@ func (s *spool) recipientOf(spec *workspec.Spec, r *workspec.Recipient) recipien
 	return out
 }
 
-// hold takes an event that says whether the recipient is served.
-func (r *recipient) hold(e *workspec.Event) {
+// serve takes an event that says whether the recipient is served.
+func (r *recipient) serve(e *workspec.Event) {
 	switch {
 	case !r.open():
 	case e.Event == workspec.EventServed:
-		r.State, r.Held = waiting, ""
+		r.State, r.Unserved = waiting, ""
 	default:
-		r.State, r.Held = held, clean(oneLine(e.Text))
+		r.State, r.Unserved = noClause, clean(oneLine(e.Text))
 	}
 }
 

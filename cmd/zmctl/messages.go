@@ -1,67 +1,13 @@
 package main
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strings"
 
 	"zmailer/internal/postoffice"
 )
-
-// messages gives every message that waits for something, oldest first: in router/,
-// queue/ and transport/, deferred/ and freezer/, and the only copies in postman/.
-// What cannot be listed is told by err beside the rest.
-func (s *spool) messages() ([]*message, error) {
-	var all []*message
-	var errs []error
-	add := func(m *message, err error) {
-		switch {
-		case errors.Is(err, errMoved):
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			all = append(all, m)
-		}
-	}
-	for _, dir := range []string{postoffice.Router, postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
-		files, err := s.list(dir)
-		errs = append(errs, err)
-		for _, f := range files {
-			if kind := s.kind(f); kind.state != "" && kind.state != stateCopy {
-				add(s.loadKind(f, kind))
-			}
-		}
-	}
-	names, err := s.queuedNames()
-	errs = append(errs, err)
-	for _, n := range names {
-		add(s.loadQueued(n))
-	}
-	slices.SortStableFunc(all, func(a, b *message) int {
-		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
-	})
-	return all, errors.Join(errs...)
-}
-
-// queuedNames are the names that stand in queue/, transport/ or both.
-func (s *spool) queuedNames() ([]postoffice.Name, error) {
-	seen := map[postoffice.Name]bool{}
-	var names []postoffice.Name
-	var errs []error
-	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
-		files, err := s.list(dir)
-		errs = append(errs, err)
-		for _, f := range files {
-			n, ok := postoffice.ParseName(f.Name)
-			if ok && f.Info.Mode.IsRegular() && !seen[n] {
-				seen[n] = true
-				names = append(names, n)
-			}
-		}
-	}
-	return names, errors.Join(errs...)
-}
 
 // kind is what a name means in its directory.
 type kind struct {
@@ -83,6 +29,9 @@ func (s *spool) kind(f file) kind {
 		return kind{state: stateWriting}
 	}
 	base := f.Name
+	if f.Dir == postoffice.Deferred || f.Dir == postoffice.Freezer || f.Dir == postoffice.Postman {
+		base = strings.TrimSuffix(base, postoffice.Renumbered)
+	}
 	var k kind
 	switch f.Dir {
 	case postoffice.Router:
@@ -143,39 +92,28 @@ func (s *spool) byID(id postoffice.SpoolID) (found *message, others []postoffice
 		case m.message.Dir == "" && found == nil:
 			// Finishing: the file whose time would tell is unlinked already.
 			found = m
-		case m.id.Ino == id.Ino:
+		case m.id.Ino == id.Ino && !slices.Contains(others, m.id):
 			others = append(others, m.id)
 		}
 	}
 	var errs []error
-	for _, dir := range []string{postoffice.Public, postoffice.Router, postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
-		files, err := s.list(dir)
-		errs = append(errs, err)
-		for _, f := range files {
-			k := s.kind(f)
-			if k.state == "" || f.Info.Ino != id.Ino || found != nil && k.state == stateCopy {
-				continue
+	for _, dir := range append([]string{postoffice.Public}, walkOrder()...) {
+		err := s.walkBelow(context.Background(), dir, "", func(r ref) error {
+			n, _ := postoffice.ParseName(r.name)
+			if r.ino != id.Ino && n.Ino != id.Ino {
+				return nil
 			}
-			m, err := s.loadKind(f, k)
-			if err == nil {
-				note(m)
-			} else if !errors.Is(err, errMoved) {
+			m, err := s.loadAny(r, found == nil)
+			switch {
+			case errors.Is(err, errMoved):
+			case err != nil:
 				errs = append(errs, err)
+			case m != nil && (m.message.Dir == "" || m.id.Ino == id.Ino):
+				note(m)
 			}
-		}
-	}
-	names, err := s.queuedNames()
-	errs = append(errs, err)
-	for _, n := range names {
-		if n.Ino != id.Ino {
-			continue
-		}
-		m, err := s.loadQueued(n)
-		if err == nil {
-			note(m)
-		} else if !errors.Is(err, errMoved) {
-			errs = append(errs, err)
-		}
+			return nil
+		})
+		errs = append(errs, err)
 	}
 	return found, others, errors.Join(errs...)
 }

@@ -36,11 +36,17 @@ func (s *spool) next(m *message) []string {
 	case stateSetAside:
 		return []string{"Nothing: it cannot be routed, and this is the only copy.",
 			"Mend the envelope in a copy and submit that, or remove the file."}
+	case stateRemoved:
+		return []string{"Nothing: it was removed. To put it back: zmctl undo " + m.ID,
+			"It is dropped when it has been there for REMOVEDKEEP."}
 	case stateCopy:
 		return []string{"Nothing: the message went on; this is a copy for the postmaster. Remove it when it is of no use."}
 	}
 	return nil
 }
+
+// channelHold is the channel whose host is a condition.
+const channelHold = "hold"
 
 // need adds that nobody is there to do it.
 func (s *spool) need(role, sentence string) []string {
@@ -67,6 +73,8 @@ func (s *spool) nextAccepted(m *message) []string {
 
 func (s *spool) nextQueued(m *message) []string {
 	switch {
+	case m.denied:
+		return []string{"Only root and the owner of the file may read its work specification: ask again as one of them."}
 	case m.parsed == nil:
 		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and says so in the log."}
 	case !m.parsed.Complete:
@@ -99,8 +107,18 @@ func (r *recipient) next(now time.Time) string {
 		return who + " is being delivered by " + r.Owner.String() + "."
 	case r.State == stale:
 		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent, and the history says if the message may have got through."
+	case r.State == noClause:
+		return who + " is not served: " + r.Unserved + "."
+	case r.State == frozen && r.Cause != "":
+		return who + " is frozen (" + r.Cause + ") and waits for a person: zmctl thaw tries it again, zmctl expire gives it up."
+	case r.State == frozen:
+		return who + " was frozen by " + r.By + " and waits until somebody thaws it."
+	case r.State == held && r.Until != nil:
+		return who + " is held by " + r.By + " until " + r.Until.Format(timeFormat) + ", or until it is released."
 	case r.State == held:
-		return who + " is held: " + r.Held + "."
+		return who + " is held by " + r.By + " until it is released."
+	case r.Channel == channelHold && r.Next == nil:
+		return who + " is routed again when " + r.Host + " holds."
 	case r.Next == nil:
 		return who + " waits for its first attempt over " + r.Channel + "/" + r.Host + "."
 	case r.Next.After(now):
@@ -117,7 +135,7 @@ func (s *spool) nextFinishing(m *message) []string {
 		}
 	}
 	if open > 0 {
-		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. The scheduler removes the specification and says so in the log.",
+		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler puts the specification into quarantine/ and says so in the log.",
 			count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
 	}
 	return s.need("scheduler", "It is done; the scheduler removes the specification.")

@@ -1,38 +1,68 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
 )
 
 func queueCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "queue",
-		Usage:     "list the messages that wait, with each recipient and its last answer",
-		UsageText: "zmctl queue [--json]",
-		Description: `Lists every message that is not yet delivered, oldest first: those in router/ and
-queue/, those that were set aside in deferred/ and freezer/, and the only copies in
-postman/. For each recipient it tells the channel and host, how often it was tried,
-when it is tried next, and what the other side said last.
+		Usage:     "show the mail that waits: as list, tree, counts, ages",
+		UsageText: "zmctl queue [--tree|--counts|--ages|--summary] [--json] [selecting flags] [ID...]",
+		Description: `Lists every message that is not yet delivered: those in router/ and queue/, those
+that were set aside in deferred/ and freezer/, and the only copies in postman/. For each
+recipient it tells the channel and host, how often it was tried, when it is tried next,
+and what the other side said last.
 
     S10117782A2CnLkQ0vB8C  12m  4.1k  <sender@client.example.net>  queued
         smtp/c.example.com  defer1@c.example.com  waiting, 2 attempts, next in 1m:
             451 4.3.0 try again later
         smtp/c.example.com  ok@c.example.com  delivered
 
-zmctl show ID tells everything about one of them.`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print a JSON array"}},
+    zmctl queue --host c.example.com --state waiting
+    zmctl queue --tree --older 1d
+    zmctl queue --counts
+    zmctl queue --ages
+    zmctl queue --json --reply greylist | jq -r .id
+
+Up to 10000 messages come oldest first; more come as the directories have them, the
+first at once. It takes no lock and holds nobody up. zmctl show ID tells everything about
+one message, zmctl why ID why it waits.
+` + selectorHelp,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "tree", Usage: "by channel and host, the fullest first, with their oldest messages"},
+			&cli.BoolFlag{Name: "counts", Usage: "recipients per state, channel, host and sender"},
+			&cli.BoolFlag{Name: "ages", Usage: "table of hosts and ages"},
+			&cli.BoolFlag{Name: "summary", Usage: "a few lines about all of it"},
+			&cli.IntFlag{Name: "top", Value: 10, Usage: "`N` lines of each kind in tree, counts and ages; 0 for all"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: of the list one object a line, of other views one object"},
+		}, selectorFlags()...),
 		Action: runQueue,
 	}
 }
 
+// view shows messages one way.
+type view interface {
+	// add takes a message with the recipients that were selected.
+	add(m *message) error
+	// end prints what is left to print.
+	end(sorted bool) error
+}
+
 func runQueue(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	sel, err := chosen(c)
+	if err != nil {
 		return err
 	}
 	po, _, err := open(c)
@@ -41,22 +71,97 @@ func runQueue(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	s := newSpool(po, time.Now())
-	all, err := s.messages()
-	if c.Bool("json") {
-		if all == nil {
-			all = []*message{}
+	out := newStream(c.App.Writer)
+	v, err := chooseView(c, out, s.now)
+	if err != nil {
+		return err
+	}
+	sorted, err := s.each(c.Context, sel, func(m *message) error {
+		if err := v.add(m); err != nil {
+			return err
 		}
-		return errors.Join(err, printJSON(c.App.Writer, all))
+		return out.tick()
+	})
+	if err == nil || errors.Is(err, errListing) {
+		err = errors.Join(err, v.end(sorted))
 	}
-	for _, m := range all {
-		m.print(c.App.Writer, s.now)
+	return quiet(errors.Join(err, out.flush()))
+}
+
+// quiet forgives a reader that has seen enough.
+func quiet(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
 	}
-	_, perr := fmt.Fprintln(c.App.Writer, count(len(all), "message"))
-	return errors.Join(err, perr)
+	return err
+}
+
+func chooseView(c *cli.Context, w io.Writer, now time.Time) (view, error) {
+	var views []view
+	top := c.Int("top")
+	if top < 0 {
+		return nil, cli.Exit("zmctl queue --top: less than nothing", config.ExitUsage)
+	}
+	asJSON := c.Bool("json")
+	if c.Bool("tree") {
+		views = append(views, newTree(w, now, top, asJSON))
+	}
+	if c.Bool("counts") {
+		views = append(views, newCounts(w, now, top, asJSON))
+	}
+	if c.Bool("ages") {
+		views = append(views, newAges(w, now, top, asJSON))
+	}
+	if c.Bool("summary") {
+		views = append(views, newSummary(w, now, asJSON))
+	}
+	switch {
+	case len(views) > 1:
+		return nil, cli.Exit("zmctl queue: one of --tree, --counts, --ages and --summary", config.ExitUsage)
+	case len(views) == 1:
+		return views[0], nil
+	case asJSON:
+		return &lines{jsonLines(w)}, nil
+	}
+	return &listing{w: w, now: now}, nil
+}
+
+// lines are the messages in JSON, one a line.
+type lines struct{ e *json.Encoder }
+
+// jsonLines writes each value as a line.
+func jsonLines(w io.Writer) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // addresses stand in < >
+	return e
+}
+
+func (l *lines) add(m *message) error { return l.e.Encode(m) }
+func (l *lines) end(bool) error       { return nil }
+
+// listing is the view for reading.
+type listing struct {
+	w   io.Writer
+	now time.Time
+	n   int
+}
+
+func (l *listing) add(m *message) error {
+	l.n++
+	return m.print(l.w, l.now)
+}
+
+func (l *listing) end(sorted bool) error {
+	text := count(l.n, "message")
+	if !sorted {
+		text += ", in no order"
+	}
+	_, err := fmt.Fprintln(l.w, text)
+	return err
 }
 
 // print writes a message's lines for the queue listing.
-func (m *message) print(w io.Writer, now time.Time) {
+func (m *message) print(w io.Writer, now time.Time) error {
 	id := m.ID
 	if id == "" {
 		id = m.Name + " (its message file is gone)"
@@ -68,19 +173,24 @@ func (m *message) print(w io.Writer, now time.Time) {
 	if m.Owner != nil {
 		state += " by " + m.Owner.String()
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s  %s\n", id, span(now.Sub(m.Since)), size(m.Size), m.sender(), state)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", id, span(now.Sub(m.Since)), size(m.Size), m.sender(), state)
 	if m.Problem != "" {
-		fmt.Fprintf(w, "    PROBLEM: %s\n", clean(m.Problem))
+		fmt.Fprintf(&b, "    PROBLEM: %s\n", clean(m.Problem))
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		text := r.words(now)
-		if r.Last == "" {
-			fmt.Fprintf(w, "    %s%s  %s\n", r.thread(), r.Address, text)
-			continue
+		b.WriteString("    " + r.thread() + r.Address + "  " + r.words(now))
+		if r.Last != "" {
+			b.WriteString(":\n        " + cut(r.Last, 300))
 		}
-		fmt.Fprintf(w, "    %s%s  %s:\n        %s\n", r.thread(), r.Address, text, cut(r.Last, 300))
+		b.WriteByte('\n')
 	}
+	if m.hidden > 0 {
+		b.WriteString("    and " + count(m.hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.hidden == 1] + " not match\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // thread is channel and host as the scheduler groups them, with two blanks behind.
@@ -94,17 +204,18 @@ func (r *recipient) thread() string {
 // words tells the state of a recipient.
 func (r *recipient) words(now time.Time) string {
 	words := []string{r.State}
-	if r.Held != "" {
-		words[0] += " (" + r.Held + ")"
+	if r.Unserved != "" {
+		words[0] += " (" + r.Unserved + ")"
 	}
 	if r.Owner != nil {
 		words[0] += " (" + r.Owner.String() + ")"
 	}
+	words = append(words, r.ordered(now)...)
 	if r.Attempts > 0 {
 		words = append(words, count(r.Attempts, "attempt"))
 	}
 	switch {
-	case r.Next == nil || !r.open():
+	case r.Next == nil || !r.open() || r.State == held:
 	case r.Next.After(now):
 		words = append(words, "next in "+span(r.Next.Sub(now)))
 	default:
@@ -117,4 +228,25 @@ func (r *recipient) words(now time.Time) string {
 		words = append(words, "status "+r.Status)
 	}
 	return strings.Join(words, ", ")
+}
+
+// ordered tells of a hold or a freeze: until when, by whom, why.
+func (r *recipient) ordered(now time.Time) []string {
+	if r.Ordered == nil {
+		return nil
+	}
+	var words []string
+	if r.Until != nil {
+		words = append(words, "for "+span(r.Until.Sub(now)))
+	}
+	if r.Cause != "" {
+		words = append(words, "cause "+r.Cause)
+	}
+	if r.By != "" {
+		words = append(words, "by "+r.By)
+	}
+	if r.Reason != "" {
+		words = append(words, strconv.Quote(r.Reason))
+	}
+	return words
 }

@@ -19,11 +19,12 @@ func resubmitCommand() *cli.Command {
 		UsageText: "zmctl resubmit all | NAME... | ID...",
 		Description: `Moves messages from deferred/ to router/, where they are routed from the start; if the
 trouble is still there they come back. NAME is a file's name in deferred/, like
-10117782.routes; ID is a spool ID. Without arguments it lists what could be moved.
+10117782.users; ID is a spool ID. Without arguments it lists what could be moved.
 
     zmctl resubmit all
 
-Exit code 1: some were not moved; each is told.`,
+Exit codes: 0 done, 1 some were not moved, and each is told, 64 there is no such message,
+and none was moved.`,
 		Action: runResubmit,
 	}
 }
@@ -39,7 +40,7 @@ func runResubmit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() == 0 {
+	if c.NArg() == 0 || len(files) == 0 && slices.Equal(c.Args().Slice(), []string{"all"}) {
 		return listDeferred(c, s, files)
 	}
 	names, err := choose(files, c.Args().Slice())

@@ -22,19 +22,22 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run smtpserver, router and scheduler in the foreground",
-		UsageText: "zmctl run [--stop-timeout TIME]",
+		UsageText: "zmctl run [--strict] [--stop-timeout TIME] [--restart-pause TIME]",
 		Description: `Starts the three daemons with this postoffice and configuration, made first if the
 postoffice is missing, and prints where everything is. The programs are looked for
 beside zmctl, then in PATH. Their logs go to standard error, like its own.
 
-A daemon that ends is started again, after a second at first, then after twice the time
-up to a minute; a minute of life sets that back. One that exits 78 has a configuration
-that cannot be used: it is not started again, the others are stopped, and zmctl exits 78.
+A daemon that ends is started again, after --restart-pause at first, then after twice the
+time up to sixty times the first; a life of that length sets the pause back. One that
+exits 78 has a configuration that cannot be used: it is not started again, the others are
+stopped, and zmctl exits 78.
 
 SIGTERM or SIGINT stops smtpserver, then router, then scheduler; each may finish what
 it has begun until --stop-timeout, then it is killed. If zmctl itself is killed, the
 kernel kills the daemons; the next start finds all mail where they left it.`,
 		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
+			&cli.DurationFlag{Name: "restart-pause", Value: time.Second, Usage: "start a daemon that has ended again after `TIME`"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "kill a daemon that has not ended `TIME` after SIGTERM"},
 		},
 		Action: runDaemons,
@@ -63,14 +66,19 @@ func runDaemons(c *cli.Context) error {
 	}
 	s := &supervisor{
 		log: log, out: c.App.Writer, err: c.App.ErrWriter, env: environment(settings),
-		stopTimeout: c.Duration("stop-timeout"), now: time.Now, after: time.After,
+		stopTimeout: c.Duration("stop-timeout"), pause: max(c.Duration("restart-pause"), time.Millisecond), now: time.Now, after: time.After,
 	}
 	for _, name := range daemonNames() {
 		path, err := program(name)
 		if err != nil {
 			return cli.Exit(err, config.ExitOSErr)
 		}
-		s.daemons = append(s.daemons, newDaemon(name, path, logFlags(c)...))
+		d := newDaemon(name, path, logFlags(c)...)
+		if c.Bool("strict") && name != "smtpserver" {
+			// A daemon that is started again leaves no mail waiting for a person.
+			d.first = []string{"--strict"}
+		}
+		s.daemons = append(s.daemons, d)
 	}
 	fmt.Fprint(c.App.Writer, banner(settings, dir))
 	return s.run(c.Context)

@@ -171,6 +171,23 @@ func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
 	wantIn(t, strings.Join(x.seen, ""), "scheduler cannot use its configuration")
 }
 
+// A daemon that has worked and meets a bad configuration when it is started again is tried
+// on; the others stay.
+func TestBadConfigurationOfALaterStartStopsNobody(t *testing.T) {
+	first := filepath.Join(t.TempDir(), "first")
+	if err := os.WriteFile(first, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := startRun(t, []string{"DAEMON_scheduler=once, then 78", "FIRST_TIME=" + first}, "run")
+	x.until(t, "up smtpserver", "up router", "daemon=scheduler reason=\"exit status 1\"", "daemon=scheduler reason=\"exit status 78\"", "again=2s")
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.end(t); got != 0 {
+		t.Errorf("exit code: got %d, want 0", got)
+	}
+}
+
 func TestRunStartsDaemonAgain(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
 	if err := os.WriteFile(first, nil, 0o600); err != nil {
@@ -226,8 +243,8 @@ func TestRunRefusesBadConfiguration(t *testing.T) {
 	}
 }
 
-// The pause before a daemon is started again doubles from a second to a minute; a
-// minute of life sets it back.
+// The pause before a daemon is started again doubles from the first, a second here, to
+// sixty times that; a life of that length sets it back.
 func TestPauseDoublesAndIsSetBackByLife(t *testing.T) {
 	const lives = 10
 	longLife := 8 // the one that lasts a minute
@@ -237,7 +254,7 @@ func TestPauseDoublesAndIsSetBackByLife(t *testing.T) {
 	clock := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	calls := 0
 	s := &supervisor{
-		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, stopTimeout: time.Hour,
+		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, stopTimeout: time.Hour, pause: time.Second,
 		// Two looks at the clock for each life.
 		now: func() time.Time {
 			mu.Lock()
@@ -310,4 +327,37 @@ func TestProgramThatCannotBeStartedIsTriedAgain(t *testing.T) {
 	if err := d.signal(syscall.SIGTERM, true); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("signal to nobody: %v", err)
 	}
+}
+
+// A7: --strict is for the first start alone: a router that dies and comes back must
+// not refuse because of what died with it.
+func TestRunIsStrictAtTheFirstStartAlone(t *testing.T) {
+	first := filepath.Join(t.TempDir(), "first")
+	if err := os.WriteFile(first, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := startRun(t, []string{"DAEMON_router=once", "FIRST_TIME=" + first}, "--log-format", "text", "run", "--strict")
+	x.until(t, "up smtpserver", "up scheduler", "up router", "daemon-ended")
+	x.until(t, "again=1s")
+	for len(x.order("up router")) < 2 {
+		line, err := x.lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no second start: %v after\n%s", err, strings.Join(x.seen, ""))
+		}
+		x.seen = append(x.seen, line)
+	}
+	var strict []string
+	for _, line := range x.seen {
+		if strings.HasPrefix(line, "up ") && strings.Contains(line, "--strict") {
+			strict = append(strict, strings.Fields(line)[1])
+		}
+	}
+	slices.Sort(strict)
+	if !slices.Equal(strict, []string{"router", "scheduler"}) {
+		t.Errorf("--strict was given to %q, want router and scheduler once each", strict)
+	}
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	x.end(t)
 }

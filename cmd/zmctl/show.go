@@ -62,6 +62,9 @@ func (s *spool) show(w io.Writer, id postoffice.SpoolID) error {
 		// It may have moved against the order in which we looked.
 		m, others, err = s.byID(id)
 	}
+	if m == nil && err == nil {
+		m = s.removedByID(id)
+	}
 	if m == nil {
 		for _, o := range others {
 			err = errors.Join(err, fmt.Errorf("show %s: inode %d belongs to another message now, %s, written %s",

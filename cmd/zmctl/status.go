@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/alarm"
+	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
 )
 
@@ -22,8 +26,14 @@ func statusCommand() *cli.Command {
 		Usage:     "count the files of each directory, and tell which daemons live",
 		UsageText: "zmctl status [--json]",
 		Description: `Counts what is in each directory now, with the age of the oldest message of each
-state, and lists the processes that hold an owner number. The counts are those of the
-disk: ls | wc -l gives the same. States are explained in docs/spool.md.`,
+state, the recipients of queued mail by their states, and lists the processes that hold
+an owner number. The counts are those of the disk: ls | wc -l gives the same. States are
+explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
+orders and, of quarantine/, by zmctl check. Recipients are counted while there are at most
+20000 specifications; zmctl queue --counts counts more.
+
+At the end stand the alarms, if there are any: what is too old, makes no progress, or
+belongs to nothing (docs/alarms.md). The exit code is 1 then.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,
 	}
@@ -33,8 +43,13 @@ disk: ls | wc -l gives the same. States are explained in docs/spool.md.`,
 type overview struct {
 	PostOffice  string      `json:"postoffice"`
 	Directories []directory `json:"directories"`
-	Owners      []owner     `json:"owners"`
-	Scheduler   bool        `json:"scheduler_runs"`
+	// Recipients are those of queued mail, by state; nil if they were not counted.
+	Recipients []recipients `json:"recipients,omitempty"`
+	Uncounted  bool         `json:"recipients_not_counted,omitempty"`
+	Owners     []owner      `json:"owners"`
+	Scheduler  bool         `json:"scheduler_runs"`
+	// Alarms are what needs a person.
+	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
 
 // directory is one of the postoffice's directories.
@@ -61,11 +76,24 @@ func runStatus(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	st := newSpool(po, time.Now()).overview(dir)
-	if c.Bool("json") {
-		return printJSON(c.App.Writer, st)
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
 	}
-	return st.print(c.App.Writer)
+	s := newSpool(po, time.Now())
+	st := s.overview(c.Context, dir)
+	if st.Alarms, err = s.alarms(settings); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = printJSON(c.App.Writer, st)
+	} else {
+		err = errors.Join(st.print(c.App.Writer), printAlarms(c.App.Writer, st.Alarms, s.now))
+	}
+	if err == nil && len(st.Alarms) > 0 {
+		return cli.Exit("", 1)
+	}
+	return err
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -77,39 +105,51 @@ func printJSON(w io.Writer, v any) error {
 
 func everyDirectory() []string {
 	return []string{postoffice.Public, postoffice.Router, postoffice.Queue, postoffice.Transport,
-		postoffice.Deferred, postoffice.Freezer, postoffice.Postman}
+		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders}
 }
 
 // overview counts. The directories are read one after the other: a message that moves
 // meanwhile may be counted twice, or in neither.
-func (s *spool) overview(dir string) *overview {
+func (s *spool) overview(ctx context.Context, dir string) *overview {
 	st := &overview{PostOffice: dir, Scheduler: s.runs("scheduler")}
-	listed := map[string][]file{}
-	names := map[string]map[postoffice.Name]bool{}
+	queue, transport := nameAges{}, nameAges{}
 	for _, top := range everyDirectory() {
-		files, err := s.list(top)
-		listed[top] = files
-		names[top] = map[postoffice.Name]bool{}
-		for _, f := range files {
-			if n, ok := postoffice.ParseName(f.Name); ok && f.Info.Mode.IsRegular() {
-				names[top][n] = true
-			}
-		}
 		d := directory{Name: top}
-		if err != nil {
+		err := s.eachFile(top, func(f file) {
+			n, ok := postoffice.ParseName(f.Name)
+			age := s.now.Sub(f.Info.ModTime)
+			switch {
+			case !f.Info.Mode.IsRegular():
+				return
+			case top == postoffice.Queue && ok:
+				queue[n] = age
+			case top == postoffice.Transport && ok:
+				transport[n] = age
+			default:
+				d.add(s.stateIn(f), age)
+			}
+			d.Files++
+		})
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && keptDirectory(top):
+			continue // a postoffice of an earlier version
+		case err != nil:
 			d.Problem = err.Error()
 		}
 		st.Directories = append(st.Directories, d)
 	}
 	for i := range st.Directories {
 		d := &st.Directories[i]
-		for _, f := range listed[d.Name] {
-			if f.Info.Mode.IsRegular() {
-				d.Files++
-				d.add(s.stateIn(f, names), s.now.Sub(f.Info.ModTime))
-			}
+		switch d.Name {
+		case postoffice.Queue:
+			d.compare(queue, transport, stateHandedOver)
+		case postoffice.Transport:
+			d.compare(transport, queue, stateFinishing)
 		}
 		slices.SortFunc(d.States, func(a, b group) int { return strings.Compare(a.State, b.State) })
+	}
+	if st.Uncounted = len(transport) > readLimit; !st.Uncounted {
+		st.Recipients = s.countRecipients(ctx)
 	}
 	owners, err := s.everyOwner()
 	if err != nil {
@@ -120,21 +160,45 @@ func (s *spool) overview(dir string) *overview {
 	return st
 }
 
-// stateIn names a file's state for the counts.
-func (s *spool) stateIn(f file, names map[string]map[postoffice.Name]bool) string {
-	n, ok := postoffice.ParseName(f.Name)
-	switch {
-	case f.Dir == postoffice.Queue || f.Dir == postoffice.Transport:
-		message, spec := names[postoffice.Queue][n], names[postoffice.Transport][n]
-		switch {
-		case !ok:
-			return "no spool file"
-		case message && spec:
-			return stateQueued
-		case message:
-			return stateHandedOver
+// nameAges are the names in queue/ or transport/, with their ages.
+type nameAges map[postoffice.Name]time.Duration
+
+// compare counts names by whether the other directory has them, too.
+func (d *directory) compare(own, other nameAges, alone string) {
+	for n, age := range own {
+		state := alone
+		if _, both := other[n]; both {
+			state = stateQueued
 		}
-		return stateFinishing
+		d.add(state, age)
+	}
+}
+
+// keptDirectory tells a directory that is made when it is needed.
+func keptDirectory(dir string) bool {
+	return dir == postoffice.Quarantine || dir == postoffice.Removed || dir == postoffice.Orders
+}
+
+// stateIn names a file's state for the counts.
+func (s *spool) stateIn(f file) string {
+	switch f.Dir {
+	case postoffice.Queue, postoffice.Transport:
+		return "no spool file"
+	case postoffice.Quarantine:
+		return "quarantined"
+	case postoffice.Orders:
+		if isOrder(f) {
+			return "order"
+		}
+		return "no order"
+	case postoffice.Removed:
+		switch {
+		case !isRemoved(f):
+			return "no spool file"
+		case strings.HasSuffix(f.Name, ".spec"):
+			return "specification"
+		}
+		return stateRemoved
 	}
 	k := s.kind(f)
 	switch {
@@ -176,6 +240,15 @@ func (st *overview) print(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%d %s\n", first, span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State)
 			first = "\t"
 		}
+	}
+	switch {
+	case st.Uncounted:
+		fmt.Fprintln(t, "\nzmctl queue --counts counts the recipients")
+	case len(st.Recipients) > 0:
+		fmt.Fprintln(t, "\nRECIPIENTS\tOLDEST\tSTATE")
+	}
+	for _, r := range st.Recipients {
+		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, span(time.Duration(r.OldestSeconds)*time.Second), r.State)
 	}
 	if len(st.Owners) > 0 {
 		// A line without cells ends the columns of the table before it.

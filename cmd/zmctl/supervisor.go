@@ -18,11 +18,9 @@ import (
 	"zmailer/internal/config"
 )
 
-const (
-	firstPause = time.Second // before a daemon is started again
-	maxPause   = time.Minute // the pause doubles up to this
-	goodLife   = time.Minute // a life so long sets the pause back
-)
+// longestPause is how many times the first pause a pause doubles up to, and a life
+// must be long to set it back.
+const longestPause = 60
 
 // supervisor keeps daemons running and stops them in order.
 type supervisor struct {
@@ -30,7 +28,8 @@ type supervisor struct {
 	out, err    io.Writer // of the daemons
 	env         []string
 	stopTimeout time.Duration
-	daemons     []*daemon // in the order of stopping
+	pause       time.Duration // before a daemon is started again for the first time
+	daemons     []*daemon     // in the order of stopping
 	now         func() time.Time
 	after       func(time.Duration) <-chan time.Time
 }
@@ -39,6 +38,7 @@ type supervisor struct {
 type daemon struct {
 	name, path string
 	args       []string
+	first      []string      // more arguments, of its first start alone
 	stop       chan struct{} // closed: do not start it again
 	done       chan struct{} // closed: it has ended and is not started again
 
@@ -55,7 +55,7 @@ func newDaemon(name, path string, args ...string) *daemon {
 var errStopping = errors.New("stopping")
 
 // run returns when all daemons have ended: nil after ctx was done, or an exit code
-// of config.ExitConfig if one of them cannot use its configuration.
+// of config.ExitConfig if one of them cannot use its configuration at the first start.
 func (s *supervisor) run(ctx context.Context) error {
 	fatal := make(chan *daemon, len(s.daemons))
 	for _, d := range slices.Backward(s.daemons) {
@@ -76,8 +76,9 @@ func (s *supervisor) run(ctx context.Context) error {
 	return err
 }
 
-// keep starts a daemon whenever it does not run, until it is to stop or exits with
-// config.ExitConfig.
+// keep starts a daemon whenever it does not run, until it is to stop or its first start
+// ends with config.ExitConfig. Later ones do not end the others: a slip in scheduler.conf
+// that a scheduler meets when it is started again must not keep mail from coming in.
 //
 // The kernel sends a child its parent's-death signal when the thread that made it
 // ends (prctl(2)), so this goroutine keeps its thread to itself; the thread ends
@@ -85,8 +86,8 @@ func (s *supervisor) run(ctx context.Context) error {
 func (s *supervisor) keep(d *daemon, fatal chan<- *daemon) {
 	runtime.LockOSThread()
 	defer close(d.done)
-	pause := firstPause
-	for {
+	pause := s.pause
+	for worked := false; ; {
 		begin := s.now()
 		cmd, err := s.start(d)
 		if errors.Is(err, errStopping) {
@@ -102,12 +103,16 @@ func (s *supervisor) keep(d *daemon, fatal chan<- *daemon) {
 			return
 		}
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == config.ExitConfig {
-			s.log.Error("daemon-ended", "daemon", d.name, "reason", reason(err))
-			fatal <- d
-			return
+			if !worked {
+				s.log.Error("daemon-ended", "daemon", d.name, "reason", reason(err))
+				fatal <- d
+				return
+			}
+		} else {
+			worked = true
 		}
-		if life >= goodLife {
-			pause = firstPause
+		if life >= longestPause*s.pause {
+			pause = s.pause
 		}
 		s.log.Warn("daemon-ended", "daemon", d.name, "reason", reason(err), "took", life.Round(time.Millisecond), "again", pause)
 		select {
@@ -115,7 +120,7 @@ func (s *supervisor) keep(d *daemon, fatal chan<- *daemon) {
 		case <-d.stop:
 			return
 		}
-		pause = min(2*pause, maxPause)
+		pause = min(2*pause, longestPause*s.pause)
 	}
 }
 
@@ -128,7 +133,7 @@ func reason(err error) string {
 
 // start starts the process unless the daemon is to stop.
 func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
-	cmd := exec.Command(d.path, d.args...)
+	cmd := exec.Command(d.path, append(slices.Clone(d.args), d.first...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, s.out, s.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		// A group of its own: Ctrl-C reaches zmctl alone, which stops them in order.
@@ -145,7 +150,7 @@ func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	d.process = cmd.Process
+	d.process, d.first = cmd.Process, nil
 	return cmd, nil
 }
 

@@ -57,6 +57,22 @@ func count(n int, word string) string {
 	return strconv.Itoa(n) + " " + word + "s"
 }
 
+// often is how many times something was.
+func often(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return strconv.Itoa(n) + " times"
+}
+
+// inRow is often, of what comes without a success between.
+func inRow(n int) string {
+	if n <= 1 {
+		return often(n)
+	}
+	return often(n) + " in a row"
+}
+
 // clean makes text of a message fit for a terminal: what could move the cursor or
 // end the line is shown as its code.
 func clean(s string) string {

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 
 // standIn is a daemon that says when it comes and goes. DAEMON_name tells how it
 // behaves: "" waits for SIGTERM, "stubborn" does not end on it, "78" exits so at
-// once, "once" exits with 1 the first time, by the file FIRST_TIME.
+// once, "once" exits with 1 the first time, by the file FIRST_TIME, "once, then 78" with
+// 78 later.
 func standIn(name string) int {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
@@ -42,9 +43,12 @@ func standIn(name string) int {
 	switch os.Getenv("DAEMON_" + name) {
 	case "78":
 		return config.ExitConfig
-	case "once":
+	case "once", "once, then 78":
 		if err := os.Remove(os.Getenv("FIRST_TIME")); err == nil {
 			return 1
+		}
+		if os.Getenv("DAEMON_"+name) != "once" {
+			return config.ExitConfig
 		}
 	case "stubborn":
 		for {

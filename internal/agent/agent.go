@@ -41,10 +41,14 @@ type Agent struct {
 	Channels   []string         // the channels it takes recipients of; empty: any
 	Log        *slog.Logger     // nil: discarded
 	Now        func() time.Time // nil: time.Now
+	// Settles: the Deliverer finds out by Recipient.Sent whether a delivery in doubt has
+	// taken place, and records by InDoubt where it cannot. Else every doubt is recorded
+	// before the recipient is delivered again.
+	Settles bool
 
 	mu    sync.Mutex
 	busy  map[string]int // jobs in progress by the specification's name
-	stuck bool           // a lock could not be given back
+	bears bool           // it has set locks: a loss of power may bring them back
 }
 
 // Deliverer delivers the recipients of one job. It gives every recipient of d a
@@ -82,7 +86,11 @@ type Delivery struct {
 type Recipient struct {
 	workspec.Recipient
 	Group *workspec.Group
+	// Sent is the last event "sent" that no answer has followed: its agent died, and may
+	// have delivered. nil: there is none.
+	Sent *workspec.Event
 
+	resent bool // a "sent" of this delivery has followed
 	done   bool // it has its result
 	marked bool // and the file says so
 	result Result
@@ -99,6 +107,9 @@ type Result struct {
 	// Host: the trouble is the host's or the network's, not this recipient's: every
 	// recipient of the thread waits (deferall). Only with Deferred.
 	Host bool
+	// Standing: the message may have been delivered all the same, and could not be taken
+	// back; the next attempt is to find that out by Recipient.Sent. Only with Deferred.
+	Standing bool
 	// After: try no recipient of this host for so long (retryat). Only with Deferred.
 	After time.Duration
 	// Relayed: the next host took over the sender's notification requests (RFC 3461
@@ -123,23 +134,24 @@ func (a *Agent) now() time.Time {
 	return a.Now()
 }
 
-// Release gives the owner number back at the process's end. With a lock left in a
-// file that could not be written, the number's file stays: its lock ends with the
-// process, and whoever looks sees an owner that is dead, not one that never was.
+// Release gives the owner number back at the process's end. The number's file stays
+// if recipients were locked in it: final tags are not synced, so a loss of power may
+// bring a lock back, and whoever looks then must see an owner that is dead, not one
+// that never was. The scheduler removes the file when nothing bears the number.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stuck {
-		return nil
+	if a.bears {
+		return a.Owner.Leave()
 	}
 	return a.Owner.Release()
 }
 
-// keepOwner is called when a lock could not be given back.
-func (a *Agent) keepOwner() {
+// bear is called before recipients are locked.
+func (a *Agent) bear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stuck = true
+	a.bears = true
 }
 
 // enter counts a job on a specification and tells whether it is the only one of

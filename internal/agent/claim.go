@@ -116,13 +116,13 @@ func (a *Agent) holds(owner int, alone bool) bool {
 // choose finds the recipients that are to be delivered, and those among them that a
 // dead agent may have delivered.
 func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
-	doubt := readDoubts(d.Spec.History)
+	doubt, removal, orders := d.Spec.Doubts(), d.Spec.Removal(), d.Spec.Orders()
 	var block []Recipient // never grown, so that pointers into it stay good
 	for gi := range d.Spec.Groups {
 		g := &d.Spec.Groups[gi]
 		for ri := range g.Recipients {
 			r := &g.Recipients[ri]
-			if !d.agent.takes(r, d.Job.Host) {
+			if !d.agent.takes(r, d.Job.Host) || removal.Removed(r) || orders.Waits(r, d.agent.now()) {
 				continue
 			}
 			if r.Tag == workspec.TagLocked && !d.torn(r) && d.agent.holds(r.Owner, alone) {
@@ -132,12 +132,10 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			if len(block) == cap(block) {
 				block = make([]Recipient, 0, min(2*cap(block)+1, 255))
 			}
-			block = append(block, Recipient{Recipient: *r, Group: g})
+			block = append(block, Recipient{Recipient: *r, Group: g, Sent: doubt.Sent(r.Offset)})
 			d.Recipients = append(d.Recipients, &block[len(block)-1])
-			if owner := doubt.about(r); owner > 0 {
-				doubts = append(doubts, workspec.Event{Time: d.agent.now(), Recipient: r.Offset, Event: workspec.EventInDoubt,
-					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}},
-					Text:  "its agent died after it had sent the message; it is sent again"})
+			if owner := doubt.About(r); owner > 0 && !d.agent.Settles {
+				doubts = append(doubts, d.doubt(r.Offset, strconv.Itoa(owner)))
 			}
 		}
 	}
@@ -158,6 +156,9 @@ func (d *Delivery) openMessage() error {
 	}
 	d.Message, d.Info, d.Size, d.ID = f, info, info.Size, postoffice.IDOf(info)
 	d.body = d.Spec.BodyOffset
+	if err := postoffice.CheckSize(f, d.Size); err != nil {
+		return fmt.Errorf("open message %s: %w", d.Job.Name, err)
+	}
 	if d.body < 2 || d.body > d.Size {
 		return fmt.Errorf("open message %s: body at byte %d of %d", d.Job.Name, d.body, d.Size)
 	}
@@ -173,22 +174,15 @@ func (d *Delivery) openMessage() error {
 
 // lock records the doubts and sets the locks, all or none.
 func (d *Delivery) lock(doubts []workspec.Event) error {
-	if len(doubts) > 0 {
-		for i := range doubts {
-			d.lines = workspec.AppendEvent(d.lines, &doubts[i])
-			d.agent.log().Warn("in-doubt", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
-				"rcpt", d.address(doubts[i].Recipient), "owner", doubts[i].Get("owner"))
-		}
-		// Crash: the doubt is known before the lock that tells of it is overwritten.
-		if err := d.file.Append(d.lines); err != nil {
-			return err
-		}
-		d.lines = d.lines[:0]
+	// Crash: the doubt is known before the lock that tells of it is overwritten.
+	if err := d.record(doubts); err != nil {
+		return err
 	}
 	lock := workspec.TagBytes(d.Spec.Format, workspec.TagLocked)
 	if d.Spec.Format&workspec.FormatPID != 0 {
 		lock = workspec.LockBytes(d.agent.Owner.Number())
 	}
+	d.agent.bear()
 	for i, r := range d.Recipients {
 		// Crash: this process's owner number is free again, so the lock is nobody's.
 		err := d.file.SetTag(lock, workspec.TagOffset(r.Offset))

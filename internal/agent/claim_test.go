@@ -78,29 +78,46 @@ func TestTornLockIsNobodys(t *testing.T) { // M18
 	}
 }
 
-// Where a lock had to be left, the owner's file stays to say that it is dead.
-func TestOwnerOfALeftLockStaysKnown(t *testing.T) { // M18
-	for fault, want := range map[bool]string{false: "", true: "~"} {
-		s := newSpool(t)
-		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
-		writes := 0
-		s.fs.failing(func(op, _ string) error {
-			if op == "writeat" {
-				if writes++; fault && writes > 1 {
-					return unix.EIO
+// Where locks were set, a loss of power may bring one back, and a fault may leave one:
+// the owner's file stays to say that it is dead.
+func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
+	for name, c := range map[string]struct {
+		jobs, faultFrom int // writes of tags that work
+		tags            string
+		stays           bool
+	}{
+		"no delivery":            {0, 9, "", false},
+		"deferred":               {1, 9, "", true},
+		"lock not given back":    {1, 1, "~", true},
+		"not even the lock made": {1, 0, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			spec := s.queue(rcpt{"smtp", "h", "a@h", ""})
+			writes := 0
+			s.fs.failing(func(op, _ string) error {
+				if op == "writeat" {
+					if writes++; writes > c.faultFrom {
+						return unix.EIO
+					}
 				}
+				return nil
+			})
+			for range c.jobs {
+				s.do(spec, "h", give(later))
 			}
-			return nil
+			s.fs.failing(nil)
+			if err := s.agent.Release(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
+			if got := strings.TrimSpace(s.tags(spec)); got != c.tags || (err == nil) != c.stays {
+				t.Errorf("got tag %q and owner's file %v, want %q and there %v", got, err, c.tags, c.stays)
+			}
+			if alive, err := s.agent.PostOffice.OwnerAlive(s.agent.Owner.Number()); c.stays && (alive || err != nil) {
+				t.Errorf("its owner is alive: %v, %v", alive, err)
+			}
 		})
-		s.do(name, "h", give(later))
-		s.fs.failing(nil)
-		if err := s.agent.Release(); err != nil {
-			t.Fatal(err)
-		}
-		_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
-		if got := strings.TrimSpace(s.tags(name)); got != want || (err == nil) != fault {
-			t.Errorf("fault %v: got tag %q and owner's file %v", fault, got, err)
-		}
 	}
 }
 
@@ -129,7 +146,7 @@ func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 			Attrs: append([]workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}, attrs...)}
 	}
 	released := func(recipient int64) workspec.Event {
-		return workspec.Event{Time: testTime, Recipient: recipient, Event: workspec.EventReleased,
+		return workspec.Event{Time: testTime, Recipient: recipient, Event: workspec.EventUnlocked,
 			Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}}
 	}
 	const mine, others = -1, -2 // stand for the recipients' offsets

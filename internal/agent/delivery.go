@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -18,8 +19,10 @@ import (
 // it is open for this host, or if a recipient is locked by somebody who lives.
 // Several goroutines may call it at once.
 func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) []taproto.Line {
-	alone := a.enter(job.Name)
-	defer a.leave(job.Name)
+	// The file may have been moved to another hash directory and given to us again.
+	base := path.Base(job.Name)
+	alone := a.enter(base)
+	defer a.leave(base)
 	d, lines := a.claim(job, alone)
 	if d == nil {
 		return lines
@@ -78,8 +81,8 @@ func (d *Delivery) BodySize() int64 { return d.Size - d.body }
 func (d *Delivery) Sent() error { return d.SentTo(d.Recipients) }
 
 // SentTo is Sent for some of the recipients, where one delivery takes several
-// transactions.
-func (d *Delivery) SentTo(rcpts []*Recipient) error {
+// transactions. where says how to find out, after a crash, whether it took place.
+func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := workspec.Event{Time: d.agent.now(), Event: workspec.EventSent,
@@ -100,8 +103,15 @@ func (d *Delivery) SentTo(rcpts []*Recipient) error {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: "rcpts", Value: strings.Join(open, ",")})
 		}
 	}
+	e.Attrs = append(e.Attrs, where...)
 	d.lines = workspec.AppendEvent(d.lines[:0], &e)
 	// Crash: a process that is killed after this leaves its lock and this line, so
 	// that the doubt is known; a power loss may take both and only repeats.
-	return d.file.Append(d.lines)
+	if err := d.file.Append(d.lines); err != nil {
+		return err
+	}
+	for _, r := range rcpts {
+		r.resent = true
+	}
+	return nil
 }

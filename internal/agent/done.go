@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 
 	"zmailer/internal/dsn"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/status"
 	"zmailer/internal/taproto"
 	"zmailer/internal/workspec"
@@ -115,6 +118,7 @@ func (d *Delivery) finish() []taproto.Line {
 	}
 	d.markDeferred()
 	d.markFailed(delivered > 0 && others > 0)
+	d.follow()
 	lines := make([]taproto.Line, 0, len(d.Recipients)+1)
 	for _, r := range d.Recipients {
 		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.answer(r)})
@@ -122,13 +126,14 @@ func (d *Delivery) finish() []taproto.Line {
 	return lines
 }
 
-// markAgain tries a delivered recipient's tag once more. Without it the lock stays:
-// who takes it over knows that the message may have been sent.
+// markAgain tries a delivered recipient's tag once more. Without it the lock stays, and
+// the scheduler is asked to set the tag, as one that keeps trying: a deferral would
+// send the message twice. Should it die before, who takes the lock over knows that the
+// message may have been sent.
 func (d *Delivery) markAgain(r *Recipient) {
-	err := d.setTag(r, workspec.TagOK)
-	if err != nil {
-		d.fault(r, err)
-		d.agent.keepOwner()
+	if err := d.setTag(r, workspec.TagOK); err != nil {
+		d.logFault(r, err)
+		r.answer = taproto.OK
 	}
 	r.marked = true
 }
@@ -139,10 +144,32 @@ func (d *Delivery) markDeferred() {
 		if r.result.Outcome != status.Deferred || r.marked {
 			continue
 		}
+		d.markOpen(r)
 		if err := d.unlock(r); err != nil {
 			d.logFault(r, err)
 		}
 		r.marked = true
+	}
+}
+
+// markOpen has the doubt about a recipient outlive its deferral, which the scheduler
+// writes next and which otherwise is the answer to a "sent": the lock is given back
+// like that of a dead agent, since it is not known whether the message is there.
+func (d *Delivery) markOpen(r *Recipient) {
+	owner := ""
+	switch {
+	case r.resent && r.result.Standing:
+		owner = strconv.Itoa(d.agent.Owner.Number())
+	case !r.resent && r.Sent != nil && d.agent.Settles:
+		owner = r.Sent.Get("owner") // the Deliverer did not get so far as to find out
+	default:
+		return
+	}
+	d.lines = workspec.AppendEvent(d.lines[:0], &workspec.Event{Time: d.agent.now(), Recipient: r.Offset, Event: workspec.EventUnlocked,
+		Attrs: []workspec.Attr{{Key: "owner", Value: owner}}})
+	// Crash: the lock of a dead owner, which the scheduler releases.
+	if err := d.file.Append(d.lines); err != nil {
+		d.logFault(r, err)
 	}
 }
 
@@ -156,11 +183,7 @@ func (d *Delivery) setTag(r *Recipient, t workspec.Tag) error {
 
 func (d *Delivery) unlock(r *Recipient) error {
 	// Crash: blank or the lock of a dead owner; both are open.
-	err := d.setTag(r, workspec.TagToDo)
-	if err != nil {
-		d.agent.keepOwner()
-	}
-	return err
+	return d.setTag(r, workspec.TagToDo)
 }
 
 // markFailed writes the diagnostics of all failed recipients, makes them durable,
@@ -181,6 +204,9 @@ func (d *Delivery) markFailed(partial bool) {
 		// Crash: diagnostics of recipients that are still locked by a dead owner: they
 		// are tried again and get another line.
 		err = d.file.Append(d.lines)
+	}
+	if errors.Is(err, postoffice.ErrReplaced) {
+		return // follow marks them in the new file
 	}
 	if err == nil {
 		// Crash: as before; a tag says failed only if its diagnostic is on the disk.

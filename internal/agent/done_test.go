@@ -189,8 +189,8 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 	want := map[string]int{
 		"open transport/NAME":    2, // the second to append
 		"open queue/NAME":        1,
-		"readat transport/NAME":  2, // the last byte before the append
-		"readat queue/NAME":      1, // is there an empty line
+		"readat transport/NAME":  1, // the last byte before the append
+		"readat queue/NAME":      2, // how long it was, is there an empty line
 		"writeat transport/NAME": 2000,
 		"write transport/NAME":   1,
 		"sync transport/NAME":    1,
@@ -206,7 +206,7 @@ func TestPlainSuccessCostsTwoSmallWrites(t *testing.T) {
 	name := s.queue(rcpt{"smtp", "h.example", "u@h.example", ""})
 	s.fs.taken()
 	s.do(name, "h.example", give(ok))
-	want := []string{"open transport/NAME", "readat transport/NAME", "open queue/NAME", "readat queue/NAME",
+	want := []string{"open transport/NAME", "open queue/NAME", "readat queue/NAME", "readat queue/NAME",
 		"writeat transport/NAME", "writeat transport/NAME"}
 	got := s.fs.taken()
 	for i := range got {
@@ -230,6 +230,8 @@ func TestDiagnosticIsOnDiskBeforeTheTag(t *testing.T) {
 	}
 }
 
+// The trap "delivered mark saved after the retry time": who has the message is on the
+// disk before the scheduler hears that the others are to be tried again.
 func TestPartialDeliveryIsSynced(t *testing.T) {
 	for name, c := range map[string]struct {
 		results map[string]Result
@@ -270,7 +272,6 @@ func TestDiskFaultDefersAndLosesNothing(t *testing.T) {
 		"the lock cannot be written":     {"writeat transport", 1, unix.EIO, ok, " "},
 		"the message cannot be read":     {"readat queue", 1, unix.EIO, ok, " "},
 		"too many files for the message": {"open queue", 1, unix.EMFILE, ok, " "},
-		"a success cannot be marked":     {"writeat transport", 2, unix.EIO, ok, "~"},
 		"a diagnostic has no room":       {"write transport", 1, unix.ENOSPC, noUser, " "},
 		"a diagnostic cannot be synced":  {"sync transport", 1, unix.EIO, noUser, " "},
 		"a failure cannot be marked":     {"writeat transport", 2, unix.EIO, noUser, "~"},
@@ -307,6 +308,33 @@ func TestDiskFaultDefersAndLosesNothing(t *testing.T) {
 				t.Errorf("at the next attempt: got tag %q, want +", got)
 			}
 		})
+	}
+}
+
+// A delivery that cannot be marked is not put off, which would repeat it: the scheduler
+// is asked to mark it. Whoever looks at the file meanwhile finds it in doubt.
+func TestSuccessThatCannotBeMarkedIsLeftToTheScheduler(t *testing.T) {
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	writes := 0
+	s.fs.failing(func(op, _ string) error {
+		if op == "writeat" {
+			if writes++; writes > 1 { // the first sets the lock
+				return unix.EIO
+			}
+		}
+		return nil
+	})
+	got := s.do(name, "h", give(ok))
+	s.fs.failing(nil)
+	if !strings.Contains(got, "\tok 250 2.0.0 queued\n") {
+		t.Errorf("got %q, want ok", got)
+	}
+	if got := s.tags(name); got != "~" {
+		t.Errorf("got tag %q, want the lock", got)
+	}
+	if got := s.log.String(); !strings.Contains(got, "msg=disk") {
+		t.Errorf("got log %q, want the fault in it", got)
 	}
 }
 

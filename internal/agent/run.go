@@ -19,10 +19,11 @@ import (
 // running deliveries finish, and Run returns. With one slot jobs run in the order
 // they came.
 //
-// The process ignores SIGPIPE from here on: a scheduler that dies must not take
-// running deliveries with it.
+// The process ignores SIGPIPE and SIGHUP from here on: a scheduler that dies must not
+// take running deliveries with it. The kernel sends SIGHUP to an agent that is stopped
+// when that leaves its process group without a parent (setpgid(2)).
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
-	signal.Ignore(syscall.SIGPIPE)
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	return newSession(a, out, to).run(ctx, in, max(slots, 1))
 }
 

@@ -28,7 +28,7 @@ func formats() []string {
 
 // below is what every stage may import.
 func below() []string {
-	return slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/watch"})
+	return slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/watch"})
 }
 
 // forTests is what tests may import besides.
@@ -41,14 +41,23 @@ func layers() []layer {
 	disk := []string{"os", "os/exec", "path/filepath", "net", "golang.org/x/sys/unix", "syscall"}
 	table := []layer{
 		{path: "internal/postoffice", imports: []string{"internal/durable"}},
+		// It counts recipients in specifications and envelopes.
+		{path: "internal/ledger", imports: append(formats(), "internal/postoffice", "internal/durable")},
 		{path: "internal/watch", imports: []string{"internal/durable"}},
 		{path: "internal/agent", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/durable"})},
+		// What a person says of queued recipients; the scheduler follows it.
+		{path: "internal/order", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/address"})},
+		// What in a postoffice needs a person, and how people name queued mail: both pure.
+		{path: "internal/alarm", imports: []string{"internal/config"}, never: disk},
+		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
 		// What is due is decided without a clock, a disk or a process.
 		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/watch"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector"})},
+		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
+		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
 		{path: "scripts", imports: append(slices.Concat(below(), forTests()), "test")},
 	}
@@ -58,7 +67,7 @@ func layers() []layer {
 	for _, p := range formats() {
 		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
 	}
-	for _, stage := range []string{"submit", "smtpserver", "router", "scheduler", "smtpclient"} {
+	for _, stage := range []string{"submit", "smtpserver", "router", "smtpclient"} {
 		table = append(table, layer{path: "internal/" + stage, imports: below()})
 	}
 	stages := map[string]string{

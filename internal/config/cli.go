@@ -59,7 +59,7 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	for _, c := range app.Commands {
 		setUsageError(c)
 	}
-	err := app.RunContext(ctx, args)
+	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil {
 		return 0
 	}

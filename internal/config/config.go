@@ -6,7 +6,7 @@
 // It owns the directory of zmailer.conf only while WriteDefaults runs. What
 // survives a crash there: each file is whole or absent; what exists is not touched.
 //
-// Diagnostics: *Error names file, line and reason; a program that gets one prints
+// Diagnostics: *Error names file, line, column and reason; a program that gets one prints
 // it and exits with ExitConfig.
 package config
 
@@ -15,12 +15,9 @@ import "fmt"
 // Exit codes, sysexits(3).
 const (
 	ExitUsage    = 64
-	ExitNoUser   = 67
-	ExitSoftware = 70
 	ExitOSErr    = 71
 	ExitIOErr    = 74
 	ExitTempFail = 75
-	ExitNoPerm   = 77
 	ExitConfig   = 78
 )
 
@@ -28,6 +25,7 @@ const (
 type Error struct {
 	File   string
 	Line   int // 0: the file as a whole
+	Column int // in characters from 1; 0: the whole line
 	Reason string
 	Err    error // may be nil
 }
@@ -36,6 +34,9 @@ func (e *Error) Error() string {
 	s := e.File
 	if e.Line > 0 {
 		s = fmt.Sprintf("%s:%d", s, e.Line)
+		if e.Column > 0 {
+			s = fmt.Sprintf("%s:%d", s, e.Column)
+		}
 	}
 	s += ": " + e.Reason
 	if e.Err != nil {

@@ -15,7 +15,7 @@ var defaults embed.FS
 
 // Files lists the configuration files, zmailer.conf first.
 func Files() []string {
-	return []string{"zmailer.conf", "scheduler.conf", "routes", "aliases", "fqdnaliases", "localnames"}
+	return []string{"zmailer.conf", "scheduler.conf", "replies", "routes", "aliases", "fqdnaliases", "localnames"}
 }
 
 // Default is the embedded default of one of Files, nil for another name.

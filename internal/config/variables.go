@@ -33,7 +33,12 @@ func Variables() []Variable {
 		{"LOCALUSERS", "passwd", "Where local users are looked up: passwd, or the path of a file with one login name a line.", checkUsers},
 		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},
 		{"ROUTERPOLL", "15s", "How often router/ is looked at when no notification comes.", checkInterval},
+		{"ROUTERTRIES", "5", "How many routers a message may end, by their death or a panic, before it is put into postman/.", checkPositive},
+		{"PUBLICKEEP", "7d", "How long another program's unfinished file stays in public/ before it goes to quarantine/; 0: for ever.", checkDuration},
 		{"POSTMANCOPY", "no", "yes: of a message whose header is broken or that has gone in circles a copy is left in postman/; the message itself goes on.", checkBool},
+		{"SCHEDULERPOLL", "15s", "How often transport/ is looked at when no notification comes.", checkInterval},
+		{"REMOVEDKEEP", "3d", "How long messages that zmctl remove took out stay in removed/, for zmctl undo; 0: for ever.", checkDuration},
+		{"ALARMS", "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m", "How long mail may stand in a state, and a host that could take some get none, before zmctl status and the log tell; 0 after a name: for ever, off: nothing is told.", nil},
 		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses that smtpserver listens on, host:port.", nil},
 		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send anywhere; others may send to local domains only.", nil},
 		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
@@ -129,6 +134,11 @@ func checkInterval(text string) error {
 	if err == nil && d <= 0 {
 		err = fmt.Errorf("it must be longer than nothing")
 	}
+	return err
+}
+
+func checkDuration(text string) error {
+	_, err := ParseDuration(text)
 	return err
 }
 

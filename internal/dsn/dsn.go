@@ -1,13 +1,17 @@
 // Package dsn writes delivery status notifications: multipart/report messages of
-// RFC 3462, 3464 and 6533, from plain values. It owns no state and no file: the
+// RFC 6522, 3464 and 6533, from plain values. It owns no state and no file: the
 // caller writes the report under a name that it has recorded (docs/spool.md), so
 // that a crash neither loses nor repeats it.
 //
 // Nothing that a remote host said can leave its field: control characters become
 // blanks, what is long is folded and cut.
 //
+// What a person reads comes from Texts, templates that a postmaster may replace; one
+// that fails gives way to the built-in one, so that no report is lost for its words.
+//
 // Diagnostics: Write's errors are those of the writer and of Original, or say which
-// value of the Report makes no report.
+// value of the Report makes no report. A text that cannot be used is a *TextError
+// with its line.
 package dsn
 
 import (
@@ -38,6 +42,8 @@ type Report struct {
 	Date         time.Time
 	Boundary     string    // must not occur in what is returned; "": a random one
 	EnvID        string    // Original-Envelope-Id, decoded; "" if none
+	InReplyTo    string    // Message-ID of the message reported on, with its brackets; "" if none
+	ReceivedFrom string    // host that the message came from, "host (comment)"; "" if none
 	Arrival      time.Time // of the message reported on; zero: unknown
 	SpoolID      string    // of the message reported on
 	Recipients   []Recipient
@@ -46,6 +52,18 @@ type Report struct {
 	// (text/rfc822-headers). LF line ends. nil: nothing is returned.
 	Full     bool
 	Original io.Reader
+	// Legacy: its header has bytes that are no UTF-8, so that RFC 6533's types do not
+	// fit it.
+	Legacy bool
+	// Encoding of Original: 7bit, 8bit, or quoted-printable for a header block that
+	// has lines too long to stand as they are. "": 8bit unless it is seen to be ASCII.
+	Encoding string
+	// Texts and Language are what the human part is written with; nil and "": the
+	// built-in English.
+	Texts    *Texts
+	Language string
+	// Trouble is told of a text that could not be used; a built-in one is. May be nil.
+	Trouble func(language, kind string, err error)
 }
 
 // Recipient is one recipient's part.
@@ -58,6 +76,7 @@ type Recipient struct {
 	Diagnostic     string // Diagnostic-Code with its type, "smtp; 550 5.1.1 ..."; "" if none
 	LastAttempt    time.Time
 	WillRetryUntil time.Time // for delayed
+	LogID          string    // Final-Log-ID; "" if none
 	Text           string    // what was said, for the human part
 }
 

@@ -113,6 +113,14 @@ func goldenReports() map[string]*Report {
 			r.Recipients[0].Status = "5.6.7"
 			r.Recipients[0].Text = "no SMTPUTF8 for jürgen"
 		}),
+		"german": report(func(r *Report) {
+			r.Language, r.InReplyTo, r.ReceivedFrom = "de", "<1@client.example.net>", "client.example.net ([192.0.2.7])"
+			r.Recipients[0].LogID = r.SpoolID
+		}),
+		"encoded-headers": report(func(r *Report) {
+			r.Encoding = "quoted-printable"
+			r.Original = strings.NewReader("Subject: " + strings.Repeat("long ", 300) + "\nX: Gr\xfc\xdfe\x00\n")
+		}),
 		"untyped-fields": report(func(r *Report) {
 			p := &r.Recipients[0]
 			p.Original, p.Remote, p.Diagnostic = "fail1@b.example.com", "mx.b.example.com", "mailbox: disk quota"
@@ -162,6 +170,7 @@ func TestImpossibleReportsAreRefused(t *testing.T) {
 		"from the null sender":  func(r *Report) { r.From = "<>" },
 		"header break in to":    func(r *Report) { r.To = "a@b.example>\nBcc: <c@d.example" },
 		"unknown action":        func(r *Report) { r.Recipients[0].Action = "lost" },
+		"an encoded message":    func(r *Report) { r.Full, r.Encoding = true, "quoted-printable" },
 		"boundary with newline": func(r *Report) { r.Boundary = "a\nb" },
 	}
 	for name, change := range cases {

@@ -1,6 +1,7 @@
 package dsn
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -40,6 +41,7 @@ func (r *Report) writeStatus(mw *textproto.MultipartWriter) error {
 	message := fields{
 		{"Original-Envelope-Id", text(r.EnvID, u), false},
 		{"Reporting-MTA", "dns; " + text(r.ReportingMTA, u), false},
+		{"Received-From-MTA", typed(r.ReceivedFrom, "dns", u), false}, // RFC 3464 §2.2.4
 		{"Arrival-Date", date(r.Arrival), false},
 		{"X-Spool-ID", text(r.SpoolID, u), false},
 	}
@@ -67,6 +69,7 @@ func (p *Recipient) fields(utf8 bool) fields {
 		{"Remote-MTA", typed(p.Remote, "dns", utf8), false},
 		{"Diagnostic-Code", typed(p.Diagnostic, "x-local", utf8), false},
 		{"Last-Attempt-Date", date(p.LastAttempt), false},
+		{"Final-Log-ID", text(p.LogID, utf8), false}, // RFC 3464 §2.3.7
 	}
 	if p.Action == Delayed {
 		f = append(f, field{"Will-Retry-Until", date(p.WillRetryUntil), false}) // RFC 3464 §2.3.8
@@ -121,13 +124,59 @@ func finalRecipient(addr string, utf8 bool) string {
 	return recipientField("rfc822", addr, utf8)
 }
 
-// recipientField writes a non-ASCII address with the type utf-8; in a 7-bit report
-// its characters are written \x{HEX} (RFC 6533 §3 utf-8-addr-xtext).
+// recipientField writes a non-ASCII address with the type utf-8. In a 7-bit report
+// its characters, and those that have a meaning there, are written \x{HEX}; in an
+// 8-bit one what came so is written plain (RFC 6533 §3).
 func recipientField(kind, addr string, utf8 bool) string {
 	if !isASCII(addr) && strings.EqualFold(kind, "rfc822") {
 		kind = "utf-8"
 	}
-	return kind + "; " + text(addr, utf8)
+	if !strings.EqualFold(kind, "utf-8") {
+		return kind + "; " + text(addr, utf8)
+	}
+	addr = text(unembed(addr), true)
+	if utf8 {
+		return kind + "; " + addr
+	}
+	var b []byte
+	for _, r := range addr {
+		if strings.ContainsRune(` \+=`, r) {
+			b = fmt.Appendf(b, `\x{%X}`, r)
+			continue
+		}
+		b = appendRune(b, r, false)
+	}
+	return kind + "; " + text(string(b), false)
+}
+
+// unembed turns \x{HEX} of an address of type utf-8 back into characters.
+func unembed(s string) string {
+	if !strings.Contains(s, `\x{`) {
+		return s
+	}
+	var b strings.Builder
+	for s != "" {
+		before, rest, found := strings.Cut(s, `\x{`)
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		hex, after, closed := strings.Cut(rest, "}")
+		n, err := strconv.ParseUint(hex, 16, 21)
+		if !closed || err != nil || !validRune(n) {
+			b.WriteString(`\x{`)
+			s = rest
+			continue
+		}
+		b.WriteRune(rune(n))
+		s = after
+	}
+	return b.String()
+}
+
+// validRune: no control character may hide in an address, RFC 6533 §3 HEXPOINT.
+func validRune(n uint64) bool {
+	return n >= ' ' && n != 0x7f && n <= unicode.MaxRune && (n < 0xd800 || n > 0xdfff) && !unicode.IsControl(rune(n))
 }
 
 // typed makes sure that a value begins with a type.

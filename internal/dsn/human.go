@@ -1,200 +1,266 @@
 package dsn
 
 import (
-	"bufio"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"zmailer/internal/status"
 )
 
-// subject speaks of the worst that happened.
-func subject(a Action) string {
-	switch a {
-	case Delayed:
-		return "Your message is delayed, delivery is still being tried"
-	case Relayed:
-		return "Your message was passed on"
-	case Expanded:
-		return "Your message was passed on to a list"
-	case Delivered:
-		return "Your message was delivered"
-	}
-	return "Your message could not be delivered"
+// maxShown is how many recipients the human part names, and maxSaid how many lines
+// of an answer it repeats; the part for programs has them all.
+const (
+	maxShown = 100
+	maxSaid  = 60
+)
+
+// page is what a template has to speak of. All strings are without control
+// characters and line ends.
+type page struct {
+	Host     string  // that reports
+	ID       string  // spool ID of the message; "" if it has none
+	Arrival  *moment // nil: unknown
+	Action   string  // the worst
+	Returned string  // message, header, or "" for nothing
+	Groups   []group // recipients by action, the worst first
+	Hidden   int     // recipients that are not in Groups, because there are too many
 }
 
-// human writes the text for a person: what happened to whom, what the other side
-// said, what can be done. Errors stick in w.
-type human struct{ w *bufio.Writer }
-
-// humanASCII tells whether the text will be ASCII.
-func (r *Report) humanASCII() bool {
-	for i := range r.Recipients {
-		p := &r.Recipients[i]
-		if !isASCII(p.Final) || !isASCII(p.Original) || !isASCII(p.Remote) || !isASCII(p.Text) {
-			return false
-		}
-	}
-	return isASCII(r.ReportingMTA) && isASCII(r.SpoolID)
+// group is the recipients of one action.
+type group struct {
+	Action     string
+	Recipients []entry
 }
 
-func (h human) report(r *Report) {
-	h.line("This is the mail system of " + text(r.ReportingMTA, true) + ".")
-	h.line("")
-	h.paragraph("", r.opening())
+// entry is one recipient.
+type entry struct {
+	Address  string
+	Original string // the address that the sender had written, if it is another
+	Remote   string // host that answered
+	Said     []string
+	Status   string
+	Until    *moment // of a delay: when it is given up; nil: unknown
+	Advice   string  // of a failure: a word that says what can be done, see advice
+}
+
+// names are the fields and methods that a template may name.
+func names() []string {
+	return []string{"Host", "ID", "Arrival", "Action", "Returned", "Groups", "Hidden", "Recipients",
+		"Address", "Original", "Remote", "Said", "Status", "Until", "Advice", "Format"}
+}
+
+// moment is a time as templates print it.
+type moment struct{ at time.Time }
+
+// String is RFC 5322 §3.3's form.
+func (m *moment) String() string { return m.at.Format(dateFormat) }
+
+// Format has Go's layouts: {{.Arrival.Format "02.01.2006 15:04"}}.
+func (m *moment) Format(layout string) string { return m.at.Format(layout) }
+
+func at(t time.Time) *moment {
+	if t.IsZero() {
+		return nil
+	}
+	return &moment{t}
+}
+
+// page is what the report's template gets.
+func (r *Report) page() *page {
+	p := &page{Host: text(r.ReportingMTA, true), ID: text(r.SpoolID, true), Arrival: at(r.Arrival), Action: string(r.worst())}
+	switch {
+	case r.Original != nil && r.Full:
+		p.Returned = "message"
+	case r.Original != nil:
+		p.Returned = "header"
+	}
+	shown := 0
 	for _, a := range actions() {
-		if !r.has(a) {
-			continue
-		}
-		h.line("")
-		h.line(heading(a))
+		g := group{Action: string(a)}
 		for i := range r.Recipients {
-			if p := &r.Recipients[i]; p.Action == a {
-				h.recipient(p)
+			switch one := &r.Recipients[i]; {
+			case one.Action != a:
+			case shown == maxShown:
+				p.Hidden++
+			default:
+				shown++
+				g.Recipients = append(g.Recipients, one.entry())
+			}
+		}
+		if len(g.Recipients) > 0 {
+			p.Groups = append(p.Groups, g)
+		}
+	}
+	return p
+}
+
+func (p *Recipient) entry() entry {
+	e := entry{Address: text(p.Final, true), Said: said(p.Text), Status: p.status()}
+	if _, addr, _ := strings.Cut(unembed(p.Original), ";"); addr != "" && !strings.EqualFold(strings.TrimSpace(addr), p.Final) {
+		e.Original = text(addr, true)
+	}
+	_, host, _ := strings.Cut(p.Remote, ";")
+	e.Remote = text(host, true)
+	switch p.Action {
+	case Delayed:
+		e.Until = at(p.WillRetryUntil)
+	case Failed:
+		e.Advice = advice(e.Status)
+	}
+	return e
+}
+
+// said are the lines of a foreign text, bounded.
+func said(s string) []string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "\n..."
+	}
+	var list []string
+	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if len(list) == maxSaid {
+			return append(list, "...")
+		}
+		if line = text(line, true); line != "" {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// words are the report's subject and text, in the language that was asked for if
+// there are texts in it, and the language that they are in. A text that fails gives
+// way to a built-in one: no report is lost for its words.
+func (r *Report) words() (subject, body, language string, err error) {
+	p, kind := r.page(), kindOf(r.worst())
+	if r.Texts != nil {
+		if tmpl, l := r.Texts.find(r.Language, kind); tmpl != nil {
+			out, err := render(tmpl, p)
+			if err == nil {
+				subject, body = layout(out)
+				return subject, body, l, nil
+			}
+			if r.Trouble != nil {
+				r.Trouble(l, kind, textError(err))
 			}
 		}
 	}
-	h.line("")
-	if r.SpoolID != "" {
-		h.line("If you ask your postmaster about this message, name it as")
-		h.line("  " + text(r.SpoolID, true))
-		h.line("")
+	own, err := BuiltIn()
+	if err != nil {
+		return "", "", "", err
 	}
-	end := "A report for programs follows"
-	switch {
-	case r.Original != nil && r.Full:
-		end += ", then your message"
-	case r.Original != nil:
-		end += ", then the header of your message"
+	tmpl, l := own.find(r.Language, kind)
+	out, err := render(tmpl, p)
+	if err != nil {
+		return "", "", "", err
 	}
-	h.line(end + ".")
+	subject, body = layout(out)
+	return subject, body, l, nil
 }
 
-// line writes a line. bufio keeps its first error.
-func (h human) line(s string) {
-	h.w.WriteString(s)
-	h.w.WriteByte('\n')
-}
+// maxSubject bounds a subject with what stands in for a template's values. Bytes.
+const maxSubject = 300
 
-func (r *Report) opening() string {
-	message := "Your message "
-	if !r.Arrival.IsZero() {
-		message = "Your message, which came here on " + r.Arrival.Format(dateFormat) + ", "
+// layout parts a rendered text into subject and body: lines that are too long are
+// broken at blanks and keep their indentation, several empty lines become one.
+func layout(s string) (subject, body string) {
+	first, rest, _ := strings.Cut(s, "\n")
+	_, subject, _ = strings.Cut(first, ":")
+	subject = text(subject, true)
+	if len(subject) > maxSubject {
+		subject = strings.ToValidUTF8(subject[:maxSubject], "")
 	}
-	switch r.worst() {
-	case Delayed:
-		return message + "has not been delivered yet to the recipients named below. " +
-			"It stays in the queue and is tried again. You need not send it again."
-	case Relayed, Expanded, Delivered:
-		return message + "went its way. You get this report because you asked for one."
-	}
-	return message + "could not be delivered to the recipients named under \"Not delivered\". " +
-		"It will not be tried again for them."
-}
-
-func heading(a Action) string {
-	switch a {
-	case Delayed:
-		return "Not delivered yet:"
-	case Relayed:
-		return "Passed on to a system that sends no reports of delivery:"
-	case Expanded:
-		return "Passed on to the members of a list:"
-	case Delivered:
-		return "Delivered:"
-	}
-	return "Not delivered:"
-}
-
-// recipient writes a recipient's paragraph. What others said is indented, so that
-// no line of it can be taken for one of ours or for a boundary.
-func (h human) recipient(p *Recipient) {
-	h.line("")
-	h.line("  <" + text(p.Final, true) + ">")
-	if _, addr, _ := strings.Cut(p.Original, ";"); addr != "" && !strings.EqualFold(strings.TrimSpace(addr), p.Final) {
-		h.line("    You had written to " + text(addr, true) + ".")
-	}
-	if p.Text != "" {
-		_, host, _ := strings.Cut(p.Remote, ";")
-		if host = text(host, true); host != "" {
-			h.paragraph("    ", "The system "+host+" said:")
-		} else {
-			h.line("    The reason:")
+	var b strings.Builder
+	empty := true // none at the start
+	for line := range strings.Lines(rest) {
+		words := text(line, true)
+		if words == "" {
+			if !empty {
+				b.WriteByte('\n')
+			}
+			empty = true
+			continue
 		}
-		h.quote(p.Text)
+		empty = false
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		paragraph(&b, strings.Repeat(" ", min(indent, 20)), words)
 	}
-	if p.Action == Delayed && !p.WillRetryUntil.IsZero() {
-		h.line("    It will be tried until " + p.WillRetryUntil.Format(dateFormat) + ".")
-	}
-	if p.Action == Failed {
-		h.paragraph("    ", advice(p.status()))
-	}
+	return subject, b.String()
 }
 
-// quote writes foreign text line by line, indented and bounded.
-func (h human) quote(s string) {
-	if len(s) > maxText {
-		s = s[:maxText] + "\n..."
-	}
-	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
-		h.paragraph("      ", text(line, true))
-	}
-}
-
-// paragraph breaks a text at blanks into indented lines of about 72 bytes.
-func (h human) paragraph(indent, s string) {
+// paragraph breaks a text at blanks into indented lines of about 72 characters.
+func paragraph(b *strings.Builder, indent, s string) {
 	width := 0
 	for word := range strings.FieldsSeq(s) {
+		n := utf8.RuneCountInString(word)
 		switch {
 		case width == 0:
-			h.w.WriteString(indent)
+			b.WriteString(indent)
 			width = len(indent)
-		case width+1+len(word) > 72:
-			h.line("")
-			h.w.WriteString(indent)
+		case width+1+n > 72:
+			b.WriteString("\n" + indent)
 			width = len(indent)
 		default:
-			h.w.WriteByte(' ')
+			b.WriteByte(' ')
 			width++
 		}
-		h.w.WriteString(word)
-		width += len(word)
+		b.WriteString(word)
+		width += n
 	}
-	if width > 0 {
-		h.line("")
-	}
+	b.WriteByte('\n')
 }
 
-// advice says in words what a status means (RFC 3463 §3) and what the sender can
-// do.
+// advice is a word for what a status means (RFC 3463 §3); templates turn it into
+// what the sender can do.
 func advice(code string) string {
 	c, _ := status.Parse(code)
 	switch [2]uint16{c.Subject, c.Detail} {
 	case [2]uint16{1, 1}, [2]uint16{1, 0}, [2]uint16{1, 6}:
-		return "There is no such mailbox. Look for a typing error in the address, or ask the recipient for the right one."
+		return "mailbox"
 	case [2]uint16{1, 2}, [2]uint16{1, 10}:
-		return "There is no such mail domain, or it takes no mail. Look for a typing error behind the @."
+		return "domain"
 	case [2]uint16{1, 3}:
-		return "The address is not written as an address must be. Correct it and send the message again."
+		return "address"
 	case [2]uint16{2, 1}:
-		return "The mailbox exists but takes no mail now. Reach the recipient in another way."
+		return "closed"
 	case [2]uint16{2, 2}:
-		return "The mailbox is full. Reach the recipient in another way, or send the message again later."
+		return "full"
 	case [2]uint16{2, 3}, [2]uint16{3, 4}:
-		return "The message is too large for the recipient's system. Send it in smaller parts, or send a link to the content."
+		return "size"
 	case [2]uint16{4, 6}:
-		return "The message went round in a circle between mail systems. The postmaster of the recipient's domain can mend that."
+		return "circle"
 	case [2]uint16{4, 1}, [2]uint16{4, 2}, [2]uint16{4, 3}, [2]uint16{4, 4}:
-		return "The recipient's system could not be reached in the time that there was. Look for a typing error behind the @; else send the message again later."
+		return "unreachable"
 	case [2]uint16{4, 7}:
-		return "It could not be delivered in the time that there was; the last answer says why. Send the message again later, or reach the recipient in another way."
+		return "expired"
 	}
 	switch c.Subject {
 	case 5:
-		return "The two mail systems did not understand each other. Your postmaster can find out why."
+		return "protocol"
 	case 6:
-		return "The recipient's system cannot take a message of this kind. Send it in a simpler format."
+		return "content"
 	case 7:
-		return "The recipient's system refuses the message by its rules. Reach the recipient in another way, or ask your postmaster."
+		return "refused"
 	}
-	return "If the reason does not tell you what to do, show this report to your postmaster."
+	return "unknown"
+}
+
+// samples are what a template is tried with: everything set, and next to nothing.
+func samples() []*page {
+	now := &moment{time.Unix(1_800_000_000, 0).UTC()}
+	full := &page{Host: "mx.example.org", ID: "S1", Arrival: now, Action: "failed", Returned: "message", Hidden: 3}
+	codes := []string{"5.1.1", "5.1.2", "5.1.3", "5.2.1", "5.2.2", "5.2.3", "5.4.6", "5.4.4", "4.4.7", "5.5.0", "5.6.0", "5.7.1", "5.0.0"}
+	for _, a := range actions() {
+		g := group{Action: string(a)}
+		for _, code := range codes {
+			g.Recipients = append(g.Recipients, entry{Address: "ann@b.example", Original: "list@a.example", Remote: "mx.b.example",
+				Said: []string{"550 no"}, Status: code, Until: now, Advice: advice(code)})
+		}
+		full.Groups = append(full.Groups, g)
+	}
+	list := []*page{full, {Host: "mx", Action: "delivered"}}
+	for _, a := range actions() {
+		list = append(list, &page{Host: "mx", Action: string(a), Returned: "header", Groups: []group{{Action: string(a), Recipients: []entry{{Address: "a@b"}}}}})
+	}
+	return list
 }

@@ -54,6 +54,9 @@ func (r *Report) check() error {
 			return fmt.Errorf("recipient %.300q: action %q", r.Recipients[i].Final, a)
 		}
 	}
+	if r.Encoding == "quoted-printable" && r.Full {
+		return errors.New("a message must not be encoded (RFC 2046 §5.2.1)")
+	}
 	for _, s := range []string{r.From, r.To} {
 		m, err := address.Parse(s)
 		if err != nil {
@@ -67,23 +70,32 @@ func (r *Report) check() error {
 }
 
 func (r *Report) write(out *lineEnds) error {
+	subject, body, language, err := r.words()
+	if err != nil {
+		return err
+	}
 	mw := textproto.NewMultipartWriter(out)
 	if r.Boundary != "" {
 		if err := mw.SetBoundary(r.Boundary); err != nil {
 			return err
 		}
 	}
-	if err := textproto.WriteHeader(out, r.header(mw.Boundary())); err != nil {
+	original, encoding, err := r.peek()
+	if err != nil {
 		return err
 	}
-	if err := r.writeHuman(mw); err != nil {
+	eight := encoding == "8bit" || r.utf8()
+	if err := textproto.WriteHeader(out, r.header(mw.Boundary(), subject, eight)); err != nil {
+		return err
+	}
+	if err := r.writeHuman(mw, body, language); err != nil {
 		return err
 	}
 	if err := r.writeStatus(mw); err != nil {
 		return err
 	}
 	if r.Original != nil {
-		if err := r.writeOriginal(mw, out); err != nil {
+		if err := r.writeOriginal(mw, out, original, encoding); err != nil {
 			return err
 		}
 	}
@@ -95,20 +107,27 @@ func (r *Report) utf8() bool {
 	return r.UTF8 || !isASCII(r.To) || !isASCII(r.From)
 }
 
-// header is the report's own (RFC 3464 §2, RFC 3834 §5).
-func (r *Report) header(boundary string) textproto.Header {
+// header is the report's own (RFC 3464 §2, RFC 3834 §3.1 and §5).
+func (r *Report) header(boundary, subject string, eight bool) textproto.Header {
+	encoding := "" // 7bit need not be said
+	if eight {
+		encoding = "8bit" // of a part, so of the whole (RFC 2045 §6.4)
+	}
 	kind := mime.FormatMediaType("multipart/report", map[string]string{
 		"report-type": "delivery-status", "boundary": boundary,
 	})
 	return fields{
 		{"From", `"Mail Delivery System" <` + mailbox(r.From) + ">", true},
 		{"To", "<" + mailbox(r.To) + ">", true},
-		{"Subject", subject(r.worst()), false},
+		{"Subject", mime.QEncoding.Encode("utf-8", subject), false},
 		{"Date", r.Date.Format(dateFormat), false},
 		{"Message-ID", text(r.MessageID, true), false},
+		{"In-Reply-To", messageID(r.InReplyTo), false},
+		{"References", messageID(r.InReplyTo), false},
 		{"Auto-Submitted", "auto-replied", false},
 		{"MIME-Version", "1.0", false},
 		{"Content-Type", kind, false},
+		{"Content-Transfer-Encoding", encoding, false},
 	}.header()
 }
 
@@ -175,10 +194,25 @@ func (f fields) write(w io.Writer) error {
 	return nil
 }
 
-// writeHuman writes the part that a person reads (RFC 3462 §1, first part).
-func (r *Report) writeHuman(mw *textproto.MultipartWriter) error {
+// messageID is a well-formed one, or nothing (RFC 5322 §3.6.4).
+func messageID(s string) string {
+	inner, ok := strings.CutPrefix(strings.TrimSpace(s), "<")
+	inner, closed := strings.CutSuffix(inner, ">")
+	if !ok || !closed || len(inner) > maxWord || !strings.Contains(inner, "@") {
+		return ""
+	}
+	for i := 0; i < len(inner); i++ {
+		if b := inner[i]; b <= ' ' || b >= 0x7f || b == '<' || b == '>' {
+			return ""
+		}
+	}
+	return "<" + inner + ">"
+}
+
+// writeHuman writes the part that a person reads (RFC 6522 §3, first part).
+func (r *Report) writeHuman(mw *textproto.MultipartWriter, body, language string) error {
 	charset, encoding := "us-ascii", "7bit"
-	if !r.humanASCII() {
+	if !isASCII(body) {
 		charset, encoding = "utf-8", "quoted-printable"
 		if r.utf8() {
 			encoding = "8bit"
@@ -187,54 +221,71 @@ func (r *Report) writeHuman(mw *textproto.MultipartWriter) error {
 	p, err := mw.CreatePart(fields{
 		{"Content-Description", "What happened", false},
 		{"Content-Type", "text/plain; charset=" + charset, false},
+		{"Content-Language", language, false}, // RFC 3282 §2
 		{"Content-Transfer-Encoding", encoding, false},
 	}.header())
 	if err != nil {
 		return err
 	}
 	if encoding != "quoted-printable" {
-		h := human{w: bufio.NewWriter(p)}
-		h.report(r)
-		return h.w.Flush()
+		_, err := io.WriteString(p, body)
+		return err
 	}
 	q := quotedprintable.NewWriter(p)
-	h := human{w: bufio.NewWriter(q)}
-	h.report(r)
-	if err := h.w.Flush(); err != nil {
+	if _, err := io.WriteString(q, body); err != nil {
 		return err
 	}
 	return q.Close()
 }
 
-// writeOriginal writes the third part (RFC 3462 §2, RFC 6533 §4).
-func (r *Report) writeOriginal(mw *textproto.MultipartWriter, out *lineEnds) error {
-	kind, what := "text/rfc822-headers", "Header of the message"
+// peek opens the original and gives its encoding, "" if there is none.
+func (r *Report) peek() (original *bufio.Reader, encoding string, err error) {
+	if r.Original == nil {
+		return nil, "", nil
+	}
+	original = bufio.NewReaderSize(r.Original, returnedBuffer)
+	start, err := original.Peek(returnedBuffer)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, "", fmt.Errorf("read original: %w", err)
+	}
 	switch {
-	case r.Full && r.utf8():
+	case r.Encoding != "":
+		encoding = r.Encoding
+	case err != nil && isASCII(string(start)):
+		encoding = "7bit" // the whole of it has been seen
+	default:
+		encoding = "8bit"
+	}
+	return original, encoding, nil
+}
+
+// writeOriginal writes the third part (RFC 6522 §3, RFC 6533 §4).
+func (r *Report) writeOriginal(mw *textproto.MultipartWriter, out *lineEnds, original io.Reader, encoding string) error {
+	kind, what := "text/rfc822-headers", "Header of the message"
+	switch global := r.utf8() && !r.Legacy; {
+	case r.Full && global:
 		kind, what = "message/global", "The message"
 	case r.Full:
 		kind, what = "message/rfc822", "The message"
-	case r.utf8():
+	case global:
 		kind = "message/global-headers"
 	}
-	original := bufio.NewReaderSize(r.Original, returnedBuffer)
-	start, err := original.Peek(returnedBuffer)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read original: %w", err)
-	}
-	encoding := "8bit"
-	if err != nil && isASCII(string(start)) {
-		encoding = "7bit" // the whole of it has been seen
-	}
-	_, cerr := mw.CreatePart(fields{
+	p, err := mw.CreatePart(fields{
 		{"Content-Description", what, false},
 		{"Content-Type", kind, false},
 		{"Content-Transfer-Encoding", encoding, false},
 	}.header())
-	if cerr != nil {
-		return cerr
+	if err != nil {
+		return err
 	}
-	return out.copyRaw(original)
+	if encoding != "quoted-printable" {
+		return out.copyRaw(original)
+	}
+	q := quotedprintable.NewWriter(p)
+	if _, err := io.Copy(q, original); err != nil {
+		return fmt.Errorf("encode original: %w", err)
+	}
+	return q.Close()
 }
 
 func isASCII(s string) bool {

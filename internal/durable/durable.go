@@ -44,8 +44,9 @@ type FS interface {
 	// SyncDir makes the names in a directory durable.
 	SyncDir(name string) error
 	// Lock takes an exclusive lock on the file name, creating it with the given
-	// content if need be, without waiting, and syncs the file. The lock lives until
-	// Release or the death of the process. ErrLocked: somebody alive has it.
+	// content if need be, without waiting, and syncs the file; on a full disk it may be
+	// without the content. The lock lives until Release or the death of the process.
+	// ErrLocked: somebody alive has it. After another error no file of ours is left.
 	Lock(name string, content []byte) (Lock, error)
 }
 
@@ -61,9 +62,15 @@ type File interface {
 	// Sync makes data and metadata of the file durable (fsync).
 	Sync() error
 	Chmod(perm fs.FileMode) error
+	// SetModTime sets the time of the last write, to the microsecond; the next Sync
+	// makes it durable.
+	SetModTime(t time.Time) error
 	Stat() (Info, error)
 	// TryLock takes an exclusive flock without waiting; false: somebody has it.
 	TryLock() (bool, error)
+	// TryShare takes a shared flock without waiting, beside others that share it;
+	// false: somebody has it alone. A holder of the exclusive one gives that up.
+	TryShare() (bool, error)
 	// WaitLock takes an exclusive flock, waiting for its holder.
 	WaitLock() error
 	// Unlock gives the flock back; closing the file does too.
@@ -74,6 +81,9 @@ type File interface {
 type Lock interface {
 	// Release removes the lock file and gives the lock back.
 	Release() error
+	// Abandon gives the lock back and leaves the file, as the death of the process
+	// does.
+	Abandon() error
 }
 
 // Info describes a file.

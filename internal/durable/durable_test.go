@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -168,4 +169,78 @@ func holdLock(dir string) {
 	os.Stdout.WriteString("locked\n")
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the pipe ends
 	os.Exit(0)
+}
+
+// K12: on a full disk a lock can still be had, without what its file says: who makes
+// room there must be able to start. Where not even the file can be made nothing of it
+// is left.
+func TestFullDiskHasLocks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,nr_inodes=10"); err != nil {
+		t.Skipf("a file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("fill the disk: got %v, want ENOSPC", err)
+	}
+	l, err := f.Lock("x", []byte("who"))
+	if err != nil {
+		t.Fatalf("lock on a full disk: %v", err)
+	}
+	if _, err := f.Lock("x", nil); !errors.Is(err, durable.ErrLocked) {
+		t.Errorf("lock again: got %v, want ErrLocked", err)
+	}
+	if info, err := f.Stat("x"); err != nil || info.Size != 0 {
+		t.Errorf("the lock file: got %+v, %v, want it empty", info, err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Stat("x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the release: got %v, want no file", err)
+	}
+}
+
+// M39: a directory is listed in parts, and each name once.
+func TestDirectoryIsListedInParts(t *testing.T) {
+	dir := t.TempDir()
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const count = 5000
+	for i := range count {
+		if err := os.WriteFile(filepath.Join(dir, "a-name-that-takes-room-"+strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts, seen := 0, map[string]int{}
+	err = durable.ReadDirFunc(f, ".", func(part []durable.Entry) error {
+		parts++
+		for _, e := range part {
+			seen[e.Name]++
+		}
+		return nil
+	})
+	if err != nil || parts < 2 || len(seen) != count {
+		t.Errorf("got %d names in %d parts, %v", len(seen), parts, err)
+	}
+	enough := errors.New("enough")
+	if err := durable.ReadDirFunc(f, ".", func([]durable.Entry) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v, want the caller's error", err)
+	}
 }

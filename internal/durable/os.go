@@ -15,8 +15,9 @@ import (
 // works with openat, so its path is walked once, and holds plain descriptors, so
 // regular files are never offered to the runtime's poller.
 type OS struct {
-	dir  string
-	root int
+	dir     string
+	root    int
+	inherit bool // see Inherit
 }
 
 // NewOS opens dir as the root of a file system.
@@ -70,8 +71,12 @@ func (o *OS) linkError(op, oldname, newname string, err error) error {
 
 // Open implements FS.
 func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
+	flag |= unix.O_CLOEXEC | unix.O_NOFOLLOW
 	fd, err := retryFD(func() (int, error) {
-		return unix.Openat(o.root, name, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW, uint32(perm.Perm()))
+		if o.inherit && flag&unix.O_CREAT != 0 {
+			return o.openInherited(name, flag, uint32(perm.Perm()))
+		}
+		return unix.Openat(o.root, name, flag, uint32(perm.Perm()))
 	})
 	if err != nil {
 		return nil, o.pathError("open", name, err)
@@ -109,6 +114,9 @@ func (o *OS) Mkdir(name string, perm fs.FileMode) error {
 	mode := unixMode(perm)
 	if err := retry(func() error { return unix.Mkdirat(o.root, name, mode) }); err != nil {
 		return o.pathError("mkdir", name, err)
+	}
+	if o.inherit {
+		return o.giveAwayDir(name, mode)
 	}
 	return o.pathError("chmod", name, retry(func() error { return unix.Fchmodat(o.root, name, mode, 0) }))
 }
@@ -168,21 +176,13 @@ func (o *OS) Lock(name string, content []byte) (Lock, error) {
 			}
 			continue
 		}
-		of := f.(*osFile)
-		err = retry(func() error { return unix.Ftruncate(of.fd, 0) })
-		if err == nil {
-			_, err = of.WriteAt(content, 0)
+		l := &osLock{fs: o, name: name, f: f}
+		if err := l.write(content); err != nil {
+			// Crash: a lock file that nobody holds and no claim names. Ours goes away again,
+			// so that each try does not leave one.
+			return nil, errors.Join(o.pathError("write", name, err), l.Release())
 		}
-		if err == nil {
-			// Crash: from here the name outlives a power loss, so a claim that names
-			// this lock finds it free, not missing.
-			err = f.Sync()
-		}
-		if err != nil {
-			f.Close()
-			return nil, o.pathError("write", name, err)
-		}
-		return &osLock{fs: o, name: name, f: f}, nil
+		return l, nil
 	}
 }
 
@@ -190,6 +190,27 @@ type osLock struct {
 	fs   *OS
 	name string
 	f    File
+}
+
+// write makes the file say who holds it and makes its name durable. What it says is
+// for people: on a full disk it says nothing, so that those who make room there can
+// still start.
+func (l *osLock) write(content []byte) error {
+	f := l.f.(*osFile)
+	empty := func() error { return retry(func() error { return unix.Ftruncate(f.fd, 0) }) }
+	if err := empty(); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(content, 0)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = empty()
+	}
+	if err != nil {
+		return err
+	}
+	// Crash: from here the name outlives a power loss, so a claim that names this lock
+	// finds it free, not missing.
+	return f.Sync()
 }
 
 // Release unlinks before it unlocks, so nobody locks a name that then goes away.
@@ -201,7 +222,7 @@ func (l *osLock) Release() error {
 	return errors.Join(err, l.f.Close())
 }
 
-// Abandon gives the lock back and leaves the file, as the death of the process does.
+// Abandon implements Lock.
 func (l *osLock) Abandon() error { return l.f.Close() }
 
 type osFile struct {
@@ -280,6 +301,11 @@ func (f *osFile) Chmod(perm fs.FileMode) error {
 	return f.wrap("chmod", retry(func() error { return unix.Fchmod(f.fd, unixMode(perm)) }))
 }
 
+func (f *osFile) SetModTime(t time.Time) error {
+	tv := unix.NsecToTimeval(t.UnixNano())
+	return f.wrap("utimes", retry(func() error { return unix.Futimes(f.fd, []unix.Timeval{tv, tv}) }))
+}
+
 func (f *osFile) Stat() (Info, error) {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
@@ -288,8 +314,12 @@ func (f *osFile) Stat() (Info, error) {
 	return infoOf(&st), nil
 }
 
-func (f *osFile) TryLock() (bool, error) {
-	err := retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) })
+func (f *osFile) TryLock() (bool, error) { return f.tryFlock(unix.LOCK_EX) }
+
+func (f *osFile) TryShare() (bool, error) { return f.tryFlock(unix.LOCK_SH) }
+
+func (f *osFile) tryFlock(how int) (bool, error) {
+	err := retry(func() error { return unix.Flock(f.fd, how|unix.LOCK_NB) })
 	if err == unix.EWOULDBLOCK {
 		return false, nil
 	}

@@ -88,8 +88,12 @@ func keywordOf(word []byte) keyword {
 	return kNone
 }
 
-// octets is the comment that a draft of ours starts with (postoffice.Draft).
-const octets = "octets "
+// octets is the comment that a draft of ours starts with (postoffice.Draft): the size
+// of the file, and a checksum of so many digits.
+const (
+	octets    = "octets "
+	sumDigits = 8
+)
 
 // parse reads the envelope lines, env-end not among them.
 func (e *Envelope) parse(text string) error {
@@ -198,7 +202,10 @@ func (e *Envelope) field(k keyword) *string {
 
 func (e *Envelope) addComment(line int, value string) {
 	if digits, ok := strings.CutPrefix(value, octets); ok && line == 1 {
-		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n >= 0 {
+		digits, sum, has := strings.Cut(digits, " ")
+		_, err := strconv.ParseUint(sum, 16, 32)
+		known := !has || err == nil && len(sum) == sumDigits
+		if n, err := strconv.ParseInt(digits, 10, 64); known && err == nil && n >= 0 {
 			e.Octets = n
 			return
 		}

@@ -77,6 +77,8 @@ func TestEnvelopesAreRead(t *testing.T) {
 		"unknown keywords":        {in: "colour red\nx-y\nto a\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Unknown: []string{"colour", "x-y"}}},
 		"tabs and blanks between": {in: "from\t <a@b> \t\nto  c  \nenv-end \n", want: Envelope{Octets: -1, From: "a@b", HasFrom: true, Recipients: recipients("c")}},
 		"octets not in line one":  {in: "to a\ncomment octets 12\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Comments: []string{"octets 12"}}},
+		"octets with a checksum":  {in: "comment octets 0000000000000012 0a1b2c3d\nto a\nenv-end\n", want: Envelope{Octets: 12, Recipients: recipients("a")}},
+		"octets with no checksum": {in: "comment octets 12 0a1b2c3\nto a\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Comments: []string{"octets 12 0a1b2c3"}}},
 		"octets that are none":    {in: "comment octets 12 more\nto a\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Comments: []string{"octets 12 more"}}},
 		"8-bit in a value":        {in: "rcvdfrom h\xfcst\nto a\nenv-end\n", want: Envelope{Octets: -1, RcvdFrom: "h\xfcst", Recipients: recipients("a")}},
 		"SMTPUTF8":                {in: "from <δ@π.example>\nto ü@ü.example\nenv-end\n", want: Envelope{Octets: -1, From: "δ@π.example", HasFrom: true, Recipients: recipients("ü@ü.example")}},

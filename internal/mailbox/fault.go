@@ -26,11 +26,20 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
+// standing is an error after which the message may stand in the store, whole.
+type standing struct{ err error }
+
+func (s *standing) Error() string { return s.err.Error() }
+func (s *standing) Unwrap() error { return s.err }
+
 // result turns an error into a recipient's result (K14): what the machine's
 // administrator must mend is deferred, and said in the log.
 func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent.Result {
 	code, text := classify(err)
 	res := agent.Result{Outcome: code.Outcome(), Code: code, Reply: code.String() + " " + text, Text: err.Error()}
+	if stands := (*standing)(nil); errors.As(err, &stands) {
+		res.Standing = true
+	}
 	if res.Outcome == status.Deferred {
 		m.c.Log.Warn("local-trouble", "id", d.ID, "rcpt", r.Address, "channel", r.Channel, "status", code, "reason", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// A local fault is never permanent.
+// The trap "a local fault answered with 5xx": it is never permanent.
 func TestFaultsHaveTheirStatus(t *testing.T) { // K14
 	wrap := func(e error) error {
 		return fmt.Errorf("deliver: %w", &fs.PathError{Op: "write", Path: "/var/mail/jim", Err: e})

@@ -57,13 +57,19 @@ func (l *letter) write(w io.Writer) error {
 }
 
 // sent records that the message is about to be in the store: in the postoffice,
-// which is not the user's.
-func (l *letter) sent() error {
+// which is not the user's. where says how to find it there.
+func (l *letter) sent(where ...workspec.Attr) error {
 	err := l.creds.asRoot(l.as, func() error {
-		return l.delivery.SentTo([]*agent.Recipient{l.recipient})
+		return l.delivery.SentTo([]*agent.Recipient{l.recipient}, where...)
 	})
 	if err != nil {
 		return fmt.Errorf("record the delivery: %w", err)
 	}
 	return nil
+}
+
+// inDoubt records that the store does not tell whether an agent that died has
+// delivered the message.
+func (l *letter) inDoubt() error {
+	return l.creds.asRoot(l.as, func() error { return l.delivery.InDoubt(l.recipient) })
 }

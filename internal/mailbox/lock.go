@@ -127,10 +127,42 @@ func (l *dotLock) as(f func() error) error {
 	return l.b.m.creds.asRoot(l.b.t.as, f)
 }
 
-// create makes the lock file with our pid and host in it.
+// create makes the lock file with our pid and host in it. It gets its name when it is
+// written, where the file system can do that: an empty lock file tells nobody whose it
+// is.
 func (l *dotLock) create() error {
-	// Crash: a lock whose writer is dead, which the next one removes.
-	fd, err := unix.Openat(l.b.dir, l.b.dotName(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	text := []byte(strconv.Itoa(os.Getpid()) + " " + l.b.m.host + "\n")
+	fd, err := openat(l.b.dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o644)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
+		return l.createNamed(text)
+	case err != nil:
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if _, err := write(fd, text); err != nil {
+		return err
+	}
+	// Crash: no file, or a lock whose writer is dead, which the next one removes.
+	err = linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), l.b.dir, l.b.dotName(), unix.AT_SYMLINK_FOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return l.createNamed(text) // without /proc
+	}
+	if err == nil {
+		l.ino = st.Ino
+	}
+	return err
+}
+
+// createNamed is create for file systems, NFS among them, whose files have a name
+// from the start.
+func (l *dotLock) createNamed(text []byte) error {
+	// Crash: an empty lock file, which counts as another program's for foreignLock.
+	fd, err := openat(l.b.dir, l.b.dotName(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -138,10 +170,10 @@ func (l *dotLock) create() error {
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	if err == nil {
-		_, err = unix.Write(fd, []byte(strconv.Itoa(os.Getpid())+" "+l.b.m.host+"\n"))
+		_, err = write(fd, text)
 	}
 	if err != nil {
-		return errors.Join(err, unix.Unlinkat(l.b.dir, l.b.dotName(), 0))
+		return errors.Join(err, unlinkat(l.b.dir, l.b.dotName()))
 	}
 	l.ino = st.Ino
 	return nil
@@ -157,36 +189,63 @@ func (l *dotLock) release() {
 		if err := unix.Fstatat(l.b.dir, l.b.dotName(), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != l.ino {
 			return err
 		}
-		return unix.Unlinkat(l.b.dir, l.b.dotName(), 0)
+		return unlinkat(l.b.dir, l.b.dotName())
 	}
 	if err := l.as(remove); err != nil && err != unix.ENOENT {
+		// While we live nobody else takes it for stale: our own next delivery has to.
+		l.b.m.leave(l.b.t.path, l.ino)
 		l.b.m.c.Log.Warn("lock-left", "path", l.b.t.path+".lock", "reason", err)
 	}
 }
 
-// removeStale removes the lock file if its writer is gone. Of two that do so at
-// once, one could take away the lock that the other has just made: so the file is
-// renamed first, looked at, and given back if it is not the one that was stale.
+// removeStale removes the lock file if its writer is gone. Of two that do so at once,
+// one could take away the lock that the other has just made: so both lock the stale
+// file itself, and look whether it still has the name.
 func (l *dotLock) removeStale() (removed bool, err error) {
-	ino, stale := l.stale()
-	if !stale {
+	fd, err := openat(l.b.dir, l.b.dotName(), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, nil // gone, or not to be read: not known to be stale
+	}
+	defer unix.Close(fd)
+	ino, stale := l.stale(fd)
+	if !stale || unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false, nil
 	}
-	aside := l.b.dotName() + "." + strconv.Itoa(os.Getpid())
-	if err := unix.Renameat(l.b.dir, l.b.dotName(), l.b.dir, aside); err != nil {
+	var st unix.Stat_t
+	err = unix.Fstatat(l.b.dir, l.b.dotName(), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Ino != ino {
 		return false, ignore(err, unix.ENOENT)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(l.b.dir, aside, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Ino != ino {
-		if err := unix.Linkat(l.b.dir, aside, l.b.dir, l.b.dotName(), 0); ignore(err, unix.EEXIST) != nil {
-			return false, err
-		}
-	} else {
-		removed = true
-		l.b.m.c.Log.Warn("stale-lock", "path", l.b.t.path+".lock")
+	// Crash: the stale lock, or none.
+	if err := unlinkat(l.b.dir, l.b.dotName()); err != nil {
+		return false, ignore(err, unix.ENOENT)
 	}
-	// Crash: FILE.lock.PID, which is nobody's lock.
-	return removed, ignore(unix.Unlinkat(l.b.dir, aside, 0), unix.ENOENT)
+	l.b.m.leave(l.b.t.path, 0)
+	l.b.m.c.Log.Warn("stale-lock", "path", l.b.t.path+".lock")
+	return true, nil
+}
+
+// leave remembers a lock file of ours that could not be removed, by inode number; 0:
+// there is none any more.
+func (m *Mailbox) leave(path string, ino uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ino == 0 {
+		delete(m.left, path)
+		return
+	}
+	if m.left == nil {
+		m.left = map[string]uint64{}
+	}
+	m.left[path] = ino
+}
+
+// hasLeft tells a lock file of ours that could not be removed. Whoever asks has the
+// path's turn, so no delivery of this process holds it.
+func (m *Mailbox) hasLeft(path string, ino uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.left[path] == ino
 }
 
 func ignore(err, this error) error {
@@ -196,23 +255,18 @@ func ignore(err, this error) error {
 	return err
 }
 
-// stale looks at the lock file.
-func (l *dotLock) stale() (ino uint64, stale bool) {
-	fd, err := unix.Openat(l.b.dir, l.b.dotName(), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, false
-	}
-	defer unix.Close(fd)
+// stale looks at the open lock file.
+func (l *dotLock) stale(fd int) (ino uint64, stale bool) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, false
 	}
 	age := l.b.m.c.Now().Sub(time.Unix(st.Mtim.Unix()))
-	if age > oldLock {
+	if age > oldLock || l.b.m.hasLeft(l.b.t.path, st.Ino) {
 		return st.Ino, true
 	}
 	content := make([]byte, 300)
-	n, err := unix.Read(fd, content)
+	n, err := read(fd, content)
 	if err != nil {
 		n = 0
 	}
@@ -222,5 +276,6 @@ func (l *dotLock) stale() (ino uint64, stale bool) {
 			return st.Ino, unix.Kill(pid, 0) == unix.ESRCH
 		}
 	}
-	return st.Ino, age > foreignLock
+	// A time that is far ahead is from before the clock was set back.
+	return st.Ino, age.Abs() > foreignLock
 }

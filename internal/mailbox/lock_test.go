@@ -36,6 +36,8 @@ func TestDotLocksOfOthers(t *testing.T) {
 		"the same, old":                   {fmt.Sprintf("%d other\n", os.Getpid()), 6 * time.Minute, true},
 		"of a program that writes no pid": {"", time.Minute, false},
 		"the same, left for minutes":      {"", 6 * time.Minute, true},
+		"the same, clock set back since":  {"", -24 * time.Hour, true},
+		"live, clock set back since":      {fmt.Sprintf("%d %s\n", os.Getpid(), host), -24 * time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPost(t, "$MAIL/%u")
@@ -143,5 +145,21 @@ func TestMessageAfterATornOneStandsAlone(t *testing.T) {
 				t.Errorf("got %q, want %q first", got, want)
 			}
 		})
+	}
+}
+
+// K12: a lock file of ours that could not be removed is in our way no more than until
+// the next delivery, although its writer lives; that of a live other one stays.
+func TestOwnDotLockThatWasLeftIsRemoved(t *testing.T) {
+	p := newPost(t, "$MAIL/%u")
+	lock := filepath.Join(p.mail, "jim.lock")
+	p.must(os.WriteFile(lock, fmt.Appendf(nil, "%d mta.example.org\n", os.Getpid()), 0o600))
+	p.must(os.Chtimes(lock, testTime, testTime))
+	var st unix.Stat_t
+	p.must(unix.Stat(lock, &st))
+	p.mailbox.leave(filepath.Join(p.mail, "jim"), st.Ino)
+	p.deliver("s@example.org", "Subject: x\n\n", "b\n", mailTo("jim@a.example"))
+	if names := p.names(p.mail); fmt.Sprint(names) != "[jim]" {
+		t.Errorf("files: got %q, want the mailbox alone", names)
 	}
 }

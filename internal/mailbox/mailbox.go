@@ -9,10 +9,11 @@
 //
 // What survives a crash: a message counts as delivered when it is synced and has
 // its name in new/ (Maildir), or stands synced at the end of the file (mbox); its
-// recipient's tag is set after that. A process killed in between has recorded the
-// doubt, and the message is delivered again. What a kill leaves in tmp/ the reader
-// of the Maildir removes; the torn end of an mbox stays as a message that is cut
-// short, and the next one starts on a line of its own.
+// recipient's tag is set after that. Who takes the recipient over from a process that
+// was killed in between looks into the store: for the message's name in a Maildir,
+// which is the same at each attempt, and at the place in an mbox that the history
+// names. What is whole there counts as delivered, what is torn is taken away. Only a
+// store that its reader has changed meanwhile leaves a doubt, which is recorded.
 //
 // A local fault is never the sender's: permissions, missing directories and full
 // disks defer. Only a user that does not exist (5.1.1) and a name that cannot be
@@ -32,7 +33,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"zmailer/internal/agent"
@@ -64,10 +64,10 @@ type Mailbox struct {
 	creds   *credentials
 	open    func(dir string) (maildirFS, error)
 	writers sync.Pool // of *bufio.Writer
-	count   atomic.Uint64
 
 	mu    sync.Mutex
-	boxes map[string]*turn // mbox files in use by this process
+	boxes map[string]*turn  // mbox files in use by this process
+	left  map[string]uint64 // lock files that could not be removed, see leave
 }
 
 // Channels lists the channels that this stage delivers.
@@ -95,7 +95,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 		return err
 	}
 	a := &agent.Agent{
-		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now,
+		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now, Settles: true,
 	}
 	defer func() { err = errors.Join(err, a.Release()) }()
 	return a.Run(ctx, in, out, c.Slots, m)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,13 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 		return err
 	}
 	defer box.Close()
-	name, f, err := m.createIn(box, l)
+	name := m.maildirName(l)
+	if l.recipient.Sent != nil {
+		if where, err := m.settle(box, name, l); err != nil || where != "" {
+			return err
+		}
+	}
+	f, err := createIn(box, name)
 	if err != nil {
 		return err
 	}
@@ -41,24 +48,53 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 		err = l.sent()
 	}
 	if err == nil {
-		// Crash: whole and synced in tmp/ (to be removed by its reader, the recipient
-		// in doubt) or in new/.
+		// Crash: whole and synced in tmp/, to be removed by the next attempt, or in new/,
+		// where that finds it.
 		err = moveNew(box, "tmp/"+name, "new/"+name)
-		for errors.Is(err, fs.ErrExist) {
-			err = moveNew(box, "tmp/"+name, "new/"+m.maildirName(l))
-		}
 	}
+	delivered := errors.Is(err, fs.ErrExist)
 	if err != nil {
 		// Crash: a file in tmp/ that nobody reads.
-		if rerr := box.Remove("tmp/" + name); rerr != nil {
-			err = errors.Join(err, rerr)
+		rerr := box.Remove("tmp/" + name)
+		if !delivered || rerr != nil {
+			return errors.Join(err, rerr)
 		}
-		return err
 	}
 	// Crash: before this a power loss may take the name in new/ and keep the tag that
 	// is set next, and the message would be in neither place. An error repeats the
-	// message rather than lose it.
-	return box.SyncDir("new")
+	// attempt, which finds the message.
+	if err := box.SyncDir("new"); err != nil {
+		return &standing{err}
+	}
+	return nil
+}
+
+// settle finds out where an agent that died has delivered the message: "new", "cur",
+// where its reader has put it since, or "", if it has not come to that. If it is in
+// none of the places that show this, nobody can know.
+func (m *Mailbox) settle(box maildirFS, name string, l *letter) (where string, err error) {
+	for _, sub := range []string{"new", "tmp"} {
+		switch _, err := box.Stat(sub + "/" + name); {
+		case err == nil && sub == "tmp":
+			return "", nil
+		case err == nil:
+			// Crash: as in toMaildir: the name must be durable before the tag that is set next.
+			return sub, box.SyncDir(sub)
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		}
+	}
+	entries, err := box.ReadDir("cur")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for _, e := range entries {
+		// Behind the colon stand its reader's marks.
+		if base, _, _ := strings.Cut(e.Name, ":"); base == name {
+			return "cur", box.SyncDir("cur")
+		}
+	}
+	return "", l.inDoubt()
 }
 
 // fill writes and syncs the file in tmp/.
@@ -113,25 +149,28 @@ func (m *Mailbox) openMade(dir string, t target) (maildirFS, error) {
 	return m.open(dir)
 }
 
-// createIn makes a file with a new name in tmp/. Should the name be taken, by a
-// process with our pid on a host of our name, the next is tried.
-func (m *Mailbox) createIn(box maildirFS, l *letter) (string, durable.File, error) {
-	name, made := m.maildirName(l), false
+// createIn makes the file in tmp/. One of that name was left by an attempt that was
+// killed: the recipient is locked, so nobody who lives writes it. It is removed and
+// not written over, for it may be in new/ as well, see moveNew.
+func createIn(box maildirFS, name string) (durable.File, error) {
+	made, cleared := false, false
 	for {
-		// Crash: an empty file in tmp/ that nobody reads.
+		// Crash: an empty file in tmp/ that the next attempt removes.
 		f, err := box.Open("tmp/"+name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		switch {
-		case err == nil:
-			return name, f, nil
-		case errors.Is(err, fs.ErrExist):
-			name = m.maildirName(l)
+		case errors.Is(err, fs.ErrExist) && !cleared:
+			cleared = true
+			// Crash: as if the attempt had not been made.
+			if err := box.Remove("tmp/" + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
 		case errors.Is(err, fs.ErrNotExist) && !made:
 			made = true
 			if err := makeSubs(box); err != nil {
-				return "", nil, err
+				return nil, err
 			}
 		default:
-			return "", nil, err
+			return f, err
 		}
 	}
 }
@@ -146,14 +185,13 @@ func makeSubs(box durable.FS) error {
 	return nil
 }
 
-// maildirName is a name that no other delivery on any host uses: seconds, then
-// microseconds, pid and the count of this process, then the host; and the size for
-// readers that sum up.
+// maildirName is a name that no other delivery on any host uses, and every attempt at
+// this one: the message's seconds, then its spool ID and the recipient, then the host;
+// and the size for readers that sum up.
 func (m *Mailbox) maildirName(l *letter) string {
-	return strconv.FormatInt(l.now.Unix(), 10) +
-		".M" + strconv.Itoa(l.now.Nanosecond()/1000) +
-		"P" + strconv.Itoa(os.Getpid()) +
-		"Q" + strconv.FormatUint(m.count.Add(1), 10) +
+	id := l.delivery.ID
+	return strconv.FormatInt(id.Time().Unix(), 10) +
+		"." + id.String() + "R" + strconv.FormatInt(l.recipient.Offset, 10) +
 		"." + m.host +
 		",S=" + strconv.FormatInt(l.size(), 10)
 }

@@ -23,12 +23,12 @@ func (m *Mailbox) makeDir(dir string, t target, users bool) error {
 	if dir == path.Clean(t.home) {
 		return &fault{code: configTrouble, text: "the home directory is missing", err: unix.ENOENT}
 	}
-	err := unix.Mkdir(dir, 0o700)
+	err := mkdirat(unix.AT_FDCWD, dir, 0o700)
 	if errors.Is(err, unix.ENOENT) && path.Dir(dir) != dir {
 		if err := m.makeDir(path.Dir(dir), t, false); err != nil {
 			return err
 		}
-		err = unix.Mkdir(dir, 0o700)
+		err = mkdirat(unix.AT_FDCWD, dir, 0o700)
 	}
 	if errors.Is(err, unix.EACCES) && t.spool {
 		err = m.makeInSpool(dir, t, users)
@@ -52,19 +52,19 @@ func (m *Mailbox) makeInSpool(dir string, t target, users bool) error {
 	}
 	base := path.Base(dir)
 	return m.creds.asRoot(t.as, func() error {
-		if err := unix.Mkdirat(above, base, 0o700); err != nil {
+		if err := mkdirat(above, base, 0o700); err != nil {
 			return err
 		}
 		if users {
-			return unix.Fchownat(above, base, t.as.uid, t.as.gid, unix.AT_SYMLINK_NOFOLLOW)
+			return again(func() error { return unix.Fchownat(above, base, t.as.uid, t.as.gid, unix.AT_SYMLINK_NOFOLLOW) })
 		}
-		return unix.Fchmodat(above, base, 0o755, 0)
+		return again(func() error { return unix.Fchmodat(above, base, 0o755, 0) })
 	})
 }
 
 // openAbove opens the directory that a name is in, to work relative to it.
 func openAbove(name string) (int, error) {
-	fd, err := unix.Open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := openat(unix.AT_FDCWD, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open directory %s: %w", path.Dir(name), err)
 	}

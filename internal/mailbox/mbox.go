@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,18 +51,23 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
 	if err := b.lock(ctx); err != nil {
 		return err
 	}
-	if err := l.sent(); err != nil {
+	if there, err := b.settle(l); err != nil || there {
+		return err
+	}
+	if err := l.sent(placeAttrs(b.st.Size, l.now)...); err != nil {
 		return err
 	}
 	if err := b.append(l); err != nil {
-		// Crash: a torn message at the end, and a recipient that is in doubt.
-		if terr := unix.Ftruncate(b.fd, b.st.Size); terr != nil {
-			err = errors.Join(err, fmt.Errorf("cut %s back to %d bytes: %w", t.path, b.st.Size, terr))
+		// Crash: a torn message at the end, which the next attempt cuts off.
+		if terr := ftruncate(b.fd, b.st.Size); terr != nil {
+			return &standing{errors.Join(err, fmt.Errorf("cut %s back to %d bytes: %w", t.path, b.st.Size, terr))}
 		}
 		return err
 	}
 	if b.created {
-		return b.syncDir()
+		if err := b.syncDir(); err != nil {
+			return &standing{err}
+		}
 	}
 	return nil
 }
@@ -97,7 +104,7 @@ func (b *mbox) lock(ctx context.Context) error {
 		// A lock of the open file, not of the process: it holds against other slots and
 		// against programs that use plain fcntl locks.
 		err := wait(ctx, func() (bool, error) {
-			err := unix.FcntlFlock(uintptr(b.fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+			err := setLock(b.fd, &unix.Flock_t{Type: unix.F_WRLCK})
 			if err == unix.EAGAIN || err == unix.EACCES {
 				return false, nil
 			}
@@ -126,7 +133,7 @@ func (b *mbox) lock(ctx context.Context) error {
 func (b *mbox) open() error {
 	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	for {
-		fd, err := unix.Openat(b.dir, b.base, flags, 0)
+		fd, err := openat(b.dir, b.base, flags, 0)
 		if err == unix.ENOENT {
 			fd, err = b.create(flags | unix.O_CREAT | unix.O_EXCL)
 			if err == unix.EEXIST {
@@ -152,15 +159,15 @@ func (b *mbox) open() error {
 // create makes the file; as root for the user if only root may, as in /var/mail.
 func (b *mbox) create(flags int) (int, error) {
 	// Crash: an empty mbox file, which is a mailbox without messages.
-	fd, err := unix.Openat(b.dir, b.base, flags, 0o600)
+	fd, err := openat(b.dir, b.base, flags, 0o600)
 	if err != unix.EACCES || !b.t.spool || !b.m.mayMakeIn(b.dir) {
 		return fd, err
 	}
 	err = b.m.creds.asRoot(b.t.as, func() (err error) {
-		if fd, err = unix.Openat(b.dir, b.base, flags, 0o600); err != nil {
+		if fd, err = openat(b.dir, b.base, flags, 0o600); err != nil {
 			return err
 		}
-		if err = unix.Fchown(fd, b.t.as.uid, b.t.as.gid); err != nil {
+		if err = again(func() error { return unix.Fchown(fd, b.t.as.uid, b.t.as.gid) }); err != nil {
 			_ = unix.Close(fd)
 		}
 		return err
@@ -170,40 +177,46 @@ func (b *mbox) create(flags int) (int, error) {
 
 // append writes and syncs the message.
 func (b *mbox) append(l *letter) error {
+	if err := b.compose(b, l, b.st.Size, l.now); err != nil {
+		return err
+	}
+	return b.sync()
+}
+
+func (b *mbox) sync() error {
+	// Crash: the whole message, or a torn one, at the place that the history names.
+	if err := fsync(b.fd); err != nil {
+		return b.pathError("fsync", err)
+	}
+	return nil
+}
+
+// compose writes the message as it stands, or is to stand, at an offset of the file.
+func (b *mbox) compose(to io.Writer, l *letter, at int64, now time.Time) error {
 	w := b.m.writers.Get().(*bufio.Writer)
 	defer b.m.writers.Put(w)
-	w.Reset(b)
+	w.Reset(to)
 	defer w.Reset(nil)
-	lead, err := b.lead()
+	lead, err := b.lead(at)
 	if err != nil {
 		return b.pathError("read", err)
 	}
 	// A bufio.Writer's error stays until Flush.
 	_, _ = w.WriteString(lead)
-	_, _ = w.WriteString(fromLine(senderAddress(l.recipient.Group.Sender), l.now))
+	_, _ = w.WriteString(fromLine(senderAddress(l.recipient.Group.Sender), now))
 	q := fromQuoter{w: w}
 	if err := l.write(&q); err != nil {
 		return err
 	}
 	q.end()
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	// Crash: the whole message, or a torn one and the recipient in doubt.
-	if err := unix.Fsync(b.fd); err != nil {
-		return b.pathError("fsync", err)
-	}
-	return nil
+	return w.Flush()
 }
 
 // Write implements io.Writer at the file's end.
 func (b *mbox) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
-		n, err := unix.Write(b.fd, p[done:])
-		if err == unix.EINTR {
-			continue
-		}
+		n, err := write(b.fd, p[done:])
 		if err == nil && n <= 0 {
 			err = unix.EIO
 		}
@@ -215,14 +228,14 @@ func (b *mbox) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// lead is what ends a message before ours that does not end in an empty line: one
-// that a crash tore, or that another program wrote.
-func (b *mbox) lead() (string, error) {
-	if b.st.Size == 0 {
+// lead is what ends a message before ours, which begins at an offset, that does not
+// end in an empty line: one that a crash tore, or that another program wrote.
+func (b *mbox) lead(at int64) (string, error) {
+	if at == 0 {
 		return "", nil
 	}
-	tail := make([]byte, min(2, b.st.Size))
-	if _, err := unix.Pread(b.fd, tail, b.st.Size-int64(len(tail))); err != nil {
+	tail := make([]byte, min(2, at))
+	if _, err := pread(b.fd, tail, at-int64(len(tail))); err != nil {
 		return "", err
 	}
 	switch {
@@ -236,13 +249,13 @@ func (b *mbox) lead() (string, error) {
 
 // syncDir makes a new file's name durable.
 func (b *mbox) syncDir() error {
-	fd, err := unix.Openat(b.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := openat(b.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return b.pathError("open directory of", err)
 	}
 	defer unix.Close(fd)
 	// Crash: before this the file of the first message may be gone with its name.
-	if err := unix.Fsync(fd); err != nil {
+	if err := fsync(fd); err != nil {
 		return b.pathError("fsync directory of", err)
 	}
 	return nil

@@ -55,7 +55,7 @@ func newPost(t *testing.T, template string) *post {
 		LockWait: 20 * time.Second, Log: log, Now: func() time.Time { return testTime },
 	})
 	p.must(err)
-	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Channels: Channels(), Log: log, Now: p.mailbox.c.Now}
+	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Channels: Channels(), Log: log, Now: p.mailbox.c.Now, Settles: true}
 	return p
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,15 +17,30 @@ import (
 type Pending struct {
 	Name    string // its last element
 	ModTime time.Time
+	// Tries is how many routers it has ended; such a message comes after all others.
+	Tries int
 }
 
 // ListRouter lists what may be claimed, oldest first (M4); with sorted false in
 // the directory's order, sparing a stat for each. Only regular files whose name is
-// a decimal number count (M5).
-func (p *PostOffice) ListRouter(sorted bool) ([]Pending, error) {
+// a decimal number count (M5). Those that have ended routers come last (M8).
+//
+// A time after now is that of a message from before the clock was set back: it is
+// older than what has come since, or it would wait behind that for as long as the
+// clock went back.
+func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
 	entries, err := p.fs.ReadDir(Router)
 	if err != nil {
 		return nil, fmt.Errorf("list router: %w", err)
+	}
+	var marked map[uint64]bool
+	for _, e := range entries {
+		if ino, ok := TriesMarker(e.Name); ok {
+			if marked == nil {
+				marked = map[uint64]bool{}
+			}
+			marked[ino] = true
+		}
 	}
 	var list []Pending
 	for _, e := range entries {
@@ -34,23 +49,67 @@ func (p *PostOffice) ListRouter(sorted bool) ([]Pending, error) {
 			continue
 		}
 		pend := Pending{Name: e.Name}
-		if sorted {
-			info, err := p.fs.Stat(Router + "/" + e.Name)
-			if errors.Is(err, fs.ErrNotExist) {
+		if sorted || marked[n.Ino] {
+			if ok, err := p.look(&pend, marked[n.Ino]); err != nil {
+				return nil, fmt.Errorf("list router: %w", err)
+			} else if !ok {
 				continue
 			}
-			if err != nil {
-				return nil, fmt.Errorf("list router: %w", err)
-			}
-			pend.ModTime = info.ModTime
 		}
 		list = append(list, pend)
 	}
-	if sorted {
-		sort.Slice(list, func(i, j int) bool { return list[i].ModTime.Before(list[j].ModTime) })
-	}
+	sortPending(list, sorted, now)
 	return list, nil
 }
+
+// look fills in what a listing needs to know of one file; false: it is gone.
+func (p *PostOffice) look(pend *Pending, marked bool) (bool, error) {
+	info, err := p.fs.Stat(Router + "/" + pend.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	pend.ModTime = info.ModTime
+	if !marked {
+		return true, nil
+	}
+	// A marker that cannot be read is no reason to route nothing.
+	tries, _ := p.Tries(IDOf(info))
+	pend.Tries = len(tries)
+	return true, nil
+}
+
+func sortPending(list []Pending, byAge bool, now time.Time) {
+	if !byAge && !slices.ContainsFunc(list, func(p Pending) bool { return p.Tries > 0 }) {
+		return
+	}
+	soon := now.Add(clockSlack)
+	slices.SortStableFunc(list, func(a, b Pending) int {
+		if tried := a.Tries > 0; tried != (b.Tries > 0) {
+			if tried {
+				return 1
+			}
+			return -1
+		}
+		if !byAge {
+			return 0
+		}
+		if before := a.ModTime.After(soon); before != b.ModTime.After(soon) {
+			if before {
+				return -1
+			}
+			return 1
+		}
+		return a.ModTime.Compare(b.ModTime)
+	})
+}
+
+// clockSlack is how far a file's time may be ahead of the clock's before it says that
+// the clock was set back: the kernel stamps files with a coarser clock, and another
+// machine's may differ by a little.
+const clockSlack = 10 * time.Second
 
 // Claim is a message that this process routes: router/<ino>-<owner>, open.
 type Claim struct {
@@ -60,11 +119,15 @@ type Claim struct {
 	p    *PostOffice
 	name Name
 	done bool
+	// tried: there may be a marker for it, to be removed when it leaves router/.
+	tried bool
 }
 
 // Claim takes router/name by rename; only one of many routers can (M6). ErrGone:
 // another one did. A file whose name is not its inode number, as after a copy, is
-// renamed to the right one on the way.
+// renamed to the right one on the way. ErrUnsettled: such a file was written a moment
+// ago; it is in router/ again. A Claim beside an error could not be given back: its
+// Release is to be tried until it succeeds, for while we live nobody else does that.
 func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 	n, ok := ParseName(name)
 	if !ok {
@@ -80,11 +143,15 @@ func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 		// Out of descriptors, or no file to route: a claim that nobody works on would
 		// wait for our end.
 		if berr := p.move(Router+"/"+mine.String(), Router+"/"+name); berr != nil && !errors.Is(berr, ErrGone) {
-			err = errors.Join(err, berr)
+			return &Claim{p: p, name: mine, done: true}, errors.Join(err, berr)
 		}
 	}
 	return c, err
 }
+
+// copyGrace is how long a file that was copied into router/ is left alone after its
+// last write.
+const copyGrace = 2 * time.Second
 
 func (p *PostOffice) openClaim(n Name) (*Claim, error) {
 	f, err := p.openRead(Router + "/" + n.String())
@@ -99,7 +166,13 @@ func (p *PostOffice) openClaim(n Name) (*Claim, error) {
 		return nil, errors.Join(fmt.Errorf("claim %s: not a regular file", n), f.Close())
 	}
 	if info.Ino != n.Ino {
+		// Mail comes by rename, under its number. cp(1) makes the name first and the
+		// content later.
+		if time.Since(info.ModTime).Abs() < copyGrace {
+			return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrUnsettled), f.Close())
+		}
 		right := Name{Ino: info.Ino, Owner: n.Owner}
+		p.renumber(info, n.Ino)
 		// Crash: a claim under the old or the new name; both are taken over.
 		if err := p.move(Router+"/"+n.String(), Router+"/"+right.String()); err != nil {
 			return nil, errors.Join(fmt.Errorf("renumber %s: %w", n, err), f.Close())
@@ -133,6 +206,14 @@ func (c *Claim) HandOver() (string, error) {
 	if h := HashDir(c.name.Ino, c.p.levels); h != "" {
 		rel = h + "/" + rel
 	}
+	// A specification that lost its message, to a hand or a restore, names other
+	// recipients: this message must not stand beside it for a moment.
+	if there, err := c.p.exists(Transport + "/" + rel); err != nil || there {
+		if there {
+			err = fmt.Errorf("%w: %s/%s", ErrOccupied, Transport, rel)
+		}
+		return "", fmt.Errorf("hand over %s: %w", c.name, err)
+	}
 	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
 	// rename is finished), or both in place.
 	if err := c.p.move(c.path(), Queue+"/"+rel); err != nil {
@@ -156,11 +237,21 @@ func (c *Claim) HandOver() (string, error) {
 	}
 	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), Router); err != nil {
 		// Both are in place; a power loss may undo a rename, which recovery mends.
+		c.left()
 		c.close()
 		return rel, fmt.Errorf("hand over %s: %w", c.name, err)
 	}
+	c.left()
 	c.close()
 	return rel, nil
+}
+
+// left removes the message's marker, if there may be one: it is no longer in router/.
+func (c *Claim) left() {
+	if c.tried {
+		// Crash: a marker without its message, which is swept.
+		c.p.forgetTries(c.name.Ino)
+	}
 }
 
 func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
@@ -170,6 +261,9 @@ func (c *Claim) aside(verb, to string) error {
 	// Crash: the claim, or the message set aside; a leftover work file is swept.
 	if err := c.p.move(c.path(), to); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
+	}
+	if dirOf(to) != Router {
+		c.left()
 	}
 	err := c.p.remove(c.work())
 	c.close()
@@ -199,12 +293,34 @@ func (c *Claim) ToPostman() error {
 // Release gives the claim back to router/.
 func (c *Claim) Release() error { return c.aside("release", Router+"/"+c.inode()) }
 
+// Lost ends a claim whose message is no longer in router/: somebody has taken it away,
+// or it got into queue/ and its specification did not follow, which is done now.
+func (c *Claim) Lost() error {
+	rel, err := c.p.findQueued(c.name)
+	if err != nil {
+		return fmt.Errorf("end claim %s: %w", c.name, err)
+	}
+	if rel == "" {
+		// Crash: a work file without a message, which is swept.
+		err = c.p.remove(c.work())
+	} else if err = c.p.move(c.work(), Transport+"/"+rel); errors.Is(err, ErrGone) {
+		err = nil // Crash: as before, or handed over.
+	}
+	if err != nil {
+		return fmt.Errorf("end claim %s: %w", c.name, err)
+	}
+	c.left()
+	c.close()
+	return nil
+}
+
 // Discard removes a message that is done with: all its recipients were dropped.
 func (c *Claim) Discard() error {
 	// Crash: the claim is stale and routed again, to the same end.
 	if err := c.p.remove(c.path()); err != nil {
 		return fmt.Errorf("discard %s: %w", c.name, err)
 	}
+	c.left()
 	err := c.p.remove(c.work())
 	c.close()
 	return err

@@ -3,7 +3,10 @@ package postoffice
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
@@ -14,13 +17,15 @@ import (
 )
 
 // Every message file of ours starts with this line; the digits are the file's size
-// in bytes. ZMailer reads it as a comment. A power loss may keep a file's mode and
-// lose its last blocks: a file in public/ whose size differs from this was never
-// complete, whatever its execute bit says.
+// in bytes and, in hexadecimal, the CRC-32C of what follows the line. ZMailer reads it
+// as a comment. A power loss may keep a file's mode and lose its last blocks, or leave
+// zeros in its middle: a file in public/ that differs from this was never complete,
+// whatever its execute bit says.
 const (
 	octetsPrefix = "comment octets "
 	octetsDigits = 16
-	octetsLine   = len(octetsPrefix) + octetsDigits + 1
+	octetsSum    = 8
+	octetsLine   = len(octetsPrefix) + octetsDigits + 1 + octetsSum + 1
 )
 
 const draftBuffer = 32 << 10
@@ -33,9 +38,12 @@ type Draft struct {
 	name   string // public/...
 	buf    []byte
 	pooled *[]byte
-	size   int64 // bytes written to f
+	size   int64  // bytes written to f
+	sum    uint32 // of those behind the first line
 	err    error
 	closed bool
+	// arrival is what Prepare sets the file's time to, if it is not zero.
+	arrival time.Time
 }
 
 // Accepted is a message in router/.
@@ -73,7 +81,7 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
 		return nil, errors.Join(fmt.Errorf("create message: lock %s: %w", name, err), d.Abort())
 	}
 	d.buf = append(d.buf, octetsPrefix...)
-	d.buf = append(d.buf, "0000000000000000\n"...)
+	d.buf = append(d.buf, "0000000000000000 00000000\n"...)
 	return d, nil
 }
 
@@ -119,12 +127,23 @@ func (d *Draft) put(b []byte) {
 		d.err = fmt.Errorf("write message: %w", err)
 		return
 	}
+	d.sum = d.summed(b)
 	d.size += int64(len(b))
 }
 
-// complete writes what is buffered and the size into the first line.
+// summed is the checksum if b comes next. The first line is in the first b.
+func (d *Draft) summed(b []byte) uint32 {
+	if d.size == 0 {
+		b = b[octetsLine:]
+	}
+	return crc32.Update(d.sum, castagnoli(), b)
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// complete writes what is buffered, and size and checksum into the first line.
 func (d *Draft) complete() error {
-	digits := fmt.Appendf(nil, "%0*d", octetsDigits, d.Size())
+	digits := fmt.Appendf(nil, "%0*d %0*x", octetsDigits, d.Size(), octetsSum, d.summed(d.buf))
 	if d.size == 0 {
 		copy(d.buf[len(octetsPrefix):], digits)
 		d.flush()
@@ -189,9 +208,12 @@ func (d *Draft) commit() (Accepted, error) {
 	if err := d.p.syncDirs(Public, Router); err != nil {
 		// The name may be lost with the power, the submitter must try again. A router
 		// may have claimed the file meanwhile; then the message goes its way and the
-		// answer is yes after all.
-		if rerr := d.p.fs.RenameNew(a.Name, d.name); rerr == nil {
-			return Accepted{}, fmt.Errorf("accept message: %w", err)
+		// answer is yes after all. Should it not go back, it is rather sent twice than
+		// promised and lost.
+		// Crash: in router/, or in public/ with the execute bit: a whole message that is
+		// taken up, whose submitter tries again.
+		if rerr := d.p.fs.RenameNew(a.Name, d.name); !errors.Is(rerr, fs.ErrNotExist) {
+			return Accepted{}, errors.Join(fmt.Errorf("accept message: %w", err), rerr)
 		}
 	}
 	return a, nil
@@ -204,8 +226,34 @@ func (d *Draft) Abort() error {
 	}
 	// Crash: a file without execute bit that is swept away, or one with it that
 	// holds a whole message whose submitter was told to try again.
-	err := d.p.remove(d.name)
-	return errors.Join(err, d.close())
+	return errors.Join(d.withdraw(), d.close())
+}
+
+// withdraw makes the file one that nobody takes up: it removes it or, where that
+// fails, takes its execute bit, so that a sweep removes it later. Its submitter is told
+// that nothing was accepted, so both are tried twice; on a disk that refuses all of it
+// the message may arrive beside its repetition.
+func (d *Draft) withdraw() (err error) {
+	for range 2 {
+		// Crash: see Abort; without its bit the draft is swept when it is old.
+		rerr := d.p.remove(d.name)
+		if rerr == nil {
+			return nil
+		}
+		cerr := d.f.Chmod(0o600)
+		err = errors.Join(rerr, cerr)
+		if cerr == nil {
+			return err
+		}
+	}
+	return err
+}
+
+// SetArrival gives the message a time of arrival of before, for a copy that is to be no
+// younger than what it was made of. It is that time and up to a second more, by chance:
+// a spool ID, inode number and time, must not come again when the number does.
+func (d *Draft) SetArrival(t time.Time) {
+	d.arrival = t.Add(time.Duration(rand.Int64N(int64(time.Second))))
 }
 
 // Prepare makes the draft durable under its name in public/ without submitting it.
@@ -213,6 +261,10 @@ func (d *Draft) Abort() error {
 // between, so that a restart neither loses nor repeats them.
 func (d *Draft) Prepare() error {
 	err := d.complete()
+	if err == nil && !d.arrival.IsZero() {
+		// Crash: nobody knows the file's name yet.
+		err = d.f.SetModTime(d.arrival)
+	}
 	if err == nil {
 		err = d.f.Sync()
 	}
@@ -281,8 +333,9 @@ func (p *PostOffice) DropPrepared(name string) error {
 	return nil
 }
 
-// whole tells whether a file in public/ has the size that its first line records. A
-// file without such a line, written by another program, is taken at its word.
+// whole tells whether a file in public/ has the size and the checksum that its first
+// line records; writers of before recorded the size alone. A file without such a line,
+// written by another program, is taken at its word.
 func whole(f durable.File) (bool, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -290,21 +343,33 @@ func whole(f durable.File) (bool, error) {
 	}
 	b := make([]byte, octetsLine)
 	n, err := f.ReadAt(b, 0)
-	if n < len(b) {
-		// Shorter than the line: ours if what there is agrees with it.
-		k := min(n, len(octetsPrefix))
-		ours := string(b[:k]) == octetsPrefix[:k]
-		if ours {
-			return false, nil
-		}
-		return info.Size > 0, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
-	if string(b[:len(octetsPrefix)]) != octetsPrefix {
+	b = b[:n]
+	if k := min(n, len(octetsPrefix)); string(b[:k]) != octetsPrefix[:k] {
 		return b[0] != 0, nil
 	}
-	size, perr := strconv.ParseInt(string(b[len(octetsPrefix):octetsLine-1]), 10, 64)
-	return perr == nil && size == info.Size, nil
+	const rest = len(octetsPrefix) + octetsDigits
+	if n <= rest {
+		return false, nil
+	}
+	size, ok := recorded(b)
+	switch {
+	case !ok || size != info.Size:
+		return false, nil
+	case b[rest] == '\n':
+		return true, nil
+	case n < octetsLine || b[rest] != ' ' || b[octetsLine-1] != '\n':
+		return false, nil
+	}
+	want, err := strconv.ParseUint(string(b[rest+1:octetsLine-1]), 16, 32)
+	if err != nil {
+		return false, nil
+	}
+	sum := crc32.New(castagnoli())
+	if _, err := io.Copy(sum, io.NewSectionReader(f, int64(octetsLine), size-int64(octetsLine))); err != nil {
+		return false, err
+	}
+	return uint64(sum.Sum32()) == want, nil
 }

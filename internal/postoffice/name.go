@@ -2,7 +2,8 @@ package postoffice
 
 import (
 	"fmt"
-	"math/big"
+	"math"
+	"math/bits"
 	"path"
 	"strconv"
 	"strings"
@@ -88,7 +89,28 @@ func IDOf(info durable.Info) SpoolID {
 
 // String is "S", the inode, "A", the time in base 62.
 func (id SpoolID) String() string {
-	return "S" + strconv.FormatUint(id.Ino, 10) + "A" + big.NewInt(id.MTime).Text(62)
+	var b [40]byte
+	return string(id.AppendTo(b[:0]))
+}
+
+// base62 are the digits of big.Int's Text(62).
+const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// AppendTo appends what String gives.
+func (id SpoolID) AppendTo(b []byte) []byte {
+	b = append(strconv.AppendUint(append(b, 'S'), id.Ino, 10), 'A')
+	left := uint64(id.MTime)
+	if id.MTime < 0 {
+		b, left = append(b, '-'), -left
+	}
+	var digits [11]byte // of 2^63
+	i := len(digits)
+	for more := true; more; more = left > 0 {
+		i--
+		digits[i] = base62[left%62]
+		left /= 62
+	}
+	return append(b, digits[i:]...)
 }
 
 // MarshalText makes logs and JSON show a spool ID as people write it.
@@ -118,9 +140,38 @@ func ParseSpoolID(s string) (SpoolID, error) {
 	if !ok {
 		return SpoolID{}, bad
 	}
-	t, ok := new(big.Int).SetString(stamp, 62)
-	if !ok || !t.IsInt64() || t.Text(62) != stamp {
+	t, ok := parse62(stamp)
+	if !ok {
 		return SpoolID{}, bad
 	}
-	return SpoolID{Ino: n, MTime: t.Int64()}, nil
+	return SpoolID{Ino: n, MTime: t}, nil
+}
+
+// parse62 reads digits of base 62, with a sign before a negative number. One number
+// has one way to be written.
+func parse62(s string) (int64, bool) {
+	digits, negative := strings.CutPrefix(s, "-")
+	if digits == "" || len(digits) > 11 || digits[0] == '0' && s != "0" {
+		return 0, false
+	}
+	var hi, v uint64
+	for i := 0; i < len(digits); i++ {
+		d := strings.IndexByte(base62, digits[i])
+		if d < 0 {
+			return 0, false
+		}
+		hi, v = bits.Mul64(v, 62)
+		sum, carry := bits.Add64(v, uint64(d), 0)
+		if hi != 0 || carry != 0 {
+			return 0, false
+		}
+		v = sum
+	}
+	switch {
+	case !negative && v <= math.MaxInt64:
+		return int64(v), true
+	case negative && v <= 1<<63:
+		return -int64(v), true
+	}
+	return 0, false
 }

@@ -16,6 +16,7 @@ import (
 // Owner is a number that this process holds for its life by a lock on
 // owners/NUMBER. It stands in claimed names and in recipients' locks.
 type Owner struct {
+	p    *PostOffice
 	n    int
 	lock durable.Lock
 }
@@ -27,8 +28,9 @@ var errTaken = errors.New("the number is in use")
 // A number whose file a dead process left is not free: claims and locks in that
 // number would look like ours and never be taken over, and in a container a daemon
 // gets the same pid at each start. role is for the postmaster who reads the file.
-func (p *PostOffice) NewOwner(role string) (*Owner, error) {
-	pid := os.Getpid()
+func (p *PostOffice) NewOwner(role string) (*Owner, error) { return p.newOwner(role, os.Getpid()) }
+
+func (p *PostOffice) newOwner(role string, pid int) (*Owner, error) {
 	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
 	if pid <= MaxOwner {
 		if o, err := p.takeOwner(pid, content); !errors.Is(err, errTaken) {
@@ -65,7 +67,7 @@ func (p *PostOffice) takeOwner(n int, content []byte) (*Owner, error) {
 	if err := p.fs.SyncDir(Owners); err != nil {
 		return nil, errors.Join(fmt.Errorf("take owner number %d: %w", n, err), l.Release())
 	}
-	return &Owner{n: n, lock: l}, nil
+	return &Owner{p: p, n: n, lock: l}, nil
 }
 
 func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }
@@ -74,7 +76,19 @@ func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }
 func (o *Owner) Number() int { return o.n }
 
 // Release ends ownership; claims still held are stale from now on.
-func (o *Owner) Release() error { return o.lock.Release() }
+func (o *Owner) Release() error {
+	// Crash: without this a claim whose end is not on the disk could come back when the
+	// number's file is gone, and be taken for that of a foreign pid.
+	if err := o.p.fs.SyncDir(Router); err != nil {
+		return errors.Join(fmt.Errorf("give back owner number %d: %w", o.n, err), o.Leave())
+	}
+	return o.lock.Release()
+}
+
+// Leave ends ownership as the death of the process does: the number's file stays, so
+// that whatever bears the number is known to be stale, and the scheduler removes it
+// when nothing does.
+func (o *Owner) Leave() error { return o.lock.Abandon() }
 
 // OwnerAlive tells whether the process that owns n lives. A number without a file
 // in owners/ is a foreign program's pid (ZMailer's agents lock with it).
@@ -92,7 +106,8 @@ func (p *PostOffice) OwnerAlive(n int) (bool, error) {
 		return true, fmt.Errorf("look at owner %d: %w", n, err)
 	}
 	defer f.Close()
-	free, err := f.TryLock()
+	// Shared: of two that look at once neither takes the other for the owner.
+	free, err := f.TryShare()
 	if err != nil {
 		return true, fmt.Errorf("look at owner %d: %w", n, err)
 	}

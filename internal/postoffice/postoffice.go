@@ -8,7 +8,8 @@
 //
 // Diagnostics: ErrGone: somebody else moved the file on; look for other work.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
-// restore. ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
+// restore. ErrUnsettled: Claim left a file that somebody copies in just now.
+// ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
 // Anything else is the disk's error, wrapped with the operation and the name.
 package postoffice
 
@@ -30,6 +31,11 @@ var (
 	ErrGone = errors.New("somebody else has taken it")
 	// ErrOccupied means that the name a file should get belongs to another file.
 	ErrOccupied = errors.New("the name is taken by another file; see zmctl check")
+	// ErrReplaced means that the name belongs to another file than was opened: somebody
+	// has put an edited copy in its place.
+	ErrReplaced = errors.New("it was replaced by another file")
+	// ErrUnsettled means that a file which was copied in may still be written.
+	ErrUnsettled = errors.New("it was put there by hand and may still be written; tried again")
 	// ErrCrossDevice means that two of the directories are on different file systems.
 	ErrCrossDevice = errors.New("directories on different file systems")
 	// ErrNotPostoffice means that a directory is missing.
@@ -46,6 +52,11 @@ const (
 	Postman   = "postman"   // copies for the postmaster
 	Freezer   = "freezer"   // held by policy
 	Owners    = "owners"    // one locked file per live process
+
+	Quarantine = "quarantine" // files that nobody could use, put away for a person
+	Removed    = "removed"    // messages that a person removed, kept for a while
+	Ledger     = "ledger"     // what was accepted and what became of it
+	Orders     = "orders"     // what people did with many messages at once
 )
 
 // Modes of the directories. Any uid submits: public/ and router/ are sticky, so
@@ -53,15 +64,22 @@ const (
 var directories = []struct {
 	name string
 	mode fs.FileMode
+	// later: a postoffice made by an earlier version does not have it. Who needs it
+	// makes it with Ensure.
+	later bool
 }{
-	{Public, 0o777 | fs.ModeSticky},
-	{Router, 0o777 | fs.ModeSticky},
-	{Queue, 0o755},
-	{Transport, 0o755},
-	{Deferred, 0o755},
-	{Postman, 0o750},
-	{Freezer, 0o750},
-	{Owners, 0o755},
+	{Public, 0o777 | fs.ModeSticky, false},
+	{Router, 0o777 | fs.ModeSticky, false},
+	{Queue, 0o755, false},
+	{Transport, 0o755, false},
+	{Deferred, 0o755, false},
+	{Postman, 0o750, false},
+	{Freezer, 0o750, false},
+	{Owners, 0o755, false},
+	{Quarantine, 0o750, true},
+	{Removed, 0o750, true},
+	{Ledger, 0o755, true},
+	{Orders, 0o750, true},
 }
 
 // Config says how a postoffice is to be used.
@@ -76,6 +94,19 @@ type PostOffice struct {
 	fs     durable.FS
 	levels int
 	strict bool
+	// renumbering is told before a message gets another inode number's name.
+	renumbering func(id SpoolID, from uint64)
+}
+
+// OnRenumber has fn told of each message that is about to be named after its inode
+// number because its file was copied or restored: id is its spool ID from then on, from
+// the number that it had. Set it before the postoffice is used.
+func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumbering = fn }
+
+func (p *PostOffice) renumber(info durable.Info, from uint64) {
+	if p.renumbering != nil && info.Ino != from {
+		p.renumbering(IDOf(info), from)
+	}
 }
 
 // Init makes the directories that are missing.
@@ -85,7 +116,30 @@ func Init(f durable.FS) error {
 			return fmt.Errorf("make postoffice: %w", err)
 		}
 	}
+	// Crash: before this a power loss may take directories that nothing is in yet. A
+	// message's own sync need not cover the directory that it is in.
+	if err := f.SyncDir("."); err != nil {
+		return fmt.Errorf("make postoffice: %w", err)
+	}
 	return nil
+}
+
+// Ensure makes a directory of the postoffice if it is missing.
+func (p *PostOffice) Ensure(dir string) error {
+	for _, d := range directories {
+		if d.name != dir {
+			continue
+		}
+		if err := p.fs.Mkdir(d.name, d.mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+		// Crash: as in Init.
+		if err := p.syncDirs("."); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("make %s: no directory of a postoffice", dir)
 }
 
 // Open checks that every directory is there and on one file system, because the
@@ -97,6 +151,9 @@ func Open(c Config) (*PostOffice, error) {
 	var first durable.Info
 	for i, d := range directories {
 		info, err := c.FS.Stat(d.name)
+		if errors.Is(err, fs.ErrNotExist) && d.later {
+			continue
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("open postoffice: %w: %w", ErrNotPostoffice, err)
 		}
@@ -198,7 +255,7 @@ func (p *PostOffice) remove(name string) error {
 // exists tells whether a name is there.
 func (p *PostOffice) exists(name string) (bool, error) {
 	_, err := p.fs.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return false, nil
 	}
 	return err == nil, err

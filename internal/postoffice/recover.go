@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/internal/durable"
 )
 
 // Recovered is one thing that recovery did; each is to be logged.
@@ -15,12 +17,14 @@ type Recovered struct {
 	Action string // constant word: see docs/log.md "recovered"
 	Name   string // path below the postoffice
 	Detail string
+	ID     SpoolID // zero if it is not known
 }
 
 // Actions of Recovered.Action.
 const (
 	TakenIn    = "accepted"    // a dead submitter's whole message moved to router/
 	Unclaimed  = "unclaimed"   // a dead router's claim given back
+	SetAside   = "set-aside"   // a message that has ended too many routers put into postman/
 	HandedOver = "handed-over" // a dead router's second rename done
 	Rerouted   = "rerouted"    // a message without specification given back to router/
 	Swept      = "swept"       // a leftover work file or draft removed
@@ -30,17 +34,29 @@ const (
 	Unreadable = "unreadable"  // an error; the file is left alone
 )
 
-// foreignGrace is how long a name without owner may stay in one of the two states
-// that only a running router makes.
+// foreignGrace is how long a name may stay in queue/ without a specification if its
+// owner may live: only a running router makes that state, for a moment.
 const foreignGrace = time.Minute
 
+// RouterRecovery is how RecoverRouter decides.
+type RouterRecovery struct {
+	// Complete tells whether a work file is a whole specification.
+	Complete func(spec []byte) bool
+	Now      time.Time
+	// Tries is how many routers a message may end before it is put into postman/; 0:
+	// DefaultTries.
+	Tries int
+}
+
 // RecoverRouter takes up what dead submitters and dead routers left: in public/, in
-// claims and in work files. complete tells whether a work file is a whole
-// specification. Any number of routers may call it at once; it goes on after an
-// error with one file and returns the first error with a directory.
-func (p *PostOffice) RecoverRouter(complete func(spec []byte) bool) ([]Recovered, error) {
+// claims, work files and markers. Any number of routers may call it at once; it goes
+// on after an error with one file and returns the first error with a directory.
+func (p *PostOffice) RecoverRouter(c RouterRecovery) ([]Recovered, error) {
+	if c.Tries <= 0 {
+		c.Tries = DefaultTries
+	}
 	var done []Recovered
-	err := errors.Join(p.recoverPublic(&done), p.recoverClaims(complete, &done))
+	err := errors.Join(p.recoverPublic(&done), p.recoverClaims(c, &done))
 	return done, err
 }
 
@@ -58,7 +74,7 @@ func (p *PostOffice) recoverPublic(done *[]Recovered) error {
 		}
 		r, err := p.acceptLeft(name)
 		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Unreadable, name, err.Error()}
+			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
 		}
 		if r != nil {
 			*done = append(*done, *r)
@@ -86,49 +102,33 @@ func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
 		return nil, err
 	}
 	if !ok {
-		return &Recovered{Incomplete, name, fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
+		return &Recovered{Action: Incomplete, Name: name, Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
+	}
+	// Crash: a whole file or one that has lost bytes, here still. Its writer may have
+	// died before its own fsync; in router/ nobody would expect that.
+	if err := f.Sync(); err != nil {
+		return nil, err
 	}
 	to := Router + "/" + strconv.FormatUint(info.Ino, 10)
 	// Crash: public/ or router/, see Commit.
 	if err := p.move(name, to); err != nil {
 		return nil, err
 	}
-	return &Recovered{TakenIn, to, "from " + name}, nil
+	return &Recovered{Action: TakenIn, Name: to, Detail: "from " + name}, nil
 }
 
-// recoverClaims looks at router/ for claims and work files of dead owners.
-func (p *PostOffice) recoverClaims(complete func([]byte) bool, done *[]Recovered) error {
+// recoverClaims looks at router/ for claims and work files of dead owners, and for
+// markers of messages that are gone.
+func (p *PostOffice) recoverClaims(c RouterRecovery, done *[]Recovered) error {
 	entries, err := p.fs.ReadDir(Router)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	alive := map[int]bool{}
-	dead := func(n Name) bool {
-		a, known := alive[n.Owner]
-		if !known {
-			var err error
-			if a, err = p.OwnerAlive(n.Owner); err != nil {
-				a = true
-			}
-			alive[n.Owner] = a
-		}
-		return !a
-	}
+	dead := p.deadOwners()
 	for _, e := range entries {
-		base, work := strings.CutPrefix(e.Name, "..")
-		n, ok := ParseName(base)
-		if !ok || n.Owner == 0 || !dead(n) {
-			continue
-		}
-		var r *Recovered
-		var err error
-		if work {
-			r, err = p.recoverWork(n, complete)
-		} else {
-			r, err = p.unclaim(n)
-		}
+		r, err := p.recoverEntry(e, entries, dead, c)
 		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Unreadable, Router + "/" + e.Name, err.Error()}
+			r = &Recovered{Action: Unreadable, Name: Router + "/" + e.Name, Detail: err.Error()}
 		}
 		if r != nil {
 			*done = append(*done, *r)
@@ -137,15 +137,34 @@ func (p *PostOffice) recoverClaims(complete func([]byte) bool, done *[]Recovered
 	return nil
 }
 
-// unclaim gives router/I-P back as router/I: it is routed again from the start.
-func (p *PostOffice) unclaim(n Name) (*Recovered, error) {
-	from := Router + "/" + n.String()
-	to := Router + "/" + strconv.FormatUint(n.Ino, 10)
-	// Crash: stale claim or router/I. The work file stays for recoverWork.
-	if err := p.move(from, to); err != nil {
-		return nil, err
+// recoverEntry looks at one name in router/.
+func (p *PostOffice) recoverEntry(e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
+	if ino, ok := TriesMarker(e.Name); ok {
+		return p.sweepTries(ino, all)
 	}
-	return &Recovered{Unclaimed, to, "owner " + strconv.Itoa(n.Owner) + " is dead"}, nil
+	base, work := strings.CutPrefix(e.Name, "..")
+	n, ok := ParseName(base)
+	switch {
+	case !ok || n.Owner == 0 || !dead(n.Owner):
+		return nil, nil
+	case work:
+		return p.recoverWork(n, c.Complete)
+	}
+	return p.giveBack(n, c.Now, c.Tries)
+}
+
+// deadOwners asks for each owner once. One that cannot be looked at counts as alive.
+func (p *PostOffice) deadOwners() func(n int) bool {
+	known := map[int]bool{}
+	return func(n int) bool {
+		dead, ok := known[n]
+		if !ok {
+			alive, err := p.OwnerAlive(n)
+			dead = err == nil && !alive
+			known[n] = dead
+		}
+		return dead
+	}
 }
 
 // recoverWork decides about router/..I-P of a dead owner.
@@ -161,7 +180,8 @@ func (p *PostOffice) recoverWork(n Name, complete func([]byte) bool) (*Recovered
 	}
 	if rel == "" {
 		// The message went back to router/ or is done: this is a leftover.
-		return &Recovered{Swept, work, "its message is not in queue/"}, p.remove(work)
+		// Crash: there or not; nothing needs it.
+		return &Recovered{Action: Swept, Name: work, Detail: "its message is not in queue/"}, p.remove(work)
 	}
 	b, err := p.readAll(work)
 	if err != nil {
@@ -172,31 +192,16 @@ func (p *PostOffice) recoverWork(n Name, complete func([]byte) bool) (*Recovered
 		if err := p.move(work, Transport+"/"+rel); err != nil {
 			return nil, err
 		}
-		return &Recovered{HandedOver, Transport + "/" + rel, "owner " + strconv.Itoa(n.Owner) + " is dead"}, nil
+		return &Recovered{Action: HandedOver, Name: Transport + "/" + rel, Detail: "owner " + strconv.Itoa(n.Owner) + " is dead"}, nil
 	}
 	if err := p.requeue(rel); err != nil {
 		return nil, err
 	}
-	return &Recovered{Rerouted, Queue + "/" + rel, "its work file is not complete"}, p.remove(work)
+	return &Recovered{Action: Rerouted, Name: Queue + "/" + rel, Detail: "its work file is not complete"}, p.remove(work)
 }
 
-// findQueued looks for a message in queue/ at every depth; "" if it is not there.
-func (p *PostOffice) findQueued(n Name) (string, error) {
-	for levels := 0; levels <= 2; levels++ {
-		rel := n.String()
-		if h := HashDir(n.Ino, levels); h != "" {
-			rel = h + "/" + rel
-		}
-		ok, err := p.exists(Queue + "/" + rel)
-		if err != nil {
-			return "", err
-		}
-		if ok {
-			return rel, nil
-		}
-	}
-	return "", nil
-}
+// findQueued looks for a message in queue/; "" if it is not there.
+func (p *PostOffice) findQueued(n Name) (string, error) { return p.seek(Queue, n) }
 
 func (p *PostOffice) readAll(name string) ([]byte, error) {
 	f, err := p.openRead(name)
@@ -207,6 +212,26 @@ func (p *PostOffice) readAll(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
+// readInto is readAll that uses the memory of b, which grows when it is too small.
+func (p *PostOffice) readInto(b []byte, name string) ([]byte, error) {
+	f, err := p.openRead(name)
+	if err != nil {
+		return b, err
+	}
+	defer f.Close()
+	for b = b[:0]; ; {
+		b = slices.Grow(b, 4<<10)
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
 // RecoverQueue takes up what an interrupted hand-over, rehash or finish left in
 // queue/ and transport/. Only the scheduler calls it, between its own changes.
 // Specifications whose message is gone are returned as Completed with their name
@@ -214,13 +239,7 @@ func (p *PostOffice) readAll(name string) ([]byte, error) {
 func (p *PostOffice) RecoverQueue(now time.Time) ([]Recovered, error) {
 	var done []Recovered
 	err := p.ListQueue(func(name string) error {
-		r, err := p.recoverQueued(name, now)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Unreadable, Queue + "/" + name, err.Error()}
-		}
-		if r != nil {
-			done = append(done, *r)
-		}
+		done = append(done, p.RecoverMessages([]string{name}, now)...)
 		return nil
 	})
 	if err != nil {
@@ -229,7 +248,7 @@ func (p *PostOffice) RecoverQueue(now time.Time) ([]Recovered, error) {
 	err = p.ListTransport(func(name string) error {
 		r, err := p.recoverSpec(name)
 		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Unreadable, Transport + "/" + name, err.Error()}
+			r = &Recovered{Action: Unreadable, Name: Transport + "/" + name, Detail: err.Error()}
 		}
 		if r != nil {
 			done = append(done, *r)
@@ -239,41 +258,61 @@ func (p *PostOffice) RecoverQueue(now time.Time) ([]Recovered, error) {
 	return done, err
 }
 
+// RecoverMessages gives those of some messages in queue/ that have no specification
+// anywhere back to the router. Only the scheduler calls it, between its own changes.
+func (p *PostOffice) RecoverMessages(names []string, now time.Time) (done []Recovered) {
+	for _, name := range names {
+		r, err := p.recoverQueued(name, now)
+		if err != nil && !errors.Is(err, ErrGone) {
+			r = &Recovered{Action: Unreadable, Name: Queue + "/" + name, Detail: err.Error()}
+		}
+		if r != nil {
+			done = append(done, *r)
+		}
+	}
+	return done
+}
+
 // recoverQueued gives a message that has no specification anywhere back to the
-// router. The order of the looks matters: a live router is between its two renames;
-// a work file is another's to decide; then transport/ is looked at last, so that a
-// rename from router/.. to transport/ cannot slip between.
+// router. The order of the looks matters: a router that is between its two renames
+// still has its work file; that is another's to decide; then transport/ is looked at
+// last, so that a rename from router/.. to transport/ cannot slip between. So a living
+// owner is no reason to leave the message: it may be the specification that somebody
+// has removed to have the message routed again.
 func (p *PostOffice) recoverQueued(name string, now time.Time) (*Recovered, error) {
 	if ok, err := p.exists(Transport + "/" + name); err != nil || ok {
 		return nil, err
 	}
 	n, _ := ParseName(name)
-	if n.Owner != 0 {
-		if alive, err := p.OwnerAlive(n.Owner); err != nil || alive {
+	handed := n.Owner == 0 // by a foreign router, whose work file may have any name
+	if !handed {
+		alive, err := p.OwnerAlive(n.Owner)
+		if err != nil {
 			return nil, err
 		}
-	} else if info, err := p.StatMessage(name); err != nil || now.Sub(info.CTime) < foreignGrace {
+		handed = alive
+	}
+	if handed {
+		info, err := p.StatMessage(name)
+		if err != nil || apart(now, info.CTime) < foreignGrace {
+			return nil, err
+		}
+	}
+	if ok, err := p.exists(Router + "/.." + n.String()); err != nil || ok {
 		return nil, err
 	}
-	for _, other := range p.places(n) {
-		if ok, err := p.exists(other); err != nil || ok {
-			return nil, err
-		}
+	if spec, err := p.seek(Transport, n); err != nil || spec != "" {
+		return nil, err
 	}
 	if err := p.requeue(name); err != nil {
 		return nil, err
 	}
-	return &Recovered{Rerouted, Queue + "/" + name, "it has no work specification"}, nil
+	return &Recovered{Action: Rerouted, Name: Queue + "/" + name, Detail: "it has no work specification"}, nil
 }
 
-// places are the names that a message's specification may have, the work file first.
-func (p *PostOffice) places(n Name) []string {
-	list := []string{Router + "/.." + n.String()}
-	for levels := 0; levels <= 2; levels++ {
-		list = append(list, path.Join(Transport, HashDir(n.Ino, levels), n.String()))
-	}
-	return list
-}
+// apart is the time between two times. A file's time that is far ahead of the clock is
+// from before the clock was set back, and no younger than one that is as far behind.
+func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 
 // recoverSpec looks at a specification whose message is not beside it.
 func (p *PostOffice) recoverSpec(name string) (*Recovered, error) {
@@ -286,11 +325,11 @@ func (p *PostOffice) recoverSpec(name string) (*Recovered, error) {
 		return nil, err
 	}
 	if rel == "" {
-		return &Recovered{Completed, name, "its message is gone"}, nil
+		return &Recovered{Action: Completed, Name: name, Detail: "its message is gone"}, nil
 	}
 	// Crash: see Rehash.
 	if err := p.move(Transport+"/"+name, Transport+"/"+rel); err != nil {
 		return nil, err
 	}
-	return &Recovered{MoveEnded, Transport + "/" + rel, "from " + name}, nil
+	return &Recovered{Action: MoveEnded, Name: Transport + "/" + rel, Detail: "from " + name}, nil
 }

@@ -3,8 +3,10 @@ package postoffice
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +48,9 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 		leave func(t *testing.T, p *PostOffice, c *Claim)
 		want  string // I: inode, P: owner
 	}{
-		"claimed":                   {func(*testing.T, *PostOffice, *Claim) {}, "router/I"},
-		"work file half written":    {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n") }, "router/I"},
-		"work file whole":           {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n") }, "router/I"},
+		"claimed":                   {func(*testing.T, *PostOffice, *Claim) {}, "router/.tries.I router/I"},
+		"work file half written":    {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n") }, "router/.tries.I router/I"},
+		"work file whole":           {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n") }, "router/.tries.I router/I"},
 		"message moved, work whole": {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n"); toQueue(t, p, c) }, "queue/I-P transport/I-P"},
 		"message moved, work torn":  {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n"); toQueue(t, p, c) }, "router/I"},
 		"message moved, no work":    {func(t *testing.T, p *PostOffice, c *Claim) { toQueue(t, p, c) }, "router/I"},
@@ -93,15 +95,14 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 // die lets an owner's lock go as kill -9 does: the file stays, the lock is free.
 func die(t *testing.T, o *Owner) {
 	t.Helper()
-	l := o.lock.(interface{ Abandon() error })
-	if err := l.Abandon(); err != nil {
+	if err := o.Leave(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func recoverAll(t *testing.T, p *PostOffice) []Recovered {
 	t.Helper()
-	a, err := p.RecoverRouter(complete)
+	a, err := p.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,13 +156,18 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file("whole", fmt.Sprintf("comment octets %016d\nto a\n\n", octetsLine+6), 0o700)
+	file("whole", fmt.Sprintf("comment octets %016d\nto a\n\n", 32+6), 0o700)
 	file("foreign", "to a\n\n", 0o700)
-	file("truncated", fmt.Sprintf("comment octets %016d\nto", octetsLine+6), 0o700)
+	const text = "to a\n\n"
+	sum := crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli))
+	file("summed", fmt.Sprintf("comment octets %016d %08x\n%s", octetsLine+len(text), sum, text), 0o700)
+	file("zeroed", fmt.Sprintf("comment octets %016d %08x\n%s", octetsLine+len(text), sum, "to a\x00\n"), 0o700)
+	file("sum-cut-off", fmt.Sprintf("comment octets %016d %07x", octetsLine-2, 1), 0o700)
+	file("truncated", fmt.Sprintf("comment octets %016d\nto", 32+6), 0o700)
 	file("unsized", "comment octets 0000000000000000\nto a\n\n", 0o700)
 	file("empty", "", 0o700)
 	file("prefix", "comment oct", 0o700)
-	file("writing", fmt.Sprintf("comment octets %016d\nto a\n\n", octetsLine+6), 0o600)
+	file("writing", fmt.Sprintf("comment octets %016d\nto a\n\n", 32+6), 0o600)
 	live, err := p.NewDraft("live")
 	if err != nil {
 		t.Fatal(err)
@@ -176,14 +182,14 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	recoverAll(t, p)
-	list, err := p.ListRouter(true)
+	list, err := p.ListRouter(true, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2 {
-		t.Errorf("%d files moved to router/, want whole and foreign: %s", len(list), tree(t, dir))
+	if len(list) != 3 {
+		t.Errorf("%d files moved to router/, want whole, summed and foreign: %s", len(list), tree(t, dir))
 	}
-	for _, name := range []string{"truncated", "unsized", "empty", "prefix", "writing", live.Name()} {
+	for _, name := range []string{"truncated", "zeroed", "sum-cut-off", "unsized", "empty", "prefix", "writing", live.Name()} {
 		if ok, _ := p.exists(Public + "/" + name); !ok {
 			t.Errorf("%s was taken from public/", name)
 		}
@@ -226,6 +232,44 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	}
 	if ok, _ := p.exists("router/53"); !ok {
 		t.Errorf("a message without specification was not given back: %s", tree(t, dir))
+	}
+}
+
+// K10: of message and specification one stands in a hash directory that is not its
+// own: the specification goes to its message, wherever that is.
+func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
+	for _, wrong := range []string{"Q", "Q/A", "C/B"} {
+		for _, stray := range []string{Queue, Transport} {
+			t.Run(stray+"/"+wrong, func(t *testing.T) {
+				p, dir := newPostOffice(t, 1)
+				put := func(name, text string) {
+					t.Helper()
+					if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				deadOwner(t, dir, 5)
+				put("queue/A", "somebody's notes\n") // where a hash directory might be
+				place := map[string]string{Queue: "B/27-5", Transport: "B/27-5"}
+				place[stray] = wrong + "/27-5"
+				if stray == Transport && wrong == "Q/A" {
+					place[Queue] = "C/27-5" // neither is in its place
+				}
+				put(Queue+"/"+place[Queue], "the message\n")
+				put(Transport+"/"+place[Transport], "z\n")
+				done := recoverAll(t, p)
+				got := strings.Fields(tree(t, dir))
+				want := []string{"queue/A", "queue/" + place[Queue], "transport/" + place[Queue]}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("got  %s\nwant %s\n%v", got, want, done)
+				}
+			})
+		}
 	}
 }
 
@@ -309,7 +353,7 @@ func TestAppendEndsATornLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(b), "z 1\nd torn\nh 1\nh 1\n"; got != want {
+	if got, want := string(b), "z 1\nd torn\x18\nh 1\nh 1\n"; got != want {
 		t.Errorf("file holds %q, want %q", got, want)
 	}
 }

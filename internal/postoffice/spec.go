@@ -1,12 +1,15 @@
 package postoffice
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,13 +21,20 @@ type Spec struct {
 	Name string // below transport/, with its hash directories
 	Info durable.Info
 	p    *PostOffice
+	path string
 	f    durable.File
 	app  durable.File // opened for append when first needed
+
+	begun bool // it was read
 }
 
 // OpenSpec opens transport/name. ErrGone: it was finished or moved.
 func (p *PostOffice) OpenSpec(name string) (*Spec, error) {
-	f, err := p.fs.Open(Transport+"/"+name, os.O_RDWR|unix.O_NONBLOCK, 0)
+	return p.openSpecAt(Transport+"/"+name, name)
+}
+
+func (p *PostOffice) openSpecAt(path, name string) (*Spec, error) {
+	f, err := p.fs.Open(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)
 	}
@@ -38,7 +48,7 @@ func (p *PostOffice) OpenSpec(name string) (*Spec, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open specification %s: %w", name, err), f.Close())
 	}
-	return &Spec{Name: name, Info: info, p: p, f: f}, nil
+	return &Spec{Name: name, Info: info, p: p, path: path, f: f}, nil
 }
 
 // Read reads the whole file as it is now.
@@ -46,6 +56,18 @@ func (s *Spec) Read() ([]byte, error) {
 	// One byte more than the size known, so that a short read tells the end.
 	b := make([]byte, s.Info.Size+1)
 	n := 0
+	if !s.begun {
+		// One read(2) will do, when it gives what fstat(2) said a moment ago: it was asked
+		// for more.
+		s.begun = true
+		m, err := s.f.Read(b)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("read specification %s: %w", s.Name, err)
+		}
+		if n = m; n > 0 && int64(n) == s.Info.Size {
+			return b[:n], nil
+		}
+	}
 	for {
 		m, err := s.f.ReadAt(b[n:], int64(n))
 		n += m
@@ -63,6 +85,19 @@ func (s *Spec) Read() ([]byte, error) {
 // and set their locks, so that no two lock one recipient.
 func (s *Spec) Lock() error { return s.f.WaitLock() }
 
+// Replaced tells whether the name belongs to another file by now: somebody has put
+// one in its place, as an editor does. ErrGone: no file has the name.
+func (s *Spec) Replaced() (bool, error) {
+	info, err := s.p.fs.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look at %s: %w: %w", s.Name, ErrGone, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", s.Name, err)
+	}
+	return info.Ino != s.Info.Ino || info.Dev != s.Info.Dev, nil
+}
+
 // Unlock gives the flock back.
 func (s *Spec) Unlock() error { return s.f.Unlock() }
 
@@ -77,13 +112,24 @@ func (s *Spec) SetTag(b []byte, off int64) error {
 	return nil
 }
 
+// tornEnd ends a line that a crash or a full disk has torn. What is left of it may look
+// like a whole line that says something else; behind CAN nobody believes it (workspec).
+const tornEnd = "\x18\n"
+
 // Append adds whole lines at the end in one write(2), beside other writers. A torn
-// line that a crash left there is ended first.
+// line that a crash left there is ended first, so that nobody reads it.
 func (s *Spec) Append(lines []byte) error {
 	if s.app == nil {
-		f, err := s.p.fs.Open(Transport+"/"+s.Name, os.O_WRONLY|os.O_APPEND, 0)
+		f, err := s.p.fs.Open(s.path, os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			return fmt.Errorf("append to %s: %w", s.Name, err)
+		}
+		info, err := f.Stat()
+		if err == nil && (info.Ino != s.Info.Ino || info.Dev != s.Info.Dev) {
+			err = ErrReplaced
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("append to %s: %w", s.Name, err), f.Close())
 		}
 		s.app = f
 	}
@@ -97,7 +143,7 @@ func (s *Spec) Append(lines []byte) error {
 			return fmt.Errorf("append to %s: %w", s.Name, err)
 		}
 		if last[0] != '\n' {
-			lines = append([]byte{'\n'}, lines...)
+			lines = append([]byte(tornEnd), lines...)
 		}
 	}
 	// Crash: all, a part or none of the lines; a torn one has no newline and readers
@@ -155,39 +201,69 @@ func (p *PostOffice) StatMessage(name string) (durable.Info, error) {
 // ListTransport calls fn for every specification's name below transport/, hashed
 // or not, until fn errs.
 func (p *PostOffice) ListTransport(fn func(name string) error) error {
-	return p.listHashed(Transport, "", 2, fn)
+	return p.listHashed(Transport, "", 2, fn, nil)
+}
+
+// HashDirs calls fn for every hash directory in a directory below transport/, "" for
+// itself.
+func (p *PostOffice) HashDirs(sub string, fn func(name string)) error {
+	return durable.ReadDirFunc(p.fs, path.Join(Transport, sub), func(part []durable.Entry) error {
+		for _, e := range part {
+			if e.Type.IsDir() && isHashDir(e.Name) {
+				fn(e.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // ListQueue is ListTransport for queue/.
 func (p *PostOffice) ListQueue(fn func(name string) error) error {
-	return p.listHashed(Queue, "", 2, fn)
+	return p.listHashed(Queue, "", 2, fn, nil)
 }
 
-func (p *PostOffice) listHashed(top, sub string, depth int, fn func(name string) error) error {
+func (p *PostOffice) listHashed(top, sub string, depth int, fn, note func(name string) error) error {
 	dir := top
 	if sub != "" {
 		dir = top + "/" + sub
 		sub += "/"
 	}
-	entries, err := p.fs.ReadDir(dir)
-	if err != nil {
+	var ferr error // fn's, which says by itself what it is about
+	err := durable.ReadDirFunc(p.fs, dir, func(part []durable.Entry) error {
+		for _, e := range part {
+			if ferr = p.listEntry(top, sub, e, depth, fn, note); ferr != nil {
+				return ferr
+			}
+		}
+		return nil
+	})
+	switch {
+	case ferr != nil:
+		return ferr
+	case errors.Is(err, fs.ErrNotExist) && sub != "":
+		return nil // a hash directory that was removed meanwhile
+	case err != nil:
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
-	for _, e := range entries {
-		if depth > 0 && e.Type.IsDir() && isHashDir(e.Name) {
-			if err := p.listHashed(top, sub+e.Name, depth-1, fn); err != nil {
-				return err
-			}
-			continue
-		}
-		if _, ok := ParseName(e.Name); !ok || (e.Type != 0 && e.Type != fs.ModeIrregular) {
-			continue
-		}
-		if err := fn(sub + e.Name); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+func (p *PostOffice) listEntry(top, sub string, e durable.Entry, depth int, fn, note func(name string) error) error {
+	switch {
+	case depth > 0 && e.Type.IsDir() && isHashDir(e.Name):
+		return p.listHashed(top, sub+e.Name, depth-1, fn, note)
+	case e.Type != 0 && e.Type != fs.ModeIrregular:
+		return nil
+	case note != nil && strings.HasPrefix(e.Name, notePrefix):
+		if about, ok := ParseNote(sub + e.Name); ok {
+			return note(about)
+		}
+		return nil
+	}
+	if _, ok := ParseName(e.Name); !ok {
+		return nil
+	}
+	return fn(sub + e.Name)
 }
 
 // Place is where a specification of that name belongs at the configured depth.
@@ -210,6 +286,10 @@ func (p *PostOffice) Rehash(name string) (string, error) {
 	if to == name {
 		return name, nil
 	}
+	// A copy that somebody has put there must not part the message from its specification.
+	if taken, err := p.exists(Transport + "/" + to); err != nil || taken {
+		return name, fmt.Errorf("rehash %s: %s: %w", name, to, cmp.Or(err, ErrOccupied))
+	}
 	// Crash: the message is in its new place, the specification in its old one;
 	// RecoverQueue looks for the message at every depth and finishes the move.
 	if err := p.move(Queue+"/"+name, Queue+"/"+to); err != nil && !errors.Is(err, ErrGone) {
@@ -221,8 +301,34 @@ func (p *PostOffice) Rehash(name string) (string, error) {
 	return to, nil
 }
 
+// Reunite looks for the message of a specification that stands alone, at every hash
+// depth, and moves the specification to it. It gives the new name. ErrGone: there is no
+// such message. ErrOccupied: the message has another specification beside it.
+func (p *PostOffice) Reunite(name string) (string, error) {
+	n, _ := ParseName(name)
+	rel, err := p.findQueued(n)
+	if err != nil {
+		return "", err
+	}
+	if rel == "" || rel == name {
+		return "", fmt.Errorf("find the message of %s: %w", name, ErrGone)
+	}
+	// Crash: see Rehash.
+	if err := p.move(Transport+"/"+name, Transport+"/"+rel); err != nil {
+		return "", fmt.Errorf("move %s to its message: %w", name, err)
+	}
+	return rel, nil
+}
+
 // Finish removes a message whose recipients are all final and reported.
-func (p *PostOffice) Finish(name string) error {
+func (p *PostOffice) Finish(name string) error { return p.finish(name, false) }
+
+// FinishOld is Finish for a message of which something was delivered long ago: where
+// names keep no order, a loss of power could leave it without its specification, to be
+// routed again to all its recipients.
+func (p *PostOffice) FinishOld(name string) error { return p.finish(name, true) }
+
+func (p *PostOffice) finish(name string, inOrder bool) error {
 	// The open file keeps the inode number from being given to a new message, whose
 	// specification would get the name that is still to be removed.
 	f, err := p.openRead(Queue + "/" + name)
@@ -236,6 +342,12 @@ func (p *PostOffice) Finish(name string) error {
 	// Crash: the specification alone, which says that the message was finishing.
 	if err := p.remove(Queue + "/" + name); err != nil {
 		return fmt.Errorf("finish %s: %w", name, err)
+	}
+	if inOrder {
+		// Crash: as before, and the specification cannot go first.
+		if err := p.fs.SyncDir(dirOf(Queue + "/" + name)); err != nil {
+			return fmt.Errorf("finish %s: %w", name, err)
+		}
 	}
 	// Crash: nothing is left.
 	if err := p.remove(Transport + "/" + name); err != nil {

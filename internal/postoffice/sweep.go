@@ -29,7 +29,7 @@ func (p *PostOffice) SweepDrafts(now time.Time) ([]Recovered, error) {
 		name := Public + "/" + e.Name
 		r, err := p.sweepDraft(name, now)
 		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Unreadable, name, err.Error()}
+			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
 		}
 		if r != nil {
 			done = append(done, *r)
@@ -40,7 +40,7 @@ func (p *PostOffice) SweepDrafts(now time.Time) ([]Recovered, error) {
 
 func (p *PostOffice) sweepDraft(name string, now time.Time) (*Recovered, error) {
 	info, err := p.fs.Stat(name)
-	if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 != 0 || now.Sub(info.ModTime) < draftGrace {
+	if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 != 0 || apart(now, info.ModTime) < draftGrace {
 		return nil, nil // gone, accepted, or too young
 	}
 	f, err := p.openRead(name)
@@ -56,14 +56,73 @@ func (p *PostOffice) sweepDraft(name string, now time.Time) (*Recovered, error) 
 	if err := p.remove(name); err != nil {
 		return nil, err
 	}
-	return &Recovered{Swept, name, "its writer is dead; its submitter was never answered"}, nil
+	return &Recovered{Action: Swept, Name: name, Detail: "its writer is dead; its submitter was never answered"}, nil
 }
 
-// isDraft tells a name that NewDraft gave to anything but a report:
+// DefaultPublicKeep is how long another program's unfinished file stays in public/.
+const DefaultPublicKeep = 7 * 24 * time.Hour
+
+// SweepForeign puts other programs' files in public/ into quarantine/ that were never
+// accepted and that nobody has touched for so long: regular files without execute bit,
+// whose names we do not give, not locked. Whether such a file is open cannot be known:
+// its writer need not lock, may be another user's, and may live in another container.
+// One that comes back finds its name gone and tells its user so; what it wrote is in
+// quarantine/. keep 0: nothing is done. Any number of routers may call it at once.
+func (p *PostOffice) SweepForeign(now time.Time, keep time.Duration) ([]Recovered, error) {
+	if keep <= 0 {
+		return nil, nil
+	}
+	entries, err := p.fs.ReadDir(Public)
+	if err != nil {
+		return nil, fmt.Errorf("sweep public: %w", err)
+	}
+	var done []Recovered
+	for _, e := range entries {
+		if isDraft(e.Name) || isPrepared(e.Name) {
+			continue
+		}
+		name := Public + "/" + e.Name
+		r, err := p.sweepForeign(name, now, keep)
+		if err != nil && !errors.Is(err, ErrGone) {
+			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
+		}
+		if r != nil {
+			done = append(done, *r)
+		}
+	}
+	return done, nil
+}
+
+func (p *PostOffice) sweepForeign(name string, now time.Time, keep time.Duration) (*Recovered, error) {
+	info, err := p.fs.Stat(name)
+	// A file whose content is old may have been put there just now.
+	if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 != 0 || now.Sub(info.ModTime) < keep || now.Sub(info.CTime) < keep {
+		return nil, nil
+	}
+	f, err := p.openRead(name)
+	if err != nil {
+		return nil, err
+	}
+	// The lock keeps a writer that has one from being taken for none.
+	defer func() { _ = f.Close() }()
+	free, err := f.TryLock()
+	if err != nil || !free {
+		return nil, err
+	}
+	// Crash: see Quarantine.
+	to, err := p.Quarantine(name, "abandoned")
+	if err != nil {
+		return nil, err
+	}
+	return &Recovered{Action: Quarantined, Name: to, Detail: fmt.Sprintf("from %s: another program's, %d bytes, not accepted and not written to since %s",
+		name, info.Size, info.ModTime.UTC().Format(time.RFC3339))}, nil
+}
+
+// isDraft tells a name that NewDraft gave to anything but what is prepared:
 // prefix.pid.time.count.
 func isDraft(name string) bool {
 	parts := strings.Split(name, ".")
-	if len(parts) != 4 || parts[0] == reportPrefix {
+	if len(parts) != 4 || isPrepared(name) {
 		return false
 	}
 	_, err := strconv.Atoi(parts[1])
@@ -75,23 +134,35 @@ func isDraft(name string) bool {
 	return err == nil
 }
 
-// reportPrefix starts the names of reports in public/.
-const reportPrefix = "report"
+// Prefixes of the names in public/ of what is prepared and named by a specification.
+const (
+	ReportPrefix = "report" // by the one scheduler
+	CopyPrefix   = "copy"   // a message's copy that is routed again; by zmctl, too
+)
 
-// ListReports lists the reports in public/ that are being written or are prepared, by
-// their names for SubmitPrepared and DropPrepared. Those that no work specification
-// names are left over when the scheduler that wrote them is dead.
-func (p *PostOffice) ListReports() ([]string, error) {
+// isPrepared tells a name with such a prefix.
+func isPrepared(name string) bool {
+	return strings.HasPrefix(name, ReportPrefix+".") || strings.HasPrefix(name, CopyPrefix+".")
+}
+
+// ListPrepared lists the reports and copies in public/ that are being written or are
+// prepared, by their names for SubmitPrepared and DropPrepared. Those that no work
+// specification names are left over when the process that wrote them is dead. Copies
+// are listed when they are an hour old: others than the scheduler prepare them.
+func (p *PostOffice) ListPrepared(now time.Time) ([]string, error) {
 	entries, err := p.fs.ReadDir(Public)
 	if err != nil {
-		return nil, fmt.Errorf("list reports: %w", err)
+		return nil, fmt.Errorf("list what is prepared: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name, reportPrefix+".") {
+		if !isPrepared(e.Name) {
 			continue
 		}
 		info, err := p.fs.Stat(Public + "/" + e.Name)
+		if strings.HasPrefix(e.Name, CopyPrefix+".") && apart(now, info.CTime) < draftGrace {
+			continue
+		}
 		if err == nil && info.Mode.IsRegular() && info.Mode&0o100 == 0 {
 			names = append(names, e.Name)
 		}

@@ -55,3 +55,70 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 		}
 	}
 }
+
+// K4 K9: another program's file that nobody finishes is put away, never removed; one
+// that somebody locks, has touched or renamed, has accepted, or that is ours, stays.
+func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	file := func(name string, mode os.FileMode, age time.Duration) {
+		t.Helper()
+		path := filepath.Join(dir, Public, name)
+		if err := os.WriteFile(path, []byte("to bond\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+		written := time.Now().Add(-age)
+		if err := os.Chtimes(path, written, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const week = DefaultPublicKeep
+	file("theirs", 0o600, 0)
+	file("locked", 0o600, 0)
+	file("accepted", 0o700, 0)
+	file("smtp.77.dn0kpsb1upkv.1i", 0o600, 0)
+	file("report.79.dn0kpsb1upkv.1", 0o600, 0)
+	file("clock-set-back", 0o600, -2*week)
+	if err := os.Mkdir(filepath.Join(dir, Public, "directory"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := p.fs.Open(Public+"/locked", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if ok, err := writer.TryLock(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	sweep := func(now time.Time, keep time.Duration) []Recovered {
+		t.Helper()
+		done, err := p.SweepForeign(now, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	now := time.Now()
+	if done := sweep(now.Add(week-time.Hour), week); len(done) != 0 {
+		t.Errorf("before its time: got %+v", done)
+	}
+	if done := sweep(now.Add(100*week), 0); len(done) != 0 {
+		t.Errorf("for ever: got %+v", done)
+	}
+	file("moved-here", 0o600, 10*week)
+	if done := sweep(now.Add(week-time.Hour), week); len(done) != 0 {
+		t.Errorf("old content, new name: got %+v", done)
+	}
+	if err := os.Remove(filepath.Join(dir, Public, "moved-here")); err != nil {
+		t.Fatal(err)
+	}
+	done := sweep(now.Add(week+time.Hour), week)
+	if len(done) != 1 || done[0].Action != Quarantined || done[0].Name != "quarantine/public.theirs.abandoned" {
+		t.Errorf("got %+v, want theirs put away", done)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, Quarantine, "public.theirs.abandoned")); err != nil || string(b) != "to bond\n" {
+		t.Errorf("put away: got %q, %v", b, err)
+	}
+	if list, err := os.ReadDir(filepath.Join(dir, Public)); err != nil || len(list) != 6 {
+		t.Errorf("public/: got %v, %v, want the other six", list, err)
+	}
+}

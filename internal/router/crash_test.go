@@ -142,7 +142,7 @@ func subjects(list []routed) string {
 	return strings.Join(out, " ")
 }
 
-// K12, S21
+// K12 S21, and the trap "second rename fails and the only copy is unlinked".
 func TestStorageErrorGivesTheMessageBack(t *testing.T) {
 	tests := map[string]struct {
 		op   faultfs.Op
@@ -222,18 +222,36 @@ func TestMessageRemovedByHandIsLoggedAndForgotten(t *testing.T) {
 	o.logged(1, "msg=gone", "id="+gone.ID.String())
 }
 
-func TestMessageWhoseNameIsTakenInTheQueueIsDeferred(t *testing.T) {
-	o := newOffice(t, nil)
-	a := o.submit(plain("a@example.net"))
-	taken := filepath.Join(o.dir, postoffice.Queue, fmt.Sprintf("%d-%d", a.ID.Ino, o.r.owner.Number()))
-	if err := os.WriteFile(taken, nil, 0o600); err != nil {
-		t.Fatal(err)
+// K10, and the trap "inode reused": inode numbers are used again, and a file that a hand
+// has left under one is no reason for a message to wait for a person, nor may it stand
+// beside a specification that is not its own.
+func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
+	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
+		t.Run(dir, func(t *testing.T) {
+			o := newOffice(t, nil)
+			a := o.submit(plain("a@example.net"))
+			taken := filepath.Join(o.dir, dir, fmt.Sprintf("%d-%d", a.ID.Ino, o.r.owner.Number()))
+			if err := os.WriteFile(taken, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			beside := false
+			o.disk.On(faultfs.Rename, "queue/*", 1, func(string) error { beside = dir == postoffice.Transport; return nil })
+			if _, err := o.r.RouteAll(); !errors.Is(err, postoffice.ErrOccupied) {
+				t.Errorf("got %v, want ErrOccupied", err)
+			}
+			o.expect("taken", map[string]int{"router": 1, dir: 1})
+			if beside {
+				t.Error("the message was moved into queue/, beside another's specification")
+			}
+			if err := os.Remove(taken); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := o.r.RouteAll(); n != 1 || err != nil {
+				t.Errorf("when the name is free: got %d, %v", n, err)
+			}
+			o.expect("free", map[string]int{"queue": 1, "transport": 1})
+		})
 	}
-	if _, err := o.r.RouteAll(); err != nil {
-		t.Fatal(err)
-	}
-	o.expect("taken", map[string]int{"deferred": 1, "queue": 1})
-	o.logged(1, "msg=deferred", ".occupied")
 }
 
 func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
@@ -251,4 +269,29 @@ func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
 		}
 	}
 	o.logged(1, "msg=recovered", "action=incomplete", "name=public/x.1")
+}
+
+// M7 K12, and the trap "second rename fails and the only copy is unlinked": the message
+// is in queue/, and neither the specification's way there nor the message's way back
+// works: the router itself ends that when the disk is well again.
+func TestHandOverThatIsStuckIsFinishedByItsRouter(t *testing.T) {
+	o := newOffice(t, nil)
+	o.submit(plain("a@example.net"))
+	spec := o.disk.Fail(faultfs.Rename, "transport/*", unix.EIO, faultfs.Always)
+	back := o.disk.On(faultfs.Rename, "router/*", faultfs.Always, func(string) error {
+		if spec.Hits() > 0 {
+			return unix.EIO
+		}
+		return nil
+	})
+	if _, err := o.r.RouteAll(); !errors.Is(err, unix.EIO) {
+		t.Fatalf("got %v, want EIO", err)
+	}
+	o.expect("stuck", map[string]int{"router": 1, "queue": 1})
+	spec.End()
+	back.End()
+	if err := o.r.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }

@@ -3,6 +3,8 @@ package router
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"time"
 
 	"zmailer/internal/postoffice"
@@ -19,11 +21,20 @@ const (
 // that were lost in a flood must not cost a scan each.
 const scanGap = time.Second
 
+// lastWait is how long messages that have ended routers let others go first. With
+// nothing else to do they are routed at once.
+const lastWait = time.Minute
+
 // dispatcher gives the workers what is to be routed. One goroutine uses it.
 type dispatcher struct {
 	r     *Router
 	hints <-chan watch.Hint
 	queue []order // to be routed, in this order
+	last  []order // after those, one at a time: they have ended routers
+	// tried is when each message that has ended a router was first put last.
+	tried   map[string]time.Time
+	running int  // orders that workers have
+	alone   bool // what runs has ended routers: nothing is given beside it
 
 	scanned, recovered time.Time
 	wake               *time.Timer // the next scan that nobody else asks for
@@ -50,7 +61,7 @@ func (p *pause) longer(now time.Time) {
 }
 
 func newDispatcher(r *Router, hints <-chan watch.Hint) *dispatcher {
-	d := &dispatcher{r: r, hints: hints, wake: time.NewTimer(time.Hour), later: map[string]pause{}}
+	d := &dispatcher{r: r, hints: hints, wake: time.NewTimer(time.Hour), later: map[string]pause{}, tried: map[string]time.Time{}}
 	d.wake.Stop()
 	return d
 }
@@ -77,15 +88,17 @@ func (d *dispatcher) run(ctx context.Context) {
 // step does one thing.
 func (d *dispatcher) step(ctx context.Context, orders chan<- order, done <-chan outcome) {
 	var out chan<- order
-	var next order
-	if len(d.queue) > 0 && !d.now().Before(d.pause.until) {
-		out, next = orders, d.queue[0]
+	next, ok := d.next()
+	if ok {
+		out = orders
 	}
 	select {
 	case <-ctx.Done():
 	case out <- next:
-		d.queue = d.queue[1:]
+		d.given(next)
 	case o := <-done:
+		d.running--
+		d.alone = false
 		d.routed(o)
 	case h := <-d.hints:
 		d.hint(h)
@@ -95,13 +108,72 @@ func (d *dispatcher) step(ctx context.Context, orders chan<- order, done <-chan 
 	}
 }
 
+// next is what a worker is to get. A message that has ended routers waits until there
+// is nothing else, but not for ever, and runs alone: what dies with it would be
+// suspected too (M8).
+func (d *dispatcher) next() (o order, ok bool) {
+	if d.alone || d.now().Before(d.pause.until) {
+		return order{}, false
+	}
+	for len(d.queue) > 0 && d.isTried(d.queue[0].name) {
+		// Its marker came after it: another router died with it.
+		d.putLast(d.queue[0])
+		d.queue = d.queue[1:]
+	}
+	if len(d.last) > 0 && (len(d.queue) == 0 || d.now().Sub(d.tried[d.last[0].name]) >= lastWait) {
+		return d.last[0], d.running == 0
+	}
+	if len(d.queue) == 0 {
+		return order{}, false
+	}
+	return d.queue[0], true
+}
+
+// given takes an order off its list.
+func (d *dispatcher) given(o order) {
+	d.running++
+	if o.tried {
+		d.alone = true
+		d.last = d.last[1:]
+		return
+	}
+	d.queue = d.queue[1:]
+}
+
+func (d *dispatcher) isTried(name string) bool {
+	if len(d.tried) == 0 {
+		return false
+	}
+	_, ok := d.tried[name]
+	return ok
+}
+
+// putLast adds a message that has ended routers.
+func (d *dispatcher) putLast(o order) {
+	if _, ok := d.tried[o.name]; !ok {
+		d.tried[o.name] = d.now()
+	}
+	if slices.ContainsFunc(d.last, func(have order) bool { return have.name == o.name }) {
+		return
+	}
+	o.tried = true
+	d.last = append(d.last, o)
+}
+
 func (d *dispatcher) now() time.Time { return d.r.c.Now() }
 
 // hint takes a name into the queue without a look at the directory, or scans it.
 func (d *dispatcher) hint(h watch.Hint) {
+	if ino, ok := postoffice.TriesMarker(h.Name); ok {
+		// The marker comes before the message is given back.
+		if name := strconv.FormatUint(ino, 10); !d.isTried(name) {
+			d.tried[name] = d.now()
+		}
+		return
+	}
 	if h.Name != "" {
 		if p, waits := d.later[h.Name]; !waits || !d.now().Before(p.until) {
-			d.queue = append(d.queue, order{h.Name, true})
+			d.queue = append(d.queue, order{name: h.Name, hinted: true})
 		}
 		return
 	}
@@ -138,29 +210,60 @@ func (d *dispatcher) scan() {
 		return
 	}
 	d.scanned = d.now()
-	list, err := d.r.po.ListRouter(!d.r.c.Unsorted)
+	list, err := d.r.po.ListRouter(!d.r.c.Unsorted, d.scanned)
 	if err != nil {
 		d.trouble(err)
 		return
 	}
 	later := map[string]pause{}
 	var again []order
-	d.queue = make([]order, 0, len(list))
+	d.queue, d.last = make([]order, 0, len(list)), nil
 	for _, p := range list {
+		o := order{name: p.Name}
 		if wait, ok := d.later[p.Name]; ok {
 			later[p.Name] = wait
 			if d.scanned.Before(wait.until) {
 				d.wakeBy(wait.until)
-			} else {
-				again = append(again, order{name: p.Name})
+				continue
 			}
+			if p.Tries == 0 {
+				again = append(again, o)
+				continue
+			}
+		}
+		if p.Tries > 0 {
+			d.putLast(o)
 			continue
 		}
-		d.queue = append(d.queue, order{name: p.Name})
+		d.queue = append(d.queue, o)
 	}
 	// Behind the others: one that fails each time must not be the only one tried.
 	d.queue = append(d.queue, again...)
+	for name, wait := range d.later {
+		// One that is not listed may be another router's claim just now and come back.
+		if _, listed := later[name]; !listed && d.scanned.Before(wait.until.Add(longest)) {
+			later[name] = wait
+		}
+	}
 	d.later = later
+	d.forgetTried(list)
+}
+
+// forgetTried drops what is known of messages that have left router/. A marker's hint
+// comes before its message does, so young ones stay.
+func (d *dispatcher) forgetTried(list []postoffice.Pending) {
+	if len(d.tried) == 0 {
+		return
+	}
+	there := map[string]bool{}
+	for _, p := range list {
+		there[p.Name] = p.Tries > 0
+	}
+	for name, since := range d.tried {
+		if tries, ok := there[name]; !tries && (ok || d.scanned.Sub(since) > lastWait) {
+			delete(d.tried, name)
+		}
+	}
 }
 
 // routed draws the consequences of what became of a message.
@@ -170,9 +273,25 @@ func (d *dispatcher) routed(o outcome) {
 		d.fine(o.name)
 	case errors.Is(o.err, postoffice.ErrGone):
 		// Another router has it.
+	case errors.Is(o.err, postoffice.ErrUnsettled):
+		d.wait(o.name)
+	case errors.Is(o.err, ErrPanic):
+		// That was logged with its stack.
+		if !d.isTried(o.name) {
+			d.tried[o.name] = d.now()
+		}
+		d.wait(o.name)
 	default:
 		d.putBack(o)
 	}
+}
+
+// wait has a message wait, longer each time.
+func (d *dispatcher) wait(name string) {
+	p := d.later[name]
+	p.longer(d.now())
+	d.later[name] = p
+	d.wakeBy(p.until)
 }
 
 // fine ends the pauses.
@@ -183,6 +302,9 @@ func (d *dispatcher) fine(name string) {
 	}
 	if len(d.later) > 0 {
 		delete(d.later, name)
+	}
+	if len(d.tried) > 0 {
+		delete(d.tried, name)
 	}
 }
 

@@ -132,7 +132,8 @@ func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
 		routers = append(routers, o.run(t, path, all))
 	}
 	for i, r := range routers[:2] {
-		r.log.wait(t, 10*(i+1), "msg=routed")
+		// Whose they are does not matter: on a loaded machine one may route most of them.
+		all.wait(t, 10*(i+1), "msg=routed")
 		if code := r.stop(syscall.SIGKILL); code != -1 {
 			t.Errorf("killed router: got exit code %d", code)
 		}

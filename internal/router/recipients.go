@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"fmt"
 	"net/mail"
 	"slices"
 	"strconv"
@@ -60,28 +61,83 @@ func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables) er
 	if ret != "FULL" && ret != "HDRS" {
 		ret = ""
 	}
+	dsn := to.DSN
+	if rest, asked := withoutSuccess(dsn); asked && len(w.targets) > 1 && !m.IsNull() {
+		// RFC 3461 §5.2.7: where one recipient becomes several, the sender who wants to
+		// hear of success hears that, once, and not of each.
+		expanded := rules.Target{Channel: rules.Bitbucket, Host: hostExpanded, User: m.String(), Privilege: rules.Nobody, Via: w.targets[0].Via}
+		w.rcpts = append(w.rcpts, workspec.Recipient{
+			Channel: expanded.Channel, Host: expanded.Host, Address: expanded.User, Privilege: privilegeText(expanded.Privilege),
+			Notary: notary(dsn, &expanded, m), Ret: ret, EnvID: l.head.EnvID,
+		})
+		dsn = rest
+	}
 	for i := range w.targets {
 		t := &w.targets[i]
 		w.rcpts = append(w.rcpts, workspec.Recipient{
 			Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
-			Notary: notary(to.DSN, t, m), Ret: ret, EnvID: l.head.EnvID,
+			Notary: notary(dsn, t, m), Ret: ret, EnvID: l.head.EnvID,
 		})
 	}
 	return nil
+}
+
+// hostExpanded is the host, on channel bitbucket, of a recipient that became several:
+// the scheduler reports it as expanded (RFC 3464 §2.3.3).
+const hostExpanded = "expanded"
+
+// withoutSuccess takes SUCCESS out of the NOTIFY of a todsn line, and tells whether it
+// was there. NEVER stays where nothing else was wanted.
+func withoutSuccess(dsn string) (rest string, asked bool) {
+	if !strings.Contains(strings.ToUpper(dsn), "SUCCESS") {
+		return dsn, false
+	}
+	fields := strings.Fields(dsn)
+	for i, f := range fields {
+		key, value, ok := strings.Cut(f, "=")
+		if !ok || !strings.EqualFold(key, "NOTIFY") {
+			continue
+		}
+		words := strings.Split(value, ",")
+		kept := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.EqualFold(w, "SUCCESS") })
+		asked = asked || len(kept) < len(words)
+		if len(kept) == 0 {
+			kept = []string{"NEVER"}
+		}
+		fields[i] = key + "=" + strings.Join(kept, ",")
+	}
+	return strings.Join(fields, " "), asked
 }
 
 // notary is a target's N line. Where an alias was expanded and the sender gave no
 // ORCPT, the address that the sender wrote is recorded, so that a report names what
 // the sender knows (RFC 3461 §5.2.1).
 func notary(dsn string, t *rules.Target, m address.Mailbox) string {
-	if len(t.Via) == 0 || !m.IsASCII() || m.Domain == "" || strings.Contains(strings.ToUpper(dsn), "ORCPT=") {
+	if len(t.Via) == 0 || m.Domain == "" || strings.Contains(strings.ToUpper(dsn), "ORCPT=") {
 		return dsn
 	}
 	orcpt := "ORCPT=rfc822;" + address.EncodeXText(m.String())
+	if !m.IsASCII() {
+		orcpt = "ORCPT=utf-8;" + unitext(m.String())
+	}
 	if dsn == "" {
 		return orcpt
 	}
 	return dsn + " " + orcpt
+}
+
+// unitext is an address as ORCPT of type utf-8 has it: \x{HEX} for what would end it or
+// mean something else (RFC 6533 §3 utf-8-addr-unitext).
+func unitext(addr string) string {
+	var b strings.Builder
+	for _, r := range addr {
+		if r <= ' ' || r == 0x7f || r == '+' || r == '=' || r == '\\' {
+			fmt.Fprintf(&b, `\x{%X}`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // unique drops targets that came before. A domain's case makes no difference.

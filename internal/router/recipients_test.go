@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
+	"zmailer/internal/router/rules"
 	"zmailer/internal/workspec"
 )
 
@@ -169,4 +170,48 @@ func withoutDates(header string) string {
 		out = append(out, f.Name+": "+strings.Join(strings.Fields(v), " "))
 	}
 	return strings.Join(out, "\n")
+}
+
+// M37, RFC 3461 §5.2.7: where one becomes several the sender hears of success once.
+func TestSuccessOfAnAliasIsThatItWasExpanded(t *testing.T) {
+	tests := map[string]struct {
+		dsn, rest string
+		asked     bool
+	}{
+		"nothing":               {"", "", false},
+		"never":                 {"NOTIFY=NEVER", "NOTIFY=NEVER", false},
+		"failure":               {"NOTIFY=FAILURE ORCPT=rfc822;SUCCESS@a", "NOTIFY=FAILURE ORCPT=rfc822;SUCCESS@a", false},
+		"success alone":         {"NOTIFY=SUCCESS ORCPT=rfc822;x@a", "NOTIFY=NEVER ORCPT=rfc822;x@a", true},
+		"all, lower case":       {"notify=failure,success,delay", "notify=failure,delay", true},
+		"ORCPT before":          {"ORCPT=rfc822;x@a NOTIFY=DELAY,SUCCESS", "ORCPT=rfc822;x@a NOTIFY=DELAY", true},
+		"twice":                 {"NOTIFY=SUCCESS,SUCCESS", "NOTIFY=NEVER", true},
+		"a value that is empty": {"NOTIFY= X=SUCCESS", "NOTIFY= X=SUCCESS", false},
+	}
+	for name, tt := range tests {
+		rest, asked := withoutSuccess(tt.dsn)
+		if asked != tt.asked || asked && rest != tt.rest {
+			t.Errorf("%s: got %q %v, want %q %v", name, rest, asked, tt.rest, tt.asked)
+		}
+	}
+}
+
+// M37, RFC 6533 §3: the address that the sender wrote is kept in any script.
+func TestOriginalRecipientOfAnAliasIsKept(t *testing.T) {
+	via := &rules.Target{Via: []string{"x"}}
+	for addr, want := range map[string]string{
+		"a+b@x.example":       "ORCPT=rfc822;a+2Bb@x.example",
+		"grüße+a=b@x.example": `ORCPT=utf-8;grüße\x{2B}a\x{3D}b@x.example`,
+		`"ü \\ "@bücher.test`: `ORCPT=utf-8;"ü\x{20}\x{5C}\x{5C}\x{20}"@bücher.test`,
+	} {
+		m, err := address.Parse(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := notary("", via, m); got != want {
+			t.Errorf("%s: got %q, want %q", addr, got, want)
+		}
+		if got := notary("NOTIFY=NEVER", via, m); got != "NOTIFY=NEVER "+want {
+			t.Errorf("%s: got %q", addr, got)
+		}
+	}
 }

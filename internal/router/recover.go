@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
@@ -16,14 +17,22 @@ type told struct{ action, name string }
 // one could not give back. It is called at the start and at every poll.
 func (r *Router) Recover() error {
 	r.giveBackHeld()
-	done, err := r.po.RecoverRouter(workspec.Complete)
+	done, err := r.po.RecoverRouter(postoffice.RouterRecovery{Complete: workspec.Complete, Now: r.c.Now(), Tries: r.c.Tries})
 	swept, serr := r.po.SweepDrafts(r.c.Now())
-	done, err = append(done, swept...), errors.Join(err, serr)
+	away, ferr := r.po.SweepForeign(r.c.Now(), r.c.PublicKeep)
+	done, err = append(append(done, swept...), away...), errors.Join(err, serr, ferr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	still := map[told]struct{}{}
 	for _, d := range done {
+		if d.Action == postoffice.SetAside {
+			r.poison(d.ID.String(), d.Name, d.Detail)
+			continue
+		}
 		level := slog.LevelInfo
+		if d.Action == postoffice.Quarantined {
+			level = slog.LevelWarn
+		}
 		if d.Action == postoffice.Incomplete || d.Action == postoffice.Unreadable {
 			level = slog.LevelWarn
 			k := told{d.Action, d.Name}
@@ -36,4 +45,27 @@ func (r *Router) Recover() error {
 	}
 	r.told = still
 	return err
+}
+
+// settleUnfinished quarantines what nobody will finish in public/, once, at the
+// start (A7). With StrictStart it refuses instead, as a *config.Error.
+func (r *Router) settleUnfinished() error {
+	done, err := r.po.SettleUnfinished(r.c.Now(), postoffice.BootTime(), r.c.StrictStart)
+	if unfinished := (*postoffice.UnfinishedError)(nil); errors.As(err, &unfinished) {
+		return &config.Error{File: r.c.PostOffice, Reason: "the router does not start", Err: err}
+	}
+	for _, d := range done {
+		r.c.Log.Warn("recovered", "action", d.Action, "name", d.Name, "reason", d.Detail)
+	}
+	if err != nil {
+		// Mail does not depend on it.
+		r.c.Log.Warn("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
+	}
+	return nil
+}
+
+// poison says that a message is in postman/ because routers ended with it.
+func (r *Router) poison(id, name, why string) {
+	r.c.Log.Error("set-aside", "id", id, "name", name, "reason", why,
+		"advice", "report it as a defect with the file; move the file to router/ to have it tried again")
 }

@@ -44,10 +44,19 @@ type worker struct {
 }
 
 // RouteOne claims router/name and routes it. See the package's Diagnostics.
-func (r *Router) RouteOne(name string) error {
+func (r *Router) RouteOne(name string) error { return r.routeOne(name, false) }
+
+// routeOne is RouteOne; tried: the message has ended routers before.
+func (r *Router) routeOne(name string, tried bool) error {
 	c, err := r.po.Claim(r.owner, name)
 	if err != nil {
+		if c != nil {
+			r.hold(c)
+		}
 		return err
+	}
+	if tried {
+		c.Tried()
 	}
 	w := r.idle.Get().(*worker)
 	ok, err := w.route(c)
@@ -60,13 +69,13 @@ func (r *Router) RouteOne(name string) error {
 // RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
 // many messages have left it. It goes on after an error.
 func (r *Router) RouteAll() (int, error) {
-	list, err := r.po.ListRouter(!r.c.Unsorted)
+	list, err := r.po.ListRouter(!r.c.Unsorted, r.c.Now())
 	if err != nil {
 		return 0, err
 	}
 	n := 0
 	for _, p := range list {
-		switch e := r.RouteOne(p.Name); {
+		switch e := r.routeOne(p.Name, p.Tries > 0); {
 		case e == nil:
 			n++
 		case !errors.Is(e, postoffice.ErrGone):
@@ -77,14 +86,14 @@ func (r *Router) RouteAll() (int, error) {
 }
 
 // route routes a claimed message. ok is false if it made the router panic: the
-// message is in deferred/ then, and the worker is not to be used again.
+// worker is not to be used again.
 func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 	start := w.r.c.Now()
 	l := letter{claim: c, id: c.ID.String()}
 	defer func() {
 		if p := recover(); p != nil {
 			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
-			ok, err = false, w.r.putOff(&l, "crash", fmt.Errorf("the router crashed on it: %v", p))
+			ok, err = false, w.r.panicked(&l, p)
 		}
 	}()
 	name, err := w.steps(&l)
@@ -129,7 +138,7 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	if err := w.write(l); err != nil {
 		return "", w.r.failed(l, err)
 	}
-	return w.r.handOver(l)
+	return w.r.handOver(l, len(w.rcpts))
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One

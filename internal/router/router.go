@@ -12,8 +12,9 @@
 //
 // Diagnostics: RouteOne returns nil when the message has left router/ in an orderly
 // way: to queue/, to deferred/ (a lookup failed; zmctl resubmit), or to postman/
-// (its envelope is broken; the only copy). postoffice.ErrGone: another router has
-// it. Any other error is the disk's or the administrator's; the message is in
+// (its envelope is broken, or it has made too many routers end; the only copy).
+// postoffice.ErrGone: another router has it. ErrPanic: it has made this one panic and
+// is in router/ again, to be tried after all others. Any other error is the disk's or the administrator's; the message is in
 // router/ again. Unusable settings and tables are *config.Error, exit code 78.
 package router
 
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"zmailer/internal/config"
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/rules"
 )
@@ -48,11 +50,21 @@ type Config struct {
 	// for each; else oldest first (M4).
 	Unsorted bool
 	// Once: route what is there and return.
-	Once    bool
-	Workers int           // messages at the same time; 0: 2
-	Poll    time.Duration // between two looks at the whole directory; 0: 15 s
-	Log     *slog.Logger  // nil: discarded
-	Now     func() time.Time
+	Once bool
+	// StrictStart: do not start while unfinished files are in public/ (A7).
+	StrictStart bool
+	Workers     int           // messages at the same time; 0: 2
+	Poll        time.Duration // between two looks at the whole directory; 0: 15 s
+	// Tries is how many routers a message may end, by their death or by a panic,
+	// before it is put into postman/; 0: 5.
+	Tries int
+	// PublicKeep is how long another program's unfinished file stays in public/ before
+	// it goes to quarantine/; 0: for ever.
+	PublicKeep time.Duration
+	Log        *slog.Logger // nil: discarded
+	Now        func() time.Time
+	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
+	Ledger *ledger.Journal
 }
 
 const (
@@ -77,6 +89,12 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Poll, err = c.Duration("ROUTERPOLL", defaultPoll); err != nil {
 		return Config{}, err
 	}
+	if out.Tries, err = c.Int("ROUTERTRIES", postoffice.DefaultTries); err != nil {
+		return Config{}, err
+	}
+	if out.PublicKeep, err = c.Duration("PUBLICKEEP", postoffice.DefaultPublicKeep); err != nil {
+		return Config{}, err
+	}
 	if out.PostmanCopy, err = c.Bool("POSTMANCOPY", false); err != nil {
 		return Config{}, err
 	}
@@ -90,6 +108,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}
 	return out, nil
 }
+
+// ErrPanic means that routing a message ended in a panic, which was caught.
+var ErrPanic = errors.New("the router panicked on it")
 
 // Router routes the messages of one postoffice. It may be used by many goroutines.
 type Router struct {
@@ -119,6 +140,9 @@ func New(p *postoffice.PostOffice, c Config) (*Router, error) {
 	if c.Poll <= 0 {
 		c.Poll = defaultPoll
 	}
+	if c.Tries <= 0 {
+		c.Tries = postoffice.DefaultTries
+	}
 	c.Rules.Hostname, c.Rules.Now, c.Rules.Log = c.Hostname, c.Now, c.Log
 	tables, err := rules.New(c.Rules)
 	if err != nil {
@@ -130,6 +154,7 @@ func New(p *postoffice.PostOffice, c Config) (*Router, error) {
 	}
 	r := &Router{c: c, po: p, owner: owner, rules: tables, logins: newLogins(c.Now), told: map[told]struct{}{}}
 	r.idle.New = func() any { return &worker{r: r} }
+	p.OnRenumber(c.Ledger.Moved)
 	return r, nil
 }
 

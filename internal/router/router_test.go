@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"zmailer/internal/router/rules"
 )
 
-// M4
+// M4, and the trap "new mail that starves old", in router/.
 func TestOldestMessageIsRoutedFirst(t *testing.T) {
 	o := newOffice(t, nil)
 	at := time.Now().Truncate(time.Second)
@@ -87,7 +88,7 @@ func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
 	// By a hint, without a look at the directory.
 	orders, done := make(chan order, 8), make(chan outcome, 8)
 	for _, name := range []string{"13", "14", "15", "16"} {
-		orders <- order{name, true}
+		orders <- order{name: name, hinted: true}
 	}
 	close(orders)
 	o.r.work(orders, done)
@@ -223,22 +224,71 @@ func TestRecipientsInTheHeaderAreTakenWhenTheEnvelopeHasNone(t *testing.T) {
 	}
 }
 
-func TestMessageThatMakesTheRouterPanicIsDeferred(t *testing.T) {
+// M8: it goes behind all others, and to postman/ after so many tries.
+func TestMessageThatMakesTheRouterPanicGoesLastAndIsSetAside(t *testing.T) {
 	o := newOffice(t, nil, func(c *Config) {
-		c.Rules.LocalUsers, c.Rules.Passwd = "passwd", panics{}
+		c.Rules.LocalUsers, c.Rules.Passwd, c.Tries = "passwd", panics{}, 3
 	})
-	o.submit(plain("bond@example.org"))
-	for range 5 {
-		o.submit(plain("a@example.net"))
+	bad := o.submit(plain("bond@example.org"))
+	marker := filepath.Join(o.dir, "router", fmt.Sprintf(".tries.%d", bad.ID.Ino))
+	for try := 1; try < 3; try++ {
+		for range 5 {
+			o.submit(plain("a@example.net"))
+		}
+		if n, err := o.r.RouteAll(); n != 5 || !errors.Is(err, ErrPanic) {
+			t.Errorf("try %d: got %d, %v, want 5 and a panic", try, n, err)
+		}
+		o.expect("panic", map[string]int{"router": 2, "queue": 5 * try, "transport": 5 * try})
+		list, err := o.po.ListRouter(true, time.Now())
+		if err != nil || len(list) != 1 || list[0].Tries != try {
+			t.Errorf("listed: got %+v, %v, want %d tries", list, err, try)
+		}
+		b, err := os.ReadFile(marker)
+		if err != nil || strings.Count(string(b), bad.ID.String()+" ") != try || !strings.Contains(string(b), " panic: no users today\n") {
+			t.Errorf("marker: got %q, %v, want %d lines", b, err, try)
+		}
 	}
-	if n, err := o.r.RouteAll(); n != 6 || err != nil {
-		t.Errorf("got %d, %v, want 6", n, err)
+	if n, err := o.r.RouteAll(); n != 1 || err != nil {
+		t.Errorf("last try: got %d, %v, want 1", n, err)
 	}
-	o.expect("panic", map[string]int{"deferred": 1, "queue": 5, "transport": 5})
-	if got := o.names("deferred")[0]; !strings.HasSuffix(got, ".crash") {
-		t.Errorf("deferred: got %s, want <ino>.crash", got)
+	o.expect("in the end", map[string]int{"postman": 1, "queue": 10, "transport": 10})
+	o.logged(3, "msg=crash", "no users today", "router_test.go")
+	o.logged(1, "msg=set-aside", "level=ERROR", "id="+bad.ID.String(), fmt.Sprintf("name=postman/%d", bad.ID.Ino), "no users today", "advice=")
+}
+
+// M8: the marker goes when the message leaves, whichever way.
+func TestMarkerGoesWithItsMessage(t *testing.T) {
+	for name, rcpt := range map[string]string{"handed over": "a@example.net", "deferred": "team@example.org", "set aside": ""} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere\n"})
+			text := "from <q@example.net>\nenv-end\n\n"
+			if rcpt != "" {
+				text = plain(rcpt)
+			}
+			o.leave(o.submit(text), 7)
+			if err := o.r.Recover(); err != nil {
+				t.Fatal(err)
+			}
+			if got := o.names("router"); len(got) != 2 {
+				t.Fatalf("router/: got %q, want a message and its marker", got)
+			}
+			if n, err := o.r.RouteAll(); n != 1 || err != nil {
+				t.Fatalf("got %d, %v, want 1", n, err)
+			}
+			if got := o.names("router"); len(got) != 0 {
+				t.Errorf("router/: got %q, want nothing", got)
+			}
+		})
 	}
-	o.logged(1, "msg=crash", "no users today", "router_test.go")
+}
+
+// leave makes a message the claim of a dead owner.
+func (o *office) leave(a postoffice.Accepted, owner int) {
+	o.t.Helper()
+	if err := errors.Join(os.WriteFile(filepath.Join(o.dir, "owners", fmt.Sprint(owner)), nil, 0o644),
+		os.Rename(filepath.Join(o.dir, a.Name), filepath.Join(o.dir, fmt.Sprintf("%s-%d", a.Name, owner)))); err != nil {
+		o.t.Fatal(err)
+	}
 }
 
 // panics is a user database with a defect.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/watch"
 )
@@ -17,11 +18,16 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	c.Ledger = ledger.New(p, ledger.Config{Role: "router", Log: c.Log, Now: c.Now})
+	defer c.Ledger.Close()
 	r, err := New(p, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.settleUnfinished(); err != nil {
+		return err
+	}
 	if c.Once {
 		rerr := r.Recover()
 		_, err := r.RouteAll()
@@ -35,7 +41,7 @@ func Run(ctx context.Context, c Config) (err error) {
 func (r *Router) serve(ctx context.Context, dir string) {
 	// A context of its own: the watcher has ended before the owner's number is free.
 	watching, stop := context.WithCancel(ctx)
-	hints := watch.New(watching, []string{dir}, r.c.Poll, isMessage, r.c.Log)
+	hints := watch.New(watching, []string{dir}, r.c.Poll, isNews, r.c.Log)
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
 	newDispatcher(r, hints.C()).run(ctx)
 	stop()
@@ -49,10 +55,18 @@ func isMessage(name string) bool {
 	return ok && n.Owner == 0
 }
 
+// isNews tells a name in router/ that is worth a hint: a message, or the marker of one
+// that has ended a router.
+func isNews(name string) bool {
+	_, marker := postoffice.TriesMarker(name)
+	return marker || isMessage(name)
+}
+
 // order is a message that a worker is to route.
 type order struct {
 	name   string
 	hinted bool // nobody has looked whether it is a regular file
+	tried  bool // it has ended routers: nothing else is routed beside it
 }
 
 // outcome is what routing it came to.
@@ -62,12 +76,12 @@ type outcome struct {
 }
 
 // work routes what it is given. It tells of each message, because a success ends a
-// pause, too.
+// pause, too; a name that is gone when its hint comes is none.
 func (r *Router) work(orders <-chan order, done chan<- outcome) {
 	for o := range orders {
-		var err error
+		err := postoffice.ErrGone
 		if !o.hinted || r.isRegular(o.name) {
-			err = r.RouteOne(o.name)
+			err = r.routeOne(o.name, o.tried)
 		}
 		done <- outcome{o.name, err}
 	}

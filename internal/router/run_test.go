@@ -152,6 +152,39 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 	o.expect("in the end", map[string]int{"router": 1, "queue": 10, "transport": 10})
 }
 
+// A message that two routers cannot route is in the other one's hands at half of all
+// looks; that is no reason to begin with the shortest pause again.
+func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
+	now := time.Unix(2e9, 0)
+	o := newOffice(t, nil, func(c *Config) { c.Now = func() time.Time { return now } })
+	bad := o.submit(plain("bad@example.net"))
+	name := filepath.Base(bad.Name)
+	d := newDispatcher(o.r, nil)
+	for range 4 {
+		d.routed(outcome{name, unix.EACCES})
+		claim, err := o.po.Claim(o.r.owner, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.scan() // another router has it
+		if err := claim.Release(); err != nil {
+			t.Fatal(err)
+		}
+		now = d.later[name].until
+	}
+	if got := d.later[name].length; got != 8*time.Second {
+		t.Errorf("pause after four failures: got %v, want 8s", got)
+	}
+	o.logged(1, "msg=not-routed")
+	if err := os.Remove(filepath.Join(o.dir, bad.Name)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * longest)
+	if d.scan(); len(d.later) != 0 {
+		t.Errorf("remembered after it is gone: %v", d.later)
+	}
+}
+
 func TestOnceRoutesWhatIsThere(t *testing.T) {
 	o := newOffice(t, nil)
 	for i := range 3 {

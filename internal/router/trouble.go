@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -56,8 +57,26 @@ func (r *Router) setAside(l *letter, why string) error {
 	return nil
 }
 
-// handOver gives message and specification to the scheduler (M7).
-func (r *Router) handOver(l *letter) (name string, err error) {
+// panicked gives a message back that has made us panic, or sets it aside when that was
+// the last of so many tries (M8).
+func (r *Router) panicked(l *letter, cause any) error {
+	why, _, _ := strings.Cut(fmt.Sprint(cause), "\n")
+	name, try, err := l.claim.Panicked("panic: "+why, r.c.Now(), r.c.Tries)
+	switch {
+	case err != nil:
+		return r.giveBack(l.claim, fmt.Errorf("%w: %s: %w", ErrPanic, why, err))
+	case try >= r.c.Tries:
+		r.poison(l.id, name, fmt.Sprintf("%d routers ended with it, the last by a panic: %s", try, why))
+		return nil
+	}
+	return fmt.Errorf("%w: %s: try %d of %d", ErrPanic, why, try, r.c.Tries)
+}
+
+// handOver gives message and specification, which has n recipients, to the scheduler
+// (M7).
+func (r *Router) handOver(l *letter, n int) (name string, err error) {
+	// Crash: the message is routed again, and entered again.
+	r.c.Ledger.Routed(l.claim.ID, n, l.external || l.trusted && l.head.ErrorMsg)
 	name, err = l.claim.HandOver()
 	switch {
 	case err == nil:
@@ -65,8 +84,6 @@ func (r *Router) handOver(l *letter) (name string, err error) {
 	case name != "":
 		// Both are in place; only a directory could not be synced.
 		return "", err
-	case errors.Is(err, postoffice.ErrOccupied):
-		return "", r.putOff(l, "occupied", err)
 	case errors.Is(err, postoffice.ErrGone):
 		r.c.Log.Warn("gone", "id", l.id, "name", l.claim.Name(), "reason", err)
 	}
@@ -81,14 +98,21 @@ func (r *Router) giveBack(c *postoffice.Claim, cause error) error {
 	case err == nil:
 		return cause
 	case errors.Is(err, postoffice.ErrGone):
-		// Somebody has moved the file by hand, or Release got as far as the rename.
-		c.Close()
-		return cause
+		// Somebody has moved the file by hand, or Release or HandOver got as far as the
+		// rename.
+		if err = c.Lost(); err == nil {
+			return cause
+		}
 	}
-	r.mu.Lock()
-	r.held = append(r.held, c)
-	r.mu.Unlock()
+	r.hold(c)
 	return errors.Join(cause, err)
+}
+
+// hold keeps a claim for giveBackHeld.
+func (r *Router) hold(c *postoffice.Claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = append(r.held, c)
 }
 
 // giveBackHeld tries again what giveBack could not do.

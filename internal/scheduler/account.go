@@ -38,13 +38,14 @@ type account struct {
 
 // account looks through tags and diagnostics. What counts for a final recipient is
 // its last diagnostic that agrees with the tag; others are of attempts that a crash
-// made void. Those of open recipients wait.
+// made void, or of ends that a person took back. Those of open recipients wait.
 func (s *Spool) account(f *opened) *account {
 	a := &account{}
 	var byRecipient map[int64][]*workspec.Diagnostic
 	if len(f.spec.Diagnostics) > 0 {
 		byRecipient = map[int64][]*workspec.Diagnostic{}
 	}
+	void := f.void()
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
 		byRecipient[d.Recipient] = append(byRecipient[d.Recipient], d)
@@ -60,7 +61,7 @@ func (s *Spool) account(f *opened) *account {
 			kind = kindDelivered
 		}
 		for _, d := range byRecipient[r.Offset] {
-			if kindOf(d) == kind {
+			if kindOf(d) == kind && d.LineOffset > void[r.Offset] {
 				counts = d
 			}
 		}
@@ -76,6 +77,25 @@ func (s *Spool) account(f *opened) *account {
 		}
 	})
 	return a
+}
+
+// void is for each recipient that was opened again where the last line about that stands:
+// no diagnostic before it counts.
+func (f *opened) void() map[int64]int64 {
+	var m map[int64]int64
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if len(f.spec.Diagnostics) == 0 || !workspec.Reopens(e) {
+			continue
+		}
+		if m == nil {
+			m = map[int64]int64{}
+		}
+		for _, off := range e.Recipients() {
+			m[off] = e.LineOffset
+		}
+	}
+	return m
 }
 
 func (a *account) add(o owed) {
@@ -135,15 +155,15 @@ func (f *opened) reportTo(g *workspec.Group) string {
 func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 	told, last := f.toldDelays(), f.deferrals()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
-		if final(r.Tag) || !wanted(r, kindDelayed) {
-			return
+		if final(r.Tag) || !wanted(r, kindDelayed) || f.orders.Waits(r, now) {
+			return // nobody is told of what a person has wait
 		}
 		to := f.reportTo(g)
 		if to == "" {
 			return
 		}
 		for _, age := range s.reportTimes(r) {
-			at := f.arrival().Add(age)
+			at := f.begun(r, now).Add(age)
 			switch {
 			case at.After(now):
 				if next.IsZero() || at.Before(next) {
@@ -151,7 +171,7 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 				}
 			case !told[r.Offset].Before(at.Truncate(time.Millisecond)): // as the history has it
 				continue
-			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)):
+			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)) && !now.Before(s.Started):
 				// It waited while no scheduler ran, and is likely to be on its way in a moment.
 				if at := s.Started.Add(firstTries); next.IsZero() || at.Before(next) {
 					next = at
@@ -165,9 +185,15 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 			break
 		}
 	})
-	// RFC 3834 §2: what a program sent on its own is not answered on the way.
+	// Z19: nobody waits for these; they hear of it if it fails (RFC 3834 §2).
 	due = slices.DeleteFunc(due, func(o owed) bool { return automatic(f.header(o.g)) })
 	return due, next
+}
+
+// begun is when a recipient's age begins: with the message's arrival, later by what does
+// not make it older.
+func (f *opened) begun(r *workspec.Recipient, now time.Time) time.Time {
+	return f.arrival().Add(f.away() + f.awayOf(r, now))
 }
 
 // firstTries is how long after the start nobody is told of the delay of what was not
@@ -175,7 +201,7 @@ func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 const firstTries = 5 * time.Minute
 
 func (s *Spool) reportTimes(r *workspec.Recipient) []time.Duration {
-	if c := s.Conf.Match(r.Channel, r.Host); c != nil {
+	if c := s.Conf.current().Match(r.Channel, r.Host); c != nil {
 		return c.ReportTimes
 	}
 	return defaultSettings().ReportTimes
@@ -190,7 +216,7 @@ func (f *opened) toldDelays() map[int64]time.Time {
 			if m == nil {
 				m = map[int64]time.Time{}
 			}
-			for _, off := range reported(e) {
+			for _, off := range e.Recipients() {
 				m[off] = e.Time
 			}
 		}
@@ -206,9 +232,21 @@ func (f *opened) header(g *workspec.Group) []byte {
 	return f.raw[g.HeaderOffset:g.HeaderEnd]
 }
 
+// automatic tells mail that no person waits for: what a program sent by itself (RFC
+// 3834 §5), what goes to many at once, and lists (RFC 2919).
 func automatic(header []byte) bool {
 	for _, field := range envelope.Fields(header) {
-		if strings.EqualFold(field.Name, "Auto-Submitted") && !strings.EqualFold(field.Value(), "no") {
+		switch strings.ToLower(field.Name) {
+		case "auto-submitted":
+			word, _, _ := strings.Cut(field.Value(), ";")
+			if !strings.EqualFold(strings.TrimSpace(word), "no") {
+				return true
+			}
+		case "precedence":
+			if slices.Contains([]string{"bulk", "list", "junk"}, strings.ToLower(field.Value())) {
+				return true
+			}
+		case "list-id":
 			return true
 		}
 	}
@@ -227,7 +265,7 @@ func (s *Spool) nextLook(f *opened, now time.Time, loaded bool) time.Time {
 		return now
 	}
 	if len(a.owed) > 0 {
-		if at := a.first.Add(s.Conf.ReportInterval); next.IsZero() || at.Before(next) {
+		if at := gathered(a.first, s.Conf.current().ReportInterval, now); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}

@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("TEST_AGENT") == "script":
 		err = runScript(os.Stdin, os.Stdout)
+	case os.Getenv("TEST_AGENT") == "child":
+		<-time.After(time.Minute) // an orphan that somebody has to end
 	case os.Getenv("TEST_AGENT") == "playback":
 		err = runPlayback(os.Stdin, os.Stdout)
 	case os.Getenv("TEST_SCHEDULER") != "":
@@ -88,6 +90,10 @@ func runScript(in io.Reader, out io.Writer) error {
 	if os.Getenv("TEST_START") == "gate" {
 		s.atGate()
 	}
+	if os.Getenv("TEST_UNRULY") == "deaf" && s.once("unruly", "agent", 0) {
+		s.say("#hungry\n")
+		select {} // and never reads
+	}
 	slots, _ := strconv.Atoi(os.Getenv("TEST_SLOTS"))
 	slots = max(slots, 1)
 	s.say(strings.Repeat("#hungry\n", slots))
@@ -110,6 +116,9 @@ func runScript(in io.Reader, out io.Writer) error {
 			s.note("idle")
 			s.say("#hungry\n")
 			continue
+		}
+		if how := os.Getenv("TEST_UNRULY"); how != "" && s.once("unruly", "agent", 0) {
+			s.unruly(how, c.Job)
 		}
 		jobs <- c.Job
 	}
@@ -190,13 +199,14 @@ func (s *script) lock(f *postoffice.Spec, j taproto.Job) (*workspec.Spec, []work
 	}
 	spec, err := workspec.Parse(raw)
 	if err != nil {
-		panic(err)
+		return nil, nil // spoiled since
 	}
 	var list []workspec.Recipient
+	orders := spec.Orders()
 	for _, g := range spec.Groups {
 		for _, r := range g.Recipients {
 			word := word(r.Address)
-			if r.Tag != workspec.TagToDo || j.Host != "" && !strings.EqualFold(r.Host, j.Host) || r.Channel != os.Args[1] {
+			if r.Tag != workspec.TagToDo || j.Host != "" && !strings.EqualFold(r.Host, j.Host) || r.Channel != os.Args[1] || orders.Waits(&r, time.Now()) {
 				continue
 			}
 			if word == "die" && s.once("die", j.Name, r.Offset) {
@@ -263,10 +273,13 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		s.note("deferall %s", r.Address)
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.DeferAll, Text: "connection refused"})
+	case w == "busy" && deferred(spec, r) < n:
+		tag(workspec.TagToDo)
+		answer(taproto.Answer{Word: taproto.DeferAll, Text: "<<- EHLO\n->> 421 4.7.0 too many connections"})
 	case w == "retryat" && deferred(spec, r) < n:
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.RetryAt, Relative: true, After: time.Second, Text: "not now"})
-	case w == "kill":
+	case w == "kill" && os.Getenv("TEST_MENDED") == "":
 		s.die()
 	case w == "dielocked" && s.once("dielocked", j.Name, r.Offset):
 		s.die()
@@ -286,6 +299,11 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		tag(workspec.TagToDo)
 	case w == "mute":
 		delivered() // and never says so
+	case w == "gatelater" && s.once("gatelater", j.Name, r.Offset):
+		s.atGate()
+		s.note("deferred %s", r.Address)
+		tag(workspec.TagToDo)
+		answer(taproto.Answer{Word: taproto.Deferred, Text: "450 4.2.1 later", Notary: workspec.Notary{Status: "4.2.1"}.String()})
 	case w == "gate":
 		s.atGate()
 		delivered()

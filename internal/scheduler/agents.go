@@ -21,6 +21,7 @@ type agent struct {
 	free       int
 	idleSaid   bool      // #idle was said, its #hungry is to come
 	said       time.Time // when it last spoke, or was started
+	born       time.Time // when it was started
 	toldIdle   bool      // it was told since its last delivery
 	idle       time.Time
 
@@ -33,6 +34,8 @@ type agent struct {
 	closedAt time.Time
 	ended    bool
 	signal   syscall.Signal // last one sent
+	hopeless bool           // it will not answer: its end is not waited for
+	junk     int            // lines since its last answer that meant nothing
 }
 
 // mayTake tells whether the agent can be given a delivery.
@@ -115,7 +118,7 @@ func (a *agent) flush(e *engine) {
 
 // rest notes that the agent has nothing to do.
 func (a *agent) rest(e *engine) {
-	if e.stopping {
+	if e.stopping || a.closing {
 		a.close(e)
 		return
 	}
@@ -124,9 +127,7 @@ func (a *agent) rest(e *engine) {
 		e.wake(e.now.Add(a.crew.settings.IdleMax))
 	}
 	// It may have to make room for another one.
-	for _, r := range e.starved {
-		e.core.Touch(r)
-	}
+	e.placeFree()
 }
 
 // close ends the agent's input: it ends when it is done.
@@ -140,6 +141,13 @@ func (a *agent) close(e *engine) {
 	a.in = nil
 	a.closedAt = e.now
 	e.wake(e.now.Add(e.conf.StopTimeout))
+}
+
+// leave has the agent take nothing more and end when it is done.
+func (a *agent) leave(e *engine) {
+	if a.closing = true; len(a.deliveries) == 0 {
+		a.close(e)
+	}
 }
 
 // stop lets running deliveries end. One that has more queued than it works on is
@@ -180,7 +188,11 @@ func (e *engine) attend() {
 		if a.closing || len(a.deliveries) > 0 || a.idle.IsZero() {
 			continue
 		}
-		if at := a.idle.Add(a.crew.settings.IdleMax); at.After(e.now) {
+		limit := a.crew.settings.IdleMax
+		if a.slots == 0 {
+			limit = max(limit, startGrace) // it has not come to its first #hungry yet
+		}
+		if at := a.idle.Add(limit); at.After(e.now) {
 			e.wake(at)
 			continue
 		}
@@ -206,7 +218,7 @@ func (e *engine) attend() {
 
 // lingering ends an agent that has nothing to do and does not end.
 func (e *engine) lingering(a *agent) {
-	if len(a.deliveries) > 0 {
+	if len(a.deliveries) > 0 && !a.hopeless {
 		return
 	}
 	if at := a.closedAt.Add(e.conf.StopTimeout); at.After(e.now) {
@@ -219,6 +231,8 @@ func (e *engine) lingering(a *agent) {
 }
 
 const (
+	// startGrace is how long a new agent may be silent before it is ended.
+	startGrace = time.Minute
 	// hungryGrace is how long the #hungry after a start or an answer is waited for.
 	hungryGrace = 5 * time.Second
 	// patienceOfRing is how long all slots must have been taken before another agent
@@ -231,7 +245,8 @@ func (e *engine) wantAgent(c *crew) {
 	if c.starting || e.stopping {
 		return
 	}
-	if !c.notBefore.IsZero() && c.notBefore.After(e.now) {
+	if c.notBefore.After(e.now) {
+		e.satisfied(c) // the place is for who can use it now
 		e.wake(c.notBefore)
 		return
 	}
@@ -251,44 +266,26 @@ func (e *engine) wantAgent(c *crew) {
 		e.wake(c.impatient)
 		return
 	}
-	if limit := c.settings.MaxTA; limit > 0 && len(e.agents)+e.starting >= limit {
-		if !c.waiting {
-			c.waiting = true
-			e.starved = append(e.starved, c.ring)
-		}
-		e.reclaim()
+	if e.noPlace(c) {
 		return
 	}
+	e.satisfied(c)
 	c.starting, c.impatient = true, time.Time{}
 	e.starting++
-	argv, env := c.settings.Command.Build(c.channel, c.host)
+	settings := c.settings
+	l := settings.launch(c.channel, c.host)
+	l.dir = e.transport()
 	if e.conf.ZConfig != "" {
-		env = append([]string{"ZCONFIG=" + e.conf.ZConfig}, env...)
+		l.env = append([]string{"ZCONFIG=" + e.conf.ZConfig}, l.env...)
 	}
 	go func() {
-		a, out, err := startAgent(e.transport(), argv, env)
-		e.post(func() { e.started(c, a, out, err) })
+		a, out, err := l.start()
+		e.post(func() { e.started(c, settings, a, out, err) })
 	}()
 }
 
-// reclaim ends the agent that is idle the longest, for the place that it takes.
-func (e *engine) reclaim() {
-	var oldest *agent
-	for a := range e.agents {
-		if a.closing && len(a.deliveries) == 0 {
-			return // a place becomes free soon
-		}
-		if len(a.deliveries) == 0 && !a.idle.IsZero() && (oldest == nil || a.idle.Before(oldest.idle)) {
-			oldest = a
-		}
-	}
-	if oldest != nil {
-		oldest.close(e)
-	}
-}
-
 // started takes in a new agent, or the news that there is none.
-func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
+func (e *engine) started(c *crew, with *Settings, a *agent, out *os.File, err error) {
 	c.starting = false
 	e.starting--
 	if err != nil {
@@ -301,13 +298,13 @@ func (e *engine) started(c *crew, a *agent, out *os.File, err error) {
 		return
 	}
 	c.told = false
-	a.crew, a.idle, a.said = c, e.now, e.now
+	a.crew, a.idle, a.said, a.born = c, e.now, e.now, e.now
 	e.wake(e.now.Add(c.settings.IdleMax))
 	c.agents = append(c.agents, a)
 	e.agents[a] = true
 	e.log.Info("agent-started", "pid", a.pid, "clause", c.settings.Clause, "command", c.settings.Command.Line(), "channel", c.channel)
-	if e.stopping {
-		a.close(e)
+	if e.stopping || c.retired || !with.sameAgents(c.settings) {
+		a.close(e) // scheduler.conf has changed meanwhile
 	}
 	go e.attendAgent(a, out)
 }
@@ -330,7 +327,7 @@ func (e *engine) agentEnded(a *agent, state *os.ProcessState) {
 		how = state.String()
 	}
 	a.ended = true
-	wanted := a.closing
+	wanted := a.closing && !a.hopeless
 	a.close(e)
 	delete(e.agents, a)
 	c := a.crew
@@ -355,12 +352,9 @@ func (e *engine) agentEnded(a *agent, state *os.ProcessState) {
 		e.log.Warn("agent-ended", "pid", a.pid, "state", how, "clause", c.settings.Clause, "command", c.settings.Command.Line(), "unanswered", lost)
 		e.putOff(c)
 	}
-	for _, r := range e.starved {
-		if s, _ := r.Serve.(*crew); s != nil {
-			s.waiting = false
-		}
-		e.core.Touch(r)
+	if wanted {
+		e.satisfied(c) // it asks again, behind the others
 	}
-	e.starved = e.starved[:0]
+	e.placeFree()
 	e.core.Touch(c.ring)
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"strings"
 
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/taproto"
@@ -24,7 +25,7 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 		case taproto.LineResync:
 			e.resync(a, l.Name)
 		default:
-			if l.Text != "" {
+			if l.Text != "" && e.meaningless(a) {
 				e.log.Info("agent-said", "pid", a.pid, "text", cut(l.Text))
 			}
 		}
@@ -57,7 +58,9 @@ func (e *engine) hungry(a *agent) {
 		} else {
 			e.promote(a)
 		}
-	case a.free < maxSlots:
+	case a.free >= maxSlots:
+		e.meaningless(a)
+	default:
 		a.free++
 		a.slots = max(a.slots, a.free)
 		if a.free == a.slots {
@@ -84,7 +87,7 @@ func (e *engine) over(a *agent, i int) {
 		e.end(&j)
 		return
 	}
-	e.log.Warn("unanswered", "id", idOf(j.v.Message), "name", j.v.Message.Name, "pid", a.pid, "host", j.v.Thread.Host)
+	e.log.Warn("unanswered", "id", idOf(j.v.Message), "name", j.v.Message.Name(), "pid", a.pid, "host", j.v.Thread.Host)
 	e.lose(&j)
 }
 
@@ -95,12 +98,13 @@ func (j *delivery) hostTrouble() bool {
 	if i < 0 {
 		return false
 	}
-	for k := range j.v.Recipients {
-		r := &j.v.Recipients[k]
+	list := j.v.Recipients()
+	for k := range list {
+		r := &list[k]
 		if r.Result == thread.None {
 			r.Result = thread.HostDeferred
 			o := j.outcomes[i]
-			o.Offset = r.Offset
+			o.Offset, o.Address = r.Offset(), r.Address
 			j.outcomes = append(j.outcomes, o)
 		}
 	}
@@ -111,7 +115,7 @@ func (j *delivery) hostTrouble() bool {
 func (e *engine) lose(j *delivery) {
 	v, m := j.v, j.v.Message
 	e.core.Stop(v, e.now)
-	if e.messages[m.Number] != m {
+	if e.messages.get(m.Number) != m {
 		e.core.Forget(v)
 		return
 	}
@@ -122,7 +126,7 @@ func (e *engine) lose(j *delivery) {
 			v.Lost++ // a deferral is among them: no second try at once
 		}
 		if len(list) > 0 {
-			e.do(m, op{run: func() error { return e.spool.Record(m.Name, list) }})
+			e.do(m, op{run: func() error { return e.spool.Record(m.Name(), list) }})
 		}
 	}
 	e.reload(m, v)
@@ -132,7 +136,7 @@ func (e *engine) lose(j *delivery) {
 func (e *engine) resync(a *agent, name string) {
 	for i := range a.deliveries {
 		v := a.deliveries[i].v
-		if v == nil || v.Message.Name != name {
+		if v == nil || !v.Message.Named(name) {
 			continue
 		}
 		e.log.Info("resync", "id", idOf(v.Message), "name", name, "pid", a.pid, "host", v.Thread.Host)
@@ -144,25 +148,31 @@ func (e *engine) resync(a *agent, name string) {
 		}
 		return
 	}
-	e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such delivery")
+	if e.meaningless(a) {
+		e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such delivery")
+	}
 }
 
 // answer takes one recipient's outcome.
 func (e *engine) answer(a *agent, ans *taproto.Answer) {
 	i, rcpt := a.find(ans)
 	if rcpt == nil {
+		if !e.meaningless(a) {
+			return
+		}
 		e.log.Warn("agent-said", "pid", a.pid, "number", ans.Number, "offset", ans.Offset, "status", ans.Word, "text", cut(ans.Text),
 			"reason", "it has no such delivery; ignored")
-		if m := e.messages[ans.Number]; m != nil && e.busy[m] == nil {
+		if m := e.messages.get(ans.Number); m != nil && e.busy[m] == nil {
 			e.reload(m, nil)
 		}
 		return
 	}
 	j := &a.deliveries[i]
 	v := j.v
-	rcpt.Result = e.result(j, ans)
-	a.crew.failures = 0
+	rcpt.Result = e.result(j, rcpt, ans)
+	a.crew.failures, a.junk = 0, 0
 	if rcpt.Result.Final() {
+		e.counts.final(rcpt.Result)
 		e.logFinal(v, rcpt, ans)
 	}
 	if !v.Answered() {
@@ -187,8 +197,8 @@ func (e *engine) promote(a *agent) {
 }
 
 // result turns an answer into the core's terms and keeps what has to be recorded.
-func (e *engine) result(j *delivery, ans *taproto.Answer) thread.Result {
-	o := Outcome{Offset: ans.Offset, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
+func (e *engine) result(j *delivery, rcpt *thread.Recipient, ans *taproto.Answer) thread.Result {
+	o := Outcome{Offset: ans.Offset, Address: rcpt.Address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
 	record := true
 	switch ans.Word {
 	case taproto.OK, taproto.OK2, taproto.OK3:
@@ -202,6 +212,7 @@ func (e *engine) result(j *delivery, ans *taproto.Answer) thread.Result {
 	case taproto.DeferAll, taproto.RetryAt:
 		o.Result = thread.HostDeferred
 		j.wait.Text = lastLine(ans.Text)
+		j.wait.Busy = strings.HasPrefix(j.wait.Text, "421") // RFC 5321 §3.8
 		if ans.Word == taproto.RetryAt {
 			at := ans.At
 			if ans.Relative {
@@ -227,8 +238,9 @@ func (e *engine) result(j *delivery, ans *taproto.Answer) thread.Result {
 func (e *engine) end(j *delivery) {
 	v, m := j.v, j.v.Message
 	t := v.Thread
+	spent := e.stages(v)
 	round := e.core.End(v, j.wait, e.now)
-	if e.messages[m.Number] != m {
+	if e.messages.get(m.Number) != m {
 		if round.Left > 0 {
 			e.core.Forget(v)
 		}
@@ -245,7 +257,8 @@ func (e *engine) end(j *delivery) {
 		}
 	}
 	if round.Left > 0 {
-		e.logDeferred(v, j.outcomes, round)
+		e.counts.Deferrals += uint64(round.Left)
+		e.logDeferred(v, j.outcomes, round, spent)
 	}
 	if j.report {
 		e.remindReport(m)
@@ -259,15 +272,23 @@ func (e *engine) end(j *delivery) {
 
 // record writes outcomes down and only then acts on them (A5).
 func (e *engine) record(m *thread.Message, v *thread.Vertex, list []Outcome, round thread.Round) {
-	name := m.Name
+	var rec recorded
 	e.do(m, op{
-		run: func() error { return e.spool.Record(name, list) },
+		run: func() (err error) {
+			rec, err = e.spool.record(m.Name(), list)
+			return err
+		},
 		then: func() {
-			e.log.Debug("recorded", "id", idOf(m), "name", name, "outcomes", len(list))
+			e.touched(m, rec.id)
+			e.log.Debug("recorded", "id", idOf(m), "name", m.Name(), "outcomes", len(list))
+			left := round.Left > 0
+			if left && len(rec.taken) > 0 {
+				left = e.takeBack(m, v, &rec)
+			}
 			switch {
-			case round.Left > 0 && round.Expired:
+			case left && round.Expired:
 				e.expire(v)
-			case round.Left > 0:
+			case left:
 				e.core.Wait(v, e.now)
 			}
 			e.check(m)

@@ -89,6 +89,10 @@ func (b *box) queue(sender string, rcpts ...rcpt) string {
 }
 
 func queueMessage(po *postoffice.PostOffice, sender, body string, rcpts []rcpt) (string, error) {
+	return queueWith(po, sender, testHeader, body, rcpts)
+}
+
+func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []rcpt) (string, error) {
 	d, err := po.NewDraft("test")
 	if err != nil {
 		return "", err
@@ -132,7 +136,7 @@ func queueMessage(po *postoffice.PostOffice, sender, body string, rcpts []rcpt) 
 		list[i] = workspec.Recipient{Channel: f[0], Host: f[1], Address: f[2], Privilege: "65534",
 			Notary: r.notary, Ret: r.ret, EnvID: r.envID}
 	}
-	spec.Group(from, list, []byte(testHeader))
+	spec.Group(from, list, []byte(header))
 	if err := spec.Close(); err != nil {
 		return "", err
 	}

@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -19,26 +21,42 @@ type Conf struct {
 	// CopyUndeliverable: what cannot be delivered and has no sender to tell is kept
 	// for the postmaster, in postman/ (PARAM deliveryreports = postman).
 	CopyUndeliverable bool
+	// Reports is what reports look like.
+	Reports ReportConf
 	// MailQSock and AuthFile are for the query socket.
 	MailQSock, AuthFile string
-	// NoEffect are the settings that are read and checked but not acted upon, as
-	// "file:line: key".
+	// NoEffect are ZMailer's settings that mean nothing here, as "file:line:column: key".
 	NoEffect []string
 
+	file    string
+	text    string
 	clauses []clause
-	bodies  int
+	bodies  []body
 	mu      sync.Mutex
 	cache   map[string]*Settings // by the bodies that match
+	next    atomic.Pointer[Conf] // the version that holds now, nil for this one
 }
 
-// clause is a pattern and what it sets; clauses that share a body have its number.
+// place is where something stands in the file, both from 1.
+type place struct{ line, column int }
+
+// clause is a pattern; what it sets is in the body, which clauses may share.
 type clause struct {
 	name          string
 	channel, host []string // shell patterns, of which one is to match
-	line          int
+	at            place
 	body          int
-	sets          []setting
-	last          bool // it has a command
+}
+
+// body is the settings of one or more clauses.
+type body struct {
+	// name tells it from others, and is the same in a later version of the file: the
+	// pattern of the clause that it stands in, with a number if an earlier one has that
+	// too.
+	name  string
+	sets  []setting
+	where map[string]place // of each key, as it was set last
+	last  bool             // it has a command
 }
 
 // setting changes one value.
@@ -46,110 +64,165 @@ type setting func(*Settings)
 
 const defaultReportInterval = 5 * time.Minute
 
-// ParseConf reads scheduler.conf (formats.md "scheduler.conf"). file is its name for
-// errors, which are *config.Error. getenv looks up ${NAME} of commands.
+// ParseConf reads scheduler.conf (docs/scheduler.conf.md). file is its name for errors.
+// getenv looks up ${NAME} of commands. The error tells of everything that is wrong, each
+// as a *config.Error.
 func ParseConf(file string, text []byte, getenv func(string) (string, bool)) (*Conf, error) {
 	p := confParser{
-		file: file, getenv: getenv,
-		conf: &Conf{ReportInterval: defaultReportInterval, cache: map[string]*Settings{}},
+		getenv: getenv, words: keywords(),
+		conf: &Conf{ReportInterval: defaultReportInterval, Reports: defaultReportConf(), cache: map[string]*Settings{}, file: file, text: string(text)},
 	}
-	if err := p.parse(string(text)); err != nil {
-		return nil, err
+	p.parse(string(text))
+	if len(p.conf.clauses) == 0 && len(p.errs) == 0 {
+		p.errs = append(p.errs, &config.Error{File: file, Reason: "no clause: nothing could be delivered"})
 	}
-	if len(p.conf.clauses) == 0 {
-		return nil, &config.Error{File: file, Reason: "no clause: nothing could be delivered"}
+	if len(p.errs) > 0 {
+		return nil, errors.Join(p.errs...)
 	}
+	p.conf.nameBodies()
 	return p.conf, nil
 }
 
+// Errors are the errors that ParseConf or LoadConf has joined.
+func Errors(err error) []error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		return list.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
 type confParser struct {
-	file   string
 	getenv func(string) (string, bool)
+	words  map[string]keyword
 	conf   *Conf
-	line   int // at hand, from 1
-	open   int // clauses at the end that have no body yet
+	errs   []error
+	line   line // at hand
+	open   int  // clauses at the end that have no body yet, or share the last one
 	inBody bool
 }
 
-func (p *confParser) bad(format string, args ...any) error {
-	return &config.Error{File: p.file, Line: p.line, Reason: fmt.Sprintf(format, args...)}
+// line is a line, or some that were joined by backslashes.
+type line struct {
+	text   string
+	pieces []piece
 }
 
-func (p *confParser) parse(text string) error {
-	joined := ""
-	for line := range strings.Lines(text) {
-		p.line++
-		line = strings.TrimRight(line, "\r\n")
-		if !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			return p.bad("a character that is no text")
-		}
-		// A backslash at the end goes on with the next line.
-		if cut, ok := strings.CutSuffix(line, `\`); ok {
-			joined += cut
+// piece is where a line of the file begins in a joined one.
+type piece struct{ start, line int }
+
+// at is where a rest of the line begins.
+func (l *line) at(rest string) place {
+	off := len(l.text) - len(rest)
+	i := len(l.pieces) - 1
+	for i > 0 && l.pieces[i].start > off {
+		i--
+	}
+	return place{l.pieces[i].line, utf8.RuneCountInString(l.text[l.pieces[i].start:off]) + 1}
+}
+
+func (c *Conf) bad(at place, format string, args ...any) error {
+	return &config.Error{File: c.file, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
+}
+
+// bad notes an error; reading goes on for those behind it.
+func (p *confParser) bad(at place, format string, args ...any) {
+	const most = 100
+	if len(p.errs) < most {
+		p.errs = append(p.errs, p.conf.bad(at, format, args...))
+	}
+}
+
+func (p *confParser) parse(text string) {
+	number := 0
+	for l := range strings.Lines(text) {
+		number++
+		l = strings.TrimRight(l, "\r\n")
+		if i := strings.IndexFunc(l, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f || r == utf8.RuneError }); i >= 0 {
+			p.bad(place{number, utf8.RuneCountInString(l[:i]) + 1}, "a character that is no text")
+			p.line = line{}
 			continue
 		}
-		if err := p.parseLine(joined + line); err != nil {
-			return err
+		p.line.pieces = append(p.line.pieces, piece{len(p.line.text), number})
+		// A backslash at the end goes on with the next line.
+		cut, more := strings.CutSuffix(l, `\`)
+		if p.line.text += cut; more {
+			continue
 		}
-		joined = ""
+		p.parseLine()
+		p.line = line{}
 	}
-	if joined != "" {
-		return p.bad(`the last line ends in \`)
+	if len(p.line.pieces) > 0 {
+		p.bad(place{number, 0}, `the last line ends in \`)
 	}
 	if p.open > 0 && !p.inBody {
-		p.line = p.conf.clauses[len(p.conf.clauses)-1].line
-		return p.bad("the last clause has no settings")
+		p.bad(p.conf.clauses[len(p.conf.clauses)-1].at, "the last clause has no settings")
 	}
-	return nil
 }
 
-func (p *confParser) parseLine(line string) error {
-	rest := strings.TrimLeft(line, " \t")
+func (p *confParser) parseLine() {
+	text := p.line.text
+	rest := strings.TrimLeft(text, " \t")
 	if rest == "" || rest[0] == '#' {
-		return nil
+		return
 	}
 	if param, ok := cutFold(rest, "PARAM"); ok {
-		return p.parseParam(param)
+		p.parseParam(param)
+		return
 	}
-	if len(rest) == len(line) {
-		end := strings.IndexAny(line, " \t#")
+	if len(rest) == len(text) {
+		end := strings.IndexAny(text, " \t#")
 		if end < 0 {
-			end = len(line)
+			end = len(text)
 		}
-		if err := p.startClause(line[:end]); err != nil {
-			return err
-		}
-		rest = line[end:]
+		p.startClause(text[:end])
+		rest = text[end:]
 	}
 	if p.open == 0 && strings.TrimLeft(rest, " \t") != "" {
-		return p.bad("settings before the first clause; a clause starts at column 1 with channel/host")
+		p.bad(p.line.at(strings.TrimLeft(rest, " \t")), "settings before the first clause; a clause starts at column 1 with channel/host")
+		return
 	}
 	for {
-		key, value, quoted, left, err := p.nextSetting(rest)
-		if err != nil {
-			return err
+		t, left, err := p.next(rest)
+		if err != "" {
+			p.bad(t.at, "%s", err)
+			return
 		}
-		if key == "" {
-			return nil
+		if t.key == "" {
+			return
 		}
-		set, err := p.setting(strings.ToLower(key), value, quoted)
-		if err != nil {
-			return err
-		}
-		p.add(set, strings.EqualFold(key, "command"))
-		p.noEffect(strings.ToLower(key))
+		p.set(t)
 		rest = left
 	}
 }
 
-// noEffect notes a setting that does nothing yet, or never will.
-func (p *confParser) noEffect(key string) {
-	switch key {
-	case "queueonly", "wakeuprestartonly", "user", "group", "nice", // to come
-		"mailqsock", "authfile", // of the query socket, to come
-		"skew", "priority", "syspriority", "sysnice", "expiryform", "deliveryform": // ZMailer's
-		p.conf.NoEffect = append(p.conf.NoEffect, fmt.Sprintf("%s:%d: %s", p.file, p.line, key))
+// set reads a setting and gives it to the body at hand.
+func (p *confParser) set(t token) {
+	p.inBody = true
+	key := strings.ToLower(t.key)
+	word, ok := p.words[key]
+	if !ok {
+		p.bad(t.at, "%s is no setting; did you mean %s? docs/scheduler.conf.md has them all", t.key, nearest(key, p.words))
+		return
 	}
+	set, err := word.read(p, t.value, t.has)
+	switch {
+	case err != nil && key == "command":
+		p.bad(t.valueAt, "command: %v", err)
+		return
+	case err != nil:
+		p.bad(t.valueAt, "%s=%s: %v", t.key, t.value, err)
+		return
+	}
+	if word.idle {
+		p.conf.NoEffect = append(p.conf.NoEffect, p.conf.bad(t.at, "%s", key).Error())
+	}
+	b := &p.conf.bodies[len(p.conf.bodies)-1]
+	b.sets = append(b.sets, set)
+	b.where[key] = t.at
+	b.last = b.last || key == "command"
 }
 
 // cutFold cuts a word in any case from the start of s.
@@ -161,136 +234,54 @@ func cutFold(s, word string) (string, bool) {
 }
 
 // startClause begins a clause. One before it without settings shares its body.
-func (p *confParser) startClause(pattern string) error {
+func (p *confParser) startClause(pattern string) {
+	at := p.line.at(p.line.text)
+	if p.open == 0 || p.inBody {
+		p.open, p.inBody = 0, false
+		p.startBody()
+	}
+	p.open++
 	channel, host, ok := strings.Cut(pattern, "/")
 	if !ok {
 		host = "*"
 	}
-	if channel == "" || host == "" {
-		return p.bad("%s: a clause is channel/host", pattern)
-	}
-	if strings.ContainsRune(pattern, '=') {
-		return p.bad("%s: settings stand on lines that begin with a blank", pattern)
+	c := clause{name: pattern, at: at, body: len(p.conf.bodies) - 1}
+	defer func() { p.conf.clauses = append(p.conf.clauses, c) }()
+	switch {
+	case channel == "" || host == "":
+		p.bad(at, "%s: a clause is channel/host", pattern)
+		return
+	case strings.ContainsRune(pattern, '='):
+		p.bad(at, "%s: settings stand on lines that begin with a blank", pattern)
+		return
 	}
 	for _, glob := range []string{channel, host} {
 		if err := checkGlob(glob); err != nil {
-			return p.bad("%s: %v", pattern, err)
+			p.bad(at, "%s: %v", pattern, err)
+			return
 		}
 	}
-	if p.open == 0 || p.inBody {
-		p.open, p.inBody = 0, false
-		if p.conf.bodies++; p.conf.bodies > 1<<16 {
-			return p.bad("more than %d clauses", 1<<16)
-		}
-	}
-	p.open++
-	p.conf.clauses = append(p.conf.clauses, clause{
-		name: pattern, channel: expandBraces(channel), host: expandBraces(strings.ToLower(host)),
-		line: p.line, body: p.conf.bodies - 1})
-	return nil
+	c.channel, c.host = expandBraces(channel), expandBraces(strings.ToLower(host))
 }
 
-// add gives a setting to all clauses that share the body at hand.
-func (p *confParser) add(set setting, command bool) {
-	p.inBody = true
-	list := p.conf.clauses[len(p.conf.clauses)-p.open:]
-	for i := range list {
-		list[i].sets = append(list[i].sets, set)
-		list[i].last = list[i].last || command
+func (p *confParser) startBody() {
+	if len(p.conf.bodies) == 1<<16 {
+		p.bad(p.line.at(p.line.text), "more than %d clauses", 1<<16)
 	}
+	p.conf.bodies = append(p.conf.bodies, body{where: map[string]place{}})
 }
 
-// nextSetting cuts one keyword or key=value from s; an empty key means that none is
-// left.
-func (p *confParser) nextSetting(s string) (key, value string, quoted bool, rest string, err error) {
-	s = strings.TrimLeft(s, " \t")
-	if s == "" || s[0] == '#' {
-		return "", "", false, "", nil
+// nameBodies gives each body its name.
+func (c *Conf) nameBodies() {
+	last, seen := map[int]string{}, map[string]int{}
+	for i := range c.clauses {
+		last[c.clauses[i].body] = c.clauses[i].name
 	}
-	end := strings.IndexAny(s, " \t=#\"")
-	if end < 0 {
-		end = len(s)
-	}
-	key, s = s[:end], s[end:]
-	after := strings.TrimLeft(s, " \t")
-	if !strings.HasPrefix(after, "=") {
-		if key == "" || strings.HasPrefix(s, `"`) {
-			return "", "", false, "", p.bad("%.40q is no key=value", key+s)
+	for i := range c.bodies {
+		b := &c.bodies[i]
+		b.name = last[i]
+		if seen[last[i]]++; seen[last[i]] > 1 {
+			b.name = fmt.Sprintf("%s\x00%d", last[i], seen[last[i]])
 		}
-		return key, "", false, s, nil
 	}
-	if key == "" {
-		return "", "", false, "", p.bad("= without a key")
-	}
-	s = strings.TrimLeft(after[1:], " \t")
-	if strings.HasPrefix(s, `"`) {
-		value, rest, ok := unquote(s[1:])
-		if !ok {
-			return "", "", false, "", p.bad(`%s: no closing "`, key)
-		}
-		if rest != "" && !strings.ContainsAny(rest[:1], " \t#") {
-			return "", "", false, "", p.bad(`%s: text after the closing "`, key)
-		}
-		return key, value, true, rest, nil
-	}
-	end = strings.IndexAny(s, " \t")
-	if end < 0 {
-		end = len(s)
-	}
-	if end == 0 || s[0] == '#' {
-		return "", "", false, "", p.bad("%s= has no value", key)
-	}
-	return key, s[:end], true, s[end:], nil
-}
-
-// unquote reads up to the closing quote; a backslash takes the next character as it
-// is.
-func unquote(s string) (value, rest string, ok bool) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '"':
-			return b.String(), s[i+1:], true
-		case s[i] == '\\' && i+1 < len(s):
-			i++
-		}
-		b.WriteByte(s[i])
-	}
-	return "", "", false
-}
-
-// parseParam reads what follows PARAM: name = value.
-func (p *confParser) parseParam(s string) error {
-	key, value, has, rest, err := p.nextSetting(s)
-	if err != nil {
-		return err
-	}
-	rest = strings.TrimLeft(rest, " \t")
-	if key == "" || !has || rest != "" && rest[0] != '#' {
-		return p.bad("want PARAM name = value")
-	}
-	p.noEffect(strings.ToLower(key))
-	switch strings.ToLower(key) {
-	case "mailqsock":
-		p.conf.MailQSock = value
-	case "authfile":
-		p.conf.AuthFile = value
-	case "global-report-interval":
-		p.conf.ReportInterval, err = config.ParseDuration(value)
-		if err != nil {
-			return p.bad("PARAM %s=%s: %v", key, value, err)
-		}
-	case "deliveryreports":
-		switch value {
-		case "postman":
-			p.conf.CopyUndeliverable = true
-		case "drop":
-			p.conf.CopyUndeliverable = false
-		default:
-			return p.bad("PARAM %s=%s: it must be drop or postman", key, value)
-		}
-	default:
-		return p.bad("PARAM %s is not known; there are mailqsock, authfile, global-report-interval, deliveryreports", key)
-	}
-	return nil
 }

@@ -39,10 +39,12 @@ func dump(channel, host string, s *Settings) string {
 	argv, env := s.Command.Build(channel, host)
 	return fmt.Sprintf("%s %s: interval %v retries %v expiry %v expiry2 %v idlemax %v\n"+
 		"  maxta %d maxchannel %d maxring %d maxthr %d overfeed %d ageorder %v bychannel %v\n"+
+		"  start %d rate %v hostrate %v jitter %d minage %v notbefore %q onexpiry %d sources %q helo %q\n"+
 		"  reporttimes %v queueonly %v wakeuprestartonly %v user %q group %q nice %d\n"+
 		"  clause %s command %q %q ring %q\n\n",
 		channel, host, s.Interval, s.Retries, s.Expiry, s.Expiry2, s.IdleMax,
 		s.MaxTA, s.MaxChannel, s.MaxRing, s.MaxThr, s.Overfeed, s.AgeOrder, s.ByChannel,
+		s.Start, s.Rate, s.HostRate, s.Jitter, s.MinAge, s.NotBefore, s.OnExpiry, s.Sources, s.Helo,
 		s.ReportTimes, s.QueueOnly, s.WakeupRestartOnly, s.User, s.Group, s.Nice,
 		s.Clause, env, argv, s.RingKey(channel, host))
 }
@@ -72,20 +74,46 @@ func TestGoldenConfigurations(t *testing.T) {
 					got += dump(f[0], f[1], c.Match(f[0], f[1]))
 				}
 			}
-			golden := strings.TrimSuffix(file, ".conf") + ".golden"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
+			golden(t, strings.TrimSuffix(file, ".conf")+".golden", got)
+		})
+	}
+}
+
+// M30: every error of a bad configuration is told, with file, line and column.
+func TestGoldenErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/conf/bad/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no configurations", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+			_, err = ParseConf(filepath.Base(file), text, testEnv)
+			if err == nil {
+				t.Fatal("it was taken")
 			}
+			golden(t, strings.TrimSuffix(file, ".conf")+".golden", err.Error()+"\n")
 		})
+	}
+}
+
+// golden compares with a file, or rewrites it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
@@ -116,7 +144,7 @@ func TestBadConfigurationIsNamedWithFileLineAndReason(t *testing.T) {
 		"nothing":                   {"# only\n", 0, "no clause"},
 		"setting before a clause":   {"\tinterval=1m\n", 1, "before the first clause"},
 		"setting at column 1":       {"*/*\ninterval=1m\n", 2, "begin with a blank"},
-		"unknown key":               {"*/*\n\tintervall=1m\n", 2, "intervall is no setting; there are ageorder,"},
+		"unknown key":               {"*/*\n\tintervall=1m\n", 2, "intervall is no setting; did you mean interval?"},
 		"bad interval":              {"*/*\n\tinterval=soon\n", 2, "interval=soon: "},
 		"no interval":               {"*/*\n\tinterval=0\n", 2, "longer than nothing"},
 		"empty value":               {"*/*\n\tinterval=\n", 2, "interval= has no value"},
@@ -150,6 +178,20 @@ func TestBadConfigurationIsNamedWithFileLineAndReason(t *testing.T) {
 		"user without a value":      {"*/*\n\tuser\n", 2, "no value"},
 		"equals sign alone":         {"*/*\n\t=5\n", 2, "without a key"},
 		"quote alone":               {"*/*\n\tuser\"x\"\n", 2, "no key=value"},
+		"rate without a time":       {"*/*\n\trate=10\n", 2, "like 10/s"},
+		"rate of nothing":           {"*/*\n\trate=0/s\n", 2, "like 10/s"},
+		"rate of strange time":      {"*/*\n\thostrate=1/y\n", 2, "like 10/s"},
+		"onexpiry unknown":          {"*/*\n\tonexpiry=keep\n", 2, "bounce, freeze or drop"},
+		"jitter above a wait":       {"*/*\n\tjitter=101\n", 2, "from 0 to 100"},
+		"source that is a name":     {"*/*\n\tsources=mx.example.org\n", 2, "mx.example.org is no IP address"},
+		"source that is any":        {"*/*\n\tsources=192.0.2.1,0.0.0.0\n", 2, "0.0.0.0 is no IP address"},
+		"source of a link":          {"*/*\n\tsources=fe80::1%eth0\n", 2, "no IP address"},
+		"no source":                 {"*/*\n\tsources=,\n", 2, "names no address"},
+		"helo of two words":         {"*/*\n\thelo=\"a b\"\n", 2, "host name"},
+		"helo ends in a dash":       {"*/*\n\thelo=a-.example\n", 2, "host name"},
+		"helo of no address":        {"*/*\n\thelo=[1.2.3]\n", 2, "host name"},
+		"field with a colon":        {"*/*\n\tnotbefore=Date:\n", 2, "without the colon"},
+		"minage of words":           {"*/*\n\tminage=soon\n", 2, "minage=soon"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -203,13 +245,24 @@ func FuzzParseConf(f *testing.F) {
 			f.Add(string(text), "smtp", "mx.example.org")
 		}
 	}
+	bad, _ := filepath.Glob("testdata/conf/bad/*.conf")
+	for _, file := range bad {
+		if text, err := os.ReadFile(file); err == nil {
+			f.Add(string(text), "smtp", "mx.example.org")
+		}
+	}
 	f.Add("a/[!]b]{x,y}\n command=\"[A=$host] 'b c' $channel\"\n", "a", "bx")
 	f.Fuzz(func(t *testing.T, text, channel, host string) {
 		c, err := ParseConf("f", []byte(text), testEnv)
 		if err != nil {
-			var bad *config.Error
-			if !errors.As(err, &bad) {
-				t.Fatalf("%v is no *config.Error", err)
+			for _, err := range Errors(err) {
+				var bad *config.Error
+				if !errors.As(err, &bad) {
+					t.Fatalf("%v is no *config.Error", err)
+				}
+				if bad.Line > strings.Count(text, "\n")+1 || bad.Column < 0 || bad.Column > len(text)+1 {
+					t.Fatalf("%v stands outside of %q", err, text)
+				}
 			}
 			return
 		}
@@ -219,6 +272,9 @@ func FuzzParseConf(f *testing.F) {
 		}
 		if s != c.Match(channel, host) {
 			t.Fatal("the same question has two answers")
+		}
+		if s.MaxThr > 0 && s.Start > s.MaxThr || s.Start < 1 || s.Rate.N > 0 && s.Rate.Per <= 0 {
+			t.Fatalf("bounds that cannot hold: %+v", s)
 		}
 		if len(s.Command.Words) == 0 || s.Interval <= 0 || len(s.Retries) == 0 || s.IdleMax < 0 {
 			t.Fatalf("settings that cannot work: %+v", s)

@@ -7,11 +7,15 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"sync"
 	"time"
 
+	"zmailer/internal/alarm"
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/watch"
+	"zmailer/internal/workspec"
 )
 
 // engine joins core, disk and agents. All its state belongs to the goroutine of
@@ -26,16 +30,36 @@ type engine struct {
 	pool  *pool
 	watch *watch.Watcher
 
-	now time.Time // of this turn
+	now   time.Time     // of this turn
+	base  time.Time     // the time of day when the steady clock
+	since time.Duration // was at this
 
 	// Messages.
-	messages           map[uint64]*thread.Message // by number
-	loading            map[string]bool
-	refused            map[string]refusal // names that cannot be used
-	locked             map[*thread.Message]bool
-	busy               map[*thread.Message]*ops
-	look               uint32 // number of the last look at transport/
-	looking, lookAgain bool
+	messages          table
+	loading           map[string]bool
+	notes             map[string]bool    // of those that are being read
+	refused           map[string]refusal // names that cannot be used
+	locked            map[*thread.Message]bool
+	unserved          map[*thread.Message]bool // those with recipients that nothing serves
+	lockedAt          time.Time                // when those are looked at
+	lockedWait        time.Duration            // how long that was put off
+	busy              map[*thread.Message]*ops
+	keeping, unkept   bool   // the ledger: it is being folded; it could not be
+	look              uint32 // number of the last listing of transport/ or queue/
+	looks             int    // how many looks there were
+	whole             bool   // the next one compares queue/ too, whatever its number
+	looking           bool
+	lookAgain         bool            // as soon as that one ends
+	lookLater         bool            // when its turn comes
+	lookAt, lookEnded time.Time       // when a look is to be, and when the last one ended
+	lookTook          time.Duration   // what that one took
+	more              chan<- []string // where the lister waits to be asked for more
+	ahead             int             // specifications that are listed and not read yet
+	listers           sync.WaitGroup
+	began             time.Time // the first look
+	scan              scan
+	manyMessages      bool          // see tuneHeap
+	quit              chan struct{} // closed by stop
 
 	// Agents.
 	agents   map[*agent]bool
@@ -43,6 +67,13 @@ type engine struct {
 	dirty    []*agent // with something to write
 	starved  []*thread.Ring
 	wakeAt   time.Time // when agents want attention: idle ones, new starts
+
+	lookout lookout
+
+	// Those who ask and listen.
+	query  *query
+	events *eventHub
+	counts counts
 
 	stopping bool
 	deadline time.Time
@@ -53,22 +84,29 @@ type refusal struct {
 	why  string
 	look uint32
 	kept bool // until it changes by hand; else it is tried again
+	// alone is since when its message is missing.
+	alone time.Time
+	cut   bool // it was whole before
+	kind  alarm.Kind
 }
 
-// recoverEvery is how many looks at transport/ come before queue/ and transport/
-// are compared again.
-const recoverEvery = 20
-
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
-	c.restart = cmp.Or(c.restart, defaultRestart)
+	c.restart, c.alone = cmp.Or(c.restart, defaultRestart), cmp.Or(c.alone, aloneGrace)
+	c.Lookout = cmp.Or(c.Lookout, DefaultLookout)
+	c.deaf, c.locked = cmp.Or(c.deaf, deafAfter), cmp.Or(c.locked, lockedAfter)
+	c.clocks = c.clocks.orSystem()
+	events := newEventHub()
+	c.Log = slog.New(eventLog{c.Log.Handler(), events})
 	e := &engine{
-		conf: c, po: po, log: c.Log, box: newMailbox(),
+		events: events,
+		conf:   c, po: po, log: c.Log, box: newMailbox(),
 		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
-			Now: time.Now, Started: time.Now(), Log: c.Log},
+			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, asked: asked{server: c.Resolver},
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), events: events},
 		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
-		messages: map[uint64]*thread.Message{}, loading: map[string]bool{}, refused: map[string]refusal{},
-		locked: map[*thread.Message]bool{}, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
+		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},
+		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
 	}
 	return e
 }
@@ -78,14 +116,19 @@ func (e *engine) transport() string { return filepath.Join(e.conf.Dir, postoffic
 
 // run works until ctx is done and everything has ended.
 func (e *engine) run(ctx context.Context) error {
-	if err := e.spool.Recover(); err != nil {
-		return err
-	}
+	defer e.spool.Ledger.Close()
+	defer e.listers.Wait()
+	e.startLedger(ctx)
+	e.tick()
+	e.began = e.now
 	e.pool = newPool(e.load)
 	defer e.pool.close()
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
+	e.listers.Go(func() { e.follow(watching) })
 	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
+	e.startQuery(ctx)
+	defer e.query.stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	done := ctx.Done()
@@ -96,7 +139,7 @@ func (e *engine) run(ctx context.Context) error {
 		case <-done:
 			done, hints = nil, nil
 			stopWatching()
-			e.now = time.Now()
+			e.tick()
 			e.stop()
 		case <-e.box.wake:
 		case <-timer.C:
@@ -111,7 +154,7 @@ func (e *engine) run(ctx context.Context) error {
 				}
 			}
 		}
-		e.now = time.Now()
+		e.tick()
 		list = e.box.take(list)
 		for _, fn := range list {
 			fn()
@@ -129,15 +172,16 @@ func (e *engine) post(fn func()) { e.box.post(fn) }
 
 // turn does what is due, feeds agents and writes to them.
 func (e *engine) turn() {
-	expired, due := e.core.Advance(e.now)
-	for _, v := range expired {
-		e.expire(v)
-	}
-	for _, m := range due {
-		e.remind(m)
+	if !e.conf.Freeze {
+		e.advance()
 	}
 	if !e.wakeAt.IsZero() && !e.now.Before(e.wakeAt) {
 		e.attend()
+	}
+	e.lookAtLocked()
+	e.lookOut()
+	if !e.lookAt.IsZero() && !e.now.Before(e.lookAt) {
+		e.lookAtAll()
 	}
 	for r := e.core.Touched(); r != nil; r = e.core.Touched() {
 		e.feed(r)
@@ -148,17 +192,33 @@ func (e *engine) turn() {
 	e.dirty = e.dirty[:0]
 }
 
+// advance does what the time has come for.
+func (e *engine) advance() {
+	expired, due := e.core.Advance(e.now)
+	for _, v := range expired {
+		e.expire(v)
+	}
+	for _, m := range due {
+		e.remind(m)
+	}
+}
+
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := earliest(e.core.Next(), e.wakeAt)
+	next := earliest(e.wakeAt, earliest(e.lockedAt, e.lookAt))
+	if !e.conf.Freeze {
+		next = earliest(next, e.core.Next())
+	}
 	if e.stopping {
 		next = earliest(next, e.deadline)
+	} else if !e.lookout.looking {
+		next = earliest(next, e.lookout.at)
 	}
 	if next.IsZero() {
 		timer.Stop()
 		return
 	}
-	timer.Reset(max(time.Until(next), 0))
+	timer.Reset(max(next.Sub(e.now), 0))
 }
 
 // earliest is the earlier of two times of which zero means never.
@@ -175,7 +235,8 @@ func (e *engine) wake(at time.Time) { e.wakeAt = earliest(e.wakeAt, at) }
 // stop ends deliveries in good order (A17): nothing new is begun, what runs may end
 // until the deadline.
 func (e *engine) stop() {
-	e.stopping = true
+	e.stopping, e.lookAt = true, time.Time{}
+	close(e.quit)
 	e.deadline = e.now.Add(e.conf.StopTimeout)
 	e.log.Info("stopping", "agents", len(e.agents), "deliveries", e.running(), "timeout", e.conf.StopTimeout)
 	e.pool.forget()
@@ -229,7 +290,8 @@ type ops struct {
 	again   string        // a name with the message's number that came meanwhile
 }
 
-// op is one change.
+// op is one change. Its run may read the message's name, which no other op changes
+// meanwhile; taken earlier, it may have been changed since.
 type op struct {
 	run  func() error // by the pool
 	then func()       // by the engine, when run succeeded
@@ -269,10 +331,16 @@ func (e *engine) changed(m *thread.Message, w *ops, err error) {
 	case errors.Is(err, postoffice.ErrGone):
 		e.vanish(m, err)
 		return
+	case errors.Is(err, ErrMessageGone), errors.Is(err, ErrCut), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
+		// Its tags tell what was done when it can be read again.
+		name := m.Name()
+		e.forget(m)
+		e.refuse(name, err)
+		return
 	case err != nil:
 		// A full or failing disk: back off, say so once, go on (K12).
 		if w.delay == 0 {
-			e.log.Error("disk", "id", idOf(m), "name", m.Name, "reason", err, "retry", "until it works")
+			e.log.Error("disk", "id", idOf(m), "name", m.Name(), "reason", err, "retry", "until it works")
 		}
 		w.delay = min(max(2*w.delay, time.Second), time.Minute)
 		e.core.Remind(m, e.now.Add(w.delay))
@@ -304,6 +372,9 @@ func (e *engine) changed(m *thread.Message, w *ops, err error) {
 
 // remind takes a message's reminder: a change to try again, or a report that is due.
 func (e *engine) remind(m *thread.Message) {
+	if e.messages.get(m.Number) != m {
+		return // an agent has it still, and the disk does not
+	}
 	if w := e.busy[m]; w != nil && w.delay > 0 {
 		if !w.running {
 			e.dispatch(m, w)

@@ -21,17 +21,26 @@ type crew struct {
 	impatient     time.Time // when slots that are all taken are a reason to start another agent
 	told          bool      // a start that failed was logged
 	waiting       bool      // in engine.starved
+	retired       bool      // scheduler.conf has no such ring any more
+	next          *Settings // by a new scheduler.conf, see reconfigure
 }
 
 // ring is the ring that serves a channel and host, nil if no clause does.
 func (e *engine) ring(channel, host string) *thread.Ring {
-	s := e.conf.Conf.Match(channel, host)
+	s := e.conf.Conf.current().Match(channel, host)
 	if s == nil {
 		return nil
 	}
 	r := e.core.Ring(s.RingKey(channel, host), s.Policy())
-	if r.Serve == nil {
+	c, _ := r.Serve.(*crew)
+	switch {
+	case c == nil:
 		r.Serve = &crew{ring: r, settings: s, channel: strings.Clone(channel), host: strings.Clone(host)}
+	case c.retired:
+		c.retired, c.settings, c.next = false, s, s
+		e.follows(r, s.Policy())
+	default:
+		c.next = s
 	}
 	return r
 }
@@ -43,13 +52,19 @@ type delivery struct {
 	wait     thread.HostWait
 	report   bool // somebody may want to hear of an answer
 	bytes    int  // of its line
+	given    time.Time
 }
 
 // feed gives what is ready in a ring to its agents and starts another one if all
 // are at work.
 func (e *engine) feed(r *thread.Ring) {
 	c, _ := r.Serve.(*crew)
-	if c == nil || e.stopping {
+	if c == nil || e.stopping || e.startsNothing() {
+		return
+	}
+	if c.retired {
+		e.satisfied(c)
+		e.unserve(r, c)
 		return
 	}
 	for c.anyFree() {
@@ -65,6 +80,7 @@ func (e *engine) feed(r *thread.Ring) {
 		e.wantAgent(c)
 	} else {
 		c.impatient = time.Time{}
+		e.satisfied(c)
 	}
 	for _, a := range c.agents {
 		e.tellIdle(a)
@@ -106,15 +122,16 @@ func (e *engine) give(a *agent, v *thread.Vertex) {
 		host = "" // it is in its arguments
 	}
 	before := len(a.out)
-	a.out = taproto.AppendCommand(a.out, taproto.Command{Job: taproto.Job{Name: v.Message.Name, Host: host}})
+	a.out = taproto.AppendCommand(a.out, taproto.Command{Job: taproto.Job{Name: v.Message.Name(), Host: host}})
 	n := len(a.out) - before
-	a.deliveries = append(a.deliveries, delivery{v: v, bytes: n})
+	a.deliveries = append(a.deliveries, delivery{v: v, bytes: n, given: e.now})
 	a.unread += n
 	if a.free > 0 {
 		a.free--
 	}
 	a.toldIdle, a.idle = false, time.Time{}
 	v.Thread.Serve = a
+	e.counts.Attempts++
 	e.touchAgent(a)
 }
 

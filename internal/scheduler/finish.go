@@ -10,7 +10,7 @@ func (e *engine) settle(m *thread.Message) {
 	said := e.said(m)
 	e.do(m, op{
 		run: func() (err error) {
-			s, err = e.spool.Settle(m.Name, said)
+			s, err = e.spool.Settle(m.Name(), said)
 			return err
 		},
 		then: func() {
@@ -18,13 +18,15 @@ func (e *engine) settle(m *thread.Message) {
 				e.forget(m)
 				return
 			}
+			m.Open -= int32(s.Expired)
+			m.Owes = m.Owes || s.Expired > 0
 			if w := e.busy[m]; w != nil {
 				w.ending = false
 			}
 			if !s.Look.IsZero() {
 				e.core.Remind(m, s.Look)
 			}
-			if m.Open == 0 {
+			if m.Open == 0 || s.Woken {
 				// The file says otherwise.
 				e.reload(m, nil)
 			}
@@ -42,8 +44,8 @@ func (e *engine) said(m *thread.Message) map[int64]string {
 		if said == nil {
 			said = map[int64]string{}
 		}
-		for i := range v.Recipients {
-			said[v.Recipients[i].Offset] = v.Thread.Trouble
+		for _, r := range v.Recipients() {
+			said[r.Offset()] = v.Thread.Trouble
 		}
 	})
 	return said
@@ -51,7 +53,7 @@ func (e *engine) said(m *thread.Message) map[int64]string {
 
 // check ends a message without open recipients.
 func (e *engine) check(m *thread.Message) {
-	if m.Open > 0 || e.messages[m.Number] != m {
+	if m.Open > 0 || e.messages.get(m.Number) != m {
 		return
 	}
 	if w := e.busy[m]; w != nil && w.ending {
@@ -60,13 +62,10 @@ func (e *engine) check(m *thread.Message) {
 	if m.Owes {
 		e.settle(m)
 	} else {
-		name := m.Name
+		id, total := idOf(m), int(m.Total)
 		e.do(m, op{
-			run: func() error { return e.po.Finish(name) },
-			then: func() {
-				e.log.Debug("finished", "id", idOf(m), "name", name)
-				e.forget(m)
-			},
+			run:  func() error { return e.spool.FinishDelivered(m.Name(), id, total) },
+			then: func() { e.forget(m) },
 		})
 	}
 	if w := e.busy[m]; w != nil {
@@ -81,43 +80,38 @@ func (e *engine) forget(m *thread.Message) {
 		again = w.again
 	}
 	e.core.Drop(m, e.now)
+	e.counts.MessagesOut++
 	delete(e.busy, m)
 	delete(e.locked, m)
-	if e.messages[m.Number] == m {
-		delete(e.messages, m.Number)
-	}
+	delete(e.unserved, m)
+	e.messages.remove(m)
 	if again != "" {
 		e.want(again)
 	}
 }
 
-// vanish drops a message whose files were taken away under us (K10).
-func (e *engine) vanish(m *thread.Message, err error) {
-	e.log.Warn("vanished", "id", idOf(m), "name", m.Name, "open", m.Open, "reason", err)
-	e.forget(m)
-}
-
 // expire gives up on a parked vertex (M27).
 func (e *engine) expire(v *thread.Vertex) {
 	m := v.Message
-	offsets := make([]int64, len(v.Recipients))
-	for i := range v.Recipients {
-		offsets[i] = v.Recipients[i].Offset
+	list := v.Recipients()
+	offsets := make([]int64, len(list))
+	for i := range list {
+		offsets[i] = list[i].Offset()
 	}
-	var held []int64
-	name, said := m.Name, v.Thread.Trouble
+	var held, waiting []int64
+	said := v.Thread.Trouble
 	e.do(m, op{
 		run: func() (err error) {
-			held, err = e.spool.Expire(name, offsets, said)
+			held, waiting, err = e.spool.expire(m.Name(), offsets, said)
 			return err
 		},
 		then: func() {
 			m.Owes = true
 			if len(held) > 0 {
-				e.locked[m] = true
+				e.hold(m)
 			}
 			e.core.Forget(v)
-			m.Open += len(held)
+			m.Open += int32(len(held) + len(waiting))
 			e.remindReport(m)
 			e.check(m)
 		},
@@ -126,11 +120,11 @@ func (e *engine) expire(v *thread.Vertex) {
 
 // remindReport has reports looked at when the interval that gathers failures ends.
 func (e *engine) remindReport(m *thread.Message) {
-	at := e.now.Add(e.conf.Conf.ReportInterval)
+	at := e.now.Add(e.conf.Conf.current().ReportInterval)
 	if w := e.busy[m]; w != nil && w.delay > 0 {
 		return // a look follows when the change succeeds
 	}
-	if had := m.Reminder(); had.IsZero() || at.Before(had) {
+	if had := e.core.Reminder(m); had.IsZero() || at.Before(had) {
 		e.core.Remind(m, at)
 	}
 }

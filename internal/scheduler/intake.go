@@ -1,12 +1,13 @@
 package scheduler
 
 import (
-	"cmp"
+	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"zmailer/internal/alarm"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/watch"
@@ -19,6 +20,9 @@ func acceptName(name string) bool {
 	if len(name) == 1 {
 		return name[0] >= 'A' && name[0] <= 'Z' || name[0] >= '1' && name[0] <= '9'
 	}
+	if _, ok := postoffice.ParseNote(name); ok {
+		return true
+	}
 	_, ok := postoffice.ParseName(name)
 	return ok
 }
@@ -27,7 +31,11 @@ func isHashName(name string) bool { return len(name) == 1 && name[0] >= 'A' && n
 
 // hint looks at what may be new.
 func (e *engine) hint(h watch.Hint) {
-	if h.Name == "" || isHashName(h.Name) {
+	switch {
+	case h.Name == "":
+		e.lookSoon(h.Lost)
+		return
+	case isHashName(h.Name):
 		e.lookAtAll()
 		return
 	}
@@ -35,46 +43,73 @@ func (e *engine) hint(h watch.Hint) {
 	if err != nil {
 		return
 	}
-	e.want(filepath.Join(rel, h.Name))
+	name := filepath.Join(rel, h.Name)
+	if about, ok := postoffice.ParseNote(name); ok {
+		e.noted(about)
+		return
+	}
+	e.want(name)
 }
 
 // want loads a specification unless it is known.
 func (e *engine) want(name string) {
+	if e.wants(name) {
+		e.pool.want(name)
+	}
+}
+
+// wants tells whether a specification is to be loaded, and notes that it will be.
+func (e *engine) wants(name string) bool {
 	n, ok := postoffice.ParseName(name)
 	if !ok || e.stopping || e.loading[name] {
-		return
+		return false
 	}
-	if m := e.messages[n.Ino]; m != nil {
-		if m.Name == name {
+	if m := e.messages.get(n.Ino); m != nil {
+		if m.Named(name) {
 			m.Seen = e.look
 		}
-		if w := e.busy[m]; w != nil && w.ending {
+		switch w := e.busy[m]; {
+		case w != nil && w.ending:
 			// Its files may be gone by now, and this be a new message that was given
 			// the inode number.
 			w.again = name
+		case w == nil && !m.Named(name):
+			if r, ok := e.refused[name]; ok {
+				r.look = e.look
+				e.refused[name] = r
+			}
+			e.elsewhere(m, name)
 		}
-		return
+		return false
 	}
-	if r, ok := e.refused[name]; ok {
+	r, refused := e.refused[name]
+	if refused {
 		r.look = e.look
 		e.refused[name] = r
 		if r.kept {
-			return
+			return false
 		}
 	}
 	e.loading[name] = true
-	e.pool.want(name)
+	if r.cut {
+		e.pool.do(func() {
+			l, err := e.spool.Reload(name)
+			e.post(func() { e.loaded(name, l, err) })
+		})
+	}
+	return !r.cut
 }
 
 // load is done by the pool.
 func (e *engine) load(name string) {
-	l, err := e.spool.Load(name)
+	l, err := e.spool.LoadNew(name)
 	e.post(func() { e.loaded(name, l, err) })
 }
 
 // loaded takes in a specification.
 func (e *engine) loaded(name string, l *Loaded, err error) {
 	delete(e.loading, name)
+	defer e.readNote(name)
 	if err != nil {
 		e.refuse(name, err)
 		return
@@ -83,20 +118,30 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 	for _, host := range l.Start {
 		e.kick(host)
 	}
-	if l.Gone || e.messages[l.Number] != nil {
+	if l.Gone {
 		return
 	}
 	if n, _ := postoffice.ParseName(name); n.Ino != l.Number {
 		e.refuse(name, &workspec.SyntaxError{Reason: "the message's name in the i line is another"})
 		return
 	}
-	m := &thread.Message{Name: l.Name, Number: l.Number, Stamp: l.ID.MTime, Open: len(l.Open) + l.Held, Seen: e.look, Owes: l.Owes}
-	e.messages[m.Number] = m
+	if e.messages.get(l.Number) != nil {
+		return
+	}
+	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
+	m.SetName(l.Name)
+	m.SetAway(l.Away)
+	e.messages.put(m)
+	e.goesBy(m, l)
 	e.place(m, l.Open)
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
 	}
-	e.log.Debug("queued", "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
+	e.counts.MessagesIn++
+	e.counts.RecipientsIn += uint64(m.Open)
+	if e.log.Enabled(context.Background(), slog.LevelDebug) {
+		e.log.Debug("queued", "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
+	}
 	e.check(m)
 }
 
@@ -110,21 +155,42 @@ func (e *engine) refuse(name string, err error) {
 	}
 	why := err.Error()
 	syntax := (*workspec.SyntaxError)(nil)
-	kept := true
+	kept, kind := true, alarm.Unusable
 	advice := ""
+	alone := e.refused[name].alone
 	switch {
+	case errors.Is(err, ErrMessageGone):
+		kept, kind = false, alarm.Orphan
+		advice = "put the message back into queue/; after a minute the specification goes to quarantine/"
+		if alone.IsZero() {
+			alone = e.now
+		}
+	case errors.Is(err, ErrUnfinished):
+		e.log.Debug("specification-refused", "name", name, "reason", err)
+		e.refused[name] = refusal{why: why, look: e.look}
+		return
+	case errors.Is(err, ErrCut):
+		kept = false
+		advice = "put it back from a copy. A start of the scheduler without that has the message routed and delivered again to all its recipients"
 	case errors.Is(err, workspec.ErrUnknownFormat):
 		advice = "another program's file; it is left alone. Run the scheduler that knows this format, or remove the file to have the message routed again"
 	case errors.As(err, &syntax):
 		advice = "it is left alone. Mend the line, or remove the file to have the message routed and delivered again to all its recipients; then start the scheduler again"
 	default:
-		kept = false
+		kept, kind = false, ""
 		advice = "tried again at every look"
+		if errors.Is(err, postoffice.ErrOccupied) {
+			kind = alarm.Duplicate
+			advice = "one of the two was copied or restored; zmctl check --repair. Else it is taken up when the other one is done"
+		}
 	}
 	if e.refused[name].why != why {
 		e.log.Error("specification-refused", "name", name, "reason", why, "advice", advice)
 	}
-	e.refused[name] = refusal{why: why, look: e.look, kept: kept}
+	e.refused[name] = refusal{why: why, look: e.look, kept: kept, alone: alone, cut: errors.Is(err, ErrCut), kind: kind}
+	if errors.Is(err, ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
+		e.abandon(name)
+	}
 }
 
 // place makes vertices of recipients, which are in the order of their threads.
@@ -144,18 +210,20 @@ func (e *engine) place(m *thread.Message, open []Waiting) {
 func (e *engine) placeThread(m *thread.Message, list []Waiting) {
 	rcpts := make([]thread.Recipient, 0, len(list))
 	var h thread.History
+	hurry := false
 	for i := range list {
 		w := &list[i]
 		if w.Locked {
-			e.locked[m] = true
+			e.hold(m)
 			continue
 		}
-		rcpts = append(rcpts, thread.Recipient{Offset: w.Offset, Address: w.Address})
+		hurry = hurry || w.Hurry
+		rcpts = append(rcpts, thread.NewRecipient(w.Offset, w.Address))
 		// An agent is given all of them at once: the first time counts.
 		if len(rcpts) == 1 || w.Next.Before(h.Next) {
 			h.Next = w.Next
 		}
-		h.Attempts = max(h.Attempts, w.Attempts)
+		h.Attempts, h.Away = max(h.Attempts, w.Attempts), max(h.Away, w.Away)
 		if w.HostTries > 0 {
 			h.HostTries, h.HostText = max(h.HostTries, w.HostTries), w.HostText
 		}
@@ -163,18 +231,22 @@ func (e *engine) placeThread(m *thread.Message, list []Waiting) {
 	if len(rcpts) == 0 {
 		return
 	}
+	if e.apart(list[0].Channel, list[0].Host) {
+		return
+	}
 	r := e.ring(list[0].Channel, list[0].Host)
 	if r == nil {
 		return // Load has counted it as held
 	}
-	if v := e.waitingVertex(m, r, &list[0]); v != nil {
-		e.core.Park(v, e.now)
-		v.Recipients = append(v.Recipients, rcpts...)
-		slices.SortFunc(v.Recipients, func(a, b thread.Recipient) int { return cmp.Compare(a.Offset, b.Offset) })
-		e.core.Wait(v, e.now)
-		return
+	v := e.waitingVertex(m, r, &list[0])
+	if v != nil {
+		e.core.Join(v, rcpts, h.Next, e.now)
+	} else {
+		v = e.core.Add(m, r, list[0].Channel, list[0].Host, rcpts, h, e.now)
 	}
-	e.core.Add(m, r, list[0].Channel, list[0].Host, rcpts, h, e.now)
+	if hurry {
+		e.core.Let(v.Thread, e.now)
+	}
 }
 
 // waitingVertex is the vertex of m that waits for the same thread.
@@ -186,116 +258,4 @@ func (e *engine) waitingVertex(m *thread.Message, r *thread.Ring, w *Waiting) (f
 		}
 	})
 	return found
-}
-
-// kick has a host tried now, whatever it waits for (ETRN).
-func (e *engine) kick(host string) {
-	e.core.Rings(func(r *thread.Ring) {
-		r.Threads(func(t *thread.Thread) {
-			if strings.EqualFold(t.Host, host) {
-				e.core.Kick(t, e.now)
-			}
-		})
-	})
-}
-
-// lookAtAll lists transport/ in the background: the truth behind the hints.
-func (e *engine) lookAtAll() {
-	if e.looking {
-		e.lookAgain = true
-		return
-	}
-	if e.stopping {
-		return
-	}
-	e.looking, e.lookAgain = true, false
-	e.look++
-	look := e.look
-	run := func() {
-		const atOnce = 512
-		// Watched before they are listed, so that nothing falls between.
-		e.watchDirs()
-		names := make([]string, 0, atOnce)
-		send := func() {
-			list := names
-			e.post(func() { e.listed(list) })
-			names = make([]string, 0, atOnce)
-		}
-		err := e.po.ListTransport(func(name string) error {
-			if names = append(names, name); len(names) == atOnce {
-				send()
-			}
-			return nil
-		})
-		send()
-		e.post(func() { e.lookedAtAll(look, err) })
-	}
-	if look%recoverEvery == 0 {
-		e.pool.exclusively(func() {
-			if err := e.spool.Recover(); err != nil {
-				e.log.Error("disk", "reason", err)
-			}
-			run()
-		})
-		return
-	}
-	e.pool.do(run)
-}
-
-// watchDirs watches the hash directories that exist.
-func (e *engine) watchDirs() {
-	var walk func(dir string, depth int)
-	walk = func(dir string, depth int) {
-		entries, err := e.po.FS().ReadDir(filepath.Join(postoffice.Transport, dir))
-		if err != nil {
-			return
-		}
-		for _, entry := range entries {
-			if !isHashName(entry.Name) || !entry.Type.IsDir() {
-				continue
-			}
-			sub := filepath.Join(dir, entry.Name)
-			// An error means that it is gone again; the next look tells.
-			_ = e.watch.Add(filepath.Join(e.transport(), sub))
-			if depth > 1 {
-				walk(sub, depth-1)
-			}
-		}
-	}
-	walk("", 2)
-}
-
-func (e *engine) listed(names []string) {
-	for _, name := range names {
-		e.want(name)
-	}
-}
-
-// lookedAtAll ends a look: what was not seen is gone (K10), what was locked may be
-// free (M18).
-func (e *engine) lookedAtAll(look uint32, err error) {
-	e.looking = false
-	if err != nil {
-		e.log.Error("disk", "reason", err)
-		return
-	}
-	for name, r := range e.refused {
-		if r.look != look {
-			delete(e.refused, name)
-		}
-	}
-	for _, m := range e.messages {
-		if m.Seen != look && e.busy[m] == nil {
-			// It may have been finished or moved meanwhile; the file itself tells.
-			e.reload(m, nil)
-		}
-	}
-	for m := range e.locked {
-		if e.busy[m] == nil {
-			e.reload(m, nil)
-		}
-	}
-	if e.lookAgain {
-		e.lookAtAll()
-	}
 }

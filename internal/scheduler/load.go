@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/dsn"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/status"
 	"zmailer/internal/workspec"
@@ -21,13 +22,23 @@ type Loaded struct {
 	ID     postoffice.SpoolID
 	Open   []Waiting // recipients for agents, by channel, host and offset
 	Held   int       // open recipients that wait for something else
+	Aside  []int64   // those, by offset
+	Total  int       // recipients, final ones included
+	Sender uint32    // tells senders apart
 	// Final tells of recipients with a final tag whether they were delivered.
 	Final map[int64]bool
 	Start []string // hosts that are to be tried now (T)
 	// Look is when Settle has something to do, zero if never: a report, or the end.
 	Look time.Time
+	// Wake is when the first hold ends, zero if none does.
+	Wake time.Time
 	// Owes: the file holds more than tags, so its end wants a Settle.
 	Owes bool
+	// Unserved: no agent can be had for some of them; conf is what said so.
+	Unserved bool
+	conf     *Conf
+	// Away is how long it lay in removed/, which does not make it older.
+	Away time.Duration
 	// Gone: nothing is to be done, now or later; the reason was logged.
 	Gone bool
 }
@@ -37,75 +48,132 @@ type Waiting struct {
 	Offset        int64
 	Channel, Host string
 	Address       string
-	Locked        bool      // by an agent that lives
-	Attempts      int       // that ended in a deferral
-	Next          time.Time // not before
-	HostTries     int       // failures of the host in a row, which made it wait; 0: the recipient's own
+	Locked        bool          // by an agent that lives
+	Attempts      int           // that ended in a deferral
+	Next          time.Time     // not before
+	HostTries     int           // failures of the host in a row, which made it wait; 0: the recipient's own
+	Hurry         bool          // somebody wants it tried now, and it was not since
+	Away          time.Duration // that does not make it older, beside Loaded.Away
 	HostText      string
 }
 
 // Load reads a specification, mends what dead processes left in it, decides about
 // recipients on channels that no agent serves, and moves it to its hash directory.
 // Errors: postoffice.ErrGone, workspec.ErrUnknownFormat and *workspec.SyntaxError
-// mean that the file is to be left alone; others are the disk's.
-func (s *Spool) Load(name string) (*Loaded, error) {
+// mean that the file is to be left alone; ErrMessageGone, that it waits for its message,
+// see Abandon; others are the disk's.
+func (s *Spool) Load(name string) (*Loaded, error) { return s.loadAgain(name, usual) }
+
+// Reload is Load for a specification that was complete before: one that is not now is
+// left alone, with ErrCut.
+func (s *Spool) Reload(name string) (*Loaded, error) { return s.loadAgain(name, known) }
+
+// LoadNew is Load for a name that has just appeared: one that is not complete is left
+// alone for a while, with ErrUnfinished, for somebody may be writing it in its place.
+func (s *Spool) LoadNew(name string) (*Loaded, error) { return s.loadAgain(name, fresh) }
+
+// ErrUnfinished means that a specification is not complete, and was written a moment
+// ago.
+var ErrUnfinished = errors.New("it is being written")
+
+// unfinishedGrace is how long a specification without its end may be under way.
+const unfinishedGrace = 10 * time.Second
+
+// acquaintance is what is known of a specification before it is read.
+type acquaintance int
+
+const (
+	usual acquaintance = iota // nothing
+	known                     // it was complete before
+	fresh                     // its name has just appeared
+)
+
+// ErrCut means that a specification lost its end while it was in use. No crash does that
+// to a file that was read whole. Routed again, it would be delivered again.
+var ErrCut = errors.New("it was whole before and is not now")
+
+func (s *Spool) loadAgain(name string, a acquaintance) (*Loaded, error) {
+	at := name
+	for range looksInAll {
+		l, again, err := s.loadAt(at, a)
+		if err != nil || again == "" {
+			return l, err
+		}
+		at = again
+	}
+	return nil, fmt.Errorf("read specification %s: it was moved %d times meanwhile", name, looksInAll)
+}
+
+// looksInAll is how often a specification is looked for where it was moved to.
+const looksInAll = 5
+
+// loadAt is Load without a second look. again: the specification or its message was
+// moved, look there.
+func (s *Spool) loadAt(name string, a acquaintance) (l *Loaded, again string, err error) {
 	f, err := s.open(name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer f.close()
-	if l, err := s.loadOdd(f); l != nil || err != nil {
-		return l, err
+	f.before = a
+	if l, again, err := s.loadOdd(f); l != nil || again != "" || err != nil {
+		return l, again, err
 	}
 	dead := s.deadLocks(f)
 	if s.wantsMending(f, dead) {
 		if err := s.mend(f, dead); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	l, err := s.describe(f, dead)
-	if err != nil {
-		return nil, err
+	if l, err = s.describe(f, dead); err != nil {
+		return nil, "", err
 	}
 	if !slices.ContainsFunc(l.Open, func(w Waiting) bool { return w.Locked }) {
+		if s.PostOffice.Place(name) != name {
+			s.moves.Add(1)
+		}
 		if l.Name, err = s.PostOffice.Rehash(name); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return l, nil
+	return l, "", nil
 }
 
-// loadOdd deals with files that hold nothing to deliver. nil, nil: f is none.
-func (s *Spool) loadOdd(f *opened) (*Loaded, error) {
-	gone := &Loaded{Name: f.Name, Gone: true, Start: f.spec.Start}
+// loadOdd deals with files that hold nothing to deliver. All zero: f is none.
+func (s *Spool) loadOdd(f *opened) (l *Loaded, again string, err error) {
+	gone := func() *Loaded { return &Loaded{Name: f.Name, Gone: true, Start: startHosts(f.spec)} }
 	switch {
+	case f.before == fresh && !f.spec.Complete && len(f.spec.Start) == 0 && s.Now().Sub(f.Info.ModTime).Abs() < unfinishedGrace:
+		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrUnfinished)
 	case len(f.spec.Start) > 0 && len(f.spec.Groups) == 0:
-		s.Log.Info("etrn", "name", f.Name, "host", strings.Join(f.spec.Start, " "))
-		return gone, s.PostOffice.Finish(f.Name)
+		s.Log.Info("etrn", "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
+		return gone(), "", s.PostOffice.Finish(f.Name)
 	case f.noMessage:
-		return gone, s.finishHalf(f)
+		again, err := s.alone(f)
+		if err != nil || again != "" {
+			return nil, again, err
+		}
+		return gone(), "", nil
+	case !f.spec.Complete && f.before == known:
+		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrCut)
 	case !f.spec.Complete:
 		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", postoffice.Rerouted,
 			"reason", "its specification is not complete; the router writes it again")
-		return gone, s.PostOffice.Reroute(f.Name)
+		return gone(), "", s.PostOffice.Reroute(f.Name)
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
-// finishHalf removes a specification whose message is gone: it was finishing.
-func (s *Spool) finishHalf(f *opened) error {
-	open := 0
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if !final(r.Tag) {
-			open++
-			s.Log.Error("message-lost", "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-				"reason", "its file in queue/ was removed while this recipient was open; restore it from a copy if there is one")
+// startHosts are the hosts that are to be tried now. ZMailer's SMTP server writes who
+// asked behind the name.
+func startHosts(spec *workspec.Spec) []string {
+	var list []string
+	for _, line := range spec.Start {
+		if host, _, _ := strings.Cut(strings.TrimSpace(line), " "); host != "" {
+			list = append(list, host)
 		}
-	})
-	if open == 0 {
-		s.Log.Info("recovered", "name", f.Name, "action", postoffice.Completed)
 	}
-	return s.PostOffice.Finish(f.Name)
+	return list
 }
 
 // deadLocks are the owners in the file's locks that no longer live.
@@ -135,6 +203,7 @@ func (s *Spool) deadLocks(f *opened) map[int]bool {
 func (s *Spool) wantsMending(f *opened, dead map[int]bool) bool {
 	found, failed := false, false
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		found = found || f.tagOf(r) != r.Tag
 		switch r.Tag {
 		case workspec.TagLocked:
 			found = found || dead[r.Owner]
@@ -148,11 +217,11 @@ func (s *Spool) wantsMending(f *opened, dead map[int]bool) bool {
 }
 
 // undiagnosed are the failed recipients without a d line that says so: a foreign
-// agent died, or we did, between tag and line.
+// agent died, or we did, between tag and line. Those that a person removed have none.
 func undiagnosed(f *opened) map[int64]bool {
 	m := map[int64]bool{}
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if r.Tag == workspec.TagFailed {
+		if f.tagOf(r) == workspec.TagFailed && !f.removal.Removed(r) {
 			m[r.Offset] = true
 		}
 	})
@@ -164,21 +233,29 @@ func undiagnosed(f *opened) map[int64]bool {
 	return m
 }
 
-// mend releases dead locks (M18), decides about channels without an agent, and
-// writes the diagnostics that are missing.
+// mend releases dead locks (M18), ends reroutings that a crash interrupted, sets the tags
+// that persons decided on (A15), decides about channels without an agent, and writes the
+// diagnostics that are missing.
 func (s *Spool) mend(f *opened, dead map[int]bool) error {
 	return f.underLock(func() error {
+		if err := s.resumeReroutes(f); err != nil {
+			return err
+		}
 		var c changes
 		now := s.Now()
 		missing := undiagnosed(f)
 		last := f.deferrals()
 		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 			if r.Tag == workspec.TagLocked && dead[r.Owner] {
-				s.Log.Warn("recovered", "id", f.id, "name", f.Name, "rcpt", r.Address, "action", "released", "owner", r.Owner)
-				c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventReleased,
+				s.Log.Warn("recovered", "id", f.id, "name", f.Name, "rcpt", r.Address, "action", "unlocked", "owner", r.Owner)
+				c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventUnlocked,
 					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(r.Owner)}}})
 				r.Tag, r.Owner = workspec.TagToDo, 0
 				c.tag(f, r, workspec.TagToDo)
+			}
+			if tag := f.tagOf(r); tag != r.Tag {
+				r.Tag = tag
+				c.tag(f, r, tag)
 			}
 			switch {
 			case missing[r.Offset]:
@@ -208,7 +285,7 @@ func (s *Spool) failNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *
 	c.tag(f, r, workspec.TagFailed)
 	c.sync = true
 	s.Log.Info("failed", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-		"status", code.String(), "reply", text)
+		"status", code.String(), "reply", text, "took", now.Sub(f.arrival()))
 }
 
 // errorHost is what a host of channel error means.
@@ -226,14 +303,19 @@ func errorHost(host string) (status.Code, string) {
 	return status.Code{Class: 5}, "cannot be delivered: " + host
 }
 
-// dropNow delivers a recipient on channel bitbucket.
+// dropNow delivers a recipient on channel bitbucket. One that the router has expanded
+// is there only to be reported so.
 func (s *Spool) dropNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
+	action, reply := dsn.Delivered, "dropped"
+	if r.Host == hostExpanded {
+		action, reply = dsn.Expanded, "expanded"
+	}
 	if wants(r.Notary, noDecode).success {
-		c.diagnostic(g, r, now, workspec.Notary{Action: "delivered", Status: status.OK.String(), Agent: "scheduler"}, "")
+		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
 	}
 	c.tag(f, r, workspec.TagOK)
 	s.Log.Info("delivered", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-		"reply", "dropped", "took", now.Sub(f.arrival()))
+		"reply", reply, "took", now.Sub(f.arrival()))
 }
 
 func noDecode(string) (string, error) { return "", errors.New("not asked for") }
@@ -245,18 +327,20 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{Name: f.Name, Number: number, ID: f.id, Start: f.spec.Start,
+	l := &Loaded{conf: s.Conf.current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
-	last, held := f.deferrals(), f.held()
+	last, held := f.deferrals(), f.unservedNow()
 	var c changes
+	now := s.Now()
 	n := 0
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		l.Total++
 		if !final(r.Tag) {
 			n++
 		}
 	})
 	l.Open = make([]Waiting, 0, n)
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if final(r.Tag) {
 			if l.Final == nil {
 				l.Final = map[int64]bool{}
@@ -264,46 +348,95 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 			l.Final[r.Offset] = r.Tag == workspec.TagOK
 			return
 		}
-		if !s.served(f, r, held[r.Offset], &c) {
-			l.Held++
+		locked := r.Tag == workspec.TagLocked && !dead[r.Owner]
+		if !locked && f.orders.Waits(r, now) {
+			if o := f.orders.Of(r.Offset); o.Freeze == nil && o.Held(now) {
+				l.Wake = earliest(l.Wake, o.Until)
+			}
+			l.setAside(r)
 			return
 		}
-		w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address),
-			Locked: r.Tag == workspec.TagLocked && !dead[r.Owner]}
-		if e := last[r.Offset]; e != nil {
-			w.Attempts = int(attrInt(e, "attempt"))
-			w.Next = time.UnixMilli(attrInt(e, "next"))
-			if w.HostTries = int(attrInt(e, attrHost)); w.HostTries > 0 {
-				w.HostText = strings.Clone(e.Text)
-			}
+		settings, ok := s.served(f, r, held[r.Offset], &c)
+		if !ok {
+			l.Unserved = true
+			l.setAside(r)
+			return
 		}
-		l.Open = append(l.Open, w)
+		e := last[r.Offset]
+		if e == nil && (settings.NotBefore != "" || settings.MinAge > 0) {
+			e = s.wish(f, g, r, settings, &c)
+		}
+		l.Open = append(l.Open, s.waiting(f, g, r, settings, e, locked))
 	})
 	slices.SortStableFunc(l.Open, func(a, b Waiting) int {
 		return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(strings.ToLower(a.Host), strings.ToLower(b.Host)), cmp.Compare(a.Offset, b.Offset))
 	})
+	s.enterBack(f, l)
 	l.Look = s.nextLook(f, s.Now(), true)
+	if l.Held > 0 {
+		l.Look = earliest(earliest(earliest(l.Look, l.Wake), s.nextUnserved(f)), s.nextHold(f, now))
+	}
 	// Crash: the history lacks a line that the next start writes.
 	return l, c.write(f)
 }
 
+// setAside counts a recipient that waits for something else than an agent.
+func (l *Loaded) setAside(r *workspec.Recipient) {
+	l.Held++
+	l.Aside = append(l.Aside, r.Offset)
+}
+
+// waiting is an open recipient that an agent is to have. last is its last deferral, nil
+// if there was none.
+func (s *Spool) waiting(f *opened, g *workspec.Group, r *workspec.Recipient, settings *Settings, last *workspec.Event, locked bool) Waiting {
+	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
+	now, line := s.Now(), int64(0)
+	if last != nil {
+		line = last.LineOffset
+	}
+	w.Away = f.awayOf(r, now)
+	if f.orders != nil {
+		o := f.orders.Of(r.Offset)
+		w.Hurry = o.Hurried(line)
+		if o.Fresh(line) {
+			last = nil
+		}
+	}
+	if last != nil {
+		w.Attempts = int(attrInt(last, "attempt"))
+	}
+	switch {
+	case w.Hurry:
+	case last != nil:
+		w.Next = nextOf(last, now)
+		if w.HostTries = int(attrInt(last, attrHost)); w.HostTries > 0 {
+			w.HostText = strings.Clone(last.Text)
+		}
+	}
+	return w
+}
+
 // served tells whether an agent can be had for a recipient, and notes it when that
 // has changed. Z8: one that has none is never left to wait in silence.
-func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) bool {
-	settings := s.Conf.Match(r.Channel, r.Host)
-	if r.Channel == channelHold && (settings == nil || !strings.HasPrefix(settings.Clause, channelHold)) {
-		return false // only a clause of its own has an agent for it
+func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) (*Settings, bool) {
+	settings, unserved := s.unserved(r)
+	reason := "no clause of scheduler.conf with a command matches it; the recipient waits until one does, or it expires"
+	if unserved && r.Channel == channelHold {
+		_, err := parseCondition(r.Host)
+		if err == nil {
+			return nil, false
+		}
+		reason = "what it waits for on channel hold cannot be read: " + err.Error() + "; it expires"
 	}
-	if settings == nil {
-		const reason = "no clause of scheduler.conf with a command matches it; the recipient waits until one does and the scheduler is started again"
+	if unserved {
 		s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)
 		if !held {
-			c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventHeld, Text: reason})
+			c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventUnserved, Text: reason})
 		}
-		return false
+		return nil, false
 	}
 	if held {
 		c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventServed})
 	}
-	return true
+	return settings, true
 }

@@ -10,6 +10,21 @@ import (
 // command. nil: no clause with a command matches, the channel is unknown. Many
 // goroutines may call it.
 func (c *Conf) Match(channel, host string) *Settings {
+	s, served := c.match(channel, host)
+	if !served {
+		return nil
+	}
+	return s
+}
+
+// MatchAny is Match that also gives the settings of a channel and host that no clause
+// with a command matches.
+func (c *Conf) MatchAny(channel, host string) *Settings {
+	s, _ := c.match(channel, host)
+	return s
+}
+
+func (c *Conf) match(channel, host string) (s *Settings, served bool) {
 	host = strings.ToLower(host)
 	var key [64]byte
 	k := key[:0]
@@ -20,67 +35,36 @@ func (c *Conf) Match(channel, host string) *Settings {
 			continue
 		}
 		k = append(k, byte(cl.body>>8), byte(cl.body))
-		if cl.last {
+		if c.bodies[cl.body].last {
 			last = cl
 			break
 		}
 	}
-	if last == nil {
-		return nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.cache[string(k)]; s != nil {
-		return s
+		return s, last != nil
 	}
-	s := c.build(k)
-	s.Clause = last.name
+	s = c.build(k)
+	if last != nil {
+		s.Clause = last.name
+	}
 	c.cache[string(k)] = s
-	return s
+	return s, last != nil
 }
 
 // build puts together the settings of some bodies.
 func (c *Conf) build(bodies []byte) *Settings {
 	s := defaultSettings()
 	for i := 0; i < len(bodies); i += 2 {
-		body := int(bodies[i])<<8 | int(bodies[i+1])
-		for j := range c.clauses {
-			if c.clauses[j].body != body {
-				continue
-			}
-			for _, set := range c.clauses[j].sets {
-				set(&s)
-			}
-			break
+		b := &c.bodies[int(bodies[i])<<8|int(bodies[i+1])]
+		for _, set := range b.sets {
+			set(&s)
 		}
+		s.key += b.name + "\x01"
 	}
-	if s.IdleMax == 0 {
-		s.IdleMax = 3 * s.Interval
-	}
-	for i, n := range s.Retries {
-		// Such a wait is longer than any expiry anyway.
-		if int64(n) > int64(maxWait/s.Interval) {
-			s.Retries = append([]int(nil), s.Retries...)
-			s.Retries[i] = max(1, int(maxWait/s.Interval))
-		}
-	}
-	s.key = string(bodies)
+	s.settle()
 	return &s
-}
-
-// RingKey names the ring that serves a channel and host with these settings: agents
-// whose command names the channel or the host serve no other.
-func (s *Settings) RingKey(channel, host string) string {
-	b := append(make([]byte, 0, len(s.key)+len(channel)+len(host)+2), s.key...)
-	b = append(b, 0)
-	if s.ByChannel || s.Command.NamesChannel {
-		b = append(b, channel...)
-	}
-	b = append(b, 0)
-	if s.Command.NamesHost {
-		b = append(b, strings.ToLower(host)...)
-	}
-	return string(b)
 }
 
 // glob matches a shell pattern without braces: * ? [a-z] [!a-z] and \ before any of

@@ -3,7 +3,8 @@ package scheduler
 import "sync"
 
 // pool is the goroutines that wait for the disk, so that the engine never does.
-// Changes go before names to load: what is done makes room.
+// Changes go before names to load: what is done makes room. What is new goes before what
+// a look has found, which never takes all goroutines.
 type pool struct {
 	load func(name string)
 
@@ -11,7 +12,9 @@ type pool struct {
 	more    sync.Cond
 	changes []func()
 	names   []string
-	alone   func() // to be run while nothing else does
+	loads   []func() // many names each
+	loading int      // of those
+	alone   func()   // to be run while nothing else does
 	running int
 	closed  bool
 	workers sync.WaitGroup
@@ -20,6 +23,9 @@ type pool struct {
 // poolSize is how many goroutines wait for the disk: as many fsyncs can share one
 // commit of the file system's journal.
 const poolSize = 8
+
+// poolSpare is how many of them read nothing for a look.
+const poolSpare = 2
 
 func newPool(load func(name string)) *pool {
 	p := &pool{load: load}
@@ -46,6 +52,14 @@ func (p *pool) want(name string) {
 	p.more.Signal()
 }
 
+// later runs fn, which reads many specifications, when nothing else waits.
+func (p *pool) later(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loads = append(p.loads, fn)
+	p.more.Signal()
+}
+
 // exclusively runs fn while no change and no load is under way.
 func (p *pool) exclusively(fn func()) {
 	p.mu.Lock()
@@ -58,13 +72,13 @@ func (p *pool) exclusively(fn func()) {
 func (p *pool) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.names = nil
+	p.names, p.loads = nil, nil
 }
 
 // close lets the changes that wait end and the goroutines with them.
 func (p *pool) close() {
 	p.mu.Lock()
-	p.closed, p.names = true, nil
+	p.closed, p.names, p.loads = true, nil, nil
 	p.more.Broadcast()
 	p.mu.Unlock()
 	p.workers.Wait()
@@ -127,6 +141,21 @@ func (p *pool) next() (fn func(), name string, ok bool) {
 		}
 		return nil, name, true
 	}
+	if len(p.loads) > 0 && p.loading < poolSize-poolSpare {
+		run := p.loads[0]
+		p.loads[0] = nil
+		if p.loads = p.loads[1:]; len(p.loads) == 0 {
+			p.loads = nil
+		}
+		p.loading++
+		return func() {
+			run()
+			p.mu.Lock()
+			p.loading--
+			p.more.Signal()
+			p.mu.Unlock()
+		}, "", true
+	}
 	return nil, "", false
 }
 
@@ -134,6 +163,7 @@ func (p *pool) next() (fn func(), name string, ok bool) {
 type mailbox struct {
 	mu   sync.Mutex
 	list []func()
+	slow []func() // see later
 	wake chan struct{}
 }
 
@@ -144,9 +174,21 @@ func (b *mailbox) post(fn func()) {
 	b.list = append(b.list, fn)
 	first := len(b.list) == 1
 	b.mu.Unlock()
-	if !first {
-		return // the one before has woken it
+	if first { // else the one before has woken it
+		b.rouse()
 	}
+}
+
+// later is post for what takes some time: the engine does one of those in a turn, after
+// all others.
+func (b *mailbox) later(fn func()) {
+	b.mu.Lock()
+	b.slow = append(b.slow, fn)
+	b.mu.Unlock()
+	b.rouse()
+}
+
+func (b *mailbox) rouse() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -160,5 +202,14 @@ func (b *mailbox) take(spare []func()) []func() {
 	defer b.mu.Unlock()
 	list := b.list
 	b.list = spare[:0]
+	if len(b.slow) > 0 {
+		list = append(list, b.slow[0])
+		b.slow[0] = nil
+		if b.slow = b.slow[1:]; len(b.slow) == 0 {
+			b.slow = nil
+		} else {
+			b.rouse()
+		}
+	}
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -15,9 +16,34 @@ import (
 	"zmailer/internal/taproto"
 )
 
-// startAgent starts a process in dir whose standard input and output are pipes.
-func startAgent(dir string, argv, env []string) (*agent, *os.File, error) {
-	program, err := findProgram(argv[0])
+// launch is how an agent is started.
+type launch struct {
+	dir         string
+	argv, env   []string
+	user, group string
+	nice        int
+}
+
+// launch is the start of an agent for a channel and host.
+func (s *Settings) launch(channel, host string) launch {
+	l := launch{user: s.User, group: s.Group, nice: s.Nice}
+	l.argv, l.env = s.Command.Build(channel, host)
+	if len(s.Sources) > 0 {
+		l.env = append(l.env, "SOURCES="+strings.Join(s.Sources, ","))
+	}
+	if s.Helo != "" {
+		l.env = append(l.env, "HELO="+s.Helo)
+	}
+	return l
+}
+
+// start starts a process in dir whose standard input and output are pipes.
+func (l launch) start() (*agent, *os.File, error) {
+	program, err := findProgram(l.argv[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	who, err := credential(l.user, l.group)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,19 +55,40 @@ func startAgent(dir string, argv, env []string) (*agent, *os.File, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, childIn.Close(), in.Close())
 	}
-	if env == nil {
-		env = []string{}
+	if l.env == nil {
+		l.env = []string{}
 	}
-	proc, err := os.StartProcess(program, argv, &os.ProcAttr{
-		Dir: dir, Env: env, Files: []*os.File{childIn, childOut, os.Stderr},
+	proc, err := l.process(program, &os.ProcAttr{
+		Dir: l.dir, Env: l.env, Files: []*os.File{childIn, childOut, os.Stderr},
 		// A terminal's interrupt is for us; we end our agents in good order.
-		Sys: &syscall.SysProcAttr{Setpgid: true},
+		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
 	})
 	cerr := errors.Join(childIn.Close(), childOut.Close())
 	if err = errors.Join(err, cerr); err != nil {
 		return nil, nil, errors.Join(err, in.Close(), out.Close())
 	}
 	return &agent{proc: proc, pid: proc.Pid, in: in, window: window(in)}, out, nil
+}
+
+// process starts the process with its priority.
+func (l launch) process(program string, attr *os.ProcAttr) (proc *os.Process, err error) {
+	if l.nice == 0 {
+		return os.StartProcess(program, l.argv, attr)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A child is as nice as the thread that makes it, and this thread ends with its
+		// goroutine, which is why it is never unlocked.
+		runtime.LockOSThread()
+		if err = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), l.nice); err != nil {
+			err = fmt.Errorf("start %s with nice %d: %w", program, l.nice, err)
+			return
+		}
+		proc, err = os.StartProcess(program, l.argv, attr)
+	}()
+	<-done
+	return proc, err
 }
 
 // window is how many bytes fit into a pipe even if its pages are filled by halves.
@@ -79,6 +126,9 @@ func findProgram(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// afterwords is how long an agent may take to end after the end of its output.
+const afterwords = time.Second
+
 // attendAgent reads what an agent says until it has ended.
 func (e *engine) attendAgent(a *agent, out *os.File) {
 	waited := make(chan *os.ProcessState, 1)
@@ -92,24 +142,44 @@ func (e *engine) attendAgent(a *agent, out *os.File) {
 		waited <- state
 	}()
 	r := taproto.NewReader(out)
-	var list []taproto.Line
+	list := []taproto.Line(nil)
+	spare := make(chan []taproto.Line, 1) // that the engine is done with
+	var end error
 	for {
 		l, err := r.Line()
 		if err != nil {
-			break // the end; a last line without newline is dropped
+			end = err // a last line without newline is dropped
+			break
 		}
 		list = append(list, l)
 		if !r.Ready() || len(list) >= 256 {
 			said := list
-			e.post(func() { e.lines(a, said) })
-			list = nil
+			e.post(func() {
+				e.lines(a, said)
+				clear(said)
+				select {
+				case spare <- said[:0]:
+				default:
+				}
+			})
+			select {
+			case list = <-spare:
+			default:
+				list = nil
+			}
 		}
 	}
 	if len(list) > 0 {
 		e.post(func() { e.lines(a, list) })
 	}
-	// An agent may close its output before it ends; what it still says is lost.
-	state := <-waited
+	var state *os.ProcessState
+	select {
+	case state = <-waited:
+	case <-time.After(afterwords):
+		// It lives and cannot answer: its output is closed, or nothing but an endless line.
+		e.post(func() { e.speechless(a, end) })
+		state = <-waited
+	}
 	_ = out.Close()
 	e.post(func() { e.agentEnded(a, state) })
 }

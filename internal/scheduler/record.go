@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/status"
 	"zmailer/internal/workspec"
@@ -14,10 +15,11 @@ import (
 // Outcome is what one attempt came to for one recipient, as far as the scheduler
 // has to write it down.
 type Outcome struct {
-	Offset int64
-	Result thread.Result
-	Notary workspec.Notary
-	Text   string // what was said
+	Offset  int64
+	Address string // "": not checked
+	Result  thread.Result
+	Notary  workspec.Notary
+	Text    string // what was said
 	// Of a deferral:
 	Attempt   int       // number of this attempt, from 1
 	Next      time.Time // of the next one
@@ -49,18 +51,34 @@ func (o *Outcome) code() status.Code {
 // next time (A5), and the diagnostics of agents that leave them to the scheduler
 // (words ok and error).
 func (s *Spool) Record(name string, list []Outcome) error {
+	_, err := s.record(name, list)
+	return err
+}
+
+// recorded is what record found.
+type recorded struct {
+	id postoffice.SpoolID // of the message as it is now, zero if its file is gone
+	// taken are the deferred recipients about which a person has decided while an agent
+	// had them: they are not tried again now. ended are those of them that are final.
+	taken, ended map[int64]bool
+}
+
+// record also tells what it found.
+func (s *Spool) record(name string, list []Outcome) (recorded, error) {
 	f, err := s.open(name)
 	if err != nil {
-		return err
+		return recorded{}, err
 	}
 	defer f.close()
 	now := s.Now()
-	return f.underLock(func() error {
+	rec := recorded{id: f.id}
+	return rec, f.underLock(func() error {
 		c := changes{sync: true}
 		for i := range list {
-			if err := s.recordOne(f, &list[i], &c, now); err != nil {
-				return err
-			}
+			s.recordOne(f, &list[i], &c, now)
+		}
+		if f.orders != nil || f.removal != nil {
+			s.giveBack(f, list, &c, &rec)
 		}
 		if len(c.lines) == 0 && len(c.tags) == 0 {
 			return nil
@@ -70,10 +88,35 @@ func (s *Spool) Record(name string, list []Outcome) error {
 	})
 }
 
-func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) error {
+// giveBack has decisions hold that were made while an agent had the recipients.
+func (s *Spool) giveBack(f *opened, list []Outcome, c *changes, rec *recorded) {
+	rec.taken, rec.ended = map[int64]bool{}, map[int64]bool{}
+	for i := range list {
+		o := &list[i]
+		if o.Result.Final() {
+			continue
+		}
+		_, r := f.find(o.Offset)
+		if r == nil || r.Tag != workspec.TagToDo {
+			continue
+		}
+		switch tag := f.tagOf(r); {
+		case tag == workspec.TagFailed:
+			c.tag(f, r, tag)
+			rec.taken[o.Offset], rec.ended[o.Offset] = true, true
+		case tag != workspec.TagToDo || f.orders.Waits(r, s.Now()):
+			rec.taken[o.Offset] = true
+		}
+	}
+}
+
+func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) {
 	g, r := f.find(o.Offset)
-	if r == nil {
-		return fmt.Errorf("record outcome of %s: no recipient at byte %d", f.Name, o.Offset)
+	if r == nil || o.Address != "" && o.Address != r.Address {
+		// K10: the file was replaced since the attempt began. Its own tags count.
+		s.Log.Warn("replaced", "id", f.id, "name", f.Name, "offset", o.Offset,
+			"reason", "no recipient is at this place of the specification any more; the outcome is dropped, its tags count")
+		return
 	}
 	switch o.Result {
 	case thread.Failed:
@@ -95,7 +138,7 @@ func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) erro
 		c.final(f, r, workspec.TagOK)
 	default:
 		if final(r.Tag) {
-			return nil // somebody else knew better
+			return // somebody else knew better
 		}
 		e := workspec.DeferredEvent(now, o.Offset, o.Attempt, o.Next, o.code(), lastLine(o.Text))
 		if o.HostTries > 0 {
@@ -103,7 +146,6 @@ func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) erro
 		}
 		c.event(e)
 	}
-	return nil
 }
 
 // final sets a recipient's final tag if it has none.
@@ -125,16 +167,25 @@ func (f *opened) diagnosed(r *workspec.Recipient, kind string) bool {
 	return false
 }
 
-// Expire fails recipients that were tried for too long. said is the last answer
-// that the file does not hold, "" if it does or there was none. It gives those that
-// it could not fail because an agent holds them.
+// Expire gives recipients up that were tried for too long, as onexpiry says: fails, drops
+// or freezes them (A6). said is the last answer that the file does not hold, "" if it does
+// or there was none. It gives those that it left because an agent has them.
 func (s *Spool) Expire(name string, offsets []int64, said string) (held []int64, err error) {
+	held, _, err = s.expire(name, offsets, said)
+	return held, err
+}
+
+// expire also gives those that wait for a person.
+func (s *Spool) expire(name string, offsets []int64, said string) (held, waiting []int64, err error) {
 	f, err := s.open(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.close()
-	now := s.Now()
+	if f.noMessage {
+		return nil, nil, fmt.Errorf("expire %s: %w", name, ErrMessageGone)
+	}
+	now, young := s.Now(), false
 	err = f.underLock(func() error {
 		var c changes
 		dead := s.deadLocks(f)
@@ -147,30 +198,72 @@ func (s *Spool) Expire(name string, offsets []int64, said string) (held []int64,
 			case r.Tag == workspec.TagLocked && !dead[r.Owner]:
 				held = append(held, off)
 				continue
+			case f.orders.Waits(r, now):
+				waiting = append(waiting, off)
+				continue
+			case s.youngAgain(f, r, now):
+				waiting, young = append(waiting, off), true
+				continue
 			}
-			s.expireOne(f, g, r, &c, last[off], said, now)
+			if !s.giveUp(f, g, r, &c, last[off], said, now) {
+				waiting = append(waiting, off)
+			}
 		}
-		if len(c.tags) == 0 {
+		if len(c.lines) == 0 {
 			return nil
 		}
 		c.sync = true
 		return c.write(f)
 	})
-	return held, err
+	if err == nil && young {
+		err = s.PostOffice.NoteChange(name) // it is to be read again
+	}
+	return held, waiting, err
 }
 
-// expireOne fails one recipient: 4.4.7 if its attempts failed, 5.4.7 if there was
-// none (RFC 3463 §3.5).
-func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) {
-	code := status.Expired
+// youngAgain tells a recipient whose time a person has begun anew while an agent had it,
+// so that nobody has noticed.
+func (s *Spool) youngAgain(f *opened, r *workspec.Recipient, now time.Time) bool {
+	settings, _ := s.unserved(r)
+	if settings == nil || !f.orders.Of(r.Offset).Begun.After(f.arrival()) {
+		return false
+	}
+	// A second: whoever reads it again counts in milliseconds.
+	return settings.giveUp() > 0 && f.begun(r, now).Add(settings.giveUp()).Sub(now) > time.Second
+}
+
+// giveUp ends the attempts for one recipient as onexpiry says. It tells whether the
+// recipient is final; else it waits for a person.
+func (s *Spool) giveUp(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) bool {
+	settings, _ := s.unserved(r)
+	if settings == nil || settings.OnExpiry != ExpiryFreeze {
+		s.expireOne(f, g, r, c, last, said, now, settings != nil && settings.OnExpiry == ExpiryDrop)
+		return true
+	}
 	text := said
 	if last != nil {
 		text = last.Text
 	}
+	age := since(f.arrival(), now).Round(time.Second)
+	c.event(workspec.OrderEvent(now, workspec.EventFrozen, f.id.String(), []int64{r.Offset}, "scheduler", "", text,
+		workspec.Attr{Key: workspec.KeyCause, Value: workspec.CauseExpired}))
+	s.Log.Warn("frozen", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+		"cause", workspec.CauseExpired, "reply", text, "age", age)
+	return false
+}
+
+// expireOne fails one recipient: 4.4.7 if its attempts failed, 5.4.7 if there was
+// none (RFC 3463 §3.5). drop: nobody is told.
+func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time, drop bool) {
+	code := status.Expired
+	text, attempts := said, int64(0)
+	if last != nil {
+		text, attempts = last.Text, attrInt(last, "attempt")
+	}
 	if text == "" {
 		code.Class = 5
 	}
-	age := now.Sub(f.arrival()).Round(time.Second)
+	age := since(f.arrival(), now).Round(time.Second)
 	why := fmt.Sprintf("not delivered in %v", age)
 	n := failure(code, cmp.Or(text, why))
 	c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventExpired,
@@ -178,10 +271,10 @@ func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c
 	if text != "" {
 		why += "; last answer: " + text
 	}
-	c.diagnostic(g, r, now, n, why)
+	c.diagnosticOf(g, r, now, n, why, drop)
 	c.tag(f, r, workspec.TagFailed)
 	s.Log.Info("expired", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-		"status", code.String(), "reply", text, "age", age)
+		"status", code.String(), "reply", text, "attempt", attempts, "took", since(f.arrival(), now), "age", age, "dropped", drop)
 }
 
 // lastLine is the last line of a dialogue that says something, without the marks

@@ -13,7 +13,7 @@ func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
 	var l *Loaded
 	e.do(m, op{
 		run: func() (err error) {
-			l, err = e.spool.Load(m.Name)
+			l, err = e.spool.Reload(m.Name())
 			return err
 		},
 		then: func() { e.reloaded(m, l, lost) },
@@ -26,7 +26,10 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 		e.forget(m)
 		return
 	}
-	m.Name, m.Owes = l.Name, true
+	m.SetName(l.Name)
+	m.SetAway(l.Away)
+	m.Owes, m.Total = true, int32(l.Total)
+	e.touched(m, l.ID)
 	open := make(map[int64]*Waiting, len(l.Open))
 	for i := range l.Open {
 		open[l.Open[i].Offset] = &l.Open[i]
@@ -40,12 +43,20 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 			e.trim(v, open)
 		}
 		// It may have ended; its list is empty then.
-		for i := range v.Recipients {
-			inVertex[v.Recipients[i].Offset] = true
+		for _, r := range v.Recipients() {
+			inVertex[r.Offset()] = true
 		}
 	})
 	rest := slices.DeleteFunc(l.Open, func(w Waiting) bool { return inVertex[w.Offset] })
-	m.Open = l.Held + len(rest) + len(inVertex)
+	aside := 0
+	for _, off := range l.Aside {
+		// One that an agent is given at this moment is counted with the others of its vertex.
+		if !inVertex[off] {
+			aside++
+		}
+	}
+	m.Open = int32(aside + len(rest) + len(inVertex))
+	e.goesBy(m, l)
 	e.place(m, rest)
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
@@ -55,16 +66,24 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 
 // trim takes out of a waiting vertex what others have done or are doing.
 func (e *engine) trim(v *thread.Vertex, open map[int64]*Waiting) {
-	for i := range v.Recipients {
-		if w := open[v.Recipients[i].Offset]; w != nil && !w.Locked {
+	list := v.Recipients()
+	for i := range list {
+		if stays(&list[i], open) {
 			continue
 		}
 		e.core.Park(v, e.now)
-		if e.core.Keep(v, func(r *thread.Recipient) bool { w := open[r.Offset]; return w != nil && !w.Locked }) {
+		if e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {
 			e.core.Wait(v, e.now)
 		}
 		return
 	}
+}
+
+// stays tells whether the file still has a recipient at its place, open and free. A
+// file that was replaced may have another one there.
+func stays(r *thread.Recipient, open map[int64]*Waiting) bool {
+	w := open[r.Offset()]
+	return w != nil && !w.Locked && w.Address == r.Address
 }
 
 // resumeLost takes up a vertex whose agent died or did not answer: what the file
@@ -73,13 +92,14 @@ func (e *engine) trim(v *thread.Vertex, open map[int64]*Waiting) {
 // so all day.
 func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting) {
 	m := v.Message
-	for i := range v.Recipients {
-		r := &v.Recipients[i]
-		if delivered, done := l.Final[r.Offset]; done && !r.Result.Final() {
+	rcpts := v.Recipients()
+	for i := range rcpts {
+		r := &rcpts[i]
+		if delivered, done := l.Final[r.Offset()]; done && !r.Result.Final() {
 			e.logTagged(v, r, delivered)
 		}
 	}
-	if !e.core.Keep(v, func(r *thread.Recipient) bool { w := open[r.Offset]; return w != nil && !w.Locked }) {
+	if !e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {
 		return
 	}
 	if v.Lost++; v.Lost < 2 {
@@ -87,11 +107,12 @@ func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting
 		return
 	}
 	next := e.core.Defer(v, e.now)
-	list := make([]Outcome, len(v.Recipients))
-	for i := range v.Recipients {
-		list[i] = Outcome{Offset: v.Recipients[i].Offset, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
+	rcpts = v.Recipients()
+	list := make([]Outcome, len(rcpts))
+	for i := range rcpts {
+		list[i] = Outcome{Offset: rcpts[i].Offset(), Address: rcpts[i].Address, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
 			Text: "the transport agent ended without an answer", Notary: workspec.Notary{Status: "4.3.0"}}
 	}
-	e.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next})
+	e.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})
 	e.record(m, v, list, thread.Round{Left: len(list)})
 }

@@ -1,11 +1,9 @@
 package scheduler
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,14 +17,16 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// returnWhole is the largest message that a failure report returns whole if the
-// sender did not say (RFC 3461 §4.3). Bytes.
-const returnWhole = 64 << 10
+// maxTold is how many recipients one report tells of. More make more reports, of
+// which only the first returns the message.
+const maxTold = 1000
 
 // Settled is what Settle found.
 type Settled struct {
 	Finished bool      // the message is gone
+	Expired  int       // recipients that no agent serves and that were given up or routed again
 	Look     time.Time // when Settle has something to do again, zero if never
+	Woken    bool      // a hold has ended: the specification is to be read again
 }
 
 // Settle reports what is due and removes a message whose recipients are all final
@@ -39,18 +39,25 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 	}
 	defer f.close()
 	if f.noMessage {
-		return Settled{Finished: true}, s.finishHalf(f)
+		again, err := s.alone(f)
+		return Settled{Finished: again == "" && err == nil}, err
 	}
-	if err := s.resumeReports(f); err != nil {
+	if err := s.resume(f); err != nil {
 		return Settled{}, err
 	}
 	now := s.Now()
-	a := s.account(f)
-	// Failures are gathered for a while, so that they go in one report (M36).
-	if len(a.owed) > 0 && (a.open == 0 || !now.Before(a.first.Add(s.Conf.ReportInterval))) {
-		if err := s.reportAll(f, a.owed, nil); err != nil {
-			return Settled{}, err
-		}
+	expired, err := s.expireUnserved(f, now)
+	if err != nil {
+		return Settled{}, err
+	}
+	gone, hold, err := s.letGo(f, now)
+	if err != nil {
+		return Settled{}, err
+	}
+	expired += gone
+	a, err := s.reportEnds(f, now)
+	if err != nil {
+		return Settled{}, err
 	}
 	delays, _ := s.delays(f, now)
 	if err := s.reportAll(f, delays, said); err != nil {
@@ -60,13 +67,34 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 		if err := f.read(); err != nil {
 			return Settled{}, err
 		}
-		return Settled{Look: s.nextLook(f, now, false)}, nil
+		set := Settled{Expired: expired, Look: earliest(s.nextLook(f, now, false), s.nextUnserved(f))}
+		wake := time.Time{}
+		wake, set.Woken = f.nextWake(now)
+		set.Look = earliest(earliest(set.Look, wake), hold)
+		return set, nil
 	}
-	if err := s.PostOffice.Finish(name); err != nil {
-		return Settled{}, err
+	done, err := s.finish(f)
+	return Settled{Finished: done, Expired: expired}, err
+}
+
+// reportEnds reports failures and successes that are due.
+func (s *Spool) reportEnds(f *opened, now time.Time) (*account, error) {
+	// Failures are gathered for a while, so that they go in one report (M36).
+	due := func(a *account) bool {
+		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.current().ReportInterval, now)))
 	}
-	s.Log.Debug("finished", "id", f.id, "name", name)
-	return Settled{Finished: true}, nil
+	a := s.account(f)
+	if !due(a) {
+		return a, nil
+	}
+	// Under this lock a person opens again what has failed, as long as nobody was told.
+	err := f.underLock(func() error {
+		if a = s.account(f); due(a) {
+			return s.reportAll(f, a.owed, nil)
+		}
+		return nil
+	})
+	return a, err
 }
 
 // reportAll writes one report for each kind and sender. Failures that nobody can be
@@ -74,21 +102,22 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 func (s *Spool) reportAll(f *opened, list []owed, said map[int64]string) error {
 	key := func(o *owed) string { return o.kind + "\x00" + o.to }
 	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(key(&a), key(&b)) })
+	last := ""
 	for len(list) > 0 {
-		n := 1
-		for n < len(list) && key(&list[n]) == key(&list[0]) {
+		n, first := 1, key(&list[0])
+		for n < len(list) && n < maxTold && key(&list[n]) == first {
 			n++
 		}
 		var err error
 		if list[0].to == "" {
 			err = s.suppress(f, list[:n])
 		} else {
-			err = s.report(f, list[:n], said)
+			err = s.report(f, list[:n], said, first == last)
 		}
 		if err != nil {
 			return err
 		}
-		list = list[n:]
+		list, last = list[n:], first
 	}
 	return nil
 }
@@ -97,7 +126,7 @@ func (s *Spool) reportAll(f *opened, list []owed, said map[int64]string) error {
 // would never end (RFC 5321 §6.1).
 func (s *Spool) suppress(f *opened, list []owed) error {
 	copied := "no"
-	if s.Conf.CopyUndeliverable && list[0].kind == kindFailed {
+	if s.Conf.current().CopyUndeliverable && list[0].kind == kindFailed {
 		if err := s.PostOffice.SoftCopy(f.Name, "undeliverable"); err != nil {
 			return err
 		}
@@ -113,9 +142,9 @@ func (s *Spool) suppress(f *opened, list []owed) error {
 
 // report tells one sender of recipients of one kind: prepared in public/, recorded
 // in the specification, submitted, marked. A crash between any two steps is taken up
-// by resumeReports.
-func (s *Spool) report(f *opened, list []owed, said map[int64]string) error {
-	file, err := s.prepare(f, list, said)
+// by resumeReports. further: it follows one to the same sender, of other recipients.
+func (s *Spool) report(f *opened, list []owed, said map[int64]string, further bool) error {
+	file, err := s.prepare(f, list, said, further)
 	if err != nil {
 		return fmt.Errorf("report on %s: %w", f.Name, err)
 	}
@@ -136,12 +165,13 @@ func (s *Spool) report(f *opened, list []owed, said map[int64]string) error {
 		return err
 	}
 	// Crash: see SubmitPrepared: in public/ and submitted again, or in router/.
-	a, err := s.PostOffice.SubmitPrepared(file)
+	a, err := s.submitReport(file)
 	if err != nil && !errors.Is(err, postoffice.ErrGone) {
 		return err
 	}
+	err = s.mark(f, list)
 	s.Log.Info("report", "id", f.id, "name", f.Name, "kind", list[0].kind, "rcpt", list[0].to, "recipients", len(list), "report", a.ID)
-	return s.mark(f, list)
+	return err
 }
 
 // mark notes on the d lines that their report is on its way.
@@ -156,17 +186,6 @@ func (s *Spool) mark(f *opened, list []owed) error {
 		}
 	}
 	return nil
-}
-
-// reported are the recipients that a report event covers.
-func reported(e *workspec.Event) []int64 {
-	var list []int64
-	for word := range strings.SplitSeq(e.Get("rcpts"), ",") {
-		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
-			list = append(list, n)
-		}
-	}
-	return list
 }
 
 // unmarked are the report events whose diagnostics are not all marked: reports that
@@ -190,7 +209,7 @@ func (f *opened) unmarked() []*workspec.Event {
 func (f *opened) covered(e *workspec.Event) []*workspec.Diagnostic {
 	var list []*workspec.Diagnostic
 	offsets := map[int64]bool{}
-	for _, off := range reported(e) {
+	for _, off := range e.Recipients() {
 		offsets[off] = true
 	}
 	for i := range f.spec.Diagnostics {
@@ -208,7 +227,7 @@ func (s *Spool) resumeReports(f *opened) error {
 	list := f.unmarked()
 	for _, e := range list {
 		file := e.Get("file")
-		a, err := s.PostOffice.SubmitPrepared(file)
+		a, err := s.submitReport(file)
 		switch {
 		case err == nil:
 			s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", "report", "report", a.ID, "file", file)
@@ -229,7 +248,7 @@ func (s *Spool) resumeReports(f *opened) error {
 }
 
 // prepare writes the report's message file and gives its name in public/.
-func (s *Spool) prepare(f *opened, list []owed, said map[int64]string) (file string, err error) {
+func (s *Spool) prepare(f *opened, list []owed, said map[int64]string, further bool) (file string, err error) {
 	draft, err := s.PostOffice.NewDraft("report")
 	if err != nil {
 		return "", err
@@ -239,8 +258,11 @@ func (s *Spool) prepare(f *opened, list []owed, said map[int64]string) (file str
 			err = errors.Join(err, draft.Abort())
 		}
 	}()
-	head, err := envelope.Append(nil, &envelope.Envelope{ErrorMsg: true, HasFrom: true,
-		Recipients: []envelope.Recipient{{Address: list[0].to}}})
+	to := []envelope.Recipient{{Address: list[0].to}}
+	if c := s.Conf.current().Reports.CopyTo; c != "" && c != list[0].to && list[0].kind == kindFailed {
+		to = append(to, envelope.Recipient{Address: c})
+	}
+	head, err := envelope.Append(nil, &envelope.Envelope{ErrorMsg: true, HasFrom: true, Recipients: to})
 	if err != nil {
 		return "", err
 	}
@@ -250,17 +272,16 @@ func (s *Spool) prepare(f *opened, list []owed, said map[int64]string) (file str
 	rep := &dsn.Report{
 		ReportingMTA: s.Hostname, From: s.Postmaster, To: list[0].to,
 		MessageID: "<" + draft.Name() + "@" + s.Hostname + ">", Date: s.Now(),
-		Arrival: f.arrival(), SpoolID: f.id.String(),
+		Arrival: f.arrival(),
 	}
-	if id, err := address.DecodeXText(list[0].r.EnvID); err == nil {
-		rep.EnvID = id
-	}
+	s.describeMessage(f, &list[0], rep)
 	for i := range list {
 		p := s.reportRecipient(f, &list[i], said)
 		rep.UTF8 = rep.UTF8 || !ascii(p.Final)
+		p.LogID = rep.SpoolID
 		rep.Recipients = append(rep.Recipients, p)
 	}
-	done, err := s.original(f, &list[0], rep)
+	done, err := s.original(f, &list[0], rep, further)
 	if err != nil {
 		return "", err
 	}
@@ -270,31 +291,6 @@ func (s *Spool) prepare(f *opened, list []owed, said map[int64]string) (file str
 	}
 	// Crash: see Prepare: nobody knows the file's name yet.
 	return draft.Name(), draft.Prepare()
-}
-
-// original sets what of the message the report returns.
-func (s *Spool) original(f *opened, o *owed, rep *dsn.Report) (done func(), err error) {
-	header := f.header(o.g)
-	rep.UTF8 = rep.UTF8 || !ascii(string(header))
-	rep.Original = bytes.NewReader(header)
-	// RFC 3461 §4.3: only a failure report returns the whole.
-	if o.kind != kindFailed || strings.EqualFold(o.r.Ret, "HDRS") {
-		return func() {}, nil
-	}
-	msg, info, err := f.OpenMessage()
-	if err != nil {
-		return nil, err
-	}
-	body := info.Size - f.spec.BodyOffset
-	if o.r.Ret == "" && info.Size > returnWhole || body < 0 {
-		return func() {}, msg.Close()
-	}
-	rep.Full = true
-	rep.Original = io.MultiReader(bytes.NewReader(header), strings.NewReader("\n"), io.NewSectionReader(msg, f.spec.BodyOffset, body))
-	return func() {
-		// Opened for reading: close has nothing to lose.
-		_ = msg.Close()
-	}, nil
 }
 
 // reportRecipient is a recipient's part of the report.
@@ -316,8 +312,8 @@ func (s *Spool) reportRecipient(f *opened, o *owed, said map[int64]string) dsn.R
 		p.Status = cmp.Or(o.last.Get("status"), p.Status)
 		p.Text, p.LastAttempt = o.last.Text, o.last.Time
 	}
-	if c := s.Conf.Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
-		p.WillRetryUntil = f.arrival().Add(c.Expiry)
+	if c := s.Conf.current().Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
+		p.WillRetryUntil = f.begun(o.r, s.Now()).Add(c.Expiry)
 	}
 	return p
 }

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"zmailer/internal/alarm"
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
@@ -28,8 +30,31 @@ type Config struct {
 	StopTimeout time.Duration
 	Look        time.Duration // between looks at transport/
 	Log         *slog.Logger
+	Reread      Reread
+	AtOnce      int    // specifications that are read at one go; 0: as it suits
+	ReadFirst   bool   // all of transport/ is read before the first delivery
+	Freeze      bool   // nothing is started or given up
+	OnlyChannel string // with OnlyHost the one thread that is served, "*" stands for all; "": all are
+	OnlyHost    string
+	StrictStart bool // do not start while unfinished files are in public/ (A7)
 
+	// Resolver is the host:port of a name server, for channel hold; "": those of
+	// /etc/resolv.conf.
+	Resolver string
+	// KeepRemoved is how long messages that a person removed stay in removed/; 0: for ever.
+	KeepRemoved time.Duration
+
+	// Alarms are the limits of what needs nobody; Lookout is the time between two looks
+	// for what does.
+	Alarms  alarm.Limits
+	Lookout time.Duration
+
+	listing func()        // called before names that were listed are given to the engine; nil: nothing is
+	alone   time.Duration // how long a specification waits for its message; 0: aloneGrace
+	deaf    time.Duration // how long an agent may leave a delivery unread; 0: deafAfter
+	locked  time.Duration // before the first second look at what others have locked; 0: lockedAfter
 	restart time.Duration // before the first new start of an agent; 0: defaultRestart
+	clocks  clocks
 }
 
 // Defaults of Config.
@@ -37,6 +62,7 @@ const (
 	DefaultStopTimeout = 30 * time.Second
 	DefaultLook        = 15 * time.Second
 	defaultRestart     = time.Second
+	defaultKeepRemoved = 3 * 24 * time.Hour
 )
 
 // ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
@@ -54,29 +80,53 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	look, err := c.Duration("SCHEDULERPOLL", DefaultLook)
+	if err != nil {
+		return Config{}, err
+	}
+	keep, err := c.Duration("REMOVEDKEEP", defaultKeepRemoved)
+	if err != nil {
+		return Config{}, err
+	}
+	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
+	if err != nil {
+		return Config{}, c.Invalid("ALARMS", "cannot be used", err)
+	}
 	master := c.String("POSTMASTER", "postmaster")
 	if !strings.Contains(master, "@") {
 		master += "@" + host
 	}
 	return Config{
 		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: conf, ZConfig: c.File,
-		Hostname: host, Postmaster: master, StopTimeout: DefaultStopTimeout, Look: DefaultLook,
+		Hostname: host, Postmaster: master, StopTimeout: DefaultStopTimeout, Look: look,
+		KeepRemoved: keep, Alarms: limits, Lookout: DefaultLookout, Resolver: c.String("RESOLVER", ""),
+		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*Conf, error) {
+			next, err := LoadConf(c)
+			if err == nil && conf.file == c.Path("scheduler.conf") && next.file != conf.file {
+				return nil, &config.Error{File: conf.file, Reason: "it is gone; the built-in one is used by a start alone"}
+			}
+			return next, err
+		}},
 	}, nil
 }
 
-// LoadConf reads scheduler.conf, the built-in one if there is none. ${NAME} in a
-// command is a variable of zmailer.conf or of the environment.
+// LoadConf reads scheduler.conf, the built-in one if there is none, and the texts of
+// reports. ${NAME} in a command is a variable of zmailer.conf or of the environment.
 func LoadConf(c *config.Config) (*Conf, error) {
 	text, from, err := c.Read("scheduler.conf")
 	if err != nil {
 		return nil, err
 	}
-	return ParseConf(from, text, func(name string) (string, bool) {
+	conf, err := ParseConf(from, text, func(name string) (string, bool) {
 		if v := c.String(name, ""); v != "" {
 			return v, true
 		}
 		return os.LookupEnv(name)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return conf, errors.Join(append(conf.checkIdentities(), conf.Reports.loadTexts(c)...)...)
 }
 
 // Run schedules the mail of a postoffice until ctx is done and running deliveries
@@ -96,9 +146,16 @@ func Run(ctx context.Context, c Config) error {
 			_ = f.Close()
 		}
 	}()
+	if why, frozen := po.Frozen(); frozen {
+		return &config.Error{File: filepath.Join(c.Dir, postoffice.FreezeFlag),
+			Reason: "the service is frozen (" + why + "); zmctl thaw-service lets it start"}
+	}
 	release, err := exclusive(ctx, po)
 	if err != nil {
 		return err
+	}
+	if err := settleUnfinished(c, po); err != nil {
+		return errors.Join(err, release())
 	}
 	for _, where := range c.Conf.NoEffect {
 		c.Log.Warn("setting-without-effect", "setting", where)

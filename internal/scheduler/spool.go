@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/status"
 	"zmailer/internal/workspec"
@@ -19,6 +21,7 @@ import (
 const (
 	channelError     = "error"     // undeliverable from the start; the host says why
 	channelBitbucket = "bitbucket" // dropped
+	hostExpanded     = "expanded"  // on that: its members are the other recipients
 	channelHold      = "hold"      // waits, unless a clause "hold/..." has an agent for it
 )
 
@@ -27,13 +30,22 @@ const (
 // time for the same. An error means that the change is not made, or only a part of
 // it that a later call of the same method finds and completes.
 type Spool struct {
+	left  []postoffice.Left // numbers of dead processes that the last look found
+	asked asked             // what conditions on channel hold wait for
+	moves atomic.Int64      // of specifications, also those that were only tried
+
 	PostOffice *postoffice.PostOffice
 	Conf       *Conf
 	Hostname   string
 	Postmaster string // who reports come from
 	Now        func() time.Time
 	Started    time.Time // of the scheduler
-	Log        *slog.Logger
+	// KeepRemoved is how long messages stay in removed/; 0: for ever.
+	KeepRemoved time.Duration
+	Log         *slog.Logger
+	// Ledger is told of every message's end and of every report; nil: nobody is.
+	Ledger *ledger.Journal
+	events *eventHub // of the query socket; nil: there is none
 }
 
 // opened is a work specification with its content.
@@ -44,6 +56,11 @@ type opened struct {
 	id   postoffice.SpoolID
 	// noMessage: queue/NAME is gone.
 	noMessage bool
+	removal   *workspec.Removal // nil: nobody was ever removed
+	orders    *workspec.Orders  // nil: nothing was ever ordered
+	// wished is the time before which no attempt was wanted; nil: none was said for any.
+	wished map[int64]time.Time
+	before acquaintance
 }
 
 // open reads a specification and describes its message.
@@ -75,7 +92,13 @@ func (f *opened) read() (err error) {
 	if f.spec, err = workspec.Parse(f.raw); err != nil {
 		return fmt.Errorf("read specification %s: %w", f.Name, err)
 	}
+	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), f.wishes()
 	return nil
+}
+
+// tagOf is the tag that a recipient should have by what persons have decided.
+func (f *opened) tagOf(r *workspec.Recipient) workspec.Tag {
+	return workspec.Decided(f.removal, f.orders, r)
 }
 
 // close gives the descriptors back. Nothing is buffered: what was to be durable has
@@ -106,8 +129,14 @@ func (f *opened) find(offset int64) (*workspec.Group, *workspec.Recipient) {
 	return nil, nil
 }
 
-// arrival is when the message was accepted.
-func (f *opened) arrival() time.Time { return f.id.Time() }
+// arrival is when the message was accepted, or if its file is gone, when something
+// was last written about it.
+func (f *opened) arrival() time.Time {
+	if f.noMessage {
+		return f.Info.ModTime
+	}
+	return f.id.Time()
+}
 
 func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }
 
@@ -127,18 +156,18 @@ func (f *opened) deferrals() map[int64]*workspec.Event {
 	return m
 }
 
-// held are the recipients that the history says have no clause to serve them.
-func (f *opened) held() map[int64]bool {
+// unservedNow are the recipients that the history says have no clause to serve them.
+func (f *opened) unservedNow() map[int64]bool {
 	var m map[int64]bool
 	for i := range f.spec.History {
 		e := &f.spec.History[i]
-		if e.Event != workspec.EventHeld && e.Event != workspec.EventServed {
+		if e.Event != workspec.EventUnserved && e.Event != workspec.EventServed {
 			continue
 		}
 		if m == nil {
 			m = map[int64]bool{}
 		}
-		m[e.Recipient] = e.Event == workspec.EventHeld
+		m[e.Recipient] = e.Event == workspec.EventUnserved
 	}
 	return m
 }
@@ -221,11 +250,16 @@ func (c *changes) tag(f *opened, r *workspec.Recipient, t workspec.Tag) {
 
 // diagnostic appends a recipient's d line.
 func (c *changes) diagnostic(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string) {
+	c.diagnosticOf(g, r, now, n, text, false)
+}
+
+// diagnosticOf is diagnostic. reported: nobody is to hear of it any more.
+func (c *changes) diagnosticOf(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string, reported bool) {
 	if n.Address == "" {
 		n.Address = r.Address
 	}
 	c.lines = workspec.AppendDiagnostic(c.lines, &workspec.Diagnostic{
-		Recipient: r.Offset, HeaderOffset: g.HeaderOffset, NotaryOffset: r.NotaryOffset, Time: now, Notary: n, Text: text})
+		Reported: reported, Recipient: r.Offset, HeaderOffset: g.HeaderOffset, NotaryOffset: r.NotaryOffset, Time: now, Notary: n, Text: text})
 }
 
 // event appends an h line.

@@ -131,8 +131,20 @@ func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "queue", name)); err != nil {
 			t.Fatal(err)
 		}
-		if l := b.load(name); !l.Gone {
-			t.Errorf("got %+v", l)
+		l, err := b.spool.Load(name)
+		switch {
+		case !open && (err != nil || !l.Gone):
+			t.Errorf("got %+v, %v", l, err)
+		case open && !errors.Is(err, ErrMessageGone):
+			t.Errorf("got %+v, %v; want ErrMessageGone", l, err)
+		case open:
+			b.read("transport/" + name) // it waits
+			if err := b.spool.Abandon(name); err != nil {
+				t.Error(err)
+			}
+			if got := b.list("quarantine"); len(got) != 1 || got[0] != "transport."+name+".message-gone" {
+				t.Errorf("quarantine/ holds %q", got)
+			}
 		}
 		gone(t, b.fs, name)
 		if got := strings.Contains(b.log.String(), "message-lost"); got != open {
@@ -172,11 +184,11 @@ func TestLocksOfDeadOwnersAreReleased(t *testing.T) {
 		t.Errorf("locked: %v, want alive@h alone", got)
 	}
 	s := b.parse(name)
-	if tags(s) != " ~ " || len(s.History) != 1 || s.History[0].Event != workspec.EventReleased ||
+	if tags(s) != " ~ " || len(s.History) != 1 || s.History[0].Event != workspec.EventUnlocked ||
 		s.History[0].Recipient != offsetOf(s, 0) || s.History[0].Get("owner") == "" {
 		t.Errorf("tags %q, history %+v", tags(s), s.History)
 	}
-	b.wantLog("recovered", "released", "dead@h")
+	b.wantLog("recovered", "unlocked", "dead@h")
 }
 
 // M49: channels that no agent serves.

@@ -1,9 +1,11 @@
 package smtpclient
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"zmailer/internal/address"
 	"zmailer/internal/status"
@@ -97,15 +99,33 @@ func (c *Conn) appendMail(b []byte, m *Message, from wire, utf8 bool) []byte {
 }
 
 // appendRcpt appends a RCPT command without its line end.
-func (c *Conn) appendRcpt(b []byte, r *Recipient, to wire, utf8 bool) []byte {
+func (c *Conn) appendRcpt(b []byte, r *Recipient, to wire, smtputf8 bool) []byte {
 	b = append(b, "RCPT To:<"...)
 	b = append(b, to.path...)
 	b = append(b, '>')
 	if c.ext.DSN {
 		b = appendParam(b, " NOTIFY=", r.Notify, false)
-		b = appendParam(b, " ORCPT=", r.ORcpt, utf8)
+		b = appendParam(b, " ORCPT=", orcpt(r.ORcpt, smtputf8), smtputf8)
 	}
 	return b
+}
+
+// orcpt is an ORCPT of type utf-8 as a server can take it that is not told SMTPUTF8:
+// \x{HEX} instead of what is not ASCII (RFC 6533 §3 utf-8-addr-xtext).
+func orcpt(value string, smtputf8 bool) string {
+	kind, addr, ok := strings.Cut(value, ";")
+	if smtputf8 || !ok || !strings.EqualFold(kind, "utf-8") || !utf8.ValidString(addr) {
+		return value
+	}
+	b := append([]byte(kind), ';')
+	for _, r := range addr {
+		if r < utf8.RuneSelf {
+			b = append(b, byte(r))
+			continue
+		}
+		b = fmt.Appendf(b, `\x{%X}`, r)
+	}
+	return string(b)
 }
 
 // sentSize estimates what stored bytes come to on the line: one byte more per line

@@ -168,3 +168,33 @@ func BenchmarkSend(b *testing.B) {
 		}
 	}
 }
+
+// M37, RFC 6533 §3: the original recipient is passed on to a server without SMTPUTF8.
+func TestOriginalRecipientIsPassedOnInASCII(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		utf8  bool
+		want  string
+	}{
+		"ASCII":               {"rfc822;Orig+2BUser@x", false, "rfc822;Orig+2BUser@x"},
+		"utf-8 to SMTPUTF8":   {"utf-8;grüße@test", true, "utf-8;grüße@test"},
+		"utf-8 to others":     {"UTF-8;grüße@test", false, `UTF-8;gr\x{FC}\x{DF}e@test`},
+		"encoded already":     {`utf-8;gr\x{FC}e@test`, false, `utf-8;gr\x{FC}e@test`},
+		"above the first 64k": {"utf-8;😀@test", false, `utf-8;\x{1F600}@test`},
+		"no type":             {"grüße@test", false, "grüße@test"},
+		"no UTF-8":            {"utf-8;\xff", false, "utf-8;\xff"},
+	}
+	for name, tt := range tests {
+		if got := orcpt(tt.value, tt.utf8); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+	c := &Conn{ext: Extensions{DSN: true}}
+	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "utf-8;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x> ORCPT=utf-8;\x{FC}@x`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// What cannot be written so is left out.
+	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "rfc822;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x>`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

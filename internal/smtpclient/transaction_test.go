@@ -304,6 +304,8 @@ func TestKeptConnectionThatBreaksLaterIsNotStale(t *testing.T) {
 	}
 }
 
+// The trap "indexes into a list that was pruned": the answers to the final dot are those
+// of the recipients that were taken; one that was refused before has none.
 func TestLMTPAnswersPerRecipient(t *testing.T) {
 	const dot = " waiting for the answer to the final dot"
 	const greet = `
@@ -351,6 +353,41 @@ BODY
 			p.end(t)
 		})
 	}
+}
+
+// The trap "indexes into a list that was pruned": refused ones stand before those that
+// the answers are for.
+func TestLMTPAnswersBehindRefusedRecipients(t *testing.T) {
+	conn, _, p := open(t, Config{LMTP: true}, `
+S: 220 x
+C: LHLO client.test
+S: 250-x
+S: 250 PIPELINING
+C: MAIL From:<sender@client.test>
+C: RCPT To:<a@test>
+C: RCPT To:<b@test>
+C: RCPT To:<c@test>
+C: RCPT To:<d@test>
+C: DATA
+S: 250 ok
+S: 550 5.1.1 no
+S: 250 ok
+S: 452 4.2.2 full
+S: 250 ok
+S: 354 go
+BODY
+S: 250 2.0.1 b
+S: 552 5.2.3 too big for d
+`)
+	res, err := conn.Send(message("a@test", "b@test", "c@test", "d@test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rcpt, dot = " waiting for the answer to RCPT", " waiting for the answer to the final dot"
+	if got, want := outcomes(res), []string{"failed 5.1.1" + rcpt, "delivered 2.0.1" + dot, "deferred 4.2.2" + rcpt, "failed 5.2.3" + dot}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	p.end(t)
 }
 
 // The commands of very many recipients are answered in chunks, so that neither side

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -166,7 +167,7 @@ func (r *running) message(name string) string {
 		r.t.Fatal(err)
 	}
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
-	if want := fmt.Sprintf("comment octets %016d", info.Size()); string(first) != want {
+	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
 		r.t.Errorf("%s: first line %q, want %q", name, first, want)
 	}
 	return clientPort.ReplaceAllString(string(rest), "${1}PORT)")

@@ -181,10 +181,14 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 		}
 		return postoffice.Accepted{}, err
 	}
+	accepting := s.srv.ledger.Accepting()
 	a, err := draft.Commit()
 	if err != nil {
+		accepting.Abandon()
 		return postoffice.Accepted{}, err
 	}
+	// Crash: the router's line stands for this one.
+	accepting.In(a.ID, len(s.transaction.Recipients))
 	s.srv.disk.end(s.srv.Log, "storage-recovered")
 	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
 		"rcpts", len(s.transaction.Recipients), "client", s.client.String())

@@ -31,6 +31,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 )
 
@@ -70,7 +71,9 @@ type server struct {
 	Config
 	po    *postoffice.PostOffice
 	relay *relay
-	disk  complaint // storage errors are said once
+	// ledger is told of each message that is accepted.
+	ledger *ledger.Journal
+	disk   complaint // storage errors are said once
 
 	mu       sync.Mutex
 	wires    map[*wire]struct{} // open connections
@@ -86,6 +89,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	defer s.ledger.Close()
 	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -112,7 +116,7 @@ func newServer(c Config) (*server, error) {
 		return nil, err
 	}
 	return &server{
-		Config: c, po: po, relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
+		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
 		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
 	}, nil
 }

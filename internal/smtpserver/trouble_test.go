@@ -16,8 +16,9 @@ import (
 	"zmailer/internal/config"
 )
 
-// M2, S21: a fault of ours keeps the message with the client and leaves nothing here;
-// when it is over the same connection goes on.
+// M2, S21, and the trap "a local fault answered with 5xx": a fault of ours keeps the
+// message with the client and leaves nothing here; when it is over the same connection
+// goes on.
 func TestStorageErrorIsAnsweredTemporarily(t *testing.T) {
 	for _, op := range []string{"open", "write", "writeat", "chmod", "fsync", "rename"} {
 		for errno, want := range map[unix.Errno]string{

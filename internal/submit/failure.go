@@ -70,8 +70,10 @@ func failure(err error) error {
 	case errors.Is(err, postoffice.ErrNotPostoffice), errors.Is(err, postoffice.ErrCrossDevice):
 		return &Error{Code: config.ExitConfig, Err: err, Advice: "POSTOFFICE or --postoffice names the directory"}
 	case errors.Is(err, fs.ErrPermission):
-		return &Error{Code: config.ExitNoPerm, Err: err,
-			Advice: "public/ and router/ must have mode 1777 for every user to submit"}
+		// The directories are the postmaster's to mend, not the sender's: 77 would have a
+		// caller give the message up.
+		return &Error{Code: config.ExitTempFail, Err: err,
+			Advice: "nothing was accepted; public/ and router/ must have mode 1777 for every user to submit"}
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return &Error{Code: config.ExitTempFail, Err: err, Advice: "nothing was accepted; make room and try again"}
 	case errors.Is(err, unix.EFBIG):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func only(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
-	if want := fmt.Sprintf("comment octets %016d", info.Size()); string(first) != want {
+	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
 		t.Errorf("first line %q, want %q", first, want)
 	}
 	return string(rest)

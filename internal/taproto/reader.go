@@ -11,6 +11,10 @@ import (
 // MaxLine is the longest line that is read as more than a comment. Bytes.
 const MaxLine = 1 << 20
 
+// MaxSkipped is how much without a newline is read before the other side is given up:
+// ErrEndless. Bytes.
+const MaxSkipped = 16 << 20
+
 // keptOfLong is how much of a longer line is kept for the log. Bytes.
 const keptOfLong = 4 << 10
 
@@ -68,7 +72,10 @@ func (r *Reader) next() (line []byte, whole bool, err error) {
 	}
 	r.long = append(r.long[:0], part...)
 	whole = true
-	for errors.Is(err, bufio.ErrBufferFull) {
+	for read := len(part); errors.Is(err, bufio.ErrBufferFull); read += len(part) {
+		if read > MaxSkipped {
+			return nil, false, fmt.Errorf("%w: more than %d bytes", ErrEndless, MaxSkipped)
+		}
 		part, err = r.r.ReadSlice('\n')
 		if whole && len(r.long)+len(part) > MaxLine+1 {
 			whole = false

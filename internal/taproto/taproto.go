@@ -19,6 +19,9 @@ import (
 // ErrCommand is returned for a line that is no command.
 var ErrCommand = errors.New("not a scheduler's command")
 
+// ErrEndless is returned for a line that does not end.
+var ErrEndless = errors.New("a line without end")
+
 // Job is what a scheduler hands out: deliver the open recipients of the work
 // specification Name for Host. Name is relative to transport/, with its hash
 // directories. Host is empty if the agent got it in its arguments.

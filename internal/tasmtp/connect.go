@@ -15,6 +15,7 @@ import (
 // link is an open session with a server.
 type link struct {
 	key    poolKey
+	source *source // nil: the system's choice
 	conn   *smtpclient.Conn
 	lmtp   bool
 	remote string      // for reports
@@ -29,7 +30,7 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 	for t, why := range r.targets(ctx, d) {
 		if why == nil {
 			var l *link
-			if l, why = r.open(ctx, d, t); why == nil {
+			if l, why = r.open(ctx, key.from, d, t); why == nil {
 				l.key = key
 				return l, nil
 			}
@@ -44,19 +45,30 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 }
 
 // open connects to one address and opens the session.
-func (r *Relay) open(ctx context.Context, d *destination, t target) (*link, *refusal) {
+func (r *Relay) open(ctx context.Context, from origin, d *destination, t target) (*link, *refusal) {
+	src, ok := from.source(t)
+	if !ok {
+		return nil, noSource(t)
+	}
 	// Deadlines of ours end a dead connection; keep-alive would cost four system
 	// calls for each.
 	dialer := net.Dialer{Timeout: r.client.Timeouts.Connect, KeepAlive: -1}
+	cfg := r.client
+	if src != nil {
+		src.bind(&dialer)
+		cfg.Hostname = src.helo
+	}
 	nc, err := dialer.DialContext(ctx, t.network, t.address)
+	if src != nil && unusable(err) {
+		return nil, r.sourceRefusal(src, err)
+	}
 	if err != nil {
 		return nil, &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil),
 			reply: fmt.Sprintf("connect to %s: %v", t.address, cause(err))}
 	}
-	cfg := r.client
 	cfg.LMTP = d.lmtp
 	conn := smtpclient.New(nc, cfg)
-	l := &link{conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
+	l := &link{source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
 	if err := conn.Hello(); err != nil {
 		return nil, l.helloRefusal(err)
 	}

@@ -18,13 +18,16 @@ func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 	down := map[poolKey]*refusal{}
 	for _, rcpts := range parts(d.Recipients) {
 		key := keyOf(rcpts[0])
+		if !strings.HasPrefix(key.host, "unix:") {
+			key.from = r.zone.of(d, rcpts)
+		}
 		why := down[key]
 		if why == nil {
 			rcpts, why = r.deliverPart(ctx, d, key, rcpts)
 			down[key] = why
 		}
 		for _, rcpt := range rcpts {
-			d.Done(rcpt, why.result())
+			d.Done(rcpt, r.judge(d, key, rcpt, why.result()))
 		}
 	}
 }
@@ -32,9 +35,9 @@ func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 // keyOf is whom a recipient's connection serves. Host names know no case, paths do.
 func keyOf(rcpt *agent.Recipient) poolKey {
 	if strings.HasPrefix(rcpt.Host, "unix:") {
-		return poolKey{rcpt.Channel, rcpt.Host}
+		return poolKey{channel: rcpt.Channel, host: rcpt.Host}
 	}
-	return poolKey{rcpt.Channel, strings.ToLower(rcpt.Host)}
+	return poolKey{channel: rcpt.Channel, host: strings.ToLower(rcpt.Host)}
 }
 
 // parts groups recipients that fit into one transaction, in the order of the file.
@@ -164,6 +167,8 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 		res := l.result(&results[i])
 		if results[i].InDoubt {
 			r.log.Warn("in-doubt", "id", d.ID, "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
+		} else {
+			res = r.judge(d, l.key, rcpts[i], res)
 		}
 		d.Done(rcpts[i], res)
 	}

@@ -12,7 +12,13 @@ const keepPerSlot = 8
 
 // poolKey is whom a connection serves. The channel counts: another one may mean
 // another protocol.
-type poolKey struct{ channel, host string }
+type poolKey struct {
+	channel, host string
+	from          origin // of the message; a link serves from its own source
+}
+
+// same tells a key of the same channel and host.
+func (k poolKey) same(as poolKey) bool { return k.channel == as.channel && k.host == as.host }
 
 // pool keeps idle connections for the next message.
 type pool struct {
@@ -30,13 +36,14 @@ func newPool(idle time.Duration, slots int) *pool {
 	return &pool{idle: idle, perHost: slots, max: slots * keepPerSlot}
 }
 
-// take gives the connection to a host that was used last, nil if there is none. A
+// take gives the connection to a host, from a source of the key, that was used last,
+// nil if there is none. A
 // server that drops idle connections has dropped the others first.
 func (p *pool) take(key poolKey) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, l := range slices.Backward(p.kept) {
-		if l.key == key {
+		if l.key.same(key) && key.from.has(l.source) {
 			p.kept = slices.Delete(p.kept, i, i+1)
 			l.timer.Stop()
 			return l
@@ -56,7 +63,7 @@ func (p *pool) keep(l *link) {
 	}
 	same, oldest := 0, 0
 	for i, k := range slices.Backward(p.kept) {
-		if k.key == l.key {
+		if k.key.same(l.key) && k.source == l.source {
 			same, oldest = same+1, i
 		}
 	}

@@ -74,7 +74,14 @@ func command(t *testing.T, s *Spool, conf string, args ...string) *exec.Cmd {
 // start runs it until the test ends.
 func start(t *testing.T, s *Spool, conf string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: command(t, s, conf, args...), lines: make(chan taproto.Line, 1000), ended: make(chan struct{})}
+	return startWith(t, command(t, s, conf, args...))
+}
+
+// startWith runs a prepared command with more environment.
+func startWith(t *testing.T, cmd *exec.Cmd, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, lines: make(chan taproto.Line, 1000), ended: make(chan struct{})}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stderr = &p.stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

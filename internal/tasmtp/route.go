@@ -29,6 +29,7 @@ const (
 	weightPermanent weight = iota
 	weightLookup
 	weightConnect
+	weightOurs // we could not try
 	weightServer
 )
 

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -43,6 +44,11 @@ type Config struct {
 	Port       int           // of other hosts' servers; 0: 25
 	Resolver   string        // host:port of a name server; "": those of /etc/resolv.conf
 	Idle       time.Duration // how long a connection is kept for the next message; 0: not
+	// Sources are the addresses that connections are made from, and Helo our name for
+	// EHLO there; empty: the system's choice, and Hostname.
+	Sources []Source
+	Helo    string
+	Replies string // path of the file of rules on replies; "": there are none
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
 	Search   time.Duration
@@ -50,7 +56,8 @@ type Config struct {
 	Log      *slog.Logger // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, HOSTNAME, SYNC. The
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, HOSTNAME, SYNC, and the
+// place of the file replies beside it. The
 // postoffice is the directory above the working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
@@ -65,7 +72,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
 	}
 	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", "")}, nil
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies")}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -100,12 +107,24 @@ type Relay struct {
 	search   time.Duration
 	resolver *mx.Resolver
 	pool     *pool
+	zone     zone
+	rules    rules
 	log      *slog.Logger
 }
 
 // NewRelay makes a Relay; of the configuration it leaves the postoffice alone.
 func NewRelay(c Config) (*Relay, error) {
 	hostname, err := helloName(c.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	helo := hostname
+	if c.Helo != "" {
+		if helo, err = helloName(c.Helo); err != nil {
+			return nil, err
+		}
+	}
+	zone, err := newZone(c.Sources, helo)
 	if err != nil {
 		return nil, err
 	}
@@ -116,17 +135,27 @@ func NewRelay(c Config) (*Relay, error) {
 	timeouts := c.Timeouts.WithDefaults()
 	return &Relay{
 		hostname: hostname,
-		client:   smtpclient.Config{Hostname: hostname, Timeouts: timeouts},
+		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts},
 		port:     cmp.Or(c.Port, 25),
 		search:   cmp.Or(c.Search, 3*time.Minute),
 		resolver: mx.New(mx.Config{Server: c.Resolver}),
 		pool:     newPool(c.Idle, max(c.Slots, 1)),
+		zone:     zone,
+		rules:    rules{path: c.Replies, every: rulesEvery, log: log},
 		log:      log,
 	}, nil
 }
 
 // helloName is our name in the form that it is sent and compared in.
 func helloName(hostname string) (string, error) {
+	// An address literal (RFC 5321 §4.1.3), as helo= may have it.
+	if inside, ok := strings.CutPrefix(hostname, "["); ok {
+		inside, ok = strings.CutSuffix(inside, "]")
+		if _, err := netip.ParseAddr(strings.TrimPrefix(inside, "IPv6:")); err != nil || !ok {
+			return "", errors.New(hostname + " is no address literal")
+		}
+		return hostname, nil
+	}
 	m := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(hostname, ".")}
 	name, err := m.ASCIIDomain()
 	if err != nil {

@@ -24,12 +24,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting is how many hints may wait to be taken.
-const waiting = 1024
+// waiting is how many hints may wait to be taken: as many as the kernel keeps by itself.
+const waiting = 16384
 
 // Hint is a reason to look. Name is the base name that appeared in Dir; an empty
 // Name means: look at everything (start, period over, hints lost).
-type Hint struct{ Dir, Name string }
+type Hint struct {
+	Dir, Name string
+	Lost      bool // hints were lost: something has changed
+}
 
 // Watcher watches directories. Its methods may be used by many goroutines.
 type Watcher struct {
@@ -40,21 +43,29 @@ type Watcher struct {
 	ended  chan struct{}
 
 	mu   sync.Mutex
-	dirs map[string]bool   // wanted directories; true: armed
+	dirs map[string]place  // wanted directories
 	fsw  *fsnotify.Watcher // nil where inotify is refused
 	told bool              // the refusal was logged
 	over bool              // ctx is done
 
 	// Used by run's goroutine alone.
 	all     bool // an empty Hint is to be sent when there is room
+	lost    bool // it stands for others
 	lastAll bool // the last one sent was empty
+}
+
+// place is what a directory's path led to when its watch was armed; the zero value: no
+// watch is.
+type place struct {
+	armed    bool
+	dev, ino uint64
 }
 
 // New watches dirs (absolute paths); accept picks the base names worth a hint;
 // every interval an empty Hint comes whether or not something changed; without an
 // interval (0) none does. It works, by period alone, where the kernel refuses a
 // watch, and says so in log once. A directory that is missing, or is removed and
-// made again, is watched from the next period on. Everything ends with ctx.
+// made again, or replaced by another one or a mount, is watched from the next period on. Everything ends with ctx.
 func New(ctx context.Context, dirs []string, interval time.Duration, accept func(name string) bool, log *slog.Logger) *Watcher {
 	return start(ctx, dirs, interval, accept, log, func() (*fsnotify.Watcher, error) {
 		return fsnotify.NewBufferedWatcher(waiting)
@@ -65,10 +76,10 @@ func start(ctx context.Context, dirs []string, interval time.Duration, accept fu
 	open func() (*fsnotify.Watcher, error)) *Watcher {
 	w := &Watcher{
 		c: make(chan Hint, waiting), accept: accept, log: log, open: open,
-		ended: make(chan struct{}), dirs: map[string]bool{}, all: true,
+		ended: make(chan struct{}), dirs: map[string]place{}, all: true,
 	}
 	for _, dir := range dirs {
-		w.dirs[filepath.Clean(dir)] = false
+		w.dirs[filepath.Clean(dir)] = place{}
 	}
 	w.arm()
 	go w.run(ctx, interval)
@@ -81,8 +92,8 @@ func (w *Watcher) Add(dir string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	dir = filepath.Clean(dir)
-	if !w.dirs[dir] {
-		w.dirs[dir] = false
+	if !w.dirs[dir].armed {
+		w.dirs[dir] = place{}
 	}
 	return w.armOne(dir)
 }
@@ -116,8 +127,8 @@ func (w *Watcher) run(ctx context.Context, interval time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
-		case out <- Hint{}:
-			w.all, w.lastAll = false, true
+		case out <- Hint{Lost: w.lost}:
+			w.all, w.lost, w.lastAll = false, false, true
 		case <-period:
 			// Armed before the look, so that nothing falls between.
 			w.arm()
@@ -136,7 +147,7 @@ func (w *Watcher) run(ctx context.Context, interval time.Duration) {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				w.log.Warn("watch-error", "reason", err)
 			}
-			w.lookAtAll()
+			w.all, w.lost = true, true
 		}
 	}
 }
@@ -150,18 +161,22 @@ func (w *Watcher) lookAtAll() {
 
 // event passes a name on. While an empty Hint is due it covers every name.
 func (w *Watcher) event(ev fsnotify.Event) {
-	if !ev.Has(fsnotify.Create) || w.all {
+	if !ev.Has(fsnotify.Create) {
 		return
 	}
 	slash := strings.LastIndexByte(ev.Name, '/')
 	if slash < 0 || !w.accept(ev.Name[slash+1:]) {
 		return
 	}
+	if w.all {
+		w.lost = true
+		return
+	}
 	select {
 	case w.c <- Hint{Dir: ev.Name[:slash], Name: ev.Name[slash+1:]}:
 		w.lastAll = false
 	default:
-		w.all = true
+		w.all, w.lost = true, true
 	}
 }
 
@@ -185,13 +200,20 @@ func (w *Watcher) arm() {
 		w.fsw = fsw
 	}
 	// The notifier forgets a directory that was removed or moved away.
-	for dir := range w.dirs {
-		w.dirs[dir] = false
-	}
+	watched := map[string]bool{}
 	for _, dir := range w.fsw.WatchList() {
-		w.dirs[dir] = true
+		watched[dir] = true
 	}
-	for dir := range w.dirs {
+	for dir, was := range w.dirs {
+		if was.armed && watched[dir] && was == look(dir) {
+			continue
+		}
+		if watched[dir] {
+			// It goes on for a directory that is no longer at this path, by a mount or a
+			// rename above it. An error means that it has just been forgotten.
+			_ = w.fsw.Remove(dir)
+		}
+		w.dirs[dir] = place{}
 		// A directory that is not there is tried again next time.
 		_ = w.armOne(dir)
 	}
@@ -202,19 +224,38 @@ func (w *Watcher) armOne(dir string) error {
 	if w.over {
 		return &fs.PathError{Op: "watch", Path: dir, Err: context.Canceled}
 	}
-	if w.fsw == nil || w.dirs[dir] {
+	if w.fsw == nil || w.dirs[dir].armed {
 		return nil
 	}
+	// Looked at first: if it is replaced now, the next period finds it another one.
+	found := look(dir)
 	err := w.fsw.Add(dir)
 	switch {
 	case err == nil:
-		w.dirs[dir] = true
+		w.dirs[dir] = found
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return &fs.PathError{Op: "watch", Path: dir, Err: err}
 	}
 	w.refused(dir, err)
 	return nil
+}
+
+// look is what a path leads to now.
+func look(dir string) place {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return place{armed: true}
+	}
+	return place{true, uint64(st.Dev), st.Ino}
+}
+
+// Refused tells whether the kernel has refused a watch, so that some hints come by period
+// alone.
+func (w *Watcher) Refused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told
 }
 
 // refused says once that hints come by period alone.
@@ -231,7 +272,7 @@ func (w *Watcher) disarm() {
 	defer w.mu.Unlock()
 	w.fsw = nil
 	for dir := range w.dirs {
-		w.dirs[dir] = false
+		w.dirs[dir] = place{}
 	}
 }
 

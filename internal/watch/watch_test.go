@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,13 +87,13 @@ func TestNamesThatAppearAreHinted(t *testing.T) {
 	}
 	create(t, filepath.Join(dir, "..7"))
 	create(t, filepath.Join(dir, "1"))
-	if got, want := take(t, w), (Hint{dir, "1"}); got != want {
+	if got, want := take(t, w), (Hint{Dir: dir, Name: "1"}); got != want {
 		t.Errorf("created: got %v, want %v", got, want)
 	}
 	if err := os.Rename(filepath.Join(dir, "..7"), filepath.Join(other, "7")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := take(t, w), (Hint{other, "7"}); got != want {
+	if got, want := take(t, w), (Hint{Dir: other, Name: "7"}); got != want {
 		t.Errorf("renamed: got %v, want %v", got, want)
 	}
 	// Writing, chmod and removal are no hints: the next one is for a new name.
@@ -103,7 +104,7 @@ func TestNamesThatAppearAreHinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, filepath.Join(dir, "2"))
-	if got, want := take(t, w), (Hint{dir, "2"}); got != want {
+	if got, want := take(t, w), (Hint{Dir: dir, Name: "2"}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -154,11 +155,119 @@ func TestDirectoryMadeAgainIsWatchedAgain(t *testing.T) {
 		for h := take(t, w); h != (Hint{}); h = take(t, w) {
 		}
 		create(t, filepath.Join(dir, fmt.Sprint(round)))
-		for take(t, w) != (Hint{dir, fmt.Sprint(round)}) {
+		for take(t, w) != (Hint{Dir: dir, Name: fmt.Sprint(round)}) {
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// M9: another directory at the path is watched from the next period on, whatever put it
+// there: a rename of the directory or of one above it, a mount and its end.
+func TestDirectoryThatIsReplacedIsWatchedAgain(t *testing.T) {
+	rename := func(t *testing.T, moved, dir string) {
+		if err := errors.Join(os.Rename(moved, moved+".old"), os.MkdirAll(dir, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, replace := range map[string]func(t *testing.T, dir string){
+		"renamed":        func(t *testing.T, dir string) { rename(t, dir, dir) },
+		"renamed above":  func(t *testing.T, dir string) { rename(t, filepath.Dir(dir), dir) },
+		"mounted upon":   func(t *testing.T, dir string) { mount(t, dir) },
+		"mount is ended": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "postoffice", "router")
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if replace == nil {
+				unmount := mount(t, dir)
+				replace = func(*testing.T, string) { unmount() }
+			}
+			log, _ := newLog()
+			w := New(t.Context(), []string{dir}, 10*time.Millisecond, digits, log)
+			take(t, w)
+			create(t, filepath.Join(dir, "1"))
+			for take(t, w) != (Hint{Dir: dir, Name: "1"}) {
+			}
+			replace(t, dir)
+			// Two empty hints: the second period began after the directory was there.
+			for range 3 {
+				for take(t, w) != (Hint{}) {
+				}
+			}
+			create(t, filepath.Join(dir, "2"))
+			for take(t, w) != (Hint{Dir: dir, Name: "2"}) {
+			}
+		})
+	}
+}
+
+// mount puts an empty file system upon a directory.
+func mount(t *testing.T, dir string) (unmount func()) {
+	t.Helper()
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Skip("no right to mount here: ", err)
+	}
+	unmount = sync.OnceFunc(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(unmount)
+	return unmount
+}
+
+// M9: a real overflow of the kernel's queue: what it dropped is found by a look at
+// everything, without waiting for the period.
+func TestRealOverflowMeansLookAtEverything(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skip("no inotify here: ", err)
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || limit > 100_000 {
+		t.Skip("the kernel keeps too many events: ", string(text))
+	}
+	dir := t.TempDir()
+	log, out := newLog()
+	stuck, goOn := make(chan struct{}), make(chan struct{})
+	// A reader that is busy: nothing takes events from the kernel.
+	accept := func(name string) bool {
+		if name == "stuck" {
+			close(stuck)
+			<-goOn
+		}
+		return name == "last"
+	}
+	w := New(t.Context(), []string{dir}, never, accept, log)
+	take(t, w)
+	create(t, filepath.Join(dir, "stuck"))
+	<-stuck
+	create(t, filepath.Join(dir, "x"))
+	// Each rename is two events; the notifier itself holds some of them.
+	for range limit/4 + 2*waiting {
+		if err := errors.Join(os.Rename(filepath.Join(dir, "x"), filepath.Join(dir, "y")),
+			os.Rename(filepath.Join(dir, "y"), filepath.Join(dir, "x"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, filepath.Join(dir, "last"))
+	close(goOn)
+	if got := take(t, w); got != (Hint{Lost: true}) {
+		t.Errorf("got %v, want an empty hint: the kernel dropped the name", got)
+	}
+	// Hints go on afterwards.
+	if err := os.Remove(filepath.Join(dir, "last")); err != nil {
+		t.Fatal(err)
+	}
+	create(t, filepath.Join(dir, "last"))
+	for take(t, w) != (Hint{Dir: dir, Name: "last"}) {
+	}
+	if out.String() != "" {
+		t.Errorf("log: got %s, want nothing", out.String())
 	}
 }
 
@@ -181,7 +290,7 @@ func TestHintsThatFindNoRoomAreFoldedIntoOne(t *testing.T) {
 		t.Errorf("got %d waiting, empty hint due: %v; want 3, true", len(w.c), w.all)
 	}
 	for i := range 3 {
-		if got, want := <-w.c, (Hint{"/d", fmt.Sprint(i)}); got != want {
+		if got, want := <-w.c, (Hint{Dir: "/d", Name: fmt.Sprint(i)}); got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}
@@ -197,12 +306,12 @@ func TestFloodEndsWithALookAtEverything(t *testing.T) {
 	}
 	// The hints say everything: each name, or an empty one after it appeared.
 	last := fmt.Sprint(files - 1)
-	for n := 0; ; n++ {
+	for {
 		h := take(t, w)
 		if h.Name == last {
 			return
 		}
-		if h == (Hint{}) && n > 0 {
+		if h == (Hint{Lost: true}) {
 			if _, err := os.Lstat(filepath.Join(dir, last)); err != nil {
 				t.Errorf("empty hint before the last file: %v", err)
 			}
@@ -220,11 +329,11 @@ func TestOverflowOfTheKernelMeansLookAtEverything(t *testing.T) {
 	w := start(t.Context(), nil, 0, digits, log, func() (*fsnotify.Watcher, error) { return fsw, nil })
 	take(t, w)
 	fsw.Errors <- fsnotify.ErrEventOverflow
-	if got := take(t, w); got != (Hint{}) || out.String() != "" {
+	if got := take(t, w); got != (Hint{Lost: true}) || out.String() != "" {
 		t.Errorf("got %v, log %q", got, out.String())
 	}
 	fsw.Errors <- unix.EIO
-	if got := take(t, w); got != (Hint{}) || !strings.Contains(out.String(), "watch-error") {
+	if got := take(t, w); got != (Hint{Lost: true}) || !strings.Contains(out.String(), "watch-error") {
 		t.Errorf("got %v, log %q", got, out.String())
 	}
 }

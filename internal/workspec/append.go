@@ -57,7 +57,11 @@ func AppendEvent(b []byte, e *Event) []byte {
 // unix is t in the given unit, never negative: the zero time is 0.
 func unix(t time.Time, in func(time.Time) int64) int64 { return max(in(t), 0) }
 
-// appendText appends text with CR for each newline.
+// canceled, CAN, ends a d or h line that was torn: the next writer puts it there
+// (postoffice.Spec.Append).
+const canceled = 0x18
+
+// appendText appends text, the end of a line, with CR for each newline.
 func appendText(b []byte, text string) []byte {
 	start := len(b)
 	b = append(b, text...)
@@ -65,6 +69,9 @@ func appendText(b []byte, text string) []byte {
 		if b[i] == '\n' {
 			b[i] = '\r'
 		}
+	}
+	if len(b) > start && b[len(b)-1] == canceled {
+		b[len(b)-1] = '?'
 	}
 	return b
 }

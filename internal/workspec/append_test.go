@@ -21,7 +21,7 @@ func TestTornAppendIsIgnored(t *testing.T) {
 		"event": AppendEvent(nil, &Event{Time: time.UnixMilli(1795220010123), Recipient: 1234, Event: EventDeferred,
 			Attrs: []Attr{{"attempt", "2"}}, Text: "450 later"}),
 	}
-	next := "h 5 0 released owner=7\n"
+	next := "h 5 0 unlocked owner=7\n"
 	for name, line := range lines {
 		t.Run(name, func(t *testing.T) {
 			for n := 1; n < len(line); n++ {
@@ -34,8 +34,13 @@ func TestTornAppendIsIgnored(t *testing.T) {
 				if err := Print(&got, s, []byte(file)); err != nil || got.String() != string(head) {
 					t.Fatalf("%q: printed with the torn line, %v", line[:n], err)
 				}
+				s = mustParse(t, file+"\x18\n"+next)
+				if s.Torn || !s.Complete || len(s.Diagnostics) != 0 || len(s.History) != 1 || s.History[0].Event != EventUnlocked {
+					t.Fatalf("%q ended by us: %+v %+v", line[:n], s.Diagnostics, s.History)
+				}
+				// By a program that adds its newline alone.
 				s = mustParse(t, file+"\n"+next)
-				if s.Torn || !s.Complete || len(s.History) == 0 || s.History[len(s.History)-1].Event != EventReleased {
+				if s.Torn || !s.Complete || len(s.History) == 0 || s.History[len(s.History)-1].Event != EventUnlocked {
 					t.Fatalf("%q ended by the next writer: %+v", line[:n], s.History)
 				}
 			}
@@ -45,9 +50,9 @@ func TestTornAppendIsIgnored(t *testing.T) {
 
 // M19
 func TestTwoWritersMayBothEndATornLine(t *testing.T) {
-	file := string(written(t)) + "h 1 0 se" + "\nh 2 0 sent\n" + "\nh 3 0 sent\n"
+	file := string(written(t)) + "h 1 0 se" + "\x18\nh 2 0 sent\n" + "\x18\nh 3 0 sent\n" + "\nh 4 0 sent\n"
 	s := mustParse(t, file)
-	if len(s.History) != 3 || s.History[0].Event != "se" {
+	if len(s.History) != 3 || s.History[0].Event != "sent" {
 		t.Errorf("got %+v", s.History)
 	}
 	var got bytes.Buffer

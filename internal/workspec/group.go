@@ -108,6 +108,8 @@ func (p *parser) recipient() (reason string) {
 	if n := len(list); n == cap(list) && n >= 256 {
 		list = slices.Grow(list, n) // append alone would add a quarter at a time
 	}
+	p.sum = p.sum.add(p.b[p.summed : p.pos+1])
+	p.summed = p.pos + at
 	p.group.Recipients = append(list, r)
 	p.rcpt = &p.group.Recipients[len(list)]
 	return ""

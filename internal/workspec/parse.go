@@ -7,8 +7,9 @@ import (
 )
 
 // Parse reads a whole specification. It returns ErrUnknownFormat or a
-// *SyntaxError; a torn last line or a missing z is no error, see Spec. Strings
-// do not alias b.
+// *SyntaxError; a torn last line or a missing z is no error, see Spec, nor is a line
+// that cannot be read behind zeros where a block never reached the disk: the file is
+// not Complete. Strings do not alias b.
 func Parse(b []byte) (*Spec, error) {
 	p := parser{b: b, s: &Spec{Size: int64(len(b)), Lines: make([]Line, 0, 8)}}
 	for p.pos < len(b) {
@@ -22,12 +23,14 @@ func Parse(b []byte) (*Spec, error) {
 		next := p.pos + n + 1
 		if reason, err := p.read(&next); err != nil {
 			return nil, err
+		} else if reason != "" && p.s.ZOffset == 0 && lost(b[:next]) {
+			return p.s, nil
 		} else if reason != "" {
 			return nil, &SyntaxError{Offset: int64(p.pos), Line: string(p.line), Reason: reason}
 		}
 		p.pos = next
 	}
-	p.s.Complete = p.closed() && (p.s.ZOffset > 0 || !p.s.HasZ)
+	p.s.Complete = p.closed() && (p.s.ZOffset > 0 || !p.s.HasZ && !lost(b))
 	return p.s, nil
 }
 
@@ -49,7 +52,9 @@ type parser struct {
 	group    *Group     // the last s line's
 	rcpt     *Recipient // the last r line's
 	cut      bool       // the file ends inside a header block
-	appended bool       // past the z line
+	sum      sum        // of the bytes before summed
+	summed   int
+	appended bool // past the z line
 
 	texts strings.Builder // where strings are put, many in one allocation
 }
@@ -59,6 +64,10 @@ type parser struct {
 func (p *parser) read(next *int) (reason string, err error) {
 	if len(p.line) == 0 {
 		p.ignore(p.line) // two writers ended one torn line
+		return "", nil
+	}
+	if p.line[len(p.line)-1] == canceled && (p.line[0] == 'd' || p.line[0] == 'h') {
+		p.ignore(p.line) // torn, and ended by the next writer
 		return "", nil
 	}
 	switch p.line[0] {
@@ -172,9 +181,11 @@ func (p *parser) closing() {
 		p.ignore(p.line)
 		return
 	}
-	n, ok := decimal(p.value())
+	digits, check, _ := bytes.Cut(p.value(), []byte{' '})
+	n, ok := decimal(digits)
 	p.appended = true
-	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() {
+	p.sum, p.summed = p.sum.add(p.b[p.summed:p.pos]), p.pos
+	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() || !p.sum.right(check) && lost(p.b[:p.pos]) {
 		p.ignore(p.line)
 		return
 	}

@@ -151,7 +151,7 @@ func TestCorruptLineIsNamedByItsOffset(t *testing.T) {
 		"notary before a recipient":  {"s l - a 1\nN NOTIFY=NEVER\n", 10},
 		"second notary":              {"s l - a 1\nr l - a 1\nN x\nN y\n", 24},
 		"second ENVID":               {"s l - a 1\nr l - a 1\nn x\nn y\n", 24},
-		"group behind the z line":    {"z 0\n" + group, 4},
+		"group behind the z line":    {"@ 0x7\n" + group + fmt.Sprintf("z %d\n", 6+len(group)) + group, int64(6 + len(group) + len("z 100\n"))},
 		"tag on the return mode":     {"s l - a 1\nr l - a 1\nR+x\n", 20},
 		"notary behind the headers":  {"s l - a 1\nr l - a 1\nm\n\nN x\n", 23},
 		"recipient of a broken line": {"s l - a 1\nr\n", 10},

@@ -59,7 +59,11 @@ func (p *printer) inOrder() {
 		}
 	}
 	if s.ZOffset > 0 {
-		parts = append(parts, part{s.ZOffset, func() { p.number('z', p.offset()) }})
+		closing := p.close
+		if !hasSum(p.file, s.ZOffset) {
+			closing = func() { p.number('z', p.offset()) }
+		}
+		parts = append(parts, part{s.ZOffset, closing})
 	}
 	for i := range s.Diagnostics {
 		d := &s.Diagnostics[i]
@@ -104,7 +108,7 @@ func (p *printer) byHand() {
 		}
 	}
 	if s.Complete && s.HasZ {
-		p.number('z', p.offset())
+		p.close()
 	}
 	for i := range s.Diagnostics {
 		p.buf = AppendDiagnostic(p.buf, &s.Diagnostics[i])
@@ -173,8 +177,10 @@ func (p *printer) next(id byte, values []string, n *int) {
 // ignored prints a line that Parse could not use. A wrong z line must not become
 // right because the canonical form moved it.
 func (p *printer) ignored(text string) {
-	if n, z := strings.CutPrefix(text, "z "); z && n == strconv.FormatInt(p.offset(), 10) {
-		text = "z 0"
+	if v, z := strings.CutPrefix(text, "z "); z {
+		if n, _, _ := strings.Cut(v, " "); n == strconv.FormatInt(p.offset(), 10) {
+			text = "z 0"
+		}
 	}
 	p.buf = append(p.buf, text...)
 	p.buf = append(p.buf, '\n')

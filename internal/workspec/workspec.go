@@ -4,14 +4,15 @@
 // and it computes the few bytes that are changed in place.
 //
 // A specification is written once by the router (Writer), closed by its z line,
-// then only tags change in place and whole lines are appended. The line "z BYTES"
-// gives its own byte offset, so it is right only behind everything that it closes.
+// then only tags change in place and whole lines are appended. The line "z BYTES SUM"
+// gives its own byte offset, so it is right only behind everything that it closes, and
+// a checksum of that, which tells zeros of a lost block from those of a sender.
 // The line "z -" after the @ line promises it: without that promise a file that was
 // cut between two groups would look like one of a writer that knows no z line.
 //
-// What survives a crash: any prefix of what Writer wrote parses, and is not Complete
-// unless the z line is in it. A torn last line is ignored; once the next writer has
-// ended it, it is a line that nobody can read, and is ignored too.
+// What survives a crash: any prefix of what Writer wrote parses, with blocks of zeros
+// in it or not, and is not Complete unless all of it and the z line are there. A torn
+// last line is ignored; the next writer ends it with CAN, and it is ignored too.
 //
 // Diagnostics: *SyntaxError names the byte offset of the line it cannot read: the
 // file is corrupt, set it aside. ErrUnknownFormat: the @ line has bits we do not
@@ -191,11 +192,22 @@ const (
 	EventSent     = "sent"     // the final dot is about to be sent: in doubt until a tag says more. owner=N; recipient 0: all that N has locked
 	EventDeferred = "deferred" // attempt=N next=UNIXMS status=X.Y.Z, text: the last answer
 	EventInDoubt  = "in-doubt" // an agent died after "sent"; delivered again by policy
-	EventReleased = "released" // a dead owner's lock was made blank. owner=N
+	EventUnlocked = "unlocked" // the lock of an owner that is dead, or does not know whether it has delivered, was made blank. owner=N
 	EventReport   = "report"   // file=T kind=failed|delayed|delivered rcpts=OFF,OFF: public/T is prepared and will be submitted
 	EventExpired  = "expired"
-	EventHeld     = "held"   // no clause of scheduler.conf serves the recipient; text: what helps
-	EventServed   = "served" // one does again
+	EventUnserved = "unserved" // no clause of scheduler.conf serves the recipient; text: what helps
+	EventServed   = "served"   // one does again
+	EventRemoved  = "removed"  // a person took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
+	EventRestored = "restored" // and put them back
+
+	// Orders of a person or of a rule about recipients that are open. id=SPOOLID
+	// rcpts=OFF,OFF who=NAME, text: the reason.
+	EventHold     = "hold"     // they wait until release, or until=UNIXMS
+	EventRelease  = "release"  // they no longer do
+	EventFrozen   = "frozen"   // they wait for a person, and do not expire. cause=expired|person|...
+	EventThawed   = "thawed"   // their time begins anew
+	EventRetry    = "retry"    // they are to be tried now
+	EventRerouted = "rerouted" // file=T: public/T is a copy of the message for these recipients and goes to the router
 )
 
 // Get is the value of a key, "" if absent.

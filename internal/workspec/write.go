@@ -17,6 +17,8 @@ type Writer struct {
 
 	buf     []byte // not yet written to W
 	written int64  // bytes written to W
+	sum     sum    // of what was written, and of buf up to summed
+	summed  int
 	groups  int
 	format  uint32
 	refused string // bytes that no value may hold
@@ -75,12 +77,12 @@ func (w *Writer) Group(s Sender, rcpts []Recipient, header []byte) {
 	w.flush(flushSize)
 }
 
-// Close writes the z line and what is still in the buffer.
+// Close writes the z line with its checksum, and what is still in the buffer.
 func (w *Writer) Close() error {
 	if w.groups == 0 {
 		w.fail(fmt.Errorf("%w: no recipients", ErrValue))
 	}
-	w.number('z', w.offset())
+	w.close()
 	w.flush(0)
 	if w.err != nil {
 		return fmt.Errorf("write work specification: %w", w.err)
@@ -107,7 +109,21 @@ func (w *Writer) flush(atLeast int) {
 	w.buf = w.buf[:0]
 }
 
+// close adds the z line.
+func (w *Writer) close() {
+	w.sumUp()
+	w.buf = append(strconv.AppendInt(append(w.buf, "z "...), w.offset(), 10), w.sum.appendSum(nil)...)
+	w.buf = append(w.buf, '\n')
+}
+
+// sumUp brings the checksum up to what is in the buffer.
+func (w *Writer) sumUp() {
+	w.sum, w.summed = w.sum.add(w.buf[w.summed:]), len(w.buf)
+}
+
+// direct writes b, the buffer or what follows an empty one.
 func (w *Writer) direct(b []byte) {
+	w.sum, w.summed = w.sum.add(b[w.summed:]), 0
 	w.written += int64(len(b))
 	if w.err != nil || len(b) == 0 {
 		return
@@ -162,7 +178,9 @@ func (w *Writer) recipient(r *Recipient) {
 	default:
 		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
 	}
-	w.buf = append(w.buf, 'r', byte(tag))
+	w.buf = append(w.buf, 'r')
+	w.sumUp()
+	w.buf = append(w.buf, byte(tag))
 	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
 		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
 	}
@@ -176,6 +194,7 @@ func (w *Writer) recipient(r *Recipient) {
 		}
 		w.buf = append(w.buf, r.Delay...)
 	}
+	w.summed = len(w.buf)
 	w.address(r.Channel, r.Host, r.Address, r.Privilege)
 	w.optional('N', r.Notary)
 	w.optional('R', r.Ret)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"strings"
 	"time"
 
 	"zmailer/internal/agent"
 	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router"
 	"zmailer/internal/router/rules"
@@ -18,52 +21,111 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// pipeline is one life of all stages on one disk, as one process.
+// pipeline is one start of all stages on one disk, as one process.
 type pipeline struct {
+	setup  *setup
 	disk   *cutfs.FS
 	world  *world
 	po     *postoffice.PostOffice
 	router *router.Router
 	spool  *scheduler.Spool
 	agent  *agent.Agent
-	levels int
+	policy *postoffice.Owner // of who freezes
+	ledger *ledger.Journal   // nil: none is kept
+
+	missing map[string]int // specification -> rounds in which its message was not there
 }
 
 // setup is what does not change between lives.
 type setup struct {
-	tables string // directory of the routing tables
+	tables [2]string // directories of the routing tables, before and after they were mended
+	levels [2]int    // hash levels, before and after a change
+	strict bool
 	conf   *scheduler.Conf
 	log    *slog.Logger
-	levels int
-	now    func() time.Time
+	ahead  time.Duration // of the clock: a minute passes while the last rounds are made
+	minute func() bool   // one more minute has passed; nil: no
+	boot   string        // ID of the boot; "": no ledger is kept
 }
 
-// boot starts the stages as their programs do.
-func boot(disk *cutfs.FS, w *world, s *setup) (*pipeline, error) {
-	po, err := postoffice.Open(postoffice.Config{FS: disk, HashLevels: s.levels})
+func (s *setup) now() time.Time {
+	now := time.Now().Add(s.ahead)
+	if s.minute != nil && s.minute() {
+		now = now.Add(time.Minute)
+	}
+	return now
+}
+
+// boot starts the stages as their programs do; stage 1 is after the tables were
+// mended and the hash depth was changed.
+func boot(disk *cutfs.FS, w *world, s *setup, stage int) (*pipeline, error) {
+	po, err := postoffice.Open(postoffice.Config{FS: disk, HashLevels: s.levels[stage], Strict: s.strict})
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{disk: disk, world: w, po: po, levels: s.levels}
-	p.router, err = router.New(po, router.Config{Hostname: "mta.example", Log: s.log, Now: s.now,
-		Rules: rules.Config{Dir: s.tables, Hostname: "mta.example", LocalUsers: s.tables + "/users", Log: s.log}})
+	p := &pipeline{setup: s, disk: disk, world: w, po: po, missing: map[string]int{}}
+	if s.boot != "" {
+		p.ledger = ledger.New(po, ledger.Config{Role: "pipeline", Now: s.now, Boot: func() string { return s.boot }, Log: s.log, Limit: 1 << 10})
+	}
+	tables := s.tables[stage]
+	p.router, err = router.New(po, router.Config{Hostname: "mta.example", Log: s.log, Now: s.now, Ledger: p.ledger,
+		Rules: rules.Config{Dir: tables, Hostname: "mta.example", LocalUsers: tables + "/users", Log: s.log}})
 	if err != nil {
 		return nil, err
 	}
-	p.spool = &scheduler.Spool{PostOffice: po, Conf: s.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
-		Now: s.now, Log: s.log}
+	p.spool = p.newSpool()
 	owner, err := po.NewOwner("agent")
 	if err != nil {
 		return nil, err
 	}
 	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "test", Log: s.log, Now: s.now}
-	return p, nil
+	p.policy, err = po.NewOwner("policy")
+	return p, err
 }
 
-// message is one submission of the load.
-type message struct {
-	subject, from string
-	to            []string
+func (p *pipeline) newSpool() *scheduler.Spool {
+	return &scheduler.Spool{PostOffice: p.po, Conf: p.setup.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
+		Now: p.setup.now, Log: p.setup.log, Ledger: p.ledger}
+}
+
+// close ends the stages in order.
+func (p *pipeline) close() error {
+	p.ledger.Close()
+	return errors.Join(p.router.Close(), p.agent.Release(), p.policy.Release())
+}
+
+// live is one life: the load, rounds until what is left waits for something; then an
+// ordered end and a start with mended tables and another hash depth, what was set
+// aside put back, and everything brought to its end.
+func live(disk *cutfs.FS, w *world, s *setup) error {
+	p, err := boot(disk, w, s, 0)
+	if err != nil {
+		return err
+	}
+	for _, m := range load {
+		if err := p.submit(m); err != nil {
+			return err
+		}
+	}
+	if _, err := p.round(); err != nil {
+		return err
+	}
+	if err := p.close(); err != nil {
+		return err
+	}
+	return goOn(disk, w, s)
+}
+
+// goOn is every life after the first, and the second half of that.
+func goOn(disk *cutfs.FS, w *world, s *setup) error {
+	p, err := boot(disk, w, s, 1)
+	if err == nil {
+		err = p.drain()
+	}
+	if err == nil {
+		err = p.close()
+	}
+	return err
 }
 
 // submit is a submitter: when it returns nil, it has told its user yes.
@@ -80,37 +142,108 @@ func (p *pipeline) submit(m message) error {
 	if _, err := d.Write([]byte(text)); err != nil {
 		return errors.Join(err, d.Abort())
 	}
-	if _, err := d.Commit(); err != nil {
+	accepting := p.ledger.Accepting()
+	a, err := d.Commit()
+	if err != nil {
+		accepting.Abandon()
 		return err
 	}
+	if len(m.to)%2 == 0 {
+		accepting.In(a.ID, len(m.to)) // it came by SMTP
+	} else {
+		accepting.Abandon()
+	}
 	p.world.accepted[m.subject] = true
+	if !m.freeze {
+		return nil
+	}
+	c, err := p.po.Claim(p.policy, strings.TrimPrefix(a.Name, postoffice.Router+"/"))
+	if err != nil {
+		return err
+	}
+	return c.Freeze("policy")
+}
+
+// putBack gives the router what was deferred or frozen.
+func (p *pipeline) putBack() error {
+	list, err := p.po.ListDeferred()
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		if _, err := p.po.Resubmit(name); err != nil {
+			return err
+		}
+	}
+	frozen, err := p.disk.ReadDir(postoffice.Freezer)
+	if err != nil {
+		return err
+	}
+	for _, e := range frozen {
+		ino, _, _ := strings.Cut(e.Name, ".")
+		// As a person thaws it, with mv.
+		if err := p.disk.RenameNew(postoffice.Freezer+"/"+e.Name, postoffice.Router+"/"+ino); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	return nil
 }
 
-// drain recovers and routes and delivers until nothing is left, in a bounded number
-// of rounds. An error of one message does not stop the others.
+// round recovers, routes and delivers once. It tells how many specifications there
+// were. An error of one message does not stop the others.
+func (p *pipeline) round() (n int, err error) {
+	if p.disk.Dead() {
+		return 0, cutfs.ErrCut
+	}
+	// Made anew: a scheduler removes the numbers of the dead at its second look, minutes
+	// after the first, when all else has reached the disk; here no minutes pass.
+	p.spool = p.newSpool()
+	err = errors.Join(p.router.Recover(), p.spool.Recover())
+	p.spool.Sweep()
+	if err == nil {
+		_, err = p.ledger.Settle(context.Background(), ledger.Patience{Looks: 1})
+		err = errors.Join(err, p.ledger.Keep())
+	}
+	if _, rerr := p.router.RouteAll(); rerr != nil {
+		err = errors.Join(err, rerr)
+	}
+	var names []string
+	if lerr := p.po.ListTransport(func(name string) error { names = append(names, name); return nil }); lerr != nil {
+		err = errors.Join(err, lerr)
+	}
+	for _, name := range names {
+		derr := p.deliver(name)
+		if errors.Is(derr, scheduler.ErrMessageGone) {
+			// The engine gives it a minute to come back.
+			if p.missing[name]++; p.missing[name] > 3 {
+				derr = p.spool.Abandon(name)
+			} else {
+				derr = nil
+			}
+		}
+		if derr != nil && !errors.Is(derr, postoffice.ErrGone) {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, derr))
+		}
+	}
+	return len(names), err
+}
+
+// drain makes rounds until nothing is left, a bounded number of them.
 func (p *pipeline) drain() error {
 	var last error
-	for range 12 {
+	for i := range 12 {
 		if p.disk.Dead() {
 			return cutfs.ErrCut
 		}
-		last = errors.Join(p.router.Recover(), p.spool.Recover())
-		if _, err := p.router.RouteAll(); err != nil {
-			last = errors.Join(last, err)
+		if i > 3 {
+			p.setup.ahead += 20 * time.Second
 		}
-		var names []string
-		if err := p.po.ListTransport(func(name string) error { names = append(names, name); return nil }); err != nil {
-			last = errors.Join(last, err)
-		}
-		for _, name := range names {
-			if err := p.deliver(name); err != nil && !errors.Is(err, postoffice.ErrGone) {
-				last = errors.Join(last, fmt.Errorf("%s: %w", name, err))
-			}
-		}
-		if last == nil && len(names) == 0 {
-			pending, err := p.po.ListRouter(false)
-			if err != nil || len(pending) == 0 {
+		var n int
+		err := p.putBack()
+		n, last = p.round()
+		if last = errors.Join(err, last); last == nil && n == 0 {
+			left, err := p.left()
+			if err != nil || left == 0 {
 				return err
 			}
 		}
@@ -121,36 +254,59 @@ func (p *pipeline) drain() error {
 	return last
 }
 
+// left counts what waits in router/ and queue/: a message without specification is left
+// alone for a minute if its owner may live.
+func (p *pipeline) left() (n int, err error) {
+	pending, err := p.po.ListRouter(false, p.setup.now())
+	if err != nil {
+		return 0, err
+	}
+	n = len(pending)
+	err = p.po.ListQueue(func(string) error { n++; return nil })
+	return n, err
+}
+
 // deliver does what the scheduler's engine does with one specification, without its
 // waiting.
 func (p *pipeline) deliver(name string) error {
 	l, err := p.spool.Load(name)
+	if errors.Is(err, scheduler.ErrMessageGone) {
+		return p.spool.Abandon(name) // without the engine's minute of patience
+	}
 	if err != nil || l.Gone {
 		return err
 	}
 	hosts := map[taproto.Job]bool{}
 	attempts := map[int64]int{}
+	addresses := map[int64]string{}
 	var jobs []taproto.Job
 	for _, w := range l.Open {
-		attempts[w.Offset] = w.Attempts
+		attempts[w.Offset], addresses[w.Offset] = w.Attempts, w.Address
 		if j := (taproto.Job{Name: l.Name, Host: w.Host}); !hosts[j] {
 			hosts[j] = true
 			jobs = append(jobs, j)
 		}
 	}
 	var outcomes []scheduler.Outcome
+	deferred := map[string]int{}
 	for _, j := range jobs {
-		for _, line := range p.agent.Do(context.Background(), j, &mailbox{p.world, p.disk}) {
+		box := &mailbox{world: p.world, disk: p.disk}
+		for _, line := range p.agent.Do(context.Background(), j, box) {
 			if line.Kind == taproto.LineAnswer && line.Answer.Word == taproto.Deferred {
-				n := attempts[line.Answer.Offset] + 1
-				outcomes = append(outcomes, scheduler.Outcome{Offset: line.Answer.Offset, Result: thread.Deferred, Text: line.Answer.Text,
-					Notary: workspec.ParseNotary(line.Answer.Notary), Attempt: n, Next: time.Now().Add(time.Minute)})
+				off := line.Answer.Offset
+				n := attempts[off] + 1
+				deferred[box.subject+"/"+addresses[off]] = n
+				outcomes = append(outcomes, scheduler.Outcome{Offset: off, Result: thread.Deferred, Text: line.Answer.Text,
+					Notary: workspec.ParseNotary(line.Answer.Notary), Attempt: n, Next: p.spool.Now().Add(time.Minute)})
 			}
 		}
 	}
 	if len(outcomes) > 0 {
 		if err := p.spool.Record(l.Name, outcomes); err != nil {
 			return err
+		}
+		for key, n := range deferred {
+			p.world.waiting[key] = n
 		}
 	}
 	_, err = p.spool.Settle(l.Name, nil)

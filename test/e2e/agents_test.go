@@ -103,7 +103,7 @@ mta.example.     300 IN A 127.0.0.1
 		}
 		if tt.sink == nil {
 			wantIn(t, bounced, "Final-Recipient: rfc822; "+to)
-			if events(s, "failed", "rcpt", to, "status", tt.code) != 1 {
+			if s.Count("failed", "rcpt", to, "status", tt.code) != 1 {
 				t.Errorf("%s: no failure with status %s in the log", name, tt.code)
 			}
 		}
@@ -177,10 +177,12 @@ func TestAliasesLeadToFilesAndNowhere(t *testing.T) {
 		})
 		wantIn(t, read(t, file), "Subject: one\n\n>From here on\n>>From there\n\n", "Subject: two\n", "Return-Path: <bob@mta.example>\n")
 	}
-	mail, err := suite.Mail(filepath.Join(stores, "keep"))
-	if err != nil || len(mail) != 1 {
-		t.Fatalf("%d messages in the Maildir, %v, want 1", len(mail), err)
-	}
+	var mail [][]byte
+	await(t, s, "a message in the Maildir", func() (bool, error) {
+		var err error
+		mail, err = suite.Mail(filepath.Join(stores, "keep"))
+		return len(mail) > 0, ignoreMissing(err)
+	})
 	wantIn(t, string(mail[0]), "Subject: one\n"+body)
 	event(t, s, "delivered", "channel", "bitbucket")
 
@@ -198,8 +200,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// K3: however many recipients and hosts, the body is on the disk once, and so it stays
-// while some are done and others wait.
+// K3, and the trap "body copied once per domain": however many recipients and hosts, the
+// body is on the disk once, and so it stays while some are done and others wait.
 func TestFanOutKeepsOneBody(t *testing.T) {
 	t.Parallel()
 	const hosts, each = 5, 60

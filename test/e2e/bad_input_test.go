@@ -46,8 +46,8 @@ func TestUnusableConfigurationIsToldWithFileAndLine(t *testing.T) {
 		"a user who is not":                     {"zmailer.conf", "TRUSTED=no-such-user\n", [][]string{{"router"}, {"zmctl", "run"}}, ":$: TRUSTED=no-such-user cannot be used"},
 		"one mailbox for all":                   {"zmailer.conf", "MAILBOX=/var/mail\n", [][]string{{"ta-mailbox"}}, ":$: MAILBOX=/var/mail cannot be used: "},
 		"a name server that is none":            {"zmailer.conf", "RESOLVER=a:b:c\n", [][]string{{"ta-smtp"}}, ":$: RESOLVER=a:b:c "},
-		"a setting nobody knows":                {"scheduler.conf", "smtp/*\n\tintervall=1m\n", scheduler, ":$: intervall is no setting"},
-		"an interval that is none":              {"scheduler.conf", "smtp/*\n\tinterval=soon\n", scheduler, ":$: interval=soon: it must be like"},
+		"a setting nobody knows":                {"scheduler.conf", "smtp/*\n\tintervall=1m\n", scheduler, ":$:2: intervall is no setting"},
+		"an interval that is none":              {"scheduler.conf", "smtp/*\n\tinterval=soon\n", scheduler, ":$:11: interval=soon: it must be like"},
 		"settings without a clause":             {"scheduler.conf", "", scheduler, ""},
 		"a route without a channel":             {"routes", ".example.org somewhere\n", router, ":$: "},
 		"an alias without a name":               {"aliases", ": bob\n", router, ":$: "},
@@ -60,7 +60,7 @@ func TestUnusableConfigurationIsToldWithFileAndLine(t *testing.T) {
 			file := filepath.Join(filepath.Dir(s.Config()), tt.file)
 			text := read(t, file) + tt.text
 			if tt.text == "" {
-				text, tt.want = "\tinterval=1m\n", ":$: "
+				text, tt.want = "\tinterval=1m\n", ":$:2: "
 			}
 			write(t, file, text)
 			want := file + strings.ReplaceAll(tt.want, "$", fmt.Sprint(strings.Count(text, "\n")))
@@ -153,7 +153,7 @@ func TestBadTableIsRefusedWhileRunning(t *testing.T) {
 		await(t, s, word, func() (bool, error) {
 			tries++
 			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example")
-			return events(s, word, pairs...) > 0, sink.Wait(tries, patience)
+			return s.Count(word, pairs...) > 0, sink.Wait(tries, patience)
 		})
 		return event(t, s, word, pairs...)
 	}
@@ -193,6 +193,8 @@ func TestUnknownChannelWaitsLoudly(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, zmctl(t, s, "queue"), e.Get("id"), "bird@coop.example", "no clause of scheduler.conf")
+	wantIn(t, zmctl(t, s, "queue", "--state", "unserved"), "bird@coop.example", "1 message")
+	wantIn(t, zmctl(t, s, "why", e.Get("id")), "<bird@coop.example>", "is not served: ", "no clause of scheduler.conf")
 	wantIn(t, zmctl(t, s, "show", e.Get("id")), "no clause of scheduler.conf")
 	stop(t, s)
 	configure(t, s, "scheduler.conf", strings.ReplaceAll(schedulerConf, "smtp/*\n", "smtp-slow/*\nsmtp/*\n"))

@@ -39,8 +39,9 @@ var contents = map[string]string{
 	"8-bit header":             "Subject: caf\xe9\nX\xff: \xfe\n\nbody\n",
 }
 
-// Z4: what is submitted arrives byte for byte below the lines that were added on top,
-// by SMTP with CRLF and an ended last line, in a Maildir as it was.
+// Z4, and the trap "a body without a final newline": what is submitted arrives byte for
+// byte below the lines that were added on top, by SMTP with CRLF and an ended last line,
+// in a Maildir as it was.
 func TestContentArrivesByteForByte(t *testing.T) {
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, nil)

@@ -126,7 +126,7 @@ func TestPartialRoundsDeliverEachRecipientOnce(t *testing.T) {
 		t.Errorf("rounds: %q, want %q", got, want)
 	}
 	for rcpt, want := range map[string]int{"0@sink.example": 0, "1@sink.example": 1, "2@sink.example": 2} {
-		if got := events(s, "deferred", "rcpt", rcpt); got != want {
+		if got := s.Count("deferred", "rcpt", rcpt); got != want {
 			t.Errorf("%s was deferred %d times, want %d", rcpt, got, want)
 		}
 	}
@@ -159,7 +159,7 @@ func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
 	if got := rcptsOf(sink); got != "ok@sink.example" {
 		t.Errorf("arrived: %q, want ok@sink.example", got)
 	}
-	if got := events(s, "deferred", "rcpt", "full@sink.example"); got != 1 {
+	if got := s.Count("deferred", "rcpt", "full@sink.example"); got != 1 {
 		t.Errorf("%d attempts failed before it expired, want 1", got)
 	}
 	mail := awaitMail(t, s, "bob", 1)

@@ -24,27 +24,11 @@ const patience = 60 * time.Second
 var bin string
 
 func TestMain(m *testing.M) {
-	code := 1
-	func() {
-		dir, err := os.MkdirTemp("", "e2e-bin-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return
-		}
-		defer os.RemoveAll(dir)
-		// Submitters of other uids run from it.
-		if err := os.Chmod(dir, 0o755); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return
-		}
-		if err := suite.Build(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return
-		}
+	suite.AtOnce(6)
+	os.Exit(suite.WithPrograms(func(dir string) int {
 		bin = dir
-		code = m.Run()
-	}()
-	os.Exit(code)
+		return m.Run()
+	}))
 }
 
 // start runs a system that routes everything but its own domain to sink. change may

@@ -188,10 +188,6 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 			plant: func(p *planted) { p.final(workspec.TagOK); p.remove(p.queue()) },
 			event: []string{"recovered", "action", postoffice.Completed},
 		},
-		"message file taken away by hand": {
-			plant: func(p *planted) { p.remove(p.queue()) },
-			event: []string{"message-lost", "level", "ERROR", "rcpt", "far@sink.example"},
-		},
 		"all delivered, not finished": {
 			plant: func(p *planted) { p.final(workspec.TagOK) },
 		},
@@ -206,7 +202,7 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 		},
 		"agent died before it had sent": {
 			plant:   func(p *planted) { p.lock() },
-			arrives: 1, event: []string{"recovered", "action", "released", "rcpt", "far@sink.example"},
+			arrives: 1, event: []string{"recovered", "action", "unlocked", "rcpt", "far@sink.example"},
 		},
 		"agent died after it had sent": {
 			plant:   func(p *planted) { p.event(workspec.EventSent, "owner", fmt.Sprint(deadOwner)); p.lock() },
@@ -269,4 +265,25 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// K10: a message file that was taken away by hand may come back within a minute; then
+// its specification is put away, and the log names who did not get it.
+func TestMessageTakenAwayByHandIsGivenUpAfterAMinute(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	p := newPlanted(t)
+	p.remove(p.queue())
+	begin(t, p.s)
+	if _, err := p.s.Wait(time.Minute+patience, "message-lost", func(e suite.Event) bool {
+		return e.Word == "message-lost" && e.Level == "ERROR" && e.Get("rcpt") == "far@sink.example"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p.s, "end of the specification", func() (bool, error) {
+		left, err := p.s.Left()
+		return len(left) == 1 && left[0] == "quarantine/transport."+p.name+".message-gone", err
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -57,7 +58,7 @@ func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 	var s *suite.Suite
 	slow := newSink(t, &peer.Sink{Rcpt: func(string, int) string {
 		// Until the four who want to hear of the delay have heard.
-		if events(s, "report", "kind", "delayed") >= 4 {
+		if s.Count("report", "kind", "delayed") >= 4 {
 			return ""
 		}
 		return "451 4.2.1 later"
@@ -191,5 +192,37 @@ func TestNoReportOfAReport(t *testing.T) {
 				t.Error("bob has mail")
 			}
 		})
+	}
+}
+
+// M36: what fails within the interval goes in one report, while others are still tried.
+func TestFailuresAreReportedWithinTheInterval(t *testing.T) {
+	t.Parallel()
+	var s *suite.Suite
+	sink := newSink(t, &peer.Sink{Rcpt: func(a string, attempt int) string {
+		switch {
+		case strings.HasPrefix(a, "bad"), strings.HasPrefix(a, "soon") && attempt > 1:
+			return "550 5.1.1 no such user"
+		case strings.HasPrefix(a, "slow") && s.Count("report") > 0:
+			return ""
+		}
+		return "451 4.2.1 later"
+	}})
+	s = prepare(t, sink, func(s *suite.Suite) {
+		s.Files["scheduler.conf"] = "PARAM global-report-interval = 4s\n" + schedulerConf
+	})
+	begin(t, s)
+	submit(t, s, "Subject: x\n\nx\n", "-f", "bob@mta.example", "bad@sink.example", "soon@sink.example", "slow@sink.example")
+	failed := event(t, s, "failed", "rcpt", "bad@sink.example")
+	report := event(t, s, "report", "kind", "failed")
+	if waited := report.Time.Sub(failed.Time); waited < 2*time.Second || report.Get("recipients") != "2" {
+		t.Errorf("after %v: %+v", waited, report)
+	}
+	if last := event(t, s, "delivered", "rcpt", "slow@sink.example"); last.Time.Before(report.Time) {
+		t.Error("the report waited for the last recipient")
+	}
+	awaitEmpty(t, s)
+	if n := s.Count("report"); n != 1 {
+		t.Errorf("%d reports, want 1", n)
 	}
 }

@@ -45,7 +45,7 @@ func TestStopFinishesADeliveryInData(t *testing.T) {
 			if got := rcptsOf(sink); got != "far@sink.example late@sink.example" {
 				t.Errorf("arrived: %q, want both", got)
 			}
-			if got := events(s, "in-doubt") + events(s, "agent-killed") + events(s, "daemon-killed"); got != 0 {
+			if got := s.Count("in-doubt") + s.Count("agent-killed") + s.Count("daemon-killed"); got != 0 {
 				t.Errorf("%d deliveries or programs were cut off", got)
 			}
 		})

@@ -42,35 +42,12 @@ func zmctl(t *testing.T, s *suite.Suite, args ...string) string {
 // event waits for an event of the log; pairs are keys and what their values hold.
 func event(t *testing.T, s *suite.Suite, word string, pairs ...string) suite.Event {
 	t.Helper()
-	e, err := s.Wait(patience, word+" "+strings.Join(pairs, " "), func(e suite.Event) bool { return is(e, word, pairs...) })
+	e, err := s.Wait(patience, word+" "+strings.Join(pairs, " "), func(e suite.Event) bool { return e.Is(word, pairs...) })
 	if err != nil {
 		what, _, _ := strings.Cut(err.Error(), "\n") // the log follows, see begin
 		t.Fatal(what)
 	}
 	return e
-}
-
-// events counts those logged since the start.
-func events(s *suite.Suite, word string, pairs ...string) int {
-	n := 0
-	for _, e := range s.Events() {
-		if is(e, word, pairs...) {
-			n++
-		}
-	}
-	return n
-}
-
-func is(e suite.Event, word string, pairs ...string) bool {
-	if e.Word != word {
-		return false
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		if !strings.Contains(e.Get(pairs[i]), pairs[i+1]) {
-			return false
-		}
-	}
-	return true
 }
 
 // wantIn misses parts in a text.

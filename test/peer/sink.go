@@ -8,7 +8,9 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -17,19 +19,24 @@ import (
 
 // Message is what a sink accepted.
 type Message struct {
-	From       string   // inside the angle brackets
-	Recipients []string // those it accepted, inside the angle brackets
-	Commands   []string // MAIL and the RCPTs that were accepted, as they came
-	Data       []byte   // as on the wire: CRLF line ends, dots unstuffed; nil if not kept
+	From       string    // inside the angle brackets
+	Recipients []string  // those it accepted, inside the angle brackets
+	Commands   []string  // MAIL and the RCPTs that were accepted, as they came
+	Data       []byte    // as on the wire: CRLF line ends, dots unstuffed; nil if not kept
+	Content    io.Writer // got the data instead, see Sink.Content
 	Size       int
-	Connection int // 1 is the sink's first
+	Peer       string // the client's address, without its port
+	Hello      string // the name that it gave
+	Connection int    // 1 is the sink's first
 	Time       time.Time
 }
 
-// Moments at which a Sink may be held up.
+// Moments at which a Sink may be held up or cut its connection.
 const (
-	AtData = "DATA" // before the 354
-	AtDot  = "."    // before the answer to the final dot
+	AtData   = "DATA"   // before the 354
+	InData   = "data"   // in the middle of the content; Cut alone
+	AtDot    = "."      // before the message is kept
+	AfterDot = "answer" // kept, and not answered yet; Cut alone
 )
 
 // Sink is an SMTP server on 127.0.0.1.
@@ -46,6 +53,12 @@ type Sink struct {
 	Final func(m *Message) string
 	// Stall is called at AtData and AtDot and may wait; other connections go on.
 	Stall func(at string, m *Message)
+	// Cut is called at each of the moments, InData after the first line; true ends the
+	// connection there.
+	Cut func(at string, m *Message) bool
+	// Content is called when a message's data begin and gives what takes them, as in
+	// Message.Data, instead of memory; it stands in Message.Content.
+	Content func(m *Message) io.Writer
 	// NoDSN: RFC 3461 is not offered.
 	NoDSN bool
 	// Discard keeps no message content.
@@ -170,6 +183,8 @@ func (s *Sink) serve(c net.Conn, number int) {
 		}
 	}
 	reply("220 sink.example ESMTP")
+	hello := ""
+	peer, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // a socket's has none
 	m := &Message{Connection: number}
 	for {
 		line, err := r.ReadSlice('\n')
@@ -180,6 +195,7 @@ func (s *Sink) serve(c net.Conn, number int) {
 		verb, _, _ := strings.Cut(strings.ToUpper(text), " ")
 		switch verb {
 		case "EHLO", "LHLO":
+			_, hello, _ = strings.Cut(text, " ")
 			dsn := "250-DSN\r\n"
 			if s.NoDSN {
 				dsn = ""
@@ -189,7 +205,7 @@ func (s *Sink) serve(c net.Conn, number int) {
 			m = &Message{Connection: number}
 			reply("250 2.0.0 Ok")
 		case "MAIL":
-			m = &Message{Connection: number, From: bracketed(text), Commands: []string{text}}
+			m = &Message{Connection: number, Peer: peer, Hello: hello, From: bracketed(text), Commands: []string{text}}
 			reply("250 2.1.0 Ok")
 		case "RCPT":
 			a := s.rcpt(bracketed(text))
@@ -203,14 +219,11 @@ func (s *Sink) serve(c net.Conn, number int) {
 				continue
 			}
 			w.Flush()
-			s.stall(AtData, m)
-			reply("354 go ahead")
-			w.Flush()
-			if err := s.data(r, m); err != nil {
+			answer, ok := s.content(r, w, m)
+			if !ok {
 				return
 			}
-			s.stall(AtDot, m)
-			reply(s.finish(m))
+			reply(answer)
 			m = &Message{Connection: number}
 		case "QUIT":
 			reply("221 2.0.0 bye")
@@ -221,6 +234,30 @@ func (s *Sink) serve(c net.Conn, number int) {
 		}
 	}
 }
+
+// content takes a message's data and gives the answer; false: the connection is over.
+func (s *Sink) content(r *bufio.Reader, w *bufio.Writer, m *Message) (answer string, ok bool) {
+	s.stall(AtData, m)
+	if s.cut(AtData, m) {
+		return "", false
+	}
+	w.WriteString("354 go ahead\r\n")
+	w.Flush()
+	if s.Content != nil {
+		m.Content = s.Content(m)
+	}
+	if err := s.data(r, m); err != nil {
+		return "", false
+	}
+	s.stall(AtDot, m)
+	if s.cut(AtDot, m) {
+		return "", false
+	}
+	answer = s.finish(m)
+	return answer, !s.cut(AfterDot, m)
+}
+
+func (s *Sink) cut(at string, m *Message) bool { return s.Cut != nil && s.Cut(at, m) }
 
 func (s *Sink) rcpt(address string) string {
 	s.mu.Lock()
@@ -233,6 +270,9 @@ func (s *Sink) rcpt(address string) string {
 	}
 	return "250 2.1.5 Ok"
 }
+
+// errCut: the sink ended the connection.
+var errCut = errors.New("cut")
 
 // data reads up to the final dot. A line that its buffer cannot hold comes in parts.
 func (s *Sink) data(r *bufio.Reader, m *Message) error {
@@ -248,8 +288,16 @@ func (s *Sink) data(r *bufio.Reader, m *Message) error {
 		if begin && line[0] == '.' {
 			line = line[1:]
 		}
+		if m.Size == 0 && s.cut(InData, m) {
+			return errCut
+		}
 		m.Size += len(line)
-		if !s.Discard {
+		switch {
+		case m.Content != nil:
+			if _, err := m.Content.Write(line); err != nil {
+				return err
+			}
+		case !s.Discard:
 			m.Data = append(m.Data, line...)
 		}
 		begin = err == nil

@@ -26,12 +26,18 @@ type Suite struct {
 	Dir      string            // everything of this system is below it
 	Hostname string            // default mta.example
 	Settings map[string]string // more lines of zmailer.conf
-	// Files are configuration files beside zmailer.conf: "routes", "aliases", ...
+	// Files are configuration files beside zmailer.conf: "routes", "reports/de/failed", ...
 	Files map[string]string
 	// Users are the local users; their Maildirs are Dir/mail/USER.
 	Users []string
-	// OnEvent is called for each event in order, by one goroutine.
+	// OnEvent is called for each event in order, by one goroutine; after KillMain the
+	// agents' last words may come beside the next start's.
 	OnEvent func(e Event)
+	// Output gets the log as it comes; then events are given to OnEvent alone and not
+	// kept for Wait, Events and Log.
+	Output io.Writer
+	// Starter starts zmctl run in Start's place: an injector's Start. nil: cmd.Start.
+	Starter func(cmd *exec.Cmd) error
 
 	SMTPAddr string // of smtpserver; Init chooses one
 
@@ -121,7 +127,8 @@ func (s *Suite) Init() error {
 		files[k] = v
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644); err != nil {
+		file := filepath.Join(conf, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
 			return err
 		}
 	}
@@ -144,13 +151,17 @@ func (s *Suite) Start() error {
 	s.mu.Lock()
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
-	err = s.cmd.Start()
+	if s.Starter != nil {
+		err = s.Starter(s.cmd)
+	} else {
+		err = s.cmd.Start()
+	}
 	w.Close()
 	if err != nil {
 		r.Close()
 		return err
 	}
-	go s.read(r)
+	go s.read(r, s.done)
 	return s.awaitSMTP(20 * time.Second)
 }
 
@@ -179,8 +190,8 @@ func (s *Suite) awaitSMTP(limit time.Duration) error {
 	}
 }
 
-func (s *Suite) read(r io.ReadCloser) {
-	defer close(s.done)
+func (s *Suite) read(r io.ReadCloser, done chan<- struct{}) {
+	defer close(done)
 	defer r.Close()
 	lines := bufio.NewReader(r)
 	for {
@@ -195,17 +206,25 @@ func (s *Suite) read(r io.ReadCloser) {
 }
 
 func (s *Suite) line(line []byte) {
+	if s.Output != nil {
+		// The log of a test: what cannot be written is missed by whoever looks.
+		_, _ = s.Output.Write(line)
+	}
 	e := Event{Attrs: map[string]any{}}
 	if err := json.Unmarshal(line, &e.Attrs); err != nil {
-		s.mu.Lock()
-		s.text.Write(line)
-		s.mu.Unlock()
+		if s.Output == nil {
+			s.mu.Lock()
+			s.text.Write(line)
+			s.mu.Unlock()
+		}
 		return
 	}
 	e.Word, e.Program, e.Level = e.Get("msg"), e.Get("program"), e.Get("level")
 	e.Time, _ = time.Parse(time.RFC3339Nano, e.Get("time"))
 	s.mu.Lock()
-	s.events = append(s.events, e)
+	if s.Output == nil {
+		s.events = append(s.events, e)
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
@@ -300,7 +319,19 @@ func (s *Suite) Kill() {
 	s.cmd = nil
 }
 
-// Left lists the files in the postoffice that mean work: everything but owners' locks.
+// KillMain ends zmctl run alone with SIGKILL: the kernel ends its daemons, and their
+// transport agents live on until they notice.
+func (s *Suite) KillMain() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended; Wait tells nothing of use
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Left lists the files in the postoffice that mean work: everything but owners' locks,
+// the ledger, orders and alarms.
 func (s *Suite) Left() ([]string, error) {
 	var left []string
 	err := filepath.WalkDir(s.PostOffice(), func(path string, d os.DirEntry, err error) error {
@@ -311,7 +342,8 @@ func (s *Suite) Left() ([]string, error) {
 			return err
 		}
 		rel, err := filepath.Rel(s.PostOffice(), path)
-		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") && !strings.HasPrefix(rel, ".") {
+		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") &&
+			!strings.HasPrefix(rel, "ledger/") && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" {
 			left = append(left, rel)
 		}
 		return err
@@ -334,13 +366,4 @@ func Mail(maildir string) ([][]byte, error) {
 		mail = append(mail, b)
 	}
 	return mail, nil
-}
-
-// Build compiles the programs into dir.
-func Build(dir string) error {
-	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "zmailer/cmd/...").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return nil
 }

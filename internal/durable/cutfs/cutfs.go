@@ -6,12 +6,13 @@
 // the kernel's reasons. In short, for Restart after a loss of power:
 //
 //   - Changes of names and modes (create, mkdir, rename, link, unlink, chmod,
-//     truncate) reach the disk in the order in which they were made: a prefix of
-//     them survives, at least up to the last one that a sync covers. A rename is
-//     one change: the file has its old name or its new one.
-//   - File.Sync covers the file's data and every change so far to its names and
-//     its mode, and with them all changes before those. SyncDir covers every
-//     change in that directory in the same way.
+//     truncate) reach the disk each as a whole: a rename leaves the file its old name
+//     or its new one. Which of those that no sync covers survive is the Model's: a
+//     prefix of all (Journal), or any set in which each file and each name keeps the
+//     order of its own changes (Loose, POSIX).
+//   - File.Sync covers the file's data and mode, and its names but in model POSIX;
+//     SyncDir every change in that directory; in model Journal both cover every
+//     change before those as well.
 //   - Data that was not synced survives or not, independently of the changes above:
 //     a file may have its name and its execute bit and no content.
 //
@@ -45,18 +46,21 @@ type FS struct {
 	// Guarded by disk.mu.
 	ops  int
 	left int // operations until the cut; -1: no cut
-	tear bool
-	dead bool
-	open map[*File]bool
+	// settle: operations until everything reaches the disk, and one; 0: never.
+	settle int
+	tear   bool
+	dead   bool
+	open   map[*File]bool
 }
 
 // New makes an empty disk.
 func New() *FS {
 	d := &disk{
 		current: newImage(), stored: newImage(), files: map[int]*content{}, inodes: map[uint64]bool{},
+		early: map[*change]bool{}, freed: map[uint64]int{}, order: newOrder(), block: 4096,
 		opens: map[int]int{}, flocks: map[int]*File{}, nextID: 1, now: time.Now,
 	}
-	d.freed = sync.NewCond(&d.mu)
+	d.unlock = sync.NewCond(&d.mu)
 	return d.process()
 }
 
@@ -126,6 +130,12 @@ func (f *FS) step(format string, args ...any) error {
 		return ErrCut
 	}
 	text := fmt.Sprintf(format, args...)
+	f.disk.doing = text
+	if f.settle > 0 {
+		if f.settle--; f.settle == 0 {
+			f.disk.writeBack()
+		}
+	}
 	if f.left == 0 {
 		f.disk.log = append(f.disk.log, fmt.Sprintf("%d: cut before: %s", f.number, text))
 		f.die()
@@ -151,5 +161,5 @@ func (f *FS) die() {
 	}
 	clear(f.open)
 	// Whoever waits in this process is to see that it is dead.
-	f.disk.freed.Broadcast()
+	f.disk.unlock.Broadcast()
 }

@@ -103,7 +103,7 @@ func TestOpenFilesOfADeadProcessErr(t *testing.T) {
 	_, lockErr := file.TryLock()
 	for what, err := range map[string]error{
 		"read": readErr, "write": writeErr, "stat": statErr, "flock": lockErr, "wait": file.WaitLock(),
-		"sync": file.Sync(), "chmod": file.Chmod(0o700), "unlock": file.Unlock(), "close": file.Close(),
+		"sync": file.Sync(), "chmod": file.Chmod(0o700), "utimes": file.SetModTime(time.Unix(1, 0)), "unlock": file.Unlock(), "close": file.Close(),
 	} {
 		if !errors.Is(err, ErrCut) {
 			t.Errorf("%s: got %v, want ErrCut", what, err)

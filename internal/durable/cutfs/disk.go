@@ -21,21 +21,28 @@ const firstInode = 12
 // disk is what the processes share.
 type disk struct {
 	mu      sync.Mutex
-	freed   *sync.Cond // a lock was given back, or a process died
+	unlock  *sync.Cond // a lock was given back, or a process died
 	current *image     // as processes see it
 	stored  *image     // as the disk surely has it
 	pending []*change  // made to current and not to stored
-	covered int        // changes made to stored so far: the number of pending[0]
+	model   Model
+	order   order            // the last changes of each thing, for those that come after
+	early   map[*change]bool // pending, and synced all the same: of a file without a synced name
+	block   int              // bytes that reach the disk together
 	files   map[int]*content
 	inodes  map[uint64]bool // numbers in use
+	freed   map[uint64]int  // numbers whose files' removal may be pending -> changes made by then
+	made    int             // changes made so far
 	lowest  uint64          // no number below is free
 	opens   map[int]int     // open files by node
 	flocks  map[int]*File
+	shares  map[int]map[*File]bool // shared flocks by node
 	nextID  int
 	last    time.Time
 	now     func() time.Time
 	procs   int
 	log     []string
+	doing   string // the operation at hand, for the log
 }
 
 func (d *disk) process() *FS {
@@ -53,16 +60,24 @@ func (d *disk) tick() time.Time {
 	return t
 }
 
-// make applies a change and returns its number.
-func (d *disk) make(c *change) int {
+// make applies a change.
+func (d *disk) make(c *change) {
 	c.at = d.tick()
+	c.text, c.seq = d.doing, d.made
+	if d.model != Journal {
+		c.after = d.order.before(c, d.model)
+	}
 	d.current.apply(c)
 	d.pending = append(d.pending, c)
-	return d.covered + len(d.pending) - 1
+	d.made++
 }
 
-// cover stores the changes up to the last one that touches a node.
+// cover stores what a sync of a node promises.
 func (d *disk) cover(id int) {
+	if d.model != Journal {
+		d.coverLoose(id)
+		return
+	}
 	n := 0
 	for i, c := range d.pending {
 		if c.touches(id) {
@@ -73,7 +88,6 @@ func (d *disk) cover(id int) {
 		d.stored.apply(c)
 	}
 	d.pending = slices.Clone(d.pending[n:])
-	d.covered += n
 	d.sweep()
 }
 
@@ -82,6 +96,8 @@ func (d *disk) sweep() {
 	if len(d.pending) > 0 {
 		return
 	}
+	clear(d.freed)
+	d.order = newOrder()
 	d.stored.dropUnlinked()
 	for id := range d.files {
 		if d.current.nodes[id] == nil && d.stored.nodes[id] == nil {
@@ -108,17 +124,24 @@ func (d *disk) unused(id int) {
 	delete(d.current.nodes, id)
 	delete(d.inodes, n.ino)
 	d.lowest = min(d.lowest, n.ino)
+	d.freed[n.ino] = d.made
 }
 
-// takeInode is the lowest number that no file has: like ext4, which gives the
+// takeInode is the lowest number that may be given: like ext4, which gives the
 // number of a removed file to the next one.
 func (d *disk) takeInode() uint64 {
 	ino := max(d.lowest, firstInode)
-	for d.inodes[ino] {
+	d.lowest = 0
+	for d.inodes[ino] || d.withheld(ino) {
+		if !d.inodes[ino] && d.lowest == 0 {
+			d.lowest = ino
+		}
 		ino++
 	}
 	d.inodes[ino] = true
-	d.lowest = ino + 1
+	if d.lowest == 0 {
+		d.lowest = ino + 1
+	}
 	return ino
 }
 
@@ -162,7 +185,7 @@ func (d *disk) info(id int) durable.Info {
 	}
 	if c := d.files[id]; c != nil {
 		info.Size = int64(len(c.data))
-		if c.mtime.After(info.ModTime) {
+		if c.mtime.After(info.ModTime) && c.mtime.After(n.setAt) {
 			info.ModTime = c.mtime
 		}
 		if c.mtime.After(info.CTime) {

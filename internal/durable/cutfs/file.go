@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -171,6 +172,21 @@ func (f *File) Chmod(perm fs.FileMode) error {
 		return pathError("chmod", f.name, err)
 	}
 	f.fs.disk.make(&change{kind: chmod, id: f.id, mode: mode})
+	return nil
+}
+
+// SetModTime implements durable.File.
+func (f *File) SetModTime(t time.Time) error {
+	defer f.fs.leave()
+	err := f.enter()
+	t = t.Truncate(time.Microsecond)
+	if err == nil {
+		err = f.fs.step("utimes %s %v", f.name, t.UnixMicro())
+	}
+	if err != nil {
+		return pathError("utimes", f.name, err)
+	}
+	f.fs.disk.make(&change{kind: settime, id: f.id, mtime: t})
 	return nil
 }
 

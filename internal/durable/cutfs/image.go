@@ -16,6 +16,7 @@ type node struct {
 	mode  fs.FileMode
 	mtime time.Time
 	ctime time.Time
+	setAt time.Time // when mtime was set by hand; zero: never
 	nlink int
 	names map[string]int // of a directory
 }
@@ -46,6 +47,7 @@ const (
 	unlink
 	rename
 	chmod
+	settime
 	truncate
 )
 
@@ -57,9 +59,14 @@ type change struct {
 	id            int // the node
 	ino           uint64
 	mode          fs.FileMode // create, chmod
+	mtime         time.Time   // settime
 	dir, newDir   int
 	name, newName string
 	replaced      int // rename: node that stood at newName; root: none
+
+	seq   int       // number among all changes
+	text  string    // as in the log
+	after []*change // what must be on the disk before it; not in model Journal
 }
 
 // touches tells whether a sync of that node covers the change.
@@ -76,8 +83,12 @@ func (c *change) touches(id int) bool {
 	return false
 }
 
-// apply makes the change. The nodes are there, because changes keep their order;
-// only what is done to an open file without a name may come too late.
+// ofName tells whether the change is one of names, not of what the inode holds.
+func (c *change) ofName() bool { return c.kind < chmod }
+
+// apply makes the change. The nodes are there, because a change comes after those
+// that it builds on; only what is done to an open file without a name, or to one
+// whose name was lost, finds nothing.
 func (im *image) apply(c *change) {
 	if c.kind != create && im.nodes[c.id] == nil {
 		return
@@ -105,22 +116,33 @@ func (im *image) apply(c *change) {
 	case chmod:
 		n := im.nodes[c.id]
 		n.mode = n.mode.Type() | c.mode
+	case settime:
+		n := im.nodes[c.id]
+		n.mtime, n.setAt = c.mtime, c.at
 	case truncate:
-		im.nodes[c.id].mtime = c.at
+		im.nodes[c.id].mtime = latest(im.nodes[c.id].mtime, c.at)
 	}
-	im.nodes[c.id].ctime = c.at
+	n := im.nodes[c.id]
+	n.ctime = latest(n.ctime, c.at)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (im *image) enter(dir int, name string, id int, at time.Time) {
 	d := im.nodes[dir]
 	d.names[name] = id
-	d.mtime, d.ctime = at, at
+	d.mtime, d.ctime = latest(d.mtime, at), latest(d.ctime, at)
 }
 
 func (im *image) leave(dir int, name string, at time.Time) {
 	d := im.nodes[dir]
 	delete(d.names, name)
-	d.mtime, d.ctime = at, at
+	d.mtime, d.ctime = latest(d.mtime, at), latest(d.ctime, at)
 }
 
 // dropUnlinked forgets nodes without a name.
@@ -143,8 +165,7 @@ type edit struct {
 	at       time.Time
 	off      int64
 	b        []byte
-	truncate bool
-	change   int // truncation: number of its change
+	truncate *change // a truncation; nil: a write
 }
 
 func (c *content) clone() *content {
@@ -161,10 +182,10 @@ func (c *content) write(b []byte, off int64, at time.Time) {
 	c.undurable = append(c.undurable, edit{at: at, off: off, b: slices.Clone(b)})
 }
 
-func (c *content) truncate(at time.Time, change int) {
+func (c *content) truncate(at time.Time, change *change) {
 	c.data = nil
 	c.mtime = at
-	c.undurable = append(c.undurable, edit{at: at, truncate: true, change: change})
+	c.undurable = append(c.undurable, edit{at: at, truncate: change})
 }
 
 func (c *content) sync() {

@@ -18,12 +18,33 @@ func (f *File) TryLock() (bool, error) {
 	return f.take(), nil
 }
 
+// TryShare implements durable.File.
+func (f *File) TryShare() (bool, error) {
+	defer f.fs.leave()
+	if err := f.enter(); err != nil {
+		return false, pathError("flock", f.name, err)
+	}
+	d := f.fs.disk
+	if holder := d.flocks[f.id]; holder != nil && holder != f {
+		return false, nil
+	}
+	f.release()
+	if d.shares == nil {
+		d.shares = map[int]map[*File]bool{}
+	}
+	if d.shares[f.id] == nil {
+		d.shares[f.id] = map[*File]bool{}
+	}
+	d.shares[f.id][f] = true
+	return true, nil
+}
+
 // WaitLock implements durable.File. It errs when its own process dies.
 func (f *File) WaitLock() error {
 	defer f.fs.leave()
 	err := f.enter()
 	for err == nil && !f.take() {
-		f.fs.disk.freed.Wait()
+		f.fs.disk.unlock.Wait()
 		switch {
 		case f.fs.dead:
 			err = ErrCut
@@ -50,15 +71,24 @@ func (f *File) take() bool {
 	if holder := d.flocks[f.id]; holder != nil && holder != f {
 		return false
 	}
+	if n := len(d.shares[f.id]); n > 1 || n == 1 && !d.shares[f.id][f] {
+		return false
+	}
+	f.release()
 	d.flocks[f.id] = f
 	return true
 }
 
 // release gives the flock back. disk.mu is held.
 func (f *File) release() {
-	if f.fs.disk.flocks[f.id] == f {
-		delete(f.fs.disk.flocks, f.id)
-		f.fs.disk.freed.Broadcast()
+	d := f.fs.disk
+	if d.flocks[f.id] == f {
+		delete(d.flocks, f.id)
+		d.unlock.Broadcast()
+	}
+	if d.shares[f.id][f] {
+		delete(d.shares[f.id], f)
+		d.unlock.Broadcast()
 	}
 }
 
@@ -126,3 +156,6 @@ func (l *lock) Release() error {
 	}
 	return errors.Join(err, l.file.Close())
 }
+
+// Abandon implements durable.Lock.
+func (l *lock) Abandon() error { return l.file.Close() }

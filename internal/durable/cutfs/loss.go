@@ -1,8 +1,12 @@
 package cutfs
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -10,32 +14,16 @@ import (
 type Loss struct {
 	// Power is lost, not only the process.
 	Power bool
-	// Names is how many of the changes of names and modes that no sync covers
+	// Names is how many of the first changes of names and modes that no sync covers
 	// survive: 0 to Pending, all if negative.
 	Names int
+	// Keep lists by number, with commas, more changes that survive, each with all it
+	// builds on. Not in model Journal.
+	Keep string
 	// Data is what survives of the data that was not synced.
 	Data Data
-}
-
-// Data is what survives a loss of power of the writes since a file's last sync.
-type Data int
-
-const (
-	// DataNone: the file has the content of its last sync, none if there was none.
-	DataNone Data = iota
-	// DataTorn: the writes survive in their order up to half of their bytes.
-	DataTorn
-	// DataAppended: what made the file longer survives, what was written over bytes
-	// of the last sync is lost.
-	DataAppended
-	// DataOverwritten: the other way round.
-	DataOverwritten
-	// DataAll: the disk has all of it.
-	DataAll
-)
-
-func (d Data) String() string {
-	return [...]string{"no data", "torn data", "appended data", "overwritten data", "all data"}[d]
+	// Seed chooses what DataBlocks and DataMixed leave open.
+	Seed uint64
 }
 
 // KeepAll: the process died, the machine goes on.
@@ -49,14 +37,80 @@ func LoseUnsynced(names int) Loss { return Loss{Power: true, Names: names} }
 // had not, as delayed allocation does it.
 func MetadataFirst() Loss { return Loss{Power: true, Names: -1} }
 
+// killed is how KeepAll prints.
+const killed = "process killed"
+
+// String gives what ParseLoss reads.
 func (l Loss) String() string {
-	switch {
-	case !l.Power:
-		return "process killed"
-	case l.Names < 0:
-		return fmt.Sprintf("power lost, all names, %v kept", l.Data)
+	if !l.Power {
+		return killed
 	}
-	return fmt.Sprintf("power lost, %d names, %v kept", l.Names, l.Data)
+	names := strconv.Itoa(l.Names)
+	if l.Names < 0 {
+		names = "all"
+	}
+	s := "power lost, names=" + names
+	if l.Keep != "" {
+		s += " keep=" + l.Keep
+	}
+	s += " data=" + l.Data.String()
+	if l.Seed != 0 {
+		s += fmt.Sprintf(" seed=%d", l.Seed)
+	}
+	return s
+}
+
+// ParseLoss reads what String gave, so that a loss can be had again.
+func ParseLoss(s string) (Loss, error) {
+	if s == killed {
+		return KeepAll(), nil
+	}
+	rest, ok := strings.CutPrefix(s, "power lost, ")
+	if !ok {
+		return Loss{}, fmt.Errorf("loss %q: want %q or %q and what is kept", s, killed, "power lost, ")
+	}
+	l := Loss{Power: true}
+	for field := range strings.FieldsSeq(rest) {
+		key, value, _ := strings.Cut(field, "=")
+		var err error
+		switch key {
+		case "names":
+			if l.Names = -1; value != "all" {
+				l.Names, err = strconv.Atoi(value)
+			}
+		case "keep":
+			l.Keep = value
+			_, err = positions(value)
+		case "data":
+			if l.Data = Data(slices.Index(dataNames[:], value)); l.Data < 0 {
+				err = errors.New("no such kind")
+			}
+		case "seed":
+			l.Seed, err = strconv.ParseUint(value, 10, 64)
+		default:
+			err = errors.New("no such field")
+		}
+		if err != nil {
+			return Loss{}, fmt.Errorf("loss %q: %s: %w", s, field, err)
+		}
+	}
+	return l, nil
+}
+
+// positions reads Loss.Keep.
+func positions(s string) ([]int, error) {
+	var list []int
+	for word := range strings.SplitSeq(s, ",") {
+		if word == "" {
+			continue
+		}
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
 }
 
 // Pending is how many changes of names and modes no sync covers.
@@ -66,24 +120,21 @@ func (f *FS) Pending() int {
 	return len(f.disk.pending)
 }
 
-// Losses lists every Loss that may lead to another disk now, KeepAll first.
-func (f *FS) Losses() []Loss {
+// Changes tells of each change that no sync covers, with its number, whether it
+// survives a loss.
+func (f *FS) Changes(loss Loss) string {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	kinds := []Data{DataNone}
-	for _, c := range f.disk.files {
-		if len(c.undurable) > 0 {
-			kinds = []Data{DataNone, DataTorn, DataAppended, DataOverwritten, DataAll}
-			break
+	kept := f.disk.kept(loss)
+	var b strings.Builder
+	for i, c := range f.disk.pending {
+		word := "lost"
+		if kept[c] {
+			word = "kept"
 		}
+		fmt.Fprintf(&b, "%s %d: %s\n", word, i, c.text)
 	}
-	list := []Loss{KeepAll()}
-	for names := range len(f.disk.pending) + 1 {
-		for _, data := range kinds {
-			list = append(list, Loss{Power: true, Names: names, Data: data})
-		}
-	}
-	return list
+	return b.String()
 }
 
 // Restart is the disk as the next process finds it. f may go on or be restarted
@@ -94,20 +145,27 @@ func (f *FS) Restart(loss Loss) *FS {
 	old := f.disk
 	d := &disk{
 		files: map[int]*content{}, inodes: map[uint64]bool{}, opens: map[int]int{}, flocks: map[int]*File{},
+		model: old.model, block: old.block, order: newOrder(), early: map[*change]bool{}, freed: map[uint64]int{}, made: old.made,
 		nextID: old.nextID, last: old.last, now: old.now, procs: old.procs,
 		log: append(slices.Clone(old.log), "restart: "+loss.String()),
 	}
-	d.freed = sync.NewCond(&d.mu)
+	d.unlock = sync.NewCond(&d.mu)
 	if loss.Power {
 		d.loseFrom(old, loss)
 	} else {
 		d.current, d.stored = old.current.clone(), old.stored.clone()
-		d.pending, d.covered = slices.Clone(old.pending), old.covered
+		d.pending, d.order, d.early = slices.Clone(old.pending), old.order.clone(), maps.Clone(old.early)
+		d.freed = maps.Clone(old.freed)
 		for id, c := range old.files {
 			d.files[id] = c.clone()
 		}
 	}
 	// The dead process's open files without a name are gone.
+	for _, n := range d.current.nodes {
+		if n.nlink == 0 {
+			d.freed[n.ino] = d.made
+		}
+	}
 	d.current.dropUnlinked()
 	for _, n := range d.current.nodes {
 		d.inodes[n.ino] = true
@@ -116,15 +174,35 @@ func (f *FS) Restart(loss Loss) *FS {
 	return d.process()
 }
 
+// kept are the pending changes that survive a loss of power.
+func (d *disk) kept(loss Loss) map[*change]bool {
+	kept := maps.Clone(d.early)
+	for i, c := range d.pending {
+		if loss.Names < 0 || i < loss.Names {
+			kept[c] = true
+		}
+	}
+	// What ParseLoss would not read keeps nothing.
+	list, _ := positions(loss.Keep)
+	for _, i := range list {
+		if i >= 0 && i < len(d.pending) {
+			withAll(d.pending[i], kept)
+		}
+	}
+	return kept
+}
+
 // loseFrom fills an empty disk with what survives.
 func (d *disk) loseFrom(old *disk, loss Loss) {
-	names := len(old.pending)
-	if loss.Names >= 0 {
-		names = min(names, loss.Names)
-	}
+	kept := old.kept(loss)
+	lost := map[*change]bool{}
 	d.stored = old.stored.clone()
-	for _, c := range old.pending[:names] {
-		d.stored.apply(c)
+	for _, c := range old.pending {
+		if kept[c] {
+			d.stored.apply(c)
+		} else {
+			lost[c] = true
+		}
 	}
 	d.stored.dropUnlinked()
 	d.current = d.stored.clone()
@@ -132,49 +210,8 @@ func (d *disk) loseFrom(old *disk, loss Loss) {
 		if d.current.nodes[id] == nil {
 			continue
 		}
-		kept := c.survive(loss.Data, old.covered+names)
+		kept := c.survive(loss.of(id, d.model), lost, d.block)
 		kept.sync()
 		d.files[id] = kept
 	}
-}
-
-// survive is a file's content after a loss of power; changes is how many changes
-// of metadata the disk has.
-func (c *content) survive(data Data, changes int) *content {
-	kept := &content{data: slices.Clone(c.synced), mtime: c.syncedAt}
-	base := int64(len(c.synced)) // bytes below it have their blocks
-	budget := -1
-	if data == DataTorn {
-		budget = 0
-		for _, e := range c.undurable {
-			budget += len(e.b)
-		}
-		budget /= 2
-	}
-	for _, e := range c.undurable {
-		if e.truncate {
-			if e.change >= changes {
-				break // what came after went to blocks that the file does not have
-			}
-			kept.data, kept.mtime, base = nil, e.at, 0
-			continue
-		}
-		b, off := e.b, e.off
-		below := min(max(base-off, 0), int64(len(b)))
-		switch data {
-		case DataNone:
-			b = nil
-		case DataTorn:
-			b = b[:min(budget, len(b))]
-			budget -= len(b)
-		case DataAppended:
-			b, off = b[below:], off+below
-		case DataOverwritten:
-			b = b[:below]
-		}
-		if len(b) > 0 {
-			kept.data, kept.mtime = put(kept.data, b, off), e.at
-		}
-	}
-	return kept
 }

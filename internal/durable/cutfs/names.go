@@ -86,8 +86,9 @@ func (f *FS) truncate(id int, name string) error {
 	if err := f.step("truncate %s", name); err != nil {
 		return err
 	}
-	n := f.disk.make(&change{kind: truncate, id: id})
-	c.truncate(f.disk.last, n)
+	ch := &change{kind: truncate, id: id}
+	f.disk.make(ch)
+	c.truncate(f.disk.last, ch)
 	return nil
 }
 

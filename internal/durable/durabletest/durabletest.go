@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,7 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 		"rename replaces":                            renameReplaces,
 		"RenameNew does not replace":                 renameNewKeepsTarget,
 		"rename keeps inode and modification time":   renameKeepsIdentity,
+		"the time of the last write can be set":      modTimeCanBeSet,
 		"a link is a second name":                    linkIsSecondName,
 		"a removed file lives while it is open":      removedFileLivesWhileOpen,
 		"remove is for files":                        removeIsForFiles,
@@ -45,6 +47,7 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 		"sync of files and directories":              syncWorks,
 		"a closed file errs":                         closedFileErrs,
 		"flock excludes and ends":                    flockExcludes,
+		"flock is shared":                            flockIsShared,
 		"a flock is waited for":                      flockIsWaitedFor,
 		"a lock excludes and goes":                   lockExcludes,
 		"a lock file that was left is taken":         leftLockFileIsTaken,
@@ -263,6 +266,24 @@ func renameKeepsIdentity(t *testing.T, f durable.FS) {
 	if after.Ino != before.Ino || after.Dev != before.Dev || !after.ModTime.Equal(before.ModTime) || after.Nlink != 1 {
 		t.Errorf("got %+v, want %+v", after, before)
 	}
+}
+
+func modTimeCanBeSet(t *testing.T, f durable.FS) {
+	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
+	must(t, err)
+	_, err = io.WriteString(file, "a")
+	must(t, err)
+	want := time.UnixMicro(1795220010123456)
+	must(t, file.SetModTime(want))
+	must(t, file.Chmod(0o700))
+	must(t, file.Sync())
+	must(t, f.RenameNew("x", "y"))
+	info, err := f.Stat("y")
+	must(t, err)
+	if !info.ModTime.Equal(want) {
+		t.Errorf("got %v, want %v", info.ModTime, want)
+	}
+	must(t, file.Close())
 }
 
 func linkIsSecondName(t *testing.T, f durable.FS) {

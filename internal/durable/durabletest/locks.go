@@ -42,6 +42,33 @@ func flockExcludes(t *testing.T, f durable.FS) {
 	must(t, a.Close())
 }
 
+func share(t *testing.T, what string, file durable.File, want bool) {
+	t.Helper()
+	got, err := file.TryShare()
+	if got != want || err != nil {
+		t.Errorf("%s: got %v, %v, want %v", what, got, err, want)
+	}
+}
+
+func flockIsShared(t *testing.T, f durable.FS) {
+	a, b, c := open(t, f, "x"), open(t, f, "x"), open(t, f, "x")
+	share(t, "free file", a, true)
+	share(t, "beside another", b, true)
+	share(t, "again by its holder", a, true)
+	try(t, "exclusive, shared by two", c, false)
+	try(t, "exclusive by one of the two", a, false)
+	share(t, "after a refusal", a, true)
+	must(t, b.Close())
+	try(t, "exclusive by the last that shares", a, true)
+	share(t, "held by another", c, false)
+	share(t, "by the holder, who gives up the exclusive one", a, true)
+	share(t, "beside it", c, true)
+	must(t, a.Unlock())
+	must(t, c.Close())
+	try(t, "after unlock and close", a, true)
+	must(t, a.Close())
+}
+
 func flockIsWaitedFor(t *testing.T, f durable.FS) {
 	a, b := open(t, f, "x"), open(t, f, "x")
 	must(t, a.WaitLock())

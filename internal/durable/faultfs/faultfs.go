@@ -31,10 +31,10 @@ const (
 	Write   Op = "write"
 	WriteAt Op = "writeat"
 	Sync    Op = "fsync"
-	Chmod   Op = "chmod"
-	Stat    Op = "stat" // of a name and of an open file
+	Chmod   Op = "chmod" // Chmod and SetModTime
+	Stat    Op = "stat"  // of a name and of an open file
 	Close   Op = "close"
-	Flock   Op = "flock"  // TryLock, WaitLock, Unlock
+	Flock   Op = "flock"  // TryLock, TryShare, WaitLock, Unlock
 	Rename  Op = "rename" // Rename and RenameNew; the glob is for either name
 	Link    Op = "link"   // the glob is for either name
 	Remove  Op = "remove"

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,8 +45,9 @@ func TestEveryOperationCanFail(t *testing.T) {
 		Write:   {with(func(f durable.File) error { _, err := f.Write(b); return err })},
 		WriteAt: {with(func(f durable.File) error { _, err := f.WriteAt(b, 0); return err })},
 		Sync:    {with(func(f durable.File) error { return f.Sync() })},
-		Chmod:   {with(func(f durable.File) error { return f.Chmod(0o700) })},
-		Close:   {with(func(durable.File) error { return nil })},
+		Chmod: {with(func(f durable.File) error { return f.Chmod(0o700) }),
+			with(func(f durable.File) error { return f.SetModTime(time.Unix(1000, 0)) })},
+		Close: {with(func(durable.File) error { return nil })},
 		Stat: {func(f *FS) error { _, err := f.Stat("x"); return err },
 			with(func(f durable.File) error { _, err := f.Stat(); return err })},
 		Flock: {with(func(f durable.File) error { _, err := f.TryLock(); return err }),

@@ -3,6 +3,7 @@ package faultfs
 import (
 	"io/fs"
 	"os"
+	"time"
 
 	"zmailer/internal/durable"
 )
@@ -146,6 +147,13 @@ func (f *file) Chmod(perm fs.FileMode) error {
 	return f.below.Chmod(perm)
 }
 
+func (f *file) SetModTime(t time.Time) error {
+	if err := f.check(Chmod); err != nil {
+		return err
+	}
+	return f.below.SetModTime(t)
+}
+
 func (f *file) Stat() (durable.Info, error) {
 	if err := f.check(Stat); err != nil {
 		return durable.Info{}, err
@@ -158,6 +166,13 @@ func (f *file) TryLock() (bool, error) {
 		return false, err
 	}
 	return f.below.TryLock()
+}
+
+func (f *file) TryShare() (bool, error) {
+	if err := f.fs.check([]Op{Flock}, f.name); err != nil {
+		return false, err
+	}
+	return f.below.TryShare()
 }
 
 func (f *file) WaitLock() error {

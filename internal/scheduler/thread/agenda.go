@@ -9,27 +9,29 @@ import (
 type timed interface {
 	comparable
 	at() int64 // milliseconds since 1970
-	place() *int32
+	spot() *int32
 }
 
 // agenda is a heap by time. Each entry keeps its own place, so that it can be moved
 // and removed without a search.
 type agenda[T timed] struct{ list []T }
 
-func (v *Vertex) at() int64      { return v.wake }
-func (v *Vertex) place() *int32  { return &v.slot }
-func (t *Thread) at() int64      { return t.next }
-func (t *Thread) place() *int32  { return &t.slot }
-func (m *Message) at() int64     { return m.due }
-func (m *Message) place() *int32 { return &m.slot }
+func (v *Vertex) at() int64     { return v.wake }
+func (v *Vertex) spot() *int32  { return &v.slot }
+func (t *Thread) at() int64     { return t.wake }
+func (r *Ring) at() int64       { return r.wake }
+func (r *Ring) spot() *int32    { return &r.slot }
+func (t *Thread) spot() *int32  { return &t.slot }
+func (m *Message) at() int64    { return m.due }
+func (m *Message) spot() *int32 { return &m.slot }
 
 // set adds x, or moves it after its time changed.
 func (a *agenda[T]) set(x T) {
-	i := int(*x.place())
+	i := int(*x.spot())
 	if i < 0 {
 		i = len(a.list)
 		a.list = append(a.list, x)
-		*x.place() = int32(i)
+		*x.spot() = int32(i)
 	}
 	if !a.down(i) {
 		a.up(i)
@@ -38,7 +40,7 @@ func (a *agenda[T]) set(x T) {
 
 // remove takes x out, if it is there.
 func (a *agenda[T]) remove(x T) {
-	i := int(*x.place())
+	i := int(*x.spot())
 	if i < 0 || i >= len(a.list) || a.list[i] != x {
 		return
 	}
@@ -47,7 +49,7 @@ func (a *agenda[T]) remove(x T) {
 	var none T
 	a.list[last] = none
 	a.list = a.list[:last]
-	*x.place() = -1
+	*x.spot() = -1
 	if i < last && !a.down(i) {
 		a.up(i)
 	}
@@ -72,7 +74,7 @@ func (a *agenda[T]) first() int64 {
 
 func (a *agenda[T]) swap(i, j int) {
 	a.list[i], a.list[j] = a.list[j], a.list[i]
-	*a.list[i].place(), *a.list[j].place() = int32(i), int32(j)
+	*a.list[i].spot(), *a.list[j].spot() = int32(i), int32(j)
 }
 
 func (a *agenda[T]) up(i int) {
@@ -106,6 +108,7 @@ func (a *agenda[T]) down(i int) (moved bool) {
 // Remind makes Advance give m at a time; the zero time takes that back. A message
 // has one reminder: the last one set.
 func (c *Core) Remind(m *Message, at time.Time) {
+	c.enter(m)
 	if m.due == 0 {
 		m.slot = -1 // of a message that was never in the agenda
 	}
@@ -113,48 +116,66 @@ func (c *Core) Remind(m *Message, at time.Time) {
 		c.messages.remove(m)
 		return
 	}
-	m.due = at.UnixMilli()
+	m.due = c.ms(at)
 	c.messages.set(m)
 }
 
 // Reminder is when m's reminder comes, zero if it has none.
-func (m *Message) Reminder() time.Time {
+func (c *Core) Reminder(m *Message) time.Time {
 	if m.due == 0 || m.slot < 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(m.due)
+	return c.time(m.due)
+}
+
+// at takes note of the time.
+func (c *Core) at(now time.Time) int64 {
+	c.now = c.ms(now)
+	return c.now
 }
 
 // Next is when Advance has something to do, zero if never.
 func (c *Core) Next() time.Time {
-	ms := min(c.vertices.first(), c.threads.first(), c.messages.first())
+	ms := min(c.vertices.first(), c.threads.first(), c.messages.first(), c.throttles.first())
 	if ms == math.MaxInt64 {
 		return time.Time{}
 	}
-	return time.UnixMilli(ms)
+	return c.time(ms)
 }
+
+// atOnce is how much of each kind Advance does in one call.
+const atOnce = 512
 
 // Advance does what is due: it readies vertices and threads whose wait is over and
 // gives the vertices that are too old, which are parked, and the messages whose
 // reminder came. The slices are good until the next call.
+// If much is due at once, the rest is left for another call: Next says so.
 func (c *Core) Advance(now time.Time) (expired []*Vertex, due []*Message) {
-	ms := now.UnixMilli()
+	ms := c.at(now)
 	c.expired, c.due = c.expired[:0], c.due[:0]
-	for {
+	for range atOnce {
+		r, ok := c.throttles.pop(ms)
+		if !ok {
+			break
+		}
+		c.Touch(r)
+	}
+	for range atOnce {
 		t, ok := c.threads.pop(ms)
 		if !ok {
 			break
 		}
 		c.update(t, ms)
+		c.retire(t)
 	}
-	for {
+	for range atOnce {
 		v, ok := c.vertices.pop(ms)
 		if !ok {
 			break
 		}
 		c.wakeVertex(v, ms)
 	}
-	for {
+	for range atOnce {
 		m, ok := c.messages.pop(ms)
 		if !ok {
 			break
@@ -165,16 +186,13 @@ func (c *Core) Advance(now time.Time) (expired []*Vertex, due []*Message) {
 }
 
 func (c *Core) wakeVertex(v *Vertex, ms int64) {
-	if v.state != waiting {
-		return // armed again when it waits
-	}
 	if v.tooOld(ms) {
 		c.park(v)
 		c.update(v.Thread, ms)
 		c.expired = append(c.expired, v)
 		return
 	}
-	if v.next <= ms && v.ready < 0 {
+	if v.next <= ms && !v.isReady() {
 		v.Thread.pushReady(v)
 		c.update(v.Thread, ms)
 	}
@@ -185,7 +203,7 @@ func (c *Core) wakeVertex(v *Vertex, ms int64) {
 // wait or its expiry.
 func (c *Core) arm(v *Vertex, ms int64) {
 	wake := v.expires(ms)
-	if v.ready < 0 {
+	if !v.isReady() {
 		wake = min(wake, v.next)
 	}
 	if wake == math.MaxInt64 {

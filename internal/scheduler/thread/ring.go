@@ -1,8 +1,7 @@
 package thread
 
 import (
-	"container/heap"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -13,66 +12,52 @@ type Ring struct {
 	// Serve is free for the caller: who serves the ring.
 	Serve any
 
-	running    int
-	threads    map[threadKey]*Thread
-	head, tail *Thread // the threads that may be fed, in turn
-	listed     int
-	touched    bool
+	core    *Core
+	running int
+	threads map[threadKey]*Thread
+	turn    turn
+	first   bool     // in Core.first
+	touched bool     // in Core.touched
+	channel *channel // of its threads
+	mixed   bool     // not of all of them
+	tokens  bucket
+	wake    int64 // when there is a token, if it is waited for
+	slot    int32 // place in the agenda, -1: not there
 }
-
-type threadKey struct{ channel, host string }
 
 // channel counts deliveries over all rings.
 type channel struct {
 	name    string
 	running int
 	threads int
-	blocked []*Ring // those that met its limit
+	blocked []*Ring // those that met its limit; who waits longest is first
 }
 
-// Thread is the vertices of one channel and host.
-type Thread struct {
-	Ring    *Ring
-	Host    string // as it was first spelt
-	Trouble string // what the host's last failure said
-	Serve   any    // free for the caller: who served it last
-
-	channel *channel
-	ready   []*Vertex // may be delivered now: a heap by age with ageorder
-	count   int       // vertices in any state
-	running int
-
-	next   int64 // the host is in trouble until then, milliseconds; 0: it is not
-	slot   int32
-	tries  uint16 // failures in a row
-	step   uint8
-	epoch  uint32  // counts changes between trouble and none
-	failed int64   // when the host last failed
-	probe  *Vertex // runs while the host is in trouble
-
-	listed     bool
-	prev, succ *Thread
+// turns is a queue of rings.
+type turns struct {
+	list []*Ring
+	next int
 }
 
-// Channel is the thread's channel.
-func (t *Thread) Channel() string { return t.channel.name }
+func (q *turns) push(r *Ring) { q.list = append(q.list, r) }
 
-// Tries is how often in a row the host failed, 0 if it is not in trouble.
-func (t *Thread) Tries() int { return int(t.tries) }
-
-// Until is when a host in trouble is probed next, zero if it is not in trouble.
-func (t *Thread) Until() time.Time {
-	if t.next == 0 {
-		return time.Time{}
+// pop gives the ring that came first, nil if there is none.
+func (q *turns) pop() *Ring {
+	if q.next == len(q.list) {
+		q.list, q.next = q.list[:0], 0
+		return nil
 	}
-	return time.UnixMilli(t.next)
+	r := q.list[q.next]
+	q.list[q.next] = nil
+	q.next++
+	return r
 }
 
 // Ring finds a ring by its key or makes it.
 func (c *Core) Ring(key string, p Policy) *Ring {
 	r := c.rings[key]
 	if r == nil {
-		r = &Ring{Key: key, Policy: p, threads: map[threadKey]*Thread{}}
+		r = &Ring{core: c, Key: key, Policy: p, threads: map[threadKey]*Thread{}, slot: -1}
 		c.rings[key] = r
 	}
 	return r
@@ -85,13 +70,35 @@ func (c *Core) Rings(fn func(*Ring)) {
 	}
 }
 
-// Remove forgets a ring that has no threads and tells whether it did.
+// Remove forgets a ring that has no threads and tells whether it did. One that waits for
+// a token stays until it has it; Touched gives it then.
 func (c *Core) Remove(r *Ring) bool {
 	if len(r.threads) > 0 {
 		return false
 	}
+	if free := r.free(); free > c.now {
+		r.wake = free
+		c.throttles.set(r)
+		return false
+	}
+	c.throttles.remove(r)
 	delete(c.rings, r.Key)
 	return true
+}
+
+// Follow gives a ring another policy, and has its threads wait, take turns and get too old
+// by it.
+func (c *Core) Follow(r *Ring, p Policy, now time.Time) {
+	r.Policy = p
+	r.tokens.follow(p.Rate, c.ms(now))
+	// Who has agents for it tells anew how long it waits for a token.
+	c.throttles.remove(r)
+	list := make([]*Thread, 0, len(r.threads))
+	r.Threads(func(t *Thread) { list = append(list, t) })
+	for _, t := range list {
+		c.Move(t, r, now)
+	}
+	c.Touch(r)
 }
 
 // Threads calls fn for each thread of the ring.
@@ -104,18 +111,37 @@ func (r *Ring) Threads(fn func(*Thread)) {
 // Running is how many deliveries the ring has under way.
 func (r *Ring) Running() int { return r.running }
 
+// Until is when the ring's rate allows another delivery, zero if that is now.
+func (r *Ring) Until(now time.Time) time.Time {
+	if free := r.free(); free > r.core.ms(now) {
+		return r.core.time(free)
+	}
+	return time.Time{}
+}
+
 // Hungry tells whether a thread of the ring has something to deliver now, and no
-// limit is known to stand against it.
+// limit is known to stand against it. If it is the channel's, Touched gives the ring when
+// there is room.
 func (r *Ring) Hungry() bool {
-	if r.Policy.MaxRing > 0 && r.running >= r.Policy.MaxRing {
+	if r.slot >= 0 || r.Policy.MaxRing > 0 && r.running >= r.Policy.MaxRing {
 		return false
 	}
-	for t := r.head; t != nil; t = t.succ {
-		if !r.channelFull(t) {
-			return true
+	hungry := false
+	r.inTurn(func(t *Thread) bool {
+		if hungry = !r.channelFull(t); !hungry {
+			t.channel.block(r)
 		}
+		return !hungry && r.mixed
+	})
+	return hungry
+}
+
+// own takes note of the channel of a thread that the ring gets.
+func (r *Ring) own(t *Thread) {
+	if len(r.threads) == 0 {
+		r.channel, r.mixed = t.channel, false
 	}
-	return false
+	r.mixed = r.mixed || r.channel != t.channel
 }
 
 func (r *Ring) channelFull(t *Thread) bool {
@@ -126,74 +152,34 @@ func (r *Ring) channelFull(t *Thread) bool {
 func (c *Core) Touch(r *Ring) {
 	if !r.touched {
 		r.touched = true
-		c.touched = append(c.touched, r)
+		c.touched.push(r)
 	}
 }
 
 // Touched gives a ring that something changed for since it was last given, nil if
-// there is none.
+// there is none. Who waits for room in a channel comes before who has new mail.
 func (c *Core) Touched() *Ring {
-	if len(c.touched) == 0 {
-		return nil
+	if r := c.first.pop(); r != nil {
+		r.first = false
+		return r
 	}
-	last := len(c.touched) - 1
-	r := c.touched[last]
-	c.touched = c.touched[:last]
-	r.touched = false
+	r := c.touched.pop()
+	if r != nil {
+		r.touched = false
+	}
 	return r
-}
-
-func (c *Core) thread(r *Ring, name, host string) *Thread {
-	t := r.threads[keyOf(name, host)]
-	if t != nil {
-		return t
-	}
-	// The caller's strings may be parts of something large.
-	name, host = strings.Clone(name), strings.Clone(host)
-	ch := c.channels[name]
-	if ch == nil {
-		ch = &channel{name: name}
-		c.channels[name] = ch
-	}
-	ch.threads++
-	t = &Thread{Ring: r, Host: host, channel: ch, slot: -1}
-	r.threads[keyOf(name, host)] = t
-	return t
-}
-
-// keyOf is the key of a thread; hosts are one whatever their case (RFC 1035 §2.3.3).
-func keyOf(channel, host string) threadKey { return threadKey{channel, strings.ToLower(host)} }
-
-// release counts a vertex less; a thread without any goes.
-func (c *Core) release(t *Thread) {
-	t.count--
-	if t.count > 0 {
-		return
-	}
-	c.threads.remove(t)
-	t.Ring.unlist(t)
-	delete(t.Ring.threads, keyOf(t.channel.name, t.Host))
-	t.channel.threads--
-	if t.channel.threads == 0 {
-		delete(c.channels, t.channel.name)
-	}
-	c.Touch(t.Ring)
-}
-
-// mayRun tells whether a vertex of the thread may be started, but for the limits of
-// ring and channel.
-func (t *Thread) mayRun(ms int64) bool {
-	if len(t.ready) == 0 || t.Ring.Policy.MaxThread > 0 && t.running >= t.Ring.Policy.MaxThread {
-		return false
-	}
-	return t.next == 0 || t.probe == nil && t.next <= ms
 }
 
 // update puts the thread into its ring's turn, or takes it out.
 func (c *Core) update(t *Thread, ms int64) {
+	c.quiet(t, ms)
+	c.alarm(t, ms)
 	if !t.mayRun(ms) {
 		t.Ring.unlist(t)
 		return
+	}
+	if t.misplaced() {
+		t.Ring.unlist(t)
 	}
 	if !t.listed {
 		t.Ring.list(t)
@@ -201,84 +187,72 @@ func (c *Core) update(t *Thread, ms int64) {
 	c.Touch(t.Ring)
 }
 
-func (r *Ring) list(t *Thread) {
-	t.listed, t.prev, t.succ = true, r.tail, nil
-	if r.tail != nil {
-		r.tail.succ = t
-	} else {
-		r.head = t
-	}
-	r.tail = t
-	r.listed++
-}
-
-func (r *Ring) unlist(t *Thread) {
-	if !t.listed {
-		return
-	}
-	if t.prev != nil {
-		t.prev.succ = t.succ
-	} else {
-		r.head = t.succ
-	}
-	if t.succ != nil {
-		t.succ.prev = t.prev
-	} else {
-		r.tail = t.prev
-	}
-	t.listed, t.prev, t.succ = false, nil, nil
-	r.listed--
-}
-
 // Take starts the next delivery of the ring: threads take turns. nil: nothing is
 // ready, or a limit is reached.
 func (c *Core) Take(r *Ring, now time.Time) *Vertex {
-	ms := now.UnixMilli()
-	for range r.listed {
-		if r.Policy.MaxRing > 0 && r.running >= r.Policy.MaxRing {
-			return nil
-		}
-		t := r.head
-		r.unlist(t)
+	if r.Policy.MaxRing > 0 && r.running >= r.Policy.MaxRing {
+		return nil
+	}
+	ms := c.at(now)
+	if c.throttled(r, ms) {
+		return nil
+	}
+	var v *Vertex
+	r.inTurn(func(t *Thread) bool {
 		if !t.mayRun(ms) {
-			continue
+			r.unlist(t)
+			return true
 		}
 		if r.channelFull(t) {
-			r.list(t)
 			t.channel.block(r)
-			continue
+			return r.mixed
 		}
-		v := t.pick(c)
+		r.unlist(t)
+		v = t.pick(c, ms)
+		if v == nil {
+			c.update(t, ms)
+			return true
+		}
+		r.turn.class = 1 - t.class
 		c.start(v, ms)
+		t.channel.served(r)
 		if t.mayRun(ms) {
 			r.list(t)
 		}
-		return v
-	}
-	return nil
+		c.alarm(t, ms)
+		return false
+	})
+	// What is left waits for a token, not for an agent.
+	c.throttled(r, ms)
+	return v
 }
 
 // TakeMore gives another vertex of a thread to an agent that queues it behind the
 // one it works on: it counts for no limit until Promote. A thread in trouble gives
 // none.
 func (c *Core) TakeMore(t *Thread, now time.Time) *Vertex {
-	if len(t.ready) == 0 || t.next != 0 {
+	ms := c.ms(now)
+	if t.ready == 0 || t.next != 0 || t.paused || max(t.free(), t.Ring.free()) > ms {
 		return nil
 	}
-	v := t.pick(c)
-	v.queued = true
-	c.start(v, now.UnixMilli())
-	c.update(t, now.UnixMilli())
+	v := t.pick(c, ms)
+	if v == nil {
+		c.update(t, c.ms(now))
+		return nil
+	}
+	v.set(queued, true)
+	c.start(v, c.ms(now))
+	c.update(t, c.ms(now))
 	return v
 }
 
 // Promote counts a vertex of TakeMore: the agent has come to it.
 func (c *Core) Promote(v *Vertex, now time.Time) {
-	if v.state == running && v.queued {
-		v.queued = false
-		v.Started = now.UnixMilli()
+	if v.state == running && v.is(queued) {
+		v.set(queued, false)
+		v.wake = c.ms(now)
 		v.Thread.busy(1)
-		c.update(v.Thread, now.UnixMilli())
+		c.update(v.Thread, c.ms(now))
 	}
 }
 
@@ -287,27 +261,65 @@ func (t *Thread) busy(n int) {
 	t.running += n
 	t.Ring.running += n
 	t.channel.running += n
+	t.peak = max(t.peak, int32(t.running))
 }
 
 func (ch *channel) block(r *Ring) {
-	for _, b := range ch.blocked {
-		if b == r {
-			return
+	if !slices.Contains(ch.blocked, r) {
+		ch.blocked = append(ch.blocked, r)
+	}
+}
+
+// served has a ring wait behind those that wait already.
+func (ch *channel) served(r *Ring) {
+	if i := slices.Index(ch.blocked, r); i >= 0 {
+		ch.blocked = slices.Delete(ch.blocked, i, i+1)
+	}
+}
+
+// room has the rings that met the channel's limit looked at, in their turn. Those that
+// have nothing for it any more are forgotten.
+func (c *Core) room(ch *channel) {
+	list := ch.blocked[:0]
+	for _, r := range ch.blocked {
+		if !r.wants(ch) {
+			continue
+		}
+		list = append(list, r)
+		if !r.first {
+			r.first = true
+			c.first.push(r)
 		}
 	}
-	ch.blocked = append(ch.blocked, r)
+	clear(ch.blocked[len(list):])
+	ch.blocked = list
+}
+
+// wants tells whether a thread of the ring may go but for the channel's limit.
+func (r *Ring) wants(ch *channel) bool {
+	wants := false
+	r.inTurn(func(t *Thread) bool {
+		wants = t.channel == ch
+		return !wants && r.mixed
+	})
+	return wants
 }
 
 func (c *Core) start(v *Vertex, ms int64) {
 	t := v.Thread
-	v.state, v.Started, v.epoch = running, ms, t.epoch
-	for i := range v.Recipients {
-		v.Recipients[i].Result = None
+	c.vertices.remove(v)
+	v.state, v.wake, v.mark = running, ms, t.epoch
+	list := v.Recipients()
+	for i := range list {
+		list[i].Result = None
 	}
+	t.attempts++
+	t.tokens.take(t.Ring.Policy.HostRate, ms)
+	t.Ring.tokens.take(t.Ring.Policy.Rate, ms)
 	if t.next != 0 {
 		t.probe = v
 	}
-	if !v.queued {
+	if !v.is(queued) {
 		t.busy(1)
 	}
 }
@@ -322,72 +334,11 @@ func (c *Core) Stop(v *Vertex, now time.Time) {
 	if t.probe == v {
 		t.probe = nil
 	}
-	if !v.queued {
+	if !v.is(queued) {
 		t.busy(-1)
 	}
-	v.queued = false
-	for _, r := range t.channel.blocked {
-		c.Touch(r)
-	}
-	t.channel.blocked = t.channel.blocked[:0]
-	c.update(t, now.UnixMilli())
+	v.set(queued, false)
+	c.room(t.channel)
+	c.update(t, c.ms(now))
 	c.Touch(t.Ring)
-}
-
-// pick takes a ready vertex out of the thread: the oldest, or any. A host that
-// failed is probed with any one, so that one message cannot block the rest (M28).
-func (t *Thread) pick(c *Core) *Vertex {
-	i := 0
-	if !t.Ring.Policy.AgeOrder || t.tries > 1 {
-		i = c.rand.IntN(len(t.ready))
-	}
-	v := t.ready[i]
-	t.dropReady(v)
-	return v
-}
-
-func (t *Thread) pushReady(v *Vertex) {
-	if t.Ring.Policy.AgeOrder {
-		heap.Push((*byAge)(t), v)
-		return
-	}
-	(*byAge)(t).Push(v)
-}
-
-func (t *Thread) dropReady(v *Vertex) {
-	if v.ready < 0 {
-		return
-	}
-	if t.Ring.Policy.AgeOrder {
-		heap.Remove((*byAge)(t), int(v.ready))
-		return
-	}
-	b := (*byAge)(t)
-	b.Swap(int(v.ready), b.Len()-1)
-	b.Pop()
-}
-
-// byAge is a thread's ready list as a heap: oldest message first.
-type byAge Thread
-
-func (b *byAge) Len() int           { return len(b.ready) }
-func (b *byAge) Less(i, j int) bool { return b.ready[i].Message.Stamp < b.ready[j].Message.Stamp }
-func (b *byAge) Swap(i, j int) {
-	b.ready[i], b.ready[j] = b.ready[j], b.ready[i]
-	b.ready[i].ready, b.ready[j].ready = int32(i), int32(j)
-}
-
-func (b *byAge) Push(x any) {
-	v := x.(*Vertex)
-	v.ready = int32(len(b.ready))
-	b.ready = append(b.ready, v)
-}
-
-func (b *byAge) Pop() any {
-	last := len(b.ready) - 1
-	v := b.ready[last]
-	b.ready[last] = nil
-	b.ready = b.ready[:last]
-	v.ready = -1
-	return v
 }

@@ -18,6 +18,7 @@ type Round struct {
 type HostWait struct {
 	Until time.Time // not before; zero: as the schedule says
 	Text  string
+	Busy  bool // it lives and has too many connections (421): while others go on that is no trouble
 }
 
 // End ends an attempt whose recipients all have a result: the final ones leave the
@@ -26,58 +27,90 @@ type HostWait struct {
 // recorded Attempt and Next and calls Wait, or Forget if Expired.
 func (c *Core) End(v *Vertex, w HostWait, now time.Time) Round {
 	t := v.Thread
-	bad := false
-	for i := range v.Recipients {
-		bad = bad || v.Recipients[i].Result == HostDeferred
-	}
-	started := v.epoch
+	sum := v.sum()
+	started := v.mark
 	c.Stop(v, now)
-	if bad {
+	bad := sum == HostDeferred && !(w.Busy && t.running > 0)
+	c.judge(t, sum, started == t.epoch)
+	switch {
+	case bad:
 		c.trouble(t, started, w, now)
-	} else {
+	case sum == HostDeferred:
+		c.Throttle(t, w.Until, now)
+	default:
 		c.clear(t, now)
+		c.update(t, c.ms(now))
 	}
 	if !c.Keep(v, func(r *Recipient) bool { return !r.Result.Final() }) {
 		return Round{}
 	}
-	round := Round{Left: len(v.Recipients), Host: bad, Next: c.Defer(v, now)}
+	round := Round{Left: len(v.Recipients()), Host: bad, Next: c.Defer(v, now)}
 	round.Attempt = int(v.Attempts)
 	if bad {
-		// The thread waits; when it may go on the vertex may.
-		v.next = 0
+		// The thread waits; when it may go on the vertex may, unless the host answers
+		// others meanwhile.
+		v.set(blamed, true)
 		round.Next = t.Until()
 	}
-	round.Expired = v.tooOld(now.UnixMilli())
+	round.Expired = v.tooOld(c.ms(now))
 	return round
+}
+
+// sum is what the results of a vertex say about the host: HostDeferred if it is in
+// trouble, Deferred if it put off all, Delivered if it did something.
+func (v *Vertex) sum() Result {
+	sum := Deferred
+	for _, r := range v.Recipients() {
+		switch {
+		case r.Result == HostDeferred:
+			return HostDeferred
+		case r.Result.Final():
+			sum = Delivered
+		}
+	}
+	return sum
+}
+
+// judge lets the limit follow what the host made of an attempt. fresh: it began after
+// what was last learnt.
+func (c *Core) judge(t *Thread, sum Result, fresh bool) {
+	switch {
+	case sum == Delivered:
+		t.grow()
+		return
+	case !fresh || t.next != 0 || sum == Deferred && !t.putOff():
+		return
+	}
+	t.halve()
+	t.epoch++
 }
 
 // trouble makes the thread wait on its own schedule. Attempts that had started
 // before the trouble was known say nothing new.
 func (c *Core) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
-	ms := now.UnixMilli()
-	t.failed = max(t.failed, ms)
+	ms := c.ms(now)
+	t.fails++
 	t.Trouble = w.Text
 	known := t.next != 0 && started != t.epoch
 	// A time that is over would make the host be tried without a pause (M34).
-	asked := w.Until.UnixMilli()
+	asked := c.notFar(w.Until, ms)
 	if w.Until.IsZero() || asked < ms+time.Second.Milliseconds() {
 		asked = 0
 	}
 	switch {
 	case known && asked > t.next:
-		t.next = asked
+		t.next, t.asked = asked, true
 	case known:
 	default:
 		if t.tries < math.MaxUint16 {
 			t.tries++
 		}
 		t.epoch++
-		t.next = asked
+		t.next, t.asked = asked, asked != 0
 		if asked == 0 {
-			t.next = now.Add(c.delay(&t.Ring.Policy, &t.step)).UnixMilli()
+			t.next = c.ms(now.Add(c.delay(&t.Ring.Policy, &t.step)))
 		}
 	}
-	c.threads.set(t)
 	c.update(t, ms)
 }
 
@@ -86,16 +119,37 @@ func (c *Core) clear(t *Thread, now time.Time) {
 	if t.next == 0 {
 		return
 	}
+	if t.tries > 1 {
+		t.begin()
+	}
 	t.next, t.tries, t.step, t.Trouble = 0, 0, 0, ""
 	t.probe = nil
 	t.epoch++
-	c.threads.remove(t)
-	c.update(t, now.UnixMilli())
+	c.update(t, c.ms(now))
+}
+
+// farthest bounds how long a host is left alone because an agent or a file says so: one
+// wrong digit must not stop its mail for ever.
+const farthest = 30 * 24 * time.Hour
+
+// notFar is a time in milliseconds, at most farthest away.
+func (c *Core) notFar(t time.Time, ms int64) int64 {
+	if latest := ms + farthest.Milliseconds(); t.After(c.time(latest)) {
+		return latest
+	}
+	return c.ms(t)
+}
+
+// Relent forgets the trouble of a thread: somebody wants its host tried now.
+func (c *Core) Relent(t *Thread, now time.Time) {
+	t.slow = 0
+	c.clear(t, now)
+	c.update(t, c.ms(now))
 }
 
 // resumeTrouble takes up the wait that a former process decided on (A5).
-func (c *Core) resumeTrouble(t *Thread, h History) {
-	next := h.Next.UnixMilli()
+func (c *Core) resumeTrouble(t *Thread, h History, ms int64) {
+	next := c.notFar(h.Next, ms)
 	if next <= t.next {
 		return
 	}
@@ -104,20 +158,5 @@ func (c *Core) resumeTrouble(t *Thread, h History) {
 	t.step = uint8(min(h.HostTries, len(t.Ring.Policy.Retries)))
 	t.Trouble = h.HostText
 	t.epoch++
-	c.threads.set(t)
-	t.Ring.unlist(t)
-}
-
-// Kick ends the waits of a thread: its host is to be tried now.
-func (c *Core) Kick(t *Thread, now time.Time) {
-	ms := now.UnixMilli()
-	c.clear(t, now)
-	for i := 0; i < len(c.vertices.list); i++ {
-		v := c.vertices.list[i]
-		if v.Thread == t && v.state == waiting && v.ready < 0 {
-			v.next = 0
-			t.pushReady(v)
-		}
-	}
 	c.update(t, ms)
 }

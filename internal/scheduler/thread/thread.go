@@ -4,8 +4,10 @@
 //
 // A vertex is the open recipients that one message has for one channel and host. A
 // thread is all vertices of one channel and host; a ring is all threads that one
-// kind of transport agent serves. Threads of a ring take turns. A host in trouble
-// makes its whole thread wait, with one vertex at a time as the probe.
+// kind of transport agent serves. Threads of a ring take turns, and in a thread new
+// and old mail and senders do. A host in trouble makes its whole thread wait, with one
+// vertex at a time as the probe; what a host bears at once is found out as it serves or
+// refuses. Rates let a thread or a ring wait for a token, which is no attempt.
 //
 // Nothing here survives a crash: attempts and next times are read back from the
 // work specifications and come in by Add.
@@ -15,7 +17,9 @@
 package thread
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -29,44 +33,12 @@ type Policy struct {
 	// the thread. 0: no limit.
 	MaxChannel, MaxRing, MaxThread int
 	AgeOrder                       bool // oldest first; else in random order
+	Start                          int  // deliveries at once to a host that nothing is known of, at most MaxThread; 0: 5
+	Jitter                         int  // percent of a wait that is added at random, at most
+	QueueOnly                      bool // nothing begins until Kick
+	JoinWaiting                    bool // what is new waits for what waits already
+	Rate, HostRate                 Rate // of deliveries begun: of the ring, of each thread
 }
-
-// Message is one message with recipients that wait. The caller fills in what is
-// exported and keeps Open right for recipients that are in no vertex.
-type Message struct {
-	Name   string // below transport/
-	Number uint64 // inode, which answers of agents name
-	Stamp  int64  // when it was accepted, in nanoseconds since 1970
-	Open   int    // recipients without a final outcome
-	Seen   uint32 // free for the caller: its last look at the directory
-	Owes   bool   // free for the caller: its specification holds more than tags
-
-	due   int64 // milliseconds since 1970: see Remind
-	slot  int32
-	first *Vertex
-}
-
-// Recipient is one recipient of a vertex.
-type Recipient struct {
-	Offset  int64 // of the r line
-	Address string
-	Result  Result // of the attempt under way
-}
-
-// Result is an agent's answer for one recipient. The zero value is none yet.
-type Result uint8
-
-// Results.
-const (
-	None Result = iota
-	Deferred
-	HostDeferred // the trouble is the host's
-	Failed
-	Delivered
-)
-
-// Final tells whether nothing more is to be done for the recipient.
-func (r Result) Final() bool { return r >= Failed }
 
 // state is where a vertex is.
 type state uint8
@@ -78,25 +50,64 @@ const (
 	gone                 // done with
 )
 
-// Vertex is the open recipients of a message for one channel and host.
+// Vertex is the open recipients of a message for one channel and host. There may be
+// millions: it is kept small.
 type Vertex struct {
-	Message    *Message
-	Thread     *Thread
-	Recipients []Recipient // by offset, ascending
-	Attempts   uint16      // that ended in a deferral
-	Lost       uint8       // attempts that ended without an answer, since the last one
-	Started    int64       // of the attempt under way, milliseconds since 1970
+	Message *Message
+	Thread  *Thread
 
-	step    uint8 // into Policy.Retries
-	state   state
-	queued  bool   // in an agent behind another, see TakeMore
-	epoch   uint32 // of the thread when the attempt started
-	added   int64
-	next    int64 // not before, milliseconds since 1970
-	wake    int64 // key in the agenda
-	slot    int32 // place in the agenda, -1: not there
-	ready   int32 // place in the thread's ready list, -1: not there
-	sibling *Vertex
+	one         [1]Recipient
+	more        *[]Recipient // instead, if there are several
+	sibling     *Vertex      // of the same message
+	left, right *Vertex      // in an order
+	next        int64        // not before, milliseconds of the core's time
+	wake        int64        // key in the agenda; while it runs, when that began
+	slot        int32        // place in the agenda, -1: not there
+	place       int32        // in the thread's list
+	head        int32        // place in the heads of an order, -1: not there
+	mark        uint32       // of a head, its turn; while it runs, the thread's epoch when that began
+	fails       uint16       // of the thread when the vertex came
+
+	Attempts uint16 // that ended in a deferral
+	Lost     uint8  // attempts that ended without an answer, since the last one
+	step     uint8  // into Policy.Retries
+	state    state
+	flags    flags
+}
+
+// flags are things that are so or not.
+type flags uint8
+
+const (
+	queued flags = 1 << iota // in an agent behind another, see TakeMore
+	blamed                   // its last attempt met trouble of the host
+	bulk                     // of a message to many
+)
+
+func (v *Vertex) is(f flags) bool { return v.flags&f != 0 }
+
+func (v *Vertex) set(f flags, on bool) {
+	v.flags &^= f
+	if on {
+		v.flags |= f
+	}
+}
+
+// Started is when the attempt under way began, zero if none is.
+func (v *Vertex) Started() time.Time {
+	if v.state != running {
+		return time.Time{}
+	}
+	return v.Thread.Ring.core.time(v.wake)
+}
+
+// Due is when the attempt under way might have begun: its recipients' time had come.
+// Zero if that is not known: they waited for their host.
+func (v *Vertex) Due() time.Time {
+	if v.next == 0 || v.is(blamed) {
+		return time.Time{}
+	}
+	return v.Thread.Ring.core.time(v.next)
 }
 
 // History is what a vertex has behind it when it comes in.
@@ -107,19 +118,26 @@ type History struct {
 	// vertex, waits until Next. 0: it was not.
 	HostTries int
 	HostText  string // what was said then
+	// Away does not make the recipients older, beside Message.Away.
+	Away time.Duration
 }
 
 // Core holds all rings and what is to happen when. It is used by one goroutine.
 type Core struct {
-	rand     *rand.Rand
-	rings    map[string]*Ring
-	channels map[string]*channel
-	touched  []*Ring
-	vertices agenda[*Vertex]
-	threads  agenda[*Thread]
-	messages agenda[*Message]
-	expired  []*Vertex
-	due      []*Message
+	now       int64 // the last time that it was told
+	offset    int64 // see Shift
+	newcomers *odd  // of messages that come since the clock was set, nil: it was not
+	rand      *rand.Rand
+	rings     map[string]*Ring
+	channels  map[string]*channel
+	first     turns // rings that met the limit of a channel, which has room now
+	touched   turns // other rings that something changed for
+	vertices  agenda[*Vertex]
+	throttles agenda[*Ring]
+	threads   agenda[*Thread]
+	messages  agenda[*Message]
+	expired   []*Vertex
+	due       []*Message
 }
 
 // New makes a core. r gives jitter, random order and random re-entry.
@@ -131,16 +149,32 @@ func New(r *rand.Rand) *Core {
 // ascending order of offset and stay the core's. m.Open counts them already.
 func (c *Core) Add(m *Message, r *Ring, channel, host string, rcpts []Recipient, h History, now time.Time) *Vertex {
 	t := c.thread(r, channel, host)
-	v := &Vertex{Message: m, Thread: t, Recipients: rcpts, added: now.UnixMilli(), slot: -1, ready: -1, sibling: m.first}
+	c.enter(m)
+	m.notAhead(c.ms(now))
+	v := &Vertex{Message: m, Thread: t, slot: -1, head: -1, sibling: m.first}
+	v.setRecipients(rcpts)
 	v.Attempts = uint16(min(h.Attempts, 1<<16-1))
+	v.set(bulk, m.Total > bulky)
 	v.step = uint8(min(h.Attempts, len(r.Policy.Retries)))
 	m.first = v
-	t.count++
-	if !h.Next.IsZero() && h.HostTries == 0 {
-		v.next = h.Next.UnixMilli()
+	if h.Away > 0 {
+		v.SetAway(h.Away)
+	}
+	t.add(v)
+	if v.next = c.ms(now); !h.Next.IsZero() && h.HostTries == 0 {
+		v.next = c.ms(h.Next)
+		if h.Attempts > 0 {
+			v.next = min(v.next, c.ms(now)+r.Policy.longest())
+		}
 	}
 	if h.HostTries > 0 && !h.Next.IsZero() {
-		c.resumeTrouble(t, h)
+		c.resumeTrouble(t, h, c.ms(now))
+	}
+	if h.Attempts > 0 {
+		t.again = max(t.again, v.next)
+	}
+	if r.Policy.JoinWaiting && h.Attempts == 0 && t.ready == 0 && t.running == 0 {
+		v.next = max(v.next, t.again)
 	}
 	c.Wait(v, now)
 	return v
@@ -152,8 +186,8 @@ func (c *Core) Wait(v *Vertex, now time.Time) {
 		panic("thread: Wait for a vertex that is not parked")
 	}
 	v.state = waiting
-	ms := now.UnixMilli()
-	if v.next <= ms {
+	ms := c.ms(now)
+	if v.next <= ms || v.is(blamed) {
 		v.Thread.pushReady(v)
 		c.update(v.Thread, ms)
 	}
@@ -166,7 +200,7 @@ func (c *Core) Park(v *Vertex, now time.Time) {
 		panic("thread: Park for a vertex that does not wait")
 	}
 	c.park(v)
-	c.update(v.Thread, now.UnixMilli())
+	c.update(v.Thread, c.ms(now))
 }
 
 func (c *Core) park(v *Vertex) {
@@ -181,17 +215,25 @@ func (c *Core) Forget(v *Vertex) {
 	if v.state != parked {
 		panic("thread: Forget for a vertex that is not parked")
 	}
-	v.state = gone
 	c.vertices.remove(v)
-	v.Message.Open -= len(v.Recipients)
-	v.Recipients = nil
+	v.Message.Open -= int32(len(v.Recipients()))
+	c.drop(v)
+}
+
+// drop takes a vertex off its message and its thread.
+func (c *Core) drop(v *Vertex) {
+	v.Thread.remove(v)
+	v.end()
+	if o := v.Message.odd; o != nil {
+		delete(o.aside, v)
+	}
 	for p := &v.Message.first; *p != nil; p = &(*p).sibling {
 		if *p == v {
 			*p = v.sibling
 			break
 		}
 	}
-	c.release(v.Thread)
+	c.retire(v.Thread)
 }
 
 // Keep drops the recipients of a parked vertex that keep refuses, and ends the
@@ -200,19 +242,34 @@ func (c *Core) Keep(v *Vertex, keep func(*Recipient) bool) (left bool) {
 	if v.state != parked {
 		panic("thread: Keep for a vertex that is not parked")
 	}
-	list := v.Recipients[:0]
-	for i := range v.Recipients {
-		if keep(&v.Recipients[i]) {
-			list = append(list, v.Recipients[i])
+	all := v.Recipients()
+	list := all[:0]
+	for i := range all {
+		if keep(&all[i]) {
+			list = append(list, all[i])
 		}
 	}
-	clear(v.Recipients[len(list):])
-	v.Message.Open -= len(v.Recipients) - len(list)
-	v.Recipients = list
+	v.Message.Open -= int32(len(all) - len(list))
 	if len(list) == 0 {
-		c.Forget(v)
+		c.drop(v)
+		return false
 	}
-	return len(list) > 0
+	v.Thread.rcpts -= len(all) - len(list)
+	clear(all[len(list):])
+	v.setRecipients(list)
+	return true
+}
+
+// Join adds recipients to a vertex that waits, which may go when they may, if that is
+// sooner; m.Open counts them already.
+func (c *Core) Join(v *Vertex, rcpts []Recipient, next, now time.Time) {
+	c.Park(v, now)
+	v.next = min(v.next, max(c.ms(next), c.ms(now)))
+	list := slices.Concat(v.Recipients(), rcpts)
+	slices.SortFunc(list, func(a, b Recipient) int { return cmp.Compare(a.Offset(), b.Offset()) })
+	v.Thread.rcpts += len(rcpts)
+	v.setRecipients(list)
+	c.Wait(v, now)
 }
 
 // Drop forgets a message: its waiting and parked vertices end at once. Those that
@@ -232,12 +289,19 @@ func (c *Core) Drop(m *Message, now time.Time) {
 	}
 }
 
-// Vertices calls fn for each vertex of m; fn may end that one.
-func (m *Message) Vertices(fn func(*Vertex)) {
-	var next *Vertex
-	for v := m.first; v != nil; v = next {
-		next = v.sibling
-		fn(v)
+// Restamp changes when m was accepted, which its place in the order and its age go by.
+func (c *Core) Restamp(m *Message, stamp int64, now time.Time) {
+	var list []*Vertex
+	m.Vertices(func(v *Vertex) {
+		if v.state == waiting {
+			c.park(v)
+			list = append(list, v)
+		}
+	})
+	m.Vertices(func(v *Vertex) { v.Thread.oldest = nil })
+	m.Stamp = stamp
+	for _, v := range list {
+		c.Wait(v, now)
 	}
 }
 
@@ -246,30 +310,3 @@ func (v *Vertex) Running() bool { return v.state == running }
 
 // Waiting tells a vertex that waits for its turn.
 func (v *Vertex) Waiting() bool { return v.state == waiting }
-
-// Find is the recipient at an offset, nil if the vertex has none there.
-func (v *Vertex) Find(offset int64) *Recipient {
-	lo, hi := 0, len(v.Recipients)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if v.Recipients[mid].Offset < offset {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo < len(v.Recipients) && v.Recipients[lo].Offset == offset {
-		return &v.Recipients[lo]
-	}
-	return nil
-}
-
-// Answered tells whether every recipient has a result.
-func (v *Vertex) Answered() bool {
-	for i := range v.Recipients {
-		if v.Recipients[i].Result == None {
-			return false
-		}
-	}
-	return true
-}

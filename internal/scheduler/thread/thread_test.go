@@ -1,7 +1,6 @@
 package thread
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -24,6 +23,12 @@ func newBench(t testing.TB, p Policy) *bench {
 	if p.Retries == nil {
 		p.Retries = []int{1, 1, 2, 3}
 	}
+	if p.Start == 0 {
+		p.Start = 1 << 20
+	}
+	if p.Jitter == 0 {
+		p.Jitter = 12
+	}
 	b := &bench{t: t, c: New(rand.New(rand.NewPCG(1, 2))), now: time.Unix(1_800_000_000, 0)}
 	b.ring = b.c.Ring("ring", p)
 	return b
@@ -34,8 +39,8 @@ func (b *bench) add(host string) *Vertex { return b.addOld(host, 0, History{}) }
 
 func (b *bench) addOld(host string, age time.Duration, h History) *Vertex {
 	b.n++
-	m := &Message{Name: fmt.Sprint(b.n), Number: b.n, Stamp: b.now.Add(-age).UnixNano(), Open: 1}
-	return b.c.Add(m, b.ring, "smtp", host, []Recipient{{Offset: 100}}, h, b.now)
+	m := &Message{Number: b.n, Stamp: b.now.Add(-age).UnixNano(), Open: 1}
+	return b.c.Add(m, b.ring, "smtp", host, []Recipient{NewRecipient(100, "")}, h, b.now)
 }
 
 func (b *bench) take() *Vertex { return b.c.Take(b.ring, b.now) }
@@ -50,8 +55,8 @@ func (b *bench) takeAll() (list []*Vertex) {
 
 // end ends an attempt with one result for all recipients and lets the rest wait.
 func (b *bench) end(v *Vertex, res Result, w HostWait) Round {
-	for i := range v.Recipients {
-		v.Recipients[i].Result = res
+	for i := range v.Recipients() {
+		v.Recipients()[i].Result = res
 	}
 	r := b.c.End(v, w, b.now)
 	if r.Left > 0 && !r.Expired {
@@ -120,6 +125,25 @@ func TestRetryWaitsFollowTheList(t *testing.T) {
 	}
 	if len(seen) != 3 {
 		t.Errorf("re-entered at %v only", seen)
+	}
+}
+
+// The trap "growth factor cut to an integer": waits are multiples of the interval,
+// whatever part of a minute or an hour that is.
+func TestWaitsKeepPartsOfTheirUnits(t *testing.T) {
+	for _, interval := range []time.Duration{90 * time.Second, 100 * time.Millisecond, 7*time.Minute + 3*time.Second, 36 * time.Hour} {
+		b := newBench(t, Policy{Interval: interval, Retries: []int{1, 2, 3, 5}})
+		v := b.add("a")
+		for _, n := range []time.Duration{1, 2, 3, 5} {
+			if b.until() != v {
+				t.Fatal("another vertex ran")
+			}
+			wait := b.end(v, Deferred, HostWait{}).Next.Sub(b.now)
+			least := n * interval.Truncate(time.Millisecond)
+			if wait < least-time.Millisecond || wait >= least*9/8+time.Millisecond {
+				t.Errorf("interval %v: the wait of %d is %v, want %v and up to an eighth more", interval, n, wait, least)
+			}
+		}
 	}
 }
 
@@ -240,7 +264,7 @@ func TestExpiryInAThreadInTrouble(t *testing.T) {
 // Z18: a host that cannot be reached is not tried once per message.
 func TestHostInTroubleIsProbedByOne(t *testing.T) {
 	b := newBench(t, Policy{MaxThread: 20, Retries: []int{1, 2, 4}})
-	for range 1000 {
+	for range 10_000 {
 		b.add("dead")
 	}
 	first := b.takeAll()

@@ -49,6 +49,8 @@ type Taken struct {
 	Bytes int64    // of Data, also if it was not kept
 	Sum   uint32   // CRC-32 (IEEE) of Data, if it was not kept
 	Conn  int      // number of the connection, from 1
+	Peer  string   // address of the client, without its port
+	Hello string   // the name that it gave
 }
 
 // Start listens on network and address until the test ends; "" is 127.0.0.1:0.
@@ -191,6 +193,7 @@ type conversation struct {
 	number int
 	taken  Taken
 	failed bool // MAIL was refused, or there was none
+	hello  string
 }
 
 // answer sends what Answer or the usual says; false ends the connection.
@@ -235,11 +238,15 @@ func (c *conversation) command(line string) bool {
 			_, ok := c.answer(line, "500 5.5.1 wrong protocol")
 			return ok
 		}
+		_, c.hello, _ = strings.Cut(line, " ")
 		lines := append([]string{"sink.test"}, c.Extensions...)
 		_, ok := c.answer(line, "250-"+strings.Join(lines[:len(lines)-1], "\n250-")+"\n250 "+lines[len(lines)-1])
 		return ok
 	case "MAIL":
-		c.taken = Taken{Mail: line, Conn: c.number}
+		c.taken = Taken{Mail: line, Conn: c.number, Hello: c.hello}
+		if peer, _, err := net.SplitHostPort(c.nc.RemoteAddr().String()); err == nil {
+			c.taken.Peer = peer
+		}
 		code, ok := c.answer(line, "250 2.1.0 Ok")
 		c.failed = code != '2'
 		return ok

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/scheduler"
+)
+
+// startFlags tell how the scheduler starts, as ZMailer's do.
+func startFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "E", Usage: "read at most `N` specifications at one go; the rest with the next, which follows at once"},
+		&cli.BoolFlag{Name: "F", Usage: "freeze: read the queue and answer questions, but start nothing and give up nothing"},
+		&cli.BoolFlag{Name: "H", Usage: "one level of directories in queue/ and transport/ instead of HASHLEVELS; -H -H for two", Count: new(int)},
+		&cli.BoolFlag{Name: "S", Usage: "read all of transport/ before anything is started"},
+		&cli.StringFlag{Name: "p", Usage: "serve this one thread, `CHANNEL/HOST`, of which one may be *; all others wait"},
+	}
+}
+
+// applyStart puts the flags of startFlags into the configuration.
+func applyStart(c *cli.Context, cfg *scheduler.Config) error {
+	if n := c.Count("H"); n > 2 {
+		return cli.Exit("-H: there are at most two levels", config.ExitUsage)
+	} else if n > 0 {
+		cfg.HashLevels = n
+	}
+	if c.IsSet("E") {
+		if cfg.AtOnce = c.Int("E"); cfg.AtOnce < 1 {
+			return cli.Exit("-E: it must be a number above 0", config.ExitUsage)
+		}
+	}
+	cfg.Freeze, cfg.ReadFirst = c.Bool("F"), c.Bool("S")
+	if only := c.String("p"); only != "" {
+		channel, host, ok := strings.Cut(only, "/")
+		if !ok || channel == "" || host == "" {
+			return cli.Exit("-p: it must be CHANNEL/HOST", config.ExitUsage)
+		}
+		cfg.OnlyChannel, cfg.OnlyHost = channel, host
+	}
+	return nil
+}
+
+// checkConfig says what is wrong with scheduler.conf.
+func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
+	var said bytes.Buffer
+	err, out := error(nil), stdout
+	if !scheduler.CheckConfig(settings, &said) {
+		err, out = cli.Exit("", config.ExitConfig), stderr
+	}
+	_, werr := said.WriteTo(out)
+	return errors.Join(err, werr)
+}
+
+// hangups are the signals that ask for scheduler.conf to be read again.
+func hangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c
+}

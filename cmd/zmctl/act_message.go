@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/order"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// message acts on one message, wherever it has gone meanwhile.
+// noted: it stands in the order file.
+func (a *act) message(m *message, noted bool) error {
+	err := error(nil)
+	for try := range tries {
+		if try > 0 {
+			s := a.spool()
+			next, others, ferr := s.byID(m.id)
+			if next == nil {
+				return a.editing(m.id).notFound(a.v.name, others, ferr)
+			}
+			next.choose(a.sel, s.now)
+			m = next
+		}
+		if _, fits := a.fit(m); fits && !noted {
+			if err := a.note([]byte(m.ID + "\n")); err != nil {
+				return err
+			}
+			noted = true
+		}
+		err = a.once(m)
+		if !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", err, errAgain)
+}
+
+func (a *act) once(m *message) error {
+	list, ok := a.fit(m)
+	switch {
+	case m.State == stateQueued && m.Problem != "":
+		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, m.Problem)
+	case m.State == stateQueued && !ok:
+		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, a.nobody(m))
+	case m.State == stateQueued:
+		return a.queued(m, list)
+	case ok:
+		return a.put(m)
+	case m.State == stateFinishing:
+		return fmt.Errorf("%s %s: no recipient is open; the scheduler is about to remove it", a.v.name, m.ID)
+	case m.State == stateWriting || m.State == stateClaimed || m.State == stateHandedOver:
+		return fmt.Errorf("%s %s: it is %s at this moment: %w", a.v.name, m.ID, m.State, errAgain)
+	}
+	instead := a.v.instead
+	if instead != "" {
+		instead = "; " + instead
+	}
+	return fmt.Errorf("%s %s: it is not routed: it is %s%s", a.v.name, m.ID, m.State, instead)
+}
+
+// nobody tells why no recipient fits.
+func (a *act) nobody(m *message) string {
+	for i := range m.Recipients {
+		if m.Recipients[i].open() {
+			return "none of its open recipients can be " + strings.TrimSuffix(a.v.done, " now") + ": " + m.Recipients[i].State
+		}
+	}
+	return "no recipient is open"
+}
+
+// put acts on a message that is not routed.
+func (a *act) put(m *message) error {
+	text, err := a.v.aside[m.State](a, m)
+	if err != nil {
+		return err
+	}
+	a.sum.messages++
+	a.sum.recipients += max(len(m.Recipients), 1)
+	a.result(m.ID, outcome{Text: text})
+	if a.v.name == "remove" {
+		a.kept(m)
+	}
+	return nil
+}
+
+func (a *act) kept(m *message) {
+	if a.named && !a.c.Bool("quiet") && !a.c.Bool("json") {
+		fmt.Fprint(a.out, a.editing(m.id).kept())
+	}
+}
+
+// queued acts on recipients of a routed message.
+func (a *act) queued(m *message, list []recipient) error {
+	chosen := map[int64]string{}
+	for i := range list {
+		chosen[list[i].offset] = list[i].Address
+	}
+	q := order.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(), Order: string(a.order.ID), Reason: a.c.String("reason"),
+		Report: a.c.Bool("report") || a.v.name == "expire" && !a.c.Bool("silent"),
+		// The address, too: a message that was routed again has others at these places.
+		Match: func(_ *workspec.Group, r *workspec.Recipient) bool {
+			address, ok := chosen[r.Offset]
+			return ok && address == clean(r.Address)
+		}}
+	if a.v.name == "remove" {
+		q.Who = "zmctl remove, " + who()
+	}
+	res, err := a.v.do(a, q, m.spec.Name)
+	nothing := errors.Is(err, order.ErrNothing)
+	if err != nil && !nothing {
+		return err
+	}
+	if res.To != (postoffice.SpoolID{}) {
+		a.made[res.To.String()] = true
+	}
+	if len(res.Changed) > 0 {
+		a.sum.messages++
+		a.sum.recipients += len(res.Changed)
+		o := outcome{Text: a.v.done + ": " + brackets(res.Changed), Done: res.Changed}
+		if res.To != (postoffice.SpoolID{}) {
+			o.To = res.To.String()
+			o.Text += " as " + o.To
+		}
+		o.Busy, o.Left = res.Busy, res.Left
+		a.result(m.ID, o)
+	}
+	switch {
+	case len(res.Busy) > 0:
+		a.sum.busy += len(res.Busy)
+		return fmt.Errorf("%s %s: delivered to at this moment: %s: %w", a.v.name, m.ID, brackets(res.Busy), errBusy)
+	case len(res.Left) > 0:
+		return fmt.Errorf("%s %s: cannot be routed again, they are files or programs behind an alias: %s", a.v.name, m.ID, brackets(res.Left))
+	case len(res.Doubt) > 0:
+		return fmt.Errorf("%s %s: an agent died that may have delivered it; the next attempt tells, until then it cannot be routed again: %s",
+			a.v.name, m.ID, brackets(res.Doubt))
+	case nothing:
+		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, a.nobody(m))
+	case a.v.name == "remove":
+		a.kept(m)
+	}
+	return nil
+}
+
+// who is the person, for the message's history: one word.
+func who() string {
+	name := "uid" + strconv.Itoa(os.Getuid())
+	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {
+		name = u.Username
+	}
+	if by := os.Getenv("SUDO_USER"); by != "" {
+		name = by + "/" + name
+	}
+	return strings.Join(strings.Fields(clean(name)), "_")
+}
+
+func addressesOf(list []recipient) string {
+	var b strings.Builder
+	for i := range list {
+		if i == 3 {
+			fmt.Fprintf(&b, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString("<" + list[i].Address + ">")
+	}
+	return b.String()
+}

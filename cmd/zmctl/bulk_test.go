@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+	"zmailer/internal/workspec"
+)
+
+// M41: an order of more messages than are noted at a time is about each of them, and so
+// is its undo.
+func TestBulkOrderIsAboutEachMessage(t *testing.T) {
+	o := newOffice(t)
+	o.run(t, "scheduler")
+	const count = 3*actChunk + 5
+	plantMany(t, o, count-1)
+	sum := fmt.Sprintf("%d recipients of %d messages", count, count)
+	wantIn(t, mustDo(t, "hold", "--dry-run", "--all"), sum)
+	wantIn(t, mustDo(t, "hold", "--all", "--yes", "--quiet"), sum+" held")
+	list, err := o.ListOrders()
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d orders, %v", len(list), err)
+	}
+	if n := len(strings.Fields(mustDo(t, "orders", string(list[0])))); n != count {
+		t.Errorf("the order names %d messages, want %d", n, count)
+	}
+	wantIn(t, mustDo(t, "queue", "--summary"), fmt.Sprintf("%d held", count))
+	wantIn(t, mustDo(t, "undo"), fmt.Sprintf("undone for %d messages", count))
+	wantIn(t, mustDo(t, "queue", "--summary"), fmt.Sprintf("%d waiting", count))
+}
+
+// M41: an order that was cut off is known by its file; undo takes back what was done.
+func TestCutOrderIsUndone(t *testing.T) {
+	o := newOffice(t)
+	plantMany(t, o, 2*actChunk)
+	a := app()
+	a.ExitErrHandler = func(*cli.Context, error) {}
+	// The person's terminal goes away in the middle.
+	a.Writer, a.ErrWriter = &gone{4000}, io.Discard
+	_ = a.RunContext(t.Context(), []string{"zmctl", "hold", "--all", "--yes", "--json"})
+	heldBefore := 0
+	for _, state := range statesByID(t) {
+		if state == held {
+			heldBefore++
+		}
+	}
+	if heldBefore == 0 {
+		t.Fatal("nothing was done before it was cut off")
+	}
+	mustDo(t, "undo")
+	for id, state := range statesByID(t) {
+		if state == held {
+			t.Errorf("%s is held still", id)
+		}
+	}
+}
+
+// statesByID gives the state of each message's only recipient.
+func statesByID(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for line := range strings.Lines(mustDo(t, "queue", "--json")) {
+		var m message
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		all[m.ID] = m.Recipients[0].State
+	}
+	return all
+}
+
+// terminals makes a pseudo-terminal: what is written to the one end is typed at the other.
+func terminals(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no terminals here:", err)
+	}
+	t.Cleanup(func() { person.Close() })
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Skip("no terminals here:", err)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no terminals here:", err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return person, program
+}
+
+// A15: an order that is still being given is not undone by half.
+func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
+	o := newOffice(t)
+	file, err := o.CreateOrder(postoffice.NewOrderID(time.Now(), "remove", 17), []byte("verb remove\n\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, code, err := invoke(t, "undo"); code != config.ExitTempFail || !strings.Contains(err.Error(), "it is being given") {
+		t.Errorf("got exit code %d, %v", code, err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, code, err := invoke(t, "undo"); code != 1 || !strings.Contains(err.Error(), "nothing of it is left") {
+		t.Errorf("when it was given: got exit code %d, %v", code, err)
+	}
+}
+
+// M41: on a terminal a person is asked, with the numbers, and only yes is yes.
+func TestVerbsAskOnATerminal(t *testing.T) {
+	for answer, want := range map[string]string{"y": held, "n": waiting} {
+		o := newOffice(t)
+		o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+		person, program := terminals(t)
+		if _, err := io.WriteString(person, answer+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		a := app()
+		a.ExitErrHandler = func(*cli.Context, error) {}
+		a.Reader, a.Writer, a.ErrWriter = program, &out, io.Discard
+		err := a.RunContext(t.Context(), []string{"zmctl", "hold", "--all"})
+		if code := config.Exit(err); code != map[string]int{"y": 0, "n": 1}[answer] {
+			t.Errorf("%s: exit code %d, %v", answer, code, err)
+		}
+		wantIn(t, out.String(), "hold 1 recipient of 1 message? [y/N] ")
+		wantStates(t, "answer "+answer, map[string]string{"a1@x": want})
+	}
+}
+
+// Ends of holds.
+func TestHoldsEndWhenTheyAreMeantTo(t *testing.T) {
+	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.Local)
+	for text, want := range map[string]time.Time{
+		"": {}, "2h": now.Add(2 * time.Hour), "1d12h": now.Add(36 * time.Hour), "2026-11-22": time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local),
+		"2026-11-21T06:00": now.Add(3 * time.Hour), "2026-11-21 06:00:00": now.Add(3 * time.Hour),
+	} {
+		if got, err := parseUntil(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"soon", "2h later", "2026-11-21", "2026-13-01"} {
+		if got, err := parseUntil(text, now); err == nil {
+			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}
+
+// A18: status tells held and frozen recipients, what is in removed/ and orders/, with the
+// oldest of each.
+func TestStatusCountsWhatWasOrdered(t *testing.T) {
+	o := newOffice(t)
+	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"}, addressed{"c.example", "c1@x"})
+	o.age(t, "queue/"+name, 3*time.Hour+time.Minute)
+	a := o.submit(t, plainMail)
+	mustDo(t, "hold", "--yes", "--to", "a1@x")
+	mustDo(t, "freeze", "--yes", "--to", "b1@x")
+	mustDo(t, "remove", a.ID.String())
+	out, _, _ := invoke(t, "status")
+	wantIn(t, out, "1           3h1m    held\n", "1           3h1m    frozen\n", "1           3h1m    waiting\n", "1 removed\n", "3 order\n")
+	if got, want := countFiles(t, o.path("removed")), 1; got != want {
+		t.Errorf("removed/ holds %d files", got)
+	}
+}
+
+// S8: who gave an order and why stands in the specification, for those who read it
+// without us.
+func TestOrdersStandInTheSpecification(t *testing.T) {
+	o := newOffice(t)
+	id, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	mustDo(t, "hold", "--reason", "two\nlines \x1b[2J", id)
+	list := o.spec(t, name).History
+	e := list[len(list)-1]
+	if e.Event != workspec.EventHold || e.Get("who") == "" || e.Get("order") == "" || e.Get("id") != id {
+		t.Errorf("got %+v", e)
+	}
+	if out := mustDo(t, "orders"); strings.ContainsAny(out, "\x1b") {
+		t.Errorf("got %q", out)
+	}
+	sel, err := selector.Column("id", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIn(t, mustDo(t, "orders"), sel.String())
+}

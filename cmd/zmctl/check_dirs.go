@@ -1,0 +1,246 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"zmailer/internal/postoffice"
+)
+
+// top looks at the postoffice's own directory.
+func (x *checker) top() {
+	entries, err := x.fs.ReadDir(".")
+	if err != nil {
+		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
+	}
+	for _, e := range entries {
+		f, err := x.stat(".", e.Name)
+		if err != nil || slices.Contains(postoffice.Directories(), e.Name) {
+			continue
+		}
+		r := about(e.Name, "unknown")
+		role, pid := strings.CutPrefix(e.Name, ".pid.")
+		switch {
+		case pid && f.Info.Mode.IsRegular():
+			r.State = "lock"
+			if holder, held := x.holder(f); held {
+				r.say("It is locked by the one %s, pid %d.", role, holder)
+			} else {
+				r.say("The %s that made it is dead; the next one takes it.", role)
+			}
+		case f.Info.Mode&fs.ModeSocket != 0:
+			r.State = "socket"
+			r.say("A program listens here, or did.")
+		case e.Name == postoffice.FreezeFlag:
+			r.State = "frozen"
+			r.say("The scheduler is not started while it is there; zmctl thaw-service takes it away.")
+		case e.Name == "lost+found":
+			r.State = "of the file system"
+			r.say("fsck puts here what it finds without a name; look into it after a crash.")
+		default:
+			r.wrong(foreignName, "No program of ours makes it, and none looks at it. Move it away if nobody needs it here.")
+		}
+		x.tell(r)
+	}
+}
+
+// directories looks at the directories themselves, hash directories with them.
+func (x *checker) directories() {
+	root, err := x.fs.Stat(".")
+	if err != nil {
+		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
+		return
+	}
+	r := about("./", "postoffice")
+	if root.Mode&0o022 != 0 {
+		r.wrong(wrongMode, "Its mode is %v: others could rename its directories. chmod go-w it.", root.Mode)
+	}
+	x.tell(r.say("It belongs to uid %d.", root.UID))
+	for _, dir := range postoffice.Directories() {
+		mode, always, _ := postoffice.Mode(dir)
+		info, err := x.fs.Stat(dir)
+		r := about(dir+"/", "directory")
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !always:
+			r.State = "absent"
+			r.say("It is made when it is first needed.")
+		case err != nil:
+			r.wrong(missingDirectory, "%v. zmctl init makes what is missing.", err)
+		default:
+			x.directory(r.say("%s", purpose(dir)), file{Dir: ".", Name: dir, Info: info}, root.Dev, root.UID, mode)
+		}
+		x.tell(r)
+		if err == nil && (dir == postoffice.Queue || dir == postoffice.Transport) {
+			x.eachHashDir(dir, func(f file) {
+				r := about(f.path()+"/", "hash directory").say("Files whose inode number leads here.")
+				x.directory(r, f, root.Dev, info.UID, mode)
+				x.tell(r)
+			})
+		}
+	}
+}
+
+// purpose is what a directory is for.
+func purpose(dir string) string {
+	switch dir {
+	case postoffice.Public:
+		return "Messages are written here."
+	case postoffice.Router:
+		return "Accepted messages wait here for a router."
+	case postoffice.Queue:
+		return "Message files that are routed."
+	case postoffice.Transport:
+		return "Their work specifications."
+	case postoffice.Deferred:
+		return "Messages that could not be routed."
+	case postoffice.Postman:
+		return "Messages and copies for the postmaster."
+	case postoffice.Freezer:
+		return "Messages held by policy."
+	case postoffice.Owners:
+		return "One locked file for each live process."
+	case postoffice.Quarantine:
+		return "What no program can use."
+	case postoffice.Removed:
+		return "Messages that a person removed."
+	case postoffice.Ledger:
+		return "The account of all mail."
+	case postoffice.Orders:
+		return "What people ordered about queued mail."
+	}
+	return ""
+}
+
+// modeBits are what is compared of a directory's mode.
+const modeBits = fs.ModePerm | fs.ModeSticky
+
+// directory judges one directory.
+func (x *checker) directory(r *report, f file, dev uint64, uid uint32, mode fs.FileMode) {
+	if got := f.Info.Mode & modeBits; got != mode {
+		r.wrong(wrongMode, "Its mode is %v, it is made with %v. %s", got, mode, modeMatters(got, mode))
+	}
+	if f.Info.UID != uid {
+		r.wrong(wrongOwner, "It belongs to uid %d, what is above it to uid %d: the daemons may be unable to move files here. chown it.", f.Info.UID, uid)
+	}
+	if f.Info.Dev != dev {
+		r.wrong(otherDevice, "It is on another file system: a message cannot be renamed into it. Put both on one.")
+	}
+}
+
+// modeMatters says what a wrong mode means.
+func modeMatters(got, want fs.FileMode) string {
+	switch {
+	case got&0o002 != 0 && want&0o002 == 0:
+		return "Anybody can put files here. zmctl check --repair sets it."
+	case want&0o002 != 0 && got&0o002 == 0:
+		return "Others than its owner cannot submit mail. zmctl check --repair sets it, if that is not what you want."
+	case want&fs.ModeSticky != 0 && got&fs.ModeSticky == 0:
+		return "Anybody can remove others' mail. zmctl check --repair sets it."
+	}
+	return "zmctl check --repair sets it, if that is not what you want."
+}
+
+// eachHashDir calls fn for the hash directories of queue/ or transport/.
+func (s *spool) eachHashDir(dir string, fn func(f file)) {
+	var walk func(sub string, depth int)
+	walk = func(sub string, depth int) {
+		entries, err := s.fs.ReadDir(path.Join(dir, sub))
+		if err != nil {
+			return // told where its files are listed, or it is gone
+		}
+		for _, e := range entries {
+			if !isHashDir(e.Name) || !e.Type.IsDir() {
+				continue
+			}
+			f, err := s.stat(dir, path.Join(sub, e.Name))
+			if err != nil {
+				continue
+			}
+			fn(f)
+			if depth > 1 {
+				walk(f.Name, depth-1)
+			}
+		}
+	}
+	walk("", 2)
+}
+
+// kept looks at what daemons never route: quarantine/, removed/, ledger/ and orders/.
+func (x *checker) kept() {
+	looks := map[string]func(f file){
+		postoffice.Quarantine: func(f file) {
+			x.tell(about(f.path(), "quarantined").wrong(quarantined,
+				"Nothing takes it up. Its name says where it was and why it was put here. When nothing of it is needed any more, remove it."))
+		},
+		postoffice.Removed: func(f file) {
+			if !isRemoved(f) {
+				x.foreign(f, "No name of a message that a person removed.")
+				return
+			}
+			x.tell(about(f.path(), "removed").say("A person removed this message. zmctl undo brings it back while it is kept."))
+		},
+		postoffice.Ledger: func(f file) {
+			if !isLedger(f) {
+				x.foreign(f, "The ledger makes no such name.")
+				return
+			}
+			r := about(f.path(), "ledger").say("The account of what was accepted and what became of it.")
+			if strings.HasPrefix(f.Name, "journal.") {
+				r.say("The scheduler folds it into base when nobody writes it any more.")
+			}
+			x.tell(r)
+		},
+		postoffice.Orders: func(f file) {
+			if !isOrder(f) {
+				x.foreign(f, "No name of an order.")
+				return
+			}
+			x.tell(about(f.path(), "order").say("A person ordered this about queued mail. zmctl orders tells it, zmctl undo may take it back."))
+		},
+	}
+	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger, postoffice.Orders} {
+		if x.exists(dir) {
+			x.each(dir, looks[dir])
+		}
+	}
+}
+
+// isLedger tells a name in ledger/.
+func isLedger(f file) bool {
+	name, _, _ := strings.Cut(f.Name, ".")
+	return f.Info.Mode.IsRegular() && (name == "journal" || name == "base")
+}
+
+// isOrder tells a name in orders/.
+func isOrder(f file) bool {
+	_, ok := postoffice.ParseOrderID(f.Name)
+	return ok && f.Info.Mode.IsRegular()
+}
+
+// isRemoved tells a name in removed/: ID.queue, ID.deferred.why, ...
+func isRemoved(f file) bool {
+	id, rest, ok := strings.Cut(f.Name, ".")
+	_, err := postoffice.ParseSpoolID(id)
+	return ok && err == nil && rest != "" && f.Info.Mode.IsRegular()
+}
+
+// owned looks at owners/.
+func (x *checker) owned() {
+	x.each(postoffice.Owners, func(f file) {
+		n, ok := postoffice.ParseName(f.Name)
+		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
+			x.tell(about(f.path(), "unknown").wrong(foreignName, "No process of ours makes such a name; remove it, or zmctl check --repair puts it into quarantine/."))
+			return
+		}
+		o := x.owner(int(n.Ino))
+		if o.Alive {
+			x.tell(about(f.path(), "alive").say("It is the number of %s.", o))
+			return
+		}
+		x.tell(about(f.path(), "dead").say("It was the number of %s. The number is not given out again while the file is there;", o).
+			say("the scheduler removes it when no name and no lock has borne it for some minutes."))
+	})
+}

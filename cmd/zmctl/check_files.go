@@ -1,0 +1,227 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"zmailer/internal/postoffice"
+)
+
+// draftGrace is how long a submission may take before a file without a known writer
+// is taken for a left one.
+const draftGrace = time.Hour
+
+// foreign tells of a name that is none of ours.
+func (x *checker) foreign(f file, text string) {
+	r := about(f.path(), "unknown")
+	what := ""
+	switch m := f.Info.Mode; {
+	case m.IsDir():
+		what = "A directory."
+		if names, err := x.fs.ReadDir(f.path()); err == nil {
+			what = fmt.Sprintf("A directory with %s.", count(len(names), "name"))
+		}
+	case m&fs.ModeSymlink != 0:
+		what = "A symbolic link."
+	case m&fs.ModeNamedPipe != 0:
+		what = "A pipe."
+	case m&fs.ModeSocket != 0:
+		what = "A socket."
+	case !m.IsRegular():
+		what = "A device."
+	}
+	if what != "" {
+		r.say("%s", what)
+	}
+	x.tell(r.wrong(foreignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
+}
+
+// public looks at a file that is being written.
+func (x *checker) public(f file) {
+	k := x.kind(f)
+	if k.state == stateAccepted {
+		x.note(f, postoffice.Name{Ino: f.Info.Ino}, rankPublic)
+	}
+	if !x.wants(f.path()) {
+		return
+	}
+	spec, isReport := x.reports[f.Name]
+	switch {
+	case k.state == "":
+		x.foreign(f, "Not a regular file: nothing takes it up.")
+	case isReport && k.state == stateWriting:
+		x.tell(about(f.path(), "prepared report").say("It belongs to %s and is submitted when its record there is safe.", spec))
+	case k.state == stateAccepted:
+		x.message(f, k)
+	default:
+		x.unfinished(f)
+	}
+}
+
+func (x *checker) unfinished(f file) {
+	age := x.now.Sub(f.Info.ModTime)
+	if strings.HasPrefix(f.Name, postoffice.CopyPrefix+".") {
+		age = x.now.Sub(f.Info.CTime) // it is made as old as what it was made of
+	}
+	r := about(f.path(), stateWriting)
+	if pid, held := x.holder(f); held {
+		x.tell(r.say("It is being written by pid %d.", pid))
+		return
+	}
+	r.say("It was written %s ago and is not complete; its submitter has not been told yes.", span(age))
+	switch {
+	case age < draftGrace:
+	case strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
+		r.wrong(orphanReport, "No specification names this copy, which was to be routed again: who prepared it is dead, and its recipients are where they were. The scheduler removes it.")
+	case strings.HasPrefix(f.Name, "report."):
+		r.wrong(orphanReport, "No specification names this report: the scheduler that prepared it is dead, and another report was or will be written. The scheduler removes it.")
+	default:
+		r.wrong(unfinished, "Nobody will finish it: remove it, or zmctl check --repair puts it into quarantine/.")
+	}
+	x.tell(r)
+}
+
+// router looks at a name in router/.
+func (x *checker) router(f file) {
+	k := x.kind(f)
+	if k.state != "" {
+		x.note(f, k.name, rankRouter)
+	}
+	if !x.wants(f.path()) {
+		return
+	}
+	ino, tries := postoffice.TriesMarker(f.Name)
+	switch {
+	case tries && f.Info.Mode.IsRegular():
+		x.tell(about(f.path(), "tries").say("It counts the routers that have ended while they had message %d.", ino))
+	case k.work:
+		x.work(f, k.name)
+	case k.state == "":
+		x.foreign(f, "Routers take only regular files whose name is a number.")
+	default:
+		x.message(f, k)
+	}
+}
+
+// work looks at router/..I-P.
+func (x *checker) work(f file, n postoffice.Name) {
+	o := x.owner(n.Owner)
+	r := about(f.path(), "work file")
+	switch {
+	case o.Alive:
+		r.say("It is being written by %s.", o)
+	case x.exists(postoffice.Router + "/" + n.String()):
+		r.wrong(staleWork, "Its writer is dead; it is removed when the message is given back to router/.")
+	default:
+		r.wrong(staleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
+	}
+	x.tell(r)
+}
+
+// load reads a message; nil if it has moved on, or cannot be read, which is told.
+func (x *checker) load(f file, k kind) *message {
+	m, err := x.loadKind(f, k)
+	if err == nil {
+		return m
+	}
+	if !errors.Is(err, errMoved) {
+		x.tell(about(f.path(), k.state).wrong(unreadable, "%v", err))
+	}
+	return nil
+}
+
+// head begins the report on a message.
+func (x *checker) head(m *message, f file) *report {
+	r := about(f.path(), m.State)
+	r.id = m.ID
+	return r.say("%s, %s old.", m.ID, span(x.now.Sub(m.Since)))
+}
+
+// misnumbered tells of a name that is not the inode number.
+func (r *report) misnumbered(f file, n postoffice.Name, then string) {
+	if f.Info.Ino != n.Ino {
+		r.wrong(misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
+	}
+}
+
+// message looks at a message file in public/ or router/.
+func (x *checker) message(f file, k kind) {
+	m := x.load(f, k)
+	if m == nil {
+		return
+	}
+	r := x.head(m, f)
+	switch {
+	case m.unread:
+		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
+	case m.Problem != "" && f.Dir == postoffice.Public:
+		r.wrong(incomplete, "Wrong: %s.", m.Problem)
+	case m.Problem != "":
+		r.wrong(brokenMessage, "Wrong: %s.", m.Problem)
+	case k.state == stateClaimed && !m.Owner.Alive:
+		r.wrong(staleClaim, "")
+	case k.state == stateAccepted && x.runs("router") && x.now.Sub(f.Info.CTime) > x.stuck:
+		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", span(x.now.Sub(f.Info.CTime)))
+	}
+	if f.Dir == postoffice.Router {
+		r.misnumbered(f, k.name, "A router gives it the right name.")
+	}
+	x.old(r, m)
+	r.text = append(r.text, x.next(m)...)
+	x.tell(r)
+}
+
+// aside looks at a name in deferred/, freezer/ or postman/.
+func (x *checker) aside(f file) {
+	k := x.kind(f)
+	if k.state != stateCopy && k.state != "" {
+		x.note(f, k.name, rankAside)
+	}
+	if !x.wants(f.path()) {
+		return
+	}
+	if k.state == "" {
+		x.foreign(f, "No name that is made here; nothing takes it up.")
+		return
+	}
+	m := x.load(f, k)
+	if m == nil {
+		return
+	}
+	r := x.head(m, f)
+	switch {
+	case m.unread:
+		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
+	case m.Problem != "":
+		r.say("Wrong: %s.", m.Problem)
+		if k.state == stateFrozen {
+			r.wrong(brokenMessage, "")
+		}
+	}
+	if k.state == stateDeferred || k.state == stateSetAside {
+		r.wrong(waitsForPerson, "")
+	}
+	if k.state != stateCopy {
+		x.old(r, m)
+	}
+	r.misnumbered(f, k.name, "zmctl check --repair gives it the right name.")
+	r.text = append(r.text, x.next(m)...)
+	x.tell(r)
+}
+
+// defaultOld is the expiry that a clause has if it names none.
+const defaultOld = 3 * 24 * time.Hour
+
+// old warns of mail outside of queue/ that is older than mail should become.
+func (x *checker) old(r *report, m *message) {
+	limit := x.older
+	if limit <= 0 {
+		limit = defaultOld
+	}
+	if age := x.now.Sub(m.Since); age > limit {
+		r.wrong(tooOld, "It is older than %s.", span(limit))
+	}
+}

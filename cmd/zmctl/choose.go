@@ -1,0 +1,157 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+)
+
+// words are the values of a flag that may be given several times. Unlike the library's
+// lists it leaves commas alone, which a regular expression may have.
+type words struct{ list []string }
+
+// Set implements cli.Generic.
+func (w *words) Set(s string) error {
+	w.list = append(w.list, s)
+	return nil
+}
+
+// String implements cli.Generic.
+func (w *words) String() string { return strings.Join(w.list, " ") }
+
+// selectorHelp is said of the flags in each command's description.
+const selectorHelp = `
+SELECTING: flags of different names must all match, of one name any: --host a --host b
+--older 1h means host a or b, and older than an hour. Values may be lists with commas and
+have * and ?. --where takes an expression with and, or, not and parentheses:
+
+    --where 'from *@shop.example and (host a or host b) and not older 3d'
+
+A recipient is what is selected: of a message with ten of them, one may match.`
+
+// selectorFlags are the flags of the selector language.
+func selectorFlags() []cli.Flag {
+	names, usages := selector.Names()
+	flags := make([]cli.Flag, 0, len(names)+1)
+	for i, name := range names {
+		flags = append(flags, &cli.GenericFlag{Name: name, Usage: usages[i], Value: &words{}})
+	}
+	return append(flags, &cli.GenericFlag{Name: "where", Usage: "`EXPRESSION` over all of these", Value: &words{}})
+}
+
+// chosen is what flags and arguments select: the arguments are spool IDs, the flags
+// narrow them. It is empty if nothing was said.
+func chosen(c *cli.Context) (selector.Selector, error) {
+	flags, err := flagged(c)
+	if err != nil || c.NArg() == 0 {
+		return flags, err
+	}
+	ids, err := argumentIDs(c)
+	if err != nil {
+		return flags, err
+	}
+	s, err := selector.Column("id", ids...)
+	if err != nil {
+		return flags, cli.Exit(err, config.ExitUsage)
+	}
+	return s.And(flags), nil
+}
+
+// flagged is what the flags select.
+func flagged(c *cli.Context) (selector.Selector, error) {
+	var all selector.Selector
+	refuse := func(flag string, err error) (selector.Selector, error) {
+		return all, cli.Exit("zmctl "+c.Command.Name+" "+flag+": "+err.Error(), config.ExitUsage)
+	}
+	names, _ := selector.Names()
+	for _, name := range names {
+		w, ok := c.Generic(name).(*words)
+		if !ok || len(w.list) == 0 {
+			continue
+		}
+		s, err := selector.Column(name, w.list...)
+		if err != nil {
+			return refuse("--"+name, err)
+		}
+		all = all.And(s)
+	}
+	if w, ok := c.Generic("where").(*words); ok {
+		for _, text := range w.list {
+			s, err := selector.Parse(text)
+			if err != nil {
+				return refuse("--where", err)
+			}
+			all = all.And(s)
+		}
+	}
+	if c.Bool("all") {
+		all = all.And(selector.All())
+	}
+	return all, nil
+}
+
+// argumentIDs are the arguments, which are spool IDs.
+func argumentIDs(c *cli.Context) ([]string, error) {
+	var ids []string
+	for _, arg := range c.Args().Slice() {
+		if strings.HasPrefix(arg, "-") {
+			return nil, cli.Exit("zmctl "+c.Command.Name+": flags like "+arg+" stand before the spool IDs", config.ExitUsage)
+		}
+		if _, err := postoffice.ParseSpoolID(arg); err != nil {
+			return nil, cli.Exit(err, config.ExitUsage)
+		}
+		ids = append(ids, arg)
+	}
+	return ids, nil
+}
+
+// facts are what the selector asks of a recipient; r is nil for a message whose
+// recipients are not known.
+func (m *message) facts(r *recipient, now time.Time) *selector.Facts {
+	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), States: []string{stateWord(m.State)}}
+	if r == nil {
+		return f
+	}
+	f.To, f.Channel, f.Host, f.Reply = r.Address, r.Channel, r.Host, r.Last
+	f.States = append(f.States, stateWord(r.State))
+	if r.open() {
+		f.States = append(f.States, "open")
+	}
+	if r.State == waiting && (r.Next == nil || !r.Next.After(now)) {
+		f.States = append(f.States, "due")
+	}
+	return f
+}
+
+// stateWord is a state as the selector has it.
+func stateWord(state string) string {
+	if state == stale {
+		return "locked"
+	}
+	return strings.ReplaceAll(state, " ", "-")
+}
+
+// choose leaves those recipients in the message that are selected, and tells whether
+// there are any. An empty selector leaves everything.
+func (m *message) choose(sel selector.Selector, now time.Time) bool {
+	if sel.Empty() {
+		return true
+	}
+	if len(m.Recipients) == 0 {
+		return sel.Match(m.facts(nil, now))
+	}
+	var left []recipient
+	for i := range m.Recipients {
+		if sel.Match(m.facts(&m.Recipients[i], now)) {
+			left = append(left, m.Recipients[i])
+		}
+	}
+	m.hidden = len(m.Recipients) - len(left)
+	m.Recipients = left
+	return len(left) > 0
+}

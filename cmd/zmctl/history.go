@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/ledger"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+func historyCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "history",
+		Usage:     "tell everything that happened to a message, in the order of time",
+		UsageText: "zmctl history [--json] ID...",
+		Description: `Tells each step of a message in words: who brought it, when it was routed, each attempt
+that failed and the answer, holds and other orders of a person and who gave them, reports
+to the sender. Of a message that is gone, what the ledger still has.
+
+    zmctl history S10117782A2CnLkQ0vB8C
+
+Exit codes: 0 told, 1 there is no such message.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each step"}},
+		Action: runHistory,
+	}
+}
+
+// happened is one step of a message.
+type happened struct {
+	ID         string    `json:"id"`
+	Time       time.Time `json:"time"`
+	Event      string    `json:"event"`
+	Recipients []string  `json:"recipients,omitempty"`
+	Text       string    `json:"text"`
+}
+
+func runHistory(c *cli.Context) error {
+	ids, err := spoolIDs(c, "zmctl queue")
+	if err != nil {
+		return err
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	out := newStream(c.App.Writer)
+	var errs []error
+	for i, id := range ids {
+		list, err := newSpool(po, time.Now()).history(id)
+		errs = append(errs, err)
+		if c.Bool("json") {
+			for j := range list {
+				errs = append(errs, jsonLines(out).Encode(&list[j]))
+			}
+			continue
+		}
+		if i > 0 && len(list) > 0 {
+			fmt.Fprintln(out)
+		}
+		for j := range list {
+			fmt.Fprintf(out, "%s  %s\n", list[j].Time.Format(timeFormat), list[j].Text)
+		}
+	}
+	return quiet(errors.Join(append(errs, out.flush())...))
+}
+
+// history tells the steps of a message.
+func (s *spool) history(id postoffice.SpoolID) ([]happened, error) {
+	m, err := s.locate("history", id)
+	list, lerr := s.accountOf(id)
+	err = errors.Join(err, lerr)
+	if m == nil && len(list) == 0 {
+		return nil, errors.Join(err, fmt.Errorf("history %s: no file of that message is here, and the ledger has no line of it; the log may tell", id))
+	}
+	if m != nil {
+		list = append(list, s.arrival(m))
+		if m.parsed != nil {
+			list = append(list, steps(m)...)
+		}
+	}
+	for i := range list {
+		list[i].ID = id.String()
+	}
+	// Of the same time they are in the order in which they were found.
+	slices.SortStableFunc(list, func(a, b happened) int { return a.Time.Compare(b.Time) })
+	return list, err
+}
+
+// arrival tells who brought a message.
+func (s *spool) arrival(m *message) happened {
+	if m.envelope == nil && m.message.Dir != "" {
+		// What is wrong with the envelope is the router's to tell.
+		_ = s.readEnvelope(m)
+	}
+	h := happened{Time: m.Since, Event: "accepted"}
+	text := "accepted from " + m.sender() + ", " + size(m.Size)
+	if e := m.envelope; e != nil {
+		if e.RcvdFrom != "" {
+			text += ", from host " + clean(e.RcvdFrom)
+		}
+		if e.With != "" {
+			text += " with " + clean(e.With)
+		}
+		if n := len(e.Recipients); n > 0 {
+			text += fmt.Sprintf(", to %s in the envelope", count(n, "recipient"))
+		}
+	}
+	h.Text = text
+	return h
+}
+
+// steps are the lines of a specification, in words.
+func steps(m *message) []happened {
+	address := map[int64]string{}
+	for gi := range m.parsed.Groups {
+		for ri := range m.parsed.Groups[gi].Recipients {
+			r := &m.parsed.Groups[gi].Recipients[ri]
+			address[r.Offset] = clean(r.Address)
+		}
+	}
+	var list []happened
+	for i := range m.parsed.History {
+		e := &m.parsed.History[i]
+		h := happened{Time: e.Time, Event: clean(e.Event)}
+		for _, off := range e.Recipients() {
+			if a := address[off]; a != "" {
+				h.Recipients = append(h.Recipients, a)
+			}
+		}
+		h.Text = inWords(e, h.Recipients)
+		list = append(list, h)
+	}
+	for i := range m.parsed.Diagnostics {
+		d := &m.parsed.Diagnostics[i]
+		told := "; the sender is to be told"
+		if d.Reported {
+			told = "; the sender was told, or is not to be"
+		}
+		list = append(list, happened{Time: d.Time, Event: clean(d.Notary.Action), Recipients: []string{address[d.Recipient]},
+			Text: fmt.Sprintf("%s <%s> %s: %s%s", clean(d.Notary.Action), address[d.Recipient], clean(d.Notary.Status), clean(answerOf(d)), told)})
+	}
+	return list
+}
+
+// inWords tells an event.
+func inWords(e *workspec.Event, recipients []string) string {
+	names := brackets(recipients[:min(len(recipients), 5)])
+	if n := len(recipients) - 5; n > 0 {
+		names += fmt.Sprintf(" and %d more", n)
+	}
+	if names == "" {
+		names = "the message"
+	}
+	by := ""
+	if who := e.Get(workspec.KeyWho); who != "" {
+		by = " by " + clean(who)
+	}
+	if text := clean(oneLine(e.Text)); text != "" {
+		by += ": " + text
+	}
+	if o := e.Get("order"); o != "" {
+		by += " (order " + clean(o) + ")"
+	}
+	switch e.Event {
+	case workspec.EventSent:
+		return "the end of the data is about to be sent for " + names + ", by owner " + clean(e.Get("owner"))
+	case workspec.EventDeferred:
+		return fmt.Sprintf("attempt %s for %s failed: %s %s; next %s", clean(e.Get("attempt")), names, clean(e.Get("status")), clean(oneLine(e.Text)), milli(e.Get("next")))
+	case workspec.EventInDoubt:
+		return "whether " + names + " got it is in doubt, the agent died behind the end of the data; it is tried again"
+	case workspec.EventUnlocked:
+		return names + " was given back: the agent with owner number " + clean(e.Get("owner")) + " is dead or does not know"
+	case workspec.EventReport:
+		return fmt.Sprintf("a report that it is %s is prepared for the sender, about %s", clean(e.Get("kind")), names)
+	case workspec.EventExpired:
+		if e.Get(workspec.KeyWho) == "" {
+			return names + " is given up: its time is over" + by
+		}
+		return names + " is given up" + by
+	case workspec.EventUnserved:
+		return "nothing serves " + names + by
+	case workspec.EventServed:
+		return names + " is served again"
+	case workspec.EventRemoved:
+		return "removed " + names + by
+	case workspec.EventRestored:
+		return "put back " + names + by
+	case workspec.EventHold:
+		until := ""
+		if u := e.Get("until"); u != "" {
+			until = " until " + milli(u)
+		}
+		return "held " + names + until + by
+	case workspec.EventRelease:
+		return "released " + names + by
+	case workspec.EventFrozen:
+		return "frozen " + names + ", cause " + clean(e.Get(workspec.KeyCause)) + by
+	case workspec.EventThawed:
+		return "thawed " + names + by
+	case workspec.EventRetry:
+		return "to be tried now: " + names + by
+	case workspec.EventRerouted:
+		return "routed again as another message: " + names + by
+	}
+	var attrs strings.Builder
+	for _, a := range e.Attrs {
+		attrs.WriteString(" " + a.Key + "=" + a.Value)
+	}
+	return clean(e.Event+attrs.String()) + " " + names + by
+}
+
+// milli is a time that is written in milliseconds since 1970.
+func milli(s string) string {
+	ms, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return clean(s)
+	}
+	return time.UnixMilli(ms).Format(timeFormat)
+}
+
+// accountOf are the ledger's lines about a message.
+func (s *spool) accountOf(id postoffice.SpoolID) ([]happened, error) {
+	files, err := s.list(postoffice.Ledger)
+	if err != nil {
+		return nil, nil // no ledger is no trouble here
+	}
+	var list []happened
+	seen := map[string]bool{}
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, s.accountIn(f, func(l *ledger.Line) {
+			h := happened{Time: time.UnixMilli(l.Time), Event: l.Verb.String(), Text: ledgerWords(l)}
+			if l.ID == id && !seen[h.Text] {
+				seen[h.Text] = true
+				list = append(list, h)
+			}
+		}))
+	}
+	return list, errors.Join(errs...)
+}
+
+func (s *spool) accountIn(f file, fn func(l *ledger.Line)) error {
+	h, err := s.fs.Open(f.path(), os.O_RDONLY, 0)
+	if err != nil {
+		return nil // folded into base meanwhile, or not for this person
+	}
+	defer h.Close()
+	r := bufio.NewReaderSize(h, 64<<10)
+	for {
+		line, err := r.ReadSlice('\n')
+		if n := len(line); n > 0 && err == nil {
+			if l, ok := ledger.ParseLine(line[:n-1]); ok {
+				fn(&l)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, bufio.ErrBufferFull), err == nil:
+		default:
+			return fmt.Errorf("read %s: %w", f.path(), err)
+		}
+	}
+}
+
+// ledgerWords tells a line of the ledger.
+func ledgerWords(l *ledger.Line) string {
+	n := count(int(l.N), "recipient")
+	switch l.Verb {
+	case ledger.In:
+		return "entered into the ledger with " + n
+	case ledger.Routed:
+		return "routed to " + n
+	case ledger.Found:
+		return "found in the queue with " + n + ", " + clean(l.Why)
+	case ledger.Moved:
+		return fmt.Sprintf("got this spool ID; before it had inode number %d", l.From)
+	case ledger.Gone:
+		return "left with " + n + ": " + clean(l.Why)
+	case ledger.Unknown:
+		return "lost sight of in a loss of power, with " + n
+	case ledger.Done, ledger.Half:
+		o := l.End
+		var parts []string
+		for _, p := range []struct {
+			n    int64
+			what string
+		}{{o.Delivered, "delivered"}, {o.Failed, "failed and reported"}, {o.Silent, "failed with nobody to tell"}, {o.Expired, "expired"},
+			{o.Removed, "removed"}, {o.Rerouted, "rerouted"}, {o.Gone, "gone"}, {o.Unknown, "unknown"}} {
+			if p.n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+			}
+		}
+		return "done with: " + strings.Join(parts, ", ")
+	}
+	return l.Verb.String()
+}

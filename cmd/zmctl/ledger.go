@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/ledger"
+	"zmailer/internal/postoffice"
+)
+
+// Exit codes of check --ledger.
+const (
+	exitUnread     = 1
+	exitImbalanced = 2
+)
+
+// ledgerPatience is how often what seems wrong is looked at, beside running daemons.
+func ledgerPatience() ledger.Patience {
+	return ledger.Patience{Looks: 6, Pause: 300 * time.Millisecond}
+}
+
+// checkLedger compares what was accepted with what became of it.
+func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
+	b, err := ledger.Compare(c.Context, po, ledgerPatience())
+	if err != nil {
+		return cli.Exit(err, exitUnread)
+	}
+	if c.Bool("json") {
+		err = printJSON(c.App.Writer, b)
+	} else {
+		err = printBalance(c.App.Writer, b)
+	}
+	if err != nil {
+		return err
+	}
+	if len(b.Wrong) > 0 || b.Difference != (ledger.Count{}) {
+		return cli.Exit("", exitImbalanced)
+	}
+	return nil
+}
+
+// row is a line of the table; messages below zero is none.
+type row struct {
+	name       string
+	recipients int64
+	messages   int64
+}
+
+const noMessages = -1
+
+// balanceRows are the table: what came in, its sum, what became of it.
+func balanceRows(b *ledger.Balance) (in, out []row) {
+	in = []row{
+		{"accepted", b.Accepted, b.Messages.Accepted},
+		{"added by aliases and lists", b.Added, noMessages},
+		{"not routed yet", b.NotEntered.Recipients, b.NotEntered.Messages},
+		{"found on the disk", b.Found, b.Messages.Found},
+	}
+	out = []row{
+		{"delivered", b.Delivered, noMessages}, {"failed, reported", b.Failed, noMessages},
+		{"failed, nobody to tell", b.Silent, noMessages}, {"expired", b.Expired, noMessages}, {"removed", b.Removed, noMessages},
+		{"rerouted", b.Rerouted, noMessages},
+		{"all of these", b.Delivered + b.Failed + b.Silent + b.Expired + b.Removed + b.Rerouted, b.Messages.Done},
+		{"gone", b.Gone, b.Messages.Gone}, {"unknown after a power loss", b.Unknown, b.Messages.Unknown},
+	}
+	for _, list := range []struct {
+		what  string
+		count map[string]ledger.Count
+	}{{"queued in ", b.Queued}, {"held in ", b.Held}} {
+		for _, dir := range slices.Sorted(maps.Keys(list.count)) {
+			n := list.count[dir]
+			out = append(out, row{list.what + dir + "/", n.Recipients, n.Messages})
+		}
+	}
+	if b.Moving != (ledger.Count{}) {
+		out = append(out, row{"came or went meanwhile", b.Moving.Recipients, b.Moving.Messages})
+	}
+	return in, out
+}
+
+func printBalance(w io.Writer, b *ledger.Balance) error {
+	in, out := balanceRows(b)
+	var errs []error
+	say := func(w io.Writer, format string, args ...any) {
+		_, err := fmt.Fprintf(w, format, args...)
+		errs = append(errs, err)
+	}
+	if b.Since.IsZero() {
+		say(w, "nothing is entered yet\n\n")
+	} else {
+		say(w, "since %s\n\n", b.Since.Format(timeFormat))
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	say(t, "\tRECIPIENTS\tMESSAGES\t\n")
+	line := func(r row) {
+		messages := "-"
+		if r.messages != noMessages {
+			messages = strconv.FormatInt(r.messages, 10)
+		}
+		say(t, "%s\t%d\t%s\t\n", r.name, r.recipients, messages)
+	}
+	var sum row
+	sum.name = "in all"
+	for _, r := range in {
+		line(r)
+		sum.recipients += r.recipients
+		sum.messages += max(r.messages, 0)
+	}
+	line(sum)
+	for _, r := range out {
+		line(r)
+	}
+	line(row{"difference", b.Difference.Recipients, noMessages})
+	errs = append(errs, t.Flush())
+	if b.BadLines > 0 {
+		say(w, "\n%s of the ledger cannot be read and were passed over\n", count(b.BadLines, "line"))
+	}
+	for i := range b.Wrong {
+		m := &b.Wrong[i]
+		say(w, "\n%s  %s, %s\n    ledger: %s\n    disk: %s\n", m.ID, m.Kind, count(int(max(m.Recipients, -m.Recipients)), "recipient"), m.Ledger, clean(m.Disk))
+	}
+	return errors.Join(errs...)
+}
+
+func settleCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "settle",
+		Usage:     "tell the ledger that a message which is missing was dealt with",
+		UsageText: "zmctl settle ID...",
+		Description: `Enters messages that zmctl check --ledger calls missing or uneven as gone: their files
+were removed by hand, and there is nothing to bring back. It changes the account alone.
+A message whose files are there is refused: it is counted when it ends.
+
+    zmctl settle S10117782A2CnLkQ0vB8C
+
+Exit codes: 0 done, 1 nothing is to be settled about a message, or it is still there; 64
+bad arguments.`,
+		Action: runSettle,
+	}
+}
+
+func runSettle(c *cli.Context) error {
+	ids, err := spoolIDs(c, "zmctl check --ledger")
+	if err != nil {
+		return err
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	found, err := ledger.Compare(c.Context, po, ledgerPatience())
+	if err != nil {
+		return err
+	}
+	j := ledger.New(po, ledger.Config{Role: "zmctl"})
+	defer j.Close()
+	var errs []error
+	for _, id := range ids {
+		err := j.Explain(found, id)
+		errs = append(errs, err)
+		if err == nil {
+			fmt.Fprintln(c.App.Writer, id, "settled")
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+)
+
+// K10: an administrator's commands in a user's postoffice leave nothing there that
+// belongs to root: that user's daemons could not open the ledger or a specification.
+func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root works in another user's postoffice")
+	}
+	const uid = 65534
+	o := newOffice(t)
+	queued, _, _ := o.queue(t, "a@a.example.com")
+	o.submit(t, plainMail)
+	o = o.copyOffice(t, 0)
+	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger} {
+		if err := os.RemoveAll(filepath.Join(o.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each := func(fn func(path string) error) {
+		t.Helper()
+		err := filepath.WalkDir(o.dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				err = fn(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	each(func(path string) error { return os.Chown(path, uid, uid) })
+	if out, code, err := invoke(t, "check", "--repair"); code != 0 {
+		t.Fatalf("repair: %d, %v\n%s", code, err, out)
+	}
+	var list []*message
+	_, err := newSpool(o.PostOffice, queued.ID.Time()).each(t.Context(), selector.Selector{}, func(m *message) error {
+		list = append(list, m)
+		return nil
+	})
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%d messages, %v", len(list), err)
+	}
+	for _, m := range list {
+		if out, code, err := invoke(t, "remove", m.ID); code != 0 {
+			t.Errorf("remove %s: %d, %v\n%s", m.ID, code, err, out)
+		}
+	}
+	each(func(path string) error {
+		info, err := os.Lstat(path)
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid != uid {
+			t.Errorf("%s belongs to uid %d", path, info.Sys().(*syscall.Stat_t).Uid)
+		}
+		return err
+	})
+}
+
+// Who may not read a specification is told so, and not that the scheduler cannot either.
+func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	o := newOffice(t)
+	a, name, _ := o.queue(t, "a@a.example.com")
+	if err := os.Chmod(o.path("transport/"+name), 0); err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ := invoke(t, "show", a.ID.String())
+	wantIn(t, out, "(not known)", "Only root and the owner of the file may read its work specification")
+	if out, _, _ = invoke(t, "check", "--problems"); strings.Contains(out, "The scheduler leaves it alone") {
+		t.Errorf("got %s", out)
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// maxKeys bounds how many hosts or senders are counted one by one. What comes beyond is
+// counted as others.
+const maxKeys = 200000
+
+// others is the key of what is beyond maxKeys.
+const others = "(others)"
+
+// tally is what is counted of one host, sender or state.
+type tally struct {
+	Name          string `json:"name"`
+	Messages      int    `json:"messages"`
+	Recipients    int    `json:"recipients"`
+	Bytes         int64  `json:"bytes"` // of the messages
+	OldestSeconds int64  `json:"oldest_seconds"`
+
+	last *message // counted last: a message counts once for each name
+}
+
+// tallies are counted by name.
+type tallies struct {
+	of map[string]*tally
+}
+
+func newTallies() *tallies { return &tallies{map[string]*tally{}} }
+
+// add counts a recipient of m; r may be nil.
+func (t *tallies) add(name string, m *message, r *recipient) *tally {
+	n := t.of[name]
+	if n == nil {
+		if len(t.of) >= maxKeys {
+			name = others
+		}
+		if n = t.of[name]; n == nil {
+			n = &tally{Name: strings.Clone(name)}
+			t.of[n.Name] = n
+		}
+	}
+	if n.last != m {
+		n.last = m
+		n.Messages++
+		n.Bytes += m.Size
+		n.OldestSeconds = max(n.OldestSeconds, m.AgeSeconds)
+	}
+	if r != nil {
+		n.Recipients++
+	}
+	return n
+}
+
+// top are the n largest, 0: all of them.
+func (t *tallies) top(n int) []*tally {
+	list := make([]*tally, 0, len(t.of))
+	for _, v := range t.of {
+		v.last = nil
+		list = append(list, v)
+	}
+	slices.SortFunc(list, func(a, b *tally) int {
+		return cmp.Or(cmp.Compare(b.Recipients, a.Recipients), cmp.Compare(b.Messages, a.Messages), strings.Compare(a.Name, b.Name))
+	})
+	if n > 0 && len(list) > n {
+		list = list[:n]
+	}
+	return list
+}
+
+// counts is the view --counts.
+type counts struct {
+	w        io.Writer
+	top      int
+	json     bool
+	messages int
+	parts    []*countPart
+}
+
+// countPart is one of its tables.
+type countPart struct {
+	title string
+	of    func(m *message, r *recipient) string // "" counts nowhere
+	all   *tallies
+}
+
+func newCounts(w io.Writer, _ time.Time, top int, asJSON bool) *counts {
+	of := func(title string, of func(m *message, r *recipient) string) *countPart {
+		return &countPart{title, of, newTallies()}
+	}
+	return &counts{w: w, top: top, json: asJSON, parts: []*countPart{
+		of("state", func(m *message, r *recipient) string {
+			if r == nil || r.State == toRoute {
+				return m.State
+			}
+			return r.State
+		}),
+		of("channel", func(_ *message, r *recipient) string {
+			if r == nil {
+				return ""
+			}
+			return r.Channel
+		}),
+		of("host", func(_ *message, r *recipient) string {
+			if r == nil || r.Channel == "" {
+				return ""
+			}
+			return r.Channel + "/" + r.Host
+		}),
+		of("sender", func(m *message, _ *recipient) string { return m.sender() }),
+	}}
+}
+
+func (c *counts) add(m *message) error {
+	c.messages++
+	for _, p := range c.parts {
+		if len(m.Recipients) == 0 {
+			if name := p.of(m, nil); name != "" {
+				p.all.add(name, m, nil)
+			}
+		}
+		for i := range m.Recipients {
+			if name := p.of(m, &m.Recipients[i]); name != "" {
+				p.all.add(name, m, &m.Recipients[i])
+			}
+		}
+	}
+	return nil
+}
+
+func (c *counts) end(bool) error {
+	if c.json {
+		out := map[string]any{"messages": c.messages}
+		for _, p := range c.parts {
+			out[p.title] = p.all.top(c.top)
+		}
+		return printJSON(c.w, out)
+	}
+	t := tabwriter.NewWriter(c.w, 0, 0, 2, ' ', 0)
+	for _, p := range c.parts {
+		list := p.all.top(c.top)
+		if len(list) == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%s\tRECIPIENTS\tMESSAGES\tSIZE\tOLDEST\n", strings.ToUpper(p.title))
+		for _, v := range list {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", v.Name, v.Recipients, v.Messages, size(v.Bytes), span(time.Duration(v.OldestSeconds)*time.Second))
+		}
+		if more := len(p.all.of) - len(list); more > 0 {
+			fmt.Fprintf(t, "and %d more\n", more)
+		}
+		fmt.Fprintln(t)
+	}
+	_, err := fmt.Fprintln(t, count(c.messages, "message"))
+	return errors.Join(err, t.Flush())
+}
+
+// ages is the view --ages: hosts and how old their mail is.
+type ages struct {
+	w    io.Writer
+	now  time.Time
+	top  int
+	json bool
+	all  *tallies
+	rows map[string]*ageRow
+	sum  ageRow
+}
+
+// ageRow is a line of it.
+type ageRow struct {
+	Name       string `json:"name"`
+	Recipients int    `json:"recipients"`
+	// Younger counts recipients of each age: below the bound of the same place in
+	// age_minutes, and the last one of what is older.
+	Younger [len(ageBounds) + 1]int `json:"younger"`
+}
+
+// ageBounds are the columns' ends.
+var ageBounds = [...]time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 80 * time.Minute,
+	160 * time.Minute, 320 * time.Minute, 640 * time.Minute, 1280 * time.Minute}
+
+func newAges(w io.Writer, now time.Time, top int, asJSON bool) *ages {
+	return &ages{w: w, now: now, top: top, json: asJSON, all: newTallies(), rows: map[string]*ageRow{}}
+}
+
+func (a *ages) add(m *message) error {
+	column := 0
+	for column < len(ageBounds) && a.now.Sub(m.Since) >= ageBounds[column] {
+		column++
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if !r.open() {
+			continue
+		}
+		name := "(" + m.State + ")"
+		if r.Channel != "" {
+			name = r.Channel + "/" + r.Host
+		}
+		name = a.all.add(name, m, r).Name
+		row := a.rows[name]
+		if row == nil {
+			row = &ageRow{Name: name}
+			a.rows[name] = row
+		}
+		for _, to := range []*ageRow{row, &a.sum} {
+			to.Recipients++
+			to.Younger[column]++
+		}
+	}
+	return nil
+}
+
+func (a *ages) end(bool) error {
+	list := a.all.top(a.top)
+	rows := make([]*ageRow, 0, len(list))
+	for _, t := range list {
+		rows = append(rows, a.rows[t.Name])
+	}
+	if a.json {
+		var minutes []int
+		for _, b := range ageBounds {
+			minutes = append(minutes, int(b/time.Minute))
+		}
+		a.sum.Name = "total"
+		return printJSON(a.w, map[string]any{"age_minutes": minutes, "hosts": rows, "total": a.sum})
+	}
+	t := tabwriter.NewWriter(a.w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "open recipients\tall\t")
+	for _, b := range ageBounds {
+		fmt.Fprintf(t, "<%s\t", span(b))
+	}
+	fmt.Fprintln(t, "older\t")
+	a.sum.Name = "TOTAL"
+	for _, row := range append([]*ageRow{&a.sum}, rows...) {
+		fmt.Fprintf(t, "%s\t%d\t", row.Name, row.Recipients)
+		for _, n := range row.Younger {
+			if n == 0 {
+				fmt.Fprint(t, ".\t")
+				continue
+			}
+			fmt.Fprint(t, strconv.Itoa(n)+"\t")
+		}
+		fmt.Fprintln(t)
+	}
+	err := t.Flush()
+	if more := len(a.rows) - len(rows); more > 0 {
+		_, perr := fmt.Fprintf(a.w, "and %s\n", count(more, "more host"))
+		err = errors.Join(err, perr)
+	}
+	return err
+}

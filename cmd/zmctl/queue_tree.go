@@ -1,0 +1,209 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// tree is the view --tree: channel and host, below them messages. It keeps the oldest
+// few of each, so its memory grows with the hosts and not with the mail.
+type tree struct {
+	w      io.Writer
+	now    time.Time
+	top    int
+	json   bool
+	n      int
+	all    *tallies
+	leaves map[string][]leaf
+}
+
+// leaf is a message below a host.
+type leaf struct {
+	ID         string    `json:"id"`
+	Since      time.Time `json:"since"`
+	Sender     string    `json:"sender"`
+	Size       int64     `json:"size"`
+	State      string    `json:"state"`
+	Recipients []string  `json:"recipients"` // the first few
+	Count      int       `json:"recipient_count"`
+	Next       string    `json:"words"` // of the first
+	Last       string    `json:"last,omitempty"`
+}
+
+// leafAddresses is how many recipients of a message are named in the tree.
+const leafAddresses = 3
+
+func newTree(w io.Writer, now time.Time, top int, asJSON bool) *tree {
+	return &tree{w: w, now: now, top: top, json: asJSON, all: newTallies(), leaves: map[string][]leaf{}}
+}
+
+func (t *tree) add(m *message) error {
+	t.n++
+	branches := map[string]*leaf{}
+	var names []string
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if !r.open() {
+			continue
+		}
+		name := "(" + m.State + ")"
+		if r.Channel != "" {
+			name = r.Channel + "/" + r.Host
+		}
+		name = t.all.add(name, m, r).Name
+		l := branches[name]
+		if l == nil {
+			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: cut(r.Last, 300)}
+			branches[name] = l
+			names = append(names, name)
+		}
+		if l.Count++; len(l.Recipients) < leafAddresses {
+			l.Recipients = append(l.Recipients, r.Address)
+		}
+	}
+	for _, name := range names {
+		t.hang(name, branches[name])
+	}
+	return nil
+}
+
+// hang puts a message below its host if it is among the oldest.
+func (t *tree) hang(name string, l *leaf) {
+	list := t.leaves[name]
+	at, _ := slices.BinarySearchFunc(list, *l, func(a, b leaf) int { return a.Since.Compare(b.Since) })
+	if t.top > 0 && at >= t.top {
+		return
+	}
+	list = slices.Insert(list, at, *l)
+	if t.top > 0 && len(list) > t.top {
+		list = list[:t.top]
+	}
+	t.leaves[name] = list
+}
+
+func (t *tree) end(bool) error {
+	type branch struct {
+		*tally
+		Oldest []leaf `json:"oldest"`
+	}
+	list := t.all.top(t.top)
+	if t.json {
+		out := make([]branch, 0, len(list))
+		for _, v := range list {
+			out = append(out, branch{v, t.leaves[v.Name]})
+		}
+		return printJSON(t.w, out)
+	}
+	var errs []error
+	say := func(format string, args ...any) {
+		_, err := fmt.Fprintf(t.w, format, args...)
+		errs = append(errs, err)
+	}
+	for _, v := range list {
+		say("%s  %s, %s, %s, oldest %s\n", v.Name, count(v.Recipients, "recipient"), count(v.Messages, "message"), size(v.Bytes),
+			span(time.Duration(v.OldestSeconds)*time.Second))
+		for _, l := range t.leaves[v.Name] {
+			more := ""
+			if n := l.Count - len(l.Recipients); n > 0 {
+				more = fmt.Sprintf(" and %d more", n)
+			}
+			id := l.ID
+			if id == "" {
+				id = "(gone)"
+			}
+			say("    %s  %s  %s  %s -> %s%s\n        %s\n", id, span(t.now.Sub(l.Since)), size(l.Size), l.Sender, strings.Join(l.Recipients, ", "), more, l.Next)
+			if l.Last != "" {
+				say("        %s\n", l.Last)
+			}
+		}
+		if n := v.Messages - len(t.leaves[v.Name]); n > 0 {
+			say("    and %s\n", count(n, "younger message"))
+		}
+	}
+	if n := len(t.all.of) - len(list); n > 0 {
+		say("and %s\n", count(n, "more host"))
+	}
+	say("%s\n", count(t.n, "message"))
+	return errors.Join(errs...)
+}
+
+// summary is the view --summary.
+type summary struct {
+	w          io.Writer
+	now        time.Time
+	json       bool
+	Messages   int            `json:"messages"`
+	Recipients int            `json:"recipients"` // that are open
+	Bytes      int64          `json:"bytes"`
+	States     map[string]int `json:"states"` // recipients, open or not
+	Hosts      int            `json:"hosts"`
+	Oldest     string         `json:"oldest_id,omitempty"`
+	OldestAge  int64          `json:"oldest_seconds"`
+	Problems   int            `json:"problems"`
+
+	hosts *tallies
+}
+
+func newSummary(w io.Writer, now time.Time, asJSON bool) *summary {
+	return &summary{w: w, now: now, json: asJSON, States: map[string]int{}, hosts: newTallies()}
+}
+
+func (s *summary) add(m *message) error {
+	s.Messages++
+	s.Bytes += m.Size
+	if m.AgeSeconds > s.OldestAge || s.Oldest == "" {
+		s.OldestAge, s.Oldest = m.AgeSeconds, m.ID
+	}
+	if m.Problem != "" {
+		s.Problems++
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		s.States[r.State]++
+		if !r.open() {
+			continue
+		}
+		s.Recipients++
+		if r.Channel != "" {
+			s.hosts.add(r.Channel+"/"+r.Host, m, r)
+		}
+	}
+	return nil
+}
+
+func (s *summary) end(bool) error {
+	s.Hosts = len(s.hosts.of)
+	if s.json {
+		return printJSON(s.w, s)
+	}
+	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", count(s.Messages, "message"), size(s.Bytes),
+		count(s.Recipients, "open recipient"), count(s.Hosts, "host"), s.states())
+	if s.Messages > 0 {
+		text += fmt.Sprintf("oldest %s: %s\n", span(time.Duration(s.OldestAge)*time.Second), s.Oldest)
+	}
+	for _, v := range s.hosts.top(1) {
+		text += fmt.Sprintf("most to %s: %s\n", v.Name, count(v.Recipients, "recipient"))
+	}
+	if s.Problems > 0 {
+		text += count(s.Problems, "message") + " with a problem; zmctl check tells\n"
+	}
+	_, err := io.WriteString(s.w, text)
+	return err
+}
+
+func (s *summary) states() string {
+	var list []string
+	for _, name := range []string{toRoute, waiting, delivering, stale, held, frozen, noClause, delivered, failed, removed, rerouted} {
+		if n := s.States[name]; n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	if len(list) == 0 {
+		return "nothing waits"
+	}
+	return strings.Join(list, ", ")
+}

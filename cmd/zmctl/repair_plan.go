@@ -1,0 +1,257 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+)
+
+// planner finds what is to be mended. It only reads.
+type planner struct {
+	*spool
+	exclusive bool // no scheduler runs, and none can start
+	steps     []step
+	errs      []error
+	done      map[string]bool // files that a step takes away
+	id        string          // of what is being looked at
+}
+
+func (p *planner) plan() {
+	p.done = map[string]bool{}
+	p.directories()
+	p.twice()
+	p.queue()
+	p.router()
+	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
+		p.aside(dir)
+	}
+	p.public()
+	p.owned()
+	p.kept()
+}
+
+// kept puts away what does not belong into removed/, ledger/ and orders/.
+func (p *planner) kept() {
+	p.id = ""
+	for dir, ours := range map[string]func(f file) bool{postoffice.Removed: isRemoved, postoffice.Ledger: isLedger, postoffice.Orders: isOrder} {
+		if !p.exists(dir) {
+			continue
+		}
+		for _, f := range p.names(dir) {
+			if !ours(f) {
+				p.foreign(f)
+			}
+		}
+	}
+}
+
+// add plans a step.
+func (p *planner) add(file, action, text string, do func(m *mender) error) {
+	p.steps = append(p.steps, step{File: file, Action: action, Text: text, id: p.id, do: do})
+}
+
+// addQueue plans a step on files that a scheduler must not know.
+func (p *planner) addQueue(file, action, text string, do func(m *mender) error) {
+	p.add(file, action, text, do)
+	s := &p.steps[len(p.steps)-1]
+	switch {
+	case !p.exclusive:
+		s.Left = "a scheduler or another repair runs, and may have this message in hand. Stop it, then repair again"
+	case p.agents():
+		s.Left = "transport agents of a dead scheduler are still at work. Wait until they have ended, then repair again"
+	}
+}
+
+// agents tells whether transport agents live.
+func (p *planner) agents() bool {
+	all, err := p.everyOwner()
+	for _, o := range all {
+		if o.Alive && strings.HasPrefix(o.role(), "ta-") {
+			return true
+		}
+	}
+	return err != nil
+}
+
+// quarantine plans to put a name away.
+func (p *planner) quarantine(f file, why, text string) {
+	p.done[f.path()] = true
+	p.add(f.path(), doQuarantine, text, func(m *mender) error { return m.quarantine(f.path(), why) })
+}
+
+// names lists a directory; what cannot be listed is told.
+func (p *planner) names(dir string) []file {
+	files, err := p.list(dir)
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+	kept := files[:0]
+	for _, f := range files {
+		if !p.done[f.path()] {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+func (p *planner) directories() {
+	for _, dir := range postoffice.Directories() {
+		mode, _, _ := postoffice.Mode(dir)
+		info, err := p.fs.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			p.add(dir, doMake, "it is missing", func(m *mender) error { return m.po.Ensure(dir) })
+			continue
+		}
+		if err != nil {
+			p.errs = append(p.errs, err)
+			continue
+		}
+		p.mode(dir, info, mode)
+		if dir == postoffice.Queue || dir == postoffice.Transport {
+			p.eachHashDir(dir, func(f file) { p.mode(f.path(), f.Info, mode) })
+		}
+	}
+}
+
+// mode plans to set a directory's mode.
+func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
+	if info.Mode&modeBits != mode {
+		p.add(dir, doMode, "its mode is "+info.Mode.String()+", it becomes "+(mode|fs.ModeDir).String(), func(m *mender) error { return m.SetMode(dir) })
+	}
+}
+
+// twice puts away the second name of a file that would be delivered twice, and what a
+// copy of a postoffice under load caught twice on its way.
+func (p *planner) twice() {
+	var all []mail
+	for dir, rank := range map[string]int{postoffice.Public: rankPublic, postoffice.Router: rankRouter, postoffice.Deferred: rankAside,
+		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue} {
+		for _, f := range p.names(dir) {
+			n, ok := p.mailName(f)
+			if ok {
+				all = append(all, mail{f, n, rank})
+			}
+		}
+	}
+	for _, t := range twins(p.spool, all) {
+		p.id = postoffice.IDOf(t.lesser.Info).String()
+		if !t.sure || p.done[t.lesser.path()] || p.done[t.kept.path()] {
+			continue
+		}
+		why, text := "copy", "it is the message "+t.kept.path()+", which has come farther: both had the spool ID "+t.lesser.was().String()
+		if t.linked {
+			why, text = "duplicate", "it is a second name of "+t.kept.path()
+		}
+		if t.lesser.Dir != postoffice.Queue {
+			p.quarantine(t.lesser.file, why, text)
+			continue
+		}
+		p.done[t.lesser.path()] = true
+		p.addQueue(t.lesser.path(), doQuarantine, text, func(m *mender) error { return m.quarantine(t.lesser.path(), why) })
+	}
+}
+
+// mailName is the name of a file that stands for a message.
+func (p *planner) mailName(f file) (n postoffice.Name, ok bool) {
+	if f.Dir == postoffice.Queue {
+		n, ok = postoffice.ParseName(f.Name)
+		return n, ok && f.Info.Mode.IsRegular()
+	}
+	k := p.kind(f)
+	switch k.state {
+	case "", stateCopy, stateWriting:
+		return n, false
+	}
+	if f.Dir == postoffice.Public {
+		k.name.Ino = f.Info.Ino
+	}
+	return k.name, true
+}
+
+// renumbered says what a message is called before and after.
+func renumbered(f file, n postoffice.Name) string {
+	was := postoffice.SpoolID{Ino: n.Ino, MTime: f.Info.ModTime.UnixNano()}
+	return was.String() + " is " + postoffice.IDOf(f.Info).String() + " now"
+}
+
+// router names files after their inodes if no router does, and puts away what routers
+// pass over.
+func (p *planner) router() {
+	for _, f := range p.names(postoffice.Router) {
+		p.id = postoffice.IDOf(f.Info).String()
+		k := p.kind(f)
+		_, tries := postoffice.TriesMarker(f.Name)
+		switch {
+		case tries && f.Info.Mode.IsRegular() || k.work:
+		case k.state == "":
+			p.foreign(f)
+		case f.Info.Ino == k.name.Ino || p.runs("router"):
+		case k.name.Owner != 0 && p.owner(k.name.Owner).Alive:
+		default:
+			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.requeue(f.path()) })
+		}
+	}
+}
+
+// aside names files in deferred/, freezer/ and postman/ after their inodes.
+func (p *planner) aside(dir string) {
+	for _, f := range p.names(dir) {
+		p.id = postoffice.IDOf(f.Info).String()
+		k := p.kind(f)
+		switch {
+		case k.state == "":
+			p.foreign(f)
+		case f.Info.Ino != k.name.Ino || strings.HasSuffix(f.Name, postoffice.Renumbered):
+			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.renumberAside(f.path()) })
+		}
+	}
+}
+
+// foreign puts away a name that nothing takes up. In directories where others write,
+// a file may be in the making: it is left for an hour.
+func (p *planner) foreign(f file) {
+	shared := f.Dir == postoffice.Public || f.Dir == postoffice.Router
+	if shared && f.Info.Mode.IsRegular() && p.now.Sub(f.Info.ModTime) < draftGrace {
+		return
+	}
+	p.quarantine(f, "foreign", "no program of ours makes or takes such a name")
+}
+
+// public puts away what nobody will finish.
+func (p *planner) public() {
+	list, err := p.po.Unfinished(p.now, postoffice.BootTime())
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+	why := map[string]postoffice.Recovered{}
+	for _, r := range list {
+		why[r.Name] = r
+	}
+	for _, f := range p.names(postoffice.Public) {
+		p.id = postoffice.IDOf(f.Info).String()
+		r, unfinished := why[f.path()]
+		_, held := p.holder(f)
+		switch {
+		case unfinished:
+			p.quarantine(f, r.Action, r.Detail)
+		case !f.Info.Mode.IsRegular():
+			p.foreign(f)
+		case p.kind(f).state == stateWriting && !held && p.now.Sub(f.Info.ModTime) >= draftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
+			p.quarantine(f, "unfinished", "not written to for an hour; its submitter was never answered")
+		}
+	}
+}
+
+// owned puts away names in owners/ that are no numbers.
+func (p *planner) owned() {
+	p.id = ""
+	for _, f := range p.names(postoffice.Owners) {
+		n, ok := postoffice.ParseName(f.Name)
+		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
+			p.quarantine(f, "foreign", "no process of ours makes such a name")
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// pair is what stands under one name in queue/, transport/ and as a work file.
+type pair struct {
+	name     postoffice.Name
+	messages []file // the one that counts first
+	specs    []file
+	work     file // zero if there is none
+	parsed   *workspec.Spec
+	raw      []byte
+	err      error // of reading the specification
+}
+
+// queue mends queue/ and transport/.
+func (p *planner) queue() {
+	p.id = ""
+	pairs := p.pairs()
+	replaced := map[string]string{}
+	for _, q := range pairs {
+		p.readPair(q)
+		if q.parsed == nil {
+			continue
+		}
+		for i := range q.parsed.History {
+			if e := &q.parsed.History[i]; e.Event == workspec.EventRenumbered {
+				replaced[e.Get("was")] = q.name.String()
+			}
+		}
+	}
+	for _, q := range pairs {
+		p.id = ""
+		if len(q.messages) > 0 {
+			p.id = postoffice.IDOf(q.messages[0].Info).String()
+		}
+		p.id = identity(p.id, q.parsed)
+		p.doubles(q)
+		switch {
+		case len(q.messages) == 0 && len(q.specs) > 0:
+			p.loneSpec(q, replaced[q.name.String()])
+		case len(q.messages) > 0 && len(q.specs) == 0:
+			p.loneMessage(q)
+		case len(q.messages) > 0:
+			p.both(q)
+		}
+	}
+}
+
+// pairs collects what belongs together by name, in the order of the names. What no
+// program takes up is put away.
+func (p *planner) pairs() []*pair {
+	byName := map[postoffice.Name]*pair{}
+	get := func(n postoffice.Name) *pair {
+		if byName[n] == nil {
+			byName[n] = &pair{name: n}
+		}
+		return byName[n]
+	}
+	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
+		for _, f := range p.names(dir) {
+			n, ok := postoffice.ParseName(f.Name)
+			_, note := postoffice.ParseNote(f.Name)
+			switch {
+			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
+			case !ok || !f.Info.Mode.IsRegular():
+				p.foreign(f)
+			case dir == postoffice.Queue:
+				get(n).messages = append(get(n).messages, f)
+			default:
+				get(n).specs = append(get(n).specs, f)
+			}
+		}
+	}
+	for _, f := range p.names(postoffice.Router) {
+		if k := p.kind(f); k.work && byName[k.name] != nil {
+			byName[k.name].work = f
+		}
+	}
+	list := make([]*pair, 0, len(byName))
+	for _, q := range byName {
+		p.order(q)
+		list = append(list, q)
+	}
+	slices.SortFunc(list, func(a, b *pair) int {
+		return cmp.Or(cmp.Compare(a.name.Ino, b.name.Ino), cmp.Compare(a.name.Owner, b.name.Owner))
+	})
+	return list
+}
+
+// order puts first, of files with one name at different hash depths, the message with
+// the right inode number and the specification beside it.
+func (p *planner) order(q *pair) {
+	place := p.po.Place(q.name.String())
+	first := func(list []file, right func(f file) bool) {
+		slices.SortFunc(list, func(a, b file) int {
+			score := func(f file) int {
+				n := 0
+				if right(f) {
+					n += 2
+				}
+				if f.Name == place {
+					n++
+				}
+				return -n
+			}
+			return cmp.Or(cmp.Compare(score(a), score(b)), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	first(q.messages, func(f file) bool { return f.Info.Ino == q.name.Ino })
+	first(q.specs, func(f file) bool { return len(q.messages) > 0 && f.Name == q.messages[0].Name })
+}
+
+// readPair reads the specification, or the work file that is to become it.
+func (p *planner) readPair(q *pair) {
+	f := q.work
+	if len(q.specs) > 0 {
+		f = q.specs[0]
+	}
+	if f.Name == "" {
+		return
+	}
+	if q.raw, q.err = p.read(f); q.err == nil {
+		q.parsed, q.err = workspec.Parse(q.raw)
+	}
+}
+
+// doubles settles files of one name at different hash depths: another specification
+// is put away, another message is a message of its own.
+func (p *planner) doubles(q *pair) {
+	for _, f := range q.specs[min(1, len(q.specs)):] {
+		p.addQueue(f.path(), doQuarantine, "the same name stands as "+q.specs[0].path()+", beside its message",
+			func(m *mender) error { return m.quarantine(f.path(), "double") })
+	}
+	for _, f := range q.messages[min(1, len(q.messages)):] {
+		p.addQueue(f.path(), doRequeue, "the same name stands as "+q.messages[0].path()+"; this is another message, without a specification: it is routed again",
+			func(m *mender) error { return m.requeue(f.path()) })
+	}
+}
+
+// syntax tells an error of a file that nothing will ever read.
+func syntax(err error) bool {
+	bad := (*workspec.SyntaxError)(nil)
+	return errors.As(err, &bad)
+}
+
+// loneSpec decides about a specification whose message is gone. One whose recipients
+// are all final is the scheduler's to end, and so is a request to start a host.
+func (p *planner) loneSpec(q *pair, successor string) {
+	f := q.specs[0]
+	switch {
+	case successor != "":
+		p.addQueue(f.path(), doDrop, "an interrupted repair has made "+successor+" of it", func(m *mender) error { return m.Drop(f.path()) })
+	case syntax(q.err):
+		p.addQueue(f.path(), doQuarantine, "it cannot be read, and its message is gone: "+q.err.Error(), func(m *mender) error { return m.quarantine(f.path(), "syntax") })
+	case q.parsed != nil && openRecipients(q.parsed) > 0 && !p.putAway(q.parsed):
+		p.addQueue(f.path(), doQuarantine, "its message is gone while "+count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
+			func(m *mender) error {
+				// A message that was given the number meanwhile, or was put back by hand.
+				if _, err := p.find(postoffice.Queue, q.name); !errors.Is(err, errMoved) {
+					return postoffice.ErrGone
+				}
+				return m.quarantine(f.path(), "no-message")
+			})
+	}
+}
+
+func openRecipients(s *workspec.Spec) int {
+	n := 0
+	for gi := range s.Groups {
+		for _, r := range s.Groups[gi].Recipients {
+			if r.Tag != workspec.TagOK && r.Tag != workspec.TagFailed {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// loneMessage decides about a message without a specification in transport/. With
+// its right number and without a whole work file it is the daemons' to take up.
+func (p *planner) loneMessage(q *pair) {
+	f := q.messages[0]
+	if q.name.Owner != 0 && p.owner(q.name.Owner).Alive {
+		return
+	}
+	right, whole := f.Info.Ino == q.name.Ino, q.parsed != nil && q.parsed.Complete && q.parsed.HasZ
+	switch {
+	case right && whole:
+		p.addQueue(q.work.path(), doHandOver, "its message is "+f.path()+", and the router or repair that had both is dead",
+			func(m *mender) error { return m.HandOver(q.work.path(), f.Name) })
+		return
+	case right:
+		return
+	case whole:
+		p.renumber(q, q.work)
+		return
+	}
+	p.addQueue(f.path(), doRequeue, "it has no work specification and is routed again; "+renumbered(f, q.name), func(m *mender) error { return m.requeue(f.path()) })
+}
+
+// both decides about a message with its specification.
+func (p *planner) both(q *pair) {
+	f, spec := q.messages[0], q.specs[0]
+	right := f.Info.Ino == q.name.Ino
+	switch {
+	case syntax(q.err):
+		p.routeAgain(q, "syntax", "it cannot be read: "+q.err.Error())
+		return
+	case q.err != nil:
+		return // a newer format, or a file that cannot be read: left as it is
+	case !q.parsed.Complete && right:
+		return // the scheduler has it routed again
+	case !q.parsed.Complete:
+		p.addQueue(f.path(), doRequeue, "its work specification is not whole; it is routed again, "+renumbered(f, q.name), func(m *mender) error {
+			if err := m.Drop(spec.path()); err != nil {
+				return err
+			}
+			return m.requeue(f.path())
+		})
+		return
+	case q.parsed.BodyOffset > f.Info.Size:
+		p.routeAgain(q, "mismatch", fmt.Sprintf("the body is said to start at byte %d of a file of %d bytes", q.parsed.BodyOffset, f.Info.Size))
+		return
+	}
+	number, _ := q.parsed.Number()
+	if right && number == q.name.Ino {
+		p.locks(q)
+		return
+	}
+	if !p.belongs(q) {
+		p.routeAgain(q, "mismatch", "its header is not that of the message")
+		return
+	}
+	p.locks(q)
+	p.renumber(q, spec)
+}
+
+// routeAgain puts a specification away and gives its message to the routers.
+func (p *planner) routeAgain(q *pair, why, text string) {
+	f, spec := q.messages[0], q.specs[0]
+	p.addQueue(spec.path(), doQuarantine, text+"; the message is routed again, and recipients that had it get it twice", func(m *mender) error {
+		// Crash: the message alone, which goes back to router/ too.
+		if err := m.quarantine(spec.path(), why); err != nil {
+			return err
+		}
+		return m.requeue(f.path())
+	})
+}
+
+// renumber names message and specification after the message's inode.
+func (p *planner) renumber(q *pair, spec file) {
+	f := q.messages[0]
+	was := postoffice.SpoolID{Ino: q.name.Ino, MTime: f.Info.ModTime.UnixNano()}
+	event := workspec.Event{Time: p.now, Event: workspec.EventRenumbered, Attrs: []workspec.Attr{{Key: "was", Value: q.name.String()}, {Key: "id", Value: was.String()}}}
+	p.addQueue(f.path(), doRenumber, renumbered(f, q.name), func(m *mender) error {
+		_, err := m.RenumberQueued(f.path(), spec.path(), func(raw []byte, name string) ([]byte, error) {
+			raw, err := workspec.Renumber(raw, name)
+			if err != nil {
+				return nil, err
+			}
+			return workspec.AppendEvent(raw, &event), nil
+		})
+		return err
+	})
+}
+
+// locks releases recipients from numbers that no process here holds: a process that
+// has the pid by chance would keep them for as long as it lives.
+func (p *planner) locks(q *pair) {
+	seen := map[int]bool{}
+	for gi := range q.parsed.Groups {
+		for _, r := range q.parsed.Groups[gi].Recipients {
+			if r.Tag != workspec.TagLocked || seen[r.Owner] || p.done["owners/"+strconv.Itoa(r.Owner)] {
+				continue
+			}
+			seen[r.Owner] = true
+			o := p.owner(r.Owner)
+			if !o.Alive || o.Says != "" || p.exists(postoffice.Owners+"/"+strconv.Itoa(r.Owner)) || p.worksHere(r.Owner) {
+				continue
+			}
+			p.done["owners/"+strconv.Itoa(r.Owner)] = true
+			p.add(path.Join(postoffice.Owners, strconv.Itoa(r.Owner)), doRelease,
+				"recipients are locked in this number, and the process with that pid does not work here: it is noted as dead",
+				func(m *mender) error { return m.Bury(r.Owner) })
+		}
+	}
+}
+
+// evidence is how much of a header is compared. Bytes.
+const evidence = 256
+
+// belongs tells whether a specification of our router is about this message: its
+// headers end as the message's do, since what the router adds goes on top. Other
+// routers write headers anew, and Bcc is left out; those are taken at their word.
+func (p *planner) belongs(q *pair) bool {
+	s := q.parsed
+	if !s.HasZ || len(s.Groups) == 0 {
+		return true
+	}
+	h, err := p.open(q.messages[0])
+	if err != nil {
+		return true
+	}
+	defer h.Close()
+	head, err := envelope.Read(h)
+	if err != nil || head.HeaderOffset >= s.BodyOffset {
+		return true
+	}
+	mine := make([]byte, min(evidence, s.BodyOffset-head.HeaderOffset))
+	if n, err := h.ReadAt(mine, s.BodyOffset-int64(len(mine))); err != nil || n < len(mine) {
+		return true
+	}
+	mine = bytes.TrimRight(mine, "\n")
+	if len(mine) == 0 || bytes.Contains(bytes.ToLower(mine), []byte("bcc:")) {
+		return true
+	}
+	g := &s.Groups[len(s.Groups)-1]
+	return bytes.HasSuffix(bytes.TrimRight(q.raw[g.HeaderOffset:g.HeaderEnd], "\n"), mine)
+}

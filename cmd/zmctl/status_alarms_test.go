@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"zmailer/internal/alarm"
+	"zmailer/internal/postoffice"
+)
+
+// A25: status tells what needs a person and ends with 1; with a scheduler what that has
+// seen, without one what the directories tell.
+func TestStatusTellsAlarms(t *testing.T) {
+	old := time.Now().Add(-2 * time.Hour)
+	stale := func(t *testing.T, o *office) {
+		name := filepath.Join(o.dir, postoffice.Router, "4711")
+		must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+		must(t, os.Chtimes(name, old, old))
+	}
+	router := func(t *testing.T, o *office) { o.run(t, "router") }
+	scheduler := func(t *testing.T, o *office) {
+		release, err := o.Exclusive("scheduler")
+		must(t, err)
+		t.Cleanup(func() { must(t, release()) })
+	}
+	tests := map[string]struct {
+		plant []func(*testing.T, *office)
+		want  []alarm.Kind
+	}{
+		"nothing at all":               {nil, nil},
+		"a router, old mail for it":    {[]func(*testing.T, *office){router, stale}, []alarm.Kind{alarm.TooOld}},
+		"old mail and no router":       {[]func(*testing.T, *office){stale}, []alarm.Kind{alarm.TooOld, alarm.Down}},
+		"queued mail and no scheduler": {[]func(*testing.T, *office){func(t *testing.T, o *office) { o.queue(t, "smtp h a@h") }}, []alarm.Kind{alarm.Down}},
+		"what the scheduler has seen": {[]func(*testing.T, *office){scheduler, router, stale, func(t *testing.T, o *office) {
+			must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+		}}, []alarm.Kind{alarm.NoProgress}},
+		"what a dead one saw": {[]func(*testing.T, *office){router, func(t *testing.T, o *office) {
+			must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+		}}, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			for _, p := range tt.plant {
+				p(t, o)
+			}
+			out, code, _ := invoke(t, "status", "--json")
+			var got struct{ Alarms []alarm.Alarm }
+			must(t, json.Unmarshal([]byte(out), &got))
+			var kinds []alarm.Kind
+			for _, a := range got.Alarms {
+				kinds = append(kinds, a.Kind)
+			}
+			if len(kinds) != len(tt.want) || code != min(len(tt.want), 1) {
+				t.Fatalf("got %v with exit code %d, want %v", got.Alarms, code, tt.want)
+			}
+			for i := range kinds {
+				if kinds[i] != tt.want[i] {
+					t.Errorf("got %v, want %v", kinds, tt.want)
+				}
+			}
+			text, _, _ := invoke(t, "status")
+			for _, k := range tt.want {
+				wantIn(t, text, "\n"+string(k)+" ")
+			}
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"zmailer/internal/selector"
+)
+
+// recipients are those in one state.
+type recipients struct {
+	State         string `json:"state"`
+	Recipients    int    `json:"recipients"`
+	OldestSeconds int64  `json:"oldest_seconds"` // age of the oldest message that has such a one
+}
+
+// readLimit is how many specifications are read to count recipients: status is asked
+// for every minute.
+const readLimit = 20000
+
+// countRecipients counts those of queued mail. What cannot be read is told by queue and
+// check.
+func (s *spool) countRecipients(ctx context.Context) []recipients {
+	of := map[string]*recipients{}
+	_, _ = s.each(ctx, selector.Selector{}, func(m *message) error {
+		if m.State != stateQueued {
+			return nil
+		}
+		for i := range m.Recipients {
+			r := of[m.Recipients[i].State]
+			if r == nil {
+				r = &recipients{State: m.Recipients[i].State}
+				of[r.State] = r
+			}
+			r.Recipients++
+			r.OldestSeconds = max(r.OldestSeconds, m.AgeSeconds)
+		}
+		return nil
+	})
+	list := make([]recipients, 0, len(of))
+	for _, state := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, *of[state])
+	}
+	return list
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/mailq"
+)
+
+func threadCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "thread",
+		Usage:     "list the scheduler's threads, or show one with its messages",
+		UsageText: "zmctl thread [--json] [CHANNEL/HOST]",
+		Description: `Asks the running scheduler for its threads: all that waits for one channel and host.
+
+    THREAD             STATE    N    R  RUN  TRIED  WAIT  OLDEST  TROUBLE
+    smtp/a.example     active   4    4  2/5      9     -     12s
+    smtp/dead.example  trouble  1  900  0/1      3   13m      1h  connection refused
+
+N messages, R recipients, deliveries under way of those that the host is given at once,
+attempts since the thread came to be, the wait until the next one, the age of the oldest
+message, what the host said when it failed. States: active; waiting, for the time of its
+messages; throttled, by rate or hostrate; trouble, the host failed and is tried again
+then; probing, it is being tried with one message; paused, queueonly. Those that need
+attention are first.
+
+With CHANNEL/HOST it tells everything about that thread, and its open recipients.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON lines, as the query socket has them (docs/mailq.md)"}},
+		Action: runThread,
+	}
+}
+
+func runThread(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return cli.Exit("zmctl thread takes one CHANNEL/HOST at most; --help tells its flags", config.ExitUsage)
+	}
+	channel, host, ok := strings.Cut(c.Args().First(), "/")
+	if c.NArg() == 1 && (!ok || channel == "" || strings.ContainsAny(channel+host, " \t")) {
+		return cli.Exit(c.Args().First()+": a thread is named CHANNEL/HOST, like smtp/example.com", config.ExitUsage)
+	}
+	a, err := caller(c)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if c.NArg() == 0 {
+		return listThreads(a, c.App.Writer, c.Bool("json"))
+	}
+	err = showThread(a, c.App.Writer, mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, c.Bool("json"))
+	if errors.Is(err, mailq.ErrRefused) {
+		return errors.New(c.Args().First() + ": " + err.Error())
+	}
+	return err
+}
+
+// byNeed is the order of states in the list.
+func byNeed(state string) int {
+	return slices.Index([]string{"idle", "waiting", "active", "paused", "throttled", "probing", "trouble"}, state)
+}
+
+func listThreads(a *asker, w io.Writer, asJSON bool) error {
+	var list []mailq.ThreadInfo
+	_, err := a.Ask(mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
+		if asJSON {
+			_, err := fmt.Fprintln(w, line)
+			return err
+		}
+		var t mailq.ThreadInfo
+		if err := json.Unmarshal([]byte(line), &t); err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		list = append(list, t)
+		return nil
+	})
+	if err != nil || asJSON {
+		return err
+	}
+	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
+		if n := byNeed(b.State) - byNeed(a.State); n != 0 {
+			return n
+		}
+		return b.Recipients - a.Recipients
+	})
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "THREAD\tSTATE\tN\tR\tRUN\tTRIED\tWAIT\tOLDEST\tTROUBLE")
+	messages, recipients := 0, 0
+	for i := range list {
+		x := &list[i]
+		messages, recipients = messages+x.Messages, recipients+x.Recipients
+		fmt.Fprintf(t, "%s/%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", clean(x.Channel), clean(x.Host), x.State, x.Messages, x.Recipients, places(x),
+			x.Attempts, wait(x), span(time.Duration(x.OldestSeconds)*time.Second), cut(clean(x.Trouble), 60))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	// A message to several hosts is in several threads.
+	_, err = fmt.Fprintf(w, "%s, %s in %s\n", count(len(list), "thread"), count(recipients, "recipient"), count(messages, "part")+" of messages")
+	return err
+}
+
+// places is how many deliveries are under way of how many there may be.
+func places(t *mailq.ThreadInfo) string {
+	if t.Limit == 0 {
+		return strconv.Itoa(t.Running)
+	}
+	return strconv.Itoa(t.Running) + "/" + strconv.Itoa(t.Limit)
+}
+
+func wait(t *mailq.ThreadInfo) string {
+	if t.WaitSeconds == 0 {
+		return "-"
+	}
+	return span(time.Duration(t.WaitSeconds) * time.Second)
+}
+
+// showThread tells all about one thread.
+func showThread(a *asker, w io.Writer, r mailq.Request, asJSON bool) error {
+	first := true
+	_, err := a.Ask(r, func(line string) error {
+		if asJSON {
+			_, err := fmt.Fprintln(w, line)
+			return err
+		}
+		if first {
+			first = false
+			var t mailq.ThreadInfo
+			if err := json.Unmarshal([]byte(line), &t); err != nil {
+				return fmt.Errorf("read answer: %w", err)
+			}
+			return printThread(w, &t)
+		}
+		var x mailq.WaitingInfo
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		return printWaiting(w, &x, time.Now())
+	})
+	return err
+}
+
+func printThread(w io.Writer, t *mailq.ThreadInfo) error {
+	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(key, format string, args ...any) {
+		fmt.Fprintf(b, "%s\t"+format+"\n", append([]any{key}, args...)...)
+	}
+	line("thread", "%s/%s", clean(t.Channel), clean(t.Host))
+	line("state", "%s", stateWords(t))
+	if t.Trouble != "" {
+		line("trouble", "%s", clean(t.Trouble))
+	}
+	line("waiting", "%s in %s; %d can go now", count(t.Recipients, "recipient"), count(t.Messages, "message"), t.Ready)
+	if !t.Oldest.IsZero() {
+		line("oldest", "%s, of %s", span(time.Duration(t.OldestSeconds)*time.Second), t.Oldest.Local().Format(timeFormat))
+	}
+	line("running", "%s, maxthr %s", places(t), limit(t.MaxThread))
+	line("ring", "%s: %d under way, maxring %s, maxchannel %s", t.Clause, t.RingRunning, limit(t.MaxRing), limit(t.MaxChannel))
+	if t.PID > 0 {
+		line("agent", "pid %d", t.PID)
+	}
+	line("attempts", "%d", t.Attempts)
+	fmt.Fprintln(b)
+	return b.Flush()
+}
+
+func limit(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return strconv.Itoa(n)
+}
+
+// stateWords explains the state.
+func stateWords(t *mailq.ThreadInfo) string {
+	at := ""
+	if !t.Until.IsZero() && t.WaitSeconds > 0 {
+		at = fmt.Sprintf(" at %s, in %s", t.Until.Local().Format(time.TimeOnly), wait(t))
+	}
+	switch t.State {
+	case "trouble":
+		return fmt.Sprintf("in trouble: the host failed %s; it is tried again%s, with one message", inRow(t.Tries), at)
+	case "probing":
+		return fmt.Sprintf("probing: the host failed %s; one message is being tried", inRow(t.Tries))
+	case "throttled":
+		return "throttled by rate or hostrate; the next delivery may begin" + at
+	case "waiting":
+		return "waiting for the time of its messages; the first is tried" + at
+	case "paused":
+		return "paused: its clause is queueonly; ETRN has it go"
+	}
+	return t.State
+}
+
+func printWaiting(w io.Writer, x *mailq.WaitingInfo, now time.Time) error {
+	words := []string{x.State}
+	if x.Cause != "" {
+		words[0] += " (" + x.Cause + ")"
+	}
+	if !x.Until.IsZero() {
+		words[0] += " until " + x.Until.Local().Format(timeFormat)
+	}
+	if x.Attempts > 0 {
+		words = append(words, count(x.Attempts, "attempt"))
+	}
+	if x.Next.After(now) && x.State == "waiting" {
+		words = append(words, "next in "+span(x.Next.Sub(now)))
+	}
+	if x.Expires.After(now) {
+		words = append(words, "expires in "+span(x.Expires.Sub(now)))
+	}
+	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", x.ID, span(now.Sub(x.Accepted)), clean(x.Rcpt), strings.Join(words, ", "))
+	if x.Answer != "" {
+		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), 300))
+		err = errors.Join(err, aerr)
+	}
+	return err
+}

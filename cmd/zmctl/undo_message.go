@@ -1,0 +1,228 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/order"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// undo takes back what was ordered last about one message.
+func (e *editing) undo() error {
+	var err error
+	for range tries {
+		m, lerr := e.removed()
+		var text string
+		switch {
+		case lerr != nil:
+			return lerr
+		case m == nil:
+			text, err = e.undoQueued()
+		default:
+			text, err = e.undoAway(m, "")
+		}
+		if err == nil {
+			fmt.Fprintf(e.c.App.Writer, "%s  %s\n", e.id, text)
+			if !newSpool(e.po, e.now).runs("scheduler") {
+				fmt.Fprintln(e.c.App.Writer, "    but no scheduler runs: zmctl run starts the daemons")
+			}
+		}
+		if !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", err, errAgain)
+}
+
+// undoAway puts a message in removed/ back; of an order, those recipients that it removed.
+func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) (string, error) {
+	switch {
+	case m.Spec != "":
+		q := e.request()
+		if of != "" {
+			s := newSpool(e.po, e.now)
+			r, err := s.shelved(m, 0)
+			if err != nil || r.message.parsed == nil {
+				return "", errors.Join(err, order.ErrMoved)
+			}
+			q.Match = among(eventsOf(r.message.parsed, of, workspec.EventRemoved))
+		}
+		res, err := order.UndoShelved(q)
+		return "is queued again for " + brackets(res.Changed), err
+	case m.From == postoffice.Queue:
+		// The specification is in transport/, on its way here or back.
+		return "", fmt.Errorf("undo %s: the scheduler is about to move it, or will when it runs: %w", e.id, errAgain)
+	}
+	name, err := e.po.PutBack(*m)
+	return "is " + name + " again", err
+}
+
+// undoQueued takes back what was ordered last about a message in the queue.
+func (e *editing) undoQueued() (string, error) {
+	m, others, err := newSpool(e.po, e.now).byID(e.id)
+	switch {
+	case m == nil && err == nil && len(others) == 0:
+		return "", fmt.Errorf("undo %s: it is not in removed/, where messages stay for %s, and nowhere else", e.id, span(e.keep))
+	case m == nil:
+		return "", e.notFound("undo", others, err)
+	case m.State == stateFrozen && strings.HasPrefix(m.Why, workspec.CausePerson):
+		to, err := e.po.Recall(m.message.Dir, m.message.Name, e.id)
+		return "is " + to.Name + " now", err
+	case m.State != stateQueued || m.parsed == nil:
+		return "", fmt.Errorf("undo %s: nothing was removed: it is %s", e.id, m.State)
+	}
+	for i := range m.Recipients {
+		if m.Recipients[i].State != removed {
+			continue
+		}
+		res, err := order.Undo(e.request(), m.spec.Name)
+		return "is queued again for " + brackets(res.Changed), err
+	}
+	for _, ev := range slices.Backward(m.parsed.History) {
+		if of, ok := postoffice.ParseOrderID(ev.Get("order")); ok {
+			text, err := e.reverse(m, of, false)
+			if errors.Is(err, order.ErrNothing) {
+				err = fmt.Errorf("undo %s: nothing of order %s is left to take back", e.id, of)
+			}
+			return text, err
+		}
+	}
+	return "", fmt.Errorf("undo %s: it is queued, and no recipient is removed or held by an order", e.id)
+}
+
+// eventsOf are the lines that an order has written into a message's history.
+func eventsOf(spec *workspec.Spec, of postoffice.OrderID, word string) []*workspec.Event {
+	var list []*workspec.Event
+	for i := range spec.History {
+		if ev := &spec.History[i]; ev.Get("order") == string(of) && ev.Event == word {
+			list = append(list, ev)
+		}
+	}
+	return list
+}
+
+// among chooses the recipients of some lines.
+func among(events []*workspec.Event) func(*workspec.Group, *workspec.Recipient) bool {
+	set := map[int64]bool{}
+	for _, ev := range events {
+		for _, off := range ev.Recipients() {
+			set[off] = true
+		}
+	}
+	return func(_ *workspec.Group, r *workspec.Recipient) bool { return set[r.Offset] }
+}
+
+// reverse takes an order back in a message that is queued, for those recipients for whom
+// it is what was ordered last.
+func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (string, error) {
+	q := e.request()
+	q.Reason = "undo of " + string(of)
+	verb := of.Verb()
+	if verb != "remove" {
+		q.Who = who() // an attribute, not a text
+	}
+	word := map[string]string{
+		"hold": workspec.EventHold, "release": workspec.EventRelease, "freeze": workspec.EventFrozen, "thaw": workspec.EventThawed,
+		"expire": workspec.EventExpired, "remove": workspec.EventRemoved,
+	}[verb]
+	events := eventsOf(m.parsed, of, word)
+	if len(events) == 0 || word == "" {
+		if v := verbOf(verb); v != nil && v.undo == "" {
+			return "", fmt.Errorf("undo %s: %s cannot be undone", e.id, verb)
+		}
+		return "", order.ErrNothing
+	}
+	q.Match = among(events)
+	say := func(text string, res order.Result, err error) (string, error) {
+		return text + ": " + brackets(slices.Concat(res.Changed, res.Busy)), err
+	}
+	switch verb {
+	case "hold", "freeze":
+		// What somebody has held or frozen since is his.
+		state, fits := held, q.Match
+		if verb == "freeze" {
+			state = frozen
+		}
+		ours := map[int64]bool{}
+		for i := range m.Recipients {
+			r := &m.Recipients[i]
+			ours[r.offset] = r.State == state && r.Order == string(of) || r.State == delivering
+		}
+		q.Match = func(g *workspec.Group, r *workspec.Recipient) bool { return fits(g, r) && ours[r.Offset] }
+		if verb == "hold" {
+			res, err := order.Release(q, m.spec.Name)
+			return say("released", res, err)
+		}
+		res, err := order.Thaw(q, m.spec.Name)
+		return say("thawed, its time begins anew", res, err)
+	case "release":
+		return e.holdAgain(m, q, events)
+	case "thaw":
+		cause := workspec.CausePerson
+		for i := range m.parsed.History {
+			if ev := &m.parsed.History[i]; ev.Event == workspec.EventFrozen && ev.LineOffset < events[0].LineOffset {
+				cause = ev.Get(workspec.KeyCause)
+			}
+		}
+		res, err := order.Freeze(q, m.spec.Name, cause)
+		return say("frozen again", res, err)
+	case "expire":
+		q.Failed, q.Told = true, silent
+		res, err := order.Retry(q, m.spec.Name)
+		switch {
+		case len(res.Busy) > 0 && errors.Is(err, order.ErrNothing):
+			err = fmt.Errorf("undo %s: delivered to at this moment: %s: %w", e.id, brackets(res.Busy), errAgain)
+		case errors.Is(err, order.ErrNothing):
+			err = fmt.Errorf("undo %s: the sender was told", e.id)
+		}
+		return say("open again", res, err)
+	}
+	res, err := order.Undo(q, m.spec.Name)
+	return "is queued again for " + brackets(res.Changed), err
+}
+
+// holdAgain holds recipients until when they were held before they were released.
+func (e *editing) holdAgain(m *message, q order.Request, events []*workspec.Event) (string, error) {
+	until := map[int64]map[int64]bool{} // milliseconds → recipients
+	for _, ev := range events {
+		for _, off := range ev.Recipients() {
+			for _, was := range slices.Backward(m.parsed.History) {
+				if was.LineOffset >= ev.LineOffset || was.Event != workspec.EventHold || !slices.Contains(was.Recipients(), off) {
+					continue
+				}
+				// What is no time is none, as for the scheduler.
+				ms, _ := strconv.ParseInt(was.Get("until"), 10, 64)
+				if until[ms] == nil {
+					until[ms] = map[int64]bool{}
+				}
+				until[ms][off] = true
+				break
+			}
+		}
+	}
+	var all order.Result
+	for ms, set := range until {
+		end := time.Time{}
+		if ms > 0 {
+			if end = time.UnixMilli(ms); !end.After(q.Now) {
+				continue // it would have ended by now
+			}
+		}
+		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return set[r.Offset] }
+		res, err := order.Hold(q, m.spec.Name, end)
+		if err != nil && !errors.Is(err, order.ErrNothing) {
+			return "", err
+		}
+		all.Changed = append(all.Changed, append(res.Changed, res.Busy...)...)
+	}
+	if len(all.Changed) == 0 {
+		return "", order.ErrNothing
+	}
+	return "held again: " + brackets(all.Changed), nil
+}

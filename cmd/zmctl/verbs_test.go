@@ -1,0 +1,370 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/status"
+	"zmailer/internal/workspec"
+)
+
+// addressed is a recipient to plant.
+type addressed struct{ host, address string }
+
+// queueTo queues a message of a sender for these recipients.
+func (o *office) queueTo(t *testing.T, sender string, rcpts ...addressed) (id, name string, offsets []int64) {
+	t.Helper()
+	a := o.submit(t, strings.ReplaceAll(plainMail, "sender@client.example.net", sender))
+	c := o.claim(t, a)
+	work, err := c.CreateWork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := workspec.NewWriter(work)
+	w.Preamble(&workspec.Spec{Format: workspec.FormatOurs, Message: c.Name(), BodyOffset: a.Size - int64(len("body\n"))})
+	var list []workspec.Recipient
+	for _, r := range rcpts {
+		list = append(list, workspec.Recipient{Tag: workspec.TagToDo, Channel: "smtp", Host: r.host, Address: r.address, Privilege: "65534"})
+	}
+	w.Group(workspec.Sender{Channel: "local", Host: sender, Address: sender, Privilege: "1"}, list, []byte("Subject: test\n"))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := work.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if name, err = c.HandOver(); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range o.spec(t, name).Groups {
+		for _, r := range g.Recipients {
+			offsets = append(offsets, r.Offset)
+		}
+	}
+	return a.ID.String(), name, offsets
+}
+
+// states gives the state of each recipient that zmctl queue lists.
+func states(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	out, code, err := invoke(t, append([]string{"queue", "--json"}, args...)...)
+	if code != 0 {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for line := range strings.Lines(out) {
+		var m message
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range m.Recipients {
+			all[r.Address] = r.State
+		}
+	}
+	return all
+}
+
+func wantStates(t *testing.T, what string, want map[string]string) {
+	t.Helper()
+	got := states(t, "--state", "queued")
+	for address, state := range want {
+		if got[address] != state {
+			t.Errorf("%s: %s is %q, want %q", what, address, got[address], state)
+		}
+	}
+}
+
+// mustDo calls a command that is to succeed.
+func mustDo(t *testing.T, args ...string) string {
+	t.Helper()
+	out, code, err := invoke(t, args...)
+	if code != 0 {
+		t.Fatalf("zmctl %q: exit code %d, %v\n%s", args, code, err, out)
+	}
+	return out
+}
+
+// M41 A20: each verb acts on the recipients that the selector means, and on no others;
+// a dry run gives the same numbers and changes nothing; undo takes it back.
+func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
+	selectors := map[string][]string{ // each means a1 and a2
+		"thread": {"--channel", "smtp", "--host", "a.example"}, "address": {"--to", "a1@*,a2@*"}, "expression": {"--where", "host a.example and not to b*"},
+	}
+	cases := []struct {
+		verb   string
+		before []string // verb that is used on everything first
+		flags  []string
+		want   string // state of the chosen
+		undone string // and after undo; "": it cannot be undone
+	}{
+		{"hold", nil, nil, held, waiting},
+		{"hold", nil, []string{"--until", "2h"}, held, waiting},
+		{"release", []string{"hold", "--until", "3h"}, nil, waiting, held},
+		{"freeze", nil, nil, frozen, waiting},
+		{"thaw", []string{"freeze"}, nil, waiting, frozen},
+		{"remove", nil, nil, removed, waiting},
+		{"remove", nil, []string{"--report"}, removed, waiting},
+		{"expire", nil, nil, failed, waiting},
+		{"expire", nil, []string{"--silent"}, failed, waiting},
+		{"retry", nil, nil, waiting, ""},
+		{"flush", nil, nil, waiting, ""},
+		{"reroute", nil, nil, rerouted, ""},
+	}
+	for name, sel := range selectors {
+		for _, c := range cases {
+			t.Run(name+" "+c.verb+strings.Join(c.flags, " "), func(t *testing.T) {
+				o := newOffice(t)
+				o.run(t, "scheduler")
+				_, first, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
+				o.queueTo(t, "y@client.example", addressed{"b.example", "b2@x"}, addressed{"a.example", "a2@x"})
+				was := waiting
+				if c.before != nil {
+					mustDo(t, append(append(c.before, "--yes"), "--all")...)
+					was = map[string]string{"hold": held, "freeze": frozen}[c.before[0]]
+				}
+				size := len(o.read(t, "transport/"+first))
+				args := slices.Concat([]string{c.verb}, c.flags, sel)
+				dry := mustDo(t, append(args, "--dry-run")...)
+				wantIn(t, dry, "2 recipients of 2 messages; nothing was changed")
+				if got := len(o.read(t, "transport/"+first)); got != size {
+					t.Fatalf("a dry run has changed the specification")
+				}
+				done := mustDo(t, append(args, "--yes", "--reason", "a test")...)
+				wantIn(t, done, "2 recipients of 2 messages ", "; order ")
+				wantStates(t, c.verb, map[string]string{"a1@x": c.want, "a2@x": c.want, "b1@x": was, "b2@x": was})
+				if c.undone == "" {
+					if _, code, err := invoke(t, "undo"); code != 1 || !strings.Contains(err.Error(), "cannot be undone") {
+						t.Errorf("undo: exit code %d, %v", code, err)
+					}
+					return
+				}
+				mustDo(t, "undo")
+				wantStates(t, "undo", map[string]string{"a1@x": c.undone, "a2@x": c.undone, "b1@x": was, "b2@x": was})
+				wantIn(t, mustDo(t, "orders"), "undone ", "\"a test\"")
+			})
+		}
+	}
+}
+
+func (o *office) read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(o.path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// M41: without a selector, or with nobody to ask, nothing is done.
+func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
+	o := newOffice(t)
+	id, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	size := len(o.read(t, "transport/"+name))
+	for _, v := range verbs() {
+		for what, c := range map[string]struct {
+			args []string
+			part string
+		}{
+			"no selector": {nil, "needs a "}, "nobody to ask": {[]string{"--host", "*"}, "--yes does it"},
+			"bad selector": {[]string{"--older", "3x"}, "--older: column 1"}, "bad expression": {[]string{"--where", "host a or"}, "column 10"},
+			"flag behind": {[]string{"x", "--yes"}, ""},
+		} {
+			out, code, err := invoke(t, append([]string{v.name}, c.args...)...)
+			if what == "nobody to ask" && (v.name == "release" || v.name == "thaw") {
+				// Nothing can be released: there is nothing to ask about.
+				if code != 0 {
+					t.Errorf("%s, %s: exit code %d, %v", v.name, what, code, err)
+				}
+				continue
+			}
+			if code != config.ExitUsage || !strings.Contains(err.Error(), c.part) {
+				t.Errorf("%s, %s: exit code %d, %v\n%s", v.name, what, code, err, out)
+			}
+			if what == "nobody to ask" && err != nil && !strings.Contains(err.Error(), "1 recipient of 1 message") {
+				t.Errorf("%s: got %v, want the numbers", v.name, err)
+			}
+		}
+	}
+	if got := len(o.read(t, "transport/"+name)); got != size {
+		t.Error("the specification was changed")
+	}
+	last := "0"
+	if strings.HasSuffix(id, last) {
+		last = "1"
+	}
+	other := id[:len(id)-1] + last
+	_, code, err := invoke(t, "hold", other)
+	if code != 1 || !strings.Contains(fmt.Sprint(err), "belongs to another message now") {
+		t.Errorf("another message's ID: exit code %d, %v", code, err)
+	}
+	if _, code, err := invoke(t, "hold", "--until", "2001-01-01", id); code != config.ExitUsage {
+		t.Errorf("an end that is over: exit code %d, %v", code, err)
+	}
+}
+
+// A person is asked with the numbers; only yes is yes.
+func TestOnlyYesIsYes(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {
+		if got := agreed(strings.NewReader(answer), io.Discard, "?"); got != want {
+			t.Errorf("%q: got %v", answer, got)
+		}
+	}
+}
+
+// M41: who is being delivered to is told, with exit code 75; the rest is done.
+func TestVerbsTellWhoIsBusy(t *testing.T) {
+	for _, verb := range []string{"hold", "freeze", "expire", "remove", "retry", "reroute"} {
+		o := newOffice(t)
+		o.run(t, "scheduler")
+		id, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"})
+		agent := o.run(t, "ta-smtp smtp")
+		o.tag(t, name, offsets[0], workspec.LockBytes(agent.Number()))
+		wantIn(t, mustDo(t, verb, "--dry-run", "--to", "a1@x"), "1 of them delivered to at this moment")
+		out, code, err := invoke(t, verb, id)
+		if code != config.ExitTempFail || !strings.Contains(fmt.Sprint(err), "delivered to at this moment: <a1@x>") || !strings.Contains(out, "<a2@x>") {
+			t.Errorf("%s: exit code %d, %v\n%s", verb, code, err, out)
+		}
+	}
+}
+
+// A13 M41: what is not routed is frozen and given back to the router; what a verb cannot
+// do there is said.
+func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
+	o := newOffice(t)
+	deferred := o.submit(t, plainMail)
+	if err := o.claim(t, deferred).Defer("users"); err != nil {
+		t.Fatal(err)
+	}
+	id := deferred.ID.String()
+	for _, verb := range []string{"hold", "release", "thaw", "expire"} {
+		if _, code, err := invoke(t, verb, id); code != 1 || !strings.Contains(fmt.Sprint(err), "it is not routed: it is deferred") {
+			t.Errorf("%s: exit code %d, %v", verb, code, err)
+		}
+	}
+	wantIn(t, mustDo(t, "freeze", "--yes", "--state", "deferred"), "is freezer/", ".person now")
+	wantIn(t, mustDo(t, "queue", "--state", "frozen"), "frozen: person", "1 message")
+	wantIn(t, mustDo(t, "thaw", id), " is router/")
+	wantIn(t, mustDo(t, "freeze", id), "is freezer/")
+	wantIn(t, mustDo(t, "undo"), "is router/")
+	for _, verb := range []string{"retry", "reroute"} {
+		d := o.submit(t, plainMail)
+		if err := o.claim(t, d).Defer("routes"); err != nil {
+			t.Fatal(err)
+		}
+		wantIn(t, mustDo(t, verb, d.ID.String()), " is router/")
+	}
+	wantIn(t, mustDo(t, "remove", "--yes", "--state", "accepted"), "removed from router/", "3 messages")
+	wantIn(t, mustDo(t, "undo"), "is router/", "undone for 3 messages")
+}
+
+// A13: recipients that have failed are opened again, if the sender does not know yet.
+func TestRetryOpensFailedRecipients(t *testing.T) {
+	o := newOffice(t)
+	id, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"}, addressed{"a.example", "a3@x"})
+	for i, told := range []bool{false, true} {
+		o.edit(t, name, func(s *postoffice.Spec) error {
+			return s.Append(workspec.AppendDiagnostic(nil, &workspec.Diagnostic{Recipient: offsets[i], Time: time.Now(), Reported: told,
+				Notary: workspec.Notary{Address: fmt.Sprintf("a%d@x", i+1), Action: "failed", Status: "5.1.1", Diagnostic: "smtp; 550 no"}}))
+		})
+		o.tag(t, name, offsets[i], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
+	}
+	wantStates(t, "before", map[string]string{"a1@x": failed, "a2@x": failed, "a3@x": waiting})
+	mustDo(t, "retry", "--failed", "--yes", "--where", "state failed")
+	wantStates(t, "retry --failed", map[string]string{"a1@x": waiting, "a2@x": failed})
+	mustDo(t, "retry", "--failed", "--told", id)
+	wantStates(t, "retry --failed --told", map[string]string{"a2@x": waiting, "a3@x": waiting})
+}
+
+// M41: an order names its messages before they are touched; undo of one order leaves
+// those of others alone.
+func TestUndoTakesBackOneOrder(t *testing.T) {
+	o := newOffice(t)
+	one, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
+	two, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a2@x"})
+	mustDo(t, "hold", "--yes", "--host", "a.example")
+	mustDo(t, "hold", "--yes", "--host", "b.example")
+	mustDo(t, "remove", two)
+	list, err := o.ListOrders()
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%d orders, %v", len(list), err)
+	}
+	var byHost postoffice.OrderID
+	for _, id := range list {
+		if h, err := readOrder(o.PostOffice, id, nil); err == nil && h.Selector == "host a.example" {
+			byHost = id
+		}
+	}
+	if got := strings.Fields(mustDo(t, "orders", string(byHost))); !slices.Contains(got, one) || !slices.Contains(got, two) || len(got) != 2 {
+		t.Errorf("order %s is about %q", byHost, got)
+	}
+	mustDo(t, "undo", two)
+	wantStates(t, "undo of a message", map[string]string{"a1@x": held, "b1@x": held, "a2@x": held})
+	wantIn(t, mustDo(t, "undo", "--dry-run", string(byHost)), "would undo", "host a.example")
+	mustDo(t, "undo", string(byHost))
+	wantStates(t, "undo of one", map[string]string{"a1@x": waiting, "b1@x": held, "a2@x": waiting})
+	if _, code, err := invoke(t, "undo", string(byHost)); code != 1 || !strings.Contains(fmt.Sprint(err), "it was undone") {
+		t.Errorf("undo twice: exit code %d, %v", code, err)
+	}
+	mustDo(t, "undo", one)
+	wantStates(t, "undo of a message's last order", map[string]string{"b1@x": waiting})
+	for _, arg := range []string{"20200101-000000-hold-1", "x"} {
+		if _, code, err := invoke(t, "undo", arg); code == 0 {
+			t.Errorf("undo %s: exit code 0, %v", arg, err)
+		}
+	}
+}
+
+// M41: what was delivered or given up is let alone; a deferral's answer selects.
+func TestReplySelects(t *testing.T) {
+	o := newOffice(t)
+	_, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"}, addressed{"a.example", "a3@x"})
+	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
+	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[1], 1, time.Now().Add(time.Hour), status.MailboxFull, "452 4.2.2 full"))
+	o.tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	if got := states(t, "--reply", "^451.*grey"); len(got) != 1 || got["a1@x"] == "" {
+		t.Errorf("got %v", got)
+	}
+	wantIn(t, mustDo(t, "expire", "--dry-run", "--all"), "2 recipients of 1 message;")
+	mustDo(t, "retry", "--yes", "--reply", "greylisted")
+	if got := states(t, "--state", "due"); len(got) != 1 || got["a1@x"] == "" {
+		t.Errorf("due now: got %v", got)
+	}
+}
+
+// A20: each filter by itself, on the files, for looking and for acting alike.
+func TestEachFilterFindsItsMail(t *testing.T) {
+	o := newOffice(t)
+	_, old, offsets := o.queueTo(t, "news@shop.example", addressed{"a.example", "a1@one"}, addressed{"b.example", "b1@two"})
+	o.event(t, old, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
+	o.age(t, "queue/"+old, 50*time.Hour)
+	o.queueTo(t, "bob@client.example", addressed{"a.example", "a2@one"})
+	o.submit(t, strings.Replace(plainMail, "user@", "new@", 1)+strings.Repeat("x\n", 5000))
+	for args, want := range map[string]string{
+		"--from @shop.example": "a1@one b1@two", "--from bob@*": "a2@one", "--to *@one": "a1@one a2@one", "--host b.example": "b1@two",
+		"--channel smtp": "a1@one a2@one b1@two", "--channel local": "", "--state due": "a2@one b1@two", "--state accepted": "new@a.example.com",
+		"--older 2d": "a1@one b1@two", "--younger 2d": "a2@one new@a.example.com", "--larger 5k": "new@a.example.com", "--smaller 5k --host a.example": "a1@one a2@one",
+		"--reply greylist": "a1@one", "--older 2d --host a.example": "a1@one", "--host a.example,b.example --older 2d": "a1@one b1@two",
+		"--where host=a.example!older=2d": "a2@one", "--host a.example --host b.example --to b*": "b1@two",
+	} {
+		got := slices.Sorted(maps.Keys(states(t, strings.Fields(args)...)))
+		if strings.Join(got, " ") != want {
+			t.Errorf("queue %s: got %q, want %q", args, got, want)
+		}
+		n := 0
+		for _, address := range got {
+			if !strings.HasPrefix(address, "new@") {
+				n++
+			}
+		}
+		wantIn(t, mustDo(t, slices.Concat([]string{"expire", "--dry-run"}, strings.Fields(args))...), fmt.Sprintf("would act on %d recipient", n))
+	}
+}

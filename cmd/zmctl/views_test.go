@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+	"zmailer/internal/status"
+	"zmailer/internal/workspec"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// golden compares with a file in testdata/. Spool IDs, inode numbers and pids are not
+// the same twice.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	for pattern, to := range map[string]string{`S[0-9]+A[0-9A-Za-z]+`: "SPOOLID", `pid [0-9]+`: "pid PID", `/[0-9]+(-[0-9]+)?\b`: "/NAME",
+		`"(since|next|until|ordered)": ?"[^"]*"`: `"$1":"TIME"`, `"name":"[0-9]+[^"]*"`: `"name":"NAME"`, `"number":[0-9]+`: `"number":1`} {
+		got = regexp.MustCompile(pattern).ReplaceAllString(got, to)
+	}
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// plantViews plants mail of several ages to several hosts, in every state of a recipient.
+func plantViews(t *testing.T) {
+	t.Helper()
+	o := newOffice(t)
+	o.run(t, "scheduler")
+	old := func(name string, age time.Duration) {
+		o.age(t, "queue/"+name, age+30*time.Second)
+		o.age(t, "transport/"+name, age+30*time.Second)
+	}
+	_, one, offs := o.queueTo(t, "news@shop.example", addressed{"mx.example.com", "a@example.com"}, addressed{"mx.example.com", "b@example.com"}, addressed{"other.example", "c@other.example"})
+	old(one, 26*time.Hour)
+	o.event(t, one, workspec.DeferredEvent(time.Now(), offs[0], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
+	o.event(t, one, workspec.DeferredEvent(time.Now(), offs[1], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
+	o.tag(t, one, offs[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	for i, age := range []time.Duration{3 * time.Hour, 12 * time.Minute, 7 * time.Minute} {
+		_, name, _ := o.queueTo(t, "bob@client.example", addressed{"mx.example.com", fmt.Sprintf("user%d@example.com", i)})
+		old(name, age)
+	}
+	_, two, offs := o.queueTo(t, "<>", addressed{"other.example", "held@other.example"}, addressed{"other.example", "frozen@other.example"})
+	hold := workspec.OrderEvent(time.Now(), workspec.EventHold, "S1A1", offs[:1], "root", "20261121-031502-hold-1", "their disk is full")
+	freeze := workspec.OrderEvent(time.Now(), workspec.EventFrozen, "S1A1", offs[1:], "root", "", "", workspec.Attr{Key: workspec.KeyCause, Value: "expired"})
+	o.event(t, two, hold)
+	o.event(t, two, freeze)
+	old(two, 50*time.Minute)
+	d := o.submit(t, plainMail)
+	if err := o.claim(t, d).Defer("users"); err != nil {
+		t.Fatal(err)
+	}
+	o.age(t, "deferred/"+first(t, o, "deferred"), 90*time.Second)
+}
+
+// M39: each view of the queue, as a file.
+func TestQueueViews(t *testing.T) {
+	plantViews(t)
+	for name, args := range map[string][]string{
+		"list": nil, "tree": {"--tree"}, "tree-top": {"--tree", "--top", "1"}, "counts": {"--counts"}, "ages": {"--ages"},
+		"summary": {"--summary"}, "list.json": {"--json"}, "counts.json": {"--counts", "--json"}, "ages.json": {"--ages", "--json"},
+		"summary.json": {"--summary", "--json", "--host", "mx.*"}, "tree.json": {"--tree", "--json"},
+		"selected": {"--host", "mx.example.com", "--older", "1h", "--state", "open"}, "ages-selected": {"--ages", "--where", "state held or state frozen"},
+	} {
+		out := mustDo(t, append([]string{"queue"}, args...)...)
+		for _, field := range []string{"age_seconds", "oldest_seconds"} {
+			out = regexp.MustCompile(`"`+field+`": ?[0-9]+`).ReplaceAllString(out, `"`+field+`": 1`)
+		}
+		golden(t, "queue-"+name+".txt", out)
+	}
+}
+
+// looking counts what is asked of the disk.
+type looking struct {
+	durable.FS
+	names, opened int
+}
+
+func (l *looking) ReadDirFunc(name string, fn func([]durable.Entry) error) error {
+	return durable.ReadDirFunc(l.FS, name, func(part []durable.Entry) error {
+		l.names += len(part)
+		return fn(part)
+	})
+}
+
+func (l *looking) Open(name string, flags int, perm fs.FileMode) (durable.File, error) {
+	l.opened++
+	return l.FS.Open(name, flags, perm)
+}
+
+// plantMany plants messages that differ by their names alone.
+func plantMany(t *testing.T, o *office, n int) {
+	t.Helper()
+	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a@x"})
+	message, spec := []byte(o.read(t, "queue/"+name)), []byte(o.read(t, "transport/"+name))
+	for i := range n {
+		for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
+			if err := os.WriteFile(o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// M39: of 50,000 messages the first is shown when some hundred of the directory's names
+// were read and one specification opened, and memory does not grow with the listing.
+func TestListingStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plants 100,000 files")
+	}
+	const count = 50000
+	o := newOffice(t)
+	plantMany(t, o, count)
+	l := &looking{FS: o.FS()}
+	po, err := postoffice.Open(postoffice.Config{FS: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, most := heap(), uint64(0)
+	n, first := 0, looking{}
+	sorted, err := newSpool(po, time.Now()).each(t.Context(), selector.Selector{}, func(*message) error {
+		if n++; n == 1 {
+			first = *l
+		}
+		if n%10000 == 0 {
+			most = max(most, heap())
+		}
+		return nil
+	})
+	if err != nil || n != count+1 || sorted {
+		t.Fatalf("%d messages, sorted %v, %v", n, sorted, err)
+	}
+	if first.names > 2*sortLimit || first.opened > 2 {
+		t.Errorf("before the first message %d names were read and %d files opened, of %d", first.names, first.opened, count)
+	}
+	if grown := int64(most) - int64(before); grown > 8<<20 {
+		t.Errorf("the listing takes %d bytes", grown)
+	}
+}
+
+// M39: up to sortLimit messages come oldest first.
+func TestShortListingsAreSorted(t *testing.T) {
+	plantViews(t)
+	out := mustDo(t, "queue", "--from", "bob@*")
+	if a, b, c := strings.Index(out, "user0@"), strings.Index(out, "user1@"), strings.Index(out, "user2@"); a < 0 || a > b || b > c {
+		t.Errorf("got\n%s\nwant the oldest first", out)
+	}
+}
+
+// gone is a pipe whose reader has seen enough.
+type gone struct{ left int }
+
+func (g *gone) Write(b []byte) (int, error) {
+	if g.left -= len(b); g.left < 0 {
+		return 0, syscall.EPIPE
+	}
+	return len(b), nil
+}
+
+// M39: a reader who goes away ends the listing, at once and without a word.
+func TestListingEndsWithItsReader(t *testing.T) {
+	o := newOffice(t)
+	plantMany(t, o, 3000)
+	a := app()
+	a.Writer, a.ErrWriter = &gone{100}, io.Discard
+	if err := a.RunContext(t.Context(), []string{"zmctl", "queue"}); err != nil {
+		t.Errorf("got %v, want nothing", err)
+	}
+	l := &looking{FS: o.FS()}
+	po, err := postoffice.Open(postoffice.Config{FS: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err = newSpool(po, time.Now()).each(ctx, selector.Selector{}, func(*message) error {
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || l.opened > 10 {
+		t.Errorf("after a signal: %v, %d files opened", err, l.opened)
+	}
+}
+
+// Output is passed on at once, and then when there is much of it or some time has passed.
+func TestStreamPassesOnTheFirstLine(t *testing.T) {
+	var out bytes.Buffer
+	s := newStream(&out)
+	fmt.Fprintln(s, "one")
+	if err := s.tick(); err != nil || out.String() != "one\n" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	fmt.Fprintln(s, "two")
+	if err := s.flush(); err != nil || out.String() != "one\ntwo\n" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}

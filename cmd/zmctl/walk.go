@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+)
+
+// ref names a file that may be a message, or its specification in transport/ if the
+// message is gone. Nothing was asked about it yet but its directory.
+type ref struct {
+	dir, name string
+	ino       uint64
+}
+
+// sortLimit is how many messages are put in order by their age; more of them come as the
+// directories have them, because the first line must not wait for the last.
+const sortLimit = 10000
+
+// walkOrder are the directories in the order in which messages go through them: what
+// moves on meanwhile is met in the next one. So each message that is there all the time
+// is met; one that moves may be met twice.
+func walkOrder() []string {
+	return []string{postoffice.Router, postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport}
+}
+
+// walk calls fn with each message that waits for something. It holds no more names than
+// one read of a directory gives. What cannot be listed is told by the error beside the rest.
+func (s *spool) walk(ctx context.Context, sel selector.Selector, fn func(ref) error) error {
+	ids, only := sel.IDs()
+	if !only {
+		return s.walkInodes(ctx, nil, fn)
+	}
+	inodes := map[uint64]bool{}
+	for _, text := range ids {
+		if id, err := postoffice.ParseSpoolID(text); err == nil {
+			inodes[id.Ino] = true
+		}
+	}
+	return s.walkInodes(ctx, inodes, fn)
+}
+
+// walkInodes is walk for files with these inode numbers, or names with them; nil: all.
+func (s *spool) walkInodes(ctx context.Context, inodes map[uint64]bool, fn func(ref) error) error {
+	var errs []error
+	for _, dir := range walkOrder() {
+		err := s.walkBelow(ctx, dir, "", func(r ref) error {
+			n, ok := postoffice.ParseName(r.name)
+			if inodes != nil && !inodes[r.ino] && !(ok && inodes[n.Ino]) {
+				return nil
+			}
+			if dir == postoffice.Transport {
+				if _, err := s.find(postoffice.Queue, n); err == nil {
+					return nil // it was met in queue/
+				}
+			}
+			return fn(r)
+		})
+		if err != nil && !errors.Is(err, errListing) {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// errListing is about one directory; the others are listed.
+var errListing = errors.New("its messages are missing here")
+
+func (s *spool) walkBelow(ctx context.Context, dir, sub string, fn func(ref) error) error {
+	hashed := dir == postoffice.Queue || dir == postoffice.Transport
+	var deeper []string
+	inner := error(nil)
+	err := durable.ReadDirFunc(s.fs, path.Join(dir, sub), func(part []durable.Entry) error {
+		for _, e := range part {
+			if hashed && isHashDir(e.Name) && (e.Type.IsDir() || e.Type == fs.ModeIrregular) && len(sub) < 2 {
+				deeper = append(deeper, e.Name)
+				continue
+			}
+			if e.Type != 0 && e.Type != fs.ModeIrregular || hashed && !isName(e.Name) {
+				continue
+			}
+			if inner = ctx.Err(); inner == nil {
+				inner = fn(ref{dir, path.Join(sub, e.Name), e.Ino})
+			}
+			if inner != nil {
+				return inner
+			}
+		}
+		return nil
+	})
+	switch {
+	case inner != nil:
+		return inner
+	case err != nil && sub != "" && errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("list %s: %w; %w", path.Join(dir, sub), err, errListing)
+	}
+	for _, name := range deeper {
+		if err := s.walkBelow(ctx, dir, path.Join(sub, name), fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isName(name string) bool {
+	_, ok := postoffice.ParseName(name)
+	return ok
+}
+
+// load makes a message of a name; nil if it is none that waits, errMoved if it has gone
+// on.
+func (s *spool) load(r ref) (*message, error) { return s.loadAny(r, false) }
+
+// loadAny is load that, if it is asked to, takes a copy for the postmaster for a message.
+func (s *spool) loadAny(r ref, copies bool) (*message, error) {
+	if r.dir == postoffice.Queue || r.dir == postoffice.Transport {
+		n, _ := postoffice.ParseName(r.name)
+		return s.loadQueued(n)
+	}
+	f, err := s.stat(r.dir, r.name)
+	if err != nil {
+		return nil, err
+	}
+	k := s.kind(f)
+	if k.state == "" || k.state == stateCopy && !copies {
+		return nil, nil
+	}
+	return s.loadKind(f, k)
+}
+
+// each calls fn with every message that the selector chooses, and only the recipients
+// that it does. They come oldest first if there are at most sortLimit; sorted tells. What
+// cannot be listed is told by the error, beside the rest.
+func (s *spool) each(ctx context.Context, sel selector.Selector, fn func(m *message) error) (sorted bool, err error) {
+	var errs []error
+	visit := func(r ref) error {
+		m, err := s.load(r)
+		if errors.Is(err, errMoved) {
+			return nil
+		}
+		if err != nil {
+			errs = append(errs, err)
+			return nil
+		}
+		if m == nil || !m.choose(sel, s.now) {
+			return nil
+		}
+		return fn(m)
+	}
+	first := make([]ref, 0, 64)
+	sorted = true
+	err = s.walk(ctx, sel, func(r ref) error {
+		if sorted && len(first) < sortLimit {
+			first = append(first, r)
+			return nil
+		}
+		sorted = false
+		for _, f := range first {
+			if err := visit(f); err != nil {
+				return err
+			}
+		}
+		first = nil
+		return visit(r)
+	})
+	if err != nil && !errors.Is(err, errListing) {
+		return sorted, err
+	}
+	for _, f := range s.byAge(first) {
+		if err := cmp.Or(ctx.Err(), visit(f)); err != nil {
+			return sorted, err
+		}
+	}
+	return sorted, errors.Join(append(errs, err)...)
+}
+
+// byAge sorts names by when their messages were accepted, as far as a look tells.
+func (s *spool) byAge(list []ref) []ref {
+	type dated struct {
+		ref
+		since time.Time
+	}
+	all := make([]dated, 0, len(list))
+	for _, r := range list {
+		if f, err := s.stat(r.dir, r.name); err == nil {
+			all = append(all, dated{r, f.Info.ModTime})
+		} else {
+			all = append(all, dated{r, s.now}) // load tells what is wrong
+		}
+	}
+	slices.SortFunc(all, func(a, b dated) int {
+		return cmp.Or(a.since.Compare(b.since), strings.Compare(a.name, b.name))
+	})
+	for i := range all {
+		list[i] = all[i].ref
+	}
+	return list
+}

@@ -1,0 +1,54 @@
+package durable_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What root makes in a user's directory is the user's; what is there keeps its owner.
+func TestRootMakesFilesForTheDirectorysOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	const uid = 65534
+	f, dir := newOS(t)
+	f.Inherit()
+	if err := os.Chown(dir, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "old"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Mkdir("sub", 0o755|fs.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := f.Lock("lock", []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Abandon(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"sub/new", "old"} {
+		h, err := f.Open(name, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, want := range map[string]uint32{"sub": uid, "lock": uid, "sub/new": uid, "old": 0} {
+		if info, err := f.Stat(name); err != nil || info.UID != want {
+			t.Errorf("%s: got uid %d, %v, want %d", name, info.UID, err, want)
+		}
+	}
+	if info, err := f.Stat("sub"); err != nil || info.Mode&(fs.ModePerm|fs.ModeSticky) != 0o755|fs.ModeSticky {
+		t.Errorf("got mode %v, %v", info.Mode, err)
+	}
+	if _, err := f.Open("old", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); !os.IsExist(err) {
+		t.Errorf("old, made anew: got %v, want that it exists", err)
+	}
+}

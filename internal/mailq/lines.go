@@ -1,0 +1,205 @@
+package mailq
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ThreadLine is a thread as SHOW QUEUE tells it.
+type ThreadLine struct {
+	Channel, Host string
+	Messages      int           // N
+	Recipients    int           // R
+	Attempts      int           // A
+	PID           int           // P: of an agent that works on it; 0: none does
+	Wait          time.Duration // W: until it is tried next; 0: it does not wait
+	Age           time.Duration // QA: of the oldest message
+	Pending       string        // "channelwait" or "threadwait": it waits for a place
+}
+
+// numbers are what follows channel and host, in ZMailer's words.
+func (t *ThreadLine) numbers(sep string) string {
+	list := []string{}
+	if t.PID > 0 {
+		list = append(list, "P="+strconv.Itoa(t.PID))
+	}
+	if t.Wait > 0 {
+		list = append(list, "W="+strconv.FormatInt(int64((t.Wait+time.Second-1)/time.Second), 10)+"s")
+	}
+	list = append(list, "QA="+Span(t.Age))
+	if t.Pending != "" {
+		list = append(list, t.Pending)
+	}
+	return strings.Join(list, sep)
+}
+
+// AppendThreads2 appends a line of SHOW QUEUE THREADS2, for programs.
+func AppendThreads2(b []byte, t *ThreadLine) []byte {
+	return AppendLine(b, fmt.Sprintf("%s\t%s\tN=%d\tR=%d\tA=%d\t%s", clean(t.Channel), clean(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers("\t")))
+}
+
+// AppendThreads appends a line of SHOW QUEUE THREADS, for people.
+func AppendThreads(b []byte, t *ThreadLine) []byte {
+	name := "    " + clean(t.Channel) + "/" + clean(t.Host) + "/0"
+	// To the column of the classic listing.
+	width := len(name) + 7
+	for _, stop := range []int{15, 23, 31, 39} {
+		if width < stop {
+			name += "\t"
+		}
+	}
+	if width >= 39 {
+		name += " "
+	}
+	return AppendLine(b, fmt.Sprintf("%sR=%-3d A=%-2d %s", name, t.Recipients, t.Attempts, t.numbers(" ")))
+}
+
+// ParseThreads2 reads a line of SHOW QUEUE THREADS2. The ages in it are rounded.
+func ParseThreads2(line string) (t ThreadLine, ok bool) {
+	f := strings.Split(line, "\t")
+	if len(f) < 3 {
+		return t, false
+	}
+	t.Channel, t.Host = f[0], f[1]
+	for _, word := range f[2:] {
+		key, value, _ := strings.Cut(word, "=")
+		n, err := strconv.Atoi(strings.TrimSuffix(value, "s"))
+		switch key {
+		case "N":
+			t.Messages = n
+		case "R":
+			t.Recipients = n
+		case "A":
+			t.Attempts = n
+		case "P":
+			t.PID = n
+		case "W":
+			t.Wait = time.Duration(n) * time.Second
+		default:
+			continue
+		}
+		if err != nil {
+			return t, false
+		}
+	}
+	return t, true
+}
+
+// RingLine is what stands below the threads of a ring.
+type RingLine struct {
+	Pattern                          string // channel/host of its clause
+	Threads, Recipients, Procs, Idle int
+	Limit, Overfeed                  int
+}
+
+// AppendRing appends it.
+func AppendRing(b []byte, r *RingLine) []byte {
+	return AppendLine(b, fmt.Sprintf("\tThreads: %4d Msgs: %5d Procs: %3d Idle: %3d Plim: %3d Flim: %3d",
+		r.Threads, r.Recipients, r.Procs, r.Idle, r.Limit, r.Overfeed))
+}
+
+// Sums are the counts of the whole scheduler.
+type Sums struct {
+	Agents, Idle, Messages, Threads, Recipients int
+	Uptime                                      time.Duration
+	MessagesIn, MessagesOut                     uint64
+	RecipientsIn, RecipientsOut                 uint64
+}
+
+// AppendSums appends the two lines at the end of SHOW QUEUE SHORT and THREADS, which are
+// all of SHOW SNMP: there the uptime is in seconds.
+func AppendSums(b []byte, s *Sums, snmp bool) []byte {
+	up := Span(s.Uptime)
+	if snmp {
+		up = strconv.FormatInt(int64(s.Uptime/time.Second), 10) + " sec"
+	}
+	b = AppendLine(b, fmt.Sprintf("Kids: %d  Idle: %2d  Msgs: %3d  Thrds: %3d  Rcpnts: %4d  Uptime: %s",
+		s.Agents, s.Idle, s.Messages, s.Threads, s.Recipients, up))
+	return AppendLine(b, fmt.Sprintf("Msgs in %d out %d stored %d Rcpnts in %d out %d stored %d",
+		s.MessagesIn, s.MessagesOut, s.Messages, s.RecipientsIn, s.RecipientsOut, s.Recipients))
+}
+
+// Entry is a line of SHOW THREAD: one recipient.
+type Entry struct {
+	File    string // below transport/
+	Index   int    // of the recipient in its message's group for the thread
+	Sender  string // where reports go, without brackets; "" is the null sender
+	Offset  int64  // of the r line
+	Expires time.Time
+	Next    time.Time // of the next attempt, zero: now
+	Last    time.Time // when it was last given to an agent, zero: never
+	Tries   int
+	State   string
+	Answer  string // the last one; LF parts its lines
+}
+
+// entryFields is how many fields a line of SHOW THREAD has.
+const entryFields = 10
+
+// AppendEntry appends the line.
+func AppendEntry(b []byte, e *Entry) []byte {
+	flat := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\t", " "), "\r", " ") }
+	return AppendLine(b, fmt.Sprintf("%s\t%d\t<%s>\t%d\t%d\t%d\t%d\t%d\t%s\t%s", clean(e.File), e.Index, clean(e.Sender), e.Offset,
+		unix(e.Expires), unix(e.Next), unix(e.Last), e.Tries, clean(e.State), flat(e.Answer)))
+}
+
+func unix(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
+// ParseEntry reads a line of SHOW THREAD, as ZMailer's mailq does.
+func ParseEntry(line string) (e Entry, ok bool) {
+	f := strings.SplitN(line, "\t", entryFields)
+	if len(f) != entryFields {
+		return e, false
+	}
+	var bad bool
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		bad = bad || err != nil
+		return n
+	}
+	at := func(s string) time.Time {
+		if n := number(s); n != 0 {
+			return time.Unix(n, 0)
+		}
+		return time.Time{}
+	}
+	e = Entry{File: f[0], Index: int(number(f[1])), Sender: strings.TrimSuffix(strings.TrimPrefix(f[2], "<"), ">"), Offset: number(f[3]),
+		Expires: at(f[4]), Next: at(f[5]), Last: at(f[6]), Tries: int(number(f[7])), State: f[8], Answer: strings.ReplaceAll(f[9], "\r", "\n")}
+	return e, !bad
+}
+
+// Span is a time as ZMailer writes it: "5m8s", the two greatest of its parts.
+func Span(d time.Duration) string {
+	s := int64(d / time.Second)
+	sign := ""
+	if s < 0 {
+		sign, s = "-", -s
+	}
+	if s == 0 {
+		return "0s"
+	}
+	parts := []struct {
+		n    int64
+		unit string
+	}{{s / 86400, "d"}, {s / 3600 % 24, "h"}, {s / 60 % 60, "m"}, {s % 60, "s"}}
+	text, fields := "", 0
+	for _, p := range parts {
+		if p.n > 0 && fields < 2 {
+			text += strconv.FormatInt(p.n, 10) + p.unit
+			fields++
+		}
+	}
+	return sign + text
+}
+
+// AppendCounter appends a line of SHOW COUNTERS.
+func AppendCounter(b []byte, name string, n uint64) []byte {
+	return AppendLine(b, fmt.Sprintf("%-30s %11d", clean(name), n))
+}

@@ -1,0 +1,100 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// Undo puts recipients that were removed back into transport/name, whose message still
+// is in the queue.
+func Undo(q Request, name string) (Result, error) {
+	res := Result{Name: name}
+	err := q.locked(name, func(f *postoffice.Spec, spec *workspec.Spec) error {
+		return q.reopen(f, spec, &res)
+	})
+	return res, q.told(res, "undo", err)
+}
+
+// UndoShelved puts a message that is in removed/ back into the queue. Those of its
+// recipients are open then that were removed.
+func UndoShelved(q Request) (Result, error) {
+	var res Result
+	f, err := q.PostOffice.OpenRemovedSpec(q.ID)
+	if errors.Is(err, postoffice.ErrGone) {
+		return res, fmt.Errorf("undo %s: %w", q.ID, ErrMoved)
+	}
+	if err != nil {
+		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+	}
+	defer f.Close()
+	err = f.Lock()
+	if err != nil {
+		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+	}
+	// While the lock was waited for, another undo may have put it back, or its time in
+	// removed/ be over.
+	moved, err := f.Replaced()
+	if errors.Is(err, postoffice.ErrGone) || moved {
+		err = ErrMoved
+	}
+	if err != nil {
+		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+	}
+	spec, err := read(f)
+	if err == nil {
+		err = q.reopen(f, spec, &res)
+	}
+	if errors.Is(err, errRestored) {
+		err = nil
+	}
+	if err == nil {
+		// Crash: it is in removed/ with open recipients: still removed, and put back by
+		// the next undo.
+		res.Name, err = q.PostOffice.Unshelve(q.ID, spec.Message)
+	}
+	if err != nil {
+		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+	}
+	return res, nil
+}
+
+// reopen decides that what was removed is open again.
+func (q Request) reopen(f *postoffice.Spec, spec *workspec.Spec, res *Result) error {
+	removal := spec.Removal()
+	restored := false
+	var list []chosen
+	for gi := range spec.Groups {
+		g := &spec.Groups[gi]
+		for ri := range g.Recipients {
+			r := &g.Recipients[ri]
+			switch {
+			case removal.Removed(r):
+				if q.Match != nil && !q.Match(g, r) {
+					continue
+				}
+				c := chosen{group: g, rcpt: r}
+				if err := q.look(&c); err != nil {
+					return err
+				}
+				// One that an agent has stays with it, and open if it is not delivered.
+				list = append(list, c)
+				res.Changed = append(res.Changed, r.Address)
+			case removal.Restored(r):
+				// By an undo that was broken off.
+				restored = true
+				res.Changed = append(res.Changed, r.Address)
+			}
+		}
+	}
+	switch {
+	case len(list) > 0:
+	case restored:
+		return errRestored
+	default:
+		return ErrNothing
+	}
+	return q.decide(f, spec, decision{event: q.removed(workspec.EventRestored, list), tag: workspec.TagToDo}, list)
+}

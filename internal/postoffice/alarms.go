@@ -1,0 +1,87 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"zmailer/internal/durable"
+)
+
+// AlarmFile holds what needs a person, a line for each alarm; the scheduler writes it.
+const AlarmFile = "alarms"
+
+// Standing is the messages of one directory.
+type Standing struct {
+	Count  int
+	Oldest time.Time // zero: there is none
+}
+
+// Standing counts the messages in router/, deferred/ or freezer/, and in public/ those
+// that are accepted and were not moved on. It reads each file's inode.
+func (p *PostOffice) Standing(dir string) (Standing, error) {
+	var s Standing
+	err := durable.ReadDirFunc(p.fs, dir, func(part []durable.Entry) error {
+		for _, e := range part {
+			if dir != Public && (e.Name[0] < '0' || e.Name[0] > '9') {
+				continue
+			}
+			info, err := p.fs.Stat(dir + "/" + e.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // it has moved on
+			}
+			if err != nil {
+				return err
+			}
+			if !info.Mode.IsRegular() || dir == Public && info.Mode&0o100 == 0 {
+				continue
+			}
+			s.Count++
+			if s.Oldest.IsZero() || info.ModTime.Before(s.Oldest) {
+				s.Oldest = info.ModTime
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// WriteAlarms replaces the file of alarms; without content there is none.
+func (p *PostOffice) WriteAlarms(content []byte) error {
+	if len(content) == 0 {
+		// Crash: the next look writes or removes it again.
+		if err := p.remove(AlarmFile); err != nil {
+			return fmt.Errorf("remove %s: %w", AlarmFile, err)
+		}
+		return nil
+	}
+	const next = AlarmFile + ".new"
+	f, err := p.fs.Open(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", AlarmFile, err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		// Crash: the old alarms, the new ones, or after a power loss none; the next look
+		// writes them again.
+		err = p.fs.Rename(next, AlarmFile)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", AlarmFile, err)
+	}
+	return nil
+}
+
+// ReadAlarms gives the file of alarms, nothing if there is none.
+func (p *PostOffice) ReadAlarms() ([]byte, error) {
+	b, err := p.readAll(AlarmFile)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrGone) {
+		return nil, nil
+	}
+	return b, err
+}

@@ -1,0 +1,256 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/durable/cutfs"
+)
+
+// lockLines reads what these tests write as a lock.
+func lockLines(spec []byte) []int {
+	var list []int
+	for line := range strings.Lines(string(spec)) {
+		var n int
+		if k, _ := fmt.Sscanf(line, "lock %d", &n); k == 1 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// sweepOwners is two looks, some minutes apart.
+func sweepOwners(p *PostOffice) ([]Recovered, error) {
+	before, early, err := p.SweepOwners(lockLines, nil)
+	if err != nil || len(early) > 0 {
+		return early, err
+	}
+	_, done, err := p.SweepOwners(lockLines, before)
+	return done, err
+}
+
+// K4 K9: a dead process's number is given back when nothing bears it, and not before;
+// a living one's never. The trap "pid reused": until then no process takes the number.
+func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
+	tests := map[string]struct {
+		name, text string // a file that bears 55
+		stays      bool
+	}{
+		"nothing bears it":               {"", "", false},
+		"a claim":                        {"router/100-55", "", true},
+		"a work file":                    {"router/..100-55", "", true},
+		"a lock":                         {"transport/100-7", "lock 55\n", true},
+		"a lock, hashed":                 {"transport/B/Y/100-7", "lock 55\n", true},
+		"another's claim":                {"router/100-5", "", false},
+		"another's lock":                 {"transport/100-7", "lock 5\nlock 555\n", false},
+		"the router that routed it once": {"transport/100-55", "lock 7\n", false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p, dir := newPostOffice(t, 2)
+			deadOwner(t, dir, 55)
+			live, err := p.NewOwner("test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, other := range []string{"x", "055", "1234567"} {
+				if err := os.WriteFile(filepath.Join(dir, Owners, other), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.name != "" {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, tt.name)), 0o755),
+					os.WriteFile(filepath.Join(dir, tt.name), []byte(tt.text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, done, err := p.SweepOwners(lockLines, nil); err != nil || len(done) != 0 {
+				t.Errorf("first look: got %+v, %v, want nothing swept", done, err)
+			}
+			done, err := sweepOwners(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if swept := len(done) == 1 && done[0].Action == Swept && done[0].Name == "owners/55"; swept == tt.stays || len(done) > 1 {
+				t.Errorf("swept: got %+v, want %v", done, !tt.stays)
+			}
+			if ok, err := p.exists("owners/55"); err != nil || ok != tt.stays {
+				t.Errorf("owners/55: got %v, %v, want %v", ok, err, tt.stays)
+			}
+			if alive, err := p.OwnerAlive(live.Number()); err != nil || !alive {
+				t.Errorf("the living one: got %v, %v", alive, err)
+			}
+			if list, err := p.fs.ReadDir(Owners); err != nil || len(list) < 4 {
+				t.Errorf("owners/: got %v, %v, want our own and the three odd names", list, err)
+			}
+		})
+	}
+}
+
+// A specification that cannot be read may name any owner.
+func TestNumbersStayWhileASpecificationCannotBeRead(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	deadOwner(t, dir, 55)
+	bad := filepath.Join(dir, Transport, "100-7")
+	if err := os.WriteFile(bad, nil, 0o000); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		t.Skip("root reads every file")
+	}
+	if done, err := sweepOwners(p); err == nil || len(done) != 0 {
+		t.Errorf("got %+v, %v, want an error and nothing swept", done, err)
+	}
+}
+
+// K9: a process that takes a number while others are swept has it, or takes another; it
+// never holds a lock on a file without a name.
+func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	stop, swept := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		for {
+			select {
+			case <-stop:
+				swept <- err
+				return
+			default:
+				_, serr := sweepOwners(p)
+				err = errors.Join(err, serr)
+			}
+		}
+	}()
+	for range 300 {
+		a, err := p.NewOwner("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.NewOwner("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Number() == b.Number() {
+			t.Fatalf("two processes have number %d", a.Number())
+		}
+		for _, o := range []*Owner{a, b} {
+			if ok, err := p.exists(ownerFile(o.Number())); err != nil || !ok {
+				t.Fatalf("owner %d lives and its file is gone: %v", o.Number(), err)
+			}
+		}
+		die(t, a)
+		if err := b.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-swept; err != nil {
+		t.Error(err)
+	}
+	if _, err := sweepOwners(p); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(filepath.Join(dir, Owners)); err != nil || len(list) != 0 {
+		t.Errorf("owners/: got %v, %v, want nothing", list, err)
+	}
+}
+
+// K7: the sweep is cut off before each operation; a claim in the number is found stale
+// by the next process whatever is left.
+func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
+	for n := 0; ; n++ {
+		disk := cutfs.New()
+		if err := Init(disk); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Open(Config{FS: disk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := p.NewOwner("router")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := submit(t, p, "to bond\n\n")
+		if _, err := p.Claim(owner, filepath.Base(a.Name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(disk.SyncDir(Public), disk.SyncDir(Router)); err != nil {
+			t.Fatal(err)
+		}
+		next := disk.Restart(cutfs.KeepAll())
+		next.CutAfter(n)
+		if p, err = Open(Config{FS: next}); err == nil {
+			_, _ = sweepOwners(p)
+			_, _ = p.RecoverRouter(RouterRecovery{Complete: complete})
+			_, _ = sweepOwners(p)
+		}
+		if !next.Dead() {
+			break
+		}
+		for _, loss := range next.Losses() {
+			last := next.Restart(loss)
+			if p, err = Open(Config{FS: last}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sweepOwners(p); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.RecoverRouter(RouterRecovery{Complete: complete}); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := p.exists(a.Name); err != nil || !ok {
+				t.Fatalf("cut before operation %d, %v: %s is not in router/: %v\n%s", n, loss, a.Name, err, last.Log())
+			}
+		}
+	}
+}
+
+// K10: a specification that was removed by hand has its message routed again, also
+// while the router lives that routed it; what a router hands over just now is left.
+func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	owner, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := submit(t, p, "to bond\n\n"), submit(t, p, "to bond\n\n")
+	var claims []*Claim
+	for _, m := range []Accepted{a, b} {
+		c, err := p.Claim(owner, filepath.Base(m.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		work(t, c, "z\n")
+		claims = append(claims, c)
+	}
+	handOver(t, claims[0])
+	if err := os.Remove(filepath.Join(dir, Transport, claims[0].Name())); err != nil {
+		t.Fatal(err)
+	}
+	toQueue(t, p, claims[1]) // between its two renames
+	before := tree(t, dir)
+	if _, err := p.RecoverQueue(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, dir); got != before {
+		t.Errorf("at once: got %s, want %s", got, before)
+	}
+	// A day before and after: the clock was set meanwhile.
+	for _, at := range []time.Duration{2 * foreignGrace, -24 * time.Hour, 24 * time.Hour} {
+		if _, err := p.RecoverQueue(time.Now().Add(at)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := tree(t, dir), fmt.Sprintf("queue/%s router/..%s router/%d", claims[1].Name(), claims[1].Name(), a.ID.Ino); got != want {
+			t.Errorf("%v later: got %s, want %s", at, got, want)
+		}
+		if err := p.move(a.Name, Queue+"/"+claims[0].Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/durable"
+)
+
+// OrderID names a person's order about queued mail, as "20261121-031502-hold-4711": when
+// it was given (UTC), the verb, the pid of who gave it.
+type OrderID string
+
+const orderTime = "20060102-150405"
+
+// NewOrderID makes one.
+func NewOrderID(now time.Time, verb string, pid int) OrderID {
+	return OrderID(now.UTC().Format(orderTime) + "-" + verb + "-" + strconv.Itoa(pid))
+}
+
+// ParseOrderID reads one; ok is false for what is none.
+func ParseOrderID(s string) (id OrderID, ok bool) {
+	if len(s) < len(orderTime)+2 || s[len(orderTime)] != '-' {
+		return "", false
+	}
+	if _, err := time.Parse(orderTime, s[:len(orderTime)]); err != nil {
+		return "", false
+	}
+	verb, pid, found := strings.Cut(s[len(orderTime)+1:], "-")
+	_, number := decimal(pid)
+	ok = found && number && verb != "" && strings.Trim(verb, "abcdefghijklmnopqrstuvwxyz") == ""
+	return OrderID(s), ok
+}
+
+// Verb is what was ordered.
+func (id OrderID) Verb() string {
+	verb, _, _ := strings.Cut(string(id)[min(len(orderTime)+1, len(id)):], "-")
+	return verb
+}
+
+// Time is when it was given.
+func (id OrderID) Time() time.Time {
+	t, err := time.Parse(orderTime, string(id)[:min(len(orderTime), len(id))])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// OrderFile is orders/ID, to which is written what the order is about before it is
+// carried out. Who has it open for that holds its flock.
+type OrderFile struct {
+	ID OrderID
+	f  durable.File
+}
+
+// CreateOrder makes the file of a new order, with its first lines.
+func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
+	if err := p.Ensure(Orders); err != nil {
+		return nil, fmt.Errorf("begin order %s: %w", id, err)
+	}
+	// Crash: the beginning of an order that names no message: nothing was done.
+	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("begin order %s: %w", id, err)
+	}
+	o := &OrderFile{id, f}
+	if err = f.WaitLock(); err == nil {
+		// Crash: an empty file, or its head: an order about no message.
+		err = o.Append(head)
+	}
+	if err == nil {
+		// Crash: the order is there or not, and nothing of it was carried out. Without this a
+		// power loss could take its name later, or the directory, if that is new.
+		err = errors.Join(p.fs.SyncDir(Orders), p.fs.SyncDir("."))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin order %s: %w", id, err), f.Close())
+	}
+	return o, nil
+}
+
+// ContinueOrder opens the file of an order to add to it. ErrGone: there is none;
+// durable.ErrLocked: somebody is still giving it, or takes it back.
+func (p *PostOffice) ContinueOrder(id OrderID) (*OrderFile, error) {
+	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_APPEND, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open order %s: %w", id, err)
+	}
+	ok, err := f.TryLock()
+	if err == nil && !ok {
+		err = durable.ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open order %s: %w", id, err), f.Close())
+	}
+	return &OrderFile{id, f}, nil
+}
+
+// Append adds whole lines, and makes them durable.
+func (o *OrderFile) Append(lines []byte) error {
+	// Crash: messages are named that nothing was done to; undo finds nothing there. A
+	// message to which something was done is named.
+	if _, err := o.f.Write(lines); err != nil {
+		return fmt.Errorf("write order %s: %w", o.ID, err)
+	}
+	if err := o.f.Sync(); err != nil {
+		return fmt.Errorf("write order %s: %w", o.ID, err)
+	}
+	return nil
+}
+
+// Close ends the writing.
+func (o *OrderFile) Close() error { return o.f.Close() }
+
+// ListOrders are the orders that are kept, the oldest first.
+func (p *PostOffice) ListOrders() ([]OrderID, error) {
+	entries, err := p.fs.ReadDir(Orders)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list orders: %w", err)
+	}
+	var list []OrderID
+	for _, e := range entries {
+		if id, ok := ParseOrderID(e.Name); ok {
+			list = append(list, id)
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// OpenOrder opens orders/ID for reading. ErrGone: there is none.
+func (p *PostOffice) OpenOrder(id OrderID) (durable.File, error) {
+	f, err := p.openRead(Orders + "/" + string(id))
+	if err != nil {
+		return nil, fmt.Errorf("open order %s: %w", id, err)
+	}
+	return f, nil
+}
+
+// SweepOrders drops orders that are older than keep.
+func (p *PostOffice) SweepOrders(now time.Time, keep time.Duration) error {
+	list, err := p.ListOrders()
+	if err != nil {
+		return err
+	}
+	for _, id := range list {
+		if now.Sub(id.Time()) < keep {
+			return nil
+		}
+		// Crash: there or gone; it was too old to be undone.
+		if err := p.remove(Orders + "/" + string(id)); err != nil {
+			return fmt.Errorf("drop order %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// Recall moves a message from deferred/ or freezer/ to router/, where it is routed from
+// the start: dir/name must be the message id. ErrGone: it has moved on, or is another.
+func (p *PostOffice) Recall(dir, name string, id SpoolID) (Accepted, error) {
+	a := Accepted{ID: id, Name: Router + "/" + strconv.FormatUint(id.Ino, 10)}
+	info, err := p.same(dir, name, id)
+	if err == nil {
+		a.Size = info.Size
+		// Crash: where it was, or in router/.
+		err = p.move(dir+"/"+name, a.Name)
+	}
+	if err == nil {
+		err = p.syncDirs(dir, Router)
+	}
+	if err != nil {
+		return a, fmt.Errorf("move %s/%s to router: %w", dir, name, err)
+	}
+	return a, nil
+}
+
+// Park moves a message that is not routed from router/ or deferred/ to freezer/, where it
+// waits for a person, and gives its name there. ErrGone: as Recall.
+func (p *PostOffice) Park(dir, name string, id SpoolID, cause string) (string, error) {
+	to := strconv.FormatUint(id.Ino, 10) + "." + cause
+	_, err := p.same(dir, name, id)
+	if err == nil {
+		// Crash: where it was, or in freezer/.
+		err = p.move(dir+"/"+name, Freezer+"/"+to)
+	}
+	if err == nil {
+		err = p.syncDirs(dir, Freezer)
+	}
+	if err != nil {
+		return to, fmt.Errorf("move %s/%s to freezer: %w", dir, name, err)
+	}
+	return to, nil
+}
+
+// same describes dir/name if it is the message id.
+func (p *PostOffice) same(dir, name string, id SpoolID) (durable.Info, error) {
+	info, err := p.fs.Stat(dir + "/" + name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && IDOf(info) != id {
+		return info, ErrGone
+	}
+	return info, err
+}

@@ -1,0 +1,93 @@
+package postoffice
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// M41: an order is a file with its messages, listed by age and dropped after its time.
+func TestOrdersAreKeptAndSwept(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	if err := os.Remove(dir + "/" + Orders); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := p.ListOrders(); err != nil || len(list) != 0 {
+		t.Fatalf("without the directory: %v, %v", list, err)
+	}
+	now := time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC)
+	old, young := NewOrderID(now.Add(-time.Hour), "hold", 17), NewOrderID(now, "expire", 3)
+	for _, id := range []OrderID{young, old} {
+		o, err := p.CreateOrder(id, []byte("verb x\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(o.Append([]byte("S1A1\n")), o.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.ContinueOrder(id); err != nil {
+			t.Errorf("when it was given: %v", err)
+		}
+		if _, err := p.CreateOrder(id, nil); err == nil {
+			t.Error("an order was begun twice")
+		}
+	}
+	if list, err := p.ListOrders(); err != nil || !slices.Equal(list, []OrderID{old, young}) {
+		t.Errorf("got %v, %v", list, err)
+	}
+	f, err := p.OpenOrder(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if b, err := io.ReadAll(f); err != nil || string(b) != "verb x\nS1A1\n" {
+		t.Errorf("got %q, %v", b, err)
+	}
+	if err := p.SweepOrders(now, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := p.ListOrders(); !slices.Equal(list, []OrderID{young}) {
+		t.Errorf("after the sweep: %v", list)
+	}
+	if _, err := p.ContinueOrder(old); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+	if young.Verb() != "expire" || !young.Time().Equal(now) {
+		t.Errorf("%s: verb %q, time %v", young, young.Verb(), young.Time())
+	}
+}
+
+func TestOrderIDsAreNoOtherNames(t *testing.T) {
+	for _, s := range []string{"", "20261121-031502-hold-4711", "20261121-031502-hold-", "20261121-031502--1", "20261121-031502-../x-1",
+		"20261321-031502-hold-1", "20261121-031502", "20261121-031502-hold-4711/..", "20261121-031502-Hold-1"} {
+		if _, ok := ParseOrderID(s); ok != (s == "20261121-031502-hold-4711") {
+			t.Errorf("%q: got %v", s, ok)
+		}
+	}
+}
+
+// M41 A13: what is not routed is frozen by name, and goes back to the router by name.
+func TestParkAndRecallCheckTheMessage(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	a := submit(t, p, "from <a@b>\n")
+	other := a.ID
+	other.MTime++
+	base := a.Name[len(Router)+1:]
+	if _, err := p.Park(Router, base, other, "person"); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+	name, err := p.Park(Router, base, a.ID, "person")
+	if err != nil || name != base+".person" {
+		t.Fatalf("got %s, %v", name, err)
+	}
+	if _, err := p.Recall(Freezer, name, other); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+	back, err := p.Recall(Freezer, name, a.ID)
+	if err != nil || back.Name != a.Name {
+		t.Errorf("got %s, %v, want %s", back.Name, err, a.Name)
+	}
+}

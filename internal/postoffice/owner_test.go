@@ -1,0 +1,47 @@
+package postoffice
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// The trap "pid longer than the pid field": such a process has the lowest free number.
+func TestLongPidTakesAShorterNumber(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	deadOwner(t, dir, 1)
+	var got []int
+	for _, pid := range []int{4194303, 4194303, 999999, 1000000} {
+		o, err := p.newOwner("test", pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, o.Number())
+	}
+	if want := []int{2, 3, 999999, 4}; !slices.Equal(got, want) {
+		t.Errorf("got numbers %d, want %d", got, want)
+	}
+}
+
+// M18: a dead owner is dead for all who look at the same time; one that seems to live
+// would keep its recipients waiting until the next look, 15 s later.
+func TestDeadOwnerIsDeadForAllWhoLookAtOnce(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	if err := os.WriteFile(filepath.Join(dir, Owners, "77"), []byte("77 dead\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				if alive, err := p.OwnerAlive(77); err != nil || alive {
+					t.Errorf("got alive %v, %v, want a dead owner", alive, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

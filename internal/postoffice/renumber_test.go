@@ -1,0 +1,43 @@
+package postoffice
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A message that was copied or restored is told of before its name changes: whoever
+// dies in between is told of it again by the next claim.
+func TestRenumberingIsToldBeforeTheName(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	o, err := p.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Release() }()
+	if err := os.WriteFile(filepath.Join(dir, Router, "1"), []byte("to <a@b>\n\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, filepath.Join(dir, Router, "1"))
+	var told []uint64
+	p.OnRenumber(func(id SpoolID, from uint64) {
+		told = append(told, from)
+		if _, err := p.fs.Stat(Router + "/" + Name{Ino: id.Ino, Owner: o.n}.String()); err == nil {
+			t.Error("it has its new name already")
+		}
+	})
+	c, err := p.Claim(o, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0] != 1 {
+		t.Errorf("got %v, want 1", told)
+	}
+	if err := c.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = p.Claim(o, Name{Ino: c.ID.Ino}.String()); err != nil || len(told) != 1 {
+		t.Errorf("under its own number: %v, told %v", err, told)
+	}
+	c.Close()
+}

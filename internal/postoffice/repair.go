@@ -1,0 +1,374 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+)
+
+// Repair mends what recovery does not: names that are not the inode number, as after
+// a copy or a restore, and what only a person could have made. It works as a router
+// does, under an owner number of its own: what it leaves when it dies is a claim or a
+// hand-over of a dead owner, which any router takes up and which the next repair
+// finishes (K7). Its methods may be called in any order.
+type Repair struct {
+	p       *PostOffice
+	owner   *Owner
+	release func() error // of the scheduler's lock; nil: a scheduler lives
+}
+
+// ErrBusy means that a live process works on what was to be mended.
+var ErrBusy = errors.New("a live process has it")
+
+// BeginRepair starts a repair. It takes the scheduler's lock if that is free, so that
+// none starts meanwhile; Exclusive tells whether it did.
+func (p *PostOffice) BeginRepair() (*Repair, error) {
+	r := &Repair{p: p}
+	release, err := p.Exclusive("scheduler")
+	if err != nil && !errors.Is(err, durable.ErrLocked) {
+		return nil, fmt.Errorf("repair: %w", err)
+	}
+	r.release = release
+	if r.owner, err = p.unusedOwner("repair"); err != nil {
+		if r.release != nil {
+			err = errors.Join(err, r.release())
+		}
+		return nil, fmt.Errorf("repair: %w", err)
+	}
+	return r, nil
+}
+
+// Exclusive tells that no scheduler runs, so queue/ and transport/ may be changed.
+func (r *Repair) Exclusive() bool { return r.release != nil }
+
+// End gives the lock and the owner number back.
+func (r *Repair) End() error {
+	err := r.owner.Release()
+	if r.release != nil {
+		err = errors.Join(err, r.release())
+	}
+	return err
+}
+
+// unusedOwner takes a number that no name in the postoffice bears: a postoffice that
+// was restored without owners/ has names of owners that left no file there.
+func (p *PostOffice) unusedOwner(role string) (*Owner, error) {
+	used := map[int]bool{}
+	note := func(name string) error {
+		if n, ok := ParseName(strings.TrimPrefix(path.Base(name), "..")); ok {
+			used[n.Owner] = true
+		}
+		return nil
+	}
+	entries, err := p.fs.ReadDir(Router)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		_ = note(e.Name)
+	}
+	if err := errors.Join(p.ListQueue(note), p.ListTransport(note)); err != nil {
+		return nil, err
+	}
+	pid := os.Getpid()
+	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
+	if pid <= MaxOwner && !used[pid] {
+		if o, err := p.takeOwner(pid, content); !errors.Is(err, errTaken) {
+			return o, err
+		}
+	}
+	for n := 1; n <= MaxOwner; n++ {
+		if used[n] {
+			continue
+		}
+		if o, err := p.takeOwner(n, content); !errors.Is(err, errTaken) {
+			return o, err
+		}
+	}
+	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
+}
+
+// RenumberQueued names a message in queue/ and its work specification after the
+// message's inode number, at the configured hash depth. message is its path below the
+// postoffice, spec that of the specification: in transport/, or router/..I-P of a
+// hand-over that a dead router did not finish. rewrite gives the specification's
+// bytes for the new name. to is that name below both directories. ErrBusy: an agent
+// has the specification. ErrGone: a file went away.
+func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, name string) ([]byte, error)) (to string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("renumber %s: %w", message, err)
+		}
+	}()
+	p := r.p
+	if r.release == nil {
+		return "", ErrBusy
+	}
+	info, err := p.statRegular(message)
+	if err != nil {
+		return "", err
+	}
+	old, err := p.openSpecFor(spec)
+	if err != nil {
+		return "", err
+	}
+	// Opened for reading: close has nothing to lose. The lock is held to the end.
+	defer func() { _ = old.Close() }()
+	bytes, err := readFile(old)
+	if err != nil {
+		return "", err
+	}
+	name := Name{Ino: info.Ino, Owner: r.owner.n}
+	if bytes, err = rewrite(bytes, name.String()); err != nil {
+		return "", err
+	}
+	if was, ok := ParseName(message); ok {
+		p.renumber(info, was.Ino)
+	}
+	to = p.Place(name.String())
+	work := Router + "/.." + name.String()
+	if err := p.writeNew(work, bytes); err != nil {
+		return "", err
+	}
+	// Crash: message and work file are a hand-over that any router finishes; the old
+	// specification has lost its message and names the recipients as they were.
+	if err := p.move(message, Queue+"/"+to); err != nil {
+		return "", errors.Join(err, p.remove(work))
+	}
+	if err := p.fs.SyncDir(dirOf(Queue + "/" + to)); err != nil {
+		return "", err
+	}
+	// Crash: as before, or without the old specification, which nothing needs now.
+	if err := p.remove(spec); err != nil {
+		return "", err
+	}
+	// Crash: the hand-over, or both in place under the new number.
+	if err := p.move(work, Transport+"/"+to); err != nil {
+		return "", err
+	}
+	return to, p.fs.SyncDir(dirOf(Transport + "/" + to))
+}
+
+// statRegular describes a path that must be a regular file.
+func (p *PostOffice) statRegular(name string) (durable.Info, error) {
+	info, err := p.fs.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if err == nil && !info.Mode.IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	return info, err
+}
+
+// openSpecFor opens a specification with its flock, so that no agent sets a lock in
+// what is about to be replaced.
+func (p *PostOffice) openSpecFor(name string) (durable.File, error) {
+	f, err := p.openRead(name)
+	if err != nil {
+		return nil, err
+	}
+	free, err := f.TryLock()
+	if err == nil && !free {
+		err = ErrBusy
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func readFile(f durable.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, info.Size)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// writeNew makes a file with this content, durable with its name.
+func (p *PostOffice) writeNew(name string, content []byte) error {
+	// Crash: a work file whose message is not in queue/, which is swept.
+	f, err := p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = p.fs.SyncDir(dirOf(name))
+	}
+	if err != nil {
+		return errors.Join(err, p.remove(name))
+	}
+	return nil
+}
+
+// HandOver puts router/..I-P of a dead router into transport/ beside its message, rel
+// below queue/.
+func (r *Repair) HandOver(work, rel string) error {
+	// Crash: as before, or handed over.
+	if err := r.p.move(work, Transport+"/"+rel); err != nil {
+		return fmt.Errorf("hand over %s: %w", work, err)
+	}
+	return nil
+}
+
+// Requeue gives a message, wherever it is, to the routers under its inode number. It
+// is claimed on the way, so that names which go round in a circle do not meet: Place
+// then gives the claim back.
+func (r *Repair) Requeue(name string) (claim string, err error) {
+	if r.release == nil && strings.HasPrefix(name, Queue+"/") {
+		return "", fmt.Errorf("requeue %s: %w", name, ErrBusy)
+	}
+	info, err := r.p.statRegular(name)
+	if err == nil {
+		claim = Router + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
+		if was, ok := ParseName(name); ok {
+			r.p.renumber(info, was.Ino)
+		}
+		// Crash: the old name, or a dead owner's claim that a router gives back.
+		err = r.p.move(name, claim)
+	}
+	if err != nil {
+		return "", fmt.Errorf("requeue %s: %w", name, err)
+	}
+	return claim, nil
+}
+
+// Drop removes a specification or work file that another one has replaced, or that
+// was never finished.
+func (r *Repair) Drop(name string) error {
+	if r.release == nil && strings.HasPrefix(name, Transport+"/") {
+		return fmt.Errorf("drop %s: %w", name, ErrBusy)
+	}
+	// Crash: there or not; a message that stands without it goes back to router/.
+	if err := r.p.remove(name); err != nil {
+		return fmt.Errorf("drop %s: %w", name, err)
+	}
+	return nil
+}
+
+// Unclaim gives a claim of Requeue back as router/I.
+func (r *Repair) Unclaim(claim string) error {
+	n, ok := ParseName(claim)
+	if !ok {
+		return fmt.Errorf("give back %s: not a claim", claim)
+	}
+	// Crash: the claim or router/I.
+	if err := r.p.move(claim, Router+"/"+strconv.FormatUint(n.Ino, 10)); err != nil {
+		return fmt.Errorf("give back %s: %w", claim, err)
+	}
+	return nil
+}
+
+// Renumbered ends a name that RenumberAside could not give its final form yet.
+const Renumbered = ".renumbered"
+
+// RenumberAside names a file in deferred/, freezer/ or postman/ after its inode
+// number; what stands behind the number stays. If another file has that name still,
+// it gets Renumbered behind it, and again is true: call it again when the others are
+// renamed.
+func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
+	info, err := r.p.statRegular(name)
+	if err != nil {
+		return "", false, fmt.Errorf("renumber %s: %w", name, err)
+	}
+	base := strings.TrimSuffix(path.Base(name), Renumbered)
+	digits := 0
+	for digits < len(base) && base[digits] >= '0' && base[digits] <= '9' {
+		digits++
+	}
+	to = path.Dir(name) + "/" + strconv.FormatUint(info.Ino, 10) + base[digits:]
+	if to == name {
+		return to, false, nil
+	}
+	if was, ok := decimal(base[:digits]); ok {
+		r.p.renumber(info, was)
+	}
+	// Crash: the old name, the new one, or one that the next repair takes for it.
+	err = r.p.move(name, to)
+	if errors.Is(err, ErrOccupied) {
+		again = true
+		if to += Renumbered; to == name {
+			return to, again, nil
+		}
+		err = r.p.move(name, to)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("renumber %s: %w", name, err)
+	}
+	return to, again, nil
+}
+
+// Bury makes a file in owners/ for a number that has none, so that whatever bears it
+// counts as a dead owner's and is taken over, and not as that of a process which
+// happens to have the pid.
+func (r *Repair) Bury(n int) error {
+	f, err := r.p.fs.Open(ownerFile(n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		// Crash: an empty file says the same.
+		_, err = f.Write(fmt.Appendf(nil, "nobody, by repair\n"))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("bury owner %d: %w", n, err)
+	}
+	return nil
+}
+
+// Mode is the mode that a directory of the postoffice is made with, and whether every
+// postoffice has it; ok is false for other names.
+func Mode(dir string) (mode fs.FileMode, always, ok bool) {
+	for _, d := range directories {
+		if d.name == dir {
+			return d.mode, !d.later, true
+		}
+	}
+	return 0, false, false
+}
+
+// Directories lists the directories of a postoffice.
+func Directories() []string {
+	var list []string
+	for _, d := range directories {
+		list = append(list, d.name)
+	}
+	return list
+}
+
+// SetMode gives a directory of the postoffice, or a hash directory in one, the mode it
+// is made with.
+func (r *Repair) SetMode(dir string) error {
+	top, _, _ := strings.Cut(dir, "/")
+	mode, _, ok := Mode(top)
+	if !ok {
+		return fmt.Errorf("set mode of %s: no directory of a postoffice", dir)
+	}
+	f, err := r.p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == nil {
+		err = errors.Join(f.Chmod(mode), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("set mode of %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package postoffice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// QuerySocket is the name of the scheduler's query socket in the postoffice.
+const QuerySocket = ".mailq"
+
+// ListenSocket makes a Unix socket at a path, in place of one that is there. A socket
+// that root makes belongs to the owner of its directory. Whoever calls it has made sure
+// that nobody else serves the path.
+func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
+	at, closeDir, err := shortPath(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	defer closeDir()
+	name := filepath.Join(at, filepath.Base(path))
+	info, err := os.Lstat(name)
+	switch {
+	case err == nil && info.Mode()&fs.ModeSocket == 0:
+		return nil, fmt.Errorf("make socket %s: something else is there", path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	fresh := name + ".new"
+	// Crash: a socket that nobody serves; the next one who makes it takes its place.
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false)
+	err = os.Chmod(fresh, mode.Perm())
+	if err == nil && os.Geteuid() == 0 {
+		err = chownLike(fresh, at)
+	}
+	if err == nil {
+		// Crash: under the one name or the other; who connects finds nobody and is told so.
+		err = os.Rename(fresh, name)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make socket %s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// chownLike gives a file to the owner of another one.
+func chownLike(name, like string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(like, &st); err != nil {
+		return err
+	}
+	return os.Lchown(name, int(st.Uid), int(st.Gid))
+}
+
+// DialSocket connects to a Unix socket at a path.
+func DialSocket(ctx context.Context, path string) (net.Conn, error) {
+	at, closeDir, err := shortPath(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer closeDir()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", filepath.Join(at, filepath.Base(path)))
+}
+
+// shortPath is another name for a directory, which is good until it is closed: the path
+// of a socket has room for 107 bytes.
+func shortPath(dir string) (string, func(), error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return "/proc/self/fd/" + strconv.Itoa(fd), func() { _ = unix.Close(fd) }, nil
+}

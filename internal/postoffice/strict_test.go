@@ -1,0 +1,91 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/durable/faultfs"
+)
+
+// M2: with sync=strict a directory that cannot be synced is no yes: the message is
+// taken back, or stays in router/ if even that fails, rather sent twice than promised
+// and lost. Only one that a router has claimed meanwhile is accepted after all.
+func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(disk *faultfs.FS, p *PostOffice)
+		yes       bool
+		left      string // I: inode
+	}{
+		"taken back": {func(*faultfs.FS, *PostOffice) {}, false, ""},
+		"cannot be taken back": {func(disk *faultfs.FS, _ *PostOffice) {
+			disk.Fail(faultfs.Rename, Router+"/*", unix.EIO, faultfs.Always)
+		}, false, "router/I"},
+		"claimed meanwhile": {func(_ *faultfs.FS, p *PostOffice) {
+			list, err := p.fs.ReadDir(Router)
+			if err == nil && len(list) == 1 {
+				err = p.fs.RenameNew(Router+"/"+list[0].Name, Router+"/"+list[0].Name+"-7")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}, true, "router/I-7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, dir := newPostOffice(t, 0)
+			below, err := durable.NewOS(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk := faultfs.New(below)
+			p, err := Open(Config{FS: disk, Strict: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := p.NewDraft("test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(d, "to a\n\n"); err != nil {
+				t.Fatal(err)
+			}
+			disk.On(faultfs.SyncDir, Public, 1, func(string) error {
+				c.meanwhile(disk, p)
+				return unix.EIO
+			})
+			a, err := d.Commit()
+			if c.yes != (err == nil) || !c.yes && !errors.Is(err, unix.EIO) {
+				t.Errorf("got %v, want yes %v", err, c.yes)
+			}
+			left := ""
+			for _, sub := range []string{Public, Router} {
+				names, err := filepath.Glob(filepath.Join(dir, sub, "*"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range names {
+					info, err := below.Stat(sub + "/" + filepath.Base(n))
+					if err != nil && !errors.Is(err, fs.ErrNotExist) {
+						t.Fatal(err)
+					}
+					name := sub + "/" + filepath.Base(n)
+					for _, suffix := range []string{"", "-7"} {
+						if name == fmt.Sprintf("router/%d%s", info.Ino, suffix) {
+							name = "router/I" + suffix
+						}
+					}
+					left += name
+				}
+			}
+			if left != c.left {
+				t.Errorf("left %q, want %q; accepted as %+v", left, c.left, a)
+			}
+		})
+	}
+}

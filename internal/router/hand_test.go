@@ -1,0 +1,131 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/postoffice"
+)
+
+// K10: a postmaster's hands in router/ while two real routers work: nothing ends them,
+// what was done is said, and the rest goes on.
+func TestHandsInRouterWhileRoutersRun(t *testing.T) {
+	o := newOffice(t, nil)
+	path := program(t)
+	all := newLog()
+	routers := []*process{o.run(t, path, all), o.run(t, path, all)}
+	dir := filepath.Join(o.dir, "router")
+	message := filepath.Join(t.TempDir(), "message")
+	put := func(rcpt string) {
+		t.Helper()
+		if err := os.WriteFile(message, []byte(plain(rcpt)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+		}
+	}
+	routed := func(n int) {
+		t.Helper()
+		late := time.After(30 * time.Second)
+		for len(o.names("transport")) < n {
+			select {
+			case <-all.change:
+			case <-time.After(20 * time.Millisecond):
+			case <-late:
+				t.Fatalf("transport/: got %d, want %d; router/ holds %q\n%s", len(o.names("transport")), n, o.names("router"), all)
+			}
+		}
+	}
+	all.wait(t, 2, "msg=started")
+
+	// Copied in: the name is there before the content is.
+	put("copied@example.net")
+	command("cp", message, filepath.Join(dir, "4711"))
+	// Moved in from outside, under the number of another file.
+	put("moved@example.net")
+	command("mv", message, filepath.Join(dir, "4712"))
+	// What is no message.
+	command("mkdir", filepath.Join(dir, "4713"))
+	command("ln", "-s", "/etc/passwd", filepath.Join(dir, "4714"))
+	command("mkfifo", filepath.Join(dir, "4715"))
+	command("cp", "/dev/null", filepath.Join(dir, ".hidden"))
+	routed(2)
+
+	// Touched and removed while they are claimed, each as its turn has it.
+	gone := 0
+	for i := range 300 {
+		a := o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
+		name := filepath.Join(o.dir, a.Name)
+		if i%3 == 0 {
+			// An error means that a router has the file.
+			_ = os.Chtimes(name, time.Now(), time.Now().Add(-time.Hour))
+		}
+		if i%3 == 1 && removeAny(t, dir, a) {
+			gone++
+		}
+	}
+	routed(302 - gone)
+
+	// Unreadable for a while.
+	if os.Getuid() != 0 {
+		secret := filepath.Join(t.TempDir(), "secret")
+		if err := errors.Join(os.WriteFile(secret, []byte(plain("secret@example.net")), 0o000), os.Rename(secret, filepath.Join(dir, "4716"))); err != nil {
+			t.Fatal(err)
+		}
+		all.wait(t, 1, "msg=not-routed", "name=router/4716", "permission denied")
+		if err := os.Chmod(filepath.Join(dir, "4716"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		routed(303 - gone)
+	}
+	for _, p := range routers {
+		if code := p.stop(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code: got %d, want 0\n%s", code, p.log)
+		}
+	}
+	if n := all.count("msg=crash"); n != 0 {
+		t.Errorf("%d panics:\n%s", n, all)
+	}
+	left := strings.Join(o.names("router"), " ")
+	if want := ".hidden 4713 4714 4715"; left != want {
+		t.Errorf("router/: got %s, want %s", left, want)
+	}
+	for line := range strings.Lines(all.String()) {
+		// A message that is taken away in a router's hands is told as gone, or as one that
+		// cannot be routed just now; nothing else is an error.
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "msg=not-routed") && !strings.Contains(line, "msg=set-aside") {
+			t.Errorf("log: %s", line)
+		}
+	}
+	t.Logf("%d of 100 messages were removed in time, %d of them from a router's hands", gone, all.count("msg=gone"))
+}
+
+// removeAny removes a message from router/, free or claimed, and tells whether it did.
+func removeAny(t *testing.T, dir string, a postoffice.Accepted) bool {
+	t.Helper()
+	ino := filepath.Base(a.Name)
+	if os.Remove(filepath.Join(dir, ino)) == nil {
+		return true
+	}
+	claimed, err := filepath.Glob(filepath.Join(dir, ino+"-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range claimed {
+		if os.Remove(name) == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,58 @@
+package scheduler
+
+import (
+	"strconv"
+	"strings"
+)
+
+// whatIf is a configuration with clauses that count last, whatever matches before them,
+// for a look at what would be: "smtp/* maxring=50".
+type whatIf struct {
+	conf *Conf
+	over *Conf // nil: nothing would be different
+
+	cache map[string]*Settings
+}
+
+// newWhatIf reads the clauses, one a line. The errors are *config.Error.
+func newWhatIf(c *Conf, text string) (*whatIf, error) {
+	w := &whatIf{conf: c, cache: map[string]*Settings{}}
+	if strings.TrimSpace(text) == "" {
+		return w, nil
+	}
+	var err error
+	w.over, err = ParseConf("--set", []byte(text), func(string) (string, bool) { return "", false })
+	return w, err
+}
+
+// match is Conf.Match under the clauses.
+func (w *whatIf) match(channel, host string) *Settings {
+	s := w.conf.Match(channel, host)
+	if s == nil || w.over == nil {
+		return s
+	}
+	host = strings.ToLower(host)
+	key := s.key
+	var sets []setting
+	for i := range w.over.clauses {
+		cl := &w.over.clauses[i]
+		if globAny(cl.channel, channel) && globAny(cl.host, host) {
+			key += "\x02" + strconv.Itoa(cl.body)
+			sets = append(sets, w.over.bodies[cl.body].sets...)
+		}
+	}
+	if len(sets) == 0 {
+		return s
+	}
+	if t := w.cache[key]; t != nil {
+		return t
+	}
+	t := *s
+	t.key, t.ring = key, ""
+	for _, set := range sets {
+		set(&t)
+	}
+	t.settle()
+	w.cache[key] = &t
+	return &t
+}

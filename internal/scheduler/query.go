@@ -1,0 +1,191 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/postoffice"
+)
+
+// query answers on the query socket (docs/mailq.md). Each client has a goroutine of its
+// own, which waits for the client and for files; the engine is asked for snapshots, one
+// at a time and each of bounded size, and waits for nobody.
+type query struct {
+	e       *engine
+	events  *eventHub
+	asking  chan struct{} // held while the engine is asked: one question a turn
+	reading chan struct{} // held while a specification is read: listings take one core at most
+	ended   chan struct{} // closed when the engine asks no more
+	cancel  context.CancelFunc
+	ctx     context.Context
+	open    []net.Listener
+	serving sync.WaitGroup
+
+	visited, most int // vertices in this question and in the longest one; the engine's
+}
+
+// Limits of the query socket.
+const (
+	queryClients = 32               // at once, for each socket
+	queryLogin   = 30 * time.Second // to log in
+	queryIdle    = 10 * time.Minute // between requests
+	queryWrite   = 30 * time.Second // for 32 KB of an answer to be taken
+	queryLogins  = 3                // that fail before the connection is closed
+	queryPause   = time.Second      // after a login that fails
+
+	// askedAtOnce is how many vertices or threads the engine looks at in one turn for
+	// all clients together.
+	askedAtOnce = 1000
+)
+
+// startQuery makes the sockets and serves them. One that cannot be made is told and
+// left: mail goes on.
+func (e *engine) startQuery(ctx context.Context) {
+	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
+	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	e.query = q
+	home := filepath.Join(e.conf.Dir, postoffice.QuerySocket)
+	q.listenUnix(home, 0o660)
+	network, addr := querySocket(e.conf.Conf.MailQSock)
+	switch {
+	case network == "":
+	case network == "unix" && filepath.Clean(addr) == filepath.Clean(home):
+	case network == "unix":
+		// Whoever may look at it says the authfile.
+		q.listenUnix(addr, 0o666)
+	default:
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, network, addr)
+		q.serve(l, addr, err)
+	}
+}
+
+// querySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
+func querySocket(s string) (network, addr string) {
+	if s == "" {
+		return "", ""
+	}
+	if path, ok := cutFold(s, "UNIX:"); ok {
+		return "unix", path
+	}
+	if strings.HasPrefix(s, "/") {
+		return "unix", s
+	}
+	addr, _ = cutFold(s, "TCP:")
+	if !strings.Contains(addr, ":") {
+		addr = ":" + addr
+	}
+	return "tcp", addr
+}
+
+func (q *query) listenUnix(path string, mode os.FileMode) {
+	l, err := postoffice.ListenSocket(path, mode)
+	if err != nil {
+		q.serve(nil, path, err)
+		return
+	}
+	q.serve(l, path, nil)
+}
+
+func (q *query) serve(l net.Listener, addr string, err error) {
+	if err != nil {
+		q.e.log.Error("query-not-served", "socket", addr, "reason", err,
+			"advice", "mail goes on; zmctl thread and mailq get no answer until that is mended and the scheduler started again")
+		return
+	}
+	q.open = append(q.open, l)
+	if network := l.Addr().Network(); network != "unix" {
+		addr = l.Addr().String()
+	}
+	q.e.log.Info("query-served", "socket", addr)
+	q.serving.Go(func() { q.accept(l) })
+}
+
+// accept takes clients in.
+func (q *query) accept(l net.Listener) {
+	places := make(chan struct{}, queryClients)
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// EMFILE and the like: it passes.
+			q.e.log.Warn("query-trouble", "reason", err)
+			if !q.pause(queryPause) {
+				return
+			}
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+			q.serving.Go(func() {
+				defer func() { <-places }()
+				newQuerySession(q, conn).run()
+			})
+		default:
+			_ = conn.Close() // too many
+		}
+	}
+}
+
+// pause waits; false: the scheduler stops.
+func (q *query) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-q.ctx.Done():
+		return false
+	}
+}
+
+// errStopped means that the engine answers no more.
+var errStopped = errors.New("the scheduler stops")
+
+// ask has fn done by the engine, between two turns. fn looks at no more than
+// askedAtOnce vertices.
+func (q *query) ask(fn func()) error {
+	select {
+	case q.asking <- struct{}{}:
+	case <-q.ended:
+		return errStopped
+	}
+	defer func() { <-q.asking }()
+	done := make(chan struct{})
+	q.e.post(func() {
+		q.visited = 0
+		fn()
+		q.most = max(q.most, q.visited)
+		close(done)
+	})
+	select {
+	case <-done:
+		return nil
+	case <-q.ended:
+		return errStopped
+	}
+}
+
+// stop ends the service. The engine calls it when it asks no more.
+func (q *query) stop() {
+	close(q.ended)
+	q.cancel()
+	for _, l := range q.open {
+		// Nothing is buffered in it.
+		_ = l.Close()
+	}
+	q.serving.Wait()
+	// Crash: the socket stays, nobody answers, and the next scheduler takes its place.
+	if err := os.Remove(filepath.Join(q.e.conf.Dir, postoffice.QuerySocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		q.e.log.Warn("query-trouble", "reason", fmt.Errorf("remove socket: %w", err))
+	}
+}

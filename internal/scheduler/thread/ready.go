@@ -1,0 +1,343 @@
+package thread
+
+// The ready vertices of a thread are in two classes, those that were tried and those
+// that were not, which take turns, so that neither old mail nor new stands before the
+// other. In each class senders take turns, a round after the other; in a round the
+// sender comes first whose oldest message is the oldest. A sender that comes while a
+// round is on takes part in the next one. Among those of one sender the oldest comes
+// first, or, without ageorder, what follows in a fixed random order on what was taken
+// last: nobody waits longer than a time round.
+//
+// A class is a search tree by sender and age whose shape is a matter of chance (a treap),
+// and a heap of the first vertex of each sender. All that is done takes a time that
+// grows with the logarithm of their number.
+
+// order is one class of ready vertices.
+type order struct {
+	root  *Vertex
+	heads []*Vertex // the first of each sender: a heap by turn and age
+	turn  uint32    // of the sender that was served last
+	last  uint32    // without ageorder, the place in the random order of what was taken last
+	byAge bool
+}
+
+// scatter makes numbers that have no order of ones that do.
+func scatter(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// shuffled is the place of v in the random order.
+func (v *Vertex) shuffled() uint32 { return uint32(scatter(v.Message.Number + 1)) }
+
+// above tells which of two is nearer to the root.
+func (v *Vertex) above(w *Vertex) bool {
+	return scatter(v.Message.Number^1<<63) > scatter(w.Message.Number^1<<63)
+}
+
+// before tells the order of two vertices of one sender.
+func (o *order) before(v, w *Vertex) bool {
+	a, b := v.Message, w.Message
+	if o.byAge {
+		if x, y := a.when(), b.when(); x != y {
+			return x < y
+		}
+	} else if x, y := v.shuffled(), w.shuffled(); x != y {
+		return x < y
+	}
+	if a.Number != b.Number {
+		return a.Number < b.Number
+	}
+	return v.Recipients()[0].Offset() < w.Recipients()[0].Offset()
+}
+
+// less is the order of the tree.
+func (o *order) less(v, w *Vertex) bool {
+	if a, b := v.Message.Sender, w.Message.Sender; a != b {
+		return a < b
+	}
+	return o.before(v, w)
+}
+
+func (o *order) insert(root, v *Vertex) *Vertex {
+	switch {
+	case root == nil:
+		return v
+	case v.above(root):
+		v.left, v.right = o.split(root, v)
+		return v
+	case o.less(v, root):
+		root.left = o.insert(root.left, v)
+	default:
+		root.right = o.insert(root.right, v)
+	}
+	return root
+}
+
+func (o *order) split(root, v *Vertex) (left, right *Vertex) {
+	switch {
+	case root == nil:
+		return nil, nil
+	case o.less(root, v):
+		root.right, right = o.split(root.right, v)
+		return root, right
+	default:
+		left, root.left = o.split(root.left, v)
+		return left, root
+	}
+}
+
+func (o *order) erase(root, v *Vertex) *Vertex {
+	switch {
+	case root == v:
+		root = merge(v.left, v.right)
+		v.left, v.right = nil, nil
+	case o.less(v, root):
+		root.left = o.erase(root.left, v)
+	default:
+		root.right = o.erase(root.right, v)
+	}
+	return root
+}
+
+func merge(left, right *Vertex) *Vertex {
+	switch {
+	case left == nil:
+		return right
+	case right == nil:
+		return left
+	case left.above(right):
+		left.right = merge(left.right, right)
+		return left
+	default:
+		right.left = merge(left, right.left)
+		return right
+	}
+}
+
+// head is the first vertex of a sender, nil if there is none.
+func (o *order) head(sender uint32) (found *Vertex) {
+	for x := o.root; x != nil; {
+		if x.Message.Sender < sender {
+			x = x.right
+			continue
+		}
+		found, x = x, x.left
+	}
+	if found != nil && found.Message.Sender != sender {
+		return nil
+	}
+	return found
+}
+
+// following is the vertex of a sender that follows on what was taken last in the random
+// order, nil if none does.
+func (o *order) following(sender uint32) (found *Vertex) {
+	for x := o.root; x != nil; {
+		if s := x.Message.Sender; s < sender || s == sender && x.shuffled() <= o.last {
+			x = x.right
+			continue
+		}
+		found, x = x, x.left
+	}
+	if found != nil && found.Message.Sender != sender {
+		return nil
+	}
+	return found
+}
+
+func (o *order) push(v *Vertex) {
+	head := o.head(v.Message.Sender)
+	o.root = o.insert(o.root, v)
+	switch {
+	case head == nil:
+		v.mark, v.head = o.turn+1, int32(len(o.heads))
+		o.heads = append(o.heads, v)
+		o.up(v.head)
+	case o.before(v, head):
+		o.succeed(head, v)
+	}
+}
+
+// drop takes out a vertex and gives the one that came to be its sender's first instead,
+// nil if v was not or there is none.
+func (o *order) drop(v *Vertex) (next *Vertex) {
+	o.root = o.erase(o.root, v)
+	if v.head < 0 {
+		return nil
+	}
+	if next = o.head(v.Message.Sender); next != nil {
+		o.succeed(v, next)
+		return next
+	}
+	i, last := v.head, int32(len(o.heads)-1)
+	o.swap(i, last)
+	o.heads[last] = nil
+	o.heads = o.heads[:last]
+	v.head = -1
+	if i < last {
+		o.fix(i)
+	}
+	return nil
+}
+
+// succeed puts another vertex into the place of a sender's first.
+func (o *order) succeed(head, next *Vertex) {
+	next.mark, next.head = head.mark, head.head
+	head.head = -1
+	o.heads[next.head] = next
+	o.fix(next.head)
+}
+
+// next takes out the vertex whose turn it is.
+func (o *order) next() *Vertex {
+	head := o.heads[0]
+	v := head
+	o.turn = v.mark
+	if !o.byAge {
+		if w := o.following(v.Message.Sender); w != nil {
+			v = w
+		}
+		o.last = v.shuffled()
+	}
+	if next := o.drop(v); v == head {
+		head = next
+	}
+	if head != nil {
+		head.mark = o.turn + 1
+		o.fix(head.head)
+	}
+	return v
+}
+
+// first tells which of two senders' first vertices comes first.
+func (o *order) first(v, w *Vertex) bool {
+	if v.mark != w.mark {
+		return int32(v.mark-w.mark) < 0
+	}
+	return o.before(v, w)
+}
+
+func (o *order) swap(i, j int32) {
+	h := o.heads
+	h[i], h[j] = h[j], h[i]
+	h[i].head, h[j].head = i, j
+}
+
+func (o *order) fix(i int32) {
+	if !o.down(i) {
+		o.up(i)
+	}
+}
+
+func (o *order) up(i int32) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !o.first(o.heads[i], o.heads[parent]) {
+			return
+		}
+		o.swap(i, parent)
+		i = parent
+	}
+}
+
+func (o *order) down(i int32) (moved bool) {
+	n := int32(len(o.heads))
+	for {
+		child := 2*i + 1
+		if child >= n {
+			return moved
+		}
+		if child+1 < n && o.first(o.heads[child+1], o.heads[child]) {
+			child++
+		}
+		if !o.first(o.heads[child], o.heads[i]) {
+			return moved
+		}
+		o.swap(i, child)
+		i, moved = child, true
+	}
+}
+
+// class is where v is while it is ready.
+func (v *Vertex) class() int {
+	if v.Attempts > 0 {
+		return 1
+	}
+	return 0
+}
+
+// isReady tells whether v may be delivered now.
+func (v *Vertex) isReady() bool { return int(v.place) < v.Thread.ready }
+
+// pushReady lets v be delivered, if it may not yet.
+func (t *Thread) pushReady(v *Vertex) {
+	if v.isReady() {
+		return
+	}
+	if !v.is(bulk) {
+		t.small++
+	}
+	t.swap(int(v.place), t.ready)
+	t.ready++
+	t.orders[v.class()].push(v)
+}
+
+func (t *Thread) dropReady(v *Vertex) {
+	if !v.isReady() {
+		return
+	}
+	if !v.is(bulk) {
+		t.small--
+	}
+	t.orders[v.class()].drop(v)
+	t.unready(v)
+}
+
+func (t *Thread) unready(v *Vertex) {
+	t.ready--
+	t.swap(int(v.place), t.ready)
+}
+
+func (t *Thread) swap(i, j int) {
+	t.list[i], t.list[j] = t.list[j], t.list[i]
+	t.list[i].place, t.list[j].place = int32(i), int32(j)
+}
+
+// pick takes a ready vertex out of the thread. A host that failed is probed with any
+// one, so that one message cannot block the rest (M28). When the host has answered
+// another one meanwhile, those that it failed wait for their own time: nil if there are
+// no others.
+func (t *Thread) pick(c *Core, ms int64) *Vertex {
+	for t.ready > 0 {
+		var v *Vertex
+		if t.tries > 0 {
+			v = t.list[c.rand.IntN(t.ready)]
+			t.dropReady(v)
+		} else {
+			v = t.inOrder()
+		}
+		if t.next != 0 || !v.is(blamed) || v.next <= ms {
+			v.set(blamed, false)
+			return v
+		}
+		v.set(blamed, false)
+		c.arm(v, ms)
+	}
+	return nil
+}
+
+// inOrder takes the next one of the class whose turn it is.
+func (t *Thread) inOrder() *Vertex {
+	t.turn = 1 - t.turn
+	if len(t.orders[t.turn].heads) == 0 {
+		t.turn = 1 - t.turn
+	}
+	v := t.orders[t.turn].next()
+	if !v.is(bulk) {
+		t.small--
+	}
+	t.unready(v)
+	return v
+}

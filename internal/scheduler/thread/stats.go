@@ -1,0 +1,112 @@
+package thread
+
+import "time"
+
+// States of a thread, for people.
+const (
+	Idle      = "idle"      // nothing is to be done
+	Active    = "active"    // deliveries are under way, or are about to be
+	Waiting   = "waiting"   // for the time of its vertices
+	Throttled = "throttled" // by a rate
+	Trouble   = "trouble"   // its host failed; until the next probe
+	Probing   = "probing"   // its host failed; a probe is under way
+	Paused    = "paused"    // somebody has to ask for it
+)
+
+// Stats is what people want to know of a thread.
+type Stats struct {
+	Vertices, Recipients int
+	Ready, Running       int
+	Limit                int    // deliveries at once that its host is given now
+	State                string // one of the states above
+	Until                time.Time
+	Oldest               time.Time // when its oldest message was accepted
+	Tries                int       // failures of the host in a row
+	Trouble              string
+	Attempts             uint64 // since the thread came to be
+}
+
+// Stats describes the thread. It may look at each of its vertices.
+func (t *Thread) Stats(now time.Time) Stats {
+	s := t.Brief(now)
+	if v := t.first(); v != nil {
+		s.Oldest = t.Ring.core.accepted(v.Message)
+	}
+	if s.State != Waiting {
+		return s
+	}
+	for _, v := range t.list {
+		if next := v.Next(); !next.IsZero() && (s.Until.IsZero() || next.Before(s.Until)) {
+			s.Until = next
+		}
+	}
+	if s.Until.IsZero() {
+		s.State = Idle
+	}
+	return s
+}
+
+// Brief is Stats without a look at the vertices, of which there may be very many: Oldest
+// is zero if it is not known, and so is Until while the thread waits for its vertices'
+// time.
+func (t *Thread) Brief(now time.Time) Stats {
+	s := Stats{
+		Vertices: len(t.list), Recipients: t.rcpts, Ready: t.ready, Running: t.running, Limit: t.Limit(),
+		Tries: t.Tries(), Trouble: t.Trouble, Attempts: t.attempts,
+	}
+	s.State, s.Until = t.state(t.Ring.core.ms(now))
+	if t.oldest != nil {
+		s.Oldest = t.Ring.core.accepted(t.oldest.Message)
+	}
+	return s
+}
+
+// Next is when a vertex that waits may be tried again, zero if it waits for no time.
+func (v *Vertex) Next() time.Time {
+	if v.state != waiting || v.next == 0 {
+		return time.Time{}
+	}
+	return v.Thread.Ring.core.time(v.next)
+}
+
+// state tells the thread's state and when it ends, zero if that is not known.
+func (t *Thread) state(ms int64) (state string, until time.Time) {
+	free := max(t.free(), t.Ring.free())
+	switch {
+	case t.paused:
+		return Paused, time.Time{}
+	case t.next != 0 && t.probe != nil:
+		return Probing, time.Time{}
+	case t.next != 0:
+		return Trouble, t.Ring.core.time(t.next)
+	case t.ready > 0 && free > ms:
+		return Throttled, t.Ring.core.time(free)
+	case t.ready > 0 || t.running > 0:
+		return Active, time.Time{}
+	case len(t.list) > 0:
+		return Waiting, time.Time{}
+	}
+	return Idle, time.Time{}
+}
+
+// first is the vertex of the oldest message.
+func (t *Thread) first() *Vertex {
+	if t.oldest == nil {
+		for _, v := range t.list {
+			if t.oldest == nil || v.Message.when() < t.oldest.Message.when() {
+				t.oldest = v
+			}
+		}
+	}
+	return t.oldest
+}
+
+// Vertices calls fn for the vertices of the thread from a place on, in any state, until
+// it says false. fn must not change the thread.
+func (t *Thread) Vertices(from int, fn func(*Vertex) bool) {
+	for i := from; i < len(t.list); i++ {
+		if !fn(t.list[i]) {
+			return
+		}
+	}
+}

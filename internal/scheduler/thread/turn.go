@@ -1,0 +1,101 @@
+package thread
+
+import "math/bits"
+
+// turn is the threads of a ring that may be fed. Whose turn it is: the thread with the
+// fewest deliveries under way, so that slow hosts do not take every place; of several,
+// the one that waits longest. Threads that have nothing but parts of messages to many
+// recipients take every second turn only, so that one such message does not stand
+// before all others.
+type turn struct {
+	lists [2][levels]line
+	some  [2]uint32 // which lists hold a thread
+	count int
+	class uint8 // that is served next
+}
+
+// line is a list of threads.
+type line struct{ head, tail *Thread }
+
+// levels is how many numbers of deliveries are told apart.
+const levels = 24
+
+// levelOf is the place of a thread with so many deliveries: numbers up to 15 have one
+// each, above that each doubling has.
+func levelOf(running int) uint8 {
+	if running < 16 {
+		return uint8(max(running, 0))
+	}
+	return uint8(min(bits.Len(uint(running))+11, levels-1))
+}
+
+// bulky is how many recipients make a message one of those that take every second turn.
+const bulky = 100
+
+// classOf tells the class of a thread.
+func (t *Thread) classOf() uint8 {
+	if t.small > 0 {
+		return 0
+	}
+	return 1
+}
+
+// list puts a thread at the end of those that are like it.
+func (r *Ring) list(t *Thread) {
+	t.listed, t.class, t.level = true, t.classOf(), levelOf(t.running)
+	l := &r.turn.lists[t.class][t.level]
+	t.prev, t.succ = l.tail, nil
+	if l.tail != nil {
+		l.tail.succ = t
+	} else {
+		l.head = t
+	}
+	l.tail = t
+	r.turn.some[t.class] |= 1 << t.level
+	r.turn.count++
+}
+
+func (r *Ring) unlist(t *Thread) {
+	if !t.listed {
+		return
+	}
+	l := &r.turn.lists[t.class][t.level]
+	if t.prev != nil {
+		t.prev.succ = t.succ
+	} else {
+		l.head = t.succ
+	}
+	if t.succ != nil {
+		t.succ.prev = t.prev
+	} else {
+		l.tail = t.prev
+	}
+	if l.head == nil {
+		r.turn.some[t.class] &^= 1 << t.level
+	}
+	t.listed, t.prev, t.succ = false, nil, nil
+	r.turn.count--
+}
+
+// misplaced tells a listed thread that has changed since.
+func (t *Thread) misplaced() bool {
+	return t.listed && (t.class != t.classOf() || t.level != levelOf(t.running))
+}
+
+// inTurn calls fn for the listed threads in their turn, until it says false. It may
+// unlist the one that it is given.
+func (r *Ring) inTurn(fn func(*Thread) bool) {
+	for i := range uint8(2) {
+		class := (r.turn.class + i) % 2
+		for some := r.turn.some[class]; some != 0; some &= some - 1 {
+			level := bits.TrailingZeros32(some)
+			for t := r.turn.lists[class][level].head; t != nil; {
+				next := t.succ
+				if !fn(t) {
+					return
+				}
+				t = next
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+// Package replies is the table of rules on what other hosts answer: by channel, host
+// and a regular expression over the reply, what is to be made of it instead of what its
+// code says. It is bytes and values; who reads the file is package tasmtp.
+//
+// Nothing here survives a crash, nor needs to.
+//
+// Diagnostics: Parse's error holds a *config.Error for every line that cannot be used,
+// with file, line and column.
+package replies
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Action is what a rule has done with a reply.
+type Action uint8
+
+// Actions.
+const (
+	Defer  Action = iota // try the recipient again later
+	Fail                 // give the recipient up
+	Slow                 // try nobody of the host for a time
+	Source               // try the recipient again later, from the next source
+	Host                 // the trouble is the host's: its thread waits
+)
+
+func (a Action) String() string {
+	return [...]string{"defer", "fail", "slow", "source", "host"}[a]
+}
+
+// Rule is one line of the table.
+type Rule struct {
+	File    string
+	Line    int
+	Channel string // shell patterns: * and ?
+	Host    string // lower case
+	Action  Action
+	Wait    time.Duration // of Slow
+
+	expr *regexp.Regexp
+	text string // the line
+}
+
+// Where names the rule for people.
+func (r *Rule) Where() string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
+
+// String is the rule's line.
+func (r *Rule) String() string { return r.text }
+
+// Effect says in words what the rule does.
+func (r *Rule) Effect() string {
+	switch r.Action {
+	case Fail:
+		return "the recipient fails"
+	case Slow:
+		return fmt.Sprintf("the recipient waits, and nothing is sent to the host for %v", r.Wait)
+	case Source:
+		return "the recipient waits and is tried again from the next source of its zone"
+	case Host:
+		return "the recipient waits, and the whole host with it until a probe is answered"
+	}
+	return "the recipient waits; the host's other mail goes on"
+}
+
+// Table is rules in the order of the file.
+type Table struct{ rules []Rule }
+
+// Len is how many rules there are.
+func (t *Table) Len() int { return len(t.rules) }
+
+// Match is the first rule that matches a reply, nil if none does. The reply is one
+// line: code, enhanced code, text.
+func (t *Table) Match(channel, host, reply string) *Rule {
+	if t == nil || len(t.rules) == 0 {
+		return nil
+	}
+	host = strings.ToLower(host)
+	for i := range t.rules {
+		r := &t.rules[i]
+		if glob(r.Channel, channel) && glob(r.Host, host) && r.expr.MatchString(reply) {
+			return r
+		}
+	}
+	return nil
+}
+
+// glob matches a pattern of * and ?.
+func glob(pattern, s string) bool {
+	star, retry := -1, 0
+	p, i := 0, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, retry = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			retry++
+			p, i = star+1, retry
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

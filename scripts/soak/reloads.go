@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// reloads changes scheduler.conf again and again while mail flows; some files are bad,
+// or read when half of them is written. At the end it is as it was.
+func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
+	good := s.mail.Files["scheduler.conf"]
+	defer func() {
+		if werr := s.setConf(good, false); err == nil {
+			err = werr
+		}
+	}()
+	for d.pause(ctx, 500*time.Millisecond, 5*time.Second) {
+		text := otherConf(d, good)
+		length := d.between(100*time.Millisecond, 1500*time.Millisecond)
+		inPlace, asked := d.chance(30), d.chance(60)
+		if d.chance(25) {
+			at := d.IntN(len(good))
+			bad := good[:at]
+			if d.chance(60) {
+				bad = good[:at] + " nonsense=\"1\n" + good[at:]
+			}
+			d.say("a bad scheduler.conf for %v", length.Round(time.Millisecond))
+			if err := s.badConf(ctx, bad, length, good); err != nil {
+				return err
+			}
+		}
+		if err := s.setConf(text, inPlace); err != nil {
+			return err
+		}
+		d.say("scheduler.conf: %q, zmctl reload: %v", text, asked)
+		if asked {
+			if err := s.reload(); err != nil {
+				return err
+			}
+		}
+		s.reloaded.Add(1)
+	}
+	return nil
+}
+
+// badConf has a scheduler.conf that cannot be used, or half of one, for a time. Nobody
+// starts the whole system meanwhile: it would refuse.
+func (s *soak) badConf(ctx context.Context, text string, length time.Duration, good string) error {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if err := s.setConf(text, true); err != nil {
+		return err
+	}
+	if err := s.reload(); err != nil {
+		return err
+	}
+	wait(ctx, length)
+	return s.setConf(good, false)
+}
+
+func (s *soak) reload() error {
+	out, code, err := s.zmctl("reload")
+	if err == nil && code > 1 { // 1: it does not run
+		err = fmt.Errorf("zmctl reload: exit code %d: %s", code, out)
+	}
+	return err
+}
+
+// setConf writes scheduler.conf, in place or beside it.
+func (s *soak) setConf(text string, inPlace bool) error {
+	file := filepath.Join(filepath.Dir(s.mail.Config()), "scheduler.conf")
+	if inPlace {
+		return os.WriteFile(file, []byte(text), 0o644)
+	}
+	draft := filepath.Join(filepath.Dir(file), ".scheduler.conf")
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(draft, file)
+}
+
+// otherConf is a scheduler.conf with other limits. What is expected of mail stays.
+func otherConf(d *dice, good string) string {
+	maxthr := 1 + d.IntN(30)
+	more := []string{"", " ageorder", " jitter=50", " overfeed=5", " minage=1s", " idlemax=2s", " nice=3", " bychannel", " wakeuprestartonly",
+		fmt.Sprintf(" rate=%d/s", 20+d.IntN(200)), fmt.Sprintf(" hostrate=%d/s", 10+d.IntN(50))}
+	text := strings.NewReplacer(
+		"maxta=20", fmt.Sprintf("maxta=%d", d.IntN(20)), "maxring=50", fmt.Sprintf("maxring=%d", d.IntN(60)),
+		"maxthr=20", fmt.Sprintf("maxthr=%d start=%d", maxthr, 1+d.IntN(maxthr))+more[d.IntN(len(more))]+more[d.IntN(len(more))],
+		`retries="1 1 2 3"`, []string{`retries="1"`, `retries="1 1 2 3"`, `retries="2 1"`}[d.IntN(3)],
+		"--slots=20", fmt.Sprintf("--slots=%d", 1+d.IntN(20)),
+		"expiry=6s", []string{"expiry=6s", "expiry=6s onexpiry=freeze", "expiry=10s expiry2=20s"}[d.IntN(3)],
+	).Replace(good)
+	if d.chance(30) {
+		text += "lmtp/*.example\n\tcommand=\"ta-smtp $channel\"\n"
+	}
+	return text
+}

@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// deferSome defers every fifth recipient's first attempt.
+func deferSome(address string, attempt int) string {
+	var n int
+	if _, err := fmt.Sscanf(address, "n%d@", &n); err == nil && n%5 == 0 && attempt == 1 {
+		return "451 4.2.1 come back later"
+	}
+	return ""
+}
+
+// findings are what check says, and its exit code.
+func findings(t *testing.T, s *suite.Suite, args ...string) (found map[string][]string, text string, code int) {
+	t.Helper()
+	text, code = call(t, s, "zmctl", append([]string{"check", "--json", "--problems"}, args...)...)
+	var list []struct {
+		File     string
+		Problems []string
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	found = map[string][]string{}
+	for _, f := range list {
+		found[f.File] = append(found[f.File], f.Problems...)
+	}
+	return found, text, code
+}
+
+// A25: check says nothing is wrong, and repair finds nothing to do, at any moment
+// while mail flows and all is well.
+func TestCheckIsSilentWhileMailFlows(t *testing.T) {
+	count := 3000
+	if testing.Short() {
+		count = 400
+	}
+	x := newTraffic(t, deferSome)
+	sent := x.send(context.Background(), count)
+	runs, steps := 0, 0
+	for flowing := true; flowing; runs++ {
+		select {
+		case <-sent:
+			flowing = false
+		default:
+		}
+		if _, text, code := findings(t, x.s); code != 0 {
+			t.Fatalf("run %d of check: exit code %d\n%s", runs, code, text)
+		}
+		if text, code := call(t, x.s, "zmctl", "check", "--dry-run"); code != 0 {
+			t.Fatalf("run %d: a repair finds something to do: exit code %d\n%s", runs, code, text)
+		}
+		left, err := x.s.Left()
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps += len(left)
+	}
+	t.Logf("%d runs of check, with %d files in the postoffice on average", runs, steps/runs)
+	x.drained(t)
+	x.check(t, count, nil)
+	if _, text, code := findings(t, x.s); code != 0 {
+		t.Errorf("when all is delivered: exit code %d\n%s", code, text)
+	}
+}
+
+// restore puts a copy of the postoffice, made by cp -a, in its place: every inode is
+// another.
+func restore(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	need(t, "cp")
+	old := s.PostOffice() + ".old"
+	if err := os.Rename(s.PostOffice(), old); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", old, s.PostOffice()).CombinedOutput(); err != nil {
+		t.Fatalf("cp -a: %v\n%s", err, out)
+	}
+	// The old inodes stay in use, so that none of the copy's is one of theirs.
+	t.Cleanup(func() { os.RemoveAll(old) })
+}
+
+// K7 K9 K10, and the trap "inode changed by copy or restore": a system is killed with
+// mail in every state, its postoffice is copied, checked, repaired and started; every
+// message arrives once, also those that some recipients had already.
+func TestRestoredPostofficeDeliversEverythingOnce(t *testing.T) {
+	for _, levels := range []string{"0", "2"} {
+		t.Run(levels+" hash levels", func(t *testing.T) {
+			t.Parallel()
+			restored(t, levels)
+		})
+	}
+}
+
+func restored(t *testing.T, levels string) {
+	const count = 60
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
+		if strings.HasPrefix(address, "later") && attempt == 1 {
+			return "451 4.2.1 come back later"
+		}
+		return ""
+	}})
+	s := prepare(t, sink, func(s *suite.Suite) {
+		s.Settings = map[string]string{"ROUTERPOLL": "1s", "HASHLEVELS": levels}
+		s.Files["scheduler.conf"] = strings.Replace(schedulerConf, "interval=1s", "interval=1h", 1)
+		s.Files["aliases"] = "list: :include:/nowhere/list\n"
+	})
+	begin(t, s)
+	for i := range count {
+		// One recipient has it before the copy, one waits, one is local.
+		submit(t, s, fmt.Sprintf("Subject: m%d\n\nbody\n", i), "-f", "bob@mta.example",
+			fmt.Sprintf("now%d@sink.example", i), fmt.Sprintf("later%d@sink.example", i), "alice@mta.example")
+	}
+	for range 3 {
+		submit(t, s, "Subject: aside\n\n", "-f", "bob@mta.example", "list@mta.example")
+	}
+	awaitMail(t, s, "alice", count)
+	if err := sink.Wait(count, patience); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s, "deferred mail", func() (bool, error) {
+		return len(names(t, s, "deferred")) == 3 && s.Count("deferred", "program", "scheduler") == count, nil
+	})
+	s.Kill()
+	// Mail that was accepted while nothing ran: claimed by nobody.
+	for range 3 {
+		submit(t, s, "Subject: waits\n\n", "-f", "bob@mta.example", "bob@mta.example")
+	}
+	restore(t, s)
+	found, text, code := findings(t, s)
+	n := 0
+	for _, words := range found {
+		if slices.Contains(words, "misnumbered") {
+			n++
+		}
+	}
+	if code != 1 || n != count+3+3 {
+		t.Errorf("check of the copy: exit code %d and %d misnumbered, want 1 and %d\n%s", code, n, count+3+3, abbreviate(text))
+	}
+	plan, code := call(t, s, "zmctl", "check", "--dry-run")
+	if code != 1 || strings.Count(plan, "renumber ") != count+3+3 {
+		t.Errorf("--dry-run: exit code %d\n%s", code, abbreviate(plan))
+	}
+	done := zmctl(t, s, "check", "--repair")
+	if strings.Replace(plan, "to be done; nothing was changed", "done", 1) != done {
+		t.Errorf("--repair did\n%s\nand --dry-run said\n%s", abbreviate(done), abbreviate(plan))
+	}
+	// The wait is over, and so is the reason to set mail aside.
+	configure(t, s, "scheduler.conf", schedulerConf)
+	configure(t, s, "aliases", "list: bob\n")
+	for _, name := range transports(t, s) {
+		due(t, s, name)
+	}
+	restart(t, s)
+	zmctl(t, s, "resubmit", "all")
+	if err := sink.Wait(2*count, patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitMail(t, s, "bob", 6)
+	awaitEmpty(t, s)
+	got := map[string]int{}
+	for _, m := range sink.Messages() {
+		for _, r := range m.Recipients {
+			got[r]++
+		}
+	}
+	for i := range count {
+		for _, who := range []string{"now", "later"} {
+			if r := fmt.Sprintf("%s%d@sink.example", who, i); got[r] != 1 {
+				t.Errorf("%s got it %d times", r, got[r])
+			}
+		}
+	}
+	for user, want := range map[string]int{"alice": count, "bob": 6} {
+		if mail, err := suite.Mail(s.Maildir(user)); err != nil || len(mail) != want {
+			t.Errorf("%s has %d messages, %v, want %d", user, len(mail), err, want)
+		}
+	}
+	if s.Count("message-lost") > 0 {
+		t.Error("a message is said to be lost")
+	}
+	if said, code := call(t, s, "zmctl", "check", "--ledger"); code != 0 {
+		t.Errorf("the account of it all: exit code %d\n%s", code, said)
+	}
+}
+
+// transports lists the work specifications, with their hash directories.
+func transports(t *testing.T, s *suite.Suite) []string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(path(s, "transport"), func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			rel, _ := filepath.Rel(path(s, "transport"), p)
+			list = append(list, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// A7: what nobody will finish keeps nothing from starting, unless --strict asks for
+// it: then the files are listed and the exit code is 78.
+func TestUnfinishedFilesAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, nil, nil)
+	const name = "public/smtp.77.dn0kpsb1upkv.1"
+	write(t, path(s, name), "comment octets 0000000000009999\nfrom <a@b>\n")
+	old := time.Now().Add(-time.Hour)
+	if err := errors.Join(os.Chmod(path(s, name), 0o700), os.Chtimes(path(s, name), old, old)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{"router", "--strict"}, {"router", "--strict", "--once"}, {"scheduler", "--strict"}, {"zmctl", "run", "--strict"}} {
+		said, code := call(t, s, c[0], c[1:]...)
+		if code != config.ExitConfig {
+			t.Errorf("%q: exit code %d, want %d", c, code, config.ExitConfig)
+		}
+		wantIn(t, said, "unfinished files are here", name)
+		if _, err := os.Stat(path(s, name)); err != nil {
+			t.Errorf("%q has changed something: %v", c, err)
+		}
+	}
+	begin(t, s)
+	event(t, s, "recovered", "action", postoffice.Quarantined, "name", "quarantine/public.smtp.77.dn0kpsb1upkv.1.incomplete")
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	awaitMail(t, s, "alice", 1)
+	if found, text, _ := findings(t, s); !slices.Contains(found["quarantine/public.smtp.77.dn0kpsb1upkv.1.incomplete"], "quarantined") || len(found) != 1 {
+		t.Errorf("check says %s", text)
+	}
+	stop(t, s)
+	if said, code := call(t, s, "router", "--strict", "--once"); code != 0 {
+		t.Errorf("--strict with nothing unfinished: exit code %d\n%s", code, said)
+	}
+}
+
+// A25: mail that is older than its clause in scheduler.conf tries it.
+func TestMailOlderThanItsClauseIsFound(t *testing.T) {
+	t.Parallel()
+	p := newPlanted(t)
+	configure(t, p.s, "scheduler.conf", strings.Replace(schedulerConf, "expiry=1h", "expiry=5h", 1))
+	aged := func(age time.Duration) []string {
+		t.Helper()
+		at := time.Now().Add(-age)
+		p.must(os.Chtimes(path(p.s, p.queue()), at, at))
+		found, _, _ := findings(t, p.s)
+		return found[p.transport()]
+	}
+	if got := aged(4 * time.Hour); len(got) > 0 {
+		t.Errorf("after 4 of 5 hours: got %q", got)
+	}
+	if got := aged(7 * time.Hour); !slices.Equal(got, []string{"too-old"}) {
+		t.Errorf("after 7 of 5 hours: got %q, want too-old", got)
+	}
+	if found, _, _ := findings(t, p.s, "--older", "8h"); len(found[p.transport()]) > 0 {
+		t.Errorf("with --older 8h: got %q", found)
+	}
+}

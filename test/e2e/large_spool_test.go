@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+	"zmailer/test/suite"
+)
+
+// many makes n more messages that wait as the one does that is named.
+func many(t *testing.T, s *suite.Suite, name string, n int) {
+	t.Helper()
+	first, ok := postoffice.ParseName(name)
+	if !ok {
+		t.Fatalf("%s is no spool name", name)
+	}
+	spec, message := []byte(read(t, path(s, "transport/"+name))), []byte(read(t, path(s, "queue/"+name)))
+	for range n {
+		tmp := path(s, "queue/new")
+		var st syscall.Stat_t
+		if err := errors.Join(os.WriteFile(tmp, message, 0o600), syscall.Stat(tmp, &st)); err != nil {
+			t.Fatal(err)
+		}
+		next := postoffice.Name{Ino: st.Ino, Owner: first.Owner}.String()
+		b, err := workspec.Renumber(spec, next)
+		if err := errors.Join(err, os.Rename(tmp, path(s, "queue/"+next)), os.WriteFile(path(s, "transport/"+next), b, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// moved tells whether every directory in which no specification belongs at a depth is
+// empty, without reading all of a large one.
+func moved(t *testing.T, s *suite.Suite, levels int) bool {
+	t.Helper()
+	for depth, pattern := range []string{"transport", "transport/[A-Z]", "transport/[A-Z]/[A-Z]"} {
+		dirs, err := filepath.Glob(path(s, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range dirs {
+			if depth != levels && hasFile(t, dir) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// hasFile tells whether a directory has anything but directories.
+func hasFile(t *testing.T, dir string) bool {
+	t.Helper()
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for {
+		list, err := d.ReadDir(100)
+		for _, e := range list {
+			if !e.IsDir() {
+				return true
+			}
+		}
+		if err == io.EOF {
+			return false
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// M21: 100,000 messages wait when the hash directories are made two levels deep, and
+// again when one level is taken back: the scheduler moves both files of each to their
+// place, and new mail is delivered meanwhile. Nothing else is said of any of them.
+func TestLargeSpoolIsRehashed(t *testing.T) {
+	t.Parallel()
+	count := 20_000 // on any disk
+	s := prepare(t, nil, slow)
+	if os.Geteuid() == 0 && inMemory(t, s.PostOffice()) {
+		count = 100_000
+		zmctl(t, s, "init")
+	}
+	if testing.Short() {
+		count = 2000
+	}
+	begin(t, s)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "w@127.0.0.1")
+	event(t, s, "deferred")
+	stop(t, s)
+	many(t, s, only(t, s, "transport"), count-1)
+	conf := read(t, s.Config())
+	for n, levels := range []int{2, 1} {
+		write(t, s.Config(), conf+fmt.Sprintf("HASHLEVELS=%d\n", levels))
+		restart(t, s)
+		submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+		awaitMail(t, s, "alice", n+1)
+		await(t, s, fmt.Sprintf("spool of %d levels", levels), func() (bool, error) { return moved(t, s, levels), nil })
+		scheduler := oneOf(t, s, "scheduler")
+		t.Logf("%d messages, %d levels: the scheduler has had %d MB", count, levels, scheduler.Peak()>>20)
+		stop(t, s)
+		left, err := s.Left()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := inPlace(left, levels); got != 2*count {
+			t.Errorf("%d levels: %d files in their place, want %d", levels, got, 2*count)
+		}
+	}
+	for _, word := range []string{"specification-refused", "vanished", "recovered", "message-lost"} {
+		if n := s.Count(word); n > 0 {
+			t.Errorf("%d times %s", n, word)
+		}
+	}
+}
+
+// inMemory mounts a file system in memory that has room for a large spool.
+func inMemory(t *testing.T, dir string) bool {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2g,nr_inodes=0"); err != nil {
+		return false
+	}
+	t.Cleanup(func() {
+		// Its processes are killed; the last of them may still be on its way out.
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return true
+}

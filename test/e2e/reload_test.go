@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/config"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// M30, M42, Z19: a configuration is checked, refused or taken while the daemons run, by the
+// real programs; a bad one changes nothing, a good one keeps the agents.
+func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, func(s *suite.Suite) {
+		s.Files["scheduler.conf"] = strings.Replace(schedulerConf, "local/*\n", "", 1)
+	})
+	said, code := run(t, s.Command("zmctl", "check-config"))
+	if code != 0 || !strings.Contains(said, "scheduler.conf: 5 clauses; the configuration can be used") || !strings.Contains(said, "tables can be used") {
+		t.Errorf("check-config of a good one: %d\n%s", code, said)
+	}
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "one@sink.example")
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	if err := sink.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	event(t, s, "unknown-channel", "rcpt", "alice@mta.example")
+
+	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "maxta=20", "maxtr=20 rate=much", 1))
+	said, code = run(t, s.Command("zmctl", "check-config"))
+	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:56: rate=much") {
+		t.Errorf("check-config of a bad one: %d\n%s", code, said)
+	}
+	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
+		t.Errorf("reload: %d\n%s", code, said)
+	}
+	event(t, s, "conf-refused")
+
+	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "expiry=1h", "expiry=2h start=3", 1))
+	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
+		t.Errorf("reload: %d\n%s", code, said)
+	}
+	event(t, s, "conf-read")
+	awaitMail(t, s, "alice", 1)
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "two@sink.example")
+	if err := sink.Wait(2, patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitEmpty(t, s)
+	if n := s.Count("agent-started", "channel", "smtp"); n != 1 {
+		t.Errorf("%d agents for smtp were started, want the one of the beginning", n)
+	}
+}
+
+// M42: the freeze flag keeps the scheduler from being started, and says so; thawed, it
+// starts.
+func TestFrozenServiceDoesNotStart(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, nil)
+	stop(t, s)
+	if said, code := run(t, s.Command("zmctl", "reload")); code != 1 || !strings.Contains(said, "no scheduler runs here") {
+		t.Errorf("reload without a scheduler: %d\n%s", code, said)
+	}
+	for range 2 {
+		if said, code := run(t, s.Command("zmctl", "freeze-service", "the disk is moved")); code != 0 {
+			t.Errorf("freeze: %d\n%s", code, said)
+		}
+	}
+	refused(t, s, [][]string{{"scheduler"}, {"zmctl", "run"}}, "the disk is moved); zmctl thaw-service lets it start")
+	for range 2 {
+		if said, code := run(t, s.Command("zmctl", "thaw-service")); code != 0 {
+			t.Errorf("thaw: %d\n%s", code, said)
+		}
+	}
+	restart(t, s)
+}
+
+// M22: the flags of a start, as ZMailer's scheduler has them; frozen, it looks and starts
+// nothing.
+func TestFlagsOfAStart(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, func(s *suite.Suite) { s.Files["scheduler.conf"] = strings.Replace(schedulerConf, "local/*\n", "", 1) })
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	event(t, s, "unknown-channel")
+	stop(t, s)
+	configure(t, s, "scheduler.conf", schedulerConf)
+	for _, flags := range []string{"-E 0", "-E x", "-p smtp", "-p /h", "-HHH"} {
+		if said, code := run(t, s.Command("scheduler", strings.Fields(flags)...)); code != config.ExitUsage {
+			t.Errorf("%s: exit code %d\n%s", flags, code, said)
+		}
+	}
+	for _, flags := range []string{"-F", "-SF -E 5", "-p smtp/*"} {
+		cmd := s.Command("scheduler", strings.Fields(flags)...)
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			fmt.Fprintln(&said, lines.Text())
+			if strings.Contains(lines.Text(), "scanned") {
+				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "scanned") || strings.Contains(said.String(), "agent-started") {
+			t.Errorf("%s: %v\n%s", flags, err, said.String())
+		}
+	}
+	restart(t, s)
+	awaitMail(t, s, "alice", 1)
+}

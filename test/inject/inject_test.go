@@ -1,0 +1,176 @@
+package inject
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
+// watched is an injector over a directory that counts as a postoffice.
+func watched(t *testing.T, onCall func(Call) Action) (*Injector, string) {
+	t.Helper()
+	if err := Supported(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "router"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &Injector{Classes: Classes{PostOffice: dir}, OnCall: onCall}, dir
+}
+
+// shell runs a script in a directory and tells how it ended.
+func shell(t *testing.T, i *Injector, dir, script string) error {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir = dir
+	if err := i.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if cerr := i.Close(); cerr != nil {
+		t.Fatal(cerr)
+	}
+	return err
+}
+
+func TestCallsOfAllDescendantsAreSeen(t *testing.T) {
+	i, dir := watched(t, nil)
+	if err := shell(t, i, dir, `echo x >router/12; (mv router/12 router/12-7); rm router/12-7; echo log >&2; echo x >/dev/null`); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for p := range i.Seen() {
+		p.Program = strings.TrimSuffix(p.Program, filepath.Base(p.Program)) // sh is dash, bash, busybox
+		got = append(got, strings.TrimSpace(p.Name+" "+p.Path))
+	}
+	for _, want := range []string{"openat router/I", "write router/I", " router/I -> router/I-P", "unlinkat router/I-P"} {
+		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasSuffix(g, want) }) {
+			t.Errorf("no %q among %q", want, got)
+		}
+	}
+	if slices.ContainsFunc(got, func(g string) bool { return strings.Contains(g, "/dev/") }) {
+		t.Errorf("writes that change nothing among %q", got)
+	}
+}
+
+func TestKilledCallIsNotExecuted(t *testing.T) {
+	i, dir := watched(t, func(c Call) Action { return Action{Kill: strings.HasSuffix(c.Path, "router/I-P")} })
+	err := shell(t, i, dir, `echo x >router/12; exec mv router/12 router/12-7`)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("got %v, want a death by SIGKILL", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "router/12")); err != nil {
+		t.Errorf("the rename was executed: %v", err)
+	}
+}
+
+func TestErrnoIsAnsweredInsteadOfTheCall(t *testing.T) {
+	i, dir := watched(t, func(c Call) Action {
+		if c.Path == "router/I" && c.Name == "write" {
+			return Action{Errno: unix.ENOSPC}
+		}
+		return Action{}
+	})
+	if err := shell(t, i, dir, `echo x >router/12`); err == nil {
+		t.Error("the shell has written where nothing fits")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "router/12")); err != nil || info.Size() != 0 {
+		t.Errorf("got %v %v, want an empty file", info, err)
+	}
+}
+
+func TestPartOfAWriteIsWritten(t *testing.T) {
+	tests := map[string]struct {
+		kill bool
+		want string
+	}{
+		"and its writer goes on":   {false, "abcdef\n"},
+		"and its writer is killed": {true, "ab"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			done := false
+			i, dir := watched(t, func(c Call) Action {
+				if c.Path != "router/I" || c.Name != "write" || done {
+					return Action{}
+				}
+				done = true
+				return Action{Part: 2, Kill: tt.kill}
+			})
+			// The shell writes what is left, as every program must after a short write.
+			_ = shell(t, i, dir, `exec >>router/12; echo abcdef`)
+			got, err := os.ReadFile(filepath.Join(dir, "router/12"))
+			if err != nil || string(got) != tt.want {
+				t.Errorf("got %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestClassOfPath(t *testing.T) {
+	c := Classes{PostOffice: "/po", Stores: []string{"/mail"}}
+	tests := map[string]string{
+		"/po/public/smtp.12.x":            "public/T",
+		"/po/public/report.12":            "public/report.T",
+		"/po/router/..123-45":             "router/..I-P",
+		"/po/router/123-45 (deleted)":     "router/I-P",
+		"/po/transport/A/B/123-45":        "transport/I-P",
+		"/po/transport/A":                 "transport/",
+		"/po/queue":                       "queue/",
+		"/po/deferred/12.users":           "deferred/I.users",
+		"/po/owners/17":                   "owners/P",
+		"/po/.pid.scheduler":              ".pid.scheduler",
+		"/po":                             "./",
+		"/postman/1":                      "/postman/1",
+		"/po/ledger/journal.3":            "ledger/journal.N",
+		"/mail/bob/tmp/1.M2P3Q4.host":     "mail/tmp/T",
+		"/mail/bob/new":                   "mail/new/",
+		"/mail/carol.mbox":                "mail/T.mbox",
+		"/mail/carol.lock":                "mail/T.lock",
+		"/proc/self/fd/7":                 "unnamed",
+		"socket:[17]":                     "socket",
+		"TCP:[127.0.0.1:1->127.0.0.1:25]": "socket",
+	}
+	for path, want := range tests {
+		if got := c.Of(path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestClassOfStream(t *testing.T) {
+	tests := map[string]struct{ class, data, want string }{
+		"a final dot":          {"socket", "a\r\n.\r\n", "socket final dot"},
+		"a dot of its own":     {"socket", ".\r\n", "socket final dot"},
+		"the last chunk":       {"socket", "BDAT 12 LAST\r\n", "socket final dot"},
+		"a command":            {"socket", "MAIL FROM:<>\r\n", "socket MAIL"},
+		"a reply":              {"socket", "250-mta.example\r\n", "socket 250"},
+		"that it is accepted":  {"socket", "250 2.0.0 queued as S1A2\r\n", "socket 250 queued"},
+		"a part of a message":  {"socket", "Received: from a", "socket"},
+		"a question for mail":  {"pipe", "#hungry\n", "pipe #hungry"},
+		"an answer":            {"pipe", "12/170\t", "pipe"},
+		"a file like a socket": {"public/T", "250 x", "public/T"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tail := tt.data[max(0, len(tt.data)-maxTail):]
+			if got := Stream(tt.class, []byte(tt.data), []byte(tail)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,308 @@
+package kill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/test/inject"
+	"zmailer/test/load"
+	"zmailer/test/suite"
+)
+
+// patience is how long a system may take to mend one kill: every wait in the product
+// that a death can lead to is shorter by far.
+const patience = 45 * time.Second
+
+var errTooLong = errors.New("too long for one kill")
+
+// lane is one system that is killed again and again.
+type lane struct {
+	suite   *suite.Suite
+	load    *load.Load
+	inject  *inject.Injector
+	freezer string // a file that is left alone
+	trials  int
+	broken  bool // the last trial did not drain
+
+	tokens map[string]bool // findings that belong to trials before
+	doubts int             // in-doubt events of trials before
+
+	mu    sync.Mutex // what follows is used by the injector as well
+	armed []Target   // the first one is waited for
+	count int        // how often its step was met
+	hits  []time.Time
+	whole chan struct{} // closed when the whole system was killed
+	steps map[inject.Pair]bool
+}
+
+// newLane starts a system.
+func newLane(bin, dir string) (*lane, error) {
+	s, l, err := prepared(bin, dir)
+	if err != nil {
+		return nil, err
+	}
+	ln := &lane{suite: s, load: l, tokens: map[string]bool{}}
+	ln.inject = &inject.Injector{Classes: classes(s), OnCall: ln.onCall}
+	s.Starter = func(cmd *exec.Cmd) error { fast(cmd); return ln.inject.Start(cmd) }
+	err = ln.freeze()
+	if err == nil {
+		err = s.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, ln.close())
+	}
+	return ln, nil
+}
+
+// frozenText is a message that somebody has put aside.
+const frozenText = "from <bob@mta.example>\nto <alice@mta.example>\nenv-end\nSubject: frozen\n\nx\n"
+
+// freeze plants a message in the freezer, which no daemon may touch.
+func (l *lane) freeze() error {
+	l.freezer = postoffice.Freezer + "/1.policy"
+	return os.WriteFile(filepath.Join(l.suite.PostOffice(), l.freezer), []byte(frozenText), 0o600)
+}
+
+// frozen looks whether it is still there.
+func (l *lane) frozen() error {
+	b, err := os.ReadFile(filepath.Join(l.suite.PostOffice(), l.freezer))
+	if err == nil && string(b) != frozenText {
+		err = fmt.Errorf("%s has changed", l.freezer)
+	}
+	return err
+}
+
+// close ends the system at once and leaves its log in its directory.
+func (l *lane) close() error {
+	l.suite.Kill()
+	l.load.Close()
+	return errors.Join(l.inject.Close(), os.WriteFile(filepath.Join(l.suite.Dir, "log"), []byte(l.suite.Log()), 0o644))
+}
+
+// onCall kills at the step that is armed.
+func (l *lane) onCall(c inject.Call) inject.Action {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.steps != nil {
+		l.steps[c.Pair()] = true
+	}
+	if len(l.armed) == 0 || c.Pair() != l.armed[0].Pair {
+		return inject.Action{}
+	}
+	if l.count++; l.count < l.armed[0].Occurrence {
+		return inject.Action{}
+	}
+	t := l.armed[0]
+	l.armed, l.count = l.armed[1:], 0
+	l.hits = append(l.hits, time.Now())
+	if t.Whole {
+		l.killAll()
+	}
+	a := inject.Action{Kill: true}
+	if t.Torn {
+		a.Part = c.Size / 2
+	}
+	return a
+}
+
+// killAll kills every process of the system at one moment: none of them gets another
+// call through while the injector decides this one.
+func (l *lane) killAll() {
+	list, _ := l.suite.Processes() // who is missed here is ended by the restart
+	for _, p := range list {
+		_ = p.Kill()
+	}
+	close(l.whole)
+}
+
+// arm prepares a kill.
+func (l *lane) arm(t Target) (whole <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed, l.count, l.hits = nil, 0, nil
+	if t.After != nil {
+		l.armed = append(l.armed, *t.After)
+	}
+	l.armed = append(l.armed, t)
+	l.steps = map[inject.Pair]bool{}
+	l.whole = make(chan struct{})
+	return l.whole
+}
+
+// disarm ends a trial: how many kills were made, and which steps were seen.
+func (l *lane) disarm() (hits int, steps []inject.Pair) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range l.steps {
+		steps = append(steps, p)
+	}
+	l.armed, l.steps = nil, nil
+	return len(l.hits), steps
+}
+
+// try makes one kill and has the system mend it.
+func (l *lane) try(ctx context.Context, t Target) *Trial {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	began := time.Now()
+	l.trials++
+	l.load.StartSubmit, l.load.By = nil, ""
+	if t.Program == "submit" || t.After != nil && t.After.Program == "submit" {
+		l.load.StartSubmit, l.load.By = l.inject.Start, load.BySubmit
+	}
+	trial := &Trial{Target: t, Began: began, Dir: l.suite.Dir}
+	err := l.prepare(ctx, t)
+	whole := l.arm(t)
+	if err == nil {
+		err = l.provoke(t)
+	}
+	if err == nil {
+		err = l.work(ctx, trial, whole)
+	}
+	trial.Drained = time.Since(began)
+	var hits int
+	hits, trial.Steps = l.disarm()
+	trial.Hit = hits > 0 && (t.After == nil || hits > 1)
+	if err == nil {
+		err = l.audit(trial)
+	}
+	trial.Err, l.broken = err, err != nil
+	trial.Took = time.Since(began)
+	return trial
+}
+
+// work sends a round and has it drain, with a new start if all was killed.
+func (l *lane) work(ctx context.Context, trial *Trial, whole <-chan struct{}) error {
+	sent := make(chan error, 1)
+	go func() { sent <- l.load.Round(ctx, l.trials) }()
+	drained := make(chan error, 1)
+	wait := func() { drained <- drain(ctx, l.suite) }
+	for {
+		select {
+		case <-whole:
+			l.suite.Kill()
+			if err := l.suite.Start(); err != nil {
+				return err
+			}
+			whole = nil
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			sent, trial.Sent = nil, time.Since(trial.Began)
+			go wait()
+		case err := <-drained:
+			if err != nil || whole == nil || !l.dead() {
+				return err
+			}
+			go wait()
+		}
+	}
+}
+
+// dead tells whether the whole system was just killed, so that it is to be started.
+func (l *lane) dead() bool {
+	select {
+	case <-l.whole:
+		return true
+	default:
+		return false
+	}
+}
+
+// prepare lets programs that are to end do something before.
+func (l *lane) prepare(ctx context.Context, t Target) error {
+	if t.Phase != Stop && (t.After == nil || t.After.Phase != Stop) {
+		return nil
+	}
+	return runRound(ctx, l.suite, l.load, l.trials)
+}
+
+// provoke has a program start or end when the step belongs to that.
+func (l *lane) provoke(t Target) error {
+	phase, program := t.Phase, t.Program
+	if t.After != nil {
+		phase, program = t.After.Phase, t.After.Program
+	}
+	if program == "submit" || phase != Start && phase != Stop {
+		return nil
+	}
+	signal := syscall.SIGKILL
+	if phase == Stop {
+		signal = syscall.SIGTERM
+		if strings.HasPrefix(program, "ta-") {
+			program = "scheduler" // which ends its agents in order
+		}
+	}
+	list, err := l.suite.Processes()
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		if p.Name != program {
+			continue
+		}
+		if err := syscall.Kill(p.Pid, signal); err != nil && err != syscall.ESRCH {
+			return fmt.Errorf("end %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// audit compares, and keeps for the trial what was not found before.
+func (l *lane) audit(trial *Trial) error {
+	a, err := l.load.Audit()
+	if err != nil {
+		return err
+	}
+	fresh := func(kind string, list []load.Finding) (found []string) {
+		for _, f := range list {
+			if key := kind + f.Try.Token + f.Where; !l.tokens[key] {
+				l.tokens[key] = true
+				found = append(found, f.String())
+			}
+		}
+		return found
+	}
+	trial.Lost = append(fresh("lost", a.Lost), fresh("torn", a.Torn)...)
+	trial.Wrong = append(fresh("unwanted", a.Unwanted), fresh("denied", a.Denied)...)
+	trial.Duplicated = fresh("duplicated", a.Duplicated)
+	for _, f := range a.Repeated {
+		if l.tokens["repeated"+f.Try.Token+f.Where] {
+			continue
+		}
+		l.tokens["repeated"+f.Try.Token+f.Where] = true
+		// Only SMTP has a moment in which nobody can know.
+		if strings.HasPrefix(f.Where, "sink") && trial.Target.sends() {
+			trial.Again++
+		} else {
+			trial.Duplicated = append(trial.Duplicated, f.String())
+		}
+	}
+	if err := l.frozen(); err != nil {
+		return err
+	}
+	for _, name := range a.Orphans {
+		if !l.tokens[name] && name != l.freezer {
+			l.tokens[name] = true
+			trial.Orphans = append(trial.Orphans, name)
+		}
+	}
+	n := 0
+	for _, e := range l.suite.Events() {
+		if e.Word == "in-doubt" {
+			n++
+		}
+	}
+	trial.Doubts, l.doubts = n-l.doubts, n
+	return nil
+}

@@ -1,0 +1,176 @@
+package kill
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/test/inject"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// spool is a postoffice with what may stand in it after a submission.
+type spool struct {
+	*suite.Suite
+	t    *testing.T
+	body string
+}
+
+func newSpool(t *testing.T) *spool {
+	t.Helper()
+	if err := inject.Supported(); err != nil {
+		t.Skip(err)
+	}
+	s := &spool{Suite: &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice"}}, t: t,
+		body: strings.Repeat("0123456789abcde\n", 16<<10)}
+	if err := s.Init(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// submit runs submit under an injector that decides about its calls, and gives its
+// exit code, -1 for a kill.
+func (s *spool) submit(onCall func(inject.Call) inject.Action) int {
+	s.t.Helper()
+	i := &inject.Injector{Classes: inject.Classes{PostOffice: s.PostOffice()}, OnCall: onCall}
+	cmd := s.Command("submit", "-i", "-f", "bob@mta.example", "alice@mta.example")
+	cmd.Stdin = strings.NewReader("Subject: x\n\n" + s.body)
+	if err := i.Start(cmd); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code tells
+	if err := i.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// take gives what stands in a directory and removes it.
+func (s *spool) take(dir string) (names []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.PostOffice(), dir))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := filepath.Join(s.PostOffice(), dir, e.Name())
+		if dir == "router" {
+			s.whole(name)
+		}
+		names = append(names, e.Name())
+		if err := os.Remove(name); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return names
+}
+
+// whole checks a file in router/: its name is its inode's number, its bytes are there.
+func (s *spool) whole(name string) {
+	s.t.Helper()
+	var st syscall.Stat_t
+	b, err := os.ReadFile(name)
+	if err := errors.Join(err, syscall.Stat(name, &st)); err != nil {
+		s.t.Fatal(err)
+	}
+	if filepath.Base(name) != fmt.Sprint(st.Ino) || !strings.HasSuffix(string(b), "\nSubject: x\n\n"+s.body) {
+		s.t.Errorf("%s: inode %d, %d bytes that end in %q", name, st.Ino, len(b), b[max(0, len(b)-20):])
+	}
+}
+
+// M1: submit is killed before each state-changing system call that it makes, and inside
+// each write: there is one file or none, whole and under its inode's number if it is in
+// router/, where nothing else ever brings a file.
+func TestSubmitKilledAtEachCallLeavesOneFileOrNone(t *testing.T) {
+	s := newSpool(t)
+	stages := map[string]int{}
+	for n, torn := 0, false; ; {
+		calls, hit, part := 0, "", false
+		code := s.submit(func(c inject.Call) inject.Action {
+			if strings.Contains(c.Path, "router/") && c.Path != "public/T -> router/I" {
+				t.Errorf("submit makes %s of %s", c.Name, c.Path)
+			}
+			if calls++; calls <= n {
+				return inject.Action{}
+			}
+			if hit == "" {
+				hit, part = c.Pair().String(), c.Size > 1 && strings.HasPrefix(c.Path, "public/")
+			}
+			if torn {
+				return inject.Action{Kill: true, Part: c.Size / 2}
+			}
+			return inject.Action{Kill: true}
+		})
+		public, router := s.take("public"), s.take("router")
+		if len(public)+len(router) > 1 {
+			t.Errorf("killed before %s (torn %v): public/ %q, router/ %q", hit, torn, public, router)
+		}
+		if hit == "" {
+			if code != 0 || len(router) != 1 {
+				t.Errorf("not killed: exit code %d, router/ %q", code, router)
+			}
+			break
+		}
+		if code != -1 {
+			t.Errorf("killed before %s: exit code %d", hit, code)
+		}
+		stages[fmt.Sprintf("%d in public/, %d in router/", len(public), len(router))]++
+		if torn = part && !torn; !torn {
+			n++
+		}
+	}
+	t.Logf("%v", stages)
+	if len(stages) < 2 {
+		t.Errorf("the kills left %v: they do not reach from the first call to the last", stages)
+	}
+}
+
+// M2 S21: the real fsync of an accepted message fails: submit ends with 75, smtpserver
+// answers 452 or 451, and nothing is left, in public/ or in router/.
+func TestFailingSyncIsNoAcceptance(t *testing.T) {
+	s := newSpool(t)
+	for errno, reply := range map[unix.Errno]string{unix.EIO: `"451 `, unix.ENOSPC: `"452 `} {
+		synced := 0
+		fail := func(c inject.Call) inject.Action {
+			if c.Name != "fsync" || c.Path != "public/T" {
+				return inject.Action{}
+			}
+			synced++
+			return inject.Action{Errno: errno}
+		}
+		left := func(program string) {
+			t.Helper()
+			if public, router := s.take("public"), s.take("router"); len(public)+len(router) > 0 || synced != 1 {
+				t.Errorf("%s, %v: %d syncs, public/ %q, router/ %q; want one and nothing", program, errno, synced, public, router)
+			}
+		}
+		if code := s.submit(fail); code != 75 {
+			t.Errorf("submit, %v: exit code %d, want 75", errno, code)
+		}
+		left("submit")
+		synced = 0
+		i := &inject.Injector{Classes: inject.Classes{PostOffice: s.PostOffice()}, OnCall: fail}
+		s.Starter = i.Start
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@mta.example",
+			To: func(int) string { return "alice@mta.example" }, Body: func(int) []byte { return []byte("Subject: x\r\n\r\n") }}
+		if err := src.Run(t.Context()); err == nil || !strings.Contains(err.Error(), reply) {
+			t.Errorf("smtpserver, %v: got %v, want %s", errno, err, reply)
+		}
+		s.Kill()
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+		left("smtpserver")
+	}
+}

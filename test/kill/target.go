@@ -1,0 +1,103 @@
+package kill
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"zmailer/test/inject"
+)
+
+// Phase is when a program makes a step.
+type Phase string
+
+// Phases. A step that belongs to several is a steady one.
+const (
+	Steady Phase = "steady" // with every round of messages
+	Start  Phase = "start"  // when it starts
+	Stop   Phase = "stop"   // when it ends in order
+)
+
+// Step is a step that the reference run has seen.
+type Step struct {
+	inject.Pair
+	Phase Phase
+	Count int // in one round, if steady; at least 1
+}
+
+// Target is one kill.
+type Target struct {
+	inject.Pair
+	Phase      Phase
+	Occurrence int // from the kill's preparation on; 1 is the first
+	// Whole: everything dies at that moment, not the process alone.
+	Whole bool
+	// Torn: the first half of what the call writes is written.
+	Torn bool
+	// Fresh: in a system in which nothing was done yet.
+	Fresh bool
+	// After: this kill first; then the step is one of the recovery.
+	After *Target
+}
+
+func (t Target) String() string {
+	text := fmt.Sprintf("%v, occurrence %d", t.Pair, t.Occurrence)
+	if t.Phase != Steady && t.Phase != "" {
+		text += ", at its " + string(t.Phase)
+	}
+	if t.Torn {
+		text += ", in its middle"
+	}
+	if t.Whole {
+		text += ", the whole system"
+	}
+	if t.Fresh {
+		text += ", in a new system"
+	}
+	if t.After != nil {
+		text += ", after " + t.After.String()
+	}
+	return text
+}
+
+// targets are the kills for a list of steps: each step once, and unless it is to be
+// quick the writes in their middle, the steady steps in the middle and at the end of a
+// round too, and the whole system at each.
+func targets(steps []Step, quick bool) []Target {
+	slices.SortFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(program(a.Program), program(b.Program)), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
+	})
+	var once, torn, again, whole []Target
+	for i, s := range steps {
+		if !killed(s.Program) {
+			continue
+		}
+		// Which message of the round is met: another one with each step.
+		first := 1 + i%3
+		if s.Phase != Steady || first > s.Count {
+			first = 1
+		}
+		once = append(once, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: first})
+		if slices.Contains([]string{"write", "pwrite64", "sendto"}, s.Name) {
+			torn = append(torn, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1 + (i+1)%max(1, min(4, s.Count)), Torn: true})
+		}
+		if s.Phase == Steady {
+			for _, n := range []int{1, 2, (s.Count + 1) / 2, s.Count} {
+				t := Target{Pair: s.Pair, Phase: s.Phase, Occurrence: n}
+				if n > 0 && n <= s.Count && n != first && !slices.Contains(again, t) {
+					again = append(again, t)
+				}
+			}
+		}
+		if s.Program != "submit" { // that is no part of the system that can be killed with it
+			whole = append(whole, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1 + (i+1)%max(1, min(3, s.Count)), Whole: true})
+		}
+	}
+	if quick {
+		return once
+	}
+	return slices.Concat(once, torn, again, whole)
+}
+
+// program is a program's place in the table.
+func program(name string) int { return slices.Index(Programs(), name) }

@@ -1,0 +1,281 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"zmailer/test/suite"
+)
+
+// Audit is what a load came to once the system has nothing left to do.
+type Audit struct {
+	Tries, Accepted, Refused, Unsure int
+	Copies                           int // that arrived
+
+	Lost       []Finding // accepted, and a copy is missing
+	Duplicated []Finding // more copies than the log explains
+	Torn       []Finding // a copy that is not whole
+	Unwanted   []Finding // refused, and it arrived
+	Denied     []Finding // told that it will never be taken
+	// Repeated are copies that came again, and the log has called that in doubt.
+	Repeated []Finding
+	// Orphans are files that nobody needs any more.
+	Orphans []string
+}
+
+// Finding is what is wrong with one try.
+type Finding struct {
+	Try   Try
+	Where string // the copies arrive, or should; "" if that is not the point
+	Text  string
+}
+
+func (f Finding) String() string { return f.Try.String() + ": " + f.Text }
+
+// Bad tells whether a promise is broken.
+func (a *Audit) Bad() bool {
+	return len(a.Lost)+len(a.Duplicated)+len(a.Torn)+len(a.Unwanted)+len(a.Denied)+len(a.Orphans) > 0
+}
+
+func (a *Audit) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tries, %d accepted, %d refused, %d without answer; %d copies arrived; lost %d, duplicated %d, torn %d, refused and yet here %d, denied %d, orphans %d; in doubt and repeated %d\n",
+		a.Tries, a.Accepted, a.Refused, a.Unsure, a.Copies,
+		len(a.Lost), len(a.Duplicated), len(a.Torn), len(a.Unwanted), len(a.Denied), len(a.Orphans), len(a.Repeated))
+	for name, list := range map[string][]Finding{"lost": a.Lost, "duplicated": a.Duplicated, "torn": a.Torn, "refused and yet here": a.Unwanted, "denied": a.Denied} {
+		for _, f := range list[:min(len(list), fewFindings)] {
+			fmt.Fprintf(&b, "%s: %v\n", name, f)
+		}
+	}
+	for _, o := range a.Orphans {
+		fmt.Fprintf(&b, "orphan: %s\n", o)
+	}
+	return b.String()
+}
+
+// fewFindings of each sort are enough for a person.
+const fewFindings = 5
+
+// destinations are where copies of a kind arrive.
+func (k Kind) destinations() []string {
+	switch k {
+	case Local:
+		return []string{"alice"}
+	case Mbox:
+		return []string{"box"}
+	case Three:
+		return []string{"alice", "box", "sink"}
+	case Fail, NoUser:
+		return []string{"report"}
+	case Null:
+		return nil
+	case Mixed:
+		return []string{"sink", "sink later", "report"}
+	}
+	return []string{"sink"}
+}
+
+// arrival is one copy that was found.
+type arrival struct {
+	id    string // spool ID of the message that brought it
+	whole bool
+}
+
+// arrivals are copies by token and destination.
+type arrivals map[string]map[string][]arrival
+
+func (a arrivals) add(token, where string, c arrival) {
+	if a[token] == nil {
+		a[token] = map[string][]arrival{}
+	}
+	a[token][where] = append(a[token][where], c)
+}
+
+// Audit compares what was accepted with what arrived. The system must have drained;
+// its log tells which deliveries were in doubt.
+func (l *Load) Audit() (*Audit, error) {
+	found, err := l.collect()
+	if err != nil {
+		return nil, err
+	}
+	a := &Audit{}
+	doubts := l.doubts()
+	for _, t := range l.Tries() {
+		a.judge(t, found[t.Token], doubts)
+	}
+	a.Orphans, err = l.orphans()
+	return a, err
+}
+
+// judge compares one try with its copies.
+func (a *Audit) judge(t Try, got map[string][]arrival, doubts map[string]int) {
+	a.Tries++
+	add := func(list *[]Finding, where, format string, args ...any) {
+		*list = append(*list, Finding{t, where, fmt.Sprintf(format, args...)})
+	}
+	switch t.Fate {
+	case Accepted:
+		a.Accepted++
+	case Refused:
+		a.Refused++
+	case Denied:
+		add(&a.Denied, "", "a fault of the system is not the sender's")
+	default:
+		a.Unsure++
+	}
+	for where, copies := range got {
+		a.Copies += len(copies)
+		if !slices.Contains(t.Kind.destinations(), where) {
+			add(&a.Unwanted, where, "a copy arrived at %s", where)
+		}
+	}
+	for _, where := range t.Kind.destinations() {
+		copies := got[where]
+		switch {
+		case len(copies) == 0 && t.Fate == Accepted:
+			add(&a.Lost, where, "no copy arrived at %s", where)
+		case len(copies) > 0 && (t.Fate == Refused || t.Fate == Denied):
+			add(&a.Unwanted, where, "a copy arrived at %s", where)
+		}
+		for _, c := range copies {
+			if !c.whole {
+				add(&a.Torn, where, "the copy %s at %s is not whole", c.id, where)
+			}
+		}
+		if len(copies) > 1 {
+			explained := 0
+			for id := range ids(copies) {
+				explained += doubts[id]
+			}
+			list := &a.Duplicated
+			if len(copies)-1 <= explained {
+				list = &a.Repeated
+			}
+			add(list, where, "%d copies at %s, %v, %d in doubt", len(copies), where, copies, explained)
+		}
+	}
+}
+
+func ids(copies []arrival) map[string]bool {
+	m := map[string]bool{}
+	for _, c := range copies {
+		m[c.id] = true
+	}
+	return m
+}
+
+// doubts counts, by spool ID, the deliveries that the log calls in doubt.
+func (l *Load) doubts() map[string]int {
+	m := map[string]int{}
+	for _, e := range l.Suite.Events() {
+		if e.Word == "in-doubt" {
+			m[e.Get("id")]++
+		}
+	}
+	return m
+}
+
+// collect reads every place where copies arrive.
+func (l *Load) collect() (arrivals, error) {
+	found := arrivals{}
+	for _, m := range l.Sink.Messages() {
+		for _, r := range m.Recipients {
+			where := "sink"
+			if strings.HasPrefix(r, mixedLater) {
+				where = "sink later"
+			}
+			found.take(where, bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
+		}
+	}
+	alice, err := suite.Mail(l.Suite.Maildir("alice"))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range alice {
+		found.take("alice", m)
+	}
+	box, err := os.ReadFile(l.Box())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, m := range split(box) {
+		found.take("box", m)
+	}
+	bob, err := suite.Mail(l.Suite.Maildir("bob"))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range bob {
+		found.report(m)
+	}
+	return found, nil
+}
+
+// Patterns for what is looked for in copies.
+var (
+	tokenField = regexp.MustCompile(`(?m)^X-Load: (t\d+t)$`)
+	spoolID    = regexp.MustCompile(`(?m)^\tid (S\d+A\w+);`)
+	failed     = regexp.MustCompile(`(?m)^Final-Recipient: rfc822; ?[\w-]+\.(t\d+t)@`)
+)
+
+func group(re *regexp.Regexp, text []byte) string {
+	if m := re.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// take notes a copy. One without a token is somebody else's message.
+func (a arrivals) take(where string, text []byte) {
+	token := group(tokenField, text)
+	if token == "" {
+		return
+	}
+	whole := bytes.Contains(text, []byte("\nend "+token+"\n")) && bytes.Contains(text, []byte("\n.dot\n"))
+	a.add(token, where, arrival{group(spoolID, text), whole})
+}
+
+// report notes the recipients of a failure report.
+func (a arrivals) report(text []byte) {
+	list := failed.FindAllSubmatch(text, -1)
+	whole := bytes.HasSuffix(bytes.TrimRight(text, "\n"), []byte("--")) // the last boundary
+	for _, m := range list {
+		a.add(string(m[1]), "report", arrival{group(spoolID, text), whole})
+	}
+	if len(list) == 0 && bytes.Contains(text, []byte("X-Load: ")) {
+		a.take("bob", text)
+	}
+}
+
+// split cuts an mbox file into its messages.
+func split(box []byte) [][]byte {
+	var list [][]byte
+	for len(box) > 0 {
+		end := bytes.Index(box[1:], []byte("\n\nFrom "))
+		if end < 0 {
+			return append(list, box)
+		}
+		list = append(list, box[:end+3])
+		box = box[end+3:]
+	}
+	return list
+}
+
+// orphans are files that nobody needs any more: in the postoffice and in the stores.
+func (l *Load) orphans() ([]string, error) {
+	left, err := l.Suite.Left()
+	for _, pattern := range []string{
+		filepath.Join(l.Suite.Maildir("*"), "tmp", "*"), l.Box() + ".*",
+	} {
+		names, gerr := filepath.Glob(pattern)
+		err = errors.Join(err, gerr)
+		left = append(left, names...)
+	}
+	return left, err
+}

@@ -1,0 +1,213 @@
+// Package load sends small messages of every kind through a system and keeps an
+// account of each: what its submitter was told, what must come of it, and what did.
+// Whoever kills the programs, makes calls fail or fills disks compares in this way.
+//
+// It owns the sink that plays the other hosts, and the tables of the system that it
+// prepares. Each try to submit has a token of its own, which stands in the message, in
+// its addresses where there is a choice, and in the report of its failure: so a try
+// that was refused and yet arrives is told from the next one.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// Kind is what a message is to go through.
+type Kind string
+
+// Kinds of messages.
+const (
+	Relay  Kind = "relay"  // to the sink
+	Local  Kind = "local"  // to a Maildir
+	Mbox   Kind = "mbox"   // by an alias to an mbox file
+	Three  Kind = "three"  // by an alias to a Maildir, an mbox file and the sink
+	Later  Kind = "later"  // the sink defers it once
+	Fail   Kind = "fail"   // the sink refuses it: a report
+	NoUser Kind = "nouser" // to nobody's address: a report by the scheduler alone
+	Null   Kind = "null"   // of the null sender, refused: nobody hears of it
+	Mixed  Kind = "mixed"  // to three at the sink, which takes, defers and refuses; by submit
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{Relay, Local, Mbox, Three, Later, Fail, NoUser, Null, Mixed} }
+
+// Ways of submission.
+const (
+	BySMTP   = "smtp"
+	BySubmit = "submit"
+)
+
+// Fate is what a submitter was told.
+type Fate string
+
+// Fates.
+const (
+	Accepted Fate = "accepted" // 250, exit code 0
+	Refused  Fate = "refused"  // 4xx, exit code 75: it must not arrive
+	Denied   Fate = "denied"   // 5xx, another exit code: no local fault may lead to that
+	Unsure   Fate = "unsure"   // no answer: it may arrive
+)
+
+// Try is one message that was offered once.
+type Try struct {
+	Token string
+	Kind  Kind
+	By    string
+	Round int // whatever the caller counts
+	Fate  Fate
+	Said  string // the answer
+}
+
+func (t *Try) String() string {
+	return fmt.Sprintf("%s message %s by %s, round %d, %s %q", t.Kind, t.Token, t.By, t.Round, t.Fate, t.Said)
+}
+
+// Load is the traffic of one system.
+type Load struct {
+	Suite *suite.Suite
+	Sink  *peer.Sink
+	// Size is about how long a body is, bytes. 0: some hundred.
+	Size int
+	// Pad is how long headers are at most, bytes; each message's is of another length.
+	Pad int
+	// By, if set, is the one way of submission.
+	By string
+	// StartSubmit starts submit: an injector's Start. nil: cmd.Start.
+	StartSubmit func(cmd *exec.Cmd) error
+
+	mu    sync.Mutex
+	tries []*Try
+}
+
+// Prepare makes a load for a system that is not initialized yet: it sets users and
+// tables, and starts the sink.
+func Prepare(s *suite.Suite) (*Load, error) {
+	l := &Load{Suite: s, Sink: &peer.Sink{Rcpt: answer}}
+	if err := l.Sink.Start(); err != nil {
+		return nil, err
+	}
+	s.Users = []string{"alice", "bob"}
+	if s.Hostname == "" {
+		s.Hostname = "mta.example"
+	}
+	files := map[string]string{
+		"routes":         ". smtp!" + l.Sink.RouteHost() + "\n",
+		"aliases":        "box: " + l.Box() + "\nthree: alice, " + l.Box() + ", three@sink.example\n",
+		"scheduler.conf": SchedulerConf,
+	}
+	for name, text := range s.Files {
+		files[name] = text
+	}
+	s.Files = files
+	return l, os.MkdirAll(filepath.Dir(l.Box()), 0o755)
+}
+
+// SchedulerConf tries again soon and keeps agents with several slots.
+const SchedulerConf = `PARAM global-report-interval=1s
+*/*
+	interval=1s retries="1 1 2 3" expiry=1h maxta=20 maxring=50 maxthr=20
+smtp/*
+	command="ta-smtp --slots=8 $channel"
+local/*
+file/*
+	command="ta-mailbox --slots=4 $channel"
+`
+
+// answer is the sink's word on a recipient.
+func answer(address string, attempt int) string {
+	kind, _, _ := strings.Cut(address, ".")
+	switch {
+	case kind == string(Fail), kind == string(Null), kind == mixedFail:
+		return "550 5.1.1 no such user"
+	case (kind == string(Later) || kind == mixedLater) && attempt == 1:
+		return "451 4.2.1 later"
+	}
+	return ""
+}
+
+// Box is the mbox file.
+func (l *Load) Box() string { return filepath.Join(l.Suite.Dir, "stores", "box") }
+
+// Close ends the sink.
+func (l *Load) Close() { l.Sink.Close() }
+
+// Tries is what was offered so far.
+func (l *Load) Tries() []Try {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Try, len(l.tries))
+	for i, t := range l.tries {
+		list[i] = *t
+	}
+	return list
+}
+
+// Round has one message of each kind accepted, all at once, each offered until it is.
+// They come by SMTP and by submit in turn.
+func (l *Load) Round(ctx context.Context, round int) error {
+	return l.Send(ctx, round, Kinds()...)
+}
+
+// Send is Round for some kinds. A kind may stand there more than once.
+func (l *Load) Send(ctx context.Context, round int, kinds ...Kind) error {
+	errs := make([]error, len(kinds))
+	var wg sync.WaitGroup
+	for i, kind := range kinds {
+		by := BySMTP
+		if (i+round)%2 == 1 {
+			by = BySubmit
+		}
+		if l.By != "" {
+			by = l.By
+		}
+		if kind == Mixed {
+			by = BySubmit
+		}
+		wg.Go(func() { errs[i] = l.untilAccepted(ctx, round, kind, by) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (l *Load) untilAccepted(ctx context.Context, round int, kind Kind, by string) error {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		t := l.Offer(ctx, round, kind, by)
+		if t.Fate == Accepted {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%v: %w", &t, context.Cause(ctx))
+		}
+	}
+}
+
+// Offer offers one message once.
+func (l *Load) Offer(ctx context.Context, round int, kind Kind, by string) Try {
+	t := &Try{Kind: kind, By: by, Round: round, Fate: Unsure}
+	l.mu.Lock()
+	t.Token = fmt.Sprintf("t%06dt", len(l.tries)+1)
+	l.tries = append(l.tries, t)
+	l.mu.Unlock()
+	offer := l.bySMTP
+	if by == BySubmit {
+		offer = l.bySubmit
+	}
+	fate, said := offer(ctx, kind, t.Token)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Fate, t.Said = fate, strings.TrimSpace(said)
+	return *t
+}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,7 +53,11 @@ func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables) er
 	case l.header.received > maxReceived:
 		w.targets = append(w.targets, rules.Target{Channel: rules.Error, Host: rules.ErrLoop, User: m.String(), Privilege: rules.Nobody})
 	default:
-		if w.targets, err = tables.Resolve(w.targets, m, l.report); err != nil {
+		err = tables.Resolve(context.Background(), rules.Query{Recipient: m, Report: l.report}, func(t rules.Target) error {
+			w.targets = append(w.targets, t)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func FuzzTables(f *testing.F) {
 		if err != nil {
 			return
 		}
-		list, err := k.Resolve(nil, m, true)
+		list, err := collect(k, m, true)
 		if trouble, ok := IsTrouble(err); err != nil && (!ok || trouble.Why != "include") {
 			t.Fatalf("got %v, want no trouble but with lists", err)
 		}
@@ -99,9 +99,11 @@ func BenchmarkResolve(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				b.ReportAllocs()
-				var list []Target
+				give := func(Target) error { return nil }
 				for b.Loop() {
-					list, _ = k.Resolve(list[:0], m, false)
+					if err := k.Resolve(b.Context(), Query{Recipient: m}, give); err != nil {
+						b.Fatal(err)
+					}
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -45,20 +46,36 @@ func (t *Tables) isLocal(domain string) bool {
 	return ok
 }
 
-// Resolve appends the targets of a recipient to list; there is always one at least.
-// report tells that the message is a report, for which other routes may hold. Its
-// error is a *Trouble.
-func (t *Tables) Resolve(list []Target, rcpt address.Mailbox, report bool) ([]Target, error) {
-	x := expansion{t: t, rcpt: rcpt, report: report, list: list}
-	before := len(list)
-	if err := x.mailbox(rcpt, false); err != nil {
-		return list, err
+// Query is a recipient whose targets are wanted.
+type Query struct {
+	Recipient address.Mailbox
+	Report    bool       // the message is a report, for which other routes may hold
+	Trace     func(Step) // told of each step; nil: nobody wants to know
+}
+
+// Step is one thing that was looked up on the way to a target.
+type Step struct {
+	Depth   int
+	Address string // what was looked up
+	Table   string // aliases fqdnaliases localnames routes lists :include: .forward users postmaster address
+	Where   string // "/etc/zmailer/aliases:12", "db:/etc/zmailer/aliases.db:12"; "" if nothing fitted
+	Key     string // the key that fitted; ""
+	Result  string // for people
+}
+
+// Resolve gives the targets of a recipient as they are found, always one at least. Its
+// error is a *Trouble, or the one that give returned; what was given before does not
+// count then.
+func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) error {
+	x := expansion{ctx: ctx, t: t, rcpt: q.Recipient, report: q.Report, trace: q.Trace, give: give}
+	if err := x.mailbox(q.Recipient, false); err != nil {
+		return err
 	}
-	if len(x.list) == before {
+	if x.given == 0 {
 		// A list without members: its mail goes to nobody, which is a delivery.
-		x.add(Bitbucket, "-", rcpt.String(), Nobody)
+		return x.add(Bitbucket, "-", q.Recipient.String(), Nobody)
 	}
-	return x.list, nil
+	return nil
 }
 
 // step is one thing that is being expanded.
@@ -69,21 +86,25 @@ type step struct {
 
 // expansion is one recipient's way through the tables.
 type expansion struct {
+	ctx    context.Context
 	t      *Tables
 	rcpt   address.Mailbox
 	report bool
-	list   []Target
+	trace  func(Step)
+	give   func(Target) error
+	given  int
 	path   []step            // from rcpt to what is expanded now
 	via    []string          // the same for people
 	done   map[step]struct{} // expanded: a second time would give duplicates
 }
 
-func (x *expansion) add(channel, host, user string, uid uint32) {
-	x.list = append(x.list, Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via})
+func (x *expansion) add(channel, host, user string, uid uint32) error {
+	x.given++
+	return x.give(Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via})
 }
 
-func (x *expansion) fail(why string, m address.Mailbox) {
-	x.add(Error, why, m.String(), Nobody)
+func (x *expansion) fail(why string, m address.Mailbox) error {
+	return x.add(Error, why, m.String(), Nobody)
 }
 
 func (x *expansion) onPath(s step) bool { return slices.Contains(x.path, s) }
@@ -91,15 +112,13 @@ func (x *expansion) onPath(s step) bool { return slices.Contains(x.path, s) }
 // mailbox resolves an address. final: it is not to be looked up in aliases.
 func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 	if m.IsNull() || m.Local == "" {
-		x.fail(ErrBadAddress, m)
-		return nil
+		return x.fail(ErrBadAddress, m)
 	}
 	domain := x.t.hostname
 	if m.Domain != "" {
 		d, err := m.ASCIIDomain()
 		if err != nil {
-			x.fail(ErrBadAddress, m)
-			return nil
+			return x.fail(ErrBadAddress, m)
 		}
 		domain = d
 	}
@@ -135,8 +154,7 @@ func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
 			to.host = "[" + v6
 		}
 	}
-	x.add(to.channel, to.host, m.String(), Nobody)
-	return nil
+	return x.add(to.channel, to.host, m.String(), Nobody)
 }
 
 // user resolves an address in one of our domains.
@@ -156,16 +174,13 @@ func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 	case err != nil:
 		return err
 	case ok:
-		x.mailboxOf(u, domain)
-		return nil
+		return x.mailboxOf(u, domain)
 	case name == "postmaster":
 		return x.postmaster(m)
 	case loop:
-		x.fail(ErrLoop, m)
-	default:
-		x.fail(ErrNoUser, qualified(m, domain))
+		return x.fail(ErrLoop, m)
 	}
-	return nil
+	return x.fail(ErrNoUser, qualified(m, domain))
 }
 
 // qualified gives a bare name its domain.
@@ -176,9 +191,9 @@ func qualified(m address.Mailbox, domain string) address.Mailbox {
 	return m
 }
 
-func (x *expansion) mailboxOf(u User, domain string) {
+func (x *expansion) mailboxOf(u User, domain string) error {
 	where := u.Login + "@" + domain
-	x.add(Local, where, where, u.UID)
+	return x.add(Local, where, where, u.UID)
 }
 
 // postmaster delivers mail for postmaster, who must exist (RFC 5321 §4.5.1): to the
@@ -192,14 +207,13 @@ func (x *expansion) postmaster(m address.Mailbox) error {
 			if strings.EqualFold(to.Local, "postmaster") && x.t.IsLocal(to) {
 				continue
 			}
-			before, done := len(x.list), maps.Clone(x.done)
-			if err := x.expand(s, m, []value{{mailbox: to}}, Nobody); err != nil {
+			good, err := x.leads(s, m, to)
+			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(x.list[before:], func(t Target) bool { return t.Channel == Error }) {
-				return nil
+			if good {
+				return x.expand(s, m, []value{{mailbox: to}}, Nobody)
 			}
-			x.list, x.done = x.list[:before], done
 		}
 	}
 	root, ok, err := x.t.system("root")
@@ -209,9 +223,27 @@ func (x *expansion) postmaster(m address.Mailbox) error {
 	if !ok {
 		root = User{"root", Nobody}
 	}
-	x.mailboxOf(root, x.t.hostname)
-	return nil
+	return x.mailboxOf(root, x.t.hostname)
 }
+
+// leads tells whether all targets of a value can be delivered. Nothing is given.
+func (x *expansion) leads(s step, m, to address.Mailbox) (bool, error) {
+	try := *x
+	try.done, try.trace = maps.Clone(x.done), nil
+	try.give = func(t Target) error {
+		if t.Channel == Error {
+			return errUndeliverable
+		}
+		return nil
+	}
+	err := try.expand(s, m, []value{{mailbox: to}}, Nobody)
+	if errors.Is(err, errUndeliverable) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+var errUndeliverable = errors.New("a target cannot be delivered")
 
 // expand resolves the values that an address has in a table.
 func (x *expansion) expand(s step, m address.Mailbox, values []value, uid uint32) error {
@@ -235,8 +267,7 @@ func (x *expansion) within(s step, name string, do func() error) error {
 		return nil
 	}
 	if len(x.path) >= MaxDepth {
-		x.fail(ErrLoop, x.rcpt)
-		return nil
+		return x.fail(ErrLoop, x.rcpt)
 	}
 	path, via := x.path, x.via
 	x.path = append(path[:len(path):len(path)], s)
@@ -255,13 +286,12 @@ func (x *expansion) value(v *value, m address.Mailbox, uid uint32) error {
 	owner := strconv.FormatUint(uint64(uid), 10)
 	switch v.kind {
 	case toPipe:
-		x.add(Pipe, "pipe."+owner, v.text, uid)
+		return x.add(Pipe, "pipe."+owner, v.text, uid)
 	case toFile:
 		if v.text == "/dev/null" {
-			x.add(Bitbucket, "-", v.text, Nobody)
-			return nil
+			return x.add(Bitbucket, "-", v.text, Nobody)
 		}
-		x.add(File, "file."+owner, v.text, uid)
+		return x.add(File, "file."+owner, v.text, uid)
 	case toInclude:
 		return x.include(v.text, m)
 	default:
@@ -271,15 +301,13 @@ func (x *expansion) value(v *value, m address.Mailbox, uid uint32) error {
 		}
 		return x.mailbox(to, v.final)
 	}
-	return nil
 }
 
 // include resolves the values in a file.
 func (x *expansion) include(path string, m address.Mailbox) error {
 	s := step{'i', path}
 	if x.onPath(s) {
-		x.fail(ErrLoop, x.rcpt)
-		return nil
+		return x.fail(ErrLoop, x.rcpt)
 	}
 	values, uid, err := x.t.includes.get(path)
 	if err != nil {

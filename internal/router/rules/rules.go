@@ -60,6 +60,10 @@ type Target struct {
 	// Via is what was expanded on the way, the recipient itself first; nil if
 	// nothing was. Targets share it: do not change it.
 	Via []string
+	// Owner is where reports of it go instead of to the message's sender: the owner
+	// of the list that it is a member of; "": to the sender.
+	Owner string
+	VERP  bool // the sender that its agent gives is Owner with the recipient in it
 }
 
 // Trouble is a lookup that could not be made.

@@ -39,11 +39,12 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "scheduler",
 		Usage:       "hand routed messages to transport agents",
-		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry | --simulate] [--strict] [--stop-timeout TIME] [flags]",
+		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry | --print-services | --simulate] [--strict] [--stop-timeout TIME] [flags]",
 		Description: description,
 		Flags: append(slices.Concat(config.Flags(), simulateFlags(), startFlags()),
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
 			&cli.BoolFlag{Name: "print-expiry", Usage: "read lines \"channel host\", print how long mail for each is tried, and exit"},
+			&cli.BoolFlag{Name: "print-services", Usage: "read lines \"channel host\", print for each as JSON which clause serves it, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
 		),
@@ -76,6 +77,9 @@ func run(c *cli.Context) error {
 	}
 	if c.Bool("print-expiry") {
 		return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
+	}
+	if c.Bool("print-services") {
+		return cfg.Conf.PrintServices(os.Stdin, c.App.Writer)
 	}
 	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.StrictStart, cfg.Reread.Ask = c.Bool("strict"), hangups()

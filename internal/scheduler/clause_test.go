@@ -1,0 +1,58 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Z8: who serves a channel and host is told for each as the engine would find it, and
+// that nobody does.
+func TestServiceOfEachChannelAndHostIsTold(t *testing.T) {
+	conf, err := ParseConf("/etc/scheduler.conf", []byte(`*/* maxthr=3
+smtp/slow.example
+	command="a"
+smtp/*
+smtpx/*
+	command="a"
+uucp/*
+	queueonly command="a"
+`), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]Service{
+		"smtp slow.example":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2", Text: "delivered"},
+		"smtp Slow.EXAMPLE":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2", Text: "delivered"},
+		"smtp x.example":     {Served: true, Clause: "smtp/*", Where: "/etc/scheduler.conf:4", Text: "delivered"},
+		"smtpx x.example":    {Served: true, Clause: "smtpx/*", Where: "/etc/scheduler.conf:5", Text: "delivered"},
+		"uucp far":           {Served: true, Clause: "uucp/*", Where: "/etc/scheduler.conf:7", Text: "queueonly: waits until somebody asks for it"},
+		"pigeon far":         {Text: "no clause of /etc/scheduler.conf with a command matches pigeon/far: it waits until one does, or it expires"},
+		"pigeon":             {Text: "no clause of /etc/scheduler.conf with a command matches pigeon/: it waits until one does, or it expires"},
+		"error nouser":       {Served: true, Code: "5.1.1", Text: "the sender gets a report: no such user here"},
+		"bitbucket -":        {Served: true, Text: "dropped, as if it were delivered"},
+		"bitbucket expanded": {Served: true, Text: "the sender is told that it was expanded"},
+		"hold age:2h":        {Served: true, Text: "waits for age:2h, and is routed again then"},
+		"hold nonsense":      {Text: "what it waits for on channel hold cannot be read: it is not CLASS:ARGUMENT; it expires"},
+	}
+	for line, want := range tests {
+		var out strings.Builder
+		if err := conf.PrintServices(strings.NewReader(line+"\n"), &out); err != nil {
+			t.Fatal(err)
+		}
+		var got Service
+		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+			t.Fatal(err)
+		}
+		want.Channel, want.Host, _ = strings.Cut(line, " ")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: want -, got +\n%s", line, diff)
+		}
+		// What is told is what the scheduler would do.
+		if served := conf.Match(want.Channel, want.Host) != nil; want.Channel != "error" && want.Channel != "bitbucket" && want.Channel != "hold" && served != got.Served {
+			t.Errorf("%s: told that served is %v", line, got.Served)
+		}
+	}
+}

@@ -55,7 +55,11 @@ func layers() []layer {
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
 		// What is due is decided without a clock, a disk or a process.
 		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector"})},
+		// Where keys are looked up; its databases and directories by the program lookup.
+		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup"}},
+		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
+		{path: "internal/router", imports: append(below(), "internal/table")},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
@@ -67,12 +71,12 @@ func layers() []layer {
 	for _, p := range formats() {
 		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
 	}
-	for _, stage := range []string{"submit", "smtpserver", "router", "smtpclient"} {
+	for _, stage := range []string{"submit", "smtpserver", "smtpclient"} {
 		table = append(table, layer{path: "internal/" + stage, imports: below()})
 	}
 	stages := map[string]string{
 		"submit": "submit", "smtpserver": "smtpserver", "router": "router", "scheduler": "scheduler",
-		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox",
+		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox", "lookup": "lookup",
 	}
 	for program, stage := range stages {
 		table = append(table, layer{path: "cmd/" + program, imports: []string{
@@ -80,6 +84,15 @@ func layers() []layer {
 		}})
 	}
 	return table
+}
+
+// heavy are the libraries that one program alone links, and where they may be imported:
+// what they cost in memory and crashes stays out of the daemons.
+func heavy() map[string]string {
+	return map[string]string{
+		"modernc.org/sqlite":         "internal/lookup/sqlite",
+		"github.com/go-ldap/ldap/v3": "internal/lookup/ldap",
+	}
 }
 
 // within tells whether a package is at or below a path.
@@ -110,6 +123,9 @@ func checkImports(s *source) []Violation {
 		line := s.line(spec.Pos())
 		if slices.Contains(l.never, name) && !s.test {
 			found = append(found, Violation{s.name, line, fmt.Sprintf("%s must not import %s", l.path, name)})
+		}
+		if only, ok := heavy()[name]; ok && !within(s.pkg, only) {
+			found = append(found, Violation{s.name, line, fmt.Sprintf("%s may be imported by %s alone: it is linked into a program of its own", name, only)})
 		}
 		own, ok := strings.CutPrefix(name, Module+"/")
 		if !ok || within(own, l.path) || within(own, s.pkg) || slices.Contains(l.imports, own) {

@@ -31,6 +31,8 @@ func Variables() []Variable {
 		{"SYNC", "normal", "normal: one fsync per accepted message; strict: its directories too.", oneOf("normal", "strict")},
 		{"TRUSTED", "", "Login names or numbers of users whose message files are believed in from, channel and external lines; root and the user of the daemons always are.", nil},
 		{"LOCALUSERS", "passwd", "Where local users are looked up: passwd, or the path of a file with one login name a line.", checkUsers},
+		{"LOOKUPTIMEOUT", "5s", "How long a lookup in a table that is no text file may take before its mail is deferred.", checkInterval},
+		{"LOOKUPKEEP", "5s", "How long what such a table said is remembered, also that it has no such key; 0: not at all.", checkDuration},
 		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},
 		{"ROUTERPOLL", "15s", "How often router/ is looked at when no notification comes.", checkInterval},
 		{"ROUTERTRIES", "5", "How many routers a message may end, by their death or a panic, before it is put into postman/.", checkPositive},

@@ -1,0 +1,124 @@
+package table
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"zmailer/internal/config"
+)
+
+// Source is one of the sources in a setting, taken apart.
+type Source struct {
+	Text   string // as it stands in the setting
+	Scheme string // file, db, sqlite, ldap, exec, socket
+	Rest   string // what stands behind the colon
+}
+
+// schemes are those that Parse takes.
+func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec", "socket"} }
+
+// Split parts the sources of a setting, which blanks stand between. One that holds
+// blanks itself stands in quotes: ALIASES="aliases 'exec:/usr/lib/users --shop'".
+func Split(setting string) ([]string, error) {
+	var list []string
+	for rest := strings.TrimLeft(setting, " \t"); rest != ""; rest = strings.TrimLeft(rest, " \t") {
+		quote := rest[0]
+		if quote != '\'' && quote != '"' {
+			word := rest
+			if end := strings.IndexAny(rest, " \t"); end >= 0 {
+				word = rest[:end]
+			}
+			list = append(list, word)
+			rest = rest[len(word):]
+			continue
+		}
+		end := strings.IndexByte(rest[1:], quote)
+		if end < 0 {
+			return nil, fmt.Errorf("no closing %c in %s", quote, rest)
+		}
+		list = append(list, rest[1:1+end])
+		rest = rest[end+2:]
+	}
+	return list, nil
+}
+
+// Parse takes a source apart. Paths become absolute, relative ones from dir. A source
+// without a scheme is a file.
+func Parse(source, dir string) (Source, error) {
+	s := Source{Text: source}
+	scheme, rest, ok := strings.Cut(source, ":")
+	if !ok || strings.Contains(scheme, "/") {
+		scheme, rest = "file", source
+	}
+	s.Scheme, s.Rest = scheme, rest
+	bad := func(format string, args ...any) (Source, error) {
+		return s, &config.Error{File: source, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch scheme {
+	case "file", "db", "sqlite", "ldap":
+		if rest == "" {
+			return bad("no path behind %s:", scheme)
+		}
+		s.Rest = absolute(rest, dir)
+	case "exec":
+		if strings.TrimSpace(rest) == "" {
+			return bad("no program behind exec:")
+		}
+		if program, args, more := strings.Cut(strings.TrimSpace(rest), " "); more {
+			s.Rest = absolute(program, dir) + " " + args
+		} else {
+			s.Rest = absolute(program, dir)
+		}
+	case "socket":
+		if _, err := parseSocket(rest); err != nil {
+			return bad("%v", err)
+		}
+	default:
+		return bad("%q is no kind of source: want a path, or one of %s: in front", scheme, strings.Join(schemes(), ": "))
+	}
+	return s, nil
+}
+
+func absolute(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// address is where a socketmap server listens, and which of its maps is meant.
+type socketAddress struct {
+	network string // unix, tcp
+	address string
+	name    string // of the map; "": Options.Name
+}
+
+// parseSocket reads unix:PATH[:MAP] or inet:HOST:PORT[:MAP], as Postfix writes them.
+func parseSocket(s string) (socketAddress, error) {
+	family, rest, _ := strings.Cut(s, ":")
+	switch family {
+	case "unix":
+		path, name, _ := strings.Cut(rest, ":")
+		if !filepath.IsAbs(path) {
+			return socketAddress{}, fmt.Errorf("unix: wants a path from the root, not %q", path)
+		}
+		return socketAddress{"unix", path, name}, nil
+	case "inet":
+		end := len(rest)
+		host := strings.LastIndexByte(rest, ']') // an IPv6 address has colons of its own
+		parts := strings.SplitN(rest[host+1:], ":", 3)
+		if len(parts) == 3 {
+			end -= len(parts[2]) + 1
+		}
+		if len(parts) < 2 || parts[1] == "" || host < 0 && parts[0] == "" {
+			return socketAddress{}, fmt.Errorf("inet: wants HOST:PORT, not %q", rest)
+		}
+		a := socketAddress{network: "tcp", address: rest[:end]}
+		if len(parts) == 3 {
+			a.name = parts[2]
+		}
+		return a, nil
+	}
+	return socketAddress{}, fmt.Errorf("want socket:unix:PATH or socket:inet:HOST:PORT, a map's name behind it if need be, not %q", s)
+}

@@ -288,21 +288,6 @@ func (s *Spool) failNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *
 		"status", code.String(), "reply", text, "took", now.Sub(f.arrival()))
 }
 
-// errorHost is what a host of channel error means.
-func errorHost(host string) (status.Code, string) {
-	switch host {
-	case "nouser":
-		return status.BadMailbox, "no such user here"
-	case "badaddress":
-		return status.BadAddress, "this is not an address"
-	case "loop":
-		return status.RoutingLoop, "the address leads back to itself"
-	case "norelay":
-		return status.Code{Class: 5, Subject: 7, Detail: 1}, "mail for this domain is not taken from here"
-	}
-	return status.Code{Class: 5}, "cannot be delivered: " + host
-}
-
 // dropNow delivers a recipient on channel bitbucket. One that the router has expanded
 // is there only to be reported so.
 func (s *Spool) dropNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {

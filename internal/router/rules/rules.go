@@ -45,7 +45,18 @@ const (
 	ErrNoUser     = "nouser"     // 5.1.1: a local domain has no such user or alias
 	ErrBadAddress = "badaddress" // 5.1.3: not an address
 	ErrLoop       = "loop"       // 5.4.6: aliases lead back to themselves, or too deep
+	ErrUnsafe     = "unsafe"     // 5.7.1: a program or file that nobody may have run or written
 )
+
+// ErrorHost is the host of a recipient that cannot be delivered: one of the Err
+// constants, a word, or a status code like 5.7.1, and what the report is to say; ""
+// if the word says enough (docs/notes/error-channel.md).
+func ErrorHost(word, text string) string {
+	if text == "" {
+		return word
+	}
+	return word + ":" + address.EncodeXText(text)
+}
 
 // Nobody is the privilege of what comes from no trustworthy file: an address from
 // outside, a value of a table that its group or everybody may write (M48). A uid.

@@ -16,7 +16,7 @@ import (
 // Mailbox is an address. The zero value is the null sender <>.
 type Mailbox struct {
 	Local  string // unquoted, case kept
-	Domain string // as written, without a final dot; "" for a bare local name
+	Domain string // without a final dot, in U-labels if not ASCII; "" for a bare local name
 }
 
 // IsNull tells the null sender.

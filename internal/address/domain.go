@@ -7,7 +7,22 @@ import (
 	"strings"
 
 	"golang.org/x/net/idna"
+	"golang.org/x/text/unicode/norm"
 )
+
+// Key is the same for two mailboxes that are one: the domain's form for comparison, the
+// local part in NFC (RFC 6532 §3.1). The case of a local part counts, RFC 5321 §2.4:
+// only its own host may know better.
+func (m Mailbox) Key() string {
+	if isASCII(m.Domain) && m.Domain == strings.ToLower(m.Domain) && isASCII(m.Local) && !strings.HasPrefix(m.Domain, "[") {
+		return m.String()
+	}
+	if d, err := asciiDomain(m.Domain); err == nil {
+		m.Domain = d
+	}
+	m.Local = norm.NFC.String(m.Local)
+	return m.String()
+}
 
 // ASCIIDomain is the domain in lower-case A-label form, for lookups and comparison
 // (RFC 5890 §2.3.2.1); an IP literal comes with its address in canonical form. It
@@ -30,13 +45,29 @@ func asciiDomain(d string) (string, error) {
 	}
 	if !isASCII(d) {
 		// RFC 5891 §5: the label is mapped and checked as for a lookup.
-		a, err := idna.Lookup.ToASCII(d)
+		a, err := lookup.ToASCII(d)
 		if err != nil {
 			return "", fmt.Errorf("no internationalized domain: %w", err)
 		}
 		d = a
 	}
 	return strings.ToLower(d), checkDomain(d)
+}
+
+// lookup maps and checks U-labels (RFC 5891 §5, UTS 46).
+var lookup = idna.Lookup
+
+// unicodeDomain is a domain as RFC 6531 §3.3 has it on the wire: of one that is not
+// ASCII the U-labels, mapped and in NFC, with full stops between.
+func unicodeDomain(d string) (string, error) {
+	if isASCII(d) {
+		return d, nil
+	}
+	u, err := lookup.ToUnicode(d)
+	if err != nil {
+		return "", fmt.Errorf("no internationalized domain: %w", err)
+	}
+	return u, nil
 }
 
 // checkDomain is RFC 5321 §4.1.2 Domain, plus underscores.

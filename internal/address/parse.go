@@ -22,7 +22,9 @@ const (
 //
 // Two liberties are taken with the grammar, because such mailboxes exist: dots may
 // stand anywhere in an unquoted local part (String quotes it then), and a label of
-// a domain may hold underscores.
+// a domain may hold underscores. A domain that is not ASCII is given in its U-labels,
+// mapped and in NFC, so that it may be sent as it stands (RFC 6531 §3.3); of ASCII
+// domains the case is kept.
 func Parse(s string) (Mailbox, error) {
 	m, err := parse(strings.Trim(s, " \t"))
 	if err != nil {
@@ -66,6 +68,9 @@ func parse(s string) (Mailbox, error) {
 		domain = strings.TrimSuffix(domain, ".")
 	}
 	if _, err := asciiDomain(domain); err != nil {
+		return Mailbox{}, err
+	}
+	if domain, err = unicodeDomain(domain); err != nil {
 		return Mailbox{}, err
 	}
 	return Mailbox{Local: local, Domain: domain}, nil

@@ -242,6 +242,9 @@ func FuzzParse(f *testing.F) {
 		"a@[IPv6:::1]", "a..b@c.", `""@x`, `"@"`, "a@例。org", "@[a:b]:c"} {
 		f.Add(s)
 	}
+	for _, c := range readTable(f) {
+		f.Add(c.in)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		m, err := Parse(s)
 		if err != nil {
@@ -263,6 +266,12 @@ func FuzzParse(f *testing.F) {
 		}
 		if (d == "") != (m.Domain == "") {
 			t.Fatalf("%q: domain %q became %q", s, m.Domain, d)
+		}
+		if again, err := (Mailbox{Local: "x", Domain: d}).ASCIIDomain(); err != nil || again != d {
+			t.Fatalf("%q: domain %q in A-label form again: %q, %v", s, d, again, err)
+		}
+		if same, err := Parse(m.Key()); err != nil || same.Key() != m.Key() {
+			t.Fatalf("%q: key %q is the address %+v, %v", s, m.Key(), same, err)
 		}
 	})
 }

@@ -1,0 +1,247 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Item is one address of a list in a header field.
+type Item struct {
+	Mailbox Mailbox
+	// Err says why what stands there is no address; Text is that, then.
+	Err  error
+	Text string // the addr-spec, without blanks and comments beside its dots and its @
+	// Start and End bound the addr-spec in the value: display name, brackets and
+	// comments around it lie outside.
+	Start, End int
+}
+
+// ParseList reads the address list of a header field, folded or not: RFC 5322 §3.4
+// with groups, comments and the obsolete forms of §4.4 (source routes, blanks and
+// comments around dots, empty elements), bare local names, and what is met in mail
+// besides: semicolons for commas, brackets in brackets, a quote or a comment without
+// end. It never fails as a whole: what cannot be read is an item with Err. The empty
+// address <> is an item of the null Mailbox.
+func ParseList(value string) []Item {
+	p := listParser{s: value}
+	for p.i < len(p.s) {
+		p.next()
+	}
+	p.end()
+	return p.items
+}
+
+// listParser reads one token after the other.
+type listParser struct {
+	s     string
+	i     int
+	items []Item
+	plain spec // outside of brackets: a display name, or the address
+	angle spec // inside of them
+	in    bool // inside
+	has   bool // there were brackets
+	loose bool // the bracket has no end
+}
+
+// spec collects the tokens of what may be an addr-spec.
+type spec struct {
+	text       strings.Builder
+	start, end int
+	gap        bool // blanks or a comment since the last token
+	at         bool // an @ that is not quoted
+}
+
+// add takes the token s[from:to] on.
+func (a *spec) add(s string, from, to int) {
+	if a.text.Len() == 0 {
+		a.start = from
+	} else if a.gap && !joins(s[from]) && !joins(s[a.end-1]) {
+		a.text.WriteByte(' ')
+	}
+	a.at = a.at || s[from] == '@'
+	a.text.WriteString(s[from:to])
+	a.end, a.gap = to, false
+}
+
+// joins tells the bytes around which CFWS means nothing (RFC 5322 §4.4).
+func joins(b byte) bool { return b == '.' || b == '@' || b == ',' || b == ':' }
+
+func (p *listParser) spec() *spec {
+	if p.in {
+		return &p.angle
+	}
+	return &p.plain
+}
+
+func (p *listParser) next() {
+	b := p.s[p.i]
+	switch {
+	case b == ' ' || b == '\t' || b == '\r' || b == '\n':
+		p.spec().gap = true
+		p.i++
+	case b == '(':
+		p.spec().gap = true
+		p.comment()
+	case b == '"':
+		p.quoted()
+	case b == '[':
+		p.literal()
+	case b == '<':
+		p.open()
+	case b == '>' && p.in:
+		p.in = false
+		p.i++
+	case (b == ',' || b == ';') && (!p.in || p.loose):
+		p.i++
+		p.end()
+	case b == ':' && !p.in && !p.plain.at && !p.has:
+		// What stood before was a group's name.
+		p.i++
+		p.plain = spec{}
+	default:
+		p.i++
+		p.spec().add(p.s, p.i-1, p.i)
+	}
+}
+
+// comment skips a comment with those inside of it; one without end takes all the rest.
+func (p *listParser) comment() {
+	depth := 0
+	for ; p.i < len(p.s); p.i++ {
+		switch p.s[p.i] {
+		case '\\':
+			p.i++
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				p.i++
+				return
+			}
+		}
+	}
+	p.i = len(p.s)
+}
+
+// quoted takes a quoted string on; a quote without end is an error of its address, but
+// not of one in brackets behind it.
+func (p *listParser) quoted() {
+	end := closing(p.s, p.i, '"')
+	if end < 0 {
+		end = p.i
+	}
+	p.spec().add(p.s, p.i, end+1)
+	p.i = end + 1
+}
+
+// literal takes a domain literal on; a bracket without end is an error of its address.
+func (p *listParser) literal() {
+	end := closing(p.s, p.i, ']')
+	if end < 0 {
+		end = p.i
+	}
+	p.spec().add(p.s, p.i, end+1)
+	p.i = end + 1
+}
+
+// closing finds the byte that closes what s[open] opened, past quoted pairs; -1: it is
+// not there.
+func closing(s string, open int, b byte) int {
+	for i := open + 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case b:
+			return i
+		}
+	}
+	return -1
+}
+
+// open begins what stands in brackets. Of brackets in brackets the innermost count; a
+// second pair beside the first is an address of its own; one without end ends with its
+// element.
+func (p *listParser) open() {
+	p.i++
+	if p.has && !p.in {
+		p.end()
+	}
+	p.in, p.has, p.angle = true, true, spec{start: p.i, end: p.i}
+	p.loose = strings.IndexByte(p.s[p.i:], '>') < 0
+}
+
+// end takes the address that was read, if any.
+func (p *listParser) end() {
+	a := &p.plain
+	if p.has {
+		a = &p.angle
+	}
+	text := a.text.String()
+	if p.has || text != "" {
+		item := Item{Text: text, Start: a.start, End: a.end}
+		switch {
+		case p.in && text == "":
+			item.Err = errors.New("address \"<\": < without >")
+		default:
+			item.Mailbox, item.Err = parseSpec(text)
+		}
+		p.items = append(p.items, item)
+	}
+	p.plain, p.angle, p.in, p.has, p.loose = spec{}, spec{}, false, false, false
+}
+
+// parseSpec reads an addr-spec without CFWS, in the form of RFC 5321 or as RFC 5322
+// §4.4 obs-local-part: words, some of them quoted, with dots between.
+func parseSpec(text string) (Mailbox, error) {
+	m, err := Parse(text)
+	if err == nil {
+		return m, nil
+	}
+	local, rest, ok := obsoleteLocal(text)
+	if !ok {
+		return Mailbox{}, err
+	}
+	return Parse(quote(local) + rest)
+}
+
+// obsoleteLocal gives the words of an obs-local-part unquoted and joined.
+func obsoleteLocal(text string) (local, rest string, ok bool) {
+	var b strings.Builder
+	words := 0
+	for text != "" && text[0] != '@' {
+		if words > 0 {
+			if text[0] != '.' {
+				return "", "", false
+			}
+			b.WriteByte('.')
+			text = text[1:]
+		}
+		word, after, err := cutWord(text)
+		if err != nil {
+			return "", "", false
+		}
+		b.WriteString(word)
+		text = after
+		words++
+	}
+	return b.String(), text, words > 1
+}
+
+// cutWord parts RFC 5322 §3.2.5 word, unquoted, from the rest.
+func cutWord(s string) (word, rest string, err error) {
+	if s == "" {
+		return "", "", errors.New("no word")
+	}
+	if s[0] == '"' {
+		return cutQuoted(s)
+	}
+	i := 0
+	for i < len(s) && isAtext(s[i]) {
+		i++
+	}
+	if i == 0 {
+		return "", "", fmt.Errorf("%q where a word must begin", s[:1])
+	}
+	return s[:i], s[i:], nil
+}

@@ -1,0 +1,216 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Beside router/ there may be further directories, router2/, router3/ and so on, for
+// mail that may wait (M3): routers take from one only when those before it are empty.
+// Each is used as router/ is, claims, work files and markers with it. Which there are
+// is what is on the disk, not what a setting says: mail in a directory that was struck
+// from ROUTERDIRS goes on.
+
+// maxRouterDir is the largest number of such a directory.
+const maxRouterDir = 99
+
+// routerRank is where a directory comes among those that routers take from: router/ is
+// 0, routerN is N.
+func routerRank(dir string) (rank int, ok bool) {
+	digits, ok := strings.CutPrefix(dir, Router)
+	if !ok || digits == "" {
+		return 0, ok
+	}
+	n, ok := decimal(digits)
+	return int(min(n, maxRouterDir+1)), ok && n <= maxRouterDir
+}
+
+// IsRouterDir tells the name of a directory that routers take mail from.
+func IsRouterDir(dir string) bool {
+	_, ok := routerRank(dir)
+	return ok
+}
+
+// ParseRouterDirs checks the setting ROUTERDIRS: the directories behind router/, in the
+// order in which routers look into them.
+func ParseRouterDirs(list []string) ([]string, error) {
+	last := 0
+	for _, dir := range list {
+		rank, ok := routerRank(dir)
+		switch {
+		case !ok || rank == 0:
+			return nil, fmt.Errorf("%q: want %s and a number from 1 to %d, like %s2", dir, Router, maxRouterDir, Router)
+		case rank <= last:
+			return nil, fmt.Errorf("%s stands behind %s%d: name them in the order of their numbers, which is that in which routers look into them", dir, Router, last)
+		}
+		last = rank
+	}
+	return list, nil
+}
+
+// PriorityDir is the directory for mail of a priority: 0 is router/, 1 the first of
+// ROUTERDIRS, and more than there are the last.
+func PriorityDir(routerDirs []string, priority int) string {
+	if priority <= 0 || len(routerDirs) == 0 {
+		return Router
+	}
+	return routerDirs[min(priority, len(routerDirs))-1]
+}
+
+// RouterDirs lists the directories that are there, in the order in which routers look
+// into them, router/ first.
+func (p *PostOffice) RouterDirs() ([]string, error) {
+	entries, err := p.fs.ReadDir(".")
+	if err != nil {
+		return nil, fmt.Errorf("list router directories: %w", err)
+	}
+	list := []string{Router}
+	for _, e := range entries {
+		if rank, ok := routerRank(e.Name); !ok || rank == 0 {
+			continue
+		}
+		if e.Type == fs.ModeIrregular {
+			if info, err := p.fs.Stat(e.Name); err != nil || !info.Mode.IsDir() {
+				continue
+			}
+		} else if !e.Type.IsDir() {
+			continue
+		}
+		list = append(list, e.Name)
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		x, _ := routerRank(a)
+		y, _ := routerRank(b)
+		return x - y
+	})
+	return list, nil
+}
+
+// EnsureRouterDirs makes the directories of ROUTERDIRS that are missing.
+func (p *PostOffice) EnsureRouterDirs(routerDirs []string) error {
+	made := false
+	for _, dir := range routerDirs {
+		// Crash: a directory that nothing is in yet, or none.
+		err := p.fs.Mkdir(dir, modeOfRouter)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+		made = made || err == nil
+		info, err := p.fs.Stat(dir)
+		if err == nil && !info.Mode.IsDir() {
+			err = errors.New("it is no directory")
+		}
+		if err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	if !made {
+		return nil
+	}
+	// Crash: as in Init.
+	if err := p.fs.SyncDir("."); err != nil {
+		return fmt.Errorf("make router directories: %w", err)
+	}
+	return nil
+}
+
+// checkRouterDirs finds a router directory on another file system. A postoffice that
+// this process may not list is one that it only submits to.
+func (p *PostOffice) checkRouterDirs(dev uint64) error {
+	dirs, err := p.RouterDirs()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	for _, dir := range dirs {
+		info, serr := p.fs.Stat(dir)
+		if serr == nil && info.Dev != dev {
+			return fmt.Errorf("open postoffice: %s and %s: %w; put both on one, a message is handed over by rename", Public, dir, ErrCrossDevice)
+		}
+	}
+	return err
+}
+
+// syncRouters makes the names in all router directories durable.
+func (p *PostOffice) syncRouters() error {
+	dirs, err := p.RouterDirs()
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := p.fs.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findWork looks for the work file of a claim; "" if there is none.
+func (p *PostOffice) findWork(n Name) (string, error) {
+	dirs, err := p.RouterDirs()
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range dirs {
+		work := dir + "/.." + n.String()
+		if ok, err := p.exists(work); err != nil || ok {
+			return work, err
+		}
+	}
+	return "", nil
+}
+
+// eachRouterName calls fn for each name in the router directories.
+func (p *PostOffice) eachRouterName(fn func(dir, name string)) error {
+	dirs, err := p.RouterDirs()
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		entries, err := p.fs.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != Router {
+			continue // removed just now
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			fn(dir, e.Name)
+		}
+	}
+	return nil
+}
+
+// RouterPath is the path below the postoffice of a message that is named as Claim and
+// Pending name it: by its last element if it is in router/, else with its directory.
+func RouterPath(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return Router + "/" + name
+}
+
+// RouterName is the name, as Claim takes it, of a file in a router directory.
+func RouterName(dir, base string) string {
+	if dir == Router {
+		return base
+	}
+	return dir + "/" + base
+}
+
+// claimPlace parts a name as Claim takes it.
+func claimPlace(name string) (dir string, n Name, ok bool) {
+	dir, base, below := strings.Cut(name, "/")
+	if !below {
+		dir, base = Router, name
+	}
+	if n, ok = ParseName(base); !ok || strings.Contains(base, "/") {
+		return "", Name{}, false
+	}
+	return dir, n, IsRouterDir(dir)
+}
+
+func inodeName(ino uint64) string { return strconv.FormatUint(ino, 10) }

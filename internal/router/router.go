@@ -128,6 +128,20 @@ type Router struct {
 
 // New takes an owner number in the postoffice and reads the tables.
 func New(p *postoffice.PostOffice, c Config) (*Router, error) {
+	r, err := assemble(c)
+	if err != nil {
+		return nil, err
+	}
+	if r.owner, err = p.NewOwner("router"); err != nil {
+		return nil, fmt.Errorf("start router: %w", err)
+	}
+	r.po = p
+	p.OnRenumber(c.Ledger.Moved)
+	return r, nil
+}
+
+// assemble reads the tables. Its router has no postoffice: it can decide, and not act.
+func assemble(c Config) (*Router, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -148,13 +162,8 @@ func New(p *postoffice.PostOffice, c Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, err := p.NewOwner("router")
-	if err != nil {
-		return nil, fmt.Errorf("start router: %w", err)
-	}
-	r := &Router{c: c, po: p, owner: owner, rules: tables, logins: newLogins(c.Now), told: map[told]struct{}{}}
+	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), told: map[told]struct{}{}}
 	r.idle.New = func() any { return &worker{r: r} }
-	p.OnRenumber(c.Ledger.Moved)
 	return r, nil
 }
 

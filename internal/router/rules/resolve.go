@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"zmailer/internal/address"
+	"zmailer/internal/table/text"
 )
 
 // MaxDepth is how deep aliases may lead into one another.
@@ -285,19 +286,19 @@ func (x *expansion) within(s step, name string, do func() error) error {
 func (x *expansion) value(v *value, m address.Mailbox, uid uint32) error {
 	owner := strconv.FormatUint(uint64(uid), 10)
 	switch v.kind {
-	case toPipe:
+	case text.ToPipe:
 		return x.add(Pipe, "pipe."+owner, v.text, uid)
-	case toFile:
+	case text.ToFile:
 		if v.text == "/dev/null" {
 			return x.add(Bitbucket, "-", v.text, Nobody)
 		}
 		return x.add(File, "file."+owner, v.text, uid)
-	case toInclude:
+	case text.ToInclude:
 		return x.include(v.text, m)
 	default:
 		to := v.mailbox
-		if strings.Contains(to.Local, userPart) {
-			to.Local = strings.ReplaceAll(to.Local, userPart, m.Local)
+		if strings.Contains(to.Local, text.UserPart) {
+			to.Local = strings.ReplaceAll(to.Local, text.UserPart, m.Local)
 		}
 		return x.mailbox(to, v.final)
 	}

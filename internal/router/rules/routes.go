@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/table/text"
 )
 
 // route is what a key of the table routes leads to.
@@ -20,8 +20,6 @@ type routes struct {
 	other  *route           // key "."
 	report *route           // key ".:ERROR": other, for reports
 }
-
-const reportKey = ".:error"
 
 // lookup finds the route of a domain: the exact key, the longest key ".dom", the
 // default.
@@ -52,121 +50,46 @@ func (r *routes) lookup(domain string, report bool) (route, bool) {
 func (t *Tables) parseRoutes(s source) error {
 	r := &routes{exact: map[string]route{}, suffix: map[string]route{}}
 	first := map[string]int{}
-	number := 0
-	for line := range strings.Lines(s.text) {
-		number++
-		f := strings.Fields(withoutComment(line))
-		if len(f) == 0 {
-			continue
+	err := text.Scan(text.Routes, s.name, strings.NewReader(s.text), func(e text.Entry) error {
+		if at, twice := first[e.Key]; twice {
+			return s.bad(e.Line, fmt.Sprintf("%s has a route in line %d already", e.Key, at), nil)
 		}
-		if len(f) != 2 {
-			return s.bad(number, "want two words, a key and channel!host", nil)
-		}
-		to, err := parseRoute(f[1])
-		if err != nil {
-			return s.bad(number, "bad route", err)
-		}
-		key, err := r.add(f[0], to)
-		if err != nil {
-			return s.bad(number, "bad key", err)
-		}
-		if at, twice := first[key]; twice {
-			return s.bad(number, fmt.Sprintf("%s has a route in line %d already", f[0], at), nil)
-		}
-		first[key] = number
+		first[e.Key] = e.Line
+		r.add(e.Key, route{e.Route.Channel, e.Route.Host})
+		return nil
+	})
+	if err == nil {
+		t.routes = r
 	}
-	t.routes = r
-	return nil
+	return err
 }
 
-// add puts a route under its key, whose compared form it returns.
-func (r *routes) add(key string, to route) (string, error) {
-	switch lower := strings.ToLower(key); lower {
-	case ".":
+// add puts a route under its key.
+func (r *routes) add(key string, to route) {
+	switch key {
+	case text.DefaultRoute:
 		r.other = &to
-		return lower, nil
-	case reportKey:
+		return
+	case text.ReportRoute:
 		r.report = &to
-		return lower, nil
+		return
 	}
 	if domain, below := strings.CutPrefix(key, "."); below {
-		d, err := domainOf(domain)
-		r.suffix[d] = to
-		return "." + d, err
+		r.suffix[domain] = to
+		return
 	}
-	d, err := domainOf(key)
-	r.exact[d] = to
-	return d, err
-}
-
-// parseRoute reads "channel!host" or "channel!".
-func parseRoute(s string) (route, error) {
-	channel, host, ok := strings.Cut(s, "!")
-	if !ok {
-		return route{}, fmt.Errorf("no ! in %q: want channel!host", s)
-	}
-	if !isChannel(channel) {
-		return route{}, fmt.Errorf("%q is no channel: want lower-case letters, digits and hyphens", channel)
-	}
-	if channel == Local && host != "" {
-		return route{}, fmt.Errorf("channel local takes no host: %q", host)
-	}
-	for i := 0; i < len(host); i++ {
-		if host[i] < '!' || host[i] == 0x7f {
-			return route{}, fmt.Errorf("control character in the host %q", host)
-		}
-	}
-	return route{channel, host}, nil
-}
-
-func isChannel(s string) bool {
-	for i := 0; i < len(s); i++ {
-		b := s[i]
-		if !('a' <= b && b <= 'z' || i > 0 && ('0' <= b && b <= '9' || b == '-')) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// domainOf is a domain in the form that is compared.
-func domainOf(s string) (string, error) {
-	d, err := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(s, ".")}.ASCIIDomain()
-	if err == nil && d == "" {
-		err = fmt.Errorf("domain is empty")
-	}
-	return d, err
-}
-
-// withoutComment cuts what follows a # that begins a word.
-func withoutComment(line string) string {
-	for i := 0; i < len(line); i++ {
-		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
-			return line[:i]
-		}
-	}
-	return line
+	r.exact[key] = to
 }
 
 // parseLocalNames reads one domain a line.
 func (t *Tables) parseLocalNames(s source) error {
 	local := map[string]struct{}{t.hostname: {}}
-	number := 0
-	for line := range strings.Lines(s.text) {
-		number++
-		f := strings.Fields(withoutComment(line))
-		if len(f) == 0 {
-			continue
-		}
-		if len(f) != 1 {
-			return s.bad(number, "want one domain a line", nil)
-		}
-		d, err := domainOf(f[0])
-		if err != nil {
-			return s.bad(number, "bad domain", err)
-		}
-		local[d] = struct{}{}
+	err := text.Scan(text.LocalNames, s.name, strings.NewReader(s.text), func(e text.Entry) error {
+		local[e.Key] = struct{}{}
+		return nil
+	})
+	if err == nil {
+		t.local = local
 	}
-	t.local = local
-	return nil
+	return err
 }

@@ -1,0 +1,119 @@
+package text
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"zmailer/internal/address"
+)
+
+// Key brings a key as a person writes it into the form that is compared.
+func Key(kind Kind, s string) (string, error) {
+	switch kind {
+	case Aliases:
+		return AliasKey(s)
+	case FQDNAliases:
+		return FQDNKey(s)
+	case Routes:
+		return RouteKey(s)
+	case LocalNames:
+		return Domain(s)
+	}
+	return "", fmt.Errorf("%q is no kind of table", kind)
+}
+
+// AliasKey reads the name of a local alias.
+func AliasKey(s string) (string, error) {
+	name, quoted := Unquoted(s)
+	switch {
+	case name == "":
+		return "", errors.New("no name before the colon")
+	case !quoted && strings.ContainsRune(name, '@'):
+		return "", fmt.Errorf("%q is an address: it belongs in fqdnaliases", name)
+	case !quoted && strings.ContainsAny(name, " \t\""):
+		return "", fmt.Errorf("blank or quote in the name %q; write it in quotes", name)
+	}
+	return strings.ToLower(name), nil
+}
+
+// FQDNKey reads "user@dom" or "@dom".
+func FQDNKey(s string) (string, error) {
+	if domain, all := strings.CutPrefix(s, "@"); all {
+		d, err := Domain(domain)
+		return "@" + d, err
+	}
+	m, err := address.Parse(s)
+	if err != nil {
+		return "", err
+	}
+	if m.Domain == "" {
+		return "", fmt.Errorf("%q has no domain: it belongs in aliases", s)
+	}
+	d, err := m.ASCIIDomain()
+	return strings.ToLower(m.Local) + "@" + d, err
+}
+
+// Keys of routes that are no domain.
+const (
+	DefaultRoute = "."       // all that has no other
+	ReportRoute  = ".:error" // the same for reports
+)
+
+// RouteKey reads a domain, ".dom" for it and all below, "." or ".:ERROR".
+func RouteKey(s string) (string, error) {
+	switch lower := strings.ToLower(s); lower {
+	case DefaultRoute, ReportRoute:
+		return lower, nil
+	}
+	if domain, below := strings.CutPrefix(s, "."); below {
+		d, err := Domain(domain)
+		return "." + d, err
+	}
+	return Domain(s)
+}
+
+// Domain is a domain in the form that is compared.
+func Domain(s string) (string, error) {
+	d, err := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(s, ".")}.ASCIIDomain()
+	if err == nil && d == "" {
+		err = errors.New("domain is empty")
+	}
+	return d, err
+}
+
+// Route is what a key of the table routes leads to.
+type Route struct {
+	Channel string
+	Host    string // "": the recipient's domain
+}
+
+// ParseRoute reads "channel!host" or "channel!".
+func ParseRoute(s string) (Route, error) {
+	channel, host, ok := strings.Cut(s, "!")
+	if !ok {
+		return Route{}, fmt.Errorf("no ! in %q: want channel!host", s)
+	}
+	if !isChannel(channel) {
+		return Route{}, fmt.Errorf("%q is no channel: want lower-case letters, digits and hyphens", channel)
+	}
+	if channel == "local" && host != "" {
+		return Route{}, fmt.Errorf("channel local takes no host: %q", host)
+	}
+	for i := 0; i < len(host); i++ {
+		if host[i] <= ' ' || host[i] == 0x7f {
+			return Route{}, fmt.Errorf("blank or control character in the host %q", host)
+		}
+	}
+	return Route{channel, host}, nil
+}
+
+func isChannel(s string) bool {
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		if !('a' <= b && b <= 'z' || i > 0 && ('0' <= b && b <= '9' || b == '-')) {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -183,6 +183,10 @@ func (x *checker) aside(f file) {
 	if !x.wants(f.path()) {
 		return
 	}
+	if isReason(f) {
+		x.tell(about(f.path(), "reason").say("It says in full why the message of that number was put aside; cat it. It goes when the message does."))
+		return
+	}
 	if k.state == "" {
 		x.foreign(f, "No name that is made here; nothing takes it up.")
 		return

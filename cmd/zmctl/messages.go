@@ -65,6 +65,12 @@ func (s *spool) kind(f file) kind {
 	return k
 }
 
+// isReason tells the text that stands beside a message which was put aside.
+func isReason(f file) bool {
+	_, ok := postoffice.ReasonFile(f.Name)
+	return ok && f.Info.Mode.IsRegular() && (f.Dir == postoffice.Deferred || f.Dir == postoffice.Freezer || f.Dir == postoffice.Postman)
+}
+
 func (s *spool) loadKind(f file, k kind) (*message, error) {
 	m, err := s.loadFile(f, k.state)
 	if err != nil {

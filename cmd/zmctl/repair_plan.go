@@ -202,6 +202,7 @@ func (p *planner) aside(dir string) {
 		p.id = postoffice.IDOf(f.Info).String()
 		k := p.kind(f)
 		switch {
+		case isReason(f):
 		case k.state == "":
 			p.foreign(f)
 		case f.Info.Ino != k.name.Ino || strings.HasSuffix(f.Name, postoffice.Renumbered):

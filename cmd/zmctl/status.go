@@ -202,6 +202,8 @@ func (s *spool) stateIn(f file) string {
 	}
 	k := s.kind(f)
 	switch {
+	case isReason(f):
+		return "reason"
 	case k.work:
 		return "work file"
 	case k.state == "":

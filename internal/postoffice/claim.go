@@ -237,11 +237,11 @@ func (c *Claim) HandOver() (string, error) {
 	}
 	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), Router); err != nil {
 		// Both are in place; a power loss may undo a rename, which recovery mends.
-		c.left()
+		c.gone()
 		c.close()
 		return rel, fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	c.left()
+	c.gone()
 	c.close()
 	return rel, nil
 }
@@ -252,6 +252,12 @@ func (c *Claim) left() {
 		// Crash: a marker without its message, which is swept.
 		c.p.forgetTries(c.name.Ino)
 	}
+}
+
+// gone is left for a message that will not be put aside any more.
+func (c *Claim) gone() {
+	c.left()
+	c.p.forgetReasons(c.name.Ino)
 }
 
 func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
@@ -320,7 +326,7 @@ func (c *Claim) Discard() error {
 	if err := c.p.remove(c.path()); err != nil {
 		return fmt.Errorf("discard %s: %w", c.name, err)
 	}
-	c.left()
+	c.gone()
 	err := c.p.remove(c.work())
 	c.close()
 	return err
@@ -361,6 +367,9 @@ func (c *Claim) close() {
 
 // Close gives the descriptor back; the claim stays, for the process's next start.
 func (c *Claim) Close() { c.close() }
+
+// CauseWord is a reason as it stands in a file's name.
+func CauseWord(s string) string { return reason(s) }
 
 // reason makes a word that is safe in a file name.
 func reason(s string) string {

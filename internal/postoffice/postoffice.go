@@ -96,6 +96,8 @@ type PostOffice struct {
 	strict bool
 	// renumbering is told before a message gets another inode number's name.
 	renumbering func(id SpoolID, from uint64)
+	// reasons are the messages that this process knows a text of; see Explain.
+	reasons inodes
 }
 
 // OnRenumber has fn told of each message that is about to be named after its inode

@@ -313,6 +313,9 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("renumber %s: %w", name, err)
 	}
+	if was, ok := decimal(base[:digits]); ok {
+		r.p.carryReasons(path.Dir(name), was, IDOf(info))
+	}
 	return to, again, nil
 }
 

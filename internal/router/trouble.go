@@ -37,8 +37,10 @@ func (r *Router) failed(l *letter, err error) error {
 	return r.giveBack(l.claim, err)
 }
 
-// putOff defers a message until somebody resubmits it (M10).
+// putOff defers a message until somebody resubmits it (M10). why is a word for its name;
+// the whole cause stands in the log and beside the message.
 func (r *Router) putOff(l *letter, why string, cause error) error {
+	r.explain(postoffice.Deferred, l.claim.ID, postoffice.WasDeferred, why+": "+cause.Error())
 	if err := l.claim.Defer(why); err != nil {
 		return r.giveBack(l.claim, errors.Join(cause, err))
 	}
@@ -47,14 +49,37 @@ func (r *Router) putOff(l *letter, why string, cause error) error {
 	return nil
 }
 
+// freeze puts a message away until a person thaws or discards it (M13). cause is a word
+// for its name, why the reason in full.
+func (r *Router) freeze(l *letter, cause, why string) error {
+	r.explain(postoffice.Freezer, l.claim.ID, postoffice.WasFrozen, cause+": "+why)
+	if err := l.claim.Freeze(cause); err != nil {
+		return r.giveBack(l.claim, fmt.Errorf("%s: %w", why, err))
+	}
+	r.c.Log.Warn("frozen", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Freezer, l.claim.ID.Ino, postoffice.CauseWord(cause)), "reason", why,
+		"advice", "zmctl freezer thaw, or zmctl freezer discard")
+	return nil
+}
+
 // setAside gives the postmaster a message that cannot be routed: the only copy
 // (M12).
 func (r *Router) setAside(l *letter, why string) error {
+	r.explain(postoffice.Postman, l.claim.ID, postoffice.WasSetAside, why)
 	if err := l.claim.ToPostman(); err != nil {
 		return r.giveBack(l.claim, fmt.Errorf("%s: %w", why, err))
 	}
-	r.c.Log.Error("set-aside", "id", l.id, "name", fmt.Sprintf("%s/%d", postoffice.Postman, l.claim.ID.Ino), "reason", why)
+	r.c.Log.Error("set-aside", "id", l.id, "name", fmt.Sprintf("%s/%d", postoffice.Postman, l.claim.ID.Ino), "reason", why,
+		"advice", "mend the file, then zmctl postman resubmit")
 	return nil
+}
+
+// explain writes down beside a message why it is put aside, before it is. Without room
+// for that it is put aside all the same: the log says why, too.
+func (r *Router) explain(dir string, id postoffice.SpoolID, what, why string) {
+	err := r.po.Explain(dir, postoffice.Reason{ID: id, Time: r.c.Now(), Who: "router", What: what, Text: why})
+	if err != nil {
+		r.c.Log.Warn("no-reason", "id", id.String(), "name", dir, "reason", err)
+	}
 }
 
 // panicked gives a message back that has made us panic, or sets it aside when that was

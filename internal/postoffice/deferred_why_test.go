@@ -1,0 +1,171 @@
+package postoffice
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// setAsideOffice is a postoffice with a router's number.
+type setAsideOffice struct {
+	*PostOffice
+	dir   string
+	owner *Owner
+}
+
+func newSetAside(t *testing.T) *setAsideOffice {
+	t.Helper()
+	p, dir := newPostOffice(t, 0)
+	o, err := p.NewOwner("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Release() })
+	return &setAsideOffice{p, dir, o}
+}
+
+// claimed is a message that the router has.
+func (o *setAsideOffice) claimed(t *testing.T) (Accepted, *Claim) {
+	t.Helper()
+	a := submit(t, o.PostOffice, "from <a@b.example>\nto <c@d.example>\nenv-end\nSubject: x\n\nx\n")
+	c, err := o.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, c
+}
+
+// M10: the text beside a message keeps each line, of each message that had the number.
+func TestReasonsAreKeptForEachMessage(t *testing.T) {
+	line := Reason{ID: SpoolID{Ino: 12, MTime: 5}, Time: time.Date(2026, 11, 22, 3, 0, 1, 0, time.UTC), Who: "a b", What: WasDeferred,
+		Text: "users: two\nlines \x1b[2J of it"}
+	want := line
+	want.Who, want.Text = "a_b", "users: two lines [2J of it"
+	b := line.append(nil)
+	if n := strings.Count(string(b), "\n"); n != 1 {
+		t.Fatalf("got %q, want one line", b)
+	}
+	other := Reason{ID: SpoolID{Ino: 12, MTime: 6}, Time: want.Time, Who: "router", What: WasSetAside}
+	b = other.append(append(b, "torn S12A 2026\nS12A5 2026-11-22T03:00:01Z\n"...))
+	if d := cmp.Diff([]Reason{want, other}, ParseReasons(append(b, "S12A5 2026-11-22T03:00:01Z router deferred torn"...))); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	long := Reason{ID: line.ID, Time: line.Time, Text: strings.Repeat("x", 2*maxReason)}
+	if got := len(long.append(nil)); got > maxReason+100 {
+		t.Errorf("a line of %d bytes", got)
+	}
+}
+
+// M10: whoever sees deferred/I.why finds deferred/reason.I; it goes with the message, and
+// what is left of it is swept.
+func TestReasonGoesWithItsMessage(t *testing.T) {
+	o := newSetAside(t)
+	a, c := o.claimed(t)
+	now := time.Now()
+	explain := func(dir, what, text string) {
+		t.Helper()
+		if err := o.Explain(dir, Reason{ID: a.ID, Time: now, Who: "router", What: what, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(name string, want bool) {
+		t.Helper()
+		if _, err := o.FS().Stat(name); err == nil != want || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: got %v, want it there: %v", name, err, want)
+		}
+	}
+	name := reasonFile(Deferred, a.ID.Ino)
+	explain(Deferred, WasDeferred, "users: nobody answers")
+	if err := c.Defer("users"); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := o.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
+		t.Errorf("beside its message: swept %v, %v", done, err)
+	}
+	if list, err := o.ListDeferred(); err != nil || len(list) != 1 {
+		t.Errorf("ListDeferred: got %q, %v, want the message alone", list, err)
+	}
+	if _, err := o.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"); err != nil {
+		t.Fatal(err)
+	}
+	explain(Deferred, WasResubmitted, "")
+	got, err := o.Reasons(a.ID)
+	if err != nil || len(got) != 2 || got[0].Text != "users: nobody answers" || got[1].What != WasResubmitted {
+		t.Errorf("Reasons: got %+v, %v", got, err)
+	}
+	if list, err := o.Reasons(SpoolID{Ino: a.ID.Ino, MTime: 1}); err != nil || len(list) != 0 {
+		t.Errorf("of another message with that number: got %+v, %v", list, err)
+	}
+	c, err = o.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := o.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
+		t.Errorf("while it is routed again: swept %v, %v", done, err)
+	}
+	there(name, true)
+	if err := c.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	there(name, false)
+	// Another process's, or a dead one's.
+	explain(Freezer, WasFrozen, "spam")
+	o.reasons.take(a.ID.Ino)
+	name = reasonFile(Freezer, a.ID.Ino)
+	for _, step := range []struct {
+		after time.Duration
+		dry   bool
+		swept int
+		left  bool
+	}{{0, false, 0, true}, {time.Hour, true, 1, true}, {time.Hour, false, 1, false}, {time.Hour, false, 0, false}} {
+		done, err := o.SweepReasons(now.Add(step.after), step.dry)
+		if err != nil || len(done) != step.swept {
+			t.Errorf("after %v: swept %v, %v, want %d", step.after, done, err, step.swept)
+		}
+		there(name, step.left)
+	}
+}
+
+// A message that was copied keeps its lines under its new number.
+func TestReasonFollowsACopy(t *testing.T) {
+	o := newSetAside(t)
+	a, c := o.claimed(t)
+	if err := o.Explain(Deferred, Reason{ID: a.ID, Time: time.Now(), Who: "router", What: WasDeferred, Text: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Defer("users"); err != nil {
+		t.Fatal(err)
+	}
+	was := filepath.Join(o.dir, Deferred, strings.TrimPrefix(a.Name, Router+"/")+".users")
+	b, err := os.ReadFile(was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := a.ID.Time()
+	if err := errors.Join(os.WriteFile(was+".new", b, 0o600), os.Chtimes(was+".new", at, at), os.Rename(was+".new", was)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.BeginRepair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.End()
+	to, again, err := r.RenumberAside(Deferred + "/" + filepath.Base(was))
+	if err != nil || again {
+		t.Fatalf("got %v, %v", again, err)
+	}
+	info, err := o.FS().Stat(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := o.Reasons(IDOf(info))
+	if err != nil || len(got) != 1 || got[0].Text != "why" || got[0].ID != IDOf(info) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -15,7 +15,8 @@ import (
 
 // Pending is a message that waits in router/.
 type Pending struct {
-	Name    string // its last element
+	// Name is as Claim takes it: its last element, or its path if it is not in router/.
+	Name    string
 	ModTime time.Time
 	// Tries is how many routers it has ended; such a message comes after all others.
 	Tries int
@@ -28,10 +29,33 @@ type Pending struct {
 // A time after now is that of a message from before the clock was set back: it is
 // older than what has come since, or it would wait behind that for as long as the
 // clock went back.
+//
+// What is in further router directories comes behind, directory by directory (M3).
 func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
-	entries, err := p.fs.ReadDir(Router)
+	dirs, err := p.RouterDirs()
 	if err != nil {
-		return nil, fmt.Errorf("list router: %w", err)
+		return nil, err
+	}
+	var list []Pending
+	for _, dir := range dirs {
+		more, err := p.ListRouterDir(dir, sorted, now)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	slices.SortStableFunc(list, func(a, b Pending) int { return triedLast(&a, &b) })
+	return list, nil
+}
+
+// ListRouterDir is ListRouter for one of the directories. One that is gone is empty.
+func (p *PostOffice) ListRouterDir(dir string, sorted bool, now time.Time) ([]Pending, error) {
+	entries, err := p.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) && dir != Router {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	var marked map[uint64]bool
 	for _, e := range entries {
@@ -48,10 +72,10 @@ func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
 		if !ok || n.Owner != 0 || (e.Type != 0 && e.Type != fs.ModeIrregular) {
 			continue
 		}
-		pend := Pending{Name: e.Name}
+		pend := Pending{Name: RouterName(dir, e.Name)}
 		if sorted || marked[n.Ino] {
-			if ok, err := p.look(&pend, marked[n.Ino]); err != nil {
-				return nil, fmt.Errorf("list router: %w", err)
+			if ok, err := p.look(&pend, dir, marked[n.Ino]); err != nil {
+				return nil, fmt.Errorf("list %s: %w", dir, err)
 			} else if !ok {
 				continue
 			}
@@ -63,8 +87,8 @@ func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
 }
 
 // look fills in what a listing needs to know of one file; false: it is gone.
-func (p *PostOffice) look(pend *Pending, marked bool) (bool, error) {
-	info, err := p.fs.Stat(Router + "/" + pend.Name)
+func (p *PostOffice) look(pend *Pending, dir string, marked bool) (bool, error) {
+	info, err := p.fs.Stat(RouterPath(pend.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -76,7 +100,7 @@ func (p *PostOffice) look(pend *Pending, marked bool) (bool, error) {
 		return true, nil
 	}
 	// A marker that cannot be read is no reason to route nothing.
-	tries, _ := p.Tries(IDOf(info))
+	tries, _ := p.tries(dir, IDOf(info))
 	pend.Tries = len(tries)
 	return true, nil
 }
@@ -87,14 +111,8 @@ func sortPending(list []Pending, byAge bool, now time.Time) {
 	}
 	soon := now.Add(clockSlack)
 	slices.SortStableFunc(list, func(a, b Pending) int {
-		if tried := a.Tries > 0; tried != (b.Tries > 0) {
-			if tried {
-				return 1
-			}
-			return -1
-		}
-		if !byAge {
-			return 0
+		if c := triedLast(&a, &b); c != 0 || !byAge {
+			return c
 		}
 		if before := a.ModTime.After(soon); before != b.ModTime.After(soon) {
 			if before {
@@ -106,44 +124,58 @@ func sortPending(list []Pending, byAge bool, now time.Time) {
 	})
 }
 
+// triedLast compares two messages by whether they have ended routers.
+func triedLast(a, b *Pending) int {
+	switch tried := a.Tries > 0; {
+	case tried == (b.Tries > 0):
+		return 0
+	case tried:
+		return 1
+	}
+	return -1
+}
+
 // clockSlack is how far a file's time may be ahead of the clock's before it says that
 // the clock was set back: the kernel stamps files with a coarser clock, and another
 // machine's may differ by a little.
 const clockSlack = 10 * time.Second
 
-// Claim is a message that this process routes: router/<ino>-<owner>, open.
+// Claim is a message that this process routes: router/<ino>-<owner>, open. One of a
+// further router directory is claimed there.
 type Claim struct {
 	ID   SpoolID
 	Info durable.Info
 	File durable.File // for reading
 	p    *PostOffice
+	dir  string
 	name Name
 	done bool
 	// tried: there may be a marker for it, to be removed when it leaves router/.
 	tried bool
 }
 
-// Claim takes router/name by rename; only one of many routers can (M6). ErrGone:
-// another one did. A file whose name is not its inode number, as after a copy, is
+// Claim takes router/name, or a path as router2/name, by rename; only one of many
+// routers can (M6). ErrGone: another one did. A file whose name is not its inode number, as after a copy, is
 // renamed to the right one on the way. ErrUnsettled: such a file was written a moment
 // ago; it is in router/ again. A Claim beside an error could not be given back: its
 // Release is to be tried until it succeeds, for while we live nobody else does that.
 func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
-	n, ok := ParseName(name)
+	dir, n, ok := claimPlace(name)
 	if !ok {
 		return nil, fmt.Errorf("claim %s: not a spool file's name", name)
 	}
+	from := RouterPath(name)
 	mine := Name{Ino: n.Ino, Owner: o.n}
 	// Crash: router/I or router/I-P; a claim of a dead owner is taken over.
-	if err := p.move(Router+"/"+name, Router+"/"+mine.String()); err != nil {
+	if err := p.move(from, dir+"/"+mine.String()); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", name, err)
 	}
-	c, err := p.openClaim(mine)
+	c, err := p.openClaim(dir, mine)
 	if err != nil && !errors.Is(err, ErrGone) {
 		// Out of descriptors, or no file to route: a claim that nobody works on would
 		// wait for our end.
-		if berr := p.move(Router+"/"+mine.String(), Router+"/"+name); berr != nil && !errors.Is(berr, ErrGone) {
-			return &Claim{p: p, name: mine, done: true}, errors.Join(err, berr)
+		if berr := p.move(dir+"/"+mine.String(), from); berr != nil && !errors.Is(berr, ErrGone) {
+			return &Claim{p: p, dir: dir, name: mine, done: true}, errors.Join(err, berr)
 		}
 	}
 	return c, err
@@ -153,8 +185,8 @@ func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 // last write.
 const copyGrace = 2 * time.Second
 
-func (p *PostOffice) openClaim(n Name) (*Claim, error) {
-	f, err := p.openRead(Router + "/" + n.String())
+func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
+	f, err := p.openRead(dir + "/" + n.String())
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", n, err)
 	}
@@ -174,19 +206,22 @@ func (p *PostOffice) openClaim(n Name) (*Claim, error) {
 		right := Name{Ino: info.Ino, Owner: n.Owner}
 		p.renumber(info, n.Ino)
 		// Crash: a claim under the old or the new name; both are taken over.
-		if err := p.move(Router+"/"+n.String(), Router+"/"+right.String()); err != nil {
+		if err := p.move(dir+"/"+n.String(), dir+"/"+right.String()); err != nil {
 			return nil, errors.Join(fmt.Errorf("renumber %s: %w", n, err), f.Close())
 		}
 		n = right
 	}
-	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, name: n}, nil
+	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, dir: dir, name: n}, nil
 }
 
 // Name is the name that message and work specification will have, <ino>-<owner>.
 func (c *Claim) Name() string { return c.name.String() }
 
-func (c *Claim) path() string { return Router + "/" + c.name.String() }
-func (c *Claim) work() string { return Router + "/.." + c.name.String() }
+// Dir is the directory that it was claimed in: router/, or a further one.
+func (c *Claim) Dir() string { return c.dir }
+
+func (c *Claim) path() string { return c.dir + "/" + c.name.String() }
+func (c *Claim) work() string { return c.dir + "/.." + c.name.String() }
 
 // CreateWork opens the claim's work file, router/..<ino>-<owner>, empty.
 func (c *Claim) CreateWork() (durable.File, error) {
@@ -235,7 +270,7 @@ func (c *Claim) HandOver() (string, error) {
 		}
 		return "", err
 	}
-	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), Router); err != nil {
+	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), c.dir); err != nil {
 		// Both are in place; a power loss may undo a rename, which recovery mends.
 		c.gone()
 		c.close()
@@ -250,7 +285,7 @@ func (c *Claim) HandOver() (string, error) {
 func (c *Claim) left() {
 	if c.tried {
 		// Crash: a marker without its message, which is swept.
-		c.p.forgetTries(c.name.Ino)
+		c.p.forgetTries(c.dir, c.name.Ino)
 	}
 }
 
@@ -268,7 +303,7 @@ func (c *Claim) aside(verb, to string) error {
 	if err := c.p.move(c.path(), to); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
-	if dirOf(to) != Router {
+	if dirOf(to) != c.dir {
 		c.left()
 	}
 	err := c.p.remove(c.work())
@@ -276,7 +311,7 @@ func (c *Claim) aside(verb, to string) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
-	return c.p.syncDirs(Router, dirOf(to))
+	return c.p.syncDirs(c.dir, dirOf(to))
 }
 
 func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
@@ -296,8 +331,8 @@ func (c *Claim) ToPostman() error {
 	return c.aside("set aside", Postman+"/"+c.inode())
 }
 
-// Release gives the claim back to router/.
-func (c *Claim) Release() error { return c.aside("release", Router+"/"+c.inode()) }
+// Release gives the claim back to its router directory.
+func (c *Claim) Release() error { return c.aside("release", c.dir+"/"+c.inode()) }
 
 // Lost ends a claim whose message is no longer in router/: somebody has taken it away,
 // or it got into queue/ and its specification did not follow, which is done now.

@@ -42,6 +42,7 @@ type Draft struct {
 	sum    uint32 // of those behind the first line
 	err    error
 	closed bool
+	dir    string // a router directory, where Commit moves it
 	// arrival is what Prepare sets the file's time to, if it is not zero.
 	arrival time.Time
 }
@@ -70,7 +71,7 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
 	pooled := draftBuffers.Get().(*[]byte)
-	d := &Draft{p: p, f: f, name: name, buf: (*pooled)[:0], pooled: pooled}
+	d := &Draft{p: p, f: f, name: name, dir: Router, buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	ok, err := f.TryLock()
@@ -87,6 +88,14 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
 
 // Name is the file's name in public/, without the directory.
 func (d *Draft) Name() string { return d.name[len(Public)+1:] }
+
+// Into has Commit move the message to a further router directory (M3). Where that is
+// not there it goes to router/: no mail is refused because it could wait.
+func (d *Draft) Into(dir string) {
+	if IsRouterDir(dir) {
+		d.dir = dir
+	}
+}
 
 // Size is how many bytes the file will have so far.
 func (d *Draft) Size() int64 { return d.size + int64(len(d.buf)) }
@@ -159,7 +168,7 @@ func (d *Draft) complete() error {
 	return d.err
 }
 
-// Commit makes the message durable and moves it to router/. When it returns nil
+// Commit makes the message durable and moves it to router/, or where Into says. When it returns nil
 // the message is the pipeline's and the submitter may be told so; when it errs
 // nothing is left behind. The draft is closed either way.
 func (d *Draft) Commit() (Accepted, error) {
@@ -196,16 +205,22 @@ func (d *Draft) commit() (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
-	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
+	a := Accepted{ID: IDOf(info), Name: d.dir + "/" + inodeName(info.Ino), Size: info.Size}
 	// Crash: until the directory is synced the file is under public/ or router/,
-	// never neither; the sweep takes both.
-	if err := d.p.fs.RenameNew(d.name, a.Name); err != nil {
+	// never neither; the sweep takes both, and what it finds in public/ to router/.
+	err = d.p.fs.RenameNew(d.name, a.Name)
+	if errors.Is(err, fs.ErrNotExist) && d.dir != Router {
+		d.dir, a.Name = Router, Router+"/"+inodeName(info.Ino)
+		// Crash: as before.
+		err = d.p.fs.RenameNew(d.name, a.Name)
+	}
+	if err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return Accepted{}, fmt.Errorf("accept message: %w: %w", ErrOccupied, err)
 		}
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
-	if err := d.p.syncDirs(Public, Router); err != nil {
+	if err := d.p.syncDirs(Public, d.dir); err != nil {
 		// The name may be lost with the power, the submitter must try again. A router
 		// may have claimed the file meanwhile; then the message goes its way and the
 		// answer is yes after all. Should it not go back, it is rather sent twice than

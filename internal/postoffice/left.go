@@ -44,7 +44,7 @@ func (p *PostOffice) SweepOwners(locks func(spec []byte) []int, before []Left) (
 		return found, nil, nil
 	}
 	// Crash: a name in router/ that is lost here still finds its owner's file.
-	if err := p.fs.SyncDir(Router); err != nil {
+	if err := p.syncRouters(); err != nil {
 		return found, nil, fmt.Errorf("sweep owners: %w", err)
 	}
 	for _, l := range old {
@@ -106,18 +106,17 @@ func (p *PostOffice) holdOwner(n int, try func(durable.File) (bool, error)) (dur
 	return f, info, nil
 }
 
-// borneOwners are the numbers in names in router/ and in locks in transport/.
+// borneOwners are the numbers in names in the router directories and in locks in transport/.
 func (p *PostOffice) borneOwners(locks func(spec []byte) []int) (map[int]bool, error) {
-	entries, err := p.fs.ReadDir(Router)
-	if err != nil {
-		return nil, fmt.Errorf("sweep owners: %w", err)
-	}
 	borne := map[int]bool{}
-	for _, e := range entries {
-		base, _ := strings.CutPrefix(e.Name, "..")
+	err := p.eachRouterName(func(_, name string) {
+		base, _ := strings.CutPrefix(name, "..")
 		if n, ok := ParseName(base); ok && n.Owner != 0 {
 			borne[n.Owner] = true
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sweep owners: %w", err)
 	}
 	var b []byte // one for all: there may be millions
 	err = p.ListTransport(func(name string) (err error) {

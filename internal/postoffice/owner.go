@@ -79,7 +79,7 @@ func (o *Owner) Number() int { return o.n }
 func (o *Owner) Release() error {
 	// Crash: without this a claim whose end is not on the disk could come back when the
 	// number's file is gone, and be taken for that of a foreign pid.
-	if err := o.p.fs.SyncDir(Router); err != nil {
+	if err := o.p.syncRouters(); err != nil {
 		return errors.Join(fmt.Errorf("give back owner number %d: %w", o.n, err), o.Leave())
 	}
 	return o.lock.Release()

@@ -59,6 +59,9 @@ const (
 	Orders     = "orders"     // what people did with many messages at once
 )
 
+// modeOfRouter is the mode of router/ and the directories that are used as it is.
+const modeOfRouter = 0o777 | fs.ModeSticky
+
 // Modes of the directories. Any uid submits: public/ and router/ are sticky, so
 // that only a file's owner or the postoffice's can rename it.
 var directories = []struct {
@@ -69,7 +72,7 @@ var directories = []struct {
 	later bool
 }{
 	{Public, 0o777 | fs.ModeSticky, false},
-	{Router, 0o777 | fs.ModeSticky, false},
+	{Router, modeOfRouter, false},
 	{Queue, 0o755, false},
 	{Transport, 0o755, false},
 	{Deferred, 0o755, false},
@@ -173,7 +176,8 @@ func Open(c Config) (*PostOffice, error) {
 				directories[0].name, d.name, ErrCrossDevice)
 		}
 	}
-	return &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict}, nil
+	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict}
+	return p, p.checkRouterDirs(first.Dev)
 }
 
 // OpenDir opens the postoffice in a directory of the real file system.

@@ -117,18 +117,29 @@ func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
 	return &Recovered{Action: TakenIn, Name: to, Detail: "from " + name}, nil
 }
 
-// recoverClaims looks at router/ for claims and work files of dead owners, and for
-// markers of messages that are gone.
+// recoverClaims looks at the router directories for claims and work files of dead
+// owners, and for markers of messages that are gone.
 func (p *PostOffice) recoverClaims(c RouterRecovery, done *[]Recovered) error {
-	entries, err := p.fs.ReadDir(Router)
+	dirs, err := p.RouterDirs()
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
 	dead := p.deadOwners()
+	for _, dir := range dirs {
+		err = errors.Join(err, p.recoverClaimsIn(dir, dead, c, done))
+	}
+	return err
+}
+
+func (p *PostOffice) recoverClaimsIn(dir string, dead func(n int) bool, c RouterRecovery, done *[]Recovered) error {
+	entries, err := p.fs.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
 	for _, e := range entries {
-		r, err := p.recoverEntry(e, entries, dead, c)
+		r, err := p.recoverEntry(dir, e, entries, dead, c)
 		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: Router + "/" + e.Name, Detail: err.Error()}
+			r = &Recovered{Action: Unreadable, Name: dir + "/" + e.Name, Detail: err.Error()}
 		}
 		if r != nil {
 			*done = append(*done, *r)
@@ -137,10 +148,10 @@ func (p *PostOffice) recoverClaims(c RouterRecovery, done *[]Recovered) error {
 	return nil
 }
 
-// recoverEntry looks at one name in router/.
-func (p *PostOffice) recoverEntry(e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
+// recoverEntry looks at one name in a router directory.
+func (p *PostOffice) recoverEntry(dir string, e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
 	if ino, ok := TriesMarker(e.Name); ok {
-		return p.sweepTries(ino, all)
+		return p.sweepTries(dir, ino, all)
 	}
 	base, work := strings.CutPrefix(e.Name, "..")
 	n, ok := ParseName(base)
@@ -148,9 +159,9 @@ func (p *PostOffice) recoverEntry(e durable.Entry, all []durable.Entry, dead fun
 	case !ok || n.Owner == 0 || !dead(n.Owner):
 		return nil, nil
 	case work:
-		return p.recoverWork(n, c.Complete)
+		return p.recoverWork(dir, n, c.Complete)
 	}
-	return p.giveBack(n, c.Now, c.Tries)
+	return p.giveBack(dir, n, c.Now, c.Tries)
 }
 
 // deadOwners asks for each owner once. One that cannot be looked at counts as alive.
@@ -168,9 +179,9 @@ func (p *PostOffice) deadOwners() func(n int) bool {
 }
 
 // recoverWork decides about router/..I-P of a dead owner.
-func (p *PostOffice) recoverWork(n Name, complete func([]byte) bool) (*Recovered, error) {
-	work := Router + "/.." + n.String()
-	claimed, err := p.exists(Router + "/" + n.String())
+func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool) (*Recovered, error) {
+	work := dir + "/.." + n.String()
+	claimed, err := p.exists(dir + "/" + n.String())
 	if err != nil || claimed {
 		return nil, err // the claim is given back first; next time
 	}
@@ -298,7 +309,7 @@ func (p *PostOffice) recoverQueued(name string, now time.Time) (*Recovered, erro
 			return nil, err
 		}
 	}
-	if ok, err := p.exists(Router + "/.." + n.String()); err != nil || ok {
+	if work, err := p.findWork(n); err != nil || work != "" {
 		return nil, err
 	}
 	if spec, err := p.seek(Transport, n); err != nil || spec != "" {

@@ -150,7 +150,7 @@ func awayName(dir, name string) (string, error) {
 	_, ok := decimal(base)
 	switch {
 	case !ok:
-	case dir == Router && why == "", dir == Postman && why == "":
+	case IsRouterDir(dir) && why == "", dir == Postman && why == "":
 		return dir, nil
 	case dir == Deferred, dir == Freezer, dir == Postman:
 		return dir + "." + why, nil
@@ -160,6 +160,9 @@ func awayName(dir, name string) (string, error) {
 
 // PutBack moves a message that PutAway moved to where it was, and gives its name.
 func (p *PostOffice) PutBack(m RemovedMessage) (string, error) {
+	if ok, err := p.exists(m.From); IsRouterDir(m.From) && err == nil && !ok {
+		m.From = Router // that directory was removed
+	}
 	n := Name{Ino: m.Info.Ino}.String()
 	to := m.From + "/" + n
 	switch {
@@ -272,10 +275,10 @@ func parseRemoved(name string) (m RemovedMessage, ok bool) {
 	}
 	m.Name = name
 	m.From, m.Why, _ = strings.Cut(rest, ".")
-	switch m.From {
-	case removedMessage, Router:
+	switch {
+	case m.From == removedMessage, IsRouterDir(m.From):
 		return m, m.Why == ""
-	case Deferred, Freezer, Postman:
+	case m.From == Deferred, m.From == Freezer, m.From == Postman:
 		return m, true
 	}
 	return m, false

@@ -68,12 +68,8 @@ func (p *PostOffice) unusedOwner(role string) (*Owner, error) {
 		}
 		return nil
 	}
-	entries, err := p.fs.ReadDir(Router)
-	if err != nil {
+	if err := p.eachRouterName(func(_, name string) { _ = note(name) }); err != nil {
 		return nil, err
-	}
-	for _, e := range entries {
-		_ = note(e.Name)
 	}
 	if err := errors.Join(p.ListQueue(note), p.ListTransport(note)); err != nil {
 		return nil, err
@@ -346,10 +342,14 @@ func Mode(dir string) (mode fs.FileMode, always, ok bool) {
 			return d.mode, !d.later, true
 		}
 	}
+	if IsRouterDir(dir) {
+		return modeOfRouter, false, true
+	}
 	return 0, false, false
 }
 
-// Directories lists the directories of a postoffice.
+// Directories lists the directories of every postoffice. RouterDirs tells what further
+// ones one has.
 func Directories() []string {
 	var list []string
 	for _, d := range directories {

@@ -94,13 +94,14 @@ func TriesMarker(name string) (ino uint64, ok bool) {
 	return decimal(rest)
 }
 
-func marker(ino uint64) string { return Router + "/" + triesPrefix + strconv.FormatUint(ino, 10) }
+// marker is beside its message: in router/, or in a further router directory.
+func marker(dir string, ino uint64) string { return dir + "/" + triesPrefix + inodeName(ino) }
 
-// Tries reads the marker of a message in router/. Lines of another message that had
+// tries reads the marker of a message in a router directory. Lines of another message that had
 // the inode number before are left out, and so is a marker that is not ours: anybody
 // may make files in router/.
-func (p *PostOffice) Tries(id SpoolID) ([]Try, error) {
-	f, err := p.openRead(marker(id.Ino))
+func (p *PostOffice) tries(dir string, id SpoolID) ([]Try, error) {
+	f, err := p.openRead(marker(dir, id.Ino))
 	if errors.Is(err, ErrGone) {
 		return nil, nil
 	}
@@ -136,8 +137,8 @@ func ours(info durable.Info) bool {
 
 // openMarker opens a marker for append and locks it, making it if need be. nil, nil:
 // another router has the lock.
-func (p *PostOffice) openMarker(ino uint64) (durable.File, error) {
-	name := marker(ino)
+func (p *PostOffice) openMarker(dir string, ino uint64) (durable.File, error) {
+	name := marker(dir, ino)
 	for {
 		if info, err := p.fs.Stat(name); err == nil && !ours(info) {
 			// Somebody else's file would be believed, or be written to under another name.
@@ -197,7 +198,7 @@ func (p *PostOffice) noteTry(f durable.File, t Try) (int, error) {
 
 // forgetTries removes the marker of a message that has left router/. If that fails,
 // or the power goes first, it is swept.
-func (p *PostOffice) forgetTries(ino uint64) { _ = p.fs.Remove(marker(ino)) }
+func (p *PostOffice) forgetTries(dir string, ino uint64) { _ = p.fs.Remove(marker(dir, ino)) }
 
 // Tried has the message's marker removed when the message leaves router/.
 func (c *Claim) Tried() { c.tried = true }
@@ -207,7 +208,7 @@ func (c *Claim) Tried() { c.tried = true }
 // name is where the message is, and try the number of this one, 0 if it could not be
 // noted. An error leaves it claimed; Release may follow.
 func (c *Claim) Panicked(why string, now time.Time, tries int) (name string, try int, err error) {
-	f, err := c.p.openMarker(c.name.Ino)
+	f, err := c.p.openMarker(c.dir, c.name.Ino)
 	if f != nil {
 		defer func() { _ = f.Close() }() // a lock, and a line that is written
 		try, err = c.p.noteTry(f, Try{c.ID, c.name.Owner, now, why})
@@ -226,7 +227,7 @@ func (c *Claim) Panicked(why string, now time.Time, tries int) (name string, try
 		}
 		return name, try, err
 	}
-	return Router + "/" + c.inode(), try, c.Release()
+	return c.dir + "/" + c.inode(), try, c.Release()
 }
 
 // putAway moves a claim that has ended too many routers to postman/, and the marker
@@ -243,21 +244,21 @@ func (p *PostOffice) putAway(from string, ino uint64) (to string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("put %s away: %w", from, err)
 	}
-	p.forgetTries(ino)
-	return to, p.syncDirs(Router, dirOf(to))
+	p.forgetTries(dirOf(from), ino)
+	return to, p.syncDirs(dirOf(from), dirOf(to))
 }
 
-// giveBack gives router/I-P of a dead owner back as router/I, to be routed again from
-// the start, and notes in its marker that this owner died with it. After the last of
+// giveBack gives router/I-P of a dead owner back as router/I, or where else it was
+// claimed, to be routed again from the start, and notes in its marker that this owner died with it. After the last of
 // so many tries it is put away instead.
-func (p *PostOffice) giveBack(n Name, now time.Time, tries int) (*Recovered, error) {
-	from := Router + "/" + n.String()
+func (p *PostOffice) giveBack(dir string, n Name, now time.Time, tries int) (*Recovered, error) {
+	from := dir + "/" + n.String()
 	info, err := p.fs.Stat(from)
 	if err != nil || !info.Mode.IsRegular() {
 		return nil, p.gone(err)
 	}
 	ino := info.Ino // it may be a copy, and its name another file's number
-	f, ferr := p.openMarker(ino)
+	f, ferr := p.openMarker(dir, ino)
 	if ferr == nil && f == nil {
 		return nil, nil // another router is at it
 	}
@@ -281,7 +282,7 @@ func (p *PostOffice) giveBack(n Name, now time.Time, tries int) (*Recovered, err
 		return &Recovered{Action: SetAside, Name: to, ID: id,
 			Detail: fmt.Sprintf("%d routers ended with it, the last was owner %d", try, n.Owner)}, nil
 	}
-	to := Router + "/" + strconv.FormatUint(ino, 10)
+	to := dir + "/" + inodeName(ino)
 	// Crash: the stale claim, whose owner's death is then counted twice, or router/I.
 	// The work file stays for recoverWork.
 	if err := p.move(from, to); err != nil {
@@ -303,46 +304,46 @@ func (p *PostOffice) gone(err error) error {
 }
 
 // sweepTries removes a marker whose message is not in router/, or is another one that
-// was given the inode number. listed are the names in router/ at the first look.
-func (p *PostOffice) sweepTries(ino uint64, listed []durable.Entry) (*Recovered, error) {
-	kept, err := p.keepsTries(ino, listed)
+// was given the inode number. listed are the names in its directory at the first look.
+func (p *PostOffice) sweepTries(dir string, ino uint64, listed []durable.Entry) (*Recovered, error) {
+	kept, err := p.keepsTries(dir, ino, listed)
 	if err != nil || kept {
 		return nil, err
 	}
 	// A name that was renamed during the look may have been missed: look again.
-	if listed, err = p.fs.ReadDir(Router); err != nil {
+	if listed, err = p.fs.ReadDir(dir); err != nil {
 		return nil, err
 	}
-	if kept, err = p.keepsTries(ino, listed); err != nil || kept {
+	if kept, err = p.keepsTries(dir, ino, listed); err != nil || kept {
 		return nil, err
 	}
-	f, err := p.openMarker(ino)
+	f, err := p.openMarker(dir, ino)
 	if err != nil || f == nil {
 		return nil, err // somebody writes a line just now
 	}
 	// The lock keeps a line that another router adds from going with the file.
 	defer func() { _ = f.Close() }()
 	// Crash: there or not; it says nothing about any message.
-	if err := p.remove(marker(ino)); err != nil {
+	if err := p.remove(marker(dir, ino)); err != nil {
 		return nil, err
 	}
-	return &Recovered{Action: Swept, Name: marker(ino), Detail: "its message is not in router/"}, nil
+	return &Recovered{Action: Swept, Name: marker(dir, ino), Detail: "its message is not in " + dir + "/"}, nil
 }
 
 // keepsTries tells whether one of the listed files is what a marker is about.
-func (p *PostOffice) keepsTries(ino uint64, listed []durable.Entry) (bool, error) {
+func (p *PostOffice) keepsTries(dir string, ino uint64, listed []durable.Entry) (bool, error) {
 	for _, e := range listed {
 		if n, ok := ParseName(e.Name); !ok || n.Ino != ino {
 			continue
 		}
-		info, err := p.fs.Stat(Router + "/" + e.Name)
+		info, err := p.fs.Stat(dir + "/" + e.Name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return true, nil // it has just been moved; the next round tells
 		}
 		if err != nil {
 			return false, err
 		}
-		tries, err := p.Tries(IDOf(info))
+		tries, err := p.tries(dir, IDOf(info))
 		if err != nil || len(tries) > 0 {
 			return true, err
 		}

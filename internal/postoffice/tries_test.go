@@ -50,7 +50,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 	a := stale(t, p, dir, 55)
 	for try := 1; try < 3; try++ {
 		recoverRouter(t, p, 3)
-		tries, err := p.Tries(a.ID)
+		tries, err := p.tries(Router, a.ID)
 		if err != nil || len(tries) != try || tries[try-1].Owner != 55 || tries[try-1].Why != "owner 55 died with it" {
 			t.Fatalf("tries: got %+v, %v, want %d", tries, err, try)
 		}
@@ -172,7 +172,7 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 			if err := p.remove(a.Name); err != nil {
 				t.Fatal(err)
 			}
-			f, err := p.openMarker(a.ID.Ino)
+			f, err := p.openMarker(Router, a.ID.Ino)
 			if err != nil || f == nil {
 				t.Fatalf("marker: %v, %v", f, err)
 			}
@@ -186,7 +186,7 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 			recoverRouter(t, p, 3)
 			step.do(t, p, dir, a)
 			recoverRouter(t, p, 3)
-			ok, err := p.exists(marker(a.ID.Ino))
+			ok, err := p.exists(marker(Router, a.ID.Ino))
 			if err != nil || ok != step.stays {
 				t.Errorf("got %v, %v, want %v: %s", ok, err, step.stays, tree(t, dir))
 			}
@@ -231,14 +231,14 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A second name of a file has two links, whoever owns it.
-	if err := os.Link(target, filepath.Join(dir, marker(a.ID.Ino))); err != nil {
+	if err := os.Link(target, filepath.Join(dir, marker(Router, a.ID.Ino))); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.Tries(a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("got %+v, %v, want none", tries, err)
 	}
 	recoverRouter(t, p, 3)
-	if tries, err := p.Tries(a.ID); err != nil || len(tries) != 1 {
+	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 1 {
 		t.Errorf("got %+v, %v, want our one", tries, err)
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != forged {
@@ -247,10 +247,10 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if os.Getuid() != 0 {
 		return
 	}
-	if err := os.Chown(filepath.Join(dir, marker(a.ID.Ino)), 65534, 65534); err != nil {
+	if err := os.Chown(filepath.Join(dir, marker(Router, a.ID.Ino)), 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.Tries(a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("of another uid: got %+v, %v, want none", tries, err)
 	}
 }
@@ -304,7 +304,7 @@ func staleOn(t *testing.T, had int, strict bool) (*cutfs.FS, SpoolID) {
 		t.Fatal(err)
 	}
 	for range had {
-		f, err := p.openMarker(a.ID.Ino)
+		f, err := p.openMarker(Router, a.ID.Ino)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func checkGivenBack(t *testing.T, name string, disk *cutfs.FS, id SpoolID, had i
 	if places != 1 {
 		t.Fatalf("%s: the message is at %d places, want 1\n%s", name, places, disk.Log())
 	}
-	tries, err := p.Tries(id)
+	tries, err := p.tries(Router, id)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -61,6 +61,16 @@ func (p *parser) sender() (reason string) {
 	return ""
 }
 
+// verp reads a V line, which stands between an s line and its first r line. It tells
+// whether it is one.
+func (p *parser) verp() bool {
+	if p.group == nil || p.rcpt != nil || p.group.HeaderOffset > 0 || p.group.Sender.VERP != "" || len(p.line) < 3 || p.line[1] != ' ' {
+		return false
+	}
+	p.group.Sender.VERP = p.text(p.value())
+	return true
+}
+
 // recipient reads an r line: tag, owner and delay have fixed places.
 func (p *parser) recipient() (reason string) {
 	if p.group == nil {

@@ -85,6 +85,10 @@ func (p *parser) read(next *int) (reason string, err error) {
 			p.mimeBlock(next)
 			return "", nil
 		}
+	case 'V':
+		if !p.appended && p.verp() {
+			return "", nil
+		}
 	case 'z':
 		p.closing()
 		return "", nil

@@ -129,10 +129,13 @@ type Group struct {
 	HeaderOffset, HeaderEnd int64
 }
 
-// Sender is an s line.
+// Sender is an s line, with its V line.
 type Sender struct {
 	Offset                            int64
 	Channel, Host, Address, Privilege string
+	// VERP: every recipient gets the message from an address of its own, in which this
+	// stands between the sender's local part and the recipient; "": all from Address.
+	VERP string
 }
 
 // Recipient is an r line with its N, R and n lines.

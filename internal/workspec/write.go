@@ -1,7 +1,6 @@
 package workspec
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ type Writer struct {
 	sum     sum    // of what was written, and of buf up to summed
 	summed  int
 	groups  int
+	open    groupState
 	format  uint32
 	refused string // bytes that no value may hold
 	err     error
@@ -56,31 +56,10 @@ func (w *Writer) Preamble(s *Spec) {
 	}
 }
 
-// Group writes the s line, then each recipient's r, N, R, n lines, then the m block
-// with the given header bytes: whole lines, no empty line among them; a missing
-// last newline is added and the closing empty line written. A recipient's zero Tag
-// is written as TagToDo; its offsets are not looked at.
-func (w *Writer) Group(s Sender, rcpts []Recipient, header []byte) {
-	if len(rcpts) == 0 {
-		w.fail(fmt.Errorf("%w: a group without recipients", ErrValue))
-	}
-	w.sender(&s)
-	for i := range rcpts {
-		w.recipient(&rcpts[i])
-	}
-	w.header(header)
-	if n := len(header); n > 0 && header[n-1] != '\n' {
-		w.buf = append(w.buf, '\n')
-	}
-	w.buf = append(w.buf, '\n')
-	w.groups++
-	w.flush(flushSize)
-}
-
 // Close writes the z line with its checksum, and what is still in the buffer.
 func (w *Writer) Close() error {
-	if w.groups == 0 {
-		w.fail(fmt.Errorf("%w: no recipients", ErrValue))
+	if w.groups == 0 || w.open != noGroup {
+		w.fail(fmt.Errorf("%w: no recipients, or no header block behind them", ErrValue))
 	}
 	w.close()
 	w.flush(0)
@@ -164,44 +143,6 @@ func (w *Writer) number(id byte, n int64) {
 	w.buf = append(w.buf, '\n')
 }
 
-func (w *Writer) sender(s *Sender) {
-	w.buf = append(w.buf, 's', ' ')
-	w.address(s.Channel, s.Host, s.Address, s.Privilege)
-}
-
-func (w *Writer) recipient(r *Recipient) {
-	tag := r.Tag
-	switch tag {
-	case 0:
-		tag = TagToDo
-	case TagToDo, TagLocked, TagOK, TagFailed:
-	default:
-		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
-	}
-	w.buf = append(w.buf, 'r')
-	w.sumUp()
-	w.buf = append(w.buf, byte(tag))
-	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
-		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
-	}
-	if w.format&FormatPID != 0 {
-		w.buf = appendOwner(w.buf, r.Owner)
-	}
-	if w.format&FormatDelay != 0 {
-		w.check(r.Delay, "")
-		for range delayWidth - min(delayWidth, len(r.Delay)) {
-			w.buf = append(w.buf, ' ')
-		}
-		w.buf = append(w.buf, r.Delay...)
-	}
-	w.summed = len(w.buf)
-	w.address(r.Channel, r.Host, r.Address, r.Privilege)
-	w.optional('N', r.Notary)
-	w.optional('R', r.Ret)
-	w.optional('n', r.EnvID)
-	w.flush(flushSize)
-}
-
 func (w *Writer) address(channel, host, address, privilege string) {
 	for _, word := range [...]string{channel, host, privilege} {
 		if word == "" {
@@ -214,20 +155,6 @@ func (w *Writer) address(channel, host, address, privilege string) {
 	w.buf = append(append(w.buf, host...), ' ')
 	w.buf = append(append(w.buf, address...), ' ')
 	w.buf = append(append(w.buf, privilege...), '\n')
-}
-
-// header writes "m NL" and the block.
-func (w *Writer) header(b []byte) {
-	if bytes.HasPrefix(b, []byte("\n")) || bytes.Contains(b, []byte("\n\n")) {
-		w.fail(fmt.Errorf("%w: an empty line within the headers", ErrValue))
-	}
-	w.buf = append(w.buf, "m\n"...)
-	if len(b) < flushSize {
-		w.buf = append(w.buf, b...)
-		return
-	}
-	w.flush(0)
-	w.direct(b)
 }
 
 // check refuses a value that would end its line or, with more, shift its fields.

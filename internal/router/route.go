@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
@@ -32,15 +31,18 @@ type letter struct {
 	sender    address.Mailbox // null: reports go nowhere
 	claimed   string          // what the envelope said instead; "" if it is believed
 	fromLines bool            // the recipients were taken from the header
+	rcpts     int             // that its specification has
+
+	trace func(rules.Step) // told how its recipients are resolved; nil: nobody wants to know
 }
 
 // worker is what one message at a time is routed with; its buffers are kept.
 type worker struct {
-	r       *Router
-	spec    workspec.Writer
-	header  []byte
-	targets []rules.Target
-	rcpts   []workspec.Recipient
+	r      *Router
+	spec   workspec.Writer
+	header []byte
+	kept   []kept
+	seen   seen
 }
 
 // RouteOne claims router/name and routes it. See the package's Diagnostics.
@@ -102,7 +104,7 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 	}
 	if log := w.r.c.Log; log.Enabled(context.Background(), slog.LevelInfo) {
 		log.LogAttrs(context.Background(), slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
-			slog.String("from", l.sender.String()), slog.Int("rcpts", len(w.rcpts)), slog.Int64("size", c.Info.Size),
+			slog.String("from", l.sender.String()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),
 			slog.Duration("took", w.r.c.Now().Sub(start)))
 	}
 	return true, nil
@@ -128,17 +130,14 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	if err := w.r.judge(l); err != nil {
 		return "", w.r.failed(l, err)
 	}
-	if err := w.resolve(l); err != nil {
+	if l.rcpts, err = w.specify(l); err != nil {
 		return "", w.r.failed(l, err)
 	}
-	if len(w.rcpts) == 0 {
+	if l.rcpts == 0 {
 		return "", w.r.setAside(l, "neither a to line nor To, Cc or Bcc in the header names a recipient")
 	}
 	w.copies(l)
-	if err := w.write(l); err != nil {
-		return "", w.r.failed(l, err)
-	}
-	return w.r.handOver(l, len(w.rcpts))
+	return w.r.handOver(l, l.rcpts)
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One
@@ -160,46 +159,6 @@ func (w *worker) copies(l *letter) {
 	}
 }
 
-// write writes the work file. It is not synced: until the hand-over it is thrown
-// away with a stale claim, after it a file that lost bytes is known by its z line,
-// and the message routed again.
-func (w *worker) write(l *letter) error {
-	f, err := l.claim.CreateWork()
-	if err != nil {
-		return err
-	}
-	w.spec.Reset(f)
-	w.fill(l)
-	err = w.spec.Close()
-	return errors.Join(err, f.Close())
-}
-
-// fill gives the specification its lines.
-func (w *worker) fill(l *letter) {
-	s := workspec.Spec{Message: l.claim.Name(), BodyOffset: l.head.BodyOffset, Ident: l.header.ident()}
-	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
-	if a := l.sender.String(); a != "" {
-		s.ErrorTo = []string{a}
-		from = workspec.Sender{Channel: rules.Local, Host: word(a), Address: a, Privilege: from.Privilege}
-		if !l.external {
-			from.Privilege = privilegeText(l.claim.Info.UID)
-		}
-	}
-	if l.trusted {
-		// A privileged program would write to the file.
-		s.Verbose = l.head.Verbose
-	}
-	w.header = w.top(w.header[:0], l)
-	if s.Ident == "" {
-		s.Ident = l.id
-		if l.header.messageID == nil && !l.external {
-			s.Ident = l.madeID(w.r.c.Hostname)
-		}
-	}
-	w.spec.Preamble(&s)
-	w.spec.Group(from, w.rcpts, w.header)
-}
-
 // top makes the header block as it is to be sent: our lines, then the message's own
 // as they stand. Only Bcc is left out, and only where we took the recipients from
 // the header: who is named there is not to be seen (RFC 5322 §3.6.3).
@@ -219,12 +178,4 @@ func (w *worker) top(b []byte, l *letter) []byte {
 		}
 	}
 	return b
-}
-
-// word is an address where no blank may stand.
-func word(s string) string {
-	if strings.ContainsAny(s, " \t") {
-		return "-"
-	}
-	return s
 }

@@ -1,0 +1,196 @@
+package router
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// maxSorted is how many recipients a message may have so that they are written sorted
+// by channel and host. More are written as they are found: they never stand in memory.
+const maxSorted = 2000
+
+// sheet is the work specification of one message while its recipients are found. It is
+// not synced: until the hand-over it is thrown away with a stale claim, after it a file
+// that lost bytes is known by its z line, and the message routed again.
+type sheet struct {
+	w *worker
+	l *letter
+
+	n      int          // recipients so far
+	groups []group      // of what is not written yet, in the order of their first recipient
+	file   durable.File // nil: nothing is written yet
+	at     group        // begun last
+	begun  bool
+	told   map[string]bool // owners that have an e line
+}
+
+// kept is a recipient that is not written yet.
+type kept struct {
+	group int // its place in sheet.groups
+	workspec.Recipient
+}
+
+// specify resolves a message's recipients and writes its work specification. 0: it has
+// none, and nothing was written. After an error the work file is worth nothing; it goes
+// when the claim ends.
+func (w *worker) specify(l *letter) (n int, err error) {
+	s := sheet{w: w, l: l}
+	w.kept = w.kept[:0]
+	defer func() {
+		if s.file != nil {
+			err = errors.Join(err, s.file.Close())
+		}
+	}()
+	if err := w.resolve(l, s.take); err != nil {
+		return 0, err
+	}
+	if s.n == 0 {
+		return 0, nil
+	}
+	return s.n, s.end()
+}
+
+// take is the sheet's giver.
+func (s *sheet) take(g group, r *workspec.Recipient) error {
+	s.n++
+	if s.file != nil {
+		return s.write(g, r)
+	}
+	s.w.kept = append(s.w.kept, kept{s.place(g), *r})
+	if s.n <= maxSorted {
+		return nil
+	}
+	return s.begin()
+}
+
+// place is a group's in s.groups.
+func (s *sheet) place(g group) int {
+	if i := slices.Index(s.groups, g); i >= 0 {
+		return i
+	}
+	s.groups = append(s.groups, g)
+	return len(s.groups) - 1
+}
+
+// begin creates the file and writes the recipients that are known: a thread's stand
+// together, and within one they keep their order.
+func (s *sheet) begin() error {
+	f, err := s.l.claim.CreateWork()
+	if err != nil {
+		return err
+	}
+	s.file = f
+	s.w.spec.Reset(f)
+	s.preamble()
+	list := s.w.kept
+	slices.SortStableFunc(list, func(a, b kept) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Host, b.Host))
+	})
+	for i := range list {
+		if err := s.write(s.groups[list[i].group], &list[i].Recipient); err != nil {
+			return err
+		}
+	}
+	clear(list)
+	s.w.kept = list[:0]
+	return nil
+}
+
+// write writes one recipient, behind its sender.
+func (s *sheet) write(g group, r *workspec.Recipient) error {
+	if !s.begun || g != s.at {
+		s.errorTo(g)
+		from := s.sender(g)
+		s.w.spec.Begin(&from)
+		s.at, s.begun = g, true
+	}
+	s.w.spec.Recipient(r)
+	return s.w.spec.Err()
+}
+
+// end writes what is left.
+func (s *sheet) end() error {
+	if s.file == nil {
+		if err := s.begin(); err != nil {
+			return err
+		}
+	}
+	s.w.header = s.w.top(s.w.header[:0], s.l)
+	s.w.spec.Header(s.w.header)
+	return s.w.spec.Close()
+}
+
+// preamble gives the specification the lines that concern the whole message.
+func (s *sheet) preamble() {
+	l := s.l
+	spec := workspec.Spec{Message: l.claim.Name(), BodyOffset: l.head.BodyOffset, Ident: l.header.ident()}
+	if a := l.sender.String(); a != "" {
+		spec.ErrorTo = append(spec.ErrorTo, a)
+	}
+	if l.trusted {
+		// A privileged program would write to the file.
+		spec.Verbose = l.head.Verbose
+	}
+	if spec.Ident == "" {
+		spec.Ident = l.id
+		if l.header.messageID == nil && !l.external {
+			spec.Ident = l.madeID(s.w.r.c.Hostname)
+		}
+	}
+	s.w.spec.Preamble(&spec)
+	for _, g := range s.groups {
+		s.errorTo(g)
+	}
+}
+
+// errorTo has reports of a group go to its owner: the scheduler tells only whom an e
+// line names.
+func (s *sheet) errorTo(g group) {
+	if g.owner == "" || s.told[g.owner] {
+		return
+	}
+	if s.told == nil {
+		s.told = map[string]bool{}
+	}
+	s.told[g.owner] = true
+	s.w.spec.ErrorTo(g.owner)
+}
+
+// sender is a group's s line.
+func (s *sheet) sender(g group) workspec.Sender {
+	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
+	address := g.owner
+	if address == "" {
+		address = s.l.sender.String()
+	}
+	if address == "" {
+		return from
+	}
+	from.Channel, from.Host, from.Address = rules.Local, word(address), address
+	switch {
+	case g.owner != "":
+		if g.verp {
+			from.VERP = verpMark
+		}
+	case !s.l.external:
+		from.Privilege = privilegeText(s.l.claim.Info.UID)
+	}
+	return from
+}
+
+// verpMark stands between the owner's local part and the recipient.
+const verpMark = "+"
+
+// word is an address where no blank may stand.
+func word(s string) string {
+	if strings.ContainsAny(s, " \t") {
+		return "-"
+	}
+	return s
+}

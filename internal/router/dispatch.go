@@ -3,6 +3,8 @@ package router
 import (
 	"context"
 	"errors"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -29,8 +31,12 @@ const lastWait = time.Minute
 type dispatcher struct {
 	r     *Router
 	hints <-chan watch.Hint
-	queue []order // to be routed, in this order
-	last  []order // after those, one at a time: they have ended routers
+	watch func(dir string) // has hints come of a directory that was made meanwhile
+	lanes []*lane          // one for each router directory, in the order in which they come
+	last  []order          // after those, one at a time: they have ended routers
+	// sinceAged and sinceLast are how many messages went since one that had its turn
+	// because it was too old for its directory, and since one that had ended routers.
+	sinceAged, sinceLast int
 	// tried is when each message that has ended a router was first put last.
 	tried   map[string]time.Time
 	running int  // orders that workers have
@@ -61,7 +67,8 @@ func (p *pause) longer(now time.Time) {
 }
 
 func newDispatcher(r *Router, hints <-chan watch.Hint) *dispatcher {
-	d := &dispatcher{r: r, hints: hints, wake: time.NewTimer(time.Hour), later: map[string]pause{}, tried: map[string]time.Time{}}
+	d := &dispatcher{r: r, hints: hints, wake: time.NewTimer(time.Hour), later: map[string]pause{}, tried: map[string]time.Time{},
+		watch: func(string) {}, lanes: []*lane{{dir: postoffice.Router}}, sinceAged: turns, sinceLast: turns}
 	d.wake.Stop()
 	return d
 }
@@ -108,36 +115,51 @@ func (d *dispatcher) step(ctx context.Context, orders chan<- order, done <-chan 
 	}
 }
 
-// next is what a worker is to get. A message that has ended routers waits until there
-// is nothing else, but not for ever, and runs alone: what dies with it would be
-// suspected too (M8).
+// next is what a worker is to get: by directory, and in each by age. A message that
+// waits in a lower directory for too long gets each fourth turn. One that has ended
+// routers waits until there is nothing else, but not for ever, and runs alone: what dies
+// with it would be suspected too (M8).
 func (d *dispatcher) next() (o order, ok bool) {
 	if d.alone || d.now().Before(d.pause.until) {
 		return order{}, false
 	}
-	for len(d.queue) > 0 && d.isTried(d.queue[0].name) {
-		// Its marker came after it: another router died with it.
-		d.putLast(d.queue[0])
-		d.queue = d.queue[1:]
-	}
-	if len(d.last) > 0 && (len(d.queue) == 0 || d.now().Sub(d.tried[d.last[0].name]) >= lastWait) {
+	d.skipTried()
+	first, waits := d.first()
+	if len(d.last) > 0 && (!waits || d.sinceLast >= turns-1 && d.now().Sub(d.tried[d.last[0].name]) >= lastWait) {
 		return d.last[0], d.running == 0
 	}
-	if len(d.queue) == 0 {
-		return order{}, false
+	if o, ok := d.aged(); ok {
+		return o, true
 	}
-	return d.queue[0], true
+	return first, waits
+}
+
+// skipTried puts those last that have a marker by now: another router died with them.
+func (d *dispatcher) skipTried() {
+	if len(d.tried) == 0 {
+		return
+	}
+	for _, l := range d.lanes {
+		for len(l.queue) > 0 && d.isTried(l.queue[0].name) {
+			d.putLast(l.queue[0])
+			l.queue = l.queue[1:]
+		}
+	}
 }
 
 // given takes an order off its list.
 func (d *dispatcher) given(o order) {
 	d.running++
+	d.sinceAged, d.sinceLast = d.sinceAged+1, d.sinceLast+1
 	if o.tried {
-		d.alone = true
+		d.alone, d.sinceLast = true, 0
 		d.last = d.last[1:]
 		return
 	}
-	d.queue = d.queue[1:]
+	if o.aged {
+		d.sinceAged = 0
+	}
+	d.take(o)
 }
 
 func (d *dispatcher) isTried(name string) bool {
@@ -164,27 +186,41 @@ func (d *dispatcher) now() time.Time { return d.r.c.Now() }
 
 // hint takes a name into the queue without a look at the directory, or scans it.
 func (d *dispatcher) hint(h watch.Hint) {
-	if ino, ok := postoffice.TriesMarker(h.Name); ok {
-		// The marker comes before the message is given back.
-		if name := strconv.FormatUint(ino, 10); !d.isTried(name) {
-			d.tried[name] = d.now()
-		}
+	if h.Name != "" {
+		d.named(filepath.Base(h.Dir), h.Name)
 		return
 	}
-	if h.Name != "" {
-		if p, waits := d.later[h.Name]; !waits || !d.now().Before(p.until) {
-			d.queue = append(d.queue, order{name: h.Name, hinted: true})
+	if h.Lost {
+		for _, l := range d.lanes {
+			l.listed = time.Time{} // something has come that nobody told of
 		}
-		return
 	}
 	if d.now().Sub(d.recovered) >= d.r.c.Poll*9/10 {
 		d.recover()
 	}
-	if next := d.scanned.Add(scanGap); len(d.queue) > 0 && d.now().Before(next) {
+	if next := d.scanned.Add(scanGap); !d.empty() && d.now().Before(next) {
 		d.wakeBy(next)
 		return
 	}
 	d.scan()
+}
+
+// named is hint for a name that has appeared in a directory.
+func (d *dispatcher) named(dir, base string) {
+	if ino, ok := postoffice.TriesMarker(base); ok {
+		// The marker comes before the message is given back.
+		if name := postoffice.RouterName(dir, strconv.FormatUint(ino, 10)); !d.isTried(name) {
+			d.tried[name] = d.now()
+		}
+		return
+	}
+	name := postoffice.RouterName(dir, base)
+	if p, waits := d.later[name]; waits && d.now().Before(p.until) {
+		return
+	}
+	if l := d.lane(dir); l != nil {
+		l.queue = append(l.queue, order{name: name, hinted: true, since: d.now()})
+	}
 }
 
 // wakeBy has a scan made at a time, if none is due before.
@@ -202,64 +238,76 @@ func (d *dispatcher) recover() {
 	}
 }
 
-// scan makes the queue anew from the directory: all that is in the queue is there
-// too, unless somebody else has it by now.
+// scan makes the queues anew from the directories: all that is in a queue is in its
+// directory too, unless somebody else has it by now.
 func (d *dispatcher) scan() {
 	if d.now().Before(d.pause.until) {
 		d.wakeBy(d.pause.until)
 		return
 	}
 	d.scanned = d.now()
-	list, err := d.r.po.ListRouter(!d.r.c.Unsorted, d.scanned)
+	listed, err := d.list()
 	if err != nil {
 		d.trouble(err)
 		return
 	}
+	d.last = slices.DeleteFunc(d.last, func(o order) bool { _, ok := listed[o.dir()]; return ok })
 	later := map[string]pause{}
-	var again []order
-	d.queue, d.last = make([]order, 0, len(list)), nil
-	for _, p := range list {
-		o := order{name: p.Name}
-		if wait, ok := d.later[p.Name]; ok {
-			later[p.Name] = wait
-			if d.scanned.Before(wait.until) {
-				d.wakeBy(wait.until)
-				continue
-			}
-			if p.Tries == 0 {
-				again = append(again, o)
-				continue
-			}
+	for _, l := range d.lanes {
+		if list, ok := listed[l.dir]; ok {
+			d.sort(l, list, later)
 		}
-		if p.Tries > 0 {
-			d.putLast(o)
-			continue
-		}
-		d.queue = append(d.queue, o)
 	}
-	// Behind the others: one that fails each time must not be the only one tried.
-	d.queue = append(d.queue, again...)
 	for name, wait := range d.later {
 		// One that is not listed may be another router's claim just now and come back.
-		if _, listed := later[name]; !listed && d.scanned.Before(wait.until.Add(longest)) {
+		if _, known := later[name]; !known && d.scanned.Before(wait.until.Add(longest)) {
 			later[name] = wait
 		}
 	}
 	d.later = later
-	d.forgetTried(list)
+	d.forgetTried(listed)
+}
+
+// list lists the directories that are due, by their names.
+func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
+	if err := d.openLanes(); err != nil {
+		return nil, err
+	}
+	listed := map[string][]postoffice.Pending{}
+	above := false // something waits in a directory before
+	for _, l := range d.lanes {
+		if !d.isDue(l, above) {
+			continue
+		}
+		list, err := d.r.po.ListRouterDir(l.dir, !d.r.c.Unsorted, d.scanned)
+		if err != nil {
+			return nil, err
+		}
+		listed[l.dir] = list
+		above = above || slices.ContainsFunc(list, func(p postoffice.Pending) bool {
+			_, failed := d.later[p.Name]
+			return !failed && p.Tries == 0
+		})
+	}
+	return listed, nil
 }
 
 // forgetTried drops what is known of messages that have left router/. A marker's hint
 // comes before its message does, so young ones stay.
-func (d *dispatcher) forgetTried(list []postoffice.Pending) {
+func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
 	if len(d.tried) == 0 {
 		return
 	}
 	there := map[string]bool{}
-	for _, p := range list {
-		there[p.Name] = p.Tries > 0
+	for _, list := range listed {
+		for _, p := range list {
+			there[p.Name] = p.Tries > 0
+		}
 	}
 	for name, since := range d.tried {
+		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.lane(path.Dir(postoffice.RouterPath(name))) != nil {
+			continue
+		}
 		if tries, ok := there[name]; !tries && (ok || d.scanned.Sub(since) > lastWait) {
 			delete(d.tried, name)
 		}
@@ -321,7 +369,7 @@ func (d *dispatcher) putBack(o outcome) {
 		return
 	}
 	if !again {
-		d.r.c.Log.Error("not-routed", "name", postoffice.Router+"/"+o.name, "reason", o.err, "again", p.length)
+		d.r.c.Log.Error("not-routed", "name", postoffice.RouterPath(o.name), "reason", o.err, "again", p.length)
 	}
 }
 

@@ -46,6 +46,12 @@ type Config struct {
 	// PostmanCopy: a message whose header is broken, or that has gone in circles,
 	// also leaves a copy in postman/.
 	PostmanCopy bool
+	// RouterDirs are further directories beside router/, each scanned when those before
+	// it are empty (M3). Run makes them.
+	RouterDirs []string
+	// Aging is how long a message waits in such a directory before it gets each fourth
+	// turn; 0: an hour.
+	Aging time.Duration
 	// Unsorted: messages are taken in the directory's order, which spares a stat(2)
 	// for each; else oldest first (M4).
 	Unsorted bool
@@ -70,6 +76,7 @@ type Config struct {
 const (
 	defaultWorkers = 2
 	defaultPoll    = 15 * time.Second
+	defaultAging   = time.Hour
 )
 
 // ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
@@ -90,6 +97,12 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	if out.Tries, err = c.Int("ROUTERTRIES", postoffice.DefaultTries); err != nil {
+		return Config{}, err
+	}
+	if out.RouterDirs, err = postoffice.ParseRouterDirs(c.List("ROUTERDIRS")); err != nil {
+		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)
+	}
+	if out.Aging, err = c.Duration("ROUTERAGING", defaultAging); err != nil {
 		return Config{}, err
 	}
 	if out.PublicKeep, err = c.Duration("PUBLICKEEP", postoffice.DefaultPublicKeep); err != nil {
@@ -153,6 +166,9 @@ func assemble(c Config) (*Router, error) {
 	}
 	if c.Poll <= 0 {
 		c.Poll = defaultPoll
+	}
+	if c.Aging <= 0 {
+		c.Aging = defaultAging
 	}
 	if c.Tries <= 0 {
 		c.Tries = postoffice.DefaultTries

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"time"
 
+	"zmailer/internal/config"
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/watch"
@@ -33,17 +35,27 @@ func Run(ctx context.Context, c Config) (err error) {
 		_, err := r.RouteAll()
 		return errors.Join(rerr, err)
 	}
+	if err := p.EnsureRouterDirs(c.RouterDirs); err != nil {
+		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
+	}
 	r.serve(ctx, filepath.Join(c.PostOffice, postoffice.Router))
 	return nil
 }
 
-// serve routes what appears in dir, the path of router/, until ctx is done.
+// serve routes what appears in dir, the path of router/, and in the directories beside
+// it until ctx is done.
 func (r *Router) serve(ctx context.Context, dir string) {
 	// A context of its own: the watcher has ended before the owner's number is free.
 	watching, stop := context.WithCancel(ctx)
 	hints := watch.New(watching, []string{dir}, r.c.Poll, isNews, r.c.Log)
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
-	newDispatcher(r, hints.C()).run(ctx)
+	d := newDispatcher(r, hints.C())
+	d.watch = func(name string) {
+		// An error means that it is gone again; the periodic look tries again.
+		_ = hints.Add(filepath.Join(filepath.Dir(dir), name))
+		r.c.Log.Info("router-directory", "name", name)
+	}
+	d.run(ctx)
 	stop()
 	hints.Wait()
 	r.c.Log.Info("stopped")
@@ -64,9 +76,11 @@ func isNews(name string) bool {
 
 // order is a message that a worker is to route.
 type order struct {
-	name   string
-	hinted bool // nobody has looked whether it is a regular file
-	tried  bool // it has ended routers: nothing else is routed beside it
+	name   string // as Claim takes it
+	hinted bool   // nobody has looked whether it is a regular file
+	tried  bool   // it has ended routers: nothing else is routed beside it
+	aged   bool   // it has its turn because it has waited for too long
+	since  time.Time
 }
 
 // outcome is what routing it came to.
@@ -87,10 +101,10 @@ func (r *Router) work(orders <-chan order, done chan<- outcome) {
 	}
 }
 
-// isRegular tells whether router/name is a file: anybody may make a pipe or a link
+// isRegular tells whether a name as Claim takes it is a file: anybody may make a pipe or a link
 // of that name there (M5).
 func (r *Router) isRegular(name string) bool {
-	info, err := r.po.FS().Stat(postoffice.Router + "/" + name)
+	info, err := r.po.FS().Stat(postoffice.RouterPath(name))
 	return err == nil && info.Mode.IsRegular()
 }
 

@@ -132,9 +132,9 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 	attempts := 0
 	for range 10 * 60 {
 		d.scan()
-		for len(d.queue) > 0 && !now.Before(d.pause.until) {
-			name := d.queue[0].name
-			d.queue = d.queue[1:]
+		for !d.empty() && !now.Before(d.pause.until) {
+			name := d.lanes[0].queue[0].name
+			d.lanes[0].queue = d.lanes[0].queue[1:]
 			if name == filepath.Base(bad.Name) {
 				attempts++
 			}

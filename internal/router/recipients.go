@@ -43,6 +43,9 @@ func (w *worker) resolve(l *letter, give giver) error {
 	}
 	tables := w.r.rules.Tables()
 	for i := range list {
+		if l.next != nil {
+			l.next(&list[i])
+		}
 		if err := w.one(l, &list[i], tables, once); err != nil {
 			return err
 		}

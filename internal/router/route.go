@@ -33,7 +33,10 @@ type letter struct {
 	fromLines bool            // the recipients were taken from the header
 	rcpts     int             // that its specification has
 
-	trace func(rules.Step) // told how its recipients are resolved; nil: nobody wants to know
+	// Told of each recipient of the envelope, and how it is resolved; nil: nobody wants to
+	// know.
+	next  func(*envelope.Recipient)
+	trace func(rules.Step)
 }
 
 // worker is what one message at a time is routed with; its buffers are kept.
@@ -113,31 +116,46 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 // steps does one after the other what routing is. name: handed over under it; "":
 // the message went another way.
 func (w *worker) steps(l *letter) (name string, err error) {
+	aside, err := w.read(l)
+	if err == nil && aside == "" {
+		err = w.r.judge(l)
+	}
+	if err == nil && aside == "" {
+		l.rcpts, err = w.specify(l)
+	}
+	switch {
+	case err != nil:
+		return "", w.r.failed(l, err)
+	case aside == "" && l.rcpts == 0:
+		aside = noRecipient
+	}
+	if aside != "" {
+		return "", w.r.setAside(l, aside)
+	}
+	w.copies(l)
+	return w.r.handOver(l, l.rcpts)
+}
+
+// noRecipient is why a message is set aside that has none.
+const noRecipient = "neither a to line nor To, Cc or Bcc in the header names a recipient"
+
+// read reads the head of a message file. aside: it cannot be routed, and why.
+func (w *worker) read(l *letter) (aside string, err error) {
 	l.head, err = envelope.Read(l.claim.File)
 	if broken := (*envelope.SyntaxError)(nil); errors.As(err, &broken) {
-		return "", w.r.setAside(l, err.Error())
+		return err.Error(), nil
 	}
 	if err != nil {
-		return "", w.r.giveBack(l.claim, err)
+		return "", err
 	}
 	if l.head.Octets > l.claim.Info.Size {
-		return "", w.r.setAside(l, fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", l.claim.Info.Size, l.head.Octets))
+		return fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", l.claim.Info.Size, l.head.Octets), nil
 	}
 	l.header.look(l.head.Header)
 	if len(l.head.Unknown) > 0 {
 		w.r.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
 	}
-	if err := w.r.judge(l); err != nil {
-		return "", w.r.failed(l, err)
-	}
-	if l.rcpts, err = w.specify(l); err != nil {
-		return "", w.r.failed(l, err)
-	}
-	if l.rcpts == 0 {
-		return "", w.r.setAside(l, "neither a to line nor To, Cc or Bcc in the header names a recipient")
-	}
-	w.copies(l)
-	return w.r.handOver(l, l.rcpts)
+	return "", nil
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One

@@ -124,7 +124,7 @@ func (s *soak) left() ([]string, error) {
 			_ = os.Chtimes(filepath.Join(s.mail.PostOffice(), name), old, old) // or it is gone
 		}
 	}
-	left = s.hand.explained(left)
+	left = s.hand.explained(s.mail.DropDrafts(left))
 	if !slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "transport/") }) {
 		left = slices.DeleteFunc(left, isCopyDraft)
 	}

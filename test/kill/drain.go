@@ -22,7 +22,7 @@ func drain(ctx context.Context, s *suite.Suite) error {
 			return err
 		}
 		work := 0
-		for _, name := range left {
+		for _, name := range s.DropDrafts(left) {
 			if aside(name) {
 				continue
 			}

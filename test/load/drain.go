@@ -16,6 +16,7 @@ func (l *Load) Drain(ctx context.Context) (resubmitted int, err error) {
 	old := time.Now().Add(-2 * time.Hour)
 	for {
 		left, err := l.Suite.Left()
+		left = l.Suite.DropDrafts(left)
 		if err != nil || len(left) == 0 {
 			return resubmitted, err
 		}

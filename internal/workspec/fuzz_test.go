@@ -18,6 +18,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(written(f))
 	f.Add([]byte("s local - a 1\nr~smtp h b 1\nN x\ns l - c 1\nm\n\nM\nx\n\nz 3\nd 1:2:3::4\t\t\nh 1 2 x a=b  c=d\n"))
+	f.Add([]byte("@ 0x00000003\ns l - a@b 1\nV +\nr           x h b 1\ne d\ns l - c 1\nV\nV  -\nr           x h b 1\nV +\nm\n\n"))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		first, err := Parse(file)
 		if err != nil {

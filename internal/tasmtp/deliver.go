@@ -3,19 +3,24 @@ package tasmtp
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"zmailer/internal/agent"
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/status"
-	"zmailer/internal/workspec"
 )
 
+// maxRcpts is how many recipients one transaction has at most: every server must take so
+// many (RFC 5321 §4.5.3.1.8).
+const maxRcpts = 100
+
 // Deliver gives every recipient of a job a result: one transaction for those who
-// share channel, host, headers and what the sender asked to be told.
+// share channel, host, sender, headers and what the sender asked to be told, or several
+// where they are many.
 func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 	down := map[poolKey]*refusal{}
+	var at held
+	defer func() { r.keep(&at) }()
 	for _, rcpts := range parts(d.Recipients) {
 		key := keyOf(rcpts[0])
 		if !strings.HasPrefix(key.host, "unix:") {
@@ -23,7 +28,7 @@ func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 		}
 		why := down[key]
 		if why == nil {
-			rcpts, why = r.deliverPart(ctx, d, key, rcpts)
+			rcpts, why = r.deliverPart(ctx, d, key, rcpts, &at)
 			down[key] = why
 		}
 		for _, rcpt := range rcpts {
@@ -40,17 +45,25 @@ func keyOf(rcpt *agent.Recipient) poolKey {
 	return poolKey{channel: rcpt.Channel, host: strings.ToLower(rcpt.Host)}
 }
 
+// share is what recipients of one transaction have in common.
+type share struct {
+	to            poolKey
+	channel, from string // of the sender; with VERP that is another one for each
+	header        int64
+	ret, envid    string
+}
+
 // parts groups recipients that fit into one transaction, in the order of the file.
 func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
 	var all [][]*agent.Recipient
+	last := map[share]int{} // where in all the next one goes
 	for _, rcpt := range rcpts {
-		i := slices.IndexFunc(all, func(part []*agent.Recipient) bool {
-			p := part[0]
-			return p.Group == rcpt.Group && keyOf(p) == keyOf(rcpt) && p.Ret == rcpt.Ret && p.EnvID == rcpt.EnvID
-		})
-		if i < 0 {
+		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID}
+		i, there := last[s]
+		if !there || len(all[i]) == maxRcpts {
 			all = append(all, nil)
 			i = len(all) - 1
+			last[s] = i
 		}
 		all[i] = append(all[i], rcpt)
 	}
@@ -60,7 +73,7 @@ func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
 // deliverPart sends the message to recipients of one transaction, or of several if
 // the server does not take so many at once. Those that it returns have no server,
 // for the reason given.
-func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient) ([]*agent.Recipient, *refusal) {
+func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient, at *held) ([]*agent.Recipient, *refusal) {
 	dest, err := parseDestination(key.channel, key.host, r.port)
 	if errors.Is(err, errRoute) {
 		return rcpts, &refusal{code: badSetup, reply: err.Error()}
@@ -69,13 +82,13 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 		return rcpts, never(status.BadDomain, err.Error())
 	}
 	for len(rcpts) > 0 {
-		l, results, why := r.send(ctx, d, key, &dest, rcpts)
+		l, results, why := r.send(ctx, d, key, &dest, rcpts, at)
 		if why != nil {
 			return rcpts, why
 		}
 		rcpts = r.record(d, l, rcpts, results)
 		if l.conn.Usable() {
-			r.pool.keep(l)
+			at.link = l
 		} else {
 			l.conn.Close()
 		}
@@ -83,9 +96,32 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 	return nil, nil
 }
 
-// send performs one transaction, on a kept connection if there is one.
-func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient) (*link, []smtpclient.Result, *refusal) {
-	if l := r.pool.take(key); l != nil {
+// held is the connection of a job's last transaction, for its next one: that needs no
+// idle time.
+type held struct{ link *link }
+
+// keep gives a job's connection to the pool.
+func (r *Relay) keep(at *held) {
+	if at.link != nil {
+		r.pool.keep(at.link)
+		at.link = nil
+	}
+}
+
+// take gives a connection that is open already, nil if there is none.
+func (r *Relay) take(key poolKey, at *held) *link {
+	l := at.link
+	if l == nil || !l.key.same(key) || !key.from.has(l.source) {
+		r.keep(at)
+		return r.pool.take(key)
+	}
+	at.link = nil
+	return l
+}
+
+// send performs one transaction, on an open connection if there is one.
+func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *held) (*link, []smtpclient.Result, *refusal) {
+	if l := r.take(key, at); l != nil {
 		results, err := l.conn.Send(r.message(d, rcpts))
 		if !errors.Is(err, smtpclient.ErrStale) {
 			return l, results, nil
@@ -106,7 +142,7 @@ func (r *Relay) message(d *agent.Delivery, rcpts []*agent.Recipient) *smtpclient
 	first := rcpts[0]
 	header := d.Header(first.Group)
 	m := &smtpclient.Message{
-		From: sender(&first.Group.Sender), Ret: first.Ret, EnvID: first.EnvID,
+		From: sender(first), Ret: first.Ret, EnvID: first.EnvID,
 		Header: header, Body: d.Body(), Size: int64(len(header)) + d.BodySize(),
 		Recipients: make([]smtpclient.Recipient, len(rcpts)),
 	}
@@ -129,11 +165,12 @@ func (r *Relay) message(d *agent.Delivery, rcpts []*agent.Recipient) *smtpclient
 
 // sender is the address for MAIL; that of channel error is the null sender, whatever
 // address stands beside it.
-func sender(s *workspec.Sender) string {
+func sender(rcpt *agent.Recipient) string {
+	s := &rcpt.Group.Sender
 	if s.Channel == "error" {
 		return ""
 	}
-	return s.Address
+	return s.For(rcpt.Address)
 }
 
 // wishes takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and

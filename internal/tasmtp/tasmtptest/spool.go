@@ -42,6 +42,7 @@ func NewSpool(t testing.TB) *Spool {
 // Message is one to be queued. Zero values give a small message from sender@here.test.
 type Message struct {
 	Sender string // "-" for the null sender
+	VERP   string // see workspec.Sender
 	Header string // as it is to be sent
 	// Stored is the message from its empty line on; it is stored as it is. "": an
 	// empty line and a short body.
@@ -77,6 +78,7 @@ func (s *Spool) Specify(name string, m Message, body int64) {
 	default:
 		sender.Host, sender.Address = m.Sender, m.Sender
 	}
+	sender.VERP = m.VERP
 	if m.Header == "" {
 		m.Header = "Subject: test\n"
 	}

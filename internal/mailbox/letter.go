@@ -12,6 +12,7 @@ import (
 
 // topLines are what final delivery adds above the header, RFC 5321 §4.4.
 func topLines(s workspec.Sender, recipient string) []byte {
+	s.Address = s.For(recipient)
 	return []byte("Return-Path: <" + senderAddress(s) + ">\nDelivered-To: " + recipient + "\n")
 }
 

@@ -4,6 +4,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,12 +20,14 @@ the decisions go as a work specification to $POSTOFFICE/transport/.
 
     router --config /etc/zmailer/zmailer.conf
     router --postoffice ./var/po --once --log-level debug     route by hand, see what comes
+    router --config /etc/zmailer/zmailer.conf --route bob@example.com
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
-ROUTERPOLL, ROUTERTRIES, PUBLICKEEP, POSTMANCOPY, HASHLEVELS, SYNC) and beside it the
-tables routes, aliases, fqdnaliases and localnames; these are read again when they change,
-and a bad one is refused with its line while the old one stays in use. Any number of
-routers may run at once.
+ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, PUBLICKEEP, POSTMANCOPY, HASHLEVELS,
+SYNC) and beside it the tables routes, aliases, fqdnaliases and localnames; these are read
+again when they change, and a bad one is refused with its line while the old one stays in
+use. Any number of routers may run at once. Messages are taken oldest first, those in the
+directories of ROUTERDIRS when nothing is in the ones before: docs/order.md.
 
 A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/ (zmctl
 resubmit brings it back), one whose envelope is broken, or that has ended ROUTERTRIES
@@ -37,9 +40,9 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "router",
 		Usage:       "decide where messages go",
-		UsageText:   "router [-s] [--workers N] [--check-config | --once] [--strict] [flags]",
+		UsageText:   "router [-s] [--workers N] [--check-config | --once | --route [ADDRESS...]] [--strict] [flags]",
 		Description: description,
-		Flags: append(config.Flags(),
+		Flags: append(slices.Concat(config.Flags(), routeFlags()),
 			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
@@ -52,7 +55,7 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() > 0 {
+	if c.NArg() > 0 && !c.Bool("route") {
 		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
@@ -73,6 +76,9 @@ func run(c *cli.Context) error {
 		}
 		fmt.Fprintln(c.App.Writer, "the router's tables can be used")
 		return nil
+	}
+	if c.Bool("route") {
+		return route(c, settings, cfg)
 	}
 	if c.IsSet("workers") {
 		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {

@@ -1,0 +1,274 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/durable"
+	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// Question is what is to be explained. The message is taken as it stands in its file;
+// what is said beside it counts more.
+type Question struct {
+	// Message is a message file, with or without envelope lines; nil: there is only an
+	// envelope.
+	Message *SpoolFile
+	From    *string  // sender; the message came from outside then, as by smtpserver
+	To      []string // recipients; none: those of the message
+	Steps   bool     // tell them
+	// Most is how many targets and steps are kept of each recipient, 0: all. The others
+	// are counted.
+	Most int
+}
+
+// SpoolFile is a message file that is looked at.
+type SpoolFile struct {
+	Name string // as it was asked for
+	Info durable.Info
+	File durable.File
+}
+
+// Explainer tells what the router would do, by the router's own tables and decisions,
+// and does nothing: it claims no message, holds no owner number and writes no file. For
+// one goroutine.
+type Explainer struct {
+	r *Router
+	w *worker
+}
+
+// NewExplainer reads settings and tables. Its errors are *config.Error.
+func NewExplainer(c Config) (*Explainer, error) {
+	c.Log, c.Ledger = nil, nil // what is asked in play does not stand in the log
+	r, err := assemble(c)
+	if err != nil {
+		return nil, err
+	}
+	// The router's files are the postoffice's; who asks may be anybody.
+	if st := (unix.Stat_t{}); unix.Stat(c.PostOffice, &st) == nil {
+		r.self = st.Uid
+	}
+	return &Explainer{r: r, w: r.idle.New().(*worker)}, nil
+}
+
+// OpenMessage opens a file to be explained, below dir or, if its path is absolute,
+// anywhere. It never waits, as opening a pipe would.
+func OpenMessage(dir *durable.OS, name string) (*SpoolFile, error) {
+	info, err := dir.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode.IsRegular() {
+		return nil, fmt.Errorf("open %s: not a regular file", name)
+	}
+	f, err := dir.Open(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	// Another file may have the name by now.
+	if info, err = f.Stat(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &SpoolFile{Name: name, Info: info, File: f}, nil
+}
+
+// ReadMessage reads a message that no file holds. It is its reader's own.
+func ReadMessage(in io.Reader) (*SpoolFile, error) {
+	text, err := io.ReadAll(io.LimitReader(in, envelope.MaxHeader))
+	if err != nil {
+		return nil, fmt.Errorf("read the message: %w", err)
+	}
+	info := durable.Info{UID: uint32(os.Geteuid()), ModTime: time.Now(), Size: math.MaxInt64}
+	return &SpoolFile{Name: "-", Info: info, File: unsaved{text: bytes.NewReader(text)}}, nil
+}
+
+// unsaved is a message that no file holds; it can be read, and nothing else.
+type unsaved struct {
+	durable.File
+	text *bytes.Reader
+}
+
+func (u unsaved) ReadAt(b []byte, off int64) (int, error) { return u.text.ReadAt(b, off) }
+func (u unsaved) Close() error                            { return nil }
+
+// afresh is a message file that is read from its beginning, however often it was read.
+type afresh struct {
+	durable.File
+	from *io.SectionReader
+}
+
+func (a afresh) Read(b []byte) (int, error) { return a.from.Read(b) }
+
+// ExplainFile explains the message in a file below the postoffice, in short.
+func (x *Explainer) ExplainFile(ctx context.Context, dir *durable.OS, name string) *Explanation {
+	m, err := OpenMessage(dir, name)
+	if err != nil {
+		e := &Explanation{File: name, Verdict: VerdictUnreadable, Reason: err.Error()}
+		if errors.Is(err, fs.ErrNotExist) {
+			e.Verdict, e.Reason = VerdictGone, ""
+		}
+		return e
+	}
+	// Opened for reading: close has nothing to lose.
+	defer m.File.Close()
+	return x.Explain(ctx, Question{Message: m})
+}
+
+// Close ends what the tables have opened.
+func (x *Explainer) Close() error { return nil }
+
+// Explain answers a question.
+func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
+	e = &Explanation{UID: uint32(os.Geteuid())}
+	l := letter{claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.r.c.Now()}}}
+	if q.Message != nil {
+		e.File, e.UID = q.Message.Name, q.Message.Info.UID
+		l.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
+			File: afresh{q.Message.File, io.NewSectionReader(q.Message.File, 0, math.MaxInt64)}}
+	}
+	l.id = l.claim.ID.String()
+	if l.claim.ID.Ino != 0 {
+		e.ID = l.id
+	}
+	if login, err := x.r.logins.of(e.UID); err == nil {
+		e.Login = login
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			// So would it end a router. The worker is not to be used again.
+			x.w = x.r.idle.New().(*worker)
+			e.Verdict, e.Reason = VerdictUnreadable, fmt.Sprintf("the router panics on it: %v", p)
+		}
+	}()
+	aside, err := x.decide(ctx, &l, q, e)
+	x.conclude(e, aside, err)
+	return e
+}
+
+// decide takes the router's steps up to where it would write something down.
+func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanation) (aside string, err error) {
+	l.head = &envelope.Message{}
+	if q.Message != nil {
+		if aside, err = x.w.read(l); aside != "" || err != nil {
+			return aside, err
+		}
+	}
+	if q.From != nil {
+		l.claim.Info.UID = x.r.self
+		l.head.External, l.head.HasFrom, l.head.From = true, true, *q.From
+	}
+	if len(q.To) > 0 {
+		l.head.Recipients = nil
+		for _, to := range q.To {
+			l.head.Recipients = append(l.head.Recipients, envelope.Recipient{Address: to})
+		}
+	}
+	if err := x.r.judge(l); err != nil {
+		return "", err
+	}
+	e.submitted(l)
+	if q.Steps {
+		e.Steps = append(e.Steps, submitter(l, e))
+	}
+	return "", x.resolve(l, q, e)
+}
+
+// resolve has the recipients resolved, and notes down what is said on the way.
+func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
+	var r *ExplainedRecipient
+	l.next = func(to *envelope.Recipient) {
+		r = &ExplainedRecipient{Address: printable(to.Address)}
+		e.Recipients = append(e.Recipients, r)
+	}
+	if q.Steps {
+		l.trace = func(s rules.Step) {
+			if q.Most > 0 && len(r.Steps) >= q.Most {
+				r.moreSteps++
+				return
+			}
+			r.Steps = append(r.Steps, ExplainedStep{s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result})
+		}
+	}
+	return x.w.resolve(l, func(g group, to *workspec.Recipient) error {
+		if to.Channel == rules.Error {
+			r.errors++
+		}
+		if q.Most > 0 && len(r.Targets) >= q.Most {
+			r.More++
+			return nil
+		}
+		uid, _ := strconv.ParseUint(to.Privilege, 10, 32)
+		r.Targets = append(r.Targets, ExplainedTarget{
+			Channel: to.Channel, Host: to.Host, User: to.Address, Privilege: uint32(uid),
+			Sender: g.owner, VERP: g.verp, After: len(r.Steps),
+		})
+		return nil
+	})
+}
+
+// submitted notes what the router believes of the envelope.
+func (e *Explanation) submitted(l *letter) {
+	e.Trusted, e.External, e.Report = l.trusted, l.external, l.report
+	e.Sender, e.Claimed = l.sender.String(), l.claimed
+}
+
+// submitter says it for people.
+func submitter(l *letter, e *Explanation) ExplainedStep {
+	who := "uid " + strconv.FormatUint(uint64(l.claim.Info.UID), 10)
+	if l.claim.Info.UID == e.UID && e.Login != "" {
+		who = e.Login
+	}
+	s := ExplainedStep{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
+	switch {
+	case l.trusted && l.head.HasFrom:
+		s.Result = "submitted by " + who + ", who is trusted: believed"
+	case l.trusted:
+		s.Result = "submitted by " + who + ", who is trusted; no from line"
+	case e.Claimed != "":
+		s.Result = "submitted by " + who + ", who is not trusted: " + e.Claimed + " is replaced"
+	default:
+		s.Result = "submitted by " + who + ", who is not trusted: privileged envelope lines do not count"
+	}
+	switch {
+	case l.report:
+		s.Result += "; it is a report"
+	case l.external:
+		s.Result += "; it came from outside"
+	}
+	return s
+}
+
+// conclude says what becomes of the message.
+func (x *Explainer) conclude(e *Explanation, aside string, err error) {
+	trouble, deferred := rules.IsTrouble(err)
+	switch {
+	case aside != "":
+		e.Verdict, e.Reason = VerdictSetAside, aside
+	case deferred:
+		e.Verdict, e.Why, e.Reason = VerdictDeferred, trouble.Why, err.Error()
+		if n := len(e.Recipients); n > 0 {
+			last := e.Recipients[n-1]
+			last.Verdict, last.Reason = VerdictDeferred, err.Error()
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		e.Verdict = VerdictGone
+	case err != nil:
+		e.Verdict, e.Reason = VerdictUnreadable, err.Error()
+	case len(e.Recipients) == 0:
+		e.Verdict, e.Reason = VerdictSetAside, noRecipient
+	}
+	e.judge()
+}

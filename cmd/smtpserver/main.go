@@ -19,9 +19,10 @@ the client is told 250, with the spool ID that zmctl queue and the logs show.
 
     smtpserver --postoffice /var/spool/postoffice --listen 127.0.0.1:2525
 
-It reads zmailer.conf (SMTPLISTEN, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME, SYNC) and
-the file localnames beside it, which is read again when it changes. Clients in
-RELAYNETS may send anywhere, all others only to HOSTNAME and the domains in localnames.
+It reads zmailer.conf (SMTPLISTEN, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME, SYNC,
+ROUTERDIRS, SMTPPRIORITY) and the file localnames beside it, which is read again when it
+changes. Clients in RELAYNETS may send anywhere, all others only to HOSTNAME and the
+domains in localnames.
 It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES.
 
 A full disk is answered 452 and any other trouble of ours 451: the client keeps the

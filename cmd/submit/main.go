@@ -19,7 +19,7 @@ means that it is there. It takes the place of sendmail and runs under any user:
     submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
 
 The message is stored byte for byte. Without -i a line with a single dot ends it. It
-reads SYNC and POSTOFFICE of zmailer.conf. Options of sendmail that are not listed
+reads SYNC, POSTOFFICE and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed
 (-o..., -e..., -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined
 as in -ti or -fme@example.org; they end at the first recipient.
 
@@ -42,6 +42,7 @@ func main() {
 			&cli.StringFlag{Name: "R", Usage: "return the message as `PART`: full or hdrs"},
 			&cli.StringFlag{Name: "V", Usage: "envelope `ID` that reports tell"},
 			&cli.StringFlag{Name: "B", Usage: "body `TYPE`: 7bit or 8bitmime"},
+			&cli.StringFlag{Name: "P", Usage: "it may wait: `N` 0 is router/, 1 the first of ROUTERDIRS, and so on"},
 			&cli.StringFlag{Name: "b", Value: "m", Usage: "-bm submits; other `MODE`s of sendmail say what to use instead"},
 			&cli.BoolFlag{Name: "v", Usage: "say what is done, and print the spool ID"},
 		),
@@ -82,6 +83,8 @@ func run(c *cli.Context) error {
 		Return:     c.String("R"),
 		EnvelopeID: c.String("V"),
 		BodyType:   c.String("B"),
+		Priority:   c.String("P"),
+		RouterDirs: settings.List("ROUTERDIRS"),
 		In:         os.Stdin,
 		Out:        os.Stdout,
 		Verbose:    c.Bool("v"),

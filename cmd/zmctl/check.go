@@ -226,7 +226,9 @@ func (x *checker) run() {
 	// The specifications first: they tell which files in public/ are reports.
 	x.queue()
 	x.each(postoffice.Public, x.public)
-	x.each(postoffice.Router, x.router)
+	for _, dir := range x.routerDirs() {
+		x.each(dir, x.router)
+	}
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
 		x.each(dir, x.aside)
 	}

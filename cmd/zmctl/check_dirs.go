@@ -18,7 +18,7 @@ func (x *checker) top() {
 	}
 	for _, e := range entries {
 		f, err := x.stat(".", e.Name)
-		if err != nil || slices.Contains(postoffice.Directories(), e.Name) {
+		if err != nil || slices.Contains(x.dirs(), e.Name) {
 			continue
 		}
 		r := about(e.Name, "unknown")
@@ -59,7 +59,7 @@ func (x *checker) directories() {
 		r.wrong(wrongMode, "Its mode is %v: others could rename its directories. chmod go-w it.", root.Mode)
 	}
 	x.tell(r.say("It belongs to uid %d.", root.UID))
-	for _, dir := range postoffice.Directories() {
+	for _, dir := range x.dirs() {
 		mode, always, _ := postoffice.Mode(dir)
 		info, err := x.fs.Stat(dir)
 		r := about(dir+"/", "directory")
@@ -83,8 +83,16 @@ func (x *checker) directories() {
 	}
 }
 
+// dirs are the directories of this postoffice.
+func (s *spool) dirs() []string {
+	return append(postoffice.Directories(), s.routerDirs()[1:]...)
+}
+
 // purpose is what a directory is for.
 func purpose(dir string) string {
+	if dir != postoffice.Router && postoffice.IsRouterDir(dir) {
+		return "Accepted messages wait here until the directories before it are empty."
+	}
 	switch dir {
 	case postoffice.Public:
 		return "Messages are written here."

@@ -84,7 +84,7 @@ func (x *checker) unfinished(f file) {
 	x.tell(r)
 }
 
-// router looks at a name in router/.
+// router looks at a name in a router directory.
 func (x *checker) router(f file) {
 	k := x.kind(f)
 	if k.state != "" {
@@ -113,7 +113,7 @@ func (x *checker) work(f file, n postoffice.Name) {
 	switch {
 	case o.Alive:
 		r.say("It is being written by %s.", o)
-	case x.exists(postoffice.Router + "/" + n.String()):
+	case x.exists(f.Dir + "/" + n.String()):
 		r.wrong(staleWork, "Its writer is dead; it is removed when the message is given back to router/.")
 	default:
 		r.wrong(staleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
@@ -166,7 +166,7 @@ func (x *checker) message(f file, k kind) {
 	case k.state == stateAccepted && x.runs("router") && x.now.Sub(f.Info.CTime) > x.stuck:
 		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", span(x.now.Sub(f.Info.CTime)))
 	}
-	if f.Dir == postoffice.Router {
+	if postoffice.IsRouterDir(f.Dir) {
 		r.misnumbered(f, k.name, "A router gives it the right name.")
 	}
 	x.old(r, m)

@@ -18,7 +18,8 @@ func initCommand() *cli.Command {
 		Name:      "init",
 		Usage:     "make the postoffice's directories, and configuration files to start from",
 		UsageText: "zmctl init [--config-dir DIR]",
-		Description: `Makes the directories that are missing below the postoffice; what is there stays.
+		Description: `Makes the directories that are missing below the postoffice, those that ROUTERDIRS names
+with them; what is there stays.
 With --config-dir it writes zmailer.conf, scheduler.conf, replies, routes, aliases, fqdnaliases
 and localnames into DIR, each unless it is there. They hold the defaults that are built
 in, with a comment for each setting; a new zmailer.conf names this postoffice.
@@ -40,7 +41,11 @@ func runInit(c *cli.Context) error {
 		return err
 	}
 	dir := settings.PostOffice()
-	if err := makePostoffice(dir); err != nil {
+	further, err := postoffice.ParseRouterDirs(settings.List("ROUTERDIRS"))
+	if err != nil {
+		return settings.Invalid("ROUTERDIRS", "cannot be used", err)
+	}
+	if err := makePostoffice(dir, further...); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, "postoffice", dir)
@@ -58,8 +63,8 @@ func runInit(c *cli.Context) error {
 	return nil
 }
 
-// makePostoffice makes what is missing of a postoffice.
-func makePostoffice(dir string) (err error) {
+// makePostoffice makes what is missing of a postoffice, with further router directories.
+func makePostoffice(dir string, routerDirs ...string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make postoffice: %w", err)
 	}
@@ -69,5 +74,12 @@ func makePostoffice(dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	f.Inherit()
-	return postoffice.Init(f)
+	if err := postoffice.Init(f); err != nil || len(routerDirs) == 0 {
+		return err
+	}
+	p, err := postoffice.Open(postoffice.Config{FS: f})
+	if err != nil {
+		return err
+	}
+	return p.EnsureRouterDirs(routerDirs)
 }

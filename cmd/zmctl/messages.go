@@ -33,27 +33,28 @@ func (s *spool) kind(f file) kind {
 		base = strings.TrimSuffix(base, postoffice.Renumbered)
 	}
 	var k kind
-	switch f.Dir {
-	case postoffice.Router:
+	routed := postoffice.IsRouterDir(f.Dir)
+	switch {
+	case routed:
 		base, k.work = strings.CutPrefix(base, "..")
-	case postoffice.Deferred, postoffice.Freezer:
+	case f.Dir == postoffice.Deferred, f.Dir == postoffice.Freezer:
 		base, k.why, _ = strings.Cut(base, ".")
-	case postoffice.Postman:
+	case f.Dir == postoffice.Postman:
 		var soft bool
 		if base, k.why, soft = strings.Cut(base, "_"); soft {
 			k.state = stateCopy
 		}
 	}
 	n, ok := postoffice.ParseName(base)
-	if !ok || n.Owner != 0 && f.Dir != postoffice.Router || k.work && n.Owner == 0 {
+	if !ok || n.Owner != 0 && !routed || k.work && n.Owner == 0 {
 		return kind{}
 	}
 	k.name = n
 	switch {
 	case k.work || k.state != "":
-	case f.Dir == postoffice.Router && n.Owner != 0:
+	case routed && n.Owner != 0:
 		k.state = stateClaimed
-	case f.Dir == postoffice.Router:
+	case routed:
 		k.state = stateAccepted
 	case f.Dir == postoffice.Deferred:
 		k.state = stateDeferred
@@ -80,7 +81,7 @@ func (s *spool) loadKind(f file, k kind) (*message, error) {
 	if k.name.Owner != 0 {
 		o := s.owner(k.name.Owner)
 		m.Owner = &o
-		work, err := s.stat(postoffice.Router, ".."+k.name.String())
+		work, err := s.stat(f.Dir, ".."+k.name.String())
 		if err == nil {
 			m.Files = append(m.Files, work.path())
 		}
@@ -103,7 +104,7 @@ func (s *spool) byID(id postoffice.SpoolID) (found *message, others []postoffice
 		}
 	}
 	var errs []error
-	for _, dir := range append([]string{postoffice.Public}, walkOrder()...) {
+	for _, dir := range append([]string{postoffice.Public}, s.walkOrder()...) {
 		err := s.walkBelow(context.Background(), dir, "", func(r ref) error {
 			n, _ := postoffice.ParseName(r.name)
 			if r.ino != id.Ino && n.Ino != id.Ino {

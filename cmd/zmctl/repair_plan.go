@@ -24,7 +24,9 @@ func (p *planner) plan() {
 	p.directories()
 	p.twice()
 	p.queue()
-	p.router()
+	for _, dir := range p.routerDirs() {
+		p.router(dir)
+	}
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
 		p.aside(dir)
 	}
@@ -98,7 +100,7 @@ func (p *planner) names(dir string) []file {
 }
 
 func (p *planner) directories() {
-	for _, dir := range postoffice.Directories() {
+	for _, dir := range p.dirs() {
 		mode, _, _ := postoffice.Mode(dir)
 		info, err := p.fs.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -127,8 +129,12 @@ func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
 // copy of a postoffice under load caught twice on its way.
 func (p *planner) twice() {
 	var all []mail
-	for dir, rank := range map[string]int{postoffice.Public: rankPublic, postoffice.Router: rankRouter, postoffice.Deferred: rankAside,
-		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue} {
+	ranks := map[string]int{postoffice.Public: rankPublic, postoffice.Deferred: rankAside,
+		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue}
+	for _, dir := range p.routerDirs() {
+		ranks[dir] = rankRouter
+	}
+	for dir, rank := range ranks {
 		for _, f := range p.names(dir) {
 			n, ok := p.mailName(f)
 			if ok {
@@ -179,8 +185,8 @@ func renumbered(f file, n postoffice.Name) string {
 
 // router names files after their inodes if no router does, and puts away what routers
 // pass over.
-func (p *planner) router() {
-	for _, f := range p.names(postoffice.Router) {
+func (p *planner) router(dir string) {
+	for _, f := range p.names(dir) {
 		p.id = postoffice.IDOf(f.Info).String()
 		k := p.kind(f)
 		_, tries := postoffice.TriesMarker(f.Name)
@@ -214,7 +220,7 @@ func (p *planner) aside(dir string) {
 // foreign puts away a name that nothing takes up. In directories where others write,
 // a file may be in the making: it is left for an hour.
 func (p *planner) foreign(f file) {
-	shared := f.Dir == postoffice.Public || f.Dir == postoffice.Router
+	shared := f.Dir == postoffice.Public || postoffice.IsRouterDir(f.Dir)
 	if shared && f.Info.Mode.IsRegular() && p.now.Sub(f.Info.ModTime) < draftGrace {
 		return
 	}

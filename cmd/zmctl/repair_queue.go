@@ -84,9 +84,11 @@ func (p *planner) pairs() []*pair {
 			}
 		}
 	}
-	for _, f := range p.names(postoffice.Router) {
-		if k := p.kind(f); k.work && byName[k.name] != nil {
-			byName[k.name].work = f
+	for _, dir := range p.routerDirs() {
+		for _, f := range p.names(dir) {
+			if k := p.kind(f); k.work && byName[k.name] != nil {
+				byName[k.name].work = f
+			}
 		}
 	}
 	list := make([]*pair, 0, len(byName))

@@ -67,6 +67,15 @@ func (s *spool) exists(name string) bool {
 	return err == nil
 }
 
+// routerDirs are the directories that routers take mail from, router/ first.
+func (s *spool) routerDirs() []string {
+	dirs, err := s.po.RouterDirs()
+	if err != nil {
+		return []string{postoffice.Router} // listing that one tells what is wrong
+	}
+	return dirs
+}
+
 // list gives every name in a directory, those in hash directories of queue/ and
 // transport/ with them, in no order. Hash directories themselves are not listed.
 func (s *spool) list(dir string) ([]file, error) {

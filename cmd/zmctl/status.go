@@ -103,9 +103,9 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-func everyDirectory() []string {
-	return []string{postoffice.Public, postoffice.Router, postoffice.Queue, postoffice.Transport,
-		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders}
+func (s *spool) everyDirectory() []string {
+	return slices.Concat([]string{postoffice.Public}, s.routerDirs(), []string{postoffice.Queue, postoffice.Transport,
+		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders})
 }
 
 // overview counts. The directories are read one after the other: a message that moves
@@ -113,7 +113,7 @@ func everyDirectory() []string {
 func (s *spool) overview(ctx context.Context, dir string) *overview {
 	st := &overview{PostOffice: dir, Scheduler: s.runs("scheduler")}
 	queue, transport := nameAges{}, nameAges{}
-	for _, top := range everyDirectory() {
+	for _, top := range s.everyDirectory() {
 		d := directory{Name: top}
 		err := s.eachFile(top, func(f file) {
 			n, ok := postoffice.ParseName(f.Name)

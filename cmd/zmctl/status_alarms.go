@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -34,6 +35,12 @@ func (s *spool) alarms(c *config.Config) ([]alarm.Alarm, error) {
 			continue
 		}
 		some, err := s.any(d.dir)
+		if d.dir == postoffice.Router {
+			for _, further := range s.routerDirs()[1:] {
+				more, ferr := s.any(further)
+				some, err = some || more, errors.Join(err, ferr)
+			}
+		}
 		if err != nil {
 			return list, err
 		}

@@ -30,8 +30,8 @@ const sortLimit = 10000
 // walkOrder are the directories in the order in which messages go through them: what
 // moves on meanwhile is met in the next one. So each message that is there all the time
 // is met; one that moves may be met twice.
-func walkOrder() []string {
-	return []string{postoffice.Router, postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport}
+func (s *spool) walkOrder() []string {
+	return append(s.routerDirs(), postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport)
 }
 
 // walk calls fn with each message that waits for something. It holds no more names than
@@ -53,7 +53,7 @@ func (s *spool) walk(ctx context.Context, sel selector.Selector, fn func(ref) er
 // walkInodes is walk for files with these inode numbers, or names with them; nil: all.
 func (s *spool) walkInodes(ctx context.Context, inodes map[uint64]bool, fn func(ref) error) error {
 	var errs []error
-	for _, dir := range walkOrder() {
+	for _, dir := range s.walkOrder() {
 		err := s.walkBelow(ctx, dir, "", func(r ref) error {
 			n, ok := postoffice.ParseName(r.name)
 			if inodes != nil && !inodes[r.ino] && !(ok && inodes[n.Ino]) {

@@ -36,6 +36,9 @@ func Variables() []Variable {
 		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},
 		{"ROUTERPOLL", "15s", "How often router/ is looked at when no notification comes.", checkInterval},
 		{"ROUTERTRIES", "5", "How many routers a message may end, by their death or a panic, before it is put into postman/.", checkPositive},
+		{"ROUTERDIRS", "", "Further directories beside router/, for mail that may wait: router2, router3, ...; each is looked into when those before it are empty.", nil},
+		{"ROUTERAGING", "1h", "A message that has waited so long in such a directory gets each fourth turn, however much is before it.", checkInterval},
+		{"SMTPPRIORITY", "0", "Where smtpserver puts mail: 0 is router/, 1 the first of ROUTERDIRS, and so on.", checkCount},
 		{"PUBLICKEEP", "7d", "How long another program's unfinished file stays in public/ before it goes to quarantine/; 0: for ever.", checkDuration},
 		{"POSTMANCOPY", "no", "yes: of a message whose header is broken or that has gone in circles a copy is left in postman/; the message itself goes on.", checkBool},
 		{"SCHEDULERPOLL", "15s", "How often transport/ is looked at when no notification comes.", checkInterval},
@@ -112,6 +115,13 @@ func checkBool(text string) error {
 func checkPositive(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 1 {
 		return fmt.Errorf("it must be a number above 0")
+	}
+	return nil
+}
+
+func checkCount(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 0 {
+		return fmt.Errorf("it must be a number, 0 or more")
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ type Balance struct {
 	Since time.Time `json:"since,omitzero"` // when the ledger began; zero: it is empty
 	Sums
 	NotEntered Count            `json:"not_entered"` // on the disk, accepted, and not routed yet: their lines are to come
-	Queued     map[string]Count `json:"queued"`      // by directory: public, router, queue
+	Queued     map[string]Count `json:"queued"`      // by directory: public, router and those beside it, queue
 	Held       map[string]Count `json:"held"`        // by directory: deferred, freezer, postman, quarantine, removed
 	Moving     Count            `json:"moving"`      // came or went while we looked
 	Difference Count            `json:"difference"`
@@ -168,8 +168,7 @@ func byAge(a, b postoffice.SpoolID) int {
 // hold counts a message that is on both sides.
 func (x *comparison) hold(s *sight, n int64) {
 	list := x.result.Held
-	switch s.dir {
-	case postoffice.Public, postoffice.Router, postoffice.Queue:
+	if s.dir == postoffice.Public || s.dir == postoffice.Queue || postoffice.IsRouterDir(s.dir) {
 		list = x.result.Queued
 	}
 	c := list[s.dir]

@@ -58,14 +58,18 @@ func (s *sights) add(x *sight) {
 // through them: one that moves on meanwhile is met again.
 func look(po *postoffice.PostOffice) (*sights, error) {
 	s := &sights{byID: map[postoffice.SpoolID]*sight{}, byInode: map[uint64][]*sight{}}
-	flat := []string{postoffice.Public, postoffice.Router}
+	routers, err := po.RouterDirs()
+	if err != nil {
+		return nil, err
+	}
+	flat := append([]string{postoffice.Public}, routers...)
 	aside := []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed}
 	for _, dir := range flat {
 		if err := s.list(po.FS(), dir); err != nil {
 			return nil, err
 		}
 	}
-	err := po.ListQueue(func(name string) error { return s.stat(po.FS(), postoffice.Queue, name) })
+	err = po.ListQueue(func(name string) error { return s.stat(po.FS(), postoffice.Queue, name) })
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
 )
 
 // DefaultMaxConnections is how many clients are served at once if nothing else is
@@ -46,6 +47,15 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.MaxRecipients, err = c.Int("MAXRCPT", 10000); err != nil {
 		return Config{}, err
 	}
+	dirs, err := postoffice.ParseRouterDirs(c.List("ROUTERDIRS"))
+	if err != nil {
+		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)
+	}
+	priority, err := c.Int("SMTPPRIORITY", 0)
+	if err != nil {
+		return Config{}, err
+	}
+	out.RouterDir = postoffice.PriorityDir(dirs, priority)
 	return out, nil
 }
 

@@ -26,7 +26,7 @@ func load(t *testing.T, text string) *config.Config {
 }
 
 func TestSettingsComeFromTheConfiguration(t *testing.T) {
-	c := load(t, "POSTOFFICE=/p\nHOSTNAME=mx.example.org\nSYNC=strict\nSMTPLISTEN=\"127.0.0.1:25 [::1]:25\"\n"+
+	c := load(t, "POSTOFFICE=/p\nHOSTNAME=mx.example.org\nSYNC=strict\nROUTERDIRS=\"router2 router3\"\nSMTPPRIORITY=2\nSMTPLISTEN=\"127.0.0.1:25 [::1]:25\"\n"+
 		"RELAYNETS=\"192.0.2.77/24, 2001:db8::1\"\nMAXSIZE=10k\nMAXRCPT=5\n")
 	got, err := ConfigFrom(c)
 	if err != nil {
@@ -34,6 +34,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	}
 	want := Config{
 		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", LocalNames: filepath.Join(c.Dir, "localnames"),
+		RouterDir: "router3",
 		Listen:    []string{"127.0.0.1:25", "[::1]:25"},
 		RelayNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")},
 		MaxSize:   10 << 10, MaxRecipients: 5, MaxConnections: DefaultMaxConnections,

@@ -225,6 +225,7 @@ func (s *session) newDraft() (*postoffice.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	draft.Into(s.srv.RouterDir)
 	_, err = draft.Write(lines)
 	return draft, err
 }

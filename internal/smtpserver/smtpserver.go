@@ -41,6 +41,9 @@ type Config struct {
 	Strict     bool       // sync=strict: directories are synced before the answer too
 	FS         durable.FS // nil: the real file system below PostOffice
 
+	// RouterDir is the router directory that mail is put into (SMTPPRIORITY); "": router/.
+	RouterDir string
+
 	Listen         []string       // host:port
 	Hostname       string         // for the greeting
 	RelayNets      []netip.Prefix // whose clients may send anywhere

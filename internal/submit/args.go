@@ -8,7 +8,7 @@ import "strings"
 const (
 	plainKept     = "itv"      // no argument
 	plainDropped  = "cGImnsUY" // no argument
-	valueKept     = "fFNRVBb"  // argument attached or the next one
+	valueKept     = "fFNRVBbP" // argument attached or the next one
 	valueDropped  = "CDeLMOpX" // the same
 	optionalValue = "Adq"      // argument attached or none; dropped
 )

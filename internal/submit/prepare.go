@@ -3,11 +3,13 @@ package submit
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"zmailer/internal/address"
 	"zmailer/internal/config"
 	"zmailer/internal/envelope"
+	"zmailer/internal/postoffice"
 )
 
 // maxEnvID is the longest ENVID before encoding (RFC 3461 §4.4). Bytes.
@@ -54,6 +56,9 @@ func (s *submission) prepare() error {
 	if s.env.EnvID, err = envelopeID(s.EnvelopeID); err != nil {
 		return usage(err)
 	}
+	if s.dir, err = s.directory(); err != nil {
+		return usage(err)
+	}
 	s.seen = map[string]bool{}
 	for _, arg := range s.Recipients {
 		if err := s.addRecipients(arg); err != nil {
@@ -61,6 +66,24 @@ func (s *submission) prepare() error {
 		}
 	}
 	return nil
+}
+
+// directory is the one that -P asks for. Settings that the router refuses are none here:
+// mail is not refused because it could wait.
+func (s *submission) directory() (string, error) {
+	if s.Priority == "" {
+		return postoffice.Router, nil
+	}
+	n, err := strconv.Atoi(s.Priority)
+	if err != nil || n < 0 {
+		return "", fmt.Errorf("-P %.20q: it must be a number: 0 for %s/, 1 for the first of ROUTERDIRS", s.Priority, postoffice.Router)
+	}
+	dirs, err := postoffice.ParseRouterDirs(s.RouterDirs)
+	if err != nil {
+		s.say("ROUTERDIRS: %v; it is put into %s/", err, postoffice.Router)
+		return postoffice.Router, nil
+	}
+	return postoffice.PriorityDir(dirs, n), nil
 }
 
 // addRecipients adds the addresses of a list, each once.

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 
 	"zmailer/internal/durable"
 	"zmailer/internal/envelope"
@@ -44,6 +45,8 @@ type Config struct {
 	Return     string   // -R: full or hdrs
 	EnvelopeID string   // -V, as plain text
 	BodyType   string   // -B: 7bit or 8bitmime
+	Priority   string   // -P: a number; 0 or "" is router/, more a further directory
+	RouterDirs []string // the setting ROUTERDIRS
 
 	In  io.Reader
 	Out io.Writer // gets the spool ID if Verbose
@@ -85,6 +88,7 @@ type submission struct {
 	dsn    string          // todsn line of each
 	in     *content
 	header []byte // what was read for -t, without Bcc
+	dir    string // the router directory that it is for
 }
 
 // submit writes the message to public/ and moves it to router/.
@@ -102,6 +106,7 @@ func (s *submission) submit() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, draft.Abort()) }()
+	draft.Into(s.dir)
 	s.say("writing %s/%s", postoffice.Public, draft.Name())
 	if _, err := draft.Write(lines); err != nil {
 		return err
@@ -115,6 +120,9 @@ func (s *submission) submit() (err error) {
 	a, err := draft.Commit()
 	if err != nil {
 		return err
+	}
+	if s.dir != path.Dir(a.Name) {
+		s.say("%s/ is not there: zmctl init makes it", s.dir)
 	}
 	if s.Verbose {
 		s.say("accepted as %s, %d bytes", a.Name, a.Size)

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/address"
 	"zmailer/internal/envelope"
 )
 
@@ -13,10 +12,6 @@ import (
 type header struct {
 	fields    []envelope.Field
 	received  int
-	broken    bool // a line that is no header field
-	from      *envelope.Field
-	sender    *envelope.Field
-	date      *envelope.Field
 	messageID *envelope.Field
 }
 
@@ -26,13 +21,6 @@ func (h *header) look(block []byte) {
 	for i := range h.fields {
 		f := &h.fields[i]
 		switch len(f.Name) {
-		case 0:
-			h.broken = true
-		case len("From"):
-			first(&h.from, f, "From")
-			first(&h.date, f, "Date")
-		case len("Sender"):
-			first(&h.sender, f, "Sender")
 		case len("Received"):
 			if strings.EqualFold(f.Name, "Received") {
 				h.received++
@@ -47,15 +35,6 @@ func first(to **envelope.Field, f *envelope.Field, name string) {
 	if *to == nil && strings.EqualFold(f.Name, name) {
 		*to = f
 	}
-}
-
-// names tells whether a field holds this one address.
-func names(f *envelope.Field, m address.Mailbox) bool {
-	if f == nil {
-		return false
-	}
-	list, err := mail.ParseAddressList(f.Value())
-	return err == nil && len(list) == 1 && strings.EqualFold(list[0].Address, m.String())
 }
 
 // maxIdent bounds what log lines are named with. Bytes.
@@ -170,28 +149,6 @@ func atom(s string) string {
 		}
 		return r
 	}, s[:min(len(s), 40)])
-}
-
-// local appends the fields that a message must have and a local submitter may leave
-// to us (RFC 6409 §8): From, Date, Message-ID. Mail from outside gets none.
-func (l *letter) local(b []byte, hostname string) []byte {
-	if l.external {
-		return b
-	}
-	if l.header.from == nil {
-		a := mail.Address{Name: l.head.FullName, Address: l.sender.String()}
-		if l.sender.IsNull() {
-			a = mail.Address{Name: "", Address: "MAILER-DAEMON@" + hostname}
-		}
-		b = append(append(append(b, "From: "...), fromPhrase(a)...), '\n')
-	}
-	if l.header.date == nil {
-		b = append(l.date(append(b, "Date: "...)), '\n')
-	}
-	if l.header.messageID == nil {
-		b = append(append(append(b, "Message-ID: "...), l.madeID(hostname)...), '\n')
-	}
-	return b
 }
 
 // fromPhrase is RFC 5322 §3.4 name-addr, or the address alone if there is no name.

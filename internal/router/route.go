@@ -30,6 +30,8 @@ type letter struct {
 
 	sender    address.Mailbox // null: reports go nowhere
 	claimed   string          // what the envelope said instead; "" if it is believed
+	author    address.Mailbox // sender before it was masqueraded
+	masked    map[int][]byte  // fields of the header with masqueraded addresses, by place
 	fromLines bool            // the recipients were taken from the header
 	rcpts     int             // that its specification has
 
@@ -121,6 +123,9 @@ func (w *worker) steps(l *letter) (name string, err error) {
 		err = w.r.judge(l)
 	}
 	if err == nil && aside == "" {
+		err = w.r.dress(l)
+	}
+	if err == nil && aside == "" {
 		l.rcpts, err = w.specify(l)
 	}
 	switch {
@@ -161,39 +166,19 @@ func (w *worker) read(l *letter) (aside string, err error) {
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One
 // that cannot be made is no reason to stop the message.
 func (w *worker) copies(l *letter) {
-	why := ""
-	switch {
-	case !w.r.c.PostmanCopy:
-	case l.header.broken:
-		why = "header"
-	case l.header.received > maxReceived:
-		why = "loop"
+	if !w.r.c.PostmanCopy {
+		return
 	}
-	if why == "" {
+	why, reason := "header", l.header.fault()
+	if l.header.received > maxReceived {
+		why, reason = "loop", fmt.Sprintf("%d Received fields, %d are the most", l.header.received, maxReceived)
+	}
+	if reason == "" {
 		return
 	}
 	if err := l.claim.SoftCopy(why); err != nil {
 		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "reason", err)
+		return
 	}
-}
-
-// top makes the header block as it is to be sent: our lines, then the message's own
-// as they stand. Only Bcc is left out, and only where we took the recipients from
-// the header: who is named there is not to be seen (RFC 5322 §3.6.3).
-func (w *worker) top(b []byte, l *letter) []byte {
-	b = l.received(b, w.r.c.Hostname)
-	// RFC 5322 §3.6.2: Sender stands only beside a From that names somebody else.
-	if l.claimed != "" && l.header.from != nil && !names(l.header.from, l.sender) && !names(l.header.sender, l.sender) {
-		b = append(append(append(b, "Sender: "...), l.sender.String()...), '\n')
-	}
-	b = l.local(b, w.r.c.Hostname)
-	if !l.fromLines {
-		return append(b, l.head.Header...)
-	}
-	for i := range l.header.fields {
-		if f := &l.header.fields[i]; !isBlind(f.Name) {
-			b = append(b, f.Raw...)
-		}
-	}
-	return b
+	w.r.c.Log.Warn("soft-copy", "id", l.id, "name", fmt.Sprintf("%s/%d_%s", postoffice.Postman, l.claim.ID.Ino, why), "reason", reason)
 }

@@ -31,6 +31,7 @@ import (
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/rules"
+	"zmailer/internal/table"
 )
 
 // Config says how to route.
@@ -40,6 +41,9 @@ type Config struct {
 	Strict     bool   // SYNC=strict
 	Hostname   string // for Received, Message-ID and addresses without a domain
 	Rules      rules.Config
+	// Masquerade are the sources of MASQUERADE; none: the file masquerade, if it is there.
+	Masquerade                []string
+	LookupTimeout, LookupKeep time.Duration
 	// Trusted are the uids whose files' privileged envelope lines are believed,
 	// beside root's and our own.
 	Trusted []uint32
@@ -114,6 +118,15 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Trusted, err = uidsOf(c.List("TRUSTED")); err != nil {
 		return Config{}, c.Invalid("TRUSTED", "cannot be used", err)
 	}
+	if out.Masquerade, err = table.Split(c.String("MASQUERADE", "")); err != nil {
+		return Config{}, c.Invalid("MASQUERADE", "cannot be used", err)
+	}
+	if out.LookupTimeout, err = c.Duration("LOOKUPTIMEOUT", table.DefaultTimeout); err != nil {
+		return Config{}, err
+	}
+	if out.LookupKeep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
+		return Config{}, err
+	}
 	out.Rules = rules.Config{
 		Dir:        c.Dir,
 		Postmaster: c.String("POSTMASTER", "postmaster"),
@@ -134,6 +147,9 @@ type Router struct {
 	logins *logins
 	self   uint32    // the uid that routers run as
 	idle   sync.Pool // of *worker
+
+	masquerade  *masquerade
+	headerRules *rules.TextFile[headerRules] // nil: no directory to have some in
 
 	mu   sync.Mutex
 	held []*postoffice.Claim // could not be given back: tried again
@@ -180,6 +196,12 @@ func assemble(c Config) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
+	if r.masquerade, err = newMasquerade(c); err != nil {
+		return nil, err
+	}
+	if r.headerRules, err = openHeaderRules(c); err != nil {
+		return nil, err
+	}
 	r.idle.New = func() any { return &worker{r: r} }
 	return r, nil
 }

@@ -139,7 +139,7 @@ func (s *sheet) preamble() {
 	}
 	if spec.Ident == "" {
 		spec.Ident = l.id
-		if l.header.messageID == nil && !l.external {
+		if l.makesID() {
 			spec.Ident = l.madeID(s.w.r.c.Hostname)
 		}
 	}

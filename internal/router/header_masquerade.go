@@ -1,0 +1,84 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"zmailer/internal/address"
+	"zmailer/internal/router/rules"
+)
+
+// dress puts the addresses in place that others are to see, where MASQUERADE has some:
+// the envelope's sender, and From, Sender and Reply-To of a message that was made here.
+// One that has Received fields was not, whoever sends it on; its author's fields stay,
+// and only Resent fields above them are the submitter's. Its error is a *rules.Trouble:
+// nobody knows now.
+func (r *Router) dress(l *letter) error {
+	l.author = l.sender
+	if r.masquerade == nil || l.origin() != fromHere {
+		return nil
+	}
+	ctx := context.Background()
+	to, ok, err := r.masquerade.of(ctx, l.sender)
+	if err != nil {
+		return &rules.Trouble{Why: "masquerade", Err: err}
+	}
+	if ok {
+		l.sender = to
+	}
+	prefix, fields, offset := l.ours()
+	if prefix == "" && l.header.received > 0 {
+		return nil
+	}
+	for i, f := range fields {
+		name, resent := cutPrefixFold(f.Name, prefix)
+		if !resent || !strings.EqualFold(name, "From") && !strings.EqualFold(name, "Sender") && !strings.EqualFold(name, "Reply-To") {
+			continue
+		}
+		raw, changed, err := r.masquerade.field(ctx, f.Raw)
+		if err != nil {
+			return &rules.Trouble{Why: "masquerade", Err: err}
+		}
+		if !changed {
+			continue
+		}
+		if l.masked == nil {
+			l.masked = map[int][]byte{}
+		}
+		l.masked[offset+i] = raw
+	}
+	return nil
+}
+
+// field is a field with its addresses replaced; every other byte of it stays.
+func (q *masquerade) field(ctx context.Context, raw []byte) (out []byte, changed bool, err error) {
+	colon := bytes.IndexByte(raw, ':') + 1
+	value := string(raw[colon:])
+	at := 0
+	for _, it := range address.ParseList(value) {
+		if it.Err != nil || it.Mailbox.IsNull() {
+			continue
+		}
+		to, ok, err := q.of(ctx, it.Mailbox)
+		if err != nil {
+			return nil, false, err
+		}
+		if !ok {
+			continue
+		}
+		if !changed {
+			out, changed = append(out, raw[:colon]...), true
+		}
+		out = append(append(out, value[at:it.Start]...), to.String()...)
+		at = it.End
+	}
+	return append(out, value[at:]...), changed, nil
+}
+
+func cutPrefixFold(s, prefix string) (rest string, ok bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return s, false
+	}
+	return s[len(prefix):], true
+}

@@ -14,7 +14,8 @@ type pool struct {
 	names   []string
 	loads   []func() // many names each
 	loading int      // of those
-	alone   func()   // to be run while nothing else does
+	alone   []func() // each to be run while nothing else does
+	solo    bool     // one of them runs
 	running int
 	closed  bool
 	workers sync.WaitGroup
@@ -60,11 +61,12 @@ func (p *pool) later(fn func()) {
 	p.more.Signal()
 }
 
-// exclusively runs fn while no change and no load is under way.
+// exclusively runs fn while no change and no load is under way. Who learns from fn that
+// it is done may come with the next one before the pool has noticed.
 func (p *pool) exclusively(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.alone = fn
+	p.alone = append(p.alone, fn)
 	p.more.Broadcast()
 }
 
@@ -105,7 +107,8 @@ func (p *pool) work() {
 		}
 		p.mu.Lock()
 		p.running--
-		if p.running == 0 && (p.alone != nil || p.closed) {
+		if p.running == 0 && (p.solo || len(p.alone) > 0 || p.closed) {
+			p.solo = false
 			p.more.Broadcast()
 		}
 	}
@@ -113,18 +116,13 @@ func (p *pool) work() {
 
 // next takes what is to be done; p.mu is held.
 func (p *pool) next() (fn func(), name string, ok bool) {
-	if p.alone != nil {
+	if p.solo || len(p.alone) > 0 {
 		if p.running > 0 {
 			return nil, "", false
 		}
-		run := p.alone
-		return func() {
-			run()
-			p.mu.Lock()
-			p.alone = nil
-			p.more.Broadcast()
-			p.mu.Unlock()
-		}, "", true
+		fn, p.alone = p.alone[0], p.alone[1:]
+		p.solo = true
+		return fn, "", true
 	}
 	if len(p.changes) > 0 {
 		fn = p.changes[0]

@@ -56,7 +56,7 @@ func layers() []layer {
 		// What is due is decided without a clock, a disk or a process.
 		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
 		// Where keys are looked up; its databases and directories by the program lookup.
-		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup"}},
+		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text")},
 		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector"})},

@@ -1,0 +1,117 @@
+package settings
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// LDAP is what an ldap: source asks.
+type LDAP struct {
+	URLs       []string // ldap://, ldaps://, ldapi://; tried in this order
+	StartTLS   bool
+	CAFile     string // who signs the servers' certificates; "": whom the system trusts
+	BindDN     string
+	Password   string
+	Base       string
+	Scope      string // sub, one, base
+	Filter     string // with %s, %u, %d
+	Attributes []string
+	Limit      int // entries that one key may have
+}
+
+// ReadLDAP reads the settings of an ldap: source.
+func ReadLDAP(path string) (LDAP, error) {
+	f, err := read(path, "url", "start_tls", "ca_file", "bind_dn", "password", "password_file", "base", "scope", "filter", "attributes", "limit")
+	if err != nil {
+		return LDAP{}, err
+	}
+	c := LDAP{
+		URLs:       strings.Fields(f.need("url", "ldap://HOST, ldaps://HOST or ldapi:///PATH; more are tried in their order")),
+		StartTLS:   f.word("start_tls", "no", "yes") == "yes",
+		CAFile:     f.abs(f.get("ca_file")),
+		BindDN:     f.get("bind_dn"),
+		Password:   f.get("password"),
+		Base:       f.need("base", "the DN that the search starts at"),
+		Scope:      f.word("scope", "sub", "one", "base"),
+		Filter:     f.need("filter", "(mailLocalAddress=%s)"),
+		Attributes: strings.Fields(f.get("attributes")),
+		Limit:      f.number("limit", 100),
+	}
+	for _, u := range c.URLs {
+		f.checkURL(u, c.StartTLS)
+	}
+	if name := f.abs(f.get("password_file")); name != "" {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			f.bad(f.values["password_file"].line, fmt.Sprintf("password_file cannot be read: %v", err))
+		}
+		if c.Password != "" {
+			f.bad(f.values["password_file"].line, "password and password_file are both set")
+		}
+		c.Password = strings.TrimRight(string(content), "\r\n")
+	}
+	// A bind with a name and no password is an anonymous one that looks like it worked
+	// (RFC 4513 §5.1.2).
+	if c.BindDN != "" && c.Password == "" {
+		f.bad(f.values["bind_dn"].line, "bind_dn without a password: the server would take it for nobody")
+	}
+	if c.Filter != "" {
+		f.checkFilter(c.Filter)
+	}
+	return c, f.err()
+}
+
+func (f *file) checkURL(text string, startTLS bool) {
+	line := f.values["url"].line
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		f.bad(line, fmt.Sprintf("url %s: %v", text, err))
+	case u.Scheme != "ldap" && u.Scheme != "ldaps" && u.Scheme != "ldapi":
+		f.bad(line, fmt.Sprintf("url %s: want ldap://, ldaps:// or ldapi://", text))
+	case u.Scheme == "ldapi" && u.Path == "" || u.Scheme != "ldapi" && u.Host == "":
+		f.bad(line, fmt.Sprintf("url %s: it names no server", text))
+	case u.Scheme != "ldapi" && u.Path != "" && u.Path != "/":
+		f.bad(line, fmt.Sprintf("url %s: base, scope and filter have settings of their own", text))
+	case startTLS && u.Scheme != "ldap":
+		f.bad(line, fmt.Sprintf("url %s: start_tls is for ldap:// alone", text))
+	}
+}
+
+func (f *file) checkFilter(filter string) {
+	line := f.values["filter"].line
+	found := false
+	for i := 0; i < len(filter); i++ {
+		if filter[i] != '%' {
+			continue
+		}
+		i++
+		switch {
+		case i == len(filter) || !strings.ContainsRune("sud%", rune(filter[i])):
+			f.bad(line, "filter: want %s, %u, %d, or %% for a percent sign, behind each %")
+			return
+		case filter[i] != '%':
+			found = true
+		}
+	}
+	if !found {
+		f.bad(line, "filter has none of %s, %u and %d: it would say the same of every key")
+	}
+}
+
+// Fill puts a key into the filter's places: %s all of it, %u what stands before its last
+// @ and %d what stands behind. escape makes text harmless.
+func (c LDAP) Fill(key string, escape func(string) string) string {
+	user, domain := Parts(key)
+	return strings.NewReplacer("%%", "%", "%s", escape(key), "%u", escape(user), "%d", escape(domain)).Replace(c.Filter)
+}
+
+// Parts parts a key at its last @; one without is all user.
+func Parts(key string) (user, domain string) {
+	if at := strings.LastIndexByte(key, '@'); at >= 0 {
+		return key[:at], key[at+1:]
+	}
+	return key, ""
+}

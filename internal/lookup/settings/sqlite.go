@@ -1,0 +1,25 @@
+package settings
+
+import "strings"
+
+// SQLite is what a sqlite: source asks.
+type SQLite struct {
+	Database string // path
+	Query    string // with :key, :user, :domain; its first column is the value
+}
+
+// ReadSQLite reads the settings of a sqlite: source.
+func ReadSQLite(path string) (SQLite, error) {
+	f, err := read(path, "database", "query")
+	if err != nil {
+		return SQLite{}, err
+	}
+	c := SQLite{
+		Database: f.abs(f.need("database", "the path of the SQLite file")),
+		Query:    f.need("query", "SELECT value FROM aliases WHERE name = :key"),
+	}
+	if c.Query != "" && !strings.Contains(c.Query, ":key") && !strings.Contains(c.Query, ":user") && !strings.Contains(c.Query, ":domain") {
+		f.bad(f.values["query"].line, "query has none of :key, :user and :domain: it would say the same of every key; they stand without quotes")
+	}
+	return c, f.err()
+}

@@ -37,6 +37,15 @@ func (c *Config) String(name, def string) string {
 	return def
 }
 
+// Text is a value, def if it is not set. Other than with String, a setting that was
+// set to nothing is nothing.
+func (c *Config) Text(name, def string) string {
+	if v, ok := c.values[name]; ok {
+		return v.text
+	}
+	return def
+}
+
 // Invalid is an error for a value that a program cannot use: it names the line
 // that set it.
 func (c *Config) Invalid(name, reason string, err error) *Error {

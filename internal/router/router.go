@@ -127,12 +127,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.LookupKeep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
 		return Config{}, err
 	}
-	out.Rules = rules.Config{
-		Dir:        c.Dir,
-		Postmaster: c.String("POSTMASTER", "postmaster"),
-		LocalUsers: c.String("LOCALUSERS", "passwd"),
-	}
-	return out, nil
+	out.Rules, err = rulesFrom(c)
+	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep}
+	return out, err
 }
 
 // ErrPanic means that routing a message ended in a panic, which was caught.
@@ -209,7 +206,7 @@ func assemble(c Config) (*Router, error) {
 // Close gives the owner number back. Claims still held are stale from now on.
 func (r *Router) Close() error {
 	r.giveBackHeld()
-	return r.owner.Release()
+	return errors.Join(r.rules.Close(), r.owner.Release())
 }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {

@@ -296,3 +296,5 @@ func (o *office) leave(a postoffice.Accepted, owner int) {
 type panics struct{}
 
 func (panics) Lookup(string) (rules.User, bool, error) { panic("no users today") }
+
+func (panics) LookupUID(uint32) (rules.User, bool, error) { panic("no users today") }

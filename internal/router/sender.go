@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"strings"
 
 	"zmailer/internal/address"
@@ -35,7 +36,13 @@ func (r *Router) judge(l *letter) error {
 	if err != nil {
 		return err
 	}
-	if strings.EqualFold(m.Local, login) && r.rules.Tables().IsLocal(m) {
+	ours := false
+	if strings.EqualFold(m.Local, login) {
+		if ours, err = r.rules.Tables().IsLocal(context.Background(), m); err != nil {
+			return err
+		}
+	}
+	if ours {
 		if m.Domain != "" {
 			l.sender = m
 		}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -16,11 +15,13 @@ import (
 // that one which an editor has truncated and is writing is not taken for empty.
 const settle = 100 * time.Millisecond
 
+var errNotRegular = errors.New("not a regular file")
+
 // source is the content of a file that values come from.
 type source struct {
-	name string // for errors
-	text string
-	uid  uint32 // privilege of the values in it
+	name   string // for errors
+	text   string
+	rights rights // of the values in it
 }
 
 // bad is an error in one line of the source.
@@ -44,6 +45,7 @@ type signature struct {
 	size           int64
 	mtime          syscall.Timespec
 	mode, uid, gid uint32
+	rights         rights // also of the directories above
 }
 
 // watched is a file that is read again when it has changed. One goroutine at a time
@@ -79,12 +81,13 @@ func (w *watched) read(now time.Time, first bool) (source, state, error) {
 }
 
 func (w *watched) look(now time.Time, first bool) (source, state, error) {
-	info, err := os.Stat(w.path)
+	may, info, err := guarded(w.path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
 		return source{}, same, err
 	}
 	sig := sign(info)
+	sig.rights = may
 	known := !first && w.failed == ""
 	switch {
 	case known && sig == w.seen:
@@ -97,7 +100,7 @@ func (w *watched) look(now time.Time, first bool) (source, state, error) {
 		return source{}, same, err
 	case missing:
 		w.seen, w.gone = sig, false
-		return source{name: w.path, uid: Nobody}, fresh, nil
+		return source{name: w.path, rights: rights{uid: Nobody}}, fresh, nil
 	}
 	w.gone = false
 	if age := now.Sub(info.ModTime()); known && age >= 0 && age < settle {
@@ -107,11 +110,16 @@ func (w *watched) look(now time.Time, first bool) (source, state, error) {
 	if err != nil {
 		return source{}, same, err
 	}
+	// Another file may have been put there since the owners were looked at.
+	after.rights = may
 	if after != sig && known {
 		return source{}, unsettled, nil
 	}
+	if after.uid != sig.uid || after.mode != sig.mode {
+		after.rights = rights{uid: Nobody, why: w.path + " was replaced while it was read"}
+	}
 	w.seen = after
-	return source{name: w.path, text: text, uid: privilege(w.path, after)}, fresh, nil
+	return source{name: w.path, text: text, rights: after.rights}, fresh, nil
 }
 
 // readRegular reads a file; the signature is that of what was read. It never waits
@@ -127,7 +135,7 @@ func readRegular(path string) (string, signature, error) {
 		return "", signature{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return "", signature{}, errors.New("not a regular file")
+		return "", signature{}, errNotRegular
 	}
 	b, err := io.ReadAll(f)
 	if err != nil {
@@ -148,18 +156,4 @@ func sign(info fs.FileInfo) signature {
 		exists: true, dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim,
 		mode: st.Mode, uid: st.Uid, gid: st.Gid,
 	}
-}
-
-// privilege is the uid that a file's values act as: its owner, or Nobody if others
-// than the owner may write it or put another in its place (M48).
-func privilege(path string, sig signature) uint32 {
-	const others = 0o022
-	if sig.mode&others != 0 {
-		return Nobody
-	}
-	dir, err := os.Stat(filepath.Dir(path))
-	if err != nil || dir.Mode().Perm()&others != 0 && dir.Mode()&fs.ModeSticky == 0 {
-		return Nobody
-	}
-	return sig.uid
 }

@@ -25,7 +25,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"route to local with a host":  {"routes", "b.example local!host\n", 1, "takes no host"},
 		"route for no domain":         {"routes", "b..example smtp!\n", 1, "bad key"},
 		"route for an empty suffix":   {"routes", ".. smtp!\n", 1, "bad key"},
-		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example has a route in line 1 already"},
+		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example stands in line 1 already"},
 		"two defaults":                {"routes", ". smtp!\n. smtp!x\n", 2, "in line 1 already"},
 		"two local names in a line":   {"localnames", "a.example b.example\n", 1, "one domain a line"},
 		"local name that is none":     {"localnames", "-\n", 1, "bad domain"},

@@ -3,66 +3,14 @@ package rules
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"zmailer/internal/address"
 	"zmailer/internal/table/text"
 )
-
-// MaxDepth is how deep aliases may lead into one another.
-const MaxDepth = 64
-
-// Tables are the rules at one moment. It may be used by many goroutines and does
-// not change, but for users and lists, which are looked up.
-type Tables struct {
-	hostname   string // A-labels, lower case
-	postmaster address.Mailbox
-	passwd     Users
-	includes   *includes
-
-	local   map[string]struct{} // domains that are ours
-	routes  *routes
-	aliases *aliasTable
-	fqdn    *aliasTable
-	logins  *logins // nil: every user of the system
-}
-
-// Hostname is this machine's domain in lower-case A-labels.
-func (t *Tables) Hostname() string { return t.hostname }
-
-// IsLocal tells whether a mailbox is in a domain that is ours; a bare name is.
-func (t *Tables) IsLocal(m address.Mailbox) bool {
-	if m.Domain == "" {
-		return true
-	}
-	d, err := m.ASCIIDomain()
-	return err == nil && t.isLocal(d)
-}
-
-func (t *Tables) isLocal(domain string) bool {
-	_, ok := t.local[domain]
-	return ok
-}
-
-// Query is a recipient whose targets are wanted.
-type Query struct {
-	Recipient address.Mailbox
-	Report    bool       // the message is a report, for which other routes may hold
-	Trace     func(Step) // told of each step; nil: nobody wants to know
-}
-
-// Step is one thing that was looked up on the way to a target.
-type Step struct {
-	Depth   int
-	Address string // what was looked up
-	Table   string // aliases fqdnaliases localnames routes lists :include: .forward users postmaster address
-	Where   string // "/etc/zmailer/aliases:12", "db:/etc/zmailer/aliases.db:12"; "" if nothing fitted
-	Key     string // the key that fitted; ""
-	Result  string // for people
-}
 
 // Resolve gives the targets of a recipient as they are found, always one at least. Its
 // error is a *Trouble, or the one that give returned; what was given before does not
@@ -79,12 +27,6 @@ func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) 
 	return nil
 }
 
-// step is one thing that is being expanded.
-type step struct {
-	table byte // 'f': fqdnaliases, 'a': aliases, 'i': include, 'p': the postmaster setting
-	key   string
-}
-
 // expansion is one recipient's way through the tables.
 type expansion struct {
 	ctx    context.Context
@@ -94,150 +36,141 @@ type expansion struct {
 	trace  func(Step)
 	give   func(Target) error
 	given  int
-	path   []step            // from rcpt to what is expanded now
-	via    []string          // the same for people
-	done   map[step]struct{} // expanded: a second time would give duplicates
+	path   []frame             // from rcpt to what is expanded now
+	via    []string            // the same for people
+	done   map[stepID]struct{} // expanded: a second time would give duplicates
+	owner  string              // of the list that is expanded
+	verp   bool
 }
 
 func (x *expansion) add(channel, host, user string, uid uint32) error {
 	x.given++
-	return x.give(Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via})
+	return x.give(Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via, Owner: x.owner, VERP: x.verp})
 }
 
-func (x *expansion) fail(why string, m address.Mailbox) error {
-	return x.add(Error, why, m.String(), Nobody)
+func (x *expansion) fail(why string, m address.Mailbox) error { return x.failText(why, m, "") }
+
+func (x *expansion) failText(why string, m address.Mailbox, text string) error {
+	return x.add(Error, ErrorHost(why, text), m.String(), Nobody)
 }
 
-func (x *expansion) onPath(s step) bool { return slices.Contains(x.path, s) }
+// tell traces a step. result is made only if somebody listens.
+func (x *expansion) tell(m address.Mailbox, table string, f found, result string, args ...any) {
+	if x.trace == nil {
+		return
+	}
+	if len(args) > 0 {
+		result = fmt.Sprintf(result, args...)
+	}
+	x.trace(Step{Depth: len(x.path), Address: m.String(), Table: table, Where: f.where.String(), Key: f.key, Result: result})
+}
+
+const (
+	noEntry = "no entry"
+	again   = "leads back here: not taken again"
+)
 
 // mailbox resolves an address. final: it is not to be looked up in aliases.
 func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 	if m.IsNull() || m.Local == "" {
+		x.tell(m, "address", found{}, "not an address")
 		return x.fail(ErrBadAddress, m)
 	}
 	domain := x.t.hostname
 	if m.Domain != "" {
 		d, err := m.ASCIIDomain()
 		if err != nil {
+			x.tell(m, "address", found{}, "the domain is none: %v", err)
 			return x.fail(ErrBadAddress, m)
 		}
 		domain = d
 	}
-	if x.t.fqdn != nil && len(x.t.fqdn.values) > 0 && !final {
-		key := fqdnKey(m.Local, domain)
-		values, ok := x.t.fqdn.lookup(key)
-		if !ok {
-			values, ok = x.t.fqdn.lookup(key[strings.LastIndexByte(key, '@'):])
+	if has(x.t.fqdn) && !final {
+		key := strings.ToLower(m.Local) + "@" + domain
+		f, ok, err := x.whole(m, key)
+		if err != nil {
+			return err
 		}
 		// An address that leads to itself goes on to the other tables.
-		if s := (step{'f', key}); ok && !x.onPath(s) {
-			return x.expand(s, m, values, x.t.fqdn.uid)
+		s := step{inFQDN, key}
+		switch {
+		case !ok:
+			x.tell(m, "fqdnaliases", f, noEntry)
+		case x.onPath(s):
+			x.tell(m, "fqdnaliases", f, again)
+		default:
+			return x.expand(s, m, "fqdnaliases", f)
 		}
 	}
-	if x.t.isLocal(domain) {
+	local, ok, err := x.t.isLocal(x.ctx, domain)
+	if err != nil {
+		return err
+	}
+	if ok {
+		if x.trace != nil && m.Domain != "" {
+			x.tell(m, "localnames", local, "%s is ours", domain)
+		}
 		return x.user(m, domain, final)
 	}
+	x.tell(m, "localnames", local, noEntry)
 	return x.remote(m, domain, final)
+}
+
+// whole looks an address up in fqdnaliases: itself, without its tag, its domain.
+func (x *expansion) whole(m address.Mailbox, key string) (found, bool, error) {
+	f, ok, err := x.t.find(x.ctx, text.FQDNAliases, key)
+	if ok || err != nil {
+		return f, ok, err
+	}
+	at := key[strings.LastIndexByte(key, '@'):]
+	if base, _, tagged := m.SplitTag(x.t.subaddress); tagged {
+		if f, ok, err = x.t.find(x.ctx, text.FQDNAliases, strings.ToLower(base.Local)+at); ok || err != nil {
+			return f, ok, err
+		}
+	}
+	return x.t.find(x.ctx, text.FQDNAliases, at)
 }
 
 // remote gives an address to its domain's route.
 func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
-	to, ok := x.t.routes.lookup(domain, x.report)
-	if !ok {
-		to.channel = SMTP
-	}
-	if to.channel == Local {
-		return x.user(m, domain, final)
-	}
-	if to.host == "" {
-		to.host = domain
-		if v6, ok := strings.CutPrefix(domain, "[ipv6:"); ok {
-			to.host = "[" + v6
-		}
-	}
-	return x.add(to.channel, to.host, m.String(), Nobody)
-}
-
-// user resolves an address in one of our domains.
-func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
-	name := strings.ToLower(m.Local)
-	loop := false
-	if values, ok := x.t.aliases.lookup(name); ok && !final {
-		s := step{'a', name}
-		if !x.onPath(s) {
-			return x.expand(s, m, values, x.t.aliases.uid)
-		}
-		// "bond: bond, bond@example.org" keeps a copy in bond's own mailbox.
-		loop = true
-	}
-	u, ok, err := x.t.user(m.Local)
-	switch {
-	case err != nil:
-		return err
-	case ok:
-		return x.mailboxOf(u, domain)
-	case name == "postmaster":
-		return x.postmaster(m)
-	case loop:
-		return x.fail(ErrLoop, m)
-	}
-	return x.fail(ErrNoUser, qualified(m, domain))
-}
-
-// qualified gives a bare name its domain.
-func qualified(m address.Mailbox, domain string) address.Mailbox {
-	if m.Domain == "" {
-		m.Domain = domain
-	}
-	return m
-}
-
-func (x *expansion) mailboxOf(u User, domain string) error {
-	where := u.Login + "@" + domain
-	return x.add(Local, where, where, u.UID)
-}
-
-// postmaster delivers mail for postmaster, who must exist (RFC 5321 §4.5.1): to the
-// POSTMASTER setting, or to root, or if all else fails to root's mailbox whether or
-// not there is such a user.
-func (x *expansion) postmaster(m address.Mailbox) error {
-	s := step{'p', "postmaster"}
-	if !x.onPath(s) {
-		setting := x.t.postmaster
-		for _, to := range []address.Mailbox{setting, {Local: "root"}} {
-			if strings.EqualFold(to.Local, "postmaster") && x.t.IsLocal(to) {
-				continue
-			}
-			good, err := x.leads(s, m, to)
-			if err != nil {
-				return err
-			}
-			if good {
-				return x.expand(s, m, []value{{mailbox: to}}, Nobody)
-			}
-		}
-	}
-	root, ok, err := x.t.system("root")
+	f, ok, err := x.t.routeOf(x.ctx, domain, x.report)
 	if err != nil {
 		return err
 	}
+	to := f.route
 	if !ok {
-		root = User{"root", Nobody}
+		to.Channel = SMTP
 	}
-	return x.mailboxOf(root, x.t.hostname)
+	if to.Channel == Local {
+		x.tell(m, "routes", f, "%s is ours", domain)
+		return x.user(m, domain, final)
+	}
+	if to.Host == "" {
+		to.Host = domain
+		if v6, ok := strings.CutPrefix(domain, "[ipv6:"); ok {
+			to.Host = "[" + v6
+		}
+	}
+	if ok {
+		x.tell(m, "routes", f, "%s!%s", to.Channel, to.Host)
+	} else {
+		x.tell(m, "routes", f, "no entry: %s!%s", to.Channel, to.Host)
+	}
+	return x.add(to.Channel, to.Host, m.String(), Nobody)
 }
 
 // leads tells whether all targets of a value can be delivered. Nothing is given.
 func (x *expansion) leads(s step, m, to address.Mailbox) (bool, error) {
 	try := *x
 	try.done, try.trace = maps.Clone(x.done), nil
+	try.path = x.path[:len(x.path):len(x.path)]
 	try.give = func(t Target) error {
 		if t.Channel == Error {
 			return errUndeliverable
 		}
 		return nil
 	}
-	err := try.expand(s, m, []value{{mailbox: to}}, Nobody)
+	err := try.expand(s, m, "", found{entry: entry{values: []text.Value{{Mailbox: to}}}})
 	if errors.Is(err, errUndeliverable) {
 		return false, nil
 	}
@@ -246,15 +179,32 @@ func (x *expansion) leads(s step, m, to address.Mailbox) (bool, error) {
 
 var errUndeliverable = errors.New("a target cannot be delivered")
 
-// expand resolves the values that an address has in a table.
-func (x *expansion) expand(s step, m address.Mailbox, values []value, uid uint32) error {
-	name := ":include:" + s.key
-	if s.table != 'i' {
-		name = m.String()
+// first expands the first of some addresses that lead to somebody.
+func (x *expansion) first(s step, m address.Mailbox, table string, f found, list ...address.Mailbox) (bool, error) {
+	if x.onPath(s) {
+		return false, nil
 	}
-	return x.within(s, name, func() error {
-		for i := range values {
-			if err := x.value(&values[i], m, uid); err != nil {
+	for _, to := range list {
+		good, err := x.leads(s, m, to)
+		if err != nil {
+			return false, err
+		}
+		if good {
+			f.values = []text.Value{{Mailbox: to}}
+			return true, x.expand(s, m, table, f)
+		}
+	}
+	return false, nil
+}
+
+// expand resolves the values that an address has in a table.
+func (x *expansion) expand(s step, m address.Mailbox, table string, f found) error {
+	if x.trace != nil && table != "" {
+		x.tell(m, table, f, "%s", showValues(f.values))
+	}
+	return x.within(frame{s, m.String(), f.where}, func() error {
+		for i := range f.values {
+			if err := x.value(&f.values[i], m, f.rights); err != nil {
 				return err
 			}
 		}
@@ -262,64 +212,70 @@ func (x *expansion) expand(s step, m address.Mailbox, values []value, uid uint32
 	})
 }
 
-// within does one step of the way, once per recipient.
-func (x *expansion) within(s step, name string, do func() error) error {
-	if _, again := x.done[s]; again {
-		return nil
-	}
-	if len(x.path) >= MaxDepth {
-		return x.fail(ErrLoop, x.rcpt)
-	}
-	path, via := x.path, x.via
-	x.path = append(path[:len(path):len(path)], s)
-	x.via = append(via[:len(via):len(via)], name)
-	err := do()
-	x.path, x.via = path, via
-	if x.done == nil {
-		x.done = map[step]struct{}{}
-	}
-	x.done[s] = struct{}{}
-	return err
-}
-
-// value resolves one value of m, which acts with the privilege uid.
-func (x *expansion) value(v *value, m address.Mailbox, uid uint32) error {
-	owner := strconv.FormatUint(uint64(uid), 10)
-	switch v.kind {
+// value resolves one value of m, which acts with rights.
+func (x *expansion) value(v *text.Value, m address.Mailbox, may rights) error {
+	switch v.Kind {
 	case text.ToPipe:
-		return x.add(Pipe, "pipe."+owner, v.text, uid)
+		return x.act(Pipe, v.Text, m, may)
 	case text.ToFile:
-		if v.text == "/dev/null" {
-			return x.add(Bitbucket, "-", v.text, Nobody)
+		if v.Text == "/dev/null" {
+			return x.add(Bitbucket, "-", v.Text, Nobody)
 		}
-		return x.add(File, "file."+owner, v.text, uid)
+		return x.act(File, v.Text, m, may)
 	case text.ToInclude:
-		return x.include(v.text, m)
+		return x.include(v.Text, m, may)
 	default:
-		to := v.mailbox
+		to := v.Mailbox
 		if strings.Contains(to.Local, text.UserPart) {
 			to.Local = strings.ReplaceAll(to.Local, text.UserPart, m.Local)
 		}
-		return x.mailbox(to, v.final)
+		return x.mailbox(to, v.Final)
 	}
 }
 
-// include resolves the values in a file.
-func (x *expansion) include(path string, m address.Mailbox) error {
-	s := step{'i', path}
-	if x.onPath(s) {
-		return x.fail(ErrLoop, x.rcpt)
+// act gives a program or a file, which nobody may not have run or written: it would be
+// whoever can write the file that names it (M48).
+func (x *expansion) act(channel, what string, m address.Mailbox, may rights) error {
+	if may.uid != Nobody {
+		return x.add(channel, channel+"."+strconv.FormatUint(uint64(may.uid), 10), what, may.uid)
 	}
-	values, uid, err := x.t.includes.get(path)
-	if err != nil {
-		return err
+	at := where{}
+	if len(x.path) > 0 {
+		at = x.path[len(x.path)-1].where
 	}
-	return x.expand(s, m, values, uid)
+	reason := fmt.Sprintf("%s in %s: %s", what, at, may.why)
+	x.tell(m, "address", found{where: at}, "refused: %s", reason)
+	if x.trace == nil {
+		x.t.log.Warn("target-refused", "rcpt", x.rcpt.String(), "target", what, "where", at.String(), "reason", may.why)
+	}
+	return x.failText(ErrUnsafe, m, reason)
 }
 
-// IsTrouble gives the *Trouble in an error.
-func IsTrouble(err error) (*Trouble, bool) {
-	t := (*Trouble)(nil)
-	ok := errors.As(err, &t)
-	return t, ok
+// showValues writes values as they stand in tables, for people; of many the first.
+func showValues(list []text.Value) string {
+	const most = 10
+	var b strings.Builder
+	for i, v := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if i == most {
+			fmt.Fprintf(&b, "and %d more", len(list)-most)
+			break
+		}
+		b.WriteString(showValue(&v))
+	}
+	return b.String()
+}
+
+func showValue(v *text.Value) string {
+	switch {
+	case v.Kind == text.ToInclude:
+		return ":include:" + v.Text
+	case v.Kind != text.ToAddress:
+		return v.Text
+	case v.Final:
+		return `\` + v.Mailbox.String()
+	}
+	return v.Mailbox.String()
 }

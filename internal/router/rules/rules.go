@@ -1,15 +1,17 @@
 // Package rules says where a recipient goes: it turns an address into targets, each
-// a channel, a host and a user with a privilege, by four tables that a postmaster
-// edits (formats.md "Routing tables") and by the list of local users:
+// a channel, a host and a user with a privilege. What it asks, in this order, is told
+// in docs/routing.md:
 //
 //	fqdnaliases  whole addresses, first
 //	localnames   domains that are ours; their users are looked up in
-//	aliases      and then among the local users
+//	aliases      , then among
+//	lists        , then among the local users, who may have a .forward
 //	routes       all other domains
 //
-// It owns nothing on disk and only reads. The tables are held in memory as hash
-// maps and read again when their files have changed; a message is resolved with one
-// snapshot of them (Tables). Nothing here survives a crash, or needs to.
+// It owns nothing on disk and only reads. Text tables are held in memory as hash maps
+// and read again when their files have changed; other sources are asked for each key
+// (package table). A message is resolved with one snapshot of them (Tables). Nothing
+// here survives a crash, or needs to.
 //
 // Diagnostics: New returns a *config.Error that names file, line and reason; the
 // program exits with 78. A table that turns bad later is logged once, and the one
@@ -19,8 +21,12 @@
 package rules
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -28,77 +34,34 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/config"
+	"zmailer/internal/table"
+	"zmailer/internal/table/text"
 )
-
-// Channels that rules itself gives. Any other comes from the table routes.
-const (
-	Local     = "local"     // a local user's mailbox: host and user are login@domain
-	File      = "file"      // host file.UID, user a path
-	Pipe      = "pipe"      // host pipe.UID, user a bar and a command
-	Bitbucket = "bitbucket" // host -, user what was dropped
-	SMTP      = "smtp"      // the channel of a domain that has no route
-	Error     = "error"     // host says why, see the Err constants
-)
-
-// Hosts of channel error.
-const (
-	ErrNoUser     = "nouser"     // 5.1.1: a local domain has no such user or alias
-	ErrBadAddress = "badaddress" // 5.1.3: not an address
-	ErrLoop       = "loop"       // 5.4.6: aliases lead back to themselves, or too deep
-	ErrUnsafe     = "unsafe"     // 5.7.1: a program or file that nobody may have run or written
-)
-
-// ErrorHost is the host of a recipient that cannot be delivered: one of the Err
-// constants, a word, or a status code like 5.7.1, and what the report is to say; ""
-// if the word says enough (docs/notes/error-channel.md).
-func ErrorHost(word, text string) string {
-	if text == "" {
-		return word
-	}
-	return word + ":" + address.EncodeXText(text)
-}
-
-// Nobody is the privilege of what comes from no trustworthy file: an address from
-// outside, a value of a table that its group or everybody may write (M48). A uid.
-const Nobody = 65534
-
-// Target is one place where a recipient's mail is to go.
-type Target struct {
-	Channel   string
-	Host      string // holds no blanks
-	User      string // the address in the recipient's line
-	Privilege uint32 // a uid
-	// Via is what was expanded on the way, the recipient itself first; nil if
-	// nothing was. Targets share it: do not change it.
-	Via []string
-	// Owner is where reports of it go instead of to the message's sender: the owner
-	// of the list that it is a member of; "": to the sender.
-	Owner string
-	VERP  bool // the sender that its agent gives is Owner with the recipient in it
-}
-
-// Trouble is a lookup that could not be made.
-type Trouble struct {
-	Why string // one word, for the name in deferred/: "users", "include"
-	Err error
-}
-
-func (e *Trouble) Error() string { return e.Err.Error() }
-func (e *Trouble) Unwrap() error { return e.Err }
 
 // Config says where the rules come from.
 type Config struct {
-	// Dir holds routes, aliases, fqdnaliases and localnames; one that is missing is
-	// empty. With no Dir the tables built into the programs are used.
-	Dir        string
+	// Dir holds routes, aliases, fqdnaliases, localnames and lists/; one that is missing
+	// is empty. With no Dir the tables built into the programs are used.
+	Dir string
+	// Sources are those of a table, asked in their order; a table that has none is
+	// the file of its name in Dir.
+	Sources map[text.Kind][]string
+	// Source is what the sources that are not text files have in common.
+	Source     table.Options
 	Hostname   string // this machine's; its domain is local
 	Postmaster string // whom mail for postmaster goes to if no alias says so; an address or a local user
 	// LocalUsers is "passwd" (also if empty), or the path of a file with one login a
 	// line.
 	LocalUsers string
-	Passwd     Users            // nil: the system's
-	Now        func() time.Time // nil: time.Now
-	Log        *slog.Logger     // nil: discarded
+	// Subaddress are the characters of which one parts user and tag; "": there are no
+	// tags.
+	Subaddress string
+	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
+	// have none.
+	Forward string
+	Passwd  Users            // nil: the system's
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: discarded
 }
 
 // period is how often files are looked at, at most.
@@ -111,12 +74,13 @@ type Rules struct {
 	next atomic.Int64 // when the files are looked at again, UnixNano
 	cur  atomic.Pointer[Tables]
 
-	mu     sync.Mutex // held by who looks at the files
-	tables []table
+	mu    sync.Mutex // held by who looks at the files
+	feeds []feed
+	open  []*external
 }
 
-// table is a file and what it is read into.
-type table struct {
+// feed is a file and what it is read into.
+type feed struct {
 	file  watched
 	parse func(to *Tables, s source) error
 }
@@ -134,40 +98,68 @@ func New(c Config) (*Rules, error) {
 		return nil, err
 	}
 	r := &Rules{now: c.Now, log: c.Log}
-	for _, k := range []struct {
-		name  string
-		parse func(*Tables, source) error
-	}{
-		{"localnames", (*Tables).parseLocalNames},
-		{"routes", (*Tables).parseRoutes},
-		{"aliases", (*Tables).parseAliases},
-		{"fqdnaliases", (*Tables).parseFQDNAliases},
-	} {
-		if c.Dir == "" {
-			built := source{name: "built-in " + k.name, text: string(config.Default(k.name)), uid: Nobody}
-			if err := k.parse(t, built); err != nil {
-				return nil, err
-			}
-			continue
+	for _, kind := range text.Kinds() {
+		if err := r.addTable(t, c, kind); err != nil {
+			return nil, errors.Join(err, r.Close())
 		}
-		r.tables = append(r.tables, table{watched{path: filepath.Join(c.Dir, k.name)}, k.parse})
 	}
 	if c.LocalUsers != "" && c.LocalUsers != "passwd" {
-		r.tables = append(r.tables, table{watched{path: c.LocalUsers, required: true}, (*Tables).parseUsers})
+		r.feeds = append(r.feeds, feed{watched{path: c.LocalUsers, required: true}, (*Tables).parseUsers})
 	}
-	for i := range r.tables {
-		k := &r.tables[i]
+	for i := range r.feeds {
+		k := &r.feeds[i]
 		s, _, err := k.file.read(c.Now(), true)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = k.parse(t, s)
 		}
-		if err := k.parse(t, s); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
 		}
 	}
+	t.lookForLists()
 	r.cur.Store(t)
 	r.next.Store(c.Now().Add(period).UnixNano())
 	return r, nil
+}
+
+// addTable makes the layers of one table, a source each.
+func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
+	sources := c.Sources[kind]
+	layers := t.layersOf(kind)
+	if len(sources) == 0 && c.Dir == "" {
+		*layers = make([]layer, 1)
+		built := source{name: "built-in " + string(kind), text: string(config.Default(string(kind))),
+			rights: rights{uid: Nobody, why: "built-in tables belong to nobody"}}
+		return t.parseLayer(kind, 0, built)
+	}
+	if len(sources) == 0 {
+		sources = []string{filepath.Join(c.Dir, string(kind))}
+	}
+	*layers = make([]layer, len(sources))
+	for i, name := range sources {
+		s, err := table.Parse(name, c.Dir)
+		if err != nil {
+			return err
+		}
+		if s.Scheme == "file" {
+			r.feeds = append(r.feeds, feed{
+				// A source that somebody has named must be there; one beside zmailer.conf may be.
+				watched{path: s.Rest, required: len(c.Sources[kind]) > 0},
+				func(to *Tables, s source) error { return to.parseLayer(kind, i, s) },
+			})
+			continue
+		}
+		o := c.Source
+		o.Name, o.Dir, o.Now, o.Log = string(kind), c.Dir, c.Now, c.Log
+		opened, err := table.Open(name, o)
+		if err != nil {
+			return err
+		}
+		e := &external{Table: opened, name: name, kind: kind}
+		(*layers)[i].ext = e
+		r.open = append(r.open, e)
+	}
+	return nil
 }
 
 // newTables makes empty tables.
@@ -187,13 +179,27 @@ func newTables(c Config) (*Tables, error) {
 	if c.Passwd == nil {
 		c.Passwd = newPasswd(c.Now)
 	}
-	return &Tables{
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	forwards, err := newForwards(c.Forward, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tables{
 		hostname:   hostname,
 		postmaster: postmaster,
 		passwd:     c.Passwd,
-		includes:   &includes{now: c.Now, files: map[string]*include{}},
-		local:      map[string]struct{}{hostname: {}},
-	}, nil
+		rolls:      &rolls{now: c.Now, files: map[string]*roll{}},
+		forwards:   forwards,
+		subaddress: c.Subaddress,
+		log:        c.Log,
+		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+	}
+	if c.Dir != "" {
+		t.listDir = filepath.Join(c.Dir, "lists")
+	}
+	return t, nil
 }
 
 // Tables gives the tables as they are now. It looks at the files at most once a
@@ -208,9 +214,9 @@ func (r *Rules) Tables() *Tables {
 	next := now.Add(period)
 	old := r.cur.Load()
 	t := *old
-	changed := false
-	for i := range r.tables {
-		k := &r.tables[i]
+	changed := t.lookForLists()
+	for i := range r.feeds {
+		k := &r.feeds[i]
 		s, state, err := k.file.read(now, false)
 		switch {
 		case err != nil:
@@ -237,4 +243,38 @@ func (r *Rules) Tables() *Tables {
 // refused says once per change that a table cannot be used.
 func (r *Rules) refused(path string, err error) {
 	r.log.Error("table-refused", "file", path, "reason", err, "kept", "the table as it was read before")
+}
+
+// Close ends the connections and programs of the sources. No Tables is to be used
+// after it.
+func (r *Rules) Close() error {
+	var err error
+	for _, e := range r.open {
+		err = errors.Join(err, e.Close())
+	}
+	r.open = nil
+	return err
+}
+
+// Check looks at what New does not: it asks each source for a key, and reads all
+// lists. Its errors are *config.Error.
+func (r *Rules) Check(ctx context.Context) error {
+	var err error
+	for _, e := range r.open {
+		if _, _, asked := e.Lookup(ctx, "postmaster"); asked != nil {
+			err = errors.Join(err, &config.Error{File: e.name, Reason: "cannot be asked for " + string(e.kind), Err: asked})
+		}
+	}
+	t := r.Tables()
+	if t.lists == "" {
+		return err
+	}
+	names, listed := os.ReadDir(t.lists)
+	if listed != nil {
+		return errors.Join(err, &config.Error{File: t.lists, Reason: "cannot be listed", Err: listed})
+	}
+	for _, n := range names {
+		err = errors.Join(err, t.checkList(ctx, n.Name()))
+	}
+	return err
 }

@@ -90,7 +90,8 @@ func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
 	return list, err
 }
 
-// resolve gives the targets of an address as text; UID stands for our own uid.
+// resolve gives the targets of an address as text; UID stands for our own uid, and
+// paths are those below our directory.
 func (c *conf) resolve(rcpt string, report bool) []string {
 	c.t.Helper()
 	m, err := address.Parse(rcpt)
@@ -108,6 +109,14 @@ func (c *conf) resolve(rcpt string, report bool) []string {
 			uid = "UID"
 		}
 		host := strings.TrimSuffix(k.Host, fmt.Sprint(".", os.Geteuid()))
+		word, coded, more := strings.Cut(host, ":")
+		if more && k.Channel == Error {
+			text, err := address.DecodeXText(coded)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			host = word + ": " + strings.ReplaceAll(strings.ReplaceAll(text, c.dir+"/", ""), c.dir, "DIR") + ":"
+		}
 		out = append(out, k.Channel+" "+host+" "+k.User+" "+uid)
 	}
 	return out
@@ -196,11 +205,11 @@ func TestRecipientGoesWhereTheTablesSay(t *testing.T) {
 		"Maildir":                            {"dir@example.org", []string{"file file /var/archive/dir/ UID"}},
 		"/dev/null":                          {"drop@example.org", []string{"bitbucket - /dev/null 65534"}},
 		"alias that names itself":            {"carol@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534"}},
-		"alias that names itself, no user":   {"carol-copy@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534", "error loop carol-copy 65534"}},
+		"alias that names itself, no user":   {"carol-copy@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534", "error loop: carol-copy@example.org (aliases:12) -> carol-copy: carol-copy 65534"}},
 		"backslash ends aliasing":            {"dave@example.org", []string{"local dave@mx.example.org dave@mx.example.org UID", "file file /srv/sales UID"}},
 		"named addresses":                    {"named@example.org", []string{"smtp hub.example.com eve@example.com 65534", "smtp hub.example.com mallory@example.com 65534"}},
-		"loop":                               {"ring-a@example.org", []string{"error loop ring-a 65534"}},
-		"loop beside a delivery":             {"half@example.org", []string{"file file /srv/half UID", "error loop ring-a 65534"}},
+		"loop":                               {"ring-a@example.org", []string{"error loop: ring-a@example.org (aliases:19) -> ring-b (aliases:20) -> ring-a: ring-a 65534"}},
+		"loop beside a delivery":             {"half@example.org", []string{"file file /srv/half UID", "error loop: half@example.org (aliases:21) -> ring-a (aliases:19) -> ring-b (aliases:20) -> ring-a: ring-a 65534"}},
 		"postmaster by alias":                {"PostMaster@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID"}},
 		"whole address":                      {"info@example.org", []string{"local dave@example.org dave@example.org UID", "smtp hub.example.com info@example.com 65534"}},
 		"whole address elsewhere":            {"boss@example.com", []string{"local carol@mx.example.org carol@mx.example.org UID"}},
@@ -289,7 +298,8 @@ func TestDeepAliasesEndAsALoop(t *testing.T) {
 		fmt.Fprintf(&wide, "b%d: b%d, \"b%d\"\n", i, i+1, i+1)
 	}
 	c := newConf(t, map[string]string{"users": "a65\nb60\n", "aliases": deep.String() + wide.String()})
-	if got, want := c.resolve("a0", false), []string{"error loop a0 65534"}; !cmp.Equal(got, want) {
+	if got, want := c.resolve("a0", false), []string{"error loop: more than 64 steps: a0 (aliases:1) -> a1 (aliases:2) -> a2 (aliases:3) -> a3 (aliases:4) -> a4 (aliases:5) -> a5 (aliases:6) -> " +
+		"a6 (aliases:7) -> a7 (aliases:8) -> (52 more) -> a60 (aliases:61) -> a61 (aliases:62) -> a62 (aliases:63) -> a63 (aliases:64) -> a64: a0 65534"}; !cmp.Equal(got, want) {
 		t.Errorf("65 levels: got %q, want %q", got, want)
 	}
 	if got, want := c.resolve("a1", false), []string{"local a65@mx.example.org a65@mx.example.org UID"}; !cmp.Equal(got, want) {
@@ -342,7 +352,7 @@ func TestListIsReadWhenItIsUsed(t *testing.T) {
 	}
 	c.write("members", ":include:"+list+"\n/srv/list\n")
 	c.advance(period)
-	if got, want := c.resolve("list", false), []string{"error loop list 65534", "file file /srv/list UID"}; !cmp.Equal(got, want) {
+	if got, want := c.resolve("list", false), []string{"error loop: list (aliases:1) -> :include:members (members:1) -> :include:members: list 65534", "file file /srv/list UID"}; !cmp.Equal(got, want) {
 		t.Errorf("list that includes itself: got %q, want %q", got, want)
 	}
 }
@@ -360,16 +370,17 @@ func TestValuesOfAFileThatOthersMayWriteActAsNobody(t *testing.T) {
 		want       []string
 	}{
 		{"only the owner", "members", 0o644, []string{"pipe pipe |/bin/prog UID", "file file /srv/list UID"}},
-		{"group writes the list", "members", 0o664, []string{"pipe pipe.65534 |/bin/prog 65534", "file file /srv/list UID"}},
-		{"all write the aliases", "aliases", 0o646, []string{"pipe pipe.65534 |/bin/prog 65534", "file file.65534 /srv/list 65534"}},
-		{"list again only the owner's", "members", 0o644, []string{"pipe pipe |/bin/prog UID", "file file.65534 /srv/list 65534"}},
-		{"all write the directory", ".", 0o777, []string{"pipe pipe.65534 |/bin/prog 65534", "file file.65534 /srv/list 65534"}},
+		{"group writes the list", "members", 0o664, []string{"error unsafe: |/bin/prog in members:1: members may be written by its group: list 65534", "file file /srv/list UID"}},
+		{"all write the aliases", "aliases", 0o646, []string{"error unsafe: |/bin/prog in members:1: aliases may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: aliases may be written by everybody: list 65534"}},
+		{"again only the owner's", "members", 0o644, []string{"error unsafe: |/bin/prog in members:1: aliases may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: aliases may be written by everybody: list 65534"}},
+		{"aliases as well", "aliases", 0o644, []string{"pipe pipe |/bin/prog UID", "file file /srv/list UID"}},
+		{"all write the directory", ".", 0o777, []string{"error unsafe: |/bin/prog in members:1: the directory DIR may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: the directory DIR may be written by everybody: list 65534"}},
 	} {
 		if err := os.Chmod(filepath.Join(c.dir, tt.file), tt.mode); err != nil {
 			t.Fatal(err)
-		}
-		if tt.file == "." {
-			c.write("members", "|/bin/prog\n\n") // read again
 		}
 		c.advance(period)
 		if got := c.resolve("list", false); !cmp.Equal(got, tt.want) {
@@ -382,6 +393,10 @@ func TestValuesOfAFileThatOthersMayWriteActAsNobody(t *testing.T) {
 type unreachable struct{}
 
 func (unreachable) Lookup(string) (User, bool, error) {
+	return User{}, false, errors.New("no answer")
+}
+
+func (unreachable) LookupUID(uint32) (User, bool, error) {
 	return User{}, false, errors.New("no answer")
 }
 
@@ -407,7 +422,7 @@ func TestBuiltInTablesAreUsedWithoutADirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Tables().IsLocal(address.Mailbox{Local: "x", Domain: "LocalHost"}) {
+	if ok, err := r.Tables().IsLocal(t.Context(), address.Mailbox{Local: "x", Domain: "LocalHost"}); !ok || err != nil {
 		t.Error("localhost: got remote, want local as the built-in localnames say")
 	}
 	list, err := collect(r.Tables(), address.Mailbox{Local: "x", Domain: "example.com"}, false)

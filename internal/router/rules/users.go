@@ -14,11 +14,13 @@ import (
 type User struct {
 	Login string
 	UID   uint32
+	Home  string // "": not known
 }
 
 // Users tells who is a local user. An error means that nobody knows now.
 type Users interface {
 	Lookup(login string) (u User, ok bool, err error)
+	LookupUID(uid uint32) (u User, ok bool, err error)
 }
 
 // How long an answer of the system's user database is kept: a burst of mail costs
@@ -66,7 +68,7 @@ func (p *passwd) Lookup(login string) (User, bool, error) {
 		if err != nil {
 			return User{}, false, fmt.Errorf("look up user %s: uid %q: %w", login, found.Uid, err)
 		}
-		a = answer{User{login, uint32(uid)}, true, now.Add(keepUser)}
+		a = answer{User{login, uint32(uid), found.HomeDir}, true, now.Add(keepUser)}
 	}
 	p.mu.Lock()
 	if len(p.kept) >= maxKept {
@@ -75,6 +77,18 @@ func (p *passwd) Lookup(login string) (User, bool, error) {
 	p.kept[login] = a
 	p.mu.Unlock()
 	return a.user, a.ok, nil
+}
+
+// LookupUID implements Users. It is asked for the owners of lists, which is rare.
+func (p *passwd) LookupUID(uid uint32) (User, bool, error) {
+	found, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if unknown := user.UnknownUserIdError(0); errors.As(err, &unknown) {
+		return User{}, false, nil
+	}
+	if err != nil {
+		return User{}, false, fmt.Errorf("look up uid %d: %w", uid, err)
+	}
+	return User{found.Username, uid, found.HomeDir}, true, nil
 }
 
 // logins is the file that LOCALUSERS names: users that need not exist in the
@@ -86,7 +100,7 @@ type logins struct {
 
 // parseUsers reads one login a line.
 func (t *Tables) parseUsers(s source) error {
-	l := &logins{uid: s.uid, names: map[string]struct{}{}}
+	l := &logins{uid: s.rights.uid, names: map[string]struct{}{}}
 	number := 0
 	for line := range strings.Lines(s.text) {
 		number++
@@ -136,7 +150,7 @@ func (t *Tables) login(name string) (User, bool, error) {
 	}
 	u, ok, err := t.system(name)
 	if err == nil && !ok {
-		u = User{name, t.logins.uid}
+		u = User{Login: name, UID: t.logins.uid}
 	}
 	return u, true, err
 }

@@ -3,6 +3,7 @@ package workspec
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -169,5 +170,36 @@ func BenchmarkAppend(b *testing.B) {
 	var buf []byte
 	for b.Loop() {
 		buf = AppendEvent(AppendDiagnostic(buf[:0], d), e)
+	}
+}
+
+// BenchmarkLargeList is a specification of 100,000 recipients in 10,000 hosts, all of it
+// and what one host needs.
+func BenchmarkLargeList(b *testing.B) {
+	var file bytes.Buffer
+	w := NewWriter(&file)
+	w.Preamble(&Spec{Message: "4711-12", BodyOffset: 98})
+	w.Begin(&Sender{Channel: "local", Host: "a@example.org", Address: "a@example.org", Privilege: "1"})
+	for i := range 100_000 {
+		host := fmt.Sprintf("h%d.example", i%10_000)
+		w.Recipient(&Recipient{Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host), Privilege: "65534"})
+	}
+	w.Header([]byte("Subject: x\n"))
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for name, want := range map[string]func(int64, []byte, []byte) bool{
+		"all":      nil,
+		"one-host": func(_ int64, _, host []byte) bool { return string(host) == "h77.example" },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(file.Len()))
+			for b.Loop() {
+				if _, err := ParseOnly(file.Bytes(), want); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -36,6 +36,12 @@ func (p *parser) groupLine(next *int) (reason string) {
 	if *field != "" {
 		return "second line of its kind"
 	}
+	if p.rcpt == &p.other {
+		if len(p.value()) > 0 {
+			*field = "-"
+		}
+		return ""
+	}
 	*field = p.text(p.value())
 	return ""
 }
@@ -96,16 +102,28 @@ func (p *parser) recipient() (reason string) {
 	default:
 		return "unknown tag"
 	}
+	f, reason := splitAddress(p.line[at:])
+	if reason != "" {
+		return reason
+	}
+	p.sumUp(p.pos+1, p.pos+at)
+	if p.want != nil && !p.want(r.Offset, f.channel, f.host) {
+		p.other = r
+		p.rcpt = &p.other
+		return ""
+	}
 	// Right-aligned: blanks behind the number are a lock that a crash has torn, whose
 	// first digits are nobody's number.
 	if n, ok := decimal(bytes.TrimLeft(p.line[2:delay], " ")); ok {
 		r.Owner = int(n)
 	}
 	r.Delay = p.text(bytes.Trim(p.line[delay:at], " "))
-	f, reason := splitAddress(p.line[at:])
-	if reason != "" {
-		return reason
-	}
+	p.take(&r, &f)
+	return ""
+}
+
+// take adds a recipient to the group.
+func (p *parser) take(r *Recipient, f *addressFields) {
 	last := &Recipient{}
 	if p.rcpt != nil {
 		last = p.rcpt
@@ -116,13 +134,48 @@ func (p *parser) recipient() (reason string) {
 	r.Privilege = p.textLike(f.privilege, last.Privilege)
 	list := p.group.Recipients
 	if n := len(list); n == cap(list) && n >= 256 {
-		list = slices.Grow(list, n) // append alone would add a quarter at a time
+		// append alone would add a quarter at a time
+		list = slices.Grow(list, min(p.likely(list), 7*n))
 	}
-	p.sum = p.sum.add(p.b[p.summed : p.pos+1])
-	p.summed = p.pos + at
-	p.group.Recipients = append(list, r)
+	if p.want != nil {
+		p.chosen = append(p.chosen, r.Offset)
+	}
+	p.group.Recipients = append(list, *r)
 	p.rcpt = &p.group.Recipients[len(list)]
-	return ""
+}
+
+// likely is how many recipients follow, if all that follows is recipients like those in
+// the list and all are wanted.
+func (p *parser) likely(list []Recipient) int {
+	size := (p.pos - int(list[0].Offset)) / len(list)
+	return (len(p.b)-p.pos)/max(size, 1) + 16
+}
+
+// others tells an offset of a recipient that is not wanted.
+func (p *parser) others(recipient int64) bool {
+	if p.want == nil || recipient == 0 {
+		return false
+	}
+	_, chosen := slices.BinarySearch(p.chosen, recipient)
+	return !chosen
+}
+
+// othersEvent tells an h line about an attempt for one recipient that is not wanted,
+// without reading all of it. Orders and decisions are always read: they may say something
+// of the whole message.
+func (p *parser) othersEvent() bool {
+	if p.want == nil || len(p.line) < 2 {
+		return false
+	}
+	_, rest, _ := bytes.Cut(p.line[2:], []byte{' '})
+	field, rest, _ := bytes.Cut(rest, []byte{' '})
+	word, _, _ := bytes.Cut(rest, []byte{' '})
+	switch string(word) {
+	case EventSent, EventDeferred, EventInDoubt, EventUnlocked:
+		n, ok := decimal(field)
+		return ok && p.others(n)
+	}
+	return false
 }
 
 // headers finds the end of a header block, whose lines may begin with anything, and

@@ -10,8 +10,17 @@ import (
 // *SyntaxError; a torn last line or a missing z is no error, see Spec, nor is a line
 // that cannot be read behind zeros where a block never reached the disk: the file is
 // not Complete. Strings do not alias b.
-func Parse(b []byte) (*Spec, error) {
-	p := parser{b: b, s: &Spec{Size: int64(len(b)), Lines: make([]Line, 0, 8)}}
+func Parse(b []byte) (*Spec, error) { return parse(b, nil) }
+
+// ParseOnly is Parse for who has to do with some of very many recipients: only those that
+// want chooses are in the Spec, and of diagnostics and of events about one recipient's
+// attempts only theirs. All else is as Parse has it. It is not for Print.
+func ParseOnly(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec, error) {
+	return parse(b, want)
+}
+
+func parse(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec, error) {
+	p := parser{b: b, s: &Spec{Size: int64(len(b)), Lines: make([]Line, 0, 8)}, want: want, zeros: lost(b)}
 	for p.pos < len(b) {
 		n := bytes.IndexByte(b[p.pos:], '\n')
 		if n < 0 {
@@ -52,9 +61,14 @@ type parser struct {
 	group    *Group     // the last s line's
 	rcpt     *Recipient // the last r line's
 	cut      bool       // the file ends inside a header block
+	zeros    bool       // there are some: the checksum is to be asked
 	sum      sum        // of the bytes before summed
 	summed   int
 	appended bool // past the z line
+
+	want   func(offset int64, channel, host []byte) bool // nil: all
+	chosen []int64                                       // offsets of those that it chose
+	other  Recipient                                     // scratch: one that it did not
 
 	texts strings.Builder // where strings are put, many in one allocation
 }
@@ -94,10 +108,16 @@ func (p *parser) read(next *int) (reason string, err error) {
 		return "", nil
 	case 'd':
 		if d, ok := p.diagnostic(); ok {
+			if p.others(d.Recipient) {
+				return "", nil
+			}
 			p.s.Diagnostics = append(p.s.Diagnostics, d)
 			return "", nil
 		}
 	case 'h':
+		if p.othersEvent() {
+			return "", nil
+		}
 		if e, ok := p.event(); ok {
 			p.s.History = append(p.s.History, e)
 			return "", nil
@@ -188,8 +208,8 @@ func (p *parser) closing() {
 	digits, check, _ := bytes.Cut(p.value(), []byte{' '})
 	n, ok := decimal(digits)
 	p.appended = true
-	p.sum, p.summed = p.sum.add(p.b[p.summed:p.pos]), p.pos
-	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() || !p.sum.right(check) && lost(p.b[:p.pos]) {
+	p.sumUp(p.pos, p.pos)
+	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() || p.zeros && !p.sum.right(check) && lost(p.b[:p.pos]) {
 		p.ignore(p.line)
 		return
 	}

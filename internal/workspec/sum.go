@@ -18,6 +18,14 @@ func (s sum) add(b []byte) sum {
 	return sum(crc32.Update(uint32(s), crc32.MakeTable(crc32.Castagnoli), b))
 }
 
+// sumUp brings the parser's checksum up to the byte at to; it goes on at from. Without
+// zeros nobody asks for it.
+func (p *parser) sumUp(to, from int) {
+	if p.zeros {
+		p.sum, p.summed = p.sum.add(p.b[p.summed:to]), from
+	}
+}
+
 // fixedWidth is how many bytes behind the r change in place in a format.
 func fixedWidth(format uint32) int {
 	n := 1

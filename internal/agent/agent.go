@@ -73,9 +73,10 @@ type Delivery struct {
 
 	agent *Agent
 	file  *postoffice.Spec
-	raw   []byte // the specification as it was read
-	body  int64  // where Body begins
-	left  bool   // a recipient of this host is locked by somebody else
+	raw   []byte // the specification as it was read, from base on; see trim
+	base  int64
+	body  int64 // where Body begins
+	left  bool  // a recipient of this host is locked by somebody else
 
 	mu    sync.Mutex
 	lines []byte // scratch

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 		return nil, err
 	}
 	doubts := d.choose(alone)
+	d.trim()
 	if len(d.Recipients) == 0 {
 		return a.resync(d.Job, nil), nil
 	}
@@ -79,13 +81,26 @@ func (d *Delivery) read() (err error) {
 	if d.raw, err = d.file.Read(); err != nil {
 		return err
 	}
-	if d.Spec, err = workspec.Parse(d.raw); err != nil {
+	if d.Spec, err = workspec.ParseOnly(d.raw, d.agent.wants(d.Job.Host)); err != nil {
 		return fmt.Errorf("read specification %s: %w", d.Job.Name, err)
 	}
 	if !d.Spec.Complete {
 		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
 	}
 	return nil
+}
+
+// wants tells recipients of this agent's for a host, whatever their tags: of a list with
+// very many the others are not even read. nil: all of them.
+func (a *Agent) wants(host string) func(offset int64, channel, host []byte) bool {
+	if host == "" && len(a.Channels) == 0 {
+		return nil
+	}
+	want := []byte(host)
+	return func(_ int64, channel, host []byte) bool {
+		return (len(want) == 0 || bytes.EqualFold(want, host)) &&
+			(len(a.Channels) == 0 || slices.ContainsFunc(a.Channels, func(c string) bool { return c == string(channel) }))
+	}
 }
 
 // takes tells whether a recipient is one of this agent's for a host and not final.
@@ -140,6 +155,21 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 		}
 	}
 	return doubts
+}
+
+// maxUnused is how much of a specification may be kept that is not needed any more. Bytes.
+const maxUnused = 256 << 10
+
+// trim lets go of all of a large specification but the header blocks.
+func (d *Delivery) trim() {
+	from, to := int64(len(d.raw)), int64(0)
+	for _, r := range d.Recipients {
+		from, to = min(from, r.Group.HeaderOffset), max(to, r.Group.HeaderEnd)
+	}
+	if to < from || int64(len(d.raw))-(to-from) <= maxUnused {
+		return
+	}
+	d.raw, d.base = bytes.Clone(d.raw[from:to]), from
 }
 
 // torn tells a lock of which a crash left only the start: the owner is aligned to

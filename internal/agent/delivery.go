@@ -62,7 +62,8 @@ func (d *Delivery) close() {
 // Header is the header block to send for a group: whole lines without the empty
 // line after them. It must not be changed.
 func (d *Delivery) Header(g *workspec.Group) []byte {
-	return d.raw[g.HeaderOffset:g.HeaderEnd:g.HeaderEnd]
+	from, to := g.HeaderOffset-d.base, g.HeaderEnd-d.base
+	return d.raw[from:to:to]
 }
 
 // Body reads the body from its offset, with the empty line before it if the message

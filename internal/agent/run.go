@@ -23,7 +23,8 @@ import (
 // take running deliveries with it. The kernel sends SIGHUP to an agent that is stopped
 // when that leaves its process group without a parent (setpgid(2)).
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
-	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	// Caught, not ignored: a program that an agent runs would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	return newSession(a, out, to).run(ctx, in, max(slots, 1))
 }
 

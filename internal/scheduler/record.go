@@ -65,7 +65,11 @@ type recorded struct {
 
 // record also tells what it found.
 func (s *Spool) record(name string, list []Outcome) (recorded, error) {
-	f, err := s.open(name)
+	offsets := make([]int64, len(list))
+	for i := range list {
+		offsets[i] = list[i].Offset
+	}
+	f, err := s.openFor(name, offsets)
 	if err != nil {
 		return recorded{}, err
 	}
@@ -177,7 +181,7 @@ func (s *Spool) Expire(name string, offsets []int64, said string) (held []int64,
 
 // expire also gives those that wait for a person.
 func (s *Spool) expire(name string, offsets []int64, said string) (held, waiting []int64, err error) {
-	f, err := s.open(name)
+	f, err := s.openFor(name, offsets)
 	if err != nil {
 		return nil, nil, err
 	}

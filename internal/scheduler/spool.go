@@ -61,15 +61,24 @@ type opened struct {
 	// wished is the time before which no attempt was wanted; nil: none was said for any.
 	wished map[int64]time.Time
 	before acquaintance
+	// only are the recipients that are read; nil: all.
+	only []int64
 }
 
 // open reads a specification and describes its message.
-func (s *Spool) open(name string) (*opened, error) {
+func (s *Spool) open(name string) (*opened, error) { return s.openFor(name, nil) }
+
+// openFor is open for some recipients, by their offsets: of a list with very many, the
+// others are not even read.
+func (s *Spool) openFor(name string, only []int64) (*opened, error) {
 	file, err := s.PostOffice.OpenSpec(name)
 	if err != nil {
 		return nil, err
 	}
 	f := &opened{Spec: file}
+	if only != nil {
+		f.only = slices.Sorted(slices.Values(only))
+	}
 	if err := f.read(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -89,7 +98,14 @@ func (f *opened) read() (err error) {
 	if f.raw, err = f.Read(); err != nil {
 		return err
 	}
-	if f.spec, err = workspec.Parse(f.raw); err != nil {
+	var want func(int64, []byte, []byte) bool
+	if f.only != nil {
+		want = func(offset int64, _, _ []byte) bool {
+			_, ok := slices.BinarySearch(f.only, offset)
+			return ok
+		}
+	}
+	if f.spec, err = workspec.ParseOnly(f.raw, want); err != nil {
 		return fmt.Errorf("read specification %s: %w", f.Name, err)
 	}
 	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), f.wishes()

@@ -51,10 +51,14 @@ func (r *Router) dress(l *letter) error {
 	return nil
 }
 
-// field is a field with its addresses replaced; every other byte of it stays.
+// field is a field with its addresses replaced; every other byte of it stays. One that
+// is broken stays as it is: nobody knows what in it is an address.
 func (q *masquerade) field(ctx context.Context, raw []byte) (out []byte, changed bool, err error) {
 	colon := bytes.IndexByte(raw, ':') + 1
 	value := string(raw[colon:])
+	if listFault(value) != "" {
+		return nil, false, nil
+	}
 	at := 0
 	for _, it := range address.ParseList(value) {
 		if it.Err != nil || it.Mailbox.IsNull() {
@@ -73,7 +77,10 @@ func (q *masquerade) field(ctx context.Context, raw []byte) (out []byte, changed
 		out = append(append(out, value[at:it.Start]...), to.String()...)
 		at = it.End
 	}
-	return append(out, value[at:]...), changed, nil
+	if !changed {
+		return nil, false, nil
+	}
+	return append(out, value[at:]...), true, nil
 }
 
 func cutPrefixFold(s, prefix string) (rest string, ok bool) {

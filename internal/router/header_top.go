@@ -16,11 +16,20 @@ import (
 // It is made of the message file alone, each time the message is routed: nothing is
 // added twice (S13).
 func (w *worker) top(b []byte, l *letter) []byte {
-	b = l.received(b, w.r.c.Hostname)
-	own := len(b)
 	resent, _ := l.resent()
+	own := 0
+	// A header that begins with a blank goes on with the field above it. That may be
+	// Received, and no other.
+	folded := len(l.head.Header) > 0 && (l.head.Header[0] == ' ' || l.head.Header[0] == '\t')
+	if !folded {
+		b = l.received(b, w.r.c.Hostname)
+		own = len(b)
+	}
 	if resent < 0 {
 		b = l.made(b, "", w.r.c.Hostname)
+	}
+	if folded {
+		b = l.received(b, w.r.c.Hostname)
 	}
 	if resent < 0 && len(l.masked) == 0 && l.external && !l.fromLines {
 		b = append(b, l.head.Header...)

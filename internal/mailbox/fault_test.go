@@ -143,6 +143,18 @@ func TestUserIsFoundInLowerCaseAndQuoted(t *testing.T) {
 	}
 }
 
+func TestUserIsFoundWithATag(t *testing.T) {
+	p := newPost(t, "$MAIL/%u")
+	for _, address := range []string{"jim+a@a.example", `"jim+a b"@a.example`, "JIM+@a.example"} {
+		to := mailTo(address)
+		to.Host = "jim@a.example"
+		p.deliver("s@example.org", "Subject: x\n\n", "b\n", to)
+	}
+	if got := strings.Count(p.read(filepath.Join(p.mail, "jim")), "\nReceived: "); got != 3 {
+		t.Errorf("got %d messages, want 3", got)
+	}
+}
+
 // A look-up holds for a minute, and no longer; an unknown user is looked for again.
 func TestUsersAreRememberedForAMinute(t *testing.T) {
 	now := testTime

@@ -46,6 +46,9 @@ func (m *Mailbox) fileTarget(r *agent.Recipient) (target, error) {
 
 func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
 	login, domain := cutAddress(r.Address)
+	if host, _ := cutAddress(r.Host); strings.Contains(r.Host, "@") && hasTag(login, host) {
+		login = host // the router knows whose address user+tag is
+	}
 	if !safeElement(login) || domain != "" && !safeElement(domain) {
 		return target{}, &fault{code: status.BadAddress, text: "not a name that a mailbox can have"}
 	}
@@ -63,6 +66,11 @@ func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
 		t.home = u.home
 	}
 	return t, err
+}
+
+// hasTag tells whether a local part is a login and a tag.
+func hasTag(local, login string) bool {
+	return login != "" && len(local) > len(login) && strings.EqualFold(local[:len(login)], login)
 }
 
 // privilege is the uid in an r line; what cannot be read has none.

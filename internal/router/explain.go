@@ -72,7 +72,7 @@ type Service struct {
 	Clause string `json:"clause,omitempty"`
 	Where  string `json:"where,omitempty"`
 	Code   string `json:"code,omitempty"`
-	Text   string `json:"text"`
+	Text   string `json:"text,omitempty"`
 }
 
 // Serve asks who serves each target.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"zmailer/internal/router/rules"
 )
@@ -13,59 +13,76 @@ import (
 // Print writes an explanation for people: what was asked, line by line, and under each
 // recipient where it goes.
 func (e *Explanation) Print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.StripEscape)
+	var b strings.Builder
 	if e.ID != "" {
-		fmt.Fprintf(w, "%s  %s\n", e.ID, e.File)
-	} else if e.File != "" {
-		fmt.Fprintln(w, e.File)
+		fmt.Fprintf(&b, "%s  %s\n", e.ID, e.File)
 	}
 	for i := range e.Steps {
 		s := &e.Steps[i]
-		fmt.Fprintf(w, "%s  %s  %s\n", s.Table, s.Where, s.Result)
+		fmt.Fprintf(&b, "%s  %s\n", strings.TrimSpace(s.Table+"  "+s.Where), s.Result)
 	}
 	for _, r := range e.Recipients {
-		fmt.Fprintf(w, "\n<%s>\n", r.Address)
-		r.print(w)
-		if err := w.Flush(); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\n<%s>\n", r.Address)
+		r.print(&b)
 	}
 	if text := e.conclusion(); text != "" {
-		if len(e.Recipients) > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, text)
+		fmt.Fprintf(&b, "\n%s\n", text)
 	}
-	return w.Flush()
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
+// row is a step in columns: table, address, file:line, result.
+type row [4]string
+
 // print writes the steps of a recipient, each target where it was found.
-func (r *ExplainedRecipient) print(w io.Writer) {
-	targets := r.Targets
+func (r *ExplainedRecipient) print(b *strings.Builder) {
+	rows := make([]row, len(r.Steps))
+	var width [3]int
 	for i := range r.Steps {
-		for len(targets) > 0 && targets[0].After <= i {
-			targets[0].print(w, r.depth(i-1))
-			targets = targets[1:]
-		}
 		s := &r.Steps[i]
-		fmt.Fprintf(w, "  %s%s\t%s\t%s\t%s\n", strings.Repeat("  ", s.Depth), s.Table, s.Address, dash(s.Where), s.sentence())
+		rows[i] = row{strings.Repeat("  ", s.Depth) + s.Table, s.Address, dash(s.Where), s.sentence()}
+		for c := range width {
+			width[c] = min(max(width[c], utf8.RuneCountInString(rows[i][c])), maxColumn)
+		}
+	}
+	last := ""
+	targets := r.Targets
+	for i, cells := range rows {
+		for len(targets) > 0 && targets[0].After <= i {
+			targets[0].print(b, r.depth(i-1))
+			targets, last = targets[1:], ""
+		}
+		if cells[1] == last {
+			cells[1] = "" // it stands above
+		} else {
+			last = cells[1]
+		}
+		b.WriteString("  ")
+		for c := range width {
+			fmt.Fprintf(b, "%s%*s", cells[c], 2+max(0, width[c]-utf8.RuneCountInString(cells[c])), "")
+		}
+		fmt.Fprintln(b, cells[3])
 	}
 	for i := range targets {
-		targets[i].print(w, r.depth(min(targets[i].After, len(r.Steps))-1))
+		targets[i].print(b, r.depth(min(targets[i].After, len(r.Steps))-1))
 	}
 	if n := r.moreSteps; n > 0 {
-		fmt.Fprintf(w, "  and %s more; --all shows them\n", plural(n, "step"))
+		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(n, "step"))
 	}
 	if r.More > 0 {
-		fmt.Fprintf(w, "  and %s more; --all shows them\n", plural(r.More, "target"))
+		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(r.More, "target"))
 	}
 	switch {
 	case r.Verdict == VerdictDeferred:
-		fmt.Fprintf(w, "  => DEFERRED: %s\n", r.Reason)
+		fmt.Fprintf(b, "  => DEFERRED: %s\n", r.Reason)
 	case len(r.Targets)+r.More == 0:
-		fmt.Fprintln(w, "  => where a recipient above goes; it is delivered once")
+		fmt.Fprintln(b, "  => where a recipient above goes: it is delivered there once")
 	}
 }
+
+// maxColumn is how wide a column gets for one long value. Characters.
+const maxColumn = 50
 
 // depth is that of a step.
 func (r *ExplainedRecipient) depth(i int) int {
@@ -76,34 +93,40 @@ func (r *ExplainedRecipient) depth(i int) int {
 }
 
 func (s *ExplainedStep) sentence() string {
-	if s.Key != "" && s.Key != s.Address {
+	if s.Key != "" && s.Key != s.Address && s.Key != s.Where {
 		return s.Key + " → " + s.Result
 	}
 	return s.Result
 }
 
-func (t *ExplainedTarget) print(w io.Writer, depth int) {
-	fmt.Fprintf(w, "  %s=> %s!%s  %s  %s", strings.Repeat("  ", depth), t.Channel, t.Host, t.User, privilege(t.Privilege))
+func (t *ExplainedTarget) print(b *strings.Builder, depth int) {
+	lead := "  " + strings.Repeat("  ", depth)
+	host := t.Host
+	if t.Channel == rules.Error {
+		host, _, _ = strings.Cut(host, ":") // its text is told below
+	}
+	fmt.Fprintf(b, "%s=> %s!%s  %s  %s", lead, t.Channel, host, t.User, privilege(t.Privilege))
 	if t.Sender != "" {
-		fmt.Fprintf(w, "  reports to <%s>", t.Sender)
+		fmt.Fprintf(b, "  from <%s>", t.Sender)
 		if t.VERP {
-			fmt.Fprint(w, ", each from an address of its own")
+			b.WriteString(" with each recipient in it")
 		}
 	}
-	fmt.Fprintln(w)
-	if s := t.Service; s != nil {
-		lead := strings.Repeat("  ", depth) + "     "
-		switch {
-		case !s.Served:
-			fmt.Fprintf(w, "%sNOT SERVED: %s\n", lead, s.Text)
-		case s.Code != "":
-			fmt.Fprintf(w, "%sREJECTED %s: %s\n", lead, s.Code, s.Text)
-		case s.Clause != "":
-			fmt.Fprintf(w, "%sby %s, %s; %s\n", lead, s.Clause, s.Where, s.Text)
-		default:
-			fmt.Fprintf(w, "%s%s\n", lead, s.Text)
-		}
+	b.WriteByte('\n')
+	s := t.Service
+	if s == nil {
+		return
 	}
+	text := s.Text
+	switch {
+	case !s.Served:
+		text = "NOT SERVED: " + text
+	case s.Code != "":
+		text = "REJECTED " + s.Code + ": " + text
+	case s.Clause != "":
+		text = strings.TrimSuffix("served by "+s.Clause+" ("+s.Where+"); "+text, "; ")
+	}
+	fmt.Fprintf(b, "%s   %s\n", lead, text)
 }
 
 // conclusion is what becomes of the message as a whole, where that is not plain from its

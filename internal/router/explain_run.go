@@ -176,10 +176,10 @@ func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanat
 			l.head.Recipients = append(l.head.Recipients, envelope.Recipient{Address: to})
 		}
 	}
-	if err := x.r.judge(l); err != nil {
+	if err := x.w.prepare(l); err != nil {
 		return "", err
 	}
-	e.submitted(l)
+	x.submitted(l, e)
 	if q.Steps {
 		e.Steps = append(e.Steps, submitter(l, e))
 	}
@@ -211,18 +211,31 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 			return nil
 		}
 		uid, _ := strconv.ParseUint(to.Privilege, 10, 32)
+		sender := ""
+		if g != (group{}) {
+			sender = x.from(l, g)
+		}
 		r.Targets = append(r.Targets, ExplainedTarget{
 			Channel: to.Channel, Host: to.Host, User: to.Address, Privilege: uint32(uid),
-			Sender: g.owner, VERP: g.verp, After: len(r.Steps),
+			Sender: sender, VERP: g.verp, After: len(r.Steps),
 		})
 		return nil
 	})
 }
 
 // submitted notes what the router believes of the envelope.
-func (e *Explanation) submitted(l *letter) {
+func (x *Explainer) submitted(l *letter, e *Explanation) {
 	e.Trusted, e.External, e.Report = l.trusted, l.external, l.report
-	e.Sender, e.Claimed = l.sender.String(), l.claimed
+	e.Sender, e.Claimed = x.from(l, group{}), l.claimed
+}
+
+// from is the sender that a group has in the work specification.
+func (x *Explainer) from(l *letter, g group) string {
+	s := sheet{w: x.w, l: l}
+	if from := s.sender(g); from.Address != "<>" {
+		return from.Address
+	}
+	return ""
 }
 
 // submitter says it for people.

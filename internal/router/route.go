@@ -120,10 +120,7 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 func (w *worker) steps(l *letter) (name string, err error) {
 	aside, err := w.read(l)
 	if err == nil && aside == "" {
-		err = w.r.judge(l)
-	}
-	if err == nil && aside == "" {
-		err = w.r.dress(l)
+		err = w.prepare(l)
 	}
 	if err == nil && aside == "" {
 		l.rcpts, err = w.specify(l)
@@ -161,6 +158,15 @@ func (w *worker) read(l *letter) (aside string, err error) {
 		w.r.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
 	}
 	return "", nil
+}
+
+// prepare decides what concerns the whole message: who it is from, and what becomes of
+// its header. It acts on nothing.
+func (w *worker) prepare(l *letter) error {
+	if err := w.r.judge(l); err != nil {
+		return err
+	}
+	return w.r.dress(l)
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One

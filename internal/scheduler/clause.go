@@ -18,7 +18,7 @@ type Service struct {
 	Clause string `json:"clause,omitempty"` // the pattern with the command
 	Where  string `json:"where,omitempty"`  // file:line of it
 	Code   string `json:"code,omitempty"`   // RFC 3463, of channel error
-	Text   string `json:"text"`             // for people
+	Text   string `json:"text,omitempty"`   // for people, where the clause does not say it all
 }
 
 // PrintServices reads lines "CHANNEL HOST" and answers each at once with a line that is
@@ -63,7 +63,7 @@ func (c *Conf) service(channel, host string) Service {
 	settings := c.Match(channel, host)
 	if settings != nil && (channel != channelHold || strings.HasPrefix(settings.Clause, channelHold)) {
 		cl := c.clauseOf(channel, host)
-		s.Clause, s.Where, s.Text = cl.name, fmt.Sprintf("%s:%d", c.file, cl.at.line), "delivered"
+		s.Clause, s.Where, s.Text = cl.name, fmt.Sprintf("%s:%d", c.file, cl.at.line), ""
 		if settings.QueueOnly {
 			s.Text = "queueonly: waits until somebody asks for it"
 		}

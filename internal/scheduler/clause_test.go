@@ -24,10 +24,10 @@ uucp/*
 		t.Fatal(err)
 	}
 	tests := map[string]Service{
-		"smtp slow.example":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2", Text: "delivered"},
-		"smtp Slow.EXAMPLE":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2", Text: "delivered"},
-		"smtp x.example":     {Served: true, Clause: "smtp/*", Where: "/etc/scheduler.conf:4", Text: "delivered"},
-		"smtpx x.example":    {Served: true, Clause: "smtpx/*", Where: "/etc/scheduler.conf:5", Text: "delivered"},
+		"smtp slow.example":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},
+		"smtp Slow.EXAMPLE":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},
+		"smtp x.example":     {Served: true, Clause: "smtp/*", Where: "/etc/scheduler.conf:4"},
+		"smtpx x.example":    {Served: true, Clause: "smtpx/*", Where: "/etc/scheduler.conf:5"},
 		"uucp far":           {Served: true, Clause: "uucp/*", Where: "/etc/scheduler.conf:7", Text: "queueonly: waits until somebody asks for it"},
 		"pigeon far":         {Text: "no clause of /etc/scheduler.conf with a command matches pigeon/far: it waits until one does, or it expires"},
 		"pigeon":             {Text: "no clause of /etc/scheduler.conf with a command matches pigeon/: it waits until one does, or it expires"},

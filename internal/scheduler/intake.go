@@ -197,17 +197,24 @@ func (e *engine) refuse(name string, err error) {
 // Locked ones are looked at again later.
 func (e *engine) place(m *thread.Message, open []Waiting) {
 	sameThread := func(a, b *Waiting) bool { return a.Channel == b.Channel && strings.EqualFold(a.Host, b.Host) }
+	// Of a message that has none yet no two lists are of one thread: with a list's ten
+	// thousand hosts, looking for that would take longer than reading them.
+	first := !m.Waits()
 	for len(open) > 0 {
 		n := 1
 		for n < len(open) && sameThread(&open[0], &open[n]) {
 			n++
 		}
-		e.placeThread(m, open[:n])
+		e.placeThread(m, open[:n], first)
 		open = open[n:]
+	}
+	if first {
+		m.InOrder()
 	}
 }
 
-func (e *engine) placeThread(m *thread.Message, list []Waiting) {
+// placeThread is place for one thread. first: m has no vertex for it.
+func (e *engine) placeThread(m *thread.Message, list []Waiting, first bool) {
 	rcpts := make([]thread.Recipient, 0, len(list))
 	var h thread.History
 	hurry := false
@@ -238,7 +245,10 @@ func (e *engine) placeThread(m *thread.Message, list []Waiting) {
 	if r == nil {
 		return // Load has counted it as held
 	}
-	v := e.waitingVertex(m, r, &list[0])
+	var v *thread.Vertex
+	if !first {
+		v = e.waitingVertex(m, r, &list[0])
+	}
 	if v != nil {
 		e.core.Join(v, rcpts, h.Next, e.now)
 	} else {

@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -146,6 +147,18 @@ func (m *Message) Vertices(fn func(*Vertex)) {
 	}
 }
 
+// InOrder has the vertices that were added first stand first, as they will mostly end
+// first: what ends is looked for from there. It is called once, when all are added.
+func (m *Message) InOrder() {
+	var first *Vertex
+	for v := m.first; v != nil; {
+		next := v.sibling
+		v.sibling = first
+		first, v = v, next
+	}
+	m.first = first
+}
+
 // Recipient is one recipient of a vertex.
 type Recipient struct {
 	Address string
@@ -225,9 +238,9 @@ func (v *Vertex) Find(offset int64) *Recipient {
 
 // Answered tells whether every recipient has a result.
 func (v *Vertex) Answered() bool {
-	list := v.Recipients()
-	for i := range list {
-		if list[i].Result == None {
+	// Answers mostly come in order, so of very many the last one tells.
+	for _, r := range slices.Backward(v.Recipients()) {
+		if r.Result == None {
 			return false
 		}
 	}

@@ -1,4 +1,5 @@
-// Command ta-mailbox is the transport agent for mailboxes and files of this machine.
+// Command ta-mailbox is the transport agent for mailboxes, files and programs of this
+// machine.
 package main
 
 import (
@@ -22,16 +23,18 @@ docs/ta-protocol.md tells. By hand (TAB between name and host; an empty line end
     123/76		ok3 delivered to a Maildir
     #hungry
 
-CHANNEL is what it takes recipients of; without one, all three:
+CHANNEL is what it takes recipients of; without one, all four:
     local      users: the path that MAILBOX gives, /var/mail/%u by default
     file       the file that the address names
+    pipe       the program that the address names, on its standard input: docs/pipe.md
     bitbucket  nowhere
 A path with / at its end is a Maildir, made when it is first needed; any other is an
 mbox file, locked by FILE.lock and fcntl, in mboxrd form. Started by root, it writes as
-the recipient; else as itself.
+the recipient; else as itself. A program is never run by root.
 
-It reads zmailer.conf (MAILBOX, LOCALUSERS, HOSTNAME), ../queue/NAME, and NAME,
-where it marks what it has delivered. It logs to standard error.
+It reads zmailer.conf (MAILBOX, LOCALUSERS, HOSTNAME, PIPEUSER, PIPENOBODY, PIPETIMEOUT,
+PIPEHEAD), ../queue/NAME, and NAME, where it marks what it has delivered. It logs to
+standard error.
 
 Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
 64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
@@ -39,7 +42,7 @@ Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the sche
 func main() {
 	config.Main(&cli.App{
 		Name:        "ta-mailbox",
-		Usage:       "deliver to mailboxes and files",
+		Usage:       "deliver to mailboxes, files and programs",
 		UsageText:   "ta-mailbox [--slots N] [CHANNEL ...]",
 		Description: description,
 		Flags: append(config.Flags(),

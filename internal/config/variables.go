@@ -57,6 +57,10 @@ func Variables() []Variable {
 		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", checkHostPort},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
+		{"PIPEUSER", "", "The user that runs programs which root's files name, as aliases often is; without it they are not run.", checkWord},
+		{"PIPENOBODY", "no", "yes: programs that a file names which others may write are run, as nobody; else their mail waits.", checkBool},
+		{"PIPETIMEOUT", "15m", "How long a program may take for one message before it is killed, and run again later.", checkInterval},
+		{"PIPEHEAD", "from return-path delivered-to", "The lines on top of what a program reads, some of from, return-path and delivered-to; or none.", nil},
 		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
 		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
 	}

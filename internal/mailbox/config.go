@@ -2,12 +2,15 @@ package mailbox
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"zmailer/internal/config"
 )
 
-// ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX, LOCALUSERS
-// and HOSTNAME. The postoffice is the directory above the working directory, which
+// ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX, LOCALUSERS,
+// HOSTNAME and those of programs. The postoffice is the directory above the working directory, which
 // is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	host, err := c.Hostname()
@@ -27,5 +30,33 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		}
 		return Config{}, c.Invalid("MAILBOX", "cannot be used: "+reason, nil)
 	}
+	if cfg.Pipe, err = pipeFrom(c); err != nil {
+		return Config{}, err
+	}
 	return cfg, nil
+}
+
+// pipeFrom takes PIPEUSER, PIPENOBODY, PIPETIMEOUT and PIPEHEAD from zmailer.conf.
+func pipeFrom(c *config.Config) (p Pipe, err error) {
+	p.User = c.String("PIPEUSER", "")
+	if p.User == "root" {
+		return p, c.Invalid("PIPEUSER", "cannot be used", errors.New("mail never runs a program as root"))
+	}
+	if p.Nobody, err = c.Bool("PIPENOBODY", false); err != nil {
+		return p, err
+	}
+	if p.Limit, err = c.Duration("PIPETIMEOUT", defaultPipeLimit); err != nil {
+		return p, err
+	}
+	words := strings.Fields(strings.ToLower(c.String("PIPEHEAD", strings.Join(HeadLines(), " "))))
+	if slices.Equal(words, []string{"none"}) {
+		return p, nil
+	}
+	for _, w := range words {
+		if !slices.Contains(HeadLines(), w) {
+			return p, c.Invalid("PIPEHEAD", "cannot be used", fmt.Errorf("%s is none of %s; none alone for no line", w, strings.Join(HeadLines(), ", ")))
+		}
+	}
+	p.Head = words
+	return p, nil
 }

@@ -1,6 +1,6 @@
 // Package mailbox is the stage that delivers to this machine's own stores: the
-// mailboxes of local users (channel local), files (channel file) and nowhere
-// (channel bitbucket). A store whose path ends in a slash is a Maildir, any other
+// mailboxes of local users (channel local), files (channel file), programs (channel
+// pipe) and nowhere (channel bitbucket). A store whose path ends in a slash is a Maildir, any other
 // is an mbox file; /dev/null discards.
 //
 // It owns nothing of the postoffice: recipients are locked and marked by package
@@ -13,11 +13,12 @@
 // was killed in between looks into the store: for the message's name in a Maildir,
 // which is the same at each attempt, and at the place in an mbox that the history
 // names. What is whole there counts as delivered, what is torn is taken away. Only a
-// store that its reader has changed meanwhile leaves a doubt, which is recorded.
+// store that its reader has changed meanwhile leaves a doubt, which is recorded, and so
+// does a program: what one has done that was running then nobody knows.
 //
 // A local fault is never the sender's: permissions, missing directories and full
-// disks defer. Only a user that does not exist (5.1.1) and a name that cannot be
-// that of a mailbox (5.1.3) fail.
+// disks defer. Only a user that does not exist (5.1.1), a name that cannot be that of a
+// mailbox (5.1.3), and what a program refuses by its exit code fail.
 //
 // Diagnostics: New and Run fail on a configuration that cannot work, with a
 // *TemplateError for MAILBOX. What is wrong with one delivery is its agent.Result.
@@ -44,11 +45,12 @@ import (
 // Config says where mail goes.
 type Config struct {
 	PostOffice string   // directory; an agent runs in its transport/, so ".."
-	Channels   []string // channels to serve; empty: local, file, bitbucket
+	Channels   []string // channels to serve; empty: all of Channels
 	Slots      int      // deliveries at once
 	Template   string   // MAILBOX: %u user, %h home, %d domain, %% a percent sign
 	LocalUsers string   // LOCALUSERS: "passwd" or the path of a list of logins
 	Hostname   string   // for names in Maildirs
+	Pipe       Pipe     // how programs are run
 	// LockWait is how long a store's locks are waited for; 0: 30 s.
 	LockWait time.Duration
 	Log      *slog.Logger
@@ -71,7 +73,7 @@ type Mailbox struct {
 }
 
 // Channels lists the channels that this stage delivers.
-func Channels() []string { return []string{"local", "file", "bitbucket"} }
+func Channels() []string { return []string{"local", "file", "pipe", "bitbucket"} }
 
 // bufferSize holds a usual message whole, so that it is one write; bytes.
 const bufferSize = 64 << 10
@@ -112,6 +114,9 @@ func New(c Config) (*Mailbox, error) {
 	if c.LockWait == 0 {
 		c.LockWait = 30 * time.Second
 	}
+	if c.Pipe.Limit <= 0 {
+		c.Pipe.Limit = defaultPipeLimit
+	}
 	if len(c.Channels) == 0 {
 		c.Channels = Channels()
 	}
@@ -146,6 +151,9 @@ func (m *Mailbox) Deliver(ctx context.Context, d *agent.Delivery) {
 
 // deliver brings the message to one recipient.
 func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recipient) agent.Result {
+	if isPipe(r) {
+		return m.toPipe(d, r)
+	}
 	t, err := m.target(r)
 	if err != nil {
 		return m.result(d, r, err)

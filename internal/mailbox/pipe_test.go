@@ -1,0 +1,312 @@
+package mailbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/workspec"
+)
+
+// runner is a uid that programs run as in tests: ours, or of nobody if we are root.
+func runner() string {
+	if os.Geteuid() == 0 {
+		return "4711"
+	}
+	return strconv.Itoa(os.Geteuid())
+}
+
+// programTo is the r line of a program, sent to the address that an alias led from.
+func programTo(command, uid, original string) workspec.Recipient {
+	r := workspec.Recipient{Channel: "pipe", Host: "pipe." + uid, Address: "|" + command, Privilege: uid}
+	if original != "" {
+		r.Notary = "ORCPT=rfc822;" + original
+	}
+	return r
+}
+
+// openDir is a directory that everybody may write to.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "pipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// newPipePost is a post whose programs get every line on top.
+func newPipePost(t *testing.T) *post {
+	p := newPost(t, "$MAIL/%u")
+	p.mailbox.c.Pipe.Head = HeadLines()
+	return p
+}
+
+// M49 pipe
+func TestProgramGetsTheMessageAndNothingElse(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	t.Setenv("SECRET", "of the agent")
+	name := p.queue("s'x@example.org", "Subject: x\n\n", "From here\n.\nno newline", programTo(
+		"{ cat; } > "+dir+"/message; env > "+dir+"/env; pwd > "+dir+"/pwd; id -u > "+dir+"/uid; id -G > "+dir+"/groups",
+		runner(), "jim+2Bnews;x@example.org"))
+	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 the program took it") {
+		t.Fatalf("got %q; log:\n%s", got, p.log)
+	}
+	want := "From s'x@example.org Sat Nov 21 00:12:50 2026\nReturn-Path: <s'x@example.org>\nDelivered-To: jim+news;x@example.org\n" +
+		"Received: here\nSubject: x\n\nFrom here\n.\nno newline"
+	if diff := cmp.Diff(p.read(dir+"/message"), want); diff != "" {
+		t.Errorf("message, got - want +:\n%s", diff)
+	}
+	env := strings.Split(strings.TrimSpace(p.read(dir+"/env")), "\n")
+	env = slices.DeleteFunc(env, func(s string) bool { // a shell's own
+		return strings.HasPrefix(s, "PWD=") || strings.HasPrefix(s, "_=") || strings.HasPrefix(s, "SHLVL=") || strings.HasPrefix(s, "OLDPWD=")
+	})
+	slices.Sort(env)
+	wantEnv := []string{"DOMAIN=example.org", "EXTENSION=news_x", "HOME=/", "LOCAL=jim+news_x", "LOGNAME=4711",
+		"PATH=/usr/local/bin:/usr/bin:/bin", "RECIPIENT=jim+news_x@example.org", "SENDER=s_x@example.org", "SHELL=/bin/sh", "SPOOLID=", "USER=4711"}
+	for i, e := range env {
+		if strings.HasPrefix(e, "SPOOLID=S") {
+			env[i] = "SPOOLID="
+		}
+	}
+	if os.Geteuid() == 0 {
+		if diff := cmp.Diff(env, wantEnv); diff != "" {
+			t.Errorf("environment, got - want +:\n%s", diff)
+		}
+		if got := p.read(dir + "/pwd"); got != "/\n" {
+			t.Errorf("working directory: got %q, want /", got)
+		}
+		if got := strings.Fields(p.read(dir + "/groups")); len(got) != 1 || got[0] == "0" {
+			t.Errorf("groups: got %q, want one that is not root's", got)
+		}
+	}
+	if got := p.read(dir + "/uid"); got != runner()+"\n" {
+		t.Errorf("uid: got %q, want %s", got, runner())
+	}
+	if got := p.spec(name).Groups[0].Recipients[0].Tag; got != workspec.TagOK {
+		t.Errorf("tag: got %c", got)
+	}
+}
+
+// What a program's end means. Only codes that say so are permanent; trouble of this
+// machine is never the sender's.
+func TestExitCodeDecides(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		want    string // of what the scheduler is told
+	}{
+		"taken":                       {"cat > /dev/null", `^\tok3 the program took it$`},
+		"taken with a word":           {"cat > /dev/null; echo filed", `^\tok3 the program took it: filed$`},
+		"EX_NOUSER":                   {"echo no such list; exit 67", `error2? .*5\.1\.1 the program exited with 67: no such list`},
+		"EX_NOHOST":                   {"exit 68", `error2? .*5\.1\.2 the program exited with 68`},
+		"EX_DATAERR":                  {"exit 65", `error2? .*5\.6\.0 `},
+		"EX_UNAVAILABLE":              {"exit 69", `error2? .*5\.3\.0 `},
+		"EX_PROTOCOL":                 {"exit 76", `error2? .*5\.5\.0 `},
+		"EX_NOPERM":                   {"exit 77", `error2? .*5\.7\.0 `},
+		"its own status":              {"echo 5.7.1 members only >&2; exit 77", `error2? .*5\.7\.1 the program exited with 77: members only`},
+		"a status of another class":   {"echo 2.0.0 fine; exit 77", `error2? .*5\.7\.0 the program exited with 77: 2\.0\.0 fine`},
+		"EX_TEMPFAIL":                 {"exit 75", `deferred .*4\.3\.0 the program exited with 75`},
+		"EX_USAGE is ours":            {"exit 64", `deferred .*4\.3\.0 `},
+		"EX_CONFIG is ours":           {"exit 78", `deferred .*4\.3\.5 `},
+		"any other":                   {"exit 1", `deferred .*4\.3\.0 the program exited with 1`},
+		"not there, by a shell":       {"no-such-program x; exit $?", `deferred .*4\.3\.5 the program exited with 127`},
+		"not there":                   {"/nonexistent/program", `deferred .*4\.3\.5 the program cannot be started`},
+		"not executable":              {"/etc/passwd", `deferred .*4\.3\.5 the program cannot be started`},
+		"ended by a signal":           {"kill -SEGV $$", `deferred .*4\.3\.0 the program was ended by SIGSEGV`},
+		"control characters":          {"printf 'a\\033[1mb\\377'; exit 67", `exited with 67: a \[1mb\?`},
+		"nothing of it read":          {"exec true < /dev/null", `^\tok3 `},
+		"no program":                  {" ", `error2? .*5\.1\.3 not a bar and a program`},
+		"no shell":                    {"/bin/cat /dev/null", `^\tok3 the program took it$`},
+		"an argument that is no code": {"/bin/echo $(id)", `^\tok3 the program took it: uid=`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPipePost(t)
+			queued := p.queue("s@example.org", "Subject: x\n\n", strings.Repeat("a line\n", 40000), programTo(c.command, runner(), ""))
+			got := p.do(queued)
+			if len(got) != 1 || !regexp.MustCompile(c.want).MatchString(got[0]) {
+				t.Fatalf("got %q, want %s; log:\n%s", got, c.want, p.log)
+			}
+			if strings.ContainsAny(got[0], "\x1b\xff") {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// alive tells whether a process runs; one that is dead and not reaped does not.
+func alive(pid string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+func TestProgramIsKilledAtItsLimitWithAllItsProcesses(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	p.mailbox.c.Pipe.Limit = 200 * time.Millisecond
+	// It reads nothing, so that the message's writer is stuck as well.
+	got := p.do(p.queue("s@example.org", "Subject: x\n\n", strings.Repeat("x\n", 1<<20), programTo(
+		"sleep 1000 & echo $! $$ > "+dir+"/pids; wait", runner(), "")))
+	if len(got) != 1 || !strings.Contains(got[0], "deferred") || !strings.Contains(got[0], "the program was killed, it had run for 200ms") {
+		t.Fatalf("got %q", got)
+	}
+	pids := strings.Fields(p.read(dir + "/pids"))
+	if len(pids) != 2 {
+		t.Fatalf("pids: got %q", pids)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for _, pid := range pids {
+		for alive(pid) {
+			if time.Now().After(deadline) {
+				t.Fatalf("process %s lives", pid)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// A process that the program leaves behind keeps its output open; that does not hold
+// the delivery up.
+func TestProgramThatLeavesAProcessBehindIsDone(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	got := p.do(p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo(
+		"cat > /dev/null; setsid sleep 1000 & echo $! > "+dir+"/pid; echo done", runner(), "")))
+	t.Cleanup(func() {
+		if pid, err := strconv.Atoi(strings.TrimSpace(p.read(dir + "/pid"))); err == nil {
+			if left, err := os.FindProcess(pid); err == nil {
+				left.Kill()
+			}
+		}
+	})
+	if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 the program took it: done") {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestOutputIsKeptInPart(t *testing.T) {
+	p := newPipePost(t)
+	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("cat > /dev/null; yes line | head -c 3000000; exit 67", runner(), ""))
+	got := p.do(name)
+	if len(got) != 1 || !strings.Contains(got[0], "exited with 67: line") {
+		t.Fatalf("got %.300q", got)
+	}
+	d := p.spec(name).Diagnostics
+	if len(d) != 1 || len(d[0].Text) < maxOutput/2 || len(d[0].Text) > 2*maxOutput {
+		t.Errorf("diagnostics: got %d, want one of about %d bytes", len(d), maxOutput)
+	}
+}
+
+// M48: never as root, never as nobody, unless that is configured.
+func TestProgramIsRefusedWithoutAnOwner(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid    string
+		config Pipe
+		want   string
+	}{
+		"root's file":                 {"0", Pipe{}, `deferred .*4\.3\.5 .*set PIPEUSER`},
+		"root's file, user unknown":   {"0", Pipe{User: "no-such-user-here"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf cannot be looked up`},
+		"root's file, user is root":   {"0", Pipe{User: "root"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf is root`},
+		"a file that others write to": {"65534", Pipe{}, `deferred .*4\.3\.5 .*others may write the file`},
+		"no privilege at all":         {"what?", Pipe{}, `deferred .*4\.3\.5 .*others may write the file`},
+		"PIPEUSER is not for nobody":  {"65534", Pipe{User: "nobody"}, `deferred .*4\.3\.5 .*others may write the file`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, dir := newPipePost(t), openDir(t)
+			p.mailbox.c.Pipe = c.config
+			p.mailbox.c.Pipe.Limit = time.Minute
+			got := p.do(p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran > "+dir+"/ran", c.uid, "")))
+			if len(got) != 1 || !regexp.MustCompile(c.want).MatchString(got[0]) {
+				t.Errorf("got %q, want %s", got, c.want)
+			}
+			if names := p.names(dir); len(names) != 0 {
+				t.Errorf("it ran: %q", names)
+			}
+		})
+	}
+}
+
+func TestProgramRunsAsWhomIsConfigured(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run programs as others")
+	}
+	for name, c := range map[string]struct {
+		uid    string
+		config Pipe
+	}{
+		"root's file":                 {"0", Pipe{User: "nobody"}},
+		"a file that others write to": {"65534", Pipe{Nobody: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, dir := newPipePost(t), openDir(t)
+			p.mailbox.c.Pipe = c.config
+			p.mailbox.c.Pipe.Limit = time.Minute
+			got := p.do(p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("id -u > "+dir+"/uid", c.uid, "")))
+			if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3") || p.read(dir+"/uid") != "65534\n" {
+				t.Errorf("got %q, uid %q", got, p.read(dir+"/uid"))
+			}
+		})
+	}
+}
+
+// A message that cannot be read to its end is never taken for the whole of it.
+func TestProgramIsKilledWhenTheMessageCannotBeRead(t *testing.T) {
+	dir := openDir(t)
+	started := filepath.Join(dir, "started")
+	p := program{command: "read line; echo $line > " + started + "; cat > /dev/null; echo whole > " + dir + "/whole",
+		dir: "/", env: []string{"PATH=" + searchPath}, limit: time.Minute}
+	broken := errors.New("input/output error")
+	e, err := p.run(func(w io.Writer) error {
+		if _, err := w.Write([]byte("Subject: x\n" + strings.Repeat("x\n", bufferSize))); err != nil {
+			return err
+		}
+		for { // the program is in the middle of it
+			if _, err := os.Stat(started); err == nil {
+				return broken
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if !errors.Is(err, broken) {
+		t.Fatalf("got %+v, %v, want the error", e, err)
+	}
+	if _, err := os.Stat(dir + "/whole"); err == nil {
+		t.Error("the program took a part for the whole")
+	}
+}
+
+// Whose agent died while its program ran is in doubt, and run again.
+func TestProgramOfADeadAgentIsInDoubtAndRunAgain(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran >> "+dir+"/ran", runner(), ""))
+	rcpt := p.spec(name).Groups[0].Recipients[0].Offset
+	line := workspec.AppendEvent(nil, &workspec.Event{Time: testTime, Recipient: rcpt, Event: workspec.EventSent,
+		Attrs: []workspec.Attr{{Key: "owner", Value: "999"}}})
+	f, err := os.OpenFile(filepath.Join(p.dir, "transport", name), os.O_APPEND|os.O_WRONLY, 0)
+	p.must(err)
+	_, err = f.Write(line)
+	p.must(errors.Join(err, f.Close()))
+	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3") {
+		t.Fatalf("got %q", got)
+	}
+	if got := p.read(dir + "/ran"); got != "ran\n" {
+		t.Errorf("got %q", got)
+	}
+	if !strings.Contains(p.log.String(), "msg=in-doubt") {
+		t.Errorf("the doubt was not said:\n%s", p.log)
+	}
+}

@@ -336,10 +336,18 @@ func each(t *testing.T, fn func(t *testing.T, c func(*testing.T) *counter, step 
 	}
 }
 
+// stride is how many operations are between two that are tried.
+func stride() int {
+	if testing.Short() {
+		return 5
+	}
+	return 1
+}
+
 // The person's order comes between any two operations of the scheduler.
 func TestOrderBetweenTwoOperationsOfTheScheduler(t *testing.T) { // M41
 	each(t, func(t *testing.T, make func(*testing.T) *counter, step func(*counter) error, verb string) {
-		for at := 0; ; at++ {
+		for at := 0; ; at += stride() {
 			c := make(t)
 			var given done
 			n, ran := 0, false
@@ -371,7 +379,7 @@ func TestOrderBetweenTwoOperationsOfTheScheduler(t *testing.T) { // M41
 // The scheduler works between any two operations of the person's order.
 func TestSchedulerBetweenTwoOperationsOfAnOrder(t *testing.T) { // M41
 	each(t, func(t *testing.T, make func(*testing.T) *counter, step func(*counter) error, verb string) {
-		for at := 0; ; at++ {
+		for at := 0; ; at += stride() {
 			c := make(t)
 			between := faultfs.New(c.disk)
 			desk, err := postoffice.Open(postoffice.Config{FS: between})

@@ -27,6 +27,9 @@ func TestWholeMatrixOfReports(t *testing.T) {
 			for _, ret := range []string{"", "FULL", "HDRS"} {
 				for _, envID := range []string{"", "QQ+2B314"} {
 					for _, orcpt := range []string{"", "rfc822;o+3Dr@g"} {
+						if count++; testing.Short() && count%5 != 0 {
+							continue
+						}
 						cell := fmt.Sprintf("%s NOTIFY=%s RET=%s ENVID=%s ORCPT=%s", name, notify, ret, envID, orcpt)
 						notary := ""
 						if notify != "" {
@@ -37,7 +40,6 @@ func TestWholeMatrixOfReports(t *testing.T) {
 						}
 						want := strings.Contains(notify, o.keyword) || notify == "" && o.keyword != "SUCCESS"
 						got := oneReport(t, cell, name, rcpt{line: o.line, notary: notary, ret: ret, envID: envID})
-						count++
 						if (got != "") != want {
 							t.Errorf("%s: report %v, want %v", cell, got != "", want)
 							continue

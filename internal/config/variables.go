@@ -31,6 +31,7 @@ func Variables() []Variable {
 		{"SYNC", "normal", "normal: one fsync per accepted message; strict: its directories too.", oneOf("normal", "strict")},
 		{"TRUSTED", "", "Login names or numbers of users whose message files are believed in from, channel and external lines; root and the user of the daemons always are.", nil},
 		{"LOCALUSERS", "passwd", "Where local users are looked up: passwd, or the path of a file with one login name a line.", checkUsers},
+		{"MASQUERADE", "masquerade", "Sources of the addresses that local senders appear under, as docs/headers.md has them; the file masquerade may be missing.", nil},
 		{"LOOKUPTIMEOUT", "5s", "How long a lookup in a table that is no text file may take before its mail is deferred.", checkInterval},
 		{"LOOKUPKEEP", "5s", "How long what such a table said is remembered, also that it has no such key; 0: not at all.", checkDuration},
 		{"ALIASES", "aliases", "Sources of the aliases of local names, asked in their order, as docs/routing.md has them; the file aliases may be missing.", nil},

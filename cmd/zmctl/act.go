@@ -35,6 +35,11 @@ type act struct {
 	made  map[string]bool       // copies that reroute made: they are not to be met
 	sum   actSum
 	next  []*message // looked at, not acted on
+
+	// Of an act on what is put aside in one directory; nil of any other.
+	from     *aside
+	pace     *pace
+	progress *progress
 }
 
 // actSum is what was done, or would be.
@@ -128,7 +133,7 @@ func agreed(in io.Reader, out io.Writer, question string) bool {
 
 // dry counts what an act would be about, and shows the first of it; shown zero: nothing.
 func (a *act) dry(shown int) error {
-	_, err := a.spool().each(a.c.Context, a.sel, func(m *message) error {
+	err := a.each(func(m *message) error {
 		a.meet(m)
 		list, ok := a.fit(m)
 		if !ok {
@@ -223,9 +228,18 @@ func (a *act) fit(m *message) (list []recipient, ok bool) {
 	return list, len(list) > 0
 }
 
+// each calls fn with everything that is selected.
+func (a *act) each(fn func(m *message) error) error {
+	if a.from != nil {
+		return a.from.each(a.c.Context, a.po, fn)
+	}
+	_, err := a.spool().each(a.c.Context, a.sel, fn)
+	return err
+}
+
 // all acts on everything that is selected.
 func (a *act) all() error {
-	_, err := a.spool().each(a.c.Context, a.sel, func(m *message) error {
+	err := a.each(func(m *message) error {
 		a.meet(m)
 		if _, ok := a.fit(m); !ok && !a.named {
 			return nil
@@ -272,7 +286,8 @@ func (a *act) chunk() error {
 			return err
 		}
 		a.told(m, a.message(m, noted[i]))
-		if err := a.out.tick(); err != nil {
+		a.progress.step()
+		if err := errors.Join(a.pace.wait(a.c.Context), a.out.tick()); err != nil {
 			return err
 		}
 	}
@@ -346,7 +361,7 @@ type outcome struct {
 func (a *act) result(id string, o outcome) {
 	o.ID = id
 	switch {
-	case a.c.Bool("quiet"):
+	case a.c.Bool("quiet"), a.progress.alone(a.c.App.Writer) && !a.c.Bool("json"):
 	case a.c.Bool("json"):
 		// An error of the writer is met by the next flush.
 		_ = jsonLines(a.out).Encode(o)
@@ -398,7 +413,10 @@ func (a *act) printSum() {
 		fmt.Fprint(a.out, "; zmctl undo "+a.v.undo)
 	}
 	fmt.Fprintln(a.out)
-	if !a.spool().runs("scheduler") {
+	if a.pace != nil && len(a.pace.before) > 0 && !a.spool().runs("router") {
+		fmt.Fprintln(a.out, "    no router runs; the next one routes them, before newer mail")
+	}
+	if a.from == nil && !a.spool().runs("scheduler") {
 		text := "no scheduler runs; the next one does what follows"
 		if a.v.name == "remove" {
 			text = "no scheduler runs; the next one moves it to removed/"

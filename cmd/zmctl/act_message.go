@@ -45,6 +45,8 @@ func (a *act) message(m *message, noted bool) error {
 func (a *act) once(m *message) error {
 	list, ok := a.fit(m)
 	switch {
+	case a.from != nil && m.message.Dir != a.from.dir:
+		return fmt.Errorf("%s %s: it is not in %s/ any more: it is %s", a.v.name, m.ID, a.from.dir, m.State)
 	case m.State == stateQueued && m.Problem != "":
 		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, m.Problem)
 	case m.State == stateQueued && !ok:

@@ -113,11 +113,14 @@ func argumentIDs(c *cli.Context) ([]string, error) {
 // facts are what the selector asks of a recipient; r is nil for a message whose
 // recipients are not known.
 func (m *message) facts(r *recipient, now time.Time) *selector.Facts {
-	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), States: []string{stateWord(m.State)}}
+	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), Cause: m.Why, States: []string{stateWord(m.State)}}
 	if r == nil {
 		return f
 	}
 	f.To, f.Channel, f.Host, f.Reply = r.Address, r.Channel, r.Host, r.Last
+	if r.Cause != "" {
+		f.Cause = r.Cause
+	}
 	f.States = append(f.States, stateWord(r.State))
 	if r.open() {
 		f.States = append(f.States, "open")

@@ -84,7 +84,7 @@ func (s *spool) history(id postoffice.SpoolID) ([]happened, error) {
 		return nil, errors.Join(err, fmt.Errorf("history %s: no file of that message is here, and the ledger has no line of it; the log may tell", id))
 	}
 	if m != nil {
-		list = append(list, s.arrival(m))
+		list = append(append(list, s.arrival(m)), s.putAside(m)...)
 		if m.parsed != nil {
 			list = append(list, steps(m)...)
 		}
@@ -95,6 +95,21 @@ func (s *spool) history(id postoffice.SpoolID) ([]happened, error) {
 	// Of the same time they are in the order in which they were found.
 	slices.SortStableFunc(list, func(a, b happened) int { return a.Time.Compare(b.Time) })
 	return list, err
+}
+
+// putAside tells each time that a message was put aside, or taken back, before it was
+// routed.
+func (s *spool) putAside(m *message) []happened {
+	if m.message.Dir == "" {
+		return nil
+	}
+	// What cannot be read is for another person.
+	reasons, _ := s.po.Reasons(m.id)
+	var list []happened
+	for i := range reasons {
+		list = append(list, happened{Time: reasons[i].Time, Event: clean(reasons[i].What), Text: reasonWords(&reasons[i])})
+	}
+	return list
 }
 
 // arrival tells who brought a message.

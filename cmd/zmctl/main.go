@@ -48,7 +48,7 @@ func app() *cli.App {
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
 			threadCommand(), eventsCommand(),
 		}, verbCommands(), []*cli.Command{
-			ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), checkCommand(), simulateCommand(), settleCommand(),
+			ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), checkCommand(), simulateCommand(), settleCommand(),
 			checkConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 		}),
 		Action: func(c *cli.Context) error {

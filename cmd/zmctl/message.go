@@ -60,10 +60,14 @@ type message struct {
 	Recipients []recipient `json:"recipients"`
 	Problem    string      `json:"problem,omitempty"`
 
-	hidden   int  // recipients that were not selected
-	unread   bool // Problem is that a file cannot be read
-	denied   bool // and only because of who asks
-	newer    bool // the specification is of a format that is not known here
+	Reason string `json:"reason,omitempty"` // of what is put aside: in full
+
+	octets   int64 // that its first line says; -1: none
+	unusable bool  // its envelope cannot be used
+	hidden   int   // recipients that were not selected
+	unread   bool  // Problem is that a file cannot be read
+	denied   bool  // and only because of who asks
+	newer    bool  // the specification is of a format that is not known here
 	id       postoffice.SpoolID
 	message  file               // zero if there is none
 	spec     file               // zero if there is none
@@ -157,10 +161,10 @@ func (s *spool) readEnvelope(m *message) error {
 	head, err := envelope.Read(h)
 	if err != nil {
 		broken := (*envelope.SyntaxError)(nil)
-		m.Problem, m.unread = err.Error(), !errors.As(err, &broken)
+		m.Problem, m.unread, m.unusable = err.Error(), !errors.As(err, &broken), true
 		return nil
 	}
-	m.envelope = &head.Envelope
+	m.envelope, m.octets = &head.Envelope, head.Octets
 	if o := head.Octets; o >= 0 && o != m.Size {
 		m.Problem = fmt.Sprintf("the file has %d bytes, its first line says %d", m.Size, o)
 	}

@@ -72,12 +72,32 @@ func isReason(f file) bool {
 	return ok && f.Info.Mode.IsRegular() && (f.Dir == postoffice.Deferred || f.Dir == postoffice.Freezer || f.Dir == postoffice.Postman)
 }
 
+// explain adds the reason in full to a message that is put aside.
+func (s *spool) explain(m *message) {
+	switch m.State {
+	case stateDeferred, stateFrozen, stateSetAside, stateCopy:
+	default:
+		return
+	}
+	// What cannot be read is for another person.
+	list, _ := s.po.Reasons(m.id)
+	for _, r := range slices.Backward(list) {
+		switch r.What {
+		case postoffice.WasResubmitted, postoffice.WasThawed:
+			continue
+		}
+		m.Reason = clean(r.Text)
+		return
+	}
+}
+
 func (s *spool) loadKind(f file, k kind) (*message, error) {
 	m, err := s.loadFile(f, k.state)
 	if err != nil {
 		return nil, err
 	}
 	m.Why = clean(k.why)
+	s.explain(m)
 	if k.name.Owner != 0 {
 		o := s.owner(k.name.Owner)
 		m.Owner = &o

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
 )
 
 // next tells in plain words what happens to a message next.
@@ -29,20 +30,34 @@ func (s *spool) next(m *message) []string {
 	case stateFinishing:
 		return s.nextFinishing(m)
 	case stateDeferred:
-		return []string{"Nothing, until somebody decides: the router could not route it (" + m.Why + ").",
-			"When the trouble is gone: zmctl resubmit " + m.ID}
+		return m.because("Nothing, until somebody decides: the router could not route it ("+m.Why+").",
+			"What would become of it now: zmctl resubmit --check "+m.message.Name+"; when the trouble is gone: zmctl resubmit "+m.ID)
 	case stateFrozen:
-		return []string{"Nothing, until somebody decides: it is held by policy (" + m.Why + ")."}
+		cause := "is held by policy (" + m.Why + ")"
+		if m.Why == workspec.CausePerson {
+			cause = "was frozen by a person"
+		}
+		return m.because("Nothing, until somebody decides: it "+cause+".",
+			"To have it routed: zmctl freezer thaw "+m.message.Name+"; to throw it away: zmctl freezer discard "+m.message.Name)
 	case stateSetAside:
-		return []string{"Nothing: it cannot be routed, and this is the only copy.",
-			"Mend the envelope in a copy and submit that, or remove the file."}
+		return m.because("Nothing: it cannot be routed, and this is the only copy. No program removes it.",
+			"Mend the file with an editor, then: zmctl postman resubmit "+m.message.Name+"; to throw it away: zmctl postman discard --force "+m.ID)
 	case stateRemoved:
 		return []string{"Nothing: it was removed. To put it back: zmctl undo " + m.ID,
 			"It is dropped when it has been there for REMOVEDKEEP."}
 	case stateCopy:
-		return []string{"Nothing: the message went on; this is a copy for the postmaster. Remove it when it is of no use."}
+		return m.because("Nothing: the message went on; this is a copy for the postmaster ("+m.Why+").",
+			"It goes after POSTMANKEEP, or now: zmctl postman discard "+m.message.Name)
 	}
 	return nil
+}
+
+// because puts the reason in full between what happens and what to do.
+func (m *message) because(what, todo string) []string {
+	if m.Reason == "" {
+		return []string{what, todo}
+	}
+	return []string{what, "The reason: " + m.Reason, todo}
 }
 
 // channelHold is the channel whose host is a condition.

@@ -33,6 +33,9 @@ type orderHead struct {
 // head is the beginning of an act's order.
 func (a *act) head() *orderHead {
 	h := &orderHead{Time: a.now, Who: who(), Verb: a.v.name, Selector: a.sel.String(), Reason: a.c.String("reason")}
+	if a.from != nil {
+		h.Selector = a.from.String()
+	}
 	if !a.until.IsZero() {
 		h.Until = a.until.Format(time.RFC3339)
 	}
@@ -125,7 +128,7 @@ func (h *orderHead) take(key, value string) {
 
 // verbOf is the verb of an order, nil if there is none of that name.
 func verbOf(name string) *verb {
-	for _, v := range verbs() {
+	for _, v := range append(verbs(), resubmitVerb(), discardVerb()) {
 		if v.name == name {
 			return v
 		}
@@ -138,8 +141,8 @@ func ordersCommand() *cli.Command {
 		Name:      "orders",
 		Usage:     "list what was ordered about queued mail, and what zmctl undo takes back",
 		UsageText: "zmctl orders [--json] [ORDER...]",
-		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, the
-oldest first. With an order's name, the spool IDs of its messages. Orders are files in
+		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, and
+of zmctl resubmit, freezer and postman, the oldest first. With an order's name, the spool IDs of its messages. Orders are files in
 orders/, and are dropped after REMOVEDKEEP.
 
     20261121-031502-hold-4711  12m ago by root  hold  312 messages

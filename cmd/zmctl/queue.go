@@ -178,6 +178,9 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	if m.Problem != "" {
 		fmt.Fprintf(&b, "    PROBLEM: %s\n", clean(m.Problem))
 	}
+	if m.Reason != "" {
+		fmt.Fprintf(&b, "    why: %s\n", cut(m.Reason, 500))
+	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
 		b.WriteString("    " + r.thread() + r.Address + "  " + r.words(now))

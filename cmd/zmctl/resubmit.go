@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,101 +14,133 @@ import (
 func resubmitCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "resubmit",
-		Usage:     "give messages that the router set aside back to it",
-		UsageText: "zmctl resubmit all | NAME... | ID...",
-		Description: `Moves messages from deferred/ to router/, where they are routed from the start; if the
+		Usage:     "give messages that the router put off back to it",
+		UsageText: "zmctl resubmit [flags] all | NAME... | ID... | CAUSE...\n   zmctl resubmit [flags] --from|--to|--cause|--older|... VALUE, or --where EXPRESSION\n   zmctl resubmit --check ...\n   zmctl resubmit",
+		Description: `Moves messages from deferred/ to the router, where they are routed from the start; if the
 trouble is still there they come back. NAME is a file's name in deferred/, like
-10117782.users; ID is a spool ID. Without arguments it lists what could be moved.
+10117782.users; ID is a spool ID; CAUSE is what stands behind the dot, and may have * and
+?. Without arguments it lists what could be moved, with the reasons.
 
+    zmctl resubmit
+    zmctl resubmit --check users
+    zmctl resubmit users
+    zmctl resubmit --from @shop.example --older 1h
     zmctl resubmit all
 
+With --check the router says of each what would become of it now, and nothing is moved.
+
+Messages keep their time, so they are older than new mail, and routers take the oldest
+first. So that new mail does not wait for them no more than --pace lie before a running
+router at a time, and when ROUTERDIRS names further directories what was not named by NAME
+or ID goes to the last of them. When all of a pace have come back in a row nothing is
+mended: it stops, and says why they came back.
+
 Exit codes: 0 done, 1 some were not moved, and each is told, 64 there is no such message,
-and none was moved.`,
+and none was moved, 75 it stopped because they come back. With --check: 0 all would be
+routed, 1 some would not.
+` + selectorHelp,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "check", Usage: "say what would become of each now, and move nothing"},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say which it would be about, and move nothing"},
+			paceFlag(),
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the sum alone"},
+			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
+			reasonFlag(),
+		}, selectorFlags()...),
 		Action: runResubmit,
 	}
 }
 
+// resubmitVerb gives messages in deferred/ back.
+func resubmitVerb() *verb {
+	return &verb{name: "resubmit", done: "given back to the router",
+		aside: map[string]func(*act, *message) (string, error){stateDeferred: (*act).giveBack}}
+}
+
 func runResubmit(c *cli.Context) error {
-	po, _, err := open(c)
+	from, err := newAside(c, postoffice.Deferred)
+	if err != nil {
+		return err
+	}
+	if c.Int("pace") < 0 {
+		return cli.Exit("zmctl resubmit --pace: less than nothing", config.ExitUsage)
+	}
+	if from.empty() && !c.Bool("check") {
+		if err := listAside(c, from); err != nil {
+			return err
+		}
+		if !c.Bool("json") && len(from.list) > 0 {
+			fmt.Fprintln(c.App.Writer, "name them to resubmit, or say all")
+		}
+		return nil
+	}
+	if c.Bool("check") {
+		return checkAside(c, from)
+	}
+	return actAside(c, resubmitVerb(), from)
+}
+
+// actAside has a verb act on what is meant in one directory.
+func actAside(c *cli.Context, v *verb, from *aside) error {
+	po, keep, err := openKeeping(c)
 	if err != nil {
 		return err
 	}
 	defer closeFS(po)
-	s := newSpool(po, time.Now())
-	files, err := s.setAside()
+	now := time.Now()
+	s := newSpool(po, now)
+	list, err := from.find(c.Context, s)
+	if err == nil {
+		err = from.missing(v.name)
+	}
 	if err != nil {
 		return err
 	}
-	if c.NArg() == 0 || len(files) == 0 && slices.Equal(c.Args().Slice(), []string{"all"}) {
-		return listDeferred(c, s, files)
+	a := &act{c: c, v: v, po: po, out: newStream(c.App.Writer), sel: from.sel, from: from, keep: keep, now: now,
+		met: map[string]bool{}, made: map[string]bool{}}
+	if c.Bool("dry-run") {
+		return quiet(a.dry(dryShown))
 	}
-	names, err := choose(files, c.Args().Slice())
+	if v.asks && !from.named() && !c.Bool("yes") {
+		if err := a.ask(); err != nil {
+			return err
+		}
+	}
+	if a.pace, err = newPace(c, po, from); err != nil {
+		return err
+	}
+	a.progress = newProgress(c, v.name, len(list))
+	err = a.all()
+	a.progress.end()
+	if a.order != nil {
+		err = errors.Join(err, a.order.Close())
+	}
+	stopped := errors.Is(err, errComeBack)
+	if stopped {
+		err = nil
+	}
+	err = errors.Join(quiet(err), quiet(a.end()))
+	if err == nil && stopped {
+		return a.pace.comeBack(len(list) - a.sum.messages)
+	}
+	return err
+}
+
+// giveBack gives a message that is put aside back to the router.
+func (a *act) giveBack(m *message) (string, error) {
+	dir, name := m.message.Dir, m.message.Name
+	what := postoffice.WasResubmitted
+	if dir == postoffice.Freezer {
+		what = postoffice.WasThawed
+	}
+	to, err := a.po.RecallTo(a.pace.to, dir, name, m.id)
 	if err != nil {
-		return cli.Exit(err, config.ExitUsage)
+		return "", fmt.Errorf("%s %s: %w", a.v.name, name, err)
 	}
-	var errs []error
-	for _, name := range names {
-		a, err := po.Resubmit(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		fmt.Fprintf(c.App.Writer, "%s  deferred/%s is %s now\n", a.ID, name, a.Name)
+	if m.Reason != "" || dir == postoffice.Freezer {
+		// It is on its way: that nothing is written down beside it is no trouble of its.
+		_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(), What: what, Text: a.c.String("reason")})
 	}
-	return errors.Join(errs...)
-}
-
-// setAside lists deferred/, oldest first.
-func (s *spool) setAside() ([]file, error) {
-	files, err := s.list(postoffice.Deferred)
-	if err != nil {
-		return nil, err
-	}
-	files = slices.DeleteFunc(files, func(f file) bool { return s.kind(f).state == "" })
-	slices.SortFunc(files, func(a, b file) int { return a.Info.ModTime.Compare(b.Info.ModTime) })
-	return files, nil
-}
-
-func listDeferred(c *cli.Context, s *spool, files []file) error {
-	for _, f := range files {
-		if m, err := s.loadKind(f, s.kind(f)); err == nil {
-			fmt.Fprint(c.App.Writer, f.Name, "  ")
-			m.print(c.App.Writer, s.now)
-		}
-	}
-	if len(files) == 0 {
-		fmt.Fprintln(c.App.Writer, "deferred/ is empty")
-		return nil
-	}
-	fmt.Fprintln(c.App.Writer, "name them to resubmit, or say all")
-	return nil
-}
-
-// choose finds the files that the arguments name.
-func choose(files []file, args []string) ([]string, error) {
-	var names []string
-	seen := map[string]bool{}
-	add := func(name string) {
-		if !seen[name] {
-			names = append(names, name)
-		}
-		seen[name] = true
-	}
-	for _, arg := range args {
-		if arg == "all" {
-			for _, f := range files {
-				add(f.Name)
-			}
-			continue
-		}
-		id, iderr := postoffice.ParseSpoolID(arg)
-		i := slices.IndexFunc(files, func(f file) bool {
-			return f.Name == arg || iderr == nil && postoffice.IDOf(f.Info) == id
-		})
-		if i < 0 {
-			return nil, fmt.Errorf("resubmit %s: there is no such message in deferred/", arg)
-		}
-		add(files[i].Name)
-	}
-	return names, nil
+	a.pace.gave(m.id, dir+"/"+name)
+	return m.message.path() + " is " + to.Name + " now", nil
 }

@@ -75,8 +75,16 @@ func (s *spool) show(w io.Writer, id postoffice.SpoolID) error {
 		}
 		return err
 	}
-	m.print(w, s.now)
+	s.showMessage(w, m)
+	return err
+}
+
+// showMessage tells everything about a message.
+func (s *spool) showMessage(w io.Writer, m *message) {
+	// Trouble of the writer is met when it is flushed, or by the next command.
+	_ = m.print(w, s.now)
 	s.showFiles(w, m)
+	s.showReasons(w, m)
 	s.showEnvelope(w, m)
 	if m.raw != nil {
 		section(w, "work specification")
@@ -89,7 +97,33 @@ func (s *spool) show(w io.Writer, id postoffice.SpoolID) error {
 	for _, line := range s.next(m) {
 		fmt.Fprintln(w, "  "+line)
 	}
-	return err
+}
+
+// showReasons prints why a message was put aside, each time.
+func (s *spool) showReasons(w io.Writer, m *message) {
+	if m.message.Dir == "" {
+		return
+	}
+	list, err := s.po.Reasons(m.id)
+	if len(list) == 0 && err == nil {
+		return
+	}
+	section(w, "why it was put aside")
+	for i := range list {
+		fmt.Fprintf(w, "  %s  %s\n", list[i].Time.Local().Format(timeFormat), reasonWords(&list[i]))
+	}
+	if err != nil {
+		fmt.Fprintln(w, "  "+clean(err.Error()))
+	}
+}
+
+// reasonWords tells a line of reason.I.
+func reasonWords(r *postoffice.Reason) string {
+	text := clean(r.What) + " by " + clean(r.Who)
+	if r.Text != "" {
+		text += ": " + clean(r.Text)
+	}
+	return text
 }
 
 func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", title) }

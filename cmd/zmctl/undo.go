@@ -30,6 +30,7 @@ the name of one, that; with a spool ID, what was ordered last about that message
     hold     is released        release  is held again, as it was
     freeze   is thawed          thaw     is frozen again
     expire   open again, if no report was sent and the message is still in the queue
+    discard  is in freezer/ or postman/ again
 
 A report that was sent is not called back; retry, flush and reroute cannot be undone. It
 works with and without a running scheduler. Without one, the next takes the message up.
@@ -128,6 +129,9 @@ type undoing struct {
 	again    bool // what is not done may be in a moment
 	errs     []error
 	waitlist map[string]bool
+	// away are messages in removed/ that were not routed, of an order to discard: a copy
+	// has the spool ID of its message, which may be in the queue. nil: not looked at yet.
+	away map[postoffice.SpoolID][]postoffice.RemovedMessage
 }
 
 // undoChunk is how many spool IDs are looked for at a time.
@@ -238,7 +242,42 @@ func (u *undoing) message(id postoffice.SpoolID, m *message) {
 	}
 }
 
+// discarded puts back what an order to discard has put away.
+func (u *undoing) discarded(e *editing) (string, error) {
+	if u.away == nil {
+		list, err := u.po.ListRemoved()
+		if err != nil {
+			return "", err
+		}
+		u.away = map[postoffice.SpoolID][]postoffice.RemovedMessage{}
+		for _, m := range list {
+			if m.From != postoffice.Queue {
+				u.away[m.ID] = append(u.away[m.ID], m)
+			}
+		}
+	}
+	list := u.away[e.id]
+	if len(list) == 0 {
+		return "", fmt.Errorf("undo %s: it is not in removed/ any more: %w", e.id, order.ErrNothing)
+	}
+	var names []string
+	var errs []error
+	for _, m := range list {
+		name, err := e.po.PutBack(m)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		names = append(names, name)
+	}
+	delete(u.away, e.id)
+	return "is " + strings.Join(names, " and ") + " again", errors.Join(errs...)
+}
+
 func (u *undoing) once(e *editing, m *message) (string, error) {
+	if u.head.Verb == discardVerb().name {
+		return u.discarded(e)
+	}
 	if m == nil || m.State == stateFinishing {
 		away, err := e.removed()
 		switch {

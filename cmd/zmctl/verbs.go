@@ -32,6 +32,8 @@ type verb struct {
 	// aside is what it does with a message that is not routed, by its state; it gives
 	// what to print.
 	aside map[string]func(a *act, m *message) (string, error)
+	// asks: of one about a directory alone, whether it asks first.
+	asks bool
 	// instead helps who names a message that is not routed.
 	instead string
 }

@@ -28,18 +28,37 @@ func (p *PostOffice) ListDeferred() ([]string, error) {
 // Resubmit moves deferred/name back to router/ (M10). The name is taken from the
 // file itself, not from its old name.
 func (p *PostOffice) Resubmit(name string) (Accepted, error) {
-	from := Deferred + "/" + path.Base(name)
-	info, err := p.fs.Stat(from)
+	name = path.Base(name)
+	info, err := p.fs.Stat(Deferred + "/" + name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Accepted{}, fmt.Errorf("resubmit %s: %w: %w", name, ErrGone, err)
 	}
 	if err != nil {
 		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
 	}
-	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
-	// Crash: deferred/ or router/.
-	if err := p.move(from, a.Name); err != nil {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
+	return p.RecallTo(Router, Deferred, name, IDOf(info))
+}
+
+// RecallTo moves a message that is put aside, dir/name, to a router directory, under its
+// inode number, whatever number its name has: somebody may have put a mended copy in its
+// place. Its time stays, so it is no younger. ErrGone: it has moved on, or another
+// message is there by now; ErrOccupied: the name is taken.
+func (p *PostOffice) RecallTo(to, dir, name string, id SpoolID) (Accepted, error) {
+	a := Accepted{ID: id, Name: to + "/" + strconv.FormatUint(id.Ino, 10)}
+	info, err := p.same(dir, name, id)
+	if err == nil {
+		a.Size = info.Size
+		if was, ok := asideNumber(name); ok {
+			p.renumber(info, was)
+		}
+		// Crash: where it was, or in the router directory.
+		err = p.move(dir+"/"+name, a.Name)
+	}
+	if err == nil {
+		err = p.syncDirs(dir, to)
+	}
+	if err != nil {
+		return a, fmt.Errorf("move %s/%s to %s: %w", dir, name, to, err)
 	}
 	return a, nil
 }

@@ -19,9 +19,9 @@ import (
 
 // Beside a message that was put aside as deferred/I.why, freezer/I.cause, postman/I or
 // postman/I_why stands the text reason.I: in full what the name says in a word, a line
-// for each time, for whoever has nothing but ls and cat. It is for people alone: no
-// program decides by it, it is not synced, and a message without one is as good as one
-// with it. The message's own bytes are never changed. No other program takes it up:
+// for each time, for whoever has nothing but ls and cat. It is for people: it is not
+// synced, and a message without one is as good as one with it. One thing alone is decided
+// by it: what a person has thawed no policy freezes again. The message's own bytes are never changed. No other program takes it up:
 // names of messages start with a digit.
 
 // reasonPrefix starts its name.
@@ -269,13 +269,10 @@ func asideNumber(name string) (uint64, bool) {
 // numbersUnderWay adds the inode numbers of messages that may come back to where they
 // were put aside: those in router/ and removed/.
 func (p *PostOffice) numbersUnderWay(there map[uint64]bool) error {
-	err := durable.ReadDirFunc(p.fs, Router, func(part []durable.Entry) error {
-		for _, e := range part {
-			if n, ok := ParseName(e.Name); ok {
-				there[n.Ino] = true
-			}
+	err := p.eachRouterName(func(_, name string) {
+		if n, ok := ParseName(name); ok {
+			there[n.Ino] = true
 		}
-		return nil
 	})
 	if err != nil {
 		return err

@@ -171,20 +171,7 @@ func (p *PostOffice) SweepOrders(now time.Time, keep time.Duration) error {
 // Recall moves a message from deferred/ or freezer/ to router/, where it is routed from
 // the start: dir/name must be the message id. ErrGone: it has moved on, or is another.
 func (p *PostOffice) Recall(dir, name string, id SpoolID) (Accepted, error) {
-	a := Accepted{ID: id, Name: Router + "/" + strconv.FormatUint(id.Ino, 10)}
-	info, err := p.same(dir, name, id)
-	if err == nil {
-		a.Size = info.Size
-		// Crash: where it was, or in router/.
-		err = p.move(dir+"/"+name, a.Name)
-	}
-	if err == nil {
-		err = p.syncDirs(dir, Router)
-	}
-	if err != nil {
-		return a, fmt.Errorf("move %s/%s to router: %w", dir, name, err)
-	}
-	return a, nil
+	return p.RecallTo(Router, dir, name, id)
 }
 
 // Park moves a message that is not routed from router/ or deferred/ to freezer/, where it

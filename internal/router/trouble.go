@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,13 @@ func (r *Router) freeze(l *letter, cause, why string) error {
 	r.c.Log.Warn("frozen", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Freezer, l.claim.ID.Ino, postoffice.CauseWord(cause)), "reason", why,
 		"advice", "zmctl freezer thaw, or zmctl freezer discard")
 	return nil
+}
+
+// thawed tells whether a person has thawed a message: a policy does not freeze it again.
+func (r *Router) thawed(id postoffice.SpoolID) bool {
+	// What cannot be read says nothing: then it is frozen again, and a person decides.
+	list, _ := r.po.Reasons(id)
+	return slices.ContainsFunc(list, func(p postoffice.Reason) bool { return p.What == postoffice.WasThawed })
 }
 
 // setAside gives the postmaster a message that cannot be routed: the only copy

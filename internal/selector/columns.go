@@ -52,6 +52,7 @@ func columns() []column {
 		{name: "younger", usage: "accepted less than `TIME` ago", number: age, less: true, bound: timeBound, printBound: printTime},
 		{name: "larger", usage: "at least `SIZE` bytes; 10k, 4M, 1G", number: size, bound: sizeBound, printBound: printSize},
 		{name: "smaller", usage: "less than `SIZE` bytes", number: size, less: true, bound: sizeBound, printBound: printSize},
+		{name: "cause", usage: "why it was put aside or frozen, as its name in deferred/ or freezer/ says: `GLOB`", text: one(func(f *Facts) string { return f.Cause })},
 		{name: "reply", usage: "last answer: `REGEX`, in any case", text: nil},
 		{name: "id", usage: "spool `ID`", text: one(func(f *Facts) string { return f.ID }), check: spoolID},
 	}
@@ -70,7 +71,7 @@ func Names() (names, usages []string) {
 func States() []string {
 	return []string{
 		"open", "waiting", "due", "delivering", "held", "frozen", "unserved", "locked", "delivered", "failed", "removed", "rerouted",
-		"to-route", "accepted", "claimed", "handed-over", "queued", "finishing", "deferred", "set-aside",
+		"to-route", "accepted", "claimed", "handed-over", "queued", "finishing", "deferred", "set-aside", "copy",
 	}
 }
 

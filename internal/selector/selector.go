@@ -30,6 +30,7 @@ type Facts struct {
 	// States are all that hold: those of the recipient and of its message.
 	States []string
 	Reply  string // last answer of the other side
+	Cause  string // why it was put aside or frozen: users, policy, person
 }
 
 // Selector says which recipients are meant. The zero Selector means nothing, and is not

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/ledger"
+	"zmailer/internal/postoffice"
+)
+
+// put puts a message into deferred/, freezer/ or postman/, with a reason, and gives its
+// name there.
+func (o *office) put(t *testing.T, dir, why, text string) (postoffice.Accepted, string) {
+	t.Helper()
+	a := o.submit(t, text)
+	c := o.claim(t, a)
+	reason := postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "full reason of " + why}
+	if err := o.Explain(dir, reason); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(a.Name)
+	var err error
+	switch dir {
+	case postoffice.Deferred:
+		name, err = name+"."+why, c.Defer(why)
+	case postoffice.Freezer:
+		name, err = name+"."+why, c.Freeze(why)
+	case postoffice.Postman:
+		err = c.ToPostman()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, name
+}
+
+func mailFrom(sender string) string {
+	return "from <" + sender + ">\nto <user@a.example.com>\nenv-end\nSubject: test\n\nbody\n"
+}
+
+// there lists the messages in a directory, without the texts beside them.
+func (o *office) there(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		if _, reason := postoffice.ReasonFile(e.Name()); !reason {
+			list = append(list, e.Name())
+		}
+	}
+	return list
+}
+
+// M10: by name, path, ID, cause, selector, and both together; what is not named stays.
+func TestResubmitChooses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string // $1 and so on: name, ID or path of a message
+		want string   // which go
+		code int
+		says string
+	}{
+		"a name":                 {[]string{"$1.name"}, "1", 0, "deferred/$1.name is router/"},
+		"a path":                 {[]string{"deferred/$2.name"}, "2", 0, ""},
+		"an ID":                  {[]string{"$3.id"}, "3", 0, ""},
+		"an ID twice":            {[]string{"$3.id", "$3.name"}, "3", 0, ""},
+		"a cause":                {[]string{"users"}, "12", 0, "2 recipients of 2 messages given back"},
+		"a pattern":              {[]string{"*c*"}, "34", 0, ""},
+		"two causes":             {[]string{"include", "policy"}, "34", 0, ""},
+		"all":                    {[]string{"all"}, "1234", 0, ""},
+		"a selector":             {[]string{"--from", "@shop.example"}, "24", 0, ""},
+		"cause by selector":      {[]string{"--cause", "inc*"}, "3", 0, ""},
+		"a cause and a selector": {[]string{"--from", "@shop.example", "users"}, "2", 0, ""},
+		"an expression":          {[]string{"--where", "not cause users and from @shop.example"}, "4", 0, ""},
+		"dry run":                {[]string{"--dry-run", "all"}, "", 0, "would act on 4 recipients of 4 messages; nothing was changed"},
+		"no such name":           {[]string{"$1.name", "12.users"}, "", config.ExitUsage, "resubmit 12.users: there is no such message in deferred/"},
+		"no such cause":          {[]string{"crash"}, "", config.ExitUsage, "no message in deferred/ has such a cause"},
+		"another generation":     {[]string{"all", "$1.old"}, "", config.ExitUsage, "belongs to another message now, $1.id"},
+		"no pattern":             {[]string{"[a"}, "", config.ExitUsage, "nor a pattern"},
+		"flags behind":           {[]string{"users", "--json"}, "", config.ExitUsage, "stand before"},
+		"less than nothing":      {[]string{"--pace", "-1", "all"}, "", config.ExitUsage, "less than nothing"},
+		"nothing there by then":  {[]string{"--younger", "1s", "--older", "1h"}, "", 0, "nothing matches"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			var ids, names []string
+			replace := []string{}
+			for i, m := range [][2]string{{"users", "a@a.example"}, {"users", "a@shop.example"}, {"include", "a@a.example"}, {"policy", "b@shop.example"}} {
+				a, name := o.put(t, postoffice.Deferred, m[0], mailFrom(m[1]))
+				old := a.ID
+				old.MTime--
+				ids, names = append(ids, strings.TrimPrefix(a.Name, "router/")), append(names, name)
+				n := "$" + string(rune('1'+i))
+				replace = append(replace, n+".name", name, n+".id", a.ID.String(), n+".old", old.String())
+			}
+			var args []string
+			for _, a := range tt.args {
+				args = append(args, strings.NewReplacer(replace...).Replace(a))
+			}
+			out, code, err := invoke(t, append([]string{"resubmit"}, args...)...)
+			if err != nil {
+				out += err.Error()
+			}
+			if code != tt.code {
+				t.Errorf("got exit code %d, want %d: %s", code, tt.code, out)
+			}
+			wantIn(t, out, strings.NewReplacer(replace...).Replace(tt.says))
+			got := ""
+			router := o.there(t, postoffice.Router)
+			for i := range ids {
+				if slices.Contains(router, ids[i]) {
+					got += string(rune('1' + i))
+				} else if !slices.Contains(o.there(t, postoffice.Deferred), names[i]) {
+					t.Errorf("%s is nowhere", names[i])
+				}
+			}
+			if got != tt.want {
+				t.Errorf("went: %q, want %q: %s", got, tt.want, out)
+			}
+		})
+	}
+}
+
+// The list has the reasons in full, and so have show, why, history, queue and check.
+func TestEveryViewTellsWhyAMessageWasPutAside(t *testing.T) {
+	o := newOffice(t)
+	o.run(t, "scheduler")
+	a, name := o.put(t, postoffice.Deferred, "users", plainMail)
+	_, frozen := o.put(t, postoffice.Freezer, "flood", plainMail)
+	hard, hardName := o.put(t, postoffice.Postman, "x", plainMail)
+	for _, args := range [][]string{{"resubmit"}, {"queue"}, {"show", a.ID.String()}, {"why", a.ID.String()}, {"history", a.ID.String()}} {
+		out, code, err := invoke(t, args...)
+		if code != 0 {
+			t.Errorf("%q: %v", args, err)
+		}
+		wantIn(t, out, "full reason of users")
+	}
+	out, _, _ := invoke(t, "freezer", "list")
+	wantIn(t, out, frozen, "why: full reason of flood", "1 message\n")
+	out, _, _ = invoke(t, "postman", "list", "--json")
+	var m message
+	if err := json.Unmarshal([]byte(out), &m); err != nil || m.ID != hard.ID.String() || m.Reason != "full reason of x" || m.Files[0] != "postman/"+hardName {
+		t.Errorf("got %+v, %v of %s", m, err, out)
+	}
+	out, code, _ := invoke(t, "freezer", "show", "fl*")
+	if code != 0 {
+		t.Errorf("show by cause: exit code %d", code)
+	}
+	wantIn(t, out, "why it was put aside\n", "by router: full reason of flood", "zmctl freezer thaw "+frozen, "envelope\n")
+	if out, _, _ := invoke(t, "queue", "--cause", "users"); strings.Contains(out, "flood") || !strings.Contains(out, a.ID.String()) {
+		t.Errorf("queue --cause: %s", out)
+	}
+	f, _ := checked(t, "deferred/"+name)
+	wantIn(t, f.Text, "full reason of users", "zmctl resubmit")
+	if f, _ := checked(t, "deferred/reason."+strings.TrimSuffix(name, ".users")); f.Severity != "ok" {
+		t.Errorf("of the text: %+v", f)
+	}
+	// A repair leaves the texts alone.
+	if out, _, _ := invoke(t, "check", "--dry-run"); strings.Contains(out, "reason.") {
+		t.Errorf("a repair would: %s", out)
+	}
+	if out, _, _ := invoke(t, "status"); strings.Contains(out, "no spool file") || !strings.Contains(out, "1 reason") {
+		t.Errorf("status: %s", out)
+	}
+}
+
+// balanced wants the account to be even.
+func balanced(t *testing.T, when string) {
+	t.Helper()
+	if out, code, err := invoke(t, "check", "--ledger"); code != 0 {
+		t.Errorf("%s: the ledger does not balance: %v, %s", when, err, out)
+	}
+}
+
+// M13, A15: frozen mail is discarded by cause, put back by undo, and the account is even
+// all the time; thawed mail is in router/.
+func TestFreezerThawsAndDiscards(t *testing.T) {
+	o := newOffice(t)
+	journal := ledger.New(o.PostOffice, ledger.Config{Role: "test"})
+	defer journal.Close()
+	var names []string
+	var ids []postoffice.Accepted
+	for _, cause := range []string{"flood", "flood", "policy"} {
+		a, name := o.put(t, postoffice.Freezer, cause, plainMail)
+		journal.Accepting().In(a.ID, 1)
+		ids, names = append(ids, a), append(names, name)
+	}
+	balanced(t, "frozen")
+	if out, code, _ := invoke(t, "freezer", "discard", "flood"); code != config.ExitUsage || len(o.there(t, postoffice.Freezer)) != 3 {
+		t.Errorf("without --yes: exit code %d, %s", code, out)
+	}
+	if _, code, err := invoke(t, "freezer", "discard"); code != config.ExitUsage {
+		t.Errorf("of nothing: %d, %v", code, err)
+	}
+	out, code, err := invoke(t, "freezer", "discard", "--yes", "--reason", "a flood", "flood")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, ids[0].ID.String()+"  removed from freezer/", "of 2 messages discarded; order ", "zmctl undo puts it back")
+	if got := o.there(t, postoffice.Freezer); len(got) != 1 || got[0] != names[2] {
+		t.Errorf("left: %q", got)
+	}
+	balanced(t, "discarded")
+	out, _, _ = invoke(t, "orders")
+	wantIn(t, out, "discard  2 messages", "freezer/ flood, \"a flood\"")
+	out, _, _ = invoke(t, "removed")
+	wantIn(t, out, ids[1].ID.String(), "2 messages")
+	if out, code, err = invoke(t, "undo"); code != 0 {
+		t.Fatal(err, out)
+	}
+	wantIn(t, out, "is freezer/"+names[0]+" again", "undone for 2 messages")
+	if got := o.there(t, postoffice.Freezer); len(got) != 3 {
+		t.Errorf("put back: %q", got)
+	}
+	balanced(t, "put back")
+	// One alone, by its ID.
+	if out, code, err = invoke(t, "freezer", "discard", ids[0].ID.String()); code != 0 {
+		t.Fatal(err, out)
+	}
+	if out, code, err = invoke(t, "undo", ids[0].ID.String()); code != 0 {
+		t.Fatal(err, out)
+	}
+	wantIn(t, out, "is freezer/"+names[0]+" again")
+	other := ids[0].ID
+	other.MTime++
+	_, code, err = invoke(t, "freezer", "thaw", other.String())
+	if code != config.ExitUsage || !strings.Contains(err.Error(), "belongs to another message now") {
+		t.Errorf("another generation: got %d, %v", code, err)
+	}
+	out, code, err = invoke(t, "freezer", "thaw", "--reason", "asked them", names[0])
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "freezer/"+names[0]+" is "+ids[0].Name+" now", "1 recipient of 1 message given to the router")
+	list, err := o.Reasons(ids[0].ID)
+	if err != nil || list[len(list)-1].What != postoffice.WasThawed || list[len(list)-1].Text != "asked them" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	balanced(t, "thawed")
+}
+
+// M12: a copy is discarded, the only copy of a message only by its ID and with --force;
+// one that is mended goes to the router, a copy never.
+func TestPostmanKeepsOnlyCopies(t *testing.T) {
+	o := newOffice(t)
+	journal := ledger.New(o.PostOffice, ledger.Config{Role: "test"})
+	defer journal.Close()
+	hard, name := o.put(t, postoffice.Postman, "broken", "from <a b>\nto x\nenv-end\n\n")
+	journal.Accepting().In(hard.ID, 1)
+	// A copy of a message that is queued.
+	queued := o.submit(t, plainMail)
+	if err := os.Link(filepath.Join(o.dir, queued.Name), filepath.Join(o.dir, "postman", filepath.Base(queued.Name)+"_header")); err != nil {
+		t.Fatal(err)
+	}
+	soft := filepath.Base(queued.Name) + "_header"
+	refused := func(what string, want int, args ...string) {
+		t.Helper()
+		out, code, err := invoke(t, append([]string{"postman"}, args...)...)
+		if err != nil {
+			out += err.Error()
+		}
+		if code != want || !strings.Contains(out, what) || len(o.there(t, postoffice.Postman)) != 2 {
+			t.Errorf("postman %q: exit code %d, %s; left %q", args, code, out, o.there(t, postoffice.Postman))
+		}
+	}
+	refused("zmctl postman discard --force "+hard.ID.String(), 1, "discard", name)
+	refused("the only copy", 1, "discard", hard.ID.String())
+	refused("the only copy", 1, "discard", "--force", name)
+	refused("it still cannot be routed: envelope line", 1, "resubmit", name)
+	refused("it would be delivered twice", 1, "resubmit", soft)
+	refused("nothing matches", 0, "resubmit", "header")
+	out, code, err := invoke(t, "postman", "discard", "--yes", "all")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "1 recipient of 1 message discarded")
+	if got := o.there(t, postoffice.Postman); len(got) != 1 || got[0] != name {
+		t.Fatalf("left: %q", got)
+	}
+	// The message that the copy is of has the same ID, and is not touched.
+	if out, code, err = invoke(t, "undo"); code != 0 {
+		t.Fatal(err, out)
+	}
+	wantIn(t, out, "is postman/"+soft+" again")
+	if _, err := os.Stat(filepath.Join(o.dir, queued.Name)); err != nil {
+		t.Error(err)
+	}
+	out, code, err = invoke(t, "postman", "discard", "--force", hard.ID.String())
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "why: full reason of broken", "PROBLEM", "removed from postman/")
+	balanced(t, "discarded")
+	if out, code, err = invoke(t, "undo", hard.ID.String()); code != 0 {
+		t.Fatal(err, out)
+	}
+	balanced(t, "put back")
+	// Mended as an editor does, in another file: other inode, other time.
+	path := filepath.Join(o.dir, "postman", name)
+	if err := errors.Join(os.WriteFile(path+"~", []byte(plainMail), 0o600), os.Rename(path+"~", path)); err != nil {
+		t.Fatal(err)
+	}
+	if out, code, err = invoke(t, "postman", "resubmit", name); code != 0 {
+		t.Fatal(err, out)
+	}
+	info, err := o.FS().Stat("router/" + strings.Fields(out[strings.Index(out, "is router/")+len("is router/"):])[0])
+	if err != nil || info.Ino == hard.ID.Ino {
+		t.Errorf("%s: got %+v, %v", out, info, err)
+	}
+	balanced(t, "given back mended")
+	// One that lost its end says what to do.
+	o.write(t, "postman/4711", "comment octets 0000000000009999\n"+plainMail)
+	_, code, err = invoke(t, "postman", "resubmit", "4711")
+	if code != 1 || !strings.Contains(err.Error(), "remove that line") {
+		t.Errorf("one that was cut: got %d, %v", code, err)
+	}
+}

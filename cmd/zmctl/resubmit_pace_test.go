@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+)
+
+// router takes what is in a router directory, the oldest first, until ctx is done, and does
+// something with each. It gives the IDs in the order in which they came, and how many
+// there were at most.
+func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.Claim) error) (ids []postoffice.SpoolID, most int, err error) {
+	for ctx.Err() == nil {
+		list, err := o.ListRouterDir(dir, true, time.Now())
+		if err != nil {
+			return ids, most, err
+		}
+		most = max(most, len(list))
+		if len(list) == 0 {
+			<-time.After(time.Millisecond) // as a router that looks again
+			continue
+		}
+		c, err := o.Claim(o.owner, list[0].Name)
+		if err != nil {
+			return ids, most, err
+		}
+		ids = append(ids, c.ID)
+		if err := do(c); err != nil {
+			return ids, most, err
+		}
+	}
+	return ids, most, nil
+}
+
+// asRouter runs fn while a router works.
+func (o *office) asRouter(t *testing.T, dir string, do func(c *postoffice.Claim) error, fn func()) (ids []postoffice.SpoolID, most int) {
+	t.Helper()
+	if o.owner == nil {
+		o.owner = o.run(t, "router")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		var err error
+		ids, most, err = o.router(ctx, dir, do)
+		done <- err
+	}()
+	fn()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return ids, most
+}
+
+// M10: no more than the pace stand before a running router, the oldest first; so new mail
+// waits for that many at most.
+func TestResubmitKeepsItsPace(t *testing.T) {
+	o := newOffice(t)
+	var want []postoffice.SpoolID
+	for i := range 20 {
+		a, name := o.put(t, postoffice.Deferred, "users", plainMail)
+		// In another order than that in which they came.
+		at := time.Now().Add(-time.Duration(i*7%20) * time.Hour)
+		if err := os.Chtimes(filepath.Join(o.dir, "deferred", name), at, at); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, postoffice.SpoolID{Ino: a.ID.Ino, MTime: at.UnixNano()})
+	}
+	slices.SortFunc(want, func(a, b postoffice.SpoolID) int { return a.Time().Compare(b.Time()) })
+	got, most := o.asRouter(t, postoffice.Router, (*postoffice.Claim).Discard, func() {
+		if out, code, err := invoke(t, "resubmit", "--pace", "4", "all"); code != 0 {
+			t.Error(err, out)
+		}
+		for len(o.there(t, postoffice.Router)) > 0 {
+			<-time.After(time.Millisecond)
+		}
+	})
+	if most > 4 {
+		t.Errorf("%d stood before the router, want at most 4", most)
+	}
+	if len(got) != 20 || !slices.EqualFunc(got[:4], want[:4], func(a, b postoffice.SpoolID) bool { return slices.Contains(want[:4], a) }) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// M10: what comes back at once shows that nothing is mended: the rest stays where it is.
+func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
+	o := newOffice(t)
+	for range 12 {
+		o.put(t, postoffice.Deferred, "users", plainMail)
+	}
+	var code int
+	var err error
+	ids, _ := o.asRouter(t, postoffice.Router, func(c *postoffice.Claim) error {
+		reason := postoffice.Reason{ID: c.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "users: still nobody answers"}
+		if err := o.Explain(postoffice.Deferred, reason); err != nil {
+			return err
+		}
+		return c.Defer("users")
+	}, func() { _, code, err = invoke(t, "resubmit", "--pace", "3", "all") })
+	if code != config.ExitTempFail || err == nil {
+		t.Fatalf("got exit code %d, %v, want %d", code, err, config.ExitTempFail)
+	}
+	wantIn(t, err.Error(), "came back", "were left where they are", "users: still nobody answers", "zmctl resubmit --check")
+	if len(ids) > 8 {
+		t.Errorf("the router had to do with %d of 12", len(ids))
+	}
+}
+
+// M3, M10: many go to the last router directory, where they let new mail go first; what a
+// person names he waits for.
+func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
+	o := newOffice(t)
+	if err := o.EnsureRouterDirs([]string{"router2", "router3"}); err != nil {
+		t.Fatal(err)
+	}
+	_, name := o.put(t, postoffice.Deferred, "users", plainMail)
+	o.put(t, postoffice.Deferred, "users", plainMail)
+	for _, args := range [][]string{{"resubmit", name}, {"resubmit", "users"}} {
+		if out, code, err := invoke(t, args...); code != 0 {
+			t.Fatal(err, out)
+		}
+	}
+	for dir, want := range map[string]int{"router": 1, "router2": 0, "router3": 1} {
+		if got := o.there(t, dir); len(got) != want {
+			t.Errorf("%s: got %q, want %d", dir, got, want)
+		}
+	}
+}
+
+// Two postmasters at once: each message goes once, and nobody is told of an error.
+func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
+	o := newOffice(t)
+	for range 60 {
+		o.put(t, postoffice.Deferred, "users", plainMail)
+	}
+	type result struct {
+		out  string
+		code int
+	}
+	done := make(chan result)
+	for range 2 {
+		go func() {
+			cmd := exec.Command(os.Args[0], "--postoffice", o.dir, "resubmit", "all")
+			cmd.Env = append(os.Environ(), "BE_ZMCTL=1")
+			out, _ := cmd.CombinedOutput()
+			done <- result{string(out), cmd.ProcessState.ExitCode()}
+		}()
+	}
+	moved := 0
+	for range 2 {
+		r := <-done
+		moved += strings.Count(r.out, " now\n")
+		// The other one may have been faster with a message that was just looked at.
+		if r.code != 0 && !strings.Contains(r.out, "it is not in deferred/ any more") {
+			t.Errorf("exit code %d: %s", r.code, r.out)
+		}
+	}
+	if got := o.there(t, postoffice.Router); moved != 60 || len(got) != 60 {
+		t.Errorf("%d moved, %d in router/, want 60", moved, len(got))
+	}
+}
+
+// A14: a bar on a terminal, counts elsewhere, neither for a few.
+func TestProgressIsShownForManyMessages(t *testing.T) {
+	p := &progress{what: "resubmit", total: 1000, out: &bytes.Buffer{}, now: time.Now}
+	at := time.Unix(0, 0)
+	p.now = func() time.Time { return at }
+	p.told = at
+	for range 1000 {
+		at = at.Add(10 * time.Millisecond)
+		p.step()
+	}
+	p.end()
+	if got, want := p.out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
+		t.Errorf("without a terminal: got %q, want %q", got, want)
+	}
+	o := newOffice(t)
+	for range bigNumber {
+		o.put(t, postoffice.Deferred, "users", plainMail)
+	}
+	master, slave := pty(t)
+	screen := make(chan []byte)
+	go func() {
+		b, _ := io.ReadAll(master) // ends with an error when nobody has the other side open
+		screen <- b
+	}()
+	cmd := exec.Command(os.Args[0], "--postoffice", o.dir, "resubmit", "--pace", "0", "all")
+	cmd.Env, cmd.Stderr = append(os.Environ(), "BE_ZMCTL=1"), slave
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := cmd.Run()
+	slave.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIn(t, string(<-screen), "resubmit", "%", "/"+strconv.Itoa(bigNumber))
+	wantIn(t, out.String(), " now\n", strconv.Itoa(bigNumber)+" messages given back")
+}
+
+// pty is a terminal: its near side and its far side.
+func pty(t *testing.T) (m, slave *os.File) {
+	t.Helper()
+	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo terminals here: ", err)
+	}
+	t.Cleanup(func() { m.Close() })
+	n, err := unix.IoctlGetInt(int(m.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Skip("no pseudo terminals here: ", err)
+	}
+	return m, slave
+}

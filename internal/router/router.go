@@ -148,6 +148,8 @@ type Router struct {
 	masquerade  *masquerade
 	headerRules *rules.TextFile[headerRules] // nil: no directory to have some in
 
+	large sync.Mutex // held by the worker that writes very many recipients as they are found
+
 	mu   sync.Mutex
 	held []*postoffice.Claim // could not be given back: tried again
 	told map[told]struct{}   // what recovery found and cannot mend was said

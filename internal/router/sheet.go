@@ -28,6 +28,7 @@ type sheet struct {
 	at     group        // begun last
 	begun  bool
 	told   map[string]bool // owners that have an e line
+	large  bool            // it holds Router.large
 }
 
 // kept is a recipient that is not written yet.
@@ -45,6 +46,9 @@ func (w *worker) specify(l *letter) (n int, err error) {
 	defer func() {
 		if s.file != nil {
 			err = errors.Join(err, s.file.Close())
+		}
+		if s.large {
+			w.r.large.Unlock()
 		}
 	}()
 	if err := w.resolve(l, s.take); err != nil {
@@ -66,6 +70,10 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 	if s.n <= maxSorted {
 		return nil
 	}
+	// One after the other: the first one's delivery begins while the second one is still
+	// resolved, instead of both waiting for each other's last recipient.
+	s.w.r.large.Lock()
+	s.large = true
 	return s.begin()
 }
 

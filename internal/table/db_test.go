@@ -34,7 +34,7 @@ func compiled(t testing.TB, dir string, kind text.Kind, content string) string {
 	if err := os.WriteFile(in, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Compile(kind, in, out, nil); err != nil {
+	if _, err := Compile(kind, in, out, silent); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -156,7 +156,7 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Compile(text.Aliases, in, out, nil); err != nil {
+			if _, err := Compile(text.Aliases, in, out, silent); err != nil {
 				t.Fatal(err)
 			}
 			if tt.db != 0 {

@@ -33,15 +33,20 @@ func openFile(s Source, o Options) (Table, error) {
 	if !slices.Contains(text.Kinds(), f.kind) {
 		return nil, &config.Error{File: s.Text, Reason: fmt.Sprintf("%q is no kind of table", o.Name)}
 	}
-	return f, f.read()
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
+
+func silent(string, int64, int64) {}
 
 // settled is how old a change must be before it is believed whole.
 const settled = 100 * time.Millisecond
 
 // read reads the file.
 func (f *file) read() error {
-	h, list, err := readText(f.kind, f.path, func(string, int64, int64) {})
+	h, list, err := readText(f.kind, f.path, silent)
 	if err != nil {
 		return err
 	}

@@ -26,12 +26,9 @@ type Made struct {
 
 // Compile reads the text form of a table and puts a compiled table in the place of out.
 // Readers have the old one or the new one, whole. progress is told how many of how many
-// bytes were read or entries written; it may be nil. An error of the text is a
+// bytes were read or entries written. An error of the text is a
 // *config.Error, and what was at out before stays.
 func Compile(kind text.Kind, in, out string, progress func(phase string, done, of int64)) (Made, error) {
-	if progress == nil {
-		progress = func(string, int64, int64) {}
-	}
 	h, entries, err := readText(kind, in, progress)
 	if err != nil {
 		return Made{}, err
@@ -52,6 +49,13 @@ func Compile(kind text.Kind, in, out string, progress func(phase string, done, o
 		return Made{}, errors.Join(fmt.Errorf("write %s: %w", out, err), os.Remove(tmp.Name()))
 	}
 	return Made{len(entries), size}, nil
+}
+
+// Check reads the text form of a table and gives the number of its entries; errors and
+// progress are as Compile's.
+func Check(kind text.Kind, in string, progress func(phase string, done, of int64)) (int, error) {
+	_, entries, err := readText(kind, in, progress)
+	return len(entries), err
 }
 
 // textHeader is what is known of a text form.

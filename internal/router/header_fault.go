@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -125,15 +126,15 @@ func listFault(s string) string {
 // §3.6.6): fields[from:to], side by side, none of them twice. from is -1 if there is
 // none.
 func uppermostResent(fields []envelope.Field) (from, to int) {
-	from = -1
+	from = slices.IndexFunc(fields, isResent)
+	if from < 0 {
+		return from, len(fields)
+	}
 	seen := map[string]bool{}
-	for i, f := range fields {
+	for i, f := range fields[from:] {
 		name := strings.ToLower(f.Name)
-		switch {
-		case from < 0 && isResent(f):
-			from = i
-		case from >= 0 && (!isResent(f) || seen[name]):
-			return from, i
+		if !isResent(f) || seen[name] {
+			return from, from + i
 		}
 		seen[name] = true
 	}

@@ -48,8 +48,8 @@ func app() *cli.App {
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
 			threadCommand(), eventsCommand(),
 		}, verbCommands(), []*cli.Command{
-			ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), checkCommand(), simulateCommand(), settleCommand(),
-			checkConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), checkCommand(), simulateCommand(), settleCommand(),
+			checkConfigCommand(), newdbCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {

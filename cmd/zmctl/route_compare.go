@@ -1,0 +1,427 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/address"
+)
+
+// Kinds of differences between where a recipient's mail goes and where a configuration
+// would route it, the worst first.
+const (
+	wouldFail    = "fail"    // the sender would get a report
+	wouldAside   = "aside"   // the message would be set aside
+	wouldUnknown = "unknown" // cannot be told
+	wouldFreeze  = "freeze"
+	wouldDefer   = "defer"
+	wouldDrop    = "drop"   // no longer a recipient
+	wouldAdd     = "add"    // a recipient that the queue does not have
+	wouldExpand  = "expand" // an alias or list leads to others
+	wouldMove    = "move"   // another channel or host
+	wouldAct     = "act"    // with another privilege
+	wouldReport  = "report" // reports would go to another sender
+	wouldWork    = "work"   // what could not be routed would go out
+)
+
+// queued is a recipient that a work specification has.
+type queued struct {
+	place
+	open  bool   // somebody waits for it
+	asked bool   // and it was selected
+	orcpt string // the address that its sender wrote, if that is recorded
+}
+
+// difference is what would be otherwise with one recipient.
+type difference struct {
+	kind     string
+	address  string // as the queue has it; of what would be added, as it would be
+	of       string // the recipient of the envelope that stands for others, or would
+	from, to string // places in short
+	detail   string // what an example says beside the address
+	present  bool   // by the present configuration, too
+	pair     thread // where it would go, if that is one place
+}
+
+// text is a place in short. A host that is the recipient's own domain, or a user's own
+// mailbox, is left out, as in the table routes: so alike recipients get alike texts.
+func (p *place) text() string {
+	switch p.Channel {
+	case "error":
+		word, _, _ := strings.Cut(p.Host, ":")
+		return "error!" + word
+	case "file", "pipe":
+		return p.Channel + " " + cut(clean(p.User), 60)
+	}
+	if strings.EqualFold(p.Host, p.User) || strings.EqualFold(p.Host, domainOf(p.User)) {
+		return p.Channel + "!"
+	}
+	if m, err := address.Parse(p.User); err == nil {
+		if ascii, err := m.ASCIIDomain(); err == nil && strings.EqualFold(p.Host, ascii) {
+			return p.Channel + "!"
+		}
+	}
+	return p.Channel + "!" + clean(p.Host)
+}
+
+func domainOf(user string) string { return user[strings.LastIndexByte(user, '@')+1:] }
+
+// who is the user as it is compared: a domain's case makes no difference, nor what JSON
+// cannot carry.
+func (p *place) who() string {
+	user := string([]rune(p.User))
+	if p.Channel == "file" || p.Channel == "pipe" {
+		return p.Channel + " " + user
+	}
+	at := strings.LastIndexByte(user, '@') + 1
+	return user[:at] + strings.ToLower(user[at:])
+}
+
+func (p *place) key() string { return p.Channel + "\x00" + p.Host + "\x00" + p.who() }
+
+// notice tells a place that is there to report something to the sender.
+func (p *place) notice() bool {
+	return p.Channel == "bitbucket" && (p.Host == "expanded" || p.Host == "list")
+}
+
+// found says where in a routing a place was found.
+type found struct {
+	place *place
+	rcpt  int // of the envelope
+}
+
+// index finds what a routing has.
+type index struct {
+	r     *routing
+	byKey map[string]found
+	byWho map[string][]found
+}
+
+func newIndex(r *routing) *index {
+	x := &index{r: r, byKey: map[string]found{}, byWho: map[string][]found{}}
+	if r == nil {
+		return x
+	}
+	for i := range r.Recipients {
+		for j := range r.Recipients[i].Targets {
+			p := &r.Recipients[i].Targets[j]
+			if p.notice() {
+				continue
+			}
+			x.byKey[p.key()] = found{p, i}
+			x.byWho[p.who()] = append(x.byWho[p.who()], found{p, i})
+		}
+	}
+	return x
+}
+
+// goes tells a routing that has targets.
+func (r *routing) goes() bool { return r.Verdict == verdictRouted || r.Verdict == verdictRejected }
+
+// same tells whether two routings of a message that goes nowhere say the same.
+func (r *routing) same(o *routing) bool {
+	return r != nil && o != nil && r.Verdict == o.Verdict && r.Why == o.Why
+}
+
+// stopped is the difference for a message that a configuration does not route.
+func (r *routing) stopped() difference {
+	d := difference{to: r.Verdict, detail: r.Reason}
+	if r.Why != "" {
+		d.to += " (" + clean(r.Why) + ")"
+	}
+	switch r.Verdict {
+	case verdictDeferred:
+		d.kind = wouldDefer
+	case verdictFrozen:
+		d.kind = wouldFreeze
+	case verdictUnreadable:
+		d.kind = wouldUnknown
+	default:
+		d.kind = wouldAside
+	}
+	return d
+}
+
+// comparison is one message's: what it has, and what the present configuration (nil: not
+// known) and the candidate would do.
+type comparison struct {
+	spec      []queued
+	now, then *index
+	used      map[string]bool // places of then that a difference has named
+	list      []difference
+}
+
+// compare gives the differences. Places are compared as sets, so each is certain; which
+// of the new ones stands for which of the old ones is told by the address, then by the
+// recipient of the envelope that they come from.
+func compare(spec []queued, now, then *routing) []difference {
+	c := &comparison{spec: spec, now: newIndex(now), then: newIndex(then), used: map[string]bool{}}
+	if !then.goes() {
+		d := then.stopped()
+		d.present = now.same(then)
+		for i := range spec {
+			d.address, d.from = spec[i].User, spec[i].text()
+			c.note(&spec[i], d)
+		}
+		return c.list
+	}
+	var gone []*queued
+	for i := range spec {
+		s := &spec[i]
+		t, there := c.then.byKey[s.key()]
+		if there {
+			c.used[s.key()] = true
+		}
+		switch {
+		case s.notice() || !s.open:
+		case !there:
+			gone = append(gone, s)
+		case t.place.Privilege != s.Privilege:
+			c.kept(s, t.place, wouldAct, uidText(s.Privilege), uidText(t.place.Privilege))
+		case t.place.Sender != s.Sender:
+			c.kept(s, t.place, wouldReport, "<"+s.Sender+">", "<"+t.place.Sender+">")
+		}
+	}
+	c.settled()
+	gone = slices.DeleteFunc(gone, c.moved)
+	c.expanded(gone)
+	c.added()
+	return c.list
+}
+
+// nobodyUID is the privilege of what comes from no trustworthy file.
+const nobodyUID = 65534
+
+func uidText(uid uint32) string {
+	if uid == nobodyUID {
+		return "as nobody"
+	}
+	return "as uid " + strconv.FormatUint(uint64(uid), 10)
+}
+
+// kept notes a recipient that goes where it went, but not alike.
+func (c *comparison) kept(s *queued, t *place, kind, from, to string) {
+	p, there := c.now.byKey[s.key()]
+	present := there && p.place.Privilege == t.Privilege && p.place.Sender == t.Sender
+	text := s.text() + " "
+	c.note(s, difference{kind: kind, address: s.User, from: text + from, to: text + to, present: present, pair: t.thread()})
+}
+
+// note takes in what would be otherwise with a recipient, if that was asked for.
+func (c *comparison) note(s *queued, d difference) {
+	if s.asked {
+		c.list = append(c.list, d)
+	}
+}
+
+func (p *place) thread() thread { return thread{p.Channel, p.Host} }
+
+// settled leaves places out of account whose user has the mail.
+func (c *comparison) settled() {
+	open, done := map[string]bool{}, map[string]bool{}
+	for i := range c.spec {
+		if s := &c.spec[i]; s.open {
+			open[s.who()] = true
+		} else {
+			done[s.who()] = true
+		}
+	}
+	for key, t := range c.then.byKey {
+		if who := t.place.who(); done[who] && !open[who] {
+			c.used[key] = true
+		}
+	}
+}
+
+// moved notes a recipient that goes to the same user by another way; it tells whether it
+// does.
+func (c *comparison) moved(s *queued) bool {
+	ways := c.then.byWho[s.who()]
+	i := slices.IndexFunc(ways, func(f found) bool { return !c.used[f.place.key()] })
+	if i < 0 {
+		return false
+	}
+	t := ways[i]
+	c.used[t.place.key()] = true
+	d := difference{kind: wouldMove, address: s.User, from: s.text(), to: t.place.text(), pair: t.place.thread()}
+	switch {
+	case t.place.Channel == "error":
+		d.kind, d.detail = wouldFail, errorText(t.place.Host)
+	case s.Channel == "error":
+		d.kind = wouldWork
+	}
+	_, d.present = c.now.byKey[t.place.key()]
+	c.note(s, d)
+	return true
+}
+
+// of is the recipient of the envelope that a place comes from; -1 if that cannot be told.
+func (c *comparison) of(s *queued) int {
+	if f, there := c.now.byKey[s.key()]; there {
+		// The envelope is the same; but one configuration may have stopped earlier.
+		if i := c.named(c.now.r.Recipients[f.rcpt].Address); i >= 0 {
+			return i
+		}
+	}
+	for _, f := range c.now.byWho[s.who()] {
+		if i := c.named(c.now.r.Recipients[f.rcpt].Address); i >= 0 {
+			return i
+		}
+	}
+	if ways := c.then.byWho[s.who()]; len(ways) > 0 {
+		return ways[0].rcpt
+	}
+	if s.orcpt != "" {
+		if i := c.named(s.orcpt); i >= 0 {
+			return i
+		}
+	}
+	if len(c.then.r.Recipients) == 1 {
+		return 0
+	}
+	return -1
+}
+
+// named is the recipient of the envelope with an address.
+func (c *comparison) named(addr string) int {
+	return slices.IndexFunc(c.then.r.Recipients, func(r routingOfRcpt) bool { return strings.EqualFold(r.Address, addr) })
+}
+
+// unused are the places that a recipient of the envelope would newly lead to.
+func (c *comparison) unused(rcpt int) []*place {
+	var list []*place
+	if rcpt < 0 {
+		return nil
+	}
+	targets := c.then.r.Recipients[rcpt].Targets
+	for i := range targets {
+		if p := &targets[i]; !p.notice() && !c.used[p.key()] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// expanded notes those that no longer are recipients: their alias leads to others now,
+// or to none.
+func (c *comparison) expanded(gone []*queued) {
+	byRcpt := map[int][]*place{}
+	for _, s := range gone {
+		rcpt := c.of(s)
+		news, known := byRcpt[rcpt]
+		if !known {
+			news = c.unused(rcpt)
+			byRcpt[rcpt] = news
+		}
+		_, present := c.now.byKey[s.key()]
+		d := difference{kind: wouldDrop, address: s.User, from: s.text(), to: "nobody", present: c.now.r != nil && c.now.r.goes() && !present}
+		if rcpt >= 0 {
+			d.of = c.then.r.Recipients[rcpt].Address
+		}
+		if len(news) == 0 {
+			c.note(s, d)
+			continue
+		}
+		d.kind, d.to, d.detail = wouldExpand, texts(news), "instead "+users(news)
+		if len(news) == 1 {
+			d.pair = news[0].thread()
+		}
+		if !slices.ContainsFunc(news, func(p *place) bool { return p.Channel != "error" }) {
+			d.kind = wouldFail
+			if text := errorText(news[0].Host); text != "" {
+				d.detail += ": " + text
+			}
+		}
+		for _, p := range news {
+			if _, there := c.now.byKey[p.key()]; !there {
+				d.present = false
+			}
+		}
+		c.note(s, d)
+	}
+	for _, news := range byRcpt {
+		for _, p := range news {
+			c.used[p.key()] = true
+		}
+	}
+}
+
+// added notes places that nothing in the queue stands for, of recipients of the envelope
+// that are still open.
+func (c *comparison) added() {
+	var asked, others map[int]bool
+	for i := range c.then.r.Recipients {
+		r := &c.then.r.Recipients[i]
+		for j := range r.Targets {
+			p := &r.Targets[j]
+			if p.notice() || c.used[p.key()] {
+				continue
+			}
+			if asked == nil {
+				asked, others = c.attribute()
+			}
+			if others[i] && !asked[i] {
+				continue
+			}
+			d := difference{kind: wouldAdd, address: p.User, of: r.Address, from: "nobody", to: p.text(), pair: p.thread()}
+			_, d.present = c.now.byKey[p.key()]
+			c.list = append(c.list, d)
+		}
+	}
+}
+
+// attribute tells which recipients of the envelope have recipients in the queue that were
+// asked for, and which have others.
+func (c *comparison) attribute() (asked, others map[int]bool) {
+	asked, others = map[int]bool{}, map[int]bool{}
+	for i := range c.spec {
+		if s := &c.spec[i]; !s.notice() {
+			if rcpt := c.of(s); s.asked {
+				asked[rcpt] = true
+			} else {
+				others[rcpt] = true
+			}
+		}
+	}
+	return asked, others
+}
+
+// texts are places in short, each once.
+func texts(list []*place) string {
+	var all []string
+	for _, p := range list {
+		if text := p.text(); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+		if len(all) > manyTexts {
+			all[manyTexts] = "others"
+			break
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+const manyTexts = 3
+
+// users are the first users of some places.
+func users(list []*place) string {
+	var all []string
+	for _, p := range list[:min(len(list), manyTexts)] {
+		all = append(all, "<"+clean(p.User)+">")
+	}
+	text := strings.Join(all, ", ")
+	if n := len(list) - len(all); n > 0 {
+		text += " and " + count(n, "other")
+	}
+	return text
+}
+
+// errorText is what a host of channel error says beside its word.
+func errorText(host string) string {
+	_, text, _ := strings.Cut(host, ":")
+	if decoded, err := address.DecodeXText(text); err == nil {
+		text = decoded
+	}
+	return clean(text)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Bounds of what is held of differences, however many messages there are.
+const (
+	maxRouteGroups   = 2000
+	maxGroupDomains  = 50
+	maxGroupExamples = 3
+)
+
+// routeSum is what was found so far.
+type routeSum struct {
+	Messages   int           `json:"messages"`   // compared
+	Recipients int           `json:"recipients"` // open ones of them
+	Same       int           `json:"same"`
+	Differ     int           `json:"differ"`  // by the configuration that is asked for
+	Already    int           `json:"already"` // by the present one as well
+	Moved      int           `json:"moved_on"`
+	Unread     int           `json:"unread"` // messages that could not be read
+	Groups     []*routeGroup `json:"groups"`
+
+	mu    sync.Mutex // walking and comparing count at the same time
+	byKey map[routeKey]*routeGroup
+}
+
+// routeKey is what recipients of a group have in common.
+type routeKey struct {
+	kind, of, from, to, dir string
+	present                 bool
+}
+
+// routeGroup are recipients that would go another way in the same manner.
+type routeGroup struct {
+	Kind       string         `json:"kind"`
+	Of         string         `json:"of,omitempty"` // recipient of the envelope that is expanded
+	From       string         `json:"from"`
+	To         string         `json:"to"`
+	Dir        string         `json:"dir,omitempty"` // deferred, freezer, router: if not queued
+	Already    bool           `json:"already,omitempty"`
+	Recipients int            `json:"recipients"`
+	Messages   int            `json:"messages"`
+	Domains    []domainCount  `json:"domains"`
+	More       int            `json:"more_domains,omitempty"` // recipients in domains that are not named
+	Examples   []routeExample `json:"examples"`
+	NotServed  string         `json:"not_served,omitempty"`
+
+	domains map[string]int
+	pair    thread
+	mixed   bool // they have no one pair
+	last    string
+}
+
+type domainCount struct {
+	Domain     string `json:"domain"`
+	Recipients int    `json:"recipients"`
+}
+
+type routeExample struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Detail  string `json:"detail,omitempty"`
+}
+
+func newRouteSum() *routeSum { return &routeSum{byKey: map[routeKey]*routeGroup{}} }
+
+func (s *routeSum) movedOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Moved++
+}
+
+func (s *routeSum) unread() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Unread++
+}
+
+// add takes in one message with n open recipients; dir: it is not queued, but there.
+func (s *routeSum) add(id, dir string, n int, list []difference) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Messages++
+	s.Recipients += n
+	touched := 0
+	for i := range list {
+		d := &list[i]
+		if d.kind != wouldAdd {
+			touched++
+		}
+		if d.present {
+			s.Already++
+		} else {
+			s.Differ++
+		}
+		s.group(d, dir).take(id, d)
+	}
+	s.Same += max(n-touched, 0)
+}
+
+func (s *routeSum) group(d *difference, dir string) *routeGroup {
+	key := routeKey{d.kind, clean(d.of), d.from, d.to, dir, d.present}
+	g := s.byKey[key]
+	if g == nil && len(s.byKey) >= maxRouteGroups {
+		key.of, key.from, key.to = "", "others", "others"
+		g = s.byKey[key]
+	}
+	if g == nil {
+		g = &routeGroup{Kind: key.kind, Of: key.of, From: key.from, To: key.to, Dir: dir, Already: d.present, domains: map[string]int{}, pair: d.pair}
+		s.byKey[key] = g
+	}
+	return g
+}
+
+func (g *routeGroup) take(id string, d *difference) {
+	g.Recipients++
+	if g.last != id {
+		g.last = id
+		g.Messages++
+	}
+	if g.pair != d.pair {
+		g.mixed = true
+	}
+	domain := strings.ToLower(domainOf(d.address))
+	if _, known := g.domains[domain]; known || len(g.domains) < maxGroupDomains {
+		g.domains[domain]++
+	} else {
+		g.More++
+	}
+	if len(g.Examples) < maxGroupExamples {
+		g.Examples = append(g.Examples, routeExample{id, clean(d.address), cut(clean(d.detail), 200)})
+	}
+}
+
+// settle sorts what was found: what is the configuration's own first, the worst first,
+// then the most recipients.
+func (s *routeSum) settle() {
+	s.Groups = make([]*routeGroup, 0, len(s.byKey))
+	for _, g := range s.byKey {
+		for domain, n := range g.domains {
+			g.Domains = append(g.Domains, domainCount{domain, n})
+		}
+		slices.SortFunc(g.Domains, func(a, b domainCount) int {
+			return cmp.Or(b.Recipients-a.Recipients, strings.Compare(a.Domain, b.Domain))
+		})
+		s.Groups = append(s.Groups, g)
+	}
+	order := []string{wouldFail, wouldAside, wouldUnknown, wouldFreeze, wouldDefer, wouldDrop, wouldAdd, wouldExpand, wouldMove, wouldAct, wouldReport, wouldWork}
+	slices.SortFunc(s.Groups, func(a, b *routeGroup) int {
+		if a.Already != b.Already {
+			if a.Already {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), b.Recipients-a.Recipients,
+			strings.Compare(a.Of, b.Of), strings.Compare(a.From, b.From), strings.Compare(a.To, b.To), strings.Compare(a.Dir, b.Dir))
+	})
+}
+
+// pairs are the channels and hosts of groups that go to one.
+func (s *routeSum) pairs() []thread {
+	var list []thread
+	for _, g := range s.Groups {
+		if !g.mixed && g.pair.channel != "" && !slices.Contains(list, g.pair) {
+			list = append(list, g.pair)
+		}
+	}
+	return list
+}

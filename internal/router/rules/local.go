@@ -31,7 +31,7 @@ func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 		looped = looped || again
 	}
 	switch {
-	case strings.EqualFold(m.Local, "postmaster"):
+	case strings.EqualFold(base.Local, "postmaster"):
 		return x.postmaster(m)
 	case looped:
 		x.tell(m, "address", found{}, "a loop: %s", x.chain(m.String()))
@@ -186,6 +186,10 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	defer l.close()
 	inside := may.including(l.rights, path)
 	x.tell(m, ":include:", found{key: path, where: where{file: path}}, "%s", showRights(inside))
+	if named := x.verp; x.owner != "" {
+		x.verp = named || l.verp
+		defer func() { x.verp = named }()
+	}
 	return x.members(frame{s, name, where{file: path}}, m, l, inside, "include")
 }
 

@@ -60,10 +60,14 @@ func (c *conf) config() Config {
 	return k
 }
 
+// write writes a file whose change is an hour old; @DIR is our directory.
 func (c *conf) write(name, text string) {
 	c.t.Helper()
 	path := filepath.Join(c.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "@DIR", c.dir)), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 	c.touch(name, -time.Hour)
@@ -445,4 +449,13 @@ func TestUnusableSettingIsAConfigurationError(t *testing.T) {
 			t.Errorf("%s: got %v, want a configuration error", name, err)
 		}
 	}
+}
+
+func mustParse(t *testing.T, s string) address.Mailbox {
+	t.Helper()
+	m, err := address.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

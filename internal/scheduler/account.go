@@ -154,15 +154,25 @@ func (f *opened) reportTo(g *workspec.Group) string {
 // and when that is to be asked again.
 func (s *Spool) delays(f *opened, now time.Time) (due []owed, next time.Time) {
 	told, last := f.toldDelays(), f.deferrals()
+	// What neighbours have in common is asked once.
+	var of *workspec.Group
+	var like *workspec.Recipient
+	var to string
+	var times []time.Duration
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if final(r.Tag) || !wanted(r, kindDelayed) || f.orders.Waits(r, now) {
 			return // nobody is told of what a person has wait
 		}
-		to := f.reportTo(g)
+		if g != of {
+			of, to = g, f.reportTo(g)
+		}
 		if to == "" {
 			return
 		}
-		for _, age := range s.reportTimes(r) {
+		if like == nil || like.Channel != r.Channel || like.Host != r.Host {
+			like, times = r, s.reportTimes(r)
+		}
+		for _, age := range times {
 			at := f.begun(r, now).Add(age)
 			switch {
 			case at.After(now):

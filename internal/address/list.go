@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Item is one address of a list in a header field.
-type Item struct {
+// Listed is one address of a list in a header field.
+type Listed struct {
 	Mailbox Mailbox
 	// Err says why what stands there is no address; Text is that, then.
 	Err  error
@@ -21,22 +21,22 @@ type Item struct {
 // with groups, comments and the obsolete forms of §4.4 (source routes, blanks and
 // comments around dots, empty elements), bare local names, and what is met in mail
 // besides: semicolons for commas, brackets in brackets, a quote or a comment without
-// end. It never fails as a whole: what cannot be read is an item with Err. The empty
-// address <> is an item of the null Mailbox.
-func ParseList(value string) []Item {
+// end. It never fails as a whole: what cannot be read comes with Err. The empty
+// address <> is the null Mailbox.
+func ParseList(value string) []Listed {
 	p := listParser{s: value}
 	for p.i < len(p.s) {
 		p.next()
 	}
 	p.end()
-	return p.items
+	return p.found
 }
 
 // listParser reads one token after the other.
 type listParser struct {
 	s     string
 	i     int
-	items []Item
+	found []Listed
 	plain spec // outside of brackets: a display name, or the address
 	angle spec // inside of them
 	in    bool // inside
@@ -179,14 +179,14 @@ func (p *listParser) end() {
 	}
 	text := a.text.String()
 	if p.has || text != "" {
-		item := Item{Text: text, Start: a.start, End: a.end}
+		one := Listed{Text: text, Start: a.start, End: a.end}
 		switch {
 		case p.in && text == "":
-			item.Err = errors.New("address \"<\": < without >")
+			one.Err = errors.New("address \"<\": < without >")
 		default:
-			item.Mailbox, item.Err = parseSpec(text)
+			one.Mailbox, one.Err = parseSpec(text)
 		}
-		p.items = append(p.items, item)
+		p.found = append(p.found, one)
 	}
 	p.plain, p.angle, p.in, p.has, p.loose = spec{}, spec{}, false, false, false
 }

@@ -44,7 +44,7 @@ func TestMailboxesThatAreOneHaveOneKey(t *testing.T) {
 	}
 }
 
-func TestItemOfAListSaysWhereItStands(t *testing.T) {
+func TestAddressOfAListSaysWhereItStands(t *testing.T) {
 	tests := map[string]struct {
 		in   string
 		want []string
@@ -60,11 +60,11 @@ func TestItemOfAListSaysWhereItStands(t *testing.T) {
 		"empty":          {"<>", []string{""}},
 	}
 	for name, tt := range tests {
-		items := ParseList(tt.in)
-		if len(items) != len(tt.want) {
-			t.Fatalf("%s: got %+v", name, items)
+		found := ParseList(tt.in)
+		if len(found) != len(tt.want) {
+			t.Fatalf("%s: got %+v", name, found)
 		}
-		for i, it := range items {
+		for i, it := range found {
 			if got := tt.in[it.Start:it.End]; got != tt.want[i] {
 				t.Errorf("%s: got %q, want %q", name, got, tt.want[i])
 			}
@@ -72,7 +72,7 @@ func TestItemOfAListSaysWhereItStands(t *testing.T) {
 	}
 }
 
-// Whatever a field holds, the items lie in it in order, and what one spans is the
+// Whatever a field holds, the found lie in it in order, and what one spans is the
 // same address when it stands alone.
 func FuzzParseList(f *testing.F) {
 	for _, c := range readTable(f) {

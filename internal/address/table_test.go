@@ -78,9 +78,9 @@ func checkPath(t *testing.T, c tableCase) {
 		t.Errorf("%q: read again %+v, %v, want %+v", c.in, again, err, m)
 	}
 	// What an envelope may hold is found in a header, too.
-	items := ParseList("Name <" + strings.Trim(c.in, " <>\t") + ">")
-	if len(items) != 1 || items[0].Err != nil || items[0].Mailbox != m {
-		t.Errorf("%q: in a header %+v, want %+v", c.in, items, m)
+	found := ParseList("Name <" + strings.Trim(c.in, " <>\t") + ">")
+	if len(found) != 1 || found[0].Err != nil || found[0].Mailbox != m {
+		t.Errorf("%q: in a header %+v, want %+v", c.in, found, m)
 	}
 }
 

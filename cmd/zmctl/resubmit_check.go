@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -16,27 +14,6 @@ import (
 
 	"zmailer/internal/config"
 )
-
-// verdict is what the router says of a message, a line of router --route --json.
-type verdict struct {
-	Verdict    string `json:"verdict"`
-	Reason     string `json:"reason"`
-	Why        string `json:"why"`
-	Recipients []struct {
-		Address string `json:"address"`
-		Verdict string `json:"verdict"`
-		Reason  string `json:"reason"`
-		Targets []struct {
-			Channel string `json:"channel"`
-			Host    string `json:"host"`
-			User    string `json:"user"`
-		} `json:"targets"`
-		More int `json:"more"`
-	} `json:"recipients"`
-}
-
-// wouldRoute is the verdict on a message that would be handed to the scheduler.
-const wouldRoute = "routed"
 
 // targetsShown is how many targets of a recipient are told.
 const targetsShown = 5
@@ -63,15 +40,16 @@ func checkAside(c *cli.Context, from *aside) error {
 		fmt.Fprintln(c.App.Writer, "nothing in "+from.dir+"/ matches")
 		return nil
 	}
-	router, err := askRouter(c, settings)
+	router, err := startRouter(c.Context, environment(settings), c.App.ErrWriter)
 	if err != nil {
 		return err
 	}
+	defer router.close()
 	out := newStream(c.App.Writer)
 	bar := newProgress(c, "check", len(list))
 	sum := map[string]int{}
 	for _, f := range list {
-		var v verdict
+		var v routing
 		var line []byte
 		if line, err = router.about(from.dir+"/"+f.name, &v); err != nil {
 			break
@@ -89,11 +67,10 @@ func checkAside(c *cli.Context, from *aside) error {
 		}
 	}
 	bar.end()
-	err = errors.Join(err, router.end(), c.Context.Err())
 	if err == nil && !c.Bool("json") {
 		printVerdicts(out, sum)
 	}
-	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[wouldRoute] < len(list) {
+	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[verdictRouted] < len(list) {
 		return cli.Exit("", 1)
 	}
 	return err
@@ -110,7 +87,7 @@ func printVerdicts(w io.Writer, sum map[string]int) {
 	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", count(n, "message"), strings.Join(parts, ", "))
 }
 
-func printVerdict(w io.Writer, v *verdict, f chosenFile) error {
+func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s", f.name, f.id, clean(v.Verdict))
 	if v.Why != "" {
@@ -136,7 +113,7 @@ func printVerdict(w io.Writer, v *verdict, f chosenFile) error {
 			}
 			b.WriteString(sep + clean(t.Channel+"/"+t.Host+" "+t.User))
 		}
-		if n := max(len(r.Targets)-targetsShown, 0) + r.More; n > 0 {
+		if n := len(r.Targets) - targetsShown; n > 0 {
 			fmt.Fprintf(&b, " and %d more", n)
 		}
 		b.WriteByte('\n')
@@ -145,56 +122,17 @@ func printVerdict(w io.Writer, v *verdict, f chosenFile) error {
 	return err
 }
 
-// asking is a router that says what it would do. One does for any number of messages.
-type asking struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func askRouter(c *cli.Context, settings *config.Config) (*asking, error) {
-	path, err := program("router")
+// about asks about one message, a path below the postoffice, and gives the line, too.
+func (r *routerChild) about(path string, v *routing) ([]byte, error) {
+	if err := r.ask(path); err != nil {
+		return nil, r.ended(err)
+	}
+	line, err := r.out.ReadBytes('\n')
 	if err != nil {
-		return nil, cli.Exit(err, config.ExitOSErr)
+		return nil, r.ended(err)
 	}
-	a := &asking{cmd: exec.CommandContext(c.Context, path, "--route", "--json", "--stdin")}
-	a.cmd.Env, a.cmd.Stderr = environment(settings), c.App.ErrWriter
-	out, err := a.cmd.StdoutPipe()
-	if err == nil {
-		a.in, err = a.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = a.cmd.Start()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", path, err)
-	}
-	a.out = bufio.NewReaderSize(out, 64<<10)
-	return a, nil
-}
-
-// about reads the router's line about a message, a path below the postoffice.
-func (a *asking) about(path string, v *verdict) ([]byte, error) {
-	_, err := io.WriteString(a.in, path+"\n")
-	var line []byte
-	if err == nil {
-		line, err = a.out.ReadBytes('\n')
-	}
-	if err == nil {
-		err = json.Unmarshal(line, v)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask router --route about %s: %w", path, err)
+	if err := json.Unmarshal(line, v); err != nil {
+		return nil, fmt.Errorf("read what router --route says of %s: %w", path, err)
 	}
 	return line, nil
-}
-
-// end tells how the router ended. What is wrong with the configuration it has said itself.
-func (a *asking) end() error {
-	cerr := a.in.Close()
-	err := a.cmd.Wait()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return cli.Exit("", max(exit.ExitCode(), 1))
-	}
-	return errors.Join(cerr, err)
 }

@@ -46,6 +46,7 @@ func Variables() []Variable {
 		{"ROUTERDIRS", "", "Further directories beside router/, for mail that may wait: router2, router3, ...; each is looked into when those before it are empty.", nil},
 		{"ROUTERAGING", "1h", "A message that has waited so long in such a directory gets each fourth turn, however much is before it.", checkInterval},
 		{"SMTPPRIORITY", "0", "Where smtpserver puts mail: 0 is router/, 1 the first of ROUTERDIRS, and so on.", checkCount},
+		{"POSTMANKEEP", "14d", "How long a copy for the postmaster, postman/I_why, is kept; 0: for ever. An only copy is never removed.", checkDuration},
 		{"PUBLICKEEP", "7d", "How long another program's unfinished file stays in public/ before it goes to quarantine/; 0: for ever.", checkDuration},
 		{"POSTMANCOPY", "no", "yes: of a message whose header is broken or that has gone in circles a copy is left in postman/; the message itself goes on.", checkBool},
 		{"SCHEDULERPOLL", "15s", "How often transport/ is looked at when no notification comes.", checkInterval},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path"
+	"slices"
+	"time"
 
 	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
@@ -20,7 +23,8 @@ func (r *Router) Recover() error {
 	done, err := r.po.RecoverRouter(postoffice.RouterRecovery{Complete: workspec.Complete, Now: r.c.Now(), Tries: r.c.Tries})
 	swept, serr := r.po.SweepDrafts(r.c.Now())
 	away, ferr := r.po.SweepForeign(r.c.Now(), r.c.PublicKeep)
-	done, err = append(append(done, swept...), away...), errors.Join(err, serr, ferr)
+	aside, aerr := r.sweepAside()
+	done, err = slices.Concat(done, swept, away, aside), errors.Join(err, serr, ferr, aerr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	still := map[told]struct{}{}
@@ -47,6 +51,27 @@ func (r *Router) Recover() error {
 	return err
 }
 
+// asidePause is how often what is put aside is looked through.
+const asidePause = 5 * time.Minute
+
+// sweepAside drops copies in postman/ that are too old, and texts whose messages have
+// gone on (M12).
+func (r *Router) sweepAside() ([]postoffice.Recovered, error) {
+	now := r.c.Now()
+	r.mu.Lock()
+	due := r.sweptAside.IsZero() || now.Sub(r.sweptAside).Abs() >= asidePause
+	if due {
+		r.sweptAside = now
+	}
+	r.mu.Unlock()
+	if !due {
+		return nil, nil
+	}
+	copies, err := r.po.SweepCopies(now, r.c.PostmanKeep, false)
+	texts, terr := r.po.SweepReasons(now, false)
+	return append(copies, texts...), errors.Join(err, terr)
+}
+
 // settleUnfinished quarantines what nobody will finish in public/, once, at the
 // start (A7). With StrictStart it refuses instead, as a *config.Error.
 func (r *Router) settleUnfinished() error {
@@ -66,6 +91,9 @@ func (r *Router) settleUnfinished() error {
 
 // poison says that a message is in postman/ because routers ended with it.
 func (r *Router) poison(id, name, why string) {
+	if spoolID, err := postoffice.ParseSpoolID(id); err == nil {
+		r.explain(path.Dir(name), spoolID, postoffice.WasSetAside, why)
+	}
 	r.c.Log.Error("set-aside", "id", id, "name", name, "reason", why,
-		"advice", "report it as a defect with the file; move the file to router/ to have it tried again")
+		"advice", "report it as a defect with the file; zmctl postman resubmit has it tried again")
 }

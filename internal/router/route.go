@@ -186,5 +186,6 @@ func (w *worker) copies(l *letter) {
 		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "reason", err)
 		return
 	}
+	w.r.explain(postoffice.Postman, l.claim.ID, postoffice.WasCopied, why+": "+reason)
 	w.r.c.Log.Warn("soft-copy", "id", l.id, "name", fmt.Sprintf("%s/%d_%s", postoffice.Postman, l.claim.ID.Ino, why), "reason", reason)
 }

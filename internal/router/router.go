@@ -71,8 +71,10 @@ type Config struct {
 	// PublicKeep is how long another program's unfinished file stays in public/ before
 	// it goes to quarantine/; 0: for ever.
 	PublicKeep time.Duration
-	Log        *slog.Logger // nil: discarded
-	Now        func() time.Time
+	// PostmanKeep is how long a copy for the postmaster stays in postman/; 0: for ever.
+	PostmanKeep time.Duration
+	Log         *slog.Logger // nil: discarded
+	Now         func() time.Time
 	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
 	Ledger *ledger.Journal
 }
@@ -110,6 +112,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	if out.PublicKeep, err = c.Duration("PUBLICKEEP", postoffice.DefaultPublicKeep); err != nil {
+		return Config{}, err
+	}
+	if out.PostmanKeep, err = c.Duration("POSTMANKEEP", postoffice.DefaultPostmanKeep); err != nil {
 		return Config{}, err
 	}
 	if out.PostmanCopy, err = c.Bool("POSTMANCOPY", false); err != nil {
@@ -152,7 +157,9 @@ type Router struct {
 
 	mu   sync.Mutex
 	held []*postoffice.Claim // could not be given back: tried again
-	told map[told]struct{}   // what recovery found and cannot mend was said
+	// sweptAside is when what is put aside was looked through.
+	sweptAside time.Time
+	told       map[told]struct{} // what recovery found and cannot mend was said
 }
 
 // New takes an owner number in the postoffice and reads the tables.

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+)
+
+// M12: what was kept for long enough is dropped, an only copy never, nor any other mail
+// that was accepted; a dry run says so and changes nothing.
+func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
+	o := newOffice(t)
+	_, deferred := o.put(t, postoffice.Deferred, "users", plainMail)
+	_, frozen := o.put(t, postoffice.Freezer, "flood", plainMail)
+	_, hard := o.put(t, postoffice.Postman, "broken", plainMail)
+	gone, goneName := o.put(t, postoffice.Freezer, "spam", plainMail)
+	o.write(t, "postman/4711_header", plainMail)
+	if out, code, err := invoke(t, "freezer", "discard", goneName); code != 0 {
+		t.Fatal(err, out)
+	}
+	later := time.Now().Add(10 * time.Hour)
+	run := func(keep time.Duration, dry bool) (*cleanup, string) {
+		t.Helper()
+		x, err := tidy(o.PostOffice, later, keep, keep, dry)
+		var out strings.Builder
+		if err := errors.Join(err, x.print(&out)); err != nil {
+			t.Fatal(err)
+		}
+		return x, out.String()
+	}
+	if _, out := run(11*time.Hour, false); !strings.HasPrefix(out, "0 files dropped\n") {
+		t.Errorf("what is young: %s", out)
+	}
+	_, out := run(9*time.Hour, true)
+	wantIn(t, out, "postman/4711_header: a copy since ", "removed/"+gone.ID.String()+".freezer.spam: removed from freezer/", "would be dropped; nothing was",
+		"deferred/ keeps 1 deferred", "zmctl resubmit", "freezer/ keeps 1 frozen", "postman/ keeps 1 set aside", "only copies of accepted mail")
+	if got := o.there(t, postoffice.Postman); len(got) != 2 || len(o.there(t, postoffice.Removed)) != 1 {
+		t.Fatalf("a dry run has left %q", got)
+	}
+	if x, _ := run(9*time.Hour, false); len(x.Dropped) != 4 || len(x.Kept) != 3 {
+		t.Errorf("got %+v, want the copy, the message, the order and the text beside what was discarded", x)
+	}
+	for dir, want := range map[string]string{"postman": hard, "deferred": deferred, "freezer": frozen, "removed": "", "orders": ""} {
+		if got := strings.Join(o.there(t, dir), " "); got != want {
+			t.Errorf("%s: left %q, want %q", dir, got, want)
+		}
+	}
+	out, code, err := invoke(t, "cleanup", "--dry-run", "--json")
+	var x cleanup
+	if code != 0 || json.Unmarshal([]byte(out), &x) != nil || len(x.Dropped) != 0 || len(x.Kept) != 3 || !x.DryRun {
+		t.Errorf("exit code %d, %v, %s", code, err, out)
+	}
+	if _, code, _ := invoke(t, "cleanup", "all"); code != config.ExitUsage {
+		t.Errorf("with an argument: exit code %d", code)
+	}
+}

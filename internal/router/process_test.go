@@ -38,6 +38,13 @@ func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *
 	t.Helper()
 	p := &process{t: t, log: newLog()}
 	p.cmd = exec.Command(path, append([]string{"--config", filepath.Join(o.conf, "zmailer.conf")}, args...)...)
+	o.begin(t, p, all)
+	return p
+}
+
+// begin starts a process.
+func (o *office) begin(t *testing.T, p *process, all io.Writer) {
+	t.Helper()
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +62,6 @@ func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *
 		_ = p.cmd.Process.Kill()
 		p.end.Wait()
 	})
-	return p
 }
 
 // stop ends it with a signal and gives its exit code.

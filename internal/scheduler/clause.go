@@ -55,8 +55,11 @@ func (c *Conf) service(channel, host string) Service {
 		return s
 	case channelBitbucket:
 		s.Text = "dropped, as if it were delivered"
-		if host == hostExpanded {
+		switch host {
+		case hostExpanded:
 			s.Text = "the sender is told that it was expanded"
+		case hostList:
+			s.Text = "the sender is told that the list has it"
 		}
 		return s
 	}

@@ -25,6 +25,9 @@ type Loaded struct {
 	Aside  []int64   // those, by offset
 	Total  int       // recipients, final ones included
 	Sender uint32    // tells senders apart
+	Ident  string    // what identifies it, mostly its Message-ID
+	// Obsoletes is what it makes void; nil: nothing.
+	Obsoletes *obsoleter
 	// Final tells of recipients with a final tag whether they were delivered.
 	Final map[int64]bool
 	Start []string // hosts that are to be tried now (T)
@@ -292,8 +295,11 @@ func (s *Spool) failNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *
 // is there only to be reported so.
 func (s *Spool) dropNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
 	action, reply := dsn.Delivered, "dropped"
-	if r.Host == hostExpanded {
+	switch r.Host {
+	case hostExpanded:
 		action, reply = dsn.Expanded, "expanded"
+	case hostList:
+		reply = "the list has it"
 	}
 	if wants(r.Notary, noDecode).success {
 		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
@@ -312,7 +318,7 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{conf: s.Conf.current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(),
+	l := &Loaded{conf: s.Conf.current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
 	last, held := f.deferrals(), f.unservedNow()
 	var c changes

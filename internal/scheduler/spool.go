@@ -22,6 +22,7 @@ const (
 	channelError     = "error"     // undeliverable from the start; the host says why
 	channelBitbucket = "bitbucket" // dropped
 	hostExpanded     = "expanded"  // on that: its members are the other recipients
+	hostList         = "list"      // on that: a list has it
 	channelHold      = "hold"      // waits, unless a clause "hold/..." has an agent for it
 )
 

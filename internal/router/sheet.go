@@ -145,6 +145,7 @@ func (s *sheet) preamble() {
 		// A privileged program would write to the file.
 		spec.Verbose = l.head.Verbose
 	}
+	spec.Obsoletes = l.obsoletes()
 	if spec.Ident == "" {
 		spec.Ident = l.id
 		if l.makesID() {

@@ -92,7 +92,9 @@ func queueMessage(po *postoffice.PostOffice, sender, body string, rcpts []rcpt) 
 	return queueWith(po, sender, testHeader, body, rcpts)
 }
 
-func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []rcpt) (string, error) {
+// queueWith hands over a message; change may give its specification other lines, while
+// the message is accepted and not routed yet.
+func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []rcpt, change ...func(*workspec.Spec, *workspec.Sender)) (string, error) {
 	d, err := po.NewDraft("test")
 	if err != nil {
 		return "", err
@@ -128,6 +130,9 @@ func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []r
 		from = workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: "65534"}
 	} else {
 		preamble.ErrorTo = []string{sender}
+	}
+	for _, fn := range change {
+		fn(preamble, &from)
 	}
 	spec.Preamble(preamble)
 	list := make([]workspec.Recipient, len(rcpts))

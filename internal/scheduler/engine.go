@@ -44,10 +44,11 @@ type engine struct {
 	lockedAt          time.Time                // when those are looked at
 	lockedWait        time.Duration            // how long that was put off
 	busy              map[*thread.Message]*ops
-	keeping, unkept   bool   // the ledger: it is being folded; it could not be
-	look              uint32 // number of the last listing of transport/ or queue/
-	looks             int    // how many looks there were
-	whole             bool   // the next one compares queue/ too, whatever its number
+	obsoleters        map[*thread.Message]*obsoleter // those that make others void
+	keeping, unkept   bool                           // the ledger: it is being folded; it could not be
+	look              uint32                         // number of the last listing of transport/ or queue/
+	looks             int                            // how many looks there were
+	whole             bool                           // the next one compares queue/ too, whatever its number
 	looking           bool
 	lookAgain         bool            // as soon as that one ends
 	lookLater         bool            // when its turn comes

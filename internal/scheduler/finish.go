@@ -84,6 +84,7 @@ func (e *engine) forget(m *thread.Message) {
 	delete(e.busy, m)
 	delete(e.locked, m)
 	delete(e.unserved, m)
+	delete(e.obsoleters, m)
 	e.messages.remove(m)
 	if again != "" {
 		e.want(again)

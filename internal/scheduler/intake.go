@@ -137,6 +137,7 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
 	}
+	e.voids(m, l)
 	e.counts.MessagesIn++
 	e.counts.RecipientsIn += uint64(m.Open)
 	if e.log.Enabled(context.Background(), slog.LevelDebug) {

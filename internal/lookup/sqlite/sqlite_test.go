@@ -1,0 +1,206 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/lookup/settings"
+)
+
+// limit is the time limit of lookups that do not run into it.
+const limit = time.Minute
+
+const query = "SELECT value FROM aliases WHERE name = :key ORDER BY n"
+
+// create makes a SQLite file by statements.
+func create(t testing.TB, path string, statements ...string) {
+	t.Helper()
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, s := range append([]string{"CREATE TABLE aliases (name TEXT, value TEXT, n INTEGER)"}, statements...) {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func open(t testing.TB, path, query string, timeout time.Duration) *DB {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SQLite is slow under the race detector")
+	}
+	d := Open(settings.SQLite{Database: path, Query: query}, timeout)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// says is what a lookup comes to, as text.
+func says(d *DB, key string) string {
+	text, ok, err := d.Lookup(context.Background(), key)
+	switch {
+	case err != nil:
+		return "error: " + err.Error()
+	case !ok:
+		return "none"
+	}
+	return text
+}
+
+func TestRowsOfAKeyAreItsValue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "odd name?#%.sqlite")
+	d := open(t, path, query, limit)
+	create(t, path, "INSERT INTO aliases VALUES ('bond','jane',1), ('bond',NULL,2), ('bond','joe',3), ('null',NULL,1), ('o''hara','x',1), ('seven',7,1)")
+	for key, want := range map[string]string{
+		"bond": "jane, joe", "null": "none", "nobody": "none", "o'hara": "x", "seven": "7",
+		"' OR 1=1 --": "none", "": "none", "\x00": "none", "ünïcode": "none",
+	} {
+		if got := says(d, key); got != want {
+			t.Errorf("%q: got %q, want %q", key, got, want)
+		}
+	}
+	d.c.Query = "SELECT :user || ' at ' || :domain, 1 WHERE :key LIKE '%@%'"
+	if got, want := says(d, "a@b@x.example"), "a@b at x.example"; got != want {
+		t.Errorf("parts: got %q, want %q", got, want)
+	}
+}
+
+// Whatever is wrong with the file or the query, nobody knows.
+func TestDatabaseThatCannotBeAskedIsNeverANo(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good")
+	d := open(t, good, query, limit)
+	create(t, good)
+	if got := says(d, "bond"); got != "none" {
+		t.Fatalf("got %q, want none", got)
+	}
+	empty, noDB := filepath.Join(dir, "empty"), filepath.Join(dir, "text")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(noDB, []byte(strings.Repeat("bond: jane\n", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ path, query, want string }{
+		"missing":           {filepath.Join(dir, "none"), query, "no such file"},
+		"a directory":       {dir, query, ""},
+		"empty":             {empty, query, "no such table"},
+		"no database":       {noDB, query, "not a database"},
+		"no such column":    {good, "SELECT x FROM aliases WHERE name = :key", "no such column"},
+		"no SQL":            {good, "bond? :key", "syntax error"},
+		"query that writes": {good, "DELETE FROM aliases WHERE name = :key RETURNING name", "readonly"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := says(open(t, tt.path, tt.query, limit), "bond")
+			if !strings.HasPrefix(got, "error: "+tt.path+": ") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want an error with %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLockedDatabaseIsWaitedForAndThenAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	d := open(t, path, query, 200*time.Millisecond)
+	create(t, path, "INSERT INTO aliases VALUES ('bond','jane',1)")
+	writer, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	writer.SetMaxOpenConns(1)
+	if _, err := writer.Exec("BEGIN EXCLUSIVE"); err != nil {
+		t.Fatal(err)
+	}
+	if got := says(d, "bond"); !strings.Contains(got, "locked") {
+		t.Errorf("locked: got %q, want an error", got)
+	}
+	if _, err := writer.Exec("COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if got := says(d, "bond"); got != "jane" {
+		t.Errorf("free: got %q", got)
+	}
+}
+
+func TestReplacedDatabaseIsAskedFromTheNextLookup(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	d := open(t, path, query, limit)
+	create(t, path, "INSERT INTO aliases VALUES ('bond','old',1)")
+	if got := says(d, "bond"); got != "old" {
+		t.Fatalf("got %q", got)
+	}
+	create(t, path+".new", "INSERT INTO aliases VALUES ('bond','new',1)")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if got := says(d, "bond"); got != "new" {
+		t.Errorf("replaced: got %q", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := says(d, "bond"); !strings.Contains(got, "no such file") {
+		t.Errorf("removed: got %q, want an error", got)
+	}
+	create(t, path, "INSERT INTO aliases VALUES ('bond','back',1)")
+	if got := says(d, "bond"); got != "back" {
+		t.Errorf("back: got %q", got)
+	}
+}
+
+// A database with a page of nothing, or without its end, gives what it had or an error.
+func TestDamagedDatabaseNeverSaysThatAKeyIsNotThere(t *testing.T) {
+	const n = 500
+	path := filepath.Join(t.TempDir(), "x")
+	open(t, path, query, limit) // or skips
+	var rows []string
+	for i := range n {
+		rows = append(rows, fmt.Sprintf("('user%d','a@%d.example',1)", i, i))
+	}
+	create(t, path, "CREATE INDEX byname ON aliases (name)", "INSERT INTO aliases VALUES "+strings.Join(rows, ","))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = 4096
+	failed := 0
+	for at := 0; at < len(whole); at += page {
+		zeros := bytes.Clone(whole)
+		clear(zeros[at : at+page])
+		for name, b := range map[string][]byte{"cut": whole[:at], "zeros": zeros} {
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := Open(settings.SQLite{Database: path, Query: query}, limit)
+			for i := 0; i < n; i += 17 {
+				switch got, want := says(d, fmt.Sprintf("user%d", i)), fmt.Sprintf("a@%d.example", i); {
+				case strings.HasPrefix(got, "error"):
+					failed++
+				case got != want:
+					t.Fatalf("%s at %d: user%d: got %q, want %q or an error", name, at, i, got, want)
+				}
+			}
+			d.Close()
+		}
+	}
+	if failed == 0 {
+		t.Error("no damage was noticed: the test damages nothing")
+	}
+}

@@ -23,8 +23,8 @@ func newdbCommand() *cli.Command {
 		Usage:     "compile a table of the router",
 		UsageText: "zmctl newdb [--kind TABLE] [--check] TABLE | FILE [OUT]",
 		Description: `Reads a table's text form and writes a compiled table, in which a key is found at the
-same cost whether there are ten or a million. TABLE is aliases, fqdnaliases, routes or
-localnames: the file of that name beside zmailer.conf; FILE is any other, whose --kind is
+same cost whether there are ten or a million. TABLE is aliases, fqdnaliases, routes, localnames
+or masquerade: the file of that name beside zmailer.conf; FILE is any other, whose --kind is
 told by its name if that is one of them. OUT is FILE.db unless it is given.
 
     zmctl --config /etc/zmailer/zmailer.conf newdb aliases

@@ -128,7 +128,7 @@ func (x *Explainer) ExplainFile(ctx context.Context, dir *durable.OS, name strin
 }
 
 // Close ends what the tables have opened.
-func (x *Explainer) Close() error { return nil }
+func (x *Explainer) Close() error { return x.r.closeTables() }
 
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"zmailer/internal/address"
 	"zmailer/internal/config"
 	"zmailer/internal/envelope"
+	"zmailer/internal/table"
+	"zmailer/internal/table/text"
 )
 
 const masqueradeText = `# hosts are nobody's business
@@ -24,15 +27,15 @@ moneypenny@example.org: moneypenny@example.org
 @[192.0.2.1]: literal@mi6.example
 `
 
-func parsedMasquerade(t testing.TB, text string) *masquerade {
+func parsedMasquerade(t testing.TB, content string) *masquerade {
 	t.Helper()
-	table, err := parseMasquerade("masquerade", text)
+	entries, err := parseMasquerade("masquerade", content)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
 		func(_ context.Context, key string) (address.Mailbox, bool, error) {
-			m, ok := (*table)[key]
+			m, ok := (*entries)[key]
 			return m, ok, nil
 		},
 	}}
@@ -78,7 +81,7 @@ func TestBadLineOfMasqueradeIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"\nbond a@b.example\n":                          "masquerade:2: no colon",
 		"bond: a@b.example\n":                           `"bond" has no domain`,
-		"a@b.example: bond\n":                           `"bond": want an address with a domain`,
+		"a@b.example: bond\n":                           `bad address: want an address with a domain`,
 		"a@b.example:\n":                                `want an address with a domain`,
 		"a@b.example: <>\n":                             `want an address with a domain`,
 		"a@b.example: a@b..c\n":                         "empty label",
@@ -216,6 +219,33 @@ func TestUnusableMasqueradeEndsTheRouterWith78(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// MASQUERADE names other sources as the tables of recipients do.
+func TestMasqueradeIsAskedOfACompiledTable(t *testing.T) {
+	o := newOffice(t, map[string]string{"masquerade": masqueradeText, "first": "q@example.org: First@mi6.example # before the others\n"})
+	if _, err := table.Compile(text.Masquerade, filepath.Join(o.conf, "masquerade"), filepath.Join(o.conf, "m.db"), func(string, int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	o.table("masquerade", "")
+	o.r = o.router(func(c *Config) { c.Masquerade = []string{"first", "db:m.db"} })
+	for from, want := range map[string]string{
+		"bond@example.org": "James.Bond@mi6.example", "q@example.org": "First@mi6.example", "r@host.example.org": "r@mi6.example", "a@b.example": "a@b.example",
+	} {
+		a := o.submit("from <" + from + ">\nto <a@example.net>\nenv-end\nFrom: " + from + "\n\n")
+		found := false
+		for _, m := range o.route() {
+			if strings.HasPrefix(m.name, fmt.Sprint(a.ID.Ino)+"-") {
+				found = true
+				if got := m.spec.Groups[0].Sender.Address; got != want || !strings.HasSuffix(m.header(), "From: "+want+"\n") {
+					t.Errorf("%s: got %s and\n%s\nwant %s", from, got, m.header(), want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s was not routed", from)
+		}
 	}
 }
 

@@ -202,11 +202,11 @@ func assemble(c Config) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
-	if r.masquerade, err = newMasquerade(c); err != nil {
-		return nil, err
+	if r.masquerade, err = newMasquerade(c); err == nil {
+		r.headerRules, err = openHeaderRules(c)
 	}
-	if r.headerRules, err = openHeaderRules(c); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, r.closeTables())
 	}
 	r.idle.New = func() any { return &worker{r: r} }
 	return r, nil
@@ -215,8 +215,11 @@ func assemble(c Config) (*Router, error) {
 // Close gives the owner number back. Claims still held are stale from now on.
 func (r *Router) Close() error {
 	r.giveBackHeld()
-	return errors.Join(r.rules.Close(), r.owner.Release())
+	return errors.Join(r.closeTables(), r.owner.Release())
 }
+
+// closeTables ends the connections and children of the tables.
+func (r *Router) closeTables() error { return errors.Join(r.rules.Close(), r.masquerade.close()) }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 	p, err := postoffice.OpenDir(c.PostOffice, c.HashLevels, c.Strict)

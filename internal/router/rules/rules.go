@@ -99,6 +99,9 @@ func New(c Config) (*Rules, error) {
 	}
 	r := &Rules{now: c.Now, log: c.Log}
 	for _, kind := range text.Kinds() {
+		if kind == text.Masquerade {
+			continue // it says nothing of recipients
+		}
 		if err := r.addTable(t, c, kind); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}

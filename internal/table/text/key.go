@@ -19,6 +19,8 @@ func Key(kind Kind, s string) (string, error) {
 		return RouteKey(s)
 	case LocalNames:
 		return Domain(s)
+	case Masquerade:
+		return MasqueradeKey(s)
 	}
 	return "", fmt.Errorf("%q is no kind of table", kind)
 }

@@ -1,5 +1,5 @@
-// Package text reads the text form of the tables aliases, fqdnaliases, routes and
-// localnames (formats.md "Routing tables"): it parts entries, brings keys into the form
+// Package text reads the text form of the tables aliases, fqdnaliases, routes,
+// localnames (formats.md "Routing tables") and masquerade: it parts entries, brings keys into the form
 // that is compared, and checks values. What makes a compiled table and what routes mail
 // read tables by it alike.
 //
@@ -29,10 +29,11 @@ const (
 	FQDNAliases Kind = "fqdnaliases"
 	Routes      Kind = "routes"
 	LocalNames  Kind = "localnames"
+	Masquerade  Kind = "masquerade"
 )
 
 // Kinds lists the tables.
-func Kinds() []Kind { return []Kind{Aliases, FQDNAliases, Routes, LocalNames} }
+func Kinds() []Kind { return []Kind{Aliases, FQDNAliases, Routes, LocalNames, Masquerade} }
 
 // Entry is one of a table's.
 type Entry struct {
@@ -96,6 +97,8 @@ func (s *scanner) line(line string) error {
 	switch s.kind {
 	case Aliases, FQDNAliases:
 		return s.aliasLine(line)
+	case Masquerade:
+		return s.masqueradeLine(line)
 	}
 	words := strings.Fields(withoutComment(line))
 	if len(words) == 0 {

@@ -339,7 +339,8 @@ func TestTableReplacedUnderLoadGivesOldOrNewAlways(t *testing.T) {
 	}
 	path := compiled(t, dir, text.Aliases, content(0))
 	k := openAs(t, "db:"+path, Options{Name: "aliases"})
-	var low, high, lookups atomic.Int64 // rounds that may be seen
+	var low, high atomic.Int64          // rounds that may be seen
+	looked := make(chan struct{}, 1024) // a lookup was made
 	done := make(chan struct{})
 	var readersDone sync.WaitGroup
 	for r := range readers {
@@ -362,7 +363,10 @@ func TestTableReplacedUnderLoadGivesOldOrNewAlways(t *testing.T) {
 					t.Errorf("nobody: got %q, want none", got)
 					return
 				}
-				lookups.Add(1)
+				select {
+				case looked <- struct{}{}:
+				default:
+				}
 			}
 		})
 	}
@@ -371,8 +375,15 @@ func TestTableReplacedUnderLoadGivesOldOrNewAlways(t *testing.T) {
 		compiled(t, dir, text.Aliases, content(round))
 		low.Store(int64(round))
 		// The next replacement comes when the readers have seen this one.
-		for seen := lookups.Load(); lookups.Load() < seen+readers && !t.Failed(); {
-			time.Sleep(time.Millisecond)
+		for len(looked) > 0 {
+			<-looked
+		}
+		for range 2 * readers {
+			select {
+			case <-looked:
+			case <-time.After(time.Minute):
+				t.Fatal("the readers stand")
+			}
 		}
 	}
 	close(done)

@@ -93,8 +93,8 @@ func (d *Directory) search(ctx context.Context, key string) (string, bool, error
 		}
 		return "", false, fmt.Errorf("search below %q: %w", d.c.Base, err)
 	}
-	if len(result.Referrals) > 0 {
-		return "", false, fmt.Errorf("search below %q: the rest is elsewhere, at %s", d.c.Base, strings.Join(result.Referrals, " "))
+	if len(result.Referrals) > 0 && !d.c.IgnoreReferrals {
+		return "", false, fmt.Errorf("search below %q: the rest is elsewhere, at %s; referrals = ignore does without it", d.c.Base, strings.Join(result.Referrals, " "))
 	}
 	var values []string
 	for _, entry := range result.Entries {

@@ -19,11 +19,13 @@ type LDAP struct {
 	Filter     string // with %s, %u, %d
 	Attributes []string
 	Limit      int // entries that one key may have
+	// IgnoreReferrals: parts of the tree that are on other servers do not matter.
+	IgnoreReferrals bool
 }
 
 // ReadLDAP reads the settings of an ldap: source.
 func ReadLDAP(path string) (LDAP, error) {
-	f, err := read(path, "url", "start_tls", "ca_file", "bind_dn", "password", "password_file", "base", "scope", "filter", "attributes", "limit")
+	f, err := read(path, "url", "start_tls", "ca_file", "bind_dn", "password", "password_file", "base", "scope", "filter", "attributes", "limit", "referrals")
 	if err != nil {
 		return LDAP{}, err
 	}
@@ -38,6 +40,8 @@ func ReadLDAP(path string) (LDAP, error) {
 		Filter:     f.need("filter", "(mailLocalAddress=%s)"),
 		Attributes: strings.Fields(f.get("attributes")),
 		Limit:      f.number("limit", 100),
+
+		IgnoreReferrals: f.word("referrals", "error", "ignore") == "ignore",
 	}
 	for _, u := range c.URLs {
 		f.checkURL(u, c.StartTLS)

@@ -1,0 +1,255 @@
+package ldap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/lookup/settings"
+)
+
+const limit = time.Minute
+
+const password = "pass word"
+
+// slapd is a real server with a directory of its own.
+type slapd struct {
+	t    testing.TB
+	dir  string
+	addr string // host:port
+	cmd  *exec.Cmd
+}
+
+const tree = `dn: dc=example,dc=org
+objectClass: dcObject
+objectClass: organization
+o: x
+dc: example
+
+dn: ou=people,dc=example,dc=org
+objectClass: organizationalUnit
+ou: people
+
+dn: cn=bond,ou=people,dc=example,dc=org
+objectClass: inetOrgPerson
+cn: bond
+sn: Bond
+mail: bond@example.org
+description: jane
+description: joe
+
+dn: cn=star,ou=people,dc=example,dc=org
+objectClass: inetOrgPerson
+cn: star*
+sn: Star
+mail: star@example.org
+
+dn: ou=elsewhere,dc=example,dc=org
+objectClass: referral
+objectClass: extensibleObject
+ou: elsewhere
+ref: ldap://127.0.0.1:1/ou=elsewhere,dc=example,dc=org
+`
+
+// newSlapd makes a server and starts it.
+func newSlapd(t testing.TB) *slapd {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts slapd")
+	}
+	path, err := exec.LookPath("/usr/sbin/slapd")
+	if err != nil {
+		t.Skip("slapd is not installed: apt-get install slapd")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &slapd{t: t, dir: t.TempDir(), addr: l.Addr().String()}
+	l.Close()
+	conf := fmt.Sprintf(`include /etc/ldap/schema/core.schema
+include /etc/ldap/schema/cosine.schema
+include /etc/ldap/schema/inetorgperson.schema
+modulepath /usr/lib/ldap
+moduleload back_mdb
+database mdb
+suffix "dc=example,dc=org"
+rootdn "cn=root,dc=example,dc=org"
+rootpw "%s"
+directory %s/db
+access to * by dn="cn=root,dc=example,dc=org" write by anonymous auth
+`, password, s.dir)
+	for name, text := range map[string]string{"slapd.conf": conf, "tree.ldif": tree} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(s.dir, "db"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	add := exec.Command(path, "-T", "add", "-f", s.dir+"/slapd.conf", "-l", s.dir+"/tree.ldif")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Skipf("this slapd cannot be used: %v\n%s", err, out)
+	}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+// start starts the server and waits until it can be connected to.
+func (s *slapd) start() {
+	s.t.Helper()
+	s.cmd = exec.Command("/usr/sbin/slapd", "-d", "0", "-f", s.dir+"/slapd.conf", "-h", "ldap://"+s.addr+"/")
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", s.addr)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("slapd does not listen: %v", err)
+		}
+	}
+}
+
+// stop kills the server, stopped or not.
+func (s *slapd) stop() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	}
+	s.cmd = nil
+}
+
+func (s *slapd) settings() settings.LDAP {
+	return settings.LDAP{
+		URLs: []string{"ldap://" + s.addr}, BindDN: "cn=root,dc=example,dc=org", Password: password, Base: "ou=people,dc=example,dc=org",
+		Scope: "sub", Filter: "(&(objectClass=inetOrgPerson)(|(cn=%s)(mail=%s)))", Attributes: []string{"description"}, Limit: 10,
+	}
+}
+
+func open(t testing.TB, c settings.LDAP, timeout time.Duration) *Directory {
+	t.Helper()
+	d, err := Open(c, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// says is what a lookup comes to, as text.
+func says(d *Directory, key string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
+	defer cancel()
+	text, ok, err := d.Lookup(ctx, key)
+	switch {
+	case err != nil:
+		return "error: " + err.Error()
+	case !ok:
+		return "none"
+	}
+	return text
+}
+
+func TestEntriesOfAKeyAreItsValue(t *testing.T) {
+	s := newSlapd(t)
+	d := open(t, s.settings(), limit)
+	for key, want := range map[string]string{
+		"bond": "jane, joe", "BOND": "jane, joe", "bond@example.org": "jane, joe", "nobody": "none", "star*": "none", "star@example.org": "none",
+		"*": "none", "bo*": "none", ")(cn=*": "none", "\x00": "none", "": "none",
+	} {
+		if got := says(d, key); got != want {
+			t.Errorf("%q: got %q, want %q", key, got, want)
+		}
+	}
+	c := s.settings()
+	c.Attributes = nil
+	d = open(t, c, limit)
+	if got := says(d, "star*") + says(d, "nobody"); got != "none" {
+		t.Errorf("existence: got %q, want an empty value and none", got)
+	}
+}
+
+func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
+	s := newSlapd(t)
+	for name, tt := range map[string]struct {
+		change func(c *settings.LDAP)
+		want   string
+	}{
+		"base that is not there": {func(c *settings.LDAP) { c.Base = "ou=none," + c.Base }, "No Such Object"},
+		"part that is elsewhere": {func(c *settings.LDAP) { c.Base = "ou=elsewhere,dc=example,dc=org" }, "Referral"},
+		"rest that is elsewhere": {func(c *settings.LDAP) { c.Base = "dc=example,dc=org" }, "the rest is elsewhere"},
+		"more than the limit":    {func(c *settings.LDAP) { c.Limit, c.Filter = 1, "(|(cn=*)(cn=%s))" }, "Size Limit"},
+		"wrong password":         {func(c *settings.LDAP) { c.Password = "x" }, "Invalid Credentials"},
+		"nobody may read":        {func(c *settings.LDAP) { c.BindDN, c.Password = "", "" }, "Insufficient Access"},
+		"no TLS there":           {func(c *settings.LDAP) { c.StartTLS = true }, "start_tls"},
+		"nobody listens":         {func(c *settings.LDAP) { c.URLs = []string{"ldap://127.0.0.1:1"} }, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.settings()
+			tt.change(&c)
+			if got := says(open(t, c, limit), "bond"); !strings.HasPrefix(got, "error") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want an error with %q", got, tt.want)
+			}
+		})
+	}
+	c := s.settings()
+	c.Base, c.IgnoreReferrals = "dc=example,dc=org", true
+	if got := says(open(t, c, limit), "bond"); got != "jane, joe" {
+		t.Errorf("the rest does not matter: got %q", got)
+	}
+	c.URLs = []string{"ldap://127.0.0.1:1", c.URLs[0]}
+	if got := says(open(t, c, limit), "bond"); got != "jane, joe" {
+		t.Errorf("the second server: got %q", got)
+	}
+}
+
+func TestDirectoryDownAndUpAgain(t *testing.T) {
+	s := newSlapd(t)
+	d := open(t, s.settings(), limit)
+	if got := says(d, "bond"); got != "jane, joe" {
+		t.Fatalf("up: got %q", got)
+	}
+	s.stop()
+	for _, key := range []string{"bond", "nobody"} {
+		if got := says(d, key); !strings.HasPrefix(got, "error") {
+			t.Errorf("down: %s: got %q, want an error", key, got)
+		}
+	}
+	s.start()
+	if got := says(d, "bond") + says(d, "nobody"); got != "jane, joenone" {
+		t.Errorf("up again: got %q", got)
+	}
+	// Restarted between two questions: the idle connection's end is no failure.
+	s.stop()
+	s.start()
+	if got := says(d, "nobody") + says(d, "bond"); got != "nonejane, joe" {
+		t.Errorf("restarted: got %q", got)
+	}
+	// Stopped: it is connected to, and says nothing.
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	d.timeout = 200 * time.Millisecond
+	if got := says(d, "bond"); !strings.HasPrefix(got, "error") {
+		t.Errorf("hanging: got %q, want an error", got)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	d.timeout = limit
+	if got := says(d, "bond"); got != "jane, joe" {
+		t.Errorf("going on: got %q", got)
+	}
+}

@@ -60,7 +60,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 	path, base := f.path(u)
 	s := step{inForward, u.Login}
 	if x.onPath(s) {
-		x.tell(m, ".forward", found{key: u.Login}, again)
+		x.tell(m, ".forward", at(u.Login, ""), again)
 		return false, nil
 	}
 	l, err := x.t.rolls.open(x.ctx, path)
@@ -83,10 +83,10 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 		x.ignored(f, u, m, path, fmt.Sprintf("it is larger than %d bytes", keptRoll))
 		return false, nil
 	case len(l.members) == 0:
-		x.tell(m, ".forward", found{key: u.Login, where: where{file: path}}, "empty")
+		x.tell(m, ".forward", at(u.Login, path), "empty")
 		return false, nil
 	}
-	x.tell(m, ".forward", found{key: u.Login, where: where{file: path}}, "%s", showRights(l.rights))
+	x.tell(m, ".forward", at(u.Login, path), "%s", showRights(l.rights))
 	return true, x.members(frame{s, path, where{file: path}}, m, l, l.rights, "forward")
 }
 
@@ -109,7 +109,7 @@ func (f *forwards) failed(u User, path, base string, err error) (why string, tro
 // ignored says, once, that a .forward is not used: the user finds his mail in his
 // mailbox, and the postmaster in the log why.
 func (x *expansion) ignored(f *forwards, u User, m address.Mailbox, path, why string) {
-	x.tell(m, ".forward", found{key: u.Login, where: where{file: path}}, "ignored: %s", why)
+	x.tell(m, ".forward", at(u.Login, path), "ignored: %s", why)
 	if x.trace != nil {
 		return
 	}

@@ -102,7 +102,7 @@ func listOf(local string) (string, bool) {
 func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inList, path}
 	if x.onPath(s) {
-		x.tell(m, "lists", found{key: filepath.Base(path)}, again)
+		x.tell(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
 	l, err := x.t.rolls.open(x.ctx, path)
@@ -116,7 +116,7 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 		if l.verp {
 			with = ", each named in it"
 		}
-		x.tell(m, "lists", found{key: filepath.Base(path), where: where{file: path}}, "%s, sender %s%s", showRights(l.rights), owner, with)
+		x.tell(m, "lists", at(filepath.Base(path), path), "%s, sender %s%s", showRights(l.rights), owner, with)
 	}
 	return true, false, x.owned(owner, l.verp, func() error {
 		return x.members(frame{s, m.String(), where{file: path}}, m, l, l.rights, "lists")
@@ -147,7 +147,7 @@ func (x *expansion) owned(owner string, verp bool, do func() error) error {
 func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inOwner, path}
 	if x.onPath(s) {
-		x.tell(m, "lists", found{key: filepath.Base(path)}, again)
+		x.tell(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
 	info, err := os.Stat(path)
@@ -165,7 +165,7 @@ func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool
 		list = append(list, address.Mailbox{Local: u.Login})
 	}
 	list = append(list, address.Mailbox{Local: "postmaster"})
-	done, err = x.first(s, m, "lists", found{key: filepath.Base(path), where: where{file: path}}, list...)
+	done, err = x.first(s, m, "lists", at(filepath.Base(path), path), list...)
 	return done, false, err
 }
 

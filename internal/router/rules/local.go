@@ -58,7 +58,7 @@ func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (d
 	// "bond: bond, bond@example.org" keeps a copy in bond's own mailbox.
 	u, ok, err := x.t.user(local)
 	if err != nil || !ok {
-		if err == nil {
+		if err == nil && x.trace != nil {
 			x.tell(m, "users", found{}, "no user %s", local)
 		}
 		return false, looped, err
@@ -83,9 +83,6 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 	case x.onPath(s):
 		x.tell(m, "aliases", f, again)
 		return false, true, nil
-	}
-	if x.trace != nil {
-		f.key = name
 	}
 	for i := range f.values {
 		if f.values[i].Kind != text.ToInclude {
@@ -122,7 +119,9 @@ func (x *expansion) mailboxOf(u User, tag, domain string, m address.Mailbox) err
 	if tag != "" {
 		user = address.Mailbox{Local: u.Login + tag, Domain: domain}.String()
 	}
-	x.tell(m, "users", found{key: u.Login}, "mailbox of %s, uid %d", u.Login, u.UID)
+	if x.trace != nil {
+		x.tell(m, "users", at(u.Login, ""), "mailbox of %s, uid %d", u.Login, u.UID)
+	}
 	return x.add(Local, host, user, u.UID)
 }
 
@@ -171,7 +170,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	s := step{inInclude, path}
 	name := ":include:" + path
 	if x.onPath(s) {
-		x.tell(m, ":include:", found{key: path}, "a loop: %s", x.chain(name))
+		x.tell(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
 		return x.loop(x.rcpt, name)
 	}
 	l, err := x.t.rolls.open(x.ctx, path)
@@ -185,7 +184,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	}
 	defer l.close()
 	inside := may.including(l.rights, path)
-	x.tell(m, ":include:", found{key: path, where: where{file: path}}, "%s", showRights(inside))
+	x.tell(m, ":include:", at(path, path), "%s", showRights(inside))
 	if named := x.verp; x.owner != "" {
 		x.verp = named || l.verp
 		defer func() { x.verp = named }()

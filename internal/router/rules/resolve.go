@@ -151,10 +151,12 @@ func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
 			to.Host = "[" + v6
 		}
 	}
-	if ok {
-		x.tell(m, "routes", f, "%s!%s", to.Channel, to.Host)
-	} else {
-		x.tell(m, "routes", f, "no entry: %s!%s", to.Channel, to.Host)
+	if x.trace != nil {
+		none := ""
+		if !ok {
+			none = "no entry: "
+		}
+		x.tell(m, "routes", f, "%s%s!%s", none, to.Channel, to.Host)
 	}
 	return x.add(to.Channel, to.Host, m.String(), Nobody)
 }

@@ -24,6 +24,9 @@ const (
 	maxLine  = 64 << 10
 )
 
+// triesToRead is how often a file that is being written is looked at.
+const triesToRead = 10
+
 // maxRolls is how many files are kept.
 const maxRolls = 4096
 
@@ -36,7 +39,8 @@ var errChanging = errors.New("it is being changed; zmctl resubmit when it is who
 // rolls are the files of addresses, one or more a line: lists and what :include:
 // names. Small ones are kept as they were read last.
 type rolls struct {
-	now func() time.Time
+	now   func() time.Time
+	tries int // looks at a file that is being written, settle apart
 
 	mu    sync.Mutex
 	files map[string]*roll
@@ -76,7 +80,7 @@ func (l *list) close() {
 // open gives a file of addresses as it is now. One that is being written is waited
 // for.
 func (r *rolls) open(ctx context.Context, path string) (*list, error) {
-	for range 10 {
+	for range r.tries {
 		l, wait, err := r.try(path)
 		if err != nil || wait == 0 {
 			return l, err

@@ -193,7 +193,7 @@ func newTables(c Config) (*Tables, error) {
 		hostname:   hostname,
 		postmaster: postmaster,
 		passwd:     c.Passwd,
-		rolls:      &rolls{now: c.Now, files: map[string]*roll{}},
+		rolls:      &rolls{now: c.Now, tries: triesToRead, files: map[string]*roll{}},
 		forwards:   forwards,
 		subaddress: c.Subaddress,
 		log:        c.Log,

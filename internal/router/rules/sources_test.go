@@ -85,7 +85,7 @@ func withSources(t *testing.T, files map[string]string, sources map[text.Kind][]
 func (c *conf) compile(kind text.Kind, name string) {
 	c.t.Helper()
 	out := filepath.Join(c.dir, name)
-	if _, err := table.Compile(kind, strings.TrimSuffix(out, ".db"), out, nil); err != nil {
+	if _, err := table.Compile(kind, strings.TrimSuffix(out, ".db"), out, func(string, int64, int64) {}); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -52,6 +52,7 @@ type memory struct {
 
 // entry is what a table has for a key.
 type entry struct {
+	key    string
 	values []text.Value // of an alias
 	route  text.Route
 	line   int
@@ -60,10 +61,12 @@ type entry struct {
 // found is an entry with what it may do and where it stands.
 type found struct {
 	entry
-	key    string
 	rights rights
 	where  where
 }
+
+// at is a key that was found in a file, or another place that has a name.
+func at(key, file string) found { return found{entry: entry{key: key}, where: where{file: file}} }
 
 // where is a place in a table or list; the zero value: none.
 type where struct {
@@ -102,7 +105,7 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 	m := &memory{file: s.name, rights: s.rights, entries: map[string]entry{}, below: map[string]entry{}}
 	m.rights.admin = true
 	err := text.Scan(kind, s.name, strings.NewReader(s.text), func(e text.Entry) error {
-		v := entry{values: e.Values, route: e.Route, line: e.Line}
+		v := entry{key: e.Key, values: e.Values, route: e.Route, line: e.Line}
 		in, key := m.entries, e.Key
 		if kind == text.Routes && len(key) > 1 && key[0] == '.' && key != text.ReportRoute {
 			in, key = m.below, key[1:]
@@ -144,7 +147,7 @@ func (t *Tables) find(ctx context.Context, kind text.Kind, key string) (found, b
 	for _, l := range *t.layersOf(kind) {
 		if l.mem != nil {
 			if e, ok := l.mem.entries[key]; ok {
-				return l.mem.found(e, key), true, nil
+				return l.mem.found(e), true, nil
 			}
 			continue
 		}
@@ -160,7 +163,7 @@ func (t *Tables) below(ctx context.Context, domain string) (found, bool, error) 
 	for _, l := range t.routes {
 		if l.mem != nil {
 			if e, ok := l.mem.below[domain]; ok {
-				return l.mem.found(e, "."+domain), true, nil
+				return l.mem.found(e), true, nil
 			}
 			continue
 		}
@@ -171,8 +174,8 @@ func (t *Tables) below(ctx context.Context, domain string) (found, bool, error) 
 	return found{}, false, nil
 }
 
-func (m *memory) found(e entry, key string) found {
-	return found{entry: e, key: key, rights: m.rights, where: where{m.file, e.line}}
+func (m *memory) found(e entry) found {
+	return found{entry: e, rights: m.rights, where: where{m.file, e.line}}
 }
 
 // find asks the source. What it has but cannot be parsed is trouble as well: the key is
@@ -189,13 +192,14 @@ func (e *external) find(ctx context.Context, key string) (found, bool, error) {
 	if at == "" {
 		at = e.name
 	}
-	f := found{key: key, where: where{file: at}, rights: rights{uid: v.UID, admin: true}}
+	f := found{where: where{file: at}, rights: rights{uid: v.UID, admin: true}}
 	if v.UID == Nobody {
 		f.rights.why = at + " acts as nobody"
 	}
 	if f.entry, err = parseEntry(e.kind, v.Text); err != nil {
 		return found{}, false, &Trouble{Why: string(e.kind), Err: fmt.Errorf("%s: %s: bad value %.200q: %w", at, key, v.Text, err)}
 	}
+	f.key = key
 	return f, true, nil
 }
 
@@ -229,7 +233,7 @@ func (t *Tables) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
 // isLocal tells of a domain whether it is ours, and where that stands.
 func (t *Tables) isLocal(ctx context.Context, domain string) (found, bool, error) {
 	if domain == t.hostname {
-		return found{key: domain, where: where{file: "HOSTNAME"}}, true, nil
+		return at(domain, "HOSTNAME"), true, nil
 	}
 	return t.find(ctx, text.LocalNames, domain)
 }

@@ -22,7 +22,7 @@ func (e *Explanation) Print(out io.Writer) error {
 		fmt.Fprintf(&b, "%s  %s\n", strings.TrimSpace(s.Table+"  "+s.Where), s.Result)
 	}
 	for _, r := range e.Recipients {
-		fmt.Fprintf(&b, "\n<%s>\n", r.Address)
+		fmt.Fprintf(&b, "\n%s\n", bracketed(r.Address))
 		r.print(&b)
 	}
 	if text := e.conclusion(); text != "" {
@@ -134,7 +134,11 @@ func (t *ExplainedTarget) print(b *strings.Builder, depth int) {
 func (e *Explanation) conclusion() string {
 	switch e.Verdict {
 	case VerdictDeferred:
-		return "The whole message would go to deferred/ (" + e.Why + ") and wait for zmctl resubmit: " + e.Reason
+		text := "The whole message would go to deferred/ (" + e.Why + ") and wait for zmctl resubmit"
+		if n := len(e.Recipients); n > 0 && e.Recipients[n-1].Reason == e.Reason {
+			return text + "."
+		}
+		return text + ": " + e.Reason
 	case VerdictFrozen:
 		return "The message would go to freezer/ (" + e.Why + ") and wait for a person: " + e.Reason
 	case VerdictSetAside:
@@ -145,6 +149,14 @@ func (e *Explanation) conclusion() string {
 		return "Nothing can be told: " + e.Reason
 	}
 	return ""
+}
+
+// bracketed is an address as people gave it.
+func bracketed(addr string) string {
+	if strings.HasPrefix(addr, "<") {
+		return addr
+	}
+	return "<" + addr + ">"
 }
 
 func dash(s string) string {

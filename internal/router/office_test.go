@@ -162,6 +162,24 @@ func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Acce
 	return a
 }
 
+// submitInto puts a message file into a router directory.
+func (o *office) submitInto(dir, text string) postoffice.Accepted {
+	o.t.Helper()
+	d, err := o.po.NewDraft("test")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	d.Into(dir)
+	if _, err := io.WriteString(d, text); err != nil {
+		o.t.Fatal(err)
+	}
+	a, err := d.Commit()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return a
+}
+
 // routed is a message in queue/ with its work specification.
 type routed struct {
 	name    string

@@ -84,6 +84,9 @@ func (p *process) wait() int {
 func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	const messages, processes = 1000, 4
 	o := newOffice(t, nil)
+	if err := o.po.EnsureRouterDirs([]string{"router2"}); err != nil {
+		t.Fatal(err)
+	}
 	path := program(t)
 	ids := map[string]int{}
 	for i := range messages / 2 {
@@ -95,7 +98,7 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 		routers = append(routers, o.run(t, path, all))
 	}
 	for i := range messages / 2 {
-		ids[o.submit(plain(fmt.Sprintf("b%d@example.net", i))).ID.String()] = 0
+		ids[o.submitInto([]string{"router", "router2"}[i%2], plain(fmt.Sprintf("b%d@example.net", i))).ID.String()] = 0
 	}
 	all.wait(t, messages, "msg=routed")
 	for i, r := range routers {

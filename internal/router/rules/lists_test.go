@@ -161,6 +161,38 @@ func TestOwnerOfAListThatNobodyOwnsIsThePostmaster(t *testing.T) {
 	}
 }
 
+// Each owner is tried before his mail is given to him, and that may lead to the next one.
+func TestChainOfOwnersIsFollowedOnce(t *testing.T) {
+	files := map[string]string{}
+	var aliases strings.Builder
+	const n = 25
+	for i := range n {
+		files[fmt.Sprintf("lists/l%d", i)] = "carol\n"
+		fmt.Fprintf(&aliases, "owner-l%d: l%d-request\n", i, i+1)
+	}
+	fmt.Fprintf(&aliases, "l%d-request: carol\n", n)
+	files["aliases"] = aliases.String()
+	asked := 0
+	c := newSystem(t, system{"carol": {UID: 70001}}, files, func(k *Config) { k.Passwd = counted{k.Passwd, &asked} })
+	if got, want := c.senders("l0-request", false), []string{"carol@mx.example.org <- "}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if asked > 100*n {
+		t.Errorf("got %d lookups of users for %d lists: want them to grow no faster than the square", asked, n)
+	}
+}
+
+// counted counts lookups.
+type counted struct {
+	Users
+	n *int
+}
+
+func (c counted) LookupUID(uid uint32) (User, bool, error) {
+	*c.n++
+	return c.Users.LookupUID(uid)
+}
+
 func TestListsThatComeLaterAreSeen(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n"})
 	if got := c.resolve("staff", false)[0]; !strings.HasPrefix(got, "error nouser") {

@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,12 +23,12 @@ func CheckConfig(c *config.Config, out io.Writer) bool {
 		}
 		return false
 	}
-	routes, from, err := c.Read("routes")
+	routes, err := cfg.Conf.checkRoutes(c)
 	if err != nil {
 		fmt.Fprintln(out, err)
 		return false
 	}
-	for _, warning := range append(cfg.Conf.warnings(), cfg.Conf.unservedRoutes(from, string(routes))...) {
+	for _, warning := range append(cfg.Conf.warnings(), routes...) {
 		fmt.Fprintln(out, warning)
 	}
 	fmt.Fprintf(out, "%s: %d clauses; the configuration can be used\n", cfg.Conf.file, len(cfg.Conf.clauses))
@@ -183,6 +186,37 @@ func covers(p, q []string) bool {
 		reached = next
 	}
 	return reached[len(q)]
+}
+
+// checkRoutes looks through the text tables of the setting ROUTES. What other sources
+// answer is not known until they are asked.
+func (c *Conf) checkRoutes(settings *config.Config) (list []error, err error) {
+	sources := strings.Fields(settings.String("ROUTES", ""))
+	if len(sources) == 0 {
+		routes, from, err := settings.Read("routes")
+		return c.unservedRoutes(from, string(routes)), err
+	}
+	for _, source := range sources {
+		scheme, path, ok := strings.Cut(source, ":")
+		switch {
+		case !ok || strings.Contains(scheme, "/"):
+			path = source
+		case scheme != "file":
+			continue
+		}
+		if !filepath.IsAbs(path) {
+			path = settings.Path(path)
+		}
+		routes, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the router's check tells
+		}
+		if err != nil {
+			return nil, &config.Error{File: path, Reason: "cannot be read", Err: err}
+		}
+		list = append(list, c.unservedRoutes(path, string(routes))...)
+	}
+	return list, nil
 }
 
 // unservedRoutes tells of routes to channels that no clause serves (Z8).

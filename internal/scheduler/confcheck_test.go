@@ -54,6 +54,29 @@ local/x?z command="/bin/sh"
 	golden(t, "testdata/conf/warnings.golden", got)
 }
 
+// Z8: every text table that ROUTES names is looked through, not only the one beside
+// zmailer.conf.
+func TestRoutesOfTheSettingAreLookedThrough(t *testing.T) {
+	got, ok := checked(t, map[string]string{
+		"scheduler.conf": "smtp/* command=\"/bin/sh\"\n",
+		"zmailer.conf":   "ROUTES=\"first db:big.db file:second missing\"\n",
+		"routes":         "not.example asked!for\n",
+		"first":          "a.example smtp!x\nb.example uucp!gate\n",
+		"second":         "c.example pigeon!loft\n",
+	})
+	if !ok {
+		t.Error("it cannot be used")
+	}
+	for _, want := range []string{"first:2:11: warning: no clause of scheduler.conf with a command serves channel uucp", "second:1:11: warning: no clause of scheduler.conf with a command serves channel pigeon"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %q in it", got, want)
+		}
+	}
+	if strings.Contains(got, "asked") {
+		t.Errorf("a table that is not used is looked through: %s", got)
+	}
+}
+
 // M30: all errors are told, not the first one alone, and the exit code can follow.
 func TestCheckTellsAllErrors(t *testing.T) {
 	got, ok := checked(t, map[string]string{"scheduler.conf": "smtp/* maxtr=1 rate=x\n\tuser=no-such-user\n"})

@@ -127,7 +127,7 @@ func (x *Explainer) ExplainFile(ctx context.Context, dir *durable.OS, name strin
 	return x.Explain(ctx, Question{Message: m})
 }
 
-// Close ends what the tables have opened.
+// Close ends the connections and children of the tables.
 func (x *Explainer) Close() error { return x.r.closeTables() }
 
 // Explain answers a question.

@@ -54,7 +54,7 @@ func (t *Tables) listFile(name string) (path string, ok bool, err error) {
 		case err == nil:
 			return path, true, nil
 		case !absent(err):
-			return "", false, &Trouble{Why: "lists", Err: err}
+			return "", false, troubleWith("lists", path, err)
 		}
 	}
 	return "", false, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	"zmailer/internal/address"
 	"zmailer/internal/config"
@@ -208,9 +209,15 @@ func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why
 	return troubleWith(why, f.name, err)
 }
 
+// isShortage tells that this process or the system has run out of something: that says
+// nothing of the recipient, and the next message would meet it too.
+func isShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
 // troubleWith is why a file of addresses cannot be used now.
 func troubleWith(why, name string, err error) error {
-	if _, ok := IsTrouble(err); ok {
+	if _, ok := IsTrouble(err); ok || isShortage(err) {
 		return err
 	}
 	if bad := (*config.Error)(nil); errors.As(err, &bad) {

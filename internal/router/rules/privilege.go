@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"zmailer/internal/config"
 	"zmailer/internal/table/text"
 )
 
@@ -46,6 +47,25 @@ func showRights(r rights) string {
 // acts tells a value that needs rights.
 func acts(v *text.Value) bool {
 	return v.Kind == text.ToPipe || v.Kind == text.ToFile && v.Text != os.DevNull
+}
+
+// checkRights tells of the first program or file in a text table that will be refused.
+func checkRights(layers []layer) error {
+	for _, l := range layers {
+		if l.mem == nil || l.mem.rights.uid != Nobody {
+			continue
+		}
+		line := 0
+		for _, e := range l.mem.entries {
+			if slices.ContainsFunc(e.values, func(v text.Value) bool { return acts(&v) }) && (line == 0 || e.line < line) {
+				line = e.line
+			}
+		}
+		if line != 0 {
+			return &config.Error{File: l.mem.file, Line: line, Reason: "its program or file is refused: " + l.mem.rights.why}
+		}
+	}
+	return nil
 }
 
 // others are the permissions to write of those who are not the owner.

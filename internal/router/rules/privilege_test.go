@@ -152,3 +152,36 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckNamesProgramsThatWillBeRefused(t *testing.T) {
+	c := newConf(t, map[string]string{
+		"users": "carol\n", "aliases": "a: carol\nb: /dev/null\nc: carol, |/bin/prog\nd: |/bin/prog\n", "lists/x": "carol\n/srv/x\n", "lists/y": "carol\n",
+	})
+	if err := c.Check(t.Context()); err != nil {
+		t.Errorf("all is well: got %v", err)
+	}
+	for _, name := range []string{"aliases", "lists/x", "lists/y"} {
+		if err := os.Chmod(filepath.Join(c.dir, name), 0o664); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.advance(period)
+	got := strings.ReplaceAll(fmt.Sprint(c.Check(t.Context())), c.dir+"/", "")
+	want := "aliases:3: its program or file is refused: aliases may be written by its group\nlists/x:2: /srv/x is refused: lists/x may be written by its group"
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// A shortage says nothing of a recipient: the message is to be tried again, not put away.
+func TestShortageIsNoTrouble(t *testing.T) {
+	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		err = &os.PathError{Op: "open", Path: "/x", Err: err}
+		if _, ok := IsTrouble(troubleWith("lists", "/x", err)); ok {
+			t.Errorf("%v: got trouble", err)
+		}
+	}
+	if trouble, ok := IsTrouble(troubleWith("lists", "/x", syscall.EIO)); !ok || trouble.Why != "lists" {
+		t.Error("EIO: got no trouble with lists")
+	}
+}

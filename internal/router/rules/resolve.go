@@ -13,8 +13,8 @@ import (
 )
 
 // Resolve gives the targets of a recipient as they are found, always one at least. Its
-// error is a *Trouble, or the one that give returned; what was given before does not
-// count then.
+// error is a *Trouble, the one that give returned, or a shortage of files or memory;
+// what was given before does not count then.
 func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) error {
 	x := expansion{ctx: ctx, t: t, rcpt: q.Recipient, report: q.Report, trace: q.Trace, give: give}
 	if err := x.mailbox(q.Recipient, false); err != nil {
@@ -51,7 +51,13 @@ func (x *expansion) add(channel, host, user string, uid uint32) error {
 
 func (x *expansion) fail(why string, m address.Mailbox) error { return x.failText(why, m, "") }
 
+// maxText bounds what a report says of a recipient. Bytes.
+const maxText = 1500
+
 func (x *expansion) failText(why string, m address.Mailbox, text string) error {
+	if n := len(text); n > maxText {
+		text = strings.ToValidUTF8(text[:maxText/2], "") + " ... " + strings.ToValidUTF8(text[n-maxText/2:], "")
+	}
 	return x.add(Error, ErrorHost(why, text), m.String(), Nobody)
 }
 

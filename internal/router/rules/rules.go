@@ -259,8 +259,8 @@ func (r *Rules) Close() error {
 	return err
 }
 
-// Check looks at what New does not: it asks each source for a key, and reads all
-// lists. Its errors are *config.Error.
+// Check looks at what New does not: it asks each source for a key, reads all lists, and
+// looks for programs and files that will be refused. Its errors are *config.Error.
 func (r *Rules) Check(ctx context.Context) error {
 	var err error
 	for _, e := range r.open {
@@ -269,6 +269,7 @@ func (r *Rules) Check(ctx context.Context) error {
 		}
 	}
 	t := r.Tables()
+	err = errors.Join(err, checkRights(t.aliases), checkRights(t.fqdn))
 	if t.lists == "" {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -311,6 +312,20 @@ func TestDeepAliasesEndAsALoop(t *testing.T) {
 	}
 	if got, want := c.resolve("b10", false), []string{"error nouser b65@mx.example.org 65534", "error nouser b65@mx.example.org 65534"}; !cmp.Equal(got, want) {
 		t.Errorf("wide: got %q, want %q", got, want)
+	}
+}
+
+// What a report says has an end.
+func TestChainOfLongNamesIsCut(t *testing.T) {
+	var aliases strings.Builder
+	const n = 12
+	for i := range n {
+		fmt.Fprintf(&aliases, "\"%d%s\": \"%d%s\"\n", i, strings.Repeat("ö", 200), (i+1)%n, strings.Repeat("ö", 200))
+	}
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": aliases.String()})
+	got := c.resolve("0"+strings.Repeat("ö", 200), false)
+	if len(got) != 1 || len(got[0]) > maxText+1000 || !strings.Contains(got[0], " ... ") || !utf8.ValidString(got[0]) {
+		t.Errorf("got %d bytes: %q", len(got[0]), got)
 	}
 }
 

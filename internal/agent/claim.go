@@ -60,7 +60,6 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 		return nil, err
 	}
 	doubts := d.choose(alone)
-	d.trim()
 	if len(d.Recipients) == 0 {
 		return a.resync(d.Job, nil), nil
 	}
@@ -73,6 +72,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	if err := d.lock(doubts); err != nil {
 		return d.refuse(err), nil
 	}
+	d.trim()
 	return nil, nil
 }
 
@@ -198,31 +198,6 @@ func (d *Delivery) openMessage() error {
 	}
 	if before == [2]byte{'\n', '\n'} {
 		d.body--
-	}
-	return nil
-}
-
-// lock records the doubts and sets the locks, all or none.
-func (d *Delivery) lock(doubts []workspec.Event) error {
-	// Crash: the doubt is known before the lock that tells of it is overwritten.
-	if err := d.record(doubts); err != nil {
-		return err
-	}
-	lock := workspec.TagBytes(d.Spec.Format, workspec.TagLocked)
-	if d.Spec.Format&workspec.FormatPID != 0 {
-		lock = workspec.LockBytes(d.agent.Owner.Number())
-	}
-	d.agent.bear()
-	for i, r := range d.Recipients {
-		// Crash: this process's owner number is free again, so the lock is nobody's.
-		err := d.file.SetTag(lock, workspec.TagOffset(r.Offset))
-		if err == nil {
-			continue
-		}
-		for _, l := range d.Recipients[:i] {
-			err = errors.Join(err, d.unlock(l))
-		}
-		return err
 	}
 	return nil
 }

@@ -102,10 +102,11 @@ func (s *Spec) Replaced() (bool, error) {
 func (s *Spec) Unlock() error { return s.f.Unlock() }
 
 // SetTag writes a tag's bytes (workspec.LockBytes, TagBytes) at an offset, in one
-// write(2).
+// write(2). Of recipients that stand side by side it may be all tags at once, with what
+// stands between them as it is.
 func (s *Spec) SetTag(b []byte, off int64) error {
-	// Crash: up to seven bytes of one block, old or new; a power loss may bring the
-	// old ones back unless Sync follows.
+	// Crash: up to seven bytes of one block, old or new, or of many tags the first ones; a
+	// power loss may bring the old ones back unless Sync follows.
 	if _, err := s.f.WriteAt(b, off); err != nil {
 		return fmt.Errorf("mark %s at %d: %w", s.Name, off, err)
 	}

@@ -20,7 +20,7 @@ type asked struct {
 
 // answer is what is known of a condition.
 type answer struct {
-	at    time.Time // when it was asked last
+	at    time.Time // when it came, or was asked for while it has not come
 	asks  bool      // it is being asked
 	holds bool
 }
@@ -48,6 +48,8 @@ func (a *asked) ask(host string, c *condition, every time.Duration, now time.Tim
 		w = &answer{}
 		a.about[host] = w
 	}
+	// An answer counts until it was looked at, however short the interval is.
+	every = max(every, 2*askAgain)
 	switch {
 	case w.asks:
 		return false, now.Add(askAgain)
@@ -60,7 +62,7 @@ func (a *asked) ask(host string, c *condition, every time.Duration, now time.Tim
 	a.about[host] = w
 	a.running++
 	w.asks, w.at = true, now
-	ask, server := c.ask, a.server
+	ask, server, began := c.ask, a.server, time.Now()
 	a.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		defer cancel()
@@ -68,7 +70,7 @@ func (a *asked) ask(host string, c *condition, every time.Duration, now time.Tim
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.running--
-		w.asks, w.holds = false, err == nil
+		w.asks, w.holds, w.at = false, err == nil, now.Add(time.Since(began))
 	})
 	return false, now.Add(askAgain)
 }

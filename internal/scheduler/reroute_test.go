@@ -186,6 +186,25 @@ func TestHoldChannelWaitsForAFile(t *testing.T) {
 	}
 }
 
+// An answer is used however short the interval is: what is asked beside everything else
+// has come when it is looked at again, and is not asked for anew.
+func TestHoldWithAShortIntervalEnds(t *testing.T) {
+	b, dir := diskBox(t)
+	b.spool.Conf = mustConf(t, strings.ReplaceAll(holdConf, "interval=1m", "interval=1s"))
+	path := filepath.Join(dir, "flag")
+	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := b.queue("a@b", rcpt{line: "hold io:" + path + " x@h"})
+	b.now = b.now.Add(2 * time.Second)
+	s := b.settle(file)
+	b.spool.asked.asking.Wait()
+	b.now = s.Look
+	if s = b.settle(file); !s.Finished || len(b.copies()) != 1 {
+		t.Errorf("got %+v and %d copies, want it routed again at the second look", s, len(b.copies()))
+	}
+}
+
 // M11, class ns: a name server that says yes or no ends the wait, one that cannot say does
 // not.
 func TestHoldChannelWaitsForANameServer(t *testing.T) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"zmailer/internal/workspec"
 	"zmailer/test/suite"
@@ -22,7 +24,16 @@ func call(t *testing.T, s *suite.Suite, program string, args ...string) (said st
 
 func run(t *testing.T, cmd *exec.Cmd) (said string, code int) {
 	t.Helper()
-	out, err := cmd.CombinedOutput()
+	var both bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &both, &both
+	err := cmd.Start()
+	if err == nil {
+		// One that should have ended by itself is not waited for until the test's end.
+		late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
+		err = cmd.Wait()
+		late.Stop()
+	}
+	out := both.Bytes()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}

@@ -72,6 +72,10 @@ func awaitGone(t *testing.T, pid int) {
 	defer tick.Stop()
 	deadline := time.After(time.Minute)
 	for syscall.Kill(pid, 0) == nil {
+		// One that nobody waits for is as good as gone.
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && bytes.Contains(b, []byte(") Z ")) {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -135,7 +139,7 @@ func TestProgramThatDoesNotAnswerIsNeverANo(t *testing.T) {
 // What a hanging child has started goes with it: it may hold the database.
 func TestChildrenOfAChildEndWithIt(t *testing.T) {
 	source, dir := program(t, "sleep 1000 &\necho $! >>"+"$(dirname $0)/pids\nwait\n")
-	k := openAs(t, source, Options{Name: "aliases", Timeout: time.Second})
+	k := openAs(t, source, Options{Name: "aliases", Timeout: 2 * short})
 	if _, _, err := k.Lookup(t.Context(), "bond"); err == nil {
 		t.Fatal("got no error")
 	}

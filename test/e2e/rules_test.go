@@ -112,3 +112,26 @@ func TestSourceThatIsDownDefersMail(t *testing.T) {
 	awaitMail(t, s, "bob", 1)
 	stop(t, s)
 }
+
+// A user's own aliases: a copy for him, the mail for another; one that is not safe is
+// passed over, and the mail is in his mailbox.
+func TestForwardIsFollowedUnlessOthersMayWriteIt(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, func(s *suite.Suite) {
+		s.Settings = map[string]string{"FORWARD": filepath.Join(s.Dir, "conf", "forward", "%u")}
+		s.Files["forward/alice"] = "\\alice, bob\n"
+	})
+	submit(t, s, "Subject: both\n\nx\n", "-f", "bob@mta.example", "alice@mta.example")
+	awaitMail(t, s, "alice", 1)
+	awaitMail(t, s, "bob", 1)
+	if err := os.Chmod(confFile(s, "forward/alice"), 0o664); err != nil {
+		t.Fatal(err)
+	}
+	submit(t, s, "Subject: hers\n\nx\n", "-f", "bob@mta.example", "alice@mta.example")
+	event(t, s, "forward-ignored", "user", "alice")
+	awaitMail(t, s, "alice", 2)
+	stop(t, s)
+	if mail, err := suite.Mail(s.Maildir("bob")); err != nil || len(mail) != 1 {
+		t.Errorf("bob: got %d messages, %v, want the one of before", len(mail), err)
+	}
+}

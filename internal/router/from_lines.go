@@ -17,7 +17,7 @@ func isBlind(name string) bool {
 // §3.6.6), else from To, Cc and Bcc.
 func fromHeader(fields []envelope.Field) []envelope.Recipient {
 	prefix := ""
-	if from, to := uppermostResent(fields); from >= 0 {
+	if from, to := envelope.UppermostResent(fields); from >= 0 {
 		prefix, fields = "Resent-", fields[from:to]
 	}
 	var list []envelope.Recipient
@@ -29,11 +29,6 @@ func fromHeader(fields []envelope.Field) []envelope.Recipient {
 		}
 	}
 	return list
-}
-
-func isResent(f envelope.Field) bool {
-	const prefix = "Resent-"
-	return len(f.Name) > len(prefix) && strings.EqualFold(f.Name[:len(prefix)], prefix)
 }
 
 // appendAddresses reads an address list, RFC 5322 §3.4. What cannot be read becomes a

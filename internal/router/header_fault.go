@@ -3,11 +3,8 @@ package router
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"zmailer/internal/envelope"
 )
 
 // maxLine is RFC 5322 §2.1.1's limit of a line without its end. Bytes.
@@ -120,23 +117,4 @@ func listFault(s string) string {
 		return "a < without end"
 	}
 	return ""
-}
-
-// uppermostResent finds the block of Resent fields that was put on last (RFC 5322
-// §3.6.6): fields[from:to], side by side, none of them twice. from is -1 if there is
-// none.
-func uppermostResent(fields []envelope.Field) (from, to int) {
-	from = slices.IndexFunc(fields, isResent)
-	if from < 0 {
-		return from, len(fields)
-	}
-	seen := map[string]bool{}
-	for i, f := range fields[from:] {
-		name := strings.ToLower(f.Name)
-		if !isResent(f) || seen[name] {
-			return from, from + i
-		}
-		seen[name] = true
-	}
-	return from, len(fields)
 }

@@ -67,7 +67,7 @@ func (l *letter) resent() (from, to int) {
 	if l.external {
 		return -1, 0
 	}
-	from, to = uppermostResent(l.header.fields)
+	from, to = envelope.UppermostResent(l.header.fields)
 	for i := range max(from, 0) {
 		if strings.EqualFold(l.header.fields[i].Name, "Received") {
 			return -1, 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"zmailer/internal/envelope"
@@ -25,17 +26,17 @@ func (s *submission) readHeader() error {
 			break
 		}
 	}
-	resent := false
-	for _, f := range fields {
-		resent = resent || isResentTo(f.Name)
-	}
+	// Who sends a message again sends it to whom the uppermost Resent fields name: the
+	// others have it.
+	from, to := envelope.UppermostResent(fields)
+	resent := from >= 0 && slices.ContainsFunc(fields[from:to], func(f envelope.Field) bool { return isResentTo(f.Name) })
 	rest := buf
-	for _, f := range fields {
+	for i, f := range fields {
 		rest = rest[len(f.Raw):]
 		if !isBcc(f.Name) {
 			s.header = append(s.header, f.Raw...)
 		}
-		if wanted := isTo(f.Name) && !resent || isResentTo(f.Name); !wanted {
+		if wanted := !resent && isTo(f.Name) || resent && from <= i && i < to && isResentTo(f.Name); !wanted {
 			continue
 		}
 		if err := s.addRecipients(f.Value()); err != nil {
@@ -95,8 +96,7 @@ func isTo(name string) bool {
 	return strings.EqualFold(name, "To") || strings.EqualFold(name, "Cc") || strings.EqualFold(name, "Bcc")
 }
 
-// isResentTo tells the fields that take the place of the others when there is one of
-// them (RFC 5322 §3.6.6).
+// isResentTo tells the Resent fields that name recipients.
 func isResentTo(name string) bool {
 	rest, ok := strings.CutPrefix(strings.ToLower(name), "resent-")
 	return ok && isTo(rest)

@@ -123,6 +123,7 @@ func TestMessageFileIsEnvelopeAndInput(t *testing.T) {
 			"From: me\nTo: a@b, \"X, Y\" <c@d>\nCC: bond (James)\nbcc: secret@x,\n\tother@x\nSubject: s\n\nBcc: stays here\n"},
 		"header and arguments": {Config{FromHeader: true, Recipients: []string{"z@y"}}, "To: a@b\n\n"},
 		"resent":               {Config{FromHeader: true}, "Resent-To: r@x\nResent-Bcc: b@x\nTo: a@b\nBcc: old@x\n\nhi\n"},
+		"resent twice":         {Config{FromHeader: true}, "Resent-To: r@x\nResent-Cc: c@x\nResent-To: old@x\nReceived: y\nResent-Bcc: older@x\nTo: a@b\n\nhi\n"},
 		"header with CRLF":     {Config{FromHeader: true}, "To: a@b\r\nBcc: s@x\r\n\r\nBcc: body@x\r\n"},
 		"header without end":   {Config{FromHeader: true}, "To: a@b"},
 		"header ends in text":  {Config{FromHeader: true}, "To: a@b\nno header\nTo: not@x\nBcc: stays@x\n"},

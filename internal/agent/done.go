@@ -75,6 +75,9 @@ func (d *Delivery) markDelivered(r *Recipient) {
 		d.logFault(r, err)
 	}
 	r.marked = err == nil
+	if r.answer == taproto.OK3 {
+		r.result.Text = "" // nobody reads the dialogue, and there may be 100,000
+	}
 }
 
 // owesSuccess tells whether the sender wants a success report that no other host

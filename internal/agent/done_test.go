@@ -189,8 +189,8 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 	want := map[string]int{
 		"open transport/NAME":    2, // the second to append
 		"open queue/NAME":        1,
-		"readat transport/NAME":  1, // the last byte before the append
-		"readat queue/NAME":      2, // how long it was, is there an empty line
+		"readat transport/NAME":  1,    // the last byte before the append
+		"readat queue/NAME":      2,    // how long it was, is there an empty line
 		"writeat transport/NAME": 1001, // one for all locks
 		"write transport/NAME":   1,
 		"sync transport/NAME":    1,

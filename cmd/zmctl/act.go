@@ -221,7 +221,8 @@ func (a *act) fit(m *message) (list []recipient, ok bool) {
 		return m.Recipients, ok
 	}
 	for i := range m.Recipients {
-		if a.v.takes(a, &m.Recipients[i]) {
+		// A verb about one directory takes nothing that is routed.
+		if a.from == nil && a.v.takes(a, &m.Recipients[i]) {
 			list = append(list, m.Recipients[i])
 		}
 	}

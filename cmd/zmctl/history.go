@@ -107,7 +107,11 @@ func (s *spool) putAside(m *message) []happened {
 	reasons, _ := s.po.Reasons(m.id)
 	var list []happened
 	for i := range reasons {
-		list = append(list, happened{Time: reasons[i].Time, Event: clean(reasons[i].What), Text: reasonWords(&reasons[i])})
+		at := reasons[i].Time
+		if at.Before(m.Since) && at.Equal(m.Since.Truncate(time.Second)) {
+			at = m.Since // it is right to the second
+		}
+		list = append(list, happened{Time: at, Event: clean(reasons[i].What), Text: reasonWords(&reasons[i])})
 	}
 	return list
 }

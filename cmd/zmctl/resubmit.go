@@ -129,18 +129,28 @@ func actAside(c *cli.Context, v *verb, from *aside) error {
 // giveBack gives a message that is put aside back to the router.
 func (a *act) giveBack(m *message) (string, error) {
 	dir, name := m.message.Dir, m.message.Name
-	what := postoffice.WasResubmitted
-	if dir == postoffice.Freezer {
-		what = postoffice.WasThawed
-	}
+	// Before the router has it: what was thawed no policy freezes again.
+	a.explain(dir, "", m)
 	to, err := a.po.RecallTo(a.pace.to, dir, name, m.id)
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", a.v.name, name, err)
 	}
-	if m.Reason != "" || dir == postoffice.Freezer {
-		// It is on its way: that nothing is written down beside it is no trouble of its.
-		_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(), What: what, Text: a.c.String("reason")})
-	}
 	a.pace.gave(m.id, dir+"/"+name)
 	return m.message.path() + " is " + to.Name + " now", nil
+}
+
+// explain writes down beside a message that it was frozen by this person, or, without
+// what, that it was given back.
+func (a *act) explain(dir, what string, m *message) {
+	switch {
+	case what != "":
+	case dir == postoffice.Freezer:
+		what = postoffice.WasThawed
+	case m.Reason != "":
+		what = postoffice.WasResubmitted
+	default:
+		return
+	}
+	// That nothing could be written down is no reason to leave it.
+	_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(), What: what, Text: a.c.String("reason")})
 }

@@ -239,11 +239,15 @@ func (a *act) park(m *message) (string, error) {
 		return "", fmt.Errorf("%s %s: it is on its way to router/: %w", a.v.name, a.id(m), errAgain)
 	}
 	name, err := a.po.Park(m.message.Dir, m.message.Name, m.id, workspec.CausePerson)
+	if err == nil {
+		a.explain(postoffice.Freezer, postoffice.WasFrozen, m)
+	}
 	return "is freezer/" + name + " now", err
 }
 
 // recall gives a message that is put aside back to the router.
 func (a *act) recall(m *message) (string, error) {
+	a.explain(m.message.Dir, "", m)
 	to, err := a.po.Recall(m.message.Dir, m.message.Name, m.id)
 	return m.message.path() + " is " + to.Name + " now", err
 }

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"zmailer/test/suite"
+)
+
+// pipeConf is schedulerConf with a clause for programs.
+const pipeConf = schedulerConf + `pipe/*
+	command="ta-mailbox --slots=2 $channel"
+`
+
+// programUser is the uid of who runs programs in tests; the files that name them are
+// that user's.
+func programUser() int {
+	if os.Geteuid() == 0 {
+		return 4711
+	}
+	return os.Geteuid()
+}
+
+// programs is a system whose aliases and lists belong to programUser, and a directory
+// that everybody may write to: $OUT in the files.
+func programs(t *testing.T, files map[string]string, modes map[string]os.FileMode) (s *suite.Suite, out string) {
+	t.Helper()
+	s = prepare(t, nil, func(s *suite.Suite) { s.Files["scheduler.conf"] = pipeConf })
+	out = filepath.Join(s.Dir, "out")
+	if err := os.Mkdir(out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		file := filepath.Join(filepath.Dir(s.Config()), name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, strings.ReplaceAll(text, "$OUT", out))
+		mode, ok := modes[name]
+		if !ok {
+			mode = 0o644
+		}
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(file, programUser(), programUser()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begin(t, s)
+	return s, out
+}
+
+// M49 pipe: an alias of a user leads to a program, which gets the message once, as that
+// user, and decides by its exit code.
+func TestProgramBehindAnAliasGetsTheMail(t *testing.T) {
+	t.Parallel()
+	s, out := programs(t, map[string]string{"aliases": `take: "|cat > $OUT/message; id -u > $OUT/uid; echo $SENDER $RECIPIENT $EXTENSION $SPOOLID > $OUT/env"
+later: "|cat > /dev/null; test -e $OUT/again || { : > $OUT/again; echo not yet; exit 75; }; echo x >> $OUT/later"
+never: "|cat > /dev/null; echo 5.7.1 members only; exit 77"
+plain: |/bin/cat
+`}, nil)
+	submit(t, s, "From: <bob@mta.example>\nSubject: to a program\n\nFrom here on\n.\n", "-f", "bob@mta.example", "take@mta.example", "plain@mta.example")
+	done := event(t, s, "delivered", "channel", "pipe", "rcpt", fmt.Sprintf("|cat > %[1]s/message; id -u > %[1]s/uid; echo $SENDER $RECIPIENT $EXTENSION $SPOOLID > %[1]s/env", out))
+	event(t, s, "delivered", "channel", "pipe", "rcpt", "|/bin/cat", "reply", "the program took it: From bob@mta.example "+firstLine(t, out+"/message"))
+	message := read(t, out+"/message")
+	wantIn(t, message, "Return-Path: <bob@mta.example>\nDelivered-To: take@mta.example\nReceived: ", "Subject: to a program\n\nFrom here on\n.\n")
+	if !strings.HasPrefix(message, "From bob@mta.example ") {
+		t.Errorf("message begins with %q", abbreviate(message))
+	}
+	if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(programUser()) {
+		t.Errorf("ran as %s, want %d", got, programUser())
+	}
+	if got, want := read(t, out+"/env"), "bob@mta.example take@mta.example "+done.Get("id")+"\n"; got != want {
+		t.Errorf("environment: got %q, want %q", got, want)
+	}
+
+	submit(t, s, "Subject: twice\n\n", "-f", "bob@mta.example", "later@mta.example")
+	event(t, s, "deferred", "channel", "pipe", "status", "4.3.0", "attempt", "1")
+	event(t, s, "delivered", "channel", "pipe", "id", event(t, s, "deferred", "channel", "pipe").Get("id"))
+	if got := read(t, out+"/later"); got != "x\n" {
+		t.Errorf("ran %q, want once", got)
+	}
+
+	submit(t, s, "Subject: refused\n\n", "-f", "alice@mta.example", "never@mta.example")
+	event(t, s, "failed", "channel", "pipe", "status", "5.7.1")
+	report := string(awaitMail(t, s, "alice", 1)[0])
+	wantIn(t, report, "members only", "never@mta.example", "Status: 5.7.1")
+	awaitEmpty(t, s)
+}
+
+// firstLine is what is behind the sender in a file's From line.
+func firstLine(t *testing.T, name string) string {
+	t.Helper()
+	line, _, _ := strings.Cut(read(t, name), "\n")
+	return strings.Join(strings.Fields(line)[2:], " ")
+}
+
+// M48: a list that others may write to must not run programs; one that only its owner
+// may write to does, as that owner.
+func TestProgramInAListThatOthersMayWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	s, out := programs(t, map[string]string{
+		"lists/open":   "|cat > /dev/null; echo ran > $OUT/open\n",
+		"lists/closed": "|cat > /dev/null; id -u > $OUT/closed\n",
+	}, map[string]os.FileMode{"lists/open": 0o666})
+	submit(t, s, "Subject: y\n\n", "-f", "bob@mta.example", "open@mta.example")
+	event(t, s, "failed", "rcpt", "open@mta.example", "channel", "error")
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "closed@mta.example")
+	event(t, s, "delivered", "channel", "pipe")
+	if got := read(t, out+"/closed"); got != strconv.Itoa(programUser())+"\n" {
+		t.Errorf("the closed list's program ran as %q, want %d", got, programUser())
+	}
+	awaitEmpty(t, s)
+	if _, err := os.Stat(out + "/open"); err == nil {
+		t.Error("the open list's program ran")
+	}
+}

@@ -1,0 +1,162 @@
+package table
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/table/text"
+)
+
+// largeTable compiles n aliases.
+func largeTable(t testing.TB, n int) string {
+	t.Helper()
+	return compiled(t, t.TempDir(), text.Aliases, manyAliases(n))
+}
+
+// depth is how many pages of the tree lead to an entry.
+func depth(t testing.TB, path string) int {
+	t.Helper()
+	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	deep := 0
+	err = db.View(func(tx *bbolt.Tx) error {
+		deep = tx.Bucket([]byte(entriesBucket)).Stats().Depth
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return deep
+}
+
+// pagesRead is how many pages a lookup reads from the disk if none is in memory, in the
+// middle of some lookups; 0: this file system keeps all in memory.
+func pagesRead(t *testing.T, path string, n int) int64 {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all []int64
+	for range 21 {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		k, err := Open("db:"+path, Options{Name: "aliases"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprintf("user%d", rand.IntN(n))
+		var before, after unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &before); err != nil {
+			t.Fatal(err)
+		}
+		got := says(k, key)
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &after); err != nil {
+			t.Fatal(err)
+		}
+		if got == "error" || got == "none" {
+			t.Fatalf("%s: got %s", key, got)
+		}
+		all = append(all, after.Majflt-before.Majflt)
+		if err := k.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// What a lookup costs does not grow with the table: as many pages as the tree is deep, a
+// level more for a table a hundred times as large, and the same memory.
+func TestLookupCostsTheSameInALargeTable(t *testing.T) {
+	sizes := []int{10, 1000, 100_000}
+	switch {
+	case testing.Short():
+		sizes = []int{10, 2000}
+	case os.Getenv("LARGE_TABLES") != "":
+		sizes = append(sizes, 1_000_000)
+	}
+	var least float64
+	for i, n := range sizes {
+		path := largeTable(t, n)
+		deep, read := depth(t, path), pagesRead(t, path, n) // before it is held in memory
+		k := openAs(t, "db:"+path, Options{Name: "aliases"})
+		at := 0
+		hit := testing.AllocsPerRun(200, func() {
+			at += 7
+			if got := says(k, "user"+fmt.Sprint(at%n)); got == "none" || got == "error" {
+				t.Fatalf("got %s", got)
+			}
+		})
+		miss := testing.AllocsPerRun(200, func() {
+			if got := says(k, "zuser"); got != "none" {
+				t.Fatalf("got %s", got)
+			}
+		})
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%8d entries, %9d bytes: depth %d, %d pages read when cold, %.0f allocations for a hit, %.0f for a miss", n, info.Size(), deep, read, hit, miss)
+		if i == 0 {
+			least = hit + miss
+		}
+		if hit+miss > least+8 {
+			t.Errorf("%d entries: %.0f and %.0f allocations, %.0f together with %d", n, hit, miss, least, sizes[0])
+		}
+		if deep > 4 {
+			t.Errorf("%d entries: depth %d, want 4 at most", n, deep)
+		}
+		// Besides the tree: the page that says where it begins, and the next entry's.
+		if limit := int64(deep + 2); read > limit {
+			t.Errorf("%d entries: a lookup reads %d pages, want %d at most", n, read, limit)
+		}
+	}
+}
+
+func BenchmarkLookup(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000, 1_000_000} {
+		path := largeTable(b, n)
+		for _, kind := range []string{"hit", "miss"} {
+			b.Run(fmt.Sprintf("%s-of-%d", kind, n), func(b *testing.B) {
+				k := openAs(b, "db:"+path, Options{Name: "aliases"})
+				prefix := map[string]string{"hit": "user", "miss": "nouser"}[kind]
+				b.ReportAllocs()
+				for b.Loop() {
+					_, ok, err := k.Lookup(b.Context(), fmt.Sprint(prefix, rand.IntN(n)))
+					if ok != (kind == "hit") || err != nil {
+						b.Fatal(ok, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	dir := b.TempDir()
+	in := filepath.Join(dir, "aliases")
+	if err := os.WriteFile(in, []byte(manyAliases(100_000)), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := Compile(text.Aliases, in, filepath.Join(dir, "aliases.db"), silent); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -42,6 +42,7 @@ const (
 	held       = "held"    // by zmctl hold, or a rule
 	frozen     = "frozen"  // waits for a person
 	rerouted   = "rerouted"
+	wentOn     = "went on" // of a copy: its message did
 )
 
 // message is what the files of one message say.

@@ -98,6 +98,11 @@ func (s *spool) loadKind(f file, k kind) (*message, error) {
 	}
 	m.Why = clean(k.why)
 	s.explain(m)
+	for i := range m.Recipients {
+		if k.state == stateCopy {
+			m.Recipients[i].State = wentOn
+		}
+	}
 	if k.name.Owner != 0 {
 		o := s.owner(k.name.Owner)
 		m.Owner = &o

@@ -178,7 +178,7 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	if m.Problem != "" {
 		fmt.Fprintf(&b, "    PROBLEM: %s\n", clean(m.Problem))
 	}
-	if m.Reason != "" {
+	if m.Reason != "" && m.Reason != oneLine(clean(m.Problem)) {
 		fmt.Fprintf(&b, "    why: %s\n", cut(m.Reason, 500))
 	}
 	for i := range m.Recipients {

@@ -69,7 +69,9 @@ func (r *remote) start(argv []string) (*conn, error) {
 	}
 	c := &child{to: pipes[0][1], from: pipes[1][0], stderr: pipes[2][0], ended: make(chan struct{})}
 	c.cmd = exec.Command(argv[0], argv[1:]...)
-	c.cmd.Dir = r.o.Dir
+	if c.cmd.Dir = r.o.Dir; r.o.Dir == "" {
+		c.cmd.Dir = "/" // ours may be taken away
+	}
 	c.cmd.Env = environment()
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = pipes[0][0], pipes[1][1], pipes[2][1]
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -173,7 +173,8 @@ func TestServerThatDoesNotAnswerIsNeverANo(t *testing.T) {
 				if err == nil || ok || !strings.HasPrefix(err.Error(), "socket:unix:"+path+": ") {
 					t.Fatalf("got %v, %v, want an error that names the source", ok, err)
 				}
-				if !matches(err.Error(), tt.want) && !strings.Contains(err.Error(), "asked again in") {
+				// A slow machine may meet its limit before it meets the trouble.
+				if !matches(err.Error(), tt.want+"|asked again in|no answer within") {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
 			}

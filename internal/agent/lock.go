@@ -52,7 +52,7 @@ func (d *Delivery) neighbours(list []*Recipient) int {
 	n := 1
 	for ; n < len(list); n++ {
 		last, next := list[n-1].Offset, list[n].Offset
-		if next-list[0].Offset > together || bytes.Index(d.raw[last:next], []byte("\nr")) >= 0 {
+		if next-list[0].Offset > together || bytes.Contains(d.raw[last:next], []byte("\nr")) {
 			break
 		}
 	}

@@ -148,6 +148,7 @@ func (r *routing) stopped() difference {
 type comparison struct {
 	spec      []queued
 	now, then *index
+	names     map[string]int  // recipients of the envelope, by address
 	used      map[string]bool // places of then that a difference has named
 	list      []difference
 }
@@ -285,7 +286,16 @@ func (c *comparison) of(s *queued) int {
 
 // named is the recipient of the envelope with an address.
 func (c *comparison) named(addr string) int {
-	return slices.IndexFunc(c.then.r.Recipients, func(r routingOfRcpt) bool { return strings.EqualFold(r.Address, addr) })
+	if c.names == nil {
+		c.names = make(map[string]int, len(c.then.r.Recipients))
+		for i := range c.then.r.Recipients {
+			c.names[strings.ToLower(c.then.r.Recipients[i].Address)] = i
+		}
+	}
+	if i, ok := c.names[strings.ToLower(addr)]; ok {
+		return i
+	}
+	return -1
 }
 
 // unused are the places that a recipient of the envelope would newly lead to.
@@ -303,45 +313,62 @@ func (c *comparison) unused(rcpt int) []*place {
 	return list
 }
 
+// instead is what a recipient of the envelope would newly lead to.
+type instead struct {
+	of      string // its address; "" if it cannot be told
+	news    []*place
+	kind    string
+	to      string
+	detail  string
+	pair    thread
+	present bool // by the present configuration, too
+}
+
+func (c *comparison) instead(rcpt int) *instead {
+	n := &instead{kind: wouldDrop, to: "nobody", present: c.now.r != nil && c.now.r.goes()}
+	if rcpt < 0 {
+		return n
+	}
+	n.of, n.news = c.then.r.Recipients[rcpt].Address, c.unused(rcpt)
+	if len(n.news) == 0 {
+		return n
+	}
+	n.kind, n.to, n.detail = wouldExpand, texts(n.news), "instead "+users(n.news)
+	if len(n.news) == 1 {
+		n.pair = n.news[0].thread()
+	}
+	if !slices.ContainsFunc(n.news, func(p *place) bool { return p.Channel != "error" }) {
+		n.kind = wouldFail
+		if text := errorText(n.news[0].Host); text != "" {
+			n.detail += ": " + text
+		}
+	}
+	for _, p := range n.news {
+		if _, there := c.now.byKey[p.key()]; !there {
+			n.present = false
+		}
+	}
+	return n
+}
+
 // expanded notes those that no longer are recipients: their alias leads to others now,
 // or to none.
 func (c *comparison) expanded(gone []*queued) {
-	byRcpt := map[int][]*place{}
+	byRcpt := map[int]*instead{}
 	for _, s := range gone {
 		rcpt := c.of(s)
-		news, known := byRcpt[rcpt]
-		if !known {
-			news = c.unused(rcpt)
-			byRcpt[rcpt] = news
+		n := byRcpt[rcpt]
+		if n == nil {
+			n = c.instead(rcpt)
+			byRcpt[rcpt] = n
 		}
-		_, present := c.now.byKey[s.key()]
-		d := difference{kind: wouldDrop, address: s.User, from: s.text(), to: "nobody", present: c.now.r != nil && c.now.r.goes() && !present}
-		if rcpt >= 0 {
-			d.of = c.then.r.Recipients[rcpt].Address
-		}
-		if len(news) == 0 {
-			c.note(s, d)
-			continue
-		}
-		d.kind, d.to, d.detail = wouldExpand, texts(news), "instead "+users(news)
-		if len(news) == 1 {
-			d.pair = news[0].thread()
-		}
-		if !slices.ContainsFunc(news, func(p *place) bool { return p.Channel != "error" }) {
-			d.kind = wouldFail
-			if text := errorText(news[0].Host); text != "" {
-				d.detail += ": " + text
-			}
-		}
-		for _, p := range news {
-			if _, there := c.now.byKey[p.key()]; !there {
-				d.present = false
-			}
-		}
-		c.note(s, d)
+		_, there := c.now.byKey[s.key()]
+		c.note(s, difference{
+			kind: n.kind, address: s.User, of: n.of, from: s.text(), to: n.to, detail: n.detail, present: n.present && !there, pair: n.pair,
+		})
 	}
-	for _, news := range byRcpt {
-		for _, p := range news {
+	for _, n := range byRcpt {
+		for _, p := range n.news {
 			c.used[p.key()] = true
 		}
 	}

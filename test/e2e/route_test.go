@@ -244,6 +244,13 @@ func TestRouteOfTheQueueTellsDifferences(t *testing.T) {
 	if diff := cmp.Diff(before, everything(t, s)); diff != "" {
 		t.Errorf("asking has changed something:\n%s", diff)
 	}
+	// A present configuration that is broken is why people try another.
+	configure(t, s, "aliases", "support bob\n")
+	said, code = call(t, s, "zmctl", "route", "--queue", "--config", next)
+	if code != 1 {
+		t.Errorf("beside a broken one: exit code %d", code)
+	}
+	wantIn(t, said, "conf/aliases:1:", "the present configuration cannot be used", "smtp!relay.example → smtp!relay2.example   3 recipients in 2 messages")
 }
 
 // The queue may be compared while the daemons work on it: files that go away have moved

@@ -89,7 +89,8 @@ func (r *remote) reason(ctx, limited context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded): // whose clock was first
+	case limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		// The last two: the connection's clock was first.
 		return fmt.Errorf("no answer within %v: %w", r.o.Timeout, err)
 	}
 	return err

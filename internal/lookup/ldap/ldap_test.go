@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,14 +111,45 @@ func (s *slapd) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(limit); ; {
 		c, err := net.Dial("tcp", s.addr)
 		if err == nil {
 			c.Close()
 			return
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			s.t.Fatalf("slapd does not listen: %v", err)
+		}
+	}
+}
+
+// halt stops the server's threads where they are, and waits until they stand.
+func (s *slapd) halt() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		s.t.Fatal(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(limit); ; {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !slices.ContainsFunc(threads, func(name string) bool {
+			b, err := os.ReadFile(name)
+			return err == nil && !strings.Contains(string(b), ") T ")
+		}) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.t.Fatal("slapd does not stop")
 		}
 	}
 }
@@ -238,9 +270,7 @@ func TestDirectoryDownAndUpAgain(t *testing.T) {
 		t.Errorf("restarted: got %q", got)
 	}
 	// Stopped: it is connected to, and says nothing.
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	s.halt()
 	d.timeout = 200 * time.Millisecond
 	if got := says(d, "bond"); !strings.HasPrefix(got, "error") {
 		t.Errorf("hanging: got %q, want an error", got)

@@ -1,0 +1,129 @@
+package lookup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/table/socketmap"
+)
+
+// running is a Run over pipes, and a SQLite file that it asks.
+type running struct {
+	t     *testing.T
+	conf  string // its settings
+	in    *bufio.Reader
+	out   io.WriteCloser
+	ended chan error
+}
+
+func newRunning(t *testing.T) *running {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SQLite is slow under the race detector")
+	}
+	dir := t.TempDir()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "users.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec("CREATE TABLE users (name TEXT, value TEXT); INSERT INTO users VALUES ('bond', 'jane')")
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := &running{t: t, conf: filepath.Join(dir, "users.sqlite"), ended: make(chan error, 1)}
+	r.write("database = users.db\nquery = SELECT value FROM users WHERE name = :key\n")
+	requests, to := io.Pipe()
+	from, answers := io.Pipe()
+	r.in, r.out = bufio.NewReader(from), to
+	go func() {
+		r.ended <- Run(t.Context(), Config{
+			Source: "sqlite:" + r.conf, Timeout: time.Minute, In: requests, Out: answers, Log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	return r
+}
+
+// write replaces the settings, as an editor does.
+func (r *running) write(text string) {
+	r.t.Helper()
+	if err := errors.Join(os.WriteFile(r.conf+"~", []byte(text), 0o600), os.Rename(r.conf+"~", r.conf)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *running) ask(key string) string {
+	r.t.Helper()
+	reply, err := socketmap.Ask(r.in, r.out, "aliases", key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(reply.Status) + " " + reply.Text
+}
+
+func TestAnswersUntilItsInputEnds(t *testing.T) {
+	r := newRunning(t)
+	if got := r.ask("bond") + "|" + r.ask("q"); got != "OK jane|NOTFOUND " {
+		t.Errorf("got %q", got)
+	}
+	if err := r.out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+}
+
+func TestChangedSettingsHoldFromTheNextQuestion(t *testing.T) {
+	r := newRunning(t)
+	if got := r.ask("bond"); got != "OK jane" {
+		t.Fatalf("got %q", got)
+	}
+	r.write("database = users.db\nquery = SELECT value || '!' FROM users WHERE name = :key\n")
+	if got := r.ask("bond"); got != "OK jane!" {
+		t.Errorf("changed: got %q", got)
+	}
+	// What is wrong is told with its line, and no other answer is given meanwhile.
+	r.write("database = users.db\nquery\n")
+	for range 2 {
+		if got := r.ask("q"); !strings.HasPrefix(got, "TEMP "+r.conf+":2: not NAME = value") {
+			t.Errorf("bad: got %q", got)
+		}
+	}
+	r.write("database = none.db\nquery = SELECT value FROM users WHERE name = :key\n")
+	if got := r.ask("q"); !strings.HasPrefix(got, "TEMP ") || !strings.Contains(got, "none.db: no such file") {
+		t.Errorf("no database: got %q", got)
+	}
+	r.write("database = users.db\nquery = SELECT value FROM users WHERE name = :key\n")
+	if got := r.ask("bond") + "|" + r.ask("q"); got != "OK jane|NOTFOUND " {
+		t.Errorf("mended: got %q", got)
+	}
+}
+
+func TestSourceThatCannotBeServedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad")
+	if err := os.WriteFile(bad, []byte("url = ldap://x\nbase = dc=x\nfilter = (mail=%s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"nis:x":                 "want sqlite:FILE or ldap:FILE",
+		"sqlite:" + dir + "/no": "no: cannot be read",
+		"ldap:" + bad:           "filter (mail=%s",
+	} {
+		err := Run(context.Background(), Config{Source: source, Timeout: time.Second, In: &bytes.Buffer{}, Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
+		if e := (*config.Error)(nil); !errors.As(err, &e) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want a *config.Error with %q", source, err, want)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type asked struct {
 	ret, envid string
 	keep       bool // the null sender stays, also for a list
 	give       giver
+	variant    int // of the message that its targets get
 
 	held    *rules.Target // the first target, until it is known whether it is the only one
 	targets int           // given, or held
@@ -95,7 +96,7 @@ func (a *asked) end() error {
 
 // plain gives a target whose reports the message's sender gets.
 func (a *asked) plain(t *rules.Target, dsn string) error {
-	return a.give(group{}, &workspec.Recipient{
+	return a.give(group{variant: a.variant}, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
 		Notary: notary(dsn, t, a.rcpt), Ret: a.ret, EnvID: a.envid,
 	})
@@ -104,7 +105,7 @@ func (a *asked) plain(t *rules.Target, dsn string) error {
 // member gives a target that is a list's member. What the author asked for ends at the
 // list: the message goes on as the owner's own (RFC 3461 §5.2.7.1).
 func (a *asked) member(t *rules.Target) error {
-	return a.give(group{owner: t.Owner, verp: t.VERP}, &workspec.Recipient{
+	return a.give(group{owner: t.Owner, verp: t.VERP, variant: a.variant}, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
 	})
 }

@@ -265,10 +265,9 @@ func (r *headerRule) concerns(from mailFrom) bool {
 	return from != fromUs && (r.who == fromAll || r.who == from)
 }
 
-// apply appends a header block as the rules want it to b. What no rule concerns stays as
-// it is, byte for byte.
-func (h *headerRules) apply(b, block []byte, l *letter) []byte {
-	from := l.origin()
+// apply appends a header block as the rules for such mail want it to b. What no rule
+// concerns stays as it is, byte for byte.
+func (h *headerRules) apply(b, block []byte, from mailFrom) []byte {
 	fields := envelope.Fields(block)
 	added := 0
 	for i := range h.list {

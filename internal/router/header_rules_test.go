@@ -135,7 +135,7 @@ func FuzzHeaderRules(f *testing.F) {
 		if err != nil || strings.HasPrefix(block, "\n") || strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") || strings.Contains(block, "\n\n") {
 			return
 		}
-		got := rules.apply(nil, []byte(block), l)
+		got := rules.apply(nil, []byte(block), l.origin())
 		if len(rules.list) == 0 && string(got) != block {
 			t.Fatalf("no rule: got %q, want %q", got, block)
 		}

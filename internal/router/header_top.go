@@ -10,12 +10,12 @@ import (
 
 // top makes the header block as it is to be sent: our Received field, what a local
 // submitter left to us, then the message's own fields as they stand. Of those none is
-// changed but what the configuration asks for (masquerade, header-rules), and none left
-// out but Bcc of local mail.
+// changed but what the configuration asks for (masquerade, header-rules, and the policy
+// for this variant of the message), and none left out but Bcc of local mail.
 //
 // It is made of the message file alone, each time the message is routed: nothing is
 // added twice (S13).
-func (w *worker) top(b []byte, l *letter) []byte {
+func (w *worker) top(b []byte, l *letter, variant int) []byte {
 	resent, _ := l.resent()
 	own := 0
 	// A header that begins with a blank goes on with the field above it. That may be
@@ -48,7 +48,10 @@ func (w *worker) top(b []byte, l *letter) []byte {
 		}
 	}
 	if rules := w.r.rulesOfHeaders(); rules.concern(l) {
-		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), l)
+		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), l.origin())
+	}
+	if rules := l.headerEdits(variant); rules != nil {
+		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), fromHere)
 	}
 	return b
 }

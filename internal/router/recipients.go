@@ -13,12 +13,14 @@ import (
 // maxAddress bounds what is repeated of a recipient that is no address. Bytes.
 const maxAddress = 300
 
-// group is the recipients that share a sender.
+// group is the recipients that share a sender and a header.
 type group struct {
 	// owner is the sender, and where reports of them go, instead of the message's: that
 	// of the list they are members of; "": the message's.
 	owner string
 	verp  bool // the sender of each names it
+	// variant of the message, a place in letter.variants.
+	variant int
 }
 
 // giver is told of a place where a message is to go. The recipient is valid during the
@@ -36,7 +38,7 @@ func (w *worker) resolve(l *letter, give giver) error {
 	}
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
-		if w.seen.again(r) {
+		if w.seen.again(g.variant, r) {
 			return nil
 		}
 		return give(g, r)

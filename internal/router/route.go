@@ -34,6 +34,8 @@ type letter struct {
 	masked    map[int][]byte  // fields of the header with masqueraded addresses, by place
 	fromLines bool            // the recipients were taken from the header
 	rcpts     int             // that its specification has
+	variants  []variant       // what the policy changes; 0 is the whole message's; none: nothing
+	varied    map[string]int  // places in variants
 
 	// Told of each recipient of the envelope, and how it is resolved; nil: nobody wants to
 	// know.

@@ -3,6 +3,7 @@ package router
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -33,9 +34,9 @@ func (s *seen) reset() {
 	s.few, s.many = s.few[:0], nil
 }
 
-// again takes a place in and tells whether it was there. A domain's case makes no
-// difference.
-func (s *seen) again(r *workspec.Recipient) bool {
+// again takes a place in and tells whether it was there, for a variant of the message. A
+// domain's case makes no difference.
+func (s *seen) again(variant int, r *workspec.Recipient) bool {
 	address := r.Address
 	if r.Channel != rules.File && r.Channel != rules.Pipe {
 		at := strings.LastIndexByte(address, '@') + 1
@@ -44,6 +45,9 @@ func (s *seen) again(r *workspec.Recipient) bool {
 	b := append(s.bytes[:0], s.key[:]...)
 	for _, word := range [...]string{r.Channel, r.Host, address} {
 		b = append(append(b, word...), 0)
+	}
+	if variant > 0 {
+		b = binary.AppendUvarint(b, uint64(variant))
 	}
 	s.bytes = b
 	sum := sha256.Sum256(b)

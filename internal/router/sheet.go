@@ -27,7 +27,7 @@ type sheet struct {
 	file   durable.File // nil: nothing is written yet
 	at     group        // begun last
 	begun  bool
-	told   map[string]bool // owners that have an e line
+	told   map[string]bool // other senders that have an e line
 	large  bool            // it holds Router.large
 }
 
@@ -98,7 +98,7 @@ func (s *sheet) begin() error {
 	s.preamble()
 	list := s.w.kept
 	slices.SortStableFunc(list, func(a, b kept) int {
-		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Host, b.Host))
+		return cmp.Or(cmp.Compare(s.groups[a.group].variant, s.groups[b.group].variant), cmp.Compare(a.group, b.group), cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Host, b.Host))
 	})
 	for i := range list {
 		if err := s.write(s.groups[list[i].group], &list[i].Recipient); err != nil {
@@ -110,8 +110,11 @@ func (s *sheet) begin() error {
 	return nil
 }
 
-// write writes one recipient, behind its sender.
+// write writes one recipient, behind its sender. Groups of one variant share a header.
 func (s *sheet) write(g group, r *workspec.Recipient) error {
+	if s.begun && g.variant != s.at.variant {
+		s.header()
+	}
 	if !s.begun || g != s.at {
 		s.errorTo(g)
 		from := s.sender(g)
@@ -129,9 +132,14 @@ func (s *sheet) end() error {
 			return err
 		}
 	}
-	s.w.header = s.w.top(s.w.header[:0], s.l)
-	s.w.spec.Header(s.w.header)
+	s.header()
 	return s.w.spec.Close()
+}
+
+// header writes the header for the groups that have none yet.
+func (s *sheet) header() {
+	s.w.header = s.w.top(s.w.header[:0], s.l, s.at.variant)
+	s.w.spec.Header(s.w.header)
 }
 
 // preamble gives the specification the lines that concern the whole message.
@@ -158,26 +166,33 @@ func (s *sheet) preamble() {
 	}
 }
 
-// errorTo has reports of a group go to its owner: the scheduler tells only whom an e
-// line names.
+// errorTo has reports of a group go to its sender, if that is not the message's: the
+// scheduler tells only whom an e line names.
 func (s *sheet) errorTo(g group) {
-	if g.owner == "" || s.told[g.owner] {
+	to := s.from(g)
+	if to == "" || s.told[to] || to == s.l.sender.String() {
 		return
 	}
 	if s.told == nil {
 		s.told = map[string]bool{}
 	}
-	s.told[g.owner] = true
-	s.w.spec.ErrorTo(g.owner)
+	s.told[to] = true
+	s.w.spec.ErrorTo(to)
+}
+
+// from is a group's sender: the owner of a list, or whom the policy names, or the
+// message's; "": null.
+func (s *sheet) from(g group) string {
+	if g.owner != "" {
+		return g.owner
+	}
+	return s.l.from(g.variant).String()
 }
 
 // sender is a group's s line.
 func (s *sheet) sender(g group) workspec.Sender {
 	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
-	address := g.owner
-	if address == "" {
-		address = s.l.sender.String()
-	}
+	address := s.from(g)
 	if address == "" {
 		return from
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
-	"zmailer/internal/durable"
 	"zmailer/internal/router"
 )
 
@@ -127,11 +126,11 @@ func messageFile(name string) (*router.SpoolFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--message: %w", err)
 	}
-	dir, err := durable.NewOS("/")
+	dir, err := router.OpenMessages("/")
 	if err != nil {
 		return nil, err
 	}
-	m, err := router.OpenMessage(dir, path)
+	m, err := dir.Message(path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--message: %w", err), dir.Close())
 	}
@@ -141,7 +140,7 @@ func messageFile(name string) (*router.SpoolFile, error) {
 
 // routeFiles answers each line of standard input.
 func routeFiles(c *cli.Context, x *router.Explainer, postoffice string) error {
-	dir, err := durable.NewOS(postoffice)
+	dir, err := router.OpenMessages(postoffice)
 	if err != nil {
 		return &config.Error{File: postoffice, Reason: "POSTOFFICE cannot be used", Err: err}
 	}

@@ -64,17 +64,29 @@ func NewExplainer(c Config) (*Explainer, error) {
 	return &Explainer{r: r, w: r.idle.New().(*worker)}, nil
 }
 
-// OpenMessage opens a file to be explained, below dir or, if its path is absolute,
-// anywhere. It never waits, as opening a pipe would.
-func OpenMessage(dir *durable.OS, name string) (*SpoolFile, error) {
-	info, err := dir.Stat(name)
+// Messages is a directory with message files to be explained.
+type Messages struct{ dir *durable.OS }
+
+// OpenMessages opens a directory: a postoffice, or any.
+func OpenMessages(name string) (*Messages, error) {
+	dir, err := durable.NewOS(name)
+	return &Messages{dir}, err
+}
+
+// Close gives the directory back.
+func (d *Messages) Close() error { return d.dir.Close() }
+
+// Message opens a file below the directory or, if its path is absolute, anywhere. It never
+// waits, as opening a pipe would.
+func (d *Messages) Message(name string) (*SpoolFile, error) {
+	info, err := d.dir.Stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode.IsRegular() {
 		return nil, fmt.Errorf("open %s: not a regular file", name)
 	}
-	f, err := dir.Open(name, os.O_RDONLY, 0)
+	f, err := d.dir.Open(name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -112,9 +124,9 @@ type afresh struct {
 
 func (a afresh) Read(b []byte) (int, error) { return a.from.Read(b) }
 
-// ExplainFile explains the message in a file below the postoffice, in short.
-func (x *Explainer) ExplainFile(ctx context.Context, dir *durable.OS, name string) *Explanation {
-	m, err := OpenMessage(dir, name)
+// ExplainFile explains the message in a file, in short.
+func (x *Explainer) ExplainFile(ctx context.Context, d *Messages, name string) *Explanation {
+	m, err := d.Message(name)
 	if err != nil {
 		e := &Explanation{File: name, Verdict: VerdictUnreadable, Reason: err.Error()}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
 
@@ -30,7 +29,7 @@ func (o *office) explainer() *Explainer {
 // explain explains the message in a file of the postoffice.
 func (o *office) explain(x *Explainer, name string) *Explanation {
 	o.t.Helper()
-	dir, err := durable.NewOS(o.dir)
+	dir, err := OpenMessages(o.dir)
 	if err != nil {
 		o.t.Fatal(err)
 	}

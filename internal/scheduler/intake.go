@@ -125,7 +125,7 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 		e.refuse(name, &workspec.SyntaxError{Reason: "the message's name in the i line is another"})
 		return
 	}
-	if e.messages.get(l.Number) != nil {
+	if e.messages.get(l.Number) != nil || e.isVoid(name, l) {
 		return
 	}
 	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}

@@ -28,6 +28,8 @@ type Loaded struct {
 	Ident  string    // what identifies it, mostly its Message-ID
 	// Obsoletes is what it makes void; nil: nothing.
 	Obsoletes *obsoleter
+	// judged: what makes it void was looked for, and done.
+	judged bool
 	// Final tells of recipients with a final tag whether they were delivered.
 	Final map[int64]bool
 	Start []string // hosts that are to be tried now (T)

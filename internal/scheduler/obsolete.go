@@ -120,14 +120,42 @@ func (s *Spool) obsolete(name string, o *obsoleter) (changed bool, err error) {
 	return true, nil
 }
 
-// voids has a message that was read just now take the place of those it names, and the
-// other way round: which of them was read first does not matter.
-func (e *engine) voids(m *thread.Message, l *Loaded) {
+// isVoid tells of a message that was read just now that one which was read before takes
+// its place: it is read again when that is done, so that no agent is given it first.
+func (e *engine) isVoid(name string, l *Loaded) bool {
+	if l.judged || e.stopping {
+		return false
+	}
+	var by []*obsoleter
 	for _, o := range e.obsoleters {
-		if o.names(l.Ident, m.Stamp) {
-			e.void(m, o)
+		if o.names(l.Ident, l.ID.MTime) {
+			by = append(by, o)
 		}
 	}
+	if len(by) == 0 {
+		return false
+	}
+	e.loading[name] = true
+	e.pool.do(func() {
+		again, err := l, error(nil)
+		for _, o := range by {
+			if _, err = e.spool.obsolete(l.Name, o); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			again, err = e.spool.Load(l.Name)
+		}
+		if again != nil {
+			again.judged = true
+		}
+		e.post(func() { e.loaded(name, again, err) })
+	})
+	return true
+}
+
+// voids has a message that was read just now take the place of those it names.
+func (e *engine) voids(m *thread.Message, l *Loaded) {
 	if l.Obsoletes == nil {
 		return
 	}

@@ -1,0 +1,201 @@
+// Package policy runs router.star, the postmaster's rules as a program: a file in
+// Starlark beside zmailer.conf whose functions message(m) and recipient(m, r) may decide
+// before the tables are asked (docs/router.star.md).
+//
+// It owns nothing on disk and only reads: router.star, the files that it loads, and the
+// tables that it declares. A program is compiled and frozen once and shared by all
+// workers; when one of its files changes it is read again as a whole, and one that cannot
+// be used is refused while the one before stays. Counters of rate() are held in memory:
+// a restart forgets them, and each router process has its own. Nothing else survives a
+// crash, or needs to.
+//
+// A program is bounded in steps, time and memory: what may take more than its operands
+// are large goes through guards (guard.go, ops.go), which are put into the syntax tree
+// before it is compiled. So none can stop a router or make it grow.
+//
+// Diagnostics: New gives a *config.Error with file, line and column; the program exits
+// with 78. *Error is a program that failed on a message, or a lookup that nobody could
+// answer: the message must wait, nothing is decided.
+package policy
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"zmailer/internal/table"
+)
+
+// File is the name of the program beside zmailer.conf.
+const File = "router.star"
+
+// Limits of one call of message or recipient.
+const (
+	DefaultSteps = 1_000_000
+	DefaultTime  = 10 * time.Second
+)
+
+// Config says where the program is and how much it may take.
+type Config struct {
+	Dir      string // of zmailer.conf; "": there is no program
+	Hostname string
+	Steps    int           // 0: DefaultSteps
+	Time     time.Duration // lookups included; 0: DefaultTime
+	Source   table.Options // of the tables: time limits
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+const (
+	period  = time.Second            // how often files are looked at, at most
+	settled = 100 * time.Millisecond // how old a change must be before it is believed whole
+)
+
+// Policy is the program with its files. It may be used by many goroutines.
+type Policy struct {
+	c     Config
+	rates *rates
+
+	mu     sync.Mutex
+	cur    *Program // nil: there is none
+	next   time.Time
+	seen   map[string]signature
+	gone   bool   // router.star was not there at the last look
+	failed string // why the files as they are now cannot be used; said once
+}
+
+// New reads the program. One that cannot be used is a *config.Error; none at all is no
+// error.
+func New(c Config) (*Policy, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Steps <= 0 {
+		c.Steps = DefaultSteps
+	}
+	if c.Time <= 0 {
+		c.Time = DefaultTime
+	}
+	c.Source.Dir, c.Source.Now, c.Source.Log = c.Dir, c.Now, c.Log
+	p := &Policy{c: c, rates: newRates()}
+	if c.Dir == "" {
+		return p, nil
+	}
+	prog, seen, err := compile(c)
+	if err != nil {
+		return nil, err
+	}
+	p.cur, p.seen, p.next = prog, seen, c.Now().Add(period)
+	return p, nil
+}
+
+// Close ends the connections and children of the tables. No program may be in use.
+func (p *Policy) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.cur.Release()
+	p.cur = nil
+	return err
+}
+
+// Current gives the program as it is now, nil if there is none; it is to be released. It
+// looks at the files at most once a second.
+func (p *Policy) Current() *Program {
+	if p == nil || p.c.Dir == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.c.Now(); now.Sub(p.next) >= 0 || p.next.Sub(now) > period {
+		p.next = now.Add(period)
+		p.look(now)
+	}
+	if p.cur != nil {
+		p.cur.refs.Add(1)
+	}
+	return p.cur
+}
+
+// look reads the program again if one of its files has changed.
+func (p *Policy) look(now time.Time) {
+	main := filepath.Join(p.c.Dir, File)
+	changed := false
+	for path, was := range p.seen {
+		is, age := sign(path, now)
+		if is == was {
+			continue
+		}
+		if is.exists && age >= 0 && age < settled {
+			p.next = now.Add(settled) // somebody is writing it
+			return
+		}
+		if path == main && !is.exists && !p.gone {
+			// It may be about to be replaced.
+			p.gone = true
+			return
+		}
+		changed = true
+	}
+	p.gone = false
+	if !changed {
+		return
+	}
+	prog, seen, err := compile(p.c)
+	// Of one that cannot be used, the same files are not read again.
+	p.seen = seen
+	if err != nil {
+		if err.Error() != p.failed {
+			p.failed = err.Error()
+			p.c.Log.Error("policy-refused", "file", main, "reason", err, "kept", "the program as it was read before")
+		}
+		return
+	}
+	p.failed = ""
+	if err := p.cur.Release(); err != nil {
+		p.c.Log.Warn("policy-tables", "file", main, "reason", err)
+	}
+	p.cur = prog
+	p.c.Log.Info("policy-read", "file", main, "present", prog != nil)
+}
+
+// signature tells two states of a file apart; the zero value: it is not there.
+type signature struct {
+	exists   bool
+	dev, ino uint64
+	size     int64
+	mtime    syscall.Timespec
+	mode     uint32
+}
+
+// sign gives a file's signature and its age.
+func sign(path string, now time.Time) (signature, time.Duration) {
+	info, err := os.Stat(path)
+	if err != nil {
+		// One that cannot be looked at is there, in another state.
+		return signature{exists: !errors.Is(err, fs.ErrNotExist)}, settled
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return signature{true, uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Mode}, now.Sub(info.ModTime())
+}
+
+// Env is what of the router a program may ask while it decides about one message.
+type Env struct {
+	// IsLocal tells whether a domain is ours.
+	IsLocal func(ctx context.Context, domain string) (bool, error)
+	// Resolve gives the places where the tables send an address.
+	Resolve func(ctx context.Context, address string, give func(channel, host, user string) error) error
+	// Play: nothing is to be counted or logged; somebody asks what would happen.
+	Play bool
+}

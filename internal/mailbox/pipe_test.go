@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/workspec"
 )
@@ -139,21 +141,38 @@ func TestExitCodeDecides(t *testing.T) {
 			if len(got) != 1 || !regexp.MustCompile(c.want).MatchString(got[0]) {
 				t.Fatalf("got %q, want %s; log:\n%s", got, c.want, p.log)
 			}
-			if strings.ContainsAny(got[0], "\x1b\xff") {
+			if strings.ContainsRune(got[0], 0x1b) || !utf8.ValidString(got[0]) {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
 }
 
-// alive tells whether a process runs; one that is dead and not reaped does not.
-func alive(pid string) bool {
-	b, err := os.ReadFile("/proc/" + pid + "/stat")
+// gone waits until a process has ended.
+func gone(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+	fd, err := unix.PidfdOpen(n, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for deadline := time.Now().Add(time.Minute); ; {
+		left := int(time.Until(deadline).Milliseconds())
+		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, max(left, 0))
+		switch {
+		case ready == 1:
+			return
+		case left <= 0 || err != nil && !errors.Is(err, unix.EINTR):
+			t.Fatalf("process %s lives: %v", pid, err)
+		}
+	}
 }
 
 func TestProgramIsKilledAtItsLimitWithAllItsProcesses(t *testing.T) {
@@ -169,14 +188,8 @@ func TestProgramIsKilledAtItsLimitWithAllItsProcesses(t *testing.T) {
 	if len(pids) != 2 {
 		t.Fatalf("pids: got %q", pids)
 	}
-	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {
-		for alive(pid) {
-			if time.Now().After(deadline) {
-				t.Fatalf("process %s lives", pid)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		gone(t, pid)
 	}
 }
 
@@ -267,6 +280,14 @@ func TestProgramRunsAsWhomIsConfigured(t *testing.T) {
 func TestProgramIsKilledWhenTheMessageCannotBeRead(t *testing.T) {
 	dir := openDir(t)
 	started := filepath.Join(dir, "started")
+	if err := unix.Mkfifo(started, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(started, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fifo.Close()
 	p := program{command: "read line; echo $line > " + started + "; cat > /dev/null; echo whole > " + dir + "/whole",
 		dir: "/", env: []string{"PATH=" + searchPath}, limit: time.Minute}
 	broken := errors.New("input/output error")
@@ -274,12 +295,14 @@ func TestProgramIsKilledWhenTheMessageCannotBeRead(t *testing.T) {
 		if _, err := w.Write([]byte("Subject: x\n" + strings.Repeat("x\n", bufferSize))); err != nil {
 			return err
 		}
-		for { // the program is in the middle of it
-			if _, err := os.Stat(started); err == nil {
-				return broken
-			}
-			time.Sleep(time.Millisecond)
+		// The program is in the middle of it.
+		if err := fifo.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			return err
 		}
+		if _, err := fifo.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+		return broken
 	})
 	if !errors.Is(err, broken) {
 		t.Fatalf("got %+v, %v, want the error", e, err)

@@ -69,6 +69,9 @@ func says(t Table, key string) string {
 
 func TestCompiledTableSaysWhatItsTextSays(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 100, 5000} {
+		if n > 1000 && testing.Short() {
+			continue
+		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			dir := t.TempDir()
 			path := compiled(t, dir, text.Aliases, manyAliases(n))
@@ -208,7 +211,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	}
 	page, step := os.Getpagesize(), os.Getpagesize()
 	if testing.Short() {
-		step *= 7
+		step *= 11
 	}
 	for at := 0; at < len(whole); at += step {
 		// Cut under the reader, which has the file mapped, then opened so.
@@ -331,7 +334,11 @@ func TestTableThatIsAwayServesAMinuteAndThenFails(t *testing.T) {
 }
 
 func TestTableReplacedUnderLoadGivesOldOrNewAlways(t *testing.T) {
-	const n, rounds, readers = 300, 30, 4
+	const n, readers = 300, 4
+	rounds := 30
+	if testing.Short() {
+		rounds = 8
+	}
 	dir := t.TempDir()
 	content := func(round int) string {
 		var b strings.Builder

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
+	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/selector"
 )
@@ -35,6 +36,9 @@ type act struct {
 	made  map[string]bool       // copies that reroute made: they are not to be met
 	sum   actSum
 	next  []*message // looked at, not acted on
+	// journal is where what is put away is entered; nil: nothing was.
+	journal *ledger.Journal
+	away    map[string]bool // directories out of which messages were put away, not synced yet
 
 	// Of an act on what is put aside in one directory; nil of any other.
 	from     *aside
@@ -89,10 +93,7 @@ func (v *verb) run(c *cli.Context) error {
 			return err
 		}
 	}
-	err = a.all()
-	if a.order != nil {
-		err = errors.Join(err, a.order.Close())
-	}
+	err = errors.Join(a.all(), a.close())
 	return errors.Join(quiet(err), quiet(a.end()))
 }
 
@@ -289,10 +290,29 @@ func (a *act) chunk() error {
 		a.told(m, a.message(m, noted[i]))
 		a.progress.step()
 		if err := errors.Join(a.pace.wait(a.c.Context), a.out.tick()); err != nil {
-			return err
+			return errors.Join(err, a.sync())
 		}
 	}
-	return nil
+	return a.sync()
+}
+
+// close ends the order and the account.
+func (a *act) close() error {
+	a.journal.Close()
+	if a.order == nil {
+		return nil
+	}
+	return a.order.Close()
+}
+
+// sync makes durable what was put away.
+func (a *act) sync() error {
+	var errs []error
+	for dir := range a.away {
+		errs = append(errs, a.po.SyncAway(dir))
+	}
+	clear(a.away)
+	return errors.Join(errs...)
 }
 
 // note writes spool IDs into the order file.
@@ -414,7 +434,7 @@ func (a *act) printSum() {
 		fmt.Fprint(a.out, "; zmctl undo "+a.v.undo)
 	}
 	fmt.Fprintln(a.out)
-	if a.pace != nil && len(a.pace.before) > 0 && !a.spool().runs("router") {
+	if a.pace != nil && a.pace.given > 0 && !a.spool().runs("router") {
 		fmt.Fprintln(a.out, "    no router runs; the next one routes them, before newer mail")
 	}
 	if a.from == nil && !a.spool().runs("scheduler") {

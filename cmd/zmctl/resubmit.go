@@ -110,11 +110,8 @@ func actAside(c *cli.Context, v *verb, from *aside) error {
 		return err
 	}
 	a.progress = newProgress(c, v.name, len(list))
-	err = a.all()
+	err = errors.Join(a.all(), a.close())
 	a.progress.end()
-	if a.order != nil {
-		err = errors.Join(err, a.order.Close())
-	}
 	stopped := errors.Is(err, errComeBack)
 	if stopped {
 		err = nil

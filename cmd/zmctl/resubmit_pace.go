@@ -30,7 +30,8 @@ type pace struct {
 	to     string // the router directory
 	window int    // so many at a time; 0: all at once
 
-	before  []given // before a router, as far as is known
+	given   int     // messages so far
+	before  []given // before a router, as far as is known; those of a window at most
 	back    int     // came back in a row
 	last    given   // that came back
 	checked time.Time
@@ -61,7 +62,10 @@ func newPace(c *cli.Context, po *postoffice.PostOffice, from *aside) (*pace, err
 }
 
 func (p *pace) gave(id postoffice.SpoolID, from string) {
-	p.before = append(p.before, given{id, from})
+	p.given++
+	if p.window > 0 {
+		p.before = append(p.before, given{id, from})
+	}
 }
 
 // wait waits until the router has taken some, if it has enough. Without a router nobody is
@@ -73,11 +77,15 @@ func (p *pace) wait(ctx context.Context) error {
 	tick := time.NewTicker(paceLook)
 	defer tick.Stop()
 	for {
+		if !p.alive() {
+			p.before = p.before[:0] // nobody takes them; how many they are is no matter
+			return nil
+		}
 		if err := p.look(); err != nil {
 			return err
 		}
 		// Half of it: so that a look is worth it.
-		if len(p.before) <= p.window/2 || !p.alive() {
+		if len(p.before) <= p.window/2 {
 			return nil
 		}
 		select {

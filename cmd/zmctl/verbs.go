@@ -261,12 +261,17 @@ func (a *act) putAway(m *message) (string, error) {
 		return "", fmt.Errorf("remove %s: a report can be made only of a message that is routed; without --report it is removed", m.ID)
 	}
 	if m.State != stateCopy {
-		journal := ledger.New(a.po, ledger.Config{Role: "zmctl"})
+		if a.journal == nil {
+			a.journal = ledger.New(a.po, ledger.Config{Role: "zmctl"})
+		}
 		// Crash: the next line of whoever has the message says that it is there.
-		journal.Gone(m.id, len(m.Recipients), ledger.ByPerson)
-		defer journal.Close()
+		a.journal.Gone(m.id, len(m.Recipients), ledger.ByPerson)
 	}
 	err := a.po.PutAway(m.message.Dir, m.message.Name, m.id)
+	if a.away == nil {
+		a.away = map[string]bool{}
+	}
+	a.away[m.message.Dir] = true
 	return "removed from " + m.message.Dir + "/", err
 }
 

@@ -115,7 +115,8 @@ func (p *PostOffice) syncBoth(a, b string) error {
 func removedName(id SpoolID, last string) string { return Removed + "/" + id.String() + "." + last }
 
 // PutAway moves a message that is not routed, dir/name in router/, deferred/, freezer/
-// or postman/, to removed/. ErrGone: it has moved on, or is another message by now.
+// or postman/, to removed/. ErrGone: it has moved on, or is another message by now. Of
+// many that are put aside the names are made durable once, by SyncAway.
 func (p *PostOffice) PutAway(dir, name string, id SpoolID) error {
 	last, err := awayName(dir, name)
 	if err == nil {
@@ -132,11 +133,21 @@ func (p *PostOffice) PutAway(dir, name string, id SpoolID) error {
 		// Crash: where it was, or in removed/.
 		err = p.move(dir+"/"+name, removedName(id, last))
 	}
-	if err == nil {
+	if err == nil && IsRouterDir(dir) {
+		// A power loss must not bring it back to where it would be routed.
 		err = p.syncBoth(dir, Removed)
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s/%s: %w", dir, name, err)
+	}
+	return nil
+}
+
+// SyncAway makes durable what PutAway moved out of a directory. Before that a power loss
+// may bring messages back to where they wait for a person.
+func (p *PostOffice) SyncAway(dir string) error {
+	if err := p.syncBoth(dir, Removed); err != nil {
+		return fmt.Errorf("sync %s and %s: %w", dir, Removed, err)
 	}
 	return nil
 }

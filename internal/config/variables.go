@@ -38,6 +38,8 @@ func Variables() []Variable {
 		{"FQDNALIASES", "fqdnaliases", "The same for aliases of whole addresses.", nil},
 		{"LOCALNAMES", "localnames", "The same for the domains that are ours.", nil},
 		{"ROUTES", "routes", "The same for the routes of all other domains.", nil},
+		{"POLICYSTEPS", "1000000", "How many steps a call of router.star may take; more is an error, and the message waits in deferred/.", checkPositive},
+		{"POLICYTIME", "10s", "The same for its time, lookups included.", checkInterval},
 		{"SUBADDRESS", "+", "Characters of which one parts user and tag in an address; off: none.", nil},
 		{"FORWARD", "~/.forward", "A user's own aliases: a path with ~ for his home or %u for his login; off: none.", nil},
 		{"ROUTERWORKERS", "2", "Messages that one router process routes at the same time.", checkPositive},

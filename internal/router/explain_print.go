@@ -74,8 +74,8 @@ func (r *ExplainedRecipient) print(b *strings.Builder) {
 		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(r.More, "target"))
 	}
 	switch {
-	case r.Verdict == VerdictDeferred:
-		fmt.Fprintf(b, "  => DEFERRED: %s\n", r.Reason)
+	case r.Verdict == VerdictDeferred || r.Verdict == VerdictFrozen:
+		fmt.Fprintf(b, "  => %s: %s\n", strings.ToUpper(r.Verdict), r.Reason)
 	case len(r.Targets)+r.More == 0:
 		fmt.Fprintln(b, "  => where a recipient above goes: it is delivered there once")
 	}

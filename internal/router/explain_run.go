@@ -46,8 +46,9 @@ type SpoolFile struct {
 // and does nothing: it claims no message, holds no owner number and writes no file. For
 // one goroutine.
 type Explainer struct {
-	r *Router
-	w *worker
+	r   *Router
+	w   *worker
+	dir *durable.OS // nil: there is no postoffice, or none that we may read
 }
 
 // NewExplainer reads settings and tables. Its errors are *config.Error.
@@ -61,7 +62,13 @@ func NewExplainer(c Config) (*Explainer, error) {
 	if st := (unix.Stat_t{}); unix.Stat(c.PostOffice, &st) == nil {
 		r.self = st.Uid
 	}
-	return &Explainer{r: r, w: r.idle.New().(*worker)}, nil
+	r.play = true
+	// It tells what a person has thawed; who may not read that hears of a freeze.
+	x := &Explainer{r: r, w: r.idle.New().(*worker)}
+	if x.dir, err = durable.NewOS(c.PostOffice); err == nil {
+		r.po, _ = postoffice.Open(postoffice.Config{FS: x.dir, HashLevels: c.HashLevels})
+	}
+	return x, nil
 }
 
 // Messages is a directory with message files to be explained.
@@ -140,7 +147,13 @@ func (x *Explainer) ExplainFile(ctx context.Context, d *Messages, name string) *
 }
 
 // Close ends the connections and children of the tables.
-func (x *Explainer) Close() error { return x.r.closeTables() }
+func (x *Explainer) Close() error {
+	err := x.r.closeTables()
+	if x.dir != nil {
+		err = errors.Join(err, x.dir.Close())
+	}
+	return err
+}
 
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
@@ -165,6 +178,7 @@ func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 			e.Verdict, e.Reason = VerdictUnreadable, fmt.Sprintf("the router panics on it: %v", p)
 		}
 	}()
+	defer l.release(x.r.c.Log)
 	aside, err := x.decide(ctx, &l, q, e)
 	x.conclude(e, aside, err)
 	return e
@@ -188,12 +202,17 @@ func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanat
 			l.head.Recipients = append(l.head.Recipients, envelope.Recipient{Address: to})
 		}
 	}
-	if err := x.w.prepare(l); err != nil {
-		return "", err
+	var said []ExplainedStep
+	if q.Steps {
+		l.trace = func(s rules.Step) { said = append(said, explained(s)) }
 	}
+	err = x.w.prepare(l)
 	x.submitted(l, e)
 	if q.Steps {
-		e.Steps = append(e.Steps, submitter(l, e))
+		e.Steps = append(append(e.Steps, submitter(l, e)), said...)
+	}
+	if err != nil {
+		return "", err
 	}
 	return "", x.resolve(l, q, e)
 }
@@ -211,7 +230,7 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 				r.moreSteps++
 				return
 			}
-			r.Steps = append(r.Steps, ExplainedStep{s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result})
+			r.Steps = append(r.Steps, explained(s))
 		}
 	}
 	return x.w.resolve(l, func(g group, to *workspec.Recipient) error {
@@ -233,6 +252,10 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 		})
 		return nil
 	})
+}
+
+func explained(s rules.Step) ExplainedStep {
+	return ExplainedStep{s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result}
 }
 
 // submitted notes what the router believes of the envelope.
@@ -279,7 +302,14 @@ func submitter(l *letter, e *Explanation) ExplainedStep {
 // conclude says what becomes of the message.
 func (x *Explainer) conclude(e *Explanation, aside string, err error) {
 	trouble, deferred := rules.IsTrouble(err)
+	frozen, held := isFrozen(err)
 	switch {
+	case held:
+		e.Verdict, e.Why, e.Reason = VerdictFrozen, frozen.cause, frozen.reason
+		if n := len(e.Recipients); n > 0 {
+			last := e.Recipients[n-1]
+			last.Verdict, last.Reason = VerdictFrozen, frozen.reason
+		}
 	case aside != "":
 		e.Verdict, e.Reason = VerdictSetAside, aside
 	case deferred:

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"strconv"
 
 	"zmailer/internal/address"
@@ -31,11 +30,6 @@ type giver func(group, *workspec.Recipient) error
 // once, in the order of expansion. It writes nothing. Its error is a *rules.Trouble, or
 // the giver's; what was given before does not count then.
 func (w *worker) resolve(l *letter, give giver) error {
-	list := l.head.Recipients
-	if len(list) == 0 {
-		list = fromHeader(l.header.fields)
-		l.fromLines = true
-	}
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
 		if w.seen.again(g.variant, r) {
@@ -44,15 +38,15 @@ func (w *worker) resolve(l *letter, give giver) error {
 		return give(g, r)
 	}
 	tables := w.r.rules.Tables()
-	for i := range list {
+	for i := range l.to {
 		if l.next != nil {
-			l.next(&list[i])
+			l.next(&l.to[i])
 		}
-		if err := w.one(l, &list[i], tables, once); err != nil {
+		if err := w.one(l, &l.to[i], tables, once); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.archive(l, l.policy.copies, 0, tables, once)
 }
 
 // one resolves one recipient of the envelope.
@@ -65,7 +59,7 @@ func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables, gi
 	case l.header.received > maxReceived:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrLoop, User: m.String(), Privilege: rules.Nobody})
 	default:
-		err = tables.Resolve(context.Background(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, a.take)
+		return w.place(l, to, m, tables, a)
 	}
 	if err != nil {
 		return err

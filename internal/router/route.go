@@ -32,10 +32,12 @@ type letter struct {
 	claimed   string          // what the envelope said instead; "" if it is believed
 	author    address.Mailbox // sender before it was masqueraded
 	masked    map[int][]byte  // fields of the header with masqueraded addresses, by place
-	fromLines bool            // the recipients were taken from the header
+	fromLines bool            // the recipients, to, were taken from the header
 	rcpts     int             // that its specification has
-	variants  []variant       // what the policy changes; 0 is the whole message's; none: nothing
-	varied    map[string]int  // places in variants
+	to        []envelope.Recipient
+	policy    counsel
+	variants  []variant      // what the policy changes; 0 is the whole message's; none: nothing
+	varied    map[string]int // places in variants
 
 	// Told of each recipient of the envelope, and how it is resolved; nil: nobody wants to
 	// know.
@@ -120,6 +122,7 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 // steps does one after the other what routing is. name: handed over under it; "":
 // the message went another way.
 func (w *worker) steps(l *letter) (name string, err error) {
+	defer l.release(w.r.c.Log)
 	aside, err := w.read(l)
 	if err == nil && aside == "" {
 		err = w.prepare(l)
@@ -162,13 +165,19 @@ func (w *worker) read(l *letter) (aside string, err error) {
 	return "", nil
 }
 
-// prepare decides what concerns the whole message: who it is from, and what becomes of
-// its header. It acts on nothing.
+// prepare decides what concerns the whole message: who it is from and to, what becomes of
+// its header, and what the policy says of it. It acts on nothing.
 func (w *worker) prepare(l *letter) error {
 	if err := w.r.judge(l); err != nil {
 		return err
 	}
-	return w.r.dress(l)
+	if err := w.r.dress(l); err != nil {
+		return err
+	}
+	if l.to = l.head.Recipients; len(l.to) == 0 {
+		l.to, l.fromLines = fromHeader(l.header.fields), true
+	}
+	return w.r.consult(l)
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One

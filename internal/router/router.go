@@ -30,6 +30,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/router/policy"
 	"zmailer/internal/router/rules"
 	"zmailer/internal/table"
 )
@@ -73,6 +74,9 @@ type Config struct {
 	PublicKeep time.Duration
 	// PostmanKeep is how long a copy for the postmaster stays in postman/; 0: for ever.
 	PostmanKeep time.Duration
+	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
+	PolicySteps int
+	PolicyTime  time.Duration
 	Log         *slog.Logger // nil: discarded
 	Now         func() time.Time
 	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
@@ -132,6 +136,12 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.LookupKeep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
 		return Config{}, err
 	}
+	if out.PolicySteps, err = c.Int("POLICYSTEPS", policy.DefaultSteps); err != nil {
+		return Config{}, err
+	}
+	if out.PolicyTime, err = c.Duration("POLICYTIME", policy.DefaultTime); err != nil {
+		return Config{}, err
+	}
 	out.Rules, err = rulesFrom(c)
 	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep}
 	return out, err
@@ -152,6 +162,8 @@ type Router struct {
 
 	masquerade  *masquerade
 	headerRules *rules.TextFile[headerRules] // nil: no directory to have some in
+	policy      *policy.Policy
+	play        bool // somebody asks what would be: nothing is counted
 
 	large sync.Mutex // held by the worker that writes very many recipients as they are found
 
@@ -205,6 +217,9 @@ func assemble(c Config) (*Router, error) {
 	if r.masquerade, err = newMasquerade(c); err == nil {
 		r.headerRules, err = openHeaderRules(c)
 	}
+	if err == nil {
+		r.policy, err = policy.New(policyConfig(c))
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.closeTables())
 	}
@@ -219,7 +234,9 @@ func (r *Router) Close() error {
 }
 
 // closeTables ends the connections and children of the tables.
-func (r *Router) closeTables() error { return errors.Join(r.rules.Close(), r.masquerade.close()) }
+func (r *Router) closeTables() error {
+	return errors.Join(r.rules.Close(), r.masquerade.close(), r.policy.Close())
+}
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 	p, err := postoffice.OpenDir(c.PostOffice, c.HashLevels, c.Strict)

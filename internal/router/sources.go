@@ -50,13 +50,13 @@ func orNothing(s string) string {
 	return s
 }
 
-// CheckTables reads all tables and lists, asks each source once, and tells what is
-// wrong with them, as *config.Error.
+// CheckTables reads all tables and lists, asks each source once, tries router.star, and
+// tells what is wrong with them, as *config.Error.
 func CheckTables(c Config) error {
 	c.Rules.Hostname = c.Hostname
 	r, err := rules.New(c.Rules)
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.Check(context.Background()), r.Close())
+	return errors.Join(r.Check(context.Background()), r.Close(), checkPolicy(c))
 }

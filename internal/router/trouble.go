@@ -28,6 +28,9 @@ func isStorage(err error) bool {
 
 // failed finds the way of a message that could not be routed.
 func (r *Router) failed(l *letter, err error) error {
+	if f, ok := isFrozen(err); ok {
+		return r.freeze(l, f.cause, f.reason)
+	}
 	if t, ok := rules.IsTrouble(err); ok {
 		return r.putOff(l, t.Why, err)
 	}
@@ -64,6 +67,9 @@ func (r *Router) freeze(l *letter, cause, why string) error {
 
 // thawed tells whether a person has thawed a message: a policy does not freeze it again.
 func (r *Router) thawed(id postoffice.SpoolID) bool {
+	if r.po == nil {
+		return false
+	}
 	// What cannot be read says nothing: then it is frozen again, and a person decides.
 	list, _ := r.po.Reasons(id)
 	return slices.ContainsFunc(list, func(p postoffice.Reason) bool { return p.What == postoffice.WasThawed })

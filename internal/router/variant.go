@@ -6,17 +6,18 @@ import (
 	"zmailer/internal/address"
 )
 
-// variant is a message as some of its recipients get it: with another sender, or other
-// fields in its header, as the policy wants it. 0 is what all others get.
+// variant is a message as some of its recipients get it: with another sender, with other
+// fields in its header, or by itself, as the policy wants it. 0 is what all others get.
 type variant struct {
 	header []headerRule
 	sender *address.Mailbox // nil: the message's
+	split  string           // the policy's own word for its recipients; ""
 }
 
 // vary gives the variant that has these changes besides those of the whole message; the
 // same changes give the same one. Without any it is 0.
 func (l *letter) vary(v variant) int {
-	if len(v.header) == 0 && v.sender == nil {
+	if len(v.header) == 0 && v.sender == nil && v.split == "" {
 		return 0
 	}
 	key := v.key()
@@ -37,9 +38,10 @@ func (l *letter) vary(v variant) int {
 // key is the same for the same changes, and for no others: no field holds a NUL.
 func (v *variant) key() string {
 	var b strings.Builder
+	b.WriteString(v.split)
+	b.WriteByte(0)
 	if v.sender != nil {
 		b.WriteString(v.sender.String())
-		b.WriteByte('>')
 	}
 	for i := range v.header {
 		b.WriteString("\x00" + v.header[i].name + "\x00" + v.header[i].line)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/smtp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -182,6 +183,34 @@ func TestFrozenMailWaitsForAPerson(t *testing.T) {
 	balance(t, s)
 }
 
+// M13: what a policy freezes was accepted with 250 and stands in freezer/ under its cause,
+// with the rule's reason; thawed it passes the policy that is still there, and arrives once.
+func TestPolicyFreezesUntilAPersonThaws(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, nil, nil)
+	configure(t, s, "router.star", "def message(m):\n    return freeze(\"flood\", \"300 in a minute\")\n")
+	begin(t, s)
+	// It ends without error when the end of the data was answered with 250.
+	if err := smtp.SendMail(s.SMTPAddr, nil, "x@far.example", []string{"alice@mta.example"}, []byte("Subject: x\r\n\r\nbody\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	e := event(t, s, "frozen", "program", "router", "reason", "300 in a minute", "advice", "zmctl freezer thaw")
+	name := filepath.Base(e.Get("name"))
+	if got := names(t, s, "freezer"); len(got) != 1 || got[0] != name || !strings.HasSuffix(name, ".flood") {
+		t.Fatalf("freezer/ holds %q, want %s", got, name)
+	}
+	wantIn(t, read(t, path(s, "freezer/reason."+strings.TrimSuffix(name, ".flood"))), e.Get("id")+" ", "router frozen flood: ", "300 in a minute")
+	wantIn(t, zmctl(t, s, "freezer", "list", "fl*"), name, e.Get("id"), "frozen: flood")
+	balance(t, s)
+	wantIn(t, zmctl(t, s, "freezer", "thaw", name), "freezer/"+name+" is router/")
+	awaitMail(t, s, "alice", 1)
+	awaitEmpty(t, s)
+	if n := s.Count("frozen"); n != 1 {
+		t.Errorf("frozen %d times", n)
+	}
+	balance(t, s)
+}
+
 // M12: an only copy is mended by hand and delivered; discarded only with --force and its
 // ID; a copy of a message that went on is discarded, or goes after POSTMANKEEP, the only
 // copy never.
@@ -224,7 +253,7 @@ func TestPostmansMailIsMendedOrDropped(t *testing.T) {
 		_, err := os.Stat(path(s, "postman/"+soft))
 		return errors.Is(err, os.ErrNotExist), nil
 	})
-	wantIn(t, zmctl(t, s, "postman", "discard", "--force", id), "why: envelope line 2", "removed from postman/")
+	wantIn(t, zmctl(t, s, "postman", "discard", "--force", id), "PROBLEM: envelope line 2", "removed from postman/")
 	balance(t, s)
 	wantIn(t, zmctl(t, s, "undo", id), "is postman/"+hard+" again")
 	balance(t, s)

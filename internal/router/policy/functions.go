@@ -25,6 +25,7 @@ type callState struct {
 	id   string // of the message
 	// rates is nil while the program is only checked.
 	rates *rates
+	calls map[rateKey]int // of rate, for this message
 	logs  int
 }
 
@@ -53,7 +54,7 @@ func functions() starlark.StringDict {
 	d := starlark.StringDict{}
 	for name, do := range map[string]func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error){
 		"table": declare, "is_local": isLocal, "resolve": resolved, "rate": rate, "log": logLine, "print": logLine,
-		"domain": domain, "local_part": localPart, "in_network": inNetwork,
+		"domain": domain, "local_part": localPart, "in_network": inNetwork, "match": match,
 	} {
 		d[name] = starlark.NewBuiltin(name, do)
 	}
@@ -120,13 +121,13 @@ func resolved(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []st
 	return list, meterOf(t).pay(256 * int64(list.Len()))
 }
 
-// rate is rate(key, limit, period, n=1): counts n and tells whether the key has had more
-// than limit in the period.
+// rate is rate(key, limit, period="1h", n=1): counts n, once for a message however often it is
+// routed, and tells whether the key has had more than limit in the period.
 func rate(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
-	var key, period string
+	key, period := "", "1h"
 	var limit int64
 	n := int64(1)
-	if err := starlark.UnpackArgs(b.Name(), a, kw, "key", &key, "limit", &limit, "period", &period, "n?", &n); err != nil {
+	if err := starlark.UnpackArgs(b.Name(), a, kw, "key", &key, "limit", &limit, "period?", &period, "n?", &n); err != nil {
 		return nil, err
 	}
 	c := callOf(t)
@@ -148,7 +149,9 @@ func rate(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starla
 	if c.rates == nil {
 		return starlark.False, nil
 	}
-	return starlark.Bool(c.rates.count(key, d, n, c.c.Now(), c.env.Play) > limit), nil
+	k := rateKey{key, d}
+	c.calls[k]++
+	return starlark.Bool(c.rates.count(k, n, c.id, c.calls[k], c.c.Now(), c.env.Play) > limit), nil
 }
 
 // maxLogs bounds what one call may log.

@@ -54,6 +54,7 @@ type Config struct {
 
 const (
 	period  = time.Second            // how often files are looked at, at most
+	again   = 10 * time.Second       // how long files that cannot be used are not read again
 	settled = 100 * time.Millisecond // how old a change must be before it is believed whole
 )
 
@@ -66,8 +67,9 @@ type Policy struct {
 	cur    *Program // nil: there is none
 	next   time.Time
 	seen   map[string]signature
-	gone   bool   // router.star was not there at the last look
-	failed string // why the files as they are now cannot be used; said once
+	gone   bool      // router.star was not there at the last look
+	failed string    // why the files as they are now cannot be used; said once
+	retry  time.Time // when such files are read again: what they lacked may be there
 }
 
 // New reads the program. One that cannot be used is a *config.Error; none at all is no
@@ -149,13 +151,14 @@ func (p *Policy) look(now time.Time) {
 		changed = true
 	}
 	p.gone = false
-	if !changed {
+	if !changed && (p.failed == "" || now.Before(p.retry)) {
 		return
 	}
 	prog, seen, err := compile(p.c)
 	// Of one that cannot be used, the same files are not read again.
 	p.seen = seen
 	if err != nil {
+		p.retry = now.Add(again)
 		if err.Error() != p.failed {
 			p.failed = err.Error()
 			p.c.Log.Error("policy-refused", "file", main, "reason", err, "kept", "the program as it was read before")

@@ -19,6 +19,7 @@ type Program struct {
 	message   starlark.Callable // nil: it has none
 	recipient starlark.Callable
 	tables    []*source
+	patterns  patterns
 	refs      atomic.Int64 // of who uses it; the policy's own is one
 }
 
@@ -59,11 +60,12 @@ type Session struct {
 	env    *Env
 	m      *Message
 	object *object
+	calls  map[rateKey]int // of rate
 }
 
 // Begin starts with a message.
 func (p *Policy) Begin(prog *Program, env *Env, m *Message) *Session {
-	return &Session{p: prog, policy: p, env: env, m: m, object: m.object(p.c.Hostname)}
+	return &Session{p: prog, policy: p, env: env, m: m, object: m.object(p.c.Hostname), calls: map[rateKey]int{}}
 }
 
 // Message asks the program about the message. Its error is an *Error.
@@ -84,7 +86,7 @@ func (s *Session) Recipient(ctx context.Context, r *Recipient) (Decision, error)
 
 // call calls one of the program's functions within the limits.
 func (s *Session) call(ctx context.Context, what string, f starlark.Callable, args ...starlark.Value) (d Decision, err error) {
-	state := &callState{c: s.p.c, prog: s.p, env: s.env, id: s.m.ID}
+	state := &callState{c: s.p.c, prog: s.p, env: s.env, id: s.m.ID, calls: s.calls}
 	if s.policy != nil {
 		state.rates = s.policy.rates
 	}

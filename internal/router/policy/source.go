@@ -96,7 +96,7 @@ func (s *source) find(t *starlark.Thread, key starlark.Value) (starlark.Value, b
 	if len(v.Text) > maxValue/2 {
 		return nil, false, fmt.Errorf("look up %s: the value has %d bytes", k, len(v.Text))
 	}
-	return starlark.String(v.Text), true, meterOf(t).pay(int64(len(v.Text)))
+	return starlark.String(oneLine(v.Text)), true, meterOf(t).pay(int64(len(v.Text)))
 }
 
 // maxTables bounds what one program may open.
@@ -157,7 +157,7 @@ func (s *source) parse(file, content string) (*map[string]string, error) {
 	if s.kind != "" {
 		err := text.Scan(s.kind, file, strings.NewReader(content), func(e text.Entry) error {
 			if _, twice := m[e.Key]; !twice {
-				m[e.Key] = e.Text
+				m[e.Key] = oneLine(e.Text)
 			}
 			return nil
 		})
@@ -189,6 +189,14 @@ func (s *source) parse(file, content string) (*map[string]string, error) {
 		return nil, &config.Error{File: file, Line: n + 1, Reason: "cannot be read", Err: err}
 	}
 	return &m, nil
+}
+
+// oneLine is a value that went on over several lines.
+func oneLine(s string) string {
+	if !strings.Contains(s, "\n") {
+		return s
+	}
+	return strings.Join(strings.Fields(s), " ")
 }
 
 // close ends what the table has open.

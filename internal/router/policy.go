@@ -84,6 +84,11 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 		l.said(rcpt, a, a.Sentence())
 	}
 	f := d.Fate
+	if l.origin() == fromUs && withholds(f.Fate) {
+		r.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
+		l.said(rcpt, &f, ownReport)
+		return policy.Action{}, nil
+	}
 	switch f.Fate {
 	case policy.Defer:
 		return f, &rules.Trouble{Why: "policy", Err: fmt.Errorf("%s: %s", f.Rule(), f.Text)}
@@ -95,6 +100,15 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 		return policy.Action{}, nil
 	}
 	return f, nil
+}
+
+// ownReport is why such a decision does not count: who is told of mail that failed must
+// not depend on rules that were made for other mail.
+const ownReport = "it is a report of this mail system: the tables decide"
+
+// withholds tells the decisions that keep mail from somebody.
+func withholds(f policy.Fate) bool {
+	return f == policy.Reject || f == policy.Freeze || f == policy.Defer || f == policy.Drop
 }
 
 // said traces what the policy did.

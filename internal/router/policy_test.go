@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -174,4 +175,56 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A report of this mail system is not kept from its reader, whatever the program says of
+// other mail; what a person has thawed is not frozen again.
+func TestPolicyHasBounds(t *testing.T) {
+	const own = "errormsg\nchannel error\nto <bond@example.org>\nenv-end\nFrom: q@example.net\n\n"
+	for _, call := range []string{`drop()`, `freeze("x")`, `defer("x")`, `reject("5.7.1", "x")`} {
+		for _, hook := range []string{"message(m)", "recipient(m, r)"} {
+			o := newOffice(t, map[string]string{"router.star": "def " + hook + ":\n    return " + call + "\n"})
+			m := o.one(own)
+			if got := m.recipients(); len(got) != 1 || got[0] != "local bond@example.org bond@example.org" {
+				t.Errorf("%s: %s: got %q", hook, call, got)
+			}
+			o.logged(1, "policy-passed-over", "rule=router.star:2")
+		}
+	}
+	o := newOffice(t, map[string]string{"router.star": "def message(m):\n    return freeze(\"x\")\ndef recipient(m, r):\n    return add_header(\"X-A\", \"1\")\n"})
+	a := o.submit(plain("x@far.example"))
+	o.route()
+	o.expect("frozen", map[string]int{postoffice.Freezer: 1})
+	if err := o.po.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "root", What: postoffice.WasThawed}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.po.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
+		t.Fatal(err)
+	}
+	x := o.explainer()
+	list := o.names(postoffice.Router)
+	if e := o.explain(x, postoffice.Router+"/"+list[0]); e.Verdict != VerdictRouted {
+		t.Errorf("thawed, it is explained as %s: %s", e.Verdict, e.Reason)
+	}
+	if m := o.route(); len(m) != 1 || !strings.Contains(m[0].header(), "X-A: 1\n") {
+		t.Errorf("thawed, it is not routed:\n%s", o.log)
+	}
+}
+
+// Asking what would be neither counts nor logs.
+func TestPolicyInPlayCountsNothing(t *testing.T) {
+	o := newOffice(t, map[string]string{"router.star": "def message(m):\n    log(\"asked\")\n    return freeze(\"flood\") if rate(m.sender, 1, \"1h\") else None\n"})
+	a := o.submit(plain("x@far.example"))
+	x := o.explainer()
+	for range 3 {
+		if e := o.explain(x, a.Name); e.Verdict != VerdictRouted {
+			t.Fatalf("got %s: %s", e.Verdict, e.Reason)
+		}
+	}
+	o.logged(0, "policy-said")
+	o.route()
+	o.submit(plain("y@far.example"))
+	o.route()
+	o.expect("of two one is too many", map[string]int{postoffice.Queue: 1, postoffice.Transport: 1, postoffice.Freezer: 1})
+	o.logged(2, "policy-said", "text=asked")
 }

@@ -231,6 +231,11 @@ func inWords(e *workspec.Event, recipients []string) string {
 		return "to be tried now: " + names + by
 	case workspec.EventRerouted:
 		return "routed again as another message: " + names + by
+	case workspec.EventPolicy:
+		if rule := e.Get("rule"); rule != "" {
+			return "the policy, " + clean(rule) + ": " + clean(oneLine(e.Text))
+		}
+		return clean(oneLine(e.Text))
 	}
 	var attrs strings.Builder
 	for _, a := range e.Attrs {

@@ -82,11 +82,15 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 		r.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", l.id), slog.String("rcpt", rcpt),
 			slog.String("decision", a.Sentence()), slog.String("rule", a.Rule()))
 		l.said(rcpt, a, a.Sentence())
+		if a.Fate != d.Fate.Fate {
+			l.noted(rcpt, a.Rule(), a.Sentence())
+		}
 	}
 	f := d.Fate
 	if l.origin() == fromUs && withholds(f.Fate) {
 		r.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
 		l.said(rcpt, &f, ownReport)
+		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
 		return policy.Action{}, nil
 	}
 	switch f.Fate {
@@ -96,11 +100,18 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 		if !r.thawed(l.claim.ID) {
 			return f, &frozen{f.Cause, f.Rule() + ": " + f.Text}
 		}
-		l.said(rcpt, &f, "a person has thawed the message: it is not frozen again")
+		l.said(rcpt, &f, thawedBefore)
+		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
 		return policy.Action{}, nil
+	}
+	if f.Fate != policy.None {
+		l.noted(rcpt, f.Rule(), f.Sentence())
 	}
 	return f, nil
 }
+
+// thawedBefore is why a message is not frozen again.
+const thawedBefore = "a person has thawed the message"
 
 // ownReport is why such a decision does not count: who is told of mail that failed must
 // not depend on rules that were made for other mail.

@@ -36,6 +36,8 @@ type letter struct {
 	rcpts     int             // that its specification has
 	to        []envelope.Recipient
 	policy    counsel
+	decided   []decided      // by the policy, for the history
+	undecided int            // decisions that are not in it
 	variants  []variant      // what the policy changes; 0 is the whole message's; none: nothing
 	varied    map[string]int // places in variants
 

@@ -133,7 +133,10 @@ func (s *sheet) end() error {
 		}
 	}
 	s.header()
-	return s.w.spec.Close()
+	if err := s.w.spec.Close(); err != nil {
+		return err
+	}
+	return s.history()
 }
 
 // header writes the header for the groups that have none yet.

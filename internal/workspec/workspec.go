@@ -202,6 +202,7 @@ const (
 	EventServed   = "served"   // one does again
 	EventRemoved  = "removed"  // a person took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
 	EventRestored = "restored" // and put them back
+	EventPolicy   = "policy"   // what router.star decided. rule=FILE:LINE count=N; text: the decision, and for whom
 
 	// Orders of a person or of a rule about recipients that are open. id=SPOOLID
 	// rcpts=OFF,OFF who=NAME, text: the reason.

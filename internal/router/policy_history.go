@@ -1,0 +1,76 @@
+package router
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/workspec"
+)
+
+// Bounds of what the history of a message says of the policy; the log has all of it.
+const (
+	maxDecided = 100 // decisions that differ
+	maxNamed   = 5   // recipients of one
+)
+
+// decided is a decision of the policy, with the recipients that it was the same for.
+type decided struct {
+	rule, sentence string
+	n              int      // recipients; 0: it is about the message
+	named          []string // the first of them
+}
+
+// noted keeps a decision for the history.
+func (l *letter) noted(rcpt, rule, sentence string) {
+	var d *decided
+	// Those of one recipient after the other are mostly the same.
+	for i := len(l.decided) - 1; i >= 0 && d == nil; i-- {
+		if have := &l.decided[i]; have.rule == rule && have.sentence == sentence && (have.n == 0) == (rcpt == "") {
+			d = have
+		}
+	}
+	if d == nil {
+		if len(l.decided) >= maxDecided {
+			l.undecided++
+			return
+		}
+		l.decided = append(l.decided, decided{rule: rule, sentence: sentence})
+		d = &l.decided[len(l.decided)-1]
+	}
+	if rcpt == "" {
+		return
+	}
+	if d.n++; len(d.named) < maxNamed {
+		d.named = append(d.named, printable(rcpt))
+	}
+}
+
+// history appends what the policy decided to a specification that is whole otherwise.
+func (s *sheet) history() error {
+	if len(s.l.decided) == 0 {
+		return nil
+	}
+	var b []byte
+	now := s.w.r.c.Now()
+	for i := range s.l.decided {
+		d := &s.l.decided[i]
+		e := workspec.Event{Time: now, Event: workspec.EventPolicy, Text: d.sentence,
+			Attrs: []workspec.Attr{{Key: "rule", Value: d.rule}}}
+		if d.n > 0 {
+			e.Attrs = append(e.Attrs, workspec.Attr{Key: "count", Value: strconv.Itoa(d.n)})
+			e.Text += "; for " + strings.Join(d.named, ", ")
+		}
+		if more := d.n - len(d.named); more > 0 {
+			e.Text += fmt.Sprintf(" and %d more", more)
+		}
+		b = workspec.AppendEvent(b, &e)
+	}
+	if more := s.l.undecided; more > 0 {
+		b = workspec.AppendEvent(b, &workspec.Event{Time: now, Event: workspec.EventPolicy,
+			Text: fmt.Sprintf("the policy decided %d times more; the log has it", more)})
+	}
+	// Crash: lines behind the z line that are missing or torn say less, and change nothing.
+	_, err := s.file.Write(b)
+	return err
+}

@@ -251,6 +251,7 @@ func (r *run) check(name string, w *world, doubt map[string]bool, disk *cutfs.FS
 			}
 		}
 	}
+	r.sweepReasons(name, disk)
 	for _, dir := range []string{postoffice.Router, postoffice.Queue, postoffice.Transport, postoffice.Deferred,
 		postoffice.Postman, postoffice.Freezer, postoffice.Quarantine, postoffice.Removed} {
 		for _, f := range r.names(disk, dir) {
@@ -269,6 +270,19 @@ func (r *run) check(name string, w *world, doubt map[string]bool, disk *cutfs.FS
 		}
 	}
 	r.unanswered(name, w, disk)
+}
+
+// sweepReasons takes away the texts of messages that have gone on, as a router does some
+// time later.
+func (r *run) sweepReasons(name string, disk *cutfs.FS) {
+	r.t.Helper()
+	po, err := postoffice.Open(postoffice.Config{FS: disk})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := po.SweepReasons(time.Now().Add(2*time.Hour), false); err != nil {
+		r.t.Errorf("%s: %v", name, err)
+	}
 }
 
 // unanswered wants nothing in public/ but what no submitter was told yes for: a draft

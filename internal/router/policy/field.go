@@ -3,13 +3,15 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"unicode/utf8"
 
 	"zmailer/internal/envelope"
 )
 
-// checkField refuses a field that may not be added, or with remove be removed.
+// checkField refuses a field that may not be added, or with remove be removed; there name
+// is a glob.
 func checkField(name, value string, remove bool) error {
 	f := envelope.Fields([]byte(name + ": x\n"))
 	if name == "" || len(name) > 70 || len(f) != 1 || f[0].Name != name || strings.ContainsAny(name, " \t") {
@@ -20,6 +22,9 @@ func checkField(name, value string, remove bool) error {
 		return fmt.Errorf("%s belongs to mail systems: messages in a circle are known by it", name)
 	}
 	if remove {
+		if _, err := path.Match(strings.ToLower(name), ""); err != nil {
+			return fmt.Errorf("%.80q: %w", name, err)
+		}
 		return nil
 	}
 	if strings.TrimSpace(value) == "" || strings.TrimSpace(value) != value {

@@ -230,6 +230,7 @@ func TestFailuresNameTheirPlace(t *testing.T) {
 		"colon in a field":    {"def message(m):\n    return add_header('X:', 'b')", "is no field name"},
 		"header injection":    {"def message(m):\n    return add_header('X-A', 'b\\nBcc: c')", "control character"},
 		"trace field":         {"def message(m):\n    return remove_header('received')", "messages in a circle are known by it"},
+		"bad glob":            {"def message(m):\n    return remove_header('x-[')", "syntax error in pattern"},
 		"sender alone":        {"def message(m):\n    return set_sender('bond')", "want an address with its domain"},
 		"two senders":         {"def message(m):\n    return [set_sender('a@b.example'), set_sender('c@b.example')]", "set_sender twice: in line 2 and in line 2"},
 		"unknown attribute":   {"def f(m):\n    return m.sendr\ndef message(m):\n    return f(m)", "router.star:2:13: message has no .sendr field or method"},

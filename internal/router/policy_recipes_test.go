@@ -34,10 +34,12 @@ func recipes(t *testing.T) map[int]string {
 // Each recipe of the page does what the page says, on mail that it is about and on other
 // mail.
 func TestRecipesOfThePage(t *testing.T) {
-	hour := time.Now().Local().Hour()
-	branch := "smtp branch.example x@branch.example"
-	if hour < 6 || hour >= 22 {
-		branch = "smtp backup.branch.example x@branch.example"
+	const branch = "by the hour" // of the message's acceptance
+	byHour := func(at time.Time) string {
+		if hour := at.Local().Hour(); hour < 6 || hour >= 22 {
+			return "smtp backup.branch.example x@branch.example"
+		}
+		return "smtp branch.example x@branch.example"
 	}
 	outside := func(from string, rest string, to ...string) string {
 		return "external\nrcvdfrom client.example ([192.0.2.7])\nfrom <" + from + ">\nto <" + strings.Join(to, ">\nto <") + ">\nenv-end\n" + rest + "From: q@x\n\n" + "body\n"
@@ -110,6 +112,9 @@ func TestRecipesOfThePage(t *testing.T) {
 					t.Fatalf("it is not routed:\n%s", o.log)
 				}
 				got := done[0].recipients()
+				if i := slices.Index(tt.want, branch); i >= 0 {
+					tt.want[i] = byHour(a.ID.Time())
+				}
 				slices.Sort(got)
 				slices.Sort(tt.want)
 				if !slices.Equal(got, tt.want) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"zmailer/internal/postoffice"
@@ -57,7 +58,7 @@ func (m *message) because(what, todo string) []string {
 	if m.Reason == "" {
 		return []string{what, todo}
 	}
-	return []string{what, "The reason: " + m.Reason, todo}
+	return []string{what, "The reason: " + strings.TrimSuffix(m.Reason, ".") + ".", todo}
 }
 
 // channelHold is the channel whose host is a condition.

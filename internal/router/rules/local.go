@@ -175,8 +175,8 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 		return x.loop(x.rcpt, name)
 	}
 	l, err := x.t.rolls.open(x.ctx, path)
-	if err == nil && !may.admin && may.uid != Nobody {
-		if err = readable(may.uid, l.info); err != nil {
+	if err == nil && !may.admin {
+		if err = readable(may.uid, l); err != nil {
 			l.close()
 		}
 	}

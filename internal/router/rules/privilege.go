@@ -81,7 +81,11 @@ const maxLinks = 40
 // of a directory where each may remove only what is his (sticky) the second holds
 // without. The error is the one that keeps the file from being looked at.
 func guarded(path string) (rights, fs.FileInfo, error) {
-	g := guard{}
+	return new(guard).look(path)
+}
+
+// look is guarded; the guard tells of the way.
+func (g *guard) look(path string) (rights, fs.FileInfo, error) {
 	info, err := g.walk(path)
 	if err != nil {
 		return rights{uid: Nobody}, nil, err
@@ -107,6 +111,7 @@ func guarded(path string) (rights, fs.FileInfo, error) {
 // guard is a walk along a path.
 type guard struct {
 	owners []owned // of directories and links
+	closed []owned // directories in which not everybody may look names up
 	why    string  // the first thing that was found wrong
 }
 
@@ -150,6 +155,9 @@ func (g *guard) walk(path string) (fs.FileInfo, error) {
 			rest = append(strings.Split(to, "/"), rest...)
 		case mode.IsDir() && len(rest) > 0:
 			g.own(at, info)
+			if mode.Perm()&0o001 == 0 {
+				g.closed = append(g.closed, owned{at, info.Sys().(*syscall.Stat_t).Uid})
+			}
 			if mode.Perm()&others != 0 && mode&fs.ModeSticky == 0 {
 				g.refuse("the directory %s may be written by %s", at, whoWrites(info))
 			}
@@ -177,13 +185,25 @@ func whoWrites(info fs.FileInfo) string {
 	return "its group"
 }
 
-// readable tells whether a user may read what we read for him: a list that his list or
-// .forward includes.
-func readable(uid uint32, info fs.FileInfo) error {
-	if uid == 0 || info.Sys().(*syscall.Stat_t).Uid == uid || info.Mode().Perm()&0o004 != 0 {
+// readable tells whether whom a list or .forward acts as may read what we read for him: a
+// file that it includes. Nobody may read what everybody may.
+func readable(uid uint32, l *list) error {
+	if uid == 0 {
 		return nil
 	}
-	return fmt.Errorf("uid %d, whose file includes it, may not read it", uid)
+	who := fmt.Sprintf("uid %d, whose file includes it,", uid)
+	if uid == Nobody {
+		who = "nobody, as whom the file acts that includes it,"
+	}
+	for _, d := range l.closed {
+		if d.uid != uid {
+			return fmt.Errorf("%s may not enter %s", who, d.path)
+		}
+	}
+	if l.info.Sys().(*syscall.Stat_t).Uid == uid || l.info.Mode().Perm()&0o004 != 0 {
+		return nil
+	}
+	return fmt.Errorf("%s may not read it", who)
 }
 
 // absent tells errors that mean that a name is surely not there.

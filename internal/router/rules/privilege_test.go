@@ -123,6 +123,14 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 		"a list all write and /dev/null": {map[string]string{"lists/x": "/dev/null\n"}, nil, map[string]os.FileMode{"lists/x": 0o666}, "x", []string{"bitbucket - /dev/null 65534"}},
 		"a user's file and one he may not read": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/g\n", "g": "a@example.net\n"},
 			map[string]int{"f": otherUID}, map[string]os.FileMode{"g": 0o600}, "x", []string{"trouble: :include:DIR/g: uid 70001, whose file includes it, may not read it"}},
+		"a user's file in a directory that he may not enter": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/h/g\n", "h/g": "a@example.net\n"},
+			map[string]int{"f": otherUID}, map[string]os.FileMode{"h": 0o700}, "x", []string{"trouble: :include:DIR/h/g: uid 70001, whose file includes it, may not enter DIR/h"}},
+		"a user's own closed directory": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/h/g\n", "h/g": "a@example.net\n"},
+			map[string]int{"f": otherUID, "h": otherUID, "h/g": otherUID}, map[string]os.FileMode{"h": 0o700, "h/g": 0o600}, "x", []string{"smtp example.net a@example.net 65534"}},
+		"by way of a file all write: what its owner may not read": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/w\n", "w": ":include:@DIR/g\n", "g": "a@example.net\n"},
+			map[string]int{"f": otherUID, "w": otherUID}, map[string]os.FileMode{"w": 0o666, "g": 0o600}, "x", []string{"trouble: :include:DIR/g: nobody, as whom the file acts that includes it, may not read it"}},
+		"by way of a file all write: what all may read": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/w\n", "w": ":include:@DIR/g\n", "g": "a@example.net\n"},
+			map[string]int{"f": otherUID, "w": otherUID}, map[string]os.FileMode{"w": 0o666}, "x", []string{"smtp example.net a@example.net 65534"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -137,6 +145,10 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 				if err := os.Chmod(filepath.Join(c.dir, file), mode); err != nil {
 					t.Fatal(err)
 				}
+			}
+			// What the test makes temporary directories in is ours alone.
+			if err := os.Chmod(filepath.Dir(c.dir), 0o755); err != nil {
+				t.Fatal(err)
 			}
 			c.advance(period)
 			got := c.resolve(tt.rcpt, false)

@@ -64,6 +64,7 @@ type member struct {
 type list struct {
 	path    string
 	info    fs.FileInfo
+	closed  []owned // directories on the way that not everybody may enter
 	rights  rights
 	verp    bool
 	members []member // nil: in f
@@ -98,7 +99,8 @@ func (r *rolls) open(ctx context.Context, path string) (*list, error) {
 
 // try is one attempt; wait: to be tried again then.
 func (r *rolls) try(path string) (l *list, wait time.Duration, err error) {
-	may, seen, err := guarded(path)
+	way := guard{}
+	may, seen, err := way.look(path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -108,7 +110,7 @@ func (r *rolls) try(path string) (l *list, wait time.Duration, err error) {
 	if age := r.now().Sub(seen.ModTime()); age >= 0 && age < settle {
 		return nil, settle - age, nil
 	}
-	l = &list{path: path, info: seen, rights: may, sig: sign(seen)}
+	l = &list{path: path, info: seen, closed: way.closed, rights: may, sig: sign(seen)}
 	if seen.Size() <= keptRoll {
 		err := r.kept(l)
 		if errors.Is(err, errChanging) {

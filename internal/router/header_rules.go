@@ -281,16 +281,19 @@ func (h *headerRules) apply(b, block []byte, from mailFrom) []byte {
 			added++
 			continue
 		}
-		kept := fields[:0]
+		kept, left := fields[:0], 0
 		for j, f := range fields {
-			if raw, keep := r.change(f); keep {
-				f.Raw = raw
-				kept = append(kept, f)
-			} else if j < added {
-				added--
+			raw, keep := r.change(f)
+			if !keep {
+				continue
 			}
+			if j < added {
+				left++
+			}
+			f.Raw = raw
+			kept = append(kept, f)
 		}
-		fields = kept
+		fields, added = kept, left
 	}
 	for _, f := range fields {
 		b = append(b, f.Raw...)

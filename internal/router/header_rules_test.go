@@ -17,6 +17,7 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 		"add, without the colon":       {"all add X-Origin inside\n", "X-Origin: inside\n" + header},
 		"add two, in order":            {"all add A 1\nall add B 2\n", "A: 1\nB: 2\n" + header},
 		"add, then remove it":          {"all add A 1\nall add B 2\nall remove A\nall add C 3\n", "B: 2\nC: 3\n" + header},
+		"add two, remove both, add":    {"all add X-A 1\nall add X-B 2\nall remove X-[AB]\nall add X-C 3\n", "X-C: 3\n" + header},
 		"remove":                       {"all remove x-INTERNAL\n", strings.Replace(header, "x-internal: secret\n", "", 1)},
 		"remove all of a name":         {"all remove subject\n", header[strings.Index(header, "X-Spam-Flag"):strings.Index(header, "SUBJECT")] + "Date: d\nMessage-ID: i\nFrom: q@x\n"},
 		"remove by glob":               {"all remove X-Spam-*\n", strings.Replace(header, "X-Spam-Flag: YES\nX-Spam-Score: 7\n", "", 1)},
@@ -41,6 +42,16 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestHeaderRulesTakeAwayAllThatTheyHaveAdded(t *testing.T) {
+	rules, err := parseHeaderRules("header-rules", "all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(rules.apply(nil, nil, fromOutside)); got != "Y: 3\n" {
+		t.Errorf("got %q", got)
 	}
 }
 

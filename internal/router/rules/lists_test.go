@@ -347,3 +347,16 @@ func TestListWithALineWithoutEndIsTrouble(t *testing.T) {
 		t.Errorf("got %v, want trouble with line 2", err)
 	}
 }
+
+// A file that includes itself by other names is read once, however many there are.
+func TestIncludedFileIsKnownByMoreThanItsName(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "x: :include:@DIR/f\n",
+		"f": ":include:@DIR/./f\n:include:@DIR//f\n:include:@DIR/link\na@example.net\n"})
+	if err := os.Symlink("f", filepath.Join(c.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	got := c.resolve("x", false)
+	if len(got) != 4 || got[3] != "smtp example.net a@example.net 65534" {
+		t.Errorf("want three loops and an address, got %d: %q", len(got), got)
+	}
+}

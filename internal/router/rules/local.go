@@ -168,12 +168,7 @@ func hasPrefixFold(s, prefix string) bool {
 
 // include resolves the values in a file that a value with rights names.
 func (x *expansion) include(path string, m address.Mailbox, may rights) error {
-	s := step{inInclude, path}
 	name := ":include:" + path
-	if x.onPath(s) {
-		x.tell(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
-		return x.loop(x.rcpt, name)
-	}
 	l, err := x.t.rolls.open(x.ctx, path)
 	if err == nil && !may.admin {
 		if err = readable(may.uid, l); err != nil {
@@ -184,6 +179,12 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 		return troubleWith("include", name, err)
 	}
 	defer l.close()
+	// The file counts, not its name: it has as many as its owner likes, /a, /./a, links.
+	s := step{inInclude, fmt.Sprintf("%d:%d", l.sig.dev, l.sig.ino)}
+	if x.onPath(s) {
+		x.tell(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
+		return x.loop(x.rcpt, name)
+	}
 	inside := may.including(l.rights, path)
 	x.tell(m, ":include:", at(path, path), "%s", showRights(inside))
 	if named := x.verp; x.owner != "" {

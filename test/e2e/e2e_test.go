@@ -89,6 +89,7 @@ func restart(t *testing.T, s *suite.Suite) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.AwaitDaemons(patience)
 }
 
 // stop ends a system in order.

@@ -47,6 +47,7 @@ type Suite struct {
 	mu      sync.Mutex
 	events  []Event
 	past    int           // events that Wait passes over
+	began   int           // events before the last Start
 	text    bytes.Buffer  // what was no event
 	changed chan struct{} // closed and replaced at each event
 }
@@ -150,7 +151,7 @@ func (s *Suite) Start() error {
 	s.cmd.Stdout, s.cmd.Stderr = w, w
 	s.done = make(chan struct{})
 	s.mu.Lock()
-	s.changed = make(chan struct{})
+	s.changed, s.began = make(chan struct{}), len(s.events)
 	s.mu.Unlock()
 	if s.Starter != nil {
 		err = s.Starter(s.cmd)
@@ -164,6 +165,40 @@ func (s *Suite) Start() error {
 	}
 	go s.read(r, s.done)
 	return s.awaitSMTP(20 * time.Second)
+}
+
+// AwaitDaemons waits until router and scheduler, too, have started or ended, which Start
+// does not: smtpserver may listen before. Who needs one of them waits for its event.
+func (s *Suite) AwaitDaemons(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	missing := map[string]bool{"router": true, "scheduler": true}
+	s.mu.Lock()
+	seen := s.began
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		events, changed := s.events, s.changed
+		s.mu.Unlock()
+		for ; seen < len(events); seen++ {
+			switch e := events[seen]; e.Word {
+			case "started":
+				delete(missing, e.Program)
+			case "daemon-ended":
+				delete(missing, e.Get("daemon"))
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-s.done:
+			return
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // awaitSMTP connects until somebody greets.

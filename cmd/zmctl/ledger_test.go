@@ -16,6 +16,7 @@ import (
 func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 	o := newOffice(t)
 	j := ledger.New(o.PostOffice, ledger.Config{Role: "router"})
+	defer j.Close() // before the postoffice, whose descriptor another test gets
 	waits, waiting, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 	j.Routed(waits.ID, 2, false)
 	missing, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com", "c@a.example.com")

@@ -359,7 +359,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 	if err := reportedOnce(b); err != nil {
 		t.Fatalf("without a cut: %v", err)
 	}
-	for cut := 0; ; cut++ {
+	for cut := 0; ; cut += stride() {
 		f, b, _ := build()
 		f.CutAfter(cut)
 		_ = recoverAll(b)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -57,12 +58,17 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 			return m.result(d, r, err)
 		}
 	}
+	in, err := inputFile(filepath.Join(m.c.PostOffice, "transport"), l.write)
+	if err != nil {
+		return m.result(d, r, err)
+	}
+	defer func() { _ = in.Close() }() // it was only read
 	// Crash: before the program starts, or while it runs; what it has done nobody knows,
 	// and it is run again.
 	if err := l.sent(); err != nil {
 		return m.result(d, r, err)
 	}
-	e, err := p.run(l.write)
+	e, err := p.run(in)
 	if err != nil {
 		return m.result(d, r, err)
 	}
@@ -80,7 +86,11 @@ func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 	refuse := func(text string) (account, error) {
 		return account{}, &fault{code: configTrouble, text: "the program is not run: " + text}
 	}
-	a := account{uid: uid, gid: m.users.group(uid)}
+	gid, err := m.users.group(uid)
+	if err != nil {
+		return account{}, err
+	}
+	a := account{uid: uid, gid: gid}
 	if uid == 0 {
 		if m.c.Pipe.User == "" {
 			return refuse("a file of root names it; set PIPEUSER in zmailer.conf to the user that is to run such programs")
@@ -100,7 +110,11 @@ func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 		return refuse(fmt.Sprintf("uid %d is to run it, and the agent, uid %d, is not root's", a.uid, os.Geteuid()))
 	}
 	a.login, a.home = strconv.Itoa(a.uid), "/"
-	if u, err := user.LookupId(a.login); err == nil {
+	u, err := m.users.byID(a.uid)
+	if err != nil {
+		return account{}, err
+	}
+	if u != nil {
 		a.login, a.home = u.Username, u.HomeDir
 	}
 	return a, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -178,7 +179,6 @@ func gone(t *testing.T, pid string) {
 func TestProgramIsKilledAtItsLimitWithAllItsProcesses(t *testing.T) {
 	p, dir := newPipePost(t), openDir(t)
 	p.mailbox.c.Pipe.Limit = 200 * time.Millisecond
-	// It reads nothing, so that the message's writer is stuck as well.
 	got := p.do(p.queue("s@example.org", "Subject: x\n\n", strings.Repeat("x\n", 1<<20), programTo(
 		"sleep 1000 & echo $! $$ > "+dir+"/pids; wait", runner(), "")))
 	if len(got) != 1 || !strings.Contains(got[0], "deferred") || !strings.Contains(got[0], "the program was killed, it had run for 200ms") {
@@ -276,39 +276,84 @@ func TestProgramRunsAsWhomIsConfigured(t *testing.T) {
 	}
 }
 
-// A message that cannot be read to its end is never taken for the whole of it.
-func TestProgramIsKilledWhenTheMessageCannotBeRead(t *testing.T) {
-	dir := openDir(t)
-	started := filepath.Join(dir, "started")
-	if err := unix.Mkfifo(started, 0o666); err != nil {
-		t.Fatal(err)
+// The program has the whole message from its start: an agent that is killed leaves no
+// part of it.
+func TestProgramReadsAFileThatIsWhole(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	body := strings.Repeat("a line\n", 40000)
+	got := p.do(p.queue("s@example.org", "Subject: x\n\n", body, programTo(
+		"stat -L -c '%F %s %h' /dev/stdin; cat /dev/stdin > "+dir+"/again; cat > "+dir+"/message; echo x 1>&0", runner(), "")))
+	if len(got) != 1 || !strings.Contains(got[0], "deferred") { // the last write fails
+		t.Fatalf("got %q, want an input that cannot be written", got)
 	}
-	fifo, err := os.OpenFile(started, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
+	message := p.read(dir + "/message")
+	if !strings.HasSuffix(message, "Subject: x\n\n"+body) || p.read(dir+"/again") != message {
+		t.Errorf("got %d bytes, and %d of /dev/stdin", len(message), len(p.read(dir+"/again")))
 	}
-	defer fifo.Close()
-	p := program{command: "read line; echo $line > " + started + "; cat > /dev/null; echo whole > " + dir + "/whole",
-		dir: "/", env: []string{"PATH=" + searchPath}, limit: time.Minute}
-	broken := errors.New("input/output error")
-	e, err := p.run(func(w io.Writer) error {
-		if _, err := w.Write([]byte("Subject: x\n" + strings.Repeat("x\n", bufferSize))); err != nil {
-			return err
-		}
-		// The program is in the middle of it.
-		if err := fifo.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			return err
-		}
-		if _, err := fifo.Read(make([]byte, 1)); err != nil {
-			return err
-		}
-		return broken
-	})
-	if !errors.Is(err, broken) {
-		t.Fatalf("got %+v, %v, want the error", e, err)
+	if want := "regular file " + strconv.Itoa(len(message)) + " 0"; !strings.Contains(got[0], want) {
+		t.Errorf("input: got %q, want %s", got, want)
 	}
-	if _, err := os.Stat(dir + "/whole"); err == nil {
-		t.Error("the program took a part for the whole")
+	if names := p.names(filepath.Join(p.dir, "transport")); len(names) > 1 {
+		t.Errorf("in transport/: %q", names)
+	}
+}
+
+// What cannot be written whole is given to no program.
+func TestProgramInputThatIsNotWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"message cannot be read": {unix.EIO, "4.3.0"},
+		"disk is full":           {unix.ENOSPC, "4.3.1"},
+		"quota":                  {unix.EDQUOT, "4.3.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, err := inputFile(t.TempDir(), func(w io.Writer) error {
+				_, err := w.Write([]byte("Subject: x\n"))
+				return errors.Join(err, c.err)
+			})
+			if code, _ := classify(err); in != nil || !errors.Is(err, c.err) || code.String() != c.want {
+				t.Errorf("got %v, %v, want %s", in, err, c.want)
+			}
+		})
+	}
+}
+
+func TestProgramWaitsForAPostofficeThatCanBeWritten(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	p.mailbox.c.PostOffice = filepath.Join(p.dir, "nowhere")
+	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran > "+dir+"/ran", runner(), ""))
+	got := p.do(name)
+	if len(got) != 1 || !regexp.MustCompile(`deferred .*4\.3\.0 the message cannot be given`).MatchString(got[0]) {
+		t.Errorf("got %q", got)
+	}
+	if names := p.names(dir); len(names) != 0 {
+		t.Errorf("it ran: %q", names)
+	}
+}
+
+// Trouble with the look-up does not make a user one without an account.
+func TestProgramWaitsForItsUser(t *testing.T) {
+	for name, fails := range map[string]int{"group": 1, "home": 2} {
+		t.Run(name, func(t *testing.T) {
+			p, dir := newPipePost(t), openDir(t)
+			lookup, calls := p.mailbox.users.lookupID, 0
+			p.mailbox.users.lookupID = func(uid string) (*user.User, error) {
+				if calls++; calls == fails {
+					return nil, unix.EIO
+				}
+				return lookup(uid)
+			}
+			name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran > "+dir+"/ran", runner(), ""))
+			got := p.do(name)
+			if len(got) != 1 || !regexp.MustCompile(`deferred .*4\.3\.0 users cannot be looked up`).MatchString(got[0]) {
+				t.Errorf("got %q", got)
+			}
+			if names := p.names(dir); len(names) != 0 {
+				t.Errorf("it ran: %q", names)
+			}
+		})
 	}
 }
 

@@ -51,7 +51,8 @@ func newPost(t *testing.T, template string) *post {
 	t.Cleanup(func() { owner.Release() })
 	log := slog.New(slog.NewTextHandler(p.log, nil))
 	p.mailbox, err = New(Config{
-		Template: strings.ReplaceAll(template, "$MAIL", p.mail), LocalUsers: list, Hostname: "mta.example.org",
+		PostOffice: p.dir,
+		Template:   strings.ReplaceAll(template, "$MAIL", p.mail), LocalUsers: list, Hostname: "mta.example.org",
 		LockWait: 20 * time.Second, Log: log, Now: func() time.Time { return testTime },
 	})
 	p.must(err)

@@ -43,16 +43,15 @@ type ended struct {
 	limit  time.Duration
 }
 
-// run starts the program, writes the message to it, and waits for its end. An error
-// means that it did not run, or that the message could not be read to its end.
-func (p *program) run(write func(io.Writer) error) (e ended, err error) {
+// run starts the program with its input, and waits for its end. An error means that it
+// did not run.
+func (p *program) run(in *os.File) (e ended, err error) {
 	cmd := p.cmd()
-	in, out, err := p.start(cmd)
+	out, err := p.start(cmd, in)
 	if err != nil {
 		return e, &fault{code: configTrouble, text: "the program cannot be started", err: err}
 	}
-	fed, read := make(chan error, 1), make(chan string, 1)
-	go func() { fed <- feed(in, write) }()
+	read := make(chan string, 1)
 	go func() { read <- keep(out) }()
 	exited := make(chan struct{})
 	go func() {
@@ -61,39 +60,20 @@ func (p *program) run(write func(io.Writer) error) (e ended, err error) {
 	}()
 	limit := time.NewTimer(p.limit)
 	defer limit.Stop()
-	group := -cmd.Process.Pid
-	for feeding := true; ; {
+	select {
+	case <-exited:
+	case <-limit.C:
 		select {
-		case <-exited:
-		case <-limit.C:
+		case <-exited: // just in time
+		default:
 			e.late = true
-			end(group, exited)
-		case err = <-fed:
-			if feeding = false; err == nil {
-				// The program sees the end of its input.
-				err = in.Close()
-			}
-			if err == nil || errors.Is(err, os.ErrClosed) {
-				err, fed = nil, nil
-				continue
-			}
-			// It must not take what it has for the whole message.
-			_ = unix.Kill(group, unix.SIGKILL)
-			<-exited
+			end(-cmd.Process.Pid, exited)
 		}
-		_ = in.Close() // ends feed; it may be closed
-		if feeding && fed != nil {
-			<-fed
-		}
-		break
 	}
 	_ = out.SetReadDeadline(time.Now().Add(outputGrace))
 	e.output, e.limit = <-read, p.limit
-	// The errors are the pipes' and the exit code's, which are looked at.
+	// The errors are the pipe's and the exit code's, which are looked at.
 	_, _ = out.Close(), cmd.Wait()
-	if err != nil {
-		return e, fmt.Errorf("give the message to the program: %w", err)
-	}
 	e.state, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return e, nil
 }
@@ -111,51 +91,70 @@ func (p *program) cmd() *exec.Cmd {
 	return c
 }
 
-// start starts the command; in is its input, out its output, both streams.
-func (p *program) start(cmd *exec.Cmd) (in, out *os.File, err error) {
-	childIn, in, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
+// start starts the command with its input; out is its output, both streams.
+func (p *program) start(cmd *exec.Cmd, in *os.File) (out *os.File, err error) {
 	out, childOut, err := os.Pipe()
 	if err != nil {
-		return nil, nil, errors.Join(err, childIn.Close(), in.Close())
+		return nil, err
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = childIn, childOut, childOut
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, childOut, childOut
 	err = cmd.Start()
-	// The child has its own.
-	_, _ = childIn.Close(), childOut.Close()
+	_ = childOut.Close() // the child has its own
 	if err != nil {
-		return nil, nil, errors.Join(err, in.Close(), out.Close())
+		return nil, errors.Join(err, out.Close())
 	}
-	return in, out, nil
+	return out, nil
 }
 
-// feed writes the message. That the program does not read all of it is its own affair;
-// the error of reading the message is ours.
-func feed(in *os.File, write func(io.Writer) error) error {
-	w := &sink{to: in}
-	b := bufio.NewWriterSize(w, bufferSize)
-	err := write(b)
-	if err == nil {
+// inputFile writes what a program is to read to a file without a name and opens that
+// for reading, at its beginning. A pipe that ends when its writer is killed would have
+// the program take a part for the whole. dir is where the file is, if its file system
+// can do that.
+func inputFile(dir string, write func(io.Writer) error) (in *os.File, err error) {
+	f, err := unnamed(dir)
+	if err != nil {
+		return nil, inputFault(err)
+	}
+	defer func() { _ = f.Close() }() // in is another one
+	b := bufio.NewWriterSize(f, bufferSize)
+	if err = write(b); err == nil {
 		err = b.Flush()
 	}
-	if w.err != nil {
-		return nil
+	if err == nil {
+		// /dev/stdin can be opened by whom the program runs as, and by nobody else.
+		err = f.Chmod(0o444)
 	}
-	return err
+	if err != nil {
+		return nil, inputFault(err)
+	}
+	// Not to be written: it is not of the program's quota.
+	if in, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil {
+		return nil, inputFault(err)
+	}
+	return in, nil
 }
 
-// sink remembers that a write failed: the reader has closed its end, or has ended.
-type sink struct {
-	to  io.Writer
-	err error
+// unnamed opens a new file that has no name and gets none.
+func unnamed(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE|os.O_EXCL, 0o600)
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return f, err
+	}
+	if f, err = os.CreateTemp("", "ta-mailbox-*"); err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
-func (s *sink) Write(b []byte) (n int, err error) {
-	n, err = s.to.Write(b)
-	s.err = err
-	return n, err
+// inputFault is trouble of the mail system, not of a mailbox.
+func inputFault(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return &fault{code: status.Code{Class: 4, Subject: 3, Detail: 1}, text: "the mail system's disk is full", err: err}
+	}
+	return &fault{code: status.SystemTrouble, text: "the message cannot be given to the program", err: err}
 }
 
 // keep reads the output to its end and keeps the beginning.

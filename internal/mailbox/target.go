@@ -41,7 +41,8 @@ func (m *Mailbox) fileTarget(r *agent.Recipient) (target, error) {
 		return target{}, &fault{code: status.BadAddress, text: "not a plain path from the root"}
 	}
 	uid := privilege(r.Privilege)
-	return target{path: p, as: identity{uid: uid, gid: m.users.group(uid)}}, nil
+	gid, err := m.users.group(uid)
+	return target{path: p, as: identity{uid: uid, gid: gid}}, err
 }
 
 func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
@@ -59,7 +60,11 @@ func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
 	t := target{as: identity{uid: u.uid, gid: u.gid}, spool: true}
 	if !u.known {
 		uid := privilege(r.Privilege)
-		t.as = identity{uid: uid, gid: m.users.group(uid)}
+		gid, err := m.users.group(uid)
+		if err != nil {
+			return target{}, err
+		}
+		t.as = identity{uid: uid, gid: gid}
 	}
 	t.path, err = m.stores.expand(u.login, u.home, domain)
 	if err == nil && m.stores.usesHome {

@@ -32,6 +32,8 @@ type account struct {
 type users struct {
 	list string // path; "": passwd
 	now  func() time.Time
+	// lookupID is user.LookupId.
+	lookupID func(uid string) (*user.User, error)
 
 	mu     sync.Mutex
 	byName map[string]remembered[account]
@@ -47,7 +49,7 @@ func newUsers(source string, now func() time.Time) *users {
 	if source == "passwd" {
 		source = ""
 	}
-	return &users{list: source, now: now, byName: map[string]remembered[account]{}, groups: map[int]remembered[int]{}}
+	return &users{list: source, now: now, lookupID: user.LookupId, byName: map[string]remembered[account]{}, groups: map[int]remembered[int]{}}
 }
 
 // find looks a login up, as it stands and then in lower case. A user that does not
@@ -67,7 +69,7 @@ func (u *users) find(login string) (account, error) {
 		return account{}, &fault{code: status.BadMailbox, text: "there is no user " + strconv.Quote(login) + " here"}
 	}
 	if err != nil {
-		return account{}, &fault{code: status.SystemTrouble, text: "users cannot be looked up", err: err}
+		return account{}, lookupFault(err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,22 +125,43 @@ func (u *users) listed(login string) (bool, error) {
 	return false, nil
 }
 
+// byID looks a uid up; nil: it has no account.
+func (u *users) byID(uid int) (*user.User, error) {
+	sys, err := u.lookupID(strconv.Itoa(uid))
+	if unknown := user.UnknownUserIdError(0); errors.As(err, &unknown) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, lookupFault(fmt.Errorf("look up uid %d: %w", uid, err))
+	}
+	return sys, nil
+}
+
+// lookupFault is trouble with the look-up, which says nothing of the user.
+func lookupFault(err error) error {
+	return &fault{code: status.SystemTrouble, text: "users cannot be looked up", err: err}
+}
+
 // group is the primary group of a uid, nobody's if the uid has no account.
-func (u *users) group(uid int) int {
+func (u *users) group(uid int) (int, error) {
 	u.mu.Lock()
 	r, ok := u.groups[uid]
 	u.mu.Unlock()
 	if ok && u.now().Before(r.until) {
-		return r.value
+		return r.value, nil
 	}
 	gid := nobody
-	if sys, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		if n, err := strconv.Atoi(sys.Gid); err == nil {
-			gid = n
+	sys, err := u.byID(uid)
+	if err != nil {
+		return 0, err
+	}
+	if sys != nil {
+		if gid, err = strconv.Atoi(sys.Gid); err != nil {
+			return 0, lookupFault(fmt.Errorf("look up uid %d: %w", uid, err))
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.groups[uid] = remembered[int]{gid, u.now().Add(rememberFor)}
-	return gid
+	return gid, nil
 }

@@ -3,10 +3,12 @@ package dsn
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -40,8 +42,21 @@ type Texts struct {
 	texts map[string]*template.Template // by language/kind
 }
 
-// BuiltIn are the texts in the program, English and German.
+// BuiltIn are the texts in the program, English and German. They are the caller's own.
 func BuiltIn() (*Texts, error) {
+	t, err := parsedOnce()
+	if err != nil {
+		return nil, err
+	}
+	// Templates are never changed, only replaced.
+	return &Texts{texts: maps.Clone(t.texts)}, nil
+}
+
+// parsedOnce parses the built-in texts at their first use: a report without texts of its
+// own needs them each time.
+var parsedOnce = sync.OnceValues(parseBuiltIn)
+
+func parseBuiltIn() (*Texts, error) {
 	t := &Texts{texts: map[string]*template.Template{}}
 	for _, language := range []string{"de", DefaultLanguage} {
 		for _, kind := range Kinds() {

@@ -51,7 +51,7 @@ func layers() []layer {
 		{path: "internal/alarm", imports: []string{"internal/config"}, never: disk},
 		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
-		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient")},
+		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
 		// What is due is decided without a clock, a disk or a process.
 		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
@@ -71,7 +71,8 @@ func layers() []layer {
 	for _, p := range formats() {
 		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
 	}
-	for _, stage := range []string{"submit", "smtpserver", "smtpclient"} {
+	table = append(table, layer{path: "internal/smtpserver", imports: append(below(), "internal/table", "internal/table/text")})
+	for _, stage := range []string{"submit", "smtpclient"} {
 		table = append(table, layer{path: "internal/" + stage, imports: below()})
 	}
 	stages := map[string]string{

@@ -39,10 +39,10 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 		return lostReply // nobody sees it
 	}
 	if errors.Is(err, errTooLarge) {
-		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
+		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.addr.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
 	}
-	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.String(),
+	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.addr.String(),
 		"advice", "clients are told to try again; df and zmctl check tell more")
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, full) {

@@ -1,9 +1,8 @@
 package smtpserver
 
 import (
-	"errors"
+	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -12,15 +11,24 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
-	"zmailer/internal/postoffice"
 )
+
+// client is what is known of who is connected; PROXY, XCLIENT, STARTTLS and AUTH change it.
+type client struct {
+	addr netip.AddrPort // the zero value: a Unix socket
+	name string         // its host name, if its address leads back to it; "": not known
+	role Role
+	helo string               // as the client greeted
+	tls  *tls.ConnectionState // nil: in the clear
+	user string               // who it has authenticated as; "": nobody
+}
 
 // session is one client's connection after its greeting.
 type session struct {
 	srv    *server
 	wire   *wire
 	conn   *smtp.Conn
-	client netip.AddrPort
+	client client
 	// trusted clients may send to any domain.
 	trusted bool
 
@@ -34,9 +42,10 @@ func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
 	}
 	n := &session{srv: s, wire: w, conn: c}
 	if tcp, ok := w.RemoteAddr().(*net.TCPAddr); ok {
-		n.client = tcp.AddrPort()
+		n.client.addr = tcp.AddrPort()
 	}
-	n.trusted = s.relay.trusts(n.client.Addr())
+	n.client.role = RoleMX
+	n.trusted = s.relay.trusts(n.client.addr.Addr())
 	return n, nil
 }
 
@@ -58,7 +67,7 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	}
 	e := &envelope.Envelope{
 		External: true,
-		RcvdFrom: greetingName(s.conn.Hostname()) + " (" + literal(s.client) + ")",
+		RcvdFrom: greetingName(s.conn.Hostname()) + " (" + literal(s.client.addr) + ")",
 		BodyType: string(o.Body),
 		With:     s.wire.with,
 		From:     from.String(),
@@ -92,7 +101,7 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
 	if !s.trusted && !s.srv.relay.isLocal(to) {
-		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.String(),
+		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.addr.String(),
 			"status", "5.7.1", "reply", "relaying denied")
 		return reply(550, "5.7.1", "relaying denied")
 	}
@@ -119,116 +128,6 @@ func (s *session) Reset() {
 
 // Logout implements smtp.Session.
 func (s *session) Logout() error { return nil }
-
-// Data implements smtp.Session: the content after DATA or BDAT. Its result is the
-// reply, success included, so that the client is told the spool ID.
-//
-// go-smtp's reader r is left alone: it would alter the content in places (a CR after
-// a line's only dot is lost, CR CR LF is no line end) and goes byte by byte. The wire
-// gives each command line away alone, so that all the content is still in it.
-func (s *session) Data(io.Reader) error {
-	if s.wire.err != nil {
-		return lostReply
-	}
-	c := &content{limit: s.srv.MaxSize}
-	if s.wire.bdat != nil {
-		c.in = &chunks{wire: s.wire, content: c}
-	} else {
-		c.in, c.dots = s.wire, true
-	}
-	a, err := s.store(c)
-	// Whatever has come of it, the content is over for go-smtp.
-	s.wire.bdat, s.wire.ended = nil, endOfData
-	switch {
-	case err == nil:
-		return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: "queued as " + a.ID.String()}
-	case errors.Is(err, errAbandoned):
-		// Each chunk was answered; what ends the message will be.
-		s.wire.mute = true
-	case errors.Is(err, errLost):
-		s.wire.err = io.EOF
-		return lostReply
-	}
-	return s.refusal(err)
-}
-
-// errLost means that the client went away or fell silent in the middle of a message.
-var errLost = errors.New("the client is lost")
-
-// store writes a message to public/ and moves it to router/.
-func (s *session) store(c *content) (postoffice.Accepted, error) {
-	// Nothing is made on disk for a client that goes away now.
-	if len(c.in.peek()) == 0 {
-		if err := c.in.more(); err != nil && err != errEnd {
-			return postoffice.Accepted{}, lost(err)
-		}
-	}
-	draft, err := s.newDraft()
-	if draft != nil {
-		defer s.abort(draft)
-	}
-	var out io.Writer = io.Discard
-	if err == nil {
-		out = draft
-	}
-	// Whatever is wrong with the disk, the content has to be read to its end: the
-	// client listens to nothing before it.
-	c.err = err
-	end, err := c.copyTo(out)
-	if err != nil {
-		if !end {
-			err = lost(err)
-		}
-		return postoffice.Accepted{}, err
-	}
-	accepting := s.srv.ledger.Accepting()
-	a, err := draft.Commit()
-	if err != nil {
-		accepting.Abandon()
-		return postoffice.Accepted{}, err
-	}
-	// Crash: the router's line stands for this one.
-	accepting.In(a.ID, len(s.transaction.Recipients))
-	s.srv.disk.end(s.srv.Log, "storage-recovered")
-	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
-		"rcpts", len(s.transaction.Recipients), "client", s.client.String())
-	return a, nil
-}
-
-// lost makes errLost of an error of the connection.
-func lost(err error) error {
-	if errors.Is(err, errAbandoned) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errLost, err)
-}
-
-// abort takes a draft away that was not committed.
-func (s *session) abort(draft *postoffice.Draft) {
-	// What cannot be removed now has no execute bit and is swept.
-	if err := draft.Abort(); err != nil {
-		s.srv.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "reason", err)
-	}
-}
-
-// newDraft begins the message file with its envelope. With an error the draft may
-// be there nevertheless.
-func (s *session) newDraft() (*postoffice.Draft, error) {
-	buf := envelopeBuffers.Get().(*[]byte)
-	defer envelopeBuffers.Put(buf)
-	lines, err := envelope.Append((*buf)[:0], s.transaction)
-	if err != nil {
-		return nil, err
-	}
-	*buf = lines
-	draft, err := s.srv.po.NewDraft("smtp")
-	if err != nil {
-		return nil, err
-	}
-	draft.Into(s.srv.RouterDir)
-	_, err = draft.Write(lines)
-	return draft, err
-}
 
 // splitPath cuts a MAIL or RCPT command into its path, with brackets, and its
 // parameters (RFC 5321 §4.1.2). go-smtp has accepted the line, so that only where

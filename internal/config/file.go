@@ -1,0 +1,169 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// filePeriod is how often a file is looked at again, at most.
+	filePeriod = time.Second
+	// fileSettle is how old a file's last change must be before it is read again, so
+	// that one which an editor has truncated and is writing is not taken for empty.
+	fileSettle = 100 * time.Millisecond
+	// maxFile bounds a file that is kept in memory. Bytes.
+	maxFile = 64 << 20
+)
+
+// FileOptions say how a File is read.
+type FileOptions struct {
+	Required bool // it must be there; else one that is not there is empty
+	Secret   bool // it holds passwords: others than its owner and group must not read it
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// File is a file of a postmaster's beside zmailer.conf, parsed. It is read again when it
+// has changed; one that turns bad is refused, once, and what was read before stays. It
+// may be used by many goroutines.
+type File[T any] struct {
+	path  string
+	parse func(name string, text []byte) (T, error)
+	o     FileOptions
+
+	mu     sync.Mutex
+	next   time.Time // when it is looked at again
+	seen   fs.FileInfo
+	absent bool // it was not there at the last look
+	value  T
+	failed string // why the last look failed
+}
+
+// OpenFile reads a file for the first time. Its errors are parse's, which are to be
+// *Error, or *Error for a file that cannot be read.
+func OpenFile[T any](path string, parse func(name string, text []byte) (T, error), o FileOptions) (*File[T], error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	f := &File[T]{path: path, parse: parse, o: o}
+	text, info, err := f.read()
+	if errors.Is(err, fs.ErrNotExist) && !o.Required {
+		text, info, err = nil, nil, nil
+	}
+	if err != nil {
+		return nil, f.bad(err)
+	}
+	if f.value, err = parse(path, text); err != nil {
+		return nil, err
+	}
+	f.seen, f.absent = info, info == nil
+	f.next = o.Now().Add(filePeriod)
+	return f, nil
+}
+
+// Path is the file's.
+func (f *File[T]) Path() string { return f.path }
+
+// Current is what the file says now.
+func (f *File[T]) Current() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.o.Now()
+	if left := f.next.Sub(now); left > 0 && left <= filePeriod {
+		return f.value
+	}
+	f.next = now.Add(filePeriod)
+	info, err := os.Stat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !f.o.Required:
+		// It may be about to be replaced: believed at the second look.
+		if !f.absent {
+			f.absent = true
+		} else if f.seen != nil {
+			f.take(nil, nil)
+		}
+		return f.value
+	case err != nil:
+		f.refuse(f.bad(err))
+		return f.value
+	}
+	f.absent = false
+	if f.failed == "" && unchanged(f.seen, info) {
+		return f.value
+	}
+	if age := now.Sub(info.ModTime()); age >= 0 && age < fileSettle {
+		f.next = now.Add(fileSettle)
+		return f.value
+	}
+	text, info, err := f.read()
+	if err != nil {
+		f.refuse(f.bad(err))
+		return f.value
+	}
+	f.take(text, info)
+	return f.value
+}
+
+// take parses what was read.
+func (f *File[T]) take(text []byte, info fs.FileInfo) {
+	v, err := f.parse(f.path, text)
+	if err != nil {
+		f.refuse(err)
+		return
+	}
+	f.value, f.seen, f.failed = v, info, ""
+	f.o.Log.Info("table-read", "file", f.path)
+}
+
+func (f *File[T]) refuse(err error) {
+	if err.Error() == f.failed {
+		return
+	}
+	f.failed = err.Error()
+	f.o.Log.Error("table-refused", "file", f.path, "reason", err, "kept", "the table as it was read before")
+}
+
+// read never waits for a pipe's other end.
+func (f *File[T]) read() ([]byte, fs.FileInfo, error) {
+	r, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular():
+		return nil, nil, errors.New("it is no regular file")
+	case f.o.Secret && info.Mode().Perm()&0o007 != 0:
+		return nil, nil, fmt.Errorf("it holds secrets and everybody may read it: chmod o= %s", f.path)
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("it is larger than %d bytes", maxFile)
+	}
+	return text, info, err
+}
+
+// bad makes an *Error; the path stands in front of it already.
+func (f *File[T]) bad(err error) error {
+	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return &Error{File: f.path, Reason: "cannot be read", Err: err}
+}
+
+func unchanged(a, b fs.FileInfo) bool {
+	return a != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && a.Mode() == b.Mode()
+}

@@ -3,9 +3,9 @@ package tasmtp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"zmailer/internal/smtpclient"
@@ -27,15 +27,15 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 	ctx, cancel := context.WithTimeout(ctx, r.search)
 	defer cancel()
 	var last *refusal
-	for t, why := range r.targets(ctx, d) {
+	for s, why := range r.servers(ctx, d) {
 		if why == nil {
 			var l *link
-			if l, why = r.open(ctx, key.from, d, t); why == nil {
+			if l, why = r.connectTo(ctx, key, d, s); why == nil {
 				l.key = key
 				return l, nil
 			}
-			r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
 		}
+		r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
 		last = worse(last, why)
 		if ctx.Err() != nil {
 			break
@@ -44,27 +44,34 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 	return nil, last
 }
 
-// open connects to one address and opens the session.
-func (r *Relay) open(ctx context.Context, from origin, d *destination, t target) (*link, *refusal) {
-	src, ok := from.source(t)
-	if !ok {
-		return nil, noSource(t)
+// connectTo opens a session at the first address of a server that wants one.
+func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s server) (*link, *refusal) {
+	var last *refusal
+	for left := s.addrs; len(left) > 0 && (last == nil || ctx.Err() == nil); {
+		nc, t, src, why := r.dial(ctx, key.from, left)
+		if why != nil {
+			return nil, worse(last, why)
+		}
+		l, why := r.open(nc, d, t, src)
+		if why == nil {
+			return l, nil
+		}
+		last = worse(last, why)
+		left = without(left, t)
 	}
-	// Deadlines of ours end a dead connection; keep-alive would cost four system
-	// calls for each.
-	dialer := net.Dialer{Timeout: r.client.Timeouts.Connect, KeepAlive: -1}
+	return nil, last
+}
+
+// without is the addresses but for one.
+func without(addrs []target, t target) []target {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a target) bool { return a == t })
+}
+
+// open opens the session on a connection.
+func (r *Relay) open(nc net.Conn, d *destination, t target, src *source) (*link, *refusal) {
 	cfg := r.client
 	if src != nil {
-		src.bind(&dialer)
 		cfg.Hostname = src.helo
-	}
-	nc, err := dialer.DialContext(ctx, t.network, t.address)
-	if src != nil && unusable(err) {
-		return nil, r.sourceRefusal(src, err)
-	}
-	if err != nil {
-		return nil, &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil),
-			reply: fmt.Sprintf("connect to %s: %v", t.address, cause(err))}
 	}
 	cfg.LMTP = d.lmtp
 	conn := smtpclient.New(nc, cfg)

@@ -66,58 +66,65 @@ func lookupRefusal(err error) *refusal {
 	return &refusal{code: status.RoutingTrouble, weight: weightLookup, reply: err.Error()}
 }
 
-// targets gives the addresses of a destination in the order in which they are to be
-// tried. A server is looked up when it is its turn; one that cannot be found is
-// yielded as a refusal, and the next follows.
-func (r *Relay) targets(ctx context.Context, d *destination) iter.Seq2[target, *refusal] {
-	return func(yield func(target, *refusal) bool) {
+// server is one that takes a destination's mail. Its addresses serve as well as each
+// other.
+type server struct {
+	name  string // lower case; "" if the destination was given as an address or a socket
+	addrs []target
+}
+
+// servers gives those of a destination in the order in which they are to be tried. One
+// is looked up when it is its turn; one that cannot be found is yielded as a refusal,
+// and the next follows.
+func (r *Relay) servers(ctx context.Context, d *destination) iter.Seq2[server, *refusal] {
+	return func(yield func(server, *refusal) bool) {
 		switch {
 		case d.unix != "":
-			yield(target{network: "unix", address: d.unix}, nil)
+			yield(server{addrs: []target{{network: "unix", address: d.unix}}}, nil)
 		case d.addr.IsValid():
-			yield(d.target("", d.addr), nil)
+			yield(server{addrs: []target{d.target("", d.addr)}}, nil)
 		case !d.mx:
 			addrs, err := r.resolver.LocalAddrs(ctx, d.name)
-			r.yieldAddrs(d, d.name, addrs, err, yield)
+			yield(d.server(d.name, addrs, err))
 		default:
-			r.mxTargets(ctx, d, yield)
+			r.mxServers(ctx, d, yield)
 		}
 	}
 }
 
-func (r *Relay) mxTargets(ctx context.Context, d *destination, yield func(target, *refusal) bool) {
+func (r *Relay) mxServers(ctx context.Context, d *destination, yield func(server, *refusal) bool) {
 	hosts, err := r.resolver.Hosts(ctx, d.name)
 	if err != nil {
-		yield(target{}, lookupRefusal(err))
+		yield(server{}, lookupRefusal(err))
 		return
 	}
 	hosts = beforeSelf(hosts, r.hostname)
 	if len(hosts) == 0 {
-		yield(target{}, never(status.RoutingLoop, "mail for "+d.name+" loops back to "+r.hostname))
+		yield(server{}, never(status.RoutingLoop, "mail for "+d.name+" loops back to "+r.hostname))
 		return
 	}
 	for _, h := range hosts {
 		addrs, err := r.resolver.Addrs(ctx, h.Name)
-		if !r.yieldAddrs(d, h.Name, addrs, err, yield) {
+		if !yield(d.server(h.Name, addrs, err)) {
 			return
 		}
 	}
 }
 
-func (r *Relay) yieldAddrs(d *destination, name string, addrs []netip.Addr, err error, yield func(target, *refusal) bool) bool {
+// server is one of a destination's with the addresses that were found for it.
+func (d *destination) server(name string, addrs []netip.Addr, err error) (server, *refusal) {
 	if err != nil {
 		why := lookupRefusal(err)
 		if name != d.name && why.weight == weightPermanent {
 			why.code = noRoute // the domain is good, its server is not
 		}
-		return yield(target{}, why)
+		return server{name: name}, why
 	}
-	for _, a := range addrs {
-		if !yield(d.target(name, a), nil) {
-			return false
-		}
+	s := server{name: name, addrs: make([]target, len(addrs))}
+	for i, a := range addrs {
+		s.addrs[i] = d.target(name, a)
 	}
-	return true
+	return s, nil
 }
 
 // beforeSelf drops this host and every server that is not better than it: mail that

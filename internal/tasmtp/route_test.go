@@ -1,10 +1,8 @@
 package tasmtp
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +11,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"golang.org/x/sys/unix"
-
 	"zmailer/internal/taproto"
 	"zmailer/internal/tasmtp/mx/mxtest"
 	. "zmailer/internal/tasmtp/tasmtptest"
@@ -274,7 +270,7 @@ func TestSearchHasADeadline(t *testing.T) {
 
 // K15
 func TestConnectTimeout(t *testing.T) {
-	addr := fullListener(t)
+	addr := fullListener(t, "127.0.0.1:0")
 	s := newStation(t, addr.Port, "", func(c *Config) { c.Timeouts.Connect = 50 * time.Millisecond })
 	a := s.one("smtp", "[127.0.0.1]")
 	if got, want := a.Text, "connect to "+addr.String()+": i/o timeout"; a.Word != taproto.DeferAll || got != want {
@@ -283,34 +279,6 @@ func TestConnectTimeout(t *testing.T) {
 	if got, want := notary(a), "4.4.1 X-IP-addr; [127.0.0.1]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-}
-
-// fullListener is an address whose queue of connections is full, so that the kernel
-// answers no more of them.
-func fullListener(t *testing.T) *net.TCPAddr {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*unix.SockaddrInet4).Port}
-	for range 10 {
-		nc, err := net.DialTimeout("tcp", addr.String(), 200*time.Millisecond)
-		if err != nil {
-			return addr
-		}
-		t.Cleanup(func() { nc.Close() })
-	}
-	t.Skip("the kernel keeps on answering for a full queue")
-	return nil
 }
 
 // A socket that is not there yet is a server that is down.

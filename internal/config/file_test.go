@@ -60,7 +60,7 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	now = now.Add(time.Minute)
 	check("gone, second look", "")
 	write("three", 0o640)
-	now = now.Add(-time.Minute - fileSettle/2) // right after the change
+	now = now.Add(-time.Minute + fileSettle/2) // right after the change
 	f.next = time.Time{}
 	check("just changed", "")
 	now = now.Add(time.Minute)

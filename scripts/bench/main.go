@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/test/peer"
 )
 
 type options struct {
@@ -49,7 +51,7 @@ func run(o options) error {
 	}
 	systems := []system{&ours{bin: o.bin}}
 	if o.postfix {
-		if _, err := exec.LookPath(postfixMaster); err != nil {
+		if _, err := exec.LookPath(peer.PostfixMaster); err != nil {
 			fmt.Println("Postfix is not installed: no ratio.")
 		} else {
 			systems = append(systems, &postfix{})

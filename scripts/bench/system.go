@@ -3,16 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/test/peer"
 )
 
 // system is a mail relay under test.
@@ -30,14 +29,14 @@ type system interface {
 // process is a system that is one tree of processes whose root waits for the others.
 type process struct{ cmd *exec.Cmd }
 
-func (p *process) run(dir string, env []string, argv ...string) error {
+// launch starts the root; its log is dir/log.
+func (p *process) launch(dir string, cmd *exec.Cmd) error {
 	out, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd = cmd
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	return p.cmd.Start()
 }
@@ -109,10 +108,8 @@ func (s *ours) start(dir, addr, sinkHost string) error {
 	if err := os.WriteFile(filepath.Join(conf, "zmailer.conf"), []byte(main), 0o644); err != nil {
 		return err
 	}
-	return s.run(dir, nil, zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run")
+	return s.launch(dir, exec.Command(zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run"))
 }
-
-const postfixMaster = "/usr/lib/postfix/sbin/master"
 
 // postfix is Postfix with its defaults, as a loopback relay.
 type postfix struct{ process }
@@ -121,58 +118,10 @@ func (s *postfix) name() string { return "postfix" }
 func (s *postfix) warm() error  { return nil }
 
 func (s *postfix) start(dir, addr, sinkHost string) error {
-	conf, queue, data := filepath.Join(dir, "conf"), filepath.Join(dir, "queue"), filepath.Join(dir, "data")
-	for _, d := range []string{conf, queue, data} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
-		}
-	}
-	owner, err := user.Lookup("postfix")
+	p := peer.Postfix{Dir: dir, Listen: addr, RelayHost: sinkHost}
+	cmd, err := p.Command()
 	if err != nil {
 		return err
 	}
-	var uid int
-	fmt.Sscan(owner.Uid, &uid)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(data, uid, -1)); err != nil {
-		return err
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return err
-	}
-	// Loopback has no name server: looking the client's name up would only wait.
-	main := strings.Join([]string{
-		"compatibility_level = 3.6", "queue_directory = " + queue, "data_directory = " + data,
-		"mail_owner = postfix", "setgid_group = postdrop", "myhostname = bench.example",
-		"inet_interfaces = " + host, "inet_protocols = ipv4", "mynetworks = 127.0.0.0/8",
-		"relayhost = " + sinkHost, "mydestination =", "alias_maps =", "alias_database =",
-		"smtpd_peername_lookup = no", "smtp_dns_support_level = disabled", "smtp_host_lookup = native",
-		"maillog_file = /dev/stdout", ""}, "\n")
-	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(main), 0o644); err != nil {
-		return err
-	}
-	b, err := os.ReadFile("/usr/share/postfix/master.cf.dist")
-	if err != nil {
-		return err
-	}
-	var services []string
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) >= 8 && f[1] == "inet" {
-			continue
-		}
-		if len(f) >= 8 && !strings.HasPrefix(line, "#") && (f[4] == "y" || f[4] == "-") {
-			f[4] = "n"
-			line = strings.Join(f, " ") + "\n"
-		}
-		services = append(services, line)
-	}
-	services = append(services, host+":"+port+" inet n - n - - smtpd\n")
-	if err := os.WriteFile(filepath.Join(conf, "master.cf"), []byte(strings.Join(services, "")), 0o644); err != nil {
-		return err
-	}
-	if out, err := exec.Command("/usr/sbin/postfix", "-c", conf, "check").CombinedOutput(); err != nil {
-		return fmt.Errorf("postfix check: %w: %s", err, out)
-	}
-	return s.run(dir, []string{"MAIL_CONFIG=" + conf, "MAIL_LOGTAG=postfix"}, postfixMaster, "-c", conf, "-s")
+	return s.launch(dir, cmd)
 }

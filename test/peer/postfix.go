@@ -1,0 +1,96 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// PostfixMaster is the program that runs a Postfix, where Debian has it.
+const PostfixMaster = "/usr/lib/postfix/sbin/master"
+
+// Postfix is a Postfix of its own below a directory: a relay on loopback that looks
+// nothing up.
+type Postfix struct {
+	Dir       string   // it is made, and may be entered by all
+	Listen    string   // host:port
+	RelayHost string   // where all mail goes: "[address]:port"
+	Settings  []string // further lines of main.cf
+}
+
+// Command writes the configuration and gives what runs it in the foreground; its log
+// is on standard output.
+func (p *Postfix) Command() (*exec.Cmd, error) {
+	conf, queue, data := p.Config(), filepath.Join(p.Dir, "queue"), filepath.Join(p.Dir, "data")
+	for _, d := range []string{conf, queue, data} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	owner, err := user.Lookup("postfix")
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.Atoi(owner.Uid)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Chmod(p.Dir, 0o755), os.Chown(data, uid, -1)); err != nil {
+		return nil, err
+	}
+	if err := p.write(conf, queue, data); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command("/usr/sbin/postfix", "-c", conf, "check").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("postfix check: %w: %s", err, out)
+	}
+	cmd := exec.Command(PostfixMaster, "-c", conf, "-s")
+	cmd.Env = append(os.Environ(), "MAIL_CONFIG="+conf, "MAIL_LOGTAG=postfix")
+	return cmd, nil
+}
+
+// Config is the directory of main.cf, for Postfix's commands.
+func (p *Postfix) Config() string { return filepath.Join(p.Dir, "conf") }
+
+func (p *Postfix) write(conf, queue, data string) error {
+	host, port, err := net.SplitHostPort(p.Listen)
+	if err != nil {
+		return err
+	}
+	// Loopback has no name server: looking the client's name up would only wait.
+	lines := append([]string{
+		"compatibility_level = 3.6", "queue_directory = " + queue, "data_directory = " + data,
+		"mail_owner = postfix", "setgid_group = postdrop", "myhostname = bench.example",
+		"inet_interfaces = " + host, "inet_protocols = ipv4", "mynetworks = 127.0.0.0/8",
+		"relayhost = " + p.RelayHost, "mydestination =", "alias_maps =", "alias_database =",
+		"smtpd_peername_lookup = no", "smtp_dns_support_level = disabled", "smtp_host_lookup = native",
+		"maillog_file = /dev/stdout"}, p.Settings...)
+	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	master, err := os.ReadFile("/usr/share/postfix/master.cf.dist")
+	if err != nil {
+		return err
+	}
+	var services []string
+	for line := range strings.Lines(string(master)) {
+		f := strings.Fields(line)
+		if len(f) >= 8 && f[1] == "inet" {
+			continue
+		}
+		// Nothing is in a chroot: it would have to be furnished.
+		if len(f) >= 8 && !strings.HasPrefix(line, "#") && (f[4] == "y" || f[4] == "-") {
+			f[4] = "n"
+			line = strings.Join(f, " ") + "\n"
+		}
+		services = append(services, line)
+	}
+	services = append(services, host+":"+port+" inet n - n - - smtpd\n")
+	return os.WriteFile(filepath.Join(conf, "master.cf"), []byte(strings.Join(services, "")), 0o644)
+}

@@ -22,18 +22,17 @@ const (
 // verpTag parts the owner of a list and the member in a sender that names both.
 const verpTag = "+"
 
-// lookForLists tells whether the directory lists has come or gone.
+// lookForLists tells whether the directory lists has come. One that was there is never
+// believed gone: see listFile.
 func (t *Tables) lookForLists() (changed bool) {
-	if t.listDir == "" {
+	if t.listDir == "" || t.lists != "" {
 		return false
 	}
-	now := t.listDir
 	if _, err := os.Stat(t.listDir); absent(err) {
-		now = ""
+		return false
 	}
-	changed = now != t.lists
-	t.lists = now
-	return changed
+	t.lists = t.listDir
+	return true
 }
 
 // isListName tells what may be the name of a list: no other file of the directory, and
@@ -56,6 +55,10 @@ func (t *Tables) listFile(name string) (path string, ok bool, err error) {
 		case !absent(err):
 			return "", false, troubleWith("lists", path, err)
 		}
+	}
+	// A directory that is being replaced, or that is not mounted, says nothing of a list.
+	if _, err := os.Stat(t.lists); err != nil {
+		return "", false, &Trouble{Why: "lists", Err: fmt.Errorf("%s was there and cannot be looked into now: %w; put it back, an empty one if there are no lists any more", t.lists, err)}
 	}
 	return "", false, nil
 }

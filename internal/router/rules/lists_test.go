@@ -317,6 +317,29 @@ func TestListThatChangesWhileItIsReadIsOldWholeOrTrouble(t *testing.T) {
 	}
 }
 
+// While the directory is being replaced nobody is told that there is no such list.
+func TestListsThatAreGoneAreTrouble(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
+	want := c.resolve("staff", false)
+	dir := filepath.Join(c.dir, "lists")
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"staff", "nosuch"} {
+		c.advance(time.Hour)
+		list, err := collect(c.Tables(), address.Mailbox{Local: name}, false)
+		if trouble, ok := IsTrouble(err); !ok || trouble.Why != "lists" {
+			t.Errorf("%s: got %v, %v, want trouble with the lists", name, list, err)
+		}
+	}
+	if err := os.Rename(dir+".old", dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.resolve("staff", false); !cmp.Equal(got, want) {
+		t.Errorf("back again: got %q, want %q", got, want)
+	}
+}
+
 func TestListThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
 	c.Tables().rolls.tries = 2

@@ -44,9 +44,12 @@ func (d *dialogue) answered(r Reply) {
 	}
 }
 
-// broke adds the end of a connection.
-func (d *dialogue) broke(err error) {
+// remark adds what neither side said.
+func (d *dialogue) remark(text string) {
 	d.WriteString("\n(")
-	d.WriteString(err.Error())
+	d.WriteString(text)
 	d.WriteByte(')')
 }
+
+// broke adds the end of a connection.
+func (d *dialogue) broke(err error) { d.remark(err.Error()) }

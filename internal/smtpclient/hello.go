@@ -7,14 +7,17 @@ import (
 
 // Extensions are the service extensions that the server offers.
 type Extensions struct {
-	Pipelining     bool  // RFC 2920
-	Size           bool  // RFC 1870
-	MaxSize        int64 // bytes, 0: not said
-	EightBitMIME   bool  // RFC 6152
-	DSN            bool  // RFC 3461
-	SMTPUTF8       bool  // RFC 6531
-	EnhancedStatus bool  // RFC 2034
-	Chunking       bool  // RFC 3030
+	Pipelining     bool   // RFC 2920
+	Size           bool   // RFC 1870
+	MaxSize        int64  // bytes, 0: not said
+	EightBitMIME   bool   // RFC 6152
+	DSN            bool   // RFC 3461
+	SMTPUTF8       bool   // RFC 6531
+	EnhancedStatus bool   // RFC 2034
+	Chunking       bool   // RFC 3030
+	StartTLS       bool   // RFC 3207
+	RequireTLS     bool   // RFC 8689
+	Auth           string // mechanisms, parted by blanks (RFC 4954)
 }
 
 // Extensions tells what the server offers; valid after Hello.
@@ -32,11 +35,17 @@ func (c *Conn) Hello() error {
 	if r.Code != 220 {
 		return c.refuse(PhaseGreeting, r)
 	}
+	return c.ehlo()
+}
+
+// ehlo says hello and takes what the server offers.
+func (c *Conn) ehlo() error {
 	verb := "EHLO "
 	if c.cfg.LMTP {
 		verb = "LHLO "
 	}
-	if r, err = c.sayHello(verb); err != nil {
+	r, err := c.sayHello(verb)
+	if err != nil {
 		return err
 	}
 	if r.Class() == 2 {
@@ -105,6 +114,12 @@ func parseExtensions(text string) Extensions {
 			e.EnhancedStatus = true
 		case "CHUNKING":
 			e.Chunking = true
+		case "STARTTLS":
+			e.StartTLS = true
+		case "REQUIRETLS":
+			e.RequireTLS = true
+		case "AUTH":
+			e.Auth = strings.TrimSpace(params)
 		}
 	}
 	return e

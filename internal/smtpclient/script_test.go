@@ -233,3 +233,30 @@ func outcomes(results []Result) []string {
 	}
 	return s
 }
+
+// lines is a server that talks by hand.
+type lines struct {
+	nc  net.Conn
+	r   *bufio.Reader
+	err error
+}
+
+func newLines(nc net.Conn) *lines {
+	nc.SetDeadline(time.Now().Add(patience))
+	return &lines{nc: nc, r: bufio.NewReader(nc)}
+}
+
+func (l *lines) say(text string) {
+	if l.err == nil {
+		_, l.err = io.WriteString(l.nc, text+"\r\n")
+	}
+}
+
+func (l *lines) hear() string {
+	if l.err != nil {
+		return ""
+	}
+	var text string
+	text, l.err = l.r.ReadString('\n')
+	return strings.TrimSuffix(text, "\r\n")
+}

@@ -15,6 +15,7 @@ package smtpclient
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,6 +34,8 @@ const (
 	PhaseConnect  Phase = iota
 	PhaseGreeting       // waiting for 220
 	PhaseHello          // EHLO, LHLO, HELO
+	PhaseTLS            // STARTTLS and the handshake
+	PhaseAuth           // AUTH
 	PhaseMail
 	PhaseRcpt
 	PhaseData // the DATA command
@@ -48,6 +51,10 @@ func (p Phase) String() string {
 		return "waiting for the greeting"
 	case PhaseHello:
 		return "saying hello"
+	case PhaseTLS:
+		return "starting TLS"
+	case PhaseAuth:
+		return "logging in"
 	case PhaseMail:
 		return "waiting for the answer to MAIL"
 	case PhaseRcpt:
@@ -97,7 +104,7 @@ func (t *Timeouts) of(p Phase) time.Duration {
 	switch p {
 	case PhaseGreeting:
 		return t.Greeting
-	case PhaseHello:
+	case PhaseHello, PhaseTLS, PhaseAuth:
 		return t.Hello
 	case PhaseMail:
 		return t.Mail
@@ -136,7 +143,7 @@ func (e *ConnError) Timeout() bool {
 
 // ReplyError is a session that the server refused to open.
 type ReplyError struct {
-	Phase Phase // PhaseGreeting or PhaseHello
+	Phase Phase // PhaseGreeting, PhaseHello, PhaseTLS or PhaseAuth
 	Reply Reply
 }
 
@@ -145,6 +152,7 @@ func (e *ReplyError) Error() string { return fmt.Sprintf("%s: %s", e.Phase, e.Re
 // Conn is one connection. It is not for concurrent use.
 type Conn struct {
 	nc        net.Conn
+	tls       *tls.ConnectionState // nil: in the clear
 	r         *bufio.Reader
 	cfg       Config
 	ext       Extensions

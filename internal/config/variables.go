@@ -60,6 +60,7 @@ func Variables() []Variable {
 		{"MAXRCPT", "10000", "Most recipients of one message.", checkPositive},
 		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", checkHostPort},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
+		{"DEADTIME", "15m", "How long an address of another host that did not answer is tried last, when all others have failed; 0: it keeps its turn.", checkDuration},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
 		{"PIPEUSER", "", "The user that runs programs which root's files name, as aliases often is; without it they are not run.", checkWord},
 		{"PIPENOBODY", "no", "yes: programs that a file names which others may write are run, as nobody; else their mail waits.", checkBool},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"time"
 
 	"zmailer/internal/smtpclient"
@@ -23,25 +22,50 @@ type link struct {
 }
 
 // connect opens a session with the first server of a destination that wants one.
+// Addresses that were dead a while ago come last.
 func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link, *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, r.search)
 	defer cancel()
 	var last *refusal
+	var later []server
 	for s, why := range r.servers(ctx, d) {
 		if why == nil {
+			alive, dead := r.dead.part(key.from, s.addrs)
+			if len(dead) > 0 {
+				later = append(later, server{name: s.name, addrs: dead})
+			}
+			if s.addrs = alive; len(alive) == 0 {
+				continue
+			}
 			var l *link
 			if l, why = r.connectTo(ctx, key, d, s); why == nil {
-				l.key = key
 				return l, nil
 			}
 		}
-		r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
-		last = worse(last, why)
+		last = r.notConnected(key, last, why)
 		if ctx.Err() != nil {
+			return nil, last
+		}
+	}
+	for _, s := range later {
+		var why *refusal
+		if s.addrs, why = r.dead.last(key.from, s.addrs); len(s.addrs) > 0 {
+			var l *link
+			if l, why = r.connectTo(ctx, key, d, s); why == nil {
+				return l, nil
+			}
+		}
+		if last = r.notConnected(key, last, why); ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, last
+}
+
+// notConnected is what is to be told after one more server did not take us.
+func (r *Relay) notConnected(key poolKey, last, why *refusal) *refusal {
+	r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
+	return worse(last, why)
 }
 
 // connectTo opens a session at the first address of a server that wants one.
@@ -54,17 +78,17 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 		}
 		l, why := r.open(nc, d, t, src)
 		if why == nil {
+			r.dead.raise(t, src)
+			l.key = key
 			return l, nil
 		}
+		if why.silent {
+			r.dead.bury(t, src, why)
+		}
 		last = worse(last, why)
-		left = without(left, t)
+		left = behind(left, t)
 	}
 	return nil, last
-}
-
-// without is the addresses but for one.
-func without(addrs []target, t target) []target {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a target) bool { return a == t })
 }
 
 // open opens the session on a connection.
@@ -95,6 +119,9 @@ func (l *link) helloRefusal(err error) *refusal {
 		return why
 	}
 	why.weight, why.code, why.reply = weightConnect, status.BadConnection, brief(err)
+	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
+		why.silent = broke.Timeout()
+	}
 	return why
 }
 

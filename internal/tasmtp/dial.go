@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"zmailer/internal/status"
@@ -20,10 +21,14 @@ const (
 	maxAttempts = 8
 )
 
+// late is why an address is remembered that another one has overtaken by so much.
+var late = &refusal{code: status.NoAnswer, weight: weightConnect, reply: "other addresses of the server answer earlier"}
+
 // attempt is one address being connected to, then its end: a connection or a refusal.
 type attempt struct {
 	target target
 	source *source
+	turn   int // in the order of a race
 	nc     net.Conn
 	why    *refusal
 }
@@ -41,7 +46,7 @@ func (r *Relay) dial(ctx context.Context, from origin, addrs []target) (net.Conn
 			last = noSource(t)
 			continue
 		}
-		order = append(order, attempt{target: t, source: src})
+		order = append(order, attempt{target: t, source: src, turn: len(order)})
 	}
 	switch len(order) {
 	case 0:
@@ -82,9 +87,11 @@ func (r *Relay) race(ctx context.Context, order []attempt, last *refusal) attemp
 			start()
 		case a := <-ended:
 			running--
+			order[a.turn].why = a.why
 			if a.why == nil {
 				cancel()
 				go closeLate(ended, running)
+				r.overtaken(order[:a.turn])
 				return a
 			}
 			last = worse(last, a.why)
@@ -92,6 +99,16 @@ func (r *Relay) race(ctx context.Context, order []attempt, last *refusal) attemp
 		}
 	}
 	return attempt{why: last}
+}
+
+// overtaken remembers the addresses that were tried before the winner and have not
+// answered yet.
+func (r *Relay) overtaken(before []attempt) {
+	for i := range before {
+		if before[i].why == nil {
+			r.dead.bury(before[i].target, before[i].source, late)
+		}
+	}
 }
 
 // closeLate hangs up on the addresses that answered after another one had won.
@@ -122,9 +139,14 @@ func (r *Relay) try(ctx context.Context, a *attempt) {
 	}
 	a.why = &refusal{code: status.NoAnswer, weight: weightConnect, remote: a.target.remote(nil),
 		reply: fmt.Sprintf("connect to %s: %v", a.target.address, cause(err))}
-	if !errors.Is(err, context.Canceled) {
-		r.log.Debug("not-connected", "remote", a.why.remote, "reply", a.why.reply)
+	if ctx.Err() != nil || errors.Is(err, syscall.ENETUNREACH) {
+		return // another one has won, the search is over, we are cut off: nothing about this one
 	}
+	// A refusal comes at once and may be asked for again; what keeps us waiting, as
+	// an unreachable host does, is not.
+	a.why.silent = !errors.Is(err, syscall.ECONNREFUSED)
+	r.dead.bury(a.target, a.source, a.why)
+	r.log.Debug("not-connected", "remote", a.why.remote, "reply", a.why.reply)
 }
 
 // interleave puts the addresses of both families in turn, IPv6 first (RFC 8305 §4);
@@ -147,4 +169,10 @@ func interleave(addrs []target) []target {
 		six, other = six[1:], other[1:]
 	}
 	return slices.Concat(order, six, other)
+}
+
+// behind is the addresses that come after one in the order in which they are tried.
+func behind(addrs []target, t target) []target {
+	order := interleave(addrs)
+	return order[slices.Index(order, t)+1:]
 }

@@ -19,6 +19,7 @@ type refusal struct {
 	reply   string // one line
 	remote  string // "" if nobody was reached
 	text    string // dialogue
+	silent  bool   // the address kept us waiting for its answer
 }
 
 // weight orders refusals: what may be over later comes before what never changes,

@@ -51,16 +51,23 @@ type Config struct {
 	Replies string // path of the file of rules on replies; "": there are none
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
-	Search   time.Duration
+	Search time.Duration
+	// DeadTime is how long an address that did not answer is tried last; 0: it keeps
+	// its turn.
+	DeadTime time.Duration
 	Timeouts smtpclient.Timeouts
 	Log      *slog.Logger // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, HOSTNAME, SYNC, and the
-// place of the file replies beside it. The
-// postoffice is the directory above the working directory, which is transport/.
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, HOSTNAME, SYNC,
+// and the place of the file replies beside it. The postoffice is the directory above the
+// working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
+	if err != nil {
+		return Config{}, err
+	}
+	deadTime, err := c.Duration("DEADTIME", 15*time.Minute)
 	if err != nil {
 		return Config{}, err
 	}
@@ -72,7 +79,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
 	}
 	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies")}, nil
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -107,6 +114,7 @@ type Relay struct {
 	search   time.Duration
 	resolver *mx.Resolver
 	pool     *pool
+	dead     deadAddrs
 	zone     zone
 	rules    rules
 	log      *slog.Logger
@@ -140,6 +148,7 @@ func NewRelay(c Config) (*Relay, error) {
 		search:   cmp.Or(c.Search, 3*time.Minute),
 		resolver: mx.New(mx.Config{Server: c.Resolver}),
 		pool:     newPool(c.Idle, max(c.Slots, 1)),
+		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
 		rules:    rules{path: c.Replies, every: rulesEvery, log: log},
 		log:      log,

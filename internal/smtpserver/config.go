@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"zmailer/internal/config"
@@ -18,17 +19,32 @@ const DefaultMaxConnections = 500
 // errors are *config.Error.
 func ConfigFrom(c *config.Config) (Config, error) {
 	out := Config{
-		PostOffice:     c.PostOffice(),
-		Strict:         c.String("SYNC", "normal") == "strict",
-		Listen:         c.List("SMTPLISTEN"),
-		LocalNames:     c.Path("localnames"),
-		MaxConnections: DefaultMaxConnections,
+		PostOffice:        c.PostOffice(),
+		Strict:            c.String("SYNC", "normal") == "strict",
+		Listen:            c.List("SMTPLISTEN"),
+		SubmissionListen:  c.List("SUBMISSIONLISTEN"),
+		SubmissionsListen: c.List("SUBMISSIONSLISTEN"),
+		LMTPListen:        c.List("LMTPLISTEN"),
+		LocalNames:        c.Path("localnames"),
+		MaxConnections:    DefaultMaxConnections,
 	}
 	if len(out.Listen) == 0 {
 		out.Listen = []string{"127.0.0.1:2525"}
 	}
-	if err := CheckListen(out.Listen); err != nil {
-		return Config{}, c.Invalid("SMTPLISTEN", "cannot be used", err)
+	for name, addrs := range map[string][]string{
+		"SMTPLISTEN": out.Listen, "SUBMISSIONLISTEN": out.SubmissionListen, "SUBMISSIONSLISTEN": out.SubmissionsListen,
+	} {
+		if err := CheckListen(addrs); err != nil {
+			return Config{}, c.Invalid(name, "cannot be used", err)
+		}
+	}
+	for _, addr := range out.LMTPListen {
+		if filepath.IsAbs(addr) {
+			continue
+		}
+		if err := CheckListen([]string{addr}); err != nil {
+			return Config{}, c.Invalid("LMTPLISTEN", "cannot be used", errors.New(addr+" is neither the path of a socket, like /run/zmailer/lmtp, nor host:port"))
+		}
 	}
 	var err error
 	if out.Hostname, err = c.Hostname(); err != nil {

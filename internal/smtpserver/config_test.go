@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"zmailer/internal/config"
 )
@@ -40,7 +41,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		MaxSize:   10 << 10, MaxRecipients: 5, MaxConnections: DefaultMaxConnections,
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if d := cmp.Diff(want, got, prefixes); d != "" {
+	if d := cmp.Diff(want, got, prefixes, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
 }

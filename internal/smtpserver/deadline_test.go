@@ -50,7 +50,7 @@ func underClock(t *testing.T, test func(*testing.T, *peer)) {
 		}
 		l := &pipeListener{srv: s, conns: make(chan net.Conn, 1)}
 		done := make(chan error)
-		go func() { done <- s.library().Serve(l) }()
+		go func() { done <- s.library(RoleMX).Serve(l) }()
 		ours, theirs := net.Pipe()
 		l.conns <- theirs
 		p := &peer{t, ours, bufio.NewReader(ours)}

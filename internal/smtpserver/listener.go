@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,32 +20,53 @@ const (
 )
 
 // listen opens every configured address, or none.
-func (s *server) listen(ctx context.Context) ([]net.Listener, error) {
-	if len(s.Listen) == 0 {
-		return nil, errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
-	}
+func (s *server) listen(ctx context.Context) ([]*listener, error) {
 	// Our own time limits find a dead client; probes would only cost system calls.
 	lc := net.ListenConfig{KeepAlive: -1}
-	var all []net.Listener
-	for _, addr := range s.Listen {
-		l, err := lc.Listen(ctx, "tcp", addr)
-		if err != nil {
-			for _, open := range all {
-				err = errors.Join(err, open.Close())
+	var all []*listener
+	for _, place := range []struct {
+		role    Role
+		setting string
+		addrs   []string
+	}{
+		{RoleMX, "SMTPLISTEN or --listen", s.Listen},
+		{RoleSubmission, "SUBMISSIONLISTEN", s.SubmissionListen},
+		{RoleSubmissions, "SUBMISSIONSLISTEN", s.SubmissionsListen},
+		{RoleLMTP, "LMTPLISTEN", s.LMTPListen},
+	} {
+		for _, addr := range place.addrs {
+			l, err := listenAt(ctx, lc, addr)
+			if err != nil {
+				for _, open := range all {
+					err = errors.Join(err, open.Close())
+				}
+				return nil, fmt.Errorf("%w (%s)", err, place.setting)
 			}
-			return nil, fmt.Errorf("%w (SMTPLISTEN or --listen)", err)
+			all = append(all, &listener{Listener: l, role: place.role, srv: s, done: make(chan struct{})})
 		}
-		all = append(all, &listener{Listener: l, srv: s, done: make(chan struct{})})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
 	}
 	return all, nil
+}
+
+// listenAt opens host:port or the path of a Unix socket.
+func listenAt(ctx context.Context, lc net.ListenConfig, addr string) (net.Listener, error) {
+	if strings.Contains(addr, "/") {
+		return listenUnix(ctx, lc, addr)
+	}
+	return lc.Listen(ctx, "tcp", addr)
 }
 
 // listener accepts connections as wires, at most so many at once.
 type listener struct {
 	net.Listener
-	srv     *server
-	closing sync.Once
-	done    chan struct{} // closed by Close: ends a pause
+	srv      *server
+	role     Role
+	entrance *entrance
+	closing  sync.Once
+	done     chan struct{} // closed by Close: ends a pause
 }
 
 // Accept implements net.Listener. Its errors are final.
@@ -57,10 +79,19 @@ func (l *listener) Accept() (net.Conn, error) {
 				l.srv.Log.Info("accept-recovered", "listen", l.Addr().String())
 				pause = 0
 			}
-			if w := newWire(c, l.srv); l.srv.opened(w) {
+			w := newWire(c, l.srv)
+			w.entrance, w.client.role = l.entrance, l.role
+			if !l.srv.opened(w) {
+				l.refuse(c)
+				continue
+			}
+			if l.srv.prepares(w) {
+				go l.srv.prepare(w)
+				continue
+			}
+			if l.srv.admits(w) {
 				return w, nil
 			}
-			l.refuse(c)
 			continue
 		}
 		if !isShortage(err) {
@@ -101,9 +132,11 @@ func isShortage(err error) bool {
 // place of the greeting).
 func (l *listener) refuse(c net.Conn) {
 	l.srv.Log.Warn("refused", "client", c.RemoteAddr().String(), "status", "4.3.2", "reply", "too many connections")
-	// The line fits into an empty socket's buffer; a client that is gone is refused
-	// either way.
-	_, _ = c.Write([]byte("421 4.3.2 " + l.srv.Hostname + " has too many connections, try again later\r\n"))
+	if l.role != RoleSubmissions {
+		// The line fits into an empty socket's buffer; a client that is gone is refused
+		// either way.
+		_, _ = c.Write([]byte("421 4.3.2 " + l.srv.Hostname + " has too many connections, try again later\r\n"))
+	}
 	_ = c.Close()
 }
 

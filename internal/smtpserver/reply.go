@@ -20,16 +20,20 @@ func reply(code int, enhanced, text string) *smtp.SMTPError {
 	if !ok {
 		panic("smtpserver: no enhanced code: " + enhanced)
 	}
-	text = strings.Map(func(r rune) rune {
+	return &smtp.SMTPError{
+		Code: code, Message: oneLine(text),
+		EnhancedCode: smtp.EnhancedCode{int(c.Class), int(c.Subject), int(c.Detail)},
+	}
+}
+
+// oneLine puts a question mark for every control character.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '?'
 		}
 		return r
 	}, text)
-	return &smtp.SMTPError{
-		Code: code, Message: text,
-		EnhancedCode: smtp.EnhancedCode{int(c.Class), int(c.Subject), int(c.Detail)},
-	}
 }
 
 // refusal is the answer for a message that could not be stored, and logs why. A
@@ -39,10 +43,10 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 		return lostReply // nobody sees it
 	}
 	if errors.Is(err, errTooLarge) {
-		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.addr.String(), "status", "5.3.4", "reply", "message too large")
+		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
 	}
-	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.addr.String(),
+	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.String(),
 		"advice", "clients are told to try again; df and zmctl check tell more")
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, full) {

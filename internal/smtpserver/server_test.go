@@ -231,7 +231,12 @@ func (r *running) dial() *peer {
 // connect does not wait for the greeting.
 func (r *running) connect() *peer {
 	r.t.Helper()
-	c, err := net.Dial("tcp", r.addr)
+	return r.connectTo("tcp", r.addr)
+}
+
+func (r *running) connectTo(network, addr string) *peer {
+	r.t.Helper()
+	c, err := net.Dial(network, addr)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package smtpserver
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 
@@ -23,6 +22,14 @@ type client struct {
 	user string               // who it has authenticated as; "": nobody
 }
 
+// String is the client's address and port for the log.
+func (c client) String() string {
+	if !c.addr.IsValid() {
+		return "local"
+	}
+	return c.addr.String()
+}
+
 // session is one client's connection after its greeting.
 type session struct {
 	srv    *server
@@ -33,6 +40,8 @@ type session struct {
 	trusted bool
 
 	transaction *envelope.Envelope // nil: none is open
+	utf8        bool               // it has SMTPUTF8
+	requireTLS  bool               // it has REQUIRETLS
 }
 
 func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
@@ -40,11 +49,9 @@ func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
 	if !ok {
 		return nil, fmt.Errorf("connection of type %T was not accepted by this server", c.Conn())
 	}
-	n := &session{srv: s, wire: w, conn: c}
-	if tcp, ok := w.RemoteAddr().(*net.TCPAddr); ok {
-		n.client.addr = tcp.AddrPort()
-	}
-	n.client.role = RoleMX
+	n := &session{srv: s, wire: w, conn: c, client: w.client}
+	n.greeted()
+	w.session = n
 	n.trusted = s.relay.trusts(n.client.addr.Addr())
 	return n, nil
 }
@@ -62,23 +69,24 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	if !from.IsASCII() && !o.UTF8 {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
+	if o.RequireTLS && s.client.tls == nil {
+		return reply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 §3
+	}
 	if !s.wire.begin() {
 		return reply(421, "4.3.2", s.srv.Hostname+" is shutting down")
 	}
 	e := &envelope.Envelope{
 		External: true,
-		RcvdFrom: greetingName(s.conn.Hostname()) + " (" + literal(s.client.addr) + ")",
+		RcvdFrom: s.rcvdFrom(),
 		BodyType: string(o.Body),
-		With:     s.wire.with,
+		With:     s.with(o.UTF8),
 		From:     from.String(),
 		HasFrom:  true,
 		// go-smtp has checked both; the xtext stays as the client wrote it.
 		EnvID:     param(params, "ENVID"),
 		NotaryRet: string(o.Return),
 	}
-	if o.UTF8 {
-		e.With = "UTF8SMTP" // RFC 6531 §4.3
-	}
+	s.utf8, s.requireTLS = o.UTF8, o.RequireTLS
 	s.transaction = e
 	return nil
 }
@@ -97,11 +105,11 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 	if to.IsNull() {
 		return reply(501, "5.1.3", "the null address is no recipient")
 	}
-	if !to.IsASCII() && e.With != "UTF8SMTP" {
+	if !to.IsASCII() && !s.utf8 {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
 	if !s.trusted && !s.srv.relay.isLocal(to) {
-		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.addr.String(),
+		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.String(),
 			"status", "5.7.1", "reply", "relaying denied")
 		return reply(550, "5.7.1", "relaying denied")
 	}
@@ -116,6 +124,9 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 	if orcpt := param(params, "ORCPT"); orcpt != "" {
 		dsn = append(dsn, "ORCPT="+orcpt)
 	}
+	if s.requireTLS {
+		dsn = append(dsn, requireTLS)
+	}
 	e.Recipients = append(e.Recipients, envelope.Recipient{Address: to.String(), DSN: strings.Join(dsn, " ")})
 	return nil
 }
@@ -123,6 +134,7 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 // Reset implements smtp.Session: RSET, EHLO, and the end of each message.
 func (s *session) Reset() {
 	s.transaction = nil
+	s.greeted()
 	s.wire.finish()
 }
 
@@ -164,8 +176,11 @@ func param(params, name string) string {
 }
 
 // literal is an address for the Received line: "[192.0.2.1]:25" or
-// "[IPv6:2001:db8::1]:25" (RFC 5321 §4.1.3).
+// "[IPv6:2001:db8::1]:25" (RFC 5321 §4.1.3); "local" for one that has none.
 func literal(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return "local"
+	}
 	addr := a.Addr().Unmap().WithZone("")
 	if addr.Is6() {
 		return fmt.Sprintf("[IPv6:%s]:%d", addr, a.Port())

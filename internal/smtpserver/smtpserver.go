@@ -44,7 +44,12 @@ type Config struct {
 	// RouterDir is the router directory that mail is put into (SMTPPRIORITY); "": router/.
 	RouterDir string
 
-	Listen         []string       // host:port
+	// Where to listen: host:port; LMTPListen also the path of a Unix socket.
+	Listen            []string // for other hosts' mail, RoleMX
+	SubmissionListen  []string // for our users' mail
+	SubmissionsListen []string // the same in TLS from the start
+	LMTPListen        []string
+
 	Hostname       string         // for the greeting
 	RelayNets      []netip.Prefix // whose clients may send anywhere
 	LocalNames     string         // path of localnames, domains that others may send to; "": the built-in one
@@ -77,6 +82,8 @@ type server struct {
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
 	disk   complaint // storage errors are said once
+	// commands are answered in front of go-smtp.
+	commands map[string]command
 
 	mu       sync.Mutex
 	wires    map[*wire]struct{} // open connections
@@ -120,7 +127,8 @@ func newServer(c Config) (*server, error) {
 	}
 	return &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
-		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
+		commands: newCommands(),
+		wires:    map[*wire]struct{}{}, idle: make(chan struct{}),
 	}, nil
 }
 
@@ -137,13 +145,21 @@ func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 }
 
 // serve accepts on every listener until ctx is done or one of them fails for good.
-func (s *server) serve(ctx context.Context, listeners []net.Listener) error {
-	library := s.library()
+func (s *server) serve(ctx context.Context, listeners []*listener) error {
 	failed := make(chan error, len(listeners))
 	var accepting sync.WaitGroup
+	entrances := map[Role]*entrance{}
 	for _, l := range listeners {
+		e := entrances[l.role]
+		if e == nil {
+			e = s.newEntrance(l.role)
+			entrances[l.role] = e
+			// It ends when it is closed, and not before.
+			accepting.Go(func() { _ = e.library.Serve(e) })
+		}
+		l.entrance = e
 		accepting.Go(func() {
-			if err := library.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+			if err := e.library.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
 				failed <- fmt.Errorf("accept on %s: %w", l.Addr(), err)
 			}
 		})
@@ -164,14 +180,22 @@ func (s *server) serve(ctx context.Context, listeners []net.Listener) error {
 		// A listener has nothing to lose; Serve returns whatever close says.
 		_ = l.Close()
 	}
+	for _, e := range entrances {
+		_ = e.Close()
+	}
 	accepting.Wait()
 	return errors.Join(err, s.stop())
 }
 
-// library is go-smtp's server over our wires. It is never told to close: it knows
+// library is go-smtp's server over our wires of a role. It is never told to close: it knows
 // only how to cut connections, and stop does better.
-func (s *server) library() *smtp.Server {
+func (s *server) library(role Role) *smtp.Server {
 	l := smtp.NewServer(smtp.BackendFunc(s.newSession))
+	l.LMTP = role == RoleLMTP
+	// TLS is below it, where it does not see it: each session says which mechanisms are
+	// offered, and capabilities what extensions are.
+	l.AllowInsecureAuth = true
+	l.EnableREQUIRETLS = true
 	l.Domain = s.Hostname
 	l.MaxMessageBytes = s.MaxSize
 	l.MaxRecipients = s.MaxRecipients

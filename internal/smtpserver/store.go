@@ -35,7 +35,7 @@ func (s *session) Data(io.Reader) error {
 		return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: "queued as " + a.ID.String()}
 	case errors.Is(err, errAbandoned):
 		// Each chunk was answered; what ends the message will be.
-		s.wire.mute = true
+		s.wire.mute = s.replies()
 	case errors.Is(err, errLost):
 		s.wire.err = io.EOF
 		return lostReply
@@ -82,7 +82,7 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 	accepting.In(a.ID, len(s.transaction.Recipients))
 	s.srv.disk.end(s.srv.Log, "storage-recovered")
 	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
-		"rcpts", len(s.transaction.Recipients), "client", s.client.addr.String())
+		"rcpts", len(s.transaction.Recipients), "client", s.client.String())
 	return a, nil
 }
 

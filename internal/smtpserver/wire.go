@@ -2,6 +2,7 @@ package smtpserver
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -40,8 +41,12 @@ const endOfData = ".\r\n"
 // It relies on go-smtp calling SetReadDeadline before each command line that it
 // reads, and never between.
 type wire struct {
-	net.Conn
-	srv *server
+	net.Conn               // as it was accepted: for addresses, deadlines and cut
+	stream   io.ReadWriter // what is read and written: Conn, or TLS over it
+	srv      *server
+	entrance *entrance // nil: a restart ends the connection
+	client   client    // what is known of it before it greets; each session begins with a copy
+	session  *session  // nil before the first EHLO, HELO or LHLO
 
 	buf        *[wireBuffer]byte // nil until the first read
 	head, tail int               // what is unread in buf
@@ -49,10 +54,13 @@ type wire struct {
 	err        error             // sticks: nothing can be read any more
 	asked      bool              // go-smtp wants a command line and has none yet
 	bdat       *bdat             // the BDAT that go-smtp was told is DATA, until it is answered
-	mute       bool              // the next reply of go-smtp is not for the client
+	mute       int               // so many of go-smtp's reply lines are not for the client
+	hello      string            // EHLO, HELO or LHLO while go-smtp has not answered it; see greet
+	challenged bool              // AUTH: the next line is no command (RFC 4954 §4)
+	restarting bool              // Close gives the connection to a new session; see restart
 	ended      string            // rest of endOfData that go-smtp is to read
 	line       []byte            // the last command line, without its end
-	with       string            // SMTP or ESMTP, as the client greeted
+	with       string            // SMTP, ESMTP or LMTP, as the client greeted
 
 	mu         sync.Mutex // for what follows, which stop looks at
 	busy       bool       // a transaction is open
@@ -64,7 +72,13 @@ type wire struct {
 
 var wireBuffers = sync.Pool{New: func() any { return new([wireBuffer]byte) }}
 
-func newWire(c net.Conn, s *server) *wire { return &wire{Conn: c, srv: s} }
+func newWire(c net.Conn, s *server) *wire {
+	w := &wire{Conn: c, stream: c, srv: s, client: client{role: RoleMX}}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		w.client.addr = tcp.AddrPort()
+	}
+	return w
+}
 
 // SetReadDeadline marks that go-smtp is about to read a command line.
 func (w *wire) SetReadDeadline(time.Time) error {
@@ -101,11 +115,18 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	line, err := w.nextLine()
-	if err != nil {
-		return 0, err
+	for {
+		line, err := w.nextLine()
+		if err != nil {
+			return 0, err
+		}
+		if !w.answered(line) {
+			return w.handLine(p, line), nil
+		}
+		if w.err != nil {
+			return 0, w.err
+		}
 	}
-	return w.handLine(p, line), nil
 }
 
 // nextLine waits for a command line, its newline included, and leaves it in peek.
@@ -137,10 +158,14 @@ func (w *wire) handLine(p, line []byte) int {
 	w.line = append(w.line[:0], bytes.TrimRight(line, "\r\n")...)
 	w.skip(len(line))
 	switch {
+	case w.challenged:
+		w.challenged = false
 	case isCommand(w.line, "EHLO "):
-		w.with = "ESMTP"
+		w.with, w.hello = "ESMTP", "EHLO"
 	case isCommand(w.line, "HELO "):
-		w.with = "SMTP"
+		w.with, w.hello = "SMTP", "HELO"
+	case isCommand(w.line, "LHLO "):
+		w.with, w.hello = "LMTP", "LHLO"
 	case isCommand(w.line, "BDAT "):
 		if b, ok := parseBDAT(w.line); ok {
 			w.bdat = &b
@@ -206,7 +231,7 @@ func (w *wire) more() error {
 		w.tail = copy(w.buf[:], w.buf[w.head:w.tail])
 		w.head = 0
 	}
-	n, err := w.Conn.Read(w.buf[w.tail:])
+	n, err := w.stream.Read(w.buf[w.tail:])
 	if n > 0 {
 		w.tail += n
 		return nil
@@ -241,10 +266,17 @@ func (w *wire) farewell() error {
 // Write holds replies back until the client has to be waited for. go-smtp writes
 // each reply line by itself.
 func (w *wire) Write(p []byte) (int, error) {
-	if w.mute || w.bdat != nil && bytes.HasPrefix(p, []byte("354 ")) {
-		w.mute = false
+	switch {
+	case w.mute > 0:
+		w.mute--
+		return len(p), nil
+	case w.bdat != nil && bytes.HasPrefix(p, []byte("354 ")):
+		return len(p), nil
+	case w.hello != "":
+		w.greet(p)
 		return len(p), nil
 	}
+	w.challenged = bytes.HasPrefix(p, []byte("334 "))
 	w.out = append(w.out, p...)
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {
@@ -259,14 +291,17 @@ func (w *wire) flush() error {
 		return nil
 	}
 	w.armWrite()
-	_, err := w.Conn.Write(w.out)
+	_, err := w.stream.Write(w.out)
 	w.out = w.out[:0]
 	return err
 }
 
-// Close sends what is left to be sent and closes. Only the connection's own
-// goroutine calls it.
+// Close sends what is left to be sent and closes, or begins anew. Only the
+// connection's own goroutine calls it.
 func (w *wire) Close() error {
+	if w.restarting && w.begunAnew() {
+		return nil
+	}
 	w.mu.Lock()
 	closed := w.closed
 	w.closed = true
@@ -280,6 +315,10 @@ func (w *wire) Close() error {
 	if w.buf != nil {
 		wireBuffers.Put(w.buf)
 		w.buf, w.head, w.tail = nil, 0, 0
+	}
+	if c, ok := w.stream.(*tls.Conn); ok {
+		// It tells the client that nothing was cut off, or the client is gone.
+		_ = c.Close()
 	}
 	err := w.Conn.Close()
 	w.srv.gone(w)

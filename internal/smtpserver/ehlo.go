@@ -1,0 +1,112 @@
+package smtpserver
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/emersion/go-smtp"
+)
+
+// requireTLS is the word of a recipient's todsn line that asks for RFC 8689 on the way
+// to him. It travels with NOTIFY and ORCPT.
+const requireTLS = "REQUIRETLS=YES"
+
+// capabilities are the extensions that EHLO and LHLO are answered (RFC 5321
+// §4.1.1.1), in place of those that go-smtp lists. The session is there.
+func (w *wire) capabilities() []string {
+	list := []string{"PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN"}
+	if w.srv.MaxSize > 0 {
+		list = append(list, fmt.Sprintf("SIZE %d", w.srv.MaxSize))
+	} else {
+		list = append(list, "SIZE")
+	}
+	if w.srv.MaxRecipients > 0 {
+		list = append(list, fmt.Sprintf("LIMITS RCPTMAX=%d", w.srv.MaxRecipients)) // RFC 9422
+	}
+	if w.client.tls != nil {
+		list = append(list, "REQUIRETLS")
+	}
+	if s, ok := smtp.Session(w.session).(smtp.AuthSession); ok {
+		if mechanisms := s.AuthMechanisms(); len(mechanisms) > 0 {
+			list = append(list, "AUTH "+strings.Join(mechanisms, " "))
+		}
+	}
+	return list
+}
+
+// greet replaces go-smtp's answer to a greeting, line by line: the first word has to
+// be our name (RFC 5321 §4.1.1.1), and the list is ours.
+func (w *wire) greet(p []byte) {
+	if !bytes.HasPrefix(p, []byte("250")) {
+		w.hello = ""
+		w.out = append(w.out, p...)
+		return
+	}
+	if bytes.HasPrefix(p, []byte("250-")) {
+		return
+	}
+	hello := w.hello
+	w.hello = ""
+	first := w.srv.Hostname
+	if w.session != nil {
+		first += " greets " + greetingName(w.session.conn.Hostname())
+	}
+	if hello == "HELO" {
+		w.say(250, "", first)
+		return
+	}
+	lines := append([]string{first}, w.capabilities()...)
+	for i, text := range lines {
+		sep := '-'
+		if i == len(lines)-1 {
+			sep = ' '
+		}
+		w.out = fmt.Appendf(w.out, "250%c%s\r\n", sep, oneLine(text))
+	}
+}
+
+// greeted notes the name that the client gave itself, unless XCLIENT gave one.
+func (s *session) greeted() {
+	if s.wire.client.helo == "" {
+		s.client.helo = s.conn.Hostname()
+	}
+}
+
+// with is the protocol of a message as Received lines name it (RFC 3848, RFC 6531
+// §4.3): UTF8, SMTP or LMTP, S in TLS, A from an authenticated user.
+func (s *session) with(utf8 bool) string {
+	word := s.wire.with
+	if word == "SMTP" {
+		return word // HELO: nothing else is registered
+	}
+	if utf8 {
+		word = "UTF8" + strings.TrimPrefix(word, "E")
+	}
+	if s.client.tls != nil {
+		word += "S"
+	}
+	if s.client.user != "" {
+		word += "A"
+	}
+	return word
+}
+
+// rcvdFrom says for the Received line who the client is: what it calls itself, then
+// what we know.
+func (s *session) rcvdFrom() string {
+	known := literal(s.client.addr)
+	if s.client.name != "" {
+		known = greetingName(s.client.name) + " " + known
+	}
+	return greetingName(s.client.helo) + " (" + known + ")"
+}
+
+// replies tells how many replies the end of a message gets: one, or one for each
+// recipient (RFC 2033 §4.2).
+func (s *session) replies() int {
+	if s.client.role == RoleLMTP && s.transaction != nil {
+		return len(s.transaction.Recipients)
+	}
+	return 1
+}

@@ -72,6 +72,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	out.RouterDir = postoffice.PriorityDir(dirs, priority)
+	if out.Access, err = accessFrom(c); err != nil {
+		return Config{}, err
+	}
 	return out, nil
 }
 

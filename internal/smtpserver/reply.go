@@ -42,6 +42,11 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 	if errors.Is(err, errAbandoned) {
 		return lostReply // nobody sees it
 	}
+	if r := (*refusedError)(nil); errors.As(err, &r) {
+		code, st, text := r.verdict.Reply()
+		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", st.String(), "reply", text, "by", r.verdict.By)
+		return reply(code, st.String(), text)
+	}
 	if errors.Is(err, errTooLarge) {
 		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))

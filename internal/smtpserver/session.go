@@ -36,12 +36,11 @@ type session struct {
 	wire   *wire
 	conn   *smtp.Conn
 	client client
-	// trusted clients may send to any domain.
-	trusted bool
 
 	transaction *envelope.Envelope // nil: none is open
 	utf8        bool               // it has SMTPUTF8
 	requireTLS  bool               // it has REQUIRETLS
+	judging
 }
 
 func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
@@ -52,7 +51,6 @@ func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
 	n := &session{srv: s, wire: w, conn: c, client: w.client}
 	n.greeted()
 	w.session = n
-	n.trusted = s.relay.trusts(n.client.addr.Addr())
 	return n, nil
 }
 
@@ -87,6 +85,7 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 		NotaryRet: string(o.Return),
 	}
 	s.utf8, s.requireTLS = o.UTF8, o.RequireTLS
+	s.begin(from)
 	s.transaction = e
 	return nil
 }
@@ -108,10 +107,8 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 	if !to.IsASCII() && !s.utf8 {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
-	if !s.trusted && !s.srv.relay.isLocal(to) {
-		s.srv.Log.Info("refused", "from", e.From, "rcpt", to.String(), "client", s.client.String(),
-			"status", "5.7.1", "reply", "relaying denied")
-		return reply(550, "5.7.1", "relaying denied")
+	if refused := s.judgeRecipient(to); refused != nil {
+		return refused
 	}
 	var dsn []string
 	if len(o.Notify) > 0 {
@@ -135,6 +132,7 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 func (s *session) Reset() {
 	s.transaction = nil
 	s.greeted()
+	s.judging = judging{}
 	s.wire.finish()
 }
 

@@ -33,6 +33,7 @@ import (
 	"zmailer/internal/durable"
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/smtpserver/access"
 )
 
 // Config says where to listen, whom to serve and where messages go.
@@ -53,6 +54,7 @@ type Config struct {
 	Hostname       string         // for the greeting
 	RelayNets      []netip.Prefix // whose clients may send anywhere
 	LocalNames     string         // path of localnames, domains that others may send to; "": the built-in one
+	Access         Access         // the rules of who may do what
 	MaxSize        int64          // bytes of one message, line ends counted as CRLF; 0: no limit
 	MaxRecipients  int            // of one message; 0: no limit
 	MaxConnections int            // at once; more are answered 421
@@ -79,6 +81,9 @@ type server struct {
 	Config
 	po    *postoffice.PostOffice
 	relay *relay
+	// access are the rules; tables: those that they ask.
+	access *access.Rules
+	tables complaint
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
 	disk   complaint // storage errors are said once
@@ -100,6 +105,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer s.ledger.Close()
+	defer s.closeAccess()
 	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -125,11 +131,12 @@ func newServer(c Config) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{
+	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
 		commands: newCommands(),
 		wires:    map[*wire]struct{}{}, idle: make(chan struct{}),
-	}, nil
+	}
+	return s, s.openAccess()
 }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {

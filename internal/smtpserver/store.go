@@ -72,8 +72,11 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 		}
 		return postoffice.Accepted{}, err
 	}
+	if err := s.judgeContent(c.size); err != nil {
+		return postoffice.Accepted{}, err
+	}
 	accepting := s.srv.ledger.Accepting()
-	a, err := draft.Commit()
+	a, err := s.commit(draft)
 	if err != nil {
 		accepting.Abandon()
 		return postoffice.Accepted{}, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,21 +28,24 @@ type dataWriter struct {
 	n     int           // bytes in buf
 	in    []byte        // readBuffer
 	mid   bool          // inside a line
+	plain bool          // no dots are doubled: the content's length was told (RFC 3030 §2)
+	total int64         // bytes that went in
+	gone  atomic.Int64  // of these, those that may have left: they were given to be written
 }
 
-// start begins a message.
-func (w *dataWriter) start(to io.Writer, block time.Duration) {
+// start begins a message, behind what is in the buffer.
+func (w *dataWriter) start(to io.Writer, block time.Duration, plain bool) {
 	if w.buf == nil {
 		w.buf = make([]byte, dataBuffer+dataSlack)
 	}
-	w.to, w.block, w.n, w.mid = to, block, 0, false
+	w.to, w.block, w.mid, w.plain = to, block, false, plain
 }
 
 // Write adds stored bytes.
 func (w *dataWriter) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
-		if !w.mid && p[0] == '.' {
+		if !w.mid && p[0] == '.' && !w.plain {
 			if err := w.put([]byte{'.'}); err != nil {
 				return 0, err
 			}
@@ -59,6 +63,7 @@ func (w *dataWriter) Write(p []byte) (int, error) {
 			w.n += copy(w.buf[w.n:], p[:i])
 			w.buf[w.n], w.buf[w.n+1] = '\r', '\n'
 			w.n += 2
+			w.total += int64(i + 2)
 		} else {
 			if err := w.put(p[:i]); err != nil {
 				return 0, err
@@ -84,6 +89,7 @@ func (w *dataWriter) put(p []byte) error {
 		}
 		n := copy(w.buf[w.n:dataBuffer], p)
 		w.n += n
+		w.total += int64(n)
 		p = p[n:]
 	}
 	return nil
@@ -112,24 +118,32 @@ func (w *dataWriter) readBody(r io.Reader) (readErr, err error) {
 	}
 }
 
-// finish adds the final dot, after a line end if the last line lacks one, and
-// writes what is left.
-func (w *dataWriter) finish() error {
+// finish adds the final dot, after a line end if the last line lacks one. It writes
+// nothing: there is room for it.
+func (w *dataWriter) finish() {
+	before := w.n
 	if w.mid {
 		w.n += copy(w.buf[w.n:], "\r\n")
 		w.mid = false
 	}
 	w.n += copy(w.buf[w.n:], ".\r\n")
-	return w.flush()
+	w.total += int64(w.n - before)
 }
 
+// flush writes what is in the buffer. Of a write that fails at least the last byte was
+// kept back.
 func (w *dataWriter) flush() error {
 	if nc, ok := w.to.(net.Conn); ok {
 		if err := nc.SetWriteDeadline(time.Now().Add(w.block)); err != nil {
 			return err
 		}
 	}
-	_, err := w.to.Write(w.buf[:w.n])
+	was := w.gone.Load()
+	w.gone.Store(was + int64(w.n)) // whoever looks while they are written has to expect the worst
+	n, err := w.to.Write(w.buf[:w.n])
+	if err != nil {
+		w.gone.Store(was + int64(min(n, w.n-1)))
+	}
 	w.n = 0
 	return err
 }

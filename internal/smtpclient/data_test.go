@@ -24,14 +24,22 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), w.err
 }
 
+func end(w *dataWriter) error {
+	w.finish()
+	return w.flush()
+}
+
 // stuffed is what a message becomes on the line, read through r.
 func stuffed(t testing.TB, r io.Reader) (string, *writes) {
 	t.Helper()
 	to := &writes{}
 	var w dataWriter
-	w.start(to, patience)
+	w.start(to, patience, false)
 	readErr, err := w.readBody(r)
-	if err := errors.Join(readErr, err, w.finish()); err != nil {
+	if err := errors.Join(readErr, err); err != nil {
+		t.Fatal(err)
+	}
+	if err := end(&w); err != nil {
 		t.Fatal(err)
 	}
 	return to.all.String(), to
@@ -124,11 +132,11 @@ func TestBigMessageLeavesInWholeBuffers(t *testing.T) {
 func TestReadErrorIsToldFromWriteError(t *testing.T) {
 	wrong := errors.New("bad sector")
 	var w dataWriter
-	w.start(&writes{}, patience)
+	w.start(&writes{}, patience, false)
 	if readErr, err := w.readBody(iotest.ErrReader(wrong)); !errors.Is(readErr, wrong) || err != nil {
 		t.Errorf("got %v and %v, want the reader's error first", readErr, err)
 	}
-	w.start(&writes{err: wrong}, patience)
+	w.start(&writes{err: wrong}, patience, false)
 	if readErr, err := w.readBody(strings.NewReader(strings.Repeat("x", 3*dataBuffer))); readErr != nil || !errors.Is(err, wrong) {
 		t.Errorf("got %v and %v, want the writer's error second", readErr, err)
 	}
@@ -142,7 +150,7 @@ func FuzzData(f *testing.F) {
 		step = max(step, 1)
 		to := &writes{}
 		var w dataWriter
-		w.start(to, patience)
+		w.start(to, patience, false)
 		for p := stored; len(p) > 0; {
 			n := min(step, len(p))
 			if _, err := w.Write(p[:n]); err != nil {
@@ -150,7 +158,7 @@ func FuzzData(f *testing.F) {
 			}
 			p = p[n:]
 		}
-		if err := w.finish(); err != nil {
+		if err := end(&w); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := to.all.String(), simpleStuffing(string(stored)); got != want {
@@ -171,11 +179,11 @@ func BenchmarkData(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				w.start(io.Discard, patience)
+				w.start(io.Discard, patience, false)
 				if _, err := w.Write(stored); err != nil {
 					b.Fatal(err)
 				}
-				if err := w.finish(); err != nil {
+				if err := end(&w); err != nil {
 					b.Fatal(err)
 				}
 			}

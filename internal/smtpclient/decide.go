@@ -14,7 +14,7 @@ func (t *transaction) decideAll() {
 			continue // settled by prepare
 		}
 		var answer Reply
-		if t.mail.Class() == 2 && t.replies[i].Class() == 2 && t.dotSent {
+		if t.mail.Class() == 2 && t.replies[i].Class() == 2 {
 			if final < len(t.finals) {
 				answer = t.finals[final]
 			}
@@ -39,18 +39,27 @@ func (t *transaction) decide(i int, answer Reply) Result {
 	case t.data.Class() >= 4:
 		return byReply(PhaseData, t.data)
 	case !answer.IsZero():
-		return byReply(PhaseDot, answer)
+		return byReply(t.end(), answer)
 	case !t.last.IsZero():
+		// 421 to a command before means that the message was not looked at.
 		r := byReply(t.lastPhase, t.last)
-		r.InDoubt = t.dotSent
+		r.InDoubt = t.lastPhase == PhaseDot
 		return r
 	}
-	r := Result{Code: status.SystemTrouble, Phase: PhaseBody, Err: t.err, InDoubt: t.dotSent}
+	r := Result{Code: status.SystemTrouble, Phase: PhaseBody, Err: t.err, InDoubt: t.sent() && !t.behindLeave()}
 	var broke *ConnError
 	if errors.As(t.err, &broke) {
 		r.Code, r.Phase = status.BadConnection, broke.Phase
 	}
 	return r
+}
+
+// end is the phase of the answer to the message.
+func (t *transaction) end() Phase {
+	if t.chunk != nil {
+		return PhaseChunk
+	}
+	return PhaseDot
 }
 
 // recipientReply is the reply to a RCPT. RFC 5321 §4.5.3.1.10: 552 from a server
@@ -87,23 +96,28 @@ func byReply(p Phase, r Reply) Result {
 // text is the dialogue as it concerns one recipient.
 func (t *transaction) text(i int, answer Reply, err error) string {
 	var d dialogue
-	c := t.c
 	rcpt := t.lines[i]
 	d.Grow(t.mailLine.to - t.mailLine.from + rcpt.to - rcpt.from + len(t.mail.Text) + len(t.replies[i].Text) +
 		len(t.data.Text) + len(answer.Text) + 80)
-	d.said(string(c.cmd[t.mailLine.from:t.mailLine.to]))
-	d.answered(t.mail)
+	if t.mailLine.to > 0 {
+		d.said(string(t.cmd[t.mailLine.from:t.mailLine.to]))
+		d.answered(t.mail)
+	}
 	if t.mail.Class() < 4 && rcpt.to > rcpt.from {
-		d.said(string(c.cmd[rcpt.from:rcpt.to]))
+		d.said(string(t.cmd[rcpt.from:rcpt.to]))
 		d.answered(t.replies[i])
 	}
 	if t.replies[i].Class() == 2 && t.dataAsked {
 		d.said("DATA")
 		d.answered(t.data)
-		if t.dotSent {
+		if t.sent() {
 			d.said(".")
 			d.answered(answer)
 		}
+	}
+	if t.replies[i].Class() == 2 && t.chunk != nil {
+		d.said(string(t.cmd[t.chunkLine.from:t.chunkLine.to]))
+		d.answered(answer)
 	}
 	if t.replies[i].Class() < 4 && t.lastPhase != PhaseData && answer.IsZero() {
 		d.answered(t.last)

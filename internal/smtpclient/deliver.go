@@ -1,6 +1,7 @@
 package smtpclient
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -12,7 +13,7 @@ const earlyWait = time.Second
 // afterQuestions sends the message if at least one recipient wants it.
 func (t *transaction) afterQuestions() {
 	switch {
-	case t.c.broken || t.data.Class() != 3:
+	case !t.last.IsZero() || t.mail.Code == 421 || t.data.Class() != 3:
 		// Refused, or 421: there is nothing to send.
 	case t.accepted == 0:
 		t.abort()
@@ -32,19 +33,22 @@ func (t *transaction) abort() {
 		c.Close()
 		return
 	}
-	if c.write(PhaseBody, []byte(".\r\n")) != nil {
+	c.out.start(c.nc, c.cfg.Timeouts.Block, false)
+	c.out.finish()
+	c.standing(false)
+	if c.passWriting(t) != nil {
+		c.nc.Close()
 		return
 	}
-	if _, err := c.reply(PhaseDot); err == nil {
-		c.needReset = false
-	}
+	_, _ = t.reply(PhaseDot)
 }
 
-// sendMessage sends header, body and final dot and reads what became of it.
+// sendMessage sends header, body and final dot and reads what became of it. No other
+// transaction is on the way: those before have been answered, or DATA would not be.
 func (t *transaction) sendMessage() {
 	c := t.c
-	w := &c.data
-	w.start(c.nc, c.cfg.Timeouts.Block)
+	w := &c.out
+	w.start(c.nc, c.cfg.Timeouts.Block, false)
 	if _, err := w.Write(t.m.Header); err != nil {
 		t.refusedMidway(err)
 		return
@@ -58,19 +62,22 @@ func (t *transaction) sendMessage() {
 		t.giveUp(fmt.Errorf("read the message: %w", readErr))
 		return
 	}
+	if t.answeredEarly() {
+		return
+	}
 	if t.m.Sent != nil {
 		if err := t.m.Sent(t.acceptedRecipients()); err != nil {
 			t.giveUp(err)
 			return
 		}
 	}
-	// A write that fails has kept back at least the last byte of the dot: only
-	// after it there is doubt.
-	if err := w.finish(); err != nil {
-		t.refusedMidway(err)
+	w.finish()
+	t.ends, t.since = w.total, time.Now()
+	c.standing(false) // whatever is answered to the dot, the transaction is over (RFC 5321 §4.1.1.4)
+	if err := c.passWriting(t); err != nil {
+		t.refusedMidway(errors.Unwrap(err))
 		return
 	}
-	t.dotSent = true
 	t.readFinals()
 }
 
@@ -94,7 +101,7 @@ func (t *transaction) readFinals() {
 	}
 	t.finals = make([]Reply, 0, n)
 	for range n {
-		r, err := c.reply(PhaseDot)
+		r, err := t.reply(PhaseDot)
 		if err == nil && r.Class() == 3 {
 			err = c.fail(PhaseDot, fmt.Errorf("%w: the final dot answered with %s", ErrNoReply, r))
 		}
@@ -107,7 +114,27 @@ func (t *transaction) readFinals() {
 			return
 		}
 	}
-	c.needReset = false
+	c.finished(t.since)
+}
+
+// answeredEarly ends a transaction that the server has answered before the final dot: by a
+// refusal, or out of step.
+func (t *transaction) answeredEarly() bool {
+	c := t.c
+	if c.r.Buffered() == 0 {
+		return false
+	}
+	r, err := t.reply(PhaseBody)
+	switch {
+	case err != nil:
+		t.err = err
+	case r.Class() >= 4 && !c.cfg.LMTP:
+		t.last, t.lastPhase = r, PhaseBody
+		c.Close()
+	default:
+		t.err = c.fail(PhaseBody, fmt.Errorf("%w: %s before the end of the message", ErrNoReply, r))
+	}
+	return true
 }
 
 // giveUp closes the connection without the dot, for a reason of ours: the server

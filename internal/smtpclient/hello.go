@@ -3,6 +3,7 @@ package smtpclient
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Extensions are the service extensions that the server offers.
@@ -54,7 +55,7 @@ func (c *Conn) ehlo() error {
 	}
 	// RFC 5321 §4.1.4: any refusal of EHLO but "not available" may be one of the
 	// verb alone.
-	if r.Class() == 5 && !c.cfg.LMTP && !c.broken {
+	if r.Class() == 5 && !c.cfg.LMTP && !c.isBroken() {
 		if r, err = c.sayHello("HELO "); err != nil {
 			return err
 		}
@@ -72,6 +73,7 @@ func (c *Conn) HelloText() string { return c.hello.String() }
 func (c *Conn) sayHello(verb string) (Reply, error) {
 	line := verb + c.cfg.Hostname
 	c.hello.said(line)
+	asked := time.Now()
 	if err := c.write(PhaseHello, []byte(line+"\r\n")); err != nil {
 		return Reply{}, err
 	}
@@ -79,6 +81,7 @@ func (c *Conn) sayHello(verb string) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	c.pace.trip(time.Since(asked))
 	c.hello.answered(r)
 	return r, nil
 }

@@ -2,6 +2,7 @@ package smtpclient
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -99,6 +100,20 @@ func readReply(r *bufio.Reader) (Reply, error) {
 		}
 	}
 	return Reply{Code: code, Text: b.String()}, nil
+}
+
+// wholeReply tells whether bytes begin with a reply and its end.
+func wholeReply(b []byte) bool {
+	for {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			return false
+		}
+		if i < 4 || b[3] != '-' {
+			return true
+		}
+		b = b[i+1:]
+	}
 }
 
 // readLine reads a line without its end, which may lack the CR. It is valid until

@@ -22,10 +22,15 @@ import (
 	"time"
 )
 
-// ErrStale is returned by Send for a connection that served before and was closed
-// by the server meanwhile: nothing of the message was attempted, another
-// connection may be tried at once.
-var ErrStale = errors.New("the server closed the idle connection")
+// ErrStale is returned by Send for a connection that was closed, or broke, before the
+// message's turn came: nothing of it was attempted, another connection may be tried at
+// once.
+var ErrStale = errors.New("the connection ended before the message's turn")
+
+// ErrNoChunks is returned by Send if the server offers CHUNKING and does not know BDAT:
+// the message was not taken, and is to be sent by DATA (Config.Window 1) on another
+// connection.
+var ErrNoChunks = errors.New("the server offers CHUNKING and does not know BDAT")
 
 // Phase is a step of a session; each has a timeout of its own.
 type Phase uint8
@@ -38,9 +43,10 @@ const (
 	PhaseAuth           // AUTH
 	PhaseMail
 	PhaseRcpt
-	PhaseData // the DATA command
-	PhaseBody // the message, up to the final dot
-	PhaseDot  // waiting for the answer to it: in doubt
+	PhaseData  // the DATA command
+	PhaseBody  // the message, up to the final dot
+	PhaseDot   // waiting for the answer to it: in doubt
+	PhaseChunk // waiting for the answer to BDAT: in doubt
 )
 
 func (p Phase) String() string {
@@ -63,6 +69,8 @@ func (p Phase) String() string {
 		return "waiting for the answer to DATA"
 	case PhaseBody:
 		return "sending the message"
+	case PhaseChunk:
+		return "waiting for the answer to BDAT"
 	}
 	return "waiting for the answer to the final dot"
 }
@@ -123,7 +131,14 @@ type Config struct {
 	Hostname string // our name, for EHLO
 	LMTP     bool
 	Timeouts Timeouts
+	// Window is how many messages may be on the way on a connection at once, to a server
+	// with PIPELINING; 0: 10. With 1 each waits for the answer to the one before it, and
+	// none goes by BDAT.
+	Window int
 }
+
+// usualWindow is how many messages are in doubt at most when a connection breaks.
+const usualWindow = 10
 
 // ConnError is a connection that can be used no more.
 type ConnError struct {
@@ -149,32 +164,39 @@ type ReplyError struct {
 
 func (e *ReplyError) Error() string { return fmt.Sprintf("%s: %s", e.Phase, e.Reply) }
 
-// Conn is one connection. It is not for concurrent use.
+// Conn is one connection. Once it is open Send may be called by many goroutines at once:
+// their messages share it (see line). All else is for one at a time.
 type Conn struct {
-	nc        net.Conn
-	tls       *tls.ConnectionState // nil: in the clear
-	r         *bufio.Reader
-	cfg       Config
-	ext       Extensions
-	data      dataWriter
-	cmd       []byte // commands of the transaction at hand
-	hello     dialogue
-	served    int  // transactions that got an answer to MAIL
-	needReset bool // a transaction stands open on the server
-	broken    bool // closed, or out of step: not to be used again
+	nc    net.Conn
+	tls   *tls.ConnectionState // nil: in the clear
+	r     *bufio.Reader
+	cfg   Config
+	ext   Extensions
+	out   dataWriter // of whoever's turn it is to write
+	hello dialogue
+	line
 }
 
 // New takes over an open connection. Nothing is said before Hello.
 func New(nc net.Conn, cfg Config) *Conn {
 	cfg.Timeouts = cfg.Timeouts.WithDefaults()
-	return &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
+	if cfg.Window <= 0 {
+		cfg.Window = usualWindow
+	}
+	c := &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
+	c.room.L = &c.mu
+	return c
 }
 
 // Usable tells whether another transaction may follow on this connection.
-func (c *Conn) Usable() bool { return !c.broken }
+func (c *Conn) Usable() bool { return !c.isBroken() }
 
 // Served counts the transactions that the server answered to.
-func (c *Conn) Served() int { return c.served }
+func (c *Conn) Served() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.served
+}
 
 // LocalAddr and RemoteAddr are the connection's ends.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
@@ -184,14 +206,17 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // Close hangs up without a word.
 func (c *Conn) Close() error {
-	c.broken = true
+	_ = c.stop(PhaseConnect, net.ErrClosed)
+	c.mu.Lock()
+	c.lost = true
+	c.mu.Unlock()
 	return c.nc.Close()
 }
 
 // Quit takes leave (RFC 5321 §4.1.1.10) and closes. Whatever the server makes of
-// it, its answers about messages stand.
+// it, its answers about messages stand. No message may be on the way.
 func (c *Conn) Quit() error {
-	if !c.broken {
+	if !c.isBroken() {
 		// One deadline for the write and the answer, which are not worth a wait.
 		c.nc.SetDeadline(time.Now().Add(c.cfg.Timeouts.Quit))
 		if _, err := c.nc.Write([]byte("QUIT\r\n")); err == nil {
@@ -201,7 +226,7 @@ func (c *Conn) Quit() error {
 	return c.Close()
 }
 
-// write sends commands of a phase.
+// write sends commands of a phase before there are messages.
 func (c *Conn) write(p Phase, b []byte) error {
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Timeouts.Block)); err != nil {
 		return c.fail(p, err)
@@ -216,8 +241,8 @@ func (c *Conn) write(p Phase, b []byte) error {
 // server is closing (RFC 5321 §3.8): it is returned as a reply, and the connection
 // is not usable afterwards.
 func (c *Conn) reply(p Phase) (Reply, error) {
-	// The deadline matters only if the answer is not in the buffer yet.
-	if c.r.Buffered() == 0 {
+	// The deadline is for the whole reply, and matters only if that is not there yet.
+	if b, _ := c.r.Peek(c.r.Buffered()); !wholeReply(b) {
 		if err := c.nc.SetReadDeadline(time.Now().Add(c.cfg.Timeouts.of(p))); err != nil {
 			return Reply{}, c.fail(p, err)
 		}
@@ -227,13 +252,17 @@ func (c *Conn) reply(p Phase) (Reply, error) {
 		return Reply{}, c.fail(p, err)
 	}
 	if r.Code == 421 {
-		c.broken = true
+		_ = c.stop(p, fmt.Errorf("the server closed the session: %s", r))
+		c.mu.Lock()
+		c.left = true
+		c.mu.Unlock()
 	}
 	return r, nil
 }
 
 // fail closes the connection.
 func (c *Conn) fail(p Phase, err error) error {
+	e := c.stop(p, err)
 	c.Close()
-	return &ConnError{Phase: p, Err: err}
+	return e
 }

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"time"
 
@@ -67,16 +66,14 @@ func run(c *cli.Context) error {
 		if err := smtpserver.CheckListen(addrs); err != nil {
 			return cli.Exit("--listen: "+err.Error(), config.ExitUsage)
 		}
-		cfg.Listen = addrs
+		cfg.Listen, cfg.ListenUnset = addrs, false
 	}
 	cfg.MaxConnections = c.Int("max-connections")
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.Log = log
-	cfg.Ready = func(addrs []net.Addr) {
-		for _, a := range addrs {
-			log.Info("listening", "address", a.String(), "postoffice", cfg.PostOffice)
-		}
+	if cfg.Activated, err = smtpserver.Activated(); err != nil {
+		return cli.Exit(err, config.ExitConfig)
 	}
 	return smtpserver.Run(c.Context, cfg)
 }

@@ -54,7 +54,7 @@ func Variables() []Variable {
 		{"SCHEDULERPOLL", "15s", "How often transport/ is looked at when no notification comes.", checkInterval},
 		{"REMOVEDKEEP", "3d", "How long messages that zmctl remove took out stay in removed/, for zmctl undo; 0: for ever.", checkDuration},
 		{"ALARMS", "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m", "How long mail may stand in a state, and a host that could take some get none, before zmctl status and the log tell; 0 after a name: for ever, off: nothing is told.", nil},
-		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses that smtpserver listens on, host:port.", nil},
+		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses that smtpserver listens on for other hosts, host:port; off: none.", nil},
 		{"SUBMISSIONLISTEN", "", "Addresses for our own users' mail, host:port, by custom port 587; they log in, after STARTTLS.", nil},
 		{"SUBMISSIONSLISTEN", "", "The same in TLS from the start, by custom port 465; needs TLSCERT.", nil},
 		{"LMTPLISTEN", "", "Where other mail systems hand mail over by LMTP: the path of a Unix socket, which its owner and group may use, or host:port.", nil},

@@ -14,7 +14,9 @@ type command func(w *wire, s *session, arg string) (replied bool)
 // newCommands is the table of commands that are answered in front of go-smtp.
 func newCommands() map[string]command {
 	return map[string]command{
-		"HELP": help,
+		"HELP":     help,
+		"STARTTLS": startTLS,
+		"XCLIENT":  xclient,
 	}
 }
 
@@ -77,7 +79,7 @@ func (w *wire) say(code int, enhanced, text string) {
 
 // help answers HELP (RFC 5321 §4.1.1.8).
 func help(w *wire, _ *session, _ string) bool {
-	hello := "EHLO HELO"
+	hello := "EHLO HELO STARTTLS AUTH"
 	if w.client.role == RoleLMTP {
 		hello = "LHLO"
 	}

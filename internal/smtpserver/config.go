@@ -15,6 +15,10 @@ import (
 // said.
 const DefaultMaxConnections = 500
 
+// DefaultMinRate is how many bytes a second a client must send of a message on average
+// if nothing else is said.
+const DefaultMinRate = 100
+
 // ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
 // errors are *config.Error.
 func ConfigFrom(c *config.Config) (Config, error) {
@@ -28,8 +32,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		LocalNames:        c.Path("localnames"),
 		MaxConnections:    DefaultMaxConnections,
 	}
-	if len(out.Listen) == 0 {
-		out.Listen = []string{"127.0.0.1:2525"}
+	switch {
+	case len(out.Listen) == 0:
+		out.Listen, out.ListenUnset = []string{"127.0.0.1:2525"}, true
+	case len(out.Listen) == 1 && out.Listen[0] == "off":
+		out.Listen = nil
 	}
 	for name, addrs := range map[string][]string{
 		"SMTPLISTEN": out.Listen, "SUBMISSIONLISTEN": out.SubmissionListen, "SUBMISSIONSLISTEN": out.SubmissionsListen,
@@ -57,6 +64,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.RelayNets, err = parseNets(nets); err != nil {
 		return Config{}, c.Invalid("RELAYNETS", "cannot be used", err)
 	}
+	if err := readTransport(&out, c); err != nil {
+		return Config{}, err
+	}
 	if out.MaxSize, err = c.Size("MAXSIZE", 200<<20); err != nil {
 		return Config{}, err
 	}
@@ -76,6 +86,48 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	return out, nil
+}
+
+// readTransport reads the settings for TLS and proxies, and the like.
+func readTransport(out *Config, c *config.Config) error {
+	for _, name := range c.List("TLSCERT") {
+		out.TLS.Certs = append(out.TLS.Certs, beside(c, name))
+	}
+	for _, name := range c.List("TLSKEY") {
+		out.TLS.Keys = append(out.TLS.Keys, beside(c, name))
+	}
+	if err := out.TLS.check(); err != nil {
+		return c.Invalid("TLSKEY", "cannot be used", err)
+	}
+	if len(out.SubmissionsListen) > 0 && len(out.TLS.Certs) == 0 {
+		return c.Invalid("SUBMISSIONSLISTEN", "needs TLSCERT", nil)
+	}
+	var err error
+	if out.TLS.Ask, err = c.Bool("TLSASKCERT", false); err != nil {
+		return err
+	}
+	if out.ProxyNets, err = parseNets(c.List("PROXYNETS")); err != nil {
+		return c.Invalid("PROXYNETS", "cannot be used", err)
+	}
+	if out.XClientNets, err = parseNets(c.List("XCLIENTNETS")); err != nil {
+		return c.Invalid("XCLIENTNETS", "cannot be used", err)
+	}
+	if out.ReverseLookup, err = c.Bool("REVERSELOOKUP", false); err != nil {
+		return err
+	}
+	if out.MinRate, err = c.Int("MINRATE", DefaultMinRate); err != nil {
+		return err
+	}
+	out.Resolver = c.String("RESOLVER", "")
+	return nil
+}
+
+// beside makes a path of a name that stands beside zmailer.conf.
+func beside(c *config.Config, name string) string {
+	if path := c.Path(name); path != "" && !filepath.IsAbs(name) {
+		return path
+	}
+	return name
 }
 
 // CheckListen tells whether every address is host:port.

@@ -7,8 +7,10 @@ import "time"
 // and all of it.
 const deadlineSlack = 16
 
-// armRead sets the time limit of the next read. false: the server is stopping and
-// this connection has no transaction to finish.
+// armRead sets the time limit of the next read. A command has to be there as a whole
+// in the time that the client had for its first byte. Content has the same time, and
+// wins some with each byte; see paid. false: the server is stopping and this
+// connection has no transaction to finish.
 func (w *wire) armRead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -16,12 +18,31 @@ func (w *wire) armRead() bool {
 		return false
 	}
 	limit := w.srv.ReadTimeout
-	if until := time.Now().Add(limit); until.Sub(w.readUntil) > limit/deadlineSlack {
-		w.readUntil = until
+	if w.until.IsZero() {
+		w.until = time.Now().Add(limit)
+	}
+	if d := w.until.Sub(w.readUntil); d > limit/deadlineSlack || d < 0 {
+		w.readUntil = w.until
 		// It fails on a closed connection; so does the read that follows.
-		_ = w.Conn.SetReadDeadline(until)
+		_ = w.Conn.SetReadDeadline(w.readUntil)
 	}
 	return true
+}
+
+// paid moves the time limit of content as n bytes have come: by the time in which a
+// client as slow as MinRate sends them, up to the whole limit from now. So one that
+// drips bytes has no more than the limit, and one that is slow now and then is heard.
+func (w *wire) paid(n int) {
+	switch rate := w.srv.MinRate; {
+	case w.inLine:
+	case rate <= 0:
+		w.until = time.Time{}
+	default:
+		full := time.Now().Add(w.srv.ReadTimeout)
+		if w.until = w.until.Add(time.Duration(n) * time.Second / time.Duration(rate)); w.until.After(full) {
+			w.until = full
+		}
+	}
 }
 
 // armWrite sets the time limit of the next write.
@@ -32,6 +53,20 @@ func (w *wire) armWrite() {
 		// As in armRead.
 		_ = w.Conn.SetWriteDeadline(until)
 	}
+}
+
+// limit gives all reads and writes up to the next armRead and armWrite one time limit.
+// false: the server is stopping.
+func (w *wire) limit(d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return false
+	}
+	// As in armRead.
+	_ = w.Conn.SetDeadline(time.Now().Add(d))
+	w.until, w.readUntil, w.writeUntil = time.Time{}, time.Time{}, time.Time{}
+	return true
 }
 
 // begin opens a transaction: until it is finished a stop leaves the connection

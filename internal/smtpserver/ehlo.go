@@ -24,8 +24,14 @@ func (w *wire) capabilities() []string {
 	if w.srv.MaxRecipients > 0 {
 		list = append(list, fmt.Sprintf("LIMITS RCPTMAX=%d", w.srv.MaxRecipients)) // RFC 9422
 	}
+	if w.offersTLS() {
+		list = append(list, "STARTTLS")
+	}
 	if w.client.tls != nil {
 		list = append(list, "REQUIRETLS")
+	}
+	if w.mayXCLIENT() {
+		list = append(list, xclientOffer)
 	}
 	if s, ok := smtp.Session(w.session).(smtp.AuthSession); ok {
 		if mechanisms := s.AuthMechanisms(); len(mechanisms) > 0 {

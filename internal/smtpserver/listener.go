@@ -34,6 +34,10 @@ func (s *server) listen(ctx context.Context) ([]*listener, error) {
 		{RoleSubmissions, "SUBMISSIONSLISTEN", s.SubmissionsListen},
 		{RoleLMTP, "LMTPLISTEN", s.LMTPListen},
 	} {
+		open := s.Activated[place.role]
+		if len(open) > 0 || place.role == RoleMX && s.ListenUnset && len(s.Activated) > 0 {
+			place.addrs = nil
+		}
 		for _, addr := range place.addrs {
 			l, err := listenAt(ctx, lc, addr)
 			if err != nil {
@@ -42,6 +46,9 @@ func (s *server) listen(ctx context.Context) ([]*listener, error) {
 				}
 				return nil, fmt.Errorf("%w (%s)", err, place.setting)
 			}
+			open = append(open, l)
+		}
+		for _, l := range open {
 			all = append(all, &listener{Listener: l, role: place.role, srv: s, done: make(chan struct{})})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/emersion/go-smtp"
@@ -24,8 +25,11 @@ type client struct {
 
 // String is the client's address and port for the log.
 func (c client) String() string {
-	if !c.addr.IsValid() {
+	switch {
+	case !c.addr.IsValid():
 		return "local"
+	case c.addr.Addr().IsUnspecified():
+		return "unknown"
 	}
 	return c.addr.String()
 }
@@ -174,16 +178,24 @@ func param(params, name string) string {
 }
 
 // literal is an address for the Received line: "[192.0.2.1]:25" or
-// "[IPv6:2001:db8::1]:25" (RFC 5321 §4.1.3); "local" for one that has none.
+// "[IPv6:2001:db8::1]:25" (RFC 5321 §4.1.3); "local" for a Unix socket, "unknown" for
+// one that a proxy does not tell.
 func literal(a netip.AddrPort) string {
-	if !a.IsValid() {
+	switch {
+	case !a.IsValid():
 		return "local"
+	case a.Addr().IsUnspecified():
+		return "unknown"
 	}
 	addr := a.Addr().Unmap().WithZone("")
+	text := "[" + addr.String() + "]"
 	if addr.Is6() {
-		return fmt.Sprintf("[IPv6:%s]:%d", addr, a.Port())
+		text = "[IPv6:" + addr.String() + "]"
 	}
-	return fmt.Sprintf("[%s]:%d", addr, a.Port())
+	if a.Port() != 0 {
+		text += ":" + strconv.Itoa(int(a.Port()))
+	}
+	return text
 }
 
 // maxGreeting is how much of a client's name is kept: the longest domain.

@@ -50,6 +50,11 @@ type Config struct {
 	SubmissionListen  []string // for our users' mail
 	SubmissionsListen []string // the same in TLS from the start
 	LMTPListen        []string
+	// ListenUnset: Listen is what holds if nothing is said, unless systemd has passed
+	// sockets.
+	ListenUnset bool
+	// Activated are sockets that are open already, in place of a role's addresses.
+	Activated map[Role][]net.Listener
 
 	Hostname       string         // for the greeting
 	RelayNets      []netip.Prefix // whose clients may send anywhere
@@ -59,7 +64,17 @@ type Config struct {
 	MaxRecipients  int            // of one message; 0: no limit
 	MaxConnections int            // at once; more are answered 421
 
-	ReadTimeout  time.Duration // for one read; 0: 5 minutes (RFC 5321 §4.5.3.2.7)
+	// TLS for STARTTLS and SubmissionsListen. Its files are read again when they change.
+	TLS        TLSFiles
+	TLSTimeout time.Duration // for a handshake; 0: 1 minute
+
+	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
+	XClientNets   []netip.Prefix // whose clients may say for whom they speak
+	ReverseLookup bool           // clients' names are looked up
+	Resolver      string         // host:port of the name server; "": those of /etc/resolv.conf
+
+	ReadTimeout  time.Duration // for a command, and for content at MinRate; 0: 5 minutes (RFC 5321 §4.5.3.2.7)
+	MinRate      int           // bytes of content a second, on average; 0: a byte within each ReadTimeout is enough
 	WriteTimeout time.Duration // for one write; 0: 5 minutes
 	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
 
@@ -84,6 +99,7 @@ type server struct {
 	// access are the rules; tables: those that they ask.
 	access *access.Rules
 	tables complaint
+	certs  *certificates // nil: no TLS
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
 	disk   complaint // storage errors are said once
@@ -124,8 +140,15 @@ func newServer(c Config) (*server, error) {
 	if c.StopTimeout <= 0 {
 		c.StopTimeout = defaultStopTimeout
 	}
+	if c.TLSTimeout <= 0 {
+		c.TLSTimeout = defaultTLSTimeout
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	certs, err := c.openTLS()
+	if err != nil {
+		return nil, err
 	}
 	po, err := openPostOffice(c)
 	if err != nil {
@@ -133,6 +156,7 @@ func newServer(c Config) (*server, error) {
 	}
 	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
+		certs:    certs,
 		commands: newCommands(),
 		wires:    map[*wire]struct{}{}, idle: make(chan struct{}),
 	}
@@ -170,6 +194,9 @@ func (s *server) serve(ctx context.Context, listeners []*listener) error {
 				failed <- fmt.Errorf("accept on %s: %w", l.Addr(), err)
 			}
 		})
+	}
+	for _, l := range listeners {
+		s.Log.Info("listening", "address", l.Addr().String(), "role", string(l.role), "postoffice", s.PostOffice)
 	}
 	if s.Ready != nil {
 		addrs := make([]net.Addr, len(listeners))

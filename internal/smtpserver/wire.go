@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -44,9 +45,10 @@ type wire struct {
 	net.Conn               // as it was accepted: for addresses, deadlines and cut
 	stream   io.ReadWriter // what is read and written: Conn, or TLS over it
 	srv      *server
-	entrance *entrance // nil: a restart ends the connection
-	client   client    // what is known of it before it greets; each session begins with a copy
-	session  *session  // nil before the first EHLO, HELO or LHLO
+	entrance *entrance      // nil: a restart ends the connection
+	client   client         // what is known of it before it greets; each session begins with a copy
+	peer     netip.AddrPort // its address before XCLIENT, after PROXY
+	session  *session       // nil before the first EHLO, HELO or LHLO
 
 	buf        *[wireBuffer]byte // nil until the first read
 	head, tail int               // what is unread in buf
@@ -57,6 +59,8 @@ type wire struct {
 	mute       int               // so many of go-smtp's reply lines are not for the client
 	hello      string            // EHLO, HELO or LHLO while go-smtp has not answered it; see greet
 	challenged bool              // AUTH: the next line is no command (RFC 4954 §4)
+	inLine     bool              // a command is being read, not content
+	until      time.Time         // when what is being read has to be there; zero: not waited for yet
 	restarting bool              // Close gives the connection to a new session; see restart
 	ended      string            // rest of endOfData that go-smtp is to read
 	line       []byte            // the last command line, without its end
@@ -76,6 +80,7 @@ func newWire(c net.Conn, s *server) *wire {
 	w := &wire{Conn: c, stream: c, srv: s, client: client{role: RoleMX}}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		w.client.addr = tcp.AddrPort()
+		w.peer = w.client.addr
 	}
 	return w
 }
@@ -131,6 +136,7 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // nextLine waits for a command line, its newline included, and leaves it in peek.
 func (w *wire) nextLine() ([]byte, error) {
+	w.inLine, w.until = true, time.Time{}
 	for {
 		if i := bytes.IndexByte(w.peek(), '\n'); i >= 0 {
 			if i+1 > maxCommandLine {
@@ -141,7 +147,7 @@ func (w *wire) nextLine() ([]byte, error) {
 		if len(w.peek()) >= maxCommandLine {
 			return nil, smtp.ErrTooLongLine
 		}
-		if err := w.more(); err != nil {
+		if err := w.fill(); err != nil {
 			return nil, err
 		}
 	}
@@ -211,9 +217,17 @@ func (w *wire) peek() []byte {
 // skip uses n bytes of peek.
 func (w *wire) skip(n int) { w.head += n }
 
-// more sends what is to be sent, then waits for bytes from the client. An error
-// sticks; io.EOF is the end of the connection for whatever reason.
+// more waits for content, as fill does.
 func (w *wire) more() error {
+	if w.inLine {
+		w.inLine, w.until = false, time.Time{}
+	}
+	return w.fill()
+}
+
+// fill sends what is to be sent, then waits for bytes from the client. An error
+// sticks; io.EOF is the end of the connection for whatever reason.
+func (w *wire) fill() error {
 	if w.err != nil {
 		return w.err
 	}
@@ -234,6 +248,7 @@ func (w *wire) more() error {
 	n, err := w.stream.Read(w.buf[w.tail:])
 	if n > 0 {
 		w.tail += n
+		w.paid(n)
 		return nil
 	}
 	return w.failed(err)

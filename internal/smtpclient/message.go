@@ -17,6 +17,7 @@ type Message struct {
 	From       string // address without brackets; "" is the null sender
 	Ret        string // FULL or HDRS, "" if not said (RFC 3461 §4.3)
 	EnvID      string // xtext, "" if not said (RFC 3461 §4.4)
+	UTF8       bool   // the header needs SMTPUTF8; the server must offer it (RFC 6531 §3.5)
 	Size       int64  // stored bytes of header and body, 0 if not known
 	Header     []byte // whole lines
 	Body       io.Reader

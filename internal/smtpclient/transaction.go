@@ -156,7 +156,7 @@ func (t *transaction) prepare() (from wire, utf8, ok bool) {
 		}
 		return from, false, false
 	}
-	utf8 = from.utf8
+	utf8 = from.utf8 || t.m.UTF8
 	for i := range t.m.Recipients {
 		to, code, err := wireAddress(t.m.Recipients[i].Address, smtputf8)
 		if err == nil && to.path == "" {

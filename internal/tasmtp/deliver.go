@@ -122,7 +122,7 @@ func (r *Relay) take(key poolKey, at *held) *link {
 // send performs one transaction, on an open connection if there is one.
 func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *held) (*link, []smtpclient.Result, *refusal) {
 	if l := r.take(key, at); l != nil {
-		results, err := l.conn.Send(r.message(d, rcpts))
+		results, err := r.transact(l, d, rcpts)
 		if !errors.Is(err, smtpclient.ErrStale) {
 			return l, results, nil
 		}
@@ -133,7 +133,7 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 	if why != nil {
 		return nil, nil, why
 	}
-	results, _ := l.conn.Send(r.message(d, rcpts)) // never stale at its first message
+	results, _ := r.transact(l, d, rcpts) // never stale at its first message
 	return l, results, nil
 }
 

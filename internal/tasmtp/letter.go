@@ -1,19 +1,40 @@
 package tasmtp
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
 
 	"zmailer/internal/agent"
+	"zmailer/internal/envelope"
 	"zmailer/internal/smtpclient"
+	"zmailer/internal/status"
+	"zmailer/internal/tasmtp/downgrade"
 )
 
-// message is what is sent to recipients of one part.
-func (r *Relay) message(d *agent.Delivery, rcpts []*agent.Recipient) *smtpclient.Message {
+// transact sends a letter over a connection.
+func (r *Relay) transact(l *link, d *agent.Delivery, rcpts []*agent.Recipient) ([]smtpclient.Result, error) {
+	m, unsent := r.message(d, l, rcpts)
+	if m == nil {
+		return unsent, nil
+	}
+	return l.conn.Send(m)
+}
+
+// message is what is sent to recipients of one part over a connection: the bytes that
+// its server takes. Where there is none the results of all recipients are given.
+func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*smtpclient.Message, []smtpclient.Result) {
 	first := rcpts[0]
-	header := d.Header(first.Group)
+	c := content{header: d.Header(first.Group), body: d.Body}
+	c.size = int64(len(c.header)) + d.BodySize()
+	if err := r.adapt(d, l, &c); err != nil {
+		return nil, notSent(err, len(rcpts))
+	}
 	m := &smtpclient.Message{
-		From: sender(first), Ret: first.Ret, EnvID: first.EnvID,
-		Header: header, Body: d.Body(), Size: int64(len(header)) + d.BodySize(),
+		From: sender(first), Ret: first.Ret, EnvID: first.EnvID, UTF8: c.utf8,
+		Header: c.header, Body: c.body(), Size: c.size,
 		Recipients: make([]smtpclient.Recipient, len(rcpts)),
 	}
 	for i, rcpt := range rcpts {
@@ -30,7 +51,117 @@ func (r *Relay) message(d *agent.Delivery, rcpts []*agent.Recipient) *smtpclient
 		}
 		return d.SentTo(some)
 	}
-	return m
+	return m, nil
+}
+
+// content is a letter's bytes: header lines, and a body that can be read again.
+type content struct {
+	header []byte
+	body   func() io.Reader
+	size   int64
+	utf8   bool // the header needs SMTPUTF8
+}
+
+// letterError is a letter that is not sent.
+type letterError struct {
+	outcome status.Outcome
+	code    status.Code
+	err     error
+}
+
+func (e *letterError) Error() string { return e.err.Error() }
+
+func (e *letterError) Unwrap() error { return e.err }
+
+// notSent is the results of recipients whose letter could not be made. Trouble that is
+// not the message's is ours and passes.
+func notSent(err error, recipients int) []smtpclient.Result {
+	res := smtpclient.Result{Code: status.SystemTrouble, Phase: smtpclient.PhaseMail, Err: err}
+	if never := (*letterError)(nil); errors.As(err, &never) {
+		res.Outcome, res.Code = never.outcome, never.code
+	}
+	all := make([]smtpclient.Result, recipients)
+	for i := range all {
+		all[i] = res
+	}
+	return all
+}
+
+var errHeaderUTF8 = errors.New("the header is not ASCII and the server does not offer SMTPUTF8")
+
+// needsUTF8 is RFC 3463 §3.7 as RFC 6531 §3.5 has it: the receiver does not take this
+// message's addresses or header.
+var needsUTF8 = status.Code{Class: 5, Subject: 6, Detail: 7}
+
+// adapt makes a message fit for a server.
+func (r *Relay) adapt(d *agent.Delivery, l *link, c *content) error {
+	ext := l.conn.Extensions()
+	var err error
+	if c.utf8, err = internationalized(d, c.header); err != nil {
+		return err
+	}
+	if c.utf8 && !ext.SMTPUTF8 {
+		return &letterError{status.Failed, needsUTF8, errHeaderUTF8}
+	}
+	return r.convert(d, l, c, ext.EightBitMIME)
+}
+
+// internationalized tells a message that came with SMTPUTF8 and whose header has use of
+// it (RFC 6531 §3.5). Other octets in headers, which have been in use longer than that
+// extension, go as they came.
+func internationalized(d *agent.Delivery, header []byte) (bool, error) {
+	if bytes.IndexFunc(header, func(c rune) bool { return c >= 0x80 }) < 0 {
+		return false, nil
+	}
+	m, err := envelope.Read(io.NewSectionReader(d.Message, 0, d.Size))
+	if syntax := (*envelope.SyntaxError)(nil); errors.As(err, &syntax) {
+		return false, nil // the router has read it before; another program's file
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the message: %w", err)
+	}
+	// RFC 6531 §4.3: UTF8SMTP, UTF8SMTPS, UTF8LMTPA ...
+	return len(m.With) > 4 && strings.EqualFold(m.With[:4], "UTF8"), nil
+}
+
+// convert encodes what a server does not take.
+func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) error {
+	if !downgrade.Binary(c.header) {
+		if eight {
+			return nil
+		}
+		found, err := downgrade.Eight(c.body())
+		if err != nil {
+			return fmt.Errorf("read the message: %w", err)
+		}
+		if !found {
+			return nil
+		}
+	}
+	plan, err := downgrade.Inspect(c.header, c.body(), eight)
+	if never := (*downgrade.Error)(nil); errors.As(err, &never) {
+		return &letterError{status.Failed, never.Code, err}
+	}
+	if err != nil {
+		return fmt.Errorf("read the message: %w", err)
+	}
+	// A signature covers the bytes as they were.
+	r.log.Info("converted", "id", d.ID, "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
+		"signed", hasField(c.header, "DKIM-Signature"))
+	body := c.body
+	c.header, c.size = plan.Header, plan.Size
+	c.body = func() io.Reader { return plan.Body(body()) }
+	return nil
+}
+
+// hasField tells whether a header has a field of a name.
+func hasField(header []byte, name string) bool {
+	for _, f := range envelope.Fields(header) {
+		if strings.EqualFold(f.Name, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // sender is the address for MAIL; that of channel error is the null sender, whatever

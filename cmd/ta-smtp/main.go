@@ -25,8 +25,9 @@ CHANNEL is what it takes recipients of; without one, all three:
     lmtp   host:port, or unix:/path of a socket
 A name that begins with one of these, like smtp-slow, is served in the same way.
 
-It keeps a connection for the next message to the same channel and host. It reads
-zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
+It keeps a connection for the next message to the same channel and host, and small
+messages share one (docs/delivery.md). It reads
+zmailer.conf (HOSTNAME, SMTPPORT, SMTPWINDOW, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
 marks what it has delivered. It logs to standard error. The environment's SOURCES
 (addresses parted by commas, each with =NAME if we are to be called so there) are what
 it connects from, a message always from the same; HELO is its name for EHLO. The
@@ -41,10 +42,11 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY",
+		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
+			&cli.IntFlag{Name: "connections", Value: 20, Usage: "open `N` connections to a host at most; small messages share them"},
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
 			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
 		),
@@ -66,8 +68,8 @@ func run(c *cli.Context) error {
 	if len(channels) == 0 {
 		channels = []string{"smtp", "smtpx", "lmtp"}
 	}
-	if c.Int("slots") < 1 {
-		return cli.Exit("--slots must be 1 or more", config.ExitUsage)
+	if c.Int("slots") < 1 || c.Int("connections") < 1 {
+		return cli.Exit("--slots and --connections must be 1 or more", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {
@@ -84,7 +86,7 @@ func run(c *cli.Context) error {
 	if err := cfg.Zone(os.Getenv); err != nil {
 		return err
 	}
-	cfg.Channels, cfg.Slots, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Duration("idle"), log
+	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
 }
 

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// Small is how large a message may be that others may be beside on the way.
+const Small = maxChunk
+
 // maxChunk is how large a stored message may be to go with its commands, in one BDAT:
 // before it is known who will be accepted. Larger ones wait for that.
 const maxChunk = 64 << 10

@@ -40,18 +40,28 @@ type place struct {
 
 // window is how many transactions may be in the line. mu is held.
 func (c *Conn) window() int {
-	most := c.cfg.Window
-	if !c.ext.Pipelining || c.cfg.LMTP || !c.done {
-		// A server's first message goes alone: what it costs is not known yet.
-		return 1
+	if !c.done {
+		return 1 // the first goes alone: what it costs is not known yet
 	}
-	if !c.ext.Chunking {
+	return c.pace.window(c.Most())
+}
+
+// Most is how many messages the server's extensions let be on the way at once.
+func (c *Conn) Most() int {
+	switch {
+	case !c.ext.Pipelining || c.cfg.LMTP:
+		return 1
+	case !c.ext.Chunking:
 		// DATA has to be answered before content follows (RFC 2920 §3.1): the questions
 		// of one go with the content of the one before it.
-		most = min(most, 2)
+		return min(c.cfg.Window, 2)
 	}
-	return c.pace.window(most)
+	return c.cfg.Window
 }
+
+// Single has each message wait for the answer to the one before it, as Config.Window 1
+// does. It comes before the first message.
+func (c *Conn) Single() { c.cfg.Window = 1 }
 
 // Window is how many messages may be sent at once on this connection at present: 1
 // before the first one is answered.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"time"
 
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/status"
@@ -17,8 +16,8 @@ type link struct {
 	source *source // nil: the system's choice
 	conn   *smtpclient.Conn
 	lmtp   bool
-	remote string      // for reports
-	timer  *time.Timer // of its idle time, set when it was kept once
+	remote string // for reports
+	lease
 }
 
 // connect opens a session with the first server of a destination that wants one.

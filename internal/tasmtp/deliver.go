@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"zmailer/internal/agent"
 	"zmailer/internal/smtpclient"
@@ -87,11 +88,6 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 			return rcpts, why
 		}
 		rcpts = r.record(d, l, rcpts, results)
-		if l.conn.Usable() {
-			at.link = l
-		} else {
-			l.conn.Close()
-		}
 	}
 	return nil, nil
 }
@@ -100,41 +96,52 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 // idle time.
 type held struct{ link *link }
 
-// keep gives a job's connection to the pool.
+// keep gives a job's connection back.
 func (r *Relay) keep(at *held) {
 	if at.link != nil {
-		r.pool.keep(at.link)
+		r.pool.release(at.link)
 		at.link = nil
 	}
 }
 
-// take gives a connection that is open already, nil if there is none.
-func (r *Relay) take(key poolKey, at *held) *link {
-	l := at.link
-	if l == nil || !l.key.same(key) || !key.from.has(l.source) {
-		r.keep(at)
-		return r.pool.take(key)
-	}
-	at.link = nil
-	return l
-}
+// maxStale is how many connections may end before a message's turn until it is put off.
+const maxStale = 3
 
 // send performs one transaction, on an open connection if there is one.
 func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *held) (*link, []smtpclient.Result, *refusal) {
-	if l := r.take(key, at); l != nil {
+	e := errand{key: key, open: func() (*link, *refusal) { return r.connect(ctx, key, dest) }}
+	group := rcpts[0].Group
+	e.small = group.HeaderEnd-group.HeaderOffset+d.BodySize() <= smtpclient.Small
+	for try := 1; ; try++ {
+		if l := at.link; l == nil || !l.key.same(key) || !key.from.has(l.source) || !l.conn.Usable() || !e.small {
+			r.keep(at)
+			var why *refusal
+			if at.link, why = r.pool.get(e); why != nil {
+				return nil, nil, why
+			}
+		}
+		l := at.link
 		results, err := r.transact(l, d, rcpts)
-		if !errors.Is(err, smtpclient.ErrStale) {
+		if broke(results) || errors.Is(err, smtpclient.ErrNoChunks) {
+			r.pool.distrust(key)
+		}
+		if err == nil || try == maxStale {
 			return l, results, nil
 		}
 		// Nothing was attempted. Another kept one would be as old: a new one is not.
-		r.log.Debug("stale", "channel", key.channel, "host", key.host, "remote", l.remote)
+		r.log.Debug("stale", "channel", key.channel, "host", key.host, "remote", l.remote, "reason", err)
+		e.since = time.Now()
 	}
-	l, why := r.connect(ctx, key, dest)
-	if why != nil {
-		return nil, nil, why
+}
+
+// broke tells a connection that ended with the message in doubt, and not for silence.
+func broke(results []smtpclient.Result) bool {
+	for i := range results {
+		if lost, ok := results[i].Err.(*smtpclient.ConnError); ok && results[i].InDoubt && !lost.Timeout() {
+			return true
+		}
 	}
-	results, _ := r.transact(l, d, rcpts) // never stale at its first message
-	return l, results, nil
+	return false
 }
 
 // record gives recipients their results and returns those that another transaction

@@ -191,7 +191,7 @@ func TestConcurrentDeliveriesHaveAConnectionEach(t *testing.T) {
 	if got := sink.Connects(); got != slots {
 		t.Errorf("%d connections, want %d", got, slots)
 	}
-	if got := len(s.relay.pool.kept); got != slots {
+	if got := len(s.relay.pool.links); got != slots {
 		t.Errorf("%d kept, want %d", got, slots)
 	}
 }
@@ -205,7 +205,7 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 		s.one(fmt.Sprintf("smtp-%d", i), "[127.0.0.1]")
 	}
 	s.relay.pool.mu.Lock()
-	got := len(s.relay.pool.kept)
+	got := len(s.relay.pool.links)
 	s.relay.pool.mu.Unlock()
 	if got > keepPerSlot {
 		t.Errorf("%d kept, want at most %d", got, keepPerSlot)

@@ -392,7 +392,7 @@ func TestCloseTakesLeave(t *testing.T) {
 	s.relay.Close()
 	sink.WaitQuits(1)
 	sink.WaitClosed()
-	if got := len(s.relay.pool.kept); got != 0 {
+	if got := len(s.relay.pool.links); got != 0 {
 		t.Errorf("%d connections kept", got)
 	}
 }

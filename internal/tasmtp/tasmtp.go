@@ -52,6 +52,9 @@ type Config struct {
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
 	Search time.Duration
+	// Connections bounds those to one host, and Window the messages that are on the way
+	// on one at once; 0: as many as slots, and smtpclient's.
+	Connections, Window int
 	// DeadTime is how long an address that did not answer is tried last; 0: it keeps
 	// its turn.
 	DeadTime time.Duration
@@ -59,7 +62,7 @@ type Config struct {
 	Log      *slog.Logger // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, HOSTNAME, SYNC,
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPWINDOW, HOSTNAME, SYNC,
 // and the place of the file replies beside it. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
@@ -71,6 +74,10 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	window, err := c.Int("SMTPWINDOW", 10)
+	if err != nil {
+		return Config{}, err
+	}
 	hostname, err := c.Hostname()
 	if err != nil {
 		return Config{}, err
@@ -79,7 +86,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
 	}
 	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime}, nil
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime, Window: window}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -143,11 +150,11 @@ func NewRelay(c Config) (*Relay, error) {
 	timeouts := c.Timeouts.WithDefaults()
 	return &Relay{
 		hostname: hostname,
-		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts},
+		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, Window: c.Window},
 		port:     cmp.Or(c.Port, 25),
 		search:   cmp.Or(c.Search, 3*time.Minute),
 		resolver: mx.New(mx.Config{Server: c.Resolver}),
-		pool:     newPool(c.Idle, max(c.Slots, 1)),
+		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1)), c.Window),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
 		rules:    rules{path: c.Replies, every: rulesEvery, log: log},

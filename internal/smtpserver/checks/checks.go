@@ -1,0 +1,154 @@
+// Package checks finds out who vouches for a message: SPF (RFC 7208) for the host that
+// sent it, DKIM (RFC 6376, 8301, 8463) for what it says, DMARC (RFC 7489) for whether
+// either of them speaks for the author's domain. The results go into one
+// Authentication-Results field (RFC 8601) and to the access rules; by itself no result
+// refuses anything.
+//
+// It owns nothing on disk.
+//
+// Diagnostics: the error of DKIM is that of the content's reader. Everything else is a
+// result: trouble with the DNS is temperror, what a domain has published wrongly is
+// permerror.
+package checks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Value is a result's one word, as RFC 8601 §2.7 has them.
+type Value string
+
+const (
+	None      Value = "none"
+	Pass      Value = "pass"
+	Fail      Value = "fail"
+	SoftFail  Value = "softfail"
+	Neutral   Value = "neutral"
+	Policy    Value = "policy"
+	TempError Value = "temperror"
+	PermError Value = "permerror"
+)
+
+// Names are the checks that a setting may name.
+func Names() []string { return []string{"spf", "dkim", "dmarc"} }
+
+// ParseNames reads a setting's list.
+func ParseNames(list []string) (spf, dkim, dmarc bool, err error) {
+	for _, name := range list {
+		switch name {
+		case "spf":
+			spf = true
+		case "dkim":
+			dkim = true
+		case "dmarc":
+			dmarc = true
+		default:
+			return false, false, false, fmt.Errorf("%s is no check; there are %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	if dmarc && !spf && !dkim {
+		return false, false, false, errors.New("dmarc says whether spf or dkim speak for the author: it needs one of them")
+	}
+	return spf, dkim, dmarc, nil
+}
+
+// Config says what is checked and whom to ask.
+type Config struct {
+	SPF, DKIM, DMARC bool
+
+	Host    string        // of ours: who says so (authserv-id, RFC 8601 §2.5)
+	Server  string        // host:port of the name server; "": those of /etc/resolv.conf
+	Timeout time.Duration // of all questions for one message; 0: 20 s (RFC 7208 §4.6.4)
+	Percent func() int    // 0 to 99, for pct= of DMARC; nil: by chance
+}
+
+// Checker does checks. Its methods may be used by many goroutines.
+type Checker struct {
+	cfg Config
+	dns resolver
+}
+
+// defaultTimeout is how long RFC 7208 §4.6.4 lets SPF take at least.
+const defaultTimeout = 20 * time.Second
+
+// New makes a Checker; nil if nothing is to be checked.
+func New(cfg Config) *Checker {
+	if !cfg.SPF && !cfg.DKIM && !cfg.DMARC {
+		return nil
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	if cfg.Percent == nil {
+		cfg.Percent = func() int { return rand.IntN(100) }
+	}
+	return &Checker{cfg: cfg, dns: newResolver(cfg.Server)}
+}
+
+// Limit is a context for the questions about one message.
+func (c *Checker) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.cfg.Timeout)
+}
+
+// Results are what was found out about a message.
+type Results struct {
+	SPF   SPF
+	DKIM  []Signature // none: there is no signature, or DKIM was not checked
+	DMARC DMARC
+}
+
+// DKIMValue is one word for all signatures: the best of them.
+func (r *Results) DKIMValue() Value {
+	best := None
+	rank := []Value{None, PermError, Neutral, Policy, Fail, TempError, Pass}
+	for _, s := range r.DKIM {
+		if slices.Index(rank, s.Value) > slices.Index(rank, best) {
+			best = s.Value
+		}
+	}
+	return best
+}
+
+// resolver asks for whole names: no search list of this machine is tried.
+type resolver struct{ r *net.Resolver }
+
+func newResolver(server string) resolver {
+	r := &net.Resolver{PreferGo: true}
+	if server != "" {
+		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, server)
+		}
+	}
+	return resolver{r}
+}
+
+func whole(name string) string { return strings.TrimSuffix(name, ".") + "." }
+
+func (r resolver) LookupTXT(ctx context.Context, name string) ([]string, error) {
+	return r.r.LookupTXT(ctx, whole(name))
+}
+
+func (r resolver) LookupMX(ctx context.Context, name string) ([]*net.MX, error) {
+	return r.r.LookupMX(ctx, whole(name))
+}
+
+func (r resolver) LookupIPAddr(ctx context.Context, name string) ([]net.IPAddr, error) {
+	return r.r.LookupIPAddr(ctx, whole(name))
+}
+
+func (r resolver) LookupAddr(ctx context.Context, addr string) ([]string, error) {
+	return r.r.LookupAddr(ctx, addr)
+}
+
+// missing tells a name without such a record from trouble.
+func missing(err error) bool {
+	dns := (*net.DNSError)(nil)
+	return errors.As(err, &dns) && dns.IsNotFound
+}

@@ -1,0 +1,87 @@
+package checks
+
+import (
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// zone is a name server on loopback. A name that is not in it does not exist; one that
+// begins with broken. is answered SERVFAIL, one with silent. not at all.
+type zone struct {
+	mu      sync.Mutex
+	records []dns.RR
+	asked   []string
+}
+
+// serve starts a name server and gives its address.
+func serve(t testing.TB, lines ...string) (*zone, string) {
+	t.Helper()
+	z := &zone{}
+	for _, l := range lines {
+		rr, err := dns.NewRR(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z.records = append(z.records, rr)
+	}
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp, err := net.Listen("tcp", pc.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*dns.Server{{PacketConn: pc, Handler: z}, {Listener: tcp, Handler: z}} {
+		up := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(up) }
+		done := make(chan error, 1)
+		go func() { done <- s.ActivateAndServe() }()
+		<-up
+		t.Cleanup(func() {
+			if err := s.Shutdown(); err != nil {
+				t.Error(err)
+			}
+			<-done
+		})
+	}
+	return z, pc.LocalAddr().String()
+}
+
+func (z *zone) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	q := ask.Question[0]
+	z.asked = append(z.asked, dns.TypeToString[q.Qtype]+" "+q.Name)
+	m := new(dns.Msg).SetReply(ask)
+	switch {
+	case strings.Contains(q.Name, "silent."):
+		return
+	case strings.Contains(q.Name, "broken."):
+		m.Rcode = dns.RcodeServerFailure
+	default:
+		m.Rcode = dns.RcodeNameError
+		for _, rr := range z.records {
+			if strings.EqualFold(rr.Header().Name, q.Name) {
+				m.Rcode = dns.RcodeSuccess
+				if rr.Header().Rrtype == q.Qtype {
+					m.Answer = append(m.Answer, rr)
+				}
+			}
+		}
+	}
+	if _, tcp := w.RemoteAddr().(*net.TCPAddr); !tcp {
+		m.Truncate(dns.MinMsgSize)
+	}
+	_ = w.WriteMsg(m) // the client asks again
+}
+
+func (z *zone) count() int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return len(z.asked)
+}

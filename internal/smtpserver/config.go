@@ -85,6 +85,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Access, err = accessFrom(c); err != nil {
 		return Config{}, err
 	}
+	if out.Filters, err = filtersFrom(c); err != nil {
+		return Config{}, err
+	}
 	return out, nil
 }
 

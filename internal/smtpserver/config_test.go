@@ -40,7 +40,8 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		RelayNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")},
 		MaxSize:   10 << 10, MaxRecipients: 5, MaxConnections: DefaultMaxConnections, MinRate: DefaultMinRate,
 	}
-	want.Access = got.Access // TestAccessSettingsComeFromTheConfiguration
+	want.Access = got.Access   // TestAccessSettingsComeFromTheConfiguration
+	want.Filters = got.Filters // TestFilterSettingsComeFromTheConfiguration
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if d := cmp.Diff(want, got, prefixes, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)

@@ -76,7 +76,11 @@ func (s *session) judgeRecipient(to address.Mailbox) *smtp.SMTPError {
 		// its own.
 		return s.refuse(access.Verdict{Action: access.Defer, Code: 452, Status: status.Code{Class: 4, Subject: 5, Detail: 3},
 			Text: "other rules hold for this recipient, send it in a transaction of its own", By: d.By}, to)
-	case d.Action == access.Freeze:
+	}
+	if v := s.filterRecipient(to); v.Action != access.None {
+		return s.refuse(v, to)
+	}
+	if d.Action == access.Freeze {
 		s.freeze(d.Verdict)
 	}
 	s.taken++

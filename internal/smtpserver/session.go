@@ -45,6 +45,7 @@ type session struct {
 	utf8        bool               // it has SMTPUTF8
 	requireTLS  bool               // it has REQUIRETLS
 	judging
+	filtering
 }
 
 func (s *server) newSession(c *smtp.Conn) (smtp.Session, error) {
@@ -73,6 +74,9 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	}
 	if o.RequireTLS && s.client.tls == nil {
 		return reply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 §3
+	}
+	if refused := s.filterMail(from, params); refused != nil {
+		return refused
 	}
 	if !s.wire.begin() {
 		return reply(421, "4.3.2", s.srv.Hostname+" is shutting down")
@@ -137,11 +141,15 @@ func (s *session) Reset() {
 	s.transaction = nil
 	s.greeted()
 	s.judging = judging{}
+	s.endFilters()
 	s.wire.finish()
 }
 
 // Logout implements smtp.Session.
-func (s *session) Logout() error { return nil }
+func (s *session) Logout() error {
+	s.closeFilters()
+	return nil
+}
 
 // splitPath cuts a MAIL or RCPT command into its path, with brackets, and its
 // parameters (RFC 5321 §4.1.2). go-smtp has accepted the line, so that only where

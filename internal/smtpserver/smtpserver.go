@@ -34,6 +34,7 @@ import (
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpserver/access"
+	"zmailer/internal/smtpserver/checks"
 )
 
 // Config says where to listen, whom to serve and where messages go.
@@ -60,6 +61,7 @@ type Config struct {
 	RelayNets      []netip.Prefix // whose clients may send anywhere
 	LocalNames     string         // path of localnames, domains that others may send to; "": the built-in one
 	Access         Access         // the rules of who may do what
+	Filters        Filters        // who looks at messages
 	MaxSize        int64          // bytes of one message, line ends counted as CRLF; 0: no limit
 	MaxRecipients  int            // of one message; 0: no limit
 	MaxConnections int            // at once; more are answered 421
@@ -102,7 +104,10 @@ type server struct {
 	certs  *certificates // nil: no TLS
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
-	disk   complaint // storage errors are said once
+	disk   complaint       // storage errors are said once
+	checks *checks.Checker // nil: nothing is checked
+	// filters are asked in their order.
+	filters []*door
 	// commands are answered in front of go-smtp.
 	commands map[string]command
 
@@ -160,6 +165,7 @@ func newServer(c Config) (*server, error) {
 		commands: newCommands(),
 		wires:    map[*wire]struct{}{}, idle: make(chan struct{}),
 	}
+	s.openFilters()
 	return s, s.openAccess()
 }
 

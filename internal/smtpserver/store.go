@@ -54,6 +54,9 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 			return postoffice.Accepted{}, lost(err)
 		}
 	}
+	if s.looks() {
+		return s.hold(c)
+	}
 	draft, err := s.newDraft()
 	if draft != nil {
 		defer s.abort(draft)
@@ -75,6 +78,11 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 	if err := s.judgeContent(c.size); err != nil {
 		return postoffice.Accepted{}, err
 	}
+	return s.enter(draft)
+}
+
+// enter commits a message and enters it into the ledger.
+func (s *session) enter(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	accepting := s.srv.ledger.Accepting()
 	a, err := s.commit(draft)
 	if err != nil {

@@ -121,11 +121,14 @@ func (c *condition) among(value string, open func(source, key string) (set, erro
 		return known(words, "yes", "no")
 	case "cert":
 		return c.certificate(words)
+	case "policy":
+		c.result(words)
+		return known(words, "none", "quarantine", "reject")
 	case "spf", "dkim", "dmarc":
 		c.result(words)
 		return known(words, "none", "neutral", "pass", "fail", "softfail", "policy", "temperror", "permerror")
 	default:
-		return fmt.Errorf("%q is no key: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, size> or rcpts>", c.key)
+		return fmt.Errorf("%q is no key: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size> or rcpts>", c.key)
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func (c *condition) certificate(words []string) error {
 func (c *condition) result(words []string) {
 	key := c.key
 	c.match = func(_ context.Context, f *Facts) (answer, error) {
-		got := map[string]string{"spf": f.SPF, "dkim": f.DKIM, "dmarc": f.DMARC}[key]
+		got := map[string]string{"spf": f.SPF, "dkim": f.DKIM, "dmarc": f.DMARC, "policy": f.Policy}[key]
 		if got == "" && !f.Whole {
 			return later, nil
 		}

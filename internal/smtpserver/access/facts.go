@@ -32,4 +32,7 @@ type Facts struct {
 	// Results of RFC 8601 §2.7: pass, fail, softfail, neutral, none, policy, temperror,
 	// permerror. "": not known yet or, with Whole, not checked, which is none.
 	SPF, DKIM, DMARC string
+	// Policy is what the author's domain asks for mail that fails DMARC: none, quarantine,
+	// reject.
+	Policy string
 }

@@ -1,77 +1,17 @@
 package checks
 
 import (
-	"bytes"
 	"context"
-	"crypto"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/emersion/go-msgauth/dkim"
-
 	"zmailer/internal/envelope"
+	"zmailer/internal/smtpserver/checks/checkstest"
 )
-
-// signer is a key with its DNS record.
-type signer struct {
-	key    crypto.Signer
-	record string
-}
-
-func newRSA(t testing.TB, bits int) signer {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signer{key, "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(der)}
-}
-
-func newEd25519(t testing.TB) signer {
-	t.Helper()
-	public, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signer{key, "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)}
-}
-
-// txt is a TXT record as a zone file has it, in strings that are not too long.
-func txt(name, text string) string {
-	line := name + ". TXT"
-	for part := range slices.Chunk([]byte(text), 200) {
-		line += fmt.Sprintf(" %q", part)
-	}
-	return line
-}
-
-// sign signs a message with LF line ends.
-func (s signer) sign(t testing.TB, message, domain, selector string, relaxed bool) string {
-	t.Helper()
-	o := &dkim.SignOptions{Domain: domain, Selector: selector, Signer: s.key, Hash: crypto.SHA256}
-	if relaxed {
-		o.HeaderCanonicalization, o.BodyCanonicalization = dkim.CanonicalizationRelaxed, dkim.CanonicalizationRelaxed
-	}
-	var out bytes.Buffer
-	if err := dkim.Sign(&out, strings.NewReader(strings.ReplaceAll(message, "\n", "\r\n")), o); err != nil {
-		t.Fatal(err)
-	}
-	return strings.ReplaceAll(out.String(), "\r\n", "\n")
-}
 
 // parts is a message as a caller has it.
 func parts(message string) ([]envelope.Field, func() (io.Reader, error)) {
@@ -95,38 +35,38 @@ func (c *Checker) dkimOf(t testing.TB, message string) []Signature {
 const letter = "From: Ann <ann@a.example>\nTo: bob@b.example\nSubject: folded\n\tsubject\n\nDear Bob,\n\n.\nno more  \n\n\n"
 
 func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
-	big, ed, small := newRSA(t, 2048), newEd25519(t), newRSA(t, 1024)
-	_, server := serve(t, txt("rsa._domainkey.a.example", big.record), txt("ed._domainkey.a.example", ed.record),
-		txt("old._domainkey.a.example", small.record), txt("gone._domainkey.a.example", "v=DKIM1; p="),
-		txt("two._domainkey.a.example", ed.record), txt("two._domainkey.a.example", big.record),
-		txt("x._domainkey.other.example", ed.record))
+	big, ed, small := checkstest.RSA(t, 2048), checkstest.Ed25519(t), checkstest.RSA(t, 1024)
+	_, server := checkstest.Serve(t, checkstest.TXT("rsa._domainkey.a.example", big.Record), checkstest.TXT("ed._domainkey.a.example", ed.Record),
+		checkstest.TXT("old._domainkey.a.example", small.Record), checkstest.TXT("gone._domainkey.a.example", "v=DKIM1; p="),
+		checkstest.TXT("two._domainkey.a.example", ed.Record), checkstest.TXT("two._domainkey.a.example", big.Record),
+		checkstest.TXT("x._domainkey.other.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
-	rsaSimple, edRelaxed := big.sign(t, letter, "a.example", "rsa", false), ed.sign(t, letter, "a.example", "ed", true)
+	rsaSimple, edRelaxed := big.Sign(t, letter, "a.example", "rsa", false), ed.Sign(t, letter, "a.example", "ed", true)
 	for name, tt := range map[string]struct {
 		message string
 		want    []Value
 	}{
 		"RSA, simple":                {rsaSimple, []Value{Pass}},
 		"Ed25519, relaxed":           {edRelaxed, []Value{Pass}},
-		"both":                       {big.sign(t, edRelaxed, "a.example", "rsa", true), []Value{Pass, Pass}},
-		"1024 bits":                  {small.sign(t, letter, "a.example", "old", true), []Value{Pass}},
+		"both":                       {big.Sign(t, edRelaxed, "a.example", "rsa", true), []Value{Pass, Pass}},
+		"1024 bits":                  {small.Sign(t, letter, "a.example", "old", true), []Value{Pass}},
 		"a body that was changed":    {strings.Replace(rsaSimple, "Dear Bob", "Dear Rob", 1), []Value{Fail}},
 		"a header that was changed":  {strings.Replace(edRelaxed, "Subject: f", "Subject: F", 1), []Value{Fail}},
-		"one of two was broken":      {strings.Replace(big.sign(t, edRelaxed, "a.example", "rsa", false), "no more  \n", "no more\n", 1), []Value{Fail, Pass}},
+		"one of two was broken":      {strings.Replace(big.Sign(t, edRelaxed, "a.example", "rsa", false), "no more  \n", "no more\n", 1), []Value{Fail, Pass}},
 		"a field added on top":       {"Received: from x\n" + rsaSimple, []Value{Pass}},
 		"no signature":               {letter, nil},
-		"no key":                     {ed.sign(t, letter, "a.example", "none", true), []Value{PermError}},
-		"a revoked key":              {ed.sign(t, letter, "a.example", "gone", true), []Value{PermError}},
-		"two keys":                   {ed.sign(t, letter, "a.example", "two", true), []Value{PermError}},
-		"another's key":              {ed.sign(t, letter, "a.example", "rsa", true), []Value{PermError}},
-		"the name server fails":      {ed.sign(t, letter, "broken.example", "x", true), []Value{TempError}},
+		"no key":                     {ed.Sign(t, letter, "a.example", "none", true), []Value{PermError}},
+		"a revoked key":              {ed.Sign(t, letter, "a.example", "gone", true), []Value{PermError}},
+		"two keys":                   {ed.Sign(t, letter, "a.example", "two", true), []Value{PermError}},
+		"another's key":              {ed.Sign(t, letter, "a.example", "rsa", true), []Value{PermError}},
+		"the name server fails":      {ed.Sign(t, letter, "broken.example", "x", true), []Value{TempError}},
 		"no tags":                    {"DKIM-Signature: nonsense\n" + letter, []Value{PermError}},
 		"an empty field":             {"DKIM-Signature:\n" + letter, []Value{PermError}},
-		"a body of no lines":         {ed.sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
+		"a body of no lines":         {ed.Sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
 		"a line that is none":        {strings.Replace(edRelaxed, "Subject:", "junk\nSubject:", 1), []Value{Pass}},
 		"a length tag":               {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + letter, []Value{Fail}},
 		"the header never ends":      {"DKIM-Signature: " + strings.Repeat("x", maxHeader) + "\n", []Value{PermError}},
-		"a body of nothing but ends": {ed.sign(t, letter, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
+		"a body of nothing but ends": {ed.Sign(t, letter, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []Value
@@ -142,27 +82,27 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 
 // Each signature costs a question and a digest: a stranger does not say how many.
 func TestNoMoreSignaturesThanFiveAreChecked(t *testing.T) {
-	ed := newEd25519(t)
-	z, server := serve(t, txt("ed._domainkey.a.example", ed.record))
+	ed := checkstest.Ed25519(t)
+	z, server := checkstest.Serve(t, checkstest.TXT("ed._domainkey.a.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
 	message := letter
 	for range 8 {
-		message = ed.sign(t, message, "a.example", "ed", true)
+		message = ed.Sign(t, message, "a.example", "ed", true)
 	}
 	if got := c.dkimOf(t, message); len(got) != maxSignatures {
 		t.Errorf("%d results", len(got))
 	}
-	if n := z.count(); n != maxSignatures {
+	if n := z.Count(); n != maxSignatures {
 		t.Errorf("%d questions", n)
 	}
 }
 
 // An error of the disk is no result, and leaves nothing running.
 func TestErrorOfTheContentIsNotASignatures(t *testing.T) {
-	ed := newEd25519(t)
-	_, server := serve(t, txt("ed._domainkey.a.example", ed.record))
+	ed := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, checkstest.TXT("ed._domainkey.a.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
-	message := ed.sign(t, ed.sign(t, letter, "a.example", "ed", true), "a.example", "ed", true)
+	message := ed.Sign(t, ed.Sign(t, letter, "a.example", "ed", true), "a.example", "ed", true)
 	header, _ := parts(message)
 	broken := errors.New("the disk is gone")
 	before := runtime.NumGoroutine()

@@ -3,10 +3,12 @@ package checks
 import (
 	"context"
 	"testing"
+
+	"zmailer/internal/smtpserver/checks/checkstest"
 )
 
 func TestDMARCAsksWhoSpeaksForTheAuthor(t *testing.T) {
-	_, server := serve(t,
+	_, server := checkstest.Serve(t,
 		`_dmarc.a.example. TXT "v=DMARC1; p=reject; sp=quarantine"`,
 		`_dmarc.strict.example. TXT "v=DMARC1; p=quarantine; adkim=s; aspf=s"`,
 		`_dmarc.none.example. TXT "v=DMARC1; p=none"`,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+
 	"time"
+	"zmailer/internal/smtpserver/checks/checkstest"
 
 	"zmailer/internal/address"
 )
@@ -19,7 +21,7 @@ func mailbox(t testing.TB, s string) address.Mailbox {
 }
 
 func TestSPFSaysWhatTheDomainSays(t *testing.T) {
-	_, server := serve(t,
+	_, server := checkstest.Serve(t,
 		`good.example. TXT "v=spf1 ip4:192.0.2.0/24 ip6:2001:db8::/32 -all"`,
 		`soft.example. TXT "v=spf1 ~all"`,
 		`neutral.example. TXT "v=spf1 ?all"`,
@@ -84,7 +86,7 @@ func TestSPFSaysWhatTheDomainSays(t *testing.T) {
 // A name server that says nothing costs no more than the time that it is given, and the
 // result is temporary.
 func TestSilentNameServerIsATemporaryError(t *testing.T) {
-	_, server := serve(t)
+	_, server := checkstest.Serve(t)
 	c := New(Config{SPF: true, Server: server, Timeout: 300 * time.Millisecond})
 	ctx, cancel := c.Limit(context.Background())
 	defer cancel()
@@ -101,12 +103,12 @@ func TestSilentNameServerIsATemporaryError(t *testing.T) {
 // A bounce of ours is answered for by its greeting; a client without an address, on a
 // Unix socket, by nobody.
 func TestClientWithoutAddressIsNotAsked(t *testing.T) {
-	z, server := serve(t)
+	z, server := checkstest.Serve(t)
 	c := New(Config{SPF: true, Server: server})
 	if got := c.SPF(context.Background(), netip.Addr{}, "h", mailbox(t, "a@good.example")); got.Value != None {
 		t.Errorf("got %+v", got)
 	}
-	if n := z.count(); n != 0 {
+	if n := z.Count(); n != 0 {
 		t.Errorf("%d questions", n)
 	}
 }

@@ -89,7 +89,11 @@ func (f *frames) next() error {
 	}
 	f.begin[4] = code
 	if code == 'b' && f.body != nil {
-		if _, err := io.CopyN(f.body, f.r, int64(n)-1); err != nil {
+		_, err := f.body.Write(nil) // there is a new body, if it be empty
+		if err == nil {
+			_, err = io.CopyN(f.body, f.r, int64(n)-1)
+		}
+		if err != nil {
 			f.err = err
 			return err
 		}

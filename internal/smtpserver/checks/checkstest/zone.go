@@ -1,4 +1,6 @@
-package checks
+// Package checkstest has what tests of checks need: a name server on loopback and keys
+// that sign messages. DNS does not leave the machine.
+package checkstest
 
 import (
 	"net"
@@ -9,18 +11,18 @@ import (
 	"github.com/miekg/dns"
 )
 
-// zone is a name server on loopback. A name that is not in it does not exist; one that
+// Zone is a name server on loopback. A name that is not in it does not exist; one that
 // begins with broken. is answered SERVFAIL, one with silent. not at all.
-type zone struct {
+type Zone struct {
 	mu      sync.Mutex
 	records []dns.RR
 	asked   []string
 }
 
-// serve starts a name server and gives its address.
-func serve(t testing.TB, lines ...string) (*zone, string) {
+// Serve starts a name server and gives its address.
+func Serve(t testing.TB, lines ...string) (*Zone, string) {
 	t.Helper()
-	z := &zone{}
+	z := &Zone{}
 	for _, l := range lines {
 		rr, err := dns.NewRR(l)
 		if err != nil {
@@ -52,7 +54,8 @@ func serve(t testing.TB, lines ...string) (*zone, string) {
 	return z, pc.LocalAddr().String()
 }
 
-func (z *zone) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
+// ServeDNS implements dns.Handler.
+func (z *Zone) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	q := ask.Question[0]
@@ -80,7 +83,8 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
 	_ = w.WriteMsg(m) // the client asks again
 }
 
-func (z *zone) count() int {
+// Count is how many questions came.
+func (z *Zone) Count() int {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return len(z.asked)

@@ -24,17 +24,23 @@ OK and a value, or NOTFOUND, is what the database or directory has said. TEMP an
 tell why it could not be asked; the router defers the message then. It changes nothing,
 and logs to standard error.
 
+lookup pam SERVICE checks one password by PAM for smtpserver (docs/auth.md): a line of JSON
+in, one out.
+
+    echo '{"user":"jane","password":"secret"}' | lookup pam smtp
+
 Exit codes: 0 its standard input ended, 1 what it reads is no socketmap protocol, 64 bad
 flags or arguments, 78 FILE cannot be used.`
 
 func main() {
 	config.Main(&cli.App{
 		Name:        "lookup",
-		Usage:       "answer lookups in SQLite files and LDAP directories",
-		UsageText:   "lookup [--timeout INTERVAL] sqlite:FILE | ldap:FILE",
+		Usage:       "answer lookups in SQLite files and LDAP directories, check passwords by PAM",
+		UsageText:   "lookup [--timeout INTERVAL] sqlite:FILE | ldap:FILE | pam SERVICE",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "say TIMEOUT after `INTERVAL`"},
+			&cli.StringFlag{Name: "pam-dir", Usage: "read PAM's services in `DIR` instead of /etc/pam.d"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -42,8 +48,11 @@ func main() {
 }
 
 func run(c *cli.Context) error {
+	if c.NArg() == 2 && c.Args().First() == "pam" {
+		return lookup.CheckPassword(lookup.PAM{Service: c.Args().Get(1), Dir: c.String("pam-dir"), In: os.Stdin, Out: os.Stdout})
+	}
 	if c.NArg() != 1 {
-		return cli.Exit("want one source, sqlite:FILE or ldap:FILE; --help tells more", config.ExitUsage)
+		return cli.Exit("want one source, sqlite:FILE or ldap:FILE, or pam SERVICE; --help tells more", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -44,6 +44,8 @@ func layers() []layer {
 		// It counts recipients in specifications and envelopes.
 		{path: "internal/ledger", imports: append(formats(), "internal/postoffice", "internal/durable")},
 		{path: "internal/watch", imports: []string{"internal/durable"}},
+		// The file of accounts: smtpserver checks with it, zmctl passwd writes it.
+		{path: "internal/passwd", imports: []string{"internal/config"}, never: disk},
 		{path: "internal/agent", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/durable"})},
 		// What a person says of queued recipients; the scheduler follows it.
 		{path: "internal/order", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/address"})},
@@ -59,7 +61,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
@@ -71,7 +73,7 @@ func layers() []layer {
 	for _, p := range formats() {
 		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
 	}
-	table = append(table, layer{path: "internal/smtpserver", imports: append(below(), "internal/table", "internal/table/text")})
+	table = append(table, layer{path: "internal/smtpserver", imports: append(below(), "internal/table", "internal/table/text", "internal/passwd")})
 	for _, stage := range []string{"submit", "smtpclient"} {
 		table = append(table, layer{path: "internal/" + stage, imports: below()})
 	}
@@ -91,8 +93,9 @@ func layers() []layer {
 // what they cost in memory and crashes stays out of the daemons.
 func heavy() map[string]string {
 	return map[string]string{
-		"modernc.org/sqlite":         "internal/lookup/sqlite",
-		"github.com/go-ldap/ldap/v3": "internal/lookup/ldap",
+		"modernc.org/sqlite":           "internal/lookup/sqlite",
+		"github.com/go-ldap/ldap/v3":   "internal/lookup/ldap",
+		"github.com/ebitengine/purego": "internal/lookup/pam",
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/lookup/ldap"
+	"zmailer/internal/lookup/pam"
 	"zmailer/internal/lookup/settings"
 	"zmailer/internal/lookup/sqlite"
 	"zmailer/internal/table/socketmap"
@@ -37,6 +38,12 @@ type Config struct {
 	Out     io.Writer
 	Log     *slog.Logger
 }
+
+// PAM says by which service of PAM's one password is checked.
+type PAM = pam.Config
+
+// CheckPassword checks the one password that stands on its input.
+func CheckPassword(c PAM) error { return pam.Run(c) }
 
 // database is what is asked.
 type database interface {

@@ -1,0 +1,77 @@
+// Package pam checks one password with PAM (pam(3)), for a parent that asks on standard
+// input: the program `lookup pam SERVICE`. libpam is loaded when it runs, without cgo, and
+// in this program alone: its modules are other people's code in our address space.
+//
+// It owns nothing on disk.
+//
+// Diagnostics: Run's error says that the question cannot be read or the answer not be
+// written. What PAM says becomes a verdict: ok, refused (user, password or account), or
+// trouble with its reason. A crash of a module ends the program without a verdict.
+package pam
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Question is one line of JSON on standard input.
+type Question struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Host     string `json:"host,omitempty"` // whose client it is, for modules that look at it
+}
+
+// Verdict is the line of JSON that answers it.
+type Verdict struct {
+	Result string `json:"result"`         // Ok, Refused or Trouble
+	User   string `json:"user,omitempty"` // with Ok: as PAM knows him
+	Reason string `json:"reason,omitempty"`
+}
+
+// Results.
+const (
+	Ok      = "ok"
+	Refused = "refused"
+	Trouble = "trouble"
+)
+
+// Config says what is asked, and by whom.
+type Config struct {
+	Service string // a file in /etc/pam.d
+	Dir     string // another directory of such files; "": /etc/pam.d
+	In      io.Reader
+	Out     io.Writer
+}
+
+// maxQuestion bounds what is read. Bytes.
+const maxQuestion = 16 << 10
+
+// Run answers one question.
+func Run(c Config) error {
+	line, err := bufio.NewReader(io.LimitReader(c.In, maxQuestion)).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read the question: %w", err)
+	}
+	var q Question
+	if err := json.Unmarshal(line, &q); err != nil {
+		// The error would tell bytes of it.
+		return errors.New("read the question: it is no JSON of user, password and host")
+	}
+	answer, err := json.Marshal(check(c, q))
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	_, err = c.Out.Write(append(answer, '\n'))
+	return err
+}
+
+func check(c Config, q Question) Verdict {
+	if q.User == "" || strings.ContainsRune(q.User+q.Password+q.Host, 0) {
+		return Verdict{Result: Refused, Reason: "no name, or a NUL"}
+	}
+	return authenticate(c, q)
+}

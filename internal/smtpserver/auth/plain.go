@@ -1,0 +1,85 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"unicode/utf8"
+
+	"github.com/emersion/go-sasl"
+)
+
+// verifier tells whether a password is a user's, and what his name is.
+type verifier func(ctx context.Context, user, password string) (name string, err error)
+
+// passwords begins an exchange in which the client gives its password away.
+func passwords(mechanism string, v verifier) (Exchange, error) {
+	e := &exchange{}
+	check := func(identity, user, password string) error {
+		if !utf8.ValidString(user) || user == "" || bytes.IndexByte([]byte(password), 0) >= 0 {
+			return ErrRefused
+		}
+		e.claimed = user
+		if identity != "" && identity != user {
+			return ErrRefused // nobody may act for another
+		}
+		var err error
+		e.user, err = v(e.ctx, user, password)
+		return err
+	}
+	switch mechanism {
+	case Plain:
+		e.sasl = sasl.NewPlainServer(check)
+	case Login:
+		e.sasl = &login{check: check}
+	default:
+		return nil, ErrMechanism
+	}
+	return e, nil
+}
+
+// exchange is one of go-sasl's servers.
+type exchange struct {
+	sasl          sasl.Server
+	ctx           context.Context // of the call of Next that is on
+	user, claimed string
+}
+
+func (e *exchange) Next(ctx context.Context, response []byte) ([]byte, bool, error) {
+	e.ctx = ctx
+	challenge, done, err := e.sasl.Next(response)
+	if err != nil && e.claimed == "" && !errors.Is(err, ErrRefused) {
+		err = ErrSyntax // go-sasl's own
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return challenge, done, nil
+}
+
+func (e *exchange) User() string    { return e.user }
+func (e *exchange) Claimed() string { return e.claimed }
+func (e *exchange) Close()          {}
+
+// login is the server side of LOGIN (draft-murchison-sasl-login), which go-sasl has not:
+// clients look for these two prompts.
+type login struct {
+	check func(identity, user, password string) error
+	user  []byte
+	step  int
+}
+
+func (l *login) Next(response []byte) (challenge []byte, done bool, err error) {
+	if response == nil && l.step == 0 {
+		return []byte("Username:"), false, nil
+	}
+	l.step++
+	switch l.step {
+	case 1:
+		l.user = bytes.Clone(response)
+		return []byte("Password:"), false, nil
+	case 2:
+		return nil, true, l.check("", string(l.user), string(response))
+	}
+	return nil, false, ErrSyntax
+}

@@ -37,7 +37,7 @@ func main() {
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
-			&cli.IntFlag{Name: "max-connections", Value: smtpserver.DefaultMaxConnections, Usage: "serve `N` clients at once, answer 421 to more"},
+			&cli.IntFlag{Name: "max-connections", Usage: "serve `N` clients at once instead of SMTPCONNECTIONS, answer 421 to more"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection that was silent for `TIME`"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut messages that are not through after `TIME`"},
 		),
@@ -68,7 +68,9 @@ func run(c *cli.Context) error {
 		}
 		cfg.Listen, cfg.ListenUnset = addrs, false
 	}
-	cfg.MaxConnections = c.Int("max-connections")
+	if c.IsSet("max-connections") {
+		cfg.MaxConnections = c.Int("max-connections")
+	}
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.Log = log

@@ -74,6 +74,20 @@ func Variables() []Variable {
 		{"MILTERTIME", "30s", "How long a filter may take for one step: to connect, a recipient, one of its answers.", checkInterval},
 		{"MILTERCONTENTTIME", "5m", "How long it may take for all of one message's content.", checkInterval},
 		{"MILTERTROUBLE", "defer", "What becomes of mail while a filter does not answer: defer, the client is to try again; accept, it is taken unseen.", oneOf("defer", "accept")},
+		{"AUTH", "", "Who knows the users of SUBMISSIONLISTEN and SUBMISSIONSLISTEN: file:PATH, dovecot:/path/to/socket or pam:SERVICE; without it nobody can authenticate.", checkWord},
+		{"AUTHPLAINTEXT", "no", "yes: AUTH is offered without TLS to clients of other machines, too.", checkBool},
+		{"AUTHFAILURES", "20/10m", "Wrong passwords from one address in a time before its AUTH is answered 421; off: no limit.", checkRate},
+		{"SMTPCONNECTIONS", "500", "Connections at once; more are answered 421.", checkPositive},
+		{"SMTPPERADDRESS", "50", "The same for one address (of IPv6: /64); 0: no limit.", checkCount},
+		{"SMTPCONNECTRATE", "off", "Connections of one address in a time, like 60/1m; off: no limit.", checkRate},
+		{"SMTPMESSAGERATE", "off", "Messages of one user, or of one address without a user, in a time.", checkRate},
+		{"SMTPRCPTRATE", "off", "The same for recipients.", checkRate},
+		{"SMTPERRORS", "20", "Refused commands since the last message before a connection is closed with 421; 0: no limit.", checkCount},
+		{"LIMITSEXEMPT", "127.0.0.0/8 ::1/128", "Networks whose clients are not counted; none: all are.", nil},
+		{"MINFREE", "1M", "Bytes that have to be left in the postoffice's file system before a message is begun.", checkSize},
+		{"MINFILES", "100", "The same for files.", checkCount},
+		{"MAXLOAD", "0", "Load average of a minute above which strangers are told to come later; 0: no limit.", checkCount},
+		{"SMTPBARELF", "reject", "What becomes of messages of strangers that have LF without CR: reject or accept.", oneOf("reject", "accept")},
 		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", checkHostPort},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
 		{"SMTPWINDOW", "10", "How many small messages are on the way at once on one connection to a server far away that allows it; 1: each waits for the answer to the one before it, and none goes by BDAT.", checkPositive},
@@ -154,6 +168,18 @@ func checkPositive(text string) error {
 func checkCount(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 0 {
 		return fmt.Errorf("it must be a number, 0 or more")
+	}
+	return nil
+}
+
+func checkRate(text string) error {
+	if text == "off" {
+		return nil
+	}
+	count, per, ok := strings.Cut(text, "/")
+	n, err := strconv.Atoi(count)
+	if d, derr := ParseDuration(per); !ok || err != nil || derr != nil || n < 1 || d <= 0 {
+		return fmt.Errorf("it must be a number and a time, like 60/1m, or off")
 	}
 	return nil
 }

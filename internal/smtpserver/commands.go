@@ -14,6 +14,7 @@ type command func(w *wire, s *session, arg string) (replied bool)
 // newCommands is the table of commands that are answered in front of go-smtp.
 func newCommands() map[string]command {
 	return map[string]command{
+		"AUTH":     authenticate,
 		"HELP":     help,
 		"STARTTLS": startTLS,
 		"XCLIENT":  xclient,

@@ -73,6 +73,15 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.MaxRecipients, err = c.Int("MAXRCPT", 10000); err != nil {
 		return Config{}, err
 	}
+	if out.Users, err = usersFrom(c); err != nil {
+		return Config{}, err
+	}
+	if out.Limits, err = limitsFrom(c); err != nil {
+		return Config{}, err
+	}
+	if out.MaxConnections, err = c.Int("SMTPCONNECTIONS", DefaultMaxConnections); err != nil {
+		return Config{}, err
+	}
 	dirs, err := postoffice.ParseRouterDirs(c.List("ROUTERDIRS"))
 	if err != nil {
 		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)

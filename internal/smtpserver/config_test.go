@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"zmailer/internal/config"
+	"zmailer/internal/smtpserver/limits"
 )
 
 func load(t *testing.T, text string) *config.Config {
@@ -40,11 +42,31 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		RelayNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")},
 		MaxSize:   10 << 10, MaxRecipients: 5, MaxConnections: DefaultMaxConnections, MinRate: DefaultMinRate,
 	}
-	want.Access = got.Access   // TestAccessSettingsComeFromTheConfiguration
-	want.Filters = got.Filters // TestFilterSettingsComeFromTheConfiguration
+	want.Access = got.Access                        // TestAccessSettingsComeFromTheConfiguration
+	want.Filters = got.Filters                      // TestFilterSettingsComeFromTheConfiguration
+	want.Users, want.Limits = got.Users, got.Limits // TestLimitsComeFromTheConfiguration
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if d := cmp.Diff(want, got, prefixes, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestLimitsComeFromTheConfiguration(t *testing.T) {
+	c := load(t, "HOSTNAME=mx.example.org\nAUTH=file:users\nAUTHPLAINTEXT=yes\nAUTHFAILURES=off\nSMTPCONNECTIONS=7\nSMTPPERADDRESS=3\n"+
+		"SMTPCONNECTRATE=60/1m\nSMTPMESSAGERATE=5/1h\nSMTPRCPTRATE=50/1h\nSMTPERRORS=4\nLIMITSEXEMPT=none\nMINFREE=5M\nMINFILES=9\nMAXLOAD=8\nSMTPBARELF=accept\n")
+	got, err := ConfigFrom(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := LimitsConfig{Config: limits.Config{
+		PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
+		Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
+	}, Errors: 4, AcceptBareLF: true}
+	if d := cmp.Diff(want, got.Limits, cmpopts.EquateEmpty()); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true}, got.Users); d != "" || got.MaxConnections != 7 {
+		t.Error(d, got.MaxConnections)
 	}
 }
 
@@ -67,7 +89,8 @@ func TestOnlyLoopbackIsListenedToUnlessTold(t *testing.T) {
 }
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
-	for _, line := range []string{"SMTPLISTEN=2525", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody"} {
+	for _, line := range []string{"SMTPLISTEN=2525", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody",
+		"AUTH=ldap:x", "LIMITSEXEMPT=all"} {
 		_, err := ConfigFrom(load(t, "HOSTNAME=x\n"+line+"\n"))
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {
 			t.Errorf("%s: %v", line, err)

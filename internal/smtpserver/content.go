@@ -10,6 +10,10 @@ import (
 // errTooLarge means that a message has more bytes than MaxSize.
 var errTooLarge = errors.New("message too large")
 
+// errBareLF means that a line of a message ends in LF without CR (RFC 5321 §2.3.8): what
+// other servers take for the end of a message may be meant to stand behind it.
+var errBareLF = errors.New("bare LF")
+
 // input is where content comes from, in pieces.
 type input interface {
 	peek() []byte // what is there; the reader may change it up to what it skips
@@ -32,7 +36,9 @@ type content struct {
 	start bool  // the next byte begins a line
 	cr    bool  // a CR was read and nothing behind it yet
 	out   io.Writer
-	err   error // of out, or errTooLarge: the rest is read but not written
+	err   error // of out, errTooLarge or errBareLF: the rest is read but not written
+	// strict: a bare LF is refused.
+	strict bool
 }
 
 // copyTo writes the message to out. It reads all of the message, whatever becomes of
@@ -103,6 +109,9 @@ func (c *content) step(b []byte) (used int, end bool) {
 			c.start = true
 		default:
 			// A bare LF: no line of SMTP ends here.
+			if c.strict && c.err == nil {
+				c.err = errBareLF
+			}
 			c.emit(b[i : i+j+1])
 		}
 		i += j + 1

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-
-	"github.com/emersion/go-smtp"
 )
 
 // requireTLS is the word of a recipient's todsn line that asks for RFC 8689 on the way
@@ -33,10 +31,8 @@ func (w *wire) capabilities() []string {
 	if w.mayXCLIENT() {
 		list = append(list, xclientOffer)
 	}
-	if s, ok := smtp.Session(w.session).(smtp.AuthSession); ok {
-		if mechanisms := s.AuthMechanisms(); len(mechanisms) > 0 {
-			list = append(list, "AUTH "+strings.Join(mechanisms, " "))
-		}
+	if mechanisms := w.session.mechanisms(); len(mechanisms) > 0 {
+		list = append(list, "AUTH "+strings.Join(mechanisms, " "))
 	}
 	return list
 }

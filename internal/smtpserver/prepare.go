@@ -37,6 +37,9 @@ func (s *server) prepare(w *wire) {
 			return
 		}
 	}
+	if !s.counts(w) {
+		return
+	}
 	if s.ReverseLookup && w.client.addr.IsValid() && !w.client.addr.Addr().IsUnspecified() {
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 		w.client.name = s.hostName(ctx, w.client.addr.Addr())
@@ -57,7 +60,7 @@ func (s *server) prepare(w *wire) {
 // is not admitted is told why and closed (RFC 5321 §3.1 allows 421 and 554 in place of
 // the greeting).
 func (s *server) admits(w *wire) bool {
-	return true
+	return s.counts(w)
 }
 
 // hostName is a client's name: one that its address leads to and that leads back to

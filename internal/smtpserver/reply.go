@@ -51,6 +51,10 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
 	}
+	if errors.Is(err, errBareLF) {
+		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.6.0", "reply", "bare LF")
+		return reply(550, "5.6.0", "a line of the message ends in LF without CR (RFC 5321 section 2.3.8)")
+	}
 	s.srv.disk.begin(s.srv.Log, "storage-trouble", "reason", err, "client", s.client.String(),
 		"advice", "clients are told to try again; df and zmctl check tell more")
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {

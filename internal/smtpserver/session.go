@@ -41,6 +41,8 @@ type session struct {
 	conn   *smtp.Conn
 	client client
 
+	authFailures int // wrong passwords on this connection
+
 	transaction *envelope.Envelope // nil: none is open
 	utf8        bool               // it has SMTPUTF8
 	requireTLS  bool               // it has REQUIRETLS
@@ -74,6 +76,9 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	}
 	if o.RequireTLS && s.client.tls == nil {
 		return reply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 §3
+	}
+	if err := s.mayMail(o.Size); err != nil {
+		return err
 	}
 	if refused := s.filterMail(from, params); refused != nil {
 		return refused
@@ -114,6 +119,9 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 	}
 	if !to.IsASCII() && !s.utf8 {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
+	}
+	if err := s.mayName(); err != nil {
+		return err
 	}
 	if refused := s.judgeRecipient(to); refused != nil {
 		return refused

@@ -34,7 +34,9 @@ import (
 	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpserver/access"
+	"zmailer/internal/smtpserver/auth"
 	"zmailer/internal/smtpserver/checks"
+	"zmailer/internal/smtpserver/limits"
 )
 
 // Config says where to listen, whom to serve and where messages go.
@@ -65,6 +67,9 @@ type Config struct {
 	MaxSize        int64          // bytes of one message, line ends counted as CRLF; 0: no limit
 	MaxRecipients  int            // of one message; 0: no limit
 	MaxConnections int            // at once; more are answered 421
+
+	Users  UsersConfig
+	Limits LimitsConfig
 
 	// TLS for STARTTLS and SubmissionsListen. Its files are read again when they change.
 	TLS        TLSFiles
@@ -108,6 +113,10 @@ type server struct {
 	checks *checks.Checker // nil: nothing is checked
 	// filters are asked in their order.
 	filters []*door
+	users   auth.Backend // nil: nobody can authenticate
+	limits  *limits.Limits
+	// authTrouble is said once.
+	authTrouble complaint
 	// commands are answered in front of go-smtp.
 	commands map[string]command
 
@@ -162,8 +171,11 @@ func newServer(c Config) (*server, error) {
 	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
 		certs:    certs,
-		commands: newCommands(),
-		wires:    map[*wire]struct{}{}, idle: make(chan struct{}),
+		commands: newCommands(), limits: limits.New(c.Limits.Config),
+		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
+	}
+	if err := s.openUsers(); err != nil {
+		return nil, err
 	}
 	s.openFilters()
 	return s, s.openAccess()

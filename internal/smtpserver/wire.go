@@ -61,6 +61,9 @@ type wire struct {
 	challenged bool              // AUTH: the next line is no command (RFC 4954 §4)
 	inLine     bool              // a command is being read, not content
 	until      time.Time         // when what is being read has to be there; zero: not waited for yet
+	faults     int               // refusals that were sent
+	mostFaults int               // how many before the connection ends; 0: no limit
+	uncount    func()            // ends the count of this connection; may be nil
 	restarting bool              // Close gives the connection to a new session; see restart
 	ended      string            // rest of endOfData that go-smtp is to read
 	line       []byte            // the last command line, without its end
@@ -121,6 +124,9 @@ func (w *wire) Read(p []byte) (int, error) {
 		}
 	}
 	for {
+		if w.hasHadEnough() {
+			return 0, w.err
+		}
 		line, err := w.nextLine()
 		if err != nil {
 			return 0, err
@@ -306,6 +312,7 @@ func (w *wire) flush() error {
 		return nil
 	}
 	w.armWrite()
+	w.countFaults(w.out)
 	_, err := w.stream.Write(w.out)
 	w.out = w.out[:0]
 	return err
@@ -336,6 +343,9 @@ func (w *wire) Close() error {
 		_ = c.Close()
 	}
 	err := w.Conn.Close()
+	if w.uncount != nil {
+		w.uncount()
+	}
 	w.srv.gone(w)
 	return err
 }

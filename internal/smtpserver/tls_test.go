@@ -256,9 +256,11 @@ func TestSlowHandshakeIsEndedAndBlocksNobody(t *testing.T) {
 
 // A17 in TLS: idle connections are told, transactions finish.
 func TestStopInTLS(t *testing.T) {
-	s := startSecured(t, nil)
+	users := accounts(t)
+	s := startSecured(t, func(c *Config) { c.Users.Source = "file:" + users })
 	idle, data, early := s.implicit(), s.implicit(), s.connectTo("tcp", s.addrs[2].String())
 	data.say("EHLO c", "250")
+	data.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
 	data.say("MAIL FROM:<a@b>", "250")
 	data.say("RCPT TO:<c@mx.example.org>", "250")
 	data.say("DATA", "354")

@@ -153,6 +153,9 @@ func (w *wire) nextLine() ([]byte, error) {
 		if len(w.peek()) >= maxCommandLine {
 			return nil, smtp.ErrTooLongLine
 		}
+		if err := w.flush(); err == nil && w.hasHadEnough() {
+			return nil, w.err
+		}
 		if err := w.fill(); err != nil {
 			return nil, err
 		}

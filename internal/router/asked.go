@@ -103,11 +103,29 @@ func (a *asked) plain(t *rules.Target, dsn string) error {
 }
 
 // member gives a target that is a list's member. What the author asked for ends at the
-// list: the message goes on as the owner's own (RFC 3461 §5.2.7.1).
+// list: the message goes on as the owner's own (RFC 3461 §5.2.7.1). That it must not
+// travel in the clear is no wish to hear anything, and holds for all of its way (RFC
+// 8689 §6); reports of it have its header alone (§5).
 func (a *asked) member(t *rules.Target) error {
+	var ret string
+	require := requireTLS(a.dsn)
+	if require != "" {
+		ret = "HDRS"
+	}
 	return a.give(group{owner: t.Owner, verp: t.VERP, variant: a.variant}, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
+		Notary: require, Ret: ret,
 	})
+}
+
+// requireTLS is the word of a todsn line that asks for RFC 8689, "" without.
+func requireTLS(dsn string) string {
+	for _, word := range strings.Fields(dsn) {
+		if strings.EqualFold(word, "REQUIRETLS=YES") {
+			return word
+		}
+	}
+	return ""
 }
 
 // Hosts, on channel bitbucket, of a recipient that is there to be reported only: the

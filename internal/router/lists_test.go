@@ -186,6 +186,15 @@ func TestAuthorsWishesEndAtTheList(t *testing.T) {
 				"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
 		"an alias of one": {"q@example.net", "single@example.org", "NOTIFY=SUCCESS",
 			"q@example.net: carol@c.example.net [NOTIFY=SUCCESS ORCPT=rfc822;single@example.org] [HDRS QQ1]"},
+		// RFC 8689 is no wish to be told, and holds for every copy.
+		"a list, TLS required": {"q@example.net", "pets@example.org", "NOTIFY=NEVER REQUIRETLS=YES",
+			"owner-pets@example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]"},
+		"an address, TLS required": {"q@example.net", "q@d.example.net", "NOTIFY=SUCCESS REQUIRETLS=YES",
+			"q@example.net: q@d.example.net [NOTIFY=SUCCESS REQUIRETLS=YES] [HDRS QQ1]"},
+		"an alias of several, TLS required": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS REQUIRETLS=YES",
+			"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]" +
+				" carol@c.example.net [NOTIFY=NEVER REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
+				"owner-pets@mx.example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]"},
 		"the null sender stays": {"", "pets@example.org", "",
 			"<>: ann@a.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1] bob@b.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1]"},
 	}

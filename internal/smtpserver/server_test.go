@@ -292,9 +292,14 @@ func (p *peer) say(line, prefix string) string {
 // transaction opens one up to the 354.
 func (p *peer) transaction() {
 	p.t.Helper()
+	p.transactionTo("b@example.org")
+}
+
+func (p *peer) transactionTo(rcpt string) {
+	p.t.Helper()
 	p.say("EHLO client.example.net", "250")
 	p.say("MAIL FROM:<a@example.net>", "250")
-	p.say("RCPT TO:<b@example.org>", "250")
+	p.say("RCPT TO:<"+rcpt+">", "250")
 	p.say("DATA", "354")
 }
 

@@ -75,7 +75,7 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 		return reply(553, "5.6.7", "the address needs SMTPUTF8")
 	}
 	if o.RequireTLS && s.client.tls == nil {
-		return reply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 §3
+		return reply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 §2
 	}
 	if err := s.mayMail(o.Size); err != nil {
 		return err
@@ -98,6 +98,9 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 		NotaryRet: string(o.Return),
 	}
 	s.utf8, s.requireTLS = o.UTF8, o.RequireTLS
+	if o.RequireTLS && e.NotaryRet == "" {
+		e.NotaryRet = string(smtp.DSNReturnHeaders) // RFC 8689 §5: a report may go in the clear
+	}
 	s.begin(from)
 	s.transaction = e
 	return nil

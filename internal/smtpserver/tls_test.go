@@ -148,7 +148,7 @@ func TestStartTLSProtectsTheRest(t *testing.T) {
 	}
 }
 
-// RFC 8689 §3: what asks for TLS onward has to come by TLS.
+// RFC 8689 §2: what asks for TLS onward has to come by TLS.
 func TestRequireTLSNeedsTLSHere(t *testing.T) {
 	s := startSecured(t, nil)
 	p := s.dial()

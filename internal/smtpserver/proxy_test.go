@@ -181,7 +181,7 @@ func TestHostNameIsVerifiedForward(t *testing.T) {
 	p := r.connect()
 	p.send(proxied)
 	p.expect("220")
-	p.transactionTo("b@mx.example.org")
+	p.openTo("b@mx.example.org")
 	p.say("x\r\n.", "250")
 	if got := r.only(); !strings.Contains(got, "rcvdfrom client.example.net (mail.example.net [203.0.113.9]:40000)\n") {
 		t.Errorf("got\n%s", got)

@@ -292,10 +292,10 @@ func (p *peer) say(line, prefix string) string {
 // transaction opens one up to the 354.
 func (p *peer) transaction() {
 	p.t.Helper()
-	p.transactionTo("b@example.org")
+	p.openTo("b@example.org")
 }
 
-func (p *peer) transactionTo(rcpt string) {
+func (p *peer) openTo(rcpt string) {
 	p.t.Helper()
 	p.say("EHLO client.example.net", "250")
 	p.say("MAIL FROM:<a@example.net>", "250")

@@ -40,13 +40,14 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "router",
 		Usage:       "decide where messages go",
-		UsageText:   "router [-s] [--workers N] [--check-config | --once | --route [ADDRESS...]] [--strict] [flags]",
+		UsageText:   "router [-s] [--workers N] [--check-config | --once | --route [ADDRESS...] | --verify [ADDRESS...]] [--strict] [flags]",
 		Description: description,
 		Flags: append(slices.Concat(config.Flags(), routeFlags()),
 			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with the tables, and whether they can be used, and exit"},
+			&cli.BoolFlag{Name: "verify", Usage: "tell whether there is anybody behind the addresses, or those asked about on standard input (docs/access.md), and exit"},
 			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
 		),
 		HideHelpCommand: true,
@@ -55,7 +56,7 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() > 0 && !c.Bool("route") {
+	if c.NArg() > 0 && !c.Bool("route") && !c.Bool("verify") {
 		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
@@ -79,6 +80,9 @@ func run(c *cli.Context) error {
 	}
 	if c.Bool("route") {
 		return route(c, settings, cfg)
+	}
+	if c.Bool("verify") {
+		return verify(c, settings, cfg)
 	}
 	if c.IsSet("workers") {
 		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {

@@ -108,6 +108,9 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 		x.tell(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
+	if x.brief {
+		return true, false, x.somebody(m)
+	}
 	l, err := x.t.rolls.open(x.ctx, path)
 	if err != nil {
 		return false, false, troubleWith("lists", path, err)

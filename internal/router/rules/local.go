@@ -105,7 +105,7 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 // deliver gives a user's mail to where his .forward says, else into his mailbox.
 // local is the name that he was found by: what m has behind it is a tag.
 func (x *expansion) deliver(u User, m address.Mailbox, local, domain string, final bool) error {
-	if !final {
+	if !final && !x.brief {
 		if done, err := x.forward(u, m); done || err != nil {
 			return err
 		}
@@ -168,6 +168,9 @@ func hasPrefixFold(s, prefix string) bool {
 
 // include resolves the values in a file that a value with rights names.
 func (x *expansion) include(path string, m address.Mailbox, may rights) error {
+	if x.brief {
+		return x.somebody(m)
+	}
 	name := ":include:" + path
 	l, err := x.t.rolls.open(x.ctx, path)
 	if err == nil && !may.admin {

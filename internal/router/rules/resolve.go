@@ -42,6 +42,7 @@ type expansion struct {
 	owner  string              // of the list that is expanded
 	verp   bool
 	dry    bool // only whether there is an error counts
+	brief  bool // lists, included files and users' own aliases are not read
 }
 
 func (x *expansion) add(channel, host, user string, uid uint32) error {

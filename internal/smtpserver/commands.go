@@ -15,6 +15,7 @@ type command func(w *wire, s *session, arg string) (replied bool)
 func newCommands() map[string]command {
 	return map[string]command{
 		"AUTH":     authenticate,
+		"ETRN":     etrn,
 		"HELP":     help,
 		"STARTTLS": startTLS,
 		"XCLIENT":  xclient,
@@ -84,6 +85,6 @@ func help(w *wire, _ *session, _ string) bool {
 	if w.client.role == RoleLMTP {
 		hello = "LHLO"
 	}
-	w.say(214, "2.0.0", "Commands: "+hello+" MAIL RCPT DATA BDAT RSET NOOP VRFY HELP QUIT")
+	w.say(214, "2.0.0", "Commands: "+hello+" MAIL RCPT DATA BDAT RSET NOOP VRFY ETRN HELP QUIT")
 	return true
 }

@@ -25,6 +25,9 @@ func (w *wire) capabilities() []string {
 	if w.offersTLS() {
 		list = append(list, "STARTTLS")
 	}
+	if w.session != nil && w.client.role != RoleLMTP && w.session.offersETRN() {
+		list = append(list, "ETRN")
+	}
 	if w.client.tls != nil {
 		list = append(list, "REQUIRETLS")
 	}

@@ -41,27 +41,35 @@ func (s *session) trusted() bool {
 	return s.client.user != "" || s.srv.relay.trusts(s.client.addr.Addr())
 }
 
-// begin collects what the rules may ask for.
-func (s *session) begin(from address.Mailbox) {
+// begin starts with a transaction.
+func (s *session) begin(from address.Mailbox) { s.judging = judging{facts: s.describe(from)} }
+
+// describe collects what the rules may ask for.
+func (s *session) describe(from address.Mailbox) access.Facts {
 	c := &s.client
-	s.judging = judging{facts: access.Facts{
+	f := access.Facts{
 		Client: c.addr.Addr().Unmap().WithZone(""), Name: c.name, Role: string(c.role), Helo: c.helo,
 		TLS: c.tls != nil, User: c.user, Trusted: s.trusted(), From: from,
-	}}
+	}
 	if c.tls != nil && len(c.tls.PeerCertificates) > 0 {
 		sum := sha256.Sum256(c.tls.PeerCertificates[0].Raw)
-		s.facts.Cert = hex.EncodeToString(sum[:])
+		f.Cert = hex.EncodeToString(sum[:])
 	}
+	return f
 }
 
 // judgeRecipient decides about one recipient; nil: it is taken, so far.
 func (s *session) judgeRecipient(to address.Mailbox) *smtp.SMTPError {
 	f := &s.facts
 	f.To, f.Local, f.Rcpts = to, false, s.taken+1
+	var err error
 	if !f.Trusted || !s.srv.access.Empty() {
-		f.Local = s.srv.relay.isLocal(to)
+		f.Local, err = s.srv.relay.isLocal(to)
 	}
-	d, err := s.srv.access.Decide(context.Background(), f)
+	d := access.Decision{}
+	if err == nil {
+		d, err = s.srv.access.Decide(context.Background(), f)
+	}
 	if err != nil {
 		s.srv.tables.begin(s.srv.Log, "access-trouble", "reason", err, "client", s.client.String())
 		return s.refuse(lookupTrouble, to)
@@ -76,6 +84,9 @@ func (s *session) judgeRecipient(to address.Mailbox) *smtp.SMTPError {
 		// its own.
 		return s.refuse(access.Verdict{Action: access.Defer, Code: 452, Status: status.Code{Class: 4, Subject: 5, Detail: 3},
 			Text: "other rules hold for this recipient, send it in a transaction of its own", By: d.By}, to)
+	}
+	if v := s.verify(to); v.Action != access.None {
+		return s.refuse(v, to)
 	}
 	if v := s.filterRecipient(to); v.Action != access.None {
 		return s.refuse(v, to)
@@ -123,7 +134,8 @@ func (s *session) judgeContent(size int64) error {
 	return nil
 }
 
-// refuse logs a refusal of a recipient and makes its reply.
+// refuse logs a refusal of a recipient, or of the sender where to is null, and makes its
+// reply.
 func (s *session) refuse(v access.Verdict, to address.Mailbox) *smtp.SMTPError {
 	code, st, text := v.Reply()
 	s.srv.Log.Info("refused", "from", s.facts.From.String(), "rcpt", to.String(), "client", s.client.String(),

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
+	"zmailer/internal/smtpserver/access"
 )
 
 // client is what is known of who is connected; PROXY, XCLIENT, STARTTLS and AUTH change it.
@@ -79,6 +80,10 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 	}
 	if err := s.mayMail(o.Size); err != nil {
 		return err
+	}
+	if v := s.judgeSender(from); v.Action != access.None {
+		s.begin(from)
+		return s.refuse(v, address.Mailbox{})
 	}
 	if refused := s.filterMail(from, params); refused != nil {
 		return refused

@@ -37,6 +37,7 @@ import (
 	"zmailer/internal/smtpserver/auth"
 	"zmailer/internal/smtpserver/checks"
 	"zmailer/internal/smtpserver/limits"
+	"zmailer/internal/smtpserver/rcptcheck"
 )
 
 // Config says where to listen, whom to serve and where messages go.
@@ -107,6 +108,11 @@ type server struct {
 	access *access.Rules
 	tables complaint
 	certs  *certificates // nil: no TLS
+	// senders say who may send as whom, rcpts whether there is a recipient; nil: nobody
+	// asks.
+	senders     *senders
+	rcpts       *rcptcheck.Checker
+	rcptTrouble complaint
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
 	disk   complaint       // storage errors are said once

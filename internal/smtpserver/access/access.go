@@ -165,3 +165,22 @@ func (r *Rules) MayETRN(ctx context.Context, f *Facts) (bool, error) {
 	}
 	return false, nil
 }
+
+// SomeETRN tells whether there are queues that a rule lets the client in f start.
+func (r *Rules) SomeETRN(ctx context.Context, f *Facts) bool {
+	for _, x := range r.current() {
+		if x.kind != kindETRN {
+			continue
+		}
+		rest := rule{}
+		for _, c := range x.conds {
+			if c.key != "to" {
+				rest.conds = append(rest.conds, c)
+			}
+		}
+		if a, err := rest.holds(ctx, f); err != nil || a == yes {
+			return true
+		}
+	}
+	return false
+}

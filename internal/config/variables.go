@@ -97,6 +97,7 @@ func Variables() []Variable {
 		{"RESOLVER", "", "host:port of the name server; without it, those of /etc/resolv.conf.", checkHostPort},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
 		{"SMTPWINDOW", "10", "How many small messages are on the way at once on one connection to a server far away that allows it; 1: each waits for the answer to the one before it, and none goes by BDAT.", checkPositive},
+		{"SIGNNETS", "", "Networks whose clients' mail is ours, so that the keys in the file dkim sign it; without it, RELAYNETS. Mail of this machine and of users who have logged in always is.", nil},
 		{"DEADTIME", "15m", "How long an address of another host that did not answer is tried last, when all others have failed; 0: it keeps its turn.", checkDuration},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
 		{"PIPEUSER", "", "The user that runs programs which root's files name, as aliases often is; without it they are not run.", checkWord},

@@ -29,7 +29,11 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 	first := rcpts[0]
 	c := content{header: d.Header(first.Group), body: d.Body}
 	c.size = int64(len(c.header)) + d.BodySize()
-	if err := r.adapt(d, l, &c); err != nil {
+	err := r.adapt(d, l, &c)
+	if err == nil && !l.lmtp {
+		err = r.sign(d, &c)
+	}
+	if err != nil {
 		return nil, notSent(err, len(rcpts))
 	}
 	m := &smtpclient.Message{
@@ -113,15 +117,24 @@ func internationalized(d *agent.Delivery, header []byte) (bool, error) {
 	if bytes.IndexFunc(header, func(c rune) bool { return c >= 0x80 }) < 0 {
 		return false, nil
 	}
-	m, err := envelope.Read(io.NewSectionReader(d.Message, 0, d.Size))
-	if syntax := (*envelope.SyntaxError)(nil); errors.As(err, &syntax) {
-		return false, nil // the router has read it before; another program's file
-	}
-	if err != nil {
-		return false, fmt.Errorf("read the message: %w", err)
+	m, err := readEnvelope(d)
+	if m == nil || err != nil {
+		return false, err
 	}
 	// RFC 6531 §4.3: UTF8SMTP, UTF8SMTPS, UTF8LMTPA ...
 	return len(m.With) > 4 && strings.EqualFold(m.With[:4], "UTF8"), nil
+}
+
+// readEnvelope reads the head of the message file; nil: it is not one of ours.
+func readEnvelope(d *agent.Delivery) (*envelope.Message, error) {
+	m, err := envelope.Read(io.NewSectionReader(d.Message, 0, d.Size))
+	if syntax := (*envelope.SyntaxError)(nil); errors.As(err, &syntax) {
+		return nil, nil // the router has read it before; another program's file
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the message: %w", err)
+	}
+	return m, nil
 }
 
 // convert encodes what a server does not take.

@@ -32,6 +32,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/tasmtp/mx"
+	"zmailer/internal/tasmtp/sign"
 )
 
 // Config is what an agent process is started with.
@@ -55,6 +56,10 @@ type Config struct {
 	// Connections bounds those to one host, and Window the messages that are on the way
 	// on one at once; 0: as many as slots, and smtpclient's.
 	Connections, Window int
+	// DKIM is the path of the table of keys, "": mail is not signed; SignNets are the
+	// networks whose clients' mail is ours to sign.
+	DKIM     string
+	SignNets []netip.Prefix
 	// DeadTime is how long an address that did not answer is tried last; 0: it keeps
 	// its turn.
 	DeadTime time.Duration
@@ -62,8 +67,8 @@ type Config struct {
 	Log      *slog.Logger // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPWINDOW, HOSTNAME, SYNC,
-// and the place of the file replies beside it. The postoffice is the directory above the
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPWINDOW,
+// SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
@@ -78,6 +83,10 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	nets, err := signNets(c)
+	if err != nil {
+		return Config{}, err
+	}
 	hostname, err := c.Hostname()
 	if err != nil {
 		return Config{}, err
@@ -86,7 +95,8 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
 	}
 	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime, Window: window}, nil
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime, Window: window,
+		DKIM: c.Path("dkim"), SignNets: nets}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -124,6 +134,8 @@ type Relay struct {
 	dead     deadAddrs
 	zone     zone
 	rules    rules
+	keys     *sign.Table // nil: mail is not signed
+	signNets []netip.Prefix
 	log      *slog.Logger
 }
 
@@ -147,6 +159,12 @@ func NewRelay(c Config) (*Relay, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	var keys *sign.Table
+	if c.DKIM != "" {
+		if keys, err = sign.Open(c.DKIM, log, nil); err != nil {
+			return nil, err
+		}
+	}
 	timeouts := c.Timeouts.WithDefaults()
 	return &Relay{
 		hostname: hostname,
@@ -158,6 +176,8 @@ func NewRelay(c Config) (*Relay, error) {
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
 		rules:    rules{path: c.Replies, every: rulesEvery, log: log},
+		keys:     keys,
+		signNets: c.SignNets,
 		log:      log,
 	}, nil
 }

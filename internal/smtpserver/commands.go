@@ -25,12 +25,8 @@ func newCommands() map[string]command {
 // maxVerb is the longest verb of a command.
 const maxVerb = 16
 
-// answered answers a command of the table and takes its line away. A client's answer
-// to a challenge may read like one, and is none.
+// answered answers a command of the table and takes its line away.
 func (w *wire) answered(line []byte) bool {
-	if w.challenged {
-		return false
-	}
 	text := bytes.TrimRight(line, "\r\n")
 	verb, arg, _ := bytes.Cut(text, []byte{' '})
 	var upper [maxVerb]byte

@@ -25,6 +25,13 @@ import (
 // process starts the real program; limit goes before it in a shell line.
 func process(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 	t.Helper()
+	args = append([]string{"--listen", "127.0.0.1:0"}, args...)
+	return processWith(t, limit, nil, args...)
+}
+
+// processWith has change do what it likes with the command before it starts.
+func processWith(t *testing.T, limit string, change func(*exec.Cmd), args ...string) (*running, *exec.Cmd) {
+	t.Helper()
 	bin := filepath.Join(t.TempDir(), "smtpserver")
 	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/smtpserver").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -39,9 +46,12 @@ func process(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	args = append([]string{"-c", limit + `exec "$0" "$@"`, bin,
-		"--postoffice", r.dir, "--listen", "127.0.0.1:0", "--log-format", "text"}, args...)
+		"--postoffice", r.dir, "--log-format", "text"}, args...)
 	cmd := exec.Command("/bin/sh", args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if change != nil {
+		change(cmd)
+	}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -75,14 +75,15 @@ func nextYear() time.Time { return time.Now().AddDate(1, 0, 0) }
 type secured struct {
 	*running
 	roots *x509.CertPool
+	cert  string // the certificate's file
 	addrs []net.Addr
 }
 
-// startSecured serves mx, submission, submissions, in this order.
+// startSecured serves mx, submission, submissions, in this order, then LMTP.
 func startSecured(t testing.TB, change func(*Config)) *secured {
 	t.Helper()
 	prefix := filepath.Join(t.TempDir(), "mx")
-	s := &secured{roots: x509.NewCertPool()}
+	s := &secured{roots: x509.NewCertPool(), cert: prefix + ".pem"}
 	s.roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
 	s.running = start(t, func(c *Config) {
 		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}

@@ -58,7 +58,6 @@ type wire struct {
 	bdat       *bdat             // the BDAT that go-smtp was told is DATA, until it is answered
 	mute       int               // so many of go-smtp's reply lines are not for the client
 	hello      string            // EHLO, HELO or LHLO while go-smtp has not answered it; see greet
-	challenged bool              // AUTH: the next line is no command (RFC 4954 §4)
 	inLine     bool              // a command is being read, not content
 	until      time.Time         // when what is being read has to be there; zero: not waited for yet
 	faults     int               // refusals that were sent
@@ -173,8 +172,6 @@ func (w *wire) handLine(p, line []byte) int {
 	w.line = append(w.line[:0], bytes.TrimRight(line, "\r\n")...)
 	w.skip(len(line))
 	switch {
-	case w.challenged:
-		w.challenged = false
 	case isCommand(w.line, "EHLO "):
 		w.with, w.hello = "ESMTP", "EHLO"
 	case isCommand(w.line, "HELO "):
@@ -300,7 +297,6 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.greet(p)
 		return len(p), nil
 	}
-	w.challenged = bytes.HasPrefix(p, []byte("334 "))
 	w.out = append(w.out, p...)
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,8 @@ type Sink struct {
 	Content func(m *Message) io.Writer
 	// NoDSN: RFC 3461 is not offered.
 	NoDSN bool
+	// Chunking: BDAT is offered (RFC 3030). Moments in its data are not looked at.
+	Chunking bool
 	// Discard keeps no message content.
 	Discard bool
 	// OnMessage is called for each accepted message before it is answered.
@@ -200,6 +203,9 @@ func (s *Sink) serve(c net.Conn, number int) {
 			if s.NoDSN {
 				dsn = ""
 			}
+			if s.Chunking {
+				dsn += "250-CHUNKING\r\n"
+			}
 			reply("250-sink.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n" + dsn + "250 SIZE")
 		case "HELO", "NOOP", "RSET":
 			m = &Message{Connection: number}
@@ -225,6 +231,14 @@ func (s *Sink) serve(c net.Conn, number int) {
 			}
 			reply(answer)
 			m = &Message{Connection: number}
+		case "BDAT":
+			answer, over, err := s.chunk(r, m, text)
+			if err != nil {
+				return
+			}
+			if reply(answer); over {
+				m = &Message{Connection: number}
+			}
 		case "QUIT":
 			reply("221 2.0.0 bye")
 			w.Flush()
@@ -255,6 +269,33 @@ func (s *Sink) content(r *bufio.Reader, w *bufio.Writer, m *Message) (answer str
 	}
 	answer = s.finish(m)
 	return answer, !s.cut(AfterDot, m)
+}
+
+// chunk takes a BDAT and gives the answer; over: the transaction has ended.
+func (s *Sink) chunk(r *bufio.Reader, m *Message, command string) (answer string, over bool, err error) {
+	f := strings.Fields(command)
+	if len(f) < 2 {
+		return "501 5.5.4 no size", false, nil
+	}
+	n, err := strconv.Atoi(f[1])
+	if err != nil || n < 0 {
+		return "501 5.5.4 no size", false, nil
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return "", false, err
+	}
+	if len(m.Recipients) == 0 {
+		return "503 5.5.1 no valid recipients", false, nil
+	}
+	if m.Size += n; !s.Discard {
+		m.Data = append(m.Data, b...)
+	}
+	if len(f) < 3 {
+		return "250 2.0.0 Ok", false, nil
+	}
+	s.stall(AtDot, m)
+	return s.finish(m), true, nil
 }
 
 func (s *Sink) cut(at string, m *Message) bool { return s.Cut != nil && s.Cut(at, m) }

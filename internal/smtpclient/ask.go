@@ -154,7 +154,7 @@ func (t *transaction) reply(p Phase) (Reply, error) {
 	case left:
 		return Reply{}, &ConnError{Phase: p, Err: errLeft}
 	case lost:
-		return Reply{}, cause
+		return Reply{}, &ConnError{Phase: p, Err: cause.Err}
 	}
 	return t.c.reply(p)
 }

@@ -83,7 +83,7 @@ func (t *transaction) sendChunk(from wire, utf8 bool) {
 	t.err = t.writeChunk(header, body)
 	c.awaitReading(t)
 	if t.err == nil && c.isBroken() && !t.sent() {
-		t.err = c.why() // there is nothing to wait for
+		t.err = c.why(PhaseBody) // there is nothing to wait for
 	}
 	if t.err == nil {
 		t.err = t.readChunked()

@@ -22,14 +22,14 @@ type line struct {
 	bytes int64     // of their messages
 	pace  pace
 
-	served    int   // transactions that got an answer to MAIL
-	done      bool  // one has had all its answers
-	needReset bool  // a transaction stands open on the server
-	unsure    int   // chunked ones without their final answer: they may stand open
-	broken    bool  // closed, closing, or out of step: nothing more is begun
-	left      bool  // the server has said 421: it does and answers nothing more
-	lost      bool  // closed by us, or out of step: what may come is no answer
-	cause     error // why it broke
+	served    int        // transactions that got an answer to MAIL
+	done      bool       // one has had all its answers
+	needReset bool       // a transaction stands open on the server
+	unsure    int        // chunked ones without their final answer: they may stand open
+	broken    bool       // closed, closing, or out of step: nothing more is begun
+	left      bool       // the server has said 421: it does and answers nothing more
+	lost      bool       // closed by us, or out of step: what may come is no answer
+	cause     *ConnError // why it broke
 }
 
 // place is a transaction's in the line.
@@ -181,11 +181,11 @@ func (c *Conn) isBroken() bool {
 	return c.broken
 }
 
-// why is what broke the connection.
-func (c *Conn) why() error {
+// why is what broke the connection, for a transaction in a phase.
+func (c *Conn) why(p Phase) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cause
+	return &ConnError{Phase: p, Err: c.cause.Err}
 }
 
 // standing notes whether a transaction stands open on the server.

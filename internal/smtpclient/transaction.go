@@ -118,7 +118,7 @@ func (t *transaction) run(from wire, utf8 bool) error {
 
 // notBegun is the end of a transaction that found the connection broken.
 func (t *transaction) notBegun() error {
-	t.err = t.c.why()
+	t.err = t.c.why(PhaseMail)
 	return ErrStale
 }
 

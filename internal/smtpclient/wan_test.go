@@ -52,9 +52,7 @@ func carry(to, from net.Conn, over chan struct{}) {
 		case <-time.After(time.Until(p.at)):
 		case <-over:
 		}
-		if _, err := to.Write(p.b); err != nil {
-			from.Close()
-		}
+		_, _ = to.Write(p.b) // to nobody, if it has ended
 	}
 	select {
 	case <-time.After(way):

@@ -68,6 +68,8 @@ type naive struct {
 	// usual one. "HANGUP" ends the connection, "DEAF" reads nothing more.
 	answer func(command string) string
 	takes  time.Duration // for a message
+	// write writes the answer to a command; nil: in one piece with CRLF.
+	write func(nc net.Conn, command, text string) error
 
 	mu       sync.Mutex
 	commands []string
@@ -189,7 +191,10 @@ func (n *naive) ask(nc net.Conn, command, usual string) (bool, error) {
 	return text[0] < '4', err
 }
 
-func (n *naive) reply(nc net.Conn, _, text string) error {
+func (n *naive) reply(nc net.Conn, command, text string) error {
+	if n.write != nil {
+		return n.write(nc, command, text)
+	}
 	_, err := io.WriteString(nc, text+"\r\n")
 	return err
 }

@@ -185,7 +185,7 @@ func (s *session) greetFilter(f *filter) (milter.Answer, error) {
 		return f.client, nil
 	}
 	s.closeFilter(f)
-	open, err := milter.Open(f.cfg)
+	open, err := milter.Open(s.srv.ctx, f.cfg)
 	if err != nil {
 		return milter.Answer{}, err
 	}
@@ -218,7 +218,7 @@ func (s *session) macros(more ...string) milter.Macros {
 		m = append(m, "{client_name}", name, "{client_ptr}", name, "_", name+" ["+c.addr.Addr().Unmap().WithZone("").String()+"]")
 	}
 	if c.user != "" {
-		m = append(m, "{auth_authen}", c.user, "{auth_type}", "SMTP")
+		m = append(m, "{auth_authen}", c.user)
 	}
 	if c.tls != nil {
 		m = append(m, "{tls_version}", tls.VersionName(c.tls.Version), "{cipher}", tls.CipherSuiteName(c.tls.CipherSuite))

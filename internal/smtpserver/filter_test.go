@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/textproto"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -414,5 +415,72 @@ func TestFiltersFollowOneAnother(t *testing.T) {
 	}
 	if got := second.said(); !strings.HasSuffix(got, "header X-First:1|headers|body new") {
 		t.Errorf("the second was told %s", got)
+	}
+}
+
+// The end of the server does not wait for a filter.
+func TestStopDoesNotWaitForAFilter(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := start(t, func(c *Config) {
+		c.Filters.Milters = []milter.Config{{Network: "tcp", Address: l.Addr().String(), Timeout: time.Hour}}
+		c.StopTimeout = 50 * time.Millisecond
+	})
+	p := r.dial()
+	p.say("EHLO client.example.net", "250")
+	p.send("MAIL FROM:<a@b.example>\r\n")
+	silent, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	begin := time.Now()
+	r.stop()
+	if err := r.ended(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > killGrace/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Another's mail system by LMTP: filters see it too, and each recipient is told.
+func TestFilterRefusesAContentThatCameByLMTP(t *testing.T) {
+	f := filterOn(t, &sieve{at: map[string]gomilter.Response{"body": gomilter.RespReject}})
+	socket := filepath.Join(t.TempDir(), "lmtp")
+	r := start(t, func(c *Config) { with(f)(c); c.LMTPListen = []string{socket} })
+	p := r.connectTo("unix", socket)
+	p.expect("220")
+	p.say("LHLO client.example.net", "250")
+	p.say("MAIL FROM:<a@b.example>", "250")
+	p.say("RCPT TO:<b@mx.example.org>", "250")
+	p.say("RCPT TO:<c@mx.example.org>", "250")
+	p.say("DATA", "354")
+	p.say("Subject: x\r\n\r\nhi\r\n.", "550 5.7.1")
+	p.expect("550 5.7.1")
+	r.nothing()
+	if got := f.said(); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
+		t.Errorf("it was told %s", got)
+	}
+}
+
+// BDAT takes the same way as DATA.
+func TestFilterSeesWhatComesInChunks(t *testing.T) {
+	f := filterOn(t, &sieve{})
+	r := start(t, with(f))
+	p := r.dial()
+	p.say("EHLO client.example.net", "250")
+	p.send("MAIL FROM:<a@b.example>\r\nRCPT TO:<b@example.org>\r\nBDAT 12\r\nSubject: x\r\n")
+	p.expect("250", "250", "250")
+	p.send("BDAT 6 LAST\r\n\r\nhi\r\n")
+	p.expect("250 2.0.0 queued as")
+	if got := f.said(); !strings.HasSuffix(got, "header Subject:x|headers|body hi") {
+		t.Errorf("it was told %s", got)
+	}
+	if got := r.content(); got != "Subject: x\n\nhi\n" {
+		t.Errorf("got %q", got)
 	}
 }

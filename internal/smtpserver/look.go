@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"context"
 	"errors"
 	"io"
 
@@ -100,7 +99,7 @@ func (s *session) beginChecks() <-chan checks.SPF {
 	found := make(chan checks.SPF, 1)
 	client, helo, from := s.facts.Client, s.client.helo, s.facts.From
 	go func() {
-		ctx, cancel := s.srv.checks.Limit(context.Background())
+		ctx, cancel := s.srv.checks.Limit(s.srv.ctx)
 		defer cancel()
 		found <- s.srv.checks.SPF(ctx, client, helo, from)
 	}()
@@ -114,7 +113,7 @@ func (s *session) check(l *letter, spf <-chan checks.SPF) (*checks.Results, erro
 		return nil, nil
 	}
 	c := s.srv.checks
-	ctx, cancel := c.Limit(context.Background())
+	ctx, cancel := c.Limit(s.srv.ctx)
 	defer cancel()
 	dkim, err := c.DKIM(ctx, l.originals, l.whole)
 	if err != nil {

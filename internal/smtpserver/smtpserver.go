@@ -115,7 +115,10 @@ type server struct {
 	rcptTrouble complaint
 	// ledger is told of each message that is accepted.
 	ledger *ledger.Journal
-	disk   complaint       // storage errors are said once
+	disk   complaint // storage errors are said once
+	// ctx is done when connections are cut: nobody is asked anything any more.
+	ctx    context.Context
+	cancel context.CancelFunc
 	checks *checks.Checker // nil: nothing is checked
 	// filters are asked in their order.
 	filters []*door
@@ -142,6 +145,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer s.ledger.Close()
 	defer s.closeAccess()
+	defer s.cancel()
 	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -183,6 +187,7 @@ func newServer(c Config) (*server, error) {
 	if err := s.openUsers(); err != nil {
 		return nil, err
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openFilters()
 	return s, s.openAccess()
 }
@@ -288,6 +293,7 @@ func (s *server) stop() error {
 	for w := range s.wires {
 		w.cut()
 	}
+	s.cancel()
 	s.mu.Unlock()
 	select {
 	case <-s.idle:

@@ -29,8 +29,9 @@ type frames struct {
 
 	body  io.Writer // nil: no message's end is awaited
 	limit time.Time
-	kept  int   // bytes of changes that the library keeps
-	err   error // why reading ends, if it is not the connection's error
+	kept  int         // bytes of changes that the library keeps
+	stop  func() bool // no more waiting for the end of the context
+	err   error       // why reading ends, if it is not the connection's error
 }
 
 func newFrames(c net.Conn) *frames { return &frames{Conn: c, r: bufio.NewReader(c)} }
@@ -50,6 +51,14 @@ func (f *frames) earlier(t time.Time) time.Time {
 
 func (f *frames) SetReadDeadline(t time.Time) error  { return f.Conn.SetReadDeadline(f.earlier(t)) }
 func (f *frames) SetWriteDeadline(t time.Time) error { return f.Conn.SetWriteDeadline(f.earlier(t)) }
+
+// Close implements net.Conn.
+func (f *frames) Close() error {
+	if f.stop != nil {
+		f.stop()
+	}
+	return f.Conn.Close()
+}
 
 func (f *frames) Read(p []byte) (int, error) {
 	if len(p) == 0 {

@@ -12,6 +12,7 @@ package milter
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -109,17 +110,18 @@ const (
 		milter.OptHeaderLeadingSpace
 )
 
-// Open connects to a filter and agrees on the protocol.
-func Open(cfg Config) (*Session, error) {
+// Open connects to a filter and agrees on the protocol. When ctx is done the connection
+// is over, whatever step is under way.
+func Open(ctx context.Context, cfg Config) (*Session, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	cfg.ContentTimeout = cmp.Or(cfg.ContentTimeout, defaultContentTimeout)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s, err := open(cfg, actions6, protocol6)
+	s, err := open(ctx, cfg, actions6, protocol6)
 	if errors.Is(err, milter.ErrUnsupportedMilterVersion) {
 		// An old one knows neither the later options nor how to be offered them.
-		s, err = open(cfg, actions2, protocol2)
+		s, err = open(ctx, cfg, actions2, protocol2)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("milter %s: %w", cfg.Name(), err)
@@ -127,8 +129,8 @@ func Open(cfg Config) (*Session, error) {
 	return s, nil
 }
 
-func open(cfg Config, a milter.OptAction, p milter.OptProtocol) (*Session, error) {
-	d := &dialer{timeout: cfg.Timeout}
+func open(ctx context.Context, cfg Config, a milter.OptAction, p milter.OptProtocol) (*Session, error) {
+	d := &dialer{ctx: ctx, timeout: cfg.Timeout}
 	client, err := milter.NewClientWithOptions(cfg.Network, cfg.Address, milter.ClientOptions{
 		Dialer: d, ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ActionMask: a, ProtocolMask: p,
 	}).Session()
@@ -144,21 +146,29 @@ func open(cfg Config, a milter.OptAction, p milter.OptProtocol) (*Session, error
 
 // dialer keeps the connection that it made.
 type dialer struct {
+	ctx     context.Context
 	timeout time.Duration
 	made    *frames
 }
 
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
-	c, err := net.DialTimeout(network, addr, d.timeout)
+	to := net.Dialer{Timeout: d.timeout}
+	c, err := to.DialContext(d.ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	d.made = newFrames(c)
+	d.made.stop = context.AfterFunc(d.ctx, func() { _ = c.Close() }) // who waits for it is told
 	return d.made, nil
 }
 
 // Close ends the connection.
-func (s *Session) Close() error { return s.client.Close() }
+func (s *Session) Close() error {
+	err := s.client.Close()
+	// The library leaves it open if its farewell does not get through.
+	_ = s.frames.Close()
+	return err
+}
 
 // Connect tells who the client is: its name, or its address in brackets.
 func (s *Session) Connect(name string, client netip.AddrPort, m Macros) (Answer, error) {

@@ -2,6 +2,7 @@ package milter
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -85,7 +86,7 @@ func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(cfg)
+	s, err := Open(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestTroubleIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := scripted(t, tt.answer, nil)
 			cfg.Timeout = 300 * time.Millisecond
-			s, err := Open(cfg)
+			s, err := Open(context.Background(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +225,7 @@ func TestTroubleIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(cfg); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(context.Background(), cfg); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a filter: %v", err)
 	}
 }
@@ -248,7 +249,7 @@ func TestFilterAtWorkIsNotWaitedForForEver(t *testing.T) {
 	})
 	defer close(stop)
 	cfg.ContentTimeout = 300 * time.Millisecond
-	s, err := Open(cfg)
+	s, err := Open(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package milter
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -54,7 +55,7 @@ func serve(t testing.TB, change func(*peer)) *peer {
 // open connects to it.
 func (p *peer) open(t testing.TB) *Session {
 	t.Helper()
-	s, err := Open(p.cfg)
+	s, err := Open(context.Background(), p.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

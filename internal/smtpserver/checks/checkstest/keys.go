@@ -18,7 +18,7 @@ import (
 
 // Signer is a key with its DNS record.
 type Signer struct {
-	key    crypto.Signer
+	Key    crypto.Signer
 	Record string
 }
 
@@ -58,7 +58,7 @@ func TXT(name, text string) string {
 // Sign signs a message with LF line ends.
 func (s Signer) Sign(t testing.TB, message, domain, selector string, relaxed bool) string {
 	t.Helper()
-	o := &dkim.SignOptions{Domain: domain, Selector: selector, Signer: s.key, Hash: crypto.SHA256}
+	o := &dkim.SignOptions{Domain: domain, Selector: selector, Signer: s.Key, Hash: crypto.SHA256}
 	if relaxed {
 		o.HeaderCanonicalization, o.BodyCanonicalization = dkim.CanonicalizationRelaxed, dkim.CanonicalizationRelaxed
 	}

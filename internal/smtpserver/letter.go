@@ -141,25 +141,11 @@ func (l *letter) writeTo(w io.Writer) error {
 			return err
 		}
 	}
-	body, err := l.content()
-	if err != nil {
+	// A field without a line end is the last there is: nothing stands behind it.
+	if _, err := w.Write(l.loose); err != nil {
 		return err
 	}
-	if !line {
-		// No empty line: what follows can only be lines of the header.
-		one := make([]byte, 1)
-		switch _, err := io.ReadFull(body, one); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read a held message: %w", err)
-		}
-		if _, err := w.Write([]byte{'\n', one[0]}); err != nil {
-			return err
-		}
-	}
-	_, err = io.Copy(w, body)
-	return err
+	return l.body.CopyTo(w, l.from)
 }
 
 // errChange is a change that cannot be made.

@@ -94,6 +94,25 @@ func (c *Content) From(off int64) (io.Reader, error) {
 	return io.NewSectionReader(all, off, c.size-off), nil
 }
 
+// copies are for contents that come from a file.
+var copies = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
+// CopyTo writes the content from an offset to its end.
+func (c *Content) CopyTo(w io.Writer, off int64) error {
+	r, err := c.From(off)
+	if err != nil {
+		return err
+	}
+	if all, ok := r.(*bytes.Reader); ok {
+		_, err := all.WriteTo(w)
+		return err
+	}
+	b := copies.Get().(*[64 << 10]byte)
+	defer copies.Put(b)
+	_, err = io.CopyBuffer(w, r, b[:])
+	return err
+}
+
 // Close gives the memory back and removes the file.
 func (c *Content) Close() error {
 	if c.mem == nil {

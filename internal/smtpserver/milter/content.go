@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/emersion/go-milter"
@@ -100,9 +101,13 @@ func (s *Session) show(fields []envelope.Field, body io.Reader) (Answer, error) 
 // chunk is how much of the body is read at once: with each LF made CRLF it fits a packet.
 const chunk = milter.MaxBodyChunk / 2
 
+// chunks are read into one third and sent from the others.
+var chunks = sync.Pool{New: func() any { return new([3 * chunk]byte) }}
+
 func (s *Session) showBody(body io.Reader) (Answer, error) {
-	in := make([]byte, chunk)
-	out := make([]byte, 0, 2*chunk)
+	b := chunks.Get().(*[3 * chunk]byte)
+	defer chunks.Put(b)
+	in, out := b[:chunk], b[chunk:]
 	for {
 		n, rerr := io.ReadFull(body, in)
 		out = out[:0]

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,8 @@ type OS struct {
 	dir     string
 	root    int
 	inherit bool // see Inherit
+	// journalled tells whether changes have one order; see SharesSync.
+	journalled func() bool
 }
 
 // NewOS opens dir as the root of a file system.
@@ -28,7 +31,7 @@ func NewOS(dir string) (*OS, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &OS{dir: dir, root: fd}, nil
+	return &OS{dir: dir, root: fd, journalled: sync.OnceValue(func() bool { return journalOf(fd) })}, nil
 }
 
 // Dir is the directory that names are relative to.

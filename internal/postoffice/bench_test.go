@@ -1,7 +1,9 @@
 package postoffice
 
 import (
+	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -52,6 +54,37 @@ func BenchmarkSubmit(b *testing.B) {
 	text := strings.Repeat("x", 4096)
 	for b.Loop() {
 		benchSubmit(b, p, text)
+	}
+}
+
+// BenchmarkSubmitTogether is BenchmarkSubmit by so many at once; run it in a file system
+// with a journal (TMPDIR). Each as a session does it, and with a fsync for each.
+func BenchmarkSubmitTogether(b *testing.B) {
+	for _, writers := range []int{1, 4, 20, 100} {
+		for _, how := range []string{"shared", "each"} {
+			b.Run(fmt.Sprint(writers, "/", how), func(b *testing.B) {
+				p, _ := benchPostOffice(b)
+				if how == "each" {
+					p.group = nil
+				} else if p.group == nil {
+					b.Skip("no journal here")
+				}
+				text := strings.Repeat("x", 4096)
+				b.SetParallelism(max(1, writers/runtime.GOMAXPROCS(0)))
+				if writers == 1 {
+					b.SetParallelism(1)
+					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+				}
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						a := benchSubmit(b, p, text)
+						if err := p.fs.Remove(a.Name); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -30,6 +30,9 @@ const (
 
 const draftBuffer = 32 << 10
 
+// groupedSize is up to what size a draft shares its sync with others. Bytes.
+const groupedSize = 256 << 10
+
 // Draft is a message being written in public/. It is no message until Commit has
 // returned without error. A Draft is used by one goroutine.
 type Draft struct {
@@ -198,7 +201,7 @@ func (d *Draft) commit() (Accepted, error) {
 	if err := d.f.Chmod(0o700); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
-	if err := d.f.Sync(); err != nil {
+	if err := d.sync(); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
 	info, err := d.f.Stat()
@@ -232,6 +235,15 @@ func (d *Draft) commit() (Accepted, error) {
 		}
 	}
 	return a, nil
+}
+
+// sync makes the file durable, with other drafts' if others wait for the disk too. They
+// do not wait for a large one.
+func (d *Draft) sync() error {
+	if d.size > groupedSize {
+		return d.f.Sync()
+	}
+	return d.p.group.Sync(d.f)
 }
 
 // Abort removes the draft. It does nothing after a Commit that succeeded.

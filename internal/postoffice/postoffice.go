@@ -97,6 +97,8 @@ type PostOffice struct {
 	fs     durable.FS
 	levels int
 	strict bool
+	// group has drafts share commits; nil: each has its own.
+	group *durable.Group
 	// renumbering is told before a message gets another inode number's name.
 	renumbering func(id SpoolID, from uint64)
 	// reasons are the messages that this process knows a text of; see Explain.
@@ -177,6 +179,9 @@ func Open(c Config) (*PostOffice, error) {
 		}
 	}
 	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict}
+	if !c.Strict { // a disk of which no order is taken for granted commits each file itself
+		p.group = durable.NewGroup(c.FS)
+	}
 	return p, p.checkRouterDirs(first.Dev)
 }
 

@@ -12,7 +12,7 @@
 //     order of its own changes (Loose, POSIX).
 //   - File.Sync covers the file's data and mode, and its names but in model POSIX;
 //     SyncDir every change in that directory; in model Journal both cover every
-//     change before those as well.
+//     change before those as well, which SyncAll makes use of.
 //   - Data that was not synced survives or not, independently of the changes above:
 //     a file may have its name and its execute bit and no content.
 //

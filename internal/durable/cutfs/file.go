@@ -160,6 +160,59 @@ func (f *File) Sync() error {
 	return nil
 }
 
+// SharesSync implements durable.Sharer.
+func (f *FS) SharesSync() bool { return true }
+
+// SyncAll implements durable.Sharer, in model Journal as durable.OS does: the data of each
+// file, a change of the last one, and the sync of that. The other models have no order
+// that would make one sync enough.
+func (f *FS) SyncAll(files []durable.File) error {
+	if f.model() != Journal {
+		for _, file := range files {
+			if err := file.Sync(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, file := range files {
+		if err := file.(*File).writeOut(); err != nil {
+			return err
+		}
+	}
+	last := files[len(files)-1]
+	info, err := last.Stat()
+	if err == nil {
+		err = last.Chmod(info.Mode)
+	}
+	if err != nil {
+		return err
+	}
+	return last.Sync()
+}
+
+func (f *FS) model() Model {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return f.disk.model
+}
+
+// writeOut makes the data of a file durable, and nothing else of it.
+func (f *File) writeOut() error {
+	defer f.fs.leave()
+	err := f.enter()
+	if err == nil {
+		err = f.fs.step("sync_file_range %s", f.name)
+	}
+	if err != nil {
+		return pathError("sync_file_range", f.name, err)
+	}
+	if c := f.fs.disk.files[f.id]; c != nil {
+		c.sync()
+	}
+	return nil
+}
+
 // Chmod implements durable.File.
 func (f *File) Chmod(perm fs.FileMode) error {
 	defer f.fs.leave()

@@ -88,6 +88,25 @@ func (f *FS) SyncDir(name string) error {
 	return f.below.SyncDir(name)
 }
 
+// SharesSync implements durable.Sharer.
+func (f *FS) SharesSync() bool {
+	s, ok := f.below.(durable.Sharer)
+	return ok && s.SharesSync()
+}
+
+// SyncAll implements durable.Sharer. What stops the Sync of one file stops it.
+func (f *FS) SyncAll(files []durable.File) error {
+	below := make([]durable.File, 0, len(files))
+	for _, one := range files {
+		one := one.(*file)
+		if err := one.check(Sync); err != nil {
+			return err
+		}
+		below = append(below, one.below)
+	}
+	return f.below.(durable.Sharer).SyncAll(below)
+}
+
 // Lock implements durable.FS.
 func (f *FS) Lock(name string, content []byte) (durable.Lock, error) {
 	if err := f.check([]Op{Lock}, name); err != nil {

@@ -18,11 +18,13 @@ the client is told 250, with the spool ID that zmctl queue and the logs show.
 
     smtpserver --postoffice /var/spool/postoffice --listen 127.0.0.1:2525
 
-It reads zmailer.conf (SMTPLISTEN, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME, SYNC,
-ROUTERDIRS, SMTPPRIORITY) and the file localnames beside it, which is read again when it
-changes. Clients in RELAYNETS may send anywhere, all others only to HOSTNAME and the
-domains in localnames.
-It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES.
+It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLISTEN,
+TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are read
+again when they change. Clients in RELAYNETS and users who have logged in may send
+anywhere, all others only to HOSTNAME and the domains in localnames, unless the file access
+says otherwise. Sockets that systemd passes are served in place of these addresses.
+It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES, LIMITS,
+HELP, and where it is so configured STARTTLS, REQUIRETLS, AUTH and ETRN.
 
 A full disk is answered 452 and any other trouble of ours 451: the client keeps the
 message. SIGTERM or SIGINT ends it in order: no new connections, messages on their way
@@ -38,7 +40,7 @@ func main() {
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
 			&cli.IntFlag{Name: "max-connections", Usage: "serve `N` clients at once instead of SMTPCONNECTIONS, answer 421 to more"},
-			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection that was silent for `TIME`"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection whose command is not there after `TIME`, or that was silent so long"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut messages that are not through after `TIME`"},
 		),
 		HideHelpCommand: true,

@@ -2,7 +2,10 @@ package smtpserver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -69,6 +72,33 @@ func (w *wire) greet(p []byte) {
 		}
 		w.out = fmt.Appendf(w.out, "250%c%s\r\n", sep, oneLine(text))
 	}
+}
+
+// copyLargeSize gives go-smtp, which counts with 32 bits and calls any more a bad
+// parameter, the largest SIZE it takes for a larger one (RFC 1870 §5 has twenty digits).
+// 0: the line has none.
+func copyLargeSize(p, line []byte) int {
+	const largest = math.MaxUint32
+	digits := 0
+	for i := 0; i < len(line) && digits < 10; i++ {
+		if digits++; line[i] < '0' || line[i] > '9' {
+			digits = 0
+		}
+	}
+	if digits < 10 {
+		return 0
+	}
+	_, params := splitPath(string(line))
+	value := param(params, "SIZE")
+	if n, err := strconv.ParseUint(value, 10, 64); len(value) > 20 || err != nil && !errors.Is(err, strconv.ErrRange) || n <= largest {
+		return 0
+	}
+	at := len(line) - len(params)
+	full := string(line[:at]) + strings.Replace(params, "="+value, "="+strconv.Itoa(largest), 1) + "\r\n"
+	if len(full) > len(p) {
+		return 0
+	}
+	return copy(p, full)
 }
 
 // greeted notes the name that the client gave itself, unless XCLIENT gave one.

@@ -183,6 +183,10 @@ func (w *wire) handLine(p, line []byte) int {
 			w.bdat = &b
 			return copy(p, "DATA\r\n")
 		}
+	case isCommand(w.line, "MAIL "):
+		if n := copyLargeSize(p, w.line); n > 0 {
+			return n
+		}
 	case isCommand(w.line, "RCPT "):
 		if n := copyPostmaster(p, w.line, w.srv.Hostname); n > 0 {
 			return n

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"zmailer/internal/tasmtp/dane"
 )
 
 const (
@@ -28,19 +30,36 @@ const (
 
 // answer is what one question came to.
 type answer struct {
-	hosts []Host       // MX; a null MX has no name
-	addrs []netip.Addr // A, AAAA
-	kind  Kind         // NoDomain or NoServer, if there is nothing
+	hosts []Host        // MX; a null MX has no name
+	addrs []netip.Addr  // A, AAAA
+	tlsa  []dane.Record // TLSA
+	text  []string      // TXT
+	alias bool          // CNAME
+	kind  Kind          // NoDomain or NoServer, if there is nothing
+
+	owner  string // where the aliases end
+	secure bool   // all of it was validated, and we may believe that
+}
+
+// some tells an answer with records.
+func (a *answer) some() bool {
+	return len(a.hosts) > 0 || len(a.addrs) > 0 || len(a.tlsa) > 0 || len(a.text) > 0 || a.alias
 }
 
 // lookup asks for a name's records of one type, from the table or a server. The
 // answer must not be changed.
 func (r *Resolver) lookup(ctx context.Context, name string, qtype uint16) (*answer, error) {
-	q := question{name, qtype}
-	a, err := r.cache.get(ctx, q, r.cfg.Now, func() (*answer, time.Duration, error) { return r.ask(ctx, q) })
-	if err == nil && len(a.hosts) == 0 && len(a.addrs) == 0 {
+	a, err := r.find(ctx, name, qtype)
+	if err == nil && !a.some() {
 		return nil, &Error{Kind: a.kind, Type: dns.TypeToString[qtype], Name: name}
 	}
+	return a, err
+}
+
+// find is lookup that takes the absence of records for an answer.
+func (r *Resolver) find(ctx context.Context, name string, qtype uint16) (*answer, error) {
+	q := question{name, qtype}
+	a, err := r.cache.get(ctx, q, r.cfg.Now, func() (*answer, time.Duration, error) { return r.ask(ctx, q) })
 	if err != nil {
 		return nil, &Error{Kind: Unavailable, Type: dns.TypeToString[qtype], Name: name, Err: err}
 	}
@@ -52,24 +71,30 @@ func (r *Resolver) lookup(ctx context.Context, name string, qtype uint16) (*answ
 func (r *Resolver) ask(ctx context.Context, q question) (*answer, time.Duration, error) {
 	name := dns.Fqdn(q.name)
 	ttl := maxTTL
+	secure := r.Trusted() == nil
 	for range maxAliases {
 		m, err := r.exchange(ctx, name, q.qtype)
 		if err != nil {
 			return nil, 0, err
 		}
+		secure = secure && m.AuthenticatedData
 		if m.Rcode == dns.RcodeNameError {
-			return &answer{kind: NoDomain}, min(ttl, negativeTTL(m)), nil
+			return &answer{kind: NoDomain, owner: canonical(name), secure: secure}, min(ttl, negativeTTL(m)), nil
 		}
-		owner, err := follow(m, name, &ttl)
-		if err != nil {
-			return nil, 0, err
+		owner := name
+		if q.qtype != dns.TypeCNAME {
+			if owner, err = follow(m, name, &ttl); err != nil {
+				return nil, 0, err
+			}
 		}
 		a := collect(m, owner, q.qtype, &ttl)
-		if len(a.hosts) > 0 || len(a.addrs) > 0 {
+		a.owner, a.secure = canonical(owner), secure
+		if a.some() {
 			return a, ttl, nil
 		}
 		if strings.EqualFold(owner, name) {
-			return &answer{kind: NoServer}, min(ttl, negativeTTL(m)), nil
+			a.kind = NoServer
+			return a, min(ttl, negativeTTL(m)), nil
 		}
 		name = owner // the server did not follow the alias for us
 	}
@@ -123,6 +148,8 @@ func collect(m *dns.Msg, owner string, qtype uint16, ttl *time.Duration) *answer
 			if ip, ok := netip.AddrFromSlice(rr.AAAA.To16()); ok {
 				a.addrs = append(a.addrs, ip.Unmap())
 			}
+		default:
+			a.take(rr)
 		}
 		*ttl = min(*ttl, seconds(h.Ttl))
 	}
@@ -176,6 +203,8 @@ func (r *Resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 func (r *Resolver) exchangeWith(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
 	ask := new(dns.Msg).SetQuestion(name, qtype)
 	ask.SetEdns0(edns, false)
+	// RFC 6840 §5.7: we want to know whether the answer was validated.
+	ask.AuthenticatedData = true
 	udp := dns.Client{Timeout: r.cfg.Timeout}
 	m, _, err := udp.ExchangeContext(ctx, ask, server)
 	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {

@@ -5,6 +5,7 @@ package mxtest
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type Server struct {
 	counts  map[string]int                   // "name TYPE" asked
 	overTCP int
 	lazy    bool
+	signed  []string // with final dots
 }
 
 // Start serves a zone, in master file format, until the test ends.
@@ -121,6 +123,29 @@ func (s *Server) Hold(name string, f func()) {
 	s.fault(name, func(*dns.Msg) bool { f(); return true })
 }
 
+// Sign makes the server call answers about a name and all below it validated, if nothing
+// else is in them.
+func (s *Server) Sign(names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		s.signed = append(s.signed, dns.CanonicalName(name))
+	}
+}
+
+// validated tells whether all owners in an answer are signed.
+func (s *Server) validated(m *dns.Msg) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owners := []string{m.Question[0].Name}
+	for _, rr := range m.Answer {
+		owners = append(owners, rr.Header().Name)
+	}
+	return !slices.ContainsFunc(owners, func(owner string) bool {
+		return !slices.ContainsFunc(s.signed, func(zone string) bool { return dns.IsSubDomain(zone, owner) })
+	})
+}
+
 func (s *Server) fault(name string, f func(*dns.Msg) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,6 +207,8 @@ func (s *Server) answer(tcp bool) dns.HandlerFunc {
 		if m.Rcode == dns.RcodeSuccess {
 			s.fill(m, name, qtype)
 		}
+		// RFC 6840 §5.8: only those are told who asked.
+		m.AuthenticatedData = q.AuthenticatedData && m.Rcode != dns.RcodeServerFailure && s.validated(m)
 		size := dns.MinMsgSize
 		if opt := q.IsEdns0(); opt != nil {
 			size = int(opt.UDPSize())

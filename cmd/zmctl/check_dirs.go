@@ -118,6 +118,10 @@ func purpose(dir string) string {
 		return "The account of all mail."
 	case postoffice.Orders:
 		return "What people ordered about queued mail."
+	case postoffice.STS:
+		return "MTA-STS policies of other domains, a file each."
+	case postoffice.TLSRPT:
+		return "What became of TLS towards other hosts, a file for each day."
 	}
 	return ""
 }

@@ -52,8 +52,10 @@ func layers() []layer {
 		// What in a postoffice needs a person, and how people name queued mail: both pure.
 		{path: "internal/alarm", imports: []string{"internal/config"}, never: disk},
 		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
+		// What became of TLS, counted by agents and told by zmctl.
+		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
-		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/table", "internal/table/text")},
+		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
 		// What is due is decided without a clock, a disk or a process.
 		{path: "internal/scheduler/thread", imports: slices.Concat(formats(), []string{"internal/status", "internal/address", "internal/config"}), never: disk},
@@ -61,7 +63,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},

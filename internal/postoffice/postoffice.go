@@ -57,6 +57,9 @@ const (
 	Removed    = "removed"    // messages that a person removed, kept for a while
 	Ledger     = "ledger"     // what was accepted and what became of it
 	Orders     = "orders"     // what people did with many messages at once
+
+	STS    = "sts"    // MTA-STS policies of other domains
+	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
 )
 
 // modeOfRouter is the mode of router/ and the directories that are used as it is.
@@ -83,6 +86,8 @@ var directories = []struct {
 	{Removed, 0o750, true},
 	{Ledger, 0o755, true},
 	{Orders, 0o750, true},
+	{STS, 0o755, true},
+	{TLSRPT, 0o755, true},
 }
 
 // Config says how a postoffice is to be used.

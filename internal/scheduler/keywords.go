@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,6 +56,9 @@ func keywords() map[string]keyword {
 
 		"sources": {read: readList(parseSources, func(s *Settings) *[]string { return &s.Sources })},
 		"helo":    {read: readWord(func(s *Settings) *string { return &s.Helo }, checkHelo)},
+
+		"tls":  {read: readWord(func(s *Settings) *string { return &s.TLS }, checkTLS)},
+		"auth": {read: readWord(func(s *Settings) *string { return &s.Auth }, checkAccount)},
 
 		"skew":         {idle: true, read: readNumber(0, many, nowhere)},
 		"priority":     {idle: true, read: readNumber(-20, 19, nowhere)},
@@ -243,6 +247,23 @@ func parseSources(value string) ([]string, error) {
 func checkFieldName(value string) error {
 	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }) || len(value) > 77 {
 		return errors.New("it must be the name of a header field, without the colon")
+	}
+	return nil
+}
+
+// checkTLS wants the level of a TLS policy, as docs/tls.md has them. What stands behind it
+// the agent reads.
+func checkTLS(value string) error {
+	level, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(value)), " ")
+	if strings.HasPrefix(level, "fingerprint=") || slices.Contains([]string{"none", "may", "encrypt", "verify", "dane", "dane-only", "sts"}, level) {
+		return nil
+	}
+	return errors.New("it begins with none, may, encrypt, verify, fingerprint=, dane, dane-only or sts")
+}
+
+func checkAccount(value string) error {
+	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return errors.New("it must be one word, a name= of the file credentials")
 	}
 	return nil
 }

@@ -34,6 +34,12 @@ func (s *Settings) launch(channel, host string) launch {
 	if s.Helo != "" {
 		l.env = append(l.env, "HELO="+s.Helo)
 	}
+	if s.TLS != "" {
+		l.env = append(l.env, "TLSPOLICY="+s.TLS)
+	}
+	if s.Auth != "" {
+		l.env = append(l.env, "ACCOUNT="+s.Auth)
+	}
 	return l
 }
 

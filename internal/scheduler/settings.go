@@ -40,6 +40,8 @@ type Settings struct {
 	Nice        int
 	Sources     []string // IP addresses that agents send from
 	Helo        string   // name that agents call themselves
+	TLS         string   // the policy of agents towards the hosts, as the file tls has it
+	Auth        string   // the account of the file credentials that agents log in with
 
 	Command Command
 	Clause  string // the pattern of the clause with the command, for people
@@ -122,5 +124,6 @@ func (s *Settings) RingKey(channel, host string) string {
 // sameAgents tells whether an agent that was started for one can serve the other.
 func (s *Settings) sameAgents(t *Settings) bool {
 	return slices.Equal(s.Command.Words, t.Command.Words) && slices.Equal(s.Command.Env, t.Command.Env) &&
-		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo
+		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo &&
+		s.TLS == t.TLS && s.Auth == t.Auth
 }

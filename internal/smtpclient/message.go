@@ -22,6 +22,7 @@ type Message struct {
 	Header     []byte // whole lines
 	Body       io.Reader
 	Recipients []Recipient
+	RequireTLS bool // it goes on under TLS alone (RFC 8689 §4.2); said to servers that offer it
 	// Sent, if set, is called once, right before the final dot is written, with the
 	// indices of the recipients that the server accepted: from then on they may have
 	// the message. If it errs the connection is closed without the dot and nothing
@@ -95,6 +96,9 @@ func (c *Conn) appendMail(b []byte, m *Message, from wire, utf8 bool) []byte {
 	}
 	if utf8 {
 		b = append(b, " SMTPUTF8"...)
+	}
+	if m.RequireTLS && c.ext.RequireTLS {
+		b = append(b, " REQUIRETLS"...)
 	}
 	return b
 }

@@ -69,16 +69,21 @@ func (r *Relay) notConnected(key poolKey, last, why *refusal) *refusal {
 
 // connectTo opens a session at the first address of a server that wants one.
 func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s server) (*link, *refusal) {
-	var last *refusal
+	g, last := r.guard(ctx, key.terms, d, &s)
+	if last != nil {
+		return nil, last
+	}
 	for left := s.addrs; len(left) > 0 && (last == nil || ctx.Err() == nil); {
 		nc, t, src, why := r.dial(ctx, key.from, left)
 		if why != nil {
 			return nil, worse(last, why)
 		}
-		l, why := r.open(nc, d, t, src)
+		l, why := r.open(nc, key, d, t, src, g)
+		if why != nil && why.plain {
+			l, why = r.openPlain(ctx, key, d, t, g)
+		}
 		if why == nil {
 			r.dead.raise(t, src)
-			l.key = key
 			return l, nil
 		}
 		if why.silent {
@@ -90,17 +95,28 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 	return nil, last
 }
 
+// openPlain asks a server again with which TLS, which need not be, did not come about.
+func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *guard) (*link, *refusal) {
+	nc, t, src, why := r.dial(ctx, key.from, []target{t})
+	if why != nil {
+		return nil, why
+	}
+	plain := *g
+	plain.off, plain.count = true, nil
+	return r.open(nc, key, d, t, src, &plain)
+}
+
 // open opens the session on a connection.
-func (r *Relay) open(nc net.Conn, d *destination, t target, src *source) (*link, *refusal) {
+func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *source, g *guard) (*link, *refusal) {
 	cfg := r.client
 	if src != nil {
 		cfg.Hostname = src.helo
 	}
 	cfg.LMTP = d.lmtp
 	conn := smtpclient.New(nc, cfg)
-	l := &link{source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
-	if err := conn.Hello(); err != nil {
-		return nil, l.helloRefusal(err)
+	l := &link{key: key, source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
+	if why := r.secure(l, nc, g); why != nil {
+		return nil, why
 	}
 	return l, nil
 }

@@ -27,7 +27,10 @@ func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 		if !strings.HasPrefix(key.host, "unix:") {
 			key.from = r.zone.of(d, rcpts)
 		}
-		why := down[key]
+		why := r.ask(d, &key, rcpts)
+		if why == nil {
+			why = down[key]
+		}
 		if why == nil {
 			rcpts, why = r.deliverPart(ctx, d, key, rcpts, &at)
 			down[key] = why
@@ -52,6 +55,7 @@ type share struct {
 	channel, from string // of the sender; with VERP that is another one for each
 	header        int64
 	ret, envid    string
+	require       bool // TLS (RFC 8689)
 }
 
 // parts groups recipients that fit into one transaction, in the order of the file.
@@ -59,7 +63,7 @@ func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
 	var all [][]*agent.Recipient
 	last := map[share]int{} // where in all the next one goes
 	for _, rcpt := range rcpts {
-		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID}
+		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID, require: requires(rcpt)}
 		i, there := last[s]
 		if !there || len(all[i]) == maxRcpts {
 			all = append(all, nil)

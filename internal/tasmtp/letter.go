@@ -40,6 +40,7 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 		From: sender(first), Ret: first.Ret, EnvID: first.EnvID, UTF8: c.utf8,
 		Header: c.header, Body: c.body(), Size: c.size,
 		Recipients: make([]smtpclient.Recipient, len(rcpts)),
+		RequireTLS: requires(first),
 	}
 	for i, rcpt := range rcpts {
 		notify, orcpt := wishes(rcpt.Notary)

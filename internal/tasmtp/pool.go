@@ -26,10 +26,13 @@ const (
 type poolKey struct {
 	channel, host string
 	from          origin // of the message; a link serves from its own source
+	terms         terms  // TLS and login that the message asks for
 }
 
-// same tells a key of the same channel and host.
-func (k poolKey) same(as poolKey) bool { return k.channel == as.channel && k.host == as.host }
+// same tells a key of the same channel, host and terms.
+func (k poolKey) same(as poolKey) bool {
+	return k.channel == as.channel && k.host == as.host && k.terms == as.terms
+}
 
 // pool has the open connections: messages to a host share them, and the idle ones are
 // kept for the next. docs/delivery.md says when another one is opened.

@@ -20,6 +20,7 @@ type refusal struct {
 	remote  string // "" if nobody was reached
 	text    string // dialogue
 	silent  bool   // the address kept us waiting for its answer
+	plain   bool   // TLS was not to be had; the same address may be asked without
 }
 
 // weight orders refusals: what may be over later comes before what never changes,

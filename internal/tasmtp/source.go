@@ -128,6 +128,9 @@ func noSource(t target) *refusal {
 // each with =NAME if it is to be called so, and HELO, our name in the zone. Its errors
 // are *config.Error.
 func (c *Config) Zone(getenv func(string) string) error {
+	if err := c.Security.clause(getenv); err != nil {
+		return err
+	}
 	for word := range strings.FieldsFuncSeq(getenv("SOURCES"), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
 		text, name, _ := strings.Cut(word, "=")
 		addr, err := netip.ParseAddr(strings.Trim(text, "[]"))

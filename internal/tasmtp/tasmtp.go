@@ -64,6 +64,7 @@ type Config struct {
 	// its turn.
 	DeadTime time.Duration
 	Timeouts smtpclient.Timeouts
+	Security Security
 	Log      *slog.Logger // nil: discarded
 }
 
@@ -94,7 +95,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if _, err := helloName(hostname); err != nil {
 		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
 	}
-	return Config{PostOffice: "..", Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
+	security, err := securityFrom(c)
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
 		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime, Window: window,
 		DKIM: c.Path("dkim"), SignNets: nets}, nil
 }
@@ -115,6 +120,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	}
 	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
 	defer func() { err = errors.Join(err, a.Release()) }()
+	c.Security.use(p, c.Log)
 	relay, err := NewRelay(c)
 	if err != nil {
 		return fmt.Errorf("start ta-smtp: %w", err)
@@ -136,6 +142,7 @@ type Relay struct {
 	rules    rules
 	keys     *sign.Table // nil: mail is not signed
 	signNets []netip.Prefix
+	security *security
 	log      *slog.Logger
 }
 
@@ -166,18 +173,24 @@ func NewRelay(c Config) (*Relay, error) {
 		}
 	}
 	timeouts := c.Timeouts.WithDefaults()
+	resolver := mx.New(mx.Config{Server: c.Resolver, Trust: c.Security.Trust})
+	security, err := newSecurity(&c.Security, resolver, log)
+	if err != nil {
+		return nil, err
+	}
 	return &Relay{
 		hostname: hostname,
 		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, Window: c.Window},
 		port:     cmp.Or(c.Port, 25),
 		search:   cmp.Or(c.Search, 3*time.Minute),
-		resolver: mx.New(mx.Config{Server: c.Resolver}),
+		resolver: resolver,
 		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1)), c.Window),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
 		rules:    rules{path: c.Replies, every: rulesEvery, log: log},
 		keys:     keys,
 		signNets: c.SignNets,
+		security: security,
 		log:      log,
 	}, nil
 }
@@ -204,4 +217,7 @@ func helloName(hostname string) (string, error) {
 }
 
 // Close takes leave on all kept connections. No delivery may be running.
-func (r *Relay) Close() { r.pool.close() }
+func (r *Relay) Close() {
+	r.pool.close()
+	r.security.reports.Close()
+}

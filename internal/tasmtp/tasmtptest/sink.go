@@ -4,6 +4,7 @@ package tasmtptest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -25,6 +26,10 @@ type Sink struct {
 	// or "." for the final dot and the end of a BDAT; with LMTP ". ADDRESS" for each recipient. "" takes the
 	// usual one. "HANGUP" closes the connection instead, "SILENCE" keeps it waiting.
 	Answer func(command string) string
+	// TLS, if set, is offered by STARTTLS, and Secure are the extensions under it besides.
+	TLS      *tls.Config
+	Secure   []string
+	Implicit bool // TLS begins with the connection
 	// Discard: messages are counted and summed, not kept.
 	Discard bool
 
@@ -43,14 +48,15 @@ type Sink struct {
 
 // Taken is one transaction that came to its final dot.
 type Taken struct {
-	Mail  string   // the MAIL line
-	Rcpts []string // the RCPT lines that were accepted
-	Data  string   // with line ends and stuffed dots as they came, the final dot included
-	Bytes int64    // of Data, also if it was not kept
-	Sum   uint32   // CRC-32 (IEEE) of Data, if it was not kept
-	Conn  int      // number of the connection, from 1
-	Peer  string   // address of the client, without its port
-	Hello string   // the name that it gave
+	Mail  string               // the MAIL line
+	Rcpts []string             // the RCPT lines that were accepted
+	Data  string               // with line ends and stuffed dots as they came, the final dot included
+	Bytes int64                // of Data, also if it was not kept
+	Sum   uint32               // CRC-32 (IEEE) of Data, if it was not kept
+	Conn  int                  // number of the connection, from 1
+	Peer  string               // address of the client, without its port
+	Hello string               // the name that it gave
+	TLS   *tls.ConnectionState // nil: it came in the clear
 }
 
 // Start listens on network and address until the test ends; "" is 127.0.0.1:0.
@@ -180,7 +186,9 @@ func (s *Sink) accept() {
 			defer s.change(func() { delete(s.open, nc) })
 			defer nc.Close()
 			c := &conversation{Sink: s, nc: nc, r: bufio.NewReaderSize(nc, 64<<10), number: number}
-			c.run()
+			if !s.Implicit || c.secure() {
+				c.run()
+			}
 		})
 	}
 }
@@ -194,6 +202,19 @@ type conversation struct {
 	taken  Taken
 	failed bool // MAIL was refused, or there was none
 	hello  string
+	tls    *tls.ConnectionState
+}
+
+// secure makes the handshake.
+func (c *conversation) secure() bool {
+	nc := tls.Server(c.nc, c.TLS)
+	if nc.Handshake() != nil {
+		return false
+	}
+	state := nc.ConnectionState()
+	c.nc, c.tls, c.hello = nc, &state, ""
+	c.r.Reset(nc)
+	return true
 }
 
 // answer sends what Answer or the usual says; false ends the connection.
@@ -240,10 +261,24 @@ func (c *conversation) command(line string) bool {
 		}
 		_, c.hello, _ = strings.Cut(line, " ")
 		lines := append([]string{"sink.test"}, c.Extensions...)
+		if c.tls != nil {
+			lines = append(lines, c.Secure...)
+		} else if c.TLS != nil {
+			lines = append(lines, "STARTTLS")
+		}
 		_, ok := c.answer(line, "250-"+strings.Join(lines[:len(lines)-1], "\n250-")+"\n250 "+lines[len(lines)-1])
 		return ok
+	case "STARTTLS":
+		if c.TLS == nil {
+			_, ok := c.answer(line, "502 5.5.1 no TLS")
+			return ok
+		}
+		if code, ok := c.answer(line, "220 2.0.0 go"); !ok || code != '2' {
+			return ok
+		}
+		return c.secure()
 	case "MAIL":
-		c.taken = Taken{Mail: line, Conn: c.number, Hello: c.hello}
+		c.taken = Taken{Mail: line, Conn: c.number, Hello: c.hello, TLS: c.tls}
 		if peer, _, err := net.SplitHostPort(c.nc.RemoteAddr().String()); err == nil {
 			c.taken.Peer = peer
 		}

@@ -146,11 +146,11 @@ func (p *Policy) option(word string) error {
 }
 
 // Table is the file tls.
-type Table struct{ entries map[string]Policy }
+type Table struct{ entries map[string]*Policy }
 
 // Parse reads the file: a destination and its policy a line.
 func Parse(file string, text []byte) (*Table, error) {
-	t := &Table{entries: map[string]Policy{}}
+	t := &Table{entries: map[string]*Policy{}}
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
@@ -174,7 +174,7 @@ func Parse(file string, text []byte) (*Table, error) {
 			return nil, bad(to+" has a policy already", errors.New(old.Where))
 		}
 		p.Where = fmt.Sprintf("%s:%d", file, number)
-		t.entries[key] = p
+		t.entries[key] = &p
 	}
 	return t, nil
 }
@@ -234,7 +234,7 @@ func WithPort(name string, port int) string { return name + " " + strconv.Itoa(p
 
 // Find gives the policy of a destination's line: that of its name with the port, of its
 // name, or of the nearest domain above it. Default gives that of the line *.
-func (t *Table) Find(name string, port int) (Policy, bool) {
+func (t *Table) Find(name string, port int) (*Policy, bool) {
 	if p, ok := t.entries[WithPort(name, port)]; ok {
 		return p, true
 	}
@@ -242,12 +242,12 @@ func (t *Table) Find(name string, port int) (Policy, bool) {
 		return p, true
 	}
 	if _, err := netip.ParseAddr(name); err == nil {
-		return Policy{}, false
+		return nil, false
 	}
 	for rest := name; ; {
 		i := strings.IndexByte(rest, '.')
 		if i < 0 {
-			return Policy{}, false
+			return nil, false
 		}
 		if p, ok := t.entries[rest[i:]]; ok {
 			return p, true
@@ -257,7 +257,7 @@ func (t *Table) Find(name string, port int) (Policy, bool) {
 }
 
 // Default is the policy of the line *.
-func (t *Table) Default() (Policy, bool) {
+func (t *Table) Default() (*Policy, bool) {
 	p, ok := t.entries["*"]
 	return p, ok
 }

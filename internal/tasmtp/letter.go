@@ -1,7 +1,6 @@
 package tasmtp
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +114,7 @@ func (r *Relay) adapt(d *agent.Delivery, l *link, c *content) error {
 // it (RFC 6531 §3.5). Other octets in headers, which have been in use longer than that
 // extension, go as they came.
 func internationalized(d *agent.Delivery, header []byte) (bool, error) {
-	if bytes.IndexFunc(header, func(c rune) bool { return c >= 0x80 }) < 0 {
+	if isASCII(header) {
 		return false, nil
 	}
 	m, err := readEnvelope(d)
@@ -124,6 +123,15 @@ func internationalized(d *agent.Delivery, header []byte) (bool, error) {
 	}
 	// RFC 6531 §4.3: UTF8SMTP, UTF8SMTPS, UTF8LMTPA ...
 	return len(m.With) > 4 && strings.EqualFold(m.With[:4], "UTF8"), nil
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
 }
 
 // readEnvelope reads the head of the message file; nil: it is not one of ours.

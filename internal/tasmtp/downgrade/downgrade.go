@@ -17,6 +17,7 @@ package downgrade
 
 import (
 	"io"
+	"strings"
 
 	"zmailer/internal/status"
 )
@@ -63,8 +64,21 @@ type Plan struct {
 // Binary tells a message that says of itself to have binary content, which is converted
 // whatever the server takes.
 func Binary(header []byte) bool {
+	if !holds(header, "binary") {
+		return false // which costs less than to take the header apart
+	}
 	cte, ok := field(header, "Content-Transfer-Encoding")
 	return ok && token(cte) == "binary"
+}
+
+// holds tells whether a word stands in a text, in upper or lower case.
+func holds(text []byte, word string) bool {
+	for i, c := range text {
+		if c|0x20 == word[0] && len(text)-i >= len(word) && strings.EqualFold(string(text[i:i+len(word)]), word) {
+			return true
+		}
+	}
+	return false
 }
 
 // Eight tells content that a server may not take which does not offer 8BITMIME: bytes

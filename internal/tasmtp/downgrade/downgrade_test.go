@@ -375,3 +375,28 @@ func FuzzConversion(f *testing.F) {
 		}
 	})
 }
+
+func TestBinaryIsReadFromItsField(t *testing.T) {
+	cases := map[string]bool{
+		"Content-Transfer-Encoding: binary\n":                   true,
+		"Subject: x\ncontent-transfer-encoding:\n BINARY (x)\n": true,
+		"Subject: binary\nContent-Transfer-Encoding: 8bit\n":    false,
+		"Content-Transfer-Encoding: 8bit\nX: y\n":               false,
+		"":  false,
+		"b": false,
+	}
+	for header, want := range cases {
+		if got := Binary([]byte(header)); got != want {
+			t.Errorf("%q: got %v", header, got)
+		}
+	}
+}
+
+// What every message costs.
+func BenchmarkBinary(b *testing.B) {
+	header := []byte("Received: from a by b; Mon, 2 Jan 2006 15:04:05 -0700\nFrom: Bob <bob@example.org>\nTo: far@example.net\nSubject: subject\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: 8bit\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		Binary(header)
+	}
+}

@@ -13,8 +13,9 @@ import (
 	"zmailer/test/peer"
 )
 
-// wire is text as SMTP carries it: CRLF line ends, an ended last line.
+// wire is text as SMTP carries it: CRLF line ends, an ended last line, a blank for a CR.
 func wire(text string) string {
+	text = strings.ReplaceAll(text, "\r", " ")
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
@@ -23,7 +24,9 @@ func wire(text string) string {
 
 // stuffed is wire with dots doubled at line beginnings.
 func stuffed(text string) []byte {
-	return []byte(strings.TrimPrefix(strings.ReplaceAll("\r\n"+wire(text), "\r\n.", "\r\n.."), "\r\n"))
+	const cr = "\x01CR\x01" // which the source sends as it is
+	text = strings.ReplaceAll("\r\n"+wire(strings.ReplaceAll(text, "\r", cr)), "\r\n.", "\r\n..")
+	return []byte(strings.ReplaceAll(strings.TrimPrefix(text, "\r\n"), cr, "\r"))
 }
 
 var contents = map[string]string{

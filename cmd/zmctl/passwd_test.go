@@ -1,0 +1,163 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/passwd"
+)
+
+// typed runs zmctl passwd with something on its standard input.
+func typed(t *testing.T, in io.Reader, args ...string) (said string, code int, err error) {
+	t.Helper()
+	var out strings.Builder
+	a := app()
+	a.Reader, a.Writer, a.ErrWriter = in, &out, io.Discard
+	a.ExitErrHandler = func(*cli.Context, error) {}
+	err = a.RunContext(t.Context(), append([]string{"zmctl"}, args...))
+	return out.String(), config.Exit(err), err
+}
+
+// read parses a file of accounts.
+func read(t *testing.T, path string) *passwd.Accounts {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := passwd.Parse(path, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestPasswdWritesTheFileOfAUTH(t *testing.T) {
+	dir, conf := tables(t, nil)
+	if err := os.WriteFile(conf, []byte("AUTH=file:users\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "users")
+	said, code, err := typed(t, strings.NewReader("secret\n"), "--config", conf, "passwd", "jane")
+	if code != 0 || said != path+": jane added\n" {
+		t.Fatalf("got %d %v %q", code, err, said)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if a := read(t, path); a.Verify("jane", "secret") != nil || a.HasSCRAM() {
+		t.Error("jane's password does not hold, or she has SCRAM keys")
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, code, err = typed(t, strings.NewReader("better\r\n"), "--config", conf, "passwd", "--scram", "jane")
+	if code != 0 || said != path+": jane has another password\n" {
+		t.Fatalf("got %d %v %q", code, err, said)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if a := read(t, path); a.Verify("jane", "better") != nil || a.Verify("jane", "secret") == nil || !a.HasSCRAM() {
+		t.Error("the change does not hold")
+	}
+	if said, code, err = typed(t, nil, "--config", conf, "passwd", "--remove", "jane"); code != 0 || read(t, path).Count() != 0 {
+		t.Errorf("remove: got %d %v %q", code, err, said)
+	}
+	if _, code, _ = typed(t, nil, "--config", conf, "passwd", "--remove", "jane"); code != 1 {
+		t.Errorf("remove again: got %d", code)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".passwd*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestPasswdChangesNothingWithoutAPassword(t *testing.T) {
+	dir, conf := tables(t, map[string]string{"users": "ann:old\n"})
+	path := filepath.Join(dir, "users")
+	for name, tt := range map[string]struct {
+		in   string
+		args []string
+		code int
+	}{
+		"nothing typed":   {"", []string{"--file", path, "ann"}, 1},
+		"an empty line":   {"\n", []string{"--file", path, "ann"}, 1},
+		"endless":         {strings.Repeat("x", passwd.MaxPassword+1), []string{"--file", path, "ann"}, 1},
+		"no user":         {"x\n", []string{"--file", path}, config.ExitUsage},
+		"a bad user":      {"x\n", []string{"--file", path, "a:b"}, config.ExitUsage},
+		"no file is said": {"x\n", []string{"ann"}, config.ExitConfig},
+		"no directory":    {"x\n", []string{"--file", filepath.Join(dir, "none", "users"), "ann"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, code, err := typed(t, strings.NewReader(tt.in), append([]string{"--config", conf, "passwd"}, tt.args...)...)
+			if code != tt.code {
+				t.Errorf("got %d, %v, want %d", code, err, tt.code)
+			}
+			if text, err := os.ReadFile(path); err != nil || string(text) != "ann:old\n" {
+				t.Errorf("got %q, %v", text, err)
+			}
+		})
+	}
+}
+
+func TestPasswdsAtTheSameTimeAllHold(t *testing.T) {
+	dir, conf := tables(t, nil)
+	path := filepath.Join(dir, "users")
+	users := []string{"a", "b", "c", "d", "e", "f"}
+	var all sync.WaitGroup
+	for _, user := range users {
+		all.Go(func() {
+			if _, code, err := typed(t, strings.NewReader("x\n"), "--config", conf, "passwd", "--file", path, user); code != 0 {
+				t.Errorf("%s: %v", user, err)
+			}
+		})
+	}
+	all.Wait()
+	a := read(t, path)
+	for _, user := range users {
+		if a.Verify(user, "x") != nil {
+			t.Errorf("%s is lost", user)
+		}
+	}
+}
+
+func TestPasswdAsksTwiceOnATerminal(t *testing.T) {
+	for name, tt := range map[string]struct {
+		typed string
+		ok    bool
+	}{
+		"the same": {"secret\nsecret\n", true}, "another": {"secret\nsecreT\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			person, program := terminals(t)
+			password, err := readPassword(program, &typist{person: person, lines: strings.SplitAfter(tt.typed, "\n")})
+			if (err == nil) != tt.ok || tt.ok && password != "secret" {
+				t.Errorf("got %q, %v", password, err)
+			}
+		})
+	}
+}
+
+// typist answers each prompt with a line, as a person does.
+type typist struct {
+	person *os.File
+	lines  []string
+}
+
+func (p *typist) Write(b []byte) (int, error) {
+	if strings.HasSuffix(string(b), ": ") {
+		line := p.lines[0]
+		p.lines = p.lines[1:]
+		if _, err := p.person.WriteString(line); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}

@@ -74,9 +74,13 @@ const ByDefault = "default"
 // While the content is not known the verdict is Accept if a rule may still take the
 // recipient that waits for it. An error means that nobody knows now.
 func (r *Rules) Decide(ctx context.Context, f *Facts) (Decision, error) {
+	return decision(ctx, r.current(), f)
+}
+
+func decision(ctx context.Context, list []*rule, f *Facts) (Decision, error) {
 	var d Decision
 	takes := false // a rule that waits may take the recipient
-	for _, x := range r.current() {
+	for _, x := range list {
 		if x.kind == kindETRN {
 			continue
 		}

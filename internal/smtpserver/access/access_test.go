@@ -73,6 +73,7 @@ func TestFirstRuleThatFitsDecides(t *testing.T) {
 		"the second":                    {"accept client=192.0.2.1\n# no\n\nreject client=198.51.100.7\n", stranger(nil), Reject, "access:4"},
 		"all conditions of a rule":      {"reject client=198.51.100.7 helo=other.example\n", stranger(nil), Accept, "default"},
 		"a rule on two lines":           {"reject client=198.51.100.7\n  helo=out.example.net\n", stranger(nil), Reject, "access:1"},
+		"comments within":               {"reject client=198.51.100.7 # him\n # and\n  helo=out.example.net # that\n", stranger(nil), Reject, "access:1"},
 		"one of several values":         {"reject client=192.0.2.1,2001:db8::/32,198.51.100.0/25\n", stranger(nil), Reject, "access:1"},
 		"a Unix socket":                 {"reject client=unix\n", stranger(func(f *Facts) { f.Client = netip.Addr{} }), Reject, "access:1"},
 		"an address in IPv6 form":       {"reject client=198.51.100.7\n", stranger(func(f *Facts) { f.Client = netip.MustParseAddr("::ffff:198.51.100.7") }), Reject, "access:1"},
@@ -167,6 +168,7 @@ func TestRuleThatIsWrongIsNamedByItsLine(t *testing.T) {
 		"a wrong code":             {"reject from=a@b : 450 later\n", "want 5xx"},
 		"a wrong enhanced code":    {"defer from=a@b : 450 5.7.1 later\n", "want 4.x.x"},
 		"accept with a text":       {"accept from=a@b : hello\n", "has no text"},
+		"a text alone":             {": go away\n", "begins with what is to be done"},
 		"a quote":                  {`reject from="a` + "\n", `no closing "`},
 		"behind the text":          {`reject : "a" b` + "\n", "nothing behind it"},
 		"a cause for a reject":     {"reject cause=x from=a@b\n", "goes with freeze"},
@@ -309,4 +311,50 @@ func TestQueuesAreStartedByWhomARuleNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzRules: whatever stands in the file is rules or an error with a line, and no rules
+// take a stranger's mail to a domain that they do not name.
+func FuzzRules(f *testing.F) {
+	for _, s := range []string{
+		"reject client=192.0.2.0/24,unix from=<>,a@b,.c,d@ : \"554 5.7.1 no\"\n", "accept to=@local size>10k\n  spf=pass,none\n",
+		"relay user=* cert=*\n", "freeze cause=x rcpts>5 dkim!=pass # y\n", "etrn client=::1 to=#q\n", ": x\n", "defer \"helo=a b\"\n", "accept\n",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		// No files: they would be looked for.
+		rs, err := parse("access", []byte(s), func(string, string) (set, error) { return newMembers("to"), nil })
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "access:") {
+				t.Errorf("%q: error without a line: %v", s, err)
+			}
+			return
+		}
+		for _, r := range rs.rules {
+			if r.kind == kindRelay {
+				return
+			}
+			for _, c := range r.conds {
+				if c.key == "to" && !c.negate {
+					return
+				}
+			}
+		}
+		elsewhere := stranger(elsewhere)
+		elsewhere.Whole = true
+		if d := decideBy(t, rs.rules, elsewhere); d.Action == Accept || d.Action == Freeze {
+			t.Errorf("%q: %v for %v", s, d.Action, elsewhere.To)
+		}
+	})
+}
+
+// decideBy decides by rules that no file holds.
+func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
+	t.Helper()
+	d, err := decision(context.Background(), list, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -108,7 +109,7 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 		case line == "" || line[0] == '#':
 			continue
 		case more && pending != "":
-			pending += " " + line
+			pending += "\n" + line
 			continue
 		case more:
 			return nil, &config.Error{File: name, Line: number, Reason: "it goes on with no rule: a rule begins at the beginning of the line"}
@@ -127,7 +128,10 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 	if err != nil {
 		return nil, err
 	}
-	r := &rule{text: line}
+	if len(words) == 0 {
+		return nil, errors.New("a rule begins with what is to be done")
+	}
+	r := &rule{text: strings.Join(strings.Fields(line), " ")}
 	k, ok := kindOf(words[0])
 	if !ok {
 		return nil, fmt.Errorf("%q is no action: want accept, relay, reject, defer, freeze or etrn", words[0])

@@ -9,13 +9,21 @@ import (
 	"zmailer/internal/status"
 )
 
+// blanks stand between words.
+const blanks = " \t\n"
+
 // splitRule cuts a rule into its words, which may hold "..." with blanks, and what stands
-// behind a colon that is a word of its own.
+// behind a colon that is a word of its own. A word that begins with # is a comment up to
+// the end of the line.
 func splitRule(line string) (words []string, text string, err error) {
-	for rest := line; rest != ""; rest = strings.TrimLeft(rest, " \t") {
-		if rest[0] == ':' && (len(rest) == 1 || rest[1] == ' ' || rest[1] == '\t' || rest[1] == '"') {
-			text, err = unquote(strings.TrimSpace(rest[1:]))
+	for rest := line; rest != ""; rest = strings.TrimLeft(rest, blanks) {
+		if rest[0] == ':' && (len(rest) == 1 || strings.IndexByte(blanks+`"`, rest[1]) >= 0) {
+			text, err = unquote(strings.Join(strings.Fields(rest[1:]), " "))
 			return words, text, err
+		}
+		if rest[0] == '#' {
+			_, rest, _ = strings.Cut(rest, "\n")
+			continue
 		}
 		word, more, err := cutWord(rest)
 		if err != nil {
@@ -34,7 +42,7 @@ func cutWord(s string) (word, rest string, err error) {
 		switch c := s[i]; {
 		case c == '"':
 			quoted = !quoted
-		case !quoted && (c == ' ' || c == '\t'):
+		case !quoted && strings.IndexByte(blanks, c) >= 0:
 			return b.String(), s[i:], nil
 		default:
 			b.WriteByte(c)

@@ -64,7 +64,7 @@ func parseNode(arg string) (string, error) {
 		return arg, nil
 	}
 	domain, below := strings.CutPrefix(arg, "@")
-	d, err := (address.Mailbox{Local: "x", Domain: domain}).ASCIIDomain()
+	d, err := (address.Mailbox{Local: "x", Domain: strings.TrimSuffix(domain, ".")}).ASCIIDomain()
 	if err != nil || d == "" {
 		return "", errors.New("that is no host")
 	}

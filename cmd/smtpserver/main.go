@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -22,7 +23,7 @@ It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLIST
 TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are read
 again when they change. Clients in RELAYNETS and users who have logged in may send
 anywhere, all others only to HOSTNAME and the domains in localnames, unless the file access
-says otherwise. Sockets that systemd passes are served in place of these addresses.
+says otherwise (--test-access tells which rule decides). Sockets that systemd passes are served in place of these addresses.
 It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES, LIMITS,
 HELP, and where it is so configured STARTTLS, REQUIRETLS, AUTH and ETRN.
 
@@ -35,10 +36,11 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "smtpserver",
 		Usage:       "take messages by SMTP",
-		UsageText:   "smtpserver [--listen HOST:PORT] [flags]",
+		UsageText:   "smtpserver [--listen HOST:PORT | --test-access KEY=VALUE...] [flags]",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
+			&cli.BoolFlag{Name: "test-access", Usage: "tell what the rules in access say of client=ADDRESS from=ADDRESS to=ADDRESS ..., and exit (docs/access.md)"},
 			&cli.IntFlag{Name: "max-connections", Usage: "serve `N` clients at once instead of SMTPCONNECTIONS, answer 421 to more"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection whose command is not there after `TIME`, or that was silent so long"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut messages that are not through after `TIME`"},
@@ -49,7 +51,7 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() > 0 {
+	if c.NArg() > 0 && !c.Bool("test-access") {
 		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
@@ -62,6 +64,12 @@ func run(c *cli.Context) error {
 	}
 	cfg, err := smtpserver.ConfigFrom(settings)
 	if err != nil {
+		return err
+	}
+	if c.Bool("test-access") {
+		if err = smtpserver.TestAccess(cfg, c.Args().Slice(), c.App.Writer); errors.Is(err, smtpserver.ErrQuestion) {
+			return cli.Exit("--test-access: "+err.Error(), config.ExitUsage)
+		}
 		return err
 	}
 	if addrs := c.StringSlice("listen"); len(addrs) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/taproto"
 	. "zmailer/internal/tasmtp/tasmtptest"
+	"zmailer/test/peer"
 )
 
 var chunking = []string{"PIPELINING", "CHUNKING", "SIZE 0", "8BITMIME", "ENHANCEDSTATUSCODES"}
@@ -31,6 +32,17 @@ func (s *station) together(n int, host string) []taproto.Answer {
 	}
 	all.Wait()
 	return answers
+}
+
+// farFrom is the port of a server that is so far away.
+func farFrom(t *testing.T, addr string, way time.Duration) int {
+	t.Helper()
+	far := &peer.Far{To: addr, Way: way}
+	if err := far.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(far.Close)
+	return far.Port()
 }
 
 // rcptCounts is how often each recipient's message came.
@@ -63,7 +75,7 @@ func allOnce(t *testing.T, sink *Sink, answers []taproto.Answer) {
 // A22: to a server far away small messages go on few connections, many at a time.
 func TestSmallMessagesShareAConnection(t *testing.T) {
 	sink := (&Sink{Extensions: chunking}).Start(t, "", "")
-	s := newStation(t, Far(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots = 10 })
+	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots = 10 })
 	allOnce(t, sink, s.together(10, "[127.0.0.1]"))
 	if got := sink.Connects(); got > 2 {
 		t.Errorf("%d connections for 10 messages, want 1, or 2 on a busy machine", got)
@@ -73,7 +85,7 @@ func TestSmallMessagesShareAConnection(t *testing.T) {
 // Without CHUNKING two share one.
 func TestMessagesShareByPipelining(t *testing.T) {
 	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
-	s := newStation(t, Far(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 12, 6 })
+	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 12, 6 })
 	allOnce(t, sink, s.together(12, "[127.0.0.1]"))
 	if got := sink.Connects(); got > 6 {
 		t.Errorf("%d connections, want at most 6", got)
@@ -86,7 +98,7 @@ func TestConnectionsToAHostAreBounded(t *testing.T) {
 	for name, extensions := range map[string][]string{"CHUNKING": chunking, "PIPELINING": {"PIPELINING"}, "nothing": {"8BITMIME"}} {
 		t.Run(name, func(t *testing.T) {
 			sink := (&Sink{Extensions: extensions}).Start(t, "", "")
-			s := newStation(t, Far(t, sink.Addr(), 2*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 16, 2 })
+			s := newStation(t, farFrom(t, sink.Addr(), 2*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 16, 2 })
 			large := s.Queue(Message{Stored: "\n" + strings.Repeat("a line\n", 50_000), Rcpts: rcpts("smtp", "[127.0.0.1]", "large@there.test")})
 			var done sync.WaitGroup
 			done.Go(func() {
@@ -158,7 +170,7 @@ func TestServerThatLimitsMessagesOfASharedConnection(t *testing.T) {
 		}
 		return ""
 	}}).Start(t, "", "")
-	s := newStation(t, Far(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 2 })
+	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 2 })
 	for range 5 {
 		before := len(sink.Messages())
 		for i, a := range s.together(8, "[127.0.0.1]") {
@@ -187,7 +199,7 @@ func TestHostThatBreaksASharedConnection(t *testing.T) {
 		}
 		return ""
 	}}).Start(t, "", "")
-	s := newStation(t, Far(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
+	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
 	now := time.Now()
 	s.relay.pool.now = func() time.Time { return now }
 	s.one("smtp", "[127.0.0.1]")

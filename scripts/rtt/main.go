@@ -113,12 +113,12 @@ func once(o options, c contender) (result, error) {
 		return result{}, err
 	}
 	defer sink.Close()
-	p, err := newProxy(sink.Addr(), o.way)
-	if err != nil {
+	far := &peer.Far{To: sink.Addr(), Way: o.way}
+	if err := far.Start(); err != nil {
 		return result{}, err
 	}
-	defer p.close()
-	stop, begin, err := c.send(o, dir, p.addr())
+	defer far.Close()
+	stop, begin, err := c.send(o, dir, far.Addr())
 	if err != nil {
 		return result{}, err
 	}

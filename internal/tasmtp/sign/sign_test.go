@@ -399,3 +399,38 @@ func TestReaderThatFails(t *testing.T) {
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// Whatever the message is, what is signed verifies.
+func FuzzSign(f *testing.F) {
+	dir := f.TempDir()
+	t := &testing.T{}
+	b := &bench{t: t, dir: dir, zone: map[string]string{}}
+	b.zone["e._domainkey.example.org"] = newKey(t, filepath.Join(dir, "e.pem"), "ed25519")
+	keys, err := parse(filepath.Join(dir, "dkim"), []byte("example.org e e.pem\n"), slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(header, "\nx\n")
+	f.Add("From: a\n", "\n \t\r\n\n")
+	f.Add("From : a\nfrom:\n b\nTo\n", "\n")
+	f.Add("From: a\n: x\n\x00\xff: y\n", "\nx\r")
+	f.Fuzz(func(t *testing.T, header, body string) {
+		// The router gives whole lines without an empty one, the first of them a field.
+		header = "From: a@example.org\n" + strings.ReplaceAll(header, "\n\n", "\n")
+		if !strings.HasSuffix(header, "\n") {
+			header += "\n"
+		}
+		header = strings.ReplaceAll(header, "\n\n", "\n")
+		body = "\n" + body
+		fields, err := Sign(keys["example.org"], []byte(header), strings.NewReader(body), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := dkim.VerifyWithOptions(crlf(string(fields)+header+body), &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
+			return []string{b.zone[name]}, nil
+		}})
+		if err != nil || len(all) == 0 || all[0].Err != nil {
+			t.Fatalf("%v %v\n%q", all, err, string(fields)+header+body)
+		}
+	})
+}

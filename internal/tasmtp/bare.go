@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// tame takes bare CRs out of a letter before it is converted, signed and sent: a server
+// tame takes bare CRs out of a letter before it is signed and sent: a server
 // must not be sent any (RFC 5321 §2.3.8), and some take one for a line end, so that CR,
 // dot, CR ends the message for them and begins another. One before a line end, as in text
 // that came with CRLF, is left out; for any other stands a blank, as Postfix has it. A

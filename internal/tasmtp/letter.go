@@ -28,9 +28,9 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 	first := rcpts[0]
 	c := content{header: d.Header(first.Group), body: d.Body}
 	c.size = int64(len(c.header)) + d.BodySize()
-	err := c.tame()
+	err := r.adapt(d, l, &c)
 	if err == nil {
-		err = r.adapt(d, l, &c)
+		err = c.tame() // what is encoded now has its own
 	}
 	if err == nil && !l.lmtp {
 		err = r.sign(d, &c)

@@ -29,7 +29,7 @@ func TestContentIsWhatTheServerTakes(t *testing.T) {
 		"8-bit text, old":       {"", mime, "\nGrüße an alle\n", strings.Replace(mime, "8bit", "quoted-printable", 1) + "\nGr=C3=BC=C3=9Fe an alle\n.\n"},
 		"7-bit text, old":       {"", plain, "\n--b\n\n.x\n--b--\n", plain + "\n--b\n\n..x\n--b--\n.\n"},
 		"8-bit header, old":     {"", "Subject: Grüße\n", "\nx\n", "Subject: Grüße\n\nx\n.\n"},
-		"binary part, 8BITMIME": {"8BITMIME", binary, "\n\x00\xff\n", strings.Replace(binary, "binary", "base64", 1) + "\nAP8K\n.\n"},
+		"binary part, 8BITMIME": {"8BITMIME", binary, "\n\x00\xff\n\r.\r\n", strings.Replace(binary, "binary", "base64", 1) + "\nAP8KDS4NCg==\n.\n"},
 		"no body at all, old":   {"", "Subject: x\n", "", "Subject: x\n.\n"},
 	}
 	for name, c := range cases {

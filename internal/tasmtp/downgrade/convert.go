@@ -21,6 +21,7 @@ type converter struct {
 	last byte // that was converted
 
 	line  int      // length of the line of an encoding
+	cr    bool     // a CR is held, which may belong to a line end
 	space byte     // quoted-printable: white space that may end its line
 	rest  [57]byte // base64: what makes no line yet
 	n     int
@@ -54,7 +55,7 @@ func (c *converter) open(p *part, header []byte) {
 	c.now = c.plan.choices[c.next]
 	c.next++
 	c.out = append(c.out, c.now.edit(header, p.top)...)
-	c.line, c.space, c.n = 0, 0, 0
+	c.line, c.space, c.n, c.cr = 0, 0, 0, false
 }
 
 // frame replaces what a server would not take in text that nobody reads (RFC 2046
@@ -76,22 +77,53 @@ func (c *converter) content(b []byte) {
 	switch c.now.method {
 	case keep:
 		c.out = append(c.out, b...)
-	case quoted:
-		for _, ch := range b {
-			c.quote(ch)
-		}
 	default:
 		for _, ch := range b {
-			if ch == '\n' && !c.now.raw {
-				c.gather('\r') // RFC 2045 §6.8: text is encoded in canonical form
-			}
-			c.gather(ch)
+			c.encode(ch)
 		}
+	}
+}
+
+// encode encodes a byte. Text that was stored with CRLF has the same line ends as other
+// text.
+func (c *converter) encode(ch byte) {
+	if c.now.raw {
+		c.gather(ch)
+		return
+	}
+	if ch == '\n' {
+		c.cr = false
+	}
+	c.endCR()
+	switch {
+	case ch == '\r':
+		c.cr = true
+	case c.now.method == quoted:
+		c.quote(ch)
+	default:
+		if ch == '\n' {
+			c.gather('\r') // RFC 2045 §6.8: text is encoded in canonical form
+		}
+		c.gather(ch)
+	}
+}
+
+// endCR encodes a CR that no line end has followed.
+func (c *converter) endCR() {
+	if !c.cr {
+		return
+	}
+	c.cr = false
+	if c.now.method == quoted {
+		c.quote('\r')
+	} else {
+		c.gather('\r')
 	}
 }
 
 // close ends a leaf; the line end behind it is its boundary's.
 func (c *converter) close() error {
+	c.endCR()
 	switch c.now.method {
 	case quoted:
 		c.endSpace()

@@ -85,6 +85,12 @@ func TestConversion(t *testing.T) {
 		"binary is encoded as it is stored": {
 			"MIME-Version: 1.0\nContent-Type: application/x\nContent-Transfer-Encoding: binary\n\n\x00\n\r\n",
 			"MIME-Version: 1.0\nContent-Type: application/x\nContent-Transfer-Encoding: base64\n\nAAoNCg==\n"},
+		"text stored with CRLF, and a bare CR": {
+			"MIME-Version: 1.0\nContent-Type: text/plain\n\nxxxxxxxxxx ä\r\nxxxxxxxx\rxxxxx \r\n",
+			"MIME-Version: 1.0\nContent-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nxxxxxxxxxx =C3=A4\nxxxxxxxx=0Dxxxxx=20\n"},
+		"the same in base64": {
+			"MIME-Version: 1.0\nContent-Type: application/x\n\nä\r\n\r",
+			"MIME-Version: 1.0\nContent-Type: application/x\nContent-Transfer-Encoding: base64\n\nw6QNCg0=\n"},
 		"binary text has lines": {
 			"MIME-Version: 1.0\nContent-Type: text/plain\nContent-Transfer-Encoding: binary\n\na\nb",
 			"MIME-Version: 1.0\nContent-Type: text/plain\nContent-Transfer-Encoding: base64\n\nYQ0KYg==\n"},

@@ -96,7 +96,7 @@ func TestHeaderEndsAtTheFirstEmptyLine(t *testing.T) {
 		"no line end":         {"a: b", 1, 4, false, nil},
 		"no header":           {"\nbody", 0, 1, true, nil},
 		"nothing":             {"", 0, 0, false, nil},
-		"a CR is no line end": {"a: b\n\r\nbody", 2, 11, false, nil},
+		"a CR is no line end": {"a: b\n\r\nbody", 3, 11, false, nil},
 		"in a file":           {"a: " + big + "\n\nbody", 1, 2*Memory + 5, true, nil},
 		"long body":           {"a: b\n\n" + big, 1, 6, true, nil},
 		"as long as may be":   {strings.Repeat("x", MaxHeader-2) + "\n\nbody", 1, MaxHeader, true, nil},

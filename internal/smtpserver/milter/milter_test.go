@@ -80,7 +80,8 @@ func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- p.server.Serve(l) }()
+	server := &milter.Server{NewMilter: p.server.NewMilter} // one listener each, for the library
+	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() { _ = l.Close(); <-done })
 	cfg, err := Parse("unix:" + path)
 	if err != nil {

@@ -75,7 +75,7 @@ func Variables() []Variable {
 		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
 		{"MAXRCPT", "10000", "Most recipients of one message.", checkPositive},
 		{"CHECKS", "", "What is found out about mail from strangers, for Authentication-Results and the rules in access: some of spf, dkim and dmarc; none by itself refuses anything.", nil},
-		{"CHECKTIME", "20s", "How long the name server may take for the checks of one message; what is not known then is temperror.", checkInterval},
+		{"CHECKTIME", "20s", "How long the name server may take for each check of a message; what is not known then is temperror.", checkInterval},
 		{"MILTERS", "", "Mail filters that are asked in their order: unix:/path or inet:host:port.", nil},
 		{"MILTERTIME", "30s", "How long a filter may take for one step: to connect, a recipient, one of its answers.", checkInterval},
 		{"MILTERCONTENTTIME", "5m", "How long it may take for all of one message's content.", checkInterval},

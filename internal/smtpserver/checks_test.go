@@ -103,6 +103,18 @@ func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 	}
 }
 
+// The digest of a long message takes no time from the questions to the name server.
+func TestDigestTakesNoTimeFromTheNameServer(t *testing.T) {
+	key := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
+	r := start(t, func(c *Config) { strangers(server)(c); c.Filters.Checks.Timeout = 400 * time.Millisecond })
+	head := key.Sign(t, "From: a@a.example\n\nhi\n", "a.example", "s", true)
+	r.dial().mail("x@b.example", toUs, head+strings.Repeat(strings.Repeat(" x", 500)+"\n", 20000), "250")
+	if got := r.content(); !strings.Contains(got[:1000], "dmarc=fail header.from=a.example policy.dmarc=reject") {
+		t.Errorf("got %.500s", got)
+	}
+}
+
 // The rules in access decide by the results; without a rule the policy of a domain
 // refuses nothing.
 func TestRulesDecideByResults(t *testing.T) {
@@ -145,20 +157,23 @@ func TestHeaderWithoutEndIsRefused(t *testing.T) {
 	}
 }
 
-// A large message that is held, digested five times and written is never in memory.
+// A large message that is held, digested twice and written is never in memory.
 func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	key := checkstest.Ed25519(t)
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record))
 	r := start(t, strangers(server))
 	head := "From: a@a.example\n\nhi\n"
-	for range 5 {
+	for range 2 {
 		head = key.Sign(t, head, "a.example", "s", true)
 	}
-	const size = 48 << 20
+	const size = 24 << 20
 	p := r.dial()
 	p.transactionTo(toUs)
 	p.send(strings.ReplaceAll(head, "\n", "\r\n"))
 	piece := strings.Repeat("0123456789abcdef0123456789abcdef0123456789abcdef\r\n", 2000)
+	runtime.GC() // what tests before this one have left
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
 	var most uint64
 	look := func() {
 		var m runtime.MemStats
@@ -186,10 +201,10 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	}()
 	p.say(".", "250")
 	done <- struct{}{}
-	if most > 40<<20 {
-		t.Errorf("the heap has grown to %d bytes", most)
+	if most > before.HeapAlloc+(20<<20) {
+		t.Errorf("the heap has grown from %d to %d bytes", before.HeapAlloc, most)
 	}
-	if got := r.content(); strings.Count(got, "dkim=fail") != 5 || len(got) < size/50*49 {
+	if got := r.content(); strings.Count(got, "dkim=fail") != 2 || len(got) < size/50*49 {
 		t.Errorf("%d bytes, %.500q", len(got), got)
 	}
 }

@@ -119,6 +119,9 @@ func (s *session) check(l *letter, spf <-chan checks.SPF) (*checks.Results, erro
 	if err != nil {
 		return nil, err
 	}
+	// The digest may have taken longer than any question may.
+	ctx, end := c.Limit(s.srv.ctx)
+	defer end()
 	r := &checks.Results{SPF: <-spf, DKIM: dkim}
 	r.DMARC = c.DMARC(ctx, l.fields, r)
 	s.facts.SPF, s.facts.DKIM, s.facts.DMARC = string(r.SPF.Value), string(r.DKIMValue()), string(r.DMARC.Value)

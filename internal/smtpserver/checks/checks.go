@@ -66,7 +66,7 @@ type Config struct {
 
 	Host    string        // of ours: who says so (authserv-id, RFC 8601 §2.5)
 	Server  string        // host:port of the name server; "": those of /etc/resolv.conf
-	Timeout time.Duration // of all questions for one message; 0: 20 s (RFC 7208 §4.6.4)
+	Timeout time.Duration // of all questions of a check; 0: 20 s (RFC 7208 §4.6.4)
 	Percent func() int    // 0 to 99, for pct= of DMARC; nil: by chance
 }
 
@@ -91,7 +91,7 @@ func New(cfg Config) *Checker {
 	return &Checker{cfg: cfg, dns: newResolver(cfg.Server)}
 }
 
-// Limit is a context for the questions about one message.
+// Limit is a context for the questions of one check.
 func (c *Checker) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }

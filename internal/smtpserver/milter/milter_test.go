@@ -296,6 +296,7 @@ func TestNewBodyIsNotKept(t *testing.T) {
 	})
 	s := p.open(t)
 	begin(t, s)
+	runtime.GC() // what tests before this one have left
 	w := &watcher{}
 	if _, _, err := content(t, s, "A: b\n\nbody", w); err != nil {
 		t.Fatal(err)

@@ -34,6 +34,8 @@ it connects from, a message always from the same; HELO is its name for EHLO. The
 scheduler sets both from sources= and helo= of a clause. The file replies beside
 zmailer.conf says what to make of replies that do not mean what their code says:
     ta-smtp --test-reply smtp/example.com '450 4.7.1 Greylisted'
+The files tls and credentials there say what is wanted of TLS and who logs in where
+(docs/tls.md); a clause's tls= and auth= come as TLSPOLICY and ACCOUNT.
 
 Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
 64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
@@ -42,13 +44,14 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY",
+		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
 			&cli.IntFlag{Name: "connections", Value: 20, Usage: "open `N` connections to a host at most; small messages share them"},
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
 			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
+			&cli.StringFlag{Name: "test-tls", Usage: "say what is wanted of TLS towards `HOST` and why, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -56,8 +59,11 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	if c.IsSet("test-reply") {
+	switch {
+	case c.IsSet("test-reply"):
 		return testReply(c)
+	case c.IsSet("test-tls"):
+		return testTLS(c)
 	}
 	channels := c.Args().Slice()
 	for _, name := range channels {
@@ -88,12 +94,4 @@ func run(c *cli.Context) error {
 	}
 	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
-}
-
-func testReply(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	return tasmtp.TestReply(settings, c.String("test-reply"), strings.Join(c.Args().Slice(), " "), c.App.Writer)
 }

@@ -49,7 +49,7 @@ func app() *cli.App {
 			threadCommand(), eventsCommand(),
 		}, verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(),
-			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {

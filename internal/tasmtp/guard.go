@@ -240,7 +240,7 @@ func (r *Relay) verify(ctx context.Context, g *guard, d *destination, s *server)
 // on this machine.
 func (r *Relay) forLogin(ctx context.Context, g *guard, d *destination, s *server) {
 	here := !slices.ContainsFunc(s.addrs, func(t target) bool { return !t.loopback() })
-	if g.off || here {
+	if g.off || here && !r.security.far {
 		return
 	}
 	g.must = true

@@ -145,7 +145,7 @@ func ipOf(a net.Addr) string {
 // concerns the host: the recipients wait, and a password that is put right counts at the
 // next attempt.
 func (r *Relay) login(l *link, nc net.Conn, g *guard) *refusal {
-	if l.conn.TLS() == nil && !isLoopback(nc) && !(g.off && g.account.Cleartext) {
+	if l.conn.TLS() == nil && (!isLoopback(nc) || r.security.far) && !(g.off && g.account.Cleartext) {
 		why := g.insecure("the password of " + g.account.Where + " is not given away in the clear")
 		why.remote, why.text = l.remote, l.conn.HelloText()
 		l.conn.Quit()

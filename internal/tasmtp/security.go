@@ -96,6 +96,7 @@ type security struct {
 	reports  *tlsrpt.Recorder // nil: nothing is counted
 	sessions tls.ClientSessionCache
 	told     atomic.Bool // that DANE cannot be used
+	far      bool        // this machine's servers are treated as others', for tests
 }
 
 // sessionsKept is how many hosts a TLS session is remembered of, to go on with.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/tlsrpt"
+)
+
+func tlsrptCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "tlsrpt",
+		Usage:     "print what became of TLS on a day, as domains may ask for it",
+		UsageText: "zmctl tlsrpt DAY [DOMAIN]",
+		Description: `Prints the report of RFC 8460 for a domain that mail was sent to, or one for each, from
+tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent: a
+domain's record _smtp._tls.DOMAIN says where to.
+
+Exit codes: 0, 1 there is nothing of that day, 64 bad arguments.`,
+		Action: printTLSReports,
+	}
+}
+
+func printTLSReports(c *cli.Context) error {
+	if c.NArg() < 1 || c.NArg() > 2 {
+		return cli.Exit("want DAY [DOMAIN]", config.ExitUsage)
+	}
+	day, err := time.Parse(time.DateOnly, c.Args().First())
+	if c.Args().First() == "yesterday" {
+		day, err = time.Now().Add(-24*time.Hour), nil
+	}
+	if err != nil {
+		return cli.Exit(c.Args().First()+" is no day like 2026-11-22", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	hostname, err := settings.Hostname()
+	if err != nil {
+		return err
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	sessions, err := readSessions(po, day)
+	if err != nil {
+		return cli.Exit(err, 1)
+	}
+	contact := settings.String("POSTMASTER", "postmaster")
+	if !strings.Contains(contact, "@") {
+		contact += "@" + hostname
+	}
+	domains := tlsrpt.Domains(sessions)
+	if c.NArg() == 2 {
+		domains = []string{c.Args().Get(1)}
+	}
+	for _, domain := range domains {
+		r := tlsrpt.Make(sessions, domain, hostname, contact, day)
+		if err := printJSON(c.App.Writer, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readSessions(po *postoffice.PostOffice, day time.Time) ([]tlsrpt.Session, error) {
+	name := postoffice.TLSRPT + "/" + tlsrpt.Day(day)
+	f, err := po.FS().Open(name, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New(name + ": nothing was counted that day")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return tlsrpt.Read(f)
+}

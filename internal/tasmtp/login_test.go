@@ -137,14 +137,14 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	writeSecret(t, s.relay.security.accounts.Path(), "relay.test u right\n")
-	await(t, "the new password to count", func() bool { return s.one("smtp", host).Word == taproto.OK3 })
+	awaitUntil(t, "the new password to count", func() bool { return s.one("smtp", host).Word == taproto.OK3 })
 	if g.seen() != "u" {
 		t.Errorf("got logins %q", g.seen())
 	}
 }
 
-// await asks again and again until something is so.
-func await(t *testing.T, what string, done func() bool) {
+// awaitUntil asks again and again until something is so.
+func awaitUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	late := time.After(Patience)
 	again := time.NewTicker(50 * time.Millisecond)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"zmailer/internal/taproto"
 	. "zmailer/internal/tasmtp/tasmtptest"
@@ -137,24 +136,9 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	writeSecret(t, s.relay.security.accounts.Path(), "relay.test u right\n")
-	awaitUntil(t, "the new password to count", func() bool { return s.one("smtp", host).Word == taproto.OK3 })
+	await(t, func() bool { return s.one("smtp", host).Word == taproto.OK3 })
 	if g.seen() != "u" {
 		t.Errorf("got logins %q", g.seen())
-	}
-}
-
-// awaitUntil asks again and again until something is so.
-func awaitUntil(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	late := time.After(Patience)
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for !done() {
-		select {
-		case <-again.C:
-		case <-late:
-			t.Fatalf("waited too long for %s", what)
-		}
 	}
 }
 

@@ -19,26 +19,7 @@ const maxRcpts = 100
 // share channel, host, sender, headers and what the sender asked to be told, or several
 // where they are many.
 func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
-	down := map[poolKey]*refusal{}
-	var at held
-	defer func() { r.keep(&at) }()
-	for _, rcpts := range parts(d.Recipients) {
-		key := keyOf(rcpts[0])
-		if !strings.HasPrefix(key.host, "unix:") {
-			key.from = r.zone.of(d, rcpts)
-		}
-		why := r.ask(d, &key, rcpts)
-		if why == nil {
-			why = down[key]
-		}
-		if why == nil {
-			rcpts, why = r.deliverPart(ctx, d, key, rcpts, &at)
-			down[key] = why
-		}
-		for _, rcpt := range rcpts {
-			d.Done(rcpt, r.judge(d, key, rcpt, why.result()))
-		}
-	}
+	(&round{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients), down: map[poolKey]*refusal{}}).run()
 }
 
 // keyOf is whom a recipient's connection serves. Host names know no case, paths do.

@@ -130,6 +130,17 @@ func (p *pool) awaitTurn(e *errand) {
 	p.await(nil, nil)
 }
 
+// join finds a connection that is there and has room, nil if there is none.
+func (p *pool) join(e errand) *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.choose(&e)
+	if l != nil {
+		p.use(l, &e)
+	}
+	return l
+}
+
 // choose is the connection to use now: an idle one, the one used last, since a server
 // that drops idle connections has dropped the others first; else the one with the fewest
 // messages on the way.

@@ -301,3 +301,54 @@ func TestConnectionIsNotUsedForEver(t *testing.T) {
 		t.Errorf("after its uses: %d connections, want 3", got)
 	}
 }
+
+// A list with a sender of its own for each recipient is a transaction for each: they are
+// on the way together, on one connection, and each recipient has one.
+func TestTransactionsOfAMessageShareAConnection(t *testing.T) {
+	const recipients = 60
+	var mu sync.Mutex
+	mails := 0
+	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case strings.HasPrefix(command, "MAIL"):
+			mails++
+		case strings.HasPrefix(command, "RCPT To:<to7@"):
+			return "550 5.1.1 no such user"
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots = 1 })
+	var to []string
+	for i := range recipients {
+		to = append(to, fmt.Sprintf("to%d@there.test", i))
+	}
+	name := s.Queue(Message{Sender: "list@here.test", VERP: "list-?@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", to...)})
+	begin := time.Now()
+	answers := s.deliver(name, "[127.0.0.1]")
+	t.Logf("%d transactions in %v", recipients, time.Since(begin))
+	for i, a := range answers {
+		if want := taproto.OK3; i != 7 && a.Word != want || i == 7 && a.Word != taproto.Error2 {
+			t.Errorf("recipient %d: got %+v", i, a)
+		}
+	}
+	counts := rcptCounts(sink.Messages())
+	for i := range recipients {
+		want := 1
+		if i == 7 {
+			want = 0
+		}
+		if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != want {
+			t.Errorf("recipient %d: %d messages, want %d", i, got, want)
+		}
+	}
+	if got := sink.Connects(); got != 1 {
+		t.Errorf("%d connections, want 1", got)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if mails != recipients {
+		t.Errorf("%d transactions, want %d", mails, recipients)
+	}
+}

@@ -290,3 +290,30 @@ func TestAccessSettingsComeFromTheConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// While the router cannot tell, RCPTCHECKTROUBLE decides, and the log says so once.
+func TestTroubleWithTheRouterIsNoUnknownUser(t *testing.T) {
+	for name, tt := range map[string]struct {
+		puts bool
+		want string
+	}{
+		"accept": {false, "250"},
+		"defer":  {true, "451 4.3.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ruled(t, map[string]string{"access": "reject to=closed@example.org\n"}, func(c *Config) {
+				c.Access.RcptCheck = &RcptCheck{Defer: tt.puts}
+				c.Access.RcptCheck.Program = []string{filepath.Join(t.TempDir(), "router")}
+			})
+			p := r.as(outsider, "").from("a@example.net")
+			for range 3 {
+				p.say("RCPT TO:<b@example.org>", tt.want)
+			}
+			p.say("RCPT TO:<closed@example.org>", "550 5.7.1")
+			p.say("RCPT TO:<b@example.edu>", "550 5.7.1 relaying denied")
+			if n := strings.Count(r.log.String(), "msg=rcpt-check-trouble"); n != 1 {
+				t.Errorf("told %d times, want once", n)
+			}
+		})
+	}
+}

@@ -67,6 +67,7 @@ func (k *talk) expect(line, want string) string {
 // M13: mail that a rule freezes is taken, waits for a person, is told by zmctl with its
 // reason, and is delivered once it was thawed.
 func TestFrozenMailWaitsUntilItIsThawed(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
 		s.Files["access"] = "freeze from=odd@example.net cause=odd : \"somebody should look\"\n"
 	})
@@ -102,6 +103,7 @@ func TestFrozenMailWaitsUntilItIsThawed(t *testing.T) {
 
 // Recipients are what the router says they are, whoever kills its child.
 func TestRecipientsAreVerifiedByTheRouter(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
 		s.Settings = map[string]string{"RCPTCHECK": "yes", "RCPTCHECKTIME": "2s", "RCPTCHECKKEEP": "0", "RCPTCHECKTROUBLE": "defer"}
 		s.Files["aliases"] = "sales: alice\nlost: nosuchuser\n"
@@ -173,6 +175,7 @@ func verifiers(t *testing.T, s *suite.Suite) []int {
 // M14, M29: the mail of a queueonly thread goes when a client says ETRN, by the query
 // socket, and by a file in transport/ when there is no socket.
 func TestETRNStartsAQueueBothWays(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, func(s *suite.Suite) {
 		s.Files["routes"] = ". smtp!" + sink.RouteHost() + "\n"

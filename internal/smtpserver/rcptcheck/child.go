@@ -88,7 +88,7 @@ func start(o *Options) (*child, error) {
 		from.Close()
 		return nil, fmt.Errorf("start the router: %w", err)
 	}
-	o.Log.Info("rcpt-check-started", "program", o.Program[0], "pid", k.cmd.Process.Pid)
+	o.Log.Info("rcpt-check-started", "path", o.Program[0], "pid", k.cmd.Process.Pid)
 	go k.hear()
 	return k, nil
 }

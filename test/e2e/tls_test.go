@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"zmailer/internal/tasmtp/tasmtptest"
+	"zmailer/internal/tlsrpt"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// Z6: tls= and auth= of a clause reach the agents: the clause's mail goes verified and under
+// its account, other mail to the same server as the file tls has it.
+func TestTLSAndAccountOfAClause(t *testing.T) {
+	ca := peer.NewCA(t, "own")
+	var logins atomic.Value
+	logins.Store("")
+	sink := (&tasmtptest.Sink{TLS: &tls.Config{Certificates: []tls.Certificate{ca.Issue("127.0.0.1")}}, Secure: []string{"AUTH LOGIN PLAIN"},
+		Answer: func(command string) string {
+			if login, ok := strings.CutPrefix(command, "AUTH PLAIN "); ok {
+				logins.Store(login)
+				return "235 2.7.0 in"
+			}
+			return ""
+		}}).Start(t, "", "")
+	host := fmt.Sprintf("[127.0.0.1]:%d", sink.Port())
+	s := prepare(t, nil, func(s *suite.Suite) {
+		s.Files["routes"] = ".partner.example smtp-partner!" + host + "\n. smtp!" + host + "\n"
+		s.Files["tls"] = "* none\n"
+		s.Files["scheduler.conf"] = `*/* interval=1s retries=1 expiry=1d
+smtp-partner/*
+	tls="verify ca=` + ca.File() + `" auth=partner
+	command="ta-smtp $channel"
+smtp/*
+	command="ta-smtp $channel"
+local/*
+	command="ta-mailbox $channel"
+`
+	})
+	credentials := filepath.Join(filepath.Dir(s.Config()), "credentials")
+	if err := os.WriteFile(credentials, []byte(host+" us secret name=partner\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, s)
+	submit(t, s, "Subject: tls\n\nbody\n", "-f", "bob@mta.example", "u@partner.example")
+	submit(t, s, "Subject: tls\n\nbody\n", "-f", "bob@mta.example", "u@else.example")
+	for _, m := range sink.WaitMessages(2) {
+		partner := strings.Contains(m.Rcpts[0], "u@partner.example")
+		if (m.TLS != nil) != partner {
+			t.Errorf("%v: under TLS %v", m.Rcpts, m.TLS != nil)
+		}
+	}
+	if got := logins.Load(); got != "AHVzAHNlY3JldA==" {
+		t.Errorf("got login %q", got)
+	}
+}
+
+// What became of TLS is told of a day: one server without it, and the report.
+func TestReportOfTLS(t *testing.T) {
+	s := prepare(t, nil, nil)
+	disk := filepath.Join(s.PostOffice(), tlsrpt.Dir)
+	line := `{"domain":"a.example","type":"no-policy-found","mx":"mx.a.example","result":"starttls-not-supported","count":3}` + "\n"
+	if err := os.WriteFile(filepath.Join(disk, "2026-11-22"), []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Command("zmctl", "tlsrpt", "2026-11-22", "a.example").Output()
+	var r tlsrpt.Report
+	if jerr := json.Unmarshal(out, &r); err != nil || jerr != nil {
+		t.Fatalf("%v, %v: %s", err, jerr, out)
+	}
+	if r.Organization != "mta.example" || r.Contact != "postmaster@mta.example" || len(r.Policies) != 1 || r.Policies[0].Summary.Bad != 3 {
+		t.Errorf("got %+v", r)
+	}
+	cmd := s.Command("zmctl", "tlsrpt", "2020-01-01")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was counted that day") {
+		t.Errorf("got %v, %s", err, out)
+	}
+}

@@ -44,7 +44,7 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST",
+		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
@@ -52,6 +52,8 @@ func main() {
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
 			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
 			&cli.StringFlag{Name: "test-tls", Usage: "say what is wanted of TLS towards `HOST` and why, and exit"},
+			&cli.StringFlag{Name: "test-dkim", Usage: "say which keys sign mail from `DOMAIN`, and whether they are published, and exit"},
+			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with zmailer.conf, replies, tls, credentials, dkim and its keys, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -59,11 +61,8 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	switch {
-	case c.IsSet("test-reply"):
-		return testReply(c)
-	case c.IsSet("test-tls"):
-		return testTLS(c)
+	if answer := question(c); answer != nil {
+		return answer(c)
 	}
 	channels := c.Args().Slice()
 	for _, name := range channels {

@@ -11,6 +11,21 @@ import (
 	"zmailer/internal/tasmtp"
 )
 
+// question is what answers the flag that asks something, nil if none does.
+func question(c *cli.Context) cli.ActionFunc {
+	switch {
+	case c.IsSet("test-reply"):
+		return testReply
+	case c.IsSet("test-tls"):
+		return testTLS
+	case c.IsSet("test-dkim"):
+		return testDKIM
+	case c.Bool("check-config"):
+		return checkConfig
+	}
+	return nil
+}
+
 // testReply says what the file replies makes of a reply.
 func testReply(c *cli.Context) error {
 	settings, err := config.FromCLI(c)

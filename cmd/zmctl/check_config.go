@@ -15,8 +15,8 @@ func checkConfigCommand() *cli.Command {
 		Name:      "check-config",
 		Usage:     "tell what is wrong with the configuration",
 		UsageText: "zmctl check-config",
-		Description: `Reads zmailer.conf, scheduler.conf and the router's tables as the daemons do, by their
-programs beside zmctl, and says of each error file, line, column and reason. Of
+		Description: `Reads zmailer.conf, scheduler.conf, the router's tables and those of ta-smtp (replies, tls,
+credentials, dkim and its keys) as they do, by their programs beside zmctl, and says of each error file, line, column and reason. Of
 scheduler.conf it tells them all, and warns of what is hardly meant: clauses that are
 never reached, programs that are not there, routes to channels that no clause serves.
 
@@ -35,7 +35,7 @@ func runCheckConfig(c *cli.Context) error {
 		return err
 	}
 	worst := 0
-	for _, name := range []string{"scheduler", "router"} {
+	for _, name := range []string{"scheduler", "router", "ta-smtp"} {
 		path, err := program(name)
 		if err != nil {
 			return cli.Exit(err, config.ExitOSErr)

@@ -73,4 +73,13 @@ func TestMailIsSignedOnItsWayOut(t *testing.T) {
 	}
 	check("a client that is in RELAYNETS, and not in SIGNNETS", arrived(t, sink, n), 0)
 	awaitEmpty(t, s)
+	if said, code := run(t, s.Command("zmctl", "check-config")); code != 0 {
+		t.Errorf("check-config: %d\n%s", code, said)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(s.Config()), "keys", "e1.signed.example.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if said, code := run(t, s.Command("zmctl", "check-config")); code != 78 || !strings.Contains(said, "dkim:2: ") {
+		t.Errorf("check-config without a key: %d\n%s", code, said)
+	}
 }

@@ -4,12 +4,15 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"zmailer/internal/smtpclient"
+	"zmailer/internal/status"
 	"zmailer/internal/tasmtp/tasmtptest"
 	"zmailer/internal/tlsrpt"
 	"zmailer/test/peer"
@@ -81,5 +84,74 @@ func TestReportOfTLS(t *testing.T) {
 	cmd := s.Command("zmctl", "tlsrpt", "2020-01-01")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was counted that day") {
 		t.Errorf("got %v, %s", err, out)
+	}
+}
+
+// RFC 8689, RFC 7677: a message that requires TLS goes from one system to another: taken
+// under TLS with REQUIRETLS, logged in with SCRAM-SHA-256, verified and passed on with
+// REQUIRETLS, into a mailbox.
+func TestRequiredTLSFromSystemToSystem(t *testing.T) {
+	ca := peer.NewCA(t, "own")
+	cert, key := ca.Pair("127.0.0.1", "localhost")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	submission := l.Addr().String()
+	l.Close()
+	far := prepare(t, nil, func(s *suite.Suite) {
+		s.Hostname = "far.example"
+		users := filepath.Join(s.Dir, "accounts")
+		s.Settings = map[string]string{"SUBMISSIONLISTEN": submission, "TLSCERT": cert, "TLSKEY": key, "AUTH": "file:" + users}
+		cmd := s.Command("zmctl", "passwd", "--scram", "--file", users, "us")
+		cmd.Stdin = strings.NewReader("an even better secret\n")
+		if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("zmctl passwd: %v\n%s", err, out)
+		}
+	})
+	begin(t, far)
+	_, port, _ := net.SplitHostPort(submission)
+	host := "[127.0.0.1]:" + port
+	near := prepare(t, nil, func(s *suite.Suite) {
+		s.Settings = map[string]string{"TLSCERT": cert, "TLSKEY": key}
+		s.Files["routes"] = ".plain.example smtp!localhost:" + port + "\n. smtp!" + host + "\n"
+		s.Files["tls"] = host + " verify ca=" + ca.File() + "\nlocalhost none\n"
+	})
+	if err := os.WriteFile(filepath.Join(filepath.Dir(near.Config()), "credentials"), []byte(host+` us "an even better secret"`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, near)
+
+	nc, err := net.Dial("tcp", near.SMTPAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := smtpclient.New(nc, smtpclient.Config{Hostname: "client.example"})
+	defer c.Quit()
+	if err := c.Hello(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Extensions().RequireTLS {
+		t.Fatal("REQUIRETLS is not offered")
+	}
+	res, err := c.Send(&smtpclient.Message{From: "bob@mta.example", Header: []byte("Subject: safe\n"), Body: strings.NewReader("\nbody\n"),
+		RequireTLS: true, Recipients: []smtpclient.Recipient{{Address: "alice@far.example"}, {Address: "u@plain.example"}}})
+	if err != nil || res[0].Outcome != status.Delivered {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	mail := string(awaitMail(t, far, "alice", 1)[0])
+	if !strings.Contains(mail, "with ESMTPSA") {
+		t.Errorf("it did not come under TLS with a login:\n%s", mail)
+	}
+	if _, err := near.Wait(patience, "the failure of the other", func(e suite.Event) bool {
+		return e.Word == "failed" && e.Get("rcpt") == "u@plain.example" && e.Get("status") == "5.7.30"
+	}); err != nil {
+		t.Error(err)
 	}
 }

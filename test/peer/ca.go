@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -51,6 +52,25 @@ func (ca *CA) File() string {
 		ca.t.Fatal(err)
 	}
 	return path
+}
+
+// Pair makes a server's certificate and gives the paths of it and its key.
+func (ca *CA) Pair(names ...string) (cert, key string) {
+	ca.t.Helper()
+	issued := ca.Issue(names...)
+	der, err := x509.MarshalPKCS8PrivateKey(issued.PrivateKey)
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	dir := ca.t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issued.Certificate[0]})
+	err = errors.Join(os.WriteFile(cert, append(chain, ca.PEM...), 0o644),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	return cert, key
 }
 
 // Issue makes a server's certificate for names or addresses; the authority's own stands

@@ -94,6 +94,9 @@ func (x *expansion) within(f frame, do func() error) error {
 		x.done = map[stepID]struct{}{}
 	}
 	x.done[id] = struct{}{}
+	if x.logDone {
+		x.doneLog = append(x.doneLog, id)
+	}
 	return err
 }
 

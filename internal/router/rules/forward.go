@@ -87,7 +87,93 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 		return false, nil
 	}
 	x.tell(m, ".forward", at(u.Login, path), "%s", showRights(l.rights))
-	return true, x.members(frame{s, path, where{file: path}}, m, l, l.rights, "forward")
+	err = x.apart(func() error {
+		return x.members(frame{s, path, where{file: path}}, m, l, l.rights, "forward")
+	})
+	if own := (*ownTrouble)(nil); errors.As(err, &own) {
+		x.ignored(f, u, m, path, own.Error())
+		return false, nil
+	}
+	return true, err
+}
+
+// ownTrouble is trouble with a user's .forward, or with a file that it includes. It is
+// his alone: the other recipients of the message, a list's perhaps, are not to wait until
+// he mends it.
+type ownTrouble struct{ *Trouble }
+
+func (o *ownTrouble) Unwrap() error { return o.Trouble }
+
+// ownOf makes trouble with a file the user's, if it was his .forward that led to it and
+// not a table of the system's on the way.
+func (x *expansion) ownOf(why string, err error) error {
+	trouble, ok := IsTrouble(err)
+	if !ok {
+		return err
+	}
+	own := why == "forward"
+	for i := len(x.path) - 1; i >= 0 && !own; i-- {
+		if kind := x.path[i].table; kind != inInclude {
+			own = kind == inForward
+			break
+		}
+	}
+	if !own {
+		return err
+	}
+	return &ownTrouble{trouble}
+}
+
+// mostApart is how many targets of one .forward are kept back until all are known.
+const mostApart = 10000
+
+// apart keeps back what do gives. If that ends in the user's own trouble nothing of it
+// was given, and nothing counts as expanded; but of a .forward that gives very many it
+// is everybody's.
+func (x *expansion) apart(do func() error) error {
+	give, given, log, logs := x.give, x.given, len(x.doneLog), x.logDone
+	var kept []Target
+	held := true
+	release := func() error {
+		for held = false; len(kept) > 0; kept = kept[1:] {
+			if err := give(kept[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	x.logDone = true
+	x.give = func(t Target) error {
+		if held && len(kept) < mostApart {
+			kept = append(kept, t)
+			return nil
+		}
+		if held {
+			if err := release(); err != nil {
+				return err
+			}
+		}
+		return give(t)
+	}
+	err := do()
+	x.give, x.logDone = give, logs
+	own := (*ownTrouble)(nil)
+	switch {
+	case errors.As(err, &own) && !held:
+		err = own.Trouble
+	case own != nil:
+		x.given = given
+		for _, id := range x.doneLog[log:] {
+			delete(x.done, id)
+		}
+		x.doneLog = x.doneLog[:log]
+	case err == nil:
+		err = release()
+	}
+	if !logs {
+		x.doneLog = nil
+	}
+	return err
 }
 
 // failed tells why a .forward is not used (why), or cannot be told to be there or not

@@ -302,3 +302,46 @@ func TestTraceTellsEveryStep(t *testing.T) {
 		t.Errorf("-got +want:\n%s", diff)
 	}
 }
+
+// K9: a .forward that includes a file which cannot be read is that user's affair: his mail
+// is in his mailbox, every other recipient's goes its way, and the log says so once.
+func TestForwardWithTroubleHarmsNobodyElse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		forward string // of carol
+		aliases string
+		rcpt    string
+		want    []string
+	}{
+		"a file that is not there": {
+			"carol@example.net\n:include:@DIR/gone\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"a file in a file of hers": {
+			":include:@DIR/home/carol/friends\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"what she had led to before goes on from elsewhere": {
+			"dave, :include:@DIR/gone\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"by another's .forward": {
+			":include:@DIR/gone\n", "", "dave2", []string{carolsMailbox, "smtp b.example.net dave@b.example.net 65534"}},
+		"an alias of the system's with that trouble is everybody's": {
+			"broken\n", "broken: :include:@DIR/gone\n", "team", []string{"trouble"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newHomes(t, "~/.forward", map[string]string{
+				"home/carol/.forward": tt.forward, "home/dave/.forward": "/srv/dave\n",
+				"home/carol/friends": "x@example.net\n:include:@DIR/gone\n",
+				"lists/team":         "bob@a.example.net\ncarol\ndave\n",
+				"aliases":            "dave2: carol, dave@b.example.net\n" + tt.aliases,
+			})
+			for range 2 {
+				got := c.resolve(tt.rcpt, false)
+				if len(tt.want) == 1 && strings.HasPrefix(got[0], tt.want[0]) {
+					return
+				}
+				if diff := cmp.Diff(got, tt.want); diff != "" {
+					t.Errorf("-got +want:\n%s", diff)
+				}
+			}
+			if n := strings.Count(c.log.String(), "forward-ignored"); n != 1 {
+				t.Errorf("said %d times, want once:\n%s", n, c.log.String())
+			}
+		})
+	}
+}

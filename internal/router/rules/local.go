@@ -179,7 +179,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 		}
 	}
 	if err != nil {
-		return troubleWith("include", name, err)
+		return x.ownOf("include", troubleWith("include", name, err))
 	}
 	defer l.close()
 	// The file counts, not its name: it has as many as its owner likes, /a, /./a, links.
@@ -210,7 +210,7 @@ func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why
 	if err == nil || err == given {
 		return err
 	}
-	return troubleWith(why, f.name, err)
+	return x.ownOf(why, troubleWith(why, f.name, err))
 }
 
 // isShortage tells that this process or the system has run out of something: that says

@@ -29,20 +29,22 @@ func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) 
 
 // expansion is one recipient's way through the tables.
 type expansion struct {
-	ctx    context.Context
-	t      *Tables
-	rcpt   address.Mailbox
-	report bool
-	trace  func(Step)
-	give   func(Target) error
-	given  int
-	path   []frame             // from rcpt to what is expanded now
-	via    []string            // the same for people
-	done   map[stepID]struct{} // expanded: a second time would give duplicates
-	owner  string              // of the list that is expanded
-	verp   bool
-	dry    bool // only whether there is an error counts
-	brief  bool // lists, included files and users' own aliases are not read
+	ctx     context.Context
+	t       *Tables
+	rcpt    address.Mailbox
+	report  bool
+	trace   func(Step)
+	give    func(Target) error
+	given   int
+	path    []frame             // from rcpt to what is expanded now
+	via     []string            // the same for people
+	done    map[stepID]struct{} // expanded: a second time would give duplicates
+	doneLog []stepID            // the same in order, while logDone
+	logDone bool                // they may have to be taken back, see apart
+	owner   string              // of the list that is expanded
+	verp    bool
+	dry     bool // only whether there is an error counts
+	brief   bool // lists, included files and users' own aliases are not read
 }
 
 func (x *expansion) add(channel, host, user string, uid uint32) error {

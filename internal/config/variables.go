@@ -103,6 +103,8 @@ func Variables() []Variable {
 		{"SIGNNETS", "", "Networks whose clients' mail is ours, so that the keys in the file dkim sign it; without it, RELAYNETS. Mail of this machine and of users who have logged in always is.", nil},
 		{"DEADTIME", "15m", "How long an address of another host that did not answer is tried last, when all others have failed; 0: it keeps its turn.", checkDuration},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
+		{"MAILBOXQUOTA", "0", "How many bytes a user's mailbox may hold; k, M and G are powers of 1024. 0: any amount.", checkSize},
+		{"MAILBOXOVERQUOTA", "defer", "What becomes of mail for a mailbox that is full: defer, it waits; fail, its sender is told at once.", oneOf("defer", "fail")},
 		{"PIPEUSER", "", "The user that runs programs which root's files name, as aliases often is; without it they are not run.", checkWord},
 		{"PIPENOBODY", "no", "yes: programs that a file names which others may write are run, as nobody; else their mail waits.", checkBool},
 		{"PIPETIMEOUT", "15m", "How long a program may take for one message before it is killed, and run again later.", checkInterval},

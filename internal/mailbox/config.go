@@ -9,8 +9,8 @@ import (
 	"zmailer/internal/config"
 )
 
-// ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX, LOCALUSERS,
-// HOSTNAME and those of programs. The postoffice is the directory above the working directory, which
+// ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX and its
+// quota, LOCALUSERS, HOSTNAME and those of programs. The postoffice is the directory above the working directory, which
 // is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	host, err := c.Hostname()
@@ -29,6 +29,16 @@ func ConfigFrom(c *config.Config) (Config, error) {
 			reason = bad.Reason
 		}
 		return Config{}, c.Invalid("MAILBOX", "cannot be used: "+reason, nil)
+	}
+	if cfg.Quota.Bytes, err = c.Size("MAILBOXQUOTA", 0); err != nil {
+		return Config{}, err
+	}
+	switch over := c.String("MAILBOXOVERQUOTA", "defer"); over {
+	case "defer":
+	case "fail":
+		cfg.Quota.Fail = true
+	default:
+		return Config{}, c.Invalid("MAILBOXOVERQUOTA", "cannot be used", fmt.Errorf("%s is none of defer, fail", over))
 	}
 	if cfg.Pipe, err = pipeFrom(c); err != nil {
 		return Config{}, err

@@ -1,12 +1,14 @@
 package mailbox
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"zmailer/internal/agent"
+	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 )
 
@@ -73,4 +75,20 @@ func (l *letter) sent(where ...workspec.Attr) error {
 // delivered the message.
 func (l *letter) inDoubt() error {
 	return l.creds.asRoot(l.as, func() error { return l.delivery.InDoubt(l.recipient) })
+}
+
+// loops fails a recipient that the message has been delivered to before, by its
+// Delivered-To fields: something there, a program or another system that the mail was
+// forwarded to, sends it back.
+func loops(d *agent.Delivery, r *agent.Recipient, to string) error {
+	header := d.Header(r.Group)
+	for to != "" && len(header) > 0 && header[0] != '\n' {
+		line, rest, _ := bytes.Cut(header, []byte("\n"))
+		header = rest
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if ok && strings.EqualFold(string(bytes.TrimSpace(name)), "Delivered-To") && strings.EqualFold(string(bytes.TrimSpace(value)), to) {
+			return &fault{code: status.RoutingLoop, text: "the mail was delivered to " + to + " before and has come back"}
+		}
+	}
+	return nil
 }

@@ -51,6 +51,7 @@ type Config struct {
 	LocalUsers string   // LOCALUSERS: "passwd" or the path of a list of logins
 	Hostname   string   // for names in Maildirs
 	Pipe       Pipe     // how programs are run
+	Quota      Quota    // of users' mailboxes
 	// LockWait is how long a store's locks are waited for; 0: 30 s.
 	LockWait time.Duration
 	Log      *slog.Logger
@@ -160,6 +161,9 @@ func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recip
 	}
 	if t.path == os.DevNull {
 		return delivered("discarded")
+	}
+	if err := loops(d, r, r.Address); err != nil {
+		return m.result(d, r, err)
 	}
 	l := letter{
 		delivery: d, recipient: r, now: m.c.Now(),

@@ -36,6 +36,11 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 			return err
 		}
 	}
+	if t.spool {
+		if err := m.c.Quota.maildirRoom(box, name, l.size()); err != nil {
+			return err
+		}
+	}
 	f, err := createIn(box, name)
 	if err != nil {
 		return err
@@ -65,6 +70,9 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 	// attempt, which finds the message.
 	if err := box.SyncDir("new"); err != nil {
 		return &standing{err}
+	}
+	if t.spool {
+		m.c.Quota.note(box, l.size())
 	}
 	return nil
 }

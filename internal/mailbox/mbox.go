@@ -54,6 +54,11 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
 	if there, err := b.settle(l); err != nil || there {
 		return err
 	}
+	if t.spool {
+		if err := m.c.Quota.room(b.st.Size, l.size()); err != nil {
+			return err
+		}
+	}
 	if err := l.sent(placeAttrs(b.st.Size, l.now)...); err != nil {
 		return err
 	}

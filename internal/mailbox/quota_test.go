@@ -1,0 +1,146 @@
+package mailbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/workspec"
+)
+
+// K14: a mailbox that is full has its own mail wait, or its senders told, as the setting
+// says; others' is delivered. A message that can never fit fails.
+func TestFullMailboxIsItsUsersAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		template string
+		fail     bool
+		size     int // of the second message's body
+		want     string
+	}{
+		"Maildir, defer":    {"$MAIL/%u/", false, 600, "deferred 4.2.2"},
+		"Maildir, fail":     {"$MAIL/%u/", true, 600, "error2 5.2.2"},
+		"Maildir, too big":  {"$MAIL/%u/", false, 2000, "error2 5.2.3"},
+		"Maildir, has room": {"$MAIL/%u/", false, 200, "ok3"},
+		"mbox, defer":       {"$MAIL/%u", false, 600, "deferred 4.2.2"},
+		"mbox, fail":        {"$MAIL/%u", true, 600, "error2 5.2.2"},
+		"mbox, too big":     {"$MAIL/%u", false, 2000, "error2 5.2.3"},
+		"mbox, has room":    {"$MAIL/%u", false, 200, "ok3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, c.template)
+			p.mailbox.c.Quota = Quota{Bytes: 1000, Fail: c.fail}
+			p.deliver("s@example.org", "Subject: x\n\n", strings.Repeat("a", 500)+"\n", mailTo("jim@example.org"))
+			got := p.do(p.queue("s@example.org", "Subject: x\n\n", strings.Repeat("b", c.size)+"\n", mailTo("jim@example.org")))
+			words := strings.Fields(c.want)
+			if len(got) != 1 {
+				t.Fatalf("got %q", got)
+			}
+			for _, w := range words {
+				if !strings.Contains(got[0], w) {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+			}
+			p.deliver("s@example.org", "Subject: x\n\n", "b\n", mailTo("joe@example.org"))
+			p.deliver("s@example.org", "Subject: x\n\n", strings.Repeat("c", 2000), fileTo(filepath.Join(p.mail, "file")))
+		})
+	}
+}
+
+// The size file is Maildir++'s: what others have written there counts, what cannot be
+// believed is counted again, and so is everything before a message is refused.
+func TestMaildirSizeFileIsKept(t *testing.T) {
+	const size = 600 // about, of one message
+	body := strings.Repeat("a", 600) + "\n"
+	for name, c := range map[string]struct {
+		file string // -: none
+		more map[string]int
+		room bool
+	}{
+		"none":                       {"-", nil, true},
+		"right":                      {"5000S\n0 0\n", nil, true},
+		"another quota":              {"9S\n8000 1\n", nil, true},
+		"nonsense":                   {"5000S\nx y\n", nil, true},
+		"full, but that is old":      {"5000S\n4900 7\n", nil, true},
+		"messages went":              {"5000S\n4900 7\n-4800 -6\n", nil, true},
+		"a line without its end":     {"5000S\n0 0\n12", nil, true},
+		"longer than is believed":    {"5000S\n" + strings.Repeat("0 0\n", 2000), nil, true},
+		"full":                       {"-", map[string]int{"cur/1.a.b,S=4800:2,S": 1}, false},
+		"full by what is in folders": {"-", map[string]int{".Sent/cur/1": 4800}, false},
+		"full of trash":              {"-", map[string]int{".Trash/cur/1": 4800, "cur/2.a.b,S=4000:2,ST": 1}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, "$MAIL/%u/")
+			p.mailbox.c.Quota = Quota{Bytes: 5000}
+			dir := filepath.Join(p.mail, "jim")
+			for _, sub := range []string{"new", "cur", "tmp"} {
+				p.must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
+			}
+			if c.file != "-" {
+				p.must(os.WriteFile(filepath.Join(dir, sizeFile), []byte(c.file), 0o600))
+			}
+			for name, n := range c.more {
+				p.must(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+				p.must(os.WriteFile(filepath.Join(dir, name), make([]byte, n), 0o600))
+			}
+			got := p.do(p.queue("s@example.org", "Subject: x\n\n", body, mailTo("jim@example.org")))
+			if room := strings.Contains(got[0], "ok3"); room != c.room {
+				t.Fatalf("got %q, want room %v", got, c.room)
+			}
+			box, err := openMaildir(dir)
+			p.must(err)
+			defer box.Close()
+			sum, ok := p.mailbox.c.Quota.summed(box)
+			counted, _, err := counted(box)
+			p.must(err)
+			if c.file == "-" && (!ok || sum != counted) {
+				t.Errorf("the size file says %d, %v; there are %d bytes", sum, ok, counted)
+			}
+			if names := p.names(filepath.Join(dir, "tmp")); len(names) > 0 || counted > 5000 || c.room && counted < size {
+				t.Errorf("left in tmp/: %q; %d bytes", names, counted)
+			}
+		})
+	}
+}
+
+// A disk quota is the mailbox's trouble, 4.2.2; a full disk is ours.
+func TestDiskQuotaIsAFullMailbox(t *testing.T) {
+	for err, want := range map[error]string{unix.EDQUOT: "4.2.2", unix.ENOSPC: "4.3.1"} {
+		if code, _ := classify(fmt.Errorf("write: %w", err)); code.String() != want {
+			t.Errorf("%v: got %s, want %s", err, code, want)
+		}
+	}
+}
+
+// Mail that comes back to where it was delivered fails with 5.4.6 (RFC 3463 §3.5), to
+// a mailbox as to a program; other fields of that name do not matter, nor does the body.
+func TestMailThatComesBackFails(t *testing.T) {
+	program := workspec.Recipient{Channel: "pipe", Host: "pipe." + ownUID(), Address: "|cat >/dev/null", Privilege: ownUID(),
+		Notary: "ORCPT=rfc822;list@example.org"}
+	for name, c := range map[string]struct {
+		header string
+		to     workspec.Recipient
+		loops  bool
+	}{
+		"to the same mailbox":    {"Received: x\nDelivered-To: jim@example.org\nSubject: x\n\n", mailTo("jim@example.org"), true},
+		"in other letters":       {"delivered-to:Jim@EXAMPLE.org  \nSubject: x\n\n", mailTo("jim@example.org"), true},
+		"to another":             {"Delivered-To: joe@example.org\nSubject: x\n\n", mailTo("jim@example.org"), false},
+		"another field":          {"X-Delivered-To: jim@example.org\nSubject: x\n\n", mailTo("jim@example.org"), false},
+		"to the same program":    {"Delivered-To: list@example.org\nSubject: x\n\n", program, true},
+		"to a program, first":    {"Subject: x\n\n", program, false},
+		"behind another of them": {"Delivered-To: a@b\nDelivered-To: jim@example.org\n\n", mailTo("jim@example.org"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, "$MAIL/%u/")
+			p.mailbox.c.Pipe = Pipe{Nobody: true, Limit: time.Minute, User: "daemon"}
+			got := p.do(p.queue("s@example.org", c.header, "body\n", c.to))
+			if loops := len(got) == 1 && strings.Contains(got[0], "5.4.6"); loops != c.loops || !c.loops && !strings.Contains(got[0], "ok3") {
+				t.Errorf("got %q, want a loop: %v", got, c.loops)
+			}
+		})
+	}
+}

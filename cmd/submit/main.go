@@ -23,6 +23,10 @@ reads SYNC, POSTOFFICE and ROUTERDIRS of zmailer.conf. Options of sendmail that 
 (-o..., -e..., -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined
 as in -ti or -fme@example.org; they end at the first recipient.
 
+With -v it stays until the message is gone, or ^C, and tells of each recipient what the
+host that it went to has said. The scheduler says that to root and to the postoffice's owner
+alone; others are told where the message is: waiting, being routed, queued, gone.
+
 Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no standard
 input, 74 it fails, 75 try again (the disk is full or fails, the directories forbid it; nothing
 was accepted), 78 bad configuration or no postoffice.`
@@ -44,7 +48,8 @@ func main() {
 			&cli.StringFlag{Name: "B", Usage: "body `TYPE`: 7bit or 8bitmime"},
 			&cli.StringFlag{Name: "P", Usage: "it may wait: `N` 0 is router/, 1 the first of ROUTERDIRS, and so on"},
 			&cli.StringFlag{Name: "b", Value: "m", Usage: "-bm submits; other `MODE`s of sendmail say what to use instead"},
-			&cli.BoolFlag{Name: "v", Usage: "say what is done, and print the spool ID"},
+			&cli.BoolFlag{Name: "v", Usage: "say what is done, print the spool ID, and tell what becomes of the message until it is gone"},
+			&cli.BoolFlag{Name: "id", Usage: "print the spool ID, and end when the message is accepted"},
 		),
 		HideHelpCommand: true,
 		HideVersion:     true,
@@ -88,6 +93,8 @@ func run(c *cli.Context) error {
 		In:         os.Stdin,
 		Out:        os.Stdout,
 		Verbose:    c.Bool("v"),
+		PrintID:    c.Bool("id"),
+		Follow:     c.Bool("v") && !c.Bool("id"),
 		Err:        os.Stderr,
 	})
 }

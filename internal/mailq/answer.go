@@ -60,6 +60,12 @@ func (c *Client) Login(user, password string) error {
 // lines follow, a call for each of them. An error of line ends it; the connection is of
 // no more use then. ErrRefused: the server said no.
 func (c *Client) Ask(r Request, line func(string) error) (string, error) {
+	return c.AskFollowing(r, func() {}, line)
+}
+
+// AskFollowing is Ask for lines that may come late: begins is called when the server has
+// said that they follow.
+func (c *Client) AskFollowing(r Request, begins func(), line func(string) error) (string, error) {
 	if _, err := c.out.Write(AppendRequest(nil, r)); err != nil {
 		return "", fmt.Errorf("%s: %w", r.Kind, err)
 	}
@@ -75,6 +81,7 @@ func (c *Client) Ask(r Request, line func(string) error) (string, error) {
 	case first != Follows:
 		return first[1:], nil
 	}
+	begins()
 	for {
 		text, err := c.line()
 		if err != nil {

@@ -76,16 +76,16 @@ func TestProgramsExitCodesAreSysexits(t *testing.T) {
 		args []string
 		code int
 	}{
-		"no recipient":  {nil, 64},
-		"unknown flag":  {[]string{"-Z", "a@b"}, 64},
-		"missing value": {[]string{"-f"}, 64},
-		"queue listing": {[]string{"-bp"}, 64},
-		"bad address":   {[]string{"a@@b"}, 65},
-		"configuration": {[]string{"--config", "/nonexistent/zmailer.conf", "a@b"}, 78},
-		"no postoffice": {[]string{"--postoffice", "/nonexistent", "a@b"}, 78},
-		"newaliases":    {[]string{"-bi"}, 0},
-		"help":          {[]string{"--help"}, 0},
-		"verbose":       {[]string{"-v", "a@b"}, 0},
+		"no recipient":     {nil, 64},
+		"unknown flag":     {[]string{"-Z", "a@b"}, 64},
+		"missing value":    {[]string{"-f"}, 64},
+		"queue listing":    {[]string{"-bp"}, 64},
+		"bad address":      {[]string{"a@@b"}, 65},
+		"configuration":    {[]string{"--config", "/nonexistent/zmailer.conf", "a@b"}, 78},
+		"no postoffice":    {[]string{"--postoffice", "/nonexistent", "a@b"}, 78},
+		"newaliases":       {[]string{"-bi"}, 0},
+		"help":             {[]string{"--help"}, 0},
+		"verbose, no wait": {[]string{"-v", "--id", "a@b"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, stderr := runCommand(submit(dir, tt.args...), "Subject: x\n\n")

@@ -49,10 +49,14 @@ type Config struct {
 	RouterDirs []string // the setting ROUTERDIRS
 
 	In  io.Reader
-	Out io.Writer // gets the spool ID if Verbose
+	Out io.Writer // gets the spool ID if Verbose or PrintID
 	// Verbose says on Err what is done. May be nil unless Verbose.
 	Verbose bool
-	Err     io.Writer
+	PrintID bool
+	// Follow has Run return when the message is gone or ctx is done, and say on Err what
+	// becomes of it meanwhile.
+	Follow bool
+	Err    io.Writer
 }
 
 // copyBuffer is how much of the message is held at once. Bytes.
@@ -77,7 +81,7 @@ func Run(ctx context.Context, c Config) error {
 	if len(s.env.Recipients) == 0 {
 		return usage(errNoRecipient(c.FromHeader))
 	}
-	return failure(s.submit())
+	return failure(s.submit(ctx))
 }
 
 // submission is one run.
@@ -92,7 +96,7 @@ type submission struct {
 }
 
 // submit writes the message to public/ and moves it to router/.
-func (s *submission) submit() (err error) {
+func (s *submission) submit(ctx context.Context) (err error) {
 	po, err := s.open()
 	if err != nil {
 		return err
@@ -117,17 +121,27 @@ func (s *submission) submit() (err error) {
 	if _, err := io.CopyBuffer(struct{ io.Writer }{draft}, struct{ io.Reader }{s.in}, make([]byte, copyBuffer)); err != nil {
 		return err
 	}
+	var l *listener
+	if s.Follow {
+		l = s.listen(ctx)
+	}
 	a, err := draft.Commit()
 	if err != nil {
+		if l != nil {
+			l.stop()
+		}
 		return err
 	}
 	if s.dir != path.Dir(a.Name) {
 		s.say("%s/ is not there: zmctl init makes it", s.dir)
 	}
-	if s.Verbose {
+	if s.Verbose || s.PrintID {
 		s.say("accepted as %s, %d bytes", a.Name, a.Size)
 		// The message is the pipeline's: whoever closed the output does not change that.
 		_, _ = fmt.Fprintln(s.Out, a.ID)
+	}
+	if s.Follow {
+		s.follow(ctx, l, po, a)
 	}
 	return nil
 }

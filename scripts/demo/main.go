@@ -154,7 +154,7 @@ func scenes(s *suite.Suite, remote *peer.Sink, life *life) error {
 const text = "From: Bob <bob@demo.example>\nTo: alice@demo.example, one@far.example\nSubject: a message\n\nIt goes its way.\n.\n"
 
 func submit(s *suite.Suite, life *life, args ...string) error {
-	cmd := s.Command("submit", append([]string{"-v", "-i"}, args...)...)
+	cmd := s.Command("submit", append([]string{"--id", "-i"}, args...)...)
 	cmd.Stdin = strings.NewReader(text)
 	var said strings.Builder
 	cmd.Stderr = &said

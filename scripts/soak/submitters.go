@@ -116,7 +116,7 @@ func (s *soak) submit(m *message, killAfter time.Duration) (state, string, error
 	if from == "" {
 		from = "<>"
 	}
-	args := []string{"-i", "-v", "-f", from}
+	args := []string{"-i", "--id", "-f", from}
 	if m.notify != "" {
 		args = append(args, "-N", strings.ToLower(m.notify))
 	}

@@ -112,7 +112,7 @@ func (l *Load) bySMTP(ctx context.Context, kind Kind, token string) (Fate, strin
 
 // bySubmit offers a message to submit.
 func (l *Load) bySubmit(ctx context.Context, kind Kind, token string) (Fate, string) {
-	cmd := l.Suite.Command("submit", append([]string{"-i", "-v", "-f", "<" + from(kind) + ">"}, recipients(kind, token)...)...)
+	cmd := l.Suite.Command("submit", append([]string{"-i", "--id", "-f", "<" + from(kind) + ">"}, recipients(kind, token)...)...)
 	cmd.Stdin = strings.NewReader(l.message(kind, token))
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out

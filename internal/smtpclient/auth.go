@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/xdg-go/scram"
@@ -152,6 +153,20 @@ func login(a Account) mechanism {
 	}}
 }
 
+// maxIterations is how often a password is hashed for a server, at most: some seconds.
+const maxIterations = 10_000_000
+
+// tooMany tells a server's first message (RFC 5802 §7) that would keep us busy for hours.
+func tooMany(challenge string) bool {
+	for field := range strings.SplitSeq(challenge, ",") {
+		if n, ok := strings.CutPrefix(field, "i="); ok {
+			i, err := strconv.Atoi(n)
+			return err != nil || i > maxIterations
+		}
+	}
+	return false
+}
+
 // scramSHA256 is RFC 7677.
 func scramSHA256(a Account) (mechanism, error) {
 	client, err := scram.SHA256.NewClient(a.User, a.Password, "")
@@ -164,6 +179,9 @@ func scramSHA256(a Account) (mechanism, error) {
 		answer: func(challenge string) (string, error) {
 			if conv.Done() {
 				return "", errExtra
+			}
+			if tooMany(challenge) {
+				return "", errors.New("the server wants more than ten million iterations")
 			}
 			return conv.Step(challenge)
 		},

@@ -143,3 +143,14 @@ func TestSCRAMLogin(t *testing.T) {
 		})
 	}
 }
+
+func TestServerCannotKeepUsBusy(t *testing.T) {
+	for challenge, want := range map[string]bool{
+		"r=x,s=eA==,i=4096": false, "r=x,s=eA==,i=10000000": false, "r=x,s=eA==,i=10000001": true,
+		"r=x,s=eA==,i=99999999999999999999": true, "v=x": false, "": false,
+	} {
+		if got := tooMany(challenge); got != want {
+			t.Errorf("%s: got %v", challenge, got)
+		}
+	}
+}

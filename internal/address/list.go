@@ -24,7 +24,7 @@ type Listed struct {
 // end. It never fails as a whole: what cannot be read comes with Err. The empty
 // address <> is the null Mailbox.
 func ParseList(value string) []Listed {
-	p := listParser{s: value}
+	p := listParser{s: value, lastAngle: strings.LastIndexByte(value, '>')}
 	for p.i < len(p.s) {
 		p.next()
 	}
@@ -42,6 +42,9 @@ type listParser struct {
 	in    bool // inside
 	has   bool // there were brackets
 	loose bool // the bracket has no end
+
+	lastAngle int              // the last >
+	ends      map[byte][]int32 // what closing gives for each place, once it has found nothing
 }
 
 // spec collects the tokens of what may be an addr-spec.
@@ -127,7 +130,7 @@ func (p *listParser) comment() {
 // quoted takes a quoted string on; a quote without end is an error of its address, but
 // not of one in brackets behind it.
 func (p *listParser) quoted() {
-	end := closing(p.s, p.i, '"')
+	end := p.closing(p.i, '"')
 	if end < 0 {
 		end = p.i
 	}
@@ -137,7 +140,7 @@ func (p *listParser) quoted() {
 
 // literal takes a domain literal on; a bracket without end is an error of its address.
 func (p *listParser) literal() {
-	end := closing(p.s, p.i, ']')
+	end := p.closing(p.i, ']')
 	if end < 0 {
 		end = p.i
 	}
@@ -146,16 +149,35 @@ func (p *listParser) literal() {
 }
 
 // closing finds the byte that closes what s[open] opened, past quoted pairs; -1: it is
-// not there.
-func closing(s string, open int, b byte) int {
-	for i := open + 1; i < len(s); i++ {
-		switch s[i] {
+// not there. A list of nothing but begins takes no longer than another of its length.
+func (p *listParser) closing(open int, b byte) int {
+	if ends := p.ends[b]; ends != nil {
+		return int(ends[open+1])
+	}
+	for i := open + 1; i < len(p.s); i++ {
+		switch p.s[i] {
 		case '\\':
 			i++
 		case b:
 			return i
 		}
 	}
+	ends := make([]int32, len(p.s)+2)
+	ends[len(p.s)], ends[len(p.s)+1] = -1, -1
+	for i := len(p.s) - 1; i > open; i-- {
+		switch p.s[i] {
+		case '\\':
+			ends[i] = ends[i+2]
+		case b:
+			ends[i] = int32(i)
+		default:
+			ends[i] = ends[i+1]
+		}
+	}
+	if p.ends == nil {
+		p.ends = map[byte][]int32{}
+	}
+	p.ends[b] = ends
 	return -1
 }
 
@@ -168,7 +190,7 @@ func (p *listParser) open() {
 		p.end()
 	}
 	p.in, p.has, p.angle = true, true, spec{start: p.i, end: p.i}
-	p.loose = strings.IndexByte(p.s[p.i:], '>') < 0
+	p.loose = p.lastAngle < p.i
 }
 
 // end takes the address that was read, if any.

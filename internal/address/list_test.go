@@ -3,6 +3,7 @@ package address
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // RFC 5890 §2.3.2.4, RFC 6532 §3.1, RFC 5321 §2.4
@@ -107,4 +108,47 @@ func FuzzParseList(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What begins a thousand times and never ends takes no more time than its length asks
+// for: headers of megabytes come from strangers.
+func TestBeginsWithoutEndsAreReadInLittleTime(t *testing.T) {
+	const size = 2 << 20
+	for _, piece := range []string{"\"\\", "\"", "<", "<a", "[", "[\\", "(", "(\\", ",", "a@b,", "\"a\" ", "<\"[(", "a:", "\\"} {
+		begin := time.Now()
+		ParseList(strings.Repeat(piece, size/len(piece)))
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%q: it took %v", piece, took)
+		}
+	}
+}
+
+// The quick way to a closing byte finds what the slow one does.
+func TestClosingIsTheSameForAllPlaces(t *testing.T) {
+	slow := func(s string, open int, b byte) int {
+		for i := open + 1; i < len(s); i++ {
+			switch s[i] {
+			case '\\':
+				i++
+			case b:
+				return i
+			}
+		}
+		return -1
+	}
+	const letters = "\"\\]a"
+	for n := range 1 << 16 {
+		var b [8]byte
+		for i := range b {
+			b[i] = letters[n>>(2*i)&3]
+		}
+		p := listParser{s: string(b[:])}
+		for open := range b {
+			for _, end := range []byte("\"]") {
+				if got, want := p.closing(open, end), slow(p.s, open, end); got != want {
+					t.Fatalf("%q, %c from %d: got %d, want %d", p.s, end, open, got, want)
+				}
+			}
+		}
+	}
 }

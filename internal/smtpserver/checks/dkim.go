@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/emersion/go-msgauth/dkim"
@@ -21,6 +22,10 @@ const (
 	// keeps such a run in memory and goes over it again at each read, because those at the
 	// end of a message do not count. Bytes.
 	maxBlank = 256 << 10
+	// maxSignature is the longest field with a signature, and maxNames how many fields it
+	// may name. Bytes.
+	maxSignature = 16 << 10
+	maxNames     = 500
 	// maxHeader is the longest header that is given to the library, which keeps it in
 	// memory. Bytes.
 	maxHeader = 1 << 20
@@ -39,6 +44,9 @@ type Signature struct {
 func (c *Checker) DKIM(ctx context.Context, header []envelope.Field, content func() (io.Reader, error)) ([]Signature, error) {
 	if !c.cfg.DKIM || !signed(header) {
 		return nil, nil
+	}
+	if hostile(header) {
+		return []Signature{{Value: PermError}}, nil
 	}
 	r, err := content()
 	if err != nil {
@@ -75,6 +83,14 @@ func (c *Checker) DKIM(ctx context.Context, header []envelope.Field, content fun
 		results = append(results, s)
 	}
 	return results, nil
+}
+
+// hostile tells a signature that is long or names many fields: the library looks for
+// each of them in all of the header.
+func hostile(header []envelope.Field) bool {
+	return slices.ContainsFunc(header, func(f envelope.Field) bool {
+		return strings.EqualFold(f.Name, "DKIM-Signature") && (len(f.Raw) > maxSignature || bytes.Count(f.Raw, []byte{':'}) > maxNames)
+	})
 }
 
 func signed(header []envelope.Field) bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"zmailer/internal/envelope"
 	"zmailer/internal/smtpserver/checks/checkstest"
@@ -64,6 +65,8 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 		"an empty field":             {"DKIM-Signature:\n" + letter, []Value{PermError}},
 		"a body of no lines":         {ed.Sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
 		"a line that is none":        {strings.Replace(edRelaxed, "Subject:", "junk\nSubject:", 1), []Value{Pass}},
+		"a long signature":           {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from; bh=AA==; b=" + strings.Repeat("AA==", maxSignature) + "\n" + letter, []Value{PermError}},
+		"a signature of many names":  {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames+1) + "; bh=AA==; b=AA==\n" + letter, []Value{PermError}},
 		"a length tag":               {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + letter, []Value{Fail}},
 		"the header never ends":      {"DKIM-Signature: " + strings.Repeat("x", maxHeader) + "\n", []Value{PermError}},
 		"a body of nothing but ends": {ed.Sign(t, letter, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
@@ -122,6 +125,42 @@ func TestErrorOfTheContentIsNotASignatures(t *testing.T) {
 type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Nothing that a stranger writes into a header of 1 MB keeps us busy.
+func TestHostileHeaderCostsLittleTime(t *testing.T) {
+	_, server := checkstest.Serve(t)
+	c := New(Config{SPF: true, DKIM: true, DMARC: true, Server: server, Host: "mx.example.org"})
+	names := "DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames-2) + "; bh=AA==; b=AA==\n"
+	const size = 900 << 10
+	for name, head := range map[string]string{
+		"names":         strings.Repeat(names, 5) + strings.Repeat("b: c\n", 4990),
+		"From, commas":  "From: " + strings.Repeat(",", size) + "\n",
+		"From, open":    "From: " + strings.Repeat("(", size) + "\n",
+		"From, quotes":  "From: " + strings.Repeat("\"\\", size/2) + "\n",
+		"From, angles":  "From: " + strings.Repeat("<", size) + "\n",
+		"From, many":    "From: " + strings.Repeat("a@b.example,", size/12) + "\n",
+		"From, dots":    "From: " + strings.Repeat("a . ", size/4) + "@b.example\n",
+		"results, open": "Authentication-Results: " + strings.Repeat("(", size) + "\n",
+		"results, CRs":  "Authentication-Results: " + strings.Repeat("\r:", size/2) + "\n",
+		"tags":          "DKIM-Signature: " + strings.Repeat("a=;", maxSignature/3-10) + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			c.dkimOf(t, head+"\nbody\n")
+			header, _ := parts(head + "\nbody\n")
+			author(header)
+			for _, f := range header {
+				c.Forged(f)
+			}
+			if took := time.Since(begin); took > patience {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// patience is what a hostile header may cost on a busy machine.
+const patience = 5 * time.Second
 
 // The form that was signed has CRLF, wherever the pieces end.
 func TestSignedFormHasCRLF(t *testing.T) {

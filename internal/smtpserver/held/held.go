@@ -5,7 +5,7 @@
 // That file is never a message: it is not synced, has no execute bit, and is removed at
 // the end. After a crash the sweep of public/ takes it away; its client was told nothing.
 //
-// Diagnostics: ErrHeader means a header that is longer than MaxHeader. Every other error
+// Diagnostics: ErrHeader means a header that is too long, or of too many fields. Every other error
 // is the file's.
 package held
 
@@ -24,9 +24,12 @@ const (
 	Memory = 256 << 10
 	// MaxHeader is the longest header that is looked at. Bytes.
 	MaxHeader = 1 << 20
+	// MaxFields is how many fields it may have: each is asked about by itself.
+	MaxFields = 5000
 )
 
-// ErrHeader means that the header does not end within MaxHeader.
+// ErrHeader means that the header does not end within MaxHeader, or has more than
+// MaxFields.
 var ErrHeader = errors.New("the header is too long to be looked at")
 
 // File is where a long content goes: a draft in public/.
@@ -195,6 +198,19 @@ func split(b []byte, size int64) (Head, error) {
 	} else if int64(len(b)) < size {
 		return Head{}, ErrHeader
 	}
+	if fields(b) > MaxFields {
+		return Head{}, ErrHeader
+	}
 	h.Fields = envelope.Fields(b)
 	return h, nil
+}
+
+// fields counts lines that do not go on with the one before.
+func fields(b []byte) (n int) {
+	for i, ch := range b {
+		if ch != ' ' && ch != '\t' && (i == 0 || b[i-1] == '\n') {
+			n++
+		}
+	}
+	return n
 }

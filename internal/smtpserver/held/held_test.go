@@ -90,18 +90,21 @@ func TestHeaderEndsAtTheFirstEmptyLine(t *testing.T) {
 		empty  bool
 		err    error
 	}{
-		"plain":               {"a: b\nc: d\n\nbody\n\n", 2, 11, true, nil},
-		"no body":             {"a: b\n\n", 1, 6, true, nil},
-		"no empty line":       {"a: b\n", 1, 5, false, nil},
-		"no line end":         {"a: b", 1, 4, false, nil},
-		"no header":           {"\nbody", 0, 1, true, nil},
-		"nothing":             {"", 0, 0, false, nil},
-		"a CR is no line end": {"a: b\n\r\nbody", 3, 11, false, nil},
-		"in a file":           {"a: " + big + "\n\nbody", 1, 2*Memory + 5, true, nil},
-		"long body":           {"a: b\n\n" + big, 1, 6, true, nil},
-		"as long as may be":   {strings.Repeat("x", MaxHeader-2) + "\n\nbody", 1, MaxHeader, true, nil},
-		"one byte more":       {strings.Repeat("x", MaxHeader-1) + "\n\nbody", 0, 0, false, ErrHeader},
-		"never ending":        {strings.Repeat("x", 3*MaxHeader), 0, 0, false, ErrHeader},
+		"plain":                    {"a: b\nc: d\n\nbody\n\n", 2, 11, true, nil},
+		"no body":                  {"a: b\n\n", 1, 6, true, nil},
+		"no empty line":            {"a: b\n", 1, 5, false, nil},
+		"no line end":              {"a: b", 1, 4, false, nil},
+		"no header":                {"\nbody", 0, 1, true, nil},
+		"nothing":                  {"", 0, 0, false, nil},
+		"a CR is no line end":      {"a: b\n\r\nbody", 3, 11, false, nil},
+		"in a file":                {"a: " + big + "\n\nbody", 1, 2*Memory + 5, true, nil},
+		"long body":                {"a: b\n\n" + big, 1, 6, true, nil},
+		"as long as may be":        {strings.Repeat("x", MaxHeader-2) + "\n\nbody", 1, MaxHeader, true, nil},
+		"one byte more":            {strings.Repeat("x", MaxHeader-1) + "\n\nbody", 0, 0, false, ErrHeader},
+		"as many fields as may be": {strings.Repeat("a:\n", MaxFields) + "\n", MaxFields, 3*MaxFields + 1, true, nil},
+		"one field more":           {strings.Repeat("a:\n", MaxFields+1) + "\n", 0, 0, false, ErrHeader},
+		"many lines of one":        {"a:\n" + strings.Repeat(" b\n", 2*MaxFields) + "\n", 1, 6*MaxFields + 4, true, nil},
+		"never ending":             {strings.Repeat("x", 3*MaxHeader), 0, 0, false, ErrHeader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			create, _ := office(t)

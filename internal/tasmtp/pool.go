@@ -17,8 +17,8 @@ const (
 	// single is how long a host gets its messages one after the other on a connection
 	// that broke with several on the way, or does not know what it offers.
 	single = time.Hour
-	// maxSingle bounds how many such hosts are remembered.
-	maxSingle = 1000
+	// maxHosts bounds how many hosts are remembered.
+	maxHosts = 1000
 )
 
 // poolKey is whom a connection serves. The channel counts: another one may mean
@@ -47,6 +47,7 @@ type pool struct {
 	links   []*link // of those that are idle, the ones kept first stand first
 	opening []*opening
 	large   map[poolKey]int       // messages that wait for a connection of their own, by host
+	known   map[poolKey]int       // messages at once that a host's last connection took
 	single  map[poolKey]time.Time // hosts that get one message at a time, until then
 	changed chan struct{}         // closed and replaced when a link has room, or is gone
 	closed  bool
@@ -81,7 +82,7 @@ type errand struct {
 
 func newPool(idle time.Duration, slots, perHost, window int) *pool {
 	return &pool{idle: idle, perHost: perHost, max: slots * keepPerSlot, window: window, now: time.Now,
-		large: map[poolKey]int{}, single: map[poolKey]time.Time{}, changed: make(chan struct{})}
+		large: map[poolKey]int{}, known: map[poolKey]int{}, single: map[poolKey]time.Time{}, changed: make(chan struct{})}
 }
 
 // get finds a connection: an idle one, one with room, one that will soon have room, a new
@@ -146,6 +147,8 @@ func (p *pool) join(e errand) *link {
 // messages on the way.
 func (p *pool) choose(e *errand) *link {
 	var best *link
+	// Two messages on a connection are no faster than each on its own.
+	full := p.count(e.key) >= p.perHost
 	for _, l := range slices.Backward(p.links) {
 		if !p.serves(l, e) {
 			continue
@@ -153,7 +156,7 @@ func (p *pool) choose(e *errand) *link {
 		if l.users == 0 && (!e.small || p.large[hostOf(e.key)] == 0) {
 			return l
 		}
-		if e.small && !l.alone && l.users < l.conn.Window() && (best == nil || l.users < best.users) {
+		if e.small && !l.alone && l.users < l.conn.Window() && (full || l.conn.Most() > 2) && (best == nil || l.users < best.users) {
 			best = l
 		}
 	}
@@ -179,21 +182,26 @@ func (p *pool) use(l *link, e *errand) {
 	l.alone = !e.small
 }
 
-// hope is a connection that is being opened and that not too many wait for.
+// hope is a connection that is being opened and that not too many wait for: as many as the
+// host's last one took, if there was one.
 func (p *pool) hope(e *errand) *opening {
+	most, known := p.known[hostOf(e.key)]
+	if !known {
+		most = p.most()
+	}
 	for _, o := range p.opening {
-		if o.key == e.key && o.wait < p.most()-1 {
+		if o.key == e.key && o.wait < most-1 {
 			return o
 		}
 	}
 	return nil
 }
 
-// proving is a link whose first message is on the way: when that is answered others may
-// follow at once. It is waited for no longer than it takes to open another.
+// proving is a link whose first message is on the way: when that is answered many others
+// may follow at once. It is waited for no longer than it takes to open another.
 func (p *pool) proving(e *errand) *link {
 	for _, l := range p.links {
-		if p.serves(l, e) && !l.alone && l.uses == 1 && l.hoping < l.conn.Most()-1 && p.left(l) > 0 {
+		if p.serves(l, e) && !l.alone && l.uses == 1 && l.conn.Most() > 2 && l.hoping < l.conn.Most()-1 && p.left(l) > 0 {
 			return l
 		}
 	}
@@ -257,6 +265,10 @@ func (p *pool) add(e *errand) (*link, *refusal) {
 				delete(p.single, hostOf(e.key))
 			}
 		}
+		if len(p.known) >= maxHosts {
+			clear(p.known)
+		}
+		p.known[hostOf(e.key)] = l.conn.Most()
 		p.links = append(p.links, l)
 		p.use(l, e)
 	}
@@ -344,7 +356,7 @@ func (p *pool) idlers() (n, oldest int) {
 func (p *pool) distrust(key poolKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.single) >= maxSingle {
+	if len(p.single) >= maxHosts {
 		clear(p.single)
 	}
 	p.single[hostOf(key)] = p.now().Add(single)

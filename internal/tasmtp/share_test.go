@@ -117,11 +117,12 @@ func TestConnectionsToAHostAreBounded(t *testing.T) {
 
 // A server that does not want us is asked once for all that wait for the connection.
 func TestAllWhoWaitHearWhyThereIsNoConnection(t *testing.T) {
-	var s *station
+	stations := make(chan *station, 1)
 	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
 		if command != "GREETING" {
 			return ""
 		}
+		s := <-stations
 		await(t, func() bool {
 			s.relay.pool.mu.Lock()
 			defer s.relay.pool.mu.Unlock()
@@ -129,7 +130,8 @@ func TestAllWhoWaitHearWhyThereIsNoConnection(t *testing.T) {
 		})
 		return "554 5.7.1 go away"
 	}}).Start(t, "", "")
-	s = newStation(t, sink.Port(), "", func(c *Config) { c.Slots = 5 })
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Slots = 5 })
+	stations <- s
 	for i, a := range s.together(5, "[127.0.0.1]") {
 		if a.Word != taproto.DeferAll || !strings.Contains(a.Text, "go away") {
 			t.Errorf("message %d: got %+v", i, a)
@@ -163,14 +165,17 @@ func TestServerThatLimitsMessagesOfASharedConnection(t *testing.T) {
 	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
 		mu.Lock()
 		defer mu.Unlock()
+		if command == "GREETING" {
+			n = 0
+		}
 		if strings.HasPrefix(command, "MAIL") {
-			if n++; n%7 == 0 {
+			if n++; n > 6 {
 				return "421 4.7.0 enough for one connection"
 			}
 		}
 		return ""
 	}}).Start(t, "", "")
-	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 2 })
+	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
 	for range 5 {
 		before := len(sink.Messages())
 		for i, a := range s.together(8, "[127.0.0.1]") {

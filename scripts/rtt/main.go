@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"zmailer/test/peer"
@@ -20,7 +21,8 @@ import (
 type options struct {
 	messages, size, runs, connections int
 	way                               time.Duration
-	bin                               string
+	bin, only                         string
+	curve                             bool
 }
 
 func main() {
@@ -31,6 +33,8 @@ func main() {
 	flag.IntVar(&o.connections, "connections", 20, "connections of go-smtp's client")
 	flag.DurationVar(&o.way, "way", 50*time.Millisecond, "how long bytes take in one direction")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
+	flag.StringVar(&o.only, "only", "", "those whose name has this in it")
+	flag.BoolVar(&o.curve, "curve", false, "print how many arrived in each round trip")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "rtt:", err)
@@ -70,7 +74,7 @@ type result struct {
 }
 
 func run(o options) error {
-	list := contenders()
+	list := slices.DeleteFunc(contenders(), func(c contender) bool { return !strings.Contains(c.name, o.only) })
 	results := map[string][]result{}
 	for i := range o.runs {
 		for _, c := range list {
@@ -128,5 +132,12 @@ func once(o options, c contender) (result, error) {
 		err = serr
 	}
 	_, r.connections = sink.Count()
+	if o.curve {
+		arrivals := make([]int, r.took/(2*o.way)+1)
+		for _, m := range sink.Messages() {
+			arrivals[min(max(int(m.Time.Sub(begin)/(2*o.way)), 0), len(arrivals)-1)]++
+		}
+		fmt.Println(arrivals)
+	}
 	return r, err
 }

@@ -219,10 +219,17 @@ func (c *conversation) secure() bool {
 
 // answer sends what Answer or the usual says; false ends the connection.
 func (c *conversation) answer(command, usual string) (code byte, ok bool) {
-	text := ""
-	if c.Answer != nil {
-		text = c.Answer(command)
+	return c.say(c.ask(command), usual)
+}
+
+func (c *conversation) ask(command string) string {
+	if c.Answer == nil {
+		return ""
 	}
+	return c.Answer(command)
+}
+
+func (c *conversation) say(text, usual string) (code byte, ok bool) {
 	switch text {
 	case "":
 		text = usual
@@ -353,12 +360,12 @@ func (c *conversation) chunk(line string) bool {
 		return ok
 	}
 	c.taken.Data, c.taken.Bytes = string(b), int64(n)
-	taken := c.taken
-	code, ok := c.answer(".", "250 2.6.0 taken")
-	if code == '2' {
-		c.change(func() { c.messages = append(c.messages, taken) })
+	text := c.ask(".")
+	if text == "" || text[0] == '2' {
+		c.change(func() { c.messages = append(c.messages, c.taken) })
 		c.taken, c.failed = Taken{}, true
 	}
+	_, ok := c.say(text, "250 2.6.0 taken")
 	return ok
 }
 

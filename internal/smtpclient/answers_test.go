@@ -2,6 +2,7 @@ package smtpclient
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -343,6 +344,49 @@ func FuzzHello(f *testing.F) {
 			if has && !strings.Contains(upper, "\n"+keyword) {
 				t.Errorf("%s was not offered in %q", keyword, r.Text)
 			}
+		}
+	})
+}
+
+// said is a connection whose server says some bytes, whatever it is told, and hangs up.
+type said struct {
+	net.Conn
+	*bytes.Reader
+}
+
+func (s said) Read(b []byte) (int, error)       { return s.Reader.Read(b) }
+func (s said) Write(b []byte) (int, error)      { return len(b), nil }
+func (s said) Close() error                     { return nil }
+func (s said) SetDeadline(time.Time) error      { return nil }
+func (s said) SetReadDeadline(time.Time) error  { return nil }
+func (s said) SetWriteDeadline(time.Time) error { return nil }
+
+// FuzzSession has a server say anything while messages share the connection: each ends,
+// and has an outcome that some answer gave it.
+func FuzzSession(f *testing.F) {
+	for _, extensions := range []string{"250-PIPELINING\r\n250 CHUNKING\r\n", "250 PIPELINING\r\n", "250 SIZE\r\n"} {
+		for _, rest := range []string{"", "250 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n250 ok\r\n", "250 a\r\n250 a\r\n354 go\r\n250 taken\r\n421 bye\r\n",
+			"250 a\r\n550 5.1.1 a\r\n503 a\r\n250 reset\r\n452 4.3.1 full\r\n"} {
+			f.Add([]byte("220 x\r\n250-x\r\n" + extensions + rest))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := New(said{Reader: bytes.NewReader(b)}, Config{Hostname: "client.test"})
+		if c.Hello() != nil {
+			return
+		}
+		list := several(4)
+		for round := range 2 {
+			for i, s := range sendAll(c, list) {
+				r := s.results[0]
+				if r.Outcome != status.Deferred && (r.Reply.IsZero() || r.InDoubt) || r.Text == "" || r.Code.Class == 0 {
+					t.Errorf("round %d, message %d: got %+v, %v", round, i, r, s.err)
+				}
+				if r.Outcome == status.Delivered && !bytes.Contains(b, []byte("2")) {
+					t.Errorf("round %d, message %d: delivered by nothing", round, i)
+				}
+			}
+			list = several(4)
 		}
 	})
 }

@@ -23,10 +23,11 @@ type Message struct {
 	Body       io.Reader
 	Recipients []Recipient
 	RequireTLS bool // it goes on under TLS alone (RFC 8689 §4.2); said to servers that offer it
-	// Sent, if set, is called once, right before the final dot is written, with the
+	// Sent, if set, is called once by Send, right before the final dot is written, with the
 	// indices of the recipients that the server accepted: from then on they may have
 	// the message. If it errs the connection is closed without the dot and nothing
-	// is delivered.
+	// is delivered. Before a message that goes by BDAT it names all recipients, and
+	// nothing is written if it errs.
 	Sent func(accepted []int) error
 }
 

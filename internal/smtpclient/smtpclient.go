@@ -3,9 +3,9 @@
 // writes and round trips as the server allows (RFC 2920).
 //
 // It owns a connection and its buffers and no file; nothing here survives a crash,
-// nor needs to. Whether a message may have arrived is decided at one point, the
-// final dot: Message.Sent is called right before it is written, so that the caller
-// can record the doubt first.
+// nor needs to. Whether a message may have arrived is decided at one point, its last
+// byte: Message.Sent is called before that is written, so that the caller can record
+// the doubt first.
 //
 // Diagnostics: *ReplyError is a refusal in words while the session was opened,
 // *ConnError a connection that broke, timed out or talked nonsense, with the Phase

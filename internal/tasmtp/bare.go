@@ -12,9 +12,11 @@ import (
 // must not be sent any (RFC 5321 §2.3.8), and some take one for a line end, so that CR,
 // dot, CR ends the message for them and begins another. One before a line end, as in text
 // that came with CRLF, is left out; for any other stands a blank, as Postfix has it. A
-// bare LF is a line end in a message file and goes out as one.
+// bare LF is a line end in a message file and goes out as one. For a NUL between the
+// beginning of a line and a dot stands a blank as well: a server that drops NULs would find
+// a dot there that was not doubled. Other NULs go as they came.
 //
-// A letter without a CR is read through once more, and nothing else.
+// A letter without such bytes is read through once more, and nothing else.
 func (c *content) tame() error {
 	if bytes.IndexByte(c.header, '\r') >= 0 {
 		header := bytes.ReplaceAll(c.header, []byte("\r\n"), []byte{'\n'})
@@ -22,14 +24,14 @@ func (c *content) tame() error {
 		c.size -= int64(len(c.header) - len(header))
 		c.header = header
 	}
-	found, ends, err := countCRs(c.body())
+	found, ends, err := wild(c.body())
 	if err != nil {
 		return fmt.Errorf("read the message: %w", err)
 	}
 	if found {
 		c.size -= ends
 		body := c.body
-		c.body = func() io.Reader { return withoutCR{bufio.NewReaderSize(body(), tameBuffer)} }
+		c.body = func() io.Reader { return &tamed{r: bufio.NewReaderSize(body(), tameBuffer), start: true} }
 	}
 	return nil
 }
@@ -39,24 +41,28 @@ const tameBuffer = 32 << 10
 
 var tameBuffers = sync.Pool{New: func() any { return new([tameBuffer]byte) }}
 
-// countCRs tells whether there is a CR, and how many of them stand before an LF.
-func countCRs(r io.Reader) (found bool, ends int64, err error) {
+// wild tells whether there is a CR, or a NUL at the beginning of a line, and how many CRs
+// stand before an LF.
+func wild(r io.Reader) (found bool, ends int64, err error) {
 	pooled := tameBuffers.Get().(*[tameBuffer]byte)
 	defer tameBuffers.Put(pooled)
 	buf := pooled[:]
-	last := false // the byte before was a CR
+	last := byte('\n') // the byte before
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {
 			b := buf[:n]
-			if last && b[0] == '\n' {
+			if last == '\r' && b[0] == '\n' {
 				ends++
+			}
+			if bytes.IndexByte(b, 0) >= 0 && (last == '\n' && b[0] == 0 || bytes.Contains(b, []byte("\n\x00"))) {
+				found = true
 			}
 			if bytes.IndexByte(b, '\r') >= 0 {
 				found = true
 				ends += int64(bytes.Count(b, []byte("\r\n")))
 			}
-			last = b[n-1] == '\r'
+			last = b[n-1]
 		}
 		if err == io.EOF {
 			return found, ends, nil
@@ -67,35 +73,45 @@ func countCRs(r io.Reader) (found bool, ends int64, err error) {
 	}
 }
 
-// withoutCR reads what tame says.
-type withoutCR struct{ r *bufio.Reader }
+// tamed reads what tame says.
+type tamed struct {
+	r     *bufio.Reader
+	start bool // the next byte begins a line
+}
 
-func (w withoutCR) Read(p []byte) (int, error) {
-	for len(p) > 0 {
-		if _, err := w.r.Peek(1); err != nil {
-			return 0, err
-		}
-		b, _ := w.r.Peek(min(w.r.Buffered(), len(p))) // is there
-		i := bytes.IndexByte(b, '\r')
-		if i < 0 {
-			i = len(b)
-		}
-		if i > 0 {
-			n := copy(p, b[:i])
-			_, err := w.r.Discard(n)
+func (w *tamed) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		b, err := w.r.ReadByte()
+		if err != nil {
+			if n > 0 && err == io.EOF {
+				err = nil
+			}
 			return n, err
 		}
-		next, err := w.r.Peek(2)
-		if err != nil && err != io.EOF {
-			return 0, err
+		switch {
+		case b == '\r':
+			next, err := w.r.Peek(1)
+			if err != nil && err != io.EOF {
+				return n, err
+			}
+			if err == nil && next[0] == '\n' {
+				continue
+			}
+			b, w.start = ' ', false
+		case b == 0 && w.start:
+			// What follows still begins the line.
+			next, err := w.r.Peek(1)
+			if err != nil && err != io.EOF {
+				return n, err
+			}
+			if err == nil && next[0] == '.' {
+				b = ' '
+			}
+		default:
+			w.start = b == '\n'
 		}
-		if _, err := w.r.Discard(1); err != nil {
-			return 0, err
-		}
-		if len(next) < 2 || next[1] != '\n' {
-			p[0] = ' '
-			return 1, nil
-		}
+		p[n] = b
+		n++
 	}
-	return 0, nil
+	return n, nil
 }

@@ -109,6 +109,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 		"LF dot LF": "\n.\n", "LF dot CRLF": "\n.\r\n", "CRLF dot LF": "\r\n.\n", "CR dot CR": "\r.\r", "CR dot CRLF": "\r.\r\n",
 		"CRLF dot CR": "\r\n.\r", "CR dot LF": "\r.\n", "LF dot CR": "\n.\r", "CR CRLF dot CR": "\r\r\n.\r", "CRLF dot CR CRLF": "\r\n.\r\r\n",
 		"CRLF dot NUL CRLF": "\r\n.\x00\r\n",
+		"CRLF NUL dot CRLF": "\r\n\x00.\r\n", "CRLF NUL NUL dot CRLF": "\r\n\x00\x00.\r\n",
 	}
 	for name, server := range map[string]struct {
 		end     string

@@ -18,9 +18,12 @@ import (
 //
 // A letter without such bytes is read through once more, and nothing else.
 func (c *content) tame() error {
-	if bytes.IndexByte(c.header, '\r') >= 0 {
-		header := bytes.ReplaceAll(c.header, []byte("\r\n"), []byte{'\n'})
-		header = bytes.ReplaceAll(header, []byte{'\r'}, []byte{' '})
+	if bytes.IndexByte(c.header, '\r') >= 0 || bytes.IndexByte(c.header, 0) >= 0 {
+		// Text with CRLF may be all header: it has no empty line.
+		header, err := io.ReadAll(&tamed{r: bufio.NewReader(bytes.NewReader(c.header)), start: true})
+		if err != nil {
+			return fmt.Errorf("read the header: %w", err)
+		}
 		c.size -= int64(len(c.header) - len(header))
 		c.header = header
 	}

@@ -12,6 +12,7 @@ func TestBareCRAndNULAtALineBecomeBlanks(t *testing.T) {
 	for name, tt := range map[string]struct{ header, body, wantHeader, wantBody string }{
 		"none":          {"Subject: x\n", "a\n.\n", "Subject: x\n", "a\n.\n"},
 		"in the body":   {"Subject: x\n", "a\r.\rMAIL\r\n", "Subject: x\n", "a . MAIL\n"},
+		"all header":    {"Subject: x\r\n\r\na\r\n\x00.\r\nb\r\n", "", "Subject: x\n\na\n .\nb\n", ""},
 		"in the header": {"Subject: a\rBcc: b\n", "", "Subject: a Bcc: b\n", ""},
 		"nothing else":  {"A: \r\n", "\r\r\nx\x00\r", "A: \n", " \nx\x00 "},
 		"NUL and a dot": {"A: b\n", "\x00.\n\x00\x00.\nx\x00.\n\n\x00", "A: b\n", " .\n\x00 .\nx\x00.\n\n\x00"},

@@ -297,3 +297,36 @@ func FuzzDecodeResponse(f *testing.F) {
 		}
 	})
 }
+
+// RFC 4954 §4: a password is not asked for in the clear, but on this machine.
+func TestAuthIsNotOfferedInTheClear(t *testing.T) {
+	users := accounts(t)
+	stranger := func(p *peer) string {
+		p.say("EHLO proxy", "250")
+		p.say("XCLIENT ADDR=203.0.113.9", "220")
+		return p.say("EHLO c", "250")
+	}
+	t.Run("in the clear", func(t *testing.T) {
+		p := submission(t, func(c *Config) { c.XClientNets = loopback }).dial()
+		if got := stranger(p); strings.Contains(got, "AUTH") {
+			t.Errorf("%q offers AUTH", got)
+		}
+		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "538 5.7.11")
+		p.say("MAIL FROM:<a@b>", "530 5.7.0")
+	})
+	t.Run("AUTHPLAINTEXT=yes", func(t *testing.T) {
+		p := submission(t, func(c *Config) { c.XClientNets, c.Users.Plaintext = loopback, true }).dial()
+		if got := stranger(p); !strings.Contains(got, "AUTH") {
+			t.Errorf("%q does not offer AUTH", got)
+		}
+		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+	})
+	t.Run("in TLS", func(t *testing.T) {
+		s := startSecured(t, func(c *Config) { c.XClientNets, c.Users.Source = loopback, "file:"+users })
+		p := s.implicit()
+		if got := stranger(p); !strings.Contains(got, "AUTH") {
+			t.Errorf("%q does not offer AUTH", got)
+		}
+		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+	})
+}

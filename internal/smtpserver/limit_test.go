@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,14 +136,21 @@ func TestManyErrorsEndTheConnection(t *testing.T) {
 	})
 }
 
+// minutes is a clock that goes on by one each time it is looked at, so that what the
+// machine has left is measured anew.
+func minutes() func() time.Time {
+	var n atomic.Int64
+	start := time.Now()
+	return func() time.Time { return start.Add(time.Duration(n.Add(1)) * time.Minute) }
+}
+
 // M46: free space and files are looked at before the data, and the greeting is given.
 func TestLittleSpaceIsToldBeforeTheData(t *testing.T) {
-	free, files := int64(10<<20), int64(1000)
+	var free, files atomic.Int64
 	r := start(t, func(c *Config) {
 		c.Limits.MinFree, c.Limits.MinFiles = 1<<20, 100
-		now := time.Now()
-		c.Limits.Now = func() time.Time { now = now.Add(time.Minute); return now } // measured each time
-		c.Limits.Measure = func(string) (int64, int64, error) { return free, files, nil }
+		c.Limits.Now = minutes()
+		c.Limits.Measure = func(string) (int64, int64, error) { return free.Load(), files.Load(), nil }
 	})
 	p := r.dial()
 	p.say("EHLO c", "250")
@@ -158,7 +166,8 @@ func TestLittleSpaceIsToldBeforeTheData(t *testing.T) {
 		"files of no end":  {10 << 20, -1, "MAIL FROM:<a@b>", "250"},
 		"space once again": {10 << 20, 1000, "MAIL FROM:<a@b>", "250"},
 	} {
-		free, files = tt.free, tt.files
+		free.Store(tt.free)
+		files.Store(tt.files)
 		if got := p.say(tt.mail, tt.want[:3]); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: got %q, want %s", name, got, tt.want)
 		}
@@ -169,23 +178,23 @@ func TestLittleSpaceIsToldBeforeTheData(t *testing.T) {
 
 // M46.
 func TestLoadTurnsClientsAwayForNow(t *testing.T) {
-	load := 1.0
+	var tenths atomic.Int64
+	tenths.Store(10)
 	r := start(t, func(c *Config) {
-		now := time.Now()
 		c.Limits.MaxLoad = 4
-		c.Limits.Now = func() time.Time { now = now.Add(time.Minute); return now }
-		c.Limits.Load = func() (float64, error) { return load, nil }
+		c.Limits.Now = minutes()
+		c.Limits.Load = func() (float64, error) { return float64(tenths.Load()) / 10, nil }
 	})
 	p := r.dial()
 	p.say("EHLO c", "250")
 	p.say("MAIL FROM:<a@b>", "250")
 	p.say("RSET", "250")
-	load = 4.5
+	tenths.Store(45)
 	p.say("MAIL FROM:<a@b>", "451 4.3.2")
 	late := r.connect()
 	late.expect("421 4.3.2")
 	late.end()
-	load = 4
+	tenths.Store(40)
 	p.say("MAIL FROM:<a@b>", "250")
 	r.dial()
 	r.nothing()

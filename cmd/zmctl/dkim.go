@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -139,8 +138,7 @@ func writeKey(path string, private crypto.PrivateKey, postoffice string) (err er
 			err = errors.Join(fmt.Errorf("write key: %w", err), os.Remove(path))
 		}
 	}()
-	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	_, err = io.WriteString(f, string(text))
+	_, err = f.Write(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 	return errors.Join(err, handOver(path, postoffice), f.Sync(), f.Close())
 }
 

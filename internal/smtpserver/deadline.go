@@ -9,39 +9,36 @@ const deadlineSlack = 16
 
 // armRead sets the time limit of the next read. A command has to be there as a whole
 // in the time that the client had for its first byte. Content has the same time, and
-// wins some with each byte; see paid. false: the server is stopping and this
-// connection has no transaction to finish.
+// wins some with each byte; see waited. Only the time counts in which the client is
+// waited for, not that which filters or the disk take. false: the server is stopping
+// and this connection has no transaction to finish.
 func (w *wire) armRead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping && !w.busy {
 		return false
 	}
-	limit := w.srv.ReadTimeout
-	if w.until.IsZero() {
-		w.until = time.Now().Add(limit)
-	}
-	if d := w.until.Sub(w.readUntil); d > limit/deadlineSlack || d < 0 {
-		w.readUntil = w.until
+	w.armed = time.Now()
+	if until := w.armed.Add(w.left); until.Sub(w.readUntil) > w.srv.ReadTimeout/deadlineSlack {
+		w.readUntil = until
 		// It fails on a closed connection; so does the read that follows.
-		_ = w.Conn.SetReadDeadline(w.readUntil)
+		_ = w.Conn.SetReadDeadline(until)
 	}
 	return true
 }
 
-// paid moves the time limit of content as n bytes have come: by the time in which a
-// client as slow as MinRate sends them, up to the whole limit from now. So one that
-// drips bytes has no more than the limit, and one that is slow now and then is heard.
-func (w *wire) paid(n int) {
+// waited takes the time that n bytes were waited for from what is left. Content gives
+// some back: the time in which a client as slow as MinRate sends it, up to the whole
+// limit. So one that drips bytes has no more than the limit, and one that is slow now
+// and then is heard.
+func (w *wire) waited(n int) {
+	w.left = max(0, w.left-time.Since(w.armed))
 	switch rate := w.srv.MinRate; {
 	case w.inLine:
 	case rate <= 0:
-		w.until = time.Time{}
+		w.left = w.srv.ReadTimeout
 	default:
-		full := time.Now().Add(w.srv.ReadTimeout)
-		if w.until = w.until.Add(time.Duration(n) * time.Second / time.Duration(rate)); w.until.After(full) {
-			w.until = full
-		}
+		w.left = min(w.left+time.Duration(n)*time.Second/time.Duration(rate), w.srv.ReadTimeout)
 	}
 }
 
@@ -65,7 +62,7 @@ func (w *wire) limit(d time.Duration) bool {
 	}
 	// As in armRead.
 	_ = w.Conn.SetDeadline(time.Now().Add(d))
-	w.until, w.readUntil, w.writeUntil = time.Time{}, time.Time{}, time.Time{}
+	w.readUntil, w.writeUntil = time.Time{}, time.Time{}
 	return true
 }
 

@@ -138,6 +138,32 @@ func TestDrippedBytesAreNoProgress(t *testing.T) {
 	}
 }
 
+// What filters or the disk take is not the client's fault: only the time counts in which
+// it is waited for.
+func TestOurOwnDelayIsNotTheClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		w := newWire(theirs, &server{Config: Config{ReadTimeout: 5 * time.Minute, MinRate: DefaultMinRate}})
+		defer theirs.Close()
+		w.inLine = true
+		for i := range 6 {
+			go func() {
+				<-time.After(10 * time.Second)
+				_, _ = ours.Write(make([]byte, 1000))
+			}()
+			if err := w.more(); err != nil {
+				t.Fatalf("piece %d: %v", i, err)
+			}
+			w.skip(len(w.peek()))
+			<-time.After(10 * time.Minute) // what becomes of it
+		}
+		if err := w.more(); err == nil {
+			t.Error("silence has no end")
+		}
+	})
+}
+
 // MINRATE=0: a byte within each time limit is enough.
 func TestDrippedBytesMayBeAllowed(t *testing.T) {
 	underClockWith(t, func(c *Config) { c.MinRate = 0 }, func(t *testing.T, p *peer) {

@@ -59,7 +59,8 @@ type wire struct {
 	mute       int               // so many of go-smtp's reply lines are not for the client
 	hello      string            // EHLO, HELO or LHLO while go-smtp has not answered it; see greet
 	inLine     bool              // a command is being read, not content
-	until      time.Time         // when what is being read has to be there; zero: not waited for yet
+	left       time.Duration     // how long what is being read may still be waited for
+	armed      time.Time         // when it was waited for last
 	faults     int               // refusals that were sent
 	mostFaults int               // how many before the connection ends; 0: no limit
 	uncount    func()            // ends the count of this connection; may be nil
@@ -141,7 +142,7 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // nextLine waits for a command line, its newline included, and leaves it in peek.
 func (w *wire) nextLine() ([]byte, error) {
-	w.inLine, w.until = true, time.Time{}
+	w.inLine, w.left = true, w.srv.ReadTimeout
 	for {
 		if i := bytes.IndexByte(w.peek(), '\n'); i >= 0 {
 			if i+1 > maxCommandLine {
@@ -230,7 +231,7 @@ func (w *wire) skip(n int) { w.head += n }
 // more waits for content, as fill does.
 func (w *wire) more() error {
 	if w.inLine {
-		w.inLine, w.until = false, time.Time{}
+		w.inLine, w.left = false, w.srv.ReadTimeout
 	}
 	return w.fill()
 }
@@ -258,7 +259,7 @@ func (w *wire) fill() error {
 	n, err := w.stream.Read(w.buf[w.tail:])
 	if n > 0 {
 		w.tail += n
-		w.paid(n)
+		w.waited(n)
 		return nil
 	}
 	return w.failed(err)

@@ -75,6 +75,9 @@ func (s *Security) use(p *postoffice.PostOffice, log *slog.Logger) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	for _, dir := range []string{postoffice.STS, postoffice.TLSRPT} {
+		if _, err := s.Disk.Stat(dir); err == nil {
+			continue
+		}
 		if err := p.Ensure(dir); err != nil {
 			log.Warn("directory-missing", "dir", dir, "reason", err)
 		}

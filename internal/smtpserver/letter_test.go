@@ -38,7 +38,7 @@ func (l *letter) text(t testing.TB) string {
 // Whatever came, it is written as it came, but for the two things that docs/filters.md
 // names; a filter sees all of it; what it adds is one field, and changes nothing else.
 func FuzzLetter(f *testing.F) {
-	for _, m := range []string{"", "\n", "a", "a: b", "a: b\n", "a: b\n\nc", "a: b\n c\njunk\nd: e\n\nbody", " x\na: b\n\n", "From x\na: b\n\n", "a\r\n\r\nb", "\x00:\n\n\n"} {
+	for _, m := range []string{"", "\n", "a", "a: b", "a: b\n", "a: b\n\nc", "a: b\n c\njunk\nd: e\n\nbody", " x\na: b\n\n", "From x\na: b\n\n", "From : x\n\n", "a\r\n\r\nb", "\x00:\n\n\n"} {
 		f.Add(m, "X-N", "value\nBcc: x")
 	}
 	f.Fuzz(func(t *testing.T, message, name, value string) {
@@ -50,7 +50,7 @@ func FuzzLetter(f *testing.F) {
 		case message == "":
 		case message[0] == ' ' || message[0] == '\t':
 			want = "\n" + message
-		case strings.HasPrefix(message, "From ") || strings.HasPrefix(message, ">From "):
+		case message[0] != '\n' && isMbox(envelope.Fields([]byte(message))[0]):
 			want = mboxName + ": " + message
 		}
 		l := letterOf(t, message)

@@ -53,7 +53,7 @@ type library struct {
 // conv is struct pam_conv.
 type conv struct {
 	call uintptr
-	data uintptr
+	_    uintptr // appdata_ptr, which answer does not need
 }
 
 // response is struct pam_response.
@@ -67,7 +67,7 @@ type response struct {
 type prompt struct {
 	style int32
 	_     int32
-	text  unsafe.Pointer
+	_     unsafe.Pointer // the text, which only says what style says
 }
 
 func load() (l *library, err error) {

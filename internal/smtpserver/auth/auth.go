@@ -107,13 +107,13 @@ func Check(source string) error {
 		return errors.New("want file:PATH, dovecot:/path/to/socket or pam:SERVICE")
 	case scheme == "file":
 	case scheme == "dovecot" && !filepath.IsAbs(rest):
-		return errors.New("want the path of a socket from the root behind dovecot:")
+		return errors.New("want the path of a socket from the root behind \"dovecot:\"")
 	case scheme == "dovecot":
 	case scheme == "pam" && (strings.Contains(rest, "/") || rest[0] == '-'):
-		return errors.New("want the name of a file in /etc/pam.d behind pam:")
+		return errors.New("want the name of a file in /etc/pam.d behind \"pam:\"")
 	case scheme == "pam":
 	default:
-		return fmt.Errorf("%s: is none of file:, dovecot: and pam:", scheme)
+		return fmt.Errorf("%s: is none of file, dovecot and pam", scheme)
 	}
 	return nil
 }

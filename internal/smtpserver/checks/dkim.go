@@ -143,9 +143,8 @@ func (g *guard) Read(p []byte) (int, error) {
 
 // wire gives the bytes that were signed: with CRLF where the message file has LF.
 type wire struct {
-	r   *bufio.Reader
-	lf  bool // a CR was given, its LF is due
-	err error
+	r  *bufio.Reader
+	lf bool // a CR was given, its LF is due
 }
 
 func wireForm(r io.Reader) io.Reader { return &wire{r: bufio.NewReaderSize(r, 32<<10)} }

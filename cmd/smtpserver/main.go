@@ -23,7 +23,9 @@ It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLIST
 TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are read
 again when they change. Clients in RELAYNETS and users who have logged in may send
 anywhere, all others only to HOSTNAME and the domains in localnames, unless the file access
-says otherwise (--test-access tells which rule decides). Sockets that systemd passes are served in place of these addresses.
+says otherwise (--test-access tells which rule decides). CHECKS has it look who vouches for
+strangers' mail, MILTERS shows all mail to filters, RCPTCHECK asks the router whether there
+is such a recipient. Sockets that systemd passes are served in place of the addresses.
 It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES, LIMITS,
 HELP, and where it is so configured STARTTLS, REQUIRETLS, AUTH and ETRN.
 

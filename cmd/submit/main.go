@@ -18,7 +18,8 @@ means that it is there. It takes the place of sendmail and runs under any user:
     printf 'Subject: hello\n\nhi\n' | submit -f me@example.org you@example.net
     submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
 
-The message is stored byte for byte. Without -i a line with a single dot ends it. It
+The message is stored byte for byte, but for line ends if the first line ends in CRLF: they
+become LF then. Without -i a line with a single dot ends the message. It
 reads SYNC, POSTOFFICE and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed
 (-o..., -e..., -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined
 as in -ti or -fme@example.org; they end at the first recipient.

@@ -302,7 +302,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.greet(p)
 		return len(p), nil
 	}
-	w.out = append(w.out, p...)
+	w.out = append(w.out, reword(p)...)
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {
 			return 0, err

@@ -72,7 +72,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := s.prepare(); err != nil {
 		return failure(err)
 	}
-	s.in = newContent(newInterruptible(ctx, c.In), !c.IgnoreDots)
+	s.in = newContent(&lineEnds{r: newInterruptible(ctx, c.In)}, !c.IgnoreDots)
 	if c.FromHeader {
 		if err := s.readHeader(); err != nil {
 			return failure(err)

@@ -133,7 +133,7 @@ func TestMessageFileIsEnvelopeAndInput(t *testing.T) {
 		"dot line kept":        {Config{Recipients: []string{"a"}, IgnoreDots: true}, "Subject: x\n\nhi\n.\nthis too\n"},
 		"dot line in a header": {Config{FromHeader: true}, "To: a@b\n.\nBcc: c@d\n"},
 		"empty":                {Config{Recipients: []string{"a"}}, ""},
-		"not text":             {Config{Recipients: []string{"a"}}, "\x00\xff\r\rx\r\n\n\xfe no newline"},
+		"not text":             {Config{Recipients: []string{"a"}}, "\x00\xff\r\rx\n\r\n\xfe no newline"},
 		"not ASCII":            {Config{Recipients: []string{"jö@bücher.example"}, FullName: "Jö"}, "\nhi\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -150,6 +150,35 @@ func TestWeDeliverToPostfix(t *testing.T) {
 	}
 }
 
+// Postfix's server takes mail in TLS alone, and has to show the right name.
+func TestWeDeliverToPostfixInTLS(t *testing.T) {
+	sink := newSink(t, &peer.Sink{})
+	cert, err := peer.NewCertificate(openDir(t), "mx.sink.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPostfix(t, sink.RouteHost(), "smtpd_tls_security_level = encrypt", "smtpd_tls_received_header = yes",
+		"smtpd_tls_cert_file = "+cert.CertFile, "smtpd_tls_key_file = "+cert.KeyFile)
+	s := start(t, nil, func(s *suite.Suite) {
+		routeTo(t, p.Listen)(s)
+		s.Files["tls"] = "* verify match=mx.sink.example ca=" + cert.CertFile + "\n"
+	})
+	const messages = 50
+	burst(t, s, messages)
+	awaitEmpty(t, s)
+	if err := sink.Wait(messages, patience); err != nil {
+		t.Fatal(err)
+	}
+	var texts [][]byte
+	for _, m := range sink.Messages() {
+		texts = append(texts, m.Data)
+		if !strings.Contains(string(m.Data), "(using TLSv1.3 with cipher") {
+			t.Errorf("Postfix did not get this in TLS: %q", abbreviate(string(m.Data)))
+		}
+	}
+	numbers(t, messages, texts)
+}
+
 // Python's aiosmtpd answers one command after the other.
 func TestWeDeliverToAiosmtpd(t *testing.T) {
 	need(t, python)

@@ -3,6 +3,8 @@ package submit
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"path"
 	"strconv"
 	"strings"
@@ -52,18 +54,22 @@ type listener struct {
 
 // listen calls the scheduler. It answers to root, its own user and the postoffice's
 // owner: others, who are not to read of others' mail, are told what can be seen.
-func (s *submission) listen(ctx context.Context) *listener {
+func (s *submission) listen(ctx context.Context) (l *listener, why string) {
+	refused := "the scheduler answers to root and the postoffice's owner"
 	if s.PostOffice == "" {
-		return nil
+		return nil, "no postoffice was named"
 	}
 	calling, done := context.WithTimeout(ctx, callTime)
 	defer done()
 	conn, err := postoffice.DialSocket(calling, path.Join(s.PostOffice, postoffice.QuerySocket))
-	if err != nil {
-		return nil
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, refused
+	case err != nil:
+		return nil, "the scheduler does not run, or not yet"
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l := &listener{stop: cancel, more: make(chan struct{}, 1)}
+	l = &listener{stop: cancel, more: make(chan struct{}, 1)}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	ready := make(chan bool, 1)
 	go func() {
@@ -80,12 +86,13 @@ func (s *submission) listen(ctx context.Context) *listener {
 	select {
 	case ok := <-ready:
 		if ok {
-			return l
+			return l, ""
 		}
 	case <-calling.Done():
+		refused = "the scheduler does not answer now"
 	}
 	cancel()
-	return nil
+	return nil, refused
 }
 
 func (l *listener) heard(line string) error {
@@ -123,14 +130,14 @@ func (l *listener) take() (list []event, ended bool) {
 
 // follow tells what becomes of the message until it is gone or ctx is done (M44). It is
 // accepted, whatever happens here.
-func (s *submission) follow(ctx context.Context, l *listener, po *postoffice.PostOffice, a postoffice.Accepted) {
+func (s *submission) follow(ctx context.Context, l *listener, why string, po *postoffice.PostOffice, a postoffice.Accepted) {
 	f := follower{s: s, fs: po.FS(), id: a.ID, last: a.Name}
 	more := (chan struct{})(nil)
 	if l != nil {
 		defer l.stop()
 		more = l.more
 	} else {
-		s.say("the scheduler answers to root and the postoffice's owner: what each recipient's host says is not shown")
+		s.say("%s: what each recipient's host says is not shown", why)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -122,8 +122,9 @@ func (s *submission) submit(ctx context.Context) (err error) {
 		return err
 	}
 	var l *listener
+	var deaf string
 	if s.Follow {
-		l = s.listen(ctx)
+		l, deaf = s.listen(ctx)
 	}
 	a, err := draft.Commit()
 	if err != nil {
@@ -141,7 +142,7 @@ func (s *submission) submit(ctx context.Context) (err error) {
 		_, _ = fmt.Fprintln(s.Out, a.ID)
 	}
 	if s.Follow {
-		s.follow(ctx, l, po, a)
+		s.follow(ctx, l, deaf, po, a)
 	}
 	return nil
 }

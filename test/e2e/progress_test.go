@@ -45,6 +45,7 @@ func TestSubmitTellsTheMessagesWay(t *testing.T) {
 		return ""
 	}})
 	s := start(t, sink, nil)
+	event(t, s, "query-served")
 	cmd := s.Command("submit", "-v", "-i", "-f", "bob@mta.example", "alice", "now@sink.example", "later@sink.example", "never@sink.example")
 	cmd.Stdin = strings.NewReader("Subject: x\n\nbody\n")
 	text, code := run(t, cmd)

@@ -123,10 +123,11 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 			// That it is naive: told directly, it takes the second message.
 			fooled := startNaive(t, server.end, server.dropNUL)
 			deliver(t, fooled.listener.Addr().String(), "", "first"+server.fools+"MAIL FROM:<evil@example.net>\r\nDATA\r\nsmuggled\r\n", false)
-			if fooled.mu.Lock(); len(fooled.from) != 2 {
-				t.Errorf("the server is not naive: %q", fooled.from)
-			}
-			fooled.mu.Unlock()
+			awaitState(t, "second message at a server that is naive", func() bool {
+				fooled.mu.Lock()
+				defer fooled.mu.Unlock()
+				return len(fooled.from) == 2
+			})
 			n := startNaive(t, server.end, server.dropNUL)
 			_, port, _ := net.SplitHostPort(n.listener.Addr().String())
 			s := start(t, nil, func(s *suite.Suite) {

@@ -157,7 +157,8 @@ func TestFullDiskIsTheSubmittersToWaitFor(t *testing.T) {
 		t.Skip("only root mounts")
 	}
 	sink := newSink(t, &peer.Sink{Discard: true})
-	s := prepare(t, sink, nil)
+	// The disk is smaller than what is left free on others.
+	s := prepare(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"MINFREE": "0"} })
 	if err := syscall.Mount("tmpfs", s.PostOffice(), "tmpfs", 0, "size=512k"); err != nil {
 		t.Skipf("a file system cannot be mounted here: %v", err)
 	}

@@ -5,6 +5,8 @@ BIN := bin
 FUZZTIME ?= 5s
 MINUTES ?= 1
 SOAKFLAGS ?=
+# Packages tested at once: many tests wait more than they work.
+ATONCE ?= -p 3
 CRASHFLAGS ?=
 BENCHFLAGS ?= -messages 5000 -connections 20 -postfix
 
@@ -19,7 +21,7 @@ build:
 
 # All tests; those that need a right or a program that is not there say so.
 test:
-	$(GO) run ./scripts/testsummary ./...
+	$(GO) run ./scripts/testsummary $(ATONCE) ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build
@@ -49,10 +51,10 @@ RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup -e 
 
 race:
 	@if [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
-		$(GO) run ./scripts/testsummary -race -short -shuffle=on $(RACED); \
+		$(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on $(RACED); \
 	else \
 		echo "skipped: the race detector needs cgo and a C compiler; shuffled alone"; \
-		$(GO) run ./scripts/testsummary -short -shuffle=on $(RACED); \
+		$(GO) run ./scripts/testsummary $(ATONCE) -short -shuffle=on $(RACED); \
 	fi
 
 # Every stage stopped after each of its operations.

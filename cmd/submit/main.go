@@ -19,18 +19,17 @@ means that it is there. It takes the place of sendmail and runs under any user:
     submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
 
 The message is stored byte for byte, but for line ends if the first line ends in CRLF: they
-become LF then. Without -i a line with a single dot ends the message. It
-reads SYNC, POSTOFFICE and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed
-(-o..., -e..., -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined
-as in -ti or -fme@example.org; they end at the first recipient.
+become LF then. Without -i a line with a single dot ends the message. It reads SYNC, POSTOFFICE
+and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed (-o..., -e...,
+-h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined as in -ti or
+-fme@example.org; they end at the first recipient.
 
 With -v it stays until the message is gone, or ^C, and tells of each recipient what the
 host that it went to has said. The scheduler says that to root and to the postoffice's owner
 alone; others are told where the message is: waiting, being routed, queued, gone.
 
-Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no standard
-input, 74 it fails, 75 try again (the disk is full or fails, the directories forbid it; nothing
-was accepted), 78 bad configuration or no postoffice.`
+Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no input, 74 it fails,
+75 try again (nothing was accepted), 78 bad configuration or no postoffice.`
 
 func main() {
 	app := &cli.App{

@@ -108,13 +108,12 @@ func TestPasswdChangesNothingWithoutAPassword(t *testing.T) {
 }
 
 func TestPasswdsAtTheSameTimeAllHold(t *testing.T) {
-	dir, conf := tables(t, nil)
-	path := filepath.Join(dir, "users")
+	path := filepath.Join(t.TempDir(), "users")
 	users := []string{"a", "b", "c", "d", "e", "f"}
 	var all sync.WaitGroup
 	for _, user := range users {
 		all.Go(func() {
-			if _, code, err := typed(t, strings.NewReader("x\n"), "--config", conf, "passwd", "--file", path, user); code != 0 {
+			if _, err := changeAccounts(path, passwd.Change{User: user, Password: "x"}); err != nil {
 				t.Errorf("%s: %v", user, err)
 			}
 		})

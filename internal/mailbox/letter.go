@@ -80,8 +80,8 @@ func (l *letter) inDoubt() error {
 // loops fails a recipient that the message has been delivered to before, by its
 // Delivered-To fields: something there, a program or another system that the mail was
 // forwarded to, sends it back.
-func loops(d *agent.Delivery, r *agent.Recipient, to string) error {
-	header := d.Header(r.Group)
+func loops(d *agent.Delivery, r *agent.Recipient) error {
+	header, to := d.Header(r.Group), r.Address
 	for to != "" && len(header) > 0 && header[0] != '\n' {
 		line, rest, _ := bytes.Cut(header, []byte("\n"))
 		header = rest

@@ -162,7 +162,7 @@ func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recip
 	if t.path == os.DevNull {
 		return delivered("discarded")
 	}
-	if err := loops(d, r, r.Address); err != nil {
+	if err := loops(d, r); err != nil {
 		return m.result(d, r, err)
 	}
 	l := letter{

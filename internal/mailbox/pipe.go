@@ -47,9 +47,8 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	if command = strings.TrimSpace(command); !ok || command == "" || strings.ContainsRune(command, 0) {
 		return m.result(d, r, &fault{code: status.BadAddress, text: "not a bar and a program"})
 	}
-	if err := loops(d, r, original(r)); err != nil {
-		return m.result(d, r, err)
-	}
+	// No look for loops as at a mailbox: the address before the alias is not known apart
+	// from the client's ORCPT, which may be a foreign one that the mail came from.
 	p := program{command: command, dir: workingDir(a.home), limit: m.c.Pipe.Limit, env: environment(a, r, d.ID.String())}
 	if m.creds.root {
 		p.as = &identity{uid: a.uid, gid: a.gid}

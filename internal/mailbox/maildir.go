@@ -37,7 +37,7 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 		}
 	}
 	if t.spool {
-		if err := m.c.Quota.maildirRoom(box, name, l.size()); err != nil {
+		if err := m.c.Quota.maildirRoom(box, name, l.size(), l.now); err != nil {
 			return err
 		}
 	}

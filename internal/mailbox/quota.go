@@ -9,6 +9,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/durable"
 	"zmailer/internal/status"
@@ -41,75 +44,122 @@ func (q Quota) room(has, size int64) error {
 
 // sizeFile sums up a Maildir with its folders (Maildir++): the quota in its first line,
 // then bytes and messages that came or, negative, went. maxSizeFile is where the
-// specification has it written anew. Bytes.
+// specification has it written anew. Bytes. countKeep is how long it has a count
+// believed by which there is no room.
 const (
 	sizeFile    = "maildirsize"
 	maxSizeFile = 5120
+	countKeep   = 15 * time.Minute
 )
 
 // maildirRoom tells whether a message fits into a Maildir. The file's sum is believed
-// while there is room; before a message is refused everything is counted.
-func (q Quota) maildirRoom(box maildirFS, name string, size int64) error {
-	if q.Bytes <= 0 {
-		return nil
+// while there is room; before a message is refused everything is counted, unless that
+// was done lately and nothing has been noted since.
+func (q Quota) maildirRoom(box maildirFS, name string, size int64, now time.Time) error {
+	if q.Bytes <= 0 || size > q.Bytes {
+		return q.room(0, size)
 	}
-	if has, ok := q.summed(box); ok && q.room(has, size) == nil {
-		return nil
+	if s, ok := q.summed(box); ok {
+		err := q.room(s.bytes, size)
+		if age := now.Sub(s.counted); err == nil || age >= 0 && age < countKeep {
+			return err
+		}
 	}
 	has, count, err := counted(box)
 	if err != nil {
 		return fmt.Errorf("count the mailbox: %w", err)
 	}
 	// Without its file the next delivery counts again.
-	_ = q.write(box, name, has, count)
+	_ = q.write(box, name, has, count, now)
 	return q.room(has, size)
 }
 
+// summary is what a size file says.
+type summary struct {
+	bytes   int64
+	counted time.Time // zero: something was noted since
+}
+
+// openSizes opens the size file. What stands there is its user's to choose: a named pipe
+// would hold up the open(2), and with it the agent, for ever.
+func openSizes(box durable.FS, flag int) (durable.File, durable.Info, error) {
+	info, err := box.Stat(sizeFile)
+	if err != nil {
+		return nil, info, err
+	}
+	if !info.Mode.IsRegular() {
+		return nil, info, errNotRegular // not even opened: devices may mind
+	}
+	f, err := box.Open(sizeFile, flag|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, info, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode.IsRegular() {
+		err = errNotRegular // replaced meanwhile
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, info, err
+	}
+	return f, info, nil
+}
+
+var errNotRegular = errors.New(sizeFile + " is not a regular file")
+
 // summed reads the size file. It is not believed if it is large, says another quota, or
 // cannot be understood.
-func (q Quota) summed(box durable.FS) (sum int64, ok bool) {
-	f, err := box.Open(sizeFile, os.O_RDONLY, 0)
+func (q Quota) summed(box durable.FS) (s summary, ok bool) {
+	f, info, err := openSizes(box, os.O_RDONLY)
 	if err != nil {
-		return 0, false
+		return s, false
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxSizeFile+1))
 	if err != nil || len(b) > maxSizeFile {
-		return 0, false
+		return s, false
 	}
-	return q.parse(b)
+	sum, lines, ok := q.parse(b)
+	if s.bytes = sum; lines == 1 {
+		s.counted = info.ModTime
+	}
+	return s, ok
 }
 
-func (q Quota) parse(b []byte) (sum int64, ok bool) {
+func (q Quota) parse(b []byte) (sum int64, lines int, ok bool) {
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
 	if !bytes.Equal(bytes.TrimSpace(first), q.firstLine()) {
-		return 0, false
+		return 0, 0, false
 	}
 	for line := range bytes.Lines(rest) {
 		fields := strings.Fields(string(line))
 		if len(fields) != 2 || line[len(line)-1] != '\n' {
-			return 0, false
+			return 0, 0, false
 		}
 		n, err := strconv.ParseInt(fields[0], 10, 64)
 		if err != nil {
-			return 0, false
+			return 0, 0, false
 		}
-		sum += n
+		sum, lines = sum+n, lines+1
 	}
-	return sum, sum >= 0
+	return sum, lines, sum >= 0
 }
 
 func (q Quota) firstLine() []byte { return fmt.Appendf(nil, "%dS", q.Bytes) }
 
-// write writes the size file anew.
-func (q Quota) write(box durable.FS, name string, sum, count int64) error {
+// write writes the size file anew, with the time of the count as its own.
+func (q Quota) write(box durable.FS, name string, sum, count int64, now time.Time) error {
 	tmp := "tmp/" + name + ".size"
-	f, err := box.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// An attempt that was killed has left it; or its user has put something there.
+	if err := box.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// Crash: a file in tmp/ that nobody reads.
+	f, err := box.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(f, "%s\n%d %d\n", q.firstLine(), sum, count)
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(err, f.SetModTime(now), f.Close()); err == nil {
 		// Crash: an old sum, none, or one that cannot be understood: it is counted again.
 		err = box.Rename(tmp, sizeFile)
 	}
@@ -124,9 +174,9 @@ func (q Quota) note(box durable.FS, size int64) {
 	if q.Bytes <= 0 {
 		return
 	}
-	f, err := box.Open(sizeFile, os.O_WRONLY|os.O_APPEND, 0)
+	f, _, err := openSizes(box, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
-		return // there is none: the next delivery counts
+		return // there is none, or no file: the next delivery counts
 	}
 	// Crash: the message is not in the sum; a reader's next count finds it.
 	_, _ = fmt.Fprintf(f, "%d 1\n", size)

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,26 +53,32 @@ func TestFullMailboxIsItsUsersAlone(t *testing.T) {
 }
 
 // The size file is Maildir++'s: what others have written there counts, what cannot be
-// believed is counted again, and so is everything before a message is refused.
+// believed is counted again, and so is everything before a message is refused, unless
+// that was done lately.
 func TestMaildirSizeFileIsKept(t *testing.T) {
 	const size = 600 // about, of one message
 	body := strings.Repeat("a", 600) + "\n"
 	for name, c := range map[string]struct {
-		file string // -: none
+		file string        // -: none
+		age  time.Duration // of the file
 		more map[string]int
 		room bool
 	}{
-		"none":                       {"-", nil, true},
-		"right":                      {"5000S\n0 0\n", nil, true},
-		"another quota":              {"9S\n8000 1\n", nil, true},
-		"nonsense":                   {"5000S\nx y\n", nil, true},
-		"full, but that is old":      {"5000S\n4900 7\n", nil, true},
-		"messages went":              {"5000S\n4900 7\n-4800 -6\n", nil, true},
-		"a line without its end":     {"5000S\n0 0\n12", nil, true},
-		"longer than is believed":    {"5000S\n" + strings.Repeat("0 0\n", 2000), nil, true},
-		"full":                       {"-", map[string]int{"cur/1.a.b,S=4800:2,S": 1}, false},
-		"full by what is in folders": {"-", map[string]int{".Sent/cur/1": 4800}, false},
-		"full of trash":              {"-", map[string]int{".Trash/cur/1": 4800, "cur/2.a.b,S=4000:2,ST": 1}, true},
+		"none":                       {"-", time.Hour, nil, true},
+		"right":                      {"5000S\n0 0\n", time.Hour, nil, true},
+		"another quota":              {"9S\n8000 1\n", time.Hour, nil, true},
+		"nonsense":                   {"5000S\nx y\n", time.Hour, nil, true},
+		"full, but that is old":      {"5000S\n4900 7\n", time.Hour, nil, true},
+		"full, counted lately":       {"5000S\n4900 7\n", 14 * time.Minute, nil, false},
+		"full, counted not lately":   {"5000S\n4900 7\n", 15 * time.Minute, nil, true},
+		"full, from the future":      {"5000S\n4900 7\n", -time.Minute, nil, true},
+		"full, noted since":          {"5000S\n4800 7\n100 1\n", time.Minute, nil, true},
+		"messages went":              {"5000S\n4900 7\n-4800 -6\n", time.Hour, nil, true},
+		"a line without its end":     {"5000S\n0 0\n12", time.Hour, nil, true},
+		"longer than is believed":    {"5000S\n" + strings.Repeat("0 0\n", 2000), time.Hour, nil, true},
+		"full":                       {"-", time.Hour, map[string]int{"cur/1.a.b,S=4800:2,S": 1}, false},
+		"full by what is in folders": {"-", time.Hour, map[string]int{".Sent/cur/1": 4800}, false},
+		"full of trash":              {"-", time.Hour, map[string]int{".Trash/cur/1": 4800, "cur/2.a.b,S=4000:2,ST": 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPost(t, "$MAIL/%u/")
@@ -82,6 +89,7 @@ func TestMaildirSizeFileIsKept(t *testing.T) {
 			}
 			if c.file != "-" {
 				p.must(os.WriteFile(filepath.Join(dir, sizeFile), []byte(c.file), 0o600))
+				p.must(os.Chtimes(filepath.Join(dir, sizeFile), testTime, testTime.Add(-c.age)))
 			}
 			for name, n := range c.more {
 				p.must(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
@@ -97,12 +105,56 @@ func TestMaildirSizeFileIsKept(t *testing.T) {
 			sum, ok := p.mailbox.c.Quota.summed(box)
 			counted, _, err := counted(box)
 			p.must(err)
-			if c.file == "-" && (!ok || sum != counted) {
-				t.Errorf("the size file says %d, %v; there are %d bytes", sum, ok, counted)
+			if c.file == "-" && (!ok || sum.bytes != counted) {
+				t.Errorf("the size file says %d, %v; there are %d bytes", sum.bytes, ok, counted)
 			}
 			if names := p.names(filepath.Join(dir, "tmp")); len(names) > 0 || counted > 5000 || c.room && counted < size {
 				t.Errorf("left in tmp/: %q; %d bytes", names, counted)
 			}
+		})
+	}
+}
+
+// Whatever a user puts in the place of the files that a quota needs: his own mail comes,
+// and the agent, which is everybody's, does not wait.
+func TestPipeInTheSizeFilesPlaceHoldsNobodyUp(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"named pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"link to a pipe": func(path string) error {
+			return errors.Join(unix.Mkfifo(path+".pipe", 0o600), os.Symlink(path+".pipe", path))
+		},
+		"directory":           func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe for the rename": func(path string) error { return unix.Mkfifo(filepath.Dir(path)+"/tmp/again.size", 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, "$MAIL/%u/")
+			q := Quota{Bytes: 5000}
+			p.mailbox.c.Quota = q
+			dir := filepath.Join(p.mail, "jim")
+			for _, sub := range []string{"new", "cur", "tmp"} {
+				p.must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
+			}
+			p.must(place(filepath.Join(dir, sizeFile)))
+			box, err := openMaildir(dir)
+			p.must(err)
+			defer box.Close()
+			done := make(chan error, 1)
+			go func() {
+				q.note(box, 100)
+				if _, ok := q.summed(box); ok {
+					done <- errors.New("it was believed")
+					return
+				}
+				done <- q.maildirRoom(box, "again", 100, testTime)
+			}()
+			select {
+			case err := <-done:
+				p.must(err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("the agent waits for the pipe's other end")
+			}
+			p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
+			p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 		})
 	}
 }

@@ -32,13 +32,14 @@ type guard struct {
 	check func(*tls.ConnectionState) error // of the certificate; nil: any will do
 	soft  bool                             // a check that fails is counted, and that is all (RFC 8461 §5, testing)
 	sni   string
+	mine  bool            // the message or its sender wants more than others would
 	why   string          // for people: what decided
 	count *tlsrpt.Session // what is counted; nil: nothing, it is no domain's server
 }
 
 // insecure is the refusal of a server that cannot be used as the policy wants.
 func (g *guard) insecure(reply string) *refusal {
-	return &refusal{code: notSecure, weight: weightServer, reply: reply + " (" + g.why + ")"}
+	return &refusal{code: notSecure, weight: weightServer, reply: reply + " (" + g.why + ")", mine: g.mine}
 }
 
 // guard finds what is wanted of a server.
@@ -65,9 +66,10 @@ func (r *Relay) guard(ctx context.Context, t terms, d *destination, s *server) (
 	}
 	level := t.policy.Level
 	if t.require && (level == tlspolicy.May || level == tlspolicy.Encrypt || level == tlspolicy.DANE) {
-		level = tlspolicy.STS // whatever lets the server be known
+		level, g.mine = tlspolicy.STS, true // whatever lets the server be known
 	}
 	if why := r.published(ctx, g, level, d, s); why != nil {
+		why.mine = g.mine
 		return nil, why
 	}
 	if t.account != nil {
@@ -236,16 +238,19 @@ func (r *Relay) verify(ctx context.Context, g *guard, d *destination, s *server)
 }
 
 // forLogin sees to it that a password goes to whom it was written down for: over TLS, to
-// a server that is known, unless the postmaster has said another policy for it or it is
-// on this machine.
+// a server that is known, unless the postmaster has said of the host that it need not be
+// (may, encrypt), or it is on this machine.
 func (r *Relay) forLogin(ctx context.Context, g *guard, d *destination, s *server) {
 	here := !slices.ContainsFunc(s.addrs, func(t target) bool { return !t.loopback() })
 	if g.off || here && !r.security.far {
 		return
 	}
+	own := g.account.From != "" // others have another one, or none
+	g.mine = g.mine || own && !g.must
 	g.must = true
-	if g.check == nil && !g.explicit || g.soft {
-		g.soft = false
+	waived := g.explicit && (g.policy.Level == tlspolicy.May || g.policy.Level == tlspolicy.Encrypt)
+	if g.check == nil && !waived || g.soft {
+		g.soft, g.mine = false, g.mine || own
 		g.why += "; verified for the login of " + g.account.Where
 		r.verify(ctx, g, d, s)
 	}
@@ -267,6 +272,7 @@ func (r *Relay) required(ctx context.Context, g *guard, d *destination, s *serve
 	if g.off {
 		return never(notSafe, "the message requires TLS, and there is none to "+d.name+" ("+g.why+")")
 	}
+	g.mine = g.mine || !g.must || g.check == nil || g.soft
 	g.must = true
 	if g.check != nil && !g.soft {
 		return nil

@@ -1,6 +1,7 @@
 package tasmtp
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
@@ -142,6 +143,61 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 	}
 }
 
+// K14: what one sender's own account comes to does not keep the others' mail to the host.
+func TestSendersOwnAccountStopsNobodyElse(t *testing.T) {
+	ca := peer.NewCA(t, "known")
+	cases := map[string]struct {
+		tls   *tls.Config
+		own   string // the line of ann's account
+		other string
+		word  taproto.Word // for ann
+		want  string
+	}{
+		"a wrong password":             {serverTLS(ca.Issue("relay.test")), "ann WRONG from=ann@here.test", "", taproto.Deferred, "login as ann: 535"},
+		"of the domain":                {serverTLS(ca.Issue("relay.test")), "ann WRONG from=@here.test", "", taproto.Deferred, "login as ann: 535"},
+		"TLS for the password":         {nil, "ann right from=ann@here.test", "", taproto.Deferred, "does not offer STARTTLS"},
+		"verified for the password":    {serverTLS(peer.NewCA(t, "else").Issue("relay.test")), "ann right from=ann@here.test", "", taproto.Deferred, "unknown authority"},
+		"a wrong password of the host": {serverTLS(ca.Issue("relay.test")), "ann WRONG", "", taproto.DeferAll, "login as ann: 535"},
+		"TLS that everybody's needs":   {nil, "ann right from=ann@here.test", "relay.test encrypt", taproto.DeferAll, "does not offer STARTTLS"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := &gate{users: map[string]string{"ann": "right"}}
+			sink := &Sink{TLS: c.tls}
+			s := loginStation(t, g, sink, "relay.test "+c.own+"\n", c.other, func(c *Config) { c.Security.Roots = ca.Pool() })
+			s.relay.security.far = true
+			host := fmt.Sprintf("relay.test:%d", sink.Port())
+			got := s.deliver(s.Queue(Message{Sender: "ann@here.test", Rcpts: rcpts("smtp", host, "to@there.test")}), host)
+			if len(got) != 1 || got[0].Word != c.word || !strings.Contains(got[0].Text, c.want) {
+				t.Errorf("got %+v, want %s %q", got, c.word, c.want)
+			}
+		})
+	}
+}
+
+// K14: of two servers the first refuses a message that requires TLS, and might take
+// others: what the second says does not stop the host.
+func TestHostGoesOnIfOneServerRefusesOneMessage(t *testing.T) {
+	first := (&Sink{}).Start(t, "tcp", "127.0.0.1:0")
+	second := (&Sink{Answer: func(command string) string {
+		if command == "GREETING" {
+			return "421 4.3.2 closed"
+		}
+		return ""
+	}}).Start(t, "tcp", fmt.Sprintf("127.0.0.2:%d", first.Port()))
+	s, names := tlsStation(t, first, `
+there.test.    300 IN MX 10 a.there.test.
+there.test.    300 IN MX 20 b.there.test.
+a.there.test.  300 IN A  127.0.0.1
+b.there.test.  300 IN A  127.0.0.2
+`, "")
+	names.Sign("there.test")
+	message := s.Queue(Message{Rcpts: []workspec.Recipient{{Channel: "smtp", Host: "there.test", Address: "to@there.test", Notary: "REQUIRETLS=YES"}}})
+	if got := s.deliver(message, "there.test"); len(got) != 1 || got[0].Word != taproto.Deferred || second.Connects() != 1 {
+		t.Errorf("got %+v after %d connections to the second, want deferred", got, second.Connects())
+	}
+}
+
 // A file that everybody may read is refused at the start.
 func TestCredentialsMustBeSecret(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials")
@@ -159,28 +215,44 @@ func TestCredentialsMustBeSecret(t *testing.T) {
 func TestPasswordGoesToAKnownServerAlone(t *testing.T) {
 	ca := peer.NewCA(t, "known")
 	good, bad := serverTLS(ca.Issue("relay.test")), serverTLS(peer.NewCA(t, "else").Issue("relay.test"))
+	const queued, unknown = "250 2.0.0 queued", "unknown authority"
 	cases := map[string]struct {
 		tls    *tls.Config
 		policy string
-		file   string
+		file   string // "": relay.test u p
 		want   string // of the reply
+		clause string // tls= of it
+		header string
 	}{
-		"verified":                           {good, "", "relay.test u p", "250 2.0.0 queued"},
-		"not verified":                       {bad, "", "relay.test u p", "unknown authority"},
-		"not verified, as is written":        {bad, "relay.test encrypt", "relay.test u p", "250 2.0.0 queued"},
-		"not verified, as is written of all": {bad, "* may", "relay.test u p", "unknown authority"},
-		"no TLS":                             {nil, "", "relay.test u p", "the server does not offer STARTTLS"},
-		"no TLS, may be":                     {nil, "relay.test may", "relay.test u p", "the server does not offer STARTTLS"},
-		"no TLS, as is written":              {nil, "relay.test none", "relay.test u p", "is not given away in the clear"},
-		"no TLS, as is written twice":        {nil, "relay.test none", "relay.test u p cleartext", "250 2.0.0 queued"},
+		"verified":                           {tls: good, want: queued},
+		"not verified":                       {tls: bad, want: unknown},
+		"not verified, as is written":        {tls: bad, policy: "relay.test encrypt", want: queued},
+		"not verified, as the clause has it": {tls: bad, clause: "may", want: queued},
+		"not verified, as is written of all": {tls: bad, policy: "* may", want: unknown},
+		"no TLS":                             {want: "the server does not offer STARTTLS"},
+		"no TLS, may be":                     {policy: "relay.test may", want: "the server does not offer STARTTLS"},
+		"no TLS, as is written":              {policy: "relay.test none", want: "is not given away in the clear"},
+		"no TLS, as is written twice":        {policy: "relay.test none", file: "relay.test u p cleartext", want: queued},
+		// Where its records would tell, and do not.
+		"dane without a record":              {tls: bad, policy: "relay.test dane", want: unknown},
+		"dane without a record, verified":    {tls: good, policy: "relay.test dane", want: queued},
+		"sts without a policy":               {tls: bad, policy: "relay.test sts", want: unknown},
+		"dane of a clause":                   {tls: bad, clause: "dane", want: unknown},
+		"sts of a clause":                    {tls: bad, clause: "sts", want: unknown},
+		"dane, the sender does without":      {tls: bad, policy: "relay.test dane", header: "TLS-Required: No\n", want: unknown},
+		"dane-only, the sender does without": {tls: bad, policy: "relay.test dane-only", header: "TLS-Required: No\n", want: "has no TLSA records"},
+		"verified, the sender does without":  {tls: good, header: "TLS-Required: No\n", want: queued},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := &gate{users: map[string]string{"u": "p"}}
 			sink := &Sink{TLS: c.tls}
-			s := loginStation(t, g, sink, c.file+"\n", c.policy, func(c *Config) { c.Security.Roots = ca.Pool() })
+			s := loginStation(t, g, sink, cmp.Or(c.file, "relay.test u p")+"\n", c.policy, func(to *Config) {
+				to.Security.Roots, to.Security.Clause = ca.Pool(), c.clause
+			})
 			s.relay.security.far = true
-			got := s.one("smtp", fmt.Sprintf("relay.test:%d", sink.Port()))
+			host := fmt.Sprintf("relay.test:%d", sink.Port())
+			got := s.deliver(s.Queue(Message{Header: c.header, Rcpts: rcpts("smtp", host, "to@there.test")}), host)[0]
 			if !strings.Contains(got.Text, c.want) {
 				t.Errorf("got %+v, want %q", got, c.want)
 			}
@@ -203,7 +275,7 @@ func TestImplicitTLS(t *testing.T) {
 }
 
 // RFC 8689: who requires TLS gets it verified and from servers that promise the same, or
-// fails with 5.7.30; others of the same message are not touched.
+// fails with 5.7.30; others of the same message are not touched, nor is other mail (K14).
 func TestREQUIRETLS(t *testing.T) {
 	ca := peer.NewCA(t, "known")
 	good := serverTLS(ca.Issue("mx.there.test"))
@@ -217,8 +289,9 @@ func TestREQUIRETLS(t *testing.T) {
 	}{
 		"offered, verified":                {good, true, true, "", taproto.OK3, "250 2.0.0 queued"},
 		"not offered":                      {good, false, true, "", taproto.Error2, "the server does not know REQUIRETLS"},
-		"no STARTTLS":                      {nil, false, true, "", taproto.DeferAll, "the server does not offer STARTTLS"},
-		"a certificate of another":         {serverTLS(ca.Issue("else.test")), true, true, "", taproto.DeferAll, "the certificate is for else.test"},
+		"no STARTTLS":                      {nil, false, true, "", taproto.Deferred, "the server does not offer STARTTLS"},
+		"a certificate of another":         {serverTLS(ca.Issue("else.test")), true, true, "", taproto.Deferred, "the certificate is for else.test"},
+		"what all mail there must have":    {nil, true, false, "there.test verify", taproto.DeferAll, "the server does not offer STARTTLS"},
 		"nobody vouches for the MX record": {good, true, false, "", taproto.Error2, "neither DNSSEC nor an MTA-STS policy"},
 		"TLS is switched off":              {good, true, true, "there.test none", taproto.Error2, "the message requires TLS, and there is none to there.test"},
 		"the postmaster verifies":          {good, true, false, "there.test verify match=mx.there.test", taproto.OK3, "250 2.0.0 queued"},

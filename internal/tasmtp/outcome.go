@@ -11,7 +11,7 @@ import (
 func (why *refusal) result() agent.Result {
 	return agent.Result{
 		Outcome: why.outcome, Code: why.code, Reply: why.reply, Remote: why.remote, Text: why.text,
-		Host: why.outcome == status.Deferred && why.weight != weightOurs,
+		Host: why.outcome == status.Deferred && why.weight != weightOurs && !why.mine,
 	}
 }
 

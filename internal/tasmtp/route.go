@@ -21,6 +21,7 @@ type refusal struct {
 	text    string // dialogue
 	silent  bool   // the address kept us waiting for its answer
 	plain   bool   // TLS was not to be had; the same address may be asked without
+	mine    bool   // only for what the message or its sender wants: others may have the host
 }
 
 // weight orders refusals: what may be over later comes before what never changes,
@@ -35,12 +36,19 @@ const (
 	weightServer
 )
 
-// worse is the one of two refusals to tell; the later one of the same weight.
+// worse is the one of two refusals to tell; the later one of the same weight. Where one
+// server refuses this message alone, others may have that one, whatever the next says.
 func worse(old, latest *refusal) *refusal {
+	told, other := latest, old
 	if old != nil && old.weight > latest.weight {
-		return old
+		told, other = old, latest
 	}
-	return latest
+	if other != nil && other.mine && !told.mine {
+		both := *told // others may hold it
+		both.mine = true
+		return &both
+	}
+	return told
 }
 
 func never(code status.Code, reply string) *refusal {

@@ -38,7 +38,12 @@ func (r *Relay) secure(l *link, nc net.Conn, g *guard) *refusal {
 		return why
 	}
 	if g.account != nil {
-		return r.login(l, nc, g)
+		why := r.login(l, nc, g)
+		if why != nil && g.account.From != "" {
+			// The sender's own password: nobody else waits for it, nor is the address dead.
+			why.mine, why.silent = true, false
+		}
+		return why
 	}
 	return nil
 }
@@ -142,8 +147,8 @@ func ipOf(a net.Addr) string {
 }
 
 // login gives user and password to a server that may have them. Whatever comes of it
-// concerns the host: the recipients wait, and a password that is put right counts at the
-// next attempt.
+// concerns the host, or the sender's mail to it if the account is his: the recipients
+// wait, and a password that is put right counts at the next attempt.
 func (r *Relay) login(l *link, nc net.Conn, g *guard) *refusal {
 	if l.conn.TLS() == nil && (!isLoopback(nc) || r.security.far) && !(g.off && g.account.Cleartext) {
 		why := g.insecure("the password of " + g.account.Where + " is not given away in the clear")
@@ -160,7 +165,7 @@ func (r *Relay) login(l *link, nc net.Conn, g *guard) *refusal {
 	}
 	why := &refusal{code: status.Code{Class: 4, Subject: 7, Detail: 8}, weight: weightServer, remote: l.remote, text: l.conn.HelloText(), reply: brief(err)}
 	r.log.Error("login-refused", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "user", g.account.User, "reason", err,
-		"advice", "mend user or password at "+g.account.Where+"; mail for the host waits and goes on without a restart")
+		"advice", "mend user or password at "+g.account.Where+"; its mail waits and goes on without a restart")
 	if refused := (*smtpclient.ReplyError)(nil); errors.As(err, &refused) {
 		why.reply = "login as " + g.account.User + ": " + refused.Reply.String()
 	}

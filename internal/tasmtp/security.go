@@ -188,6 +188,9 @@ func (r *Relay) terms(d *destination, from string, require bool, header []byte) 
 	if t.account == nil && s.account != "" {
 		return t, fmt.Errorf("no account %s for %s in the file credentials", s.account, name)
 	}
+	if t.account != nil {
+		t.relaxed = false // the sender's mail may do without, the password may not
+	}
 	return t, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"strconv"
@@ -23,8 +24,12 @@ const (
 	lookShare = 20
 )
 
-// callTime is how long the scheduler may take to answer.
-const callTime = 5 * time.Second
+// callTime is how long the scheduler may take to answer. lastEvents is how long it is
+// heard about a message that is gone: it tells that a little later.
+const (
+	callTime   = 5 * time.Second
+	lastEvents = 2 * time.Second
+)
 
 // event is a line of the scheduler's JSON EVENTS, as far as it is shown.
 type event struct {
@@ -128,8 +133,8 @@ func (l *listener) take() (list []event, ended bool) {
 	return list, l.ended
 }
 
-// follow tells what becomes of the message until it is gone or ctx is done (M44). It is
-// accepted, whatever happens here.
+// follow tells what becomes of the message until it is gone, waits for a person, or ctx
+// is done (M44). It is accepted, whatever happens here.
 func (s *submission) follow(ctx context.Context, l *listener, why string, po *postoffice.PostOffice, a postoffice.Accepted) {
 	f := follower{s: s, fs: po.FS(), id: a.ID, last: a.Name}
 	more := (chan struct{})(nil)
@@ -147,11 +152,9 @@ func (s *submission) follow(ctx context.Context, l *listener, why string, po *po
 			s.say("%s goes its way; zmctl events %s, or zmctl why, tells more", a.ID, a.ID)
 			return
 		case <-more:
-			list, ended := l.take()
-			for i := range list {
-				if f.tell(&list[i]) {
-					return
-				}
+			last, ended := f.hear(l)
+			if last {
+				return
 			}
 			if ended {
 				s.say("the scheduler has ended; the message is looked for")
@@ -159,7 +162,14 @@ func (s *submission) follow(ctx context.Context, l *listener, why string, po *po
 			}
 		case <-timer.C:
 			began := time.Now()
-			if f.look() && more == nil {
+			w := f.look()
+			if w == aside || w == gone && (more == nil || f.lost || began.Sub(f.missed) >= lastEvents) {
+				if l != nil {
+					if last, _ := f.hear(l); last {
+						return
+					}
+				}
+				f.s.say("%s", f.end)
 				return
 			}
 			timer.Reset(max(lookPause, lookShare*time.Since(began)))
@@ -174,12 +184,37 @@ type follower struct {
 	id    postoffice.SpoolID
 	last  string // the file's name when it was seen last
 	state string // what was said of it last
-	gone  bool   // it was not found by the look before
+	lost  bool   // the scheduler has told more than was heard; its end may be among that
+
+	missed time.Time // since when the file is not found; zero: it is
+	hidden bool      // a directory was not for us to look into
+	end    string    // what is to be said of where it is now, at the end
+}
+
+// where is what a look has found.
+type where int
+
+const (
+	underway where = iota
+	aside          // it waits for a person
+	gone           // it was not found by two looks
+)
+
+// hear says what the scheduler has told since; last: no more will come of this message.
+func (f *follower) hear(l *listener) (last, ended bool) {
+	list, ended := l.take()
+	for i := range list {
+		if f.tell(&list[i]) {
+			return true, ended
+		}
+	}
+	return false, ended
 }
 
 // tell says an event of this message; true: it was the last.
 func (f *follower) tell(e *event) (last bool) {
 	if e.Event == "lost" {
+		f.lost = true
 		f.s.say("%d events came too fast to be told", e.Count)
 		return false
 	}
@@ -215,31 +250,40 @@ func (f *follower) tell(e *event) (last bool) {
 	return false
 }
 
-// look finds the message's file and says where it is, if that is news; true: it is
-// nowhere to be seen, twice.
-func (f *follower) look() (gone bool) {
+// look finds the message's file and says where it is, if that is news.
+func (f *follower) look() where {
 	name := f.find()
 	if name == "" {
-		was := f.gone
-		f.gone = true
-		if was {
-			f.say("gone", "not in the queue any more: every recipient has it, or the sender is told")
+		if f.missed.IsZero() {
+			f.missed = time.Now()
+			return underway // between two directories
 		}
-		return was
+		f.end = "not in the queue any more, nor put aside: delivered, reported to its sender, discarded or removed"
+		if f.hidden {
+			f.end = "not in the queue any more: delivered, reported to its sender, discarded, or put aside for the postmaster"
+		}
+		return gone
 	}
-	f.last, f.gone = name, false
+	f.last, f.missed = name, time.Time{}
 	switch dir, base := path.Split(name); {
 	case strings.HasPrefix(dir, postoffice.Queue+"/"):
 		f.say("queued", "queued")
 	case dir == postoffice.Deferred+"/":
 		_, why, _ := strings.Cut(base, ".")
 		f.say("aside "+why, "it cannot be routed now (%s) and waits in %s", why, name)
+	case dir == postoffice.Freezer+"/":
+		_, why, _ := strings.Cut(base, ".")
+		f.end = fmt.Sprintf("frozen (%s): it waits for the postmaster in %s", why, name)
+		return aside
+	case dir == postoffice.Postman+"/":
+		f.end = "it cannot be routed: it waits for the postmaster in " + name
+		return aside
 	case strings.Contains(base, "-"):
 		f.say("routing", "being routed")
 	default:
 		f.say("waits", "waits for the router in %s", dir)
 	}
-	return false
+	return underway
 }
 
 // say says what the message's state is, once.
@@ -260,12 +304,15 @@ func (f *follower) find() string {
 	for levels := range 3 {
 		dirs = append(dirs, path.Join(postoffice.Queue, postoffice.HashDir(f.id.Ino, levels)))
 	}
-	for _, dir := range append(dirs, postoffice.Deferred) {
+	f.hidden = false
+	for _, dir := range append(dirs, postoffice.Deferred, postoffice.Freezer, postoffice.Postman) {
 		entries, err := f.fs.ReadDir(dir)
-		if err != nil {
-			continue // not there, or not for us
+		if err != nil { // not there, or not for us
+			f.hidden = f.hidden || errors.Is(err, fs.ErrPermission)
+			continue
 		}
 		for _, e := range entries {
+			// What stands behind a _ in postman/ is a copy: the message went on.
 			rest, ok := strings.CutPrefix(e.Name, number)
 			if ok && (rest == "" || rest[0] == '-' || rest[0] == '.') && f.is(dir+"/"+e.Name) {
 				return dir + "/" + e.Name

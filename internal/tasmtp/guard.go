@@ -1,6 +1,7 @@
 package tasmtp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -33,6 +34,7 @@ type guard struct {
 	soft  bool                             // a check that fails is counted, and that is all (RFC 8461 §5, testing)
 	sni   string
 	mine  bool            // the message or its sender wants more than others would
+	lost  error           // why nobody knows now whether the domain has an MTA-STS policy
 	why   string          // for people: what decided
 	count *tlsrpt.Session // what is counted; nil: nothing, it is no domain's server
 }
@@ -105,11 +107,17 @@ func (r *Relay) published(ctx context.Context, g *guard, level tlspolicy.Level, 
 
 // dane looks for TLSA records (RFC 7672 §2.2).
 func (r *Relay) dane(ctx context.Context, g *guard, d *destination, s *server) (bool, *refusal) {
-	if s.name == "" || d.mx && !r.resolver.Secure(ctx, d.name) {
-		return false, r.untrusted(g)
-	}
-	if why := r.untrusted(g); why != nil || r.resolver.Trusted() != nil {
+	if why := r.untrusted(g); why != nil || s.name == "" || r.resolver.Trusted() != nil {
 		return false, why
+	}
+	if d.mx {
+		secure, err := r.resolver.Secure(ctx, d.name)
+		if err != nil {
+			return false, lookupRefusal(err)
+		}
+		if !secure {
+			return false, nil
+		}
 	}
 	found, err := r.resolver.TLSA(ctx, s.name, d.port)
 	if err != nil {
@@ -170,9 +178,12 @@ func (r *Relay) untrusted(g *guard) *refusal {
 func (r *Relay) mtaSTS(ctx context.Context, g *guard, d *destination, s *server) *refusal {
 	p, failed := r.security.sts.Policy(ctx, d.name)
 	if failed != nil && p == nil {
-		g.count.Type = tlsrpt.PolicySTS
-		r.counted(g, nil, failed.Type, failed.Err.Error())
-		g.count.Type = tlsrpt.PolicyNone
+		g.lost = failed
+		if failed.Type != "" {
+			g.count.Type = tlsrpt.PolicySTS
+			r.counted(g, nil, failed.Type, failed.Err.Error())
+			g.count.Type = tlsrpt.PolicyNone
+		}
 	}
 	if p == nil || p.Mode == sts.None {
 		return nil
@@ -216,7 +227,11 @@ func (r *Relay) verify(ctx context.Context, g *guard, d *destination, s *server)
 		if d.mx {
 			match = append(match, "."+d.name)
 		}
-		if !d.mx || r.resolver.Secure(ctx, d.name) {
+		secure := !d.mx
+		if !secure {
+			secure, _ = r.resolver.Secure(ctx, d.name) // unknown is no
+		}
+		if secure {
 			match = append(match, "host")
 		}
 	}
@@ -277,7 +292,14 @@ func (r *Relay) required(ctx context.Context, g *guard, d *destination, s *serve
 	if g.check != nil && !g.soft {
 		return nil
 	}
-	if d.mx && !r.resolver.Secure(ctx, d.name) {
+	secure, err := !d.mx, error(nil)
+	if d.mx {
+		secure, err = r.resolver.Secure(ctx, d.name)
+	}
+	if err = cmp.Or(err, g.lost); err != nil && !secure {
+		return g.insecure("the message requires TLS, and nobody knows now whether " + s.name + " is a server of " + d.name + ": " + err.Error())
+	}
+	if !secure {
 		return never(notSafe, "the message requires TLS, and nothing says that "+s.name+" is a server of "+d.name+": neither DNSSEC nor an MTA-STS policy")
 	}
 	g.soft = false

@@ -89,9 +89,13 @@ func (r *Relay) tlsRefusal(l *link, nc net.Conn, g *guard, err error) *refusal {
 	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
 		return l.helloRefusal(err)
 	}
-	r.counted(g, nc, resultType(err), brief(err))
 	refused := (*smtpclient.ReplyError)(nil)
-	if errors.As(err, &refused) && !g.must && l.conn.Usable() {
+	if errors.As(err, &refused) && refused.Phase != smtpclient.PhaseTLS {
+		r.counted(g, nc, "", "") // TLS has come about; it is the hello under it that they refuse
+		return l.helloRefusal(err)
+	}
+	r.counted(g, nc, resultType(err), brief(err))
+	if refused != nil && !g.must && l.conn.Usable() {
 		return nil
 	}
 	why := g.insecure(brief(err))

@@ -62,7 +62,7 @@ func (s *Security) clause(getenv func(string) string) error {
 	if s.Clause == "" {
 		return nil
 	}
-	if _, err := tlspolicy.ParsePolicy(s.Clause); err != nil {
+	if _, err := tlspolicy.ParsePolicy(s.Clause, ""); err != nil {
 		return &config.Error{File: "environment", Reason: "TLSPOLICY", Err: err}
 	}
 	return nil
@@ -116,7 +116,7 @@ func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*securit
 		return nil, err
 	}
 	if c.Clause != "" {
-		p, err := tlspolicy.ParsePolicy(c.Clause)
+		p, err := tlspolicy.ParsePolicy(c.Clause, "")
 		if err != nil {
 			return nil, &config.Error{File: "scheduler.conf", Reason: "tls=", Err: err}
 		}

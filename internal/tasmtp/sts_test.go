@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"zmailer/internal/durable"
 	"zmailer/internal/taproto"
 	"zmailer/internal/tasmtp/mx/mxtest"
 	. "zmailer/internal/tasmtp/tasmtptest"
 	"zmailer/internal/tlsrpt"
+	"zmailer/internal/workspec"
 	"zmailer/test/peer"
 )
 
@@ -90,10 +93,10 @@ func TestMTASTS(t *testing.T) {
 		cert   string // name in it; "": no TLS; "unknown": of another authority
 		level  string
 		want   string
-		result string // of RFC 8460; "": success
+		result string // all, of RFC 8460; "-": success
 	}{
-		"enforced, good":              {stsText("enforce", "mx.there.test"), "mx.there.test", "sts", secure, ""},
-		"enforced, by a wildcard":     {stsText("enforce", "*.there.test"), "mx.there.test", "sts", secure, ""},
+		"enforced, good":              {stsText("enforce", "mx.there.test"), "mx.there.test", "sts", secure, "-"},
+		"enforced, by a wildcard":     {stsText("enforce", "*.there.test"), "mx.there.test", "sts", secure, "-"},
 		"enforced, another name":      {stsText("enforce", "mx.there.test"), "there.test", "sts", "the certificate is for there.test, not for mx.there.test", tlsrpt.HostMismatch},
 		"enforced, unknown authority": {stsText("enforce", "mx.there.test"), "unknown", "sts", "unknown authority", tlsrpt.NotTrusted},
 		"enforced, no TLS":            {stsText("enforce", "mx.there.test"), "", "sts", "the server does not offer STARTTLS", tlsrpt.NotSupported},
@@ -102,9 +105,9 @@ func TestMTASTS(t *testing.T) {
 		"testing, another server":     {stsText("testing", "mail.there.test"), "mx.there.test", "sts", secure, tlsrpt.Failure},
 		"testing, no TLS":             {stsText("testing", "mx.there.test"), "", "sts", clear, tlsrpt.NotSupported},
 		"none, no TLS":                {stsText("none", "mx.there.test"), "", "sts", clear, tlsrpt.NotSupported},
-		"no policy, no TLS":           {"", "", "sts", clear, "sts-policy-fetch-error"},
-		"a policy that is none":       {"hello", "mx.there.test", "sts", secure, "sts-policy-invalid"},
-		"may does not look for it":    {stsText("enforce", "mail.there.test"), "mx.there.test", "may", secure, ""},
+		"no policy, no TLS":           {"", "", "sts", clear, "starttls-not-supported sts-policy-fetch-error"},
+		"a policy that is none":       {"hello", "mx.there.test", "sts", secure, "- sts-policy-invalid"},
+		"may does not look for it":    {stsText("enforce", "mail.there.test"), "mx.there.test", "may", secure, "-"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +130,68 @@ func TestMTASTS(t *testing.T) {
 				t.Errorf("got %+v, %s, want %q", got, under(sink), c.want)
 			}
 			s.relay.security.reports.Close()
-			if results := countedResults(t, dir); !strings.Contains(results+" ", c.result+" ") {
+			if results := countedResults(t, dir); results != c.result {
 				t.Errorf("got results %q, want %q", results, c.result)
+			}
+		})
+	}
+}
+
+// A server that refuses the hello under TLS has had its TLS: the reply counts, and nothing
+// is tried in the clear.
+func TestRefusedHelloUnderTLSIsNoTLSTrouble(t *testing.T) {
+	ca := peer.NewCA(t, "known")
+	hellos := 0
+	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test")), Answer: func(command string) string {
+		if strings.HasPrefix(command, "EHLO") {
+			if hellos++; hellos == 2 {
+				return "450 4.3.2 not before noon"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s, _, dir := stsStation(t, ca, sink, servePolicy(t, ca, stsText("enforce", "mx.there.test")), stsZone, "* sts")
+	got := s.one("smtp", "there.test")
+	if got.Word != taproto.DeferAll || !strings.Contains(got.Text, "450 4.3.2 not before noon") || strings.Contains(got.Text, "MTA-STS") || !strings.Contains(got.Notary, "4.3.2") || sink.Connects() != 1 {
+		t.Errorf("got %+v on %d connections", got, sink.Connects())
+	}
+	s.relay.security.reports.Close()
+	if got := countedResults(t, dir); got != "-" {
+		t.Errorf("got results %q", got)
+	}
+}
+
+// RFC 8689 §4.2.1: whether a server is the domain's may be known later; the message that
+// requires it waits, and no other does.
+func TestREQUIRETLSWaitsForWhatIsNotKnownNow(t *testing.T) {
+	ca := peer.NewCA(t, "known")
+	cases := map[string]struct {
+		policy string // "": the fetch fails
+		fail   string // the questions that the name server fails
+		word   taproto.Word
+		want   string
+	}{
+		"known":                             {stsText("enforce", "mx.there.test"), "", taproto.OK3, "250 2.0.0 queued"},
+		"the policy cannot be fetched":      {"", "", taproto.Deferred, "nobody knows now whether mx.there.test is a server of there.test: fetch the MTA-STS policy"},
+		"its record cannot be looked up":    {stsText("enforce", "mx.there.test"), "_mta-sts.there.test", taproto.Deferred, "SERVFAIL"},
+		"the MX records cannot be, a while": {stsText("enforce", "mx.there.test"), "there.test MX", taproto.Deferred, "look up MX of there.test"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test")), Secure: []string{"REQUIRETLS"}}).Start(t, "", "")
+			zone := stsZone
+			if c.fail == "there.test MX" {
+				zone = strings.Replace(zone, "300 IN MX", "0 IN MX", 1) // asked for twice
+			}
+			s, names, _ := stsStation(t, ca, sink, servePolicy(t, ca, c.policy), zone, "")
+			if c.fail == "there.test MX" {
+				names.Hold(c.fail, func() { names.Fail(c.fail, dns.RcodeServerFailure, 99) })
+			} else if c.fail != "" {
+				names.Fail(c.fail, dns.RcodeServerFailure, 99)
+			}
+			message := s.Queue(Message{Rcpts: []workspec.Recipient{{Channel: "smtp", Host: "there.test", Address: "to@there.test", Notary: "REQUIRETLS=YES"}}})
+			if got := s.deliver(message, "there.test"); len(got) != 1 || got[0].Word != c.word || !strings.Contains(got[0].Text, c.want) {
+				t.Errorf("got %+v, want %s %q", got, c.word, c.want)
 			}
 		})
 	}

@@ -15,10 +15,11 @@ import (
 )
 
 // Secure tells whether the answers that Hosts gave for a domain were validated by the
-// name server (RFC 4035 §3.2.3), and that we may believe it.
-func (r *Resolver) Secure(ctx context.Context, domain string) bool {
+// name server (RFC 4035 §3.2.3), and that we may believe it. The error is of a lookup that
+// says neither: the answers may have run out since.
+func (r *Resolver) Secure(ctx context.Context, domain string) (bool, error) {
 	a, err := r.find(ctx, canonical(domain), dns.TypeMX)
-	return err == nil && a.secure
+	return err == nil && a.secure, err
 }
 
 // TLSA is what a server's host has of TLSA records.

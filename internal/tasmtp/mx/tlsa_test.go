@@ -74,8 +74,12 @@ func TestTLSARecordsOfAServer(t *testing.T) {
 	if n := s.Asked("_25._tcp.mx.plain.test", "TLSA"); n != 0 {
 		t.Errorf("asked %d times for TLSA of a host that is not secure", n)
 	}
-	if !r.Secure(context.Background(), "signed.test") || r.Secure(context.Background(), "plain.test") || !r.Secure(context.Background(), "none.signed.test") {
-		t.Error("MX records are secure that are not, or the other way round")
+	s.Fail("fails.signed.test", dns.RcodeServerFailure, 99)
+	for domain, want := range map[string]string{"signed.test": "true <nil>", "plain.test": "false <nil>", "none.signed.test": "true <nil>", "fails.signed.test": "SERVFAIL"} {
+		secure, err := r.Secure(context.Background(), domain)
+		if got := fmt.Sprint(secure, " ", err); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", domain, got, want)
+		}
 	}
 }
 

@@ -70,10 +70,10 @@ const (
 	WebPKIFailed = "sts-webpki-invalid"
 )
 
-// Error is why a domain that has a policy could not tell it.
+// Error is why a domain that has a policy, or may have one, could not tell it.
 type Error struct {
 	Domain string
-	Type   string // FetchError, Invalid or WebPKIFailed
+	Type   string // FetchError, Invalid or WebPKIFailed; "": not known whether it has one (§3.1)
 	Err    error
 }
 
@@ -153,7 +153,7 @@ func (s *Store) domain(name string) *domain {
 }
 
 // Policy gives a domain's policy, nil if it has none. Both results may be set: the policy
-// was fetched before and counts still, and now it cannot be had. While a valid one is
+// was fetched before and counts still, and now it cannot be had, or not be asked for. While a valid one is
 // known, nothing that the network says makes it less (§5.1).
 func (s *Store) Policy(ctx context.Context, name string) (*Policy, *Error) {
 	d := s.domain(name)
@@ -168,8 +168,8 @@ func (s *Store) Policy(ctx context.Context, name string) (*Policy, *Error) {
 	}
 	texts, err := s.cfg.Text(ctx, "_mta-sts."+name)
 	if err != nil {
-		// Nobody knows whether there is a policy: then there is none (§3.1).
-		return d.policy, nil
+		// Nobody knows whether there is a policy: for most mail there is none then.
+		return d.policy, &Error{Domain: name, Err: err}
 	}
 	id, ok := recordID(texts)
 	if !ok {

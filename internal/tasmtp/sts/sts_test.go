@@ -104,6 +104,8 @@ func mode(s *Store) string {
 	switch {
 	case p == nil && failed == nil:
 		return "no policy"
+	case p == nil && failed.Type == "":
+		return failed.Error()
 	case p == nil:
 		return failed.Type
 	}
@@ -173,6 +175,7 @@ func TestPolicyCountsForItsTime(t *testing.T) {
 	step("half its time is over, the host is gone", "testing", 4, func() { h.now, h.answer = h.now.Add(13*time.Hour), plain("") })
 	step("its time is over", Invalid, 5, func() { h.now = h.now.Add(12 * time.Hour) })
 	step("the record is gone, too", "no policy", 5, func() { h.texts = nil })
+	step("nobody knows whether there is one", "fetch the MTA-STS policy of a.test: SERVFAIL", 5, func() { h.fails = errors.New("SERVFAIL") })
 	if err := Sweep(h.store.cfg.FS, h.now.Add(48*time.Hour)); err != nil {
 		t.Error(err)
 	}

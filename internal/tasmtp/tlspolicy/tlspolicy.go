@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -71,8 +72,9 @@ func (p *Policy) Own() bool {
 	return p.Level == Encrypt || p.Level == Verify || p.Level == Fingerprint || p.Level == DANEOnly || p.Level == None
 }
 
-// ParsePolicy reads a level and what stands behind it.
-func ParsePolicy(text string) (Policy, error) {
+// ParsePolicy reads a level and what stands behind it. Files are named from dir; "": their
+// names must be absolute.
+func ParsePolicy(text, dir string) (Policy, error) {
 	p := Policy{Text: strings.Join(strings.Fields(text), " ")}
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -88,7 +90,7 @@ func ParsePolicy(text string) (Policy, error) {
 	}
 	p.Level = level
 	for _, word := range rest {
-		if err := p.option(word); err != nil {
+		if err := p.option(word, dir); err != nil {
 			return p, err
 		}
 	}
@@ -98,7 +100,7 @@ func ParsePolicy(text string) (Policy, error) {
 	return p, nil
 }
 
-func (p *Policy) option(word string) error {
+func (p *Policy) option(word, dir string) error {
 	key, value, has := strings.Cut(word, "=")
 	switch strings.ToLower(key) {
 	case "implicit":
@@ -119,6 +121,12 @@ func (p *Policy) option(word string) error {
 	case "ca":
 		if p.Level != Verify {
 			return errors.New("ca= goes with verify")
+		}
+		if !filepath.IsAbs(value) {
+			if dir == "" {
+				return fmt.Errorf("ca=%s: it must be a path from the root", value)
+			}
+			value = filepath.Join(dir, value)
 		}
 		pem, err := os.ReadFile(value)
 		if err != nil {
@@ -166,7 +174,7 @@ func Parse(file string, text []byte) (*Table, error) {
 		if err != nil {
 			return nil, bad(to+" is no destination", err)
 		}
-		p, err := ParsePolicy(rest)
+		p, err := ParsePolicy(rest, filepath.Dir(file))
 		if err != nil {
 			return nil, bad(to, err)
 		}
@@ -233,7 +241,8 @@ func ascii(name string) (string, error) {
 func WithPort(name string, port int) string { return name + " " + strconv.Itoa(port) }
 
 // Find gives the policy of a destination's line: that of its name with the port, of its
-// name, or of the nearest domain above it. Default gives that of the line *.
+// name, or of the nearest domain above it, with the port before without. Default gives
+// that of the line *.
 func (t *Table) Find(name string, port int) (*Policy, bool) {
 	if p, ok := t.entries[WithPort(name, port)]; ok {
 		return p, true
@@ -248,6 +257,9 @@ func (t *Table) Find(name string, port int) (*Policy, bool) {
 		i := strings.IndexByte(rest, '.')
 		if i < 0 {
 			return nil, false
+		}
+		if p, ok := t.entries[WithPort(rest[i:], port)]; ok {
+			return p, true
 		}
 		if p, ok := t.entries[rest[i:]]; ok {
 			return p, true

@@ -21,6 +21,8 @@ Example.org:587         verify
 [IPv6:2001:db8::1]      may
 .example.com            dane
 bücher.example          dane-only
+.example.com:587        encrypt
+.b.example.com:26       verify
 *                       sts
 `
 	table, err := Parse("tls", []byte(file))
@@ -32,17 +34,20 @@ bücher.example          dane-only
 		port int
 		want string
 	}{
-		"its own":                 {"example.com", 25, "encrypt, tls:2"},
-		"below a domain":          {"a.b.example.com", 25, "dane, tls:7"},
-		"with the port":           {"example.org", 587, "verify, tls:3"},
-		"another port":            {"example.org", 25, "none"},
-		"in brackets, with port":  {"smtp.example.net", 465, "verify implicit, tls:4"},
-		"an address":              {"192.0.2.1", 25, "none, tls:5"},
-		"an IPv6 address":         {"2001:db8::1", 25, "may, tls:6"},
-		"an address is no domain": {"10.0.2.1", 25, "none"},
-		"in A-labels":             {"xn--bcher-kva.example", 25, "dane-only, tls:8"},
-		"no line":                 {"example.edu", 25, "none"},
-		"the end of a name alone": {"badexample.com", 25, "none"},
+		"its own":                  {"example.com", 25, "encrypt, tls:2"},
+		"below a domain":           {"a.b.example.com", 25, "dane, tls:7"},
+		"with the port":            {"example.org", 587, "verify, tls:3"},
+		"another port":             {"example.org", 25, "none"},
+		"in brackets, with port":   {"smtp.example.net", 465, "verify implicit, tls:4"},
+		"an address":               {"192.0.2.1", 25, "none, tls:5"},
+		"an IPv6 address":          {"2001:db8::1", 25, "may, tls:6"},
+		"an address is no domain":  {"10.0.2.1", 25, "none"},
+		"in A-labels":              {"xn--bcher-kva.example", 25, "dane-only, tls:8"},
+		"below a domain, its port": {"a.example.com", 587, "encrypt, tls:9"},
+		"the nearest domain first": {"a.b.example.com", 26, "verify, tls:10"},
+		"its own has no port":      {"example.com", 587, "encrypt, tls:2"},
+		"no line":                  {"example.edu", 25, "none"},
+		"the end of a name alone":  {"badexample.com", 25, "none"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +94,21 @@ func TestLinesThatCannotBe(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// ca= is beside the file tls, wherever the program runs; a clause has no file.
+func TestAuthoritiesAreNamedFromTheFile(t *testing.T) {
+	pem := peer.NewCA(t, "ca").File()
+	dir, name := filepath.Split(pem)
+	if _, err := Parse(filepath.Join(dir, "tls"), []byte("a.test verify ca="+name)); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParsePolicy("verify ca="+pem, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParsePolicy("verify ca="+name, ""); err == nil || !strings.Contains(err.Error(), "it must be a path from the root") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -18,7 +18,10 @@ func parseWord(name string, text []byte) (string, error) {
 
 func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table")
-	now := time.Now()
+	// The machine's clock has no part in it: the file's times are set, to whole seconds,
+	// which every file system keeps.
+	now := time.Date(2026, 11, 21, 0, 12, 0, 0, time.UTC)
+	var changed time.Time
 	write := func(text string, mode os.FileMode) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), mode); err != nil {
@@ -27,11 +30,11 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		now = now.Add(time.Minute)
-		if err := os.Chtimes(path, now, now); err != nil {
+		changed = now.Add(time.Minute)
+		if err := os.Chtimes(path, changed, changed); err != nil {
 			t.Fatal(err)
 		}
-		now = now.Add(time.Minute)
+		now = changed.Add(time.Minute)
 	}
 	f, err := OpenFile(path, parseWord, FileOptions{Secret: true, Now: func() time.Time { return now }})
 	if err != nil {
@@ -60,10 +63,9 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	now = now.Add(time.Minute)
 	check("gone, second look", "")
 	write("three", 0o640)
-	now = now.Add(-time.Minute + fileSettle/2) // right after the change
-	f.next = time.Time{}
+	now = changed.Add(fileSettle - 1)
 	check("just changed", "")
-	now = now.Add(time.Minute)
+	now = now.Add(fileSettle)
 	check("settled", "three")
 }
 

@@ -48,6 +48,6 @@ func testTLS(c *cli.Context) error {
 	if err := cfg.Zone(os.Getenv); err != nil {
 		return err
 	}
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.PostOffice, cfg.Log = settings.PostOffice(), slog.New(slog.DiscardHandler)
 	return tasmtp.TestTLS(c.Context, cfg, c.String("test-tls"), c.App.Writer)
 }

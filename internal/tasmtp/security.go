@@ -35,6 +35,7 @@ type Security struct {
 	// Disk is the postoffice's, for sts/ and tlsrpt/; nil: policies are forgotten and
 	// nothing is counted.
 	Disk   durable.FS
+	Look   bool          // Disk is only read, whatever Report says
 	Report bool          // tlsrpt/ is written
 	Keep   time.Duration // days of it stay so long; 0: for ever
 }
@@ -123,8 +124,8 @@ func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*securit
 		p.Where = "scheduler.conf"
 		s.clause = &p
 	}
-	s.sts = sts.New(sts.Config{FS: c.Disk, Text: resolver.Text, Addrs: resolver.Addrs, Roots: c.Roots, Port: c.STSPort, Log: log})
-	if c.Disk != nil && c.Report {
+	s.sts = sts.New(sts.Config{FS: c.Disk, Look: c.Look, Text: resolver.Text, Addrs: resolver.Addrs, Roots: c.Roots, Port: c.STSPort, Log: log})
+	if c.Disk != nil && c.Report && !c.Look {
 		s.reports = tlsrpt.New(c.Disk, c.Keep, time.Now, log)
 	}
 	return s, nil

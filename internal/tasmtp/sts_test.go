@@ -1,6 +1,8 @@
 package tasmtp
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -217,6 +219,38 @@ func countedResults(t *testing.T, dir string) string {
 		results = append(results, s.Result)
 	}
 	return strings.Join(results, " ")
+}
+
+// --test-tls tells of a policy that agents have kept, and keeps none itself.
+func TestKeptPolicyIsToldAndNotWritten(t *testing.T) {
+	ca := peer.NewCA(t, "known")
+	h := servePolicy(t, ca, stsText("enforce", "mx.there.test"))
+	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test"))}).Start(t, "", "")
+	s, names, dir := stsStation(t, ca, sink, h, stsZone, "* sts")
+	tell := func() string {
+		var out bytes.Buffer
+		cfg := Config{Hostname: "here.test", Resolver: names.Addr, PostOffice: dir,
+			Security: Security{Policies: s.relay.security.policies.Path(), Roots: ca.Pool(), STSPort: h.port(), Report: true}}
+		if err := TestTLS(context.Background(), cfg, "there.test", &out); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	const told = "MTA-STS policy 1, enforce"
+	if got := tell(); !strings.Contains(got, told) {
+		t.Errorf("fetched: got %s", got)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "sts")); err != nil || len(left) > 0 {
+		t.Errorf("it has left %v, %v", left, err)
+	}
+	if got := s.one("smtp", "there.test"); got.Word != taproto.OK3 {
+		t.Fatalf("got %+v", got)
+	}
+	names.SetZone(t, tlsZone)
+	h.set("")
+	if got := tell(); !strings.Contains(got, told) {
+		t.Errorf("kept: got %s", got)
+	}
 }
 
 // RFC 8461 §5.1: a policy that still counts survives a restart, the loss of its record and

@@ -7,15 +7,23 @@ import (
 	"strings"
 
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
 )
 
 // TestTLS says what is wanted of TLS towards a destination, [CHANNEL/]HOST, and why, for
-// each of its servers. It looks up what mail would, and connects to no mail server. The
-// error is a *config.Error.
+// each of its servers. It looks up what mail would, reads the MTA-STS policies that the
+// postoffice keeps, if there is one, and connects to no mail server. The error is a
+// *config.Error.
 func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 	channel, host, ok := strings.Cut(where, "/")
 	if !ok {
 		channel, host = "smtp", where
+	}
+	if c.PostOffice != "" {
+		if disk, err := durable.NewOS(c.PostOffice); err == nil {
+			defer disk.Close()
+			c.Security.Disk, c.Security.Look = disk, true
+		}
 	}
 	r, err := NewRelay(c)
 	if err != nil {

@@ -83,7 +83,7 @@ func decode(text string) (*Policy, error) {
 // keep writes a policy. One that cannot be written counts for this process.
 func (s *Store) keep(p *Policy) {
 	name := file(p.Domain)
-	if s.cfg.FS == nil || name == "" {
+	if s.cfg.FS == nil || s.cfg.Look || name == "" {
 		return
 	}
 	if err := s.write(name, p.encode()); err != nil {

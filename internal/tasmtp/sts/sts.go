@@ -86,6 +86,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Config is what a Store needs.
 type Config struct {
 	FS    durable.FS // the postoffice's; nil: policies live as long as the process
+	Look  bool       // FS is only read
 	Text  func(ctx context.Context, name string) ([]string, error)
 	Addrs func(ctx context.Context, name string) ([]netip.Addr, error)
 	Roots *x509.CertPool // of HTTPS servers; nil: the system's

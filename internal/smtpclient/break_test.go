@@ -234,3 +234,30 @@ func TestLargeMessageAmongSmallOnes(t *testing.T) {
 		}
 	})
 }
+
+// A server that does not know BDAT takes the message for commands, whoever is accepted:
+// its answers to those are not taken for the next message's.
+func TestUnknownBDATEndsTheConnection(t *testing.T) {
+	for _, answer := range []string{"500 5.5.1 what", "502 5.5.1 what"} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &naive{extensions: chunking}
+			n.answer = func(command string) string {
+				switch {
+				case command == "BDAT":
+					return answer
+				case strings.HasPrefix(command, "RCPT"):
+					return "550 5.1.1 no"
+				}
+				return ""
+			}
+			c, _ := farServer(t, n, Config{})
+			got := ends(inOrder(c, several(1)))
+			if want := []string{"failed 5.1.1 waiting for the answer to RCPT"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if c.Usable() {
+				t.Errorf("after %s the connection is used on", answer)
+			}
+		})
+	}
+}

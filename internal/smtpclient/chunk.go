@@ -146,7 +146,7 @@ func (t *transaction) readChunked() error {
 		return err
 	}
 	t.finals = []Reply{r}
-	if r.Code == 421 {
+	if r.Code == 421 || t.unknownChunk() {
 		return nil
 	}
 	// What a refused BDAT leaves standing is not the same everywhere.
@@ -155,10 +155,10 @@ func (t *transaction) readChunked() error {
 	return nil
 }
 
-// refusesChunks tells a server that does not know what it offers, and takes the message
+// unknownChunk tells a server that does not know what it offers, and takes the message
 // for commands now.
-func (t *transaction) refusesChunks() bool {
-	if t.chunk == nil || len(t.finals) == 0 || t.accepted == 0 {
+func (t *transaction) unknownChunk() bool {
+	if t.chunk == nil || len(t.finals) == 0 {
 		return false
 	}
 	code := t.finals[0].Code

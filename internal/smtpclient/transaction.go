@@ -106,9 +106,11 @@ func (t *transaction) run(from wire, utf8 bool) error {
 		c.Close()
 		return ErrStale
 	}
-	if t.refusesChunks() {
-		c.Close()
-		return ErrNoChunks
+	if t.unknownChunk() {
+		c.Close() // its answers to the message's lines would be taken for the next one's
+		if t.accepted > 0 {
+			return ErrNoChunks
+		}
 	}
 	if t.chunk == nil && t.err == nil {
 		t.afterQuestions()

@@ -79,13 +79,19 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 
 // held is the connection of a job's last transaction, for its next one: that needs no
 // idle time.
-type held struct{ link *link }
+type held struct {
+	link    *link
+	sending bool // a transaction is on it, or a panic ended one
+}
 
 // keep gives a job's connection back.
 func (r *Relay) keep(at *held) {
 	if at.link != nil {
+		if at.sending {
+			at.link.conn.Close() // nobody knows what stands on it
+		}
 		r.pool.release(at.link)
-		at.link = nil
+		*at = held{}
 	}
 }
 
@@ -106,12 +112,19 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 			}
 		}
 		l := at.link
+		at.sending = true
 		results, err := r.transact(l, d, rcpts)
-		if broke(results) || errors.Is(err, smtpclient.ErrNoChunks) {
+		at.sending = false
+		unknown := errors.Is(err, smtpclient.ErrNoChunks)
+		if unknown || broke(results) {
 			r.pool.distrust(key)
 		}
-		if err == nil || try == maxStale {
+		switch {
+		case err == nil, try >= maxStale && !unknown:
 			return l, results, nil
+		case try > maxStale:
+			// What was answered to BDAT says nothing of the message.
+			return nil, nil, &refusal{code: notNow, weight: weightServer, remote: l.remote, reply: err.Error()}
 		}
 		// Nothing was attempted. Another kept one would be as old: a new one is not.
 		r.log.Debug("stale", "channel", key.channel, "host", key.host, "remote", l.remote, "reason", err)

@@ -46,7 +46,7 @@ type pool struct {
 	mu      sync.Mutex
 	links   []*link // of those that are idle, the ones kept first stand first
 	opening []*opening
-	large   map[poolKey]int       // messages that wait for a connection of their own, by host
+	large   map[poolKey]int       // messages that wait for a connection of their own
 	known   map[poolKey]int       // messages at once that a host's last connection took
 	single  map[poolKey]time.Time // hosts that get one message at a time, until then
 	changed chan struct{}         // closed and replaced when a link has room, or is gone
@@ -90,7 +90,14 @@ func newPool(idle time.Duration, slots, perHost, window int) *pool {
 func (p *pool) get(e errand) (*link, *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	patient := e.small
+	patient, waits := e.small, false
+	seated := func() {
+		if waits {
+			waits = false
+			p.letPass(e.key)
+		}
+	}
+	defer seated()
 	for {
 		if l := p.choose(&e); l != nil {
 			p.use(l, &e)
@@ -111,24 +118,25 @@ func (p *pool) get(e errand) (*link, *refusal) {
 			}
 		}
 		if p.count(e.key) < p.perHost || p.evict(&e) {
+			seated()
 			return p.add(&e)
 		}
-		p.awaitTurn(&e)
+		if !e.small && !waits {
+			// It has the next one that is idle.
+			waits = true
+			p.large[e.key]++
+		}
+		p.await(nil, nil)
 	}
 }
 
-// awaitTurn waits where there are as many connections as there may be. A large message
-// has the next one that is idle.
-func (p *pool) awaitTurn(e *errand) {
-	if host := hostOf(e.key); !e.small {
-		p.large[host]++
-		defer func() {
-			if p.large[host]--; p.large[host] == 0 {
-				delete(p.large, host)
-			}
-		}()
+// letPass ends the waiting of a large message. Small ones that it kept from a connection
+// may find one now that it did not need.
+func (p *pool) letPass(key poolKey) {
+	if p.large[key]--; p.large[key] == 0 {
+		delete(p.large, key)
+		p.change()
 	}
-	p.await(nil, nil)
 }
 
 // join finds a connection that is there and has room, nil if there is none.
@@ -144,16 +152,20 @@ func (p *pool) join(e errand) *link {
 
 // choose is the connection to use now: an idle one, the one used last, since a server
 // that drops idle connections has dropped the others first; else the one with the fewest
-// messages on the way.
+// messages on the way. Where a large message waits for one to become idle, small ones take
+// none and join none.
 func (p *pool) choose(e *errand) *link {
 	var best *link
 	// Two messages on a connection are no faster than each on its own.
 	full := p.count(e.key) >= p.perHost
+	if e.small && full && p.large[e.key] > 0 {
+		return nil
+	}
 	for _, l := range slices.Backward(p.links) {
 		if !p.serves(l, e) {
 			continue
 		}
-		if l.users == 0 && (!e.small || p.large[hostOf(e.key)] == 0) {
+		if l.users == 0 {
 			return l
 		}
 		if e.small && !l.alone && l.users < l.conn.Window() && (full || l.conn.Most() > 2) && (best == nil || l.users < best.users) {
@@ -246,34 +258,42 @@ func (p *pool) count(key poolKey) int {
 }
 
 // add opens a connection.
-func (p *pool) add(e *errand) (*link, *refusal) {
+func (p *pool) add(e *errand) (l *link, why *refusal) {
 	o := &opening{key: e.key}
 	p.opening = append(p.opening, o)
-	p.mu.Unlock()
+	defer func() {
+		// Also in a panic: those who hope for the connection see to themselves then.
+		p.opening = slices.DeleteFunc(p.opening, func(x *opening) bool { return x == o })
+		o.ended, o.why = true, why
+		p.change()
+	}()
 	begin := p.now()
-	l, why := e.open()
-	p.mu.Lock()
-	p.opening = slices.DeleteFunc(p.opening, func(x *opening) bool { return x == o })
-	o.ended, o.why = true, why
-	if l != nil {
-		l.opened = p.now()
-		l.took = l.opened.Sub(begin)
-		if until, ok := p.single[hostOf(e.key)]; ok {
-			if p.now().Before(until) {
-				l.conn.Single()
-			} else {
-				delete(p.single, hostOf(e.key))
-			}
-		}
-		if len(p.known) >= maxHosts {
-			clear(p.known)
-		}
-		p.known[hostOf(e.key)] = l.conn.Most()
-		p.links = append(p.links, l)
-		p.use(l, e)
+	if l, why = p.unlocked(e.open); l == nil {
+		return nil, why
 	}
-	p.change()
-	return l, why
+	l.opened = p.now()
+	l.took = l.opened.Sub(begin)
+	if until, ok := p.single[hostOf(e.key)]; ok {
+		if p.now().Before(until) {
+			l.conn.Single()
+		} else {
+			delete(p.single, hostOf(e.key))
+		}
+	}
+	if len(p.known) >= maxHosts {
+		clear(p.known)
+	}
+	p.known[hostOf(e.key)] = l.conn.Most()
+	p.links = append(p.links, l)
+	p.use(l, e)
+	return l, nil
+}
+
+// unlocked opens a connection while others use the pool.
+func (p *pool) unlocked(open func() (*link, *refusal)) (*link, *refusal) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	return open()
 }
 
 // await waits for a change: with an opening for its end, with a link that is proving for
@@ -362,11 +382,9 @@ func (p *pool) distrust(key poolKey) {
 	p.single[hostOf(key)] = p.now().Add(single)
 }
 
-// hostOf is a key whatever the source.
-func hostOf(key poolKey) poolKey {
-	key.from = origin{}
-	return key
-}
+// hostOf is a key whatever the source and the terms: what is known of a server holds when
+// the files tls and credentials were read again.
+func hostOf(key poolKey) poolKey { return poolKey{channel: key.channel, host: key.host} }
 
 // expire ends a connection whose idle time is over, if nobody has taken it.
 func (p *pool) expire(l *link) {

@@ -29,16 +29,13 @@ type round struct {
 // run performs all parts.
 func (r *round) run() {
 	var at held
-	for {
-		rcpts := r.next(nil)
-		if rcpts == nil {
-			break
-		}
+	// Also in a panic: the link is the pool's, and helpers use what is this job's.
+	defer r.extra.Wait()
+	defer func() { r.relay.keep(&at) }()
+	for rcpts := r.next(nil); rcpts != nil; rcpts = r.next(nil) {
 		r.part(rcpts, &at)
 		r.getHelp(&at)
 	}
-	r.relay.keep(&at)
-	r.extra.Wait()
 }
 
 // next takes a part, for a link one to its host; nil: there is none.

@@ -76,6 +76,12 @@ func TestConversion(t *testing.T) {
 		"said to be 8bit, and is not": {
 			"MIME-Version: 1.0\nContent-Type: text/plain\nContent-Transfer-Encoding: 8bit\n\nplain\n",
 			"MIME-Version: 1.0\nContent-Type: text/plain\nContent-Transfer-Encoding: 7bit\n\nplain\n"},
+		"a part with CRLF in a message with LF": {
+			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: text/plain\r\n\r\nxxxxxxxx ä\n--a--\n",
+			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: text/plain\r\nContent-Transfer-Encoding: quoted-printable\n\r\nxxxxxxxx =C3=A4\n--a--\n"},
+		"a header line as long as the buffer": {
+			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nX: " + strings.Repeat("x", fragment-3) + "\nContent-Type: text/plain\n\nxxxxxxxx ä\n--a--\n",
+			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nX: " + strings.Repeat("x", fragment-3) + "\nContent-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nxxxxxxxx =C3=A4\n--a--\n"},
 		"a signed part that is 7bit": {
 			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: multipart/signed; boundary=s\n\n--s\nContent-Transfer-Encoding: 8bit\n\nplain\n--s\n\nsig\n--s--\n--a\n\nxxxxxxxx ä\n--a--\n",
 			"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: multipart/signed; boundary=s\n\n--s\nContent-Transfer-Encoding: 8bit\n\nplain\n--s\n\nsig\n--s--\n--a\nContent-Transfer-Encoding: quoted-printable\n\nxxxxxxxx =C3=A4\n--a--\n"},

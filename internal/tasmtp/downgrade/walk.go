@@ -102,9 +102,9 @@ func (w *walker) step() {
 		w.finish()
 	case err != nil:
 		w.err = err
-	case w.blank && len(b) == 0:
+	case w.blank && empty(b, begins, ends):
 		w.blank = false
-		w.to.frame(newline, false)
+		w.emptyLine(b)
 	default:
 		w.blank = false
 		if begins && bytes.HasPrefix(b, dashes) {
@@ -113,8 +113,22 @@ func (w *walker) step() {
 				return
 			}
 		}
-		w.line(b, ends)
+		w.line(b, begins, ends)
 	}
+}
+
+// empty tells a whole line with nothing in it, which may have CRLF in a message stored
+// with LF.
+func empty(b []byte, begins, ends bool) bool {
+	return begins && ends && len(bytes.TrimRight(b, "\r")) == 0
+}
+
+// emptyLine passes one that ends a header.
+func (w *walker) emptyLine(b []byte) {
+	if len(b) > 0 {
+		w.to.frame(b, false)
+	}
+	w.to.frame(newline, false)
 }
 
 var (
@@ -162,12 +176,12 @@ func (w *walker) meet(i int, closing bool, line []byte, ends bool) {
 	}
 }
 
-func (w *walker) line(b []byte, ends bool) {
+func (w *walker) line(b []byte, begins, ends bool) {
 	switch w.state {
 	case inHeader:
-		if len(b) == 0 && ends {
+		if empty(b, begins, ends) {
 			w.opened()
-			w.to.frame(newline, false)
+			w.emptyLine(b)
 			return
 		}
 		if len(w.header)+len(b) > maxHeader {

@@ -183,9 +183,9 @@ func (s *Sink) accept() {
 			s.open[nc] = true
 		})
 		s.all.Go(func() {
-			defer s.change(func() { delete(s.open, nc) })
-			defer nc.Close()
 			c := &conversation{Sink: s, nc: nc, r: bufio.NewReaderSize(nc, 64<<10), number: number}
+			defer s.change(func() { delete(s.open, c.nc) })
+			defer nc.Close()
 			if !s.Implicit || c.secure() {
 				c.run()
 			}
@@ -212,6 +212,10 @@ func (c *conversation) secure() bool {
 		return false
 	}
 	state := nc.ConnectionState()
+	c.change(func() {
+		delete(c.open, c.nc)
+		c.open[nc] = true // HangUp ends TLS first
+	})
 	c.nc, c.tls, c.hello = nc, &state, ""
 	c.r.Reset(nc)
 	return true

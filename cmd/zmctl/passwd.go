@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func runPasswd(c *cli.Context) error {
 		if in == nil {
 			in = os.Stdin
 		}
-		if change.Password, err = readPassword(in, c.App.ErrWriter); err != nil {
+		if change.Password, err = readPassword(c.Context, in, c.App.ErrWriter); err != nil {
 			return err
 		}
 	}
@@ -101,8 +102,8 @@ func accountsFile(c *cli.Context) (string, error) {
 }
 
 // readPassword asks on a terminal, twice and without showing what is typed, or takes the
-// first line.
-func readPassword(in io.Reader, say io.Writer) (string, error) {
+// first line. Ctrl-C ends it, and what is typed is shown again.
+func readPassword(ctx context.Context, in io.Reader, say io.Writer) (string, error) {
 	f, ok := in.(*os.File)
 	ask := ok && terminal(f)
 	lines := bufio.NewReader(in)
@@ -111,7 +112,18 @@ func readPassword(in io.Reader, say io.Writer) (string, error) {
 			fmt.Fprint(say, prompt)
 			defer fmt.Fprintln(say)
 		}
-		line, err := lines.ReadString('\n')
+		var line string
+		var err error
+		got := make(chan struct{})
+		go func() {
+			defer close(got)
+			line, err = lines.ReadString('\n')
+		}()
+		select {
+		case <-got:
+		case <-ctx.Done():
+			return "", errors.New("interrupted; nothing was changed")
+		}
 		if err != nil && (err != io.EOF || line == "") {
 			return "", fmt.Errorf("read the password: %w", err)
 		}

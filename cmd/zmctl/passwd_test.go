@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
 	"zmailer/internal/passwd"
@@ -136,12 +138,47 @@ func TestPasswdAsksTwiceOnATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			person, program := terminals(t)
-			password, err := readPassword(program, &typist{person: person, lines: strings.SplitAfter(tt.typed, "\n")})
+			password, err := readPassword(t.Context(), program, &typist{person: person, lines: strings.SplitAfter(tt.typed, "\n")})
 			if (err == nil) != tt.ok || tt.ok && password != "secret" {
 				t.Errorf("got %q, %v", password, err)
 			}
 		})
 	}
+}
+
+// Ctrl-C at a prompt ends the program, with a terminal that shows what is typed.
+func TestPasswdInterruptedShowsWhatIsTyped(t *testing.T) {
+	_, program := terminals(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	if _, err := readPassword(ctx, program, writes(func() {
+		if echoes(t, program) {
+			t.Error("what is typed is shown at the prompt")
+		}
+		interrupt()
+	})); err == nil {
+		t.Error("no error")
+	}
+	if !echoes(t, program) {
+		t.Error("what is typed is hidden afterwards")
+	}
+}
+
+// writes is called when something is written.
+type writes func()
+
+func (w writes) Write(b []byte) (int, error) {
+	w()
+	return len(b), nil
+}
+
+// echoes tells a terminal that shows what is typed.
+func echoes(t *testing.T, f *os.File) bool {
+	t.Helper()
+	state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO != 0
 }
 
 // typist answers each prompt with a line, as a person does.

@@ -152,7 +152,11 @@ func (t *transaction) reply(p Phase) (Reply, error) {
 	t.c.mu.Unlock()
 	switch {
 	case left:
-		return Reply{}, &ConnError{Phase: p, Err: errLeft}
+		err := errLeft
+		if t.sent() && !t.c.keepsWord() {
+			err = errGoesOn
+		}
+		return Reply{}, &ConnError{Phase: p, Err: err}
 	case lost:
 		return Reply{}, &ConnError{Phase: p, Err: cause.Err}
 	}

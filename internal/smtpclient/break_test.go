@@ -72,6 +72,8 @@ func TestOutcomesOfMessagesOnTheWay(t *testing.T) {
 		"message put off":   {"BDAT", "452 4.3.1 full", [4]string{taken, taken, "deferred 4.3.1 waiting for the answer to BDAT", taken}, true},
 		"421 to RSET":       {"RSET", "421 4.3.2 bye", [4]string{taken, taken, again, again}, false},
 		"421 to MAIL":       {"MAIL", "421 4.3.2 bye", [4]string{taken, taken, again, again}, false},
+		"421 and goes on":   {"MAIL", "421 4.3.2 bye\r\n250 2.0.0 or not", [4]string{taken, taken, again, doubt}, false},
+		"421 and waits":     {"MAIL", "421 DEAF", [4]string{taken, taken, again, doubt}, false},
 		"421 to RCPT":       {"RCPT", "421 4.3.2 bye", [4]string{taken, taken, "deferred 4.3.2 waiting for the answer to RCPT", again}, false},
 		"421 to BDAT":       {"BDAT", "421 4.3.2 bye", [4]string{taken, taken, "deferred 4.3.2 waiting for the answer to BDAT", again}, false},
 		"hangs up at RSET":  {"RSET", "HANGUP", [4]string{taken, taken, doubt, doubt}, false},

@@ -1,6 +1,8 @@
 package smtpclient
 
 import (
+	"errors"
+	"net"
 	"sync"
 	"time"
 )
@@ -28,6 +30,7 @@ type line struct {
 	unsure    int        // chunked ones without their final answer: they may stand open
 	broken    bool       // closed, closing, or out of step: nothing more is begun
 	left      bool       // the server has said 421: it does and answers nothing more
+	after     aftermath  // what it did then
 	lost      bool       // closed by us, or out of step: what may come is no answer
 	cause     *ConnError // why it broke
 }
@@ -179,6 +182,46 @@ func (c *Conn) isBroken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.broken
+}
+
+// aftermath is what a server does after 421.
+type aftermath uint8
+
+const (
+	notSeen aftermath = iota
+	closed
+	goesOn
+)
+
+// leaveWait is how long a server may take from 421 to the end of the connection.
+const leaveWait = 10 * time.Second
+
+// hasLeft tells whether the server has said 421.
+func (c *Conn) hasLeft() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// keepsWord tells whether a server that said 421 closes the connection. If it goes on, what
+// was written behind may have been taken. Whoever asks has the turn to read.
+func (c *Conn) keepsWord() bool {
+	c.mu.Lock()
+	after := c.after
+	c.mu.Unlock()
+	if after == notSeen {
+		after = closed
+		if err := c.nc.SetReadDeadline(time.Now().Add(leaveWait)); err == nil {
+			var late net.Error
+			if _, err = c.r.Peek(1); err == nil || errors.Is(err, net.ErrClosed) || errors.As(err, &late) && late.Timeout() {
+				after = goesOn
+			}
+		}
+		c.mu.Lock()
+		c.after = after
+		c.mu.Unlock()
+	}
+	return after == closed
 }
 
 // why is what broke the connection, for a transaction in a phase.

@@ -13,6 +13,9 @@ var errNeedsUTF8 = errors.New("the address is not ASCII and the server does not 
 // errLeft is what a transaction gets instead of an answer behind 421.
 var errLeft = errors.New("the server had closed the session before")
 
+// errGoesOn is what it gets if the server did not close it.
+var errGoesOn = fmt.Errorf("%w: the server said that it closes the session, and did not", ErrNoReply)
+
 // transaction is the sending of one message.
 type transaction struct {
 	c       *Conn
@@ -103,7 +106,9 @@ func (t *transaction) run(from wire, utf8 bool) error {
 		t.err = t.askInTurn(from, utf8)
 	}
 	if served && t.stale() {
-		c.Close()
+		if !c.hasLeft() {
+			c.Close() // else the next one looks whether the server does
+		}
 		return ErrStale
 	}
 	if t.unknownChunk() {

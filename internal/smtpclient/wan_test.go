@@ -183,6 +183,11 @@ func (n *naive) ask(nc net.Conn, command, usual string) (bool, error) {
 		<-n.end
 		return false, errHangUp
 	}
+	if text == "421 DEAF" {
+		_ = n.reply(nc, command, text)
+		<-n.end
+		return false, errHangUp
+	}
 	text = cmp.Or(text, usual)
 	err := n.reply(nc, command, text)
 	if strings.HasPrefix(text, "421") {

@@ -22,6 +22,8 @@ func question(c *cli.Context) cli.ActionFunc {
 		return testDKIM
 	case c.Bool("check-config"):
 		return checkConfig
+	case c.IsSet("check-policy"):
+		return checkPolicy
 	}
 	return nil
 }

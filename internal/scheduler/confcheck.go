@@ -23,6 +23,12 @@ func CheckConfig(c *config.Config, out io.Writer) bool {
 		}
 		return false
 	}
+	if bad := cfg.Conf.badPolicies(); len(bad) > 0 {
+		for _, err := range bad {
+			fmt.Fprintln(out, err)
+		}
+		return false
+	}
 	routes, err := cfg.Conf.checkRoutes(c)
 	if err != nil {
 		fmt.Fprintln(out, err)

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/tasmtp/replies"
+	"zmailer/internal/tasmtp/tlspolicy"
 )
 
 // CheckConfig reads everything that an agent reads when it starts or when it has use of
@@ -28,6 +29,12 @@ func CheckConfig(c *config.Config) error {
 	}
 	defer relay.Close()
 	return errors.Join(err, relay.keys.Check())
+}
+
+// CheckPolicy tells why a text cannot be tls= of a clause.
+func CheckPolicy(text string) error {
+	_, err := tlspolicy.ParsePolicy(text, "")
+	return err
 }
 
 // ErrNotSigned is what TestDKIM has told of.

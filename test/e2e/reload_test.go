@@ -41,6 +41,13 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	}
 	event(t, s, "conf-refused")
 
+	// What stands behind the level of tls= the agent knows.
+	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "maxta=20", `tls="verify ca=/missing" maxta=20`, 1))
+	said, code = run(t, s.Command("zmctl", "check-config"))
+	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:42: tls=verify ca=/missing: ca=: open /missing: no such file") {
+		t.Errorf("check-config of a policy that agents refuse: %d\n%s", code, said)
+	}
+
 	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "expiry=1h", "expiry=2h start=3", 1))
 	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
 		t.Errorf("reload: %d\n%s", code, said)

@@ -319,6 +319,10 @@ func (w *wire) flush() error {
 	w.countFaults(w.out)
 	_, err := w.stream.Write(w.out)
 	w.out = w.out[:0]
+	if err != nil {
+		// A client that has no answer is not to be waited for.
+		w.err = io.EOF
+	}
 	return err
 }
 

@@ -263,3 +263,28 @@ func TestUnknownBDATEndsTheConnection(t *testing.T) {
 		})
 	}
 }
+
+// A final dot that goes with the next message's questions, and does not leave, is not
+// waited for: nothing is in doubt.
+func TestDotThatDoesNotLeaveIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &naive{extensions: chunking[:1]}
+		c, rec := farServer(t, n, Config{})
+		sendAll(c, several(1))
+		rec.failAfter = len(rec.writes) + 1
+		begin := time.Now()
+		var wg sync.WaitGroup
+		all := make([]sent, 2)
+		for i, m := range several(2) {
+			wg.Go(func() { all[i].results, all[i].err = c.Send(m) })
+			synctest.Wait()
+		}
+		wg.Wait()
+		if got, want := ends(all), []string{"deferred 4.4.2 sending the message", "not begun"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("waited %v", took)
+		}
+	})
+}

@@ -31,6 +31,8 @@ type dataWriter struct {
 	plain bool          // no dots are doubled: the content's length was told (RFC 3030 §2)
 	total int64         // bytes that went in
 	gone  atomic.Int64  // of these, those that may have left: they were given to be written
+	flown atomic.Int64  // of these, those that were written
+	after func()        // called when some were; nil: nobody waits for it
 }
 
 // start begins a message, behind what is in the buffer.
@@ -143,6 +145,8 @@ func (w *dataWriter) flush() error {
 	n, err := w.to.Write(w.buf[:w.n])
 	if err != nil {
 		w.gone.Store(was + int64(min(n, w.n-1)))
+	} else if w.flown.Add(int64(w.n)); w.after != nil {
+		w.after()
 	}
 	w.n = 0
 	return err

@@ -78,6 +78,10 @@ func (t *transaction) sendMessage() {
 		t.refusedMidway(errors.Unwrap(err))
 		return
 	}
+	if !c.awaitGone(t) {
+		t.refusedMidway(errors.Unwrap(c.why(PhaseBody))) // there is no answer to wait for
+		return
+	}
 	t.readFinals()
 }
 

@@ -18,7 +18,7 @@ const bytesOnWay = 256 << 10
 // its answers before it takes more is not waited for.
 type line struct {
 	mu    sync.Mutex
-	room  sync.Cond // one has left, or the connection broke
+	room  sync.Cond // one has left, something was written, or the connection broke
 	last  *place    // who came last
 	count int       // in the line
 	bytes int64     // of their messages
@@ -150,6 +150,17 @@ func (c *Conn) leave(t *transaction) {
 	if over {
 		c.nc.Close()
 	}
+}
+
+// awaitGone waits until the final dot has left, which goes with what the next one writes.
+// Nothing is unanswered meanwhile but what is written with it. false: it did not leave.
+func (c *Conn) awaitGone(t *transaction) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.out.flown.Load() < t.ends && !c.broken {
+		c.room.Wait()
+	}
+	return t.sent()
 }
 
 // flush writes what is in the buffer. A failure ends the writing alone: answers that are

@@ -185,6 +185,11 @@ func New(nc net.Conn, cfg Config) *Conn {
 	}
 	c := &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
 	c.room.L = &c.mu
+	c.out.after = func() {
+		c.mu.Lock()
+		c.room.Broadcast()
+		c.mu.Unlock()
+	}
 	return c
 }
 

@@ -119,17 +119,25 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 		if unknown || broke(results) {
 			r.pool.distrust(key)
 		}
-		switch {
-		case err == nil, try >= maxStale && !unknown:
+		if !again(err, try) {
+			if unknown { // what was answered to BDAT says nothing of the message
+				return nil, nil, &refusal{code: notNow, weight: weightServer, remote: l.remote, reply: err.Error()}
+			}
 			return l, results, nil
-		case try > maxStale:
-			// What was answered to BDAT says nothing of the message.
-			return nil, nil, &refusal{code: notNow, weight: weightServer, remote: l.remote, reply: err.Error()}
 		}
 		// Nothing was attempted. Another kept one would be as old: a new one is not.
 		r.log.Debug("stale", "channel", key.channel, "host", key.host, "remote", l.remote, "reason", err)
 		e.since = time.Now()
 	}
+}
+
+// again tells whether a message goes on another connection at once. One that was refused
+// as BDAT goes by DATA, whatever became of it before.
+func again(err error, try int) bool {
+	if errors.Is(err, smtpclient.ErrNoChunks) {
+		return try <= maxStale
+	}
+	return err != nil && try < maxStale
 }
 
 // broke tells a connection that ended with the message in doubt, and not for silence.

@@ -161,3 +161,27 @@ func TestPanicInAJobGivesTheConnectionBack(t *testing.T) {
 		t.Errorf("%d connections, want 0", got)
 	}
 }
+
+// A message that was refused as BDAT at the last try is not failed for that: it goes by
+// DATA.
+func TestTriesOfAMessage(t *testing.T) {
+	cases := map[string]struct {
+		err  error
+		try  int
+		want bool
+	}{
+		"done":                        {nil, 1, false},
+		"not begun":                   {smtpclient.ErrStale, 1, true},
+		"not begun, at the last try":  {smtpclient.ErrStale, maxStale, false},
+		"not by BDAT":                 {smtpclient.ErrNoChunks, 1, true},
+		"not by BDAT at the last try": {smtpclient.ErrNoChunks, maxStale, true},
+		"not by BDAT, once more":      {smtpclient.ErrNoChunks, maxStale + 1, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := again(c.err, c.try); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

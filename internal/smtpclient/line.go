@@ -13,9 +13,9 @@ const bytesOnWay = 256 << 10
 
 // line is the order of the transactions on a connection. Each writes when the one before
 // it has written, and reads its answers when that one has read its own: replies come in
-// the order of the commands (RFC 2920 §3.1). No transaction waits for one behind it, and
-// while anything is unanswered somebody reads, so that a server that has to get rid of
-// its answers before it takes more is not waited for.
+// the order of the commands (RFC 2920 §3.1). No transaction waits for one behind it but for
+// its final dot to leave, and while anything is unanswered somebody reads, so that a server
+// that has to get rid of its answers before it takes more is not waited for.
 type line struct {
 	mu    sync.Mutex
 	room  sync.Cond // one has left, something was written, or the connection broke

@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -101,7 +100,7 @@ func (s *server) openAccess() error {
 	}
 	sources := a.Source
 	sources.Dir, sources.Log = a.Dir, s.Log
-	err = s.relay.ask(a.LocalNames, sources)
+	err = s.relay.ask(a.LocalNames, s.LocalNames, sources)
 	if err == nil {
 		s.senders, err = openSenders(a.SenderLogin, sources)
 	}
@@ -132,7 +131,7 @@ func (s *session) verify(to address.Mailbox) access.Verdict {
 	if s.srv.rcpts == nil {
 		return access.Verdict{}
 	}
-	a, err := s.srv.rcpts.Check(context.Background(), s.facts.From, to)
+	a, err := s.srv.rcpts.Check(s.srv.ctx, s.facts.From, to)
 	trouble := &s.srv.rcptTrouble
 	switch {
 	case err != nil:

@@ -42,7 +42,7 @@ func (s *server) openUsers() (err error) {
 		s.users, err = auth.Open(s.Users.Source, auth.Options{Dir: s.Users.Dir, Log: s.Log})
 		return err
 	}
-	if len(s.SubmissionListen)+len(s.SubmissionsListen) > 0 {
+	if len(s.SubmissionListen)+len(s.SubmissionsListen)+len(s.Activated[RoleSubmission])+len(s.Activated[RoleSubmissions]) > 0 {
 		s.Log.Warn("no-users", "advice", "AUTH is not set: every client of SUBMISSIONLISTEN and SUBMISSIONSLISTEN is told 530")
 	}
 	return nil
@@ -54,7 +54,7 @@ func (s *session) mechanisms() []string {
 	if !s.authOffered() || !s.authSafe() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), authTime)
+	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
 	defer cancel()
 	return s.srv.users.Mechanisms(ctx)
 }
@@ -153,7 +153,11 @@ func (s *session) refuseLogin() {
 	s.authFailures++
 	t := time.NewTimer(delay)
 	defer t.Stop()
-	<-t.C
+	select {
+	case <-t.C:
+	case <-s.srv.ctx.Done():
+		// The connection is cut; nobody hears the answer.
+	}
 	s.wire.say(535, "5.7.8", "user and password do not fit")
 	if s.authFailures >= authFailures {
 		s.wire.say(421, "4.7.0", "too many wrong passwords")
@@ -165,7 +169,7 @@ var errCancelled = errors.New("the client gave up")
 
 // exchange goes through challenges and responses.
 func (s *session) exchange(mechanism string, response []byte) (user, claimed string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), authTime)
+	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
 	defer cancel()
 	p := auth.Peer{Remote: s.client.addr, TLS: s.client.tls != nil}
 	if tcp, ok := s.wire.LocalAddr().(*net.TCPAddr); ok {
@@ -204,7 +208,7 @@ func (s *session) exchange(mechanism string, response []byte) (user, claimed str
 
 // step gives a response to the backend.
 func (s *session) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), authTime)
+	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
 	defer cancel()
 	return e.Next(ctx, response)
 }

@@ -126,7 +126,9 @@ func ends(command []byte) bool {
 }
 
 func (c *chunks) reply(format string, args ...any) {
+	before := len(c.wire.out)
 	c.wire.out = fmt.Appendf(c.wire.out, format+"\r\n", args...)
+	c.wire.countFaults(c.wire.out[before:])
 }
 
 // dropChunk skips the chunk of a BDAT command that was refused.

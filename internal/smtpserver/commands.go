@@ -72,7 +72,9 @@ func (w *wire) say(code int, enhanced, text string) {
 	if enhanced != "" {
 		text = enhanced + " " + text
 	}
+	before := len(w.out)
 	w.out = fmt.Appendf(w.out, "%d %s\r\n", code, oneLine(text))
+	w.countFaults(w.out[before:])
 }
 
 // help answers HELP (RFC 5321 §4.1.1.8).

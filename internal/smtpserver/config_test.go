@@ -78,7 +78,7 @@ func TestOnlyLoopbackIsListenedToUnlessTold(t *testing.T) {
 	if d := cmp.Diff([]string{"127.0.0.1:2525"}, got.Listen); d != "" {
 		t.Error(d)
 	}
-	r := newRelay(got.RelayNets, got.Hostname, "", nil)
+	r := newRelay(got.RelayNets, got.Hostname)
 	for addr, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "192.0.2.1": false, "fe80::1%lo": false,
 	} {

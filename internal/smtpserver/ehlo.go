@@ -48,6 +48,7 @@ func (w *wire) capabilities() []string {
 func (w *wire) greet(p []byte) {
 	if !bytes.HasPrefix(p, []byte("250")) {
 		w.hello = ""
+		w.countFaults(p)
 		w.out = append(w.out, p...)
 		return
 	}

@@ -82,7 +82,7 @@ func (s *session) mayETRN(f *access.Facts) (bool, error) {
 			return true, nil
 		}
 	}
-	return s.srv.access.MayETRN(context.Background(), f)
+	return s.srv.access.MayETRN(s.srv.ctx, f)
 }
 
 // start has the scheduler start a queue: by its query socket or, where that does not
@@ -111,7 +111,7 @@ func (s *session) start(node string) {
 // ask says ETRN on the scheduler's query socket, and tells whether that has started
 // anything.
 func (s *server) ask(host string) (some bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), etrnPatience)
+	ctx, cancel := context.WithTimeout(s.ctx, etrnPatience)
 	defer cancel()
 	conn, err := postoffice.DialSocket(ctx, filepath.Join(s.PostOffice, postoffice.QuerySocket))
 	if err != nil {
@@ -149,5 +149,5 @@ func (s *session) offersETRN() bool {
 			return true
 		}
 	}
-	return s.srv.access.SomeETRN(context.Background(), &f)
+	return s.srv.access.SomeETRN(s.srv.ctx, &f)
 }

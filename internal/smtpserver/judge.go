@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 
@@ -64,11 +63,11 @@ func (s *session) judgeRecipient(to address.Mailbox) *smtp.SMTPError {
 	f.To, f.Local, f.Rcpts = to, false, s.taken+1
 	var err error
 	if !f.Trusted || !s.srv.access.Empty() {
-		f.Local, err = s.srv.relay.isLocal(to)
+		f.Local, err = s.srv.relay.isLocal(s.srv.ctx, to)
 	}
 	d := access.Decision{}
 	if err == nil {
-		d, err = s.srv.access.Decide(context.Background(), f)
+		d, err = s.srv.access.Decide(s.srv.ctx, f)
 	}
 	if err != nil {
 		s.srv.tables.begin(s.srv.Log, "access-trouble", "reason", err, "client", s.client.String())
@@ -120,7 +119,7 @@ func (s *session) judgeContent(size int64) error {
 	f.Whole, f.Size, f.Rcpts = true, size, s.taken
 	for _, w := range s.waiting {
 		f.To, f.Local = w.to, w.local
-		d, err := s.srv.access.Decide(context.Background(), f)
+		d, err := s.srv.access.Decide(s.srv.ctx, f)
 		switch {
 		case err != nil:
 			s.srv.tables.begin(s.srv.Log, "access-trouble", "reason", err, "client", s.client.String())

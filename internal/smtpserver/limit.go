@@ -81,8 +81,12 @@ func (s *session) mayMail(size int64) error {
 	return nil
 }
 
-// mayName tells whether a client may name one more recipient.
+// mayName tells whether a client may name one more recipient. One that tries addresses
+// learns no more of them in a message that has recipients already, and may send that.
 func (s *session) mayName() error {
+	if w := s.wire; w.mostFaults > 0 && w.faults+w.nobodies >= w.mostFaults && s.taken > 0 {
+		return reply(452, "4.5.3", "too many recipients were refused, send the message to those that were taken")
+	}
 	if err := s.srv.limits.Recipient(s.client.addr.Addr(), s.client.user); err != nil {
 		return s.exceeded(err)
 	}
@@ -95,25 +99,36 @@ func (s *session) exceeded(err error) error {
 	return reply(450, "4.7.1", tooMany(err))
 }
 
-// countFaults counts the refusals among replies that are sent.
+// countFaults counts the refusals among replies to the last command. Recipients are
+// counted apart, and those that are only put off not at all: a client that is cut for them
+// would come again with the same list in the same order until all of it bounces.
 func (w *wire) countFaults(replies []byte) {
 	if w.mostFaults <= 0 {
 		return
 	}
 	for line := range bytes.Lines(replies) {
-		if len(line) > 3 && (line[0] == '4' || line[0] == '5') && line[3] == ' ' {
+		switch {
+		case len(line) < 4 || line[3] != ' ' || line[0] != '4' && line[0] != '5':
+		case !isCommand(w.line, "RCPT "):
 			w.faults++
+		case line[0] == '5':
+			w.nobodies++
 		}
 	}
 }
 
 // hasHadEnough ends a connection of which too many commands were refused (RFC 5321 §3.8
-// allows 421 to any command).
+// allows 421 to any command). While a message has recipients, those that were refused
+// are no reason: the others would never get it.
 func (w *wire) hasHadEnough() bool {
-	if w.mostFaults <= 0 || w.faults < w.mostFaults {
+	errs := w.faults
+	if w.session == nil || w.session.taken == 0 {
+		errs += w.nobodies
+	}
+	if w.mostFaults <= 0 || errs < w.mostFaults {
 		return false
 	}
-	w.srv.Log.Warn("refused", "client", w.client.String(), "status", "4.7.0", "reply", "too many errors", "errors", w.faults)
+	w.srv.Log.Warn("refused", "client", w.client.String(), "status", "4.7.0", "reply", "too many errors", "errors", errs)
 	w.say(421, "4.7.0", "too many errors")
 	w.leave()
 	return true

@@ -136,6 +136,60 @@ func TestManyErrorsEndTheConnection(t *testing.T) {
 	})
 }
 
+// A client that is cut comes again with the same list in the same order: those behind the
+// cut would never get the message.
+func TestRefusedRecipientsCostTheOthersNothing(t *testing.T) {
+	finish := func(r *running, p *peer, rcpts int) {
+		t.Helper()
+		p.say("DATA", "354")
+		p.say("hi\r\n.", "250")
+		if got := strings.Count(r.only(), "\nto "); got != rcpts {
+			t.Errorf("%d recipients, want %d", got, rcpts)
+		}
+	}
+	t.Run("above MAXRCPT", func(t *testing.T) {
+		r := start(t, func(c *Config) { c.Limits.Errors, c.MaxRecipients = 5, 2 })
+		p := r.dial()
+		p.say("EHLO c", "250")
+		p.say("MAIL FROM:<a@b>", "250")
+		p.say("RCPT TO:<one@d>", "250")
+		p.say("RCPT TO:<two@d>", "250")
+		for range 20 {
+			p.say("RCPT TO:<three@d>", "452 4.5.3")
+		}
+		finish(r, p, 2)
+	})
+	t.Run("put off before any is taken", func(t *testing.T) {
+		r := ruled(t, map[string]string{"access": "defer to=later@example.org\n"}, func(c *Config) { c.Limits.Errors = 5 })
+		p := r.as(outsider, "").from("a@example.net")
+		for range 20 {
+			p.say("RCPT TO:<later@example.org>", "4")
+		}
+		p.say("RCPT TO:<b@example.org>", "250")
+		finish(r, p, 1)
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		r := start(t, func(c *Config) { c.Limits.Errors, c.RelayNets, c.LocalNames = 5, nil, "" })
+		p := r.dial()
+		p.say("EHLO c", "250")
+		p.say("MAIL FROM:<a@b>", "250")
+		p.say("RCPT TO:<one@localhost>", "250")
+		for range 5 {
+			p.say("RCPT TO:<x@elsewhere.example>", "550")
+		}
+		// Who tries addresses learns no more.
+		p.say("RCPT TO:<x@elsewhere.example>", "452 4.5.3")
+		p.say("RCPT TO:<two@localhost>", "452 4.5.3")
+		finish(r, p, 1)
+		p.say("MAIL FROM:<a@b>", "250")
+		for range 5 {
+			p.say("RCPT TO:<x@elsewhere.example>", "550")
+		}
+		p.expect("421 4.7.0 too many errors")
+		p.end()
+	})
+}
+
 // minutes is a clock that goes on by one each time it is looked at, so that what the
 // machine has left is measured anew.
 func minutes() func() time.Time {

@@ -41,7 +41,7 @@ func (s *server) prepare(w *wire) {
 		return
 	}
 	if s.ReverseLookup && w.client.addr.IsValid() && !w.client.addr.Addr().IsUnspecified() {
-		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, lookupTimeout)
 		w.client.name = s.hostName(ctx, w.client.addr.Addr())
 		cancel()
 	}

@@ -2,7 +2,6 @@ package smtpserver
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 
 	"zmailer/internal/address"
@@ -25,18 +24,20 @@ type nameSource interface {
 	has(ctx context.Context, domain string) (bool, error)
 }
 
-func newRelay(nets []netip.Prefix, host, path string, log *slog.Logger) *relay {
-	r := &relay{nets: nets, names: []nameSource{newNameFile(path, log)}}
+func newRelay(nets []netip.Prefix, host string) *relay {
+	r := &relay{nets: nets}
 	if ascii, err := (address.Mailbox{Local: "x", Domain: host}).ASCIIDomain(); err == nil {
 		r.host = ascii
 	}
 	return r
 }
 
-// ask has the sources of a setting asked in place of the file localnames.
-func (r *relay) ask(sources []string, o table.Options) error {
+// ask has the sources of a setting asked, or without any the file localnames.
+func (r *relay) ask(sources []string, file string, o table.Options) error {
 	if len(sources) == 0 {
-		return nil
+		names, err := openNames(file, o.Log)
+		r.names = []nameSource{names}
+		return err
 	}
 	var list []nameSource
 	for _, name := range sources {
@@ -45,7 +46,11 @@ func (r *relay) ask(sources []string, o table.Options) error {
 			return err
 		}
 		if s.Scheme == "file" {
-			list = append(list, newNameFile(s.Rest, o.Log))
+			names, err := openNames(s.Rest, o.Log)
+			if err != nil {
+				return err
+			}
+			list = append(list, names)
 			continue
 		}
 		o.Name = string(text.LocalNames)
@@ -91,7 +96,7 @@ func (r *relay) trusts(client netip.Addr) bool {
 }
 
 // isLocal tells a recipient whose domain is ours. An address without a domain is.
-func (r *relay) isLocal(m address.Mailbox) (bool, error) {
+func (r *relay) isLocal(ctx context.Context, m address.Mailbox) (bool, error) {
 	if m.Domain == "" {
 		return true, nil
 	}
@@ -103,7 +108,7 @@ func (r *relay) isLocal(m address.Mailbox) (bool, error) {
 		return true, nil
 	}
 	for _, n := range r.names {
-		if ok, err := n.has(context.Background(), domain); ok || err != nil {
+		if ok, err := n.has(ctx, domain); ok || err != nil {
 			return ok, err
 		}
 	}

@@ -170,7 +170,7 @@ func (s *session) judgeSender(from address.Mailbox) access.Verdict {
 	if s.client.user == "" || s.srv.senders == nil || from.IsNull() {
 		return access.Verdict{}
 	}
-	ok, err := s.srv.senders.may(context.Background(), s.client.user, from)
+	ok, err := s.srv.senders.may(s.srv.ctx, s.client.user, from)
 	switch {
 	case err != nil:
 		s.srv.tables.begin(s.srv.Log, "access-trouble", "reason", err, "client", s.client.String())

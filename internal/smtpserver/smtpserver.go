@@ -179,15 +179,15 @@ func newServer(c Config) (*server, error) {
 		return nil, err
 	}
 	s := &server{
-		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log),
+		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname),
 		certs:    certs,
 		commands: newCommands(), limits: limits.New(c.Limits.Config),
 		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.openUsers(); err != nil {
 		return nil, err
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openFilters()
 	return s, s.openAccess()
 }

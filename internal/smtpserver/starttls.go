@@ -23,9 +23,9 @@ func (c *Config) openTLS() (*certificates, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case certs == nil && len(c.SubmissionsListen) > 0:
+	case certs == nil && len(c.SubmissionsListen)+len(c.Activated[RoleSubmissions]) > 0:
 		return nil, &config.Error{File: "SUBMISSIONSLISTEN", Reason: "needs TLSCERT"}
-	case certs == nil && len(c.SubmissionListen) > 0:
+	case certs == nil && len(c.SubmissionListen)+len(c.Activated[RoleSubmission]) > 0:
 		c.Log.Warn("no-tls", "role", string(RoleSubmission),
 			"advice", "set TLSCERT: without it passwords would go in the clear, so that nobody but this machine can log in")
 	}

@@ -31,14 +31,16 @@ func TestAccess(c Config, question []string, out io.Writer) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{Config: c, relay: newRelay(c.RelayNets, c.Hostname, c.LocalNames, c.Log)}
+	s := &server{Config: c, relay: newRelay(c.RelayNets, c.Hostname)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	defer s.cancel()
 	if err := s.openAccess(); err != nil {
 		return err
 	}
 	defer s.closeAccess()
 	network := s.relay.trusts(f.Client)
 	f.Trusted = network || f.User != ""
-	if f.Local, err = s.relay.isLocal(f.To); err != nil {
+	if f.Local, err = s.relay.isLocal(s.ctx, f.To); err != nil {
 		return err
 	}
 	n := &session{srv: s, client: client{addr: netip.AddrPortFrom(f.Client, 0), user: f.User}}
@@ -68,7 +70,7 @@ func (s *session) told() []string {
 	if v := s.judgeSender(s.facts.From); v.Action != access.None {
 		return []string{"rule     SENDERLOGIN", "verdict  " + sayVerdict(v)}
 	}
-	d, err := s.srv.access.Decide(context.Background(), &s.facts)
+	d, err := s.srv.access.Decide(s.srv.ctx, &s.facts)
 	if err != nil {
 		return []string{"rule     " + err.Error(), "verdict  " + sayVerdict(lookupTrouble)}
 	}
@@ -86,7 +88,7 @@ func (s *session) told() []string {
 	if d.Action == access.Reject || d.Action == access.Defer || s.srv.rcpts == nil {
 		return lines
 	}
-	a, err := s.srv.rcpts.Check(context.Background(), s.facts.From, s.facts.To)
+	a, err := s.srv.rcpts.Check(s.srv.ctx, s.facts.From, s.facts.To)
 	switch {
 	case err != nil:
 		return append(lines, "rcpt     nobody knows: "+err.Error())

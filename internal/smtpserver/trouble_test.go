@@ -2,8 +2,10 @@ package smtpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
 )
 
 // M2, S21, and the trap "a local fault answered with 5xx": a fault of ours keeps the
@@ -287,17 +291,33 @@ func TestStrangersMaySendToLocalDomainsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("# ours\nHere.Example. some text\nbücher.example\nnot a_domain..x\n..\n")
-	p.say("RCPT TO:<c@here.EXAMPLE>", "250")
+	// The file is read again when it has settled.
+	until := func(line, prefix string) {
+		t.Helper()
+		eventually(t, line, func() bool {
+			p.send(line + "\r\n")
+			return strings.HasPrefix(p.reply(), prefix)
+		})
+	}
+	write("# ours\nHere.Example. some text\nbücher.example\n")
+	until("RCPT TO:<c@here.EXAMPLE>", "250")
 	p.say("RCPT TO:<c@xn--bcher-kva.example>", "250")
 	p.say("RCPT TO:<c@localhost>", "550 5.7.1")
 	p.say("RCPT TO:<c@sub.here.example>", "550 5.7.1")
 	write("there.example\n")
+	until("RCPT TO:<c@there.example>", "250")
 	p.say("RCPT TO:<c@here.example>", "550 5.7.1")
-	p.say("RCPT TO:<c@there.example>", "250")
+	write("here.example\nno domain..\n..\n")
+	eventually(t, "the bad line is told of", func() bool {
+		p.say("RCPT TO:<c@here.example>", "550 5.7.1")
+		return strings.Contains(r.log.String(), "msg=table-refused")
+	})
+	// What was read last holds.
+	p.say("RCPT TO:<d@there.example>", "250")
 	if err := os.Remove(names); err != nil {
 		t.Fatal(err)
 	}
+	until("RCPT TO:<c@localhost>", "250") // the built-in file again
 	p.say("RCPT TO:<c@there.example>", "550 5.7.1")
 	p.say("RCPT TO:<c@[127.0.0.1]>", "550 5.7.1")
 	p.say("RCPT TO:<\"c@mx.example.org\"@there.example>", "550 5.7.1")
@@ -305,8 +325,57 @@ func TestStrangersMaySendToLocalDomainsOnly(t *testing.T) {
 }
 
 func TestBuiltInLocalNamesAreRight(t *testing.T) {
-	if names, err := parseLocalNames(config.Default("localnames")); err != nil || !names["localhost"] {
+	if names, err := parseLocalNames("localnames", nil); err != nil || !names["localhost"] {
 		t.Errorf("%v, %v", names, err)
+	}
+	if names, err := parseLocalNames("localnames", []byte{}); err != nil || len(names) > 0 {
+		t.Errorf("an empty file: %v, %v", names, err)
+	}
+}
+
+// With the built-in file in the place of one that cannot be read, every domain of ours
+// would be answered 550.
+func TestLocalNamesThatCannotBeReadAreNoStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bad"), []byte("example.org\nno..domain\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for what, file := range map[string]string{"a directory": dir, "a bad line": filepath.Join(dir, "bad")} {
+		for how, c := range map[string]Config{
+			"beside zmailer.conf": {LocalNames: file}, "in LOCALNAMES": {Access: Access{LocalNames: []string{file}}},
+		} {
+			c.PostOffice, c.Hostname = t.TempDir(), "mx.example.org"
+			disk, err := durable.NewOS(c.PostOffice)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { disk.Close() })
+			if err := postoffice.Init(disk); err != nil {
+				t.Fatal(err)
+			}
+			bad := (*config.Error)(nil)
+			if err := Run(t.Context(), c); !errors.As(err, &bad) || bad.File != file {
+				t.Errorf("%s %s: %v", what, how, err)
+			}
+		}
+	}
+}
+
+// A file that somebody is writing is not believed.
+func TestLocalNamesWaitUntilTheyAreWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "localnames")
+	if err := os.WriteFile(file, []byte("example.org\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	names, err := openNames(file, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	if ours, err := names.has(t.Context(), "example.org"); err != nil || !ours {
+		t.Errorf("in an empty file that is being written: %v, %v", ours, err)
 	}
 }
 

@@ -61,7 +61,8 @@ type wire struct {
 	inLine     bool              // a command is being read, not content
 	left       time.Duration     // how long what is being read may still be waited for
 	armed      time.Time         // when it was waited for last
-	faults     int               // refusals that were sent
+	faults     int               // refused commands since the last message, RCPT aside
+	nobodies   int               // recipients refused for good since then
 	mostFaults int               // how many before the connection ends; 0: no limit
 	uncount    func()            // ends the count of this connection; may be nil
 	restarting bool              // Close gives the connection to a new session; see restart
@@ -302,7 +303,9 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.greet(p)
 		return len(p), nil
 	}
-	w.out = append(w.out, reword(p)...)
+	text := reword(p)
+	w.countFaults(text)
+	w.out = append(w.out, text...)
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {
 			return 0, err
@@ -316,7 +319,6 @@ func (w *wire) flush() error {
 		return nil
 	}
 	w.armWrite()
-	w.countFaults(w.out)
 	_, err := w.stream.Write(w.out)
 	w.out = w.out[:0]
 	if err != nil {

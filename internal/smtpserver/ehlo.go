@@ -95,7 +95,14 @@ func copyLargeSize(p, line []byte) int {
 		return 0
 	}
 	at := len(line) - len(params)
-	full := string(line[:at]) + strings.Replace(params, "="+value, "="+strconv.Itoa(largest), 1) + "\r\n"
+	full := string(line[:at])
+	for _, f := range strings.Fields(params) {
+		if key, _, _ := strings.Cut(f, "="); strings.EqualFold(key, "SIZE") {
+			f = key + "=" + strconv.Itoa(largest)
+		}
+		full += " " + f
+	}
+	full += "\r\n"
 	if len(full) > len(p) {
 		return 0
 	}

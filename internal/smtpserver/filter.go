@@ -77,11 +77,21 @@ func (s *session) filterMail(from address.Mailbox, params string) *smtp.SMTPErro
 		f.off = false
 	}
 	v := s.askFilters(func(f *filter) (milter.Answer, error) {
-		a, err := s.greetFilter(f)
-		if err != nil || a.Action != milter.Continue {
-			return a, err
+		mail := func() (milter.Answer, error) {
+			a, err := s.greetFilter(f)
+			if err != nil || a.Action != milter.Continue {
+				return a, err
+			}
+			return f.open.Mail(from.String(), strings.Fields(params), s.macros("{mail_addr}", from.String(), "{mail_host}", from.Domain, "{mail_mailer}", "smtp"))
 		}
-		return f.open.Mail(from.String(), strings.Fields(params), s.macros("{mail_addr}", from.String(), "{mail_host}", from.Domain, "{mail_mailer}", "smtp"))
+		before := f.open
+		a, err := mail()
+		if err != nil && before != nil && f.open == before {
+			// It was restarted since the last message; the one that runs now knows nothing.
+			s.closeFilter(f)
+			return mail()
+		}
+		return a, err
 	})
 	if v.Action == access.None {
 		return nil

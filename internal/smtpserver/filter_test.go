@@ -114,7 +114,7 @@ func (f *sieve) Abort(*gomilter.Modifier) error {
 func with(filters ...*sieve) func(*Config) {
 	return func(c *Config) {
 		for _, f := range filters {
-			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.address, Timeout: 2 * time.Second, ContentTimeout: 5 * time.Second})
+			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.address, Timeout: patience, ContentTimeout: patience})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"bytes"
 	"errors"
+	"strings"
 
 	"zmailer/internal/smtpserver/limits"
 )
@@ -114,6 +115,27 @@ func (w *wire) countFaults(replies []byte) {
 		case line[0] == '5':
 			w.nobodies++
 		}
+	}
+}
+
+// mostIdle is how many commands that do nothing a client may send between two messages
+// before they count as errors: each one gives it the whole time limit anew.
+const mostIdle = 100
+
+// countIdle counts a command that does nothing.
+func (w *wire) countIdle(line []byte) {
+	if w.mostFaults <= 0 {
+		return
+	}
+	verb, _, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{' '})
+	for _, v := range []string{"NOOP", "RSET", "HELP", "VRFY", "EHLO", "HELO", "LHLO"} {
+		if !strings.EqualFold(string(verb), v) {
+			continue
+		}
+		if w.idle++; w.idle > mostIdle {
+			w.faults++
+		}
+		return
 	}
 }
 

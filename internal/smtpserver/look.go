@@ -2,7 +2,9 @@ package smtpserver
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 
 	"zmailer/internal/envelope"
 	"zmailer/internal/postoffice"
@@ -99,9 +101,17 @@ func (s *session) beginChecks() <-chan checks.SPF {
 	found := make(chan checks.SPF, 1)
 	client, helo, from := s.facts.Client, s.client.helo, s.facts.From
 	go func() {
+		result := checks.SPF{Value: checks.TempError}
+		defer func() {
+			// The library reads what strangers publish; nobody else catches its panics here.
+			if r := recover(); r != nil {
+				s.srv.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic checking SPF for %s: %v\n%s", client, r, debug.Stack()))
+			}
+			found <- result
+		}()
 		ctx, cancel := s.srv.checks.Limit(s.srv.ctx)
 		defer cancel()
-		found <- s.srv.checks.SPF(ctx, client, helo, from)
+		result = s.srv.checks.SPF(ctx, client, helo, from)
 	}()
 	return found
 }

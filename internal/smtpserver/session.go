@@ -68,6 +68,9 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 		return reply(503, "5.5.1", "a transaction is open; RSET ends it")
 	}
 	path, params := splitPath(string(s.wire.line))
+	if name := twice(params); name != "" {
+		return reply(501, "5.5.4", name+" stands there twice")
+	}
 	from, err := address.Parse(path)
 	if err != nil {
 		return reply(501, "5.1.7", err.Error())
@@ -118,6 +121,9 @@ func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
 		return reply(503, "5.5.1", "MAIL first")
 	}
 	path, params := splitPath(string(s.wire.line))
+	if name := twice(params); name != "" {
+		return reply(501, "5.5.4", name+" stands there twice")
+	}
 	to, err := address.Parse(path)
 	if err != nil {
 		return reply(501, "5.1.3", err.Error())
@@ -197,6 +203,20 @@ func param(params, name string) string {
 		if strings.EqualFold(key, name) {
 			return value
 		}
+	}
+	return ""
+}
+
+// twice finds a parameter that stands there twice, "" if none does. go-smtp checks and
+// keeps the last, param finds the first.
+func twice(params string) string {
+	seen := map[string]bool{}
+	for _, f := range strings.Fields(params) {
+		key, _, _ := strings.Cut(f, "=")
+		if key = strings.ToUpper(key); seen[key] {
+			return key
+		}
+		seen[key] = true
 	}
 	return ""
 }

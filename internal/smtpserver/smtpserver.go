@@ -129,11 +129,12 @@ type server struct {
 	// commands are answered in front of go-smtp.
 	commands map[string]command
 
-	mu       sync.Mutex
-	wires    map[*wire]struct{} // open connections
-	stopping bool
-	ended    bool
-	idle     chan struct{} // closed when stopping and the last wire is gone
+	mu        sync.Mutex
+	wires     map[*wire]struct{} // open connections
+	strangers int                // of them, see isStranger
+	stopping  bool
+	ended     bool
+	idle      chan struct{} // closed when stopping and the last wire is gone
 }
 
 // Run serves until ctx is done, then stops in order: no new connections, an end to
@@ -318,8 +319,22 @@ func (s *server) opened(w *wire) bool {
 	if s.stopping || s.MaxConnections > 0 && len(s.wires) >= s.MaxConnections {
 		return false
 	}
+	if w.stranger = s.isStranger(w); w.stranger {
+		// A fifth of the places is for our users and LIMITSEXEMPT.
+		if s.MaxConnections > 0 && s.strangers >= s.MaxConnections-s.MaxConnections/5 {
+			return false
+		}
+		s.strangers++
+	}
 	s.wires[w] = struct{}{}
 	return true
+}
+
+// isStranger tells a connection that anybody may have made: to the port for other hosts'
+// mail, and not from LIMITSEXEMPT. Who speaks through a proxy is not known yet.
+func (s *server) isStranger(w *wire) bool {
+	addr := w.client.addr
+	return w.client.role == RoleMX && (!s.limits.Exempt(addr.Addr()) || inNets(s.ProxyNets, addr))
 }
 
 // gone counts a connection out.
@@ -327,5 +342,8 @@ func (s *server) gone(w *wire) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.wires, w)
+	if w.stranger {
+		s.strangers--
+	}
 	s.endIfIdle()
 }

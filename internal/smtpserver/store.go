@@ -92,7 +92,7 @@ func (s *session) enter(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	// Crash: the router's line stands for this one.
 	accepting.In(a.ID, len(s.transaction.Recipients))
 	s.srv.disk.end(s.srv.Log, "storage-recovered")
-	s.wire.faults, s.wire.nobodies = 0, 0
+	s.wire.faults, s.wire.nobodies, s.wire.idle = 0, 0, 0
 	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
 		"rcpts", len(s.transaction.Recipients), "client", s.client.String())
 	return a, nil

@@ -62,8 +62,10 @@ type wire struct {
 	left       time.Duration     // how long what is being read may still be waited for
 	armed      time.Time         // when it was waited for last
 	faults     int               // refused commands since the last message, RCPT aside
+	idle       int               // commands since then that do nothing
 	nobodies   int               // recipients refused for good since then
 	mostFaults int               // how many before the connection ends; 0: no limit
+	stranger   bool              // it counts among server.strangers
 	uncount    func()            // ends the count of this connection; may be nil
 	restarting bool              // Close gives the connection to a new session; see restart
 	ended      string            // rest of endOfData that go-smtp is to read
@@ -132,6 +134,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		w.countIdle(line)
 		if !w.answered(line) {
 			return w.handLine(p, line), nil
 		}
@@ -143,7 +146,12 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // nextLine waits for a command line, its newline included, and leaves it in peek.
 func (w *wire) nextLine() ([]byte, error) {
-	w.inLine, w.left = true, w.srv.ReadTimeout
+	// Between the chunks of a message a command is content: MinRate holds over all of them.
+	between := w.bdat != nil
+	if !between || w.inLine {
+		w.left = w.srv.ReadTimeout
+	}
+	w.inLine = !between
 	for {
 		if i := bytes.IndexByte(w.peek(), '\n'); i >= 0 {
 			if i+1 > maxCommandLine {

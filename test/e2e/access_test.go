@@ -105,7 +105,7 @@ func TestFrozenMailWaitsUntilItIsThawed(t *testing.T) {
 func TestRecipientsAreVerifiedByTheRouter(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
-		s.Settings = map[string]string{"RCPTCHECK": "yes", "RCPTCHECKTIME": "2s", "RCPTCHECKKEEP": "0", "RCPTCHECKTROUBLE": "defer"}
+		s.Settings = map[string]string{"RCPTCHECK": "yes", "RCPTCHECKTIME": "10s", "RCPTCHECKKEEP": "0", "RCPTCHECKTROUBLE": "defer"}
 		s.Files["aliases"] = "sales: alice\nlost: nosuchuser\n"
 		s.Files["lists/news"] = "alice\n"
 	})

@@ -19,9 +19,10 @@ build:
 	@mkdir -p $(BIN)
 	$(GO) build -o $(BIN)/ ./cmd/...
 
-# All tests; those that need a right or a program that is not there say so.
+# All tests; those that need a right or a program that is not there say so. What takes
+# longest begins first.
 test:
-	$(GO) run ./scripts/testsummary $(ATONCE) ./...
+	$(GO) run ./scripts/testsummary $(ATONCE) ./test/e2e ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build
@@ -51,7 +52,7 @@ RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup -e 
 
 race:
 	@if [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
-		$(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on $(RACED); \
+		$(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./internal/scheduler $(RACED); \
 	else \
 		echo "skipped: the race detector needs cgo and a C compiler; shuffled alone"; \
 		$(GO) run ./scripts/testsummary $(ATONCE) -short -shuffle=on $(RACED); \

@@ -5,6 +5,8 @@ BIN := bin
 FUZZTIME ?= 5s
 MINUTES ?= 1
 SOAKFLAGS ?=
+# Losses of power tried at each cut, beside those that always are.
+LOSSES ?= 8
 # Packages tested at once: many tests wait more than they work.
 ATONCE ?= -p 3
 CRASHFLAGS ?=
@@ -60,7 +62,7 @@ race:
 
 # Every stage stopped after each of its operations.
 cuts:
-	$(GO) run ./scripts/testsummary -count=1 ./test/crash/... -losses 8
+	$(GO) run ./scripts/testsummary -count=1 ./test/crash/... -losses $(LOSSES)
 
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:

@@ -57,7 +57,9 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 		}, alarm.Orphan, "transport/"},
 		"a specification that cannot be read": {alarm.Limits{}, func(r *rig) func() {
 			name := filepath.Join(r.dir, "transport", "4711")
-			r.must(os.WriteFile(name, []byte("@ 0x00000080\n"), 0o644))
+			// Whole at once: an empty one looks like what finishing has left.
+			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte("@ 0x00000080\n"), 0o644))
+			r.must(os.Rename(filepath.Join(r.dir, "planted"), name))
 			return func() { r.must(os.Remove(name)) }
 		}, alarm.Unusable, "transport/4711"},
 	}

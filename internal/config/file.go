@@ -47,7 +47,8 @@ type File[T any] struct {
 }
 
 // OpenFile reads a file for the first time. Its errors are parse's, which are to be
-// *Error, or *Error for a file that cannot be read.
+// *Error, or *Error for a file that cannot be read. With an error the File is there all the
+// same, for who can go on with T's zero value until the file is mended.
 func OpenFile[T any](path string, parse func(name string, text []byte) (T, error), o FileOptions) (*File[T], error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -55,19 +56,23 @@ func OpenFile[T any](path string, parse func(name string, text []byte) (T, error
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &File[T]{path: path, parse: parse, o: o}
+	f := &File[T]{path: path, parse: parse, o: o, next: o.Now().Add(filePeriod)}
 	text, info, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) && !o.Required {
 		text, info, err = nil, nil, nil
 	}
 	if err != nil {
-		return nil, f.bad(err)
+		err = f.bad(err)
+	} else if v, perr := parse(path, text); perr != nil {
+		err = perr
+	} else {
+		f.value = v
 	}
-	if f.value, err = parse(path, text); err != nil {
-		return nil, err
+	if err != nil {
+		f.failed = err.Error()
+		return f, err
 	}
 	f.seen, f.absent = info, info == nil
-	f.next = o.Now().Add(filePeriod)
 	return f, nil
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/envelope"
-	"zmailer/internal/router/rules"
 )
 
 // headerRules are what the file header-rules asks for, in its order (docs/headers.md).
@@ -58,11 +57,11 @@ func (l *letter) origin() mailFrom {
 }
 
 // openHeaderRules reads the file header-rules beside zmailer.conf.
-func openHeaderRules(c Config) (*rules.TextFile[headerRules], error) {
+func openHeaderRules(c Config) (*config.File[*headerRules], error) {
 	if c.Rules.Dir == "" {
 		return nil, nil
 	}
-	return rules.NewTextFile(filepath.Join(c.Rules.Dir, "header-rules"), false, parseHeaderRules, c.Now, c.Log)
+	return config.OpenFile(filepath.Join(c.Rules.Dir, "header-rules"), parseHeaderRules, config.FileOptions{Now: c.Now, Log: c.Log})
 }
 
 // rulesOfHeaders are those that hold now; nil: none.
@@ -74,10 +73,10 @@ func (r *Router) rulesOfHeaders() *headerRules {
 }
 
 // parseHeaderRules reads the file; its errors are *config.Error.
-func parseHeaderRules(file, text string) (*headerRules, error) {
+func parseHeaderRules(file string, text []byte) (*headerRules, error) {
 	list := &headerRules{}
 	n := 0
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(text)) {
 		n++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {

@@ -46,7 +46,7 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 }
 
 func TestHeaderRulesTakeAwayAllThatTheyHaveAdded(t *testing.T) {
-	rules, err := parseHeaderRules("header-rules", "all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n")
+	rules, err := parseHeaderRules("header-rules", []byte("all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestBadHeaderRuleIsNamed(t *testing.T) {
 		"all replace X /(a)/ $1st":    "$1st: the pattern has no such group",
 		"all replace X /a/ ${name}":   "${name}: the pattern has no such group",
 	} {
-		_, err := parseHeaderRules("header-rules", "# one\n"+rule+"\n")
+		_, err := parseHeaderRules("header-rules", []byte("# one\n"+rule+"\n"))
 		bad := (*config.Error)(nil)
 		if !errors.As(err, &bad) || bad.Line != 2 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want line 2 and %q", rule, err, want)
@@ -142,7 +142,7 @@ func FuzzHeaderRules(f *testing.F) {
 	f.Add("all replace * /./ ${0}\xc3\xa9\n", "A: \xff\x00\nB:\n \n x")
 	l := &letter{head: &envelope.Message{}}
 	f.Fuzz(func(t *testing.T, text, block string) {
-		rules, err := parseHeaderRules("f", text)
+		rules, err := parseHeaderRules("f", []byte(text))
 		if err != nil || strings.HasPrefix(block, "\n") || strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") || strings.Contains(block, "\n\n") {
 			return
 		}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/config"
-	"zmailer/internal/router/rules"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
@@ -58,12 +58,12 @@ func newMasquerade(c Config) (*masquerade, error) {
 
 // masqueradeFile is a source in a text file, which is held in memory.
 func masqueradeFile(path string, required bool, now func() time.Time, log *slog.Logger) (masqueradeSource, error) {
-	f, err := rules.NewTextFile(path, required, parseMasquerade, now, log)
+	f, err := config.OpenFile(path, parseMasquerade, config.FileOptions{Required: required, Now: now, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	return func(_ context.Context, key string) (address.Mailbox, bool, error) {
-		m, ok := (*f.Current())[key]
+		m, ok := f.Current()[key]
 		return m, ok, nil
 	}, nil
 }
@@ -102,9 +102,9 @@ func (q *masquerade) table(source string, c Config) (masqueradeSource, error) {
 }
 
 // parseMasquerade reads the text form, which has each key once.
-func parseMasquerade(file, content string) (*map[string]address.Mailbox, error) {
+func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, error) {
 	entries, lines := map[string]address.Mailbox{}, map[string]int{}
-	err := text.Scan(text.Masquerade, file, strings.NewReader(content), func(e text.Entry) error {
+	err := text.Scan(text.Masquerade, file, bytes.NewReader(content), func(e text.Entry) error {
 		if first := lines[e.Key]; first > 0 {
 			return &config.Error{File: file, Line: e.Line, Reason: fmt.Sprintf("%s stands in line %d already", e.Key, first)}
 		}
@@ -112,7 +112,7 @@ func parseMasquerade(file, content string) (*map[string]address.Mailbox, error) 
 		entries[e.Key], lines[e.Key] = m, e.Line
 		return err
 	})
-	return &entries, err
+	return entries, err
 }
 
 // of is the address that others are to see in place of m; ok is false if m stays.

@@ -29,13 +29,13 @@ moneypenny@example.org: moneypenny@example.org
 
 func parsedMasquerade(t testing.TB, content string) *masquerade {
 	t.Helper()
-	entries, err := parseMasquerade("masquerade", content)
+	entries, err := parseMasquerade("masquerade", []byte(content))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
 		func(_ context.Context, key string) (address.Mailbox, bool, error) {
-			m, ok := (*entries)[key]
+			m, ok := entries[key]
 			return m, ok, nil
 		},
 	}}
@@ -91,7 +91,7 @@ func TestBadLineOfMasqueradeIsNamed(t *testing.T) {
 		"@a.example: b@c.example, d@e.example\n":        `"," in the domain`,
 		"A@b.Example: b@c.d\n# x\na@b.example: c@d.e\n": "masquerade:3: a@b.example stands in line 1 already",
 	} {
-		_, err := parseMasquerade("masquerade", text)
+		_, err := parseMasquerade("masquerade", []byte(text))
 		bad := (*config.Error)(nil)
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)

@@ -161,7 +161,7 @@ type Router struct {
 	idle   sync.Pool // of *worker
 
 	masquerade  *masquerade
-	headerRules *rules.TextFile[headerRules] // nil: no directory to have some in
+	headerRules *config.File[*headerRules] // nil: no directory to have some in
 	policy      *policy.Policy
 	play        bool // somebody asks what would be: nothing is counted
 

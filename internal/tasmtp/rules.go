@@ -1,14 +1,10 @@
 package tasmtp
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"zmailer/internal/agent"
@@ -19,60 +15,17 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// rules is the file of rules on replies, as it was when it could be read last.
-type rules struct {
-	path  string        // "": there is none
-	every time.Duration // the file is looked at again, at most
-	log   *slog.Logger
-
-	mu     sync.Mutex
-	looked time.Time // when the file was looked at
-	seen   fs.FileInfo
-	table  *replies.Table
-	told   string // what is wrong with the file
-}
-
-// rulesEvery is how often the file is looked at, at most.
-const rulesEvery = time.Second
-
-// now gives the rules as they are. A file that cannot be used is refused, and what was
-// read before stays.
-func (r *rules) now() *replies.Table {
-	if r.path == "" {
+// openRules reads the file of rules on replies. One that cannot be used at the start stops
+// no mail: there are no rules until it is mended. nil: there is no file to have some in.
+func openRules(path string, now func() time.Time, log *slog.Logger) *config.File[*replies.Table] {
+	if path == "" {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.looked) < r.every {
-		return r.table
-	}
-	r.looked = time.Now()
-	info, err := os.Stat(r.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		r.seen, r.table, r.told = nil, nil, ""
-		return nil
-	}
-	if err == nil && r.seen != nil && os.SameFile(info, r.seen) && info.ModTime().Equal(r.seen.ModTime()) && info.Size() == r.seen.Size() {
-		return r.table
-	}
-	table, err := readRules(r.path)
+	f, err := config.OpenFile(path, replies.Parse, config.FileOptions{Now: now, Log: log})
 	if err != nil {
-		if why := err.Error(); why != r.told {
-			r.told = why
-			r.log.Error("rules-refused", "file", r.path, "reason", err, "advice", "mend the lines; until then the rules that were read before count, none if there were none")
-		}
-		return r.table
+		log.Error("table-refused", "file", path, "reason", err, "kept", "no rules on replies until the lines are mended")
 	}
-	r.seen, r.table, r.told = info, table, ""
-	return table
-}
-
-func readRules(path string) (*replies.Table, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, &config.Error{File: path, Reason: "cannot be read", Err: err}
-	}
-	return replies.Parse(path, text)
+	return f
 }
 
 // otherSource ends the reply of a recipient that a rule gives another source. The
@@ -82,10 +35,10 @@ const otherSource = "; the next attempt comes from another source"
 // judge applies the rules to a result. Only what a server said is judged, and never
 // what may have been delivered.
 func (r *Relay) judge(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
-	if res.Outcome == status.Delivered || !isReply(res.Reply) {
+	if r.rules == nil || res.Outcome == status.Delivered || !isReply(res.Reply) {
 		return res
 	}
-	rule := r.rules.now().Match(key.channel, key.host, res.Reply)
+	rule := r.rules.Current().Match(key.channel, key.host, res.Reply)
 	if rule == nil {
 		return res
 	}

@@ -32,6 +32,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/tasmtp/mx"
+	"zmailer/internal/tasmtp/replies"
 	"zmailer/internal/tasmtp/sign"
 )
 
@@ -139,8 +140,8 @@ type Relay struct {
 	pool     *pool
 	dead     deadAddrs
 	zone     zone
-	rules    rules
-	keys     *sign.Table // nil: mail is not signed
+	rules    *config.File[*replies.Table] // nil: there are none
+	keys     *sign.Table                  // nil: mail is not signed
 	signNets []netip.Prefix
 	security *security
 	log      *slog.Logger
@@ -187,7 +188,7 @@ func NewRelay(c Config) (*Relay, error) {
 		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1)), c.Window),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
-		rules:    rules{path: c.Replies, every: rulesEvery, log: log},
+		rules:    openRules(c.Replies, time.Now, log),
 		keys:     keys,
 		signNets: c.SignNets,
 		security: security,

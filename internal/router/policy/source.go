@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"go.starlark.net/starlark"
 
 	"zmailer/internal/config"
-	"zmailer/internal/router/rules"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
@@ -21,7 +21,7 @@ import (
 type source struct {
 	name string
 	kind text.Kind // of which its keys have the form; "": any
-	file *rules.TextFile[map[string]string]
+	file *config.File[map[string]string]
 	tab  table.Table // nil: it is a file
 }
 
@@ -77,7 +77,7 @@ func (s *source) find(t *starlark.Thread, key starlark.Value) (starlark.Value, b
 		}
 	}
 	if s.file != nil {
-		v, ok := (*s.file.Current())[k]
+		v, ok := s.file.Current()[k]
 		if !ok {
 			return starlark.None, false, nil
 		}
@@ -139,7 +139,7 @@ func openSource(name string, c *Config) (*source, error) {
 		s.kind = kind
 	}
 	if from.Scheme == "file" {
-		s.file, err = rules.NewTextFile(from.Rest, true, s.parse, c.Now, c.Log)
+		s.file, err = config.OpenFile(from.Rest, s.parse, config.FileOptions{Required: true, Now: c.Now, Log: c.Log})
 		return s, err
 	}
 	o := c.Source
@@ -152,18 +152,18 @@ func openSource(name string, c *Config) (*source, error) {
 
 // parse reads a text table: the known ones in their own form, any other as lines of a
 // key, a colon or blanks, and a value.
-func (s *source) parse(file, content string) (*map[string]string, error) {
+func (s *source) parse(file string, content []byte) (map[string]string, error) {
 	m := map[string]string{}
 	if s.kind != "" {
-		err := text.Scan(s.kind, file, strings.NewReader(content), func(e text.Entry) error {
+		err := text.Scan(s.kind, file, bytes.NewReader(content), func(e text.Entry) error {
 			if _, twice := m[e.Key]; !twice {
 				m[e.Key] = oneLine(e.Text)
 			}
 			return nil
 		})
-		return &m, err
+		return m, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(content))
+	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, maxValue)
 	n := 0
 	for lines.Scan() {
@@ -188,7 +188,7 @@ func (s *source) parse(file, content string) (*map[string]string, error) {
 	if err := lines.Err(); err != nil {
 		return nil, &config.Error{File: file, Line: n + 1, Reason: "cannot be read", Err: err}
 	}
-	return &m, nil
+	return m, nil
 }
 
 // oneLine is a value that went on over several lines.

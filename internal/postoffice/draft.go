@@ -317,6 +317,11 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	defer f.Close()
+	// As in NewDraft: a router's poll is not to take it between chmod and rename. Who
+	// has the lock instead moves it there, too.
+	if _, err := f.TryLock(); err != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
 	if err := f.Chmod(0o700); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}

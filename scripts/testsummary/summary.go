@@ -40,6 +40,7 @@ type reader struct {
 	tests  map[[2]string]*test // by package and name; "" is the package
 	builds map[string]*strings.Builder
 	failed map[string]int // failed tests by package
+	faults []string       // what failed tests said, for the end
 }
 
 func summarise(events io.Reader, out io.Writer) (counts, error) {
@@ -56,6 +57,7 @@ func summarise(events io.Reader, out io.Writer) (counts, error) {
 			}
 		}
 		if err == io.EOF {
+			r.repeat()
 			return r.counts, nil
 		}
 		if err != nil {
@@ -101,6 +103,7 @@ func (r *reader) testEnd(e event) {
 	case "fail":
 		r.failed[e.Package]++
 		fmt.Fprint(r.out, t.output.String())
+		r.faults = append(r.faults, faults(e, t.output.String())...)
 	case "skip":
 		fmt.Fprintf(r.out, "skipped %s.%s: %s\n", e.Package, e.Test, reason(t.output.String()))
 	}
@@ -143,6 +146,27 @@ func (r *reader) packageEnd(e event) {
 		if key[0] == e.Package {
 			delete(r.tests, key)
 		}
+	}
+}
+
+// longestFault is how much of a line is said again. Bytes.
+const longestFault = 300
+
+// faults are the lines that a failed test itself said: "file_test.go:12: text".
+func faults(e event, output string) []string {
+	list := []string{"FAILED " + e.Package + "." + e.Test}
+	for line := range strings.Lines(output) {
+		if line = strings.TrimRight(line, "\n"); strings.Contains(line, "_test.go:") {
+			list = append(list, line[:min(len(line), longestFault)])
+		}
+	}
+	return list
+}
+
+// repeat says at the end, where it is seen, what failed.
+func (r *reader) repeat() {
+	for _, line := range r.faults {
+		fmt.Fprintln(r.out, line)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestSummaryCountsTestsWithoutSubtests(t *testing.T) {
 				`{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}`,
 				`{"Action":"fail","Package":"p"}`,
 			},
-			"    a_test.go:3: got 1\nFAIL\tp\t0.1s\n", counts{passed: 1, failed: 1},
+			"    a_test.go:3: got 1\nFAIL\tp\t0.1s\nFAILED p.TestA/y\n    a_test.go:3: got 1\nFAILED p.TestA\n", counts{passed: 1, failed: 1},
 		},
 		"a skipped test says why": {
 			[]string{
@@ -63,7 +63,7 @@ func TestSummaryCountsTestsWithoutSubtests(t *testing.T) {
 				`{"Action":"fail","Package":"p","Test":"TestA"}`,
 				`{"Action":"fail","Package":"p"}`,
 			},
-			"panic: x\n", counts{failed: 1},
+			"panic: x\nFAILED p.TestA\n", counts{failed: 1},
 		},
 		"a process that ends in the middle of a test": {
 			[]string{

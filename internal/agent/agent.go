@@ -64,23 +64,27 @@ type Deliverer interface {
 // is valid until Deliver returns.
 type Delivery struct {
 	Job        taproto.Job
-	ID         postoffice.SpoolID
 	Spec       *workspec.Spec
 	Recipients []*Recipient // in the order of the file; a Recipient names its Group
 	Message    durable.File // queue/NAME, for ReadAt
-	Info       durable.Info // of the message file
 	Size       int64        // of the message file, bytes
 
 	agent *Agent
 	file  *postoffice.Spec
 	raw   []byte // the specification as it was read, from base on; see trim
 	base  int64
-	body  int64 // where Body begins
-	left  bool  // a recipient of this host is locked by somebody else
+	body  int64   // where Body begins
+	whole []byte  // the message file, if it is small
+	small *[]byte // whose buffer that is
+	idMu  sync.Mutex
+	known bool // id is
+	id    postoffice.SpoolID
+	left  bool // a recipient of this host is locked by somebody else
 
 	mu    sync.Mutex
 	lines []byte // scratch
 	tag   []byte // the tag written last
+	block []byte // scratch
 }
 
 // Recipient is a locked recipient.
@@ -91,6 +95,8 @@ type Recipient struct {
 	// have delivered. nil: there is none.
 	Sent *workspec.Event
 
+	index  int  // in Delivery.Recipients
+	beside bool // no other recipient stands between it and the one before it
 	resent bool // a "sent" of this delivery has followed
 	done   bool // it has its result
 	marked bool // and the file says so

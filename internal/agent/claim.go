@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/status"
@@ -178,22 +179,35 @@ func (d *Delivery) torn(r *workspec.Recipient) bool {
 	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.raw[workspec.TagOffset(r.Offset)+6] == ' '
 }
 
+// small is how large a message file is that is held in memory, which one read(2) brings
+// there. Bytes.
+const small = 32 << 10
+
+var smallBuffers = sync.Pool{New: func() any { b := make([]byte, small); return &b }}
+
 // openMessage opens queue/NAME and finds where the body begins.
 func (d *Delivery) openMessage() error {
-	f, info, err := d.file.OpenMessage()
+	d.small = smallBuffers.Get().(*[]byte)
+	f, info, whole, err := d.file.OpenWhole(*d.small)
 	if err != nil {
 		return err
 	}
-	d.Message, d.Info, d.Size, d.ID = f, info, info.Size, postoffice.IDOf(info)
-	d.body = d.Spec.BodyOffset
-	if err := postoffice.CheckSize(f, d.Size); err != nil {
-		return fmt.Errorf("open message %s: %w", d.Job.Name, err)
+	d.Message, d.body = f, d.Spec.BodyOffset
+	if d.whole = whole; whole != nil {
+		d.Size = int64(len(whole))
+	} else {
+		d.Size, d.known, d.id = info.Size, true, postoffice.IDOf(info)
+		if err := postoffice.CheckSize(f, d.Size); err != nil {
+			return fmt.Errorf("open message %s: %w", d.Job.Name, err)
+		}
 	}
 	if d.body < 2 || d.body > d.Size {
 		return fmt.Errorf("open message %s: body at byte %d of %d", d.Job.Name, d.body, d.Size)
 	}
 	var before [2]byte
-	if _, err := f.ReadAt(before[:], d.body-2); err != nil {
+	if whole != nil {
+		copy(before[:], whole[d.body-2:])
+	} else if _, err := f.ReadAt(before[:], d.body-2); err != nil {
 		return fmt.Errorf("open message %s: %w", d.Job.Name, err)
 	}
 	if before == [2]byte{'\n', '\n'} {
@@ -214,7 +228,7 @@ func (d *Delivery) address(offset int64) string {
 
 // refuse answers that all recipients wait, for trouble of our own.
 func (d *Delivery) refuse(err error) []taproto.Line {
-	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host, "reason", err)
+	d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host, "reason", err)
 	var lines []taproto.Line
 	for _, r := range d.Recipients {
 		r.result = d.complete(r, Result{Outcome: status.Deferred, Code: status.SystemTrouble, Reply: err.Error()})

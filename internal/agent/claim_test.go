@@ -343,8 +343,8 @@ func TestHeaderAndBodyAreTheMessagesBytes(t *testing.T) { // M31
 					}
 				}
 				info, err := os.Stat(s.dir + "/queue/" + file)
-				if err != nil || d.ID.Time() != info.ModTime() || d.Size != info.Size() || !strings.HasPrefix(file, strconv.FormatUint(d.ID.Ino, 10)) {
-					t.Errorf("message: got ID %v, size %d; want those of %s", d.ID, d.Size, file)
+				if err != nil || d.ID().Time() != info.ModTime() || d.Size != info.Size() || !strings.HasPrefix(file, strconv.FormatUint(d.ID().Ino, 10)) {
+					t.Errorf("message: got ID %v, size %d; want those of %s", d.ID(), d.Size, file)
 				}
 				d.Done(d.Recipients[0], ok)
 			}))

@@ -142,7 +142,7 @@ func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
 			t.Fatal(proc.Log())
 		}
 		if over {
-			if n < 9 {
+			if n < 7 {
 				t.Errorf("got %d operations: too few", n)
 			}
 			return

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/taproto"
 	"zmailer/internal/workspec"
 )
@@ -41,7 +43,7 @@ func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) []taproto
 func (a *Agent) deliver(ctx context.Context, d *Delivery, to Deliverer) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.log().Error("panic", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
+			a.log().Error("panic", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host,
 				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
@@ -54,8 +56,12 @@ func (d *Delivery) close() {
 	if d.Message != nil {
 		err = errors.Join(err, d.Message.Close())
 	}
+	if d.small != nil {
+		smallBuffers.Put(d.small)
+		d.small, d.whole = nil, nil
+	}
 	if err != nil {
-		d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "reason", err)
+		d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "reason", err)
 	}
 }
 
@@ -70,11 +76,27 @@ func (d *Delivery) Header(g *workspec.Group) []byte {
 // has one; each call from the start. It reads the file as it is asked to and holds
 // nothing. A message that is all header has no empty line.
 func (d *Delivery) Body() io.Reader {
+	if d.whole != nil {
+		return bytes.NewReader(d.whole[d.body:])
+	}
 	return io.NewSectionReader(d.Message, d.body, d.BodySize())
 }
 
 // BodySize is how many bytes Body reads.
 func (d *Delivery) BodySize() int64 { return d.Size - d.body }
+
+// ID is the message's spool ID. It is asked for where something is to be told of the
+// message, which is seldom: it takes a system call.
+func (d *Delivery) ID() postoffice.SpoolID {
+	d.idMu.Lock()
+	defer d.idMu.Unlock()
+	if !d.known && d.Message != nil {
+		if info, err := d.Message.Stat(); err == nil {
+			d.known, d.id = true, postoffice.IDOf(info)
+		}
+	}
+	return d.id
+}
 
 // Sent records that the message is about to be given away for every recipient that
 // has no result yet: until Done says more, they are in doubt. After an error the

@@ -17,18 +17,29 @@ import (
 // job's with one fsync. A recipient has one result: a second one is logged and
 // dropped.
 func (d *Delivery) Done(r *Recipient, res Result) {
+	d.DoneAll([]*Recipient{r}, []Result{res})
+}
+
+// DoneAll is Done for recipients, in the order of the file, who get their results at the
+// same time: their marks are written together.
+func (d *Delivery) DoneAll(list []*Recipient, results []Result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r.done {
-		d.agent.log().Error("second-result", "id", d.ID, "rcpt", r.Address,
-			"status", res.Code, "reply", res.Reply, "first", r.result.Reply)
-		return
+	delivered := make([]*Recipient, 0, len(list))
+	for i, r := range list {
+		res := results[i]
+		if r.done {
+			d.agent.log().Error("second-result", "id", d.ID(), "rcpt", r.Address,
+				"status", res.Code, "reply", res.Reply, "first", r.result.Reply)
+			continue
+		}
+		r.done = true
+		r.result = d.complete(r, res)
+		if r.result.Outcome == status.Delivered {
+			delivered = append(delivered, r)
+		}
 	}
-	r.done = true
-	r.result = d.complete(r, res)
-	if r.result.Outcome == status.Delivered {
-		d.markDelivered(r)
-	}
+	d.markDelivered(delivered)
 }
 
 // complete fills in what a Deliverer left out.
@@ -54,38 +65,47 @@ func (d *Delivery) complete(r *Recipient, res Result) Result {
 	return res
 }
 
-// markDelivered sets the final tag of a delivered recipient, after a diagnostic if
-// the sender asked to hear of it (RFC 3461 §4.1). Without room for that the
-// scheduler is asked to write it: rather late than the message twice.
-func (d *Delivery) markDelivered(r *Recipient) {
-	r.answer = taproto.OK3
-	if d.owesSuccess(r) {
-		r.answer = taproto.OK2
-		d.lines = workspec.AppendDiagnostic(d.lines[:0], d.diagnostic(r))
-		// Crash: delivered, its tag still the lock's: in doubt.
+// markDelivered sets the final tags of delivered recipients, after diagnostics where
+// the sender asked to hear of it (RFC 3461 §4.1). Without room for these the
+// scheduler is asked to write them: rather late than the message twice.
+func (d *Delivery) markDelivered(list []*Recipient) {
+	d.lines = d.lines[:0]
+	for _, r := range list {
+		r.answer, r.marked = taproto.OK3, true
+		if d.owesSuccess(r) {
+			r.answer = taproto.OK2
+			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
+		} else {
+			r.result.Text = "" // nobody reads the dialogue, and there may be 100,000
+		}
+	}
+	if len(d.lines) > 0 {
+		// Crash: delivered, the tags still the lock's: in doubt.
 		if err := d.file.Append(d.lines); err != nil {
-			r.answer = taproto.OK
-			d.logFault(r, err)
+			for _, r := range list {
+				if r.answer == taproto.OK2 {
+					r.answer = taproto.OK
+					d.logFault(r, err)
+				}
+			}
 		}
 	}
 	// Crash: the tag is in the file for everybody who reads it; a power loss may
 	// bring back the lock of a dead owner, and the message is delivered twice.
-	err := d.setTag(r, workspec.TagOK)
-	if err != nil {
+	d.setAll(workspec.TagOK, list, func(r *Recipient, err error) {
 		d.logFault(r, err)
-	}
-	r.marked = err == nil
-	if r.answer == taproto.OK3 {
-		r.result.Text = "" // nobody reads the dialogue, and there may be 100,000
-	}
+		r.marked = false
+	})
 }
 
 // owesSuccess tells whether the sender wants a success report that no other host
 // has promised to write.
 func (d *Delivery) owesSuccess(r *Recipient) bool {
-	if r.result.Outcome != status.Delivered || r.result.Relayed {
-		return false
-	}
+	return r.result.Outcome == status.Delivered && !r.result.Relayed && r.AsksSuccess()
+}
+
+// AsksSuccess tells whether the sender wants to hear of a success (RFC 3461 §4.1).
+func (r *Recipient) AsksSuccess() bool {
 	for field := range strings.FieldsSeq(r.Notary) {
 		key, list, _ := strings.Cut(field, "=")
 		if !strings.EqualFold(key, "NOTIFY") {
@@ -143,16 +163,17 @@ func (d *Delivery) markAgain(r *Recipient) {
 
 // markDeferred gives the locks of deferred recipients back.
 func (d *Delivery) markDeferred() {
+	var open []*Recipient
 	for _, r := range d.Recipients {
 		if r.result.Outcome != status.Deferred || r.marked {
 			continue
 		}
 		d.markOpen(r)
-		if err := d.unlock(r); err != nil {
-			d.logFault(r, err)
-		}
 		r.marked = true
+		open = append(open, r)
 	}
+	// Crash: blank or the locks of a dead owner; both are open.
+	d.setAll(workspec.TagToDo, open, d.logFault)
 }
 
 // markOpen has the doubt about a recipient outlive its deferral, which the scheduler
@@ -178,10 +199,14 @@ func (d *Delivery) markOpen(r *Recipient) {
 
 // setTag writes a tag that is no lock.
 func (d *Delivery) setTag(r *Recipient, t workspec.Tag) error {
+	return d.file.SetTag(d.tagBytes(t), workspec.TagOffset(r.Offset))
+}
+
+func (d *Delivery) tagBytes(t workspec.Tag) []byte {
 	if len(d.tag) == 0 || d.tag[0] != byte(t) {
 		d.tag = workspec.TagBytes(d.Spec.Format, t)
 	}
-	return d.file.SetTag(d.tag, workspec.TagOffset(r.Offset))
+	return d.tag
 }
 
 func (d *Delivery) unlock(r *Recipient) error {
@@ -194,8 +219,10 @@ func (d *Delivery) unlock(r *Recipient) error {
 // delivered must not be delivered again when the rest is tried.
 func (d *Delivery) markFailed(partial bool) {
 	d.lines = d.lines[:0]
+	var failed []*Recipient
 	for _, r := range d.Recipients {
 		if r.result.Outcome == status.Failed {
+			failed = append(failed, r)
 			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
 		}
 	}
@@ -215,23 +242,23 @@ func (d *Delivery) markFailed(partial bool) {
 		// Crash: as before; a tag says failed only if its diagnostic is on the disk.
 		err = d.file.Sync()
 	}
-	for _, r := range d.Recipients {
-		if r.result.Outcome != status.Failed {
-			continue
-		}
-		if err == nil {
-			err = d.setTag(r, workspec.TagFailed)
-		}
-		if err == nil {
-			continue
-		}
-		d.fault(r, err)
-		if uerr := d.unlock(r); uerr != nil {
-			d.logFault(r, uerr)
-		}
+	if err == nil {
+		d.setAll(workspec.TagFailed, failed, d.notFailed)
+		return
 	}
-	if err != nil && len(d.lines) == 0 {
-		d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "reason", err)
+	for _, r := range failed {
+		d.notFailed(r, err)
+	}
+	if len(d.lines) == 0 {
+		d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "reason", err)
+	}
+}
+
+// notFailed gives a recipient back whose failure could not be recorded.
+func (d *Delivery) notFailed(r *Recipient, err error) {
+	d.fault(r, err)
+	if uerr := d.unlock(r); uerr != nil {
+		d.logFault(r, uerr)
 	}
 }
 
@@ -245,6 +272,6 @@ func (d *Delivery) fault(r *Recipient, err error) {
 }
 
 func (d *Delivery) logFault(r *Recipient, err error) {
-	d.agent.log().Error("disk", "id", d.ID, "name", d.Job.Name, "rcpt", r.Address,
+	d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "rcpt", r.Address,
 		"result", r.result.Outcome, "reply", r.result.Reply, "reason", err)
 }

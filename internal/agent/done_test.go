@@ -187,12 +187,12 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 		ops[strings.Replace(op, name, "NAME", 1)]++
 	}
 	want := map[string]int{
-		"open transport/NAME":    2, // the second to append
+		"open transport/NAME":    1,
 		"open queue/NAME":        1,
-		"readat transport/NAME":  1,    // the last byte before the append
+		"readat transport/NAME":  1,    // what stands between the locks
 		"readat queue/NAME":      2,    // how long it was, is there an empty line
 		"writeat transport/NAME": 1001, // one for all locks
-		"write transport/NAME":   1,
+		"append transport/NAME":  1,
 		"sync transport/NAME":    1,
 	}
 	if diff := cmp.Diff(ops, want); diff != "" {
@@ -223,7 +223,7 @@ func TestDiagnosticIsOnDiskBeforeTheTag(t *testing.T) {
 	s.fs.taken()
 	s.do(name, "h.example", give(noUser))
 	ops := s.fs.taken()
-	written := slices.Index(ops, "write transport/"+name)
+	written := slices.Index(ops, "append transport/"+name)
 	synced := slices.Index(ops, "sync transport/"+name)
 	if written < 0 || synced < written || synced != len(ops)-2 || ops[len(ops)-1] != "writeat transport/"+name {
 		t.Errorf("got %q, want the d line, fsync, the tag at the end", ops)
@@ -272,7 +272,7 @@ func TestDiskFaultDefersAndLosesNothing(t *testing.T) {
 		"the lock cannot be written":     {"writeat transport", 1, unix.EIO, ok, " "},
 		"the message cannot be read":     {"readat queue", 1, unix.EIO, ok, " "},
 		"too many files for the message": {"open queue", 1, unix.EMFILE, ok, " "},
-		"a diagnostic has no room":       {"write transport", 1, unix.ENOSPC, noUser, " "},
+		"a diagnostic has no room":       {"append transport", 1, unix.ENOSPC, noUser, " "},
 		"a diagnostic cannot be synced":  {"sync transport", 1, unix.EIO, noUser, " "},
 		"a failure cannot be marked":     {"writeat transport", 2, unix.EIO, noUser, "~"},
 		"a deferral cannot be unlocked":  {"writeat transport", 2, unix.EIO, later, "~"},
@@ -342,7 +342,7 @@ func TestSuccessReportWithoutRoomIsLeftToTheScheduler(t *testing.T) {
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", "NOTIFY=SUCCESS"})
 	s.fs.failing(func(op, name string) error {
-		if op == "write" {
+		if op == "append" {
 			return unix.ENOSPC
 		}
 		return nil

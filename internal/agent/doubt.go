@@ -25,7 +25,7 @@ func (d *Delivery) record(doubts []workspec.Event) error {
 	lines := d.lines[:0]
 	for i := range doubts {
 		lines = workspec.AppendEvent(lines, &doubts[i])
-		d.agent.log().Warn("in-doubt", "id", d.ID, "name", d.Job.Name, "host", d.Job.Host,
+		d.agent.log().Warn("in-doubt", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host,
 			"rcpt", d.address(doubts[i].Recipient), "owner", doubts[i].Get("owner"))
 	}
 	d.lines = lines[:0]

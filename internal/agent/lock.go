@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"zmailer/internal/workspec"
 )
@@ -18,8 +19,9 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 		lock = workspec.LockBytes(d.agent.Owner.Number())
 	}
 	d.agent.bear()
+	d.lineUp()
 	for done := 0; done < len(d.Recipients); {
-		n := d.neighbours(d.Recipients[done:])
+		n := neighbours(d.Recipients[done:])
 		// Crash: this process's owner number is free again, so the locks are nobody's,
 		// those of many that were written and those that were not.
 		err := d.setTags(lock, d.Recipients[done:done+n])
@@ -35,26 +37,31 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 	return nil
 }
 
-// Of more recipients than few, those that stand side by side are locked by one write(2):
-// of 100,000 for one host the last would else wait for half a second of system calls. It
-// writes over their own lines alone, of which nothing but tags ever changes, and those
-// only under the lock that we hold.
+// Recipients that stand side by side are locked, and marked, by one write(2): of 100,000
+// for one host the last would else wait for half a second of system calls. It writes over
+// their own lines alone, of which nothing but tags ever changes, and those only under the
+// lock that we hold.
 const (
-	few      = 100
+	few      = 3        // fewer are marked each on its own
 	together = 64 << 10 // bytes
 )
 
-// neighbours is how many of the first recipients stand side by side, one at least.
-func (d *Delivery) neighbours(list []*Recipient) int {
-	if len(d.Recipients) <= few {
-		return 1
+// lineUp finds out which recipients stand right behind the one before them.
+func (d *Delivery) lineUp() {
+	for i, r := range d.Recipients {
+		r.index = i
+		r.beside = i > 0 && !bytes.Contains(d.raw[d.Recipients[i-1].Offset:r.Offset], []byte("\nr"))
 	}
+}
+
+// neighbours is how many of the first recipients stand side by side, one at least.
+func neighbours(list []*Recipient) int {
 	n := 1
-	for ; n < len(list); n++ {
-		last, next := list[n-1].Offset, list[n].Offset
-		if next-list[0].Offset > together || bytes.Contains(d.raw[last:next], []byte("\nr")) {
-			break
-		}
+	for n < len(list) && list[n].beside && list[n].index == list[n-1].index+1 && list[n].Offset-list[0].Offset <= together {
+		n++
+	}
+	if n < few {
+		return 1
 	}
 	return n
 }
@@ -65,10 +72,32 @@ func (d *Delivery) setTags(tag []byte, list []*Recipient) error {
 	if len(list) == 1 {
 		return d.file.SetTag(tag, from)
 	}
-	to := workspec.TagOffset(list[len(list)-1].Offset) + int64(len(tag))
-	b := bytes.Clone(d.raw[from:to])
+	size := int(workspec.TagOffset(list[len(list)-1].Offset)-from) + len(tag)
+	b := slices.Grow(d.block[:0], size)[:size]
+	d.block = b
+	if err := d.file.ReadAt(b, from); err != nil {
+		return err
+	}
 	for _, r := range list {
 		copy(b[workspec.TagOffset(r.Offset)-from:], tag)
 	}
 	return d.file.SetTag(b, from)
+}
+
+// setAll writes the tag of recipients in the order of the file, those that stand side by
+// side together, and tells what it could not write.
+func (d *Delivery) setAll(t workspec.Tag, list []*Recipient, failed func(*Recipient, error)) {
+	if len(list) == 0 {
+		return
+	}
+	tag := d.tagBytes(t)
+	for len(list) > 0 {
+		n := neighbours(list)
+		if err := d.setTags(tag, list[:n]); err != nil {
+			for _, r := range list[:n] {
+				failed(r, err)
+			}
+		}
+		list = list[n:]
+	}
 }

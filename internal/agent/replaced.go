@@ -58,7 +58,7 @@ func (d *Delivery) followTo(file *postoffice.Spec) (err error) {
 	for _, r := range d.Recipients {
 		group, there := find(spec, r, d.agent.Owner.Number())
 		if there == nil {
-			d.agent.log().Warn("replaced", "id", d.ID, "name", d.Job.Name, "rcpt", r.Address, "result", r.result.Outcome,
+			d.agent.log().Warn("replaced", "id", d.ID(), "name", d.Job.Name, "rcpt", r.Address, "result", r.result.Outcome,
 				"reason", "the specification was replaced, and the recipient is not in it any more or is another's")
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -163,6 +164,10 @@ func (s *session) send(b []byte) {
 		return
 	}
 	s.writing = true
+	// Those that could go on at once, because their answers are there, go first.
+	s.mu.Unlock()
+	runtime.Gosched()
+	s.mu.Lock()
 	for len(s.pending) > 0 {
 		now := s.pending
 		s.pending = s.spare[:0]

@@ -73,8 +73,13 @@ const testEnvelope = "from <s@example.org>\nto <r@example.org>\nenv-end\n"
 // its body.
 func (s *spool) message(header, body string) (string, int64) {
 	s.Helper()
+	return s.messageOf(testEnvelope, header, body)
+}
+
+func (s *spool) messageOf(envelope, header, body string) (string, int64) {
+	s.Helper()
 	tmp := filepath.Join(s.dir, "queue", "new")
-	if err := os.WriteFile(tmp, []byte(testEnvelope+header+body), 0o600); err != nil {
+	if err := os.WriteFile(tmp, []byte(envelope+header+body), 0o600); err != nil {
 		s.Fatal(err)
 	}
 	info, err := os.Stat(tmp)
@@ -85,7 +90,7 @@ func (s *spool) message(header, body string) (string, int64) {
 	if err := os.Rename(tmp, filepath.Join(s.dir, "queue", name)); err != nil {
 		s.Fatal(err)
 	}
-	return name, int64(len(testEnvelope) + len(header))
+	return name, int64(len(envelope) + len(header))
 }
 
 // rcpt is an r line's values.
@@ -297,6 +302,10 @@ func (f *faultyFile) do(op string, call func() (int, error)) (int, error) {
 
 func (f *faultyFile) Write(b []byte) (int, error) {
 	return f.do("write", func() (int, error) { return f.File.Write(b) })
+}
+
+func (f *faultyFile) Append(b []byte) (int, error) {
+	return f.do("append", func() (int, error) { return f.File.Append(b) })
 }
 
 func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {

@@ -52,13 +52,16 @@ type FS interface {
 
 // File is an open regular file. Reads and writes are complete or fail: a short
 // write is an error. WriteAt must not be used on a file opened with O_APPEND
-// (Linux would append).
+// (Linux would append), nor while Append is.
 type File interface {
 	io.Reader
 	io.Writer
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	// Append writes at the file's end, wherever others that append have moved that, in
+	// one write(2), also if the file was not opened with O_APPEND.
+	Append(b []byte) (int, error)
 	// Sync makes data and metadata of the file durable (fsync).
 	Sync() error
 	Chmod(perm fs.FileMode) error

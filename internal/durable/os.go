@@ -84,7 +84,7 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, o.pathError("open", name, err)
 	}
-	return newOSFile(fd, path.Join(o.dir, name)), nil
+	return newOSFile(fd, flag, path.Join(o.dir, name)), nil
 }
 
 // Rename implements FS.
@@ -230,11 +230,13 @@ func (l *osLock) Abandon() error { return l.f.Close() }
 
 type osFile struct {
 	fd   int
+	flag int // as it was opened
 	path string
+	ends bool // O_APPEND is set beside flag
 }
 
-func newOSFile(fd int, name string) *osFile {
-	return &osFile{fd: fd, path: name}
+func newOSFile(fd, flag int, name string) *osFile {
+	return &osFile{fd: fd, flag: flag, path: name}
 }
 
 func (f *osFile) wrap(op string, err error) error {
@@ -278,7 +280,35 @@ func (f *osFile) Write(b []byte) (int, error) {
 }
 
 func (f *osFile) WriteAt(b []byte, off int64) (int, error) {
+	if err := f.atEnd(false); err != nil {
+		return 0, err
+	}
 	return f.writeAll(b, func(p []byte, done int) (int, error) { return unix.Pwrite(f.fd, p, off+int64(done)) })
+}
+
+func (f *osFile) Append(b []byte) (int, error) {
+	if err := f.atEnd(true); err != nil {
+		return 0, err
+	}
+	return f.Write(b)
+}
+
+// atEnd has writes go to the end or not. It is a flag of the open file: a second
+// descriptor for it costs three calls, and RWF_APPEND of pwritev2(2) is lost on the way
+// through some versions of overlayfs.
+func (f *osFile) atEnd(on bool) error {
+	if f.ends == on || f.flag&unix.O_APPEND != 0 {
+		return nil
+	}
+	flag := f.flag
+	if on {
+		flag |= unix.O_APPEND
+	}
+	err := retry(func() error { _, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETFL, flag); return err })
+	if err == nil {
+		f.ends = on
+	}
+	return f.wrap("fcntl", err)
 }
 
 func (f *osFile) writeAll(b []byte, write func(p []byte, done int) (int, error)) (int, error) {

@@ -41,7 +41,7 @@ func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent
 		res.Standing = true
 	}
 	if res.Outcome == status.Deferred {
-		m.c.Log.Warn("local-trouble", "id", d.ID, "rcpt", r.Address, "channel", r.Channel, "status", code, "reason", err)
+		m.c.Log.Warn("local-trouble", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel, "status", code, "reason", err)
 	}
 	return res
 }

@@ -145,7 +145,7 @@ func (m *Mailbox) Deliver(ctx context.Context, d *agent.Delivery) {
 		start := m.c.Now()
 		res := m.deliver(ctx, d, r)
 		d.Done(r, res)
-		m.c.Log.Debug("local-delivery", "id", d.ID, "rcpt", r.Address, "channel", r.Channel,
+		m.c.Log.Debug("local-delivery", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel,
 			"status", res.Code, "reply", res.Reply, "took", m.c.Now().Sub(start))
 	}
 }

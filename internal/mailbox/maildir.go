@@ -197,7 +197,7 @@ func makeSubs(box durable.FS) error {
 // this one: the message's seconds, then its spool ID and the recipient, then the host;
 // and the size for readers that sum up.
 func (m *Mailbox) maildirName(l *letter) string {
-	id := l.delivery.ID
+	id := l.delivery.ID()
 	return strconv.FormatInt(id.Time().Unix(), 10) +
 		"." + id.String() + "R" + strconv.FormatInt(l.recipient.Offset, 10) +
 		"." + m.host +

@@ -49,7 +49,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	}
 	// No look for loops as at a mailbox: the address before the alias is not known apart
 	// from the client's ORCPT, which may be a foreign one that the mail came from.
-	p := program{command: command, dir: workingDir(a.home), limit: m.c.Pipe.Limit, env: environment(a, r, d.ID.String())}
+	p := program{command: command, dir: workingDir(a.home), limit: m.c.Pipe.Limit, env: environment(a, r, d.ID().String())}
 	if m.creds.root {
 		p.as = &identity{uid: a.uid, gid: a.gid}
 	}
@@ -76,7 +76,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	}
 	res := e.result()
 	if res.Outcome == status.Deferred {
-		m.c.Log.Warn("local-trouble", "id", d.ID, "rcpt", r.Address, "channel", r.Channel, "status", res.Code, "reason", res.Reply)
+		m.c.Log.Warn("local-trouble", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel, "status", res.Code, "reason", res.Reply)
 	}
 	return res
 }

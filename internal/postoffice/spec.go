@@ -23,9 +23,10 @@ type Spec struct {
 	p    *PostOffice
 	path string
 	f    durable.File
-	app  durable.File // opened for append when first needed
 
-	begun bool // it was read
+	begun bool  // it was read
+	named bool  // the name was looked at since: it was ours
+	ended int64 // a size at which the file has ended with a whole line; 0: not known
 }
 
 // OpenSpec opens transport/name. ErrGone: it was finished or moved.
@@ -53,6 +54,14 @@ func (p *PostOffice) openSpecAt(path, name string) (*Spec, error) {
 
 // Read reads the whole file as it is now.
 func (s *Spec) Read() ([]byte, error) {
+	b, err := s.read()
+	if n := len(b); n > 0 && b[n-1] == '\n' {
+		s.ended = int64(n)
+	}
+	return b, err
+}
+
+func (s *Spec) read() ([]byte, error) {
 	// One byte more than the size known, so that a short read tells the end.
 	b := make([]byte, s.Info.Size+1)
 	n := 0
@@ -113,46 +122,62 @@ func (s *Spec) SetTag(b []byte, off int64) error {
 	return nil
 }
 
+// ReadAt reads a part of the file as it is now.
+func (s *Spec) ReadAt(b []byte, off int64) error {
+	if _, err := s.f.ReadAt(b, off); err != nil {
+		return fmt.Errorf("read %s at %d: %w", s.Name, off, err)
+	}
+	return nil
+}
+
 // tornEnd ends a line that a crash or a full disk has torn. What is left of it may look
 // like a whole line that says something else; behind CAN nobody believes it (workspec).
 const tornEnd = "\x18\n"
 
 // Append adds whole lines at the end in one write(2), beside other writers. A torn
-// line that a crash left there is ended first, so that nobody reads it.
+// line that a crash left there is ended first, so that nobody reads it. ErrReplaced:
+// somebody has put another file in its place before the first append.
 func (s *Spec) Append(lines []byte) error {
-	if s.app == nil {
-		f, err := s.p.fs.Open(s.path, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			return fmt.Errorf("append to %s: %w", s.Name, err)
-		}
-		info, err := f.Stat()
-		if err == nil && (info.Ino != s.Info.Ino || info.Dev != s.Info.Dev) {
-			err = ErrReplaced
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("append to %s: %w", s.Name, err), f.Close())
-		}
-		s.app = f
-	}
-	info, err := s.f.Stat()
+	size, whole, err := s.end()
 	if err != nil {
 		return fmt.Errorf("append to %s: %w", s.Name, err)
 	}
-	if info.Size > 0 {
-		var last [1]byte
-		if _, err := s.f.ReadAt(last[:], info.Size-1); err != nil {
-			return fmt.Errorf("append to %s: %w", s.Name, err)
-		}
-		if last[0] != '\n' {
-			lines = append([]byte(tornEnd), lines...)
-		}
+	if !whole {
+		lines = append([]byte(tornEnd), lines...)
 	}
 	// Crash: all, a part or none of the lines; a torn one has no newline and readers
 	// ignore it.
-	if _, err := s.app.Write(lines); err != nil {
+	if _, err := s.f.Append(lines); err != nil {
 		return fmt.Errorf("append to %s: %w", s.Name, err)
 	}
+	s.ended = size + int64(len(lines))
 	return nil
+}
+
+// end is the file's size and whether a whole line stands there, which is known where the
+// size is one that was seen before.
+func (s *Spec) end() (size int64, whole bool, err error) {
+	var info durable.Info
+	if s.named {
+		info, err = s.f.Stat()
+	} else {
+		info, err = s.p.fs.Stat(s.path)
+		if err == nil && (info.Ino != s.Info.Ino || info.Dev != s.Info.Dev) {
+			err = ErrReplaced
+		}
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	s.named = true
+	if info.Size == 0 || info.Size == s.ended {
+		return info.Size, true, nil
+	}
+	var last [1]byte
+	if _, err := s.f.ReadAt(last[:], info.Size-1); err != nil {
+		return 0, false, err
+	}
+	return info.Size, last[0] == '\n', nil
 }
 
 // Sync makes tags and lines durable.
@@ -170,11 +195,7 @@ func (s *Spec) OpenMessage() (durable.File, durable.Info, error) {
 
 // Close gives the descriptors back.
 func (s *Spec) Close() error {
-	err := s.f.Close()
-	if s.app != nil {
-		err = errors.Join(err, s.app.Close())
-	}
-	return err
+	return s.f.Close()
 }
 
 // OpenMessage opens queue/name. ErrGone: there is none.
@@ -188,6 +209,26 @@ func (p *PostOffice) OpenMessage(name string) (durable.File, durable.Info, error
 		return nil, durable.Info{}, errors.Join(fmt.Errorf("open message %s: %w", name, err), f.Close())
 	}
 	return f, info, nil
+}
+
+// OpenWhole is OpenMessage for a message that mostly fits into a buffer: then that is all
+// of the file, which the size in its first line tells, and it was read and not described.
+// It is nil for another one.
+func (s *Spec) OpenWhole(buf []byte) (durable.File, durable.Info, []byte, error) {
+	f, err := s.p.openRead(Queue + "/" + s.Name)
+	if err != nil {
+		return nil, durable.Info{}, nil, fmt.Errorf("open message %s: %w", s.Name, err)
+	}
+	if n, err := f.Read(buf); err == nil && n < len(buf) {
+		if had, ok := recorded(buf[:n]); ok && had == int64(n) {
+			return f, durable.Info{}, buf[:n], nil
+		}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, durable.Info{}, nil, errors.Join(fmt.Errorf("open message %s: %w", s.Name, err), f.Close())
+	}
+	return f, info, nil, nil
 }
 
 // StatMessage describes queue/name. ErrGone: there is none.

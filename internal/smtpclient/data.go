@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,9 +25,8 @@ const (
 type dataWriter struct {
 	to    io.Writer
 	block time.Duration // longest wait for one write
-	buf   []byte        // dataBuffer, and dataSlack beyond
+	buf   *outBuffer    // nil: nothing is on the way
 	n     int           // bytes in buf
-	in    []byte        // readBuffer
 	mid   bool          // inside a line
 	plain bool          // no dots are doubled: the content's length was told (RFC 3030 §2)
 	total int64         // bytes that went in
@@ -35,17 +35,34 @@ type dataWriter struct {
 	after func()        // called when some were; nil: nobody waits for it
 }
 
+// outBuffer is what a connection needs while something is on the way on it: one that is
+// kept for later has none.
+type outBuffer struct {
+	out [dataBuffer + dataSlack]byte
+	in  [readBuffer]byte
+}
+
+var outBuffers = sync.Pool{New: func() any { return new(outBuffer) }}
+
+// rest gives the buffer away, when nothing is in it.
+func (w *dataWriter) rest() {
+	if w.buf != nil && w.n == 0 {
+		outBuffers.Put(w.buf)
+		w.buf = nil
+	}
+}
+
 // start begins a message, behind what is in the buffer.
 func (w *dataWriter) start(to io.Writer, block time.Duration, plain bool) {
 	if w.buf == nil {
-		w.buf = make([]byte, dataBuffer+dataSlack)
+		w.buf = outBuffers.Get().(*outBuffer)
 	}
 	w.to, w.block, w.mid, w.plain = to, block, false, plain
 }
 
 // Write adds stored bytes.
 func (w *dataWriter) Write(p []byte) (int, error) {
-	total := len(p)
+	total, out := len(p), &w.buf.out
 	for len(p) > 0 {
 		if !w.mid && p[0] == '.' && !w.plain {
 			if err := w.put([]byte{'.'}); err != nil {
@@ -62,8 +79,8 @@ func (w *dataWriter) Write(p []byte) (int, error) {
 		}
 		// The common case: the line and its end fit.
 		if w.n+i+2 <= dataBuffer {
-			w.n += copy(w.buf[w.n:], p[:i])
-			w.buf[w.n], w.buf[w.n+1] = '\r', '\n'
+			w.n += copy(out[w.n:], p[:i])
+			out[w.n], out[w.n+1] = '\r', '\n'
 			w.n += 2
 			w.total += int64(i + 2)
 		} else {
@@ -89,7 +106,7 @@ func (w *dataWriter) put(p []byte) error {
 				return err
 			}
 		}
-		n := copy(w.buf[w.n:dataBuffer], p)
+		n := copy(w.buf.out[w.n:dataBuffer], p)
 		w.n += n
 		w.total += int64(n)
 		p = p[n:]
@@ -103,12 +120,14 @@ func (w *dataWriter) readBody(r io.Reader) (readErr, err error) {
 	if r == nil {
 		return nil, nil
 	}
-	if w.in == nil {
-		w.in = make([]byte, readBuffer)
+	if whole, ok := r.(*bytes.Reader); ok {
+		_, err := whole.WriteTo(w)
+		return nil, err
 	}
+	in := w.buf.in[:]
 	for {
-		n, rerr := r.Read(w.in)
-		if _, err := w.Write(w.in[:n]); err != nil {
+		n, rerr := r.Read(in)
+		if _, err := w.Write(in[:n]); err != nil {
 			return nil, err
 		}
 		if rerr == io.EOF {
@@ -125,10 +144,10 @@ func (w *dataWriter) readBody(r io.Reader) (readErr, err error) {
 func (w *dataWriter) finish() {
 	before := w.n
 	if w.mid {
-		w.n += copy(w.buf[w.n:], "\r\n")
+		w.n += copy(w.buf.out[w.n:], "\r\n")
 		w.mid = false
 	}
-	w.n += copy(w.buf[w.n:], ".\r\n")
+	w.n += copy(w.buf.out[w.n:], ".\r\n")
 	w.total += int64(w.n - before)
 }
 
@@ -142,7 +161,7 @@ func (w *dataWriter) flush() error {
 	}
 	was := w.gone.Load()
 	w.gone.Store(was + int64(w.n)) // whoever looks while they are written has to expect the worst
-	n, err := w.to.Write(w.buf[:w.n])
+	n, err := w.to.Write(w.buf.out[:w.n])
 	if err != nil {
 		w.gone.Store(was + int64(min(n, w.n-1)))
 	} else if w.flown.Add(int64(w.n)); w.after != nil {

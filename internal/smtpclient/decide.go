@@ -23,7 +23,9 @@ func (t *transaction) decideAll() {
 			}
 		}
 		r := t.decide(i, answer)
-		r.Text = t.text(i, answer, r.Err)
+		if r.Outcome != status.Delivered || !t.m.Recipients[i].Brief {
+			r.Text = t.text(i, answer, r.Err)
+		}
 		t.results[i] = r
 	}
 }

@@ -144,6 +144,9 @@ func (c *Conn) leave(t *transaction) {
 	c.count--
 	c.bytes -= t.size
 	over := c.broken && c.count == 0
+	if c.count == 0 {
+		c.out.rest()
+	}
 	c.room.Broadcast()
 	c.mu.Unlock()
 	close(t.place.read)

@@ -36,6 +36,7 @@ type Recipient struct {
 	Address string // without brackets
 	Notify  string // NOTIFY's value, "" if not said (RFC 3461 §4.1)
 	ORcpt   string // ORCPT's value, "" if not said (RFC 3461 §4.2)
+	Brief   bool   // nobody reads the dialogue if it is delivered: its Result has no Text
 }
 
 // Result is what became of one recipient.

@@ -157,7 +157,8 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 	for i := range results {
 		taken = taken || results[i].Phase > smtpclient.PhaseRcpt
 	}
-	var again []*agent.Recipient
+	var again, decided []*agent.Recipient
+	var outcomes []agent.Result
 	for i := range results {
 		if taken && l.conn.Usable() && results[i].TooMany() {
 			again = append(again, rcpts[i])
@@ -165,11 +166,12 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 		}
 		res := l.result(&results[i])
 		if results[i].InDoubt {
-			r.log.Warn("in-doubt", "id", d.ID, "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
+			r.log.Warn("in-doubt", "id", d.ID(), "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
 		} else {
 			res = r.judge(d, l.key, rcpts[i], res)
 		}
-		d.Done(rcpts[i], res)
+		decided, outcomes = append(decided, rcpts[i]), append(outcomes, res)
 	}
+	d.DoneAll(decided, outcomes)
 	return again
 }

@@ -46,7 +46,7 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 	}
 	for i, rcpt := range rcpts {
 		notify, orcpt := wishes(rcpt.Notary)
-		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: notify, ORcpt: orcpt}
+		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: notify, ORcpt: orcpt, Brief: !rcpt.AsksSuccess()}
 	}
 	m.Sent = func(accepted []int) error {
 		if len(accepted) == len(rcpts) {
@@ -171,7 +171,7 @@ func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) erro
 		return fmt.Errorf("read the message: %w", err)
 	}
 	// A signature covers the bytes as they were.
-	r.log.Info("converted", "id", d.ID, "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
+	r.log.Info("converted", "id", d.ID(), "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
 		"signed", hasField(c.header, "DKIM-Signature"))
 	body := c.body
 	c.header, c.size = plan.Header, plan.Size

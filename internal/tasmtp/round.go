@@ -96,7 +96,7 @@ func (r *round) help(key poolKey) {
 	defer func() {
 		// As in the agent's own goroutine: recipients without a result are deferred.
 		if p := recover(); p != nil {
-			r.relay.log.Error("panic", "id", r.d.ID, "name", r.d.Job.Name, "host", r.d.Job.Host,
+			r.relay.log.Error("panic", "id", r.d.ID(), "name", r.d.Job.Name, "host", r.d.Job.Host,
 				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 		r.mu.Lock()

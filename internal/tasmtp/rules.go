@@ -42,7 +42,7 @@ func (r *Relay) judge(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res
 	if rule == nil {
 		return res
 	}
-	r.log.Info("reply-rule", "id", d.ID, "rcpt", rcpt.Address, "channel", key.channel, "host", key.host,
+	r.log.Info("reply-rule", "id", d.ID(), "rcpt", rcpt.Address, "channel", key.channel, "host", key.host,
 		"rule", rule.Where(), "action", rule.Action.String(), "reply", res.Reply)
 	return apply(rule, res)
 }

@@ -39,7 +39,7 @@ func (r *Relay) sign(d *agent.Delivery, c *content) error {
 	case errors.As(err, &trouble):
 		return &letterError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; our postmaster has been told")}
 	case errors.Is(err, sign.ErrShape):
-		r.log.Warn("not-signed", "id", d.ID, "domain", keys[0].Domain, "reason", err)
+		r.log.Warn("not-signed", "id", d.ID(), "domain", keys[0].Domain, "reason", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("sign the message: %w", err)

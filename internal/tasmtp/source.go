@@ -66,7 +66,7 @@ func (z *zone) of(d *agent.Delivery, rcpts []*agent.Recipient) (o origin) {
 		return o
 	}
 	h := fnv.New64a()
-	fmt.Fprint(h, d.ID.Ino, d.ID.MTime)
+	fmt.Fprint(h, d.ID().Ino, d.ID().MTime)
 	n := h.Sum64()>>1 + uint64(moves(d, rcpts))
 	if len(z.v4) > 0 {
 		o.v4 = z.v4[n%uint64(len(z.v4))]

@@ -90,7 +90,7 @@ func (f *File) read(b []byte, off int64) (int, error) {
 
 // Write implements durable.File.
 func (f *File) Write(b []byte) (int, error) {
-	n, err := f.write(b, -1)
+	n, err := f.write(b, atPos)
 	return n, pathError("write", f.name, err)
 }
 
@@ -104,7 +104,18 @@ func (f *File) WriteAt(b []byte, off int64) (int, error) {
 	return n, pathError("write", f.name, err)
 }
 
-// write writes at off, or where Write does if off is negative.
+// Append implements durable.File.
+func (f *File) Append(b []byte) (int, error) {
+	n, err := f.write(b, atEnd)
+	return n, pathError("write", f.name, err)
+}
+
+const (
+	atPos = -1
+	atEnd = -2
+)
+
+// write writes at off, or where Write or Append does.
 func (f *File) write(b []byte, off int64) (int, error) {
 	defer f.fs.leave()
 	if err := f.enter(); err != nil {
@@ -120,7 +131,7 @@ func (f *File) write(b []byte, off int64) (int, error) {
 	at := off
 	switch {
 	case off >= 0:
-	case f.flag&os.O_APPEND != 0:
+	case off == atEnd || f.flag&os.O_APPEND != 0:
 		at = int64(len(c.data))
 	default:
 		at = f.pos

@@ -29,6 +29,7 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 		"reads end with EOF":                         readsEndWithEOF,
 		"O_EXCL makes one file":                      exclusiveCreation,
 		"O_APPEND writes at the end":                 appendWritesAtEnd,
+		"Append and WriteAt in turn":                 appendsBesideMarks,
 		"O_TRUNC empties":                            truncationEmpties,
 		"access modes are kept":                      accessModes,
 		"missing names":                              missingNames,
@@ -178,6 +179,25 @@ func appendWritesAtEnd(t *testing.T, f durable.FS) {
 	must(t, a.Close())
 	must(t, b.Close())
 	if got, want := read(t, f, "x"), "1\n2\n3\n4\n5\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func appendsBesideMarks(t *testing.T, f durable.FS) {
+	write(t, f, "x", "1\n")
+	a, err := f.Open("x", os.O_RDWR, 0)
+	must(t, err)
+	b, err := f.Open("x", os.O_RDWR, 0)
+	must(t, err)
+	for i, file := range []durable.File{a, b, b, a} {
+		_, err := file.Append(fmt.Appendf(nil, "%d\n", i+2))
+		must(t, err)
+		_, err = file.WriteAt([]byte{byte('a' + i)}, int64(2*i))
+		must(t, err)
+	}
+	must(t, a.Close())
+	must(t, b.Close())
+	if got, want := read(t, f, "x"), "a\nb\nc\nd\n5\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

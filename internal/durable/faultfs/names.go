@@ -145,6 +145,13 @@ func (f *file) Write(b []byte) (int, error) {
 	return f.below.Write(b)
 }
 
+func (f *file) Append(b []byte) (int, error) {
+	if err := f.check(Write); err != nil {
+		return 0, err
+	}
+	return f.below.Append(b)
+}
+
 func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	if err := f.check(WriteAt); err != nil {
 		return 0, err

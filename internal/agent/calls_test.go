@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A small message is read once and by one call, for all that is to be known of it.
+func TestSmallMessageIsReadOnce(t *testing.T) {
+	s := newSpool(t)
+	const head, body = "Subject: x\n", "\n.dot\nlast"
+	envelope := "from <s@example.org>\nto <r@example.org>\nenv-end\n"
+	first := fmt.Sprintf("comment octets %016d 00000000\n", len("comment octets 0123456789abcdef 00000000\n")+len(envelope+head+body))
+	name, at := s.messageOf(first+envelope, head, body)
+	s.specify(name, at+1, head, rcpt{"smtp", "h.example", "u@h.example", ""})
+	s.fs.taken()
+	s.do(name, "h.example", deliverFunc(func(_ context.Context, d *Delivery) {
+		for range 2 { // each from the start
+			if got, err := io.ReadAll(d.Body()); err != nil || string(got) != body {
+				t.Errorf("body: got %q, %v, want %q", got, err, body)
+			}
+		}
+		info, err := os.Stat(filepath.Join(s.dir, "queue", name))
+		if err != nil || d.Size != info.Size() || d.ID().Time() != info.ModTime() {
+			t.Errorf("message: got ID %v, size %d, %v; want those of %s", d.ID(), d.Size, err, name)
+		}
+		d.Done(d.Recipients[0], ok)
+	}))
+	for _, op := range s.fs.taken() {
+		if op == "readat queue/"+name {
+			t.Error("got a second read of the message, want one")
+		}
+	}
+}
+
+// A message file that is longer or shorter than it was is not sent, however small.
+func TestSmallMessageOfAnotherSizeIsDeferred(t *testing.T) {
+	for change, octets := range map[string]int{"cut": 1, "grown": -1} {
+		t.Run(change, func(t *testing.T) {
+			s := newSpool(t)
+			const rest = "from <s@example.org>\nto <r@example.org>\nenv-end\n"
+			size := len("comment octets 0123456789abcdef 00000000\n") + len(rest+"Subject: x\n\nbody\n")
+			name, at := s.messageOf(fmt.Sprintf("comment octets %016d 00000000\n", size+octets)+rest, "Subject: x\n", "\nbody\n")
+			s.specify(name, at+1, "Subject: x\n", rcpt{"smtp", "h.example", "u@h.example", ""})
+			if got := s.do(name, "h.example", give(ok)); !strings.Contains(got, "deferred") {
+				t.Errorf("got answer %q, want a deferral", got)
+			}
+		})
+	}
+}
+
+// Results that come together are marked together, and those between them left alone.
+func TestResultsOfOneTransactionAreMarkedTogether(t *testing.T) {
+	s := newSpool(t)
+	var rcpts []rcpt
+	for i := range 300 {
+		rcpts = append(rcpts, rcpt{"smtp", "h.example", fmt.Sprintf("u%d@h.example", i), "NOTIFY=NEVER"})
+	}
+	name := s.queue(rcpts...)
+	s.fs.taken()
+	s.do(name, "h.example", deliverFunc(func(_ context.Context, d *Delivery) {
+		s.fs.taken()
+		for _, part := range [][]*Recipient{d.Recipients[:100], d.Recipients[110:112], append(slices.Clone(d.Recipients[120:140]), d.Recipients[150:]...)} {
+			d.DoneAll(part, slices.Repeat([]Result{ok}, len(part)))
+		}
+		if got := len(s.fs.taken()); got != 8 {
+			t.Errorf("got %d reads and writes, want three times two and two", got)
+		}
+		for _, r := range d.Recipients[100:] {
+			if !r.done {
+				d.Done(r, later)
+			}
+		}
+	}))
+	want := strings.Repeat("+", 100) + strings.Repeat(" ", 10) + "++" + strings.Repeat(" ", 8) + strings.Repeat("+", 20) +
+		strings.Repeat(" ", 10) + strings.Repeat("+", 150)
+	if got := s.tags(name); got != want {
+		t.Errorf("got tags %q, want %q", got, want)
+	}
+}

@@ -2,127 +2,201 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"zmailer/test/peer"
 )
 
-// once starts a system, sends the load through it, waits until all has arrived, and
-// stops it.
-func once(o options, s system) (result, error) {
+// world is one system with its generator and sink.
+type world struct {
+	place
+	*tree
+	options
+	system system
+	sink   *peer.Sink
+	dead   string // of dead.example: nobody listens there
+	mu     sync.Mutex
+	at     []time.Time // when recipient nI arrived
+	left   int
+	twice  int
+	all    chan struct{} // closed when none is left
+}
+
+// open starts a sink and a system that relays to it, and waits until it listens. routes
+// are beside dead.example.
+func open(o options, s system, routes map[string]string) (*world, error) {
+	w := &world{}
+	return w, w.open(o, s, routes)
+}
+
+func (w *world) open(o options, s system, routes map[string]string) error {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
-		return result{}, err
+		return err
 	}
+	w.options, w.system, w.dir = o, s, dir
 	if o.keep {
 		fmt.Println("working directory:", dir)
-	} else {
-		defer os.RemoveAll(dir)
 	}
-	accepted := make([]time.Time, o.messages)
-	arrived := make([]time.Time, o.messages)
-	var mu sync.Mutex
-	twice := 0
-	sink := &peer.Sink{Discard: true, OnMessage: func(m *peer.Message) {
-		local, _, _ := strings.Cut(m.Recipients[0], "@")
-		if n, err := strconv.Atoi(strings.TrimPrefix(local, "n")); err == nil && n < len(arrived) {
-			mu.Lock()
-			if !arrived[n].IsZero() {
-				twice++
-			}
-			arrived[n] = m.Time
-			mu.Unlock()
-		}
-	}}
-	if err := sink.Start(); err != nil {
-		return result{}, err
+	w.sink = &peer.Sink{Discard: true, OnMessage: w.take}
+	if err := errors.Join(os.Chmod(dir, 0o755), w.sink.Start()); err != nil {
+		return err
 	}
-	defer sink.Close()
-	addr, err := freeAddr()
+	w.relay = w.sink.RouteHost()
+	var derr error
+	w.listen, err = peer.FreeAddr()
+	if w.dead, derr = peer.FreeAddr(); errors.Join(err, derr) != nil {
+		return errors.Join(err, derr)
+	}
+	w.routes = map[string]string{"dead.example": routeHost(w.dead)}
+	for domain, to := range routes {
+		w.routes[domain] = to
+	}
+	cmd, err := s.command(w.place)
+	if err == nil {
+		w.tree, err = launch(dir, cmd)
+	}
 	if err != nil {
-		return result{}, err
+		return fmt.Errorf("%s: %w", s.name(), err)
 	}
-	if err := s.start(dir, addr, sink.RouteHost()); err != nil {
-		return result{}, err
+	if err := peer.AwaitListener(w.listen, 20*time.Second); err != nil {
+		_, err = w.close(err)
+		return err
 	}
-	began := time.Now()
-	err = errors.Join(awaitListener(addr), s.warm())
-	var r result
-	if err == nil {
-		began = time.Now()
-		err = load(o, addr, accepted)
-	}
-	if err == nil {
-		r.accepted = float64(o.messages) / time.Since(began).Seconds()
-		err = sink.Wait(o.messages, 2*time.Minute)
-	}
-	r.rate = float64(o.messages) / time.Since(began).Seconds()
-	cpu, rss, serr := s.stop()
+	return nil
+}
+
+func routeHost(addr string) string {
+	host, port, _ := strings.Cut(addr, ":")
+	return "[" + host + "]:" + port
+}
+
+// close ends the system, and says with an error what its log has.
+func (w *world) close(err error) (usage, error) {
+	u, serr := w.stop()
+	w.sink.Close()
 	if err = errors.Join(err, serr); err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		return result{}, fmt.Errorf("%w; the end of its log:\n%s", err, log[max(0, len(log)-2000):])
+		log, _ := os.ReadFile(filepath.Join(w.dir, "log"))
+		err = fmt.Errorf("%s: %w; the end of its log:\n%s%s", w.system.name(), err, log[max(0, len(log)-2000):], w.system.said())
 	}
-	if twice > 0 {
-		return result{}, fmt.Errorf("%d messages arrived twice", twice)
+	if w.twice > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: %d came twice", w.system.name(), w.twice))
 	}
-	r.cpu, r.rss = cpu/time.Duration(o.messages), rss
-	took := make([]time.Duration, o.messages)
-	for i := range took {
-		took[i] = max(0, arrived[i].Sub(accepted[i]))
+	if !w.keep {
+		_ = os.RemoveAll(w.dir)
 	}
-	slices.Sort(took)
-	r.p50, r.p99 = took[len(took)/2], took[len(took)*99/100]
-	return r, nil
+	return u, err
 }
 
-func load(o options, addr string, accepted []time.Time) error {
-	head := "From: <sender@bench.example>\r\nTo: <n@sink.example>\r\nSubject: bench\r\nMessage-ID: <%d@bench.example>\r\n\r\n"
+// expect begins to wait for recipients n0 to nN.
+func (w *world) expect(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at, w.left, w.all = make([]time.Time, n), n, make(chan struct{})
+}
+
+func (w *world) take(m *peer.Message) {
+	now := m.Time
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range m.Recipients {
+		local, _, _ := strings.Cut(r, "@")
+		n, err := strconv.Atoi(strings.TrimPrefix(local, "n"))
+		if err != nil || n >= len(w.at) {
+			continue
+		}
+		if !w.at[n].IsZero() {
+			w.twice++
+			continue
+		}
+		w.at[n] = now
+		if w.left--; w.left == 0 {
+			close(w.all)
+		}
+	}
+}
+
+// await waits for all and gives the moment at which the last arrived.
+func (w *world) await(limit time.Duration) (time.Time, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-w.all:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.MaxFunc(w.at, time.Time.Compare), nil
+	case <-timer.C:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return time.Time{}, fmt.Errorf("%d of %d have not arrived after %v", w.left, len(w.at), limit)
+	}
+}
+
+// content is a message as it goes over the wire.
+func content(size int) []byte {
+	head := "From: <sender@bench.example>\r\nTo: <n@sink.example>\r\nSubject: bench\r\nMessage-ID: <1@bench.example>\r\n\r\n"
 	line := []byte(strings.Repeat("x", 76) + "\r\n")
-	body := bytes.Repeat(line, max(1, (o.size-len(head))/len(line)))
-	src := peer.Source{
-		Addr: addr, Connections: o.connections, Messages: o.messages, Reuse: o.reuse, From: "sender@bench.example",
-		To:         func(n int) string { return fmt.Sprintf("n%d@sink.example", n) },
-		Body:       func(n int) []byte { return append(fmt.Appendf(nil, head, n), body...) },
-		OnAccepted: func(n int, _ string, at time.Time) { accepted[n] = at },
-	}
-	return src.Run(background)
+	return append([]byte(head), bytes.Repeat(line, max(1, (size-len(head))/len(line)))...)
 }
 
-// freeAddr finds a port; the system under test binds it a moment later.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// source is the generator for n messages to nI@domain.
+func (w *world) source(n, connections, size int, domain string) *peer.Source {
+	body := content(size)
+	return &peer.Source{
+		Addr: w.listen, Connections: connections, Messages: n, Reuse: w.reuse, From: "sender@bench.example",
+		To:   func(n int) string { return fmt.Sprintf("n%d@%s", n, domain) },
+		Body: func(int) []byte { return body },
+	}
+}
+
+// traffic is what a burst took.
+type traffic struct {
+	accepted, delivered float64 // a second, from the first connection on
+	took                []time.Duration
+	driver              time.Duration // processor time of generator and sink
+}
+
+// burst sends n messages and waits until they have arrived.
+func (w *world) burst(n, connections, size int) (traffic, error) {
+	accepted := make([]time.Time, n)
+	src := w.source(n, connections, size, "sink.example")
+	src.OnAccepted = func(n int, _ string, at time.Time) { accepted[n] = at }
+	w.expect(n)
+	before := own()
+	begin := time.Now()
+	if err := src.Run(context.Background()); err != nil {
+		return traffic{}, err
+	}
+	t := traffic{accepted: float64(n) / time.Since(begin).Seconds()}
+	last, err := w.await(3 * time.Minute)
 	if err != nil {
-		return "", err
+		return traffic{}, err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	t.driver = own() - before
+	t.delivered = float64(n) / last.Sub(begin).Seconds()
+	for i := range n {
+		t.took = append(t.took, max(0, w.at[i].Sub(accepted[i])))
+	}
+	slices.Sort(t.took)
+	return t, nil
 }
 
-// awaitListener tries to connect until somebody greets.
-func awaitListener(addr string) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			c.SetDeadline(deadline)
-			_, err = c.Read(make([]byte, 512))
-			c.Close()
-			if err == nil {
-				return nil
-			}
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("nobody listens on %s: %w", addr, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+// own is our processor time.
+func own() time.Duration {
+	var ru syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru) // it has no reason to fail
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
+
+// part is the value below which so many percent of a sorted list are.
+func part(list []time.Duration, percent int) time.Duration { return list[len(list)*percent/100] }

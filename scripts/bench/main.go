@@ -4,28 +4,28 @@
 // Postfix in turn with us, with the same generator and sink, and prints the ratios.
 //
 //	go run ./scripts/bench -messages 5000 -connections 20 -runs 5 -postfix
+//
+// With -peers it does so for all scenarios (rate, latency, fan-out, large messages, a
+// backlog, growth) and all systems that are here: Postfix, Exim and OpenSMTPD, installed
+// or unpacked below -root. docs/performance.md has the results.
+//
+//	go run ./scripts/bench -peers -root /tmp/peers/root -out docs/performance
 package main
 
 import (
-	"bufio"
-	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sort"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
-
-	"zmailer/test/peer"
 )
 
 type options struct {
 	messages, connections, size, runs int
-	reuse, postfix, keep              bool
-	bin                               string
+	reuse, postfix, keep, peers       bool
+	scale                             float64
+	bin, only, systems, out, root     string
 }
 
 func main() {
@@ -33,53 +33,69 @@ func main() {
 	flag.IntVar(&o.messages, "messages", 5000, "messages in a run")
 	flag.IntVar(&o.connections, "connections", 20, "connections of the generator at once")
 	flag.IntVar(&o.size, "size", 4096, "bytes of a message")
-	flag.IntVar(&o.runs, "runs", 1, "runs of each")
+	flag.IntVar(&o.runs, "runs", 0, "runs of each (default 1, with -peers 5)")
 	flag.BoolVar(&o.reuse, "reuse", false, "many messages on a connection of the generator")
 	flag.BoolVar(&o.postfix, "postfix", false, "run Postfix in turn, if it is installed")
-	flag.BoolVar(&o.keep, "keep", false, "keep the working directory")
+	flag.BoolVar(&o.keep, "keep", false, "keep the working directories")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
+	flag.BoolVar(&o.peers, "peers", false, "all scenarios, in turn with every other system that is here")
+	flag.StringVar(&o.root, "root", os.Getenv("PEERS"), "directory where packages of Exim and OpenSMTPD are unpacked (default $PEERS)")
+	flag.StringVar(&o.only, "only", "", "scenarios: rate,latency,fanout,hosts,large,backlog,growth")
+	flag.StringVar(&o.systems, "systems", "", "systems: zmailer,postfix,exim,opensmtpd")
+	flag.Float64Var(&o.scale, "scale", 1, "part of the messages, recipients and bytes of each scenario; for a quick look")
+	flag.StringVar(&o.out, "out", "", "directory for results.json, the plots and the tables")
 	flag.Parse()
-	if err := run(o); err != nil {
+	if o.runs == 0 {
+		o.runs = 1
+		if o.peers {
+			o.runs = 5
+		}
+	}
+	if err := adoptOrphans(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: become the parent of orphans:", err)
+		os.Exit(1)
+	}
+	do := one
+	if o.peers {
+		o.messages = o.scaled(o.messages)
+		do = compare
+	}
+	if err := do(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options) error {
-	if err := adoptOrphans(); err != nil {
-		return fmt.Errorf("become the parent of orphans: %w", err)
+// one is the rate alone, of us and perhaps Postfix.
+func one(o options) error {
+	list, missing := contenders(o)
+	if !o.postfix {
+		list = list[:1]
+	} else if len(missing) > 0 {
+		fmt.Println(strings.Join(missing, "; ") + ": no ratio.")
 	}
-	systems := []system{&ours{bin: o.bin}}
-	if o.postfix {
-		if _, err := exec.LookPath(peer.PostfixMaster); err != nil {
-			fmt.Println("Postfix is not installed: no ratio.")
-		} else {
-			systems = append(systems, &postfix{})
-		}
-	}
-	results := map[string][]result{}
+	results := map[string][]values{}
 	for i := range o.runs {
-		for _, s := range systems {
-			r, err := once(o, s)
+		for _, c := range list {
+			v, err := rate(o, c.make())
 			if err != nil {
-				return fmt.Errorf("%s: %w", s.name(), err)
+				return err
 			}
-			fmt.Printf("run %d %-8s %s\n", i+1, s.name(), r)
-			results[s.name()] = append(results[s.name()], r)
+			fmt.Printf("run %d %-8s %s\n", i+1, c.name, line(v))
+			results[c.name] = append(results[c.name], v)
 		}
 	}
 	fmt.Printf("\nmedians of %d runs, %d messages of %d bytes, %d connections, reuse %v\n",
 		o.runs, o.messages, o.size, o.connections, o.reuse)
-	mine := median(results[systems[0].name()])
-	fmt.Printf("%-10s %s\n", systems[0].name(), mine)
-	if len(systems) > 1 {
-		theirs := median(results[systems[1].name()])
-		fmt.Printf("%-10s %s\n", systems[1].name(), theirs)
-		fmt.Printf("ratio      delivered/s %.2f, CPU per message %.2f, p50 %.2f, p99 %.2f\n",
-			mine.rate/theirs.rate, mine.cpu.Seconds()/theirs.cpu.Seconds(),
-			mine.p50.Seconds()/theirs.p50.Seconds(), mine.p99.Seconds()/theirs.p99.Seconds())
+	for _, c := range list {
+		fmt.Printf("%-10s %s\n", c.name, line(medians(results[c.name])))
 	}
-	n, err := fsyncs(o)
+	if len(list) > 1 {
+		mine, theirs := medians(results[list[0].name]), medians(results[list[1].name])
+		fmt.Printf("ratio      delivered/s %.2f, CPU per message %.2f, p50 %.2f, p99 %.2f\n",
+			mine["delivered"][0]/theirs["delivered"][0], mine["cpu"][0]/theirs["cpu"][0], mine["p50"][0]/theirs["p50"][0], mine["p99"][0]/theirs["p99"][0])
+	}
+	n, err := fsyncs(o, list[0].make())
 	if err != nil {
 		fmt.Println("fsyncs per message: not counted:", err)
 		return nil
@@ -88,136 +104,56 @@ func run(o options) error {
 	return nil
 }
 
-// result is one run's figures.
-type result struct {
-	rate     float64       // delivered messages a second, from the first connection on
-	accepted float64       // accepted a second
-	p50, p99 time.Duration // from the 250 to the sink
-	cpu      time.Duration // processor time of all processes of the system, per message
-	rss      int64         // largest process, bytes
+// line is a run of the rate in words.
+func line(v values) string {
+	return fmt.Sprintf("delivered %.0f/s  accepted %.0f/s  p50 %.2f ms  p99 %.2f ms  CPU %.0f µs/message  largest process %.0f MB  generator and sink %.0f µs/message",
+		v["delivered"][0], v["accepted"][0], v["p50"][0], v["p99"][0], v["cpu"][0]*1000, v["peak"][0], v["driver"][0]*1000)
 }
 
-func (r result) String() string {
-	return fmt.Sprintf("delivered %.0f/s  accepted %.0f/s  p50 %v  p99 %v  CPU %v/message  largest process %d MB",
-		r.rate, r.accepted, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.cpu.Round(time.Microsecond), r.rss>>20)
-}
-
-// median takes each figure's median on its own.
-func median(list []result) result {
-	pick := func(value func(r result) float64) float64 {
-		v := make([]float64, len(list))
-		for i, r := range list {
-			v[i] = value(r)
-		}
-		sort.Float64s(v)
-		return v[len(v)/2]
+// compare runs the scenarios, the systems in turn.
+func compare(o options) error {
+	list, missing := contenders(o)
+	for _, m := range missing {
+		fmt.Println(m + ": left out.")
 	}
-	return result{
-		rate:     pick(func(r result) float64 { return r.rate }),
-		accepted: pick(func(r result) float64 { return r.accepted }),
-		p50:      time.Duration(pick(func(r result) float64 { return float64(r.p50) })),
-		p99:      time.Duration(pick(func(r result) float64 { return float64(r.p99) })),
-		cpu:      time.Duration(pick(func(r result) float64 { return float64(r.cpu) })),
-		rss:      int64(pick(func(r result) float64 { return float64(r.rss) })),
-	}
-}
-
-// fsyncs runs a small load with strace on all our processes and counts fsync and
-// fdatasync.
-func fsyncs(o options) (float64, error) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "bench-strace-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	o.messages = 200
-	trace := filepath.Join(dir, "trace")
-	tracer := exec.Command("strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync")
-	counted := &ours{bin: o.bin}
-	counted.begin = func() error { return attach(tracer, counted.cmd.Process.Pid) }
-	_, err = once(o, counted)
-	if tracer.Process != nil {
-		// It ended with what it traced; else it is told to.
-		_ = tracer.Process.Signal(os.Interrupt)
-		_ = tracer.Wait()
-	}
-	if err != nil {
-		return 0, err
-	}
-	b, err := os.ReadFile(trace)
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for line := range strings.Lines(string(b)) {
-		if strings.Contains(line, "sync(") {
-			n++
-		}
-	}
-	return float64(n) / float64(o.messages), nil
-}
-
-// attach starts a tracer on a process and its descendants and waits until it has
-// them: it says so of each thread.
-func attach(tracer *exec.Cmd, root int) error {
-	pids, threads, err := descendants(root)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		tracer.Args = append(tracer.Args, "-p", strconv.Itoa(pid))
-	}
-	said, err := tracer.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := tracer.Start(); err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(said)
-	for n := 0; n < threads && lines.Scan(); {
-		if strings.Contains(lines.Text(), " attached") {
-			n++
-		}
-	}
-	go func() {
-		for lines.Scan() { // so that it never waits for us
-		}
-	}()
-	return lines.Err()
-}
-
-// descendants lists a process with its children and theirs. lines is how many lines
-// strace says when it has them: one for each process.
-func descendants(root int) (pids []int, lines int, err error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, 0, err
-	}
-	children := map[int][]int{}
-	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if err != nil {
+	list = slices.DeleteFunc(list, func(c contender) bool { return !chosen(o.systems, c.name) })
+	r := newReport(o, list)
+	for _, s := range scenarios() {
+		if !chosen(o.only, s.name) {
 			continue
 		}
-		var pid, parent int
-		var state string
-		_, rest, _ := strings.Cut(string(b), ") ")
-		if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
-			continue
+		begin := time.Now()
+		fmt.Printf("\n%s: %s\n", s.title, s.text(o))
+		runs := o.runs
+		if s.once {
+			runs = 1
 		}
-		if pid, err = strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-			children[parent] = append(children[parent], pid)
+		for i := range runs {
+			for _, c := range list {
+				v, err := s.run(o, c.make())
+				if err == nil && s.name == "rate" && i == 0 {
+					err = addFsyncs(o, c, v)
+				}
+				if err != nil {
+					// What another system cannot do is said, and does not end the rest.
+					if c.name == "zmailer" {
+						return err
+					}
+					fmt.Printf("  run %d %-10s failed: %v\n", i+1, c.name, err)
+					continue
+				}
+				fmt.Printf("  run %d %-10s %s\n", i+1, c.name, s.line(v))
+				r.add(s, o, c.name, v)
+			}
+		}
+		fmt.Print(r.ratios(s), fmt.Sprintf("  (%.0f s)\n", time.Since(begin).Seconds()))
+		if err := r.write(o); err != nil {
+			return err
 		}
 	}
-	for list := []int{root}; len(list) > 0; list = list[1:] {
-		pids = append(pids, list[0])
-		list = append(list, children[list[0]]...)
-	}
-	return pids, len(pids), nil
+	return nil
 }
 
-var background = context.Background()
+func chosen(list, name string) bool {
+	return list == "" || slices.Contains(strings.Split(list, ","), name)
+}

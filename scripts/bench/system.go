@@ -6,122 +6,165 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
+	"regexp"
+	"strings"
 
 	"zmailer/test/peer"
 )
 
-// system is a mail relay under test.
+// place is where a system runs and what it is to relay.
+type place struct {
+	dir    string
+	listen string            // host:port
+	relay  string            // where mail goes: "[address]:port"
+	routes map[string]string // domains that go elsewhere
+}
+
+// system is a mail relay under test. A value runs once.
 type system interface {
 	name() string
-	// start runs it below dir, listening on addr and relaying all mail to sinkHost, an
-	// SMTP route host of the form "[address]:port".
-	start(dir, addr, sinkHost string) error
-	// warm is called when it listens, before the load.
-	warm() error
-	// stop ends it and returns the processor time and the largest process's memory.
-	stop() (cpu time.Duration, rss int64, err error)
+	// command writes the configuration and gives what runs it in the foreground.
+	command(p place) (*exec.Cmd, error)
+	// flush tries all that waits now.
+	flush() *exec.Cmd
+	// said is the end of a log that is not on its output.
+	said() string
 }
 
-// process is a system that is one tree of processes whose root waits for the others.
-type process struct{ cmd *exec.Cmd }
-
-// launch starts the root; its log is dir/log.
-func (p *process) launch(dir string, cmd *exec.Cmd) error {
-	out, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	p.cmd = cmd
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	return p.cmd.Start()
+// contender makes a system for each run.
+type contender struct {
+	name, version, settings string
+	make                    func() system
 }
 
-// stop ends the root and waits for every process of the tree: those that the root
-// left behind become our children (see adoptOrphans).
-func (p *process) stop() (cpu time.Duration, rss int64, err error) {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return 0, 0, err
+// contenders are the systems that are here, ours first; missing says of each other one
+// that it is not.
+func contenders(o options) (list []contender, missing []string) {
+	list = append(list, contender{"zmailer", "", "as `zmctl init` sets it up; one line in `routes`", func() system { return &ours{bin: o.bin} }})
+	if _, err := exec.LookPath(peer.PostfixMaster); err == nil {
+		list = append(list, contender{"postfix", said(`mail_version = (\S+)`, "/usr/sbin/postconf", "-d", "mail_version"),
+			"defaults; nothing in a chroot, no name looked up, `smtpd_recipient_limit`, `message_size_limit` and `header_size_limit` out of the way", func() system { return &postfix{} }})
+	} else {
+		missing = append(missing, "Postfix is not installed")
 	}
-	err = p.cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() <= 0 { // ended by our signal
-		err = nil
+	if !o.peers {
+		return list, missing
 	}
-	usages := []syscall.Rusage{*p.cmd.ProcessState.SysUsage().(*syscall.Rusage)}
-	for {
-		var ru syscall.Rusage
-		_, werr := syscall.Wait4(-1, nil, 0, &ru)
-		if werr == syscall.EINTR {
-			continue
+	if peer.FindExim(o.root) {
+		list = append(list, contender{"exim", packaged(o.root, "exim4-daemon-light", "exim4"),
+			"defaults; a manualroute router, `acl_smtp_rcpt = accept`, no TLS, `smtp_accept_max = 200`, a queue runner each 30 minutes", func() system { return &exim{root: o.root} }})
+	} else {
+		missing = append(missing, "Exim is neither installed nor below -root")
+	}
+	if peer.FindOpenSMTPD(o.root) {
+		list = append(list, contender{"opensmtpd", packaged(o.root, "opensmtpd", "opensmtpd"),
+			"defaults; `relay host`, no TLS, limits on recipients out of the way", func() system { return &opensmtpd{root: o.root} }})
+	} else {
+		missing = append(missing, "OpenSMTPD is neither installed nor below -root")
+	}
+	return list, missing
+}
+
+// said is what a pattern finds in the output of a command, "" if it cannot be run.
+func said(pattern string, argv ...string) string {
+	out, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if m := regexp.MustCompile(pattern).FindSubmatch(out); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// packaged is the version of a Debian package, unpacked or installed, by its change log.
+func packaged(root string, names ...string) string {
+	for _, name := range names {
+		for _, top := range []string{root, "/"} {
+			for _, file := range []string{"changelog.Debian.gz", "changelog.gz"} {
+				if v := said(`\(([^)]+)\)`, "zcat", filepath.Join(top, "usr/share/doc", name, file)); v != "" {
+					return v
+				}
+			}
 		}
-		if werr != nil {
-			break // ECHILD: all are gone
-		}
-		usages = append(usages, ru)
 	}
-	for _, ru := range usages {
-		cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-		rss = max(rss, ru.Maxrss<<10)
-	}
-	return cpu, rss, err
+	return ""
 }
-
-// adoptOrphans makes this process the parent of its descendants' orphans, so that
-// their processor time can be counted: Postfix's master does not wait for its own.
-func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // ours is this pipeline.
-type ours struct {
-	process
-	bin   string
-	begin func() error // called before the load
-}
+type ours struct{ bin, conf string }
 
 func (s *ours) name() string { return "zmailer" }
+func (s *ours) said() string { return "" }
 
-func (s *ours) warm() error {
-	if s.begin != nil {
-		return s.begin()
-	}
-	return nil
+func (s *ours) zmctl(args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(s.bin, "zmctl"), args...)
 }
 
-func (s *ours) start(dir, addr, sinkHost string) error {
-	conf := filepath.Join(dir, "conf")
-	zmctl, err := filepath.Abs(filepath.Join(s.bin, "zmctl"))
+func (s *ours) command(p place) (*exec.Cmd, error) {
+	bin, err := filepath.Abs(s.bin)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	po := filepath.Join(dir, "postoffice")
-	if out, err := exec.Command(zmctl, "--postoffice", po, "init", "--config-dir", conf).CombinedOutput(); err != nil {
-		return fmt.Errorf("zmctl init: %w: %s", err, out)
+	s.bin, s.conf = bin, filepath.Join(p.dir, "conf")
+	po := filepath.Join(p.dir, "postoffice")
+	if out, err := s.zmctl("--postoffice", po, "init", "--config-dir", s.conf).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("zmctl init: %w: %s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(conf, "routes"), []byte(". smtp!"+sinkHost+"\n"), 0o644); err != nil {
-		return err
+	var routes strings.Builder
+	for domain, to := range p.routes {
+		fmt.Fprintf(&routes, "%s smtp!%s\n", domain, to)
 	}
-	main := "POSTOFFICE=" + po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + addr + "\nLOG=text\n"
-	if err := os.WriteFile(filepath.Join(conf, "zmailer.conf"), []byte(main), 0o644); err != nil {
-		return err
+	fmt.Fprintf(&routes, ". smtp!%s\n", p.relay)
+	main := "POSTOFFICE=" + po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + p.listen + "\nLOG=text\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(s.conf, "routes"), []byte(routes.String()), 0o644),
+		os.WriteFile(filepath.Join(s.conf, "zmailer.conf"), []byte(main), 0o644)); err != nil {
+		return nil, err
 	}
-	return s.launch(dir, exec.Command(zmctl, "--config", filepath.Join(conf, "zmailer.conf"), "run"))
+	return s.zmctl("--config", filepath.Join(s.conf, "zmailer.conf"), "run"), nil
 }
 
-// postfix is Postfix with its defaults, as a loopback relay.
-type postfix struct{ process }
+func (s *ours) flush() *exec.Cmd {
+	return s.zmctl("--config", filepath.Join(s.conf, "zmailer.conf"), "retry", "--yes", "--all")
+}
 
-func (s *postfix) name() string { return "postfix" }
-func (s *postfix) warm() error  { return nil }
+// postfix is Postfix with its defaults.
+type postfix struct{ peer.Postfix }
 
-func (s *postfix) start(dir, addr, sinkHost string) error {
-	p := peer.Postfix{Dir: dir, Listen: addr, RelayHost: sinkHost}
-	cmd, err := p.Command()
-	if err != nil {
-		return err
-	}
-	return s.launch(dir, cmd)
+func (s *postfix) name() string     { return "postfix" }
+func (s *postfix) said() string     { return "" }
+func (s *postfix) flush() *exec.Cmd { return s.Flush() }
+
+func (s *postfix) command(p place) (*exec.Cmd, error) {
+	s.Postfix = peer.Postfix{Dir: p.dir, Listen: p.listen, RelayHost: p.relay, Routes: p.routes,
+		Settings: []string{"smtpd_recipient_limit = 100000", "message_size_limit = 100000000", "mailbox_size_limit = 0"}}
+	return s.Command()
+}
+
+// exim is Exim with its defaults.
+type exim struct {
+	peer.Exim
+	root string
+}
+
+func (s *exim) name() string     { return "exim" }
+func (s *exim) said() string     { return s.Log() }
+func (s *exim) flush() *exec.Cmd { return s.Flush() }
+
+func (s *exim) command(p place) (*exec.Cmd, error) {
+	s.Exim = peer.Exim{Dir: p.dir, Root: s.root, Listen: p.listen, Relay: p.relay, Routes: p.routes}
+	return s.Command()
+}
+
+// opensmtpd is OpenSMTPD with its defaults.
+type opensmtpd struct {
+	peer.OpenSMTPD
+	root string
+}
+
+func (s *opensmtpd) name() string     { return "opensmtpd" }
+func (s *opensmtpd) said() string     { return "" }
+func (s *opensmtpd) flush() *exec.Cmd { return s.Flush() }
+
+func (s *opensmtpd) command(p place) (*exec.Cmd, error) {
+	s.OpenSMTPD = peer.OpenSMTPD{Dir: p.dir, Root: s.root, Listen: p.listen, Relay: p.relay, Routes: p.routes,
+		Extra: []string{"smtp limit max-rcpt 100000"}}
+	return s.Command()
 }

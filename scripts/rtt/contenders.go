@@ -24,7 +24,7 @@ import (
 // ours is this pipeline with some settings; scheduler stands above the built-in clauses.
 func ours(settings, scheduler string) func(options, string, string) (func() error, time.Time, error) {
 	return func(o options, dir, sink string) (func() error, time.Time, error) {
-		addr, err := freeAddr()
+		addr, err := peer.FreeAddr()
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -55,7 +55,7 @@ func ours(settings, scheduler string) func(options, string, string) (func() erro
 }
 
 func postfix(o options, dir, sink string) (func() error, time.Time, error) {
-	addr, err := freeAddr()
+	addr, err := peer.FreeAddr()
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -89,7 +89,7 @@ func relay(o options, dir, addr string, cmd *exec.Cmd) (func() error, time.Time,
 		return nil
 	}
 	begin := time.Time{}
-	if err = awaitListener(addr); err == nil {
+	if err = peer.AwaitListener(addr, 20*time.Second); err == nil {
 		begin = time.Now()
 		body := content(o)
 		src := peer.Source{Addr: addr, Connections: 20, Messages: o.messages, Reuse: true, From: "sender@bench.example",
@@ -155,34 +155,4 @@ func one(c *smtp.Client, n int64, body []byte) error {
 		return err
 	}
 	return w.Close()
-}
-
-// freeAddr finds a port; the system under test binds it a moment later.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// awaitListener tries to connect until somebody greets.
-func awaitListener(addr string) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			_ = c.SetDeadline(deadline)
-			_, err = c.Read(make([]byte, 512))
-			c.Close()
-			if err == nil {
-				return nil
-			}
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("nobody listens on %s: %w", addr, err)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -160,23 +161,18 @@ func startPostfix(t *testing.T, relayHost string, settings ...string) *peer.Post
 // freeAddr is an address of loopback that nobody listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := peer.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
 }
 
 func awaitListener(t *testing.T, addr string) {
 	t.Helper()
-	awaitState(t, "listener on "+addr, func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return false
-		}
-		return c.Close() == nil
-	})
+	if err := peer.AwaitListener(addr, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Postfix's client is a client of ours.

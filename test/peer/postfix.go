@@ -18,10 +18,11 @@ const PostfixMaster = "/usr/lib/postfix/sbin/master"
 // Postfix is a Postfix of its own below a directory: a relay on loopback that looks
 // nothing up.
 type Postfix struct {
-	Dir       string   // it is made, and may be entered by all
-	Listen    string   // host:port
-	RelayHost string   // where all mail goes: "[address]:port"
-	Settings  []string // further lines of main.cf
+	Dir       string            // it is made, and may be entered by all
+	Listen    string            // host:port
+	RelayHost string            // where mail goes: "[address]:port"
+	Settings  []string          // further lines of main.cf
+	Routes    map[string]string // domains that go elsewhere
 }
 
 // Command writes the configuration and gives what runs it in the foreground; its log
@@ -55,6 +56,11 @@ func (p *Postfix) Command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
+// Flush tries all that waits now.
+func (p *Postfix) Flush() *exec.Cmd {
+	return exec.Command("/usr/sbin/postqueue", "-c", p.Config(), "-f")
+}
+
 // Config is the directory of main.cf, for Postfix's commands.
 func (p *Postfix) Config() string { return filepath.Join(p.Dir, "conf") }
 
@@ -71,6 +77,17 @@ func (p *Postfix) write(conf, queue, data string) error {
 		"relayhost = " + p.RelayHost, "mydestination =", "alias_maps =", "alias_database =",
 		"smtpd_peername_lookup = no", "smtp_dns_support_level = disabled", "smtp_host_lookup = native",
 		"maillog_file = /dev/stdout"}, p.Settings...)
+	if len(p.Routes) > 0 {
+		var table strings.Builder
+		for domain, to := range p.Routes {
+			fmt.Fprintf(&table, "%s smtp:%s\n", domain, to)
+		}
+		file := filepath.Join(conf, "transport")
+		if err := os.WriteFile(file, []byte(table.String()), 0o644); err != nil {
+			return err
+		}
+		lines = append(lines, "transport_maps = texthash:"+file)
+	}
 	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		return err
 	}

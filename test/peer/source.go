@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type Source struct {
 	Reuse       bool // one connection for many messages
 	From        string
 	To          func(n int) string // recipient of message n, 0 is the first
+	// ToAll gives a message many recipients, in To's place; they are sent without waiting
+	// for each answer (RFC 2920).
+	ToAll func(n int) []string
 	// MailParams and RcptParams stand behind the addresses: "RET=HDRS", "NOTIFY=NEVER".
 	MailParams, RcptParams string
 	// Body is message n as it goes over the wire: CRLF line ends, dots doubled, without
@@ -61,7 +65,7 @@ func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
 				return err
 			}
 		}
-		reply, err := c.message(parameters(s.From, s.MailParams), parameters(s.To(n), s.RcptParams), s.Body(n))
+		reply, err := c.message(parameters(s.From, s.MailParams), s.recipients(n), s.Body(n))
 		if err != nil {
 			c.Close()
 			return fmt.Errorf("message %d: %w", n, err)
@@ -136,18 +140,40 @@ func parameters(address, rest string) string {
 	return "<" + address + ">" + rest
 }
 
-func (c *client) message(from, to string, body []byte) (string, error) {
+func (s *Source) recipients(n int) []string {
+	if s.ToAll == nil {
+		return []string{parameters(s.To(n), s.RcptParams)}
+	}
+	list := s.ToAll(n)
+	for i := range list {
+		list[i] = parameters(list[i], s.RcptParams)
+	}
+	return list
+}
+
+// together is how many RCPT commands wait for their answers: those fit into the socket's
+// buffer, so that neither side waits for the other.
+const together = 100
+
+func (c *client) message(from string, to []string, body []byte) (string, error) {
 	if _, err := c.command("250", "MAIL FROM:"+from+"\r\n"); err != nil {
 		return "", err
 	}
-	if _, err := c.command("250", "RCPT TO:"+to+"\r\n"); err != nil {
-		return "", err
+	for some := range slices.Chunk(to, together) {
+		if _, err := c.Write([]byte("RCPT TO:" + strings.Join(some, "\r\nRCPT TO:") + "\r\n")); err != nil {
+			return "", err
+		}
+		for range some {
+			if _, err := c.expect("250"); err != nil {
+				return "", err
+			}
+		}
 	}
 	if _, err := c.command("354", "DATA\r\n"); err != nil {
 		return "", err
 	}
-	out := append(append(make([]byte, 0, len(body)+8), body...), ".\r\n"...)
-	if _, err := c.Write(out); err != nil {
+	out := net.Buffers{body, []byte(".\r\n")} // one write, without a copy
+	if _, err := out.WriteTo(c.Conn); err != nil {
 		return "", err
 	}
 	return c.expect("250")

@@ -40,14 +40,11 @@ func open(o options, s system, routes map[string]string) (*world, error) {
 }
 
 func (w *world) open(o options, s system, routes map[string]string) error {
-	dir, err := os.MkdirTemp("", "bench-")
+	dir, err := os.MkdirTemp(o.top, s.name()+"-")
 	if err != nil {
 		return err
 	}
 	w.options, w.system, w.dir = o, s, dir
-	if o.keep {
-		fmt.Println("working directory:", dir)
-	}
 	w.sink = &peer.Sink{Discard: true, OnMessage: w.take}
 	if err := errors.Join(os.Chmod(dir, 0o755), w.sink.Start()); err != nil {
 		return err
@@ -153,7 +150,7 @@ func content(size int) []byte {
 func (w *world) source(n, connections, size int, domain string) *peer.Source {
 	body := content(size)
 	return &peer.Source{
-		Addr: w.listen, Connections: connections, Messages: n, Reuse: w.reuse, From: "sender@bench.example",
+		Addr: w.listen, Connections: connections, Messages: n, Reuse: w.reuse, Again: 5, From: "sender@bench.example",
 		To:   func(n int) string { return fmt.Sprintf("n%d@%s", n, domain) },
 		Body: func(int) []byte { return body },
 	}

@@ -16,16 +16,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 type options struct {
-	messages, connections, size, runs int
-	reuse, postfix, keep, peers       bool
-	scale                             float64
-	bin, only, systems, out, root     string
+	messages, connections, size, runs  int
+	reuse, postfix, keep, peers        bool
+	scale, share                       float64
+	bin, only, systems, out, root, top string
 }
 
 func main() {
@@ -51,19 +53,48 @@ func main() {
 			o.runs = 5
 		}
 	}
-	if err := adoptOrphans(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: become the parent of orphans:", err)
-		os.Exit(1)
-	}
-	do := one
-	if o.peers {
-		o.messages = o.scaled(o.messages)
-		do = compare
-	}
-	if err := do(o); err != nil {
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func run(o options) (err error) {
+	if err := adoptOrphans(); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	if o.top, err = os.MkdirTemp("", "bench-"); err != nil {
+		return err
+	}
+	if err := os.Chmod(o.top, 0o755); err != nil {
+		return err
+	}
+	if o.keep {
+		fmt.Println("working directory:", o.top)
+	} else {
+		defer os.RemoveAll(o.top)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+	go func() { // nothing of the systems stays behind
+		<-stop
+		t := &tree{}
+		for list := t.processes(); len(list) > 0; list = t.processes() {
+			for _, p := range list {
+				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			}
+		}
+		if !o.keep {
+			_ = os.RemoveAll(o.top)
+		}
+		os.Exit(1)
+	}()
+	o.share = 1
+	if o.peers {
+		o.messages = o.scaled(o.messages)
+		return compare(o)
+	}
+	return one(o)
 }
 
 // one is the rate alone, of us and perhaps Postfix.
@@ -130,6 +161,7 @@ func compare(o options) error {
 		}
 		for i := range runs {
 			for _, c := range list {
+				o.share = c.share
 				v, err := s.run(o, c.make())
 				if err == nil && s.name == "rate" && i == 0 {
 					err = addFsyncs(o, c, v)

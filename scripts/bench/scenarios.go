@@ -63,6 +63,9 @@ func (o options) sizes() []any {
 
 func (o options) scaled(n int) int { return max(1, int(float64(n)*o.scale)) }
 
+// many is so many messages, or the part of them that a slow system gets.
+func (o options) many(n int) int { return max(1, int(float64(n)*o.share)) }
+
 func single(v float64) []float64 { return []float64{v} }
 
 func ms(d time.Duration) []float64 { return single(d.Seconds() * 1000) }
@@ -74,12 +77,13 @@ func rate(o options, s system) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := w.burst(o.messages, o.connections, o.size)
+	messages := o.many(o.messages)
+	t, err := w.burst(messages, o.connections, o.size)
 	u, err := w.close(err)
 	if err != nil {
 		return nil, err
 	}
-	n := float64(o.messages)
+	n := float64(messages)
 	return values{
 		"delivered": single(t.delivered), "accepted": single(t.accepted), "cpu": single(u.cpu.Seconds() * 1000 / n),
 		"p50": ms(part(t.took, 50)), "p99": ms(part(t.took, 99)), "written": single(float64(u.written) / 1024 / n),
@@ -213,7 +217,7 @@ func (w *world) plant(n int) (accepted float64, err error) {
 }
 
 func backlog(o options, s system) (values, error) {
-	n := o.scaled(20000)
+	n := o.many(o.scaled(20000))
 	w, err := open(o, s, nil)
 	if err != nil {
 		return nil, err
@@ -278,7 +282,7 @@ func growth(o options, s system) (values, error) {
 		return nil, err
 	}
 	v, waiting := values{}, 0
-	for i, n := range []int{0, o.scaled(10000), o.scaled(100000)} {
+	for i, n := range []int{0, o.many(o.scaled(10000)), o.many(o.scaled(100000))} {
 		if n > waiting {
 			if _, err = w.plant(n - waiting); err != nil {
 				break
@@ -288,7 +292,7 @@ func growth(o options, s system) (values, error) {
 		key := fmt.Sprintf("at%d", i)
 		for range o.runs {
 			var t traffic
-			if t, err = w.burst(o.messages, o.connections, o.size); err != nil {
+			if t, err = w.burst(o.many(o.messages), o.connections, o.size); err != nil {
 				break
 			}
 			v[key] = append(v[key], t.delivered)
@@ -297,6 +301,8 @@ func growth(o options, s system) (values, error) {
 			break
 		}
 	}
-	_, err = w.close(err)
-	return v, err
+	if _, err = w.close(err); err != nil {
+		return nil, err
+	}
+	return v, nil
 }

@@ -3,6 +3,7 @@ package peer
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -18,10 +19,11 @@ type Source struct {
 	Connections int
 	Messages    int
 	Reuse       bool // one connection for many messages
+	Again       int  // how often a connection that is lost before its greeting is made again
 	From        string
 	To          func(n int) string // recipient of message n, 0 is the first
-	// ToAll gives a message many recipients, in To's place; they are sent without waiting
-	// for each answer (RFC 2920).
+	// ToAll gives a message many recipients, in To's place. A server that offers
+	// PIPELINING (RFC 2920) gets them without waiting for each answer.
 	ToAll func(n int) []string
 	// MailParams and RcptParams stand behind the addresses: "RET=HDRS", "NOTIFY=NEVER".
 	MailParams, RcptParams string
@@ -61,8 +63,13 @@ func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
 		}
 		if c == nil {
 			var err error
-			if c, err = dial(ctx, s.Addr); err != nil {
-				return err
+			for tries := 0; ; tries++ {
+				if c, err = dial(ctx, s.Addr); err == nil {
+					break
+				}
+				if !errors.Is(err, errNoGreeting) || tries >= s.Again || ctx.Err() != nil {
+					return err
+				}
 			}
 		}
 		reply, err := c.message(parameters(s.From, s.MailParams), s.recipients(n), s.Body(n))
@@ -88,19 +95,25 @@ func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
 
 type client struct {
 	net.Conn
-	r *bufio.Reader
+	r         *bufio.Reader
+	pipelines bool
 }
+
+// errNoGreeting: the connection was refused or lost before a 220, as by a server of which
+// more is asked than it lets wait.
+var errNoGreeting = errors.New("no greeting")
 
 func dial(ctx context.Context, addr string) (*client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNoGreeting, err)
 	}
 	conn.SetDeadline(time.Now().Add(5 * time.Minute))
-	c := &client{conn, bufio.NewReader(conn)}
-	_, err = c.expect("220")
-	if err == nil {
+	c := &client{Conn: conn, r: bufio.NewReader(conn)}
+	if _, err = c.expect("220"); err != nil {
+		err = fmt.Errorf("%w: %w", errNoGreeting, err)
+	} else {
 		_, err = c.command("250", "EHLO source.example\r\n")
 	}
 	if err != nil {
@@ -125,6 +138,9 @@ func (c *client) expect(want string) (string, error) {
 		}
 		if !strings.HasPrefix(line, want) {
 			return "", fmt.Errorf("got %q, want %s", line, want)
+		}
+		if len(line) > 4 && strings.TrimRight(line[4:], "\r\n") == "PIPELINING" {
+			c.pipelines = true
 		}
 		if len(line) < 4 || line[3] != '-' {
 			return strings.TrimRight(line, "\r\n"), nil
@@ -159,7 +175,11 @@ func (c *client) message(from string, to []string, body []byte) (string, error) 
 	if _, err := c.command("250", "MAIL FROM:"+from+"\r\n"); err != nil {
 		return "", err
 	}
-	for some := range slices.Chunk(to, together) {
+	at := 1
+	if c.pipelines {
+		at = together
+	}
+	for some := range slices.Chunk(to, at) {
 		if _, err := c.Write([]byte("RCPT TO:" + strings.Join(some, "\r\nRCPT TO:") + "\r\n")); err != nil {
 			return "", err
 		}

@@ -65,7 +65,7 @@ func (c *counts) total() (n float64) {
 const tick = 1e6 / 100
 
 // proc reads what /proc tells of a process and its descendants, by program. names is
-// filled with the program of each process.
+// filled with the program of each process and thread.
 func proc(root int, names map[int]string) (all, error) {
 	a := all{}
 	for _, pid := range descendants(root) {
@@ -81,6 +81,10 @@ func proc(root int, names map[int]string) (all, error) {
 			continue
 		}
 		names[pid] = string(bytes.TrimSpace(comm))
+		threads, _ := os.ReadDir(filepath.Join(dir, "task"))
+		for _, thread := range threads {
+			names[int(number(thread.Name()))] = names[pid]
+		}
 		c := a.of(names[pid])
 		c.user += tick * number(words[11])
 		c.sys += tick * number(words[12])

@@ -36,49 +36,29 @@ func (s *stracer) count(on bool) error {
 // traced is a line of a call that begins: thread, name.
 var traced = regexp.MustCompile(`^(\d+) +([a-z_0-9]+)\(`)
 
-// end reads the file. A thread is named by the call that made it.
+// end reads the file. It has threads; whose they are is known from /proc.
 func (s *stracer) end(b byProcess) error {
 	f, err := os.Open(s.file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	process := map[int]int{} // of threads
-	made := regexp.MustCompile(`^(\d+) .*clone3?\b.*= (\d+)$`)
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	var at int64
 	for lines.Scan() {
 		line := lines.Text()
 		at += int64(len(line)) + 1
-		if m := made.FindStringSubmatch(line); m != nil && threads(line) {
-			parent, _ := strconv.Atoi(m[1])
-			child, _ := strconv.Atoi(m[2])
-			process[child] = owner(process, parent)
-		}
 		m := traced.FindStringSubmatch(line)
 		if m == nil || at <= s.from || at > s.to {
 			continue
 		}
-		tid, _ := strconv.Atoi(m[1])
-		c := b.of(owner(process, tid))
+		thread, _ := strconv.Atoi(m[1])
+		c := b.of(thread)
 		c.calls[m[2]]++
 		if strings.Contains(line, "= -1 EAGAIN") {
 			c.again++
 		}
 	}
 	return lines.Err()
-}
-
-// threads tells whether a line makes a thread. A resumed one does not show its flags;
-// Go's runtime makes processes with vfork, which is not interrupted so.
-func threads(line string) bool {
-	return strings.Contains(line, "CLONE_THREAD") || strings.Contains(line, "resumed")
-}
-
-func owner(process map[int]int, tid int) int {
-	if pid, ok := process[tid]; ok {
-		return pid
-	}
-	return tid
 }

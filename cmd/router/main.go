@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
+	"zmailer/internal/machine"
 	"zmailer/internal/router"
 )
 
@@ -93,5 +94,6 @@ func run(c *cli.Context) error {
 	cfg.Once = c.Bool("once")
 	cfg.StrictStart = c.Bool("strict")
 	cfg.Log = log
+	machine.Share()
 	return router.Run(c.Context, cfg)
 }

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
+	"zmailer/internal/machine"
 	"zmailer/internal/scheduler"
 )
 
@@ -87,5 +88,6 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	machine.Share()
 	return scheduler.Run(c.Context, cfg)
 }

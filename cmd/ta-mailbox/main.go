@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
+	"zmailer/internal/machine"
 	"zmailer/internal/mailbox"
 )
 
@@ -75,5 +76,6 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Channels, cfg.Slots, cfg.Log = c.Args().Slice(), c.Int("slots"), log
+	machine.Share()
 	return mailbox.Run(c.Context, cfg, os.Stdin, os.Stdout)
 }

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
+	"zmailer/internal/machine"
 	"zmailer/internal/tasmtp"
 )
 
@@ -93,5 +94,6 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
+	machine.Share()
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/machine"
 )
 
 // longestPause is how many times the first pause a pause doubles up to, and a life
@@ -147,7 +148,11 @@ func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
 	if d.stopping {
 		return nil, errStopping
 	}
-	if err := cmd.Start(); err != nil {
+	late := machine.Late // of the scheduler's agents, too
+	if d.name == "smtpserver" {
+		late = machine.Soon
+	}
+	if err := machine.Start(cmd, late); err != nil {
 		return nil, err
 	}
 	d.process, d.first = cmd.Process, nil

@@ -1,0 +1,50 @@
+// Package machine says what a program takes of the processors it runs on, where Go's
+// defaults suit one large server rather than several small daemons beside each other:
+// docs/notes/runtime.md has the reasons and the numbers. It owns nothing on disk.
+//
+// Diagnostics: Start gives the error of the command's Start; that the kernel does not
+// take a wider timer is not told, since only speed depends on it.
+package machine
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Share takes half of the processors, at least one: the programs of a postoffice hand
+// each message on, and a program that has one awake does not need to wake another.
+// GOMAXPROCS in the environment says otherwise.
+func Share() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(share(runtime.GOMAXPROCS(0)))
+	}
+}
+
+func share(processors int) int { return max(1, processors/2) }
+
+// Lateness of a daemon's sleeping threads.
+const (
+	// Late is what all can do with: whoever waits so long for a time waits for seconds.
+	Late = time.Millisecond
+	// Soon is for a program whose calls wait for a disk: the thread that looks for such
+	// calls, to give their processor to others, is one of those that are late.
+	Soon = 300 * time.Microsecond
+)
+
+// Start starts a command whose threads, and what it starts itself, may wake from a sleep
+// that much late. Go's runtime has a thread that sleeps for 20 µs at a time while there
+// is work; with the kernel's 50 µs of slack it wakes some ten thousand times a second.
+func Start(cmd *exec.Cmd, late time.Duration) error {
+	// The child takes it over from the thread that forks, and keeps it across exec.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(late), 0, 0, 0); err == nil {
+		// 0: what this thread had when it began.
+		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }()
+	}
+	return cmd.Start()
+}

@@ -1,0 +1,60 @@
+package machine
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestHalfOfTheProcessorsIsTaken(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 32: 16} {
+		if got := share(processors); got != want {
+			t.Errorf("of %d: got %d, want %d", processors, got, want)
+		}
+	}
+	before := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	t.Setenv("GOMAXPROCS", strconv.Itoa(before))
+	Share()
+	if got := runtime.GOMAXPROCS(0); got != before {
+		t.Errorf("the environment says %d, got %d", before, got)
+	}
+}
+
+// A child of the child has it too: the scheduler's agents.
+func TestWhatWasStartedMayWakeLate(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("reading another process's slack needs root")
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	// It tells the slack of a process that it starts.
+	cmd := exec.Command("sh", "-c", "cat /proc/self/timerslack_ns; true")
+	cmd.Stdout = out
+	if err := Start(cmd, Late); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	text := make([]byte, 64)
+	n, err := in.Read(text)
+	if werr := cmd.Wait(); err != nil || werr != nil {
+		t.Fatal(err, werr)
+	}
+	if got := strings.TrimSpace(string(text[:n])); got != strconv.FormatInt(int64(time.Millisecond), 10) {
+		t.Errorf("got %s ns, want a millisecond", got)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if ours, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || ours == int(Late) {
+		t.Errorf("the slack of the thread that started it: got %d, %v", ours, err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/durable"
 )
 
@@ -157,7 +159,7 @@ type Claim struct {
 // Claim takes router/name, or a path as router2/name, by rename; only one of many
 // routers can (M6). ErrGone: another one did. A file whose name is not its inode number, as after a copy, is
 // renamed to the right one on the way. ErrUnsettled: such a file was written a moment
-// ago; it is in router/ again. A Claim beside an error could not be given back: its
+// ago; it is in router/ again. So is what is no message: ErrIrregular. A Claim beside an error could not be given back: its
 // Release is to be tried until it succeeds, for while we live nobody else does that.
 func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 	dir, n, ok := claimPlace(name)
@@ -187,6 +189,9 @@ const copyGrace = 2 * time.Second
 
 func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 	f, err := p.openRead(dir + "/" + n.String())
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		err = fmt.Errorf("%w: %w", ErrIrregular, err) // a symbolic link, a socket
+	}
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", n, err)
 	}
@@ -195,7 +200,7 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, err), f.Close())
 	}
 	if !info.Mode.IsRegular() {
-		return nil, errors.Join(fmt.Errorf("claim %s: not a regular file", n), f.Close())
+		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrIrregular), f.Close())
 	}
 	if info.Ino != n.Ino {
 		// Mail comes by rename, under its number. cp(1) makes the name first and the

@@ -8,7 +8,7 @@
 //
 // Diagnostics: ErrGone: somebody else moved the file on; look for other work.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
-// restore. ErrUnsettled: Claim left a file that somebody copies in just now.
+// restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left a file that somebody copies in just now.
 // ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
 // Anything else is the disk's error, wrapped with the operation and the name.
 package postoffice
@@ -36,6 +36,8 @@ var (
 	ErrReplaced = errors.New("it was replaced by another file")
 	// ErrUnsettled means that a file which was copied in may still be written.
 	ErrUnsettled = errors.New("it was put there by hand and may still be written; tried again")
+	// ErrIrregular means that a name in router/ is no regular file: no message.
+	ErrIrregular = errors.New("not a regular file")
 	// ErrCrossDevice means that two of the directories are on different file systems.
 	ErrCrossDevice = errors.New("directories on different file systems")
 	// ErrNotPostoffice means that a directory is missing.

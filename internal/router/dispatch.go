@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"path"
 	"path/filepath"
@@ -27,10 +26,11 @@ const scanGap = time.Second
 // nothing else to do they are routed at once.
 const lastWait = time.Minute
 
-// dispatcher gives the workers what is to be routed. One goroutine uses it.
+// dispatcher tells what is to be routed next. The worker that leads uses it (crew.go).
 type dispatcher struct {
+	crew
 	r     *Router
-	hints <-chan watch.Hint
+	hints hinter
 	watch func(dir string) // has hints come of a directory that was made meanwhile
 	lanes []*lane          // one for each router directory, in the order in which they come
 	last  []order          // after those, one at a time: they have ended routers
@@ -43,8 +43,8 @@ type dispatcher struct {
 	alone   bool // what runs has ended routers: nothing is given beside it
 
 	scanned, recovered time.Time
-	wake               *time.Timer // the next scan that nobody else asks for
-	wakeAt             time.Time   // zero: none
+	wakeAt             time.Time // of the next scan that nobody else asks for; zero: none
+	wakeTime           time.Time // the same on the system's clock
 
 	pause pause            // of all routing: the storage is in trouble
 	later map[string]pause // of single messages
@@ -66,53 +66,9 @@ func (p *pause) longer(now time.Time) {
 	p.until = now.Add(p.length)
 }
 
-func newDispatcher(r *Router, hints <-chan watch.Hint) *dispatcher {
-	d := &dispatcher{r: r, hints: hints, wake: time.NewTimer(time.Hour), later: map[string]pause{}, tried: map[string]time.Time{},
+func newDispatcher(r *Router, hints hinter) *dispatcher {
+	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
 		watch: func(string) {}, lanes: []*lane{{dir: postoffice.Router}}, sinceAged: turns, sinceLast: turns}
-	d.wake.Stop()
-	return d
-}
-
-// run serves until ctx is done; then what the workers have begun is finished.
-func (d *dispatcher) run(ctx context.Context) {
-	orders := make(chan order)
-	done := make(chan outcome, d.r.c.Workers)
-	wait := d.r.startWorkers(orders, done)
-	for ctx.Err() == nil {
-		d.step(ctx, orders, done)
-	}
-	close(orders)
-	go func() {
-		wait()
-		close(done)
-	}()
-	for o := range done {
-		d.routed(o)
-	}
-	d.wake.Stop()
-}
-
-// step does one thing.
-func (d *dispatcher) step(ctx context.Context, orders chan<- order, done <-chan outcome) {
-	var out chan<- order
-	next, ok := d.next()
-	if ok {
-		out = orders
-	}
-	select {
-	case <-ctx.Done():
-	case out <- next:
-		d.given(next)
-	case o := <-done:
-		d.running--
-		d.alone = false
-		d.routed(o)
-	case h := <-d.hints:
-		d.hint(h)
-	case <-d.wake.C:
-		d.wakeAt = time.Time{}
-		d.scan()
-	}
 }
 
 // next is what a worker is to get: by directory, and in each by age. A message that
@@ -219,7 +175,7 @@ func (d *dispatcher) named(dir, base string) {
 		return
 	}
 	if l := d.lane(dir); l != nil {
-		l.queue = append(l.queue, order{name: name, hinted: true, since: d.now()})
+		l.queue = append(l.queue, order{name: name, since: d.now()})
 	}
 }
 
@@ -227,7 +183,7 @@ func (d *dispatcher) named(dir, base string) {
 func (d *dispatcher) wakeBy(at time.Time) {
 	if d.wakeAt.IsZero() || at.Before(d.wakeAt) {
 		d.wakeAt = at
-		d.wake.Reset(at.Sub(d.now()))
+		d.wakeTime = time.Now().Add(at.Sub(d.now()))
 	}
 }
 
@@ -321,7 +277,9 @@ func (d *dispatcher) routed(o outcome) {
 		d.fine(o.name)
 	case errors.Is(o.err, postoffice.ErrGone):
 		// Another router has it.
-	case errors.Is(o.err, postoffice.ErrUnsettled):
+	case errors.Is(o.err, postoffice.ErrUnsettled), errors.Is(o.err, postoffice.ErrIrregular):
+		// Of what is no message, giving it back gives one more hint, which is passed over;
+		// a scan does not list it (M5).
 		d.wait(o.name)
 	case errors.Is(o.err, ErrPanic):
 		// That was logged with its stack.

@@ -12,7 +12,7 @@ import (
 func TestFloodOfHintsStarvesNoOldMessage(t *testing.T) {
 	o := newOffice(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	hints := make(chan watch.Hint)
+	hints := newScripted()
 	ended, flooded, begun := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -26,7 +26,7 @@ func TestFloodOfHintsStarvesNoOldMessage(t *testing.T) {
 				h = watch.Hint{} // the period
 			}
 			select {
-			case hints <- h:
+			case hints.c <- h:
 			case <-ctx.Done():
 				return
 			}

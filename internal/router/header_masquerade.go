@@ -19,7 +19,7 @@ func (r *Router) dress(l *letter) error {
 	if r.masquerade == nil || l.origin() != fromHere {
 		return nil
 	}
-	ctx := context.Background()
+	ctx := l.context()
 	to, ok, err := r.masquerade.of(ctx, l.sender)
 	if err != nil {
 		return &rules.Trouble{Why: "masquerade", Err: err}

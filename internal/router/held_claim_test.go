@@ -43,11 +43,7 @@ func TestHintForAGoneNameIsNoSuccess(t *testing.T) {
 	o := newOffice(t, nil)
 	d := newDispatcher(o.r, nil)
 	d.routed(outcome{"4711", unix.ENOSPC})
-	orders, done := make(chan order, 1), make(chan outcome, 1)
-	orders <- order{name: "4711", hinted: true}
-	close(orders)
-	o.r.work(orders, done)
-	d.routed(<-done)
+	d.routed(o.hinted(t, "4711")[0])
 	if _, waits := d.later["4711"]; !waits || d.pause.length == 0 {
 		t.Errorf("the message waits %v, all routing for %v", waits, d.pause.length)
 	}

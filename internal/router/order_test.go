@@ -72,7 +72,7 @@ func (l *line) turn() string {
 		return ""
 	}
 	l.d.given(o)
-	err := l.r.routeOne(o.name, o.tried)
+	err := l.r.routeOne(l.t.Context(), o.name, o.tried)
 	l.d.running--
 	l.d.alone = false
 	l.d.routed(outcome{o.name, err})

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/envelope"
 	"zmailer/internal/router/policy"
 	"zmailer/internal/router/rules"
+	"zmailer/internal/table"
 )
 
 // counsel is what the policy, router.star, says of a message. Without a policy it is the
@@ -50,12 +51,13 @@ func (r *Router) consult(l *letter) error {
 	if p.program = r.policy.Current(); p.program == nil {
 		return nil
 	}
+	table.Slow(l.context()) // it may take its time
 	m, err := r.describe(l)
 	if err != nil {
 		return err
 	}
 	p.session = r.policy.Begin(p.program, r.policyEnv(l), m)
-	d, err := p.session.Message(context.Background())
+	d, err := p.session.Message(l.context())
 	if p.fate, err = r.heed(l, "", d, err); err != nil {
 		return err
 	}
@@ -217,7 +219,7 @@ func (w *worker) fateOf(l *letter, to *envelope.Recipient, m address.Mailbox, ta
 	if l.policy.fate.Fate != policy.None || l.policy.session == nil || m.Local == "" {
 		return l.policy.fate, nil, nil
 	}
-	ctx := context.Background()
+	ctx := l.context()
 	local, err := tables.IsLocal(ctx, m)
 	if err != nil {
 		return policy.Action{}, nil, err
@@ -258,7 +260,7 @@ func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *
 		}
 		return nil
 	}
-	return tables.Resolve(context.Background(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, a.take)
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, a.take)
 }
 
 // resolveFor has the tables resolve an address that a program gave.
@@ -267,7 +269,7 @@ func (w *worker) resolveFor(l *letter, to string, tables *rules.Tables, give fun
 	if err != nil {
 		return &rules.Trouble{Why: "policy", Err: err} // it was parsed when it was made
 	}
-	return tables.Resolve(context.Background(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, give)
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, give)
 }
 
 // archive gives the message to further addresses. Its sender has not named them, and does

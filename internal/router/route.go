@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/rules"
+	"zmailer/internal/table"
 	"zmailer/internal/workspec"
 )
 
@@ -20,6 +21,7 @@ const maxReceived = 50
 
 // letter is a message while it is routed.
 type letter struct {
+	ctx      context.Context // told what may take long, see table.WithSlow; nil: nobody is
 	claim    *postoffice.Claim
 	id       string // spool ID
 	head     *envelope.Message
@@ -47,6 +49,14 @@ type letter struct {
 	trace func(rules.Step)
 }
 
+// context is that of its lookups.
+func (l *letter) context() context.Context {
+	if l.ctx == nil {
+		return context.Background()
+	}
+	return l.ctx
+}
+
 // worker is what one message at a time is routed with; its buffers are kept.
 type worker struct {
 	r      *Router
@@ -57,10 +67,11 @@ type worker struct {
 }
 
 // RouteOne claims router/name and routes it. See the package's Diagnostics.
-func (r *Router) RouteOne(name string) error { return r.routeOne(name, false) }
+func (r *Router) RouteOne(name string) error { return r.routeOne(context.Background(), name, false) }
 
-// routeOne is RouteOne; tried: the message has ended routers before.
-func (r *Router) routeOne(name string, tried bool) error {
+// routeOne is RouteOne; tried: the message has ended routers before. ctx is told what may
+// take long (table.WithSlow).
+func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 	c, err := r.po.Claim(r.owner, name)
 	if err != nil {
 		if c != nil {
@@ -72,7 +83,7 @@ func (r *Router) routeOne(name string, tried bool) error {
 		c.Tried()
 	}
 	w := r.idle.Get().(*worker)
-	ok, err := w.route(c)
+	ok, err := w.route(ctx, c)
 	if ok {
 		r.idle.Put(w)
 	}
@@ -88,7 +99,7 @@ func (r *Router) RouteAll() (int, error) {
 	}
 	n := 0
 	for _, p := range list {
-		switch e := r.routeOne(p.Name, p.Tries > 0); {
+		switch e := r.routeOne(context.Background(), p.Name, p.Tries > 0); {
 		case e == nil:
 			n++
 		case !errors.Is(e, postoffice.ErrGone):
@@ -100,9 +111,9 @@ func (r *Router) RouteAll() (int, error) {
 
 // route routes a claimed message. ok is false if it made the router panic: the
 // worker is not to be used again.
-func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
+func (w *worker) route(ctx context.Context, c *postoffice.Claim) (ok bool, err error) {
 	start := w.r.c.Now()
-	l := letter{claim: c, id: c.ID.String()}
+	l := letter{ctx: ctx, claim: c, id: c.ID.String()}
 	defer func() {
 		if p := recover(); p != nil {
 			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -113,8 +124,8 @@ func (w *worker) route(c *postoffice.Claim) (ok bool, err error) {
 	if err != nil || name == "" {
 		return true, err
 	}
-	if log := w.r.c.Log; log.Enabled(context.Background(), slog.LevelInfo) {
-		log.LogAttrs(context.Background(), slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
+	if log := w.r.c.Log; log.Enabled(ctx, slog.LevelInfo) {
+		log.LogAttrs(ctx, slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
 			slog.String("from", l.sender.String()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),
 			slog.Duration("took", w.r.c.Now().Sub(start)))
 	}
@@ -127,6 +138,9 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	defer l.release(w.r.c.Log)
 	aside, err := w.read(l)
 	if err == nil && aside == "" {
+		if len(l.head.Recipients) > manyRecipients || len(l.head.Header) > largeHeader {
+			table.Slow(l.context())
+		}
 		err = w.prepare(l)
 	}
 	if err == nil && aside == "" {
@@ -144,6 +158,13 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	w.copies(l)
 	return w.r.handOver(l, l.rcpts)
 }
+
+// What takes about a millisecond: another worker looks after the messages that come
+// meanwhile.
+const (
+	manyRecipients = 100
+	largeHeader    = 128 << 10 // bytes
+)
 
 // noRecipient is why a message is set aside that has none.
 const noRecipient = "neither a to line nor To, Cc or Bcc in the header names a recipient"

@@ -86,12 +86,21 @@ func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
 		t.Errorf("got %d, %v, want 1", n, err)
 	}
 	// By a hint, without a look at the directory.
-	orders, done := make(chan order, 8), make(chan outcome, 8)
-	for _, name := range []string{"13", "14", "15", "16"} {
-		orders <- order{name: name, hinted: true}
+	d := newDispatcher(o.r, nil)
+	for _, got := range o.hinted(t, "13", "14", "15") {
+		if !errors.Is(got.err, postoffice.ErrIrregular) {
+			t.Errorf("hint at %s: got %v", got.name, got.err)
+		}
+		// It was given back, which is a hint too: nobody follows that one.
+		d.routed(got)
+		d.named(postoffice.Router, got.name)
 	}
-	close(orders)
-	o.r.work(orders, done)
+	if !d.empty() {
+		t.Error("what is no message is tried again at once")
+	}
+	if got := o.hinted(t, "16"); !errors.Is(got[0].err, postoffice.ErrGone) {
+		t.Errorf("hint at nothing: got %v", got[0].err)
+	}
 	if got, want := len(o.names("router")), 7; got != want {
 		t.Errorf("left alone: got %q, want %d", o.names("router"), want)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"zmailer/internal/config"
@@ -45,19 +44,16 @@ func Run(ctx context.Context, c Config) (err error) {
 // serve routes what appears in dir, the path of router/, and in the directories beside
 // it until ctx is done.
 func (r *Router) serve(ctx context.Context, dir string) {
-	// A context of its own: the watcher has ended before the owner's number is free.
-	watching, stop := context.WithCancel(ctx)
-	hints := watch.New(watching, []string{dir}, r.c.Poll, isNews, r.c.Log)
+	hints := watch.Open([]string{dir}, r.c.Poll, isNews, r.c.Log)
+	defer hints.Close()
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
-	d := newDispatcher(r, hints.C())
+	d := newDispatcher(r, hints)
 	d.watch = func(name string) {
 		// An error means that it is gone again; the periodic look tries again.
 		_ = hints.Add(filepath.Join(filepath.Dir(dir), name))
 		r.c.Log.Info("router-directory", "name", name)
 	}
 	d.run(ctx)
-	stop()
-	hints.Wait()
 	r.c.Log.Info("stopped")
 }
 
@@ -76,44 +72,14 @@ func isNews(name string) bool {
 
 // order is a message that a worker is to route.
 type order struct {
-	name   string // as Claim takes it
-	hinted bool   // nobody has looked whether it is a regular file
-	tried  bool   // it has ended routers: nothing else is routed beside it
-	aged   bool   // it has its turn because it has waited for too long
-	since  time.Time
+	name  string // as Claim takes it
+	tried bool   // it has ended routers: nothing else is routed beside it
+	aged  bool   // it has its turn because it has waited for too long
+	since time.Time
 }
 
 // outcome is what routing it came to.
 type outcome struct {
 	name string
 	err  error
-}
-
-// work routes what it is given. It tells of each message, because a success ends a
-// pause, too; a name that is gone when its hint comes is none.
-func (r *Router) work(orders <-chan order, done chan<- outcome) {
-	for o := range orders {
-		err := postoffice.ErrGone
-		if !o.hinted || r.isRegular(o.name) {
-			err = r.routeOne(o.name, o.tried)
-		}
-		done <- outcome{o.name, err}
-	}
-}
-
-// isRegular tells whether a name as Claim takes it is a file: anybody may make a pipe or a link
-// of that name there (M5).
-func (r *Router) isRegular(name string) bool {
-	info, err := r.po.FS().Stat(postoffice.RouterPath(name))
-	return err == nil && info.Mode.IsRegular()
-}
-
-// startWorkers keeps c.Workers goroutines until orders is closed; wait returns when
-// they have ended.
-func (r *Router) startWorkers(orders <-chan order, done chan<- outcome) (wait func()) {
-	var running sync.WaitGroup
-	for range r.c.Workers {
-		running.Go(func() { r.work(orders, done) })
-	}
-	return running.Wait
 }

@@ -54,17 +54,17 @@ func TestHintedMessageIsRoutedWithoutALookAtTheDirectory(t *testing.T) {
 func TestMessageWithoutAHintIsFoundByThePeriodicLook(t *testing.T) {
 	o := newOffice(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	hints := make(chan watch.Hint)
+	hints := newScripted()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		newDispatcher(o.r, hints).run(ctx)
 	}()
-	hints <- watch.Hint{}
+	hints.c <- watch.Hint{}
 	o.submit(plain("a@example.net"))
-	hints <- watch.Hint{}
+	hints.c <- watch.Hint{}
 	o.log.wait(t, 1, "msg=routed")
-	hints <- watch.Hint{Dir: "router", Name: "123456789"} // gone again
+	hints.c <- watch.Hint{Dir: "router", Name: "123456789"} // gone again
 	cancel()
 	<-ended
 	o.logged(0, "level=ERROR")

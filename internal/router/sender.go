@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"strings"
 
 	"zmailer/internal/address"
@@ -38,7 +37,7 @@ func (r *Router) judge(l *letter) error {
 	}
 	ours := false
 	if strings.EqualFold(m.Local, login) {
-		if ours, err = r.rules.Tables().IsLocal(context.Background(), m); err != nil {
+		if ours, err = r.rules.Tables().IsLocal(l.context(), m); err != nil {
 			return err
 		}
 	}

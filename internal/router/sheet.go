@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/durable"
 	"zmailer/internal/router/rules"
+	"zmailer/internal/table"
 	"zmailer/internal/workspec"
 )
 
@@ -65,6 +66,9 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 	s.n++
 	if s.file != nil {
 		return s.write(g, r)
+	}
+	if s.n == manyRecipients {
+		table.Slow(s.l.context())
 	}
 	s.w.kept = append(s.w.kept, kept{s.place(g), *r})
 	if s.n <= maxSorted {

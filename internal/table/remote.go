@@ -98,6 +98,7 @@ func (r *remote) reason(ctx, limited context.Context, err error) error {
 
 // ask puts one question on one connection.
 func (r *remote) ask(ctx context.Context, key string) (socketmap.Reply, error) {
+	Slow(ctx)
 	c, err := r.take(ctx)
 	if err != nil {
 		return socketmap.Reply{}, err

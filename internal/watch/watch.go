@@ -1,4 +1,4 @@
-// Package watch tells that something may have changed in directories: fsnotify is
+// Package watch tells that something may have changed in directories: inotify(7) is
 // the hint, a periodic look is the truth. A hint may be lost, late or for a file
 // that is gone again; whoever gets one looks at the directory itself.
 //
@@ -15,12 +15,12 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,24 +34,31 @@ type Hint struct {
 	Lost      bool // hints were lost: something has changed
 }
 
-// Watcher watches directories. Its methods may be used by many goroutines.
+// Watcher watches directories. Its methods may be used by many goroutines, but for
+// Await, which one at a time may call.
 type Watcher struct {
-	c      chan Hint
-	accept func(name string) bool
-	log    *slog.Logger
-	open   func() (*fsnotify.Watcher, error)
-	ended  chan struct{}
+	c        chan Hint // nil: the hints are taken by Await
+	accept   func(name string) bool
+	log      *slog.Logger
+	interval time.Duration
+	open     func() (*notifier, error)
+	ended    chan struct{}
+
+	stopped atomic.Bool   // Await is to return
+	kick    chan struct{} // holds one token after Interrupt
 
 	mu   sync.Mutex
-	dirs map[string]place  // wanted directories
-	fsw  *fsnotify.Watcher // nil where inotify is refused
-	told bool              // the refusal was logged
-	over bool              // ctx is done
+	dirs map[string]place // wanted directories
+	from *notifier        // nil where inotify is refused
+	told bool             // the refusal was logged
+	over bool             // it was closed
 
-	// Used by run's goroutine alone.
-	all     bool // an empty Hint is to be sent when there is room
-	lost    bool // it stands for others
-	lastAll bool // the last one sent was empty
+	// Used by Await's caller alone.
+	out     []Hint
+	all     bool      // an empty Hint is due
+	lost    bool      // it stands for others
+	period  time.Time // when the next one is; zero: never
+	lastAll bool      // the last one sent was empty
 }
 
 // place is what a directory's path led to when its watch was armed; the zero value: no
@@ -67,22 +74,36 @@ type place struct {
 // watch, and says so in log once. A directory that is missing, or is removed and
 // made again, or replaced by another one or a mount, is watched from the next period on. Everything ends with ctx.
 func New(ctx context.Context, dirs []string, interval time.Duration, accept func(name string) bool, log *slog.Logger) *Watcher {
-	return start(ctx, dirs, interval, accept, log, func() (*fsnotify.Watcher, error) {
-		return fsnotify.NewBufferedWatcher(waiting)
-	})
+	return start(ctx, dirs, interval, accept, log, openNotifier)
 }
 
 func start(ctx context.Context, dirs []string, interval time.Duration, accept func(string) bool, log *slog.Logger,
-	open func() (*fsnotify.Watcher, error)) *Watcher {
+	open func() (*notifier, error)) *Watcher {
+	w := prepare(dirs, interval, accept, log, open)
+	w.c = make(chan Hint, waiting)
+	go w.run(ctx)
+	return w
+}
+
+// Open is New for somebody who takes the hints by Await, in a goroutine of his own: no
+// other one is woken for them. It ends with Close.
+func Open(dirs []string, interval time.Duration, accept func(name string) bool, log *slog.Logger) *Watcher {
+	return prepare(dirs, interval, accept, log, openNotifier)
+}
+
+func prepare(dirs []string, interval time.Duration, accept func(string) bool, log *slog.Logger,
+	open func() (*notifier, error)) *Watcher {
 	w := &Watcher{
-		c: make(chan Hint, waiting), accept: accept, log: log, open: open,
-		ended: make(chan struct{}), dirs: map[string]place{}, all: true,
+		accept: accept, log: log, interval: interval, open: open, ended: make(chan struct{}),
+		kick: make(chan struct{}, 1), dirs: map[string]place{}, all: true,
 	}
 	for _, dir := range dirs {
 		w.dirs[filepath.Clean(dir)] = place{}
 	}
 	w.arm()
-	go w.run(ctx, interval)
+	if interval > 0 {
+		w.period = time.Now().Add(interval)
+	}
 	return w
 }
 
@@ -105,114 +126,164 @@ func (w *Watcher) C() <-chan Hint { return w.c }
 // Wait returns when the context is done and everything has ended.
 func (w *Watcher) Wait() { <-w.ended }
 
-func (w *Watcher) run(ctx context.Context, interval time.Duration) {
+// run puts the hints into the channel.
+func (w *Watcher) run(ctx context.Context) {
 	defer close(w.ended)
-	defer w.close()
-	var period <-chan time.Time
-	if interval > 0 {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		period = ticker.C
+	defer w.Close()
+	stop := context.AfterFunc(ctx, w.Interrupt)
+	defer stop()
+	for ctx.Err() == nil {
+		w.pass(ctx, w.Await(time.Time{}))
 	}
-	for {
-		var events <-chan fsnotify.Event
-		var failures <-chan error
-		if fsw := w.source(); fsw != nil {
-			events, failures = fsw.Events, fsw.Errors
+}
+
+// pass puts hints that have come together into the channel. When there is no room for a
+// name, one empty Hint stands for it and all after it.
+func (w *Watcher) pass(ctx context.Context, hints []Hint) {
+	for _, h := range hints {
+		if h.Name != "" {
+			select {
+			case w.c <- h:
+				w.lastAll = false
+				continue
+			default:
+				h = Hint{Lost: true}
+			}
 		}
-		var out chan<- Hint
-		if w.all {
-			out = w.c
+		if !h.Lost && w.lastAll && len(w.c) > 0 {
+			continue // one waits as the last
 		}
 		select {
+		case w.c <- h:
+			w.lastAll = true
 		case <-ctx.Done():
+		}
+		if h.Lost {
 			return
-		case out <- Hint{Lost: w.lost}:
-			w.all, w.lost, w.lastAll = false, false, true
-		case <-period:
-			// Armed before the look, so that nothing falls between.
-			w.arm()
-			w.lookAtAll()
-		case ev, ok := <-events:
-			if !ok {
-				w.disarm()
-				continue
-			}
-			w.event(ev)
-		case err, ok := <-failures:
-			if !ok {
-				w.disarm()
-				continue
-			}
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				w.log.Warn("watch-error", "reason", err)
-			}
-			w.all, w.lost = true, true
 		}
 	}
 }
 
-// lookAtAll asks for an empty Hint unless one waits as the last of the channel.
-func (w *Watcher) lookAtAll() {
-	if !w.lastAll || len(w.c) == 0 {
-		w.all = true
+// Await waits until there are hints and gives them; they are valid until the next call.
+// It gives none when Interrupt was called, or when a time has come; zero: at no time.
+func (w *Watcher) Await(until time.Time) []Hint {
+	w.out = w.out[:0]
+	for {
+		if w.all {
+			// It covers every name before it.
+			w.out = append(w.out[:0], Hint{Lost: w.lost})
+			w.all, w.lost = false, false
+		}
+		if w.stopped.Swap(false) || len(w.out) > 0 {
+			return w.out
+		}
+		end := until
+		if !w.period.IsZero() {
+			now := time.Now()
+			if !now.Before(w.period) {
+				// Armed before the look, so that nothing falls between.
+				w.arm()
+				w.period, w.all = now.Add(w.interval), true
+				continue
+			}
+			if end.IsZero() || w.period.Before(end) {
+				end = w.period
+			}
+		}
+		if !until.IsZero() && !time.Now().Before(until) {
+			return nil
+		}
+		w.wait(end)
 	}
 }
 
-// event passes a name on. While an empty Hint is due it covers every name.
-func (w *Watcher) event(ev fsnotify.Event) {
-	if !ev.Has(fsnotify.Create) {
+// Interrupt has Await return, the one that goes on or the next one.
+func (w *Watcher) Interrupt() {
+	w.stopped.Store(true)
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+	if n := w.source(); n != nil {
+		n.until(past)
+	}
+}
+
+// wait waits for events, until a time or an Interrupt.
+func (w *Watcher) wait(end time.Time) {
+	n := w.source()
+	if n == nil {
+		w.sleep(end)
 		return
 	}
-	slash := strings.LastIndexByte(ev.Name, '/')
-	if slash < 0 || !w.accept(ev.Name[slash+1:]) {
-		return
+	n.until(end)
+	if w.stopped.Load() {
+		return // perhaps before its deadline was set
 	}
-	if w.all {
-		w.lost = true
-		return
+	switch err := n.wait(w.event); {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, errOverflow):
+		w.all, w.lost = true, true
+	default:
+		w.log.Warn("watch-error", "reason", err)
+		w.all, w.lost = true, true
+		w.disarm(n)
+	}
+}
+
+// sleep is wait without a notifier.
+func (w *Watcher) sleep(end time.Time) {
+	var over <-chan time.Time
+	if !end.IsZero() {
+		timer := time.NewTimer(time.Until(end))
+		defer timer.Stop()
+		over = timer.C
 	}
 	select {
-	case w.c <- Hint{Dir: ev.Name[:slash], Name: ev.Name[slash+1:]}:
-		w.lastAll = false
-	default:
-		w.all, w.lost = true, true
+	case <-over:
+	case <-w.kick:
 	}
+}
+
+// event takes a name.
+func (w *Watcher) event(dir string, base []byte) bool {
+	name := string(base)
+	if !w.accept(name) {
+		return false
+	}
+	w.out = append(w.out, Hint{Dir: dir, Name: name})
+	return true
 }
 
 // source is the notifier in use, nil if there is none.
-func (w *Watcher) source() *fsnotify.Watcher {
+func (w *Watcher) source() *notifier {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fsw
+	return w.from
 }
 
 // arm opens the notifier if need be and watches what is not watched (any more).
 func (w *Watcher) arm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fsw == nil {
-		fsw, err := w.open()
+	if w.over {
+		return
+	}
+	if w.from == nil {
+		n, err := w.open()
 		if err != nil {
 			w.refused("", err)
 			return
 		}
-		w.fsw = fsw
-	}
-	// The notifier forgets a directory that was removed or moved away.
-	watched := map[string]bool{}
-	for _, dir := range w.fsw.WatchList() {
-		watched[dir] = true
+		w.from = n
 	}
 	for dir, was := range w.dirs {
-		if was.armed && watched[dir] && was == look(dir) {
+		if was.armed && w.from.has(dir) && was == look(dir) {
 			continue
 		}
-		if watched[dir] {
-			// It goes on for a directory that is no longer at this path, by a mount or a
-			// rename above it. An error means that it has just been forgotten.
-			_ = w.fsw.Remove(dir)
-		}
+		// It goes on for a directory that is no longer at this path, by a rename of it or
+		// above it, or by a mount.
+		w.from.remove(dir)
 		w.dirs[dir] = place{}
 		// A directory that is not there is tried again next time.
 		_ = w.armOne(dir)
@@ -224,12 +295,12 @@ func (w *Watcher) armOne(dir string) error {
 	if w.over {
 		return &fs.PathError{Op: "watch", Path: dir, Err: context.Canceled}
 	}
-	if w.fsw == nil || w.dirs[dir].armed {
+	if w.from == nil || w.dirs[dir].armed {
 		return nil
 	}
 	// Looked at first: if it is replaced now, the next period finds it another one.
 	found := look(dir)
-	err := w.fsw.Add(dir)
+	err := w.from.add(dir)
 	switch {
 	case err == nil:
 		w.dirs[dir] = found
@@ -267,22 +338,28 @@ func (w *Watcher) refused(dir string, err error) {
 }
 
 // disarm drops a notifier that has ended; the next period opens another one.
-func (w *Watcher) disarm() {
+func (w *Watcher) disarm(n *notifier) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fsw = nil
+	if w.from != n {
+		return
+	}
+	// It only gives an inotify descriptor back.
+	_ = n.close()
+	w.from = nil
 	for dir := range w.dirs {
 		w.dirs[dir] = place{}
 	}
 }
 
-func (w *Watcher) close() {
+// Close ends watching: nobody calls Await any more.
+func (w *Watcher) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
-	if w.fsw != nil {
+	if w.from != nil {
 		// It only gives an inotify descriptor back.
-		_ = w.fsw.Close()
-		w.fsw = nil
+		_ = w.from.close()
+		w.from = nil
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
@@ -112,12 +112,12 @@ func TestNamesThatAppearAreHinted(t *testing.T) {
 // M9: with every notification dropped a look still comes within the interval.
 func TestLookComesByPeriodWhenNotificationsAreLost(t *testing.T) {
 	log, _ := newLog()
-	w := start(t.Context(), []string{t.TempDir()}, 10*time.Millisecond, digits, log, func() (*fsnotify.Watcher, error) {
-		fsw, err := fsnotify.NewWatcher()
+	w := start(t.Context(), []string{t.TempDir()}, 10*time.Millisecond, digits, log, func() (*notifier, error) {
+		n, err := openNotifier()
 		if err == nil {
-			err = fsw.Close()
+			n.read = func(int, []byte) (int, error) { return 0, unix.EAGAIN }
 		}
-		return fsw, err
+		return n, err
 	})
 	for range 4 {
 		if got := take(t, w); got != (Hint{}) {
@@ -128,7 +128,7 @@ func TestLookComesByPeriodWhenNotificationsAreLost(t *testing.T) {
 
 func TestRefusedInotifyIsLoggedOnce(t *testing.T) {
 	log, out := newLog()
-	w := start(t.Context(), []string{t.TempDir()}, 5*time.Millisecond, digits, log, func() (*fsnotify.Watcher, error) {
+	w := start(t.Context(), []string{t.TempDir()}, 5*time.Millisecond, digits, log, func() (*notifier, error) {
 		return nil, unix.EMFILE
 	})
 	if err := w.Add(t.TempDir()); err != nil {
@@ -281,18 +281,30 @@ func TestAddNamesMissingDirectory(t *testing.T) {
 }
 
 func TestHintsThatFindNoRoomAreFoldedIntoOne(t *testing.T) {
-	// The notifier's side of the channel, without its timing.
 	w := &Watcher{c: make(chan Hint, 3), accept: digits}
+	var hints []Hint
 	for i := range 10 {
-		w.event(fsnotify.Event{Name: fmt.Sprintf("/d/%d", i), Op: fsnotify.Create})
+		hints = append(hints, Hint{Dir: "/d", Name: fmt.Sprint(i)})
 	}
-	if len(w.c) != 3 || !w.all {
-		t.Errorf("got %d waiting, empty hint due: %v; want 3, true", len(w.c), w.all)
-	}
-	for i := range 3 {
-		if got, want := <-w.c, (Hint{Dir: "/d", Name: fmt.Sprint(i)}); got != want {
-			t.Errorf("got %v, want %v", got, want)
+	passed := make(chan struct{})
+	go func() {
+		w.pass(t.Context(), hints)
+		close(passed)
+	}()
+	// The first three have room; then names that find some, and one for the others.
+	for i := range 10 {
+		got := take(t, w)
+		if want := (Hint{Dir: "/d", Name: fmt.Sprint(i)}); got == want {
+			continue
 		}
+		if got != (Hint{Lost: true}) || i < 3 {
+			t.Errorf("hint %d: got %v", i, got)
+		}
+		break
+	}
+	<-passed
+	if len(w.c) != 0 {
+		t.Errorf("got %d more", len(w.c))
 	}
 }
 
@@ -320,34 +332,125 @@ func TestFloodEndsWithALookAtEverything(t *testing.T) {
 	}
 }
 
-func TestOverflowOfTheKernelMeansLookAtEverything(t *testing.T) {
+func TestTroubleOfTheNotifierMeansLookAtEverything(t *testing.T) {
 	log, out := newLog()
-	fsw, err := fsnotify.NewWatcher()
-	if err != nil {
-		t.Skip("no inotify here: ", err)
-	}
-	w := start(t.Context(), nil, 0, digits, log, func() (*fsnotify.Watcher, error) { return fsw, nil })
+	trouble := make(chan error, 1)
+	opened := 0
+	dir := t.TempDir()
+	w := start(t.Context(), []string{dir}, 20*time.Millisecond, digits, log, func() (*notifier, error) {
+		n, err := openNotifier()
+		opened++
+		if err == nil && opened == 1 {
+			n.read = func(fd int, b []byte) (int, error) {
+				select {
+				case err := <-trouble:
+					return 0, err
+				default:
+					return unix.Read(fd, b)
+				}
+			}
+		}
+		return n, err
+	})
 	take(t, w)
-	fsw.Errors <- fsnotify.ErrEventOverflow
-	if got := take(t, w); got != (Hint{Lost: true}) || out.String() != "" {
-		t.Errorf("got %v, log %q", got, out.String())
+	trouble <- unix.EIO
+	create(t, filepath.Join(dir, "1"))
+	for take(t, w) != (Hint{Lost: true}) {
 	}
-	fsw.Errors <- unix.EIO
-	if got := take(t, w); got != (Hint{Lost: true}) || !strings.Contains(out.String(), "watch-error") {
-		t.Errorf("got %v, log %q", got, out.String())
+	if !strings.Contains(out.String(), "watch-error") {
+		t.Errorf("log %q", out.String())
+	}
+	// Another one is opened, and names are told again.
+	for i := 2; ; i++ {
+		create(t, filepath.Join(dir, fmt.Sprint(i)))
+		if h := take(t, w); h.Name != "" {
+			break
+		}
+	}
+}
+
+// What is in the directory already wakes nobody.
+func TestOnlyNewNamesWakeTheReader(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log, _ := newLog()
+	reads := 0
+	w := prepare([]string{dir}, 0, digits, log, func() (*notifier, error) {
+		n, err := openNotifier()
+		if err == nil {
+			n.read = func(fd int, b []byte) (int, error) {
+				m, err := unix.Read(fd, b)
+				if m > 0 {
+					reads++
+				}
+				return m, err
+			}
+		}
+		return n, err
+	})
+	defer w.Close()
+	if got := w.Await(time.Time{}); len(got) != 1 || got[0] != (Hint{}) {
+		t.Fatalf("got %v, want an empty hint", got)
+	}
+	_, werr := file.Write([]byte("x"))
+	if err := errors.Join(werr, file.Chmod(0o700), os.Rename(file.Name(), filepath.Join(t.TempDir(), "1"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Await(time.Now().Add(time.Millisecond)); len(got) != 0 || reads != 0 {
+		t.Errorf("got %v and %d reads, want none", got, reads)
+	}
+	for _, name := range []string{"2", "3", "x"} {
+		create(t, filepath.Join(dir, name))
+	}
+	got := w.Await(time.Time{})
+	if want := []Hint{{Dir: dir, Name: "2"}, {Dir: dir, Name: "3"}}; !slices.Equal(got, want) || reads != 1 {
+		t.Errorf("got %v by %d reads, want %v by one", got, reads, want)
+	}
+}
+
+func TestInterruptEndsAwait(t *testing.T) {
+	for name, open := range map[string]func() (*notifier, error){
+		"inotify":    openNotifier,
+		"no inotify": func() (*notifier, error) { return nil, unix.EMFILE },
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, _ := newLog()
+			dir := t.TempDir()
+			w := prepare([]string{dir}, 0, digits, log, open)
+			defer w.Close()
+			w.Await(time.Time{})
+			for range 3 {
+				w.Interrupt() // before
+				if got := w.Await(time.Time{}); len(got) != 0 {
+					t.Errorf("got %v, want nothing", got)
+				}
+				go w.Interrupt() // or while it waits
+				if got := w.Await(time.Time{}); len(got) != 0 {
+					t.Errorf("got %v, want nothing", got)
+				}
+			}
+			if name == "inotify" {
+				create(t, filepath.Join(dir, "1"))
+				if got := w.Await(time.Time{}); len(got) != 1 || got[0].Name != "1" {
+					t.Errorf("got %v, want the new name", got)
+				}
+			}
+		})
 	}
 }
 
 func TestEmptyHintsDoNotPileUp(t *testing.T) {
 	w := &Watcher{c: make(chan Hint, 3), accept: digits}
-	w.c <- Hint{}
-	w.lastAll = true
-	if w.lookAtAll(); w.all {
-		t.Error("a second empty hint is due while the first waits")
+	w.pass(t.Context(), []Hint{{}})
+	if w.pass(t.Context(), []Hint{{}}); len(w.c) != 1 {
+		t.Errorf("got %d hints, want one: it has not been taken", len(w.c))
 	}
-	w.event(fsnotify.Event{Name: "/d/1", Op: fsnotify.Create})
-	if w.lookAtAll(); !w.all {
-		t.Error("no empty hint is due after a name")
+	if w.pass(t.Context(), []Hint{{Dir: "/d", Name: "1"}, {}}); len(w.c) != 3 {
+		t.Errorf("got %d hints, want three: the last is behind a name", len(w.c))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"zmailer/internal/config"
+	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
 
@@ -81,6 +82,7 @@ func (l *list) close() {
 // open gives a file of addresses as it is now. One that is being written is waited
 // for.
 func (r *rolls) open(ctx context.Context, path string) (*list, error) {
+	table.Slow(ctx) // it may be long, or on a disk that does not answer
 	for range r.tries {
 		l, wait, err := r.try(path)
 		if err != nil || wait == 0 {

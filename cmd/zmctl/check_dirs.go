@@ -37,6 +37,9 @@ func (x *checker) top() {
 		case e.Name == postoffice.FreezeFlag:
 			r.State = "frozen"
 			r.say("The scheduler is not started while it is there; zmctl thaw-service takes it away.")
+		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
+			r.State = "alarms"
+			r.say("The scheduler writes into it what needs a person; zmctl status shows it.")
 		case e.Name == "lost+found":
 			r.State = "of the file system"
 			r.say("fsck puts here what it finds without a name; look into it after a crash.")

@@ -42,6 +42,10 @@ func TestCheckExplainsEveryState(t *testing.T) {
 		state    string
 		words    []string
 	}{
+		"alarms that the scheduler wrote": {func(t *testing.T, o *office) string {
+			must(t, o.WriteAlarms([]byte("too-old\n")))
+			return postoffice.AlarmFile
+		}, fine, "alarms", []string{"zmctl status"}},
 		"written now": {func(t *testing.T, o *office) string { o.write(t, "public/x", "from <a@b>\n"); return "public/x" },
 			fine, stateWriting, []string{"has not been told yes"}},
 		"written by a live process": {func(t *testing.T, o *office) string {

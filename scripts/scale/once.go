@@ -55,7 +55,13 @@ func (s *spool) once(n int) (f figures, err error) {
 	if f.scanCPU, err = processorTime(p.Process.Pid); err != nil {
 		return f, err
 	}
-	f.live = <-log.live
+	select {
+	case f.live = <-log.live:
+	case <-log.ended:
+		return f, errors.New("the scheduler has ended")
+	case <-time.After(patience):
+		return f, errors.New("no collection after the scan was told")
+	}
 	if f.rss, err = resident(p.Process.Pid); err != nil {
 		return f, err
 	}
@@ -101,14 +107,19 @@ type schedulerLog struct {
 // watchLog reads the log: the end of the scan, and the garbage collection behind it.
 func watchLog(out interface{ Read([]byte) (int, error) }) *schedulerLog {
 	l := &schedulerLog{scanned: make(chan struct{}), live: make(chan int64, 1), ended: make(chan struct{})}
-	collected := regexp.MustCompile(`^gc \d+ .* \d+->\d+->(\d+) MB.*\(forced\)`)
-	cost := regexp.MustCompile(`^gc \d+ .* ms clock, ([0-9.+/]+) ms cpu`)
+	// The runtime writes its lines in pieces: one of the log may stand within them.
+	collected := regexp.MustCompile(`\d+->\d+->(\d+) MB.*\(forced\)`)
+	cost := regexp.MustCompile(` ms clock, ([0-9.+/]+) ms cpu`)
 	go func() {
 		defer close(l.ended)
 		lines := bufio.NewScanner(out)
 		seen := false
 		for lines.Scan() {
 			line := lines.Text()
+			if !seen && strings.Contains(line, "scanned") {
+				seen = true
+				close(l.scanned)
+			}
 			if m := cost.FindStringSubmatch(line); m != nil {
 				l.cycles.Add(1)
 				for part := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r == '+' || r == '/' }) {
@@ -129,10 +140,6 @@ func watchLog(out interface{ Read([]byte) (int, error) }) *schedulerLog {
 			}
 			l.tail += line + "\n"
 			l.tail = l.tail[max(0, len(l.tail)-2000):]
-			if !seen && strings.Contains(line, "scanned") {
-				seen = true
-				close(l.scanned)
-			}
 		}
 	}()
 	return l

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,7 +37,11 @@ func TestMain(m *testing.M) {
 	case os.Getenv("TEST_SCHEDULER") != "":
 		err = runTestScheduler(os.Getenv("TEST_SCHEDULER"))
 	default:
-		os.Exit(m.Run())
+		// They wait for events and other processes more than they compute.
+		err = flag.Set("test.parallel", "8")
+		if err == nil {
+			os.Exit(m.Run())
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test process:", err)
@@ -44,13 +49,16 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// raced has an agent with the race detector end at once, not a second later.
+const raced = "GORACE=atexit_sleep_ms=0"
+
 // agentCommand is a command for scheduler.conf that starts the scripted agent.
 func agentCommand(vars string) string {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Sprintf(`command="[TEST_AGENT=script %s] %s $channel"`, vars, self)
+	return fmt.Sprintf(`command="[TEST_AGENT=script %s %s] %s $channel"`, raced, vars, self)
 }
 
 // script is a transport agent that needs no network. It runs in transport/.

@@ -27,8 +27,10 @@ func waiting(s *Settings) {
 // A5 M27: the clock is set by a day while messages wait: they are tried when they would
 // have been, a host in trouble is, none expires, agents go on.
 func TestClockSetByADayWhileMessagesWait(t *testing.T) {
+	t.Parallel()
 	for _, by := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
 			clock := &setClock{}
 			r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
 			r.config.clocks.now = clock.now
@@ -63,6 +65,7 @@ func TestClockSetByADayWhileMessagesWait(t *testing.T) {
 // A5: the clock is set back while no scheduler runs: what the last one decided to wait
 // for is not waited for a day longer.
 func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
+	t.Parallel()
 	clock := &setClock{}
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
 	r.config.clocks.now = clock.now

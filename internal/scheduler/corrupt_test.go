@@ -86,6 +86,7 @@ func (r *rig) spoiled(rnd *rand.Rand, n int) {
 // No specification, however broken, stops the scheduler: half of them are there at its
 // start, the others come while it works, and mail goes on beside them.
 func TestBrokenSpecificationsStopNothing(t *testing.T) {
+	t.Parallel()
 	count := 300
 	if testing.Short() {
 		count = 100

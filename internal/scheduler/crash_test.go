@@ -23,7 +23,7 @@ func (r *rig) process(conf string) *exec.Cmd {
 		r.t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), "TEST_SCHEDULER="+r.dir)
+	cmd.Env = append(os.Environ(), "TEST_SCHEDULER="+r.dir, raced)
 	// Its log; its agents have the same standard error and may outlive it.
 	cmd.Stderr = &lineWriter{to: r.child}
 	cmd.WaitDelay = 10 * time.Millisecond
@@ -77,36 +77,37 @@ func (r *rig) killAgents() {
 
 // M18: scheduler and agent are killed in mid-delivery, in every order.
 func TestKilledInMidDelivery(t *testing.T) {
+	t.Parallel()
 	conf := scriptConf("TEST_SLOTS=2", "")
-	tests := map[string]func(r *rig, cmd *exec.Cmd, gate func()){
-		"the scheduler; its agent delivers after the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
-			r.kill(cmd)
+	tests := map[string]func(r *rig, kill, gate func()){
+		"the scheduler; its agent delivers after the next start": func(r *rig, kill, gate func()) {
+			kill()
 			r.start()
 			r.wait(2, "msg=queued")
 			r.wait(1, "msg=finished") // the other message
 			gate()
 		},
-		"the scheduler; its agent delivers before the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
-			r.kill(cmd)
+		"the scheduler; its agent delivers before the next start": func(r *rig, kill, gate func()) {
+			kill()
 			gate()
 			r.start()
 		},
-		"the scheduler, then the agent": func(r *rig, cmd *exec.Cmd, gate func()) {
-			r.kill(cmd)
+		"the scheduler, then the agent": func(r *rig, kill, gate func()) {
+			kill()
 			r.killAgents()
 			gate()
 			r.start()
 			r.atGate()()
 		},
-		"the agent, then the scheduler": func(r *rig, cmd *exec.Cmd, gate func()) {
+		"the agent, then the scheduler": func(r *rig, kill, gate func()) {
 			r.killAgents()
-			r.kill(cmd)
+			kill()
 			gate()
 			r.start()
 			r.atGate()()
 		},
-		"the scheduler, and the agent after the next start": func(r *rig, cmd *exec.Cmd, gate func()) {
-			r.kill(cmd)
+		"the scheduler, and the agent after the next start": func(r *rig, kill, gate func()) {
+			kill()
 			r.start()
 			r.wait(2, "msg=queued")
 			r.killAgents()
@@ -116,13 +117,16 @@ func TestKilledInMidDelivery(t *testing.T) {
 	}
 	for name, act := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, conf, 0, quick)
 			r.config.Look = 50 * time.Millisecond
 			r.queue("a@b", rcpt{line: "smtp h gate@h"}, rcpt{line: "smtp g ok@g"})
 			cmd := r.process(conf)
 			gate := r.atGate()
-			r.queue("a@b", rcpt{line: "local joe ok.second@h"})
-			act(r, cmd, gate)
+			act(r, func() {
+				r.kill(cmd)
+				r.queue("a@b", rcpt{line: "local joe ok.second@h"}) // for the next scheduler
+			}, gate)
 			r.drained()
 			if err := r.stop(); err != nil {
 				t.Error(err)
@@ -156,6 +160,7 @@ func (r *rig) drained() {
 // A5: killed in the middle of a wait, the next scheduler goes on with it: attempt
 // and time stand in the file before the wait begins.
 func TestKilledInMidWait(t *testing.T) {
+	t.Parallel()
 	conf := scriptConf("TEST_SLOTS=1", "")
 	r := newRig(t, conf, 0, nil)
 	name := r.queue("a@b", rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp down host1@h"}, rcpt{line: "local gate gate@h"})
@@ -186,6 +191,7 @@ func TestKilledInMidWait(t *testing.T) {
 
 // M27, M35 over real processes: expired, reported, gone.
 func TestExpiredMessageIsReportedOnce(t *testing.T) {
+	t.Parallel()
 	conf := strings.Replace(scriptConf("TEST_SLOTS=2", ""), "expiry=3d", "expiry=1s", 1)
 	r := newRig(t, conf, 0, quick)
 	r.queue("a@b", rcpt{line: "smtp h defer999@h"}, rcpt{line: "smtp down host999@h"}, rcpt{line: "smtp h ok@h"})
@@ -205,6 +211,7 @@ func TestExpiredMessageIsReportedOnce(t *testing.T) {
 
 // M36 over real processes: the report does not wait for the last recipient.
 func TestReportDoesNotWaitForTheLastRecipient(t *testing.T) {
+	t.Parallel()
 	conf := "PARAM global-report-interval = 1\n" + scriptConf("TEST_SLOTS=3", "")
 	r := newRig(t, conf, 0, func(s *Settings) { s.Interval = time.Hour })
 	name := r.queue("a@b", rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h defer1@h"})

@@ -18,8 +18,10 @@ func scriptConf(vars, keys string) string {
 }
 
 func TestEveryRecipientIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
 	for _, slots := range []int{1, 20} {
 		t.Run(fmt.Sprintf("slots=%d", slots), func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf(fmt.Sprintf("TEST_SLOTS=%d", slots), ""), 0, quick)
 			var want []string
 			add := func(n int) {
@@ -51,6 +53,7 @@ func TestEveryRecipientIsDeliveredOnce(t *testing.T) {
 // which are named by their place in the file, not in a list; what was delivered is
 // skipped in later rounds.
 func TestTwoPartialRounds(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, quick)
 	name := r.queue("a@b", rcpt{line: "smtp h ok@h"}, rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp h defer2@h"},
 		rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h error@h"})
@@ -71,6 +74,7 @@ func TestTwoPartialRounds(t *testing.T) {
 
 // Z18, M34: the host's trouble makes one probe at a time; retryat is kept.
 func TestHostTroubleIsProbedThenAllGo(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=5"), 0, quick)
 	want := []string{"host2@h"}
 	r.queue("a@b", rcpt{line: "smtp down host2@h"})
@@ -89,6 +93,7 @@ func TestHostTroubleIsProbedThenAllGo(t *testing.T) {
 
 // S7: an agent that dies or babbles loses nothing, and nothing is delivered twice.
 func TestAgentDiesAtEachStep(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		rcpt      string
 		vars      string
@@ -110,6 +115,7 @@ func TestAgentDiesAtEachStep(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf(tt.vars, ""), 0, quick)
 			r.queue("a@b", rcpt{line: "smtp h " + tt.rcpt}, rcpt{line: "smtp h ok.beside@h"})
 			r.queue("a@b", rcpt{line: "smtp h ok.other@h"})
@@ -129,6 +135,7 @@ func TestAgentDiesAtEachStep(t *testing.T) {
 
 // S7: a message that always kills its agent waits like one that is deferred.
 func TestMessageThatKillsItsAgentIsDeferred(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=2", ""), 0, func(s *Settings) { s.Interval = time.Hour })
 	name := r.queue("a@b", rcpt{line: "smtp h kill@h"})
 	r.start()
@@ -146,6 +153,7 @@ func TestMessageThatKillsItsAgentIsDeferred(t *testing.T) {
 
 // A1
 func TestSecondSchedulerNamesTheFirst(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, quick)
 	r.start()
 	r.wait(1, "msg=started")
@@ -161,8 +169,10 @@ func TestSecondSchedulerNamesTheFirst(t *testing.T) {
 
 // A17
 func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
+	t.Parallel()
 	for _, slots := range []string{"1", "2"} {
 		t.Run("slots="+slots, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf("TEST_SLOTS="+slots, "maxthr=1"), 0, quick)
 			r.queue("a@b", rcpt{line: "smtp h gate@h"})
 			r.start()
@@ -191,6 +201,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 
 // A17: the deadline.
 func TestStopKillsAtTheDeadline(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, quick)
 	r.config.StopTimeout = 50 * time.Millisecond
 	name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
@@ -208,6 +219,7 @@ func TestStopKillsAtTheDeadline(t *testing.T) {
 
 // M30, Z8: the clause cannot be served: its mail waits, told once; the rest goes.
 func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "agent")
 	conf := "*/* interval=1m maxthr=20\nx/*\n\tcommand=\"" + program + "\"\nsmtp/*\n\t" + agentCommand("") + "\n"
@@ -224,7 +236,7 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "#!/bin/sh\nTEST_AGENT=script exec " + self + " x\n"
+	text := "#!/bin/sh\nTEST_AGENT=script " + raced + " exec " + self + " x\n"
 	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -237,6 +249,7 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 
 // M17, and a corrupt file: left alone, told once, the rest goes on.
 func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, quick)
 	r.config.Look = 50 * time.Millisecond
 	unknown := plant(t, r.dir, "", []byte("@ 0x00000083\ni 4711\no 10\ns local a a 1\nr           smtp h u 1\nm\nA: b\n\n"))
@@ -275,6 +288,7 @@ func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 
 // K10: hand edits while it runs.
 func TestFilesThatVanishAndAppear(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
 	r.config.Look, r.config.alone = 50*time.Millisecond, 200*time.Millisecond
 	r.start()
@@ -324,7 +338,8 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 
 // M25: what an agent may have queued; #idle once; idle agents end.
 func TestOverfeedAndIdle(t *testing.T) {
-	r := newRig(t, scriptConf("TEST_SLOTS=1", "overfeed=3 maxthr=1"), 0, func(s *Settings) { s.IdleMax = 100 * time.Millisecond })
+	t.Parallel()
+	r := newRig(t, scriptConf("TEST_SLOTS=1", "overfeed=3 maxthr=1"), 0, func(s *Settings) { s.IdleMax = 500 * time.Millisecond })
 	r.queue("a@b", rcpt{line: "smtp h gate@h"})
 	r.start()
 	gate := r.atGate()
@@ -351,6 +366,7 @@ func TestOverfeedAndIdle(t *testing.T) {
 
 // M24: agent processes; an idle one of another ring makes room.
 func TestAgentsAreLimitedByMaxTA(t *testing.T) {
+	t.Parallel()
 	conf := "*/* interval=1m maxthr=20 maxta=1\nsmtp/*\n\t" + agentCommand("") + "\nlocal/*\n\t" + agentCommand("") + "\n"
 	r := newRig(t, conf, 0, func(s *Settings) { s.IdleMax = time.Hour })
 	r.start()
@@ -377,6 +393,7 @@ func TestAgentsAreLimitedByMaxTA(t *testing.T) {
 
 // M21: the depth of the hash directories is changed on a live spool.
 func TestChangeOfHashDepth(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=4", ""), 2, quick)
 	var want []string
 	for _, levels := range []int{2, 0, 1, 2} {

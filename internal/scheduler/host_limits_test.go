@@ -28,6 +28,7 @@ func (r *rig) etrn(host string) {
 // M29: with queueonly no delivery and no agent is started until somebody asks for the
 // host.
 func TestQueueOnlyStartsWhenAskedFor(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", "queueonly"), 0, quick)
 	r.queue("a@b", rcpt{line: "smtp site.example ok.1@h"})
 	r.queue("a@b", rcpt{line: "smtp other.example ok.2@h"})
@@ -45,6 +46,7 @@ func TestQueueOnlyStartsWhenAskedFor(t *testing.T) {
 
 // Z10: a clause's rate is kept by the running scheduler.
 func TestRateIsKept(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "rate=5/s"), 0, quick)
 	const n = 8
 	for range n {
@@ -67,6 +69,7 @@ func TestRateIsKept(t *testing.T) {
 // A host that says 421 to one of several connections goes on with the others: only the
 // message that met it waits.
 func TestTooManyConnectionsIsNoTroubleOfTheHost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, func(s *Settings) { s.Interval = time.Hour })
 	r.queue("a@b", rcpt{line: "smtp site.example gate@h"})
 	r.start()

@@ -89,6 +89,7 @@ func TestEndsAreEnteredByTheirKind(t *testing.T) {
 // A18: recipients that an earlier life delivered are counted by the next, which does not
 // read their tags again.
 func TestRestartInMidMessageCountsAllRecipients(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, quick)
 	name := r.queue("a@b", rcpt{line: "smtp h ok.first@h"}, rcpt{line: "smtp h ok.second@h"}, rcpt{line: "local h ok.third@h"})
 	id := r.idOfMessage(name)
@@ -163,6 +164,7 @@ func TestHalfAMessageIsEnteredOnce(t *testing.T) {
 // K10: files that are taken away while the scheduler has the message are entered as gone,
 // and counted as delivered when they come back and are.
 func TestVanishedMessageIsEnteredAsGone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = 100 * time.Millisecond; s.IdleMax = time.Hour })
 	r.config.Look = 50 * time.Millisecond
 	r.start()

@@ -12,6 +12,7 @@ import (
 // which notices that without waiting for its next look at transport/; so it does when
 // that agent is killed.
 func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
+	t.Parallel()
 	conf := scriptConf("TEST_SLOTS=2", "")
 	tests := map[string]func(r *rig, gate func()){
 		"it delivers":  func(_ *rig, gate func()) { gate() },
@@ -19,6 +20,7 @@ func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
 	}
 	for name, end := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, conf, 0, quick)
 			r.config.Look, r.config.locked = time.Hour, 20*time.Millisecond
 			r.queue("a@b", rcpt{line: "smtp h gate@h"})

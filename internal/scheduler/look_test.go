@@ -10,6 +10,7 @@ import (
 // A look whose time comes while another one is under way waits until that one's share of
 // the time is over; hints that were lost then have it begin at once.
 func TestLookThatIsDueDuringALookWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		r := newRig(t, scriptConf("", ""), 0, nil)
 		e := newEngine(r.config, r.po)

@@ -15,6 +15,7 @@ import (
 // A25: what is too old, orphaned, duplicated or makes no progress is raised in the log
 // and in the file of alarms, and cleared when it is over.
 func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
+	t.Parallel()
 	hour := time.Now().Add(-time.Hour)
 	tests := map[string]struct {
 		limits  alarm.Limits
@@ -65,6 +66,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, nil)
 			r.config.Alarms, r.config.Lookout, r.config.Look = tt.limits, 20*time.Millisecond, 50*time.Millisecond
 			r.config.alone = time.Hour
@@ -76,8 +78,17 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			}
 			mend()
 			r.wait(1, "msg=alarm-cleared", "kind="+string(tt.kind), tt.subject)
-			if n, _ := r.events.count("msg=alarm-raised"); n != 1 {
-				t.Errorf("raised %d times", n)
+			// After it is cleared the same may come again: each limit is shorter than a look.
+			raised := false
+			for line := range strings.Lines(r.events.String()) {
+				switch {
+				case strings.Contains(line, "msg=alarm-cleared"):
+					raised = false
+				case strings.Contains(line, "msg=alarm-raised") && raised:
+					t.Error("raised again before it was cleared")
+				case strings.Contains(line, "msg=alarm-raised"):
+					raised = true
+				}
 			}
 		})
 	}

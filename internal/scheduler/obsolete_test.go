@@ -38,6 +38,7 @@ func voidRig(t *testing.T) *rig { return newRig(t, scriptConf("", "maxthr=1"), 0
 
 // M45: purged only for the same sender, and only what is older and named.
 func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
+	t.Parallel()
 	old := said{sender: "bob@example.org", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"}
 	later := said{sender: "bob@example.org", uid: "1000", ident: "<2@x>", voids: []string{"<0@x>", "<1@x>"}, rcpt: "smtp h defer9.new@h"}
 	for name, c := range map[string]struct {
@@ -55,6 +56,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 		"of the null sender":   {func(s *said) { s.sender = "<>" }, func(s *said) { s.sender = "<>" }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := voidRig(t)
 			first, second := old, later
 			if c.old != nil {
@@ -106,6 +108,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 // Which of the two gets into the queue first does not matter, and a message is never
 // made void by an older one.
 func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
+	t.Parallel()
 	r := voidRig(t)
 	r.start()
 	var second string
@@ -123,6 +126,7 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 // What an agent has at that moment is delivered once if that succeeds, and made void if
 // not.
 func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
+	t.Parallel()
 	r := voidRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h gate@h"})
@@ -151,6 +155,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 
 // What a person has put back stays, also when the scheduler starts again.
 func TestMessageThatIsPutBackStays(t *testing.T) {
+	t.Parallel()
 	r := voidRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"})

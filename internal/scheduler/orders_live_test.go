@@ -30,6 +30,7 @@ func (r *rig) ask(give func(order.Request, string) (order.Result, error), name s
 
 // The running scheduler follows each order at once.
 func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
+	t.Parallel()
 	hold := func(q order.Request, name string) (order.Result, error) { return order.Hold(q, name, time.Time{}) }
 	freeze := func(q order.Request, name string) (order.Result, error) {
 		return order.Freeze(q, name, workspec.CausePerson)
@@ -86,6 +87,7 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 
 // A hold that ends by itself is over in the running scheduler, too.
 func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, slowly)
 	name := r.queue("a@b", rcpt{line: "smtp h ok@h"})
 	r.ask(func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, q.Now.Add(time.Second)) }, name)
@@ -97,11 +99,13 @@ func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
 
 // Given up, taken out and routed again while the scheduler runs: the message ends.
 func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
+	t.Parallel()
 	for name, give := range map[string]func(order.Request, string) (order.Result, error){"expire": func(q order.Request, n string) (order.Result, error) {
 		q.Report = true
 		return order.Expire(q, n)
 	}, "remove": order.Remove, "reroute": order.Reroute} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, slowly)
 			file := r.queue("a@b", rcpt{line: "smtp h defer9@h"}, rcpt{line: "smtp dead host9@h"}, rcpt{line: "hold age:3d x@h"})
 			r.start()
@@ -124,10 +128,12 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 // An order about what an agent has at that moment holds when the agent gives it back: it
 // is not in flight again.
 func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
+	t.Parallel()
 	for name, give := range map[string]func(order.Request, string) (order.Result, error){
 		"hold":   func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) },
 		"remove": order.Remove, "expire": order.Expire} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, quick)
 			file := r.queue("a@b", rcpt{line: "smtp h gatelater@h"})
 			r.start()
@@ -160,8 +166,10 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 // M14: a file with a T line, as our programs write it and as ZMailer's SMTP server does,
 // which puts nothing before it and the client's address behind the host.
 func TestETRNFileStartsTheHostsThread(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"ours": "@ 0x00000003\ni %\nT site.example\n", "ZMailer's": "T SITE.example 192.0.2.7\n"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, slowly)
 			r.queue("a@b", rcpt{line: "smtp site.example host1@h"})
 			r.queue("a@b", rcpt{line: "smtp other.example host1.other@h"})

@@ -102,6 +102,7 @@ func (l *listening) wait(n int, event, of string) {
 
 // A21: what is told on the socket is what the journal has.
 func TestEventsAreThoseOfTheJournal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
 	tail := ledger.NewTail(r.po, true)
 	defer tail.Close()
@@ -149,6 +150,7 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 
 // A21: a person's orders are told with who gave them, each once for each recipient.
 func TestOrdersAreToldOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
 	name := r.queue("s@a.example", rcpt{line: "smtp h defer9.a@h"}, rcpt{line: "smtp h defer9.b@h"})
 	r.start()

@@ -100,6 +100,7 @@ func TestListingOfManyMessagesMakesNoTurnLong(t *testing.T) {
 // A client that does not read what it asked for blocks nobody: not deliveries, not other
 // clients. Nor does one that says nothing, and what they are too many is sent away.
 func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, nil)
 	for i := range 50 {
 		var list []rcpt
@@ -179,6 +180,7 @@ func rubbish(random *rand.Rand) []byte {
 // Whatever is sent to the socket, the scheduler goes on: rubbish, half lines, lines
 // without end, from somebody with all rights and from somebody with none.
 func TestRubbishOnTheSocketStopsNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "PARAM mailqsock = 127.0.0.1:0\n"+scriptConf("", ""), 0, nil)
 	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9@slow.example"})
 	r.start()
@@ -262,6 +264,7 @@ func FuzzQuerySocket(f *testing.F) {
 
 // A18: what is counted in memory is what the files say, while mail moves.
 func TestCountsAreThoseOfTheFiles(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
 	messages, waits := 0, 0
 	add := func(n int) {

@@ -99,6 +99,7 @@ func timeless(lines []string) string {
 // M39: per thread and per message, with counts, ages and the last answer, as ZMailer's
 // mailq reads it and as JSON.
 func TestQueueIsShownOnTheSocket(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
 	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9.1@slow.example"}, rcpt{line: "smtp slow.example defer9.2@slow.example"})
 	r.start()
@@ -165,6 +166,7 @@ far:p:ALL:[192.0.2.0]/24
 
 // M40: each role with each command.
 func TestRolesAndCommands(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "PARAM mailqsock = 127.0.0.1:0\n"+scriptConf("", ""), 0, nil)
 	r.conf.AuthFile = filepath.Join(r.dir, "auth")
 	if err := os.WriteFile(r.conf.AuthFile, []byte(roleFile), 0o600); err != nil {
@@ -228,6 +230,7 @@ func TestRolesAndCommands(t *testing.T) {
 
 // M14: by a request to the scheduler and by a special file.
 func TestETRNBySocketAndByFile(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
 	r.queue("s@a.example", rcpt{line: "smtp slow.example defer2@slow.example"}, rcpt{line: "smtp other.example defer9@other.example"})
 	r.start()
@@ -272,6 +275,7 @@ func TestETRNNamesAHostOrADomain(t *testing.T) {
 
 // M41: per thread and per message, silent or reported.
 func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
 	names := []string{}
 	for i := range 4 {

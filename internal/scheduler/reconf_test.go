@@ -50,6 +50,7 @@ func (r *rig) pids(channel string) (list []string) {
 // M30: a new configuration takes effect while agents and deliveries go on; what waits in
 // the queue follows it (the trap "configuration frozen into queued mail").
 func TestReloadKeepsRunningAgents(t *testing.T) {
+	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
@@ -82,6 +83,7 @@ func TestReloadKeepsRunningAgents(t *testing.T) {
 
 // M30: times of reports that have changed count for mail that waits.
 func TestReloadChangesTheTimesOfReports(t *testing.T) {
+	t.Parallel()
 	clause := "smtp/*\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d\n" + clause
 	r := newRig(t, before, 0, nil)
@@ -96,6 +98,7 @@ func TestReloadChangesTheTimesOfReports(t *testing.T) {
 
 // M30: a bad file is refused with line and reason, and the old one stays.
 func TestBadReloadIsRefused(t *testing.T) {
+	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
@@ -147,6 +150,7 @@ func TestMissingFileIsRefusedAtAReload(t *testing.T) {
 
 // M30: a file that changes is read without being asked for.
 func TestChangedFileIsRead(t *testing.T) {
+	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
@@ -161,6 +165,7 @@ func TestChangedFileIsRead(t *testing.T) {
 
 // M30: of two hosts that one clause served, one is taken out of it.
 func TestReloadTakesAHostOutOfAClause(t *testing.T) {
+	t.Parallel()
 	clause := "smtp/h\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/far\n" + clause
 	r := newRig(t, before, 0, nil)
@@ -181,6 +186,7 @@ func TestReloadTakesAHostOutOfAClause(t *testing.T) {
 // M30: agents that the new configuration would start in another way end when their
 // deliveries are done, and mail of a clause that is gone waits for it to come back.
 func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
+	t.Parallel()
 	conf := func(vars, patterns string) string {
 		return "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\n" + patterns + "\t" + agentCommand(vars) + "\n"
 	}

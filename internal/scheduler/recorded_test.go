@@ -14,6 +14,7 @@ import (
 
 // M32, M31: recorded answers of ZMailer's own agents.
 func TestRecordedAgentsAreUnderstood(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		channel, host string
 		done          int
@@ -26,6 +27,7 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 	}
 	for transcript, tt := range tests {
 		t.Run(transcript, func(t *testing.T) {
+			t.Parallel()
 			recorded, err := filepath.Abs(filepath.Join("..", "taproto", "testdata", transcript))
 			if err != nil {
 				t.Fatal(err)
@@ -38,8 +40,8 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conf := fmt.Sprintf("*/* interval=1m expiry=0\n%s/*\n\tcommand=\"[TEST_AGENT=playback TEST_TRANSCRIPT=%s TEST_DIAGNOSTIC=%s] %s\"\n",
-				tt.channel, recorded, diagnostic, self)
+			conf := fmt.Sprintf("*/* interval=1m expiry=0\n%s/*\n\tcommand=\"[TEST_AGENT=playback %s TEST_TRANSCRIPT=%s TEST_DIAGNOSTIC=%s] %s\"\n",
+				tt.channel, raced, recorded, diagnostic, self)
 			r := newRig(t, conf, 2, nil)
 			r.conf.Match(tt.channel, "h").Interval = 20 * time.Millisecond
 			plantRecorded(t, r, recorded, tt.channel)
@@ -140,6 +142,7 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 
 // K12: a disk that errs for a while: told once, nothing lost, goes on by itself.
 func TestDiskTroublePassesByItself(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() == 0 {
 		t.Skip("root may write into a directory without the write bit")
 	}

@@ -223,9 +223,15 @@ func (e *events) String() string {
 
 // count counts the lines that hold all the words; more is closed at the next line.
 func (e *events) count(words ...string) (n int, more chan struct{}) {
+	more, n, _ = e.after(0, words)
+	return n, more
+}
+
+// after counts from a line on; to is how many lines there are.
+func (e *events) after(from int, words []string) (more chan struct{}, n, to int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, line := range e.lines {
+	for _, line := range e.lines[from:] {
 		all := true
 		for _, w := range words {
 			all = all && strings.Contains(line, w)
@@ -234,7 +240,7 @@ func (e *events) count(words ...string) (n int, more chan struct{}) {
 			n++
 		}
 	}
-	return n, e.more
+	return e.more, n, len(e.lines)
 }
 
 var errPatience = errors.New("did not happen in time")
@@ -242,9 +248,9 @@ var errPatience = errors.New("did not happen in time")
 func (e *events) wait(n int, words ...string) error {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	for {
-		got, more := e.count(words...)
-		if got >= n {
+	for got, from := 0, 0; ; {
+		more, found, to := e.after(from, words)
+		if got, from = got+found, to; got >= n {
 			return nil
 		}
 		select {

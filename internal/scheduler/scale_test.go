@@ -62,6 +62,7 @@ func plantOne(dir, address, host string) error {
 // Z18, M34: 20,000 messages wait for a dead host. What it costs is one attempt for each
 // retry of the host, whatever waits for it; and the other hosts' mail goes.
 func TestDeadHostIsTriedOnceForEachRetry(t *testing.T) {
+	t.Parallel()
 	const messages, probes = 20_000, 10
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, quick)
 	r.events.Handler = leaveOut(r.events, "queued", "looked")
@@ -99,6 +100,7 @@ func TestDeadHostIsTriedOnceForEachRetry(t *testing.T) {
 // A start does not wait for what lies there: the listing stands still behind its first
 // names until a message has been delivered.
 func TestDeliveriesBeginDuringTheScan(t *testing.T) {
+	t.Parallel()
 	const messages = 3 * namesAtOnce
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, func(s *Settings) { s.Interval = time.Hour })
 	r.events.Handler = leaveOut(r.events, "queued", "looked")

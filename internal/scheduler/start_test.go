@@ -9,6 +9,7 @@ import (
 // An agent that takes its time to start is waited for: what it will take starts no
 // further ones.
 func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20 TEST_START=gate", ""), 0, quick)
 	queue := func(n int) {
 		for i := range 5 {
@@ -31,6 +32,7 @@ func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
 
 // Agents that die together put their next start off once, not once each.
 func TestAgentsThatDieTogetherCountOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
 	e := newEngine(r.config, r.po)
 	c := &crew{}

@@ -12,6 +12,7 @@ import (
 
 // M22 (-F): the queue is read, nothing is started and nothing given up.
 func TestFrozenSchedulerOnlyLooks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "expiry2=1s"), 0, quick)
 	r.queue("a@b", rcpt{line: "smtp h ok@h"})
 	r.config.Freeze = true
@@ -29,6 +30,7 @@ func TestFrozenSchedulerOnlyLooks(t *testing.T) {
 
 // M22 (-S): nothing is started before all of transport/ is read.
 func TestSynchronousStartReadsAllFirst(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, quick)
 	for i := range 100 {
 		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)})
@@ -45,6 +47,7 @@ func TestSynchronousStartReadsAllFirst(t *testing.T) {
 
 // M22 (-p): one thread is served, the mail of all others stays as it is.
 func TestOneThreadAlone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, quick)
 	r.queue("a@b", rcpt{line: "smtp H ok.1@h"}, rcpt{line: "smtp other ok.2@h"}, rcpt{line: "local h ok.3@h"})
 	r.config.OnlyChannel, r.config.OnlyHost = "smtp", "h"
@@ -105,6 +108,7 @@ func TestScanIsCapped(t *testing.T) {
 // M29: mail of a queueonly clause waits until somebody asks for its host (ETRN) or wants a
 // message tried, and so does what comes after that; other mail goes.
 func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "smtp/dialup\n\tqueueonly interval=1h retries=1 "+agentCommand("TEST_SLOTS=1")+"\n"+scriptConf("TEST_SLOTS=5", ""), 0, nil)
 	r.queue("a@b", rcpt{line: "smtp DialUp ok.1@h"})
 	r.queue("a@b", rcpt{line: "smtp dialup defer1@h"})
@@ -131,6 +135,7 @@ func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
 
 // M42: the freeze flag blocks the start, with its reason.
 func TestFreezeFlagBlocksTheStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testConf, 0, quick)
 	if err := r.po.FreezeService("by joe: the disk is moved"); err != nil {
 		t.Fatal(err)

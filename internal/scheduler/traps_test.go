@@ -11,6 +11,7 @@ import (
 // scheduler.conf at the time of an attempt. Mail that waits is delivered by the program
 // that the next start finds there, after that start's interval.
 func TestOldMailGoesByTheNewConfiguration(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", "maxthr=1"), 0, quick)
 	name := r.queue("a@b", rcpt{line: "smtp h kill@h"}, rcpt{line: "smtp h ok@h"})
 	r.queue("a@b", rcpt{line: "uucp far ok.uucp@h"})
@@ -39,6 +40,7 @@ func TestOldMailGoesByTheNewConfiguration(t *testing.T) {
 // Z9, and the trap "one slow host that starves all": as many deliveries as a host may
 // have hang, with more behind them; mail for another host goes.
 func TestSlowHostStarvesNobody(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=2 maxring=4"), 0, quick)
 	r.config.StopTimeout = 50 * time.Millisecond // those that hang are killed
 	for i := range 20 {

@@ -51,7 +51,7 @@ func (s *script) unruly(how string, j taproto.Job) {
 		select {}
 	case "child":
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env, cmd.Stdout = []string{"TEST_AGENT=child"}, out
+		cmd.Env, cmd.Stdout = []string{"TEST_AGENT=child", raced}, out
 		if err := cmd.Start(); err != nil {
 			panic(err)
 		}

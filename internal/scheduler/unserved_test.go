@@ -106,6 +106,7 @@ func TestUnservedRecipientsExpire(t *testing.T) {
 // M27 in the running scheduler: a message of which nothing is served goes, with its
 // report.
 func TestRunningSchedulerExpiresWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, strings.Replace(scriptConf("", ""), "expiry=3d", "expiry=1s", 1), 0, quick)
 	r.queue("a@b", rcpt{line: "uucp far x@h"}, rcpt{line: "hold w y@h"})
 	r.queue("a@b", rcpt{line: "uucp far z@h"}, rcpt{line: "smtp h ok@h"})

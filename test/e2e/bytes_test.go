@@ -46,6 +46,7 @@ var contents = map[string]string{
 // byte below the lines that were added on top, by SMTP with CRLF and an ended last line,
 // in a Maildir as it was.
 func TestContentArrivesByteForByte(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, nil)
 	seen := map[string]bool{}
@@ -74,6 +75,7 @@ func TestContentArrivesByteForByte(t *testing.T) {
 
 // Z4: the same by SMTP in and out.
 func TestContentBySMTPArrivesByteForByte(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, nil)
 	n := 0
@@ -103,6 +105,7 @@ func abbreviate(s string) string {
 
 // Z2: 100 MB go through in constant memory.
 func TestHugeMessageTakesNoMemory(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a 100 MB message")
 	}

@@ -15,6 +15,7 @@ import (
 // Two systems of ours: what one signs and sends under TLS, the other verifies, files
 // with the results on top, and refuses where its rules say so.
 func TestSignedMailIsVerifiedByAnotherOfUs(t *testing.T) {
+	t.Parallel()
 	dns := mxtest.Start(t, "")
 	cert, err := peer.NewCertificate(openDir(t), "mx.far.example")
 	if err != nil {

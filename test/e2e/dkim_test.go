@@ -41,6 +41,7 @@ func newkey(t *testing.T, s *suite.Suite, domain, selector, kind string) string 
 // submitted, or comes from our networks, is signed with both, and both verify at the
 // other end; mail of another domain, and what only passes through, is not signed.
 func TestMailIsSignedOnItsWayOut(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := prepare(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"SIGNNETS": "192.0.2.0/24"} })
 	records := map[string]string{

@@ -24,7 +24,7 @@ const patience = 60 * time.Second
 var bin string
 
 func TestMain(m *testing.M) {
-	suite.AtOnce(6)
+	suite.AtOnce(8)
 	os.Exit(suite.WithPrograms(func(dir string) int {
 		bin = dir
 		return m.Run()

@@ -62,6 +62,7 @@ func fourFifths(t *testing.T, n int, texts [][]byte) {
 // RFC 3030 §4.2 with a server that is not ours: several messages on the way at once to
 // Postfix, among them some that it refuses; each of the others arrives once.
 func TestPostfixFarAwayGetsAll(t *testing.T) {
+	t.Parallel()
 	sink := &peer.Sink{}
 	if err := sink.Start(); err != nil {
 		t.Fatal(err)
@@ -88,6 +89,7 @@ func TestPostfixFarAwayGetsAll(t *testing.T) {
 
 // The same with a server of ours.
 func TestOurServerFarAwayGetsAll(t *testing.T) {
+	t.Parallel()
 	far := start(t, nil, nil)
 	s := start(t, nil, func(s *suite.Suite) {
 		routeTo(t, farFrom(t, far.SMTPAddr).Addr())(s)

@@ -47,6 +47,7 @@ func (f *bySubject) Body(m *milter.Modifier) (milter.Response, error) {
 // of it is in the mailbox; what it has put into quarantine waits for a person (M13); what
 // it has thrown away has an end in the ledger, which agrees with the disk.
 func TestStrangersMailIsCheckedAndFiltered(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

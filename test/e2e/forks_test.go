@@ -10,6 +10,7 @@ import (
 // M33: one agent serves one host after the other, and each host over one connection: as
 // many forks as agents, as many connects as hosts, however many messages there are.
 func TestForksAndConnectsAreFew(t *testing.T) {
+	t.Parallel()
 	const rounds = 8
 	var sinks []*peer.Sink
 	routes := ""

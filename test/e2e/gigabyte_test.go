@@ -37,6 +37,7 @@ func (w *tail) Write(b []byte) (int, error) {
 // Z2: a message of 1 GB goes in and out by SMTP, and into a Maildir, in memory that does
 // not grow with it.
 func TestGigabyteGoesInAndOutInFlatMemory(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a message of 1 GB")
 	}

@@ -114,6 +114,7 @@ var signedMessages = map[string]string{
 // Signatures of mail that passes through verify at the other end, whichever way it came
 // in: what is added stands above what was signed, and nothing else is changed.
 func TestSignaturesOfPassingMailStillVerify(t *testing.T) {
+	t.Parallel()
 	keys := newSigner(t)
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, nil)
@@ -156,6 +157,7 @@ func TestSignaturesOfPassingMailStillVerify(t *testing.T) {
 // M12, M15, S13, and masquerading, with the real programs: one system that has all of it
 // configured.
 func TestHeadersAndTheirFaults(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
 		if address == "later@sink.example" && attempt < 3 {
 			return "451 4.3.0 later"

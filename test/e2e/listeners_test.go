@@ -14,6 +14,7 @@ import (
 
 // Postfix's client verifies our certificate and sends in TLS.
 func TestPostfixDeliversToUsInTLS(t *testing.T) {
+	t.Parallel()
 	cert, err := peer.NewCertificate(t.TempDir(), "mta.example")
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +43,7 @@ func TestPostfixDeliversToUsInTLS(t *testing.T) {
 
 // Postfix hands mail over by LMTP, at a Unix socket that its group may use.
 func TestPostfixDeliversToUsByLMTP(t *testing.T) {
+	t.Parallel()
 	var socket string
 	s := start(t, nil, func(s *suite.Suite) {
 		socket = filepath.Join(s.Dir, "lmtp")

@@ -62,6 +62,7 @@ func letterFile(t *testing.T, text string) string {
 
 // Postfix's generator of load: all that it was told is taken is there, once each.
 func TestSmtpSourceDeliversAll(t *testing.T) {
+	t.Parallel()
 	need(t, "smtp-source")
 	s := start(t, nil, nil)
 	const messages = 300
@@ -75,6 +76,7 @@ func TestSmtpSourceDeliversAll(t *testing.T) {
 }
 
 func TestSwaksDelivers(t *testing.T) {
+	t.Parallel()
 	need(t, "swaks")
 	s := start(t, nil, nil)
 	// It ends what it sends with a line end of its own.
@@ -88,6 +90,7 @@ func TestSwaksDelivers(t *testing.T) {
 }
 
 func TestMsmtpDelivers(t *testing.T) {
+	t.Parallel()
 	need(t, "msmtp")
 	s := start(t, nil, nil)
 	host, port := split(t, s.SMTPAddr)
@@ -115,6 +118,7 @@ s.quit()
 `
 
 func TestPythonsSmtplibDelivers(t *testing.T) {
+	t.Parallel()
 	need(t, python)
 	s := start(t, nil, func(s *suite.Suite) { s.Files["aliases"] = "nobody: /dev/null\n" })
 	path := letterFile(t, wire(letter))
@@ -177,6 +181,7 @@ func awaitListener(t *testing.T, addr string) {
 
 // Postfix's client is a client of ours.
 func TestPostfixDeliversToUs(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil, nil)
 	host, port := split(t, s.SMTPAddr)
 	p := startPostfix(t, "["+host+"]:"+port)

@@ -100,6 +100,7 @@ func readAll(t *testing.T, pattern string) (texts [][]byte) {
 // Postfix's sink in its moods: each message arrives once at a server without PIPELINING,
 // without ESMTP, without 8BITMIME.
 func TestSmtpSinkGetsAll(t *testing.T) {
+	t.Parallel()
 	need(t, "smtp-sink")
 	for name, flags := range map[string][]string{
 		"as it is": nil, "without PIPELINING": {"-p"}, "without ESMTP": {"-e"}, "without 8BITMIME": {"-8"},
@@ -125,6 +126,7 @@ func TestSmtpSinkGetsAll(t *testing.T) {
 
 // Postfix's server offers PIPELINING and CHUNKING: each of many messages arrives once.
 func TestWeDeliverToPostfix(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	p := startPostfix(t, sink.RouteHost())
 	s := start(t, nil, routeTo(t, p.Listen))
@@ -152,6 +154,7 @@ func TestWeDeliverToPostfix(t *testing.T) {
 
 // Postfix's server takes mail in TLS alone, and has to show the right name.
 func TestWeDeliverToPostfixInTLS(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	cert, err := peer.NewCertificate(openDir(t), "mx.sink.example")
 	if err != nil {
@@ -181,6 +184,7 @@ func TestWeDeliverToPostfixInTLS(t *testing.T) {
 
 // Python's aiosmtpd answers one command after the other.
 func TestWeDeliverToAiosmtpd(t *testing.T) {
+	t.Parallel()
 	need(t, python)
 	if out, err := exec.Command(python, "-c", "import aiosmtpd").CombinedOutput(); err != nil {
 		t.Skipf("aiosmtpd is not installed: %s", out)

@@ -52,6 +52,7 @@ func startSecured(t *testing.T) *secured {
 // swaks by STARTTLS and in TLS from the start, by each way to log in; and refused with a
 // wrong password, or without one.
 func TestSwaksLogsIn(t *testing.T) {
+	t.Parallel()
 	need(t, "swaks")
 	s := startSecured(t)
 	path := letterFile(t, strings.TrimSuffix(letter, "\n"))
@@ -97,6 +98,7 @@ func TestSwaksLogsIn(t *testing.T) {
 
 // msmtp verifies our certificate, and knows SCRAM-SHA-256 where it was built so.
 func TestMsmtpLogsIn(t *testing.T) {
+	t.Parallel()
 	need(t, "msmtp")
 	s := startSecured(t)
 	host, port := split(t, s.submission)
@@ -119,6 +121,7 @@ func TestMsmtpLogsIn(t *testing.T) {
 }
 
 func TestPythonsSmtplibLogsInAndSpeaksLMTP(t *testing.T) {
+	t.Parallel()
 	need(t, python)
 	s := startSecured(t)
 	path := letterFile(t, wire(letter))
@@ -146,6 +149,7 @@ s.quit()
 
 // OpenSSL's client, in whose stream we speak SMTP ourselves.
 func TestOpenSSLsClientIsServed(t *testing.T) {
+	t.Parallel()
 	need(t, "openssl")
 	s := startSecured(t)
 	n := 0

@@ -14,6 +14,7 @@ import (
 // The real programs on a planted queue that nobody serves: zmctl simulate tells when it
 // will drain and what expires, and changes nothing.
 func TestSimulatePlaysTheQueueAndLeavesItAlone(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := prepare(t, sink, func(s *suite.Suite) {
 		s.Files["routes"] = ".one.example smtp!one.example\n.two.example smtp!two.example\n"

@@ -102,6 +102,7 @@ func (n *naive) serve(c net.Conn) {
 // The whole way: what was put into a message to end it at a server behind us does not,
 // whatever that server takes for an end; one message comes in, one goes out.
 func TestNothingIsSmuggledThrough(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("some servers, one after the other")
 	}
@@ -180,6 +181,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 
 // A stranger's message with such an end is refused, unless SMTPBARELF says otherwise.
 func TestStrangersBareLFIsRefused(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
 		s.Settings = map[string]string{"XCLIENTNETS": "127.0.0.0/8"}
 	})

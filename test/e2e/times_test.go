@@ -127,7 +127,11 @@ func TestTableOfTimes(t *testing.T) {
 		t.Fatal("docs/log.md has no such command")
 	}
 	sink := newSink(t, &peer.Sink{Rcpt: func(string, int) string { return `550 5.1.1 id=x took="a b" "no` }})
-	s := start(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"LOG": "text"} })
+	s := prepare(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"LOG": "text"} })
+	t.Cleanup(s.Kill)
+	if err := s.Start(); err != nil { // a log of text has no events to wait for
+		t.Fatal(err)
+	}
 	submit(t, s, "Subject: x\n\nx\n", "-f", "<>", "alice@mta.example", "bad@x.example")
 	awaitEmpty(t, s)
 	stop(t, s)

@@ -22,6 +22,7 @@ import (
 // Z6: tls= and auth= of a clause reach the agents: the clause's mail goes verified and under
 // its account, other mail to the same server as the file tls has it.
 func TestTLSAndAccountOfAClause(t *testing.T) {
+	t.Parallel()
 	ca := peer.NewCA(t, "own")
 	var logins atomic.Value
 	logins.Store("")
@@ -67,6 +68,7 @@ local/*
 
 // What became of TLS is told of a day: one server without it, and the report.
 func TestReportOfTLS(t *testing.T) {
+	t.Parallel()
 	s := prepare(t, nil, nil)
 	disk := filepath.Join(s.PostOffice(), tlsrpt.Dir)
 	line := `{"domain":"a.example","type":"no-policy-found","mx":"mx.a.example","result":"starttls-not-supported","count":3}` + "\n"
@@ -91,6 +93,7 @@ func TestReportOfTLS(t *testing.T) {
 // under TLS with REQUIRETLS, logged in with SCRAM-SHA-256, verified and passed on with
 // REQUIRETLS, into a mailbox.
 func TestRequiredTLSFromSystemToSystem(t *testing.T) {
+	t.Parallel()
 	ca := peer.NewCA(t, "own")
 	cert, key := ca.Pair("127.0.0.1", "localhost")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,6 +15,7 @@ import (
 // and under its name; a message that is put off comes from the same address again, and
 // a rule on replies makes it another one.
 func TestZonesOfTheSchedulerReachTheServer(t *testing.T) {
+	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
 		switch {
 		case attempt > 1:

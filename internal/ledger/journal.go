@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"sync"
@@ -88,6 +89,23 @@ func (j *Journal) Moved(id postoffice.SpoolID, from uint64) {
 // Done enters what became of a message whose files are about to be removed.
 func (j *Journal) Done(id postoffice.SpoolID, o Outcomes) {
 	_ = j.write(Line{Verb: Done, ID: id, End: o})
+}
+
+// DoneAll is Done for several messages, in one write.
+func (j *Journal) DoneAll(ends iter.Seq2[postoffice.SpoolID, Outcomes]) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.ready() {
+		return
+	}
+	j.begin(j.open)
+	for id, o := range ends {
+		j.add(Line{Verb: Done, ID: id, End: o})
+	}
+	j.flush(j.open)
 }
 
 // Gone enters a message that left without an end: n recipients, why in one word.
@@ -180,15 +198,28 @@ func (j *Journal) write(l Line) error {
 
 // put appends a line in one write(2). j.mu is held.
 func (j *Journal) put(h *handle, l Line) {
-	l.Time = j.c.Now().UnixMilli()
+	j.begin(h)
+	j.add(l)
+	j.flush(h)
+}
+
+// begin begins what flush appends in one write(2). j.mu is held from here to there.
+func (j *Journal) begin(h *handle) {
 	j.buf = j.buf[:0]
 	if h.torn {
 		j.buf = append(j.buf, '\n')
 	}
+}
+
+func (j *Journal) add(l Line) {
+	l.Time = j.c.Now().UnixMilli()
 	j.buf = l.Append(j.buf)
+}
+
+func (j *Journal) flush(h *handle) {
 	j.used = true
-	// Crash: the line, none, or its beginning; a reader passes over that. A power loss
-	// may take lines until base is synced.
+	// Crash: the lines, the first ones, none, or the beginning of one; a reader passes over
+	// that. A power loss may take lines until base is synced.
 	_, err := h.f.Write(j.buf)
 	h.torn = err != nil
 	j.complain(err)

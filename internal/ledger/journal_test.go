@@ -248,3 +248,32 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// A18: what ends together is entered in one write, a line for each.
+func TestEndsOfSeveralMessagesAreOneWrite(t *testing.T) {
+	below, err := durable.NewOS(t.TempDir())
+	must(t, err)
+	f := faultfs.New(below)
+	po := office(t, f)
+	j := New(po, testConfig("scheduler"))
+	defer j.Close()
+	j.Routed(id(1, 1), 1, false) // the journal is open
+	writes := f.On(faultfs.Write, journalName, faultfs.Always, func(string) error { return nil })
+	j.DoneAll(func(yield func(postoffice.SpoolID, Outcomes) bool) {
+		for i := range uint64(3) {
+			if !yield(id(i+1, 1), Outcomes{Delivered: int64(i) + 1}) {
+				return
+			}
+		}
+	})
+	if n := writes.Hits(); n != 1 {
+		t.Errorf("three ends took %d writes, want 1", n)
+	}
+	b, err := Read(po)
+	must(t, err)
+	for i := range uint64(3) {
+		if r := b.Records[id(i+1, 1)]; r == nil || r.Ended != Done || r.End.Delivered != int64(i)+1 {
+			t.Errorf("message %d: got %+v, want it done", i+1, r)
+		}
+	}
+}

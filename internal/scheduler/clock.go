@@ -17,7 +17,7 @@ import (
 // clocks are where the engine's time comes from.
 type clocks struct {
 	now    func() time.Time     // time of day; nil: the system's
-	steady func() time.Duration // since some moment, never set, counting on while the machine sleeps; nil: CLOCK_BOOTTIME
+	steady func() time.Duration // since some moment, never set, counting on while the machine sleeps; nil: bootClock
 }
 
 // stepped is how far the two clocks must have parted to say that the one was set. The
@@ -33,16 +33,45 @@ func (c clocks) orSystem() clocks {
 		c.now = time.Now
 	}
 	if c.steady == nil {
+		b := bootClock{ask: func() (time.Duration, bool) {
+			var t unix.Timespec
+			err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+			return time.Duration(t.Nano()), err == nil
+		}}
 		begin := time.Now()
 		c.steady = func() time.Duration {
-			var t unix.Timespec
-			if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-				return time.Since(begin)
-			}
-			return time.Duration(t.Nano())
+			now := time.Now()
+			return b.read(time.Duration(now.UnixNano()), now.Sub(begin))
 		}
 	}
 	return c
+}
+
+// bootClock tells CLOCK_BOOTTIME. Reading it is a system call, so mostly it is told from
+// Go's clock, which is none: the two part while the machine sleeps and at no other time, and
+// the time of day goes on then.
+type bootClock struct {
+	ask   func() (time.Duration, bool) // what it is; false: nobody knows
+	asked bool
+	boot  time.Duration // what it was when it was asked last,
+	day   time.Duration // the time of day then,
+	even  time.Duration // and Go's clock
+}
+
+// askedEvery is for how long it is told without being asked.
+const askedEvery = time.Second
+
+func (b *bootClock) read(day, even time.Duration) time.Duration {
+	passed := even - b.even
+	if b.asked && passed < askedEvery && (day-b.day-passed).Abs() < stepped/2 {
+		return b.boot + passed
+	}
+	boot, ok := b.ask()
+	if !ok {
+		boot = b.boot + passed
+	}
+	b.asked, b.boot, b.day, b.even = true, boot, day, even
+	return boot
 }
 
 // tick reads the clocks.

@@ -158,3 +158,39 @@ func TestReminderOfWhatIsGone(t *testing.T) {
 		t.Error("its file is looked at")
 	}
 }
+
+// M27: CLOCK_BOOTTIME is asked for once a second, and at once when the machine may have
+// slept, which its time of day alone tells.
+func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
+	boot, asked := 7*time.Hour, 0
+	known := true
+	b := bootClock{ask: func() (time.Duration, bool) { asked++; return boot, known }}
+	day, even := 30*time.Hour, time.Duration(0)
+	pass := func(awake, asleep, set time.Duration) {
+		day, even, boot = day+awake+asleep+set, even+awake, boot+awake+asleep
+	}
+	for _, step := range []struct {
+		name               string
+		awake, asleep, set time.Duration
+		silent             bool
+		asked              int
+	}{
+		{name: "the first time", asked: 1},
+		{name: "half a second later", awake: time.Second / 2},
+		{name: "a second later", awake: time.Second / 2, asked: 1},
+		{name: "after a sleep", awake: time.Millisecond, asleep: time.Hour, asked: 1},
+		{name: "after the clock was set", awake: time.Millisecond, set: -time.Hour, asked: 1},
+		{name: "and then", awake: time.Millisecond},
+		{name: "without an answer", awake: 2 * time.Second, silent: true, asked: 1},
+	} {
+		pass(step.awake, step.asleep, step.set)
+		known = !step.silent
+		before := asked
+		if got := b.read(day, even); got != boot {
+			t.Errorf("%s: got %v, want %v", step.name, got, boot)
+		}
+		if got := asked - before; got != step.asked {
+			t.Errorf("%s: it was asked %d times, want %d", step.name, got, step.asked)
+		}
+	}
+}

@@ -88,15 +88,24 @@ func (s *Spool) finish(f *opened) (bool, error) {
 	return true, nil
 }
 
-// FinishDelivered removes a message of which all recipients were delivered and nothing
-// is owed, without a look into its specification.
-func (s *Spool) FinishDelivered(name string, id postoffice.SpoolID, recipients int) error {
-	s.ended(id, ledger.Outcomes{Delivered: int64(recipients)})
-	if err := s.unlink(name, id, recipients); err != nil {
-		return err
+// finishDelivered removes messages of which all recipients were delivered and nothing
+// is owed, without a look into their specifications.
+func (s *Spool) finishDelivered(list []ending) {
+	// Crash: as for ended.
+	s.Ledger.DoneAll(func(yield func(postoffice.SpoolID, ledger.Outcomes) bool) {
+		for i := range list {
+			if m := list[i].m; !yield(idOf(m), ledger.Outcomes{Delivered: int64(m.Total)}) {
+				return
+			}
+		}
+	})
+	for i := range list {
+		x := &list[i]
+		id, name := idOf(x.m), x.m.Name()
+		if x.err = s.unlink(name, id, int(x.m.Total)); x.err == nil {
+			s.Log.Debug("finished", "id", id, "name", name)
+		}
 	}
-	s.Log.Debug("finished", "id", id, "name", name)
-	return nil
 }
 
 // writtenBack is after what time a system has written everything to the disk by

@@ -37,6 +37,7 @@ type engine struct {
 	// Messages.
 	messages          table
 	loading           map[string]bool
+	hinted            []string           // to be loaded, see wantHinted
 	notes             map[string]bool    // of those that are being read
 	refused           map[string]refusal // names that cannot be used
 	locked            map[*thread.Message]bool
@@ -44,6 +45,8 @@ type engine struct {
 	lockedAt          time.Time                // when those are looked at
 	lockedWait        time.Duration            // how long that was put off
 	busy              map[*thread.Message]*ops
+	endings           []ending                       // messages that were delivered, see finishAll
+	finishing         int                            // lots of them that the pool has
 	obsoleters        map[*thread.Message]*obsoleter // those that make others void
 	keeping, unkept   bool                           // the ledger: it is being folded; it could not be
 	look              uint32                         // number of the last listing of transport/ or queue/
@@ -154,6 +157,7 @@ func (e *engine) run(ctx context.Context) error {
 					more = false
 				}
 			}
+			e.wantHinted()
 		}
 		e.tick()
 		list = e.box.take(list)
@@ -191,6 +195,7 @@ func (e *engine) turn() {
 		a.flush(e)
 	}
 	e.dirty = e.dirty[:0]
+	e.finishAll()
 }
 
 // advance does what the time has come for.
@@ -296,6 +301,7 @@ type ops struct {
 type op struct {
 	run  func() error // by the pool
 	then func()       // by the engine, when run succeeded
+	ends bool         // instead of both: the message was delivered, its files go
 }
 
 // do makes a change of a message when those before it are made. One that fails is
@@ -315,6 +321,10 @@ func (e *engine) do(m *thread.Message, o op) *ops {
 
 func (e *engine) dispatch(m *thread.Message, w *ops) {
 	w.running = true
+	if w.list[0].ends {
+		e.endings = append(e.endings, ending{m: m, w: w})
+		return
+	}
 	run := w.list[0].run
 	e.pool.do(func() {
 		err := run()
@@ -351,7 +361,10 @@ func (e *engine) changed(m *thread.Message, w *ops, err error) {
 	w.list = w.list[1:]
 	recovered := w.delay > 0
 	w.delay = 0
-	if o.then != nil {
+	switch {
+	case o.ends:
+		e.forget(m)
+	case o.then != nil:
 		o.then()
 	}
 	if e.busy[m] != w {

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"zmailer/internal/scheduler/thread"
 )
 
@@ -62,14 +64,45 @@ func (e *engine) check(m *thread.Message) {
 	if m.Owes {
 		e.settle(m)
 	} else {
-		id, total := idOf(m), int(m.Total)
-		e.do(m, op{
-			run:  func() error { return e.spool.FinishDelivered(m.Name(), id, total) },
-			then: func() { e.forget(m) },
-		})
+		e.do(m, op{ends: true})
 	}
 	if w := e.busy[m]; w != nil {
 		w.ending = true
+	}
+}
+
+// ending is a message that was delivered and whose files are to go.
+type ending struct {
+	m   *thread.Message
+	w   *ops
+	err error
+}
+
+// These bound how messages are finished together: one goroutine takes what has come
+// meanwhile, since two that unlink in one directory wait for each other; but several do if
+// many wait, since the disk may.
+const (
+	endsAtOnce = 64
+	endsBeside = poolSize / 2
+)
+
+// finishAll has the pool finish what was delivered.
+func (e *engine) finishAll() {
+	for len(e.endings) > 0 && (e.finishing == 0 || len(e.endings) >= endsAtOnce && e.finishing < endsBeside) {
+		list := slices.Clone(e.endings[:min(len(e.endings), endsAtOnce)])
+		rest := copy(e.endings, e.endings[len(list):])
+		clear(e.endings[rest:])
+		e.endings = e.endings[:rest]
+		e.finishing++
+		e.pool.do(func() {
+			e.spool.finishDelivered(list)
+			e.post(func() {
+				e.finishing--
+				for i := range list {
+					e.changed(list[i].m, list[i].w, list[i].err)
+				}
+			})
+		})
 	}
 }
 

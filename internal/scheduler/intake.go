@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"zmailer/internal/alarm"
@@ -48,7 +49,21 @@ func (e *engine) hint(h watch.Hint) {
 		e.noted(about)
 		return
 	}
-	e.want(name)
+	if e.wants(name) {
+		e.hinted = append(e.hinted, name)
+	}
+}
+
+// hintedAtOnce is how many specifications one goroutine reads that were hinted at
+// together; the engine and the agent are woken once for all of them.
+const hintedAtOnce = 8
+
+// wantHinted loads what was hinted at.
+func (e *engine) wantHinted() {
+	for list := range slices.Chunk(e.hinted, e.conf.atMost(hintedAtOnce)) {
+		e.pool.want(slices.Clone(list)...)
+	}
+	e.hinted = e.hinted[:0]
 }
 
 // want loads a specification unless it is known.
@@ -101,9 +116,20 @@ func (e *engine) wants(name string) bool {
 }
 
 // load is done by the pool.
-func (e *engine) load(name string) {
-	l, err := e.spool.LoadNew(name)
-	e.post(func() { e.loaded(name, l, err) })
+func (e *engine) load(names []string) {
+	type result struct {
+		l   *Loaded
+		err error
+	}
+	list := make([]result, len(names))
+	for i, name := range names {
+		list[i].l, list[i].err = e.spool.LoadNew(name)
+	}
+	e.post(func() {
+		for i, name := range names {
+			e.loaded(name, list[i].l, list[i].err)
+		}
+	})
 }
 
 // loaded takes in a specification.

@@ -6,16 +6,16 @@ import "sync"
 // Changes go before names to load: what is done makes room. What is new goes before what
 // a look has found, which never takes all goroutines.
 type pool struct {
-	load func(name string)
+	load func(names []string)
 
 	mu      sync.Mutex
 	more    sync.Cond
 	changes []func()
-	names   []string
-	loads   []func() // many names each
-	loading int      // of those
-	alone   []func() // each to be run while nothing else does
-	solo    bool     // one of them runs
+	names   [][]string // one goroutine reads those of a list
+	loads   []func()   // many names each
+	loading int        // of those
+	alone   []func()   // each to be run while nothing else does
+	solo    bool       // one of them runs
 	running int
 	closed  bool
 	workers sync.WaitGroup
@@ -28,7 +28,7 @@ const poolSize = 8
 // poolSpare is how many of them read nothing for a look.
 const poolSpare = 2
 
-func newPool(load func(name string)) *pool {
+func newPool(load func(names []string)) *pool {
 	p := &pool{load: load}
 	p.more.L = &p.mu
 	for range poolSize {
@@ -45,11 +45,11 @@ func (p *pool) do(fn func()) {
 	p.more.Signal()
 }
 
-// want loads a specification when no change waits.
-func (p *pool) want(name string) {
+// want has one goroutine load specifications when no change waits.
+func (p *pool) want(names ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.names = append(p.names, name)
+	p.names = append(p.names, names)
 	p.more.Signal()
 }
 
@@ -90,7 +90,7 @@ func (p *pool) work() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		fn, name, ok := p.next()
+		fn, names, ok := p.next()
 		if !ok {
 			if p.closed && p.running == 0 {
 				return
@@ -103,7 +103,7 @@ func (p *pool) work() {
 		if fn != nil {
 			fn()
 		} else {
-			p.load(name)
+			p.load(names)
 		}
 		p.mu.Lock()
 		p.running--
@@ -115,14 +115,14 @@ func (p *pool) work() {
 }
 
 // next takes what is to be done; p.mu is held.
-func (p *pool) next() (fn func(), name string, ok bool) {
+func (p *pool) next() (fn func(), names []string, ok bool) {
 	if p.solo || len(p.alone) > 0 {
 		if p.running > 0 {
-			return nil, "", false
+			return nil, nil, false
 		}
 		fn, p.alone = p.alone[0], p.alone[1:]
 		p.solo = true
-		return fn, "", true
+		return fn, nil, true
 	}
 	if len(p.changes) > 0 {
 		fn = p.changes[0]
@@ -130,14 +130,14 @@ func (p *pool) next() (fn func(), name string, ok bool) {
 		if p.changes = p.changes[1:]; len(p.changes) == 0 {
 			p.changes = nil
 		}
-		return fn, "", true
+		return fn, nil, true
 	}
 	if len(p.names) > 0 {
-		name = p.names[0]
+		names = p.names[0]
 		if p.names = p.names[1:]; len(p.names) == 0 {
 			p.names = nil
 		}
-		return nil, name, true
+		return nil, names, true
 	}
 	if len(p.loads) > 0 && p.loading < poolSize-poolSpare {
 		run := p.loads[0]
@@ -152,9 +152,9 @@ func (p *pool) next() (fn func(), name string, ok bool) {
 			p.loading--
 			p.more.Signal()
 			p.mu.Unlock()
-		}, "", true
+		}, nil, true
 	}
-	return nil, "", false
+	return nil, nil, false
 }
 
 // mailbox is how other goroutines have something done by the engine's.

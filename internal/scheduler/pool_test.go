@@ -9,7 +9,7 @@ import (
 // before the pool has noticed the end of the first: a look at transport/ did, its step
 // was dropped, and the scheduler looked at nothing more.
 func TestExclusiveStepAfterExclusiveStepIsRun(t *testing.T) {
-	p := newPool(func(string) {})
+	p := newPool(func([]string) {})
 	defer p.close()
 	done := make(chan string, 3)
 	p.exclusively(func() {

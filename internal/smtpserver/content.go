@@ -66,57 +66,61 @@ func (c *content) copyTo(out io.Writer) (end bool, err error) {
 }
 
 // step works on what there is and tells how many bytes of it are used up; what may
-// be a part of the line that ends DATA is left until more is known. It changes b.
+// be a part of the line that ends DATA is left until more is known. It changes b: lines
+// move together there, so that out gets them in one piece.
 func (c *content) step(b []byte) (used int, end bool) {
-	i := 0
+	i, n := 0, 0 // b[:n] is for out, b[i:] to be looked at
 	if c.cr && len(b) > 0 {
 		c.cr = false
 		if b[0] == '\n' {
 			c.size++
 			c.start = true
-			i = 1
-			c.emit(b[:1])
+			i, n = 1, 1
 		} else {
 			c.emit([]byte{'\r'})
 		}
 	}
-	for i < len(b) {
+	for i < len(b) && !end {
 		if c.start && c.dots && b[i] == '.' {
-			rest := b[i:]
-			if len(rest) < len(endOfData) && endOfData[:len(rest)] == string(rest) {
-				return i, false
+			rest := b[i:min(len(b), i+len(endOfData))]
+			if string(rest) == endOfData {
+				i += len(endOfData)
+				end = true
+				continue
 			}
-			if string(rest[:min(len(rest), len(endOfData))]) == endOfData {
-				return i + len(endOfData), true
+			if endOfData[:len(rest)] == string(rest) {
+				break
 			}
 			i++
 		}
+		line := b[i:]
 		c.start = false
-		j := bytes.IndexByte(b[i:], '\n')
+		j := bytes.IndexByte(line, '\n')
 		switch {
 		case j < 0:
-			k := len(b)
-			if k > i && b[k-1] == '\r' {
-				k--
+			i = len(b)
+			if k := len(line) - 1; k >= 0 && line[k] == '\r' {
+				line = line[:k]
 				c.cr = true
 			}
-			c.emit(b[i:k])
-			return len(b), false
-		case j > 0 && b[i+j-1] == '\r':
-			b[i+j-1] = '\n'
+		case j > 0 && line[j-1] == '\r':
+			i += j + 1
+			line = line[:j]
+			line[j-1] = '\n'
 			c.size++
-			c.emit(b[i : i+j])
 			c.start = true
 		default:
 			// A bare LF: no line of SMTP ends here.
 			if c.strict && c.err == nil {
 				c.err = errBareLF
 			}
-			c.emit(b[i : i+j+1])
+			i += j + 1
+			line = line[:j+1]
 		}
-		i += j + 1
+		n += copy(b[n:], line)
 	}
-	return i, false
+	c.emit(b[:n])
+	return i, end
 }
 
 // emit writes until the first error.
@@ -125,7 +129,7 @@ func (c *content) emit(b []byte) {
 	if c.err == nil && c.limit > 0 && c.size > c.limit {
 		c.err = errTooLarge
 	}
-	if c.err == nil {
+	if c.err == nil && len(b) > 0 {
 		_, c.err = c.out.Write(b)
 	}
 }

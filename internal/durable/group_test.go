@@ -218,7 +218,7 @@ func TestManyFilesAreSyncedAtOnce(t *testing.T) {
 		if info, err := files[4].Stat(); err != nil || info.Mode != 0o640 {
 			t.Errorf("journal %v: got %+v, %v, want the mode as it was", journal, info, err)
 		}
-		lost := &osFile{fd: -1, path: "lost"}
+		lost := &osFile{fd: -1, name: "lost"}
 		if err := o.SyncAll(append(files, lost)); !errors.Is(err, unix.EBADF) {
 			t.Errorf("journal %v: got %v, want EBADF", journal, err)
 		}

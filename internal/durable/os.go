@@ -84,7 +84,7 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, o.pathError("open", name, err)
 	}
-	return newOSFile(fd, flag, path.Join(o.dir, name)), nil
+	return &osFile{fd: fd, flag: flag, dir: o.dir, name: name}, nil
 }
 
 // Rename implements FS.
@@ -228,22 +228,19 @@ func (l *osLock) Release() error {
 // Abandon implements Lock.
 func (l *osLock) Abandon() error { return l.f.Close() }
 
+// osFile keeps its path in two parts: only errors want it whole.
 type osFile struct {
-	fd   int
-	flag int // as it was opened
-	path string
-	ends bool // O_APPEND is set beside flag
-}
-
-func newOSFile(fd, flag int, name string) *osFile {
-	return &osFile{fd: fd, flag: flag, path: name}
+	fd        int
+	flag      int // as it was opened
+	dir, name string
+	ends      bool // O_APPEND is set beside flag
 }
 
 func (f *osFile) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: f.path, Err: err}
+	return &fs.PathError{Op: op, Path: path.Join(f.dir, f.name), Err: err}
 }
 
 func (f *osFile) Read(b []byte) (int, error) {
@@ -328,6 +325,16 @@ func (f *osFile) writeAll(b []byte, write func(p []byte, done int) (int, error))
 
 func (f *osFile) Sync() error {
 	return f.wrap("fsync", retry(func() error { return unix.Fsync(f.fd) }))
+}
+
+// WriteOut has the kernel begin to write a part of a file to the disk, so that the Sync
+// that follows has less to wait for. It promises nothing, and where it cannot be done it
+// does nothing.
+func WriteOut(f File, off, n int64) {
+	if f, ok := f.(*osFile); ok {
+		// Crash: data of a file that nobody was promised. Sync tells of errors.
+		_ = unix.SyncFileRange(f.fd, off, n, unix.SYNC_FILE_RANGE_WRITE)
+	}
 }
 
 func (f *osFile) Chmod(perm fs.FileMode) error {

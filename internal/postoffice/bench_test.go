@@ -57,6 +57,28 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
+// TestSubmittingAllocatesLittle: the file, its names and what the system calls want of
+// them.
+func TestSubmittingAllocatesLittle(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	text := []byte(strings.Repeat("x", 4096))
+	got := testing.AllocsPerRun(100, func() {
+		d, err := p.NewDraft("test")
+		if err == nil {
+			_, err = d.Write(text)
+		}
+		if err == nil {
+			_, err = d.Commit()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got > 10 {
+		t.Errorf("%v allocations for a message, at most 10 are to be", got)
+	}
+}
+
 // BenchmarkSubmitTogether is BenchmarkSubmit by so many at once; run it in a file system
 // with a journal (TMPDIR). Each as a session does it, and with a fsync for each.
 func BenchmarkSubmitTogether(b *testing.B) {

@@ -75,7 +75,7 @@ func submit(t *testing.T, p *PostOffice, text string) Accepted {
 // M1
 func TestCommittedMessageIsNamedByItsInode(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	for _, size := range []int{0, 1, draftBuffer - octetsLine, draftBuffer, 10 * draftBuffer} {
+	for _, size := range []int{0, 1, draftBuffer - octetsLine, draftBuffer, 10 * draftBuffer, groupedSize + 3*largeBuffer + 1, 2*writeOutAt + 1} {
 		body := strings.Repeat("x", size)
 		a := submit(t, p, body)
 		info, err := p.fs.Stat(a.Name)

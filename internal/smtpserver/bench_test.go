@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"bytes"
 	"hash/crc32"
+	"net"
 	"strings"
 	"testing"
 
@@ -34,6 +35,50 @@ func accept(b *testing.B, change func(*Config)) {
 			b.Fatal(err)
 		}
 		p.expect("250", "250", "250 2.0.0 queued")
+	}
+}
+
+// TestMessageAllocatesLittle counts the client's, too, which has some.
+func TestMessageAllocatesLittle(t *testing.T) {
+	r := start(t, nil)
+	p := r.dial()
+	p.say("EHLO client.example.net", "250")
+	message := []byte("MAIL FROM:<a@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nBDAT 12 LAST\r\nSubject: x\r\n")
+	got := testing.AllocsPerRun(100, func() {
+		if _, err := p.Write(message); err != nil {
+			t.Fatal(err)
+		}
+		p.expect("250", "250", "250 2.0.0 queued")
+	})
+	if got > 70 {
+		t.Errorf("%v allocations for a message, at most 70 are to be", got)
+	}
+}
+
+// BenchmarkSession is a connection with one message of 4 kB, each command answered before
+// the next, client included, which allocates twice. The disk is TMPDIR's.
+func BenchmarkSession(b *testing.B) {
+	r := start(b, nil)
+	steps := [][]byte{
+		[]byte("EHLO client.example.net\r\n"), []byte("MAIL FROM:<a@example.net>\r\n"), []byte("RCPT TO:<b@mx.example.org>\r\n"), []byte("DATA\r\n"),
+		[]byte("Subject: x\r\n\r\n" + strings.Repeat("0123456789abcd\r\n", 249) + ".\r\n"), []byte("QUIT\r\n"),
+	}
+	answer := make([]byte, 4096)
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, step := range append([][]byte{nil}, steps...) {
+			if _, err := c.Write(step); err != nil {
+				b.Fatal(err)
+			}
+			if n, err := c.Read(answer); err != nil || answer[0] != '2' && answer[0] != '3' {
+				b.Fatalf("%q: %q, %v", step, answer[:n], err)
+			}
+		}
+		c.Close()
 	}
 }
 

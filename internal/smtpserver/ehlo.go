@@ -3,7 +3,6 @@ package smtpserver
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -13,17 +12,19 @@ import (
 // to him. It travels with NOTIFY and ORCPT.
 const requireTLS = "REQUIRETLS=YES"
 
+const mostCapabilities = 13
+
 // capabilities are the extensions that EHLO and LHLO are answered (RFC 5321
 // §4.1.1.1), in place of those that go-smtp lists. The session is there.
 func (w *wire) capabilities() []string {
-	list := []string{"PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN"}
+	list := append(make([]string, 0, mostCapabilities), "PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN")
 	if w.srv.MaxSize > 0 {
-		list = append(list, fmt.Sprintf("SIZE %d", w.srv.MaxSize))
+		list = append(list, "SIZE "+strconv.FormatInt(w.srv.MaxSize, 10))
 	} else {
 		list = append(list, "SIZE")
 	}
 	if w.srv.MaxRecipients > 0 {
-		list = append(list, fmt.Sprintf("LIMITS RCPTMAX=%d", w.srv.MaxRecipients)) // RFC 9422
+		list = append(list, "LIMITS RCPTMAX="+strconv.Itoa(w.srv.MaxRecipients)) // RFC 9422
 	}
 	if w.offersTLS() {
 		list = append(list, "STARTTLS")
@@ -65,13 +66,18 @@ func (w *wire) greet(p []byte) {
 		w.say(250, "", first)
 		return
 	}
-	lines := append([]string{first}, w.capabilities()...)
-	for i, text := range lines {
-		sep := '-'
-		if i == len(lines)-1 {
-			sep = ' '
+	line := func(sep byte, text string) {
+		w.out = append(append(w.out, '2', '5', '0', sep), oneLine(text)...)
+		w.out = append(w.out, '\r', '\n')
+	}
+	list := w.capabilities()
+	line('-', first)
+	for i, text := range list {
+		if i == len(list)-1 {
+			line(' ', text)
+		} else {
+			line('-', text)
 		}
-		w.out = fmt.Appendf(w.out, "250%c%s\r\n", sep, oneLine(text))
 	}
 }
 

@@ -210,6 +210,9 @@ func param(params, name string) string {
 // twice finds a parameter that stands there twice, "" if none does. go-smtp checks and
 // keeps the last, param finds the first.
 func twice(params string) string {
+	if params == "" {
+		return ""
+	}
 	seen := map[string]bool{}
 	for _, f := range strings.Fields(params) {
 		key, _, _ := strings.Cut(f, "=")

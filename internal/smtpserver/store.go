@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/emersion/go-smtp"
 
@@ -93,8 +94,8 @@ func (s *session) enter(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	accepting.In(a.ID, len(s.transaction.Recipients))
 	s.srv.disk.end(s.srv.Log, "storage-recovered")
 	s.wire.faults, s.wire.nobodies, s.wire.idle = 0, 0, 0
-	s.srv.Log.Info("accepted", "id", a.ID.String(), "from", s.transaction.From, "size", a.Size,
-		"rcpts", len(s.transaction.Recipients), "client", s.client.String())
+	s.srv.Log.LogAttrs(s.srv.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", s.transaction.From),
+		slog.Int64("size", a.Size), slog.Int("rcpts", len(s.transaction.Recipients)), slog.String("client", s.client.String()))
 	return a, nil
 }
 

@@ -184,6 +184,8 @@ func (w *wire) handLine(p, line []byte) int {
 	switch {
 	case isCommand(w.line, "EHLO "):
 		w.with, w.hello = "ESMTP", "EHLO"
+		// To go-smtp it is the same but for a list, written line by line, that greet drops.
+		return copy(p, "HE") + copy(p[len("HE"):], line[len("EH"):])
 	case isCommand(w.line, "HELO "):
 		w.with, w.hello = "SMTP", "HELO"
 	case isCommand(w.line, "LHLO "):
@@ -311,9 +313,9 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.greet(p)
 		return len(p), nil
 	}
-	text := reword(p)
-	w.countFaults(text)
-	w.out = append(w.out, text...)
+	before := len(w.out)
+	w.out = reword(w.out, p)
+	w.countFaults(w.out[before:])
 	if len(w.out) > maxReplies {
 		if err := w.flush(); err != nil {
 			return 0, err

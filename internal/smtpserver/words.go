@@ -1,7 +1,5 @@
 package smtpserver
 
-import "bytes"
-
 // words are the library's answers that say less than they could, by how they begin, and
 // ours in their place (RFC 3463 §3.2).
 var words = []struct{ theirs, ours string }{
@@ -10,12 +8,12 @@ var words = []struct{ theirs, ours string }{
 	{"221 2.0.0 Bye", "221 2.0.0 closing the connection\r\n"},
 }
 
-// reword gives a reply line of the library's in our words.
-func reword(p []byte) []byte {
+// reword appends a reply line of the library's in our words.
+func reword(out, p []byte) []byte {
 	for _, w := range words {
-		if bytes.HasPrefix(p, []byte(w.theirs)) {
-			return []byte(w.ours)
+		if len(p) >= len(w.theirs) && string(p[:len(w.theirs)]) == w.theirs {
+			return append(out, w.ours...)
 		}
 	}
-	return p
+	return append(out, p...)
 }

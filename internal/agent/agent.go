@@ -69,17 +69,18 @@ type Delivery struct {
 	Message    durable.File // queue/NAME, for ReadAt
 	Size       int64        // of the message file, bytes
 
-	agent *Agent
-	file  *postoffice.Spec
-	raw   []byte // the specification as it was read, from base on; see trim
-	base  int64
-	body  int64   // where Body begins
-	whole []byte  // the message file, if it is small
-	small *[]byte // whose buffer that is
-	idMu  sync.Mutex
-	known bool // id is
-	id    postoffice.SpoolID
-	left  bool // a recipient of this host is locked by somebody else
+	agent  *Agent
+	file   *postoffice.Spec
+	raw    []byte  // the specification as it was read, from base on; see trim
+	buffer *[]byte // whose memory raw is; nil: its own
+	base   int64
+	body   int64   // where Body begins
+	whole  []byte  // the message file, if it is small
+	small  *[]byte // whose buffer that is
+	idMu   sync.Mutex
+	known  bool // id is
+	id     postoffice.SpoolID
+	left   bool // a recipient of this host is locked by somebody else
 
 	mu    sync.Mutex
 	lines []byte // scratch
@@ -89,7 +90,7 @@ type Delivery struct {
 
 // Recipient is a locked recipient.
 type Recipient struct {
-	workspec.Recipient
+	*workspec.Recipient
 	Group *workspec.Group
 	// Sent is the last event "sent" that no answer has followed: its agent died, and may
 	// have delivered. nil: there is none.

@@ -79,9 +79,11 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 
 // read reads and parses the specification.
 func (d *Delivery) read() (err error) {
-	if d.raw, err = d.file.Read(); err != nil {
+	d.buffer = specBuffers.Get().(*[]byte)
+	if d.raw, err = d.file.ReadInto(*d.buffer); err != nil {
 		return err
 	}
+	*d.buffer = d.raw
 	if d.Spec, err = workspec.ParseOnly(d.raw, d.agent.wants(d.Job.Host)); err != nil {
 		return fmt.Errorf("read specification %s: %w", d.Job.Name, err)
 	}
@@ -148,7 +150,7 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			if len(block) == cap(block) {
 				block = make([]Recipient, 0, min(2*cap(block)+1, 255))
 			}
-			block = append(block, Recipient{Recipient: *r, Group: g, Sent: doubt.Sent(r.Offset)})
+			block = append(block, Recipient{Recipient: r, Group: g, Sent: doubt.Sent(r.Offset)})
 			d.Recipients = append(d.Recipients, &block[len(block)-1])
 			if owner := doubt.About(r); owner > 0 && !d.agent.Settles {
 				doubts = append(doubts, d.doubt(r.Offset, strconv.Itoa(owner)))
@@ -171,6 +173,22 @@ func (d *Delivery) trim() {
 		return
 	}
 	d.raw, d.base = bytes.Clone(d.raw[from:to]), from
+	d.giveBack()
+}
+
+// specBuffers hold specifications: a message to many hosts is a job for each of them,
+// and each reads it.
+var specBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+// maxBuffer is how large a buffer is kept. Bytes.
+const maxBuffer = 1 << 20
+
+// giveBack has others use the buffer that the specification was read into.
+func (d *Delivery) giveBack() {
+	if d.buffer != nil && cap(*d.buffer) <= maxBuffer {
+		specBuffers.Put(d.buffer)
+	}
+	d.buffer = nil
 }
 
 // torn tells a lock of which a crash left only the start: the owner is aligned to

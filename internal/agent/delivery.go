@@ -16,26 +16,38 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Do performs one job and returns the lines for the scheduler: an answer for each
+// Do performs one job and returns the lines for the scheduler: see do.
+func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) (lines []taproto.Line) {
+	a.do(ctx, job, to, func(l *taproto.Line) { lines = append(lines, *l) })
+	return lines
+}
+
+// do performs one job and says the lines for the scheduler: an answer for each
 // recipient that it locked, and a resync if the file cannot be used, if nothing in
 // it is open for this host, or if a recipient is locked by somebody who lives.
 // Several goroutines may call it at once.
-func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) []taproto.Line {
+func (a *Agent) do(ctx context.Context, job taproto.Job, to Deliverer, say func(*taproto.Line)) {
 	// The file may have been moved to another hash directory and given to us again.
 	base := path.Base(job.Name)
 	alone := a.enter(base)
 	defer a.leave(base)
 	d, lines := a.claim(job, alone)
-	if d == nil {
-		return lines
+	if d != nil {
+		defer d.close()
+		a.deliver(ctx, d, to)
+		d.finish()
+		line := taproto.Line{Kind: taproto.LineAnswer}
+		for _, r := range d.Recipients {
+			line.Answer = d.answer(r)
+			say(&line)
+		}
+		if d.left {
+			lines = a.resync(job, errors.New("a recipient is locked by another process"))
+		}
 	}
-	defer d.close()
-	a.deliver(ctx, d, to)
-	lines = d.finish()
-	if d.left {
-		lines = append(lines, a.resync(job, errors.New("a recipient is locked by another process"))...)
+	for i := range lines {
+		say(&lines[i])
 	}
-	return lines
 }
 
 // deliver calls the Deliverer; one that panics leaves its recipients deferred and
@@ -56,6 +68,8 @@ func (d *Delivery) close() {
 	if d.Message != nil {
 		err = errors.Join(err, d.Message.Close())
 	}
+	d.raw = nil
+	d.giveBack()
 	if d.small != nil {
 		smallBuffers.Put(d.small)
 		d.small, d.whole = nil, nil

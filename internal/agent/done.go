@@ -120,8 +120,8 @@ func (r *Recipient) AsksSuccess() bool {
 	return false
 }
 
-// finish marks what is not marked yet and gives the answers.
-func (d *Delivery) finish() []taproto.Line {
+// finish marks what is not marked yet.
+func (d *Delivery) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delivered, others := 0, 0
@@ -142,11 +142,6 @@ func (d *Delivery) finish() []taproto.Line {
 	d.markDeferred()
 	d.markFailed(delivered > 0 && others > 0)
 	d.follow()
-	lines := make([]taproto.Line, 0, len(d.Recipients)+1)
-	for _, r := range d.Recipients {
-		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.answer(r)})
-	}
-	return lines
 }
 
 // markAgain tries a delivered recipient's tag once more. Without it the lock stays, and

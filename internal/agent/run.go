@@ -134,6 +134,9 @@ func (s *session) next() (taproto.Command, bool) {
 	return c, true
 }
 
+// maxSaid is how much memory is kept for answers. Bytes.
+const maxSaid = 64 << 10
+
 // work is one slot: it performs commands until the session ends.
 func (s *session) work(ctx context.Context) {
 	var b []byte
@@ -142,11 +145,11 @@ func (s *session) work(ctx context.Context) {
 		if !ok {
 			return
 		}
-		b = b[:0]
+		if b = b[:0]; cap(b) > maxSaid {
+			b = nil // of a list with very many
+		}
 		if c.Kind == taproto.CommandJob {
-			for _, l := range s.agent.Do(ctx, c.Job, s.to) {
-				b = taproto.AppendLine(b, &l)
-			}
+			s.agent.do(ctx, c.Job, s.to, func(l *taproto.Line) { b = taproto.AppendLine(b, l) })
 		}
 		// After #idle too: the credit that it used up is given again.
 		b = taproto.AppendLine(b, &taproto.Line{Kind: taproto.LineHungry})
@@ -174,7 +177,9 @@ func (s *session) send(b []byte) {
 		s.mu.Unlock()
 		_, err := s.out.Write(now)
 		s.mu.Lock()
-		s.spare = now[:0]
+		if s.spare = now[:0]; cap(now) > maxSaid {
+			s.spare = nil
+		}
 		if err != nil {
 			// Nobody reads: the tags in the files tell the next scheduler.
 			if s.err == nil && !s.ended {

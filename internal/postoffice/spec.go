@@ -53,17 +53,22 @@ func (p *PostOffice) openSpecAt(path, name string) (*Spec, error) {
 }
 
 // Read reads the whole file as it is now.
-func (s *Spec) Read() ([]byte, error) {
-	b, err := s.read()
+func (s *Spec) Read() ([]byte, error) { return s.ReadInto(nil) }
+
+// ReadInto is Read into a buffer, or where that is too small into another.
+func (s *Spec) ReadInto(buf []byte) ([]byte, error) {
+	b, err := s.read(buf)
 	if n := len(b); n > 0 && b[n-1] == '\n' {
 		s.ended = int64(n)
 	}
 	return b, err
 }
 
-func (s *Spec) read() ([]byte, error) {
+func (s *Spec) read(b []byte) ([]byte, error) {
 	// One byte more than the size known, so that a short read tells the end.
-	b := make([]byte, s.Info.Size+1)
+	if b = b[:cap(b)]; int64(len(b)) <= s.Info.Size {
+		b = make([]byte, s.Info.Size+1)
+	}
 	n := 0
 	if !s.begun {
 		// One read(2) will do, when it gives what fstat(2) said a moment ago: it was asked

@@ -35,6 +35,9 @@ func (d *Delivery) DoneAll(list []*Recipient, results []Result) {
 		}
 		r.done = true
 		r.result = d.complete(r, res)
+		if i > 0 && r.result.Reply == list[i-1].result.Reply {
+			r.result.Reply = list[i-1].result.Reply // one string for all of a transaction
+		}
 		if r.result.Outcome == status.Delivered {
 			delivered = append(delivered, r)
 		}

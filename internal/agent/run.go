@@ -26,6 +26,9 @@ import (
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
 	// Caught, not ignored: a program that an agent runs would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
+	if in == io.Reader(os.Stdin) {
+		in = input()
+	}
 	return newSession(a, out, to).run(ctx, in, max(slots, 1))
 }
 

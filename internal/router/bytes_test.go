@@ -19,6 +19,7 @@ func mkfifo(name string) error { return unix.Mkfifo(name, 0o600) }
 
 // Whatever a message holds, what stands below our lines is what was submitted.
 func TestHeaderAndBodyGoOnByteForByte(t *testing.T) {
+	t.Parallel()
 	const envelope = "external\nfrom <q@example.net>\nto <a@example.net>\nenv-end\n"
 	every := make([]byte, 0, 256)
 	for i := range 256 {
@@ -45,6 +46,7 @@ func TestHeaderAndBodyGoOnByteForByte(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			m := o.one(envelope + tt.header + tt.rest)
 			ours, own, ok := strings.Cut(m.header(), "\n\tid ")
@@ -71,6 +73,7 @@ func TestHeaderAndBodyGoOnByteForByte(t *testing.T) {
 
 // RFC 5322 §2.1.1
 func TestReceivedFieldStaysWithinTheLimitsOfALine(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct{ from, want string }{
 		"usual":             {"a.example ([192.0.2.1])", "from a.example ([192.0.2.1])\n\tby mx.example.org with ESMTP\n\tid "},
 		"folded at blanks":  {"a.example (" + strings.Repeat("word ", 20) + "end)", "from a.example (" + strings.Repeat("word ", 9) + "word\n\tword "},
@@ -80,6 +83,7 @@ func TestReceivedFieldStaysWithinTheLimitsOfALine(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			m := o.one("external\nrcvdfrom " + tt.from + "\nwith ESMTP\nfrom <q@example.net>\nto <a@example.net>\nenv-end\nSubject: x\n\n")
 			if !strings.HasPrefix(m.header(), "Received: "+tt.want) {
@@ -133,6 +137,7 @@ func golden(t *testing.T, o *office, name string, m routed) {
 
 // M16, as far as the router writes it
 func TestSpecificationSaysWhatTheEnvelopeAndTheTablesSay(t *testing.T) {
+	t.Parallel()
 	tables := map[string]string{
 		"routes":  "example.net smtp!hub.example.net\n. smtp!smart.example.net:587\n",
 		"aliases": "team: bond, moneypenny, q@example.net, /srv/team, \"|/bin/prog -a\", bond\nvoid: /dev/null\n",
@@ -151,6 +156,7 @@ func TestSpecificationSaysWhatTheEnvelopeAndTheTablesSay(t *testing.T) {
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, tables)
 			golden(t, o, name, o.one(text))
 		})

@@ -144,6 +144,7 @@ func subjects(list []routed) string {
 
 // K12 S21, and the trap "second rename fails and the only copy is unlinked".
 func TestStorageErrorGivesTheMessageBack(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		op   faultfs.Op
 		glob string
@@ -162,6 +163,7 @@ func TestStorageErrorGivesTheMessageBack(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			o.submit(plain("a@example.net"))
 			fault := o.disk.Fail(tt.op, tt.glob, tt.err, faultfs.Always)
@@ -180,6 +182,7 @@ func TestStorageErrorGivesTheMessageBack(t *testing.T) {
 }
 
 func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	o.submit(plain("a@example.net"))
 	full := o.disk.Fail(faultfs.Create, "router/..*", unix.ENOSPC, faultfs.Always)
@@ -210,6 +213,7 @@ func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
 
 // K10
 func TestMessageRemovedByHandIsLoggedAndForgotten(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	gone := o.submit(plain("gone@example.net"))
 	o.submit(plain("a@example.net"))
@@ -226,8 +230,10 @@ func TestMessageRemovedByHandIsLoggedAndForgotten(t *testing.T) {
 // has left under one is no reason for a message to wait for a person, nor may it stand
 // beside a specification that is not its own.
 func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
 		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			a := o.submit(plain("a@example.net"))
 			taken := filepath.Join(o.dir, dir, fmt.Sprintf("%d-%d", a.ID.Ino, o.r.owner.Number()))
@@ -255,6 +261,7 @@ func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
 }
 
 func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	path := filepath.Join(o.dir, postoffice.Public, "x.1")
 	if err := os.WriteFile(path, []byte("comment octets 0000000000000999\nto a\n"), 0o700); err != nil {
@@ -275,6 +282,7 @@ func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
 // is in queue/, and neither the specification's way there nor the message's way back
 // works: the router itself ends that when the disk is well again.
 func TestHandOverThatIsStuckIsFinishedByItsRouter(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	o.submit(plain("a@example.net"))
 	spec := o.disk.Fail(faultfs.Rename, "transport/*", unix.EIO, faultfs.Always)

@@ -16,6 +16,7 @@ import (
 // What takes long holds up nobody: while one message stands still, in the middle of being
 // routed, another one comes and is routed.
 func TestMessageThatTakesLongHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	list := filepath.Join(t.TempDir(), "members")
 	if err := os.WriteFile(list, []byte("a@example.net\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -34,6 +35,7 @@ func TestMessageThatTakesLongHoldsUpNoOther(t *testing.T) {
 		"a list's file":   plain("team@example.org"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"aliases": "team: :include:" + list + "\n"}, func(c *Config) { c.Poll = time.Hour })
 			o.start(t, o.r)
 			o.log.wait(t, 1, "msg=started")
@@ -54,6 +56,7 @@ func TestMessageThatTakesLongHoldsUpNoOther(t *testing.T) {
 
 // Many messages that wait are routed side by side.
 func TestWaitingMessagesAreRoutedByAllWorkers(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Poll = time.Hour })
 	const messages = 2 * manyWaiting
 	for i := range messages {
@@ -75,6 +78,7 @@ func TestWaitingMessagesAreRoutedByAllWorkers(t *testing.T) {
 // A worker that is done while the one who leads waits for hints has that one go on: what
 // failed is tried again in time, and what has to run alone begins.
 func TestOutcomeInterruptsTheOneWhoWaits(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	hints := newScripted()
 	d := newDispatcher(o.r, hints)

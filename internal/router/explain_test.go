@@ -91,6 +91,7 @@ nothing: /dev/null
 // What is explained of a message is what the router then does with it, whatever it is:
 // its own engine is asked. Asking leaves every byte and time of the postoffice as it was.
 func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
+	t.Parallel()
 	tests := map[string]string{
 		"remote":                     "from <a@b.example>\nto <x@far.example>\n",
 		"several, of one twice":      "from <a@b.example>\nto <x@far.example>\nto <y@far.example>\nto <X@FAR.example>\nto <x@FAR.example>\n",
@@ -112,6 +113,7 @@ func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
 	}
 	for name, head := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{
 				"aliases": explainedAliases, "routes": "far.example smtp!relay.example\n.:ERROR smtp!reports.example\n",
 			})
@@ -151,6 +153,7 @@ func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
 
 // What the router does not route is explained with where it goes and why.
 func TestExplanationOfWhatIsNotRouted(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		text, aliases string
 		verdict, why  string
@@ -164,6 +167,7 @@ func TestExplanationOfWhatIsNotRouted(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"aliases": tt.aliases})
 			a := o.submit(tt.text)
 			e := o.explain(o.explainer(), a.Name)
@@ -180,6 +184,7 @@ func TestExplanationOfWhatIsNotRouted(t *testing.T) {
 
 // A file that is not there has moved on; what is no file is not waited for.
 func TestExplanationOfNoFile(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	x := o.explainer()
 	if e := o.explain(x, "queue/123-4"); e.Verdict != VerdictGone {
@@ -192,6 +197,7 @@ func TestExplanationOfNoFile(t *testing.T) {
 
 // Whose privileged lines count is told, as the router sees the file's owner.
 func TestExplanationTellsWhomTheRouterTrusts(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("giving files to other users needs root")
 	}

@@ -10,6 +10,7 @@ import (
 // M9, and the trap "new mail that starves old": the router is never without a message
 // that it was just told of; one that it was not told of is routed by the periodic look.
 func TestFloodOfHintsStarvesNoOldMessage(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	hints := newScripted()

@@ -17,6 +17,7 @@ import (
 // K10: a postmaster's hands in router/ while two real routers work: nothing ends them,
 // what was done is said, and the rest goes on.
 func TestHandsInRouterWhileRoutersRun(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	path := program(t)
 	all := newLog()

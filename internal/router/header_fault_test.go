@@ -53,9 +53,11 @@ var soundHeaders = map[string]string{
 // M12, and "must hold": whatever is wrong with a header, the message goes on unharmed,
 // and with POSTMANCOPY a copy stays behind.
 func TestMessageWithABrokenHeaderGoesOnUnharmedAndLeavesACopy(t *testing.T) {
+	t.Parallel()
 	const head = "external\nfrom <q@example.net>\nto <a@example.net>\nenv-end\n"
 	for name, tt := range brokenHeaders {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 			m := o.one(head + tt.header + "\nbody\n")
 			if got := below(t, m); got != tt.header {
@@ -83,6 +85,7 @@ func TestMessageWithABrokenHeaderGoesOnUnharmedAndLeavesACopy(t *testing.T) {
 	}
 	for name, text := range soundHeaders {
 		t.Run("sound: "+name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 			m := o.one(head + text + "\nbody\n")
 			o.expect("sound", map[string]int{"queue": 1, "transport": 1})
@@ -106,6 +109,7 @@ func (m *routed) fault() string {
 
 // M12: a broken envelope is never delivered, however good the header.
 func TestBrokenEnvelopeIsNeverDelivered(t *testing.T) {
+	t.Parallel()
 	const header = "env-end\nFrom: q@example.net\nTo: a@example.net\nBcc: bond\n\nbody\n"
 	for name, lines := range map[string]string{
 		"recipient: two @":            "from <q@example.net>\nto <a@b@example.net>\n",
@@ -129,6 +133,7 @@ func TestBrokenEnvelopeIsNeverDelivered(t *testing.T) {
 		"source route without an end": "from <@a,@b>\nto <a@example.net>\n",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			// With soft copies wanted, too, there is the one hard copy.
 			o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 			text := lines + header

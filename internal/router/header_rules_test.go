@@ -10,6 +10,7 @@ import (
 )
 
 func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
+	t.Parallel()
 	const header = "Subject: [SPAM]  buy\n now\nX-Spam-Flag: YES\nX-Spam-Score: 7\nx-internal: secret\nno field\nSUBJECT: other\nDate: d\nMessage-ID: i\nFrom: q@x\n"
 	tests := map[string]struct{ rules, want string }{
 		"none":                         {"# nothing\n\n", header},
@@ -36,6 +37,7 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"header-rules": tt.rules})
 			m := o.one("from <q@example.net>\nto <a@example.net>\nenv-end\n" + header + "\nbody\n")
 			if got := below(t, m); got != tt.want {
@@ -56,6 +58,7 @@ func TestHeaderRulesTakeAwayAllThatTheyHaveAdded(t *testing.T) {
 }
 
 func TestHeaderRulesKnowWhoseMailItIs(t *testing.T) {
+	t.Parallel()
 	const rules = "local add X-Local 1\nexternal add X-External 1\nall add X-All 1\nall remove Re*\n"
 	const fields = "From: q@x\nDate: d\nMessage-ID: i\n"
 	for file, want := range map[string]string{

@@ -37,6 +37,7 @@ func below(t *testing.T, m routed) string {
 // RFC 5322 §3.6.3 and §3.6.6, RFC 6409 §8: what is put on, what is left out, and that
 // all else stays.
 func TestFieldsOnTopAndFieldsLeftOut(t *testing.T) {
+	t.Parallel()
 	const (
 		from  = "From: q@example.net\n"
 		local = "from <q@example.net>\nto <a@example.net>\nenv-end\n"
@@ -68,6 +69,7 @@ func TestFieldsOnTopAndFieldsLeftOut(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			if got := below(t, o.one(tt.file+"\nbody\n")); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -78,6 +80,7 @@ func TestFieldsOnTopAndFieldsLeftOut(t *testing.T) {
 
 // What cannot be a field of its own must not become part of one that counts.
 func TestHeaderThatBeginsWithABlankFollowsReceived(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"header-rules": "all add X-Added 1\n"})
 	m := o.one("from <q@example.net>\nto <a@example.net>\nenv-end\n begins with a blank\nFrom: q@example.net\n\nbody\n")
 	got := plainDates(m.header())
@@ -89,6 +92,7 @@ func TestHeaderThatBeginsWithABlankFollowsReceived(t *testing.T) {
 // RFC 5322 §3.6.2, §3.6.6: a submitter who is not who he says stands in Sender, of a
 // message that he resends in Resent-Sender.
 func TestSubmitterWhoIsNotWhoHeSaysIsNamed(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("giving files to other users needs root")
 	}
@@ -107,6 +111,7 @@ func TestSubmitterWhoIsNotWhoHeSaysIsNamed(t *testing.T) {
 
 // S13: however often a message is routed, what is put on is put on once, and is the same.
 func TestFieldsArePutOnOnceHoweverOftenAMessageIsRouted(t *testing.T) {
+	t.Parallel()
 	list := filepath.Join(t.TempDir(), "members")
 	now := time.Now()
 	o := newOffice(t, map[string]string{

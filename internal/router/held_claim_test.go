@@ -13,6 +13,7 @@ import (
 // a disk that errs, is given back at a later poll: it is a living owner's, so nobody
 // else would.
 func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	o.submit(plain("a@example.net"))
 	full := o.disk.Fail(faultfs.Open, "router/*-*", unix.EMFILE, faultfs.Always)
@@ -40,6 +41,7 @@ func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
 // K12: a hint for a name that is gone, because the other worker has claimed the file,
 // is no success: the pauses go on, and nobody is told that the storage works again.
 func TestHintForAGoneNameIsNoSuccess(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	d := newDispatcher(o.r, nil)
 	d.routed(outcome{"4711", unix.ENOSPC})

@@ -24,6 +24,7 @@ func readLedger(t *testing.T, po *postoffice.PostOffice) *ledger.Book {
 // A18: a message is entered with the recipients that routing made of it; one that is
 // put aside is not, it waits.
 func TestHandOverIsEnteredInTheLedger(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"aliases": "all: bond, moneypenny\nloop: :include:/nowhere\n"})
 	o.r.c.Ledger = ledger.New(o.po, ledger.Config{Role: "router"})
 	defer o.r.c.Ledger.Close()
@@ -45,6 +46,7 @@ func TestHandOverIsEnteredInTheLedger(t *testing.T) {
 
 // A message that was restored from a copy keeps its account under its new spool ID.
 func TestCopiedMessageKeepsItsAccount(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	journal := ledger.New(o.po, ledger.Config{Role: "router"})
 	defer journal.Close()

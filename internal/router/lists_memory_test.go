@@ -57,6 +57,7 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 // A hundred times the members cost the router what it keeps of each to know it again, and
 // nothing of what it writes: the specification is larger than what it may grow by.
 func TestRouterTakesALargeListInFlatMemory(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and runs programs")
 	}

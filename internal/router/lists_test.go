@@ -161,6 +161,7 @@ func TestFullDiskInTheMiddleOfALargeList(t *testing.T) {
 // M37, RFC 3461 §5.2.7.1: what an author asks to be told ends at the list: it has the
 // message. §5.2.7.3: an alias of several is expanded, once.
 func TestAuthorsWishesEndAtTheList(t *testing.T) {
+	t.Parallel()
 	const members = "ann@a.example.net\nbob@b.example.net\n"
 	tests := map[string]struct {
 		from, to, todsn string
@@ -200,6 +201,7 @@ func TestAuthorsWishesEndAtTheList(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"aliases": "both: pets, carol@c.example.net\nhtob: carol@c.example.net, pets\nsingle: carol@c.example.net\n"},
 				func(c *Config) {
 					writeLists(t, c.Rules.Dir, map[string]string{"pets": members, "one": "ann@a.example.net\n"})

@@ -128,6 +128,7 @@ func TestMasqueradedFieldKeepsEveryOtherByte(t *testing.T) {
 }
 
 func TestOnlyLocalSendersAreMasqueraded(t *testing.T) {
+	t.Parallel()
 	const header = "From: Bond <bond@example.org>\nSender: q@example.org\nReply-To: q@example.org\nTo: bond@example.org\nDate: d\nMessage-ID: i\n"
 	const masked = "From: Bond <James.Bond@mi6.example>\nSender: q@mi6.example\nReply-To: q@mi6.example\nTo: bond@example.org\nDate: d\nMessage-ID: i\n"
 	const to = "to <a@example.net>\nenv-end\n"
@@ -143,6 +144,7 @@ func TestOnlyLocalSendersAreMasqueraded(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"masquerade": masqueradeText})
 			m := o.one(tt.file + "\nbody\n")
 			if got := m.spec.Groups[0].Sender.Address; got != tt.sender {
@@ -161,6 +163,7 @@ func TestOnlyLocalSendersAreMasqueraded(t *testing.T) {
 // A table that turns bad is refused with its line, and what was read before holds on; a
 // good one holds from then on. The same for header-rules.
 func TestTablesOfHeadersAreReadAgainWhenTheyChange(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	o := newOffice(t, map[string]string{"masquerade": "@example.org: @one.example\n", "header-rules": "all add X-N 1\n"}, func(c *Config) { c.Now = func() time.Time { return now } })
 	look := func(step, host, n string) {
@@ -197,6 +200,7 @@ func TestTablesOfHeadersAreReadAgainWhenTheyChange(t *testing.T) {
 }
 
 func TestUnusableMasqueradeEndsTheRouterWith78(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		sources []string
 		tables  map[string]string
@@ -209,6 +213,7 @@ func TestUnusableMasqueradeEndsTheRouterWith78(t *testing.T) {
 		"second of two": {[]string{"masquerade", "gone"}, map[string]string{"masquerade": ""}, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			for file, text := range tt.tables {
 				o.table(file, text)
@@ -224,6 +229,7 @@ func TestUnusableMasqueradeEndsTheRouterWith78(t *testing.T) {
 
 // MASQUERADE names other sources as the tables of recipients do.
 func TestMasqueradeIsAskedOfACompiledTable(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"masquerade": masqueradeText, "first": "q@example.org: First@mi6.example # before the others\n"})
 	if _, err := table.Compile(text.Masquerade, filepath.Join(o.conf, "masquerade"), filepath.Join(o.conf, "m.db"), func(string, int64, int64) {}); err != nil {
 		t.Fatal(err)
@@ -252,6 +258,7 @@ func TestMasqueradeIsAskedOfACompiledTable(t *testing.T) {
 // Nobody knows now: the message waits, as a sender that is not masqueraded cannot be
 // taken back.
 func TestMasqueradeThatCannotBeAskedDefers(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	down := errors.New("the directory is down")
 	o.r.masquerade.sources = append(o.r.masquerade.sources, func(context.Context, string) (address.Mailbox, bool, error) {

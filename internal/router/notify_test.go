@@ -36,6 +36,7 @@ func (o *office) routedSoon(t *testing.T, p *process, rcpt string) {
 // own is among those that are lost: it is routed without the next poll, and so is mail
 // that comes afterwards.
 func TestLostNotificationsAreMadeGoodAtOnce(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	if err != nil {
 		t.Skip("no inotify here: ", err)
@@ -99,6 +100,7 @@ func watched(t *testing.T, pid int, dir string) bool {
 // M9: router/ is replaced by another directory while routers run: mail in it is routed
 // by the poll, and by notification from then on.
 func TestRouterDirectoryIsReplaced(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	p := o.run(t, program(t), io.Discard)
 	o.routedSoon(t, p, "a@example.net")
@@ -137,6 +139,7 @@ func (p *process) until(what string, is func() bool) {
 // M9: the kernel gives no watch (fs.inotify.max_user_watches): mail is routed by the
 // poll, which says so once; when it gives one again, by notification.
 func TestRouterWithoutAWatchPolls(t *testing.T) {
+	t.Parallel()
 	// In a user namespace of its own the limit is the test's.
 	begin := filepath.Join(t.TempDir(), "router")
 	script := "#!/bin/sh\necho 0 >/proc/sys/user/max_inotify_watches || exit 99\nexec '" + program(t) + "' \"$@\"\n"

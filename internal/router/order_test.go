@@ -81,8 +81,10 @@ func (l *line) turn() string {
 
 // M3: 100 in router2, 1 into router/ → routed next.
 func TestMessageInRouterGoesBeforeAHundredElsewhere(t *testing.T) {
+	t.Parallel()
 	for name, unsorted := range map[string]bool{"by age": false, "-s": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := newLine(t, func(c *Config) { c.Unsorted = unsorted })
 			waiting := map[string]bool{}
 			for range 50 {
@@ -118,6 +120,7 @@ func TestMessageInRouterGoesBeforeAHundredElsewhere(t *testing.T) {
 // Mail comes as fast as it is routed, for ever, and forty messages wait always. None
 // waits for ever, wherever it is and whatever happened to it.
 func TestConstantLoadStarvesNothing(t *testing.T) {
+	t.Parallel()
 	const backlog = 40
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -161,6 +164,7 @@ func TestConstantLoadStarvesNothing(t *testing.T) {
 		}, 60 + 2*15},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := newLine(t, func(cfg *Config) {
 				if c.change != nil {
 					c.change(cfg)
@@ -188,6 +192,7 @@ func TestConstantLoadStarvesNothing(t *testing.T) {
 
 // That is rule 2: without it what stands in a lower directory waits for ever.
 func TestLowerDirectoryWaitsWhileItIsYoung(t *testing.T) {
+	t.Parallel()
 	l := newLine(t, func(c *Config) { c.Aging = 24 * time.Hour })
 	waits := l.into("router2", 2*time.Hour)
 	for range 10 {
@@ -222,6 +227,7 @@ func TestLowerDirectoryWaitsWhileItIsYoung(t *testing.T) {
 // A directory that is made while the router runs is found at a look, and so is mail in
 // one that is no longer in ROUTERDIRS.
 func TestDirectoryThatAppearsIsServed(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 50 * time.Millisecond })
 	o.start(t, o.r)
 	o.log.wait(t, 1, "msg=started")

@@ -29,6 +29,7 @@ func poison() string {
 // M8: 1 poison + 20 good, four real processes that are started again whenever one
 // dies: 20 are routed, and the one is put away after as many deaths as there may be.
 func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
+	t.Parallel()
 	const good, tries = 20, 5
 	o := newOffice(t, nil)
 	path := limited(t, program(t))

@@ -32,6 +32,7 @@ func policyEvents(t *testing.T, m routed) []string {
 
 // What the policy decided stands in the history of the message, with the rule's line.
 func TestHistoryTellsWhatThePolicyDecided(t *testing.T) {
+	t.Parallel()
 	const star = `def message(m):
     return [add_header("X-A", "b c"), copy("archive@b.example")]
 
@@ -62,6 +63,7 @@ def recipient(m, r):
 }
 
 func TestHistoryOfThePolicyIsBounded(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"router.star": "def recipient(m, r):\n    return redirect(r.local + \"@b.example\")\n"})
 	text := "from <q@example.net>\n"
 	for i := range maxDecided + 50 {

@@ -43,6 +43,7 @@ func randomProgram(r *rand.Rand) string {
 // Whatever stands in router.star, the router goes on, and every message is in one place:
 // handed over, frozen or deferred.
 func TestNoProgramLosesAMessage(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	now := time.Now()

@@ -34,6 +34,7 @@ func recipes(t *testing.T) map[int]string {
 // Each recipe of the page does what the page says, on mail that it is about and on other
 // mail.
 func TestRecipesOfThePage(t *testing.T) {
+	t.Parallel()
 	const branch = "by the hour" // of the message's acceptance
 	byHour := func(at time.Time) string {
 		if hour := at.Local().Hour(); hour < 6 || hour >= 22 {
@@ -94,6 +95,7 @@ func TestRecipesOfThePage(t *testing.T) {
 	for n, list := range tests {
 		for i, tt := range list {
 			t.Run(fmt.Sprintf("%d, mail %d", n, i), func(t *testing.T) {
+				t.Parallel()
 				o := newOffice(t, map[string]string{
 					"router.star": found[n], "aliases": "staff: bond\n", "senders": "# by domain\nshop.example  smtp!relay.shop.example\n",
 				})
@@ -132,6 +134,7 @@ func TestRecipesOfThePage(t *testing.T) {
 // Recipe 4: the mail that passes the limit is held, and goes on when a person says so;
 // routed again it does not count again.
 func TestRecipeThatHoldsAFlood(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"router.star": strings.Replace(recipes(t)[4], `m.login != "root"`, "True", 1)})
 	var to strings.Builder
 	for i := range 80 {

@@ -36,6 +36,7 @@ func groups(m routed) []string {
 // Each decision and edit of router.star is in the specification; what it leaves open the
 // tables decide.
 func TestPolicyDecidesBeforeTheTables(t *testing.T) {
+	t.Parallel()
 	const aliases = "team: bond, moneypenny\n"
 	local := func(user string) string { return "local!" + user + "@example.org!" + user + "@example.org" }
 	tests := map[string]struct {
@@ -78,6 +79,7 @@ func TestPolicyDecidesBeforeTheTables(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"router.star": tt.star, "aliases": aliases})
 			m := o.one("external\nfrom <q@example.net>\nto <" + strings.Join(tt.to, ">\nto <") + ">\nenv-end\nX-Secret: 1\nX-Secret: 2\nFrom: q@example.net\n\nbody\n")
 			for i := range tt.want {
@@ -99,6 +101,7 @@ func TestPolicyDecidesBeforeTheTables(t *testing.T) {
 
 // Reports of what has another sender go to that sender: it stands in an e line.
 func TestPolicysSenderHearsOfItsMail(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"router.star": "def recipient(m, r):\n    return set_sender(\"vip@example.com\") if r.local == \"b\" else None\n"})
 	m := o.one("external\nfrom <q@example.net>\nto <a@far.example>\nto <b@far.example>\nenv-end\nFrom: q@example.net\n\n")
 	if got, want := m.spec.ErrorTo, []string{"q@example.net", "vip@example.com"}; !slices.Equal(got, want) {
@@ -113,6 +116,7 @@ func TestPolicysSenderHearsOfItsMail(t *testing.T) {
 
 // Variants hold also where recipients are written as they are found.
 func TestManyRecipientsInVariants(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"router.star": "def recipient(m, r):\n    return add_header(\"X-Odd\", \"yes\") if int(r.local[1:]) % 2 else None\n"})
 	const n = maxSorted + 50
 	var b strings.Builder
@@ -138,6 +142,7 @@ func TestManyRecipientsInVariants(t *testing.T) {
 
 // M13, M10: what is put aside, where, and why; and how it comes back.
 func TestPolicyPutsMessagesAside(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		star, dir, name string
 		reason          string // in the text beside it
@@ -157,6 +162,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"router.star": tt.star})
 			a := o.submit("external\nfrom <q@example.net>\nto <a@far.example>\nto <b@far.example>\nenv-end\nFrom: q@example.net\n\nbody\n")
 			e := o.explain(o.explainer(), a.Name)
@@ -180,6 +186,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 // A report of this mail system is not kept from its reader, whatever the program says of
 // other mail; what a person has thawed is not frozen again.
 func TestPolicyHasBounds(t *testing.T) {
+	t.Parallel()
 	const own = "errormsg\nchannel error\nto <bond@example.org>\nenv-end\nFrom: q@example.net\n\n"
 	for _, call := range []string{`drop()`, `freeze("x")`, `defer("x")`, `reject("5.7.1", "x")`} {
 		for _, hook := range []string{"message(m)", "recipient(m, r)"} {
@@ -213,6 +220,7 @@ func TestPolicyHasBounds(t *testing.T) {
 
 // Asking what would be neither counts nor logs.
 func TestPolicyInPlayCountsNothing(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"router.star": "def message(m):\n    log(\"asked\")\n    return freeze(\"flood\") if rate(m.sender, 1, \"1h\") else None\n"})
 	a := o.submit(plain("x@far.example"))
 	x := o.explainer()

@@ -2,8 +2,10 @@ package router
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,13 +15,47 @@ import (
 	"time"
 )
 
+// TestMain removes the program that tests have built.
+func TestMain(m *testing.M) {
+	// Most of them wait for programs.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if dir, err := programDir(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// programDir is where the program of these tests is.
+var programDir = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "router-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755) // other users run it
+})
+
+// built is the program, built once.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := programDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "router")
+	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/router").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
 // program builds the real router.
 func program(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "router")
-	out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/router").CombinedOutput()
+	path, err := built()
 	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+		t.Fatal(err)
 	}
 	return path
 }
@@ -82,6 +118,7 @@ func (p *process) wait() int {
 
 // M6
 func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
+	t.Parallel()
 	const messages, processes = 1000, 4
 	o := newOffice(t, nil)
 	if err := o.po.EnsureRouterDirs([]string{"router2"}); err != nil {
@@ -129,6 +166,7 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 // M7, K9: two of four routers are killed in the middle of their work; those that
 // live take it up.
 func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	const messages = 400
 	o := newOffice(t, nil)
 	path := program(t)
@@ -171,6 +209,7 @@ func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
 }
 
 func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	path := program(t)
 	tests := map[string]struct {
@@ -188,6 +227,7 @@ func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o.table(tt.file, tt.text)
 			defer o.table(tt.file, "")
 			p := o.run(t, path, io.Discard, tt.args...)

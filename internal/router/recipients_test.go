@@ -57,6 +57,7 @@ func TestRecipientsAreFoundInTheHeader(t *testing.T) {
 }
 
 func TestRecipientThatIsNoAddressIsReported(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	m := o.one("env-end\nTo: a b c, bond\n\n")
 	if got, want := strings.Join(m.recipients(), ", "), "error badaddress a b c, local bond@mx.example.org bond@mx.example.org"; got != want {
@@ -100,12 +101,14 @@ func FuzzRecipientsInTheHeader(f *testing.F) {
 // we make of them, but for the layout of headers and for what an r line's privilege
 // is.
 func TestRecordedMessagesRouteAsZMailerRoutedThem(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../envelope/testdata/zmailer/*")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("recorded files: got %d, %v", len(files), err)
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
 			text, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)

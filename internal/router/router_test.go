@@ -17,6 +17,7 @@ import (
 
 // M4, and the trap "new mail that starves old", in router/.
 func TestOldestMessageIsRoutedFirst(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	at := time.Now().Truncate(time.Second)
 	var want []string
@@ -48,6 +49,7 @@ func TestOldestMessageIsRoutedFirst(t *testing.T) {
 
 // M4
 func TestUnsortedRouterLooksAtNoTimes(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Unsorted = true })
 	for i := range 5 {
 		o.submit(plain(fmt.Sprintf("u%d@example.net", i)))
@@ -66,6 +68,7 @@ func TestUnsortedRouterLooksAtNoTimes(t *testing.T) {
 
 // M5
 func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	a := o.submit(plain("a@example.net"))
 	router := filepath.Join(o.dir, postoffice.Router)
@@ -113,6 +116,7 @@ func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
 
 // M10
 func TestRoutingTroubleDefersUntilResubmitted(t *testing.T) {
+	t.Parallel()
 	list := filepath.Join(t.TempDir(), "members")
 	now := time.Now()
 	o := newOffice(t, map[string]string{"aliases": "team: :include:" + list + "\n"}, func(c *Config) { c.Now = func() time.Time { return now } })
@@ -146,6 +150,7 @@ func TestRoutingTroubleDefersUntilResubmitted(t *testing.T) {
 
 // M12
 func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
+	t.Parallel()
 	tests := map[string]string{
 		"not an envelope":   "from <q@example.net>\nto <a@example.net>\n!!!\nenv-end\nSubject: x\n\n",
 		"two senders":       "from <q@example.net>\nfrom <r@example.net>\nto <a@example.net>\nenv-end\nSubject: x\n\n",
@@ -157,6 +162,7 @@ func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil)
 			a := o.submit(text)
 			o.route()
@@ -170,6 +176,7 @@ func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
 }
 
 func TestMessageThatHasLostItsEndIsSetAside(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	a := o.submit(plain("a@example.net"))
 	if err := os.Truncate(filepath.Join(o.dir, a.Name), a.Size-3); err != nil {
@@ -182,6 +189,7 @@ func TestMessageThatHasLostItsEndIsSetAside(t *testing.T) {
 
 // M12
 func TestBrokenHeaderGoesOnWithASoftCopy(t *testing.T) {
+	t.Parallel()
 	const text = "from <q@example.net>\nto <a@example.net>\nenv-end\nFrom: q@example.net\nthis is no field\nSubject: x\n\nbody\n"
 	o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 	m := o.one(text)
@@ -199,6 +207,7 @@ func TestBrokenHeaderGoesOnWithASoftCopy(t *testing.T) {
 
 // M15, but for the report
 func TestMessageWithTooManyReceivedFieldsIsALoop(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{50, 51} {
 		o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 		m := o.one("from <q@example.net>\nto <a@example.net>\nto <bond@example.org>\nenv-end\n" + strings.Repeat("RECEIVED: by a; x\n", n) + "From: q@example.net\n\n")
@@ -214,6 +223,7 @@ func TestMessageWithTooManyReceivedFieldsIsALoop(t *testing.T) {
 }
 
 func TestRecipientsInTheHeaderAreTakenWhenTheEnvelopeHasNone(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	m := o.one("to bond\n\n")
 	if got, want := strings.Join(m.recipients(), ", "), "local bond@mx.example.org bond@mx.example.org"; got != want {
@@ -236,6 +246,7 @@ func TestRecipientsInTheHeaderAreTakenWhenTheEnvelopeHasNone(t *testing.T) {
 
 // M8: it goes behind all others, and to postman/ after so many tries.
 func TestMessageThatMakesTheRouterPanicGoesLastAndIsSetAside(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) {
 		c.Rules.LocalUsers, c.Rules.Passwd, c.Tries = "passwd", panics{}, 3
 	})
@@ -268,8 +279,10 @@ func TestMessageThatMakesTheRouterPanicGoesLastAndIsSetAside(t *testing.T) {
 
 // M8: the marker goes when the message leaves, whichever way.
 func TestMarkerGoesWithItsMessage(t *testing.T) {
+	t.Parallel()
 	for name, rcpt := range map[string]string{"handed over": "a@example.net", "deferred": "team@example.org", "set aside": ""} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere\n"})
 			text := "from <q@example.net>\nenv-end\n\n"
 			if rcpt != "" {

@@ -33,6 +33,7 @@ func (o *office) start(t *testing.T, r *Router) (stop func()) {
 }
 
 func TestHintedMessageIsRoutedWithoutALookAtTheDirectory(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Poll = time.Hour })
 	looks := o.disk.On(faultfs.ReadDir, postoffice.Router, faultfs.Always, func(string) error { return nil })
 	o.submit(plain("first@example.net"))
@@ -52,6 +53,7 @@ func TestHintedMessageIsRoutedWithoutALookAtTheDirectory(t *testing.T) {
 
 // M9, the router's side
 func TestMessageWithoutAHintIsFoundByThePeriodicLook(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	hints := newScripted()
@@ -72,6 +74,7 @@ func TestMessageWithoutAHintIsFoundByThePeriodicLook(t *testing.T) {
 
 // A17
 func TestStoppingRouterFinishesTheMessageItHas(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	var stop func()
 	ready, stopped := make(chan struct{}), make(chan struct{})
@@ -93,6 +96,7 @@ func TestStoppingRouterFinishesTheMessageItHas(t *testing.T) {
 
 // K12
 func TestFullDiskIsSaidOnceAndEndsByItself(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	full := o.disk.Fail(faultfs.Create, "router/..*", unix.ENOSPC, 2)
 	for i := range 5 {
@@ -124,6 +128,7 @@ func TestPauseDoublesUpToAMinute(t *testing.T) {
 }
 
 func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(2e9, 0)
 	o := newOffice(t, nil, func(c *Config) { c.Now = func() time.Time { return now } })
 	bad := o.submit(plain("bad@example.net"))
@@ -155,6 +160,7 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 // A message that two routers cannot route is in the other one's hands at half of all
 // looks; that is no reason to begin with the shortest pause again.
 func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(2e9, 0)
 	o := newOffice(t, nil, func(c *Config) { c.Now = func() time.Time { return now } })
 	bad := o.submit(plain("bad@example.net"))
@@ -186,6 +192,7 @@ func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
 }
 
 func TestOnceRoutesWhatIsThere(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	for i := range 3 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))

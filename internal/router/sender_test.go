@@ -38,6 +38,7 @@ func somebody(t *testing.T) (int, string) {
 }
 
 func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("giving files to other users needs root")
 	}
@@ -74,6 +75,7 @@ func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOffice(t, nil, func(c *Config) {
 				if tt.trusted {
 					c.Trusted = []uint32{uint32(tt.uid)}
@@ -145,6 +147,7 @@ func TestTrustedUsersAreNamedByLoginOrNumber(t *testing.T) {
 }
 
 func TestUnusablePostofficeOrTableEndsTheProgramWith78(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	c := o.config()
 	c.Once = true

@@ -25,6 +25,7 @@ func (o *office) reason(dir string, a postoffice.Accepted) string {
 // M10: cat tells the whole reason, each time that the message came back, and it goes when
 // the message is routed; the message's bytes are as they came.
 func TestTroubleIsExplainedBesideTheMessage(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere/at/all\n"})
 	a := o.submit(plain("team@example.org"))
 	was, err := os.ReadFile(filepath.Join(o.dir, a.Name))
@@ -59,6 +60,7 @@ func TestTroubleIsExplainedBesideTheMessage(t *testing.T) {
 
 // M12: the reason stands beside an only copy, and beside a copy of what went on.
 func TestPostmansMailIsExplained(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
 	broken := o.submit("from <a@b>\nto <c d>\nenv-end\n\nx\n")
 	odd := o.submit("from <x@example.net>\nto <bond@example.org>\nenv-end\nSubject: x\nno field at all\n\nx\n")
@@ -74,6 +76,7 @@ func TestPostmansMailIsExplained(t *testing.T) {
 // M13: a frozen message has its cause in the name and the reason beside it; what a person
 // has thawed a policy leaves alone.
 func TestFrozenMessageIsExplained(t *testing.T) {
+	t.Parallel()
 	o := newOffice(t, nil)
 	a := o.submit(plain("bond@example.org"))
 	c, err := o.po.Claim(o.r.owner, filepath.Base(a.Name))
@@ -104,6 +107,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 
 // M12: copies go after POSTMANKEEP, an only copy does not; each is told once.
 func TestRouterDropsOldCopies(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	o := newOffice(t, nil, func(c *Config) { c.PostmanKeep, c.Now = 24*time.Hour, func() time.Time { return now } })
 	for _, name := range []string{"4711_header", "4712"} {

@@ -79,9 +79,9 @@ func TestSocketWithoutARoleIsRefused(t *testing.T) {
 	}
 	defer f.Close()
 	defer l.Close()
-	bin := filepath.Join(t.TempDir(), "smtpserver")
-	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/smtpserver").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command("/bin/sh", "-c", asSystemd+`exec "$0" "$@"`, bin, "--postoffice", t.TempDir())
 	cmd.Env = []string{"LISTEN_FDS=1", "LISTEN_FDNAMES=zmailer.socket"}

@@ -30,12 +30,43 @@ func process(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 	return processWith(t, limit, nil, args...)
 }
 
+// TestMain removes the program that tests have built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := programDir(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// programDir is where the program of these tests is.
+var programDir = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "smtpserver-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755) // other users run it
+})
+
+// built is the program, built once.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := programDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "smtpserver")
+	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/smtpserver").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
 // processWith has change do what it likes with the command before it starts.
 func processWith(t *testing.T, limit string, change func(*exec.Cmd), args ...string) (*running, *exec.Cmd) {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "smtpserver")
-	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/smtpserver").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	r := &running{t: t, dir: t.TempDir(), log: &lockedBuffer{}}
 	disk, err := durable.NewOS(r.dir)

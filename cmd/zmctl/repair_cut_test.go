@@ -199,6 +199,7 @@ func diskRead(t *testing.T, disk *cutfs.FS, name string) string {
 // The next repair ends it; and if daemons start first, they have every message once,
 // with the recipients that were open.
 func TestRepairCanBeStoppedAnywhere(t *testing.T) {
+	t.Parallel()
 	want := map[string]string{}
 	for i := range 3 {
 		want[fmt.Sprintf("pair%d", i)] = fmt.Sprintf("queue pair%d", i)
@@ -206,7 +207,10 @@ func TestRepairCanBeStoppedAnywhere(t *testing.T) {
 		want[fmt.Sprintf("deferred%d", i)] = "deferred"
 	}
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
-		t.Run(model.String(), func(t *testing.T) { stopEverywhere(t, model, want) })
+		t.Run(model.String(), func(t *testing.T) {
+			t.Parallel()
+			stopEverywhere(t, model, want)
+		})
 	}
 }
 

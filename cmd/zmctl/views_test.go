@@ -115,14 +115,19 @@ func (l *looking) Open(name string, flags int, perm fs.FileMode) (durable.File, 
 	return l.FS.Open(name, flags, perm)
 }
 
-// plantMany plants messages that differ by their names alone.
+// plantMany plants messages that differ by their names alone: by links where the file
+// system gives so many.
 func plantMany(t *testing.T, o *office, n int) {
 	t.Helper()
 	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a@x"})
 	message, spec := []byte(o.read(t, "queue/"+name)), []byte(o.read(t, "transport/"+name))
 	for i := range n {
 		for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
-			if err := os.WriteFile(o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b, 0o600); err != nil {
+			next := o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i))
+			if os.Link(o.path(dir+"/"+name), next) == nil {
+				continue
+			}
+			if err := os.WriteFile(next, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

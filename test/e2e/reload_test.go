@@ -17,8 +17,10 @@ import (
 func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
+	// However long it takes, no agent ends because it is idle.
+	conf := strings.Replace(schedulerConf, "maxthr=20", "maxthr=20 idlemax=1h", 1)
 	s := start(t, sink, func(s *suite.Suite) {
-		s.Files["scheduler.conf"] = strings.Replace(schedulerConf, "local/*\n", "", 1)
+		s.Files["scheduler.conf"] = strings.Replace(conf, "local/*\n", "", 1)
 	})
 	said, code := run(t, s.Command("zmctl", "check-config"))
 	if code != 0 || !strings.Contains(said, "scheduler.conf: 5 clauses; the configuration can be used") || !strings.Contains(said, "tables can be used") {
@@ -31,7 +33,7 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	}
 	event(t, s, "unknown-channel", "rcpt", "alice@mta.example")
 
-	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "maxta=20", "maxtr=20 rate=much", 1))
+	configure(t, s, "scheduler.conf", strings.Replace(conf, "maxta=20", "maxtr=20 rate=much", 1))
 	said, code = run(t, s.Command("zmctl", "check-config"))
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:56: rate=much") {
 		t.Errorf("check-config of a bad one: %d\n%s", code, said)
@@ -42,13 +44,13 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	event(t, s, "conf-refused")
 
 	// What stands behind the level of tls= the agent knows.
-	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "maxta=20", `tls="verify ca=/missing" maxta=20`, 1))
+	configure(t, s, "scheduler.conf", strings.Replace(conf, "maxta=20", `tls="verify ca=/missing" maxta=20`, 1))
 	said, code = run(t, s.Command("zmctl", "check-config"))
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:42: tls=verify ca=/missing: ca=: open /missing: no such file") {
 		t.Errorf("check-config of a policy that agents refuse: %d\n%s", code, said)
 	}
 
-	configure(t, s, "scheduler.conf", strings.Replace(schedulerConf, "expiry=1h", "expiry=2h start=3", 1))
+	configure(t, s, "scheduler.conf", strings.Replace(conf, "expiry=1h", "expiry=2h start=3", 1))
 	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
 		t.Errorf("reload: %d\n%s", code, said)
 	}

@@ -27,13 +27,32 @@ func Fields(header []byte) []Field {
 		f := Field{Raw: header[:end:end]}
 		if n := fieldName(f.Raw); n > 0 {
 			if rest := bytes.TrimLeft(f.Raw[n:], " \t"); len(rest) > 0 && rest[0] == ':' {
-				f.Name = string(f.Raw[:n])
+				f.Name = nameOf(f.Raw[:n])
 			}
 		}
 		fields = append(fields, f)
 		header = header[end:]
 	}
 	return fields
+}
+
+// usual are names that most messages have, as they are written mostly.
+var usual = func() map[string]string {
+	all := map[string]string{}
+	for _, name := range strings.Fields("Received Return-Path Delivered-To DKIM-Signature Authentication-Results " +
+		"From To Cc Subject Date Message-ID Message-Id In-Reply-To References Reply-To Sender MIME-Version " +
+		"Content-Type Content-Transfer-Encoding Content-Language User-Agent X-Mailer List-Id List-Unsubscribe") {
+		all[name] = name
+	}
+	return all
+}()
+
+// nameOf is a name as a string; of a usual one it makes no copy.
+func nameOf(b []byte) string {
+	if name, ok := usual[string(b)]; ok {
+		return name
+	}
+	return string(b)
 }
 
 // lineEnd is the length of the first line with its newline.

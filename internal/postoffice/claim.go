@@ -151,6 +151,7 @@ type Claim struct {
 	p    *PostOffice
 	dir  string
 	name Name
+	text string // of name
 	done bool
 	// tried: there may be a marker for it, to be removed when it leaves router/.
 	tried bool
@@ -177,7 +178,7 @@ func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 		// Out of descriptors, or no file to route: a claim that nobody works on would
 		// wait for our end.
 		if berr := p.move(dir+"/"+mine.String(), from); berr != nil && !errors.Is(berr, ErrGone) {
-			return &Claim{p: p, dir: dir, name: mine, done: true}, errors.Join(err, berr)
+			return &Claim{p: p, dir: dir, name: mine, text: mine.String(), done: true}, errors.Join(err, berr)
 		}
 	}
 	return c, err
@@ -216,17 +217,17 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 		}
 		n = right
 	}
-	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, dir: dir, name: n}, nil
+	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, dir: dir, name: n, text: n.String()}, nil
 }
 
 // Name is the name that message and work specification will have, <ino>-<owner>.
-func (c *Claim) Name() string { return c.name.String() }
+func (c *Claim) Name() string { return c.text }
 
 // Dir is the directory that it was claimed in: router/, or a further one.
 func (c *Claim) Dir() string { return c.dir }
 
-func (c *Claim) path() string { return c.dir + "/" + c.name.String() }
-func (c *Claim) work() string { return c.dir + "/.." + c.name.String() }
+func (c *Claim) path() string { return c.dir + "/" + c.text }
+func (c *Claim) work() string { return c.dir + "/.." + c.text }
 
 // CreateWork opens the claim's work file, router/..<ino>-<owner>, empty.
 func (c *Claim) CreateWork() (durable.File, error) {
@@ -242,40 +243,41 @@ func (c *Claim) CreateWork() (durable.File, error) {
 // returns the name below transport/. The work file must be complete and closed. On
 // an error that leaves the message in router/, Defer or Release may follow.
 func (c *Claim) HandOver() (string, error) {
-	rel := c.name.String()
+	rel := c.text
 	if h := HashDir(c.name.Ino, c.p.levels); h != "" {
 		rel = h + "/" + rel
 	}
+	claim, work, message, spec := c.path(), c.work(), Queue+"/"+rel, Transport+"/"+rel
 	// A specification that lost its message, to a hand or a restore, names other
 	// recipients: this message must not stand beside it for a moment.
-	if there, err := c.p.exists(Transport + "/" + rel); err != nil || there {
+	if there, err := c.p.exists(spec); err != nil || there {
 		if there {
-			err = fmt.Errorf("%w: %s/%s", ErrOccupied, Transport, rel)
+			err = fmt.Errorf("%w: %s", ErrOccupied, spec)
 		}
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
 	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
 	// rename is finished), or both in place.
-	if err := c.p.move(c.path(), Queue+"/"+rel); err != nil {
+	if err := c.p.move(claim, message); err != nil {
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	err := c.p.move(c.work(), Transport+"/"+rel)
+	err := c.p.move(work, spec)
 	if errors.Is(err, ErrGone) {
 		// A router that took us for dead has finished the rename for us.
-		if there, serr := c.p.exists(Transport + "/" + rel); serr == nil && there {
+		if there, serr := c.p.exists(spec); serr == nil && there {
 			err = nil
 		}
 	}
 	if err != nil {
 		err = fmt.Errorf("hand over %s: %w", c.name, err)
 		// The message is not lost with its specification: put it back.
-		if berr := c.p.move(Queue+"/"+rel, c.path()); berr != nil {
+		if berr := c.p.move(message, claim); berr != nil {
 			c.close()
 			return "", errors.Join(err, berr)
 		}
 		return "", err
 	}
-	if err := c.p.syncDirs(dirOf(Queue+"/"+rel), dirOf(Transport+"/"+rel), c.dir); err != nil {
+	if err := c.p.syncDirs(dirOf(message), dirOf(spec), c.dir); err != nil {
 		// Both are in place; a power loss may undo a rename, which recovery mends.
 		c.gone()
 		c.close()

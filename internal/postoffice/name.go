@@ -23,10 +23,12 @@ type Name struct {
 }
 
 func (n Name) String() string {
-	if n.Owner == 0 {
-		return strconv.FormatUint(n.Ino, 10)
+	var buf [32]byte
+	b := strconv.AppendUint(buf[:0], n.Ino, 10)
+	if n.Owner != 0 {
+		b = strconv.AppendInt(append(b, '-'), int64(n.Owner), 10)
 	}
-	return strconv.FormatUint(n.Ino, 10) + "-" + strconv.Itoa(n.Owner)
+	return string(b)
 }
 
 // ParseName reads the last element of a spool path. ok is false for names that

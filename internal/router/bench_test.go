@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // BenchmarkRoute routes one message again and again: claim, read, resolve, write the
@@ -39,5 +40,27 @@ func BenchmarkRoute(b *testing.B) {
 				b.StartTimer()
 			}
 		})
+	}
+}
+
+// What a message makes the collector do: a bound, so that it does not creep up.
+func TestRoutingAMessageMakesLittleGarbage(t *testing.T) {
+	o := newOffice(t, nil, func(c *Config) { c.Log = nil })
+	const messages = 20
+	for i := range messages + 1 {
+		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
+	}
+	list, err := o.po.ListRouter(false, time.Now())
+	if err != nil || len(list) != messages+1 {
+		t.Fatalf("got %d, %v", len(list), err)
+	}
+	got := testing.AllocsPerRun(messages, func() {
+		if err := o.r.RouteOne(list[0].Name); err != nil {
+			t.Fatal(err)
+		}
+		list = list[1:]
+	})
+	if got > 80 {
+		t.Errorf("got %v allocations a message, want 80 at most", got)
 	}
 }

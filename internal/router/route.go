@@ -31,6 +31,7 @@ type letter struct {
 	report   bool // is a report: another default route may hold
 
 	sender    address.Mailbox // null: reports go nowhere
+	senderIs  string          // see senderText
 	claimed   string          // what the envelope said instead; "" if it is believed
 	author    address.Mailbox // sender before it was masqueraded
 	masked    map[int][]byte  // fields of the header with masqueraded addresses, by place
@@ -47,6 +48,14 @@ type letter struct {
 	// know.
 	next  func(*envelope.Recipient)
 	trace func(rules.Step)
+}
+
+// senderText is the sender as text, once nobody changes it any more.
+func (l *letter) senderText() string {
+	if l.senderIs == "" {
+		l.senderIs = l.sender.String()
+	}
+	return l.senderIs
 }
 
 // context is that of its lookups.
@@ -126,7 +135,7 @@ func (w *worker) route(ctx context.Context, c *postoffice.Claim) (ok bool, err e
 	}
 	if log := w.r.c.Log; log.Enabled(ctx, slog.LevelInfo) {
 		log.LogAttrs(ctx, slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
-			slog.String("from", l.sender.String()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),
+			slog.String("from", l.senderText()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),
 			slog.Duration("took", w.r.c.Now().Sub(start)))
 	}
 	return true, nil

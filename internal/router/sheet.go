@@ -153,7 +153,7 @@ func (s *sheet) header() {
 func (s *sheet) preamble() {
 	l := s.l
 	spec := workspec.Spec{Message: l.claim.Name(), BodyOffset: l.head.BodyOffset, Ident: l.header.ident()}
-	if a := l.sender.String(); a != "" {
+	if a := l.senderText(); a != "" {
 		spec.ErrorTo = append(spec.ErrorTo, a)
 	}
 	if l.trusted {
@@ -177,7 +177,7 @@ func (s *sheet) preamble() {
 // scheduler tells only whom an e line names.
 func (s *sheet) errorTo(g group) {
 	to := s.from(g)
-	if to == "" || s.told[to] || to == s.l.sender.String() {
+	if to == "" || s.told[to] || to == s.l.senderText() {
 		return
 	}
 	if s.told == nil {
@@ -192,6 +192,9 @@ func (s *sheet) errorTo(g group) {
 func (s *sheet) from(g group) string {
 	if g.owner != "" {
 		return g.owner
+	}
+	if len(s.l.variants) == 0 {
+		return s.l.senderText()
 	}
 	return s.l.from(g.variant).String()
 }

@@ -62,6 +62,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(log)
 	return lookup.Run(c.Context, lookup.Config{
 		Source: c.Args().First(), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout, Log: log,
 	})

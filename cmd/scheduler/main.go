@@ -88,6 +88,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(cfg.Log)
 	machine.Share()
 	return scheduler.Run(c.Context, cfg)
 }

@@ -64,6 +64,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(log)
 	cfg, err := smtpserver.ConfigFrom(settings)
 	if err != nil {
 		return err

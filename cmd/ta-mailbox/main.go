@@ -71,6 +71,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(log)
 	cfg, err := mailbox.ConfigFrom(settings)
 	if err != nil {
 		return err

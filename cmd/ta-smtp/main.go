@@ -86,6 +86,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(log)
 	cfg, err := tasmtp.ConfigFrom(settings)
 	if err != nil {
 		return err

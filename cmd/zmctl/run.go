@@ -60,6 +60,7 @@ func runDaemons(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
+	defer logging.Flush(log)
 	dir := settings.PostOffice()
 	if err := ensurePostoffice(c, dir); err != nil {
 		return err

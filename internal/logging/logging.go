@@ -2,6 +2,11 @@
 // key=value text or JSON elsewhere. Logs go to standard error of every process;
 // transport agents inherit the scheduler's. It owns nothing on disk.
 //
+// Lines that come close together are written at once, those of level warn and above
+// without delay; a program calls Flush before it ends. What survives a crash: a kill takes
+// the lines of the moment before it, fractions of a millisecond, below warn. The log is
+// not what mail is found by: that are the files, and the ledger.
+//
 // Diagnostics: New errs on an unknown format or level and names those that are
 // known. Errors of writing the log are dropped: there is nowhere to tell them.
 package logging
@@ -19,7 +24,7 @@ import (
 // New makes a logger that writes to w. format is "auto" (tint if w is a terminal,
 // text else), "text", "json" or "tint"; level is "debug", "info", "warn" or
 // "error"; program becomes the key "program". Empty format and level mean "auto"
-// and "info".
+// and "info". What it writes to a file or pipe is to be flushed at the end.
 func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {
@@ -30,6 +35,12 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 		if isTerminal(w) {
 			format = "tint"
 		}
+	}
+	// What is no file is memory, and a terminal has somebody before it: each line at once.
+	var b *batch
+	if _, file := w.(*os.File); file && format != "tint" {
+		b = newBatch(w)
+		w = b
 	}
 	opts := &slog.HandlerOptions{Level: least}
 	var out slog.Handler
@@ -44,6 +55,9 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 		})
 	default:
 		return nil, fmt.Errorf("log format %q: it must be auto, text, json or tint", format)
+	}
+	if b != nil {
+		out = &batched{out, b}
 	}
 	return slog.New(out).With("program", program), nil
 }

@@ -1,0 +1,103 @@
+package logging
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+)
+
+// most is how many bytes are written at once: a pipe keeps so many together, so that
+// lines of processes that share it do not mix (pipe(7), PIPE_BUF).
+const most = 4096
+
+// batch writes lines that come close together in one call, in their order. What waits is
+// written when the process would otherwise sleep: by a goroutine that lets all others run
+// first.
+type batch struct {
+	w    io.Writer
+	wake chan struct{}
+
+	turn sync.Mutex // held from taking lines out until they are written
+	out  []byte     // being written
+
+	mu  sync.Mutex
+	buf []byte // whole lines
+}
+
+func newBatch(w io.Writer) *batch {
+	b := &batch{w: w, wake: make(chan struct{}, 1), buf: make([]byte, 0, most), out: make([]byte, 0, most)}
+	go func() {
+		for range b.wake {
+			runtime.Gosched() // to behind whatever else is ready
+			b.flush()
+		}
+	}()
+	return b
+}
+
+// Write takes a line.
+func (b *batch) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	for len(b.buf) > 0 && len(b.buf)+len(line) > most {
+		b.mu.Unlock()
+		b.flush()
+		b.mu.Lock()
+	}
+	first := len(b.buf) == 0
+	b.buf = append(b.buf, line...)
+	b.mu.Unlock()
+	if first {
+		select {
+		case b.wake <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+	return len(line), nil
+}
+
+// flush writes what waits.
+func (b *batch) flush() {
+	b.turn.Lock()
+	defer b.turn.Unlock()
+	b.mu.Lock()
+	b.out, b.buf = b.buf, b.out[:0]
+	b.mu.Unlock()
+	if len(b.out) > 0 {
+		_, _ = b.w.Write(b.out) // there is nowhere to tell an error
+	}
+	if cap(b.out) > 4*most { // of one long line
+		b.out = make([]byte, 0, most)
+	}
+}
+
+// batched gives lines to a batch; those that matter are written before it returns, with
+// all that were before them.
+type batched struct {
+	slog.Handler
+	b *batch
+}
+
+func (h *batched) Handle(ctx context.Context, r slog.Record) error {
+	err := h.Handler.Handle(ctx, r)
+	if r.Level >= slog.LevelWarn {
+		h.b.flush()
+	}
+	return err
+}
+
+func (h *batched) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &batched{h.Handler.WithAttrs(attrs), h.b}
+}
+
+func (h *batched) WithGroup(name string) slog.Handler {
+	return &batched{h.Handler.WithGroup(name), h.b}
+}
+
+// Flush writes the lines of a Logger that New has made, before its program ends.
+func Flush(log *slog.Logger) {
+	if h, ok := log.Handler().(*batched); ok {
+		h.b.flush()
+	}
+}

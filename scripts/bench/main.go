@@ -177,11 +177,11 @@ func compare(o options) error {
 				fmt.Printf("  run %d %-10s %s\n", i+1, c.name, s.line(v))
 				r.add(s, o, c.name, v)
 			}
+			if err := r.write(o); err != nil {
+				return err
+			}
 		}
 		fmt.Print(r.ratios(s), fmt.Sprintf("  (%.0f s)\n", time.Since(begin).Seconds()))
-		if err := r.write(o); err != nil {
-			return err
-		}
 	}
 	return nil
 }

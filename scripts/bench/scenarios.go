@@ -226,21 +226,25 @@ func backlog(o options, s system) (values, error) {
 	emptyMemory, emptyDisk := w.private(), disk(w.dir)
 	accepted, err := w.plant(n)
 	memory, used := w.private(), disk(w.dir)-emptyDisk
-	var drain float64
 	back := &peer.Sink{Discard: true, OnMessage: w.take, Listen: w.dead}
 	if err == nil {
 		err = back.Start()
 	}
+	v := values{"private": mb(memory), "each": single(float64(memory-emptyMemory) / float64(n)), "disk": single(float64(used) / 1024 / float64(n)),
+		"accepted": single(accepted)}
 	if err == nil {
 		defer back.Close()
-		drain, err = w.drain(n)
+		drain, derr := w.drain(n)
+		if v["drain"] = single(drain); derr != nil && s.name() != "zmailer" {
+			fmt.Printf("  %s does not drain: %v\n", s.name(), derr)
+			delete(v, "drain")
+			derr = nil
+		}
+		err = derr
 	}
 	u, err := w.close(err)
-	if err != nil {
-		return nil, err
-	}
-	return values{"private": mb(memory), "each": single(float64(memory-emptyMemory) / float64(n)), "disk": single(float64(used) / 1024 / float64(n)),
-		"accepted": single(accepted), "drain": single(drain), "peak": mb(u.peak)}, nil
+	v["peak"] = mb(u.peak)
+	return v, err
 }
 
 // drain tries all that waits and gives how many arrived a second.
@@ -251,7 +255,7 @@ func (w *world) drain(n int) (float64, error) {
 	if err := w.begin(flush); err != nil {
 		return 0, err
 	}
-	last, err := w.await(5 * time.Minute)
+	last, err := w.await(2 * time.Minute)
 	if err != nil {
 		_ = flush.Process.Kill()
 	}
@@ -281,24 +285,20 @@ func growth(o options, s system) (values, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The first burst of a life is slower than all others: it is not counted.
+	_, err = w.burst(o.many(o.messages), o.connections, o.size)
 	v, waiting := values{}, 0
 	for i, n := range []int{0, o.many(o.scaled(10000)), o.many(o.scaled(100000))} {
-		if n > waiting {
-			if _, err = w.plant(n - waiting); err != nil {
-				break
-			}
+		if err == nil && n > waiting {
+			_, err = w.plant(n - waiting)
 			waiting = n
 		}
 		key := fmt.Sprintf("at%d", i)
-		for range o.runs {
+		for n := 0; n < o.runs && err == nil; n++ {
 			var t traffic
-			if t, err = w.burst(o.many(o.messages), o.connections, o.size); err != nil {
-				break
+			if t, err = w.burst(o.many(o.messages), o.connections, o.size); err == nil {
+				v[key] = append(v[key], t.delivered)
 			}
-			v[key] = append(v[key], t.delivered)
-		}
-		if err != nil {
-			break
 		}
 	}
 	if _, err = w.close(err); err != nil {

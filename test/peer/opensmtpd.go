@@ -68,7 +68,7 @@ func (p *OpenSMTPD) Command() (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// Flush tries all that waits now.
+// Flush tries all that waits now, over routes that it has put aside, too.
 func (p *OpenSMTPD) Flush() *exec.Cmd {
-	return inside(p.cmd.Process.Pid, "smtpctl", "schedule", "all")
+	return inside(p.cmd.Process.Pid, "/bin/sh", "-c", "smtpctl show routes | sed 's/[^0-9].*//' | xargs -r -n 1 smtpctl resume route; smtpctl schedule all")
 }

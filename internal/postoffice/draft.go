@@ -91,9 +91,7 @@ func buffers(size int) *sync.Pool {
 func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
 	name := draftName(prefix)
 	// Crash: an empty file without execute bit, swept away when it is old.
-	p.public.Lock()
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	p.public.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
@@ -263,9 +261,7 @@ func (d *Draft) commit() (Accepted, error) {
 	a := Accepted{ID: IDOf(info), Name: d.dir + "/" + inodeName(info.Ino), Size: info.Size}
 	// Crash: until the directory is synced the file is under public/ or router/,
 	// never neither; the sweep takes both, and what it finds in public/ to router/.
-	d.p.public.Lock()
 	err = d.p.fs.RenameNew(d.name, a.Name)
-	d.p.public.Unlock()
 	if errors.Is(err, fs.ErrNotExist) && d.dir != Router {
 		d.dir, a.Name = Router, Router+"/"+inodeName(info.Ino)
 		// Crash: as before.

@@ -20,7 +20,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -105,9 +104,6 @@ type PostOffice struct {
 	fs     durable.FS
 	levels int
 	strict bool
-	// public is held while a name in public/ is made or moved: who waits in the kernel for
-	// the directory's lock keeps a processor busy, who waits here does not.
-	public sync.Mutex
 	// group has drafts share commits; nil: each has its own.
 	group *durable.Group
 	// renumbering is told before a message gets another inode number's name.

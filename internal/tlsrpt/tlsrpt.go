@@ -170,6 +170,9 @@ func (r *Recorder) write(lines []byte) error {
 	if err != nil {
 		return err
 	}
+	if info.Size > 0 {
+		lines = append([]byte{'\n'}, lines...) // what is there may end in a torn line
+	}
 	// Crash: the line that is being written may be torn, and is passed over.
 	_, err = f.Write(lines)
 	return errors.Join(err, f.Close())

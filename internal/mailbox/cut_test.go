@@ -2,10 +2,12 @@ package mailbox
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,9 +37,11 @@ func (b below) Remove(name string) error        { return b.FS.Remove(b.dir + "/"
 func (b below) Mkdir(name string, perm os.FileMode) error {
 	return b.FS.Mkdir(b.dir+"/"+name, perm)
 }
-func (b below) Stat(name string) (durable.Info, error)       { return b.FS.Stat(b.dir + "/" + name) }
-func (b below) ReadDir(name string) ([]durable.Entry, error) { return b.FS.ReadDir(b.dir + "/" + name) }
-func (b below) SyncDir(name string) error                    { return b.FS.SyncDir(b.dir + "/" + name) }
+func (b below) Stat(name string) (durable.Info, error) { return b.FS.Stat(b.dir + "/" + name) }
+func (b below) ReadDir(name string) ([]durable.Entry, error) {
+	return b.FS.ReadDir(path.Join(b.dir, name))
+}
+func (b below) SyncDir(name string) error { return b.FS.SyncDir(b.dir + "/" + name) }
 
 const cutBody = "body\n"
 
@@ -85,7 +89,7 @@ func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
 }
 
 // attempt runs one job in a process on a test disk.
-func attempt(t *testing.T, disk *cutfs.FS, name string, cut func(*cutfs.FS)) *cutfs.FS {
+func attempt(t *testing.T, disk *cutfs.FS, name string, quota Quota, cut func(*cutfs.FS)) *cutfs.FS {
 	t.Helper()
 	proc := disk.Process()
 	po, err := postoffice.Open(postoffice.Config{FS: proc})
@@ -96,7 +100,7 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, cut func(*cutfs.FS)) *cu
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(Config{Template: "/%u/", LocalUsers: "passwd", Hostname: "h", Now: func() time.Time { return testTime }})
+	m, err := New(Config{Template: "/%u/", LocalUsers: "passwd", Hostname: "h", Quota: quota, Now: func() time.Time { return testTime }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,16 +161,31 @@ func look(t *testing.T, disk *cutfs.FS, name string) state {
 // way in which a disk may lose what was not synced. Then: no part of a message is
 // ever in new/; the tag says delivered only if the message is there; after the next
 // attempt it is. A process that only died delivers once, and nothing is left in tmp/;
-// so does one after a power loss.
+// so does one after a power loss. With a quota the same holds, and whatever the stop has
+// made of the size file, the next message finds room.
 func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
-	for _, fresh := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Maildir made on demand %v", fresh), func(t *testing.T) {
+	for what, c := range map[string]struct {
+		fresh bool
+		quota Quota
+		sizes string // the size file; "": none
+	}{
+		"Maildir made on demand false": {},
+		"Maildir made on demand true":  {fresh: true},
+		"made on demand, quota":        {fresh: true, quota: Quota{Bytes: 5000}},
+		"quota without a size file":    {quota: Quota{Bytes: 5000}},
+		"quota with a size file":       {quota: Quota{Bytes: 5000}, sizes: "5000S\n0 0\n"},
+		"quota with a full size file":  {quota: Quota{Bytes: 5000}, sizes: "5000S\n4999 9\n-1 0\n"},
+	} {
+		t.Run(what, func(t *testing.T) {
 			for n := 0; ; n++ {
-				disk, name := cutDisk(t, fresh)
-				proc := attempt(t, disk, name, func(p *cutfs.FS) { p.CutInside(n) })
+				disk, name := cutDisk(t, c.fresh)
+				if c.sizes != "" {
+					putSizes(t, disk, c.sizes)
+				}
+				proc := attempt(t, disk, name, c.quota, func(p *cutfs.FS) { p.CutInside(n) })
 				over := !proc.Dead()
 				for _, loss := range proc.Losses() {
-					after(t, proc.Restart(loss), name, fmt.Sprintf("operation %d, %v", n, loss), loss.Power)
+					after(t, proc.Restart(loss), name, c.quota, fmt.Sprintf("operation %d, %v", n, loss), loss.Power)
 				}
 				if t.Failed() {
 					t.Log(proc.Log())
@@ -182,17 +201,37 @@ func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
 	}
 }
 
+// putSizes gives jim's Maildir a size file that is on the disk.
+func putSizes(t *testing.T, disk *cutfs.FS, text string) {
+	t.Helper()
+	f, err := disk.Open("jim/"+sizeFile, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		_, err = io.WriteString(f, text)
+	}
+	if err == nil {
+		err = errors.Join(f.SetModTime(testTime.Add(-time.Hour)), f.Sync(), f.Close(), disk.SyncDir("jim"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // after checks a disk after a stop and delivers what is open.
-func after(t *testing.T, disk *cutfs.FS, name, where string, power bool) {
+func after(t *testing.T, disk *cutfs.FS, name string, quota Quota, where string, power bool) {
 	t.Helper()
 	s := look(t, disk, name)
+	defer func() {
+		if err := quota.maildirRoom(below{disk, "jim"}, "next", 1000, testTime.Add(time.Hour)); quota.Bytes > 0 && err != nil {
+			t.Errorf("%s: the next message: %v", where, err)
+		}
+	}()
 	if s.tag == workspec.TagOK {
 		if s.whole != 1 {
 			t.Errorf("%s: the tag says delivered, and new/ has %d messages", where, s.whole)
 		}
 		return
 	}
-	attempt(t, disk, name, func(*cutfs.FS) {})
+	attempt(t, disk, name, quota, func(*cutfs.FS) {})
 	s = look(t, disk, name)
 	if s.tag != workspec.TagOK || s.whole == 0 {
 		t.Errorf("%s: after the next attempt: got tag %q and %d messages", where, s.tag, s.whole)

@@ -30,13 +30,20 @@ func Serve(t testing.TB, lines ...string) (*Zone, string) {
 		}
 		z.records = append(z.records, rr)
 	}
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := net.Listen("tcp", pc.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	var pc net.PacketConn
+	var tcp net.Listener
+	for tries := 0; tcp == nil; tries++ {
+		var err error
+		if pc, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		// A port that is free for one may be somebody's for the other.
+		if tcp, err = net.Listen("tcp", pc.LocalAddr().String()); err != nil {
+			_ = pc.Close()
+			if tries == 10 {
+				t.Fatal(err)
+			}
+		}
 	}
 	for _, s := range []*dns.Server{{PacketConn: pc, Handler: z}, {Listener: tcp, Handler: z}} {
 		up := make(chan struct{})

@@ -139,7 +139,19 @@ func writeKey(path string, private crypto.PrivateKey, postoffice string) (err er
 		}
 	}()
 	_, err = f.Write(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-	return errors.Join(err, handOver(path, postoffice), f.Sync(), f.Close())
+	if err = errors.Join(err, handOver(path, postoffice), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	// Crash: before this the name may be gone; its record is told after it alone.
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func makeKeyDir(dir, postoffice string) error {
@@ -150,7 +162,8 @@ func makeKeyDir(dir, postoffice string) error {
 	if err != nil {
 		return err
 	}
-	return handOver(dir, postoffice)
+	// Crash: before this the directory may be gone, and the key with it.
+	return errors.Join(handOver(dir, postoffice), syncDir(filepath.Dir(dir)))
 }
 
 // handOver gives what root has made to the owner of the postoffice.

@@ -65,7 +65,11 @@ func (w *dataWriter) Write(p []byte) (int, error) {
 	total, out := len(p), &w.buf.out
 	for len(p) > 0 {
 		if !w.mid && p[0] == '.' && !w.plain {
-			if err := w.put([]byte{'.'}); err != nil {
+			if w.n < dataBuffer {
+				out[w.n] = '.'
+				w.n++
+				w.total++
+			} else if err := w.put([]byte{'.'}); err != nil {
 				return 0, err
 			}
 		}

@@ -62,6 +62,7 @@ func (c *Conn) Send(m *Message) ([]Result, error) {
 		to:      make([]wire, len(m.Recipients)),
 		lines:   make([]span, len(m.Recipients)),
 		replies: make([]Reply, len(m.Recipients)),
+		cmd:     make([]byte, 0, 128+64*min(len(m.Recipients), 100)),
 	}
 	from, utf8, ok := t.prepare()
 	if !ok {

@@ -148,11 +148,7 @@ func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
 	if d.stopping {
 		return nil, errStopping
 	}
-	late := machine.Late // of the scheduler's agents, too
-	if d.name == "smtpserver" {
-		late = machine.Soon
-	}
-	if err := machine.Start(cmd, late); err != nil {
+	if err := machine.Start(cmd); err != nil {
 		return nil, err
 	}
 	d.process, d.first = cmd.Process, nil

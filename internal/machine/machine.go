@@ -26,19 +26,14 @@ func Share() {
 
 func share(processors int) int { return max(1, processors/2) }
 
-// Lateness of a daemon's sleeping threads.
-const (
-	// Late is what all can do with: whoever waits so long for a time waits for seconds.
-	Late = time.Millisecond
-	// Soon is for a program whose calls wait for a disk: the thread that looks for such
-	// calls, to give their processor to others, is one of those that are late.
-	Soon = 300 * time.Microsecond
-)
+// late is what every daemon can do with: whoever waits for a time waits for some ten
+// milliseconds at least.
+const late = time.Millisecond
 
 // Start starts a command whose threads, and what it starts itself, may wake from a sleep
-// that much late. Go's runtime has a thread that sleeps for 20 µs at a time while there
+// a little late. Go's runtime has a thread that sleeps for 20 µs at a time while there
 // is work; with the kernel's 50 µs of slack it wakes some ten thousand times a second.
-func Start(cmd *exec.Cmd, late time.Duration) error {
+func Start(cmd *exec.Cmd) error {
 	// The child takes it over from the thread that forks, and keeps it across exec.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -40,7 +40,7 @@ func TestWhatWasStartedMayWakeLate(t *testing.T) {
 	// It tells the slack of a process that it starts.
 	cmd := exec.Command("sh", "-c", "cat /proc/self/timerslack_ns; true")
 	cmd.Stdout = out
-	if err := Start(cmd, Late); err != nil {
+	if err := Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	out.Close()
@@ -54,7 +54,7 @@ func TestWhatWasStartedMayWakeLate(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if ours, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || ours == int(Late) {
+	if ours, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || ours == int(late) {
 		t.Errorf("the slack of the thread that started it: got %d, %v", ours, err)
 	}
 }

@@ -115,19 +115,25 @@ func (l *looking) Open(name string, flags int, perm fs.FileMode) (durable.File, 
 	return l.FS.Open(name, flags, perm)
 }
 
-// plantMany plants messages that differ by their names alone: by links where the file
-// system gives so many.
+// plantMany plants messages that differ by their names alone.
 func plantMany(t *testing.T, o *office, n int) {
+	t.Helper()
+	plantBy(t, o, n, func(_, to string, b []byte) error { return os.WriteFile(to, b, 0o600) })
+}
+
+// plantLinks does that with links, for who only reads them: 50,000 files take long.
+func plantLinks(t *testing.T, o *office, n int) {
+	t.Helper()
+	plantBy(t, o, n, func(from, to string, _ []byte) error { return os.Link(from, to) })
+}
+
+func plantBy(t *testing.T, o *office, n int, plant func(from, to string, b []byte) error) {
 	t.Helper()
 	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a@x"})
 	message, spec := []byte(o.read(t, "queue/"+name)), []byte(o.read(t, "transport/"+name))
 	for i := range n {
 		for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
-			next := o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i))
-			if os.Link(o.path(dir+"/"+name), next) == nil {
-				continue
-			}
-			if err := os.WriteFile(next, b, 0o600); err != nil {
+			if err := plant(o.path(dir+"/"+name), o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +148,7 @@ func TestListingStreams(t *testing.T) {
 	}
 	const count = 50000
 	o := newOffice(t)
-	plantMany(t, o, count)
+	plantLinks(t, o, count)
 	l := &looking{FS: o.FS()}
 	po, err := postoffice.Open(postoffice.Config{FS: l})
 	if err != nil {
@@ -198,7 +204,7 @@ func (g *gone) Write(b []byte) (int, error) {
 // M39: a reader who goes away ends the listing, at once and without a word.
 func TestListingEndsWithItsReader(t *testing.T) {
 	o := newOffice(t)
-	plantMany(t, o, 3000)
+	plantLinks(t, o, 3000)
 	a := app()
 	a.Writer, a.ErrWriter = &gone{100}, io.Discard
 	if err := a.RunContext(t.Context(), []string{"zmctl", "queue"}); err != nil {

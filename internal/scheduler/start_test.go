@@ -23,11 +23,11 @@ func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
 		queue(n)
 		r.wait(5*(n+1), "msg=queued")
 	}
-	gate()
-	r.wait(20, "msg=finished")
 	if n, _ := r.events.count("msg=agent-started"); n != 1 {
 		t.Errorf("%d agents were started, want 1", n)
 	}
+	gate()
+	r.wait(20, "msg=finished")
 }
 
 // Agents that die together put their next start off once, not once each.

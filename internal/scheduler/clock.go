@@ -100,6 +100,7 @@ func (e *engine) shift(by time.Duration) {
 	later(&e.wakeAt)
 	later(&e.lockedAt)
 	later(&e.lookAt)
+	later(&e.trimAt)
 	later(&e.lookEnded)
 	later(&e.deadline)
 	later(&e.lookout.at)

@@ -63,6 +63,8 @@ type engine struct {
 	began             time.Time // the first look
 	scan              scan
 	manyMessages      bool          // see tuneHeap
+	trimAt            time.Time     // when the heap is trimmed, see grown
+	trimmed           int           // messages that there were then
 	quit              chan struct{} // closed by stop
 
 	// Agents.
@@ -185,6 +187,7 @@ func (e *engine) turn() {
 	}
 	e.lookAtLocked()
 	e.lookOut()
+	e.trimSoon()
 	if !e.lookAt.IsZero() && !e.now.Before(e.lookAt) {
 		e.lookAtAll()
 	}
@@ -211,7 +214,7 @@ func (e *engine) advance() {
 
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := earliest(e.wakeAt, earliest(e.lockedAt, e.lookAt))
+	next := earliest(earliest(e.wakeAt, e.trimAt), earliest(e.lockedAt, e.lookAt))
 	if !e.conf.Freeze {
 		next = earliest(next, e.core.Next())
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"os"
 	"runtime/debug"
+	"time"
 )
 
 // The garbage collector lets the heap grow by GOGC percent of what lives, 100 unless
@@ -26,6 +27,30 @@ func (e *engine) tuneHeap() {
 		return
 	}
 	debug.SetGCPercent(100)
+}
+
+// When many messages have come, and no more for trimAfter, what reading them has used is
+// given back.
+const (
+	trimAfter = time.Second
+	trimFrom  = 4096 // more messages than after the last time, or a quarter more
+)
+
+// grown takes note of a message that has come.
+func (e *engine) grown() {
+	e.trimmed = min(e.trimmed, e.messages.len())
+	if e.messages.len()-e.trimmed >= max(trimFrom, e.trimmed/4) {
+		e.trimAt = e.now.Add(trimAfter)
+	}
+}
+
+// trimSoon trims the heap when it is time.
+func (e *engine) trimSoon() {
+	if e.trimAt.IsZero() || e.now.Before(e.trimAt) {
+		return
+	}
+	e.trimAt, e.trimmed = time.Time{}, e.messages.len()
+	go trimHeap()
 }
 
 // trimHeap gives back what a scan has used.

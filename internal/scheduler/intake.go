@@ -158,6 +158,7 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 	m.SetName(l.Name)
 	m.SetAway(l.Away)
 	e.messages.put(m)
+	e.grown()
 	e.goesBy(m, l)
 	e.place(m, l.Open)
 	if !l.Look.IsZero() {

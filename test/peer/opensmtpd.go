@@ -63,12 +63,15 @@ func (p *OpenSMTPD) Command() (*exec.Cmd, error) {
 	// It looks up the names of all that connect, which would only wait.
 	in.etc["resolv.conf"] = "lookup file\n"
 	in.etc["hosts"] = "127.0.0.1 localhost bench.example source.example\n"
-	cmd, err := in.command("mkdir -p /var/spool/smtpd\nchmod 711 /var/spool/smtpd\nexec /usr/sbin/smtpd -d\n")
+	// A package that is only unpacked has no group on smtpctl, which it insists on.
+	cmd, err := in.command("mkdir -p /var/spool/smtpd\nchmod 711 /var/spool/smtpd\n" +
+		"cp /usr/sbin/smtpctl /run/\nchgrp opensmtpq /run/smtpctl\nchmod 2555 /run/smtpctl\nexec /usr/sbin/smtpd -d\n")
 	p.cmd = cmd
 	return cmd, err
 }
 
-// Flush tries all that waits now, over routes that it has put aside, too.
+// Flush tries all that waits again and again until it is killed: what is tried while the
+// host's route is still put aside only waits anew.
 func (p *OpenSMTPD) Flush() *exec.Cmd {
-	return inside(p.cmd.Process.Pid, "/bin/sh", "-c", "smtpctl show routes | sed 's/[^0-9].*//' | xargs -r -n 1 smtpctl resume route; smtpctl schedule all")
+	return inside(p.cmd.Process.Pid, "/bin/sh", "-c", "while /run/smtpctl schedule all; do sleep 2; done")
 }

@@ -37,6 +37,7 @@ func (l *list) String() string     { return fmt.Sprint(*l) }
 func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
 func main() {
+	runtime.LockOSThread()
 	var o options
 	flag.IntVar(&o.messages, "messages", 2000, "messages that are counted, after some that warm up")
 	flag.IntVar(&o.connections, "connections", 20, "connections of the generator at once")

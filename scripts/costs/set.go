@@ -199,6 +199,8 @@ func (p *pipeline) start() error {
 	p.cmd.ExtraFiles = []*os.File{wait}
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	// It ends when we are killed; main keeps our first thread, which starts it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	return p.cmd.Start()
 }
 

@@ -40,6 +40,9 @@ func open(o options, s system, routes map[string]string) (*world, error) {
 }
 
 func (w *world) open(o options, s system, routes map[string]string) error {
+	if o.stopping.Load() {
+		return errors.New("told to stop")
+	}
 	dir, err := os.MkdirTemp(o.top, s.name()+"-")
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,6 +29,7 @@ type options struct {
 	reuse, postfix, keep, peers        bool
 	scale, share                       float64
 	bin, only, systems, out, root, top string
+	stopping                           *atomic.Bool // nothing is to be started any more
 }
 
 func main() {
@@ -74,10 +76,12 @@ func run(o options) (err error) {
 	} else {
 		defer os.RemoveAll(o.top)
 	}
+	o.stopping = &atomic.Bool{}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
 	go func() { // nothing of the systems stays behind
 		<-stop
+		o.stopping.Store(true)
 		t := &tree{}
 		for list := t.processes(); len(list) > 0; list = t.processes() {
 			for _, p := range list {
@@ -89,8 +93,7 @@ func run(o options) (err error) {
 		}
 		os.Exit(1)
 	}()
-	o.share = 1
-	if o.peers {
+	if o.share = 1; o.peers {
 		o.messages = o.scaled(o.messages)
 		return compare(o)
 	}

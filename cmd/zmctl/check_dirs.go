@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
 
@@ -40,6 +41,9 @@ func (x *checker) top() {
 		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
 			r.State = "alarms"
 			r.say("The scheduler writes into it what needs a person; zmctl status shows it.")
+		case e.Name == durable.Nursery && f.Info.Mode.IsDir():
+			r.State = "nursery"
+			r.say("New files begin here before they have a name, since this ext4 has no journal; nothing in it matters.")
 		case e.Name == "lost+found":
 			r.State = "of the file system"
 			r.say("fsck puts here what it finds without a name; look into it after a crash.")

@@ -183,7 +183,7 @@ func TestDiskThatSharesNothingSyncsEach(t *testing.T) {
 	}
 	defer o.Close()
 	for _, want := range []bool{true, false} {
-		o.journalled = func() bool { return want }
+		o.storage = func() storage { return storage{journalled: want} }
 		if got := NewGroup(o) != nil; got != want {
 			t.Errorf("journal %v: got a group %v", want, got)
 		}
@@ -197,9 +197,9 @@ func TestManyFilesAreSyncedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	t.Logf("changes in one journal: %v", o.journalled())
+	t.Logf("changes in one journal: %v", o.SharesSync())
 	for _, journal := range []bool{true, false} {
-		o.journalled = func() bool { return journal }
+		o.storage = func() storage { return storage{journalled: journal} }
 		var files []File
 		for i := range 5 {
 			f, err := o.Open(fmt.Sprintf("%v%d", journal, i), os.O_RDWR|os.O_CREATE, 0o640)

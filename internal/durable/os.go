@@ -19,8 +19,8 @@ type OS struct {
 	dir     string
 	root    int
 	inherit bool // see Inherit
-	// journalled tells whether changes have one order; see SharesSync.
-	journalled func() bool
+	storage func() storage
+	nursery *nursery
 }
 
 // NewOS opens dir as the root of a file system.
@@ -31,14 +31,19 @@ func NewOS(dir string) (*OS, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &OS{dir: dir, root: fd, journalled: sync.OnceValue(func() bool { return journalOf(fd) })}, nil
+	o := &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) })}
+	o.nursery = &nursery{o: o, fd: -1}
+	return o, nil
 }
 
 // Dir is the directory that names are relative to.
 func (o *OS) Dir() string { return o.dir }
 
 // Close gives the root descriptor back; open files stay open.
-func (o *OS) Close() error { return unix.Close(o.root) }
+func (o *OS) Close() error {
+	o.nursery.leave()
+	return unix.Close(o.root)
+}
 
 // retry calls f until it is not interrupted: EINTR says nothing about the file.
 func retry(f func() error) error {
@@ -78,6 +83,11 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 	fd, err := retryFD(func() (int, error) {
 		if o.inherit && flag&unix.O_CREAT != 0 {
 			return o.openInherited(name, flag, uint32(perm.Perm()))
+		}
+		if flag&(unix.O_CREAT|unix.O_EXCL) == unix.O_CREAT|unix.O_EXCL {
+			if fd, done, err := o.nursery.create(name, flag, uint32(perm.Perm())); done {
+				return fd, err
+			}
 		}
 		return unix.Openat(o.root, name, flag, uint32(perm.Perm()))
 	})

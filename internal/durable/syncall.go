@@ -18,7 +18,7 @@ var _ Sharer = (*OS)(nil)
 
 // SharesSync implements Sharer: on ext4 with a journal and on xfs, whose logs keep all
 // changes in one order, and where the kernel writes a range out for good (Linux 5.2).
-func (o *OS) SharesSync() bool { return o.journalled() }
+func (o *OS) SharesSync() bool { return o.storage().journalled }
 
 // writeOut is a range's data on their way to the disk, waited for. Errors of before are told.
 const writeOut = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
@@ -79,20 +79,27 @@ func syncEach(files []File) error {
 	return errors.Join(errs...)
 }
 
-// journalOf tells whether the file system with a directory keeps one journal.
-func journalOf(fd int) bool {
+// storage is what a file system does by itself.
+type storage struct {
+	journalled bool // changes have one order; see SharesSync
+	searches   bool // a new file is searched an inode for; see nursery
+}
+
+// storageOf looks at the file system with a directory.
+func storageOf(fd int) storage {
 	var st unix.Stat_t
-	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil || !kernelFrom(5, 2) {
-		return false
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return storage{}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return false
+		return storage{}
 	}
 	kind, source := mountOf(mounts, unix.Major(st.Dev), unix.Minor(st.Dev))
+	s := storage{}
 	switch kind {
 	case "xfs":
-		return true
+		s.journalled = true
 	case "ext3", "ext4":
 		// jbd2 shows the journals in use, as vda1-8; a file system without one is not there.
 		dev, err := filepath.EvalSymlinks(source)
@@ -100,9 +107,11 @@ func journalOf(fd int) bool {
 			dev = source
 		}
 		found, err := filepath.Glob("/proc/fs/jbd2/" + strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!") + "-*")
-		return err == nil && len(found) > 0
+		s.journalled = err == nil && len(found) > 0
+		s.searches = err == nil && !s.journalled
 	}
-	return false
+	s.journalled = s.journalled && kernelFrom(5, 2)
+	return s
 }
 
 // mountOf finds the type and the device of a file system by its number, proc(5).

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"zmailer/internal/ledger"
 	"zmailer/internal/mailq"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/watch"
 )
 
 func eventsCommand() *cli.Command {
@@ -45,10 +47,10 @@ printed. Lines of the journal say by=ledger in JSON.`,
 	}
 }
 
-// eventPause is how often the journals are looked at, and a scheduler that does not
-// answer is called.
+// eventPause is how often the journals are looked at without a hint that they were
+// written to, callPause how often a scheduler that does not answer is called.
 const (
-	eventPause = 200 * time.Millisecond
+	eventPause = time.Second
 	callPause  = time.Second
 )
 
@@ -111,11 +113,15 @@ func (p *eventPrinter) follow(ctx context.Context, tail *ledger.Tail, dir string
 	defer cancel(nil)
 	var both sync.WaitGroup
 	both.Go(func() { p.listen(ctx, cancel, dir, stderr) })
+	written := watch.Written(ctx, filepath.Join(dir, postoffice.Ledger))
 	tick := time.NewTicker(eventPause)
 	defer tick.Stop()
 	var err error
 	for err == nil {
 		select {
+		case <-written:
+			err = tail.Read(p.entered)
+			continue
 		case <-tick.C:
 			err = tail.Read(p.entered)
 			continue

@@ -74,8 +74,9 @@ func TestSubmittingAllocatesLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got > 10 {
-		t.Errorf("%v allocations for a message, at most 10 are to be", got)
+	// One more where files begin in a nursery (durable.Nursery).
+	if got > 11 {
+		t.Errorf("%v allocations for a message, at most 11 are to be", got)
 	}
 }
 

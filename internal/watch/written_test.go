@@ -1,0 +1,39 @@
+package watch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestWhatIsWrittenIsTold(t *testing.T) {
+	dir := t.TempDir()
+	c := Written(t.Context(), dir)
+	told := func(what string) {
+		t.Helper()
+		select {
+		case <-c:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: nothing is told", what)
+		}
+	}
+	f, err := os.Create(filepath.Join(dir, "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	told("a new file")
+	// What is told late is of before; a line is told after it in any case.
+	for range 3 {
+		if _, err := f.WriteString("line\n"); err != nil {
+			t.Fatal(err)
+		}
+		told("a line")
+	}
+	select {
+	case <-Written(t.Context(), filepath.Join(dir, "none")):
+		t.Error("a directory that is not there: something is told")
+	default:
+	}
+}

@@ -11,8 +11,10 @@ LOSSES ?= 8
 ATONCE ?= -p 3
 CRASHFLAGS ?=
 BENCHFLAGS ?= -messages 5000 -connections 20 -postfix
+PEERFLAGS ?=
+COSTFLAGS ?= -allocs
 
-.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench fuzz clean
+.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench bench-peers costs fuzz clean
 
 all: build
 
@@ -24,7 +26,7 @@ build:
 # All tests; those that need a right or a program that is not there say so. What takes
 # longest begins first.
 test:
-	$(GO) run ./scripts/testsummary $(ATONCE) ./test/e2e ./...
+	$(GO) run ./scripts/testsummary $(ATONCE) ./test/e2e ./test/crash ./test/faults ./cmd/zmctl ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build
@@ -54,7 +56,7 @@ RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup -e 
 
 race:
 	@if [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
-		$(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./internal/scheduler $(RACED); \
+		GORACE=atexit_sleep_ms=50 $(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./internal/scheduler ./cmd/zmctl ./internal/smtpserver ./internal/router $(RACED); \
 	else \
 		echo "skipped: the race detector needs cgo and a C compiler; shuffled alone"; \
 		$(GO) run ./scripts/testsummary $(ATONCE) -short -shuffle=on $(RACED); \
@@ -82,6 +84,15 @@ soak: build
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 	$(GO) run ./scripts/bench -bin $(BIN) $(BENCHFLAGS)
+
+# All scenarios, in turn with Postfix, Exim and OpenSMTPD where they are: docs/performance.md.
+bench-peers: build
+	$(GO) run ./scripts/bench -bin $(BIN) -peers $(PEERFLAGS)
+
+# System calls, switches, processor time and allocations of a message, by program; as
+# root. COSTFLAGS="-before DIR" compares with other binaries.
+costs: build
+	$(GO) run ./scripts/costs -bin $(BIN) $(COSTFLAGS)
 
 # Every fuzz target for $(FUZZTIME).
 fuzz:

@@ -43,7 +43,7 @@ func (x *checker) top() {
 			r.say("The scheduler writes into it what needs a person; zmctl status shows it.")
 		case e.Name == durable.Nursery && f.Info.Mode.IsDir():
 			r.State = "nursery"
-			r.say("New files begin here before they have a name, since this ext4 has no journal; nothing in it matters.")
+			r.say("New files begin here, empty, since this ext4 has no journal; nothing in it matters.")
 		case e.Name == "lost+found":
 			r.State = "of the file system"
 			r.say("fsck puts here what it finds without a name; look into it after a crash.")

@@ -11,8 +11,8 @@ import (
 )
 
 // Nursery is the directory below a file system's root in which new files begin where
-// that is quicker: on ext4 without a journal (docs/notes/inode-search.md). It holds
-// empty directories alone, and anybody may remove it at any time.
+// that is quicker: on ext4 without a journal (docs/notes/inode-search.md). What is in it
+// between two calls is empty, and anybody may remove it at any time.
 const Nursery = ".nursery"
 
 // nurserySize is how many files begin in one directory: fewer than the 8,192 inodes of a
@@ -24,15 +24,14 @@ const nurserySize = 6000
 const topDir = 0x00020000
 
 // nursery is a directory in whose block group ext4 finds a free inode at once. A file
-// begins there without a name and is linked to its own before anybody can write to it.
+// begins there and is renamed to where it belongs before anybody writes to it.
 type nursery struct {
 	o *OS
 
 	mu   sync.Mutex
-	fd   int // of the directory; -1: none
-	name string
-	left int  // files that may begin in it
-	over bool // this cannot be done here
+	name string // of the directory; "": none
+	left int    // files that may begin in it
+	over bool   // this cannot be done here
 }
 
 // create is openat(2) with O_CREAT and O_EXCL. Where done is false it did nothing, and
@@ -41,68 +40,92 @@ func (n *nursery) create(name string, flag int, perm uint32) (fd int, done bool,
 	if !n.o.storage().searches {
 		return -1, false, nil
 	}
-	fd, ok := n.unnamed(flag&^(unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)|unix.O_TMPFILE, perm)
-	if !ok {
-		return -1, false, nil
+	for range 2 {
+		begun := n.next()
+		if begun == "" {
+			break
+		}
+		// Crash: an empty file in the nursery, which nobody looks for.
+		fd, err = retryFD(func() (int, error) { return unix.Openat(n.o.root, begun, flag, perm) })
+		if errors.Is(err, unix.ENOENT) { // somebody has removed the directory
+			n.leave(begun)
+			continue
+		}
+		if err != nil {
+			break
+		}
+		// Crash: the file under one of both names, empty.
+		err = retry(func() error { return unix.Renameat2(n.o.root, begun, n.o.root, name, unix.RENAME_NOREPLACE) })
+		if err == nil {
+			return fd, true, nil
+		}
+		_ = unix.Unlinkat(n.o.root, begun, 0)
+		_ = unix.Close(fd) // it holds nothing
+		return -1, errors.Is(err, unix.EEXIST), err
 	}
-	// Crash: an inode without a name, which nobody sees.
-	err = retry(func() error {
-		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), n.o.root, name, unix.AT_SYMLINK_FOLLOW)
-	})
-	if err == nil {
-		return fd, true, nil
-	}
-	_ = unix.Close(fd) // it holds nothing
-	return -1, errors.Is(err, unix.EEXIST), err
+	return -1, false, nil
 }
 
-// unnamed opens a new file that has no name yet.
-func (n *nursery) unnamed(flag int, perm uint32) (fd int, ok bool) {
+// next is the name under which a file may begin; "": none may.
+func (n *nursery) next() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for range 2 {
-		if n.over || n.left == 0 && !n.renew() {
-			return -1, false
-		}
-		fd, err := retryFD(func() (int, error) { return unix.Openat(n.fd, ".", flag, perm) })
-		if err == nil {
-			n.left--
-			return fd, true
-		}
-		if !errors.Is(err, unix.ENOENT) {
-			n.over = errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR)
-			return -1, false
-		}
-		n.left = 0 // somebody has removed it, and the file system minds
+	if n.over {
+		return ""
 	}
-	return -1, false
+	if n.left == 0 {
+		n.renew()
+	}
+	if n.left == 0 {
+		n.over = true
+		return ""
+	}
+	n.left--
+	return n.name + "/" + strconv.Itoa(n.left)
 }
 
-// renew has the next files begin in a new directory.
-func (n *nursery) renew() bool {
+// leave has no more files begin in the directory of one that could not.
+func (n *nursery) leave(begun string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.name) < len(begun) && begun[:len(n.name)] == n.name {
+		n.left = 0
+	}
+}
+
+// renew has the next files begin in a new directory. The first one tidies up after dead
+// processes; one that lives makes itself another.
+func (n *nursery) renew() {
 	if n.name == "" {
 		n.tidy()
 	}
-	n.leave()
+	n.remove()
 	err := unix.Mkdirat(n.o.root, Nursery, 0o700)
 	if err == nil {
 		n.spread()
 	}
-	if err == nil || errors.Is(err, unix.EEXIST) {
-		n.name = Nursery + "/" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
-		err = unix.Mkdirat(n.o.root, n.name, 0o700)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return
 	}
-	if err == nil {
-		n.fd, err = retryFD(func() (int, error) {
-			return unix.Openat(n.o.root, n.name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		})
+	n.name = Nursery + "/" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
+	if unix.Mkdirat(n.o.root, n.name, 0o700) == nil {
+		n.left = nurserySize
 	}
-	if err != nil {
-		n.fd, n.over = -1, true
-		return false
+}
+
+// tidy removes what others have left, but for a file that is just being made.
+func (n *nursery) tidy() {
+	left, _ := n.o.ReadDir(Nursery) // there is none yet, or it is not ours
+	for _, e := range left {
+		_ = unix.Unlinkat(n.o.root, Nursery+"/"+e.Name, unix.AT_REMOVEDIR)
 	}
-	n.left = nurserySize
-	return true
+}
+
+// remove removes the directory, unless a file is just being made in it.
+func (n *nursery) remove() {
+	if n.name != "" {
+		_ = unix.Unlinkat(n.o.root, n.name, unix.AT_REMOVEDIR)
+	}
 }
 
 // spread sets the flag of the nursery; without it the directories lie in one block group.
@@ -115,22 +138,4 @@ func (n *nursery) spread() {
 	if flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS); err == nil {
 		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags|topDir)
 	}
-}
-
-// tidy removes what dead processes left. One that lives makes itself another.
-func (n *nursery) tidy() {
-	left, _ := n.o.ReadDir(Nursery) // there is none yet, or it is not ours
-	for _, e := range left {
-		_ = unix.Unlinkat(n.o.root, Nursery+"/"+e.Name, unix.AT_REMOVEDIR)
-	}
-}
-
-// leave gives the directory up.
-func (n *nursery) leave() {
-	if n.fd < 0 {
-		return
-	}
-	_ = unix.Close(n.fd)
-	n.fd = -1
-	_ = unix.Unlinkat(n.o.root, n.name, unix.AT_REMOVEDIR) // the next one who tidies does it
 }

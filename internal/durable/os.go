@@ -32,7 +32,7 @@ func NewOS(dir string) (*OS, error) {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	o := &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) })}
-	o.nursery = &nursery{o: o, fd: -1}
+	o.nursery = &nursery{o: o}
 	return o, nil
 }
 
@@ -41,7 +41,7 @@ func (o *OS) Dir() string { return o.dir }
 
 // Close gives the root descriptor back; open files stay open.
 func (o *OS) Close() error {
-	o.nursery.leave()
+	o.nursery.remove()
 	return unix.Close(o.root)
 }
 

@@ -227,7 +227,6 @@ func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			o.table(tt.file, tt.text)
 			defer o.table(tt.file, "")
 			p := o.run(t, path, io.Discard, tt.args...)

@@ -19,7 +19,17 @@ func searching(t *testing.T) *OS {
 	}
 	t.Cleanup(func() { o.Close() })
 	o.storage = func() storage { return storage{searches: true} }
+	o.Nurse()
 	return o
+}
+
+// A user's mailbox has a directory more otherwise.
+func TestFilesAreNursedWhereThatIsWanted(t *testing.T) {
+	o := searching(t)
+	o.nursery.wanted = false
+	if err := made(o, "a"); err != nil || len(o.begun(t)) > 0 {
+		t.Errorf("got %v, and %q", err, o.begun(t))
+	}
 }
 
 const create = os.O_RDWR | os.O_CREATE | os.O_EXCL
@@ -68,6 +78,10 @@ func TestFileFromTheNurseryIsLikeAnother(t *testing.T) {
 func TestNurseryIsMadeAnew(t *testing.T) {
 	o := searching(t)
 	if err := os.MkdirAll(filepath.Join(o.dir, Nursery, "1.left"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A process was killed between the two calls.
+	if err := os.WriteFile(filepath.Join(o.dir, Nursery, "1.left", "77"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	first := ""

@@ -74,9 +74,8 @@ func TestSubmittingAllocatesLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// One more where files begin in a nursery (durable.Nursery).
-	if got > 11 {
-		t.Errorf("%v allocations for a message, at most 11 are to be", got)
+	if got > 10 {
+		t.Errorf("%v allocations for a message, at most 10 are to be", got)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"zmailer/internal/durable"
 )
 
 // Classes turns the objects of calls into classes: what differs from one message to
@@ -13,7 +15,7 @@ import (
 //
 // Below the postoffice: "public/T", "public/report.T", "router/I", "router/I-P",
 // "router/..I-P", "queue/I-P", "transport/I-P", "owners/P", "deferred/I.why",
-// "freezer/I.cause", "postman/I", "postman/I_why", "ledger/NAME", a directory as
+// "freezer/I.cause", "postman/I", "postman/I_why", "ledger/NAME", ".nursery/P/T", a directory as
 // "router/" and the postoffice as "./". Below the mailboxes: "mail/tmp/T",
 // "mail/new/T", and other files "mail/T". "socket REPLY-OR-COMMAND", "socket final
 // dot", "socket 250 queued" for smtpserver's answer to it, "pipe", "pipe #word". A file
@@ -84,6 +86,11 @@ func spool(rel string) string {
 			return "public/report.T"
 		}
 		return "public/T"
+	case durable.Nursery:
+		if strings.Contains(name, "/") {
+			return dir + "/P/T"
+		}
+		return dir + "/P"
 	case "owners":
 		return "owners/P"
 	case "quarantine", "removed":

@@ -158,12 +158,7 @@ func (p *pipeline) prepare() error {
 	if p.bin, err = filepath.Abs(p.bin); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	p.addr = l.Addr().String()
-	if err := l.Close(); err != nil {
+	if p.addr, err = peer.FreeAddr(); err != nil {
 		return err
 	}
 	conf, po := filepath.Join(p.dir, "conf"), filepath.Join(p.dir, "postoffice")

@@ -96,12 +96,7 @@ func TestRequiredTLSFromSystemToSystem(t *testing.T) {
 	t.Parallel()
 	ca := peer.NewCA(t, "own")
 	cert, key := ca.Pair("127.0.0.1", "localhost")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	submission := l.Addr().String()
-	l.Close()
+	submission := freeAddr(t)
 	far := prepare(t, nil, func(s *suite.Suite) {
 		s.Hostname = "far.example"
 		users := filepath.Join(s.Dir, "accounts")

@@ -2,18 +2,31 @@ package peer
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 )
 
+// Ports that FreeAddr gives: below those that the kernel gives to clients and to who
+// listens on port 0 (ip_local_port_range begins at 32768), so that none of them takes one
+// before it is listened on.
+const (
+	firstPort = 10000
+	lastPort  = 32000
+)
+
 // FreeAddr is an address of loopback, host:port, that nobody listens on.
 func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	const tries = 100
+	var err error
+	for range tries {
+		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort))
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			return addr, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", err
 }
 
 // AwaitListener connects until somebody greets.

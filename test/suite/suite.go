@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"zmailer/test/peer"
 )
 
 // Suite is a mail system. Set the fields, then Init, then Start.
@@ -97,12 +99,11 @@ func (s *Suite) Init() error {
 		s.Hostname = "mta.example"
 	}
 	if s.SMTPAddr == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := peer.FreeAddr()
 		if err != nil {
 			return err
 		}
-		s.SMTPAddr = l.Addr().String()
-		l.Close()
+		s.SMTPAddr = addr
 	}
 	conf := filepath.Dir(s.Config())
 	if err := errors.Join(os.MkdirAll(conf, 0o755), os.MkdirAll(s.PostOffice(), 0o755),

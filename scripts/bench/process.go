@@ -58,19 +58,6 @@ func launch(dir string, cmd *exec.Cmd) (*tree, error) {
 	return t, nil
 }
 
-// run runs a command beside the system to its end.
-func (t *tree) run(cmd *exec.Cmd) error {
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := t.begin(cmd); err != nil {
-		return err
-	}
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%q: %w: %s", cmd.Args, err, out.String())
-	}
-	return nil
-}
-
 // begin starts a command beside the system; its processes are not counted while they
 // run.
 func (t *tree) begin(cmd *exec.Cmd) error {

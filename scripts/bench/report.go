@@ -74,7 +74,6 @@ func sized(text string, o options) string {
 func (r *report) add(s scenario, o options, system string, v values) {
 	i := slices.IndexFunc(r.Scenarios, func(m measured) bool { return m.Name == s.name })
 	if i < 0 {
-		i = len(r.Scenarios)
 		m := measured{Name: s.name, Title: s.title, What: s.text(o), When: time.Now().Format("2006-01-02") + ", load average " + said(`^(\S+)`, "cat", "/proc/loadavg") + " as the first run ended",
 			Commit: said(`^(\w+)`, "git", "rev-parse", "--short", "HEAD"), Runs: map[string][]values{}}
 		for _, f := range s.figures {

@@ -22,7 +22,6 @@ type set struct {
 	env       []string
 	sum       all // per message, over all runs
 	rate      float64
-	runs      float64
 }
 
 // warmUp is how many messages go before those that are counted: agents are started and

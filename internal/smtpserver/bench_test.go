@@ -50,8 +50,9 @@ func TestMessageAllocatesLittle(t *testing.T) {
 		}
 		p.expect("250", "250", "250 2.0.0 queued")
 	})
-	if got > 70 {
-		t.Errorf("%v allocations for a message, at most 70 are to be", got)
+	// 62 to 65; with the race detector, from whose pools things get lost, some more.
+	if got > 80 {
+		t.Errorf("%v allocations for a message, at most 80 are to be", got)
 	}
 }
 

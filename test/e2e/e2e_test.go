@@ -157,7 +157,13 @@ func awaitEmpty(t *testing.T, s *suite.Suite) {
 // process have no event that a test could wait for without being part of the test.
 func await(t *testing.T, s *suite.Suite, what string, ok func() (bool, error)) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	awaitFor(t, s, patience, what, ok)
+}
+
+// awaitFor is await for what may take longer.
+func awaitFor(t *testing.T, s *suite.Suite, limit time.Duration, what string, ok func() (bool, error)) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		good, err := ok()
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +173,7 @@ func await(t *testing.T, s *suite.Suite, what string, ok func() (bool, error)) {
 		}
 		if time.Now().After(deadline) {
 			left, _ := s.Left()
-			t.Fatalf("no %s after %v; the postoffice holds %q", what, patience, left)
+			t.Fatalf("no %s after %v; the postoffice holds %q", what, limit, left)
 		}
 	}
 }

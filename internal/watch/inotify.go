@@ -106,35 +106,50 @@ var past = time.Unix(1, 0)
 // poller tells of all that comes later: a second read that says EAGAIN is not needed.
 func (n *notifier) wait(take func(dir string, name []byte) bool) error {
 	var failed error
-	err := n.conn.Read(func(fd uintptr) bool {
-		for {
-			m, err := n.read(int(fd), n.buf)
-			if err == unix.EINTR {
-				continue
-			}
-			if err == unix.EAGAIN {
-				return false
-			}
-			if err != nil {
-				failed = os.NewSyscallError("read", err)
-				return true
-			}
-			enough, lost := n.split(n.buf[:m], take)
-			if lost {
-				failed = errOverflow
-			}
-			if enough || lost {
-				return true
-			}
-			if m <= len(n.buf)-unix.SizeofInotifyEvent-unix.NAME_MAX-1 {
-				return false
-			}
-		}
+	err := n.conn.Read(func(fd uintptr) (done bool) {
+		done, failed = n.takeAll(int(fd), take)
+		return done
 	})
 	if failed != nil {
 		return failed
 	}
 	return err
+}
+
+// poll is wait for what is there already.
+func (n *notifier) poll(take func(dir string, name []byte) bool) error {
+	var failed error
+	err := n.conn.Control(func(fd uintptr) { _, failed = n.takeAll(int(fd), take) })
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// takeAll reads until nothing is left or take has enough; done is false if it has not.
+func (n *notifier) takeAll(fd int, take func(dir string, name []byte) bool) (done bool, err error) {
+	for {
+		m, err := n.read(fd, n.buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.EAGAIN {
+			return false, nil
+		}
+		if err != nil {
+			return true, os.NewSyscallError("read", err)
+		}
+		enough, lost := n.split(n.buf[:m], take)
+		if lost {
+			return true, errOverflow
+		}
+		if enough {
+			return true, nil
+		}
+		if m <= len(n.buf)-unix.SizeofInotifyEvent-unix.NAME_MAX-1 {
+			return false, nil
+		}
+	}
 }
 
 // split gives the events in b to take.

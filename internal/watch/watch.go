@@ -165,9 +165,11 @@ func (w *Watcher) pass(ctx context.Context, hints []Hint) {
 }
 
 // Await waits until there are hints and gives them; they are valid until the next call.
-// It gives none when Interrupt was called, or when a time has come; zero: at no time.
+// It gives none when Interrupt was called, or when a time has come; zero: at no time. With
+// a time that is over it gives what is there.
 func (w *Watcher) Await(until time.Time) []Hint {
 	w.out = w.out[:0]
+	looked := false
 	for {
 		if w.all {
 			// It covers every name before it.
@@ -191,9 +193,15 @@ func (w *Watcher) Await(until time.Time) []Hint {
 			}
 		}
 		if !until.IsZero() && !time.Now().Before(until) {
-			return nil
+			if looked {
+				return nil
+			}
+			looked = true
+			w.poll()
+			continue
 		}
 		w.wait(end)
+		looked = true
 	}
 }
 
@@ -220,7 +228,19 @@ func (w *Watcher) wait(end time.Time) {
 	if w.stopped.Load() {
 		return // perhaps before its deadline was set
 	}
-	switch err := n.wait(w.event); {
+	w.heard(n, n.wait(w.event))
+}
+
+// poll takes what is there.
+func (w *Watcher) poll() {
+	if n := w.source(); n != nil {
+		w.heard(n, n.poll(w.event))
+	}
+}
+
+// heard is told how a look at a notifier ended.
+func (w *Watcher) heard(n *notifier, err error) {
+	switch {
 	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
 	case errors.Is(err, errOverflow):
 		w.all, w.lost = true, true

@@ -301,8 +301,9 @@ func (f *osFile) Append(b []byte) (int, error) {
 }
 
 // atEnd has writes go to the end or not. It is a flag of the open file: a second
-// descriptor for it costs three calls, and RWF_APPEND of pwritev2(2) is lost on the way
-// through some versions of overlayfs.
+// descriptor for it costs three calls. RWF_APPEND of pwritev2(2) would be none, but a file
+// system between us and the disk that does not pass it on would have a line written over
+// the file's start.
 func (f *osFile) atEnd(on bool) error {
 	if f.ends == on || f.flag&unix.O_APPEND != 0 {
 		return nil

@@ -232,7 +232,10 @@ func (c *Claim) work() string { return c.dir + "/.." + c.text }
 // CreateWork opens the claim's work file, router/..<ino>-<owner>, empty.
 func (c *Claim) CreateWork() (durable.File, error) {
 	// Crash: without its z line the file is thrown away with the stale claim.
-	f, err := c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) { // a try before this one has left it
+		f, err = c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", c.name, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
+	"zmailer/internal/machine"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/rules"
 	"zmailer/internal/table"
@@ -96,6 +97,7 @@ func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 	if ok {
 		r.idle.Put(w)
 	}
+	machine.Worked()
 	return err
 }
 

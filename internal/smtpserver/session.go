@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
+	"zmailer/internal/machine"
 	"zmailer/internal/smtpserver/access"
 )
 
@@ -170,6 +171,7 @@ func (s *session) Reset() {
 // Logout implements smtp.Session.
 func (s *session) Logout() error {
 	s.closeFilters()
+	machine.Worked()
 	return nil
 }
 

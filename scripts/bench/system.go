@@ -59,7 +59,7 @@ func contenders(o options) (list []contender, missing []string) {
 	}
 	if peer.FindOpenSMTPD(o.root) {
 		list = append(list, contender{"opensmtpd", packaged(o.root, "opensmtpd", "opensmtpd"),
-			"defaults; `relay host`, no TLS, limits on recipients out of the way; a fifth of the messages in Rate, Backlog and Growth", 0.2, func() system { return &opensmtpd{root: o.root} }})
+			"defaults; `relay host`, no TLS, limits on recipients out of the way; a fiftieth of the messages in Rate, Backlog and Growth", 0.02, func() system { return &opensmtpd{root: o.root} }})
 	} else {
 		missing = append(missing, "OpenSMTPD is neither installed nor below -root")
 	}

@@ -97,7 +97,7 @@ func latency(o options, s system) (values, error) {
 		return nil, err
 	}
 	var took []time.Duration
-	for range o.scaled(300) {
+	for range max(20, o.many(o.scaled(300))) {
 		var t traffic
 		if t, err = w.burst(1, 1, o.size); err != nil {
 			break

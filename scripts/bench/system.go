@@ -34,7 +34,7 @@ type system interface {
 // contender makes a system for each run.
 type contender struct {
 	name, version, settings string
-	share                   float64 // of the messages in rate, backlog and growth
+	share                   float64 // of the messages in rate, latency, backlog and growth
 	make                    func() system
 }
 
@@ -53,13 +53,13 @@ func contenders(o options) (list []contender, missing []string) {
 	}
 	if peer.FindExim(o.root) {
 		list = append(list, contender{"exim", packaged(o.root, "exim4-daemon-light", "exim4"),
-			"defaults; a manualroute router, `acl_smtp_rcpt = accept`, no TLS, `smtp_accept_max = 200`, a queue runner each 30 minutes; a tenth of the messages in Rate, Backlog and Growth", 0.1, func() system { return &exim{root: o.root} }})
+			"defaults; a manualroute router, `acl_smtp_rcpt = accept`, no TLS, `smtp_accept_max = 200`, a queue runner each 30 minutes; a tenth of the messages in Rate, Latency, Backlog and Growth", 0.1, func() system { return &exim{root: o.root} }})
 	} else {
 		missing = append(missing, "Exim is neither installed nor below -root")
 	}
 	if peer.FindOpenSMTPD(o.root) {
 		list = append(list, contender{"opensmtpd", packaged(o.root, "opensmtpd", "opensmtpd"),
-			"defaults; `relay host`, no TLS, limits on recipients out of the way; a fiftieth of the messages in Rate, Backlog and Growth", 0.02, func() system { return &opensmtpd{root: o.root} }})
+			"defaults; `relay host`, no TLS, limits on recipients out of the way; a fiftieth of the messages in Rate, Backlog and Growth, 20 in Latency", 0.02, func() system { return &opensmtpd{root: o.root} }})
 	} else {
 		missing = append(missing, "OpenSMTPD is neither installed nor below -root")
 	}

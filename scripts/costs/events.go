@@ -93,7 +93,7 @@ func allocations(b byProcess, bin string, programs []string) (events []event, re
 		return nil, nil, errors.New("allocations are counted on amd64 alone")
 	}
 	var names []string
-	remove = func() {
+	takeAway := func() {
 		for _, name := range names {
 			if err := command("-:" + name); err != nil {
 				fmt.Fprintln(os.Stderr, "costs: remove a probe:", err)
@@ -102,7 +102,7 @@ func allocations(b byProcess, bin string, programs []string) (events []event, re
 	}
 	defer func() {
 		if err != nil {
-			remove()
+			takeAway()
 		}
 	}()
 	for _, program := range programs {
@@ -140,7 +140,7 @@ func allocations(b byProcess, bin string, programs []string) (events []event, re
 			events = append(events, e)
 		}
 	}
-	return events, remove, nil
+	return events, takeAway, nil
 }
 
 // command tells the kernel of a probe.

@@ -377,10 +377,14 @@ type outcome struct {
 	Left  []string `json:"left,omitempty"`
 	To    string   `json:"to,omitempty"` // the copy that reroute made
 	Error string   `json:"error,omitempty"`
+	Order string   `json:"order,omitempty"`
 }
 
 func (a *act) result(id string, o outcome) {
 	o.ID = id
+	if a.order != nil {
+		o.Order = string(a.order.ID)
+	}
 	switch {
 	case a.c.Bool("quiet"), a.progress.alone(a.c.App.Writer) && !a.c.Bool("json"):
 	case a.c.Bool("json"):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -104,7 +105,7 @@ func (a *act) queued(m *message, list []recipient) error {
 	for i := range list {
 		chosen[list[i].offset] = list[i].Address
 	}
-	q := order.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(), Order: string(a.order.ID), Reason: a.c.String("reason"),
+	q := order.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(a.c.Context), Order: string(a.order.ID), Reason: a.c.String("reason"),
 		Report: a.c.Bool("report") || a.v.name == "expire" && !a.c.Bool("silent"),
 		// The address, too: a message that was routed again has others at these places.
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool {
@@ -112,7 +113,7 @@ func (a *act) queued(m *message, list []recipient) error {
 			return ok && address == clean(r.Address)
 		}}
 	if a.v.name == "remove" {
-		q.Who = "zmctl remove, " + who()
+		q.Who = "zmctl remove, " + who(a.c.Context)
 	}
 	res, err := a.v.do(a, q, m.spec.Name)
 	nothing := errors.Is(err, order.ErrNothing)
@@ -150,13 +151,20 @@ func (a *act) queued(m *message, list []recipient) error {
 	return nil
 }
 
+// person is the key of a context's value: the name of somebody who orders by way of
+// another program, as the pages of zmctl web.
+type person struct{}
+
 // who is the person, for the message's history: one word.
-func who() string {
+func who(ctx context.Context) string {
 	name := "uid" + strconv.Itoa(os.Getuid())
 	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {
 		name = u.Username
 	}
 	if by := os.Getenv("SUDO_USER"); by != "" {
+		name = by + "/" + name
+	}
+	if by, ok := ctx.Value(person{}).(string); ok && by != "" {
 		name = by + "/" + name
 	}
 	return strings.Join(strings.Fields(clean(name)), "_")

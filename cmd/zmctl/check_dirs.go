@@ -41,6 +41,9 @@ func (x *checker) top() {
 		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
 			r.State = "alarms"
 			r.say("The scheduler writes into it what needs a person; zmctl status shows it.")
+		case strings.HasPrefix(e.Name, ".web.") && f.Info.Mode.IsRegular():
+			r.State = "of zmctl web"
+			r.say("Its token, or what it has counted; it makes them anew.")
 		case e.Name == durable.Nursery && f.Info.Mode.IsDir():
 			r.State = "nursery"
 			r.say("New files begin here, empty, since this ext4 has no journal; nothing in it matters.")

@@ -32,7 +32,7 @@ type orderHead struct {
 
 // head is the beginning of an act's order.
 func (a *act) head() *orderHead {
-	h := &orderHead{Time: a.now, Who: who(), Verb: a.v.name, Selector: a.sel.String(), Reason: a.c.String("reason")}
+	h := &orderHead{Time: a.now, Who: who(a.c.Context), Verb: a.v.name, Selector: a.sel.String(), Reason: a.c.String("reason")}
 	if a.from != nil {
 		h.Selector = a.from.String()
 	}

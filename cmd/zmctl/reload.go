@@ -69,7 +69,7 @@ Exit codes: 0 it is set, also if it was.`,
 				return err
 			}
 			defer closeFS(p)
-			why := strings.TrimSpace("by " + who() + " " + time.Now().Format(time.RFC3339) + " " + strings.Join(c.Args().Slice(), " "))
+			why := strings.TrimSpace("by " + who(c.Context) + " " + time.Now().Format(time.RFC3339) + " " + strings.Join(c.Args().Slice(), " "))
 			err = p.FreezeService(why)
 			if errors.Is(err, fs.ErrExist) {
 				was, _ := p.Frozen()

@@ -90,7 +90,7 @@ var errAgain = errors.New("try again")
 const tries = 5
 
 func (e *editing) request() order.Request {
-	return order.Request{PostOffice: e.po, ID: e.id, Now: e.now, Who: fmt.Sprintf("zmctl %s, %s", e.c.Command.Name, who())}
+	return order.Request{PostOffice: e.po, ID: e.id, Now: e.now, Who: fmt.Sprintf("zmctl %s, %s", e.c.Command.Name, who(e.c.Context))}
 }
 
 // kept tells for how long undo is possible.

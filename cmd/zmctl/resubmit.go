@@ -149,5 +149,5 @@ func (a *act) explain(dir, what string, m *message) {
 		return
 	}
 	// That nothing could be written down is no reason to leave it.
-	_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(), What: what, Text: a.c.String("reason")})
+	_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(a.c.Context), What: what, Text: a.c.String("reason")})
 }

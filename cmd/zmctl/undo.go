@@ -322,5 +322,5 @@ func (u *undoing) end(file *postoffice.OrderFile) error {
 	}
 	u.again = false
 	// Crash: without the line the order counts as given, and a second undo finds it done.
-	return file.Append([]byte("undone " + u.now.Format(time.RFC3339) + " by " + who() + "\n"))
+	return file.Append([]byte("undone " + u.now.Format(time.RFC3339) + " by " + who(u.c.Context) + "\n"))
 }

@@ -125,7 +125,7 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 	q.Reason = "undo of " + string(of)
 	verb := of.Verb()
 	if verb != "remove" {
-		q.Who = who() // an attribute, not a text
+		q.Who = who(e.c.Context) // an attribute, not a text
 	}
 	word := map[string]string{
 		"hold": workspec.EventHold, "release": workspec.EventRelease, "freeze": workspec.EventFrozen, "thaw": workspec.EventThawed,

@@ -54,6 +54,8 @@ func layers() []layer {
 		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
 		// What became of TLS, counted by agents and told by zmctl.
 		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
+		// Pages about a postoffice; who serves them brings what they show.
+		{path: "internal/web", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/selector", "internal/passwd"})},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
@@ -63,7 +65,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},

@@ -109,6 +109,13 @@ func Variables() []Variable {
 		{"PIPENOBODY", "no", "yes: programs that a file names which others may write are run, as nobody; else their mail waits.", checkBool},
 		{"PIPETIMEOUT", "15m", "How long a program may take for one message before it is killed, and run again later.", checkInterval},
 		{"PIPEHEAD", "from return-path delivered-to", "The lines on top of what a program reads, some of from, return-path and delivered-to; or none.", nil},
+		{"WEBLISTEN", "127.0.0.1:2580", "Where zmctl web serves its pages, host:port; one that other machines reach needs WEBCERT.", checkWord},
+		{"WEBWRITE", "no", "yes: the pages take orders about queued mail; else they are for reading alone.", checkBool},
+		{"WEBTOKEN", "", "The file of the secret that lets people in, mode 0600; without it, .web.token in the postoffice; off: there is none.", checkWord},
+		{"WEBACCOUNTS", "", "A file of names and passwords, as zmctl passwd writes it, of those who may log in on the pages.", checkWord},
+		{"WEBHOSTS", "", "Further names that the pages may be asked by, as behind a proxy; else localhost, HOSTNAME and the address of WEBLISTEN.", nil},
+		{"WEBCERT", "", "The file of the pages' certificate with its chain, PEM.", checkWord},
+		{"WEBKEY", "", "The file of its key.", checkWord},
 		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
 		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
 	}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/web"
+)
+
+func webOrder(h *orderHead) web.Order {
+	o := web.Order{ID: string(h.ID), Time: h.Time, Who: clean(h.Who), Verb: clean(h.Verb), Selector: clean(h.Selector), Reason: clean(h.Reason),
+		Until: clean(h.Until), Flags: clean(h.Flags), Messages: h.Messages, Undone: clean(h.Undone)}
+	if v := verbOf(h.Verb); v != nil {
+		o.Undo = v.undo
+	}
+	return o
+}
+
+func (w *webSource) Orders(ctx context.Context, most int) ([]web.Order, error) {
+	ids, err := w.po.ListOrders()
+	if err != nil {
+		return nil, err
+	}
+	var list []web.Order
+	for _, id := range slices.Backward(ids) {
+		if err := ctx.Err(); err != nil || len(list) == most {
+			return list, err
+		}
+		h, err := readOrder(w.po, id, nil)
+		if errors.Is(err, postoffice.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return list, err
+		}
+		list = append(list, webOrder(h))
+	}
+	return list, nil
+}
+
+// webListed is how many messages of an order a page names.
+const webListed = 200
+
+func (w *webSource) Order(_ context.Context, id postoffice.OrderID) (*web.Order, error) {
+	var ids []string
+	h, err := readOrder(w.po, id, func(id string) error {
+		if len(ids) < webListed {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	if errors.Is(err, postoffice.ErrGone) {
+		return nil, fmt.Errorf("order %s: %w", id, web.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := webOrder(h)
+	o.IDs = ids
+	return &o, nil
+}
+
+// webOrders gives orders by zmctl's own commands, one at a time.
+type webOrders struct {
+	args []string // that each command begins with
+	mu   sync.Mutex
+}
+
+// orderTime is how long an order may take; its browser may be gone by then.
+const orderTime = 10 * time.Minute
+
+// call runs a command of zmctl in this process.
+func (w *webOrders) call(ctx context.Context, who string, out io.Writer, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTime)
+	defer cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := app()
+	a.Writer, a.ErrWriter, a.Reader = out, io.Discard, strings.NewReader("")
+	a.ExitErrHandler = func(*cli.Context, error) {}
+	return a.RunContext(context.WithValue(ctx, person{}, who), slices.Concat(w.args, args))
+}
+
+// verbArguments are a command as zmctl takes it.
+func verbArguments(c web.Command, flags ...string) []string {
+	args := append([]string{c.Verb}, flags...)
+	for _, f := range [][2]string{{"where", c.Where}, {"reason", c.Reason}, {"until", c.Until}} {
+		if f[1] != "" {
+			args = append(args, "--"+f[0]+"="+f[1])
+		}
+	}
+	if c.Silent {
+		args = append(args, "--silent")
+	}
+	if c.Report {
+		args = append(args, "--report")
+	}
+	return append(args, c.IDs...)
+}
+
+func (w *webOrders) Try(ctx context.Context, c web.Command) (string, error) {
+	var out bytes.Buffer
+	err := w.call(ctx, "", &out, verbArguments(c, "--dry-run")...)
+	return clean2(out.String()), err
+}
+
+// clean2 cleans each line.
+func clean2(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(clean(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+func (w *webOrders) Give(ctx context.Context, who string, c web.Command) (*web.Given, error) {
+	out := &givenReader{}
+	err := w.call(ctx, who, out, verbArguments(c, "--yes", "--json")...)
+	g := &out.given
+	if out.more > 0 {
+		g.Lines = append(g.Lines, "and "+count(out.more, "more message"))
+	}
+	if err != nil {
+		g.Error = clean(err.Error())
+	}
+	return g, nil
+}
+
+func (w *webOrders) Undo(ctx context.Context, who string, id postoffice.OrderID) (string, error) {
+	var out bytes.Buffer
+	err := w.call(ctx, who, &out, "undo", string(id))
+	return clean2(out.String()), err
+}
+
+// givenReader takes the lines of a verb's --json, and keeps the first of them.
+type givenReader struct {
+	given web.Given
+	more  int
+	rest  []byte
+}
+
+func (g *givenReader) Write(b []byte) (int, error) {
+	g.rest = append(g.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(g.rest, []byte{'\n'})
+		if !ok {
+			return len(b), nil
+		}
+		g.rest = rest
+		var o outcome
+		if json.Unmarshal(line, &o) != nil {
+			continue
+		}
+		if o.Order != "" {
+			g.given.Order = o.Order
+		}
+		switch {
+		case o.Text == "":
+		case len(g.given.Lines) == webListed:
+			g.more++
+		default:
+			g.given.Lines = append(g.given.Lines, o.ID+"  "+clean(o.Text))
+		}
+	}
+}

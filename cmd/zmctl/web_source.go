@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/textproto"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/envelope"
+	"zmailer/internal/mailq"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/selector"
+	"zmailer/internal/web"
+)
+
+// webSource makes the pages' values of what zmctl's commands see.
+type webSource struct {
+	po       *postoffice.PostOffice
+	dir      string
+	settings *config.Config
+}
+
+func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()) }
+
+// webMessage is a message as pages show it.
+func webMessage(m *message, now time.Time) *web.Message {
+	out := &web.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: span(now.Sub(m.Since)), Size: size(m.Size),
+		Sender: m.sender(), Why: m.Why, Problem: clean(m.Problem), Hidden: m.hidden, Recipients: make([]web.Recipient, len(m.Recipients))}
+	if m.Owner != nil {
+		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		out.Recipients[i] = web.Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
+			Words: strings.TrimPrefix(strings.TrimPrefix(r.words(now), r.State), ", "), Last: r.Last, Open: r.open() && m.State != stateCopy && m.State != stateRemoved}
+	}
+	return out
+}
+
+func (w *webSource) Walk(ctx context.Context, sel selector.Selector, fn func(*web.Message) error) (bool, error) {
+	s := w.spool()
+	return s.each(ctx, sel, func(m *message) error { return fn(webMessage(m, s.now)) })
+}
+
+func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*web.Look, error) {
+	s := w.spool()
+	r, err := s.why(ctx, w.settings, w.dir, id)
+	if r == nil || r.Message == nil && err != nil {
+		return nil, fmt.Errorf("message %s: %w: %w", id, web.ErrNotFound, err)
+	}
+	l := &web.Look{ID: r.ID, State: r.State, Why: r.Lines}
+	if err != nil {
+		l.Why = append(l.Why, clean(err.Error()))
+	}
+	steps, err := s.history(id)
+	if err != nil && r.Message != nil {
+		l.Why = append(l.Why, clean(err.Error()))
+	}
+	for i := range steps {
+		l.Steps = append(l.Steps, web.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
+	}
+	if r.Message != nil {
+		l.Message, l.Files = webMessage(r.Message, s.now), r.Message.Files
+		l.Header = s.header(r.Message)
+	}
+	return l, nil
+}
+
+// shownFields are what a page shows of a header.
+func shownFields() []string {
+	return []string{"From", "Sender", "To", "Cc", "Subject", "Date", "Message-Id", "List-Id", "Auto-Submitted"}
+}
+
+// header reads what a page shows of a message's header. What cannot be read is left out:
+// the page says elsewhere what is wrong with the file.
+func (s *spool) header(m *message) []web.Field {
+	if m.message.Dir == "" {
+		return nil
+	}
+	f, err := s.open(m.message)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head, err := envelope.Read(f)
+	if err != nil {
+		return nil
+	}
+	// Of one that breaks off, what came before is given beside the error.
+	fields, _ := textproto.NewReader(bufio.NewReader(bytes.NewReader(head.Header))).ReadMIMEHeader()
+	words := &mime.WordDecoder{}
+	var list []web.Field
+	for _, name := range shownFields() {
+		for i, value := range fields[textproto.CanonicalMIMEHeaderKey(name)] {
+			if i == 3 {
+				break
+			}
+			if text, err := words.DecodeHeader(value); err == nil {
+				value = text
+			}
+			list = append(list, web.Field{Name: name, Value: cut(clean(value), 1000)})
+		}
+	}
+	return list
+}
+
+func (w *webSource) Status(ctx context.Context) (*web.Status, error) {
+	s := w.spool()
+	seen := s.overview(ctx, w.dir)
+	st := &web.Status{PostOffice: w.dir}
+	for _, d := range seen.Directories {
+		if len(d.States) == 0 {
+			st.Directories = append(st.Directories, web.Directory{Name: d.Name, Files: d.Files, Problem: clean(d.Problem)})
+		}
+		for _, g := range d.States {
+			st.Directories = append(st.Directories, web.Directory{Name: d.Name, State: g.State, Files: g.Files,
+				Oldest: span(time.Duration(g.OldestSeconds) * time.Second), Problem: clean(d.Problem)})
+		}
+	}
+	for _, o := range seen.Owners {
+		st.Daemons = append(st.Daemons, web.Daemon{Says: o.Says, Alive: o.Alive})
+	}
+	if seen.Scheduler {
+		st.Daemons = append(st.Daemons, web.Daemon{Says: "scheduler", Alive: true})
+	}
+	alarms, err := s.alarms(w.settings)
+	for _, a := range alarms {
+		st.Alarms = append(st.Alarms, web.Alarm{Kind: string(a.Kind), Subject: clean(a.Subject), For: span(s.now.Sub(a.Since)), Text: clean(a.Text)})
+	}
+	return st, err
+}
+
+// ask asks the scheduler, with an end to its time.
+func (w *webSource) ask(ctx context.Context, r mailq.Request, line func(string) error) error {
+	a, err := callScheduler(ctx, w.dir)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	stop := context.AfterFunc(ctx, a.close)
+	defer stop()
+	_, err = a.Ask(r, line)
+	return err
+}
+
+// waiting is how many messages the scheduler has; -1: it does not tell.
+func (w *webSource) waiting(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	n := -1
+	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
+		var st mailq.StatusInfo
+		err := json.Unmarshal([]byte(line), &st)
+		n = st.Messages
+		return err
+	})
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
+	var list []mailq.ThreadInfo
+	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
+		var t mailq.ThreadInfo
+		if err := json.Unmarshal([]byte(line), &t); err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		list = append(list, t)
+		return nil
+	})
+	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
+		if n := byNeed(b.State) - byNeed(a.State); n != 0 {
+			return n
+		}
+		return b.Recipients - a.Recipients
+	})
+	return list, err
+}
+
+// webWaiting is how many recipients of a thread a page shows.
+const webWaiting = 200
+
+func (w *webSource) Thread(ctx context.Context, channel, host string) (*web.Thread, error) {
+	if channel == "" || strings.ContainsFunc(channel+host, func(r rune) bool { return r <= ' ' }) {
+		return nil, fmt.Errorf("thread %s: %w", clean(channel+"/"+host), web.ErrNotFound)
+	}
+	t := &web.Thread{}
+	first := true
+	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, func(line string) error {
+		if first {
+			first = false
+			return json.Unmarshal([]byte(line), &t.Info)
+		}
+		if len(t.Waiting) == webWaiting {
+			t.More++
+			return nil
+		}
+		var x mailq.WaitingInfo
+		err := json.Unmarshal([]byte(line), &x)
+		t.Waiting = append(t.Waiting, x)
+		return err
+	})
+	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, errNobodyAnswers) {
+		err = fmt.Errorf("thread %s/%s: %w: %w", clean(channel), clean(host), web.ErrNotFound, err)
+	}
+	t.State = stateWords(&t.Info)
+	return t, err
+}

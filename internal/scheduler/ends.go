@@ -44,7 +44,7 @@ func (s *Spool) ends(f *opened) ledger.Outcomes {
 // away if a person has removed the last of them. False: it was put back meanwhile.
 func (s *Spool) finish(f *opened) (bool, error) {
 	// Those whose note comes too late.
-	s.events.ordersIn(f)
+	s.ordersIn(f)
 	ends := s.ends(f)
 	if id, ok := f.removedID(); ok && ends.Removed > 0 {
 		s.ended(id, ends)

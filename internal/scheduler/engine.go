@@ -108,7 +108,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 		conf:   c, po: po, log: c.Log, box: newMailbox(),
 		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
 			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, asked: asked{server: c.Resolver},
-			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), events: events},
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log})},
 		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
 		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},

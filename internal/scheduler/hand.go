@@ -83,7 +83,7 @@ func (e *engine) noted(name string) {
 		run: func() (err error) {
 			drop() // first: what changes while it is read makes another note
 			l, err = e.spool.Reload(m.Name())
-			e.events.orders(e.spool, m.Name())
+			e.spool.orders(m.Name())
 			return err
 		},
 		then: func() {

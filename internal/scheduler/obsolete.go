@@ -196,7 +196,7 @@ func (e *engine) void(old *thread.Message, o *obsoleter) {
 				return err
 			}
 			l, err = e.spool.Reload(old.Name())
-			e.events.orders(e.spool, old.Name())
+			e.spool.orders(old.Name())
 			return err
 		},
 		then: func() {

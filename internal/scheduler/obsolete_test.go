@@ -73,7 +73,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 			r.wait(2, "msg=recorded")
 			if c.gone {
 				r.wait(1, "msg=obsoleted", "id="+id, "rcpt=defer9.old@h")
-				r.wait(1, "msg=removed", "id="+id)
+				r.wait(1, "msg=removed", "rcpts=", "id="+id)
 				if _, err := os.Stat(r.dir + "/removed/" + id + ".queue"); err != nil {
 					t.Error(err)
 				}
@@ -117,7 +117,7 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 		r.wait(1, "msg=recorded")
 	}})
 	r.wait(1, "msg=obsoleted", "name="+first)
-	r.wait(1, "msg=removed")
+	r.wait(1, "msg=removed", "rcpts=")
 	if n, _ := r.events.count("msg=obsoleted", "name="+second); n != 0 {
 		t.Error("the later one was made void")
 	}
@@ -144,7 +144,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<4@x>", voids: []string{"<3@x>"}, rcpt: "smtp other ok.newer@other"})
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
 	open()
-	r.wait(1, "msg=removed", "id="+id)
+	r.wait(1, "msg=removed", "rcpts=", "id="+id)
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
@@ -162,7 +162,7 @@ func TestMessageThatIsPutBackStays(t *testing.T) {
 	q := r.request(old)
 	r.wait(1, "msg=recorded")
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
-	r.wait(1, "msg=removed", fmt.Sprintf("id=%s", q.ID))
+	r.wait(1, "msg=removed", "rcpts=", fmt.Sprintf("id=%s", q.ID))
 	if _, err := order.UndoShelved(q); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 			if res := r.ask(give, file); len(res.Changed) != 3 {
 				t.Errorf("about %q, want three", res.Changed)
 			}
-			r.wait(1, map[string]string{"expire": "msg=finished", "remove": "msg=removed", "reroute": "msg=finished"}[name])
+			r.wait(1, map[string]string{"expire": "msg=finished", "remove": "msg=removed", "reroute": "msg=finished"}[name], map[string]string{"remove": "rcpts="}[name])
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
@@ -150,7 +150,7 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 				r.ask(order.Release, file)
 				r.wait(1, "msg=delivered", "gatelater@h")
 			} else {
-				r.wait(1, map[string]string{"remove": "msg=removed", "expire": "msg=finished"}[name])
+				r.wait(1, map[string]string{"remove": "msg=removed", "expire": "msg=finished"}[name], map[string]string{"remove": "rcpts="}[name])
 			}
 			if err := r.stop(); err != nil {
 				t.Error(err)

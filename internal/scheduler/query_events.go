@@ -21,8 +21,6 @@ type eventHub struct {
 	listening atomic.Bool
 	mu        sync.Mutex
 	listeners map[*listener]bool
-	since     time.Time        // when the first of them came
-	told      map[string]int64 // by spool ID: the last line of the history that was told
 }
 
 // eventsKept is how many events wait for a listener that is slow.
@@ -37,29 +35,32 @@ type listener struct {
 
 func newEventHub() *eventHub { return &eventHub{listeners: map[*listener]bool{}} }
 
-// eventOf is the event that a word of the log tells of a message, "" if none.
-func eventOf(word string) string {
-	switch word {
+// eventOf is the event that a line of the log tells of a message, "" if none.
+func eventOf(r *slog.Record) string {
+	switch word := r.Message; word {
 	case "queued":
 		return "routed"
 	case "removed":
-		return "finished" // the last of its recipients were removed by a person
+		finished := "finished" // the last of its recipients were removed by a person
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "rcpt" {
+				finished = word // one of them
+			}
+			return finished != word
+		})
+		return finished
 	case "delivered", "deferred", "failed", "expired", "held", "released", "frozen", "thawed", "rerouted", "report", "finished",
-		"restored", "vanished", "etrn", "unknown-channel", "alarm-raised", "alarm-cleared":
+		"retry", "restored", "vanished", "etrn", "unknown-channel", "alarm-raised", "alarm-cleared":
 		return word
 	}
 	return ""
 }
 
 // listen begins to keep events for somebody.
-func (h *eventHub) listen(now time.Time) *listener {
+func (h *eventHub) listen() *listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := &listener{more: make(chan struct{}, 1)}
-	if len(h.listeners) == 0 {
-		// The history has milliseconds.
-		h.since, h.told = now.Truncate(time.Millisecond), map[string]int64{}
-	}
 	h.listeners[l] = true
 	h.listening.Store(true)
 	return l
@@ -71,7 +72,6 @@ func (h *eventHub) leave(l *listener) {
 	delete(h.listeners, l)
 	if len(h.listeners) == 0 {
 		h.listening.Store(false)
-		h.told = nil
 	}
 }
 
@@ -130,7 +130,7 @@ func (l eventLog) Enabled(ctx context.Context, level slog.Level) bool {
 // Handle logs a line and publishes it.
 func (l eventLog) Handle(ctx context.Context, r slog.Record) error {
 	if l.hub.listening.Load() {
-		if word := eventOf(r.Message); word != "" {
+		if word := eventOf(&r); word != "" {
 			l.hub.publish(eventLine(word, r))
 		}
 		if !l.Handler.Enabled(ctx, r.Level) {
@@ -185,7 +185,7 @@ func eventLine(word string, r slog.Record) []byte {
 // follow gives events until the client says anything or goes.
 func (s *querySession) follow() error {
 	h := s.q.events
-	l := h.listen(s.q.e.conf.clocks.now())
+	l := h.listen()
 	defer h.leave(l)
 	if err := s.say(mailq.Follows); err != nil {
 		return err

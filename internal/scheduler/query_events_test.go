@@ -200,7 +200,7 @@ func TestSlowListenerIsToldWhatItLost(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { log.Debug("delivered") }); n > 0 {
 		t.Errorf("%v allocations while nobody listens", n)
 	}
-	slow := h.listen(time.Now())
+	slow := h.listen()
 	for i := range eventsKept + 7 {
 		log.Debug("delivered", "id", i)
 	}

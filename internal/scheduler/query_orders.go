@@ -1,21 +1,29 @@
 package scheduler
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
 
+// ourselves is who has decided where it was no person.
+const ourselves = "scheduler"
+
 // orderOf is the event that a line of the history tells of what a person decided, ""
-// if it tells of none. Who gave the order stands in it.
+// if it tells of none. Who gave the order stands in it. What we decide by ourselves is
+// logged where we do.
 func orderOf(e *workspec.Event) string {
 	switch e.Event {
 	case workspec.EventRemoved, workspec.EventRestored:
 		return e.Event
 	}
-	if e.Get(workspec.KeyWho) == "" {
+	if who := e.Get(workspec.KeyWho); who == "" || who == ourselves {
 		return ""
 	}
 	switch e.Event {
@@ -29,71 +37,110 @@ func orderOf(e *workspec.Event) string {
 	return ""
 }
 
-// orders tells those who listen of the orders in a specification that a note was about.
-// It is called by the pool.
-func (h *eventHub) orders(s *Spool, name string) {
-	if !h.listening.Load() {
-		return
+// toldFor is how long it is remembered which orders of a message were told; by then all
+// that were given before are.
+const toldFor = 5 * time.Minute
+
+// toldOrders remembers which orders were told: of each message the last line, for a while.
+type toldOrders struct {
+	mu          sync.Mutex
+	since       time.Time // what was ordered before counts as told
+	turned      time.Time
+	now, before map[postoffice.SpoolID]int64
+}
+
+// first tells whether an order is new, and notes that it is told.
+func (t *toldOrders) first(id postoffice.SpoolID, e *workspec.Event, started, now time.Time) bool {
+	if t.now == nil {
+		// The history has milliseconds.
+		t.now, t.since, t.turned = map[postoffice.SpoolID]int64{}, started.Truncate(time.Millisecond), now
 	}
+	if now.Sub(t.turned) > toldFor {
+		if t.before != nil {
+			t.since = t.turned
+		}
+		t.before, t.now, t.turned = t.now, map[postoffice.SpoolID]int64{}, now
+	}
+	last, known := t.now[id]
+	if !known {
+		last, known = t.before[id]
+	}
+	if known && e.LineOffset <= last || !known && e.Time.Before(t.since) {
+		return false
+	}
+	t.now[id] = e.LineOffset
+	return true
+}
+
+// orders tells of the orders in a specification that a note was about. It is called by
+// the pool.
+func (s *Spool) orders(name string) {
 	f, err := s.open(name)
 	if err != nil {
 		return // gone, or it is told elsewhere
 	}
 	defer f.close()
-	h.ordersIn(f)
+	s.ordersIn(f)
 }
 
-// ordersIn tells those who listen of the orders in a specification. Each is told once:
-// the lines since the last one that was told, or since somebody listens.
-func (h *eventHub) ordersIn(f *opened) {
-	if h == nil || !h.listening.Load() {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.told == nil {
-		return
-	}
-	id := f.ledgerID().String()
-	last, known := h.told[id]
+// ordersIn logs the orders in a specification, a line for each recipient, and each once.
+// Those that were given while no scheduler ran stand in the history alone.
+func (s *Spool) ordersIn(f *opened) {
 	for i := range f.spec.History {
+		if orderOf(&f.spec.History[i]) != "" {
+			s.tellOrders(f, i)
+			return
+		}
+	}
+}
+
+func (s *Spool) tellOrders(f *opened, from int) {
+	s.told.mu.Lock()
+	defer s.told.mu.Unlock()
+	id, now := f.ledgerID(), s.Now()
+	for i := from; i < len(f.spec.History); i++ {
 		e := &f.spec.History[i]
 		word := orderOf(e)
-		if word == "" || known && e.LineOffset <= last || !known && e.Time.Before(h.since) {
+		if word == "" || !s.told.first(id, e, s.Started, now) {
 			continue
 		}
-		h.told[id] = e.LineOffset
 		wanted := map[int64]bool{}
 		for _, off := range e.Recipients() {
 			wanted[off] = true
 		}
 		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 			if wanted[r.Offset] {
-				line := orderLine(word, id, f.Name, e, r)
-				for l := range h.listeners {
-					l.put(line)
-				}
+				s.logOrder(word, id, f.Name, e, r)
 			}
 		})
 	}
 }
 
-// orderLine is an order about one recipient as one JSON object.
-func orderLine(word, id, name string, e *workspec.Event, r *workspec.Recipient) []byte {
-	var b bytes.Buffer
-	// Strings alone: none of them fails.
-	put := func(before, value string) {
-		text, _ := json.Marshal(value)
-		b.WriteString(before)
-		b.Write(text)
+// logOrder logs an order about one recipient, with the time at which it was given.
+func (s *Spool) logOrder(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient) {
+	ctx := context.Background()
+	if !s.Log.Enabled(ctx, slog.LevelInfo) {
+		return
 	}
-	put(`{"time":`, e.Time.UTC().Format(time.RFC3339Nano))
-	for _, kv := range [][2]string{{"event", word}, {"id", id}, {"name", name}, {"rcpt", r.Address}, {"channel", r.Channel}, {"host", r.Host},
-		{"who", e.Get(workspec.KeyWho)}, {"order", e.Get("order")}, {"cause", e.Get(workspec.KeyCause)}, {"until", e.Get("until")}, {"reason", e.Text}} {
+	line := slog.NewRecord(e.Time, slog.LevelInfo, word, 0)
+	line.AddAttrs(slog.Any("id", id), slog.String("name", name), slog.String("rcpt", r.Address), slog.String("channel", r.Channel), slog.String("host", r.Host))
+	who, reason := e.Get(workspec.KeyWho), e.Text
+	if who == "" { // of removed and restored
+		who, reason, _ = strings.Cut(e.Text, ": ")
+	}
+	for _, kv := range [][2]string{{"who", who}, {"order", e.Get("order")}, {"cause", e.Get(workspec.KeyCause)}, {"reason", reason}} {
 		if kv[1] != "" {
-			put(`,"`+kv[0]+`":`, kv[1])
+			line.AddAttrs(slog.String(kv[0], cut(kv[1])))
 		}
 	}
-	b.WriteString("}")
-	return b.Bytes()
+	if ms, err := strconv.ParseInt(e.Get("until"), 10, 64); err == nil && ms > 0 {
+		line.AddAttrs(slog.Time("until", time.UnixMilli(ms)))
+	}
+	switch {
+	case e.Event == workspec.EventExpired:
+		line.AddAttrs(slog.Duration("took", since(id.Time(), e.Time)))
+	case e.Event == workspec.EventRetry && workspec.Reopens(e):
+		line.AddAttrs(slog.Bool("fresh", true))
+	}
+	_ = s.Log.Handler().Handle(ctx, line) // as a Logger does: there is nowhere to tell an error
 }

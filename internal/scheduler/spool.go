@@ -46,7 +46,7 @@ type Spool struct {
 	Log         *slog.Logger
 	// Ledger is told of every message's end and of every report; nil: nobody is.
 	Ledger *ledger.Journal
-	events *eventHub // of the query socket; nil: there is none
+	told   toldOrders
 }
 
 // opened is a work specification with its content.

@@ -216,7 +216,7 @@ func TestLaterMessageTakesThePlaceOfTheEarlier(t *testing.T) {
 	event(t, s, "deferred", "rcpt", "a@far.example")
 	send("bob@mta.example", "w3", "Supersedes: <w1@mta.example> <w2@mta.example>\n")
 	gone := event(t, s, "obsoleted", "rcpt", "a@far.example")
-	event(t, s, "removed", "id", gone.Get("id"))
+	shelved(t, s, gone.Get("id"))
 	await(t, s, "removed/"+gone.Get("id")+".queue", func() (bool, error) {
 		_, err := os.Stat(path(s, "removed/"+gone.Get("id")+".queue"))
 		return err == nil, ignoreMissing(err)

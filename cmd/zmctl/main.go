@@ -46,7 +46,7 @@ func app() *cli.App {
 		Writer:          os.Stdout,
 		Commands: slices.Concat([]*cli.Command{
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
-			threadCommand(), eventsCommand(),
+			threadCommand(), eventsCommand(), topCommand(),
 		}, verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),

@@ -56,6 +56,10 @@ func layers() []layer {
 		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
 		// Pages about a postoffice; who serves them brings what they show.
 		{path: "internal/web", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/selector", "internal/passwd"})},
+		// The life of a message, from what is read elsewhere; what zmctl top shows.
+		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
+		{path: "internal/top", imports: []string{"internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
+		{path: "cmd/zmtop", imports: []string{"internal/top", "internal/top/live", "internal/config"}},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
@@ -65,7 +69,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
@@ -100,6 +104,8 @@ func heavy() map[string]string {
 		"modernc.org/sqlite":           "internal/lookup/sqlite",
 		"github.com/go-ldap/ldap/v3":   "internal/lookup/ldap",
 		"github.com/ebitengine/purego": "internal/lookup/pam",
+		// It asks the terminal for its colours when it is linked, before main.
+		"github.com/charmbracelet/bubbletea": "internal/top/live",
 	}
 }
 

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/top"
+)
+
+func topCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "top",
+		Usage:     "show stages, threads and rates, as they change",
+		UsageText: "zmctl top [--interval TIME] [--once | --count N] [--threads N] [--json]",
+		Description: `Shows how many messages are in each stage and since when, how many messages and
+recipients pass in a second, the scheduler's threads with what needs a person most at the
+top, and alarms. On a terminal it goes on until q, with lines of the last minutes; ? tells
+the keys. In a pipe, with --once or --json, it prints a snapshot: rates are those between
+two looks, so it takes --interval.
+
+    zmctl top
+    zmctl top --once
+    zmctl top --json --count 0 --interval 10s | ...
+
+Counts come from the disk, those of the queue from the scheduler while it answers. It
+changes nothing, and needs no scheduler. See docs/top.md.
+
+Exit codes: 0 shown, 1 not, 71 the program zmtop is missing.`,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "look every `TIME`"},
+			&cli.BoolFlag{Name: "once", Usage: "print one snapshot"},
+			&cli.IntFlag{Name: "count", Value: 1, Usage: "print `N` snapshots, 0: until it is interrupted"},
+			&cli.IntFlag{Name: "threads", Value: 20, Usage: "print `N` threads at most, 0: all"},
+			&cli.BoolFlag{Name: "json", Usage: "print an object a line for each snapshot"},
+		},
+		Action: runTop,
+	}
+}
+
+// shortestLook is the least time between two looks.
+const shortestLook = 100 * time.Millisecond
+
+func runTop(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if c.Int("count") < 0 || c.Int("threads") < 0 || c.Duration("interval") < shortestLook {
+		return cli.Exit(fmt.Sprintf("zmctl top: --count and --threads are not less than 0, --interval not less than %v", shortestLook), config.ExitUsage)
+	}
+	printed := c.Bool("once") || c.Bool("json") || c.IsSet("count")
+	if out, ok := c.App.Writer.(*os.File); ok && !printed && isatty.IsTerminal(out.Fd()) && isatty.IsTerminal(os.Stdin.Fd()) && os.Getenv("TERM") != "dumb" {
+		return becomeTop(c)
+	}
+	po, dir, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	return quiet(snapshots(c, top.New(po, dir)))
+}
+
+// snapshots prints samples. The first look is for the rates alone.
+func snapshots(c *cli.Context, s *top.Sampler) error {
+	defer s.Close()
+	if _, err := s.Take(c.Context); err != nil {
+		return err
+	}
+	tick := time.NewTicker(c.Duration("interval"))
+	defer tick.Stop()
+	for n := 0; c.Int("count") == 0 || n < c.Int("count"); n++ {
+		select {
+		case <-tick.C:
+		case <-c.Context.Done():
+			return nil
+		}
+		x, err := s.Take(c.Context)
+		if err != nil {
+			return nil // interrupted
+		}
+		if c.Bool("json") {
+			err = jsonLines(c.App.Writer).Encode(x)
+		} else {
+			if n > 0 {
+				fmt.Fprintln(c.App.Writer)
+			}
+			err = x.Print(c.App.Writer, c.Int("threads"))
+		}
+		if err != nil || c.Bool("once") {
+			return err
+		}
+	}
+	return nil
+}
+
+// becomeTop makes this process zmtop.
+func becomeTop(c *cli.Context) error {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	path, err := program("zmtop")
+	if err != nil {
+		return cli.Exit(errors.Join(err, errors.New("zmctl top --once does without it")), config.ExitOSErr)
+	}
+	args := []string{"zmtop", "--interval", c.Duration("interval").String()}
+	if err := syscall.Exec(path, args, environment(settings)); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+// Command zmtop shows a mail system on a terminal as it works. zmctl top starts it: what
+// draws on terminals stays out of zmctl, which starts and is a daemon.
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/top"
+	"zmailer/internal/top/live"
+)
+
+const description = `Shows on a terminal, again and again: how much mail is in each stage and since when, how
+much passes in a second, the scheduler's threads, and alarms. zmctl top starts it where
+there is a terminal, and tells everything about it; docs/top.md, too.
+
+    zmtop --config /etc/zmailer/zmailer.conf --interval 2s
+
+It changes nothing. Keys: ? tells them, q leaves. Exit codes: 0 left, 1 the terminal cannot
+be used, 64 bad flags or no terminal, 78 bad configuration or no postoffice.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:        "zmtop",
+		Usage:       "show a mail system on a terminal as it works",
+		UsageText:   "zmtop [--interval TIME] [flags]",
+		Description: description,
+		Flags: append(config.Flags(),
+			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "look every `TIME`"}),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+	}
+	if !isatty.IsTerminal(os.Stdout.Fd()) || !isatty.IsTerminal(os.Stdin.Fd()) {
+		return cli.Exit("this is no terminal; zmctl top --once prints a snapshot", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	s, err := top.Open(settings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &config.Error{File: settings.PostOffice(), Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return live.Run(c.Context, s, c.Duration("interval"))
+}

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
+	"zmailer/internal/notify"
 	"zmailer/internal/router"
 )
 
@@ -91,10 +92,8 @@ func run(c *cli.Context) error {
 			return cli.Exit("--workers: it must be a number above 0", config.ExitUsage)
 		}
 	}
-	cfg.Unsorted = c.Bool("s")
-	cfg.Once = c.Bool("once")
-	cfg.StrictStart = c.Bool("strict")
-	cfg.Log = log
+	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
+	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
 	machine.Share()
 	return router.Run(c.Context, cfg)
 }

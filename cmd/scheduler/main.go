@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
+	"zmailer/internal/notify"
 	"zmailer/internal/scheduler"
 )
 
@@ -89,6 +90,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(cfg.Log)
+	cfg.Service = notify.FromEnvironment(cfg.Log)
 	machine.Share()
 	return scheduler.Run(c.Context, cfg)
 }

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
+	"zmailer/internal/notify"
 	"zmailer/internal/smtpserver"
 )
 
@@ -86,7 +87,7 @@ func run(c *cli.Context) error {
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")
-	cfg.Log = log
+	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
 	if cfg.Activated, err = smtpserver.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -18,7 +18,7 @@ type layer struct {
 
 // base imports nothing of ours.
 func base() []string {
-	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine"}
+	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify"}
 }
 
 // formats are bytes and values; they never touch the disk.
@@ -91,7 +91,7 @@ func layers() []layer {
 	}
 	for program, stage := range stages {
 		table = append(table, layer{path: "cmd/" + program, imports: []string{
-			"internal/" + stage, "internal/config", "internal/logging", "internal/machine", "internal/metrics",
+			"internal/" + stage, "internal/config", "internal/logging", "internal/machine", "internal/metrics", "internal/notify",
 		}})
 	}
 	return table

@@ -88,6 +88,7 @@ func (d *dispatcher) work(ctx context.Context) {
 // await gives the next message, when there is one. ok is false when ctx is done.
 func (d *dispatcher) await(ctx context.Context) (o order, ok bool) {
 	for ctx.Err() == nil {
+		d.r.c.Service.Alive()
 		d.settle()
 		if !d.wakeAt.IsZero() && !time.Now().Before(d.wakeTime) {
 			d.wakeAt = time.Time{}

@@ -32,6 +32,7 @@ type giver func(group, *workspec.Recipient) error
 func (w *worker) resolve(l *letter, give giver) error {
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
+		w.r.c.Service.Alive() // a list of very many members takes its time
 		if w.seen.again(g.variant, r) {
 			return nil
 		}

@@ -29,6 +29,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/ledger"
+	"zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/policy"
 	"zmailer/internal/router/rules"
@@ -77,7 +78,8 @@ type Config struct {
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
 	PolicySteps int
 	PolicyTime  time.Duration
-	Log         *slog.Logger // nil: discarded
+	Log         *slog.Logger    // nil: discarded
+	Service     *notify.Service // is told how we are; nil: nobody is
 	Now         func() time.Time
 	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
 	Ledger *ledger.Journal

@@ -53,6 +53,9 @@ func (r *Router) serve(ctx context.Context, dir string) {
 		_ = hints.Add(filepath.Join(filepath.Dir(dir), name))
 		r.c.Log.Info("router-directory", "name", name)
 	}
+	defer r.c.Service.Watch(hints.Interrupt)()
+	r.c.Service.Ready("routes %s with %d workers", dir, r.c.Workers)
+	defer context.AfterFunc(ctx, r.c.Service.Stopping)()
 	d.run(ctx)
 	r.c.Log.Info("stopped")
 }

@@ -139,6 +139,8 @@ func (e *engine) run(ctx context.Context) error {
 	defer timer.Stop()
 	done := ctx.Done()
 	hints := e.watch.C()
+	defer e.conf.Service.Watch(func() { e.post(e.conf.Service.Alive) })()
+	e.conf.Service.Ready("serves %s", e.conf.Dir)
 	var list []func()
 	for !e.ended() {
 		select {
@@ -246,6 +248,7 @@ func (e *engine) wake(at time.Time) { e.wakeAt = earliest(e.wakeAt, at) }
 func (e *engine) stop() {
 	e.stopping, e.lookAt = true, time.Time{}
 	close(e.quit)
+	e.conf.Service.Stopping()
 	e.deadline = e.now.Add(e.conf.StopTimeout)
 	e.log.Info("stopping", "agents", len(e.agents), "deliveries", e.running(), "timeout", e.conf.StopTimeout)
 	e.pool.forget()

@@ -103,15 +103,22 @@ func stateOf(file string) fileState {
 
 // readAgain reads the configuration and hands it to the engine if it can be used.
 func (e *engine) readAgain(why, last string) (text string) {
+	e.conf.Service.Reloading()
 	next, err := e.conf.Reread.Read()
 	if err != nil {
+		e.conf.Service.Ready("serves %s; a new scheduler.conf was refused", e.conf.Dir)
 		for _, err := range Errors(err) {
 			e.log.Error("conf-refused", "reason", err, "advice", "the old one stays in use; scheduler --check-config tells more")
 		}
 		return last
 	}
 	if why == "asked" || next.text != last {
-		e.post(func() { e.reconfigure(next, why) })
+		e.post(func() {
+			e.reconfigure(next, why)
+			e.conf.Service.Ready("serves %s", e.conf.Dir)
+		})
+	} else {
+		e.conf.Service.Ready("serves %s", e.conf.Dir)
 	}
 	return next.text
 }

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/alarm"
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
+	manager "zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 )
 
@@ -31,10 +32,11 @@ type Config struct {
 	Look        time.Duration // between looks at transport/
 	Log         *slog.Logger
 	Reread      Reread
-	AtOnce      int    // specifications that are read at one go; 0: as it suits
-	ReadFirst   bool   // all of transport/ is read before the first delivery
-	Freeze      bool   // nothing is started or given up
-	OnlyChannel string // with OnlyHost the one thread that is served, "*" stands for all; "": all are
+	Service     *manager.Service // is told how we are; nil: nobody is
+	AtOnce      int              // specifications that are read at one go; 0: as it suits
+	ReadFirst   bool             // all of transport/ is read before the first delivery
+	Freeze      bool             // nothing is started or given up
+	OnlyChannel string           // with OnlyHost the one thread that is served, "*" stands for all; "": all are
 	OnlyHost    string
 	StrictStart bool // do not start while unfinished files are in public/ (A7)
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,8 @@ type listener struct {
 	srv      *server
 	role     Role
 	entrance *entrance
+	calls    atomic.Pointer[rollCall] // nil: nobody asks
+	answered atomic.Uint64            // the last call that it has answered
 	closing  sync.Once
 	done     chan struct{} // closed by Close: ends a pause
 }
@@ -99,6 +102,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			if l.srv.admits(w) {
 				return w, nil
 			}
+			continue
+		}
+		if l.answers(err) {
 			continue
 		}
 		if !isShortage(err) {

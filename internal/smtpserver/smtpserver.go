@@ -32,6 +32,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
 	"zmailer/internal/ledger"
+	"zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpserver/access"
 	"zmailer/internal/smtpserver/auth"
@@ -86,7 +87,8 @@ type Config struct {
 	WriteTimeout time.Duration // for one write; 0: 5 minutes
 	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
 
-	Log *slog.Logger
+	Log     *slog.Logger
+	Service *notify.Service // is told how we are; nil: nobody is
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)
@@ -238,11 +240,15 @@ func (s *server) serve(ctx context.Context, listeners []*listener) error {
 		}
 		s.Ready(addrs)
 	}
+	stopWatch := s.Service.Watch(newRollCall(listeners, s.Service.Alive).ask)
+	s.Service.Ready("serves %s", addresses(listeners))
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
+	stopWatch()
+	s.Service.Stopping()
 	for _, l := range listeners {
 		// A listener has nothing to lose; Serve returns whatever close says.
 		_ = l.Close()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,6 +67,11 @@ type unixListener struct {
 
 // Addr implements net.Listener.
 func (u *unixListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: u.path} }
+
+// SetDeadline implements deadliner.
+func (u *unixListener) SetDeadline(t time.Time) error {
+	return u.Listener.(*net.UnixListener).SetDeadline(t)
+}
 
 // Close implements net.Listener.
 func (u *unixListener) Close() error {

@@ -1,0 +1,116 @@
+package notify
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deadline is when a test gives up.
+const deadline = 10 * time.Second
+
+// systemd is the end of systemd, with a watchdog in microseconds; "": none.
+func systemd(t *testing.T, watchdog string) *net.UnixConn {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", watchdog)
+	t.Setenv("WATCHDOG_PID", "")
+	return c
+}
+
+// told is the next thing that the manager hears.
+func told(t *testing.T, c *net.UnixConn, within time.Duration) (string, bool) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 4096)
+	n, err := c.Read(b)
+	return string(b[:n]), err == nil
+}
+
+func TestSystemdIsToldWhatTheDaemonDoes(t *testing.T) {
+	c := systemd(t, "")
+	s := FromEnvironment(slog.New(slog.DiscardHandler))
+	s.Ready("listening on %d addresses", 2)
+	s.Reloading()
+	s.Ready("again")
+	s.Stopping()
+	for i, want := range []string{"READY=1\nSTATUS=listening on 2 addresses", "RELOADING=1\nMONOTONIC_USEC=", "READY=1\nSTATUS=again", "STOPPING=1\nSTATUS=stopping"} {
+		if got, _ := told(t, c, deadline); !strings.HasPrefix(got, want) {
+			t.Errorf("%d: got %q, want %q", i, got, want)
+		}
+	}
+	defer s.Watch(func() { t.Error("asked without a watchdog") })()
+	s.Alive()
+}
+
+func TestWithoutSystemdNothingIsDone(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	s := FromEnvironment(slog.New(slog.DiscardHandler))
+	if s != nil {
+		t.Fatal("a service without a manager")
+	}
+	s.Ready("")
+	s.Reloading()
+	s.Stopping()
+	s.Alive()
+	s.Watch(func() { t.Error("asked") })()
+}
+
+// The loop that answers keeps the process alive; one that hangs is silent from then on.
+func TestWatchdogIsFedByALoopThatGoesRound(t *testing.T) {
+	c := systemd(t, "100000")
+	s := FromEnvironment(slog.New(slog.DiscardHandler))
+	asked := make(chan struct{}, 1)
+	stop := s.Watch(func() {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for range 5 {
+		<-asked
+		s.Alive()
+		s.Alive() // not asked again yet: said once
+		if got, ok := told(t, c, deadline); !ok || got != "WATCHDOG=1" {
+			t.Fatalf("got %q", got)
+		}
+	}
+	// It hangs: asked five times more, it does not answer.
+	for range 5 {
+		<-asked
+	}
+	if got, ok := told(t, c, time.Millisecond); ok {
+		t.Errorf("nobody has answered, got %q", got)
+	}
+}
+
+func TestSystemdThatIsGoneIsToldOfOnce(t *testing.T) {
+	systemd(t, "").Close()
+	var said bytes.Buffer
+	s := FromEnvironment(slog.New(slog.NewTextHandler(&said, nil)))
+	s.Ready("")
+	s.Stopping()
+	if got := strings.Count(said.String(), "msg=notify-trouble"); got != 1 {
+		t.Errorf("got %d lines, want 1:\n%s", got, said.String())
+	}
+}
+
+func BenchmarkAliveUnasked(b *testing.B) {
+	s := &Service{}
+	for b.Loop() {
+		s.Alive()
+	}
+}

@@ -53,7 +53,7 @@ func main() {
 		),
 		HideHelpCommand: true,
 		HideVersion:     true,
-		Action:          run,
+		Action:          queueOr(run),
 	}
 	os.Args = append(os.Args[:1:1], submit.NormaliseArgs(os.Args[1:], takesValue(app.Flags))...)
 	config.Main(app)

@@ -33,7 +33,10 @@ the reports show it. Output goes to standard output, trouble to standard error.
 Exit codes: 0 done, 1 not done, 64 bad arguments, 71 a daemon's program is missing, 75 try
 again (hold to reroute, undo), 78 bad configuration or no postoffice; check has its own.`
 
-func main() { config.Main(app()) }
+func main() {
+	os.Args = calledAs(os.Args)
+	config.Main(app())
+}
 
 func app() *cli.App {
 	return &cli.App{

@@ -19,7 +19,7 @@ import (
 func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "postoffice", EnvVars: []string{"POSTOFFICE"}, Usage: "the queues are in `DIR`, whatever the configuration says"},
-		&cli.StringFlag{Name: "config", EnvVars: []string{"ZCONFIG"}, Usage: "read `FILE` (zmailer.conf) and the files beside it; without it, built-in defaults"},
+		&cli.StringFlag{Name: "config", EnvVars: []string{"ZCONFIG"}, Usage: "read `FILE` (zmailer.conf) and the files beside it; without it, that of the machine if these programs were installed, else built-in defaults"},
 		&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log on standard error: auto, text, json or tint"},
 		&cli.StringFlag{Name: "log-level", Usage: "log from `LEVEL` up: debug, info, warn or error"},
 	}
@@ -41,7 +41,7 @@ func FromCLI(c *cli.Context) (*Config, error) {
 			fixed[name] = text
 		}
 	}
-	return load(c.String("config"), fixed)
+	return load(chosen(c), fixed)
 }
 
 // Main runs a program: it prints an error to standard error as "program: error" and

@@ -79,7 +79,7 @@ func TestProgramsExitCodesAreSysexits(t *testing.T) {
 		"no recipient":     {nil, 64},
 		"unknown flag":     {[]string{"-Z", "a@b"}, 64},
 		"missing value":    {[]string{"-f"}, 64},
-		"queue listing":    {[]string{"-bp"}, 64},
+		"no zmctl for -bp": {[]string{"-bp"}, 71},
 		"bad address":      {[]string{"a@@b"}, 65},
 		"configuration":    {[]string{"--config", "/nonexistent/zmailer.conf", "a@b"}, 78},
 		"no postoffice":    {[]string{"--postoffice", "/nonexistent", "a@b"}, 78},

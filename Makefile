@@ -14,7 +14,26 @@ BENCHFLAGS ?= -messages 5000 -connections 20 -postfix
 PEERFLAGS ?=
 COSTFLAGS ?= -allocs
 
-.PHONY: all build test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench bench-peers costs fuzz clean
+# Installation: docs/install.md.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+SPOOLDIR ?= /var/spool/postoffice
+DESTDIR ?=
+# Numbers that grow with each commit; nothing has been released yet.
+VERSION ?= 0.0.$(shell git log -1 --format=%cd --date=format:%Y%m%d%H%M%S 2>/dev/null || echo 0)
+ARCH ?= $(shell $(GO) env GOARCH)
+# yes: sendmail, mailq and newaliases are put below PREFIX, too.
+LINKS ?= yes
+COMPRESS ?= no
+MAINTAINER ?= Postmaster <postmaster@localhost>
+# 1: users are looked up by the C library as well (LDAP, sssd); the packages then run with
+# its version or later ones alone.
+CGO ?= 0
+# Installed programs know where the machine's configuration is.
+LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
+PACKAGE ?= $(CURDIR)/var/package
+
+.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench bench-peers costs fuzz clean
 
 all: build
 
@@ -22,6 +41,29 @@ all: build
 build:
 	@mkdir -p $(BIN)
 	$(GO) build -o $(BIN)/ ./cmd/...
+
+# The manual pages, into bin/man.
+man: build
+	@if [ -d scripts/man ]; then $(GO) run ./scripts/man -bin $(BIN) $(BIN)/man; fi
+
+# Programs, units, manual and configuration below $(DESTDIR); what is there of the
+# configuration stays. What is to be done then stands in docs/install.md.
+install:
+	@mkdir -p var/install
+	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o var/install/ ./cmd/...
+	@if [ -d scripts/man ]; then $(GO) run ./scripts/man -bin var/install var/man; fi
+	BIN=var/install MAN=var/man DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' \
+		SPOOLDIR='$(SPOOLDIR)' LINKS='$(LINKS)' COMPRESS='$(COMPRESS)' ./packaging/install.sh
+
+# What the packages hold.
+package-root:
+	rm -rf $(PACKAGE)/root
+	$(MAKE) install DESTDIR=$(PACKAGE)/root PREFIX=/usr SYSCONFDIR=/etc SPOOLDIR=/var/spool/postoffice LINKS=no COMPRESS=yes
+
+# Packages for Debian and for systems with RPM, into var/package.
+deb rpm: package-root
+	ROOT='$(PACKAGE)/root' VERSION='$(VERSION)' ARCH='$(ARCH)' MAINTAINER='$(MAINTAINER)' \
+		$(GO) -C packaging tool nfpm package --config nfpm.yaml --packager $@ --target $(PACKAGE)/
 
 # All tests; those that need a right or a program that is not there say so. What takes
 # longest begins first.

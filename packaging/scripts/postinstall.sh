@@ -1,0 +1,37 @@
+#!/bin/sh
+# Debian: configure, with the old version behind it at an upgrade; RPM: 1 or 2.
+set -e
+lib=/usr/libexec/zmailer
+case "$1" in
+configure) if [ -n "$2" ]; then upgrade=yes; else upgrade=; fi ;;
+1) upgrade= ;;
+2) upgrade=yes ;;
+*) exit 0 ;;
+esac
+
+# What is missing of the postoffice; what is there stays.
+$lib/zmctl --config /etc/zmailer/zmailer.conf init >/dev/null
+
+alternatives=$(command -v update-alternatives || command -v alternatives || true)
+if [ -n "$alternatives" ]; then
+	$alternatives --install /usr/sbin/sendmail mta $lib/submit 90 \
+		--slave /usr/lib/sendmail mta-sendmail $lib/submit \
+		--slave /usr/bin/mailq mta-mailq $lib/zmctl \
+		--slave /usr/bin/newaliases mta-newaliases $lib/zmctl
+fi
+
+# On Debian what is installed is started, unless policy-rc.d forbids it; on others presets
+# decide. That the port is taken does not fail the installation: systemctl status tells.
+if [ -z "$upgrade" ] && command -v systemctl >/dev/null; then
+	systemctl --no-reload preset zmailer.target zmailer-agents.socket >/dev/null 2>&1 || true
+fi
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+	invoke=$(command -v deb-systemd-invoke || echo systemctl)
+	if [ -n "$upgrade" ]; then
+		$invoke try-restart zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service || true
+	elif [ "$1" = configure ]; then
+		$invoke start zmailer.target || true
+	fi
+fi
+exit 0

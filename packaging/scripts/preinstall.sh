@@ -1,0 +1,10 @@
+#!/bin/sh
+# Debian: install or upgrade; RPM: 1 or 2. Makes the daemons' user.
+set -e
+if ! getent group zmailer >/dev/null; then groupadd --system zmailer; fi
+if ! getent passwd zmailer >/dev/null; then
+	shell=/usr/sbin/nologin
+	[ -e $shell ] || shell=/sbin/nologin
+	useradd --system --gid zmailer --home-dir /var/spool/postoffice --no-create-home --shell $shell --comment 'Mail system' zmailer
+fi
+exit 0

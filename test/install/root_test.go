@@ -1,0 +1,113 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// insideEnv is set in the process that a script is run by: it names the root.
+const insideEnv = "INSTALL_TEST_ROOT"
+
+// mirror is where a fresh root comes from.
+const mirror = "http://deb.debian.org/debian"
+
+// freshRoot makes a minimal Debian system. INSTALL_TEST_TARBALL may name one that is
+// packed, so that nobody waits for the network; it is made if it is not there.
+func freshRoot(t *testing.T) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: a root of its own needs root")
+	}
+	if testing.Short() {
+		t.Skip("skipped: it takes a minute")
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tarball := os.Getenv("INSTALL_TEST_TARBALL")
+	if tarball != "" {
+		if _, err := os.Stat(tarball); err == nil {
+			run(t, "tar", "-C", root, "-xpf", tarball)
+			return root
+		}
+	}
+	need(t, "debootstrap")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "stable", root, mirror).CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Skipf("skipped: debootstrap cannot make a root: %v: %s", err, lines[len(lines)-1])
+	}
+	if tarball != "" {
+		run(t, "tar", "-C", root, "-cpf", tarball, ".")
+	}
+	return root
+}
+
+// within runs a script of testdata in the root, with a network and processes of its own:
+// what it leaves running ends with it.
+func within(t *testing.T, root, script string, args ...string) string {
+	t.Helper()
+	text := ". /common.sh\n" + read(t, filepath.Join("testdata", script))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, append([]string{"-c", text, script}, args...)...)
+	cmd.Env = []string{insideEnv + "=" + root, "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("skipped: this machine gives no namespaces")
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	t.Logf("%s\n%s", script, out)
+	return string(out)
+}
+
+// inside is the first process of a root's namespaces: it has /proc and a loopback
+// interface made and becomes the shell.
+func inside() {
+	root := os.Getenv(insideEnv)
+	err := errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""),
+		loopback(), unix.Sethostname([]byte("mail.example.org")),
+		unix.Chroot(root), unix.Chdir("/"))
+	if err == nil {
+		err = unix.Exec("/bin/sh", append([]string{"sh"}, os.Args[1:]...), os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, "enter the root:", err)
+	os.Exit(1)
+}
+
+// loopback brings the interface lo up.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}

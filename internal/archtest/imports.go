@@ -60,6 +60,9 @@ func layers() []layer {
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
 		{path: "internal/top", imports: []string{"internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
 		{path: "cmd/zmtop", imports: []string{"internal/top", "internal/top/live", "internal/config"}},
+		// The file that zmctl run puts the log into, and what reads it.
+		{path: "internal/logfile"},
+		{path: "internal/logread", imports: []string{"internal/config", "internal/logging"}},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
@@ -69,7 +72,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/logfile", "internal/logread"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},

@@ -1,0 +1,169 @@
+// Package logfile is the file that the log of several processes goes to. They write to a
+// pipe, as they would to standard error, and one process copies it into the file; so the
+// others need no right to the file, and one signal to one process reopens it when it was
+// rotated (M42).
+//
+// It owns the file, which it makes and only appends to. What survives a crash: whatever
+// was written; what is in the pipe when the copying process is killed is gone.
+//
+// Diagnostics: Open and Reopen give the errors of the file; after a Reopen that fails the
+// old file stays in use. A log that cannot be written, say on a full disk, never stops
+// those who write to the pipe: lines are dropped, and how many is the first line that is
+// written again, log-lost.
+package logfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mode is the mode of a file that is made.
+const Mode = 0o640
+
+// File is an open log.
+type File struct {
+	path string
+	// Lost makes the line that tells how many were dropped.
+	lost func(lines int) []byte
+
+	mu      sync.Mutex
+	f       *os.File
+	dropped int
+
+	in   *os.File // what others write to
+	done chan struct{}
+}
+
+// Open opens a log, made if it is missing, and starts to copy. lost makes the line that
+// tells how many lines could not be written.
+func Open(path string, lost func(lines int) []byte) (*File, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("copy into the log %s: %w", path, err), f.Close())
+	}
+	l := &File{path: path, lost: lost, f: f, in: w, done: make(chan struct{})}
+	go l.copy(r)
+	return l, nil
+}
+
+func open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, Mode)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	return f, nil
+}
+
+// Path is the file's name.
+func (l *File) Path() string { return l.path }
+
+// In is what processes write to: each whole lines, at most 4096 bytes at once, so that
+// they do not mix.
+func (l *File) In() *os.File { return l.in }
+
+// Reopen goes on in the file that has the name now. The old one ends with a whole line.
+func (l *File) Reopen() error {
+	next, err := open(l.path)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	old := l.f
+	l.f = next
+	l.mu.Unlock()
+	// A background process has the log as its own outputs, for what it says when it crashes.
+	for fd := 1; fd <= 2; fd++ {
+		if same(old, fd) {
+			err = errors.Join(err, unix.Dup3(int(next.Fd()), fd, 0))
+		}
+	}
+	if err = errors.Join(err, old.Close()); err != nil {
+		return fmt.Errorf("reopen the log %s: %w", l.path, err)
+	}
+	return nil
+}
+
+// same tells whether a descriptor is this file.
+func same(f *os.File, fd int) bool {
+	var a, b unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &a) == nil && unix.Fstat(fd, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino
+}
+
+// closing is how long Close waits for others who have the pipe.
+const closing = time.Second
+
+// Close copies what is in the pipe, and ends. Processes that have the pipe still may
+// lose what they write from now on.
+func (l *File) Close() error {
+	err := l.in.Close()
+	limit := time.NewTimer(closing)
+	defer limit.Stop()
+	select {
+	case <-l.done:
+	case <-limit.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(err, l.f.Close())
+}
+
+// copy takes the pipe's lines until nobody writes any more.
+func (l *File) copy(r *os.File) {
+	defer close(l.done)
+	defer r.Close()
+	b := make([]byte, 64<<10)
+	kept := 0 // bytes of a line that has not ended
+	for {
+		n, err := r.Read(b[kept:])
+		kept += n
+		// A line is not parted by Reopen, unless it is longer than any of ours.
+		end := bytes.LastIndexByte(b[:kept], '\n') + 1
+		if end == 0 && kept == len(b) || err != nil {
+			end = kept
+		}
+		l.write(b[:end])
+		kept = copy(b, b[end:kept])
+		if err != nil {
+			return // io.EOF; a pipe gives no other that could be mended
+		}
+	}
+}
+
+// write appends lines, or counts them as lost.
+func (l *File) write(lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dropped > 0 {
+		if _, err := l.f.Write(l.lost(l.dropped)); err != nil {
+			l.dropped += count(lines)
+			return
+		}
+		l.dropped = 0
+	}
+	n, err := l.f.Write(lines)
+	if err != nil {
+		l.dropped += count(lines[n:])
+	}
+}
+
+// count is how many lines there are, also of one without an end.
+func count(lines []byte) int {
+	n := bytes.Count(lines, []byte("\n"))
+	if len(lines) > 0 && lines[len(lines)-1] != '\n' {
+		n++
+	}
+	return n
+}

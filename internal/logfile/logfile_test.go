@@ -1,0 +1,164 @@
+package logfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func lost(lines int) []byte { return fmt.Appendf(nil, "lost %d\n", lines) }
+
+func text(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// M42: a rotation while many write loses no line and parts none: each is whole in one file.
+func TestReopenLosesAndPartsNoLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := Open(path, lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, each, rotations = 4, 3000, 20
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for n := range each {
+				if _, err := fmt.Fprintf(l.In(), "writer %d line %d %s\n", w, n, strings.Repeat("x", n%200)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for n := range rotations {
+		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	names, err := filepath.Glob(path + "*")
+	if err != nil || len(names) != rotations+1 {
+		t.Fatalf("got %d files, %v", len(names), err)
+	}
+	for _, name := range names {
+		for line := range strings.Lines(text(t, name)) {
+			got++
+			if !strings.HasPrefix(line, "writer ") || !strings.HasSuffix(line, "\n") || strings.Count(line, "writer") != 1 {
+				t.Fatalf("%s: got %q", name, line)
+			}
+		}
+	}
+	if got != writers*each {
+		t.Errorf("got %d lines, want %d", got, writers*each)
+	}
+}
+
+// A full disk holds up nobody; how much was lost is told when there is room again.
+func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	if err := os.Symlink("/dev/full", path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(path, lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 1000 { // more than a pipe holds
+		if _, err := fmt.Fprintf(l.In(), "%d %s\n", n, strings.Repeat("x", 500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.After(20 * time.Second)
+	for dropped := 0; dropped < 1000; {
+		select {
+		case <-deadline:
+			t.Fatalf("got %d lines dropped", dropped)
+		case <-time.After(time.Millisecond):
+			l.mu.Lock()
+			dropped = l.dropped
+			l.mu.Unlock()
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(l.In(), "again")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, path); got != "lost 1000\nagain\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A Reopen that fails leaves the old file in use.
+func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	l, err := Open(path, lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := path + ".1"
+	if err := os.Rename(path, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v, want an error with the name", err)
+	}
+	fmt.Fprint(l.In(), "still here\nwithout an end")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, old); got != "still here\nwithout an end" {
+		t.Errorf("got %q", got)
+	}
+	if _, err := Open(path, lost); err == nil {
+		t.Error("a directory was opened as a log")
+	}
+}
+
+// What is there is appended to, and the mode shuts out others.
+func TestOpenAppends(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for range 2 {
+		l, err := Open(path, lost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(l.In(), "a line")
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, path); got != "a line\na line\n" || info.Mode().Perm()&0o007 != 0 {
+		t.Errorf("got %q, %v", got, info.Mode())
+	}
+}

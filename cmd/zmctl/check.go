@@ -120,12 +120,20 @@ func checkFlags(c *cli.Context) (w watchSettings, err error) {
 
 func printFindings(w io.Writer, list []finding, counts [3]int) error {
 	var errs []error
+	p := paintFor(w)
 	for _, f := range list {
 		words := ""
-		for _, p := range f.Problems {
-			words += " [" + string(p) + "]"
+		for _, problem := range f.Problems {
+			words += " [" + string(problem) + "]"
 		}
-		_, err := fmt.Fprintf(w, "%-7s  %s: %s%s\n         %s\n", f.Severity, clean(f.File), f.State, words, clean(f.Text))
+		severity := fmt.Sprintf("%-7s", f.Severity)
+		switch f.Severity {
+		case warning:
+			severity = p.yellow(severity)
+		case wrong:
+			severity = p.red(severity)
+		}
+		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, clean(f.File), f.State, words, clean(f.Text))
 		errs = append(errs, err)
 	}
 	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[fine], count(counts[warning], "warning"), count(counts[wrong], "error"))

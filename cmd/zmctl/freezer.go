@@ -171,7 +171,7 @@ func showAsideCommand(dir string) *cli.Command {
 		Name: "show", Usage: "tell everything about messages in " + dir + "/", UsageText: "zmctl " + dir + " show [flags] NAME...|ID...|CAUSE...|all",
 		Description: `As zmctl show: files, every reason in full, envelope, and what happens next.
 ` + selectorHelp,
-		Flags: selectorFlags(),
+		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
 		Action: func(c *cli.Context) error {
 			from, err := newAside(c, dir)
 			if err != nil {
@@ -201,13 +201,17 @@ func showAside(c *cli.Context, from *aside) error {
 	out := newStream(c.App.Writer)
 	n := 0
 	err = from.each(c.Context, po, func(m *message) error {
-		if n++; n > 1 {
+		n++
+		if c.Bool("json") {
+			return errors.Join(jsonLines(out).Encode(s.everything(m)), out.tick())
+		}
+		if n > 1 {
 			fmt.Fprintln(out)
 		}
 		s.showMessage(out, m)
 		return out.tick()
 	})
-	if n == 0 && err == nil {
+	if n == 0 && err == nil && !c.Bool("json") {
 		fmt.Fprintln(out, "nothing in "+from.dir+"/ matches")
 	}
 	return quiet(errors.Join(err, out.flush()))

@@ -20,7 +20,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "show",
 		Usage:     "tell everything about a message",
-		UsageText: "zmctl show ID...",
+		UsageText: "zmctl show [--json] ID...",
 		Description: `Shows the files of a message, its envelope and work specification as they stand, its
 history, each recipient, and in plain words what happens next. ID is a spool ID as
 zmctl queue and the logs have it.
@@ -28,7 +28,10 @@ zmctl queue and the logs have it.
     zmctl show S10117782A2CnLkQ0vB8C
 
 An inode number is used again for other messages; the ID also holds the time of the
-last write, so a message that is gone is told from one that took its number.`,
+last write, so a message that is gone is told from one that took its number.
+
+Exit codes: 0 told, 1 there is no such message, 64 bad arguments.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
 		Action: runShow,
 	}
 }
@@ -42,41 +45,40 @@ func runShow(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	var errs []error
-	for i, arg := range c.Args().Slice() {
+	var ids []postoffice.SpoolID
+	for _, arg := range c.Args().Slice() {
 		id, err := postoffice.ParseSpoolID(arg)
 		if err != nil {
 			return cli.Exit(err, config.ExitUsage)
 		}
-		if i > 0 {
-			fmt.Fprintln(c.App.Writer)
+		ids = append(ids, id)
+	}
+	var errs []error
+	for i, id := range ids {
+		s := newSpool(po, time.Now())
+		m, err := s.shown(id)
+		errs = append(errs, err)
+		switch {
+		case m == nil:
+		case c.Bool("json"):
+			errs = append(errs, jsonLines(c.App.Writer).Encode(s.everything(m)))
+		default:
+			if i > 0 {
+				fmt.Fprintln(c.App.Writer)
+			}
+			s.showMessage(c.App.Writer, m)
 		}
-		errs = append(errs, newSpool(po, time.Now()).show(c.App.Writer, id))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *spool) show(w io.Writer, id postoffice.SpoolID) error {
-	m, others, err := s.byID(id)
+// shown finds a message to show.
+func (s *spool) shown(id postoffice.SpoolID) (*message, error) {
+	m, err := s.locate("show", id)
 	if m == nil && err == nil {
-		// It may have moved against the order in which we looked.
-		m, others, err = s.byID(id)
+		err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
 	}
-	if m == nil && err == nil {
-		m = s.removedByID(id)
-	}
-	if m == nil {
-		for _, o := range others {
-			err = errors.Join(err, fmt.Errorf("show %s: inode %d belongs to another message now, %s, written %s",
-				id, o.Ino, o, o.Time().Format(timeFormat)))
-		}
-		if err == nil {
-			err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
-		}
-		return err
-	}
-	s.showMessage(w, m)
-	return err
+	return m, err
 }
 
 // showMessage tells everything about a message.
@@ -88,8 +90,8 @@ func (s *spool) showMessage(w io.Writer, m *message) {
 	s.showEnvelope(w, m)
 	if m.raw != nil {
 		section(w, "work specification")
-		for line := range bytes.Lines(m.raw) {
-			fmt.Fprintln(w, "  "+clean(strings.TrimSuffix(string(line), "\n")))
+		for _, line := range textLines(m.raw) {
+			fmt.Fprintln(w, "  "+line)
 		}
 	}
 	showHistory(w, m)
@@ -149,28 +151,45 @@ func (s *spool) showEnvelope(w io.Writer, m *message) {
 		return
 	}
 	section(w, "envelope")
-	h, err := s.fs.Open(m.message.path(), os.O_RDONLY, 0)
+	list, err := s.envelopeLines(m)
 	if err != nil {
 		fmt.Fprintln(w, "  "+clean(err.Error()))
-		return
+	}
+	for _, line := range list {
+		fmt.Fprintln(w, "  "+line)
+	}
+}
+
+// envelopeLines are the envelope lines as they stand in the file, also of one that cannot
+// be used.
+func (s *spool) envelopeLines(m *message) ([]string, error) {
+	h, err := s.fs.Open(m.message.path(), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer h.Close()
 	head, err := envelope.Read(h)
 	end := int64(maxShown)
 	if err != nil {
-		fmt.Fprintln(w, "  BROKEN: "+clean(err.Error()))
+		err = errors.New("BROKEN: " + err.Error())
 	} else {
 		end = head.HeaderOffset
 	}
 	b := make([]byte, min(end, maxShown))
-	n, err := h.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		fmt.Fprintln(w, "  "+clean(err.Error()))
-		return
+	n, rerr := h.ReadAt(b, 0)
+	if rerr != nil && !errors.Is(rerr, io.EOF) {
+		return nil, errors.Join(err, rerr)
 	}
-	for line := range bytes.Lines(b[:n]) {
-		fmt.Fprintln(w, "  "+clean(strings.TrimSuffix(string(line), "\n")))
+	return textLines(b[:n]), err
+}
+
+// textLines are the lines of a file, fit for a terminal.
+func textLines(b []byte) []string {
+	var list []string
+	for line := range bytes.Lines(b) {
+		list = append(list, clean(strings.TrimSuffix(string(line), "\n")))
 	}
+	return list
 }
 
 // showHistory prints events and diagnostics with their time and recipient in words.

@@ -18,12 +18,13 @@ func tlsrptCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "tlsrpt",
 		Usage:     "print what became of TLS on a day, as domains may ask for it",
-		UsageText: "zmctl tlsrpt DAY [DOMAIN]",
+		UsageText: "zmctl tlsrpt [--json] DAY [DOMAIN]",
 		Description: `Prints the report of RFC 8460 for a domain that mail was sent to, or one for each, from
 tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent: a
 domain's record _smtp._tls.DOMAIN says where to.
 
 Exit codes: 0, 1 there is nothing of that day, 64 bad arguments.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "as without it: these reports are JSON"}},
 		Action: printTLSReports,
 	}
 }

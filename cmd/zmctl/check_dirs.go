@@ -47,6 +47,9 @@ func (x *checker) top() {
 		case e.Name == durable.Nursery && f.Info.Mode.IsDir():
 			r.State = "nursery"
 			r.say("New files begin here, empty, since this ext4 has no journal; nothing in it matters.")
+		case isLog(e.Name) && f.Info.Mode.IsRegular():
+			r.State = "log"
+			r.say("The log of zmctl start, which LOGFILE can put elsewhere; an old one may be removed.")
 		case e.Name == "lost+found":
 			r.State = "of the file system"
 			r.say("fsck puts here what it finds without a name; look into it after a crash.")
@@ -55,6 +58,12 @@ func (x *checker) top() {
 		}
 		x.tell(r)
 	}
+}
+
+// isLog tells the log of zmctl start, and what logrotate(8) makes of it.
+func isLog(name string) bool {
+	rest, ok := strings.CutPrefix(name, postoffice.LogFile)
+	return ok && (rest == "" || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "-"))
 }
 
 // directories looks at the directories themselves, hash directories with them.

@@ -49,10 +49,11 @@ func app() *cli.App {
 		Writer:          os.Stdout,
 		Commands: slices.Concat([]*cli.Command{
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
-			threadCommand(), eventsCommand(), topCommand(),
-		}, verbCommands(), []*cli.Command{
+			threadCommand(), eventsCommand(), topCommand(), logCommand(),
+		}, serviceCommands(), verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+			completionCommand(), versionCommand(),
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -14,28 +15,54 @@ import (
 func reloadCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reload",
-		Usage:     "have the scheduler read scheduler.conf again now",
-		UsageText: "zmctl reload",
+		Usage:     "have the scheduler read scheduler.conf again now, and reopen the log",
+		UsageText: "zmctl reload [DAEMON...]",
 		Description: `Sends SIGHUP to the scheduler of this postoffice, which reads scheduler.conf beside its
 deliveries. A bad one is refused, its log says why (conf-refused), and the old one stays;
 zmctl check-config tells before. Without it the file is read within seconds after it has
-changed; the router reads its tables again by itself.
+changed. Then zmctl run reopens LOGFILE, as logrotate(8) wants it after a rotation.
 
-Exit codes: 0 it was asked, 1 no scheduler runs here.`,
+router and smtpserver read their tables and certificates again by themselves; none of the
+daemons reads zmailer.conf again: zmctl restart.
+
+Exit codes: 0 it was asked, 1 no scheduler runs here, or the log cannot be opened, 64 bad
+arguments.`,
 		Action: runReload,
 	}
 }
 
 func runReload(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
+	names := c.Args().Slice()
+	if err := checkDaemons(names); err != nil {
 		return err
 	}
-	p, _, err := open(c)
+	p, dir, err := open(c)
 	if err != nil {
 		return err
 	}
 	defer closeFS(p)
-	s := newSpool(p, time.Now())
+	for _, name := range names {
+		if name != "scheduler" {
+			fmt.Fprintf(c.App.Writer, "%s reads its tables again by itself when they change; zmailer.conf wants zmctl restart %s\n", name, name)
+		}
+	}
+	if len(names) > 0 && !slices.Contains(names, "scheduler") {
+		return nil
+	}
+	err = hangUpScheduler(c, newSpool(p, time.Now()))
+	// The log is reopened also where the scheduler was stopped.
+	st, aerr := ask(c.Context, dir, wish{Do: "reopen"})
+	if errors.Is(aerr, errNoRun) {
+		aerr = nil
+	}
+	if aerr == nil && st != nil && st.Log != "" {
+		fmt.Fprintln(c.App.Writer, "the log goes on in", st.Log)
+	}
+	return errors.Join(err, aerr)
+}
+
+// hangUpScheduler has the scheduler read its configuration.
+func hangUpScheduler(c *cli.Context, s *spool) error {
 	f, err := s.stat(".", ".pid.scheduler")
 	pid, held := 0, false
 	if err == nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
-	"zmailer/internal/logging"
 	"zmailer/internal/postoffice"
 )
 
@@ -22,10 +21,10 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run smtpserver, router and scheduler in the foreground",
-		UsageText: "zmctl run [--strict] [--stop-timeout TIME] [--restart-pause TIME]",
+		UsageText: "zmctl run [--strict] [--log-file FILE] [--stop-timeout TIME] [--restart-pause TIME]",
 		Description: `Starts the three daemons with this postoffice and configuration, made first if the
 postoffice is missing, and prints where everything is. The programs are looked for
-beside zmctl, then in PATH. Their logs go to standard error, like its own.
+beside zmctl, then in PATH. Their logs go to standard error, like its own, or to LOGFILE.
 
 A daemon that ends is started again, after --restart-pause at first, then after twice the
 time up to sixty times the first; a life of that length sets the pause back. One that
@@ -34,8 +33,17 @@ stopped, and zmctl exits 78.
 
 SIGTERM or SIGINT stops smtpserver, then router, then scheduler; each may finish what
 it has begun until --stop-timeout, then it is killed. If zmctl itself is killed, the
-kernel kills the daemons; the next start finds all mail where they left it.`,
+kernel kills the daemons; the next start finds all mail where they left it.
+
+SIGUSR1 reopens LOGFILE, SIGHUP does that and has the scheduler read its configuration
+again; on a terminal that hangs up it stops all. One zmctl run serves a postoffice;
+zmctl start, stop, restart, reload and status talk to it by the socket .run there.
+
+Exit codes: 0 stopped, 1 another one runs, 64 bad arguments, 71 a program is missing,
+78 bad configuration, or the service is frozen.`,
 		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "log-file", Usage: "write the log to `FILE`, whatever LOGFILE says"},
+			&cli.BoolFlag{Name: backgroundFlag, Hidden: true},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.DurationFlag{Name: "restart-pause", Value: time.Second, Usage: "start a daemon that has ended again after `TIME`"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "kill a daemon that has not ended `TIME` after SIGTERM"},
@@ -56,19 +64,15 @@ func runDaemons(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(c.App.ErrWriter, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "zmctl")
-	if err != nil {
-		return cli.Exit(err, config.ExitConfig)
-	}
-	defer logging.Flush(log)
 	dir := settings.PostOffice()
 	if err := ensurePostoffice(c, dir); err != nil {
 		return err
 	}
-	s := &supervisor{
-		log: log, out: c.App.Writer, err: c.App.ErrWriter, env: environment(settings),
-		stopTimeout: c.Duration("stop-timeout"), pause: max(c.Duration("restart-pause"), time.Millisecond), now: time.Now, after: time.After,
+	r, err := newRun(c, settings)
+	if err != nil {
+		return err
 	}
+	defer r.end()
 	for _, name := range daemonNames() {
 		path, err := program(name)
 		if err != nil {
@@ -79,10 +83,12 @@ func runDaemons(c *cli.Context) error {
 			// A daemon that is started again leaves no mail waiting for a person.
 			d.first = []string{"--strict"}
 		}
-		s.daemons = append(s.daemons, d)
+		r.s.daemons = append(r.s.daemons, d)
 	}
-	fmt.Fprint(c.App.Writer, banner(settings, dir))
-	return s.run(c.Context)
+	if !c.Bool(backgroundFlag) {
+		fmt.Fprint(c.App.Writer, banner(settings, dir, r.logPath()))
+	}
+	return r.serve(c.Context)
 }
 
 // ensurePostoffice makes the postoffice if it is not there yet. One that is there
@@ -135,7 +141,8 @@ func environment(settings *config.Config) []string {
 	env := os.Environ()
 	keep := env[:0]
 	for _, e := range env {
-		if !strings.HasPrefix(e, "POSTOFFICE=") && !strings.HasPrefix(e, "ZCONFIG=") {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.Contains([]string{"POSTOFFICE", "ZCONFIG", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}, name) {
 			keep = append(keep, e)
 		}
 	}
@@ -158,7 +165,7 @@ func logFlags(c *cli.Context) []string {
 }
 
 // banner tells a person where everything is.
-func banner(settings *config.Config, dir string) string {
+func banner(settings *config.Config, dir, log string) string {
 	conf := settings.File
 	if conf == "" {
 		conf = "built in; zmctl init --config-dir DIR writes it out"
@@ -168,13 +175,16 @@ func banner(settings *config.Config, dir string) string {
 		all := config.Variables()
 		smtp = all[slices.IndexFunc(all, func(v config.Variable) bool { return v.Name == "SMTPLISTEN" })].Default
 	}
+	if log != "" {
+		log = "log            " + log + "\n"
+	}
 	call := "zmctl --postoffice " + dir
 	if settings.File != "" {
 		call = "zmctl --config " + settings.File
 	}
 	return "postoffice     " + dir + "\n" +
 		"configuration  " + conf + "\n" +
-		"SMTP           " + smtp + "\n" +
+		"SMTP           " + smtp + "\n" + log +
 		"look           " + call + " status, queue, show ID, check\n" +
 		"stop           Ctrl-C or kill " + fmt.Sprint(os.Getpid()) + "\n"
 }

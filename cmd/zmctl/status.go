@@ -29,11 +29,15 @@ func statusCommand() *cli.Command {
 state, the recipients of queued mail by their states, and lists the processes that hold
 an owner number. The counts are those of the disk: ls | wc -l gives the same. States are
 explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
-orders and, of quarantine/, by zmctl check. Recipients are counted while there are at most
+orders and, of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started
+stand there with their age, and with what is wrong with them. Recipients are counted while there are at most
 20000 specifications; zmctl queue --counts counts more.
 
 At the end stand the alarms, if there are any: what is too old, makes no progress, or
-belongs to nothing (docs/alarms.md). The exit code is 1 then.`,
+belongs to nothing (docs/alarms.md).
+
+Exit codes: 0, 1 there are alarms, or it cannot be told, 64 bad arguments, 78 bad
+configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,
 	}
@@ -48,6 +52,10 @@ type overview struct {
 	Uncounted  bool         `json:"recipients_not_counted,omitempty"`
 	Owners     []owner      `json:"owners"`
 	Scheduler  bool         `json:"scheduler_runs"`
+	// Service is who runs the daemons, if somebody does who can be asked.
+	Service *serving `json:"service,omitempty"`
+	// Frozen is why daemons are not to be started.
+	Frozen string `json:"frozen,omitempty"`
 	// Alarms are what needs a person.
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
@@ -85,10 +93,13 @@ func runStatus(c *cli.Context) error {
 	if st.Alarms, err = s.alarms(settings); err != nil {
 		return err
 	}
+	// Who does not let us ask still lets us count.
+	st.Service, _ = serviceView(c.Context, dir, findSystemd(c.Context, "/", settings, c.App.Writer))
+	st.Frozen, _ = po.Frozen()
 	if c.Bool("json") {
 		err = printJSON(c.App.Writer, st)
 	} else {
-		err = errors.Join(st.print(c.App.Writer), printAlarms(c.App.Writer, st.Alarms, s.now))
+		err = errors.Join(st.print(c.App.Writer), st.printService(c.App.Writer, s.now), printAlarms(c.App.Writer, st.Alarms, s.now))
 	}
 	if err == nil && len(st.Alarms) > 0 {
 		return cli.Exit("", 1)

@@ -87,11 +87,13 @@ func printAlarms(w io.Writer, list []alarm.Alarm, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ALARM\tWHERE\tFOR\tWHAT")
 	for _, a := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, clean(a.Subject), span(now.Sub(a.Since)), clean(strings.TrimSpace(a.Text)))
 	}
-	return t.Flush()
+	err := t.Flush()
+	_, werr := fmt.Fprint(w, "\n"+paintFor(w).red(b.String()))
+	return errors.Join(err, werr)
 }

@@ -30,9 +30,13 @@ type supervisor struct {
 	env         []string
 	stopTimeout time.Duration
 	pause       time.Duration // before a daemon is started again for the first time
-	daemons     []*daemon     // in the order of stopping
 	now         func() time.Time
 	after       func(time.Duration) <-chan time.Time
+
+	mu      sync.Mutex
+	daemons []*daemon // in the order of stopping; a place gets another one when it is started by a person
+	over    bool      // nothing is started any more
+	asked   func()    // ends run in order, for a person; nil: nobody can ask
 }
 
 // daemon is one program and, while it lives, its process.
@@ -46,10 +50,13 @@ type daemon struct {
 	mu       sync.Mutex
 	process  *os.Process // nil: it does not run
 	stopping bool
+	state    daemonState
+	changed  chan struct{} // closed and replaced when state changes
 }
 
 func newDaemon(name, path string, args ...string) *daemon {
-	return &daemon{name: name, path: path, args: args, stop: make(chan struct{}), done: make(chan struct{})}
+	return &daemon{name: name, path: path, args: args, stop: make(chan struct{}), done: make(chan struct{}),
+		state: daemonState{Daemon: name}, changed: make(chan struct{})}
 }
 
 // errStopping means that a daemon must not be started any more.
@@ -59,9 +66,11 @@ var errStopping = errors.New("stopping")
 // of config.ExitConfig if one of them cannot use its configuration at the first start.
 func (s *supervisor) run(ctx context.Context) error {
 	fatal := make(chan *daemon, len(s.daemons))
+	s.mu.Lock()
 	for _, d := range slices.Backward(s.daemons) {
 		go s.keep(d, fatal)
 	}
+	s.mu.Unlock()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -70,7 +79,11 @@ func (s *supervisor) run(ctx context.Context) error {
 		s.log.Error("stopping", "reason", d.name+" cannot use its configuration")
 		err = cli.Exit(d.name+" cannot use its configuration; what it said stands above", config.ExitConfig)
 	}
-	for _, d := range s.daemons {
+	s.mu.Lock()
+	s.over = true
+	list := slices.Clone(s.daemons)
+	s.mu.Unlock()
+	for _, d := range list {
 		s.end(d)
 	}
 	s.log.Info("stopped")
@@ -99,7 +112,7 @@ func (s *supervisor) keep(d *daemon, fatal chan<- *daemon) {
 			err = cmd.Wait()
 		}
 		life := s.now().Sub(begin)
-		if stopping := d.ended(); stopping {
+		if stopping := d.ended(reason(err)); stopping {
 			s.log.Info("daemon-ended", "daemon", d.name, "reason", reason(err))
 			return
 		}
@@ -152,14 +165,17 @@ func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
 		return nil, err
 	}
 	d.process, d.first = cmd.Process, nil
+	d.began(cmd.Process.Pid)
 	return cmd, nil
 }
 
 // ended notes that the process is gone and tells whether that was wanted.
-func (d *daemon) ended() (stopping bool) {
+func (d *daemon) ended(how string) (stopping bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.process = nil
+	d.state = daemonState{Daemon: d.name, Starts: d.state.Starts, Last: how, Stopped: d.stopping, ends: d.state.ends + 1}
+	d.tell()
 	return d.stopping
 }
 

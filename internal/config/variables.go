@@ -116,6 +116,7 @@ func Variables() []Variable {
 		{"WEBHOSTS", "", "Further names that the pages may be asked by, as behind a proxy; else localhost, HOSTNAME and the address of WEBLISTEN.", nil},
 		{"WEBCERT", "", "The file of the pages' certificate with its chain, PEM.", checkWord},
 		{"WEBKEY", "", "The file of its key.", checkWord},
+		{"LOGFILE", "", "The file that zmctl run and zmctl start write the log of all daemons to, instead of standard error; without it zmctl start takes the file log in the postoffice.", checkAbsolute},
 		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
 		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
 	}

@@ -11,6 +11,9 @@ import (
 // FreezeFlag is the file that keeps daemons from being started.
 const FreezeFlag = ".freeze"
 
+// LogFile is the log of daemons in the background, unless LOGFILE names another.
+const LogFile = "log"
+
 // Frozen tells whether daemons must not be started, and why. A flag that cannot be read
 // counts.
 func (p *PostOffice) Frozen() (why string, frozen bool) {

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+)
+
+// changes are the commands that do something; all others only tell, and can do it in JSON.
+func changes() []string {
+	return []string{
+		"init", "run", "start", "stop", "restart", "reload", "freeze-service", "thaw-service", "settle", "undo",
+		"newdb", "passwd", "dkim newkey", "completion", "import", "import postfix", "import exim", "import opensmtpd", "import maildir", "import mbox",
+		"web", "mailq", "newaliases",
+	}
+}
+
+// everyCommand lists commands and subcommands with their names in full.
+func everyCommand() map[string]*cli.Command {
+	all := map[string]*cli.Command{}
+	for _, c := range app().Commands {
+		if c.Hidden {
+			continue
+		}
+		if len(c.Subcommands) == 0 {
+			all[c.Name] = c
+		}
+		for _, s := range c.Subcommands {
+			all[c.Name+" "+s.Name] = s
+		}
+	}
+	return all
+}
+
+// M41: every command that only tells has --json.
+func TestEveryReadCommandHasJSON(t *testing.T) {
+	for name, c := range everyCommand() {
+		if slices.Contains(changes(), name) {
+			continue
+		}
+		if !slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "json") }) {
+			t.Errorf("zmctl %s only tells, and has no --json", name)
+		}
+	}
+}
+
+// documented are the rows of the table of commands: name, and exit codes beside 0 and 64.
+func documented(t *testing.T) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/zmctl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `zmctl ([a-z -]+?)(?: [A-Z.\\[<-][^`]*)?` \\|.*\\| ([^|]*) \\|$").FindAllStringSubmatch(string(b), -1) {
+		rows[m[1]] = m[2]
+	}
+	return rows
+}
+
+func TestEveryCommandStandsInTheManual(t *testing.T) {
+	rows := documented(t)
+	for name, c := range everyCommand() {
+		if _, ok := rows[name]; !ok {
+			t.Errorf("zmctl %s has no row in docs/zmctl.md", name)
+		}
+		if c.Usage == "" || c.UsageText == "" || c.Description == "" {
+			t.Errorf("zmctl %s: its --help lacks something", name)
+		}
+	}
+}
+
+// What cannot be understood is always 64, and says what to do.
+func TestBadArgumentsAreExitCode64(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range everyCommand() {
+		cmd := exec.Command(self, append(strings.Fields(name), "--no-such-flag")...)
+		cmd.Env = append(os.Environ(), "BE_ZMCTL=1", "ZCONFIG=", "POSTOFFICE="+t.TempDir())
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != config.ExitUsage {
+			t.Errorf("zmctl %s --no-such-flag: exit code %d\n%s", name, got, out)
+		}
+	}
+}
+
+// withoutPostoffice are the commands that need none.
+func withoutPostoffice() []string {
+	return []string{"init", "run", "start", "restart", "newdb", "passwd", "dkim newkey", "completion", "version", "log", "check-config", "route", "simulate", "thread", "mailq", "newaliases"}
+}
+
+// Where there is no postoffice every command that wants one says 78, as the table says.
+func TestNoPostofficeIsExitCode78(t *testing.T) {
+	arguments := map[string][]string{"tlsrpt": {"yesterday"}, "flush": {"a.example.com"}}
+	for name, c := range everyCommand() {
+		if slices.Contains(withoutPostoffice(), name) || strings.HasPrefix(name, "import") || name == "web" || name == "top" || name == "trace" {
+			continue
+		}
+		t.Setenv("ZCONFIG", "")
+		t.Setenv("POSTOFFICE", filepath.Join(t.TempDir(), "none"))
+		args := strings.Fields(name)
+		switch {
+		case arguments[name] != nil:
+			args = append(args, arguments[name]...)
+		case strings.Contains(c.UsageText, "ID..."), strings.Contains(c.UsageText, "ID...|"):
+			args = append(args, idOne)
+		}
+		if name == "reroute" {
+			continue // it wants to know where to first
+		}
+		if out, code, err := invoke(t, args...); code != config.ExitConfig {
+			t.Errorf("zmctl %s: exit code %d, %v\n%s", strings.Join(args, " "), code, err, out)
+		}
+	}
+}
+
+// What show tells people it tells programs, too.
+func TestShowInJSON(t *testing.T) {
+	o := newOffice(t)
+	a, _, _ := o.queue(t, "one@a.example.com")
+	out, code, err := invoke(t, "show", "--json", a.ID.String())
+	if code != 0 {
+		t.Fatal(err)
+	}
+	var got struct {
+		ID            string
+		Recipients    []recipient
+		Envelope      []string
+		Specification []string
+		History       []happened
+		Next          []string
+		Details       []fileDetails `json:"file_details"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got.ID != a.ID.String() || len(got.Recipients) != 1 || !slices.Contains(got.Envelope, "to <user@a.example.com>") ||
+		len(got.Specification) < 5 || len(got.History) == 0 || len(got.Next) == 0 || len(got.Details) != 2 || got.Details[0].Size == 0 {
+		t.Errorf("got %s", out)
+	}
+	_, name := o.put(t, "freezer", "flood", plainMail)
+	out, code, err = invoke(t, "freezer", "show", "--json", name)
+	if code != 0 || json.Unmarshal([]byte(out), &got) != nil || !slices.Contains(got.Envelope, "to <user@a.example.com>") || len(got.Next) == 0 {
+		t.Errorf("freezer show: %d, %v\n%s", code, err, out)
+	}
+}
+
+func TestVersionTellsWhatIsMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	out, code, _ := invoke(t, "version")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantIn(t, out, "zmctl unreleased, go1.", "find the program router")
+	out, _, _ = invoke(t, "version", "--json")
+	var b build
+	if err := json.Unmarshal([]byte(out), &b); err != nil || len(b.Programs) != len(programs()) || b.Go == "" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range programs() {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "lookup")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self/exe", filepath.Join(dir, "lookup")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	if out, code, err := invoke(t, "version"); code != 0 {
+		t.Errorf("all of one build: %d, %v\n%s", code, err, out)
+	}
+}
+
+// completed asks a shell's completion for the words behind some others.
+func completed(t *testing.T, words ...string) []string {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("SKIPPED: no bash here")
+	}
+	script, code, err := invoke(t, "completion", "bash")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	ask := script + "\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _zmctl; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+	cmd := exec.Command(bash, append([]string{"--norc", "-c", ask, "bash"}, words...)...)
+	var trouble bytes.Buffer
+	cmd.Stderr = &trouble
+	out, err := cmd.Output()
+	if err != nil || trouble.Len() > 0 {
+		t.Fatalf("%v: %s", err, &trouble)
+	}
+	return strings.Fields(string(out))
+}
+
+func TestBashCompletes(t *testing.T) {
+	tests := map[string]struct {
+		words []string
+		want  []string // all of these
+		never []string
+	}{
+		"commands":             {[]string{"zmctl", "st"}, []string{"start", "status", "stop"}, []string{"queue", "--config"}},
+		"global flags":         {[]string{"zmctl", "--"}, []string{"--config", "--postoffice", "--help"}, []string{"--json"}},
+		"behind global flags":  {[]string{"zmctl", "--config", "x", "sta"}, []string{"start", "status"}, nil},
+		"flags of a command":   {[]string{"zmctl", "queue", "--"}, []string{"--json", "--ages", "--tree"}, []string{"--config"}},
+		"daemons":              {[]string{"zmctl", "restart", ""}, []string{"smtpserver", "router", "scheduler"}, nil},
+		"subcommands":          {[]string{"zmctl", "freezer", ""}, []string{"list", "show", "thaw", "discard"}, []string{"queue"}},
+		"flags of subcommands": {[]string{"zmctl", "freezer", "list", "--js"}, []string{"--json"}, nil},
+		"shells":               {[]string{"zmctl", "completion", ""}, []string{"bash", "zsh", "fish"}, nil},
+		"files":                {[]string{"zmctl", "log", "--file", "log_te"}, []string{"log_test.go"}, nil},
+		"hidden flags are not": {[]string{"zmctl", "run", "--"}, []string{"--strict"}, []string{"--background"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := completed(t, tt.words...)
+			for _, w := range tt.want {
+				if !slices.Contains(got, w) {
+					t.Errorf("got %q, want %s", got, w)
+				}
+			}
+			for _, w := range tt.never {
+				if slices.Contains(got, w) {
+					t.Errorf("got %q, not wanted: %s", got, w)
+				}
+			}
+		})
+	}
+}
+
+// The scripts are whole for their shells, and have every command.
+func TestCompletionsAreUnderstoodByTheirShells(t *testing.T) {
+	for shell, check := range map[string][]string{"bash": {"-n"}, "zsh": {"-n"}, "fish": {"--no-execute"}} {
+		script, code, err := invoke(t, "completion", shell)
+		if code != 0 {
+			t.Fatal(err)
+		}
+		for name := range everyCommand() {
+			if first, _, _ := strings.Cut(name, " "); !strings.Contains(script, first) {
+				t.Errorf("%s: no %s", shell, first)
+			}
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("SKIPPED: no %s here", shell)
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "zmctl")
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(path, append(check, file)...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+	}
+	if _, code, _ := invoke(t, "completion", "tcsh"); code != config.ExitUsage {
+		t.Errorf("another shell: exit code %d", code)
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/config"
+)
+
+// systemd is the service manager of the machine.
+type systemd struct {
+	ctl string // its program
+	out io.Writer
+	// units are those that are installed, with their properties.
+	units map[string]map[string]string
+}
+
+// unitOf is the service of a daemon.
+func unitOf(daemon string) string { return "zmailer-" + daemon + ".service" }
+
+// further are units that go with the services.
+func further() []string { return []string{"zmailer.target", "zmailer-smtpserver.socket"} }
+
+// findSystemd looks for units that serve this postoffice; nil if there are none, or if
+// systemd does not run this machine. root is the file system's, "/".
+func findSystemd(ctx context.Context, root string, settings *config.Config, out io.Writer) *systemd {
+	// sd_booted(3)
+	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); err != nil {
+		return nil
+	}
+	ctl, err := exec.LookPath("systemctl")
+	if err != nil {
+		return nil
+	}
+	d := &systemd{ctl: ctl, out: out}
+	if err := d.read(ctx); err != nil {
+		return nil
+	}
+	unit, ok := d.units[unitOf("scheduler")]
+	if !ok || !serves(unit, settings) {
+		return nil
+	}
+	return d
+}
+
+// read asks for the units.
+func (d *systemd) read(ctx context.Context) error {
+	args := []string{"show", "--no-pager", "--property=Id,LoadState,ActiveState,SubState,MainPID,NRestarts,ActiveEnterTimestampMonotonic,Result,UnitFileState,Environment,ExecStart"}
+	for _, name := range daemonNames() {
+		args = append(args, unitOf(name))
+	}
+	said, err := exec.CommandContext(ctx, d.ctl, append(args, further()...)...).Output()
+	if err != nil {
+		return fmt.Errorf("ask systemd: %w", err)
+	}
+	d.units = map[string]map[string]string{}
+	unit := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(append(said, "\n\n"...)))
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), "=")
+		if ok {
+			unit[name] = value
+			continue
+		}
+		if unit["Id"] != "" && unit["LoadState"] == "loaded" {
+			d.units[unit["Id"]] = unit
+		}
+		unit = map[string]string{}
+	}
+	return lines.Err()
+}
+
+// serves tells whether a unit's configuration has this postoffice.
+func serves(unit map[string]string, settings *config.Config) bool {
+	file := ""
+	words := strings.Fields(unit["Environment"] + " " + unit["ExecStart"])
+	for i, w := range words {
+		switch {
+		case strings.HasPrefix(w, "ZCONFIG="):
+			file = strings.TrimPrefix(w, "ZCONFIG=")
+		case strings.HasPrefix(w, "--config="):
+			file = strings.TrimPrefix(w, "--config=")
+		case w == "--config" && i+1 < len(words):
+			file = words[i+1]
+		}
+	}
+	theirs, err := config.Load(file)
+	return err == nil && theirs.PostOffice() == settings.PostOffice()
+}
+
+// states tells what systemd knows of the daemons.
+func (d *systemd) states(ctx context.Context) ([]daemonState, error) {
+	if err := d.read(ctx); err != nil {
+		return nil, err
+	}
+	var all []daemonState
+	for _, name := range daemonNames() {
+		unit := d.units[unitOf(name)]
+		st := daemonState{Daemon: name, Runs: unit["MainPID"] != "" && unit["MainPID"] != "0", Ready: unit["ActiveState"] == "active"}
+		st.Pid, _ = strconv.Atoi(unit["MainPID"]) // 0: it does not run
+		restarts, _ := strconv.Atoi(unit["NRestarts"])
+		switch {
+		case st.Runs:
+			st.Starts, st.Replaced = restarts+1, replaced(st.Pid)
+			st.Since = sinceBoot(unit["ActiveEnterTimestampMonotonic"])
+			if restarts > 0 {
+				st.Last = "systemd has started it again"
+			}
+		case unit == nil:
+			st.Last = "it has no unit"
+		case unit["ActiveState"] == "failed":
+			st.Last = unit["Result"] + "; journalctl -u " + unitOf(name) + " tells"
+		default:
+			st.Stopped = true
+		}
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+// sinceBoot is a time that is given in microseconds since the machine was started.
+func sinceBoot(text string) *time.Time {
+	us, err := strconv.ParseInt(text, 10, 64)
+	up, uerr := os.ReadFile("/proc/uptime")
+	first, _, _ := strings.Cut(string(up), " ")
+	seconds, ferr := strconv.ParseFloat(first, 64)
+	if us == 0 || errors.Join(err, uerr, ferr) != nil {
+		return nil
+	}
+	t := time.Now().Add(-time.Duration(seconds * float64(time.Second))).Add(time.Duration(us) * time.Microsecond).Truncate(time.Second)
+	return &t
+}
+
+// goesWith tells whether a target or socket is started, stopped or restarted, too.
+func (d *systemd) goesWith(unit, verb string, names []string) bool {
+	properties, there := d.units[unit]
+	switch {
+	case !there:
+		return false
+	case strings.HasSuffix(unit, ".target"):
+		return len(names) == 0 && verb != "restart"
+	case len(names) > 0 && !slices.Contains(names, "smtpserver"):
+		return false
+	case verb == "stop":
+		// One that is listened to would start its daemon again.
+		return properties["ActiveState"] == "active"
+	}
+	return properties["UnitFileState"] == "enabled"
+}
+
+// act has systemd start, stop or restart daemons; all of them, and what goes with them,
+// if none is named.
+func (d *systemd) act(ctx context.Context, verb string, names []string) error {
+	var units []string
+	for _, name := range daemonNames() {
+		if len(names) == 0 || slices.Contains(names, name) {
+			units = append(units, unitOf(name))
+		}
+	}
+	for _, unit := range further() {
+		if d.goesWith(unit, verb, names) {
+			units = append([]string{unit}, units...)
+		}
+	}
+	if verb == "start" || verb == "restart" {
+		// A unit that failed too often is not started without this. That there was none is fine.
+		_ = exec.CommandContext(ctx, d.ctl, append([]string{"reset-failed"}, units...)...).Run()
+	}
+	cmd := exec.CommandContext(ctx, d.ctl, append([]string{verb}, units...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, d.out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("systemctl %s %s: %w", verb, strings.Join(units, " "), err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+)
+
+// fakeSystemd is a root directory and a systemctl and journalctl in PATH that write down
+// how they are called; show is what the first one knows.
+func fakeSystemd(t *testing.T, show string) (root string, calls func() []string) {
+	t.Helper()
+	root = t.TempDir()
+	bin := filepath.Join(root, "bin")
+	for _, dir := range []string{bin, filepath.Join(root, "run/systemd/system")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noted := filepath.Join(root, "calls")
+	files := map[string]string{
+		"systemctl":  "#!/bin/sh\n[ \"$1\" = show ] && exec /bin/cat '" + root + "/show'\necho \"$@\" >> '" + noted + "'\n[ ! -e '" + root + "/fail' ]\n",
+		"journalctl": "#!/bin/sh\necho journalctl \"$@\" >> '" + noted + "'\nexec /bin/cat '" + root + "/journal'\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "show"), []byte(show), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	return root, func() []string {
+		b, err := os.ReadFile(noted)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(b)), "\n")
+	}
+}
+
+// unitsOf is what systemctl show says of units whose configuration is file.
+func unitsOf(file string) string {
+	unit := func(id, state, sub, pid, more string) string {
+		return "MainPID=" + pid + "\nNRestarts=2\nResult=success\nExecStart={ path=/usr/libexec/zmailer/x ; argv[]=/usr/libexec/zmailer/x --config " + file +
+			" ; ignore_errors=no }\nId=" + id + "\nLoadState=loaded\nActiveState=" + state + "\nSubState=" + sub + "\n" + more
+	}
+	return strings.Join([]string{
+		unit("zmailer-smtpserver.service", "active", "running", "4711", "ActiveEnterTimestampMonotonic=1000000\n"),
+		unit("zmailer-router.service", "failed", "failed", "0", ""),
+		unit("zmailer-scheduler.service", "inactive", "dead", "0", ""),
+		"Id=zmailer.target\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n",
+		"Id=zmailer-smtpserver.socket\nLoadState=loaded\nActiveState=inactive\nUnitFileState=disabled\n",
+	}, "\n")
+}
+
+func settingsAt(t *testing.T) *config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	if err := config.WriteDefaults(dir, "POSTOFFICE="+filepath.Join(dir, "po")); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := config.Load(filepath.Join(dir, "zmailer.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
+
+// Where units of this postoffice are installed systemd does it; for another postoffice,
+// or on a machine that systemd does not run, it is left alone.
+func TestSystemdIsAskedForItsOwnPostofficeAlone(t *testing.T) {
+	settings := settingsAt(t)
+	root, _ := fakeSystemd(t, unitsOf(settings.File))
+	if findSystemd(t.Context(), root, settings, io.Discard) == nil {
+		t.Error("the units of this postoffice were not found")
+	}
+	if findSystemd(t.Context(), root, settingsAt(t), io.Discard) != nil {
+		t.Error("the units of another postoffice were taken")
+	}
+	if findSystemd(t.Context(), t.TempDir(), settings, io.Discard) != nil {
+		t.Error("systemd was asked where it does not run")
+	}
+	root, _ = fakeSystemd(t, "Id=zmailer-scheduler.service\nLoadState=not-found\n")
+	if findSystemd(t.Context(), root, settings, io.Discard) != nil {
+		t.Error("units that are not there were found")
+	}
+}
+
+func TestSystemdTellsStates(t *testing.T) {
+	settings := settingsAt(t)
+	root, _ := fakeSystemd(t, unitsOf(settings.File))
+	d := findSystemd(t.Context(), root, settings, io.Discard)
+	list, err := d.states(t.Context())
+	if err != nil || len(list) != 3 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	if s := list[0]; !s.Runs || s.Pid != 4711 || s.Starts != 3 || s.Since == nil {
+		t.Errorf("running: got %+v", s)
+	}
+	if s := list[1]; s.Runs || !strings.Contains(s.Last, "journalctl -u zmailer-router.service") {
+		t.Errorf("failed: got %+v", s)
+	}
+	if s := list[2]; s.Runs || !s.Stopped {
+		t.Errorf("stopped: got %+v", s)
+	}
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	settings := settingsAt(t)
+	all := "zmailer-smtpserver.service zmailer-router.service zmailer-scheduler.service"
+	tests := map[string]struct {
+		verb  string
+		names []string
+		show  func(string) string
+		want  string
+	}{
+		"start of all":          {"start", nil, nil, "start zmailer.target " + all},
+		"stop of all":           {"stop", nil, nil, "stop zmailer.target " + all},
+		"restart of all":        {"restart", nil, nil, "restart " + all},
+		"stop of one":           {"stop", []string{"router"}, nil, "stop zmailer-router.service"},
+		"a socket stops with":   {"stop", []string{"smtpserver"}, activeSocket, "stop zmailer-smtpserver.socket zmailer-smtpserver.service"},
+		"a socket starts with":  {"start", []string{"smtpserver"}, activeSocket, "start zmailer-smtpserver.socket zmailer-smtpserver.service"},
+		"a socket of no matter": {"stop", []string{"scheduler"}, activeSocket, "stop zmailer-scheduler.service"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			show := unitsOf(settings.File)
+			if tt.show != nil {
+				show = tt.show(show)
+			}
+			root, calls := fakeSystemd(t, show)
+			d := findSystemd(t.Context(), root, settings, io.Discard)
+			if err := d.act(t.Context(), tt.verb, tt.names); err != nil {
+				t.Fatal(err)
+			}
+			if got := calls(); !slices.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if err := os.WriteFile(filepath.Join(root, "fail"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.act(t.Context(), tt.verb, tt.names); err == nil || !strings.Contains(err.Error(), "systemctl "+tt.verb) {
+				t.Errorf("a failing systemctl: got %v", err)
+			}
+		})
+	}
+}
+
+func activeSocket(show string) string {
+	return strings.Replace(show, "ActiveState=inactive\nUnitFileState=disabled", "ActiveState=active\nUnitFileState=enabled", 1)
+}
+
+// Where systemd runs the daemons zmctl log reads the journal.
+func TestLogOfUnitsIsTheJournal(t *testing.T) {
+	settings := settingsAt(t)
+	root, calls := fakeSystemd(t, unitsOf(settings.File))
+	if err := os.WriteFile(filepath.Join(root, "journal"), []byte("Started.\ntime=2026-11-22T10:00:00Z level=INFO msg=delivered program=scheduler id=S1A1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := logOf(t.Context(), root, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now().Add(-time.Hour)
+	var got []string
+	if err := source.each(t.Context(), since, func(line []byte) error { got = append(got, string(line)); return nil }); err != nil || len(got) != 2 {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got := calls(); !slices.Contains(got, fmt.Sprintf("journalctl --no-pager --quiet --output=cat --unit=zmailer-* --since=@%d", since.Unix())) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is what make install calls this version; the linker sets it.
+var version string
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "tell the version, and whether the programs beside zmctl are of the same",
+		UsageText: "zmctl version [--json]",
+		Description: `Tells the version of zmctl, the commit it was built from if the build knows it, Go's
+version, and where the other programs are. One that was built with other sources of the
+libraries or with another Go is named: an upgrade was half done. Whether daemons still
+run an older program tells zmctl status.
+
+Exit codes: 0, 1 a program is missing or from another build, 64 bad arguments.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
+		Action: runVersion,
+	}
+}
+
+// build is what is known of how programs were made.
+type build struct {
+	Version  string    `json:"version"`
+	Commit   string    `json:"commit,omitempty"`
+	Go       string    `json:"go"`
+	Platform string    `json:"platform"`
+	Programs []builtAs `json:"programs"`
+}
+
+// builtAs is one program.
+type builtAs struct {
+	Program string `json:"program"`
+	Path    string `json:"path,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// programs are all that belong together.
+func programs() []string {
+	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit"}
+}
+
+func runVersion(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	b, same := thisBuild()
+	var err error
+	if c.Bool("json") {
+		err = printJSON(c.App.Writer, b)
+	} else {
+		err = b.print(c)
+	}
+	if err == nil && !same {
+		return cli.Exit("", 1)
+	}
+	return err
+}
+
+// thisBuild looks at zmctl itself and at the other programs; same tells whether all are
+// there and built alike.
+func thisBuild() (b *build, same bool) {
+	b = &build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	own, ok := debug.ReadBuildInfo()
+	if ok {
+		b.Commit = setting(own, "vcs.revision")
+		if setting(own, "vcs.modified") == "true" {
+			b.Commit += ", changed"
+		}
+	}
+	if b.Version == "" {
+		b.Version = "unreleased"
+	}
+	same = true
+	for _, name := range programs() {
+		p := builtAs{Program: name}
+		path, err := program(name)
+		if err == nil {
+			p.Path = path
+			var other *debug.BuildInfo
+			if other, err = buildinfo.ReadFile(path); err == nil && ok {
+				p.Problem = differs(own, other)
+			}
+		}
+		if err != nil {
+			p.Problem = err.Error()
+		}
+		same = same && p.Problem == ""
+		b.Programs = append(b.Programs, p)
+	}
+	return b, same
+}
+
+func setting(info *debug.BuildInfo, key string) string {
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// differs tells in what two programs were built differently.
+func differs(own, other *debug.BuildInfo) string {
+	switch {
+	case other.Main.Path != own.Main.Path:
+		return "it is no program of ours"
+	case other.GoVersion != own.GoVersion:
+		return "built with " + other.GoVersion
+	case setting(other, "vcs.revision") != setting(own, "vcs.revision"):
+		return "built from commit " + setting(other, "vcs.revision")
+	case other.Main.Version != own.Main.Version:
+		return "of version " + other.Main.Version
+	}
+	versions := map[string]string{}
+	for _, d := range own.Deps {
+		versions[d.Path] = d.Version
+	}
+	for _, d := range other.Deps {
+		if v, ok := versions[d.Path]; ok && v != d.Version {
+			return fmt.Sprintf("built with %s %s, zmctl with %s", d.Path, d.Version, v)
+		}
+	}
+	return ""
+}
+
+func (b *build) print(c *cli.Context) error {
+	w := c.App.Writer
+	fmt.Fprintf(w, "zmctl %s, %s, %s\n", b.Version, b.Go, b.Platform)
+	if b.Commit != "" {
+		fmt.Fprintln(w, "commit", b.Commit)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, p := range b.Programs {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Program, p.Path, p.Problem)
+	}
+	return t.Flush()
+}

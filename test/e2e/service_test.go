@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/config"
+	"zmailer/test/suite"
+)
+
+// service is a system that zmctl start runs in the background.
+func service(t *testing.T) (s *suite.Suite, log string) {
+	t.Helper()
+	log = filepath.Join(openDir(t), "mail.log")
+	s = prepare(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"LOGFILE": log, "LOG": "text"} })
+	t.Cleanup(func() {
+		call(t, s, "zmctl", "stop", "--direct")
+		if t.Failed() {
+			b, _ := os.ReadFile(log)
+			t.Logf("the log:\n%s", b)
+		}
+	})
+	return s, log
+}
+
+// M42: start, stop, reload, frozen start, thaw, cleanup and the reopened log with the real
+// daemons; mail goes through while the router is stopped and started alone.
+func TestServiceInTheBackground(t *testing.T) {
+	t.Parallel()
+	s, log := service(t)
+	said := zmctl(t, s, "start", "--direct")
+	for _, daemon := range []string{"smtpserver  yes", "router      yes", "scheduler   yes"} {
+		if !strings.Contains(said, daemon) {
+			t.Errorf("start says %s", said)
+		}
+	}
+	submit(t, s, "Subject: one\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	awaitMail(t, s, "alice", 1)
+
+	zmctl(t, s, "stop", "--direct", "router")
+	submit(t, s, "Subject: two\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	if said, _ := call(t, s, "zmctl", "status"); !strings.Contains(said, "stopped: zmctl start router") || !strings.Contains(said, "1 accepted") {
+		t.Errorf("status: %s", said)
+	}
+	zmctl(t, s, "start", "--direct", "router")
+	awaitMail(t, s, "alice", 2)
+
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if said := zmctl(t, s, "reload"); !strings.Contains(said, "reads scheduler.conf") || !strings.Contains(said, "the log goes on in "+log) {
+		t.Errorf("reload says %s", said)
+	}
+	submit(t, s, "Subject: three\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	awaitMail(t, s, "alice", 3)
+	awaitEmpty(t, s)
+	zmctl(t, s, "stop", "--direct")
+	// Everything is stopped, so all that was said is written.
+	if n := strings.Count(zmctl(t, s, "log", "--event", "delivered"), "\n"); n != 1 {
+		t.Errorf("%d deliveries are in the new log, want 1", n)
+	}
+	if n := strings.Count(zmctl(t, s, "log", "--since", "1h", "--event", "delivered"), "\n"); n != 3 {
+		t.Errorf("%d deliveries are in both logs, want 3", n)
+	}
+	if said := zmctl(t, s, "log", "--since", "1h", "--event", "conf-*"); !strings.Contains(said, "msg=conf-read") {
+		t.Errorf("the scheduler has not read its configuration again: %s", said)
+	}
+
+	zmctl(t, s, "freeze-service", "the disk is moved")
+	if said, code := call(t, s, "zmctl", "start", "--direct"); code != config.ExitConfig || !strings.Contains(said, "the disk is moved") {
+		t.Errorf("start of a frozen service: %d %s", code, said)
+	}
+	zmctl(t, s, "thaw-service")
+	zmctl(t, s, "start", "--direct")
+	zmctl(t, s, "cleanup")
+	zmctl(t, s, "stop", "--direct")
+	if said, code := call(t, s, "zmctl", "stop", "--direct"); code != 0 || !strings.Contains(said, "nothing runs here") {
+		t.Errorf("a second stop: %d %s", code, said)
+	}
+}
+
+// A port that is taken, and a zmctl run that is killed: start tells of the one, and after
+// the other nothing is in the way of the next.
+func TestServiceComesBackAfterAKill(t *testing.T) {
+	t.Parallel()
+	s, log := service(t)
+	zmctl(t, s, "start", "--direct")
+	other := prepare(t, nil, func(o *suite.Suite) { o.SMTPAddr = s.SMTPAddr })
+	t.Cleanup(func() { call(t, other, "zmctl", "stop", "--direct") })
+	said, code := call(t, other, "zmctl", "start", "--direct")
+	if code != 1 || !strings.Contains(said, "smtpserver has ended") || !strings.Contains(said, "address already in use") {
+		t.Errorf("start with a taken port: %d %s", code, said)
+	}
+
+	ours, err := s.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for _, p := range ours {
+		if p.Name == "zmctl" {
+			killed++
+			if err := syscall.Kill(p.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if killed != 1 {
+		t.Fatalf("%d zmctl run were killed, want 1: %+v", killed, ours)
+	}
+	await(t, s, "the end of the daemons", func() (bool, error) {
+		left, err := s.Processes()
+		return len(left) == 0, err
+	})
+	zmctl(t, s, "start", "--direct")
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
+	awaitMail(t, s, "alice", 1)
+	zmctl(t, s, "stop", "--direct")
+	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.PostOffice(), ".run")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}

@@ -119,6 +119,7 @@ func Variables() []Variable {
 		{"LOGFILE", "", "The file that zmctl run and zmctl start write the log of all daemons to, instead of standard error; without it zmctl start takes the file log in the postoffice.", checkAbsolute},
 		{"LOG", "auto", "Format of the log: auto, text, json or tint.", oneOf("auto", "text", "json", "tint")},
 		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
+		{"METRICS", "off", "Where Prometheus reads what smtpserver, router and scheduler count: unix, for each a socket in the postoffice, or words like router=127.0.0.1:9126, of this machine alone; off: nothing is counted.", checkMetrics},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +56,16 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, errors.Join(fmt.Errorf("make socket %s: %w", path, err), l.Close())
 	}
 	return l, nil
+}
+
+// ListenAlone is ListenSocket, unless somebody serves the path.
+func ListenAlone(path string, mode fs.FileMode) (*net.UnixListener, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if c, err := DialSocket(ctx, path); err == nil {
+		return nil, errors.Join(fmt.Errorf("make socket %s: another process serves it", path), c.Close())
+	}
+	return ListenSocket(path, mode)
 }
 
 // chownLike gives a file to the owner of another one.

@@ -1,0 +1,189 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Limits of those who read.
+const (
+	readers     = 8                // at once
+	readTimeout = 10 * time.Second // for a question and its answer
+	questionMax = 16 << 10         // bytes
+	pause       = time.Second      // after an error of accept(2)
+)
+
+// Socket is the name of the Unix socket in the postoffice on which a program's numbers
+// are read.
+func Socket(program string) string { return ".metrics." + program }
+
+// Listen makes a Unix socket that nobody serves yet: postoffice.ListenAlone.
+type Listen func(path string, mode os.FileMode) (*net.UnixListener, error)
+
+// Serve answers those who read until stop is called. The socket is made in dir, the
+// postoffice. What cannot be served is logged, and mail goes on.
+func (s *Set) Serve(dir string, listen Listen, log *slog.Logger) (stop func()) {
+	if s == nil {
+		return func() {}
+	}
+	where, path := s.address, ""
+	var l net.Listener
+	var err error
+	if where == "unix" {
+		path = filepath.Join(dir, Socket(s.program))
+		where = path
+		l, err = listen(path, 0o660)
+	} else {
+		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", where)
+	}
+	if err != nil {
+		log.Error("metrics-not-served", "address", where, "reason", err,
+			"advice", "mail goes on, nobody can read this program's metrics until METRICS is mended and it is started again")
+		return func() {}
+	}
+	if path == "" {
+		where = l.Addr().String()
+	}
+	log.Info("metrics-served", "address", where)
+	d := &door{set: s, listener: l, log: log, stopped: make(chan struct{}), open: map[net.Conn]struct{}{}}
+	d.all.Go(d.accept)
+	return func() {
+		d.close()
+		if path != "" {
+			// Crash: the socket stays, nobody answers, and the next one takes its place.
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				log.Warn("metrics-trouble", "reason", fmt.Errorf("remove socket: %w", err))
+			}
+		}
+	}
+}
+
+// door is where the numbers are read: a server of HTTP/1.1 that knows one page and closes
+// the connection behind it.
+type door struct {
+	set      *Set
+	listener net.Listener
+	log      *slog.Logger
+	stopped  chan struct{}
+	all      sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+}
+
+func (d *door) close() {
+	close(d.stopped)
+	_ = d.listener.Close() // nothing is buffered in it
+	d.mu.Lock()
+	for c := range d.open {
+		_ = c.Close()
+	}
+	d.mu.Unlock()
+	d.all.Wait()
+}
+
+func (d *door) accept() {
+	places := make(chan struct{}, readers)
+	for {
+		c, err := d.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// EMFILE and the like: it passes.
+			d.log.Warn("metrics-trouble", "reason", err)
+			select {
+			case <-time.After(pause):
+				continue
+			case <-d.stopped:
+				return
+			}
+		}
+		select {
+		case places <- struct{}{}:
+			d.all.Go(func() {
+				defer func() { <-places }()
+				d.answer(c)
+			})
+		default:
+			_ = c.Close() // too many
+		}
+	}
+}
+
+// keep notes an open connection; false: the door is closed.
+func (d *door) keep(c net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.stopped:
+		return false
+	default:
+	}
+	d.open[c] = struct{}{}
+	return true
+}
+
+func (d *door) answer(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	if !d.keep(c) {
+		return
+	}
+	defer func() {
+		d.mu.Lock()
+		delete(d.open, c)
+		d.mu.Unlock()
+	}()
+	if err := c.SetDeadline(time.Now().Add(readTimeout)); err != nil {
+		return
+	}
+	method, target, ok := question(c)
+	status, text := "200 OK", []byte(nil)
+	switch {
+	case !ok:
+		status, text = "400 Bad Request", []byte("not HTTP\n")
+	case method != "GET" && method != "HEAD":
+		status, text = "405 Method Not Allowed", []byte("GET /metrics\n")
+	case target != "/metrics":
+		status, text = "404 Not Found", []byte("GET /metrics\n")
+	default:
+		text = d.set.Append(nil)
+	}
+	head := fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: %d\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n", status, len(text))
+	if method == "HEAD" {
+		text = nil
+	}
+	// Who does not read it to its end misses it.
+	_, _ = c.Write(append([]byte(head), text...))
+}
+
+// question reads a request to the end of its header.
+func question(c io.Reader) (method, target string, ok bool) {
+	r := bufio.NewReader(io.LimitReader(c, questionMax))
+	line, err := r.ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 3 || !strings.HasPrefix(words[2], "HTTP/1.") {
+		return "", "", false
+	}
+	target, _, _ = strings.Cut(words[1], "?")
+	if rest, absolute := strings.CutPrefix(target, "http://"); absolute { // RFC 9112 §3.2.2
+		_, path, _ := strings.Cut(rest, "/")
+		target = "/" + path
+	}
+	for strings.TrimRight(line, "\r\n") != "" {
+		if line, err = r.ReadString('\n'); err != nil {
+			return "", "", false
+		}
+	}
+	return words[0], target, true
+}

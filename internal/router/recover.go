@@ -94,6 +94,7 @@ func (r *Router) poison(id, name, why string) {
 	if spoolID, err := postoffice.ParseSpoolID(id); err == nil {
 		r.explain(path.Dir(name), spoolID, postoffice.WasSetAside, why)
 	}
+	r.meters.messages.With(resultAside).Add(1)
 	r.c.Log.Error("set-aside", "id", id, "name", name, "reason", why,
 		"advice", "report it as a defect with the file; zmctl postman resubmit has it tried again")
 }

@@ -135,6 +135,7 @@ func (w *worker) route(ctx context.Context, c *postoffice.Claim) (ok bool, err e
 	if err != nil || name == "" {
 		return true, err
 	}
+	w.r.meters.routed(&l, start, w.r.c.Now)
 	if log := w.r.c.Log; log.Enabled(ctx, slog.LevelInfo) {
 		log.LogAttrs(ctx, slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
 			slog.String("from", l.senderText()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),

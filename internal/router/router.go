@@ -29,6 +29,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/ledger"
+	"zmailer/internal/metrics"
 	"zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/router/policy"
@@ -81,6 +82,8 @@ type Config struct {
 	Log         *slog.Logger    // nil: discarded
 	Service     *notify.Service // is told how we are; nil: nobody is
 	Now         func() time.Time
+	// Metrics counts; nil: nobody wants that.
+	Metrics *metrics.Set
 	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
 	Ledger *ledger.Journal
 }
@@ -144,6 +147,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.PolicyTime, err = c.Duration("POLICYTIME", policy.DefaultTime); err != nil {
 		return Config{}, err
 	}
+	place, err := c.Metrics("router")
+	if err != nil {
+		return Config{}, err
+	}
+	out.Metrics = metrics.New("router", place)
 	out.Rules, err = rulesFrom(c)
 	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep}
 	return out, err
@@ -161,6 +169,7 @@ type Router struct {
 	logins *logins
 	self   uint32    // the uid that routers run as
 	idle   sync.Pool // of *worker
+	meters meters
 
 	masquerade  *masquerade
 	headerRules *config.File[*headerRules] // nil: no directory to have some in
@@ -210,12 +219,13 @@ func assemble(c Config) (*Router, error) {
 	if c.Tries <= 0 {
 		c.Tries = postoffice.DefaultTries
 	}
+	c.Log = c.Metrics.Log(c.Log)
 	c.Rules.Hostname, c.Rules.Now, c.Rules.Log = c.Hostname, c.Now, c.Log
 	tables, err := rules.New(c.Rules)
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
+	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), meters: newMeters(c.Metrics), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
 	if r.masquerade, err = newMasquerade(c); err == nil {
 		r.headerRules, err = openHeaderRules(c)
 	}

@@ -37,6 +37,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := p.EnsureRouterDirs(c.RouterDirs); err != nil {
 		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
 	}
+	stop := c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)
+	defer stop()
 	r.serve(ctx, filepath.Join(c.PostOffice, postoffice.Router))
 	return nil
 }

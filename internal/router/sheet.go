@@ -64,6 +64,7 @@ func (w *worker) specify(l *letter) (n int, err error) {
 // take is the sheet's giver.
 func (s *sheet) take(g group, r *workspec.Recipient) error {
 	s.n++
+	s.w.r.meters.recipients.With(r.Channel).Add(1)
 	if s.file != nil {
 		return s.write(g, r)
 	}

@@ -48,6 +48,7 @@ func (r *Router) putOff(l *letter, why string, cause error) error {
 	if err := l.claim.Defer(why); err != nil {
 		return r.giveBack(l.claim, errors.Join(cause, err))
 	}
+	r.meters.messages.With(resultDeferred).Add(1)
 	r.c.Log.Warn("deferred", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Deferred, l.claim.ID.Ino, why), "reason", cause,
 		"advice", "zmctl resubmit when that is mended")
 	return nil
@@ -60,6 +61,7 @@ func (r *Router) freeze(l *letter, cause, why string) error {
 	if err := l.claim.Freeze(cause); err != nil {
 		return r.giveBack(l.claim, fmt.Errorf("%s: %w", why, err))
 	}
+	r.meters.messages.With(resultFrozen).Add(1)
 	r.c.Log.Warn("frozen", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Freezer, l.claim.ID.Ino, postoffice.CauseWord(cause)), "reason", why,
 		"advice", "zmctl freezer thaw, or zmctl freezer discard")
 	return nil
@@ -82,6 +84,7 @@ func (r *Router) setAside(l *letter, why string) error {
 	if err := l.claim.ToPostman(); err != nil {
 		return r.giveBack(l.claim, fmt.Errorf("%s: %w", why, err))
 	}
+	r.meters.messages.With(resultAside).Add(1)
 	r.c.Log.Error("set-aside", "id", l.id, "name", fmt.Sprintf("%s/%d", postoffice.Postman, l.claim.ID.Ino), "reason", why,
 		"advice", "mend the file, then zmctl postman resubmit")
 	return nil
@@ -132,6 +135,7 @@ func (r *Router) handOver(l *letter, n int) (name string, err error) {
 // giveBack puts a message back into router/ and returns why. If that fails too, it
 // is tried again at the next poll: nobody else would take a living owner's claim.
 func (r *Router) giveBack(c *postoffice.Claim, cause error) error {
+	r.meters.messages.With(resultBack).Add(1)
 	err := c.Release()
 	switch {
 	case err == nil:

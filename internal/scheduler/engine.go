@@ -80,6 +80,7 @@ type engine struct {
 	query  *query
 	events *eventHub
 	counts counts
+	meters meters
 
 	stopping bool
 	deadline time.Time
@@ -102,14 +103,16 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	c.deaf, c.locked = cmp.Or(c.deaf, deafAfter), cmp.Or(c.locked, lockedAfter)
 	c.clocks = c.clocks.orSystem()
 	events := newEventHub()
-	c.Log = slog.New(eventLog{c.Log.Handler(), events})
+	c.Log = slog.New(eventLog{c.Metrics.Log(c.Log).Handler(), events})
+	m := newMeters(c.Metrics)
 	e := &engine{
 		events: events,
 		conf:   c, po: po, log: c.Log, box: newMailbox(),
 		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
 			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, asked: asked{server: c.Resolver},
-			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log})},
-		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), meters: m},
+		meters: m,
+		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
 		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},
 		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
@@ -134,6 +137,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.listers.Go(func() { e.follow(watching) })
 	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
 	e.startQuery(ctx)
+	defer e.serveMetrics()() // those who read ask the engine until the query has stopped
 	defer e.query.stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

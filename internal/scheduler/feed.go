@@ -132,6 +132,7 @@ func (e *engine) give(a *agent, v *thread.Vertex) {
 	a.toldIdle, a.idle = false, time.Time{}
 	v.Thread.Serve = a
 	e.counts.Attempts++
+	e.meters.attempts.With(v.Thread.Channel(), a.crew.settings.Clause).Add(1)
 	e.touchAgent(a)
 }
 

@@ -67,6 +67,7 @@ func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.An
 func (e *engine) logOutcome(word string, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
+	e.meters.outcome(word, v, &s, e.now.Sub(id.Time()))
 	var room [16]slog.Attr
 	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
 		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),

@@ -50,10 +50,24 @@ type threadShot struct {
 	now           time.Time
 }
 
-// rings takes all rings and what threads they have.
+// rings takes all rings and what threads they have, in order.
 func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
+	list, s, c, err = q.unsorted(func() {})
+	slices.SortFunc(list, func(a, b *ringShot) int { return strings.Compare(a.key, b.key) })
+	for _, r := range list {
+		// Neither of them changes as long as the thread lives.
+		slices.SortFunc(r.threads, func(a, b *thread.Thread) int {
+			return cmp.Or(strings.Compare(a.Channel(), b.Channel()), strings.Compare(a.Host, b.Host))
+		})
+	}
+	return list, s, c, err
+}
+
+// unsorted is rings without an order; the engine calls also in the same turn.
+func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts, err error) {
 	err = q.ask(func() {
 		e := q.e
+		also()
 		s = e.sums()
 		c = e.counts
 		e.core.Rings(func(r *thread.Ring) {
@@ -73,13 +87,6 @@ func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
 			list = append(list, shot)
 		})
 	})
-	slices.SortFunc(list, func(a, b *ringShot) int { return strings.Compare(a.key, b.key) })
-	for _, r := range list {
-		// Neither of them changes as long as the thread lives.
-		slices.SortFunc(r.threads, func(a, b *thread.Thread) int {
-			return cmp.Or(strings.Compare(a.Channel(), b.Channel()), strings.Compare(a.Host, b.Host))
-		})
-	}
 	return list, s, c, err
 }
 

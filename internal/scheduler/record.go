@@ -277,6 +277,7 @@ func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c
 	}
 	c.diagnosticOf(g, r, now, n, why, drop)
 	c.tag(f, r, workspec.TagFailed)
+	s.meters.expired(s.Conf, r.Channel, r.Host, since(f.arrival(), now))
 	s.Log.Info("expired", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"status", code.String(), "reply", text, "attempt", attempts, "took", since(f.arrival(), now), "age", age, "dropped", drop)
 }

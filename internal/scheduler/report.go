@@ -170,6 +170,7 @@ func (s *Spool) report(f *opened, list []owed, said map[int64]string, further bo
 		return err
 	}
 	err = s.mark(f, list)
+	s.meters.reports.With(list[0].kind).Add(1)
 	s.Log.Info("report", "id", f.id, "name", f.Name, "kind", list[0].kind, "rcpt", list[0].to, "recipients", len(list), "report", a.ID)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/alarm"
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
+	"zmailer/internal/metrics"
 	manager "zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 )
@@ -50,6 +51,9 @@ type Config struct {
 	// for what does.
 	Alarms  alarm.Limits
 	Lookout time.Duration
+
+	// Metrics counts; nil: nobody wants that.
+	Metrics *metrics.Set
 
 	listing func()        // called before names that were listed are given to the engine; nil: nothing is
 	alone   time.Duration // how long a specification waits for its message; 0: aloneGrace
@@ -94,6 +98,10 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, c.Invalid("ALARMS", "cannot be used", err)
 	}
+	place, err := c.Metrics("scheduler")
+	if err != nil {
+		return Config{}, err
+	}
 	master := c.String("POSTMASTER", "postmaster")
 	if !strings.Contains(master, "@") {
 		master += "@" + host
@@ -102,6 +110,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: conf, ZConfig: c.File,
 		Hostname: host, Postmaster: master, StopTimeout: DefaultStopTimeout, Look: look,
 		KeepRemoved: keep, Alarms: limits, Lookout: DefaultLookout, Resolver: c.String("RESOLVER", ""),
+		Metrics: metrics.New("scheduler", place),
 		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*Conf, error) {
 			next, err := LoadConf(c)
 			if err == nil && conf.file == c.Path("scheduler.conf") && next.file != conf.file {

@@ -47,6 +47,7 @@ type Spool struct {
 	// Ledger is told of every message's end and of every report; nil: nobody is.
 	Ledger *ledger.Journal
 	told   toldOrders
+	meters meters
 }
 
 // opened is a work specification with its content.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"zmailer/internal/config"
+	"zmailer/internal/metrics"
 	"zmailer/internal/postoffice"
 )
 
@@ -97,7 +98,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Filters, err = filtersFrom(c); err != nil {
 		return Config{}, err
 	}
-	return out, nil
+	place, err := c.Metrics("smtpserver")
+	out.Metrics = metrics.New("smtpserver", place)
+	return out, err
 }
 
 // readTransport reads the settings for TLS and proxies, and the like.

@@ -41,6 +41,7 @@ func (s *server) counts(w *wire) bool {
 // turnAway closes a connection that was not greeted, and says why, if that can be read
 // before TLS.
 func (w *wire) turnAway(enhanced, text string) {
+	w.srv.meters.turnedAway.With(string(w.client.role)).Add(1)
 	if w.client.role != RoleSubmissions || w.client.tls != nil {
 		w.say(421, enhanced, text)
 	}

@@ -144,6 +144,7 @@ func isShortage(err error) bool {
 // refuse answers a connection that is one too many (RFC 5321 §3.1 allows 421 in
 // place of the greeting).
 func (l *listener) refuse(c net.Conn) {
+	l.srv.meters.turnedAway.With(string(l.role)).Add(1)
 	l.srv.Log.Warn("refused", "client", c.RemoteAddr().String(), "status", "4.3.2", "reply", "too many connections")
 	if l.role != RoleSubmissions {
 		// The line fits into an empty socket's buffer; a client that is gone is refused

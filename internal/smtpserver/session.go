@@ -117,6 +117,12 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 
 // Rcpt implements smtp.Session: RCPT TO.
 func (s *session) Rcpt(_ string, o *smtp.RcptOptions) error {
+	err := s.rcpt(o)
+	s.srv.meters.recipient(s.client.role, err)
+	return err
+}
+
+func (s *session) rcpt(o *smtp.RcptOptions) error {
 	e := s.transaction
 	if e == nil {
 		return reply(503, "5.5.1", "MAIL first")

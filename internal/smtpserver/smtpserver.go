@@ -32,6 +32,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/durable"
 	"zmailer/internal/ledger"
+	"zmailer/internal/metrics"
 	"zmailer/internal/notify"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpserver/access"
@@ -89,6 +90,8 @@ type Config struct {
 
 	Log     *slog.Logger
 	Service *notify.Service // is told how we are; nil: nobody is
+	// Metrics counts; nil: nobody wants that.
+	Metrics *metrics.Set
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)
@@ -126,6 +129,7 @@ type server struct {
 	filters []*door
 	users   auth.Backend // nil: nobody can authenticate
 	limits  *limits.Limits
+	meters  meters
 	// authTrouble is said once.
 	authTrouble complaint
 	// commands are answered in front of go-smtp.
@@ -173,6 +177,7 @@ func newServer(c Config) (*server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Log = c.Metrics.Log(c.Log)
 	certs, err := c.openTLS()
 	if err != nil {
 		return nil, err
@@ -184,7 +189,7 @@ func newServer(c Config) (*server, error) {
 	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), relay: newRelay(c.RelayNets, c.Hostname),
 		certs:    certs,
-		commands: newCommands(), limits: limits.New(c.Limits.Config),
+		commands: newCommands(), limits: limits.New(c.Limits.Config), meters: newMeters(c.Metrics),
 		wires: map[*wire]struct{}{}, idle: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -233,6 +238,7 @@ func (s *server) serve(ctx context.Context, listeners []*listener) error {
 	for _, l := range listeners {
 		s.Log.Info("listening", "address", l.Addr().String(), "role", string(l.role), "postoffice", s.PostOffice)
 	}
+	defer s.serveMetrics(entrances)()
 	if s.Ready != nil {
 		addrs := make([]net.Addr, len(listeners))
 		for i, l := range listeners {
@@ -336,6 +342,7 @@ func (s *server) opened(w *wire) bool {
 		s.strangers++
 	}
 	s.wires[w] = struct{}{}
+	s.meters.connections.With(string(w.client.role)).Add(1)
 	return true
 }
 

@@ -19,6 +19,13 @@ import (
 // a line's only dot is lost, CR CR LF is no line end) and goes byte by byte. The wire
 // gives each command line away alone, so that all the content is still in it.
 func (s *session) Data(io.Reader) error {
+	began := s.srv.meters.now()
+	err := s.content()
+	s.srv.meters.message(s, began, err)
+	return err
+}
+
+func (s *session) content() error {
 	if s.wire.err != nil {
 		return lostReply
 	}
@@ -85,11 +92,13 @@ func (s *session) store(c *content) (postoffice.Accepted, error) {
 // enter commits a message and enters it into the ledger.
 func (s *session) enter(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	accepting := s.srv.ledger.Accepting()
+	began := s.srv.meters.now()
 	a, err := s.commit(draft)
 	if err != nil {
 		accepting.Abandon()
 		return postoffice.Accepted{}, err
 	}
+	s.srv.meters.stored(s, began, a.Size)
 	// Crash: the router's line stands for this one.
 	accepting.In(a.ID, len(s.transaction.Recipients))
 	s.srv.disk.end(s.srv.Log, "storage-recovered")

@@ -128,7 +128,7 @@ func (w *webSource) Status(ctx context.Context) (*web.Status, error) {
 	for _, o := range seen.Owners {
 		st.Daemons = append(st.Daemons, web.Daemon{Says: o.Says, Alive: o.Alive})
 	}
-	if seen.Scheduler {
+	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o owner) bool { return o.Alive && o.role() == "scheduler" }) {
 		st.Daemons = append(st.Daemons, web.Daemon{Says: "scheduler", Alive: true})
 	}
 	alarms, err := s.alarms(w.settings)

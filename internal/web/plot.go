@@ -10,9 +10,9 @@ import (
 
 // Sizes of a plot; a browser scales it.
 const (
-	plotWidth  = 720
-	plotHeight = 200
-	plotLeft   = 48
+	plotWidth  = 400
+	plotHeight = 190
+	plotLeft   = 50
 	plotRight  = 8
 	plotTop    = 10
 	plotBottom = 24
@@ -59,9 +59,9 @@ type axis struct {
 	label func(v float64) string
 }
 
-// linear begins at zero.
-func linear(most float64) axis {
-	step := stepFor(most)
+// linear begins at zero; its steps are least, or more.
+func linear(most, least float64) axis {
+	step := max(stepFor(most), least)
 	end := math.Max(step, math.Ceil(most/step)*step)
 	a := axis{at: func(v float64) float64 { return v / end }, label: number}
 	for v := 0.0; v <= end+step/2; v += step {
@@ -153,7 +153,7 @@ func newPlot(name string, all []series, a axis, labels []tick, tell func(i int) 
 				fmt.Fprintf(&b, "L%.1f %.1f", x(float64(i)+0.5), y(v))
 			} else {
 				// A point alone is seen, too.
-				fmt.Fprintf(&b, "M%.1f %.1fh0.5", x(float64(i)+0.5), y(v))
+				fmt.Fprintf(&b, "M%.1f %.1fh2", x(float64(i)+0.5), y(v))
 			}
 			pen = true
 		}
@@ -211,7 +211,6 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 			labels = append(labels, tick{i, clock[i]})
 		}
 	}
-	per := float64(of.minutes)
 	in := series{"messages accepted", "in", nil}
 	out := series{"recipients delivered", "out", nil}
 	bad := series{"recipients failed", "bad", nil}
@@ -221,6 +220,8 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	least, longest := math.Inf(1), 0.0
 	for i := range list {
 		m := &list[i]
+		// The last one is still running.
+		per := min(float64(of.minutes), max(now.Sub(time.Unix(m.minute*60, 0)).Minutes(), 1.0/6))
 		rates := []float64{float64(m.accepted) / per, float64(m.delivered) / per, float64(m.failed) / per}
 		in.values, out.values, bad.values = append(in.values, rates[0]), append(out.values, rates[1]), append(bad.values, rates[2])
 		top = max(top, rates[0], rates[1], rates[2])
@@ -234,7 +235,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 		waiting.values = append(waiting.values, float64(m.waiting))
 		deep = max(deep, float64(m.waiting))
 	}
-	flow := newPlot("Mail a minute", []series{in, out, bad}, linear(top), labels, func(i int) string {
+	flow := newPlot("Mail a minute", []series{in, out, bad}, linear(top, 0), labels, func(i int) string {
 		return fmt.Sprintf("%s: %s accepted, %s delivered, %s failed a minute", clock[i], number(in.values[i]), number(out.values[i]), number(bad.values[i]))
 	})
 	flow.Caption = fmt.Sprintf("Messages accepted, recipients delivered and failed, a minute, over the last %s; at most %s.", of.Name, number(math.Round(top*10)/10))
@@ -248,7 +249,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	if delay.Empty != "" {
 		delay.Rows, delay.Empty = nil, "No message was done in this time."
 	}
-	depth := newPlot("Messages in the queue", []series{waiting}, linear(deep), labels, func(i int) string {
+	depth := newPlot("Messages in the queue", []series{waiting}, linear(deep, 1), labels, func(i int) string {
 		if waiting.values[i] < 0 {
 			return ""
 		}
@@ -299,7 +300,7 @@ func newBars(hosts []hostCount) bars {
 		most = max(most, h.N)
 	}
 	for i, h := range hosts {
-		row := bar{Y: i*barPitch + 3, Text: i*barPitch + 3 + barHeight - 5, Name: h.Name, Short: cut(h.Name, 38), N: h.N}
+		row := bar{Y: i*barPitch + 3, Text: i*barPitch + 3 + barHeight - 5, Name: h.Name, Short: cut(h.Name, 34), N: h.N}
 		if h.Channel != "" {
 			row.Link = queueLink(h.Channel, h.Host)
 		}

@@ -8,18 +8,29 @@ import (
 	"testing"
 )
 
-// packageOf makes a package of a version; kind is deb or rpm.
+// packageOf makes a package of a version; kind is deb or rpm. What it holds is built once.
 func packageOf(t *testing.T, kind, version string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("skipped: it takes a minute")
 	}
 	need(t, "make")
-	dir := filepath.Join(bin, "packages", kind+version)
-	if found, err := filepath.Glob(filepath.Join(dir, "*."+kind)); err == nil && len(found) == 1 {
-		return found[0] // an earlier test has made it
+	dir := filepath.Join(bin, "packages")
+	file := func() string {
+		found, err := filepath.Glob(filepath.Join(dir, "*"+version+"-1[._]*."+kind))
+		if err != nil || len(found) != 1 {
+			return ""
+		}
+		return found[0]
 	}
-	cmd := exec.Command("make", kind, "VERSION="+version, "PACKAGE="+dir)
+	if file() != "" {
+		return file() // an earlier test has made it
+	}
+	args := []string{kind, "VERSION=" + version, "PACKAGE=" + dir}
+	if _, err := os.Stat(filepath.Join(dir, "root")); err == nil {
+		args = append(args, "--old-file=package-root")
+	}
+	cmd := exec.Command("make", args...)
 	cmd.Dir = top(t)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "dial tcp") || strings.Contains(string(out), "lookup proxy.golang.org") {
@@ -27,11 +38,10 @@ func packageOf(t *testing.T, kind, version string) string {
 		}
 		t.Fatalf("make %s: %v\n%s", kind, err, out)
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "*."+kind))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v %v", found, err)
+	if file() == "" {
+		t.Fatalf("make %s %s made none", kind, version)
 	}
-	return found[0]
+	return file()
 }
 
 // into copies a file to the top of a root and gives its name there.

@@ -49,7 +49,7 @@ man: build
 # Programs, units, manual and configuration below $(DESTDIR); what is there of the
 # configuration stays. What is to be done then stands in docs/install.md.
 install:
-	@mkdir -p var/install
+	rm -rf var/install && mkdir -p var/install
 	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o var/install/ ./cmd/...
 	@if [ -d scripts/man ]; then $(GO) run ./scripts/man -bin var/install var/man; fi
 	BIN=var/install MAN=var/man DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' \

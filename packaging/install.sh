@@ -29,8 +29,8 @@ link() { # to, name
 }
 
 programs() {
-	for program in lookup router scheduler smtpserver submit ta-mailbox ta-smtp zmctl; do
-		put 755 "$BIN/$program" "$LIBEXECDIR/$program"
+	for program in "$BIN"/*; do
+		if [ -f "$program" ]; then put 755 "$program" "$LIBEXECDIR/$(basename "$program")"; fi
 	done
 	link ../libexec/zmailer/zmctl "$PREFIX/sbin/zmctl"
 	# Packages leave these to the system's alternatives.
@@ -58,7 +58,7 @@ documentation() {
 			if [ "$COMPRESS" = yes ]; then gzip -9nf "$DESTDIR$PREFIX/share/man/man$section/$(basename "$page")"; fi
 		done
 	done
-	for file in "$here"/prometheus/*.yml "$here"/grafana/*.json; do
+	for file in "$here"/prometheus/*.rules.yml "$here"/grafana/*.json; do
 		if [ -e "$file" ]; then put 644 "$file" "$PREFIX/share/zmailer/$(basename "$file")"; fi
 	done
 	for page in "$here"/../docs/*.md "$here"/../README.md "$here"/../CHANGELOG.md; do

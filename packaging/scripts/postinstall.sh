@@ -29,7 +29,7 @@ if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
 	invoke=$(command -v deb-systemd-invoke || echo systemctl)
 	if [ -n "$upgrade" ]; then
-		$invoke try-restart zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service || true
+		$invoke try-restart zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service zmailer-web.service || true
 	elif [ "$1" = configure ]; then
 		$invoke start zmailer.target || true
 	fi

@@ -137,6 +137,8 @@ func purpose(dir string) string {
 		return "The account of all mail."
 	case postoffice.Orders:
 		return "What people ordered about queued mail."
+	case postoffice.Imports:
+		return "What was taken from other mail systems, and what is on its way in."
 	case postoffice.STS:
 		return "MTA-STS policies of other domains, a file each."
 	case postoffice.TLSRPT:
@@ -199,7 +201,8 @@ func (s *spool) eachHashDir(dir string, fn func(f file)) {
 	walk("", 2)
 }
 
-// kept looks at what daemons never route: quarantine/, removed/, ledger/ and orders/.
+// kept looks at what daemons never route: quarantine/, removed/, ledger/, orders/ and
+// imports/.
 func (x *checker) kept() {
 	looks := map[string]func(f file){
 		postoffice.Quarantine: func(f file) {
@@ -231,8 +234,15 @@ func (x *checker) kept() {
 			}
 			x.tell(about(f.path(), "order").say("A person ordered this about queued mail. zmctl orders tells it, zmctl undo may take it back."))
 		},
+		postoffice.Imports: func(f file) {
+			if strings.HasPrefix(f.Name, "import-") {
+				x.tell(about(f.path(), "importing").say("A message of another mail system, on its way in; the same zmctl import again ends it."))
+				return
+			}
+			x.tell(about(f.path(), "import").say("What zmctl import has taken; the same import again takes nothing twice while it is here."))
+		},
 	}
-	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger, postoffice.Orders} {
+	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger, postoffice.Orders, postoffice.Imports} {
 		if x.exists(dir) {
 			x.each(dir, looks[dir])
 		}

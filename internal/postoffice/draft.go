@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -72,10 +73,10 @@ var (
 	ownPID       = sync.OnceValue(os.Getpid)
 )
 
-// draftName is a name in public/ that nobody else gives.
-func draftName(prefix string) string {
+// draftName is a name in a directory that nobody else gives.
+func draftName(dir, prefix string) string {
 	b := make([]byte, 0, 64)
-	b = append(append(append(b, Public...), '/'), prefix...)
+	b = append(append(append(b, dir...), '/'), prefix...)
 	b = strconv.AppendInt(append(b, '.'), int64(ownPID()), 10)
 	b = strconv.AppendInt(append(b, '.'), time.Now().UnixNano(), 36)
 	b = strconv.AppendUint(append(b, '.'), draftCount.Add(1), 36)
@@ -88,8 +89,10 @@ func buffers(size int) *sync.Pool {
 
 // NewDraft creates a file in public/. prefix starts its name, so that ls tells
 // whose it is; it must not start with a digit.
-func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
-	name := draftName(prefix)
+func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
+
+func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
+	name := draftName(dir, prefix)
 	// Crash: an empty file without execute bit, swept away when it is old.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -111,8 +114,8 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) {
 	return d, nil
 }
 
-// Name is the file's name in public/, without the directory.
-func (d *Draft) Name() string { return d.name[len(Public)+1:] }
+// Name is the file's name without its directory, public/ or imports/.
+func (d *Draft) Name() string { return path.Base(d.name) }
 
 // Into has Commit move the message to a further router directory (M3). Where that is
 // not there it goes to router/: no mail is refused because it could wait.
@@ -347,7 +350,7 @@ func (d *Draft) Prepare() error {
 	}
 	if err == nil {
 		// Crash: the name must be there when the record that names it is.
-		err = d.p.fs.SyncDir(Public)
+		err = d.p.fs.SyncDir(path.Dir(d.name))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("prepare message: %w", err), d.Abort())

@@ -60,6 +60,8 @@ const (
 	Ledger     = "ledger"     // what was accepted and what became of it
 	Orders     = "orders"     // what people did with many messages at once
 
+	Imports = "imports" // what is being taken from another system's queue, and what was
+
 	STS    = "sts"    // MTA-STS policies of other domains
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
 )
@@ -88,6 +90,7 @@ var directories = []struct {
 	{Removed, 0o750, true},
 	{Ledger, 0o755, true},
 	{Orders, 0o750, true},
+	{Imports, 0o700, true},
 	{STS, 0o755, true},
 	{TLSRPT, 0o755, true},
 }

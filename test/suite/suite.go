@@ -368,7 +368,7 @@ func (s *Suite) KillMain() {
 }
 
 // Left lists the files in the postoffice that mean work: everything but owners' locks,
-// the ledger, orders, alarms and the texts beside what is put aside.
+// the ledger, orders, alarms, records of imports and the texts beside what is put aside.
 func (s *Suite) Left() ([]string, error) {
 	var left []string
 	err := filepath.WalkDir(s.PostOffice(), func(path string, d os.DirEntry, err error) error {
@@ -380,7 +380,7 @@ func (s *Suite) Left() ([]string, error) {
 		}
 		rel, err := filepath.Rel(s.PostOffice(), path)
 		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") &&
-			!strings.HasPrefix(rel, "ledger/") && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" &&
+			!strings.HasPrefix(rel, "ledger/") && (!strings.HasPrefix(rel, "imports/") || strings.HasPrefix(rel, "imports/import-")) && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" &&
 			!strings.HasPrefix(d.Name(), "reason.") {
 			left = append(left, rel)
 		}

@@ -1,0 +1,161 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"zmailer/internal/durable"
+)
+
+// Messages of another system's queue are written in imports/, and not in public/, because
+// there nobody sweeps: a file that a record names and that is not there any more was
+// submitted, and nothing else can have become of it.
+
+// NewImport begins such a message as imports/tag.T. tag must hold no dot.
+func (p *PostOffice) NewImport(tag string) (*Draft, error) { return p.newDraft(Imports, tag) }
+
+// SubmitImport moves imports/name, which Prepare left, to router/ or, with a cause, to
+// freezer/. ErrGone: it was moved before. SyncImports makes it durable.
+func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
+	from := Imports + "/" + name
+	f, err := p.openRead(from)
+	if err != nil {
+		return Accepted{}, fmt.Errorf("submit import: %w", err)
+	}
+	// Opened for reading: close has nothing to lose.
+	defer func() { _ = f.Close() }()
+	// Crash: in imports/ with the mode of a message; the record names it, and it is
+	// submitted by the next import.
+	if err := f.Chmod(0o700); err != nil {
+		return Accepted{}, fmt.Errorf("submit import: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return Accepted{}, fmt.Errorf("submit import: %w", err)
+	}
+	a := Accepted{ID: IDOf(info), Name: Router + "/" + inodeName(info.Ino), Size: info.Size}
+	if cause != "" {
+		a.Name = Freezer + "/" + inodeName(info.Ino) + "." + reason(cause)
+	}
+	// Crash: in imports/, named by the record, or where it belongs.
+	if err := p.move(from, a.Name); err != nil {
+		return Accepted{}, fmt.Errorf("submit import: %w", err)
+	}
+	return a, nil
+}
+
+// SyncImports makes durable what SubmitImport has moved: before that nothing may say that
+// it was taken.
+func (p *PostOffice) SyncImports() error {
+	return errors.Join(p.fs.SyncDir(Router), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
+}
+
+// ListImports are the messages in imports/ whose names begin with a tag.
+func (p *PostOffice) ListImports(tag string) ([]string, error) {
+	entries, err := p.fs.ReadDir(Imports)
+	if err != nil {
+		return nil, fmt.Errorf("list imports: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name, tag+".") {
+			names = append(names, e.Name)
+		}
+	}
+	return names, nil
+}
+
+// DropImport removes imports/name, which no record names.
+func (p *PostOffice) DropImport(name string) error {
+	// Crash: there or not; the next import writes its message again.
+	if err := p.remove(Imports + "/" + name); err != nil {
+		return fmt.Errorf("drop import: %w", err)
+	}
+	return nil
+}
+
+// ImportRecord is imports/NAME, lines that say what was taken from one queue. Who has it
+// open holds its flock.
+type ImportRecord struct {
+	name string
+	f    durable.File
+}
+
+// torn ends a line that a loss of power has cut: nobody takes it for a whole one.
+const torn = " torn\n"
+
+// OpenImportRecord opens the record of a queue, with what stands in it; a new one begins
+// with head. durable.ErrLocked: another import of that queue is under way.
+func (p *PostOffice) OpenImportRecord(name string, head []byte) (*ImportRecord, []byte, error) {
+	if err := p.Ensure(Imports); err != nil {
+		return nil, nil, fmt.Errorf("open import record: %w", err)
+	}
+	// Crash: an empty record, or one with its head: nothing was taken.
+	f, err := p.fs.Open(Imports+"/"+name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open import record: %w", err)
+	}
+	r := &ImportRecord{name, f}
+	text, err := r.begin(head)
+	if err == nil {
+		// Crash: what is noted in it must not be lost with its name.
+		err = errors.Join(p.fs.SyncDir(Imports), p.fs.SyncDir("."))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open import record %s: %w", name, err), f.Close())
+	}
+	return r, text, nil
+}
+
+func (r *ImportRecord) begin(head []byte) ([]byte, error) {
+	free, err := r.f.TryLock()
+	if err == nil && !free {
+		err = durable.ErrLocked
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(r.f)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) == 0:
+		return head, r.Append(head)
+	case text[len(text)-1] != '\n':
+		// A line that was cut was not synced, and nothing was done upon it.
+		return append(text, torn...), r.Append([]byte(torn))
+	}
+	return text, nil
+}
+
+// Append adds whole lines, and makes them durable.
+func (r *ImportRecord) Append(lines []byte) error {
+	// Crash: some of the lines are there, the last of them cut perhaps; OpenImportRecord
+	// marks that.
+	if _, err := r.f.Write(lines); err != nil {
+		return fmt.Errorf("write import record %s: %w", r.name, err)
+	}
+	if err := r.f.Sync(); err != nil {
+		return fmt.Errorf("write import record %s: %w", r.name, err)
+	}
+	return nil
+}
+
+// Close ends the writing.
+func (r *ImportRecord) Close() error { return r.f.Close() }
+
+// ReadImportRecord is what stands in the record of a queue; none, if there is none.
+func (p *PostOffice) ReadImportRecord(name string) ([]byte, error) {
+	b, err := p.readAll(Imports + "/" + name)
+	if errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read import record %s: %w", name, err)
+	}
+	return b, nil
+}

@@ -52,6 +52,8 @@ func layers() []layer {
 		// What in a postoffice needs a person, and how people name queued mail: both pure.
 		{path: "internal/alarm", imports: []string{"internal/config"}, never: disk},
 		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
+		// The queues of other mail systems; zmctl import takes them.
+		{path: "internal/importer", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/ledger", "internal/address", "internal/durable"})},
 		// What became of TLS, counted by agents and told by zmctl.
 		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
 		// Pages about a postoffice; who serves them brings what they show.
@@ -72,7 +74,8 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/logfile", "internal/logread"})},
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/logfile", "internal/logread",
+			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},

@@ -1,0 +1,181 @@
+package mailbox
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/importer"
+	"zmailer/internal/importer/importertest"
+)
+
+const box = "From bob@x.example Mon Jan  2 15:04:05 2023\nSubject: one\nTo: A <a@y.example>, b@y.example\nBcc: c@y.example\n\nfirst\n>From here\n>>From there\n> From\n\n" +
+	"From MAILER-DAEMON Mon Jan  2 15:04:06 2023\nReturn-Path: <real@x.example>\nSubject: two\nTo: a@y.example\n folded@y.example\n\nFrom: no start\nx\nFrom nor this\n\n" +
+	"From MAILER-DAEMON Mon Jan  2 15:04:07 2023\nSubject: DON'T DELETE THIS MESSAGE -- FOLDER INTERNAL DATA\n\nx\n\n" +
+	"From - Mon Jan  2 15:04:08 2023\nSubject: same\n\nx\n\n" +
+	"From - Mon Jan  2 15:04:08 2023\nSubject: same\n\nx\n"
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestMboxIsReadMessageByMessage(t *testing.T) {
+	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{To: []string{"new@z.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	importertest.Golden(t, "testdata/mbox.golden", importertest.Text(t, m))
+}
+
+func TestRecipientsOfTheHeaderAreTaken(t *testing.T) {
+	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{Extract: true, From: "", HasFrom: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	importertest.Golden(t, "testdata/extract.golden", importertest.Text(t, m))
+}
+
+// What was taken has the same key when mail was added behind it.
+func TestKeysStayWhenAnMboxGrows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "box")
+	keys := func(text string) (list []string) {
+		m, err := OpenMbox(write(t, file, text), Envelope{To: []string{"new@z.example"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		refs, err := m.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range refs {
+			if l, err := m.Open(r); err == nil {
+				list = append(list, l.Key)
+			}
+		}
+		return list
+	}
+	before := keys(box)
+	after := keys(box + "\nFrom - Mon Jan  2 15:04:08 2023\nSubject: same\n\nx\n")
+	if len(before) != 4 || len(after) != 5 || !slices.Equal(before, after[:4]) || slices.Contains(before, after[4]) {
+		t.Errorf("before %q, after %q", before, after)
+	}
+}
+
+func TestMboxIsEmptiedWhenAllIsTaken(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "box"), box)
+	m, err := OpenMbox(file, Envelope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	refs, err := m.List(t.Context())
+	if err != nil || len(refs) != 5 {
+		t.Fatalf("%v, %v", refs, err)
+	}
+	for i, r := range refs {
+		err := m.Remove(r)
+		b, rerr := os.ReadFile(file)
+		if last := i == 4; rerr != nil || last != (err == nil) || last != (len(b) == 0) {
+			t.Errorf("after %d: %v, %d bytes", i+1, err, len(b))
+		}
+	}
+}
+
+func TestMboxThatIsLockedIsLeftAlone(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "box"), box)
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenMbox(file, Envelope{}); !errors.Is(err, importer.ErrRunning) {
+		t.Errorf("got %v, want %v", err, importer.ErrRunning)
+	}
+}
+
+func TestOtherFilesAreNoMbox(t *testing.T) {
+	if _, err := OpenMbox("/etc/passwd", Envelope{}); !errors.Is(err, importer.ErrNoQueue) {
+		t.Errorf("got %v, want %v", err, importer.ErrNoQueue)
+	}
+	if _, err := OpenMaildir(t.TempDir(), Envelope{}); !errors.Is(err, importer.ErrNoQueue) {
+		t.Errorf("got %v, want %v", err, importer.ErrNoQueue)
+	}
+}
+
+func TestMaildirIsReadMessageByMessage(t *testing.T) {
+	dir := t.TempDir()
+	stamp := time.Unix(1_700_000_000, 0)
+	for name, text := range map[string]string{
+		"new/1700000000.M1.host":      "Return-Path: <s@x.example>\r\nSubject: crlf\r\n\r\nx\r\n.\r\n",
+		"cur/1700000001.M2.host:2,S":  "Subject: no sender\n\nFrom here\n>From there\n",
+		"cur/1700000002.M3.host:2,ST": "Subject: in the trash\n\nx\n",
+		"tmp/1700000003.M4.host":      "half",
+		"new/.hidden":                 "x",
+	} {
+		write(t, filepath.Join(dir, name), text)
+		if err := os.Chtimes(filepath.Join(dir, name), stamp, stamp); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := OpenMaildir(dir, Envelope{To: []string{"new@z.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	importertest.Golden(t, "testdata/maildir.golden", importertest.Text(t, m))
+}
+
+func FuzzMbox(f *testing.F) {
+	f.Add([]byte(box))
+	f.Add([]byte("From \n\nFrom x\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file := write(t, filepath.Join(t.TempDir(), "box"), string(text))
+		m, err := OpenMbox(file, Envelope{To: []string{"a@b"}, Extract: true})
+		if err != nil {
+			return
+		}
+		defer m.Close()
+		refs, err := m.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size int64
+		for _, r := range refs {
+			size += r.Size
+			l, err := m.Open(r)
+			if err != nil {
+				continue
+			}
+			var b bytes.Buffer
+			if err := l.Write(&b); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(strings.ToLower(b.String()), "return-path:") {
+				t.Fatalf("%q begins with Return-Path", b.String())
+			}
+		}
+		if size != int64(len(text)) {
+			t.Fatalf("%d of %d bytes are in messages", size, len(text))
+		}
+	})
+}

@@ -52,7 +52,7 @@ func app() *cli.App {
 			threadCommand(), eventsCommand(), topCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
-			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 			completionCommand(), versionCommand(),
 		}),
 		Action: func(c *cli.Context) error {

@@ -65,6 +65,12 @@ func (p *Exim) Flush() *exec.Cmd {
 	return inside(p.cmd.Process.Pid, "/bin/sh", "-c", "for i in 1 2 3 4 5; do exim4 -qff & done; wait")
 }
 
+// Inside is a command beside the daemon, which finds its configuration and its spool.
+func (p *Exim) Inside(argv ...string) *exec.Cmd { return inside(p.cmd.Process.Pid, argv...) }
+
+// Spool is its spool directory.
+func (p *Exim) Spool() string { return filepath.Join(p.Dir, "var-spool/exim") }
+
 // Log is the end of what it said.
 func (p *Exim) Log() string {
 	var text string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -69,6 +70,9 @@ func (p *OpenSMTPD) Command() (*exec.Cmd, error) {
 	p.cmd = cmd
 	return cmd, err
 }
+
+// Spool is its spool directory.
+func (p *OpenSMTPD) Spool() string { return filepath.Join(p.Dir, "var-spool/smtpd") }
 
 // Flush tries all that waits again and again until it is killed: what is tried while the
 // host's route is still put aside only waits anew.

@@ -61,6 +61,9 @@ func (p *Postfix) Flush() *exec.Cmd {
 	return exec.Command("/usr/sbin/postqueue", "-c", p.Config(), "-f")
 }
 
+// Queue is its queue directory.
+func (p *Postfix) Queue() string { return filepath.Join(p.Dir, "queue") }
+
 // Config is the directory of main.cf, for Postfix's commands.
 func (p *Postfix) Config() string { return filepath.Join(p.Dir, "conf") }
 

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/address"
+	"zmailer/internal/config"
+	"zmailer/internal/durable"
+	"zmailer/internal/importer"
+	"zmailer/internal/importer/exim"
+	"zmailer/internal/importer/mailbox"
+	"zmailer/internal/importer/opensmtpd"
+	"zmailer/internal/importer/postfix"
+	"zmailer/internal/ledger"
+)
+
+const importExits = `
+
+Exit codes: 0 done, 1 some messages could not be taken and stay where they are, 64 PATH is
+no such queue, or its system runs, 75 it was stopped or the disk is full: the same command
+again goes on, 78 no postoffice.`
+
+func importCommand() *cli.Command {
+	queue := func(name, usage, text string, open func(dir string) (importer.Source, error)) *cli.Command {
+		return &cli.Command{
+			Name: name, Usage: usage, UsageText: "zmctl import " + name + " [flags] PATH", Description: text + importExits,
+			Flags: importFlags(&cli.BoolFlag{Name: "running", Usage: "do it although the other system runs: it may send the same mail"}),
+			Action: func(c *cli.Context) error {
+				return runImport(c, c.Bool("now"), open)
+			},
+		}
+	}
+	box := func(name, usage, text string, open func(path string, e mailbox.Envelope) (importer.Source, error)) *cli.Command {
+		return &cli.Command{
+			Name: name, Usage: usage, UsageText: "zmctl import " + name + " [flags] --to ADDRESS|--extract PATH", Description: text + importExits,
+			Flags: importFlags(
+				&cli.StringSliceFlag{Name: "to", Usage: "send each message to `ADDRESS`; may be repeated"},
+				&cli.BoolFlag{Name: "extract", Aliases: []string{"t"}, Usage: "send each message to those in its To, Cc and Bcc"},
+				&cli.StringFlag{Name: "from", Usage: "the sender of all; <> is the null sender. Without it Return-Path or the From line"},
+				&cli.BoolFlag{Name: "kept", Usage: "messages are as old as in the mailbox"},
+			),
+			Action: func(c *cli.Context) error {
+				e, err := mailboxEnvelope(c)
+				if err != nil {
+					return err
+				}
+				return runImport(c, !c.Bool("kept"), func(path string) (importer.Source, error) { return open(path, e) })
+			},
+		}
+	}
+	return &cli.Command{
+		Name: "import", Usage: "take over the queued mail of another mail system", UsageText: "zmctl import postfix|exim|opensmtpd|maildir|mbox [flags] PATH",
+		Description: `Takes mail that waits in another system's queue into this one: its sender, the recipients
+that are still open, its wishes about reports and its arrival stay. What was held there goes
+to freezer/ here. It can be repeated: what was taken is noted in imports/ and not taken
+again. docs/import.md tells more.
+
+    zmctl import postfix --dry-run /var/spool/postfix
+    zmctl import postfix --move /var/spool/postfix`,
+		Subcommands: []*cli.Command{
+			queue("postfix", "the queue of a Postfix", `PATH is its queue_directory, as postconf queue_directory tells. Stop it first.`,
+				func(dir string) (importer.Source, error) { return postfix.Open(dir) }),
+			queue("exim", "the spool of an Exim", `PATH is its spool_directory, as exim -bP spool_directory tells. Stop it first.`,
+				func(dir string) (importer.Source, error) { return exim.Open(dir) }),
+			queue("opensmtpd", "the queue of an OpenSMTPD", `PATH is its spool, /var/spool/smtpd. Stop it first.`,
+				func(dir string) (importer.Source, error) { return opensmtpd.Open(dir) }),
+			box("maildir", "the messages of a Maildir", `PATH has new/ and cur/. Each message is sent as if it had come in now; --kept leaves it
+its age.`,
+				func(dir string, e mailbox.Envelope) (importer.Source, error) { return mailbox.OpenMaildir(dir, e) }),
+			box("mbox", "the messages of an mbox file", `PATH is the file. Each message is sent as if it had come in now; --kept leaves it its age.
+With --move the file is emptied when all of it is taken.`,
+				func(file string, e mailbox.Envelope) (importer.Source, error) { return mailbox.OpenMbox(file, e) }),
+		},
+		Action: needsVerb,
+	}
+}
+
+func importFlags(more ...cli.Flag) []cli.Flag {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say what would be taken, and change nothing"},
+		&cli.BoolFlag{Name: "move", Usage: "remove from the old queue what is taken"},
+		&cli.BoolFlag{Name: "hold", Usage: "put all of it into freezer/: zmctl freezer thaw lets it go"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the sum alone, and what is wrong"},
+		&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
+	}
+	if !slices.ContainsFunc(more, func(f cli.Flag) bool { return f.Names()[0] == "kept" }) {
+		more = append(more, &cli.BoolFlag{Name: "now", Usage: "their time begins anew, as if they had come in now"})
+	}
+	return append(flags, more...)
+}
+
+// mailboxEnvelope is what the flags say of a mailbox's messages.
+func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
+	e := mailbox.Envelope{Extract: c.Bool("extract"), HasFrom: c.IsSet("from")}
+	wrong := func(format string, args ...any) error {
+		return cli.Exit("zmctl import "+c.Command.Name+": "+fmt.Sprintf(format, args...), config.ExitUsage)
+	}
+	for _, text := range c.StringSlice("to") {
+		m, err := address.Parse(text)
+		if err != nil || m.IsNull() {
+			return e, wrong("--to %.200q is no address", text)
+		}
+		e.To = append(e.To, m.String())
+	}
+	if len(e.To) == 0 && !e.Extract {
+		return e, wrong("a mailbox does not say to whom its mail goes: --to ADDRESS, or --extract")
+	}
+	if e.HasFrom {
+		m, err := address.Parse(c.String("from"))
+		if err != nil && c.String("from") != "" {
+			return e, wrong("--from %.200q is no address", c.String("from"))
+		}
+		e.From = m.String()
+	}
+	return e, nil
+}
+
+// importing is one import as it is told.
+type importing struct {
+	c        *cli.Context
+	out      *stream
+	progress *progress
+	now      time.Time
+}
+
+func runImport(c *cli.Context, young bool, open func(path string) (importer.Source, error)) (err error) {
+	usage := func(text string) error {
+		return cli.Exit("zmctl import "+c.Command.Name+": "+text, config.ExitUsage)
+	}
+	if c.NArg() != 1 {
+		return usage("one PATH is wanted; --help tells which")
+	}
+	path, err := filepath.Abs(c.Args().First())
+	if err == nil {
+		// One queue has one record, by whatever name it is called.
+		if real, rerr := filepath.EvalSymlinks(path); rerr == nil {
+			path = real
+		}
+	}
+	if err != nil {
+		return err
+	}
+	source, err := open(path)
+	if errors.Is(err, importer.ErrNoQueue) || errors.Is(err, importer.ErrRunning) {
+		return usage(err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	if !c.Bool("dry-run") && !c.Bool("running") && len(source.Programs()) > 0 {
+		pid, program, err := importer.Running(path, source.Programs())
+		if err != nil {
+			return err
+		}
+		if pid != 0 {
+			return usage(fmt.Sprintf("%s, pid %d, works in %s: stop it first, or both send the same mail", program, pid, path))
+		}
+	}
+	return importFrom(c, source, path, young)
+}
+
+func importFrom(c *cli.Context, source importer.Source, path string, young bool) error {
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	i := &importing{c: c, out: newStream(c.App.Writer), now: time.Now()}
+	conf := importer.Config{PostOffice: po, Source: source, System: c.Command.Name, Path: path, Move: c.Bool("move"), Young: young,
+		Hold: c.Bool("hold"), Who: who(c.Context), Tell: i.tell,
+		Listed: func(n int) { i.progress = newProgress(c, "import", n) }}
+	var sum importer.Sum
+	if c.Bool("dry-run") {
+		sum, err = importer.Look(c.Context, conf)
+	} else {
+		conf.Journal = ledger.New(po, ledger.Config{Role: "zmctl"})
+		sum, err = importer.Run(c.Context, conf)
+		conf.Journal.Close()
+	}
+	i.progress.end()
+	if !c.Bool("json") {
+		i.end(sum)
+	}
+	if ferr := quiet(i.out.flush()); err == nil {
+		err = ferr
+	}
+	switch {
+	case errors.Is(err, durable.ErrLocked):
+		return cli.Exit("zmctl import: another import of that queue is under way", config.ExitTempFail)
+	case importer.Retry(err):
+		return cli.Exit(fmt.Sprintf("zmctl import: %v; the same command again goes on", err), config.ExitTempFail)
+	case err == nil && sum.Failed > 0:
+		return cli.Exit("", 1)
+	}
+	return err
+}
+
+// tell prints what became of a message.
+func (i *importing) tell(r *importer.Result) error {
+	i.progress.step()
+	if i.c.Bool("json") {
+		return quiet(errors.Join(jsonLines(i.out).Encode(r), i.out.tick()))
+	}
+	wrong := r.Did == importer.Failed || r.Did == importer.Left || len(r.Notes) > 0
+	if (i.c.Bool("quiet") || i.progress.alone(i.c.App.Writer)) && !wrong {
+		return nil
+	}
+	fmt.Fprintf(i.out, "%-6s  %s", r.Did, clean(r.Message))
+	if r.Arrival != nil {
+		fmt.Fprintf(i.out, "  %s", span(i.now.Sub(*r.Arrival)))
+	}
+	if r.Sender != nil {
+		fmt.Fprintf(i.out, "  <%s>  %s", clean(*r.Sender), clean(cut(strings.Join(r.Recipients, ", "), 200)))
+	}
+	if len(r.IDs) > 0 {
+		fmt.Fprintf(i.out, "  %s", strings.Join(r.IDs, " "))
+	}
+	if r.Held != "" {
+		fmt.Fprintf(i.out, "  to freezer/: %s", clean(r.Held))
+	}
+	if r.Why != "" {
+		fmt.Fprintf(i.out, "  %s", clean(r.Why))
+	}
+	fmt.Fprintln(i.out)
+	for _, n := range r.Notes {
+		fmt.Fprintf(i.out, "        %s\n", clean(n))
+	}
+	return quiet(i.out.tick())
+}
+
+// end prints the sum.
+func (i *importing) end(s importer.Sum) {
+	did := "taken"
+	if i.c.Bool("dry-run") {
+		did = "would be taken"
+	}
+	words := []string{fmt.Sprintf("%s with %s %s", count(s.Taken, "message"), count(s.Recipients, "recipient"), did)}
+	if s.Held > 0 {
+		words[0] += fmt.Sprintf(" (%d of them to freezer/)", s.Held)
+	}
+	for _, n := range []struct {
+		n    int
+		text string
+	}{{s.Before, "taken before"}, {s.Done, "without an open recipient"}, {s.Left, "left there"}, {s.Failed, "could not be taken"}, {s.Moved, "removed from the old queue"}} {
+		if n.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n.n, n.text))
+		}
+	}
+	fmt.Fprintln(i.out, strings.Join(words, ", "))
+	if i.c.Bool("dry-run") {
+		fmt.Fprintln(i.out, "nothing was changed")
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/importer"
+	"zmailer/internal/postoffice"
+)
+
+// oldMaildir has n messages.
+func oldMaildir(t *testing.T, n int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "Maildir")
+	for _, d := range []string{"new", "cur", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		text := fmt.Sprintf("Return-Path: <s%d@old.example>\nSubject: number %d\nTo: a@far.example, b@far.example\n\n%s\n", i, i, strings.Repeat("x", 3000))
+		if err := os.WriteFile(filepath.Join(dir, "new", fmt.Sprintf("17000%05d.M1.host", i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// imported counts the messages in router/ by Subject.
+func (o *office) imported(t *testing.T) map[string]int {
+	t.Helper()
+	n := map[string]int{}
+	for _, name := range o.names(t, postoffice.Router) {
+		b, err := os.ReadFile(filepath.Join(o.dir, postoffice.Router, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if s, ok := strings.CutPrefix(line, "Subject: "); ok {
+				n[strings.TrimSpace(s)]++
+			}
+		}
+	}
+	return n
+}
+
+func (o *office) names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// M13 M43: an import that is killed and called again, as often as it takes, takes each
+// message once, and empties what it moves from.
+func TestImportThatIsKilledGoesOn(t *testing.T) {
+	o := newOffice(t)
+	const messages = 400
+	dir := oldMaildir(t, messages)
+	kills := 0
+	for {
+		cmd := exec.Command(os.Args[0], "import", "maildir", "--move", "--quiet", "--to", "new@far.example", dir)
+		cmd.Env = append(os.Environ(), "BE_ZMCTL=1")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// Later each time, so that it ends.
+		at := time.Duration(10+rand.IntN(20+kills*10)) * time.Millisecond
+		killer := time.AfterFunc(at, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		killer.Stop()
+		if err == nil {
+			break
+		}
+		var code *exec.ExitError
+		if !errors.As(err, &code) || code.Exited() {
+			t.Fatal(err)
+		}
+		kills++
+	}
+	got := o.imported(t)
+	for i := range messages {
+		if n := got[fmt.Sprintf("number %d", i)]; n != 1 {
+			t.Errorf("message %d is there %d times after %d kills", i, n, kills)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("the old Maildir has %q", left)
+	}
+	if names := o.names(t, postoffice.Imports); len(names) != 1 {
+		t.Errorf("imports/ has %q, want the record alone", names)
+	}
+	t.Logf("%d kills", kills)
+}
+
+func TestImportTellsEachMessage(t *testing.T) {
+	newOffice(t)
+	dir := oldMaildir(t, 2)
+	args := []string{"import", "maildir", "--extract", "--from", "<>"}
+	out, code, err := invoke(t, append(args, "--dry-run", dir)...)
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "would   new/1700000000.M1.host", "<>  a@far.example, b@far.example", "2 messages with 4 recipients would be taken\nnothing was changed\n")
+	out, code, err = invoke(t, append(args, "--json", dir)...)
+	if code != 0 {
+		t.Fatal(err)
+	}
+	var r importer.Result
+	first, _, _ := strings.Cut(out, "\n")
+	if err := json.Unmarshal([]byte(first), &r); err != nil || r.Did != importer.Taken || len(r.IDs) != 1 || !slices.Equal(r.Recipients, []string{"a@far.example", "b@far.example"}) {
+		t.Errorf("got %s, %v", first, err)
+	}
+	out, code, err = invoke(t, append(args, "--move", dir)...)
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "0 messages with 0 recipients taken, 2 taken before, 2 removed from the old queue\n")
+	// It warns of daemons that do not run.
+	out, _, _ = invoke(t, "check")
+	wantIn(t, out, "ok       imports/maildir-", ", 0 errors")
+}
+
+func TestImportHolds(t *testing.T) {
+	o := newOffice(t)
+	out, code, err := invoke(t, "import", "maildir", "--hold", "--to", "new@far.example", oldMaildir(t, 2))
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "2 messages with 2 recipients taken (2 of them to freezer/)")
+	out, code, err = invoke(t, "freezer", "list")
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "import from maildir new/1700000000.M1.host: import --hold", "2 messages")
+	if n := len(o.imported(t)); n != 0 {
+		t.Errorf("%d messages are in router/", n)
+	}
+}
+
+func TestImportsExitCodes(t *testing.T) {
+	newOffice(t)
+	dir := oldMaildir(t, 1)
+	half := oldMaildir(t, 1)
+	if err := os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: to nobody\n\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no path":           {[]string{"maildir", "--to", "a@b"}, config.ExitUsage, "one PATH"},
+		"no recipient":      {[]string{"maildir", dir}, config.ExitUsage, "--to ADDRESS"},
+		"no address":        {[]string{"mbox", "--to", "a b", dir}, config.ExitUsage, "is no address"},
+		"no sender":         {[]string{"mbox", "--to", "a@b", "--from", "a b", dir}, config.ExitUsage, "is no address"},
+		"no queue":          {[]string{"postfix", dir}, config.ExitUsage, "no such queue"},
+		"no spool":          {[]string{"exim", dir}, config.ExitUsage, "no such queue"},
+		"nothing is there":  {[]string{"opensmtpd", "/nonexistent"}, config.ExitUsage, "no such queue"},
+		"no mbox":           {[]string{"mbox", "--to", "a@b", "/etc/passwd"}, config.ExitUsage, "no such queue"},
+		"no format":         {[]string{"sendmail"}, config.ExitUsage, "has no sendmail"},
+		"one is not usable": {[]string{"maildir", "--extract", half}, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, code, err := invoke(t, append([]string{"import"}, c.args...)...)
+			if code != c.code || err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("exit %d, %v; want %d, %q", code, err, c.code, c.says)
+			}
+		})
+	}
+	t.Setenv("POSTOFFICE", "/nonexistent")
+	if _, code, err := invoke(t, "import", "maildir", "--to", "a@b", dir); code != config.ExitConfig {
+		t.Errorf("without a postoffice: exit %d, %v", code, err)
+	}
+}

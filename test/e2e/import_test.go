@@ -1,0 +1,447 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// old is another mail system whose queue is taken.
+type old struct {
+	name   string
+	here   func() bool
+	make   func(dir, listen, relay string, routes map[string]string) (cmd func() (*exec.Cmd, error), queue string, hold func(t *testing.T))
+	calm   func(t *testing.T, queue string) bool // nothing is on its way any more
+	golden string                                // where a copy of its queue is kept for tests without it
+}
+
+// oldSystems are those of Debian; PEERS says where packages are unpacked.
+func oldSystems() []old {
+	root := os.Getenv("PEERS")
+	return []old{{
+		name: "postfix", golden: "postfix/testdata/queue",
+		here: func() bool { _, err := exec.LookPath(peer.PostfixMaster); return err == nil },
+		make: func(dir, listen, relay string, routes map[string]string) (func() (*exec.Cmd, error), string, func(t *testing.T)) {
+			p := &peer.Postfix{Dir: dir, Listen: listen, RelayHost: relay, Routes: routes, Settings: []string{"smtp_tls_security_level = none"}}
+			return p.Command, p.Queue(), func(t *testing.T) { postfixHolds(t, p) }
+		},
+		calm: func(t *testing.T, queue string) bool {
+			return len(under(t, queue, "deferred")) == 4 && len(under(t, queue, "active", "incoming", "maildrop")) == 0
+		},
+	}, {
+		name: "exim", golden: "exim/testdata/spool",
+		here: func() bool { return peer.FindExim(root) },
+		make: func(dir, listen, relay string, routes map[string]string) (func() (*exec.Cmd, error), string, func(t *testing.T)) {
+			p := &peer.Exim{Dir: dir, Root: root, Listen: listen, Relay: relay, Routes: routes, Extra: []string{"dsn_advertise_hosts = *"}}
+			return p.Command, p.Spool(), func(t *testing.T) { eximFreezes(t, p) }
+		},
+		calm: eximIsCalm,
+	}, {
+		name: "opensmtpd", golden: "opensmtpd/testdata/spool",
+		here: func() bool { return peer.FindOpenSMTPD(root) },
+		make: func(dir, listen, relay string, routes map[string]string) (func() (*exec.Cmd, error), string, func(t *testing.T)) {
+			p := &peer.OpenSMTPD{Dir: dir, Root: root, Listen: listen, Relay: relay, Routes: routes}
+			return p.Command, p.Spool(), nil
+		},
+		calm: func(t *testing.T, queue string) bool {
+			envelopes := 0
+			for _, name := range under(t, queue, "queue") {
+				if b, err := os.ReadFile(name); err == nil && len(filepath.Base(name)) == 16 && bytes.Contains(b, []byte("last-try:")) {
+					envelopes++
+				}
+			}
+			return envelopes == 5 && len(under(t, queue, "incoming")) == 0
+		},
+	}}
+}
+
+// under lists the files below some directories of a queue.
+func under(t *testing.T, queue string, dirs ...string) []string {
+	t.Helper()
+	var list []string
+	for _, d := range dirs {
+		err := filepath.WalkDir(filepath.Join(queue, d), func(name string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				list = append(list, name)
+			}
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func postfixHolds(t *testing.T, p *peer.Postfix) {
+	for _, name := range under(t, p.Queue(), "deferred") {
+		if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte("held@far.example")) {
+			if out, err := exec.Command("/usr/sbin/postsuper", "-c", p.Config(), "-h", filepath.Base(name)).CombinedOutput(); err != nil {
+				t.Fatalf("postsuper: %v\n%s", err, out)
+			}
+			return
+		}
+	}
+	t.Fatal("nothing is there to hold")
+}
+
+func eximFreezes(t *testing.T, p *peer.Exim) {
+	for _, name := range under(t, p.Spool(), "input") {
+		id, head := strings.CutSuffix(filepath.Base(name), "-H")
+		if b, err := os.ReadFile(name); err == nil && head && bytes.Contains(b, []byte("held@far.example")) {
+			if out, err := p.Inside("exim4", "-Mf", id).CombinedOutput(); err != nil {
+				t.Fatalf("exim -Mf: %v\n%s", err, out)
+			}
+			return
+		}
+	}
+	t.Fatal("nothing is there to freeze")
+}
+
+// eximIsCalm: each message was tried, and what it did with them stands in the heads.
+func eximIsCalm(t *testing.T, queue string) bool {
+	heads, done := 0, false
+	for _, name := range under(t, queue, "input") {
+		switch {
+		case strings.HasSuffix(name, "-H"):
+			if b, err := os.ReadFile(name); err == nil && !bytes.Contains(b, []byte("-deliver_firsttime")) {
+				heads++
+				done = done || bytes.Contains(b, []byte("NN got@special.example"))
+			}
+		case strings.HasSuffix(name, "-J"):
+			return false
+		}
+	}
+	return heads == 4 && done
+}
+
+// dictate speaks SMTP, a command a line; what follows DATA is a content.
+func dictate(t *testing.T, addr string, commands ...string) {
+	t.Helper()
+	c, err := textproto.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, _, err := c.ReadResponse(220); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range commands {
+		if err := c.PrintfLine("%s", line); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.ReadResponse(0); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if line != "DATA" {
+			continue
+		}
+		w := c.DotWriter()
+		if _, err := w.Write([]byte(letter)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.ReadResponse(2); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Real queues: what waits in a Postfix, an Exim and an OpenSMTPD goes out from here, each
+// open recipient once, with sender, wishes about reports and content; who has it gets it no
+// second time; what was held there is in freezer/.
+func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("they want to be started by root")
+	}
+	for _, o := range oldSystems() {
+		t.Run(o.name, func(t *testing.T) {
+			if !o.here() {
+				t.Skip(o.name + " is not here")
+			}
+			queue := fillOld(t, o)
+			if dir := os.Getenv("UPDATE_QUEUES"); dir != "" {
+				keepQueue(t, queue, filepath.Join("../../internal/importer", o.golden))
+			}
+			takeOld(t, o, queue)
+		})
+	}
+}
+
+// fillOld runs the other system until its mail waits, and stops it.
+func fillOld(t *testing.T, o old) (queue string) {
+	dir, err := os.MkdirTemp("", "old-") // which other users may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	// An address of its own: OpenSMTPD puts a host aside whose other port refuses.
+	special := newSink(t, &peer.Sink{Listen: "127.0.0.2:0"})
+	listen, err := peer.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := peer.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port := split(t, dead)
+	make, queue, hold := o.make(dir, listen, "["+host+"]:"+port, map[string]string{"special.example": special.RouteHost()})
+	cmd, err := make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	stopped := false
+	end := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		stuck := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // by our signal
+		stuck.Stop()
+	}
+	t.Cleanup(func() {
+		end()
+		if t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("%s said:\n%s", o.name, said[max(0, len(said)-3000):])
+		}
+	})
+	if err := peer.AwaitListener(listen, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	never := " NOTIFY=NEVER"
+	if o.name == "opensmtpd" {
+		never = "" // it refuses that behind another recipient's wish
+	}
+	dictate(t, listen, "EHLO source.example",
+		"MAIL FROM:<bob@old.example>"+" RET=HDRS ENVID=QQ+2B314",
+		"RCPT TO:<one@far.example>"+" NOTIFY=SUCCESS,DELAY ORCPT=rfc822;orig+2Bx@far.example",
+		"RCPT TO:<two@far.example>"+never, "RCPT TO:<got@special.example>", "DATA",
+		"MAIL FROM:<>", "RCPT TO:<null@far.example>", "DATA",
+		"MAIL FROM:<bob@old.example>", "RCPT TO:<held@far.example>", "DATA",
+		`MAIL FROM:<bob@old.example>`, quotedRcpt(o), "DATA", "QUIT")
+	if err := special.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, "mail that waits in "+o.name, func() bool { return o.calm(t, queue) })
+	refuseRunning(t, o, queue)
+	if hold != nil {
+		hold(t)
+	}
+	end()
+	return queue
+}
+
+// quotedRcpt is a recipient with a blank, which OpenSMTPD takes none of.
+func quotedRcpt(o old) string {
+	if o.name == "opensmtpd" {
+		return "RCPT TO:<john.doe@far.example>"
+	}
+	return `RCPT TO:<"john doe"@far.example>`
+}
+
+// refuseRunning wants that nothing is taken from a system that works.
+func refuseRunning(t *testing.T, o old, queue string) {
+	t.Helper()
+	s := prepare(t, nil, nil)
+	out, err := s.Command("zmctl", "import", o.name, queue).CombinedOutput()
+	var code *exec.ExitError
+	if !errors.As(err, &code) || code.ExitCode() != 64 || !strings.Contains(string(out), "stop it first") {
+		t.Errorf("%s runs: %v\n%s", o.name, err, out)
+	}
+}
+
+// taken is one line of zmctl import --json.
+type takenLine struct {
+	Did        string
+	Sender     *string
+	Recipients []string
+	Held       string
+	Notes      []string
+	Why        string
+	Moved      bool
+}
+
+func importJSON(t *testing.T, s *suite.Suite, args ...string) []takenLine {
+	t.Helper()
+	out, err := s.Command("zmctl", append([]string{"import"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("zmctl import %q: %v\n%s", args, err, out)
+	}
+	var list []takenLine
+	for line := range strings.Lines(string(out)) {
+		var l takenLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v in %s", err, out)
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// did counts what became of messages: "taken 4".
+func did(list []takenLine) string {
+	n := map[string]int{}
+	for _, l := range list {
+		n[l.Did]++
+	}
+	var words []string
+	for d, k := range n {
+		words = append(words, fmt.Sprintf("%s %d", d, k))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+func takeOld(t *testing.T, o old, queue string) {
+	sink := newSink(t, &peer.Sink{})
+	s := prepare(t, sink, nil)
+	before := under(t, queue, ".")
+	if got := did(importJSON(t, s, o.name, "--dry-run", "--json", queue)); got != "would 4" {
+		t.Fatalf("dry run: %s", got)
+	}
+	list := importJSON(t, s, o.name, "--json", queue)
+	if did(list) != "taken 4" {
+		t.Fatalf("got %+v", list)
+	}
+	if after := under(t, queue, "."); !slices.Equal(before, after) {
+		t.Errorf("without --move: %q became %q", before, after)
+	}
+	begin(t, s)
+	want := 4
+	if o.name != "opensmtpd" {
+		want = 3
+	}
+	awaitSink(t, s, sink, want)
+	if got := did(importJSON(t, s, o.name, "--json", queue)); got != "before 4" {
+		t.Errorf("a second import: %s", got)
+	}
+	if o.name != "opensmtpd" {
+		if out, err := s.Command("zmctl", "freezer", "thaw", "--yes", "import").CombinedOutput(); err != nil {
+			t.Fatalf("thaw: %v\n%s", err, out)
+		}
+		awaitSink(t, s, sink, 4)
+	}
+	compareOld(t, o, sink.Messages())
+	awaitEmpty(t, s)
+	if got := importJSON(t, s, o.name, "--move", "--json", queue); did(got) != "before 4" || !got[0].Moved {
+		t.Errorf("a third import: %+v", got)
+	}
+	left := under(t, queue, map[string][]string{
+		"postfix": {"active", "deferred", "hold", "incoming", "maildrop", "defer", "bounce", "trace"}, "exim": {"input", "msglog"}, "opensmtpd": {"queue"},
+	}[o.name]...)
+	if len(left) > 0 {
+		t.Errorf("after --move the old queue has %q", left)
+	}
+	if got := importJSON(t, s, o.name, "--json", queue); len(got) != 0 {
+		t.Errorf("of an empty queue: %+v", got)
+	}
+}
+
+func awaitSink(t *testing.T, s *suite.Suite, sink *peer.Sink, n int) {
+	t.Helper()
+	if err := sink.Wait(n, patience); err != nil {
+		t.Fatalf("%v\n%s", err, s.Log())
+	}
+}
+
+// compareOld wants what was accepted there, and nothing else.
+func compareOld(t *testing.T, o old, got []*peer.Message) {
+	t.Helper()
+	var lines []string
+	_, body, _ := strings.Cut(letter, "\n\n")
+	body = strings.ReplaceAll(body, "\n", "\r\n")
+	for _, m := range got {
+		rcpts := slices.Clone(m.Commands[1:])
+		slices.Sort(rcpts)
+		lines = append(lines, strings.Join(append([]string{m.Commands[0]}, rcpts...), " | "))
+		if !bytes.HasSuffix(m.Data, []byte("\r\n\r\n"+body)) {
+			t.Errorf("%s: got %q", m.Commands[1], abbreviate(string(m.Data)))
+		}
+		if n := bytes.Count(m.Data, []byte("Received:")); n != 2 {
+			t.Errorf("%s: %d Received fields, want one of theirs and one of ours", m.Commands[1], n)
+		}
+	}
+	slices.SortFunc(lines, cmp.Compare)
+	golden := filepath.Join("testdata", "import-"+o.name+".golden")
+	text := regexpSize.ReplaceAllString(strings.Join(lines, "\n")+"\n", "")
+	if os.Getenv("UPDATE_QUEUES") != "" {
+		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
+// regexpSize is what depends on lengths of names and dates.
+var regexpSize = regexp.MustCompile(` SIZE=\d+`)
+
+// keepQueue keeps a copy of the messages of a queue for tests without its system.
+func keepQueue(t *testing.T, queue, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range under(t, queue, "active", "deferred", "hold", "defer", "input", "queue") {
+		rel, err := filepath.Rel(queue, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode := os.FileMode(0o644)
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		file := filepath.Join(to, rel)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -247,6 +247,16 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
+// tried is how a shell is asked to complete "zmctl sta" and "zmctl restart "; zsh without
+// its line editor, whose functions print what they are given.
+func tried() map[string][]string {
+	return map[string][]string{
+		"fish": {"--no-config", "-c", `source $argv[1]; complete -C "zmctl sta"; complete -C "zmctl restart "`},
+		"zsh": {"-f", "-c", `compdef() { :; }; _files() { :; }; _describe() { print -r -- ${(P)${@[-1]}} }; source $1
+words=(zmctl sta); CURRENT=2; _zmctl; words=(zmctl --config x restart ""); CURRENT=5; _zmctl`, "zsh"},
+	}
+}
+
 // The scripts are whole for their shells, and have every command.
 func TestCompletionsAreUnderstoodByTheirShells(t *testing.T) {
 	for shell, check := range map[string][]string{"bash": {"-n"}, "zsh": {"-n"}, "fish": {"--no-execute"}} {
@@ -270,6 +280,14 @@ func TestCompletionsAreUnderstoodByTheirShells(t *testing.T) {
 		}
 		if out, err := exec.Command(path, append(check, file)...).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+		if try := tried()[shell]; try != nil {
+			cmd := exec.Command(path, append(try, file)...)
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "start") || !strings.Contains(string(out), "status") || !strings.Contains(string(out), "smtpserver") {
+				t.Errorf("%s completes: %v\n%s", shell, err, out)
+			}
 		}
 	}
 	if _, code, _ := invoke(t, "completion", "tcsh"); code != config.ExitUsage {

@@ -185,7 +185,7 @@ func bashCompletion(list []*lineEnd) string {
 
 func zshCompletion(list []*lineEnd) string {
 	var b strings.Builder
-	b.WriteString("#compdef zmctl\n# made by zmctl completion zsh\n_zmctl() {\n  local cmd= sub= args= w i\n  local -a offers flags\n")
+	b.WriteString("#compdef zmctl\n# made by zmctl completion zsh\n_zmctl() {\n  local cmd= sub= args= none=1 w i\n  local -a offers flags\n")
 	b.WriteString("  for ((i = 2; i < CURRENT; i++)); do\n    w=${words[i]}\n    case $w in\n")
 	fmt.Fprintf(&b, "    (%s) [[ -n $cmd ]] || ((i++)) ;;\n", strings.Join(valued(list[0]), "|"))
 	b.WriteString("    (-*) ;;\n    (*) if [[ -z $cmd ]]; then cmd=$w; elif [[ -z $sub ]]; then sub=$w; fi ;;\n    esac\n  done\n")
@@ -208,8 +208,8 @@ func zshCompletion(list []*lineEnd) string {
 		fmt.Fprintf(&b, "  (%s/%s)\n    offers=(%s)\n    flags=(%s)\n    args=%s ;;\n", p.command, p.sub, described(p.commands), described(p.flags), p.args)
 	}
 	fmt.Fprintf(&b, "  esac\n  case $args in\n  (daemons) offers+=(%s) ;;\n  (shells) offers+=(bash zsh fish) ;;\n", strings.Join(daemonNames(), " "))
-	fmt.Fprintf(&b, "  (ids) [[ ${words[CURRENT]} == S* ]] && offers+=(${(f)\"$(%s)\"}) ;;\n  (files) [[ ${words[CURRENT]} == -* ]] || _files ;;\n  esac\n", queuedIDs)
-	b.WriteString("  (( $#offers )) && _describe -t commands command offers\n  [[ ${words[CURRENT]} == -* ]] && _describe -o -t flags flag flags\n}\n")
+	fmt.Fprintf(&b, "  (ids) [[ ${words[CURRENT]} == S* ]] && offers+=(${(f)\"$(%s)\"}) ;;\n  (files) [[ ${words[CURRENT]} == -* ]] || { _files; return } ;;\n  esac\n", queuedIDs)
+	b.WriteString("  (( $#offers )) && _describe -t commands command offers && none=0\n  [[ ${words[CURRENT]} == -* ]] && _describe -o -t flags flag flags && none=0\n  return none\n}\n")
 	b.WriteString("if [[ $funcstack[1] == _zmctl ]]; then _zmctl \"$@\"; else compdef _zmctl zmctl; fi\n")
 	return b.String()
 }

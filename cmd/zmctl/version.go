@@ -46,7 +46,7 @@ type builtAs struct {
 
 // programs are all that belong together.
 func programs() []string {
-	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit"}
+	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit", "zmtop"}
 }
 
 func runVersion(c *cli.Context) error {

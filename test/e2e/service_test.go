@@ -96,6 +96,7 @@ func TestServiceComesBackAfterAKill(t *testing.T) {
 	if code != 1 || !strings.Contains(said, "smtpserver has ended") || !strings.Contains(said, "address already in use") {
 		t.Errorf("start with a taken port: %d %s", code, said)
 	}
+	zmctl(t, other, "stop", "--direct") // it would take the port when it is free
 
 	ours, err := s.Processes()
 	if err != nil {

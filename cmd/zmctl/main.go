@@ -49,7 +49,7 @@ func app() *cli.App {
 		Writer:          os.Stdout,
 		Commands: slices.Concat([]*cli.Command{
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
-			threadCommand(), eventsCommand(), topCommand(), logCommand(),
+			threadCommand(), eventsCommand(), topCommand(), traceCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),

@@ -74,7 +74,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/logfile", "internal/logread",
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},

@@ -26,7 +26,7 @@ type Field struct{ Key, Value string }
 // newline. What a journal or a syslog has put before it is passed over. False: it is none.
 func ParseLine(line []byte) (Line, bool) {
 	line = bytes.TrimRight(line, "\r\n")
-	if i := bytes.Index(line, []byte(`{"time":"`)); i >= 0 {
+	if i := bytes.Index(line, []byte(`{"`)); i >= 0 {
 		if l, ok := parseJSON(line[i:]); ok {
 			return l, true
 		}

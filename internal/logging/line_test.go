@@ -55,6 +55,14 @@ func TestLinesAreReadBack(t *testing.T) {
 	}
 }
 
+// Other programs write an object's keys in another order.
+func TestKeysMayStandInAnyOrder(t *testing.T) {
+	l, ok := ParseLine([]byte(`{"id":"S1A2","level":"INFO","msg":"routed","time":"2026-11-22T18:56:46.009819756Z","took":12}`))
+	if d, known := l.Duration("took"); !ok || l.Event != "routed" || l.Get("id") != "S1A2" || !known || d != 12 {
+		t.Errorf("got %+v", l)
+	}
+}
+
 func TestWhatIsNoLineIsTold(t *testing.T) {
 	for _, line := range []string{"", "postoffice     /tmp/po", "time=x level=INFO msg=y", `{"time":"2026-11-21T03:21:16Z","msg":`, "time=2026-11-21T03:21:16.342Z level=INFO",
 		`time=2026-11-21T03:21:16.342Z level=INFO msg=x reply="torn`, "12:00:00.000 LOUD x", "12:00:00.000 INF", "panic: time=", `{"time":"x"}`} {

@@ -98,6 +98,12 @@ func (s *Spool) tellOrders(f *opened, from int) {
 	s.told.mu.Lock()
 	defer s.told.mu.Unlock()
 	id, now := f.ledgerID(), s.Now()
+	ends := map[int64]*workspec.Diagnostic{}
+	for i := range f.spec.Diagnostics {
+		if d := &f.spec.Diagnostics[i]; d.Notary.Action == "failed" {
+			ends[d.Recipient] = d
+		}
+	}
 	for i := from; i < len(f.spec.History); i++ {
 		e := &f.spec.History[i]
 		word := orderOf(e)
@@ -110,14 +116,15 @@ func (s *Spool) tellOrders(f *opened, from int) {
 		}
 		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 			if wanted[r.Offset] {
-				s.logOrder(word, id, f.Name, e, r)
+				s.logOrder(word, id, f.Name, e, r, ends[r.Offset])
 			}
 		})
 	}
 }
 
-// logOrder logs an order about one recipient, with the time at which it was given.
-func (s *Spool) logOrder(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient) {
+// logOrder logs an order about one recipient, with the time at which it was given. end
+// is what its sender is told if it failed.
+func (s *Spool) logOrder(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient, end *workspec.Diagnostic) {
 	ctx := context.Background()
 	if !s.Log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -137,7 +144,11 @@ func (s *Spool) logOrder(word string, id postoffice.SpoolID, name string, e *wor
 		line.AddAttrs(slog.Time("until", time.UnixMilli(ms)))
 	}
 	switch {
-	case e.Event == workspec.EventExpired:
+	case e.Event == workspec.EventExpired || e.Event == workspec.EventRemoved:
+		if end != nil {
+			_, reply, _ := strings.Cut(end.Notary.Diagnostic, ";")
+			line.AddAttrs(slog.String("status", end.Notary.Status), slog.String("reply", cut(strings.TrimSpace(reply))))
+		}
 		line.AddAttrs(slog.Duration("took", since(id.Time(), e.Time)))
 	case e.Event == workspec.EventRetry && workspec.Reopens(e):
 		line.AddAttrs(slog.Bool("fresh", true))

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/trace"
+)
+
+func traceCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "trace",
+		Usage:     "tell the life of a message across all programs, with the time each step took",
+		UsageText: "zmctl trace [--json] [--log FILE]... [--logs-only] ID...",
+		Description: `Puts together what the log, the message's history and the ledger say: each step once, in
+the order of time, with the time since the step before it; then each recipient with what
+became of it and where its time went; then the messages that it has caused, reports and
+copies, in the same way. It works for mail that waits and, as far back as the log reaches,
+for mail that is gone.
+
+    zmctl trace S10117782A2CnLkQ0vB8C
+    zmctl trace --log /var/log/zmailer.log.3.gz --logs-only S10117782A2CnLkQ0vB8C
+
+The log is that of this postoffice, as zmctl log finds it, with those that were rotated
+away from it since the message was accepted. With --log these files are read instead, text
+or JSON, compressed or not; - is standard input. With --logs-only nothing else is asked:
+it works on a machine that has nothing but the log. See docs/trace.md.
+
+Exit codes: 0 told, 1 nobody knows of such a message, or a log could not be read.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
+			&cli.StringSliceFlag{Name: "log", Usage: "read the log `FILE`, - for standard input; may be given several times"},
+			&cli.BoolFlag{Name: "logs-only", Usage: "tell what the log says, and nothing else"},
+		},
+		Action: runTrace,
+	}
+}
+
+// Bounds of what is followed from one message to the next.
+const (
+	mostCaused   = 20 // messages that one has caused
+	deepestTrace = 3  // a report on a report on a message
+)
+
+// tracer tells lives. It serves one command.
+type tracer struct {
+	now    time.Time
+	po     *postoffice.PostOffice // nil: the log alone is asked
+	spool  *spool
+	lines  *traceLines
+	errs   []error
+	within context.Context
+}
+
+func runTrace(c *cli.Context) error {
+	ids, err := spoolIDs(c, "zmctl queue")
+	if err != nil {
+		return err
+	}
+	t := &tracer{now: time.Now(), within: c.Context}
+	if !c.Bool("logs-only") {
+		if t.po, _, err = open(c); err != nil {
+			return err
+		}
+		defer closeFS(t.po)
+		t.spool = newSpool(t.po, t.now)
+	}
+	since := t.now
+	for _, id := range ids {
+		if id.Time().Before(since) {
+			since = id.Time()
+		}
+	}
+	if t.lines, err = openLines(c, since.Add(-time.Minute)); err != nil {
+		return err
+	}
+	defer t.lines.close()
+	t.lines.find(c.Context, ids)
+	out := newStream(c.App.Writer)
+	for i, id := range ids {
+		l := t.life(id, 0)
+		switch {
+		case l == nil:
+		case c.Bool("json"):
+			t.fail(jsonLines(out).Encode(l))
+		default:
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			printLife(out, l, "")
+		}
+	}
+	t.errs = append(t.errs, t.lines.errs...)
+	return quiet(errors.Join(append(t.errs, out.flush())...))
+}
+
+func (t *tracer) fail(err error) {
+	if err != nil {
+		t.errs = append(t.errs, err)
+	}
+}
+
+// life puts a message's life together; nil if nobody knows of it.
+func (t *tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
+	steps := t.lines.steps(id)
+	var m *message
+	if t.spool != nil {
+		var more []trace.Step
+		var err error
+		m, more, err = t.spool.traceFiles(id)
+		steps = append(steps, more...)
+		if m == nil && len(steps) == 0 || m != nil {
+			t.fail(err)
+		}
+	}
+	if len(steps) == 0 {
+		if depth == 0 {
+			t.fail(fmt.Errorf("trace %s: neither files nor ledger nor log%s know of that message", id, t.lines.places()))
+		}
+		return nil
+	}
+	l := trace.New(id.String(), id.Time(), steps, t.now)
+	switch {
+	case m != nil:
+		t.spool.overlay(l, m)
+	case t.spool != nil:
+		l.State = "gone"
+	}
+	for i := range l.Caused {
+		c := &l.Caused[i]
+		other, err := postoffice.ParseSpoolID(c.ID)
+		if err != nil || i >= mostCaused || depth+1 >= deepestTrace {
+			continue
+		}
+		c.Life = t.life(other, depth+1)
+	}
+	return l
+}
+
+// overlay lets the files say what became of each recipient: they are the truth, and know
+// those that nothing was said of yet.
+func (s *spool) overlay(l *trace.Life, m *message) {
+	l.State, l.Untold = m.State, 0
+	if l.Ended = (time.Time{}); m.HasSender {
+		l.From, l.HasFrom = m.Sender, true
+	}
+	if m.Size > 0 {
+		l.Size = fmt.Sprint(m.Size)
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if r.Address == "(those of the header)" || m.State == stateCopy {
+			continue
+		}
+		x := l.Recipient(r.Address)
+		x.State, x.Attempts, x.Next = r.State, max(r.Attempts, x.Attempts), time.Time{}
+		if r.open() {
+			x.Attempts, x.Ended = r.Attempts, time.Time{}
+		}
+		if r.Next != nil {
+			x.Next = *r.Next
+		}
+		if r.Channel != "" {
+			x.Channel, x.Host = r.Channel, r.Host
+		}
+		if r.Last != "" {
+			x.Status, x.Last = r.Status, r.Last
+		}
+	}
+	l.Settle(s.now)
+}
+
+// traceUsage is what a bad use of --log is answered with.
+func traceUsage(text string) error { return cli.Exit("zmctl trace: "+text, config.ExitUsage) }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/trace"
+	"zmailer/internal/workspec"
+)
+
+// traceFiles are the steps that a message's files and the ledger tell of.
+func (s *spool) traceFiles(id postoffice.SpoolID) (*message, []trace.Step, error) {
+	m, err := s.locate("trace", id)
+	var steps []trace.Step
+	account, lerr := s.accountOf(id)
+	if lerr != nil {
+		err = lerr
+	}
+	for i := range account {
+		a := &account[i]
+		word, known := map[string]string{"in": "accepted", "done": "finished", "half": "finished"}[a.Event]
+		if !known {
+			word = a.Event
+		}
+		steps = append(steps, trace.Step{Time: a.Time, Event: word, Told: []string{trace.Ledger}, Text: a.Text})
+	}
+	if m == nil {
+		return nil, steps, err
+	}
+	arrival := s.arrival(m)
+	steps = append(steps, trace.Step{Time: arrival.Time, Event: "accepted", Told: []string{trace.History}, Text: arrival.Text})
+	for _, a := range s.putAside(m) {
+		steps = append(steps, trace.Step{Time: a.Time, Event: "put aside", Told: []string{trace.History}, Text: a.Text})
+	}
+	if m.parsed != nil {
+		steps = append(steps, traceHistory(m.parsed)...)
+	}
+	return m, steps, err
+}
+
+// traceHistory makes steps of a specification's lines, one for each recipient.
+func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
+	address := map[int64]*workspec.Recipient{}
+	for gi := range spec.Groups {
+		for ri := range spec.Groups[gi].Recipients {
+			r := &spec.Groups[gi].Recipients[ri]
+			address[r.Offset] = r
+		}
+	}
+	expired := map[int64]time.Time{}
+	for i := range spec.History {
+		e := &spec.History[i]
+		one := trace.Step{Time: e.Time, Event: traceWord(e), Told: []string{trace.History}, Who: clean(e.Get(workspec.KeyWho)), Kind: clean(e.Get("kind"))}
+		offsets := e.Recipients()
+		if e.Event == workspec.EventReport || len(offsets) == 0 || offsets[0] == 0 {
+			var names []string
+			for _, off := range offsets {
+				if r := address[off]; r != nil {
+					names = append(names, clean(r.Address))
+				}
+			}
+			one.Text = inWords(e, names)
+			steps = append(steps, one)
+			continue
+		}
+		for _, off := range offsets {
+			if r := address[off]; r != nil {
+				steps = append(steps, traceEvent(one, e, r))
+				if e.Event == workspec.EventExpired {
+					expired[off] = e.Time
+				}
+			}
+		}
+	}
+	for i := range spec.Diagnostics {
+		d := &spec.Diagnostics[i]
+		r := address[d.Recipient]
+		if r == nil || d.Notary.Action != "failed" && d.Notary.Action != "delivered" || d.Time.Equal(expired[d.Recipient].Truncate(time.Second)) {
+			continue
+		}
+		steps = append(steps, trace.Step{Time: d.Time, Event: d.Notary.Action, Told: []string{trace.History}, Recipients: []string{clean(r.Address)},
+			Channel: clean(r.Channel), Host: clean(r.Host), Status: clean(d.Notary.Status), Reply: clean(answerOf(d)),
+			Text: d.Notary.Action + " <" + clean(r.Address) + ">: " + clean(d.Notary.Status) + " " + clean(answerOf(d))})
+	}
+	return steps
+}
+
+// traceWord is the log's word for an event of the history.
+func traceWord(e *workspec.Event) string {
+	if word, ok := map[string]string{workspec.EventHold: "held", workspec.EventRelease: "released", workspec.EventUnserved: "unknown-channel"}[e.Event]; ok {
+		return word
+	}
+	return clean(e.Event)
+}
+
+// traceEvent is an event about one recipient.
+func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.Step {
+	s.Recipients, s.Channel, s.Host = []string{clean(r.Address)}, clean(r.Channel), clean(r.Host)
+	s.Status, s.Reply = clean(e.Get("status")), ""
+	s.Attempt, _ = strconv.Atoi(e.Get("attempt"))
+	ms := func(key string) time.Time {
+		if n, err := strconv.ParseInt(e.Get(key), 10, 64); err == nil && n > 0 {
+			return time.UnixMilli(n)
+		}
+		return time.Time{}
+	}
+	s.Next, s.Until = ms("next"), ms("until")
+	switch e.Event {
+	case workspec.EventDeferred, workspec.EventExpired:
+		s.Reply = clean(oneLine(e.Text))
+	case workspec.EventThawed, workspec.EventRetry:
+		s.Fresh = e.Event == workspec.EventThawed || workspec.Reopens(e)
+	}
+	s.Text = inWords(e, s.Recipients)
+	return s
+}

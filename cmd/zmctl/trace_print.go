@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"zmailer/internal/trace"
+)
+
+// shownSteps and shownRecipients bound what is told to a person of one message; --json
+// has all.
+const (
+	shownSteps      = 500
+	shownRecipients = 100
+)
+
+// traceTime is a time of a step.
+const traceTime = "2006-01-02 15:04:05.000"
+
+// printLife tells a life; each line begins with indent. Trouble of the writer is met
+// when it is flushed.
+func printLife(w io.Writer, l *trace.Life, indent string) {
+	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
+	from := "<" + clean(l.From) + ">"
+	if !l.HasFrom {
+		from = "(not known)"
+	}
+	head := l.ID + " from " + from
+	if l.Size != "" {
+		head += ", " + l.Size + " bytes"
+	}
+	line("%s, accepted %s; %s", head, l.Accepted.Local().Format(traceTime), traceEnd(l))
+	if o := l.Origin; o != nil && o.Kind == "copy" {
+		line("It is a copy of %s for recipients that are routed again.", clean(o.ID))
+	} else if o != nil {
+		line("It is a report (%s) on %s.", clean(o.Kind), clean(o.ID))
+	}
+	fmt.Fprintln(w)
+	printLifeSteps(w, l, indent)
+	if len(l.Recipients) > 0 {
+		fmt.Fprintln(w)
+		printOutcomes(w, l, indent)
+	}
+	if l.Untold > 0 {
+		line("and %s without an attempt so far", count(l.Untold, "recipient"))
+	}
+	for i := range l.Caused {
+		c := &l.Caused[i]
+		fmt.Fprintln(w)
+		what := "a report (" + clean(c.Kind) + ")"
+		if c.Kind == "copy" {
+			what = "a copy for recipients that are routed again"
+		}
+		if c.Life == nil {
+			line("It caused %s, %s, of which nothing is told.", what, clean(c.ID))
+			continue
+		}
+		line("It caused %s:", what)
+		printLife(w, c.Life, indent+"    ")
+	}
+}
+
+// traceEnd says where a message is, or how long it took.
+func traceEnd(l *trace.Life) string {
+	told := "told by " + strings.Join(l.Told, ", ")
+	switch {
+	case l.State != "" && l.State != "gone":
+		return "it is " + l.State + "; " + told
+	case l.Ended.IsZero() && l.State == "":
+		return "no end is told; " + told
+	case l.Ended.IsZero():
+		return "gone; " + told
+	}
+	return "gone after " + lapse(l.Ended.Sub(l.Accepted)) + "; " + told
+}
+
+func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, indent+"TIME\tAFTER\tBY\tWHAT")
+	last := l.Accepted
+	groups := l.Groups()
+	for i := range groups {
+		if i == shownSteps {
+			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, count(len(groups)-i, "step"))
+			break
+		}
+		s := &groups[i]
+		after, by := "-", s.Program
+		if i > 0 {
+			after = lapse(s.Time.Sub(last))
+		}
+		if by == "" {
+			by = s.Told[0]
+		}
+		last = s.Time
+		text := clean(oneLine(s.Text))
+		if n := len(s.Recipients) - 1; n > 0 {
+			text += fmt.Sprintf(" (the same for %s more)", count(n, "recipient"))
+		}
+		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", indent, s.Time.Local().Format(traceTime), after, clean(by), text)
+	}
+	_ = t.Flush() // see printLife
+}
+
+// printOutcomes tells each recipient, and where its time went.
+func printOutcomes(w io.Writer, l *trace.Life, indent string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, indent+"RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK")
+	for i := range l.Recipients {
+		if i == shownRecipients {
+			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, count(len(l.Recipients)-i, "recipient"))
+			break
+		}
+		r := &l.Recipients[i]
+		times := [4]string{"-", "-", "-", "-"}
+		if r.Timed() {
+			for k, d := range []time.Duration{r.Routing, r.Queue, r.Delivery, r.Waited} {
+				times[k] = lapse(d)
+			}
+		}
+		fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\n", indent, clean(r.Address), strings.TrimSpace(r.State+" "+clean(r.Status)), r.Attempts,
+			strings.Join(times[:], "\t"), lapse(r.Took))
+	}
+	_ = t.Flush() // see printLife
+}
+
+// lapse is a time that passed, short and to three digits: "211µs", "4.2ms", "1.05s", "3m".
+func lapse(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + lapse(-d)
+	case d >= time.Minute:
+		return span(d)
+	case d >= 100*time.Millisecond:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	}
+	return d.Round(time.Microsecond).String()
+}

@@ -1,0 +1,178 @@
+package trace
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// alike is how far apart two places may tell of the same.
+const alike = 5 * time.Second
+
+// merge puts the steps of several places in order and makes one of those that tell of
+// the same thing. The log comes first: it knows most.
+func merge(steps []Step) []Step {
+	rank := func(s *Step) int { return slices.Index([]string{Log, History, Ledger}, s.Told[0]) }
+	slices.SortStableFunc(steps, func(a, b Step) int { return cmp.Or(rank(&a)-rank(&b), a.Time.Compare(b.Time)) })
+	var list []Step
+	byEvent := map[string][]int{}
+	for _, s := range steps {
+		key := s.Event
+		if len(s.Recipients) == 1 {
+			key += " " + strings.ToLower(s.Recipients[0])
+		}
+		i := slices.IndexFunc(byEvent[key], func(i int) bool { return list[i].same(&s) })
+		if i < 0 {
+			byEvent[key] = append(byEvent[key], len(list))
+			list = append(list, s)
+			continue
+		}
+		list[byEvent[key][i]].also(&s)
+	}
+	slices.SortStableFunc(list, func(a, b Step) int { return cmp.Or(a.Time.Compare(b.Time), order(a.Event)-order(b.Event)) })
+	return list
+}
+
+// order is that of what happens within the time that a clock tells apart.
+func order(event string) int {
+	i := slices.Index([]string{"caused", "accepted", "routed"}, event)
+	switch {
+	case i >= 0:
+		return i - 3
+	case event == "finished":
+		return 2
+	case event == "report":
+		return 1
+	}
+	return 0
+}
+
+// same tells whether two places tell of one step; those of one place never do, unless
+// they are one line that was read twice.
+func (s *Step) same(o *Step) bool {
+	if s.Told[0] == o.Told[0] && s.Told[0] != Ledger {
+		return s.Time.Equal(o.Time) && s.Text == o.Text
+	}
+	apart := s.Time.Sub(o.Time).Abs()
+	if s.Attempt > 0 && s.Attempt == o.Attempt && s.Event == o.Event {
+		return apart < time.Minute
+	}
+	return apart <= alike && (s.Attempt == 0 || o.Attempt == 0 || s.Attempt == o.Attempt) && (s.Who == "" || o.Who == "" || s.Who == o.Who)
+}
+
+// also takes what another place tells of the same.
+func (s *Step) also(o *Step) {
+	if !slices.Contains(s.Told, o.Told[0]) {
+		s.Told = append(s.Told, o.Told...)
+	}
+	for _, f := range []struct{ to, from *string }{{&s.Who, &o.Who}, {&s.Status, &o.Status}, {&s.Reply, &o.Reply}, {&s.Channel, &o.Channel}, {&s.Host, &o.Host}, {&s.Kind, &o.Kind}} {
+		*f.to = cmp.Or(*f.to, *f.from)
+	}
+	s.Attempt, s.count = cmp.Or(s.Attempt, o.Attempt), cmp.Or(s.count, o.count)
+	if s.Next.IsZero() {
+		s.Next = o.Next
+	}
+	s.Fresh = s.Fresh || o.Fresh
+}
+
+// New puts a life together from what the places tell of it. accepted is the time that its
+// spool ID has, until that of now, or of the last look.
+func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
+	l := &Life{ID: id, Accepted: accepted, Steps: merge(steps), Recipients: []Recipient{}, Told: []string{}}
+	known := 0
+	for i := range l.Steps {
+		s := &l.Steps[i]
+		for _, t := range s.Told {
+			if !slices.Contains(l.Told, t) {
+				l.Told = append(l.Told, t)
+			}
+		}
+		switch s.Event {
+		case "accepted", "routed":
+			if s.from != "" {
+				l.From, l.HasFrom = s.from, true
+			}
+			l.HasFrom = l.HasFrom || s.Told[0] == Log
+			l.Size = cmp.Or(l.Size, s.size)
+			if s.Event == "routed" {
+				known = s.count
+			}
+		case "caused":
+			l.Origin = &Caused{ID: s.Other, Kind: s.Kind}
+		case "report", "rerouted":
+			l.causes(s)
+		case "finished":
+			l.Ended = s.Time
+		}
+	}
+	l.Recipients = fold(l.Steps, until)
+	l.Untold = max(known-len(l.Recipients), 0)
+	l.Settle(until)
+	return l
+}
+
+// Recipient is the one with an address; it is added if there is none.
+func (l *Life) Recipient(address string) *Recipient {
+	if l.at == nil {
+		l.at = map[string]int{}
+		for i := range l.Recipients {
+			l.at[strings.ToLower(l.Recipients[i].Address)] = i
+		}
+	}
+	key := strings.ToLower(address)
+	i, known := l.at[key]
+	if !known {
+		i = len(l.Recipients)
+		l.at[key] = i
+		l.Recipients = append(l.Recipients, Recipient{Address: address, State: Waiting})
+	}
+	return &l.Recipients[i]
+}
+
+// Groups are the steps for a person: those that differ in the recipient alone are one.
+func (l *Life) Groups() (list []Step) {
+	for _, s := range l.Steps {
+		if n := len(list) - 1; n >= 0 && len(s.Recipients) > 0 && list[n].likewise(&s) {
+			list[n].Recipients = append(slices.Clip(list[n].Recipients), s.Recipients...)
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// likewise tells whether the same happened to another recipient, at the same moment.
+func (s *Step) likewise(o *Step) bool {
+	return len(s.Recipients) > 0 && s.Event == o.Event && s.Channel == o.Channel && s.Host == o.Host && s.Status == o.Status && s.Reply == o.Reply &&
+		s.Attempt == o.Attempt && s.Who == o.Who && s.Told[0] == o.Told[0] && o.Time.Sub(s.Time) < time.Second
+}
+
+// causes notes a message that a step has brought about.
+func (l *Life) causes(s *Step) {
+	if s.Other == "" || slices.ContainsFunc(l.Caused, func(c Caused) bool { return c.ID == s.Other }) {
+		return
+	}
+	l.Caused = append(l.Caused, Caused{ID: s.Other, Kind: s.Kind})
+}
+
+// Settle tells how long each recipient took, those that have no end until now, and when
+// the message ended if all of them have.
+func (l *Life) Settle(until time.Time) {
+	last, all := time.Time{}, l.Untold == 0 && len(l.Recipients) > 0
+	for i := range l.Recipients {
+		r := &l.Recipients[i]
+		at := r.Ended
+		if at.IsZero() {
+			all, at = false, until
+		}
+		r.Took = max(at.Sub(l.Accepted), 0)
+		r.Waited = max(r.Took-r.Routing-r.Queue-r.Delivery, 0)
+		if last.Before(r.Ended) {
+			last = r.Ended
+		}
+	}
+	if l.Ended.IsZero() && all {
+		l.Ended = last
+	}
+}

@@ -1,0 +1,118 @@
+// Package trace puts the life of one message together: steps that the log, the history in
+// its work specification and the ledger tell of, each once, in the order of time; what
+// became of each recipient, and where the time went. It is pure: whoever calls it reads
+// the places.
+//
+// What survives a crash: it keeps nothing.
+//
+// Diagnostics: none. What cannot be understood of a line is told as it stands; what no
+// place tells is left out, and counted where its number is known.
+package trace
+
+import "time"
+
+// Places that tell of a step.
+const (
+	Log     = "log"
+	History = "history"
+	Ledger  = "ledger"
+)
+
+// Step is one thing that happened to a message.
+type Step struct {
+	Time    time.Time `json:"time"`
+	Event   string    `json:"event"` // the log's word
+	Told    []string  `json:"told"`  // by which places
+	Program string    `json:"program,omitempty"`
+	// Recipients are those it was about; none: the message.
+	Recipients []string  `json:"recipients,omitempty"`
+	Channel    string    `json:"channel,omitempty"`
+	Host       string    `json:"host,omitempty"`
+	Status     string    `json:"status,omitempty"`
+	Reply      string    `json:"reply,omitempty"`
+	Attempt    int       `json:"attempt,omitempty"`
+	Next       time.Time `json:"next,omitzero"`
+	Who        string    `json:"who,omitempty"`
+	Until      time.Time `json:"until,omitzero"`
+	// Other is the spool ID of another message: a report, a copy.
+	Other string `json:"other,omitempty"`
+	Kind  string `json:"kind,omitempty"` // of a report
+	Text  string `json:"text"`
+	// Fresh: what was tried before counts no more.
+	Fresh bool `json:"fresh,omitempty"`
+
+	Routing  time.Duration `json:"-"`
+	Queue    time.Duration `json:"-"`
+	Delivery time.Duration `json:"-"`
+	timed    bool          // one of the three is known
+	from     string        // envelope sender, of accepted and routed
+	count    int           // recipients, of accepted and routed
+	size     string
+}
+
+// Recipient is what became of one.
+type Recipient struct {
+	Address  string    `json:"address"`
+	Channel  string    `json:"channel,omitempty"`
+	Host     string    `json:"host,omitempty"`
+	State    string    `json:"state"`
+	Attempts int       `json:"attempts"`
+	Status   string    `json:"status,omitempty"`
+	Last     string    `json:"last,omitempty"` // last answer
+	Next     time.Time `json:"next,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+
+	// Where its time went, of what is known: over all attempts.
+	Routing  time.Duration `json:"routing_ns"`
+	Queue    time.Duration `json:"queue_ns"`
+	Delivery time.Duration `json:"delivery_ns"`
+	Waited   time.Duration `json:"waited_ns"` // for its next attempts, and for people
+	Took     time.Duration `json:"took_ns"`   // from acceptance to its end, or until now
+	timed    bool
+
+	held, frozen bool
+	until        time.Time // of the hold; zero: without an end
+}
+
+// States of a recipient, as zmctl queue has them.
+const (
+	Waiting   = "waiting"
+	Unserved  = "unserved"
+	Delivered = "delivered"
+	Failed    = "failed"
+	Removed   = "removed"
+	Held      = "held"
+	Frozen    = "frozen"
+	Rerouted  = "rerouted"
+)
+
+// Caused is another message that this one brought about.
+type Caused struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"` // of a report: failed, delayed, delivered; copy: of recipients that were routed again
+	To   string `json:"to,omitempty"`
+	Life *Life  `json:"life,omitempty"`
+}
+
+// Life is all that is known of a message.
+type Life struct {
+	ID       string    `json:"id"`
+	From     string    `json:"from"`
+	HasFrom  bool      `json:"-"`
+	Size     string    `json:"size,omitempty"` // bytes
+	Accepted time.Time `json:"accepted"`
+	Ended    time.Time `json:"ended,omitzero"`
+	// State is that of its files; gone: there are none.
+	State string   `json:"state,omitempty"`
+	Told  []string `json:"told"` // places that know of it
+	// Origin is the message that it is a report on, or a copy of.
+	Origin *Caused `json:"origin,omitempty"`
+
+	Steps      []Step      `json:"steps"`
+	Recipients []Recipient `json:"recipients"`
+	// Untold is how many recipients more it has that nothing was said of yet.
+	Untold int      `json:"recipients_without_an_attempt,omitempty"`
+	Caused []Caused `json:"caused,omitempty"`
+
+	at map[string]int // of Recipients, by address
+}

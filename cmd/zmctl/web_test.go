@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"html"
 	"io"
@@ -244,5 +246,89 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 	}
 	if n := (&webSource{po: o.PostOffice, dir: o.dir}).waiting(context.Background()); n != -1 {
 		t.Errorf("without a scheduler: got %d", n)
+	}
+}
+
+// What zmctl web keeps in the postoffice is known to zmctl check.
+func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
+	o := newOffice(t)
+	if _, err := webToken(filepath.Join(o.dir, web.TokenFile), o.dir); err != nil {
+		t.Fatal(err)
+	}
+	samples, err := web.NewSamples(o.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples.Waiting(time.Now(), 3)
+	if err := samples.Save(); err != nil {
+		t.Fatal(err)
+	}
+	// It warns that no daemon runs.
+	out, _, _ := invoke(t, "check")
+	wantIn(t, out, web.TokenFile+": of zmctl web", web.SampleFile+": of zmctl web")
+}
+
+// With a certificate it may be reached from elsewhere, by its own names, over TLS alone,
+// and ends when it is told to.
+func TestPageIsServedByTLS(t *testing.T) {
+	newOffice(t)
+	like := httptest.NewTLSServer(http.NotFoundHandler())
+	defer like.Close()
+	pair := like.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w := &webSettings{listen: "[::]:0", cert: filepath.Join(dir, "cert"), key: filepath.Join(dir, "key"), hosts: []string{"mail.example.com"}}
+	for name, block := range map[string]*pem.Block{w.cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, w.key: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings, err := config.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, secure, err := w.open(settings)
+	if err != nil || !secure {
+		t.Fatalf("got %v, %v", secure, err)
+	}
+	samples, err := web.NewSamples(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := web.New(web.Config{Samples: samples, Token: "a-token-for-this-test", Hosts: w.names(ln.Addr(), "mx.example"), Secure: true, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serveWeb(ctx, ln, page, slog.New(slog.DiscardHandler), func(ctx context.Context) { <-ctx.Done() })
+	}()
+	client := like.Client()
+	base := "https://127.0.0.1:" + portOf(ln.Addr())
+	for host, want := range map[string]int{"mail.example.com": http.StatusOK, "mx.example:443": http.StatusOK, "127.0.0.1": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/login", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want || answer.Header.Get("Strict-Transport-Security") == "" {
+			t.Errorf("%s: got %d", host, answer.StatusCode)
+		}
+	}
+	client.CloseIdleConnections()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not end")
 	}
 }

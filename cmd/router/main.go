@@ -25,7 +25,7 @@ the decisions go as a work specification to $POSTOFFICE/transport/.
     router --config /etc/zmailer/zmailer.conf --route bob@example.com
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
-ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, PUBLICKEEP, POSTMANCOPY, HASHLEVELS,
+ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, PUBLICKEEP, POSTMANCOPY, HASHLEVELS, METRICS,
 SYNC) and beside it the tables routes, aliases, fqdnaliases and localnames; these are read
 again when they change, and a bad one is refused with its line while the old one stays in
 use. Any number of routers may run at once. Messages are taken oldest first, those in the

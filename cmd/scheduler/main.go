@@ -24,7 +24,7 @@ removes what is done. Agents are its child processes; they work in transport/.
     scheduler --config /etc/zmailer/zmailer.conf --check-config
     scheduler --config /etc/zmailer/zmailer.conf --simulate --set 'smtp/* maxring=50'
 
-It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP, SYNC)
+It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP, METRICS, SYNC)
 and beside it scheduler.conf; without one a built-in one is used. Programs that
 scheduler.conf names without a slash are looked for beside the scheduler, then in PATH.
 It writes marks and lines into the work specifications, reports by way of

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/metrics"
 )
 
 // BenchmarkRoute routes one message again and again: claim, read, resolve, write the
@@ -14,9 +16,17 @@ import (
 func BenchmarkRoute(b *testing.B) {
 	header := "Received: from a (b)\n\tby c with ESMTP; Sat, 21 Nov 2026 00:00:00 +0000\nFrom: Q <q@example.net>\nTo: a@example.net\n" +
 		"Subject: a subject\nDate: Sat, 21 Nov 2026 00:00:00 +0000\nMessage-ID: <1@example.net>\nMIME-Version: 1.0\nContent-Type: text/plain\n"
-	for _, rcpts := range []int{1, 100} {
-		b.Run(fmt.Sprint(rcpts, "-recipients"), func(b *testing.B) {
-			o := newOffice(b, nil, func(c *Config) { c.Log = nil })
+	for _, way := range []struct {
+		rcpts   int
+		counted string
+	}{{1, ""}, {1, "-counted"}, {100, ""}, {100, "-counted"}} {
+		rcpts := way.rcpts
+		b.Run(fmt.Sprint(rcpts, "-recipients", way.counted), func(b *testing.B) {
+			o := newOffice(b, nil, func(c *Config) {
+				if c.Log = nil; way.counted != "" {
+					c.Metrics = metrics.New("router", "unix")
+				}
+			})
 			var to strings.Builder
 			for i := range rcpts {
 				fmt.Fprintf(&to, "todsn NOTIFY=FAILURE ORCPT=rfc822;a%d@example.net\nto <a%d@example.net>\n", i, i)

@@ -7,13 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/metrics"
 	"zmailer/internal/smtpserver/checks"
 )
 
 // BenchmarkAccept takes messages of 4 kB on one connection, client included: as they come,
-// and held for checks or a filter.
+// with METRICS, and held for checks or a filter.
 func BenchmarkAccept(b *testing.B) {
 	b.Run("as they come", func(b *testing.B) { accept(b, nil) })
+	b.Run("counted", func(b *testing.B) {
+		accept(b, func(c *Config) { c.Metrics = metrics.New("smtpserver", "unix") })
+	})
 	b.Run("held", func(b *testing.B) {
 		accept(b, func(c *Config) {
 			c.RelayNets, c.LocalNames = nil, ""

@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"errors"
 	"time"
 
 	"github.com/emersion/go-smtp"
@@ -61,13 +60,11 @@ const (
 
 // answer names what a client is told.
 func answer(err error) string {
-	var e *smtp.SMTPError
+	e, ok := err.(*smtp.SMTPError)
 	switch {
-	case err == nil:
+	case err == nil || ok && e.Code < 300:
 		return resultAccepted
-	case errors.As(err, &e) && e.Code < 300:
-		return resultAccepted
-	case e != nil && e.Code >= 500:
+	case ok && e.Code >= 500:
 		return resultRefused
 	}
 	return resultDeferred

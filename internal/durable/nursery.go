@@ -101,6 +101,14 @@ func (n *nursery) leave(begun string) {
 	}
 }
 
+// MakeNursery makes the nursery, if there is to be one; without it new files begin where
+// they belong.
+func (o *OS) MakeNursery() {
+	if o.storage().searches && unix.Mkdirat(o.root, Nursery, 0o700) == nil {
+		o.nursery.spread()
+	}
+}
+
 // renew has the next files begin in a new directory. The first one tidies up after dead
 // processes; one that lives makes itself another.
 func (n *nursery) renew() {

@@ -87,6 +87,20 @@ func buffers(size int) *sync.Pool {
 	return &sync.Pool{New: func() any { b := make([]byte, 0, size); return &b }}
 }
 
+// mode is that of a message file, with its execute bit when it is complete. Where the
+// daemons have a user of their own they get at it by their group; it may be written to so
+// that it may be linked (fs.protected_hardlinks).
+func (p *PostOffice) mode(complete bool) fs.FileMode {
+	mode := fs.FileMode(0o600)
+	if p.shared {
+		mode = 0o660
+	}
+	if complete {
+		mode |= 0o100
+	}
+	return mode
+}
+
 // NewDraft creates a file in public/. prefix starts its name, so that ls tells
 // whose it is; it must not start with a digit.
 func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
@@ -94,7 +108,7 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft
 func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
 	name := draftName(dir, prefix)
 	// Crash: an empty file without execute bit, swept away when it is old.
-	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, p.mode(false))
 	if err != nil {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
@@ -251,7 +265,7 @@ func (d *Draft) commit() (Accepted, error) {
 	}
 	// Crash: with the execute bit on disk the sweep moves the file on if its size is
 	// that of its first line; nobody was told yet, so both ends are right.
-	if err := d.f.Chmod(0o700); err != nil {
+	if err := d.f.Chmod(d.p.mode(true)); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
 	if err := d.sync(); err != nil {
@@ -320,7 +334,7 @@ func (d *Draft) withdraw() (err error) {
 		if rerr == nil {
 			return nil
 		}
-		cerr := d.f.Chmod(0o600)
+		cerr := d.f.Chmod(d.p.mode(false))
 		err = errors.Join(rerr, cerr)
 		if cerr == nil {
 			return err
@@ -375,7 +389,7 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	if _, err := f.TryLock(); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
-	if err := f.Chmod(0o700); err != nil {
+	if err := f.Chmod(p.mode(true)); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	info, err := f.Stat()

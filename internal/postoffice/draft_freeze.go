@@ -46,7 +46,7 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	if err == nil {
 		// Crash: in freezer/ with the mode of a draft, which is no matter there: whose name
 		// begins with a number is a message.
-		err = d.f.Chmod(0o700)
+		err = d.f.Chmod(d.p.mode(true))
 	}
 	if err != nil {
 		// Crash: in freezer/ as a message that is offered again, or in public/, swept.

@@ -107,6 +107,8 @@ type PostOffice struct {
 	fs     durable.FS
 	levels int
 	strict bool
+	// shared: new files in public/ get the group of the daemons, who are not root.
+	shared bool
 	// group has drafts share commits; nil: each has its own.
 	group *durable.Group
 	// renumbering is told before a message gets another inode number's name.
@@ -181,14 +183,14 @@ func Open(c Config) (*PostOffice, error) {
 			return nil, fmt.Errorf("open postoffice: %s is no directory: %w", d.name, ErrNotPostoffice)
 		}
 		if i == 0 {
-			first = info
+			first = info // public/
 		}
 		if info.Dev != first.Dev {
 			return nil, fmt.Errorf("open postoffice: %s and %s: %w; put both on one, a message is handed over by rename",
 				directories[0].name, d.name, ErrCrossDevice)
 		}
 	}
-	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict}
+	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict, shared: first.Mode&fs.ModeSetgid != 0}
 	if !c.Strict { // a disk of which no order is taken for granted commits each file itself
 		p.group = durable.NewGroup(c.FS)
 	}

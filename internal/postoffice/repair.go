@@ -366,6 +366,9 @@ func (r *Repair) SetMode(dir string) error {
 	if !ok {
 		return fmt.Errorf("set mode of %s: no directory of a postoffice", dir)
 	}
+	if dir == Public && r.p.shared {
+		mode |= fs.ModeSetgid // see Give
+	}
 	f, err := r.p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		err = errors.Join(f.Chmod(mode), f.Close())

@@ -13,7 +13,7 @@ import (
 type agent struct {
 	crew *crew
 	pid  int
-	proc *os.Process
+	proc process
 	in   *os.File // its standard input, our end
 
 	deliveries []delivery // with one slot in the order they were given
@@ -279,7 +279,7 @@ func (e *engine) wantAgent(c *crew) {
 		l.env = append([]string{"ZCONFIG=" + e.conf.ZConfig}, l.env...)
 	}
 	go func() {
-		a, out, err := l.start()
+		a, out, err := l.start(e.conf.Starter, c.channel, c.host)
 		e.post(func() { e.started(c, settings, a, out, err) })
 	}()
 }
@@ -321,11 +321,7 @@ func (e *engine) putOff(c *crew) {
 }
 
 // agentEnded takes back what an agent had (S7).
-func (e *engine) agentEnded(a *agent, state *os.ProcessState) {
-	how := "unknown"
-	if state != nil {
-		how = state.String()
-	}
+func (e *engine) agentEnded(a *agent, how string) {
 	a.ended = true
 	wanted := a.closing && !a.hopeless
 	a.close(e)

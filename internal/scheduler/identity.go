@@ -11,7 +11,7 @@ import (
 
 // credential is what agents run as: a user with his groups, or with the one that is
 // named. nil: as we do. Only root can give others away.
-func credential(userName, group string) (*syscall.Credential, error) {
+func credential(userName, group string, root bool) (*syscall.Credential, error) {
 	if userName == "" && group == "" {
 		return nil, nil
 	}
@@ -31,7 +31,7 @@ func credential(userName, group string) (*syscall.Credential, error) {
 			who.Groups = nil
 		}
 	}
-	if os.Geteuid() == 0 {
+	if root {
 		return who, nil
 	}
 	if int(who.Uid) != os.Geteuid() {
@@ -90,20 +90,20 @@ func number(s string) (uint32, bool) {
 }
 
 // checkIdentities tells of the users, groups and priorities of scheduler.conf that agents
-// cannot be given.
-func (c *Conf) checkIdentities() (errs []error) {
+// cannot be given; root tells whether they are started by root.
+func (c *Conf) checkIdentities(root bool) (errs []error) {
 	for i := range c.bodies {
 		b := &c.bodies[i]
 		s := defaultSettings()
 		for _, set := range b.sets {
 			set(&s)
 		}
-		if _, err := credential(s.User, ""); err != nil {
+		if _, err := credential(s.User, "", root); err != nil {
 			errs = append(errs, c.bad(b.where["user"], "%v", err))
-		} else if _, err := credential(s.User, s.Group); err != nil {
+		} else if _, err := credential(s.User, s.Group, root); err != nil {
 			errs = append(errs, c.bad(b.where["group"], "%v", err))
 		}
-		if s.Nice < 0 && os.Geteuid() != 0 {
+		if s.Nice < 0 && !root {
 			errs = append(errs, c.bad(b.where["nice"], "nice=%d: only root can start agents before others", s.Nice))
 		}
 	}

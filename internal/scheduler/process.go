@@ -43,16 +43,30 @@ func (s *Settings) launch(channel, host string) launch {
 	return l
 }
 
-// start starts a process in dir whose standard input and output are pipes.
-func (l launch) start() (*agent, *os.File, error) {
-	program, err := findProgram(l.argv[0])
+// process is a running agent.
+type process interface {
+	Wait() (how string, err error) // until it has ended
+	Signal(sig syscall.Signal) error
+}
+
+// child is an agent that the scheduler has started itself.
+type child struct{ *os.Process }
+
+// Wait implements process.
+func (c child) Wait() (string, error) {
+	state, err := c.Process.Wait()
 	if err != nil {
-		return nil, nil, err
+		return "", err
 	}
-	who, err := credential(l.user, l.group)
-	if err != nil {
-		return nil, nil, err
-	}
+	return state.String(), nil
+}
+
+// Signal implements process.
+func (c child) Signal(sig syscall.Signal) error { return c.Process.Signal(sig) }
+
+// start starts a process in dir whose standard input and output are pipes; one that by
+// starts, if it is not nil, where we may not. channel and host are whom it is for.
+func (l launch) start(by *StarterClient, channel, host string) (*agent, *os.File, error) {
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -61,19 +75,44 @@ func (l launch) start() (*agent, *os.File, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, childIn.Close(), in.Close())
 	}
-	if l.env == nil {
-		l.env = []string{}
+	a := &agent{in: in, window: window(in)}
+	if by != nil && l.elsewhere() {
+		p := (*started)(nil)
+		if p, err = by.start(channel, host, childIn, childOut); err == nil {
+			a.proc, a.pid = p, p.pid
+		}
+	} else {
+		p := (*os.Process)(nil)
+		if p, err = l.begin(childIn, childOut, os.Geteuid() == 0); err == nil {
+			a.proc, a.pid = child{p}, p.Pid
+		}
 	}
-	proc, err := l.process(program, &os.ProcAttr{
-		Dir: l.dir, Env: l.env, Files: []*os.File{childIn, childOut, os.Stderr},
-		// A terminal's interrupt is for us; we end our agents in good order.
-		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
-	})
 	cerr := errors.Join(childIn.Close(), childOut.Close())
 	if err = errors.Join(err, cerr); err != nil {
 		return nil, nil, errors.Join(err, in.Close(), out.Close())
 	}
-	return &agent{proc: proc, pid: proc.Pid, in: in, window: window(in)}, out, nil
+	return a, out, nil
+}
+
+// begin starts the process with its standard input and output. root tells whether it may
+// be somebody else's.
+func (l launch) begin(in, out *os.File, root bool) (*os.Process, error) {
+	program, err := findProgram(l.argv[0])
+	if err != nil {
+		return nil, err
+	}
+	who, err := credential(l.user, l.group, root)
+	if err != nil {
+		return nil, err
+	}
+	if l.env == nil {
+		l.env = []string{}
+	}
+	return l.process(program, &os.ProcAttr{
+		Dir: l.dir, Env: l.env, Files: []*os.File{in, out, os.Stderr},
+		// A terminal's interrupt is for us; we end our agents in good order.
+		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
+	})
 }
 
 // process starts the process with its priority.
@@ -137,11 +176,11 @@ const afterwords = time.Second
 
 // attendAgent reads what an agent says until it has ended.
 func (e *engine) attendAgent(a *agent, out *os.File) {
-	waited := make(chan *os.ProcessState, 1)
+	waited := make(chan string, 1)
 	go func() {
 		state, err := a.proc.Wait()
 		if err != nil {
-			state = nil
+			state = "unknown"
 		}
 		// What it said before is in the pipe; a child of its own may keep the pipe open.
 		_ = out.SetReadDeadline(time.Now().Add(time.Second))
@@ -178,7 +217,7 @@ func (e *engine) attendAgent(a *agent, out *os.File) {
 	if len(list) > 0 {
 		e.post(func() { e.lines(a, list) })
 	}
-	var state *os.ProcessState
+	var state string
 	select {
 	case state = <-waited:
 	case <-time.After(afterwords):

@@ -34,6 +34,7 @@ type Config struct {
 	Log         *slog.Logger
 	Reread      Reread
 	Service     *manager.Service // is told how we are; nil: nobody is
+	Starter     *StarterClient   // starts agents that run as others; nil: we do
 	AtOnce      int              // specifications that are read at one go; 0: as it suits
 	ReadFirst   bool             // all of transport/ is read before the first delivery
 	Freeze      bool             // nothing is started or given up
@@ -82,7 +83,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	conf, err := LoadConf(c)
+	// It does not stay root, where the agents' starter does.
+	root := rootStarts()
+	conf, err := loadConf(c, root)
 	if err != nil {
 		return Config{}, err
 	}
@@ -112,7 +115,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		KeepRemoved: keep, Alarms: limits, Lookout: DefaultLookout, Resolver: c.String("RESOLVER", ""),
 		Metrics: metrics.New("scheduler", place),
 		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*Conf, error) {
-			next, err := LoadConf(c)
+			next, err := loadConf(c, root)
 			if err == nil && conf.file == c.Path("scheduler.conf") && next.file != conf.file {
 				return nil, &config.Error{File: conf.file, Reason: "it is gone; the built-in one is used by a start alone"}
 			}
@@ -123,7 +126,16 @@ func ConfigFrom(c *config.Config) (Config, error) {
 
 // LoadConf reads scheduler.conf, the built-in one if there is none, and the texts of
 // reports. ${NAME} in a command is a variable of zmailer.conf or of the environment.
-func LoadConf(c *config.Config) (*Conf, error) {
+func LoadConf(c *config.Config) (*Conf, error) { return loadConf(c, rootStarts()) }
+
+// StarterVariable names, in the environment, the socket of a starter of agents that runs
+// already.
+const StarterVariable = "AGENTSTARTER"
+
+// rootStarts tells whether agents are started by root: the scheduler, or its starter.
+func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(StarterVariable) != "" }
+
+func loadConf(c *config.Config, root bool) (*Conf, error) {
 	text, from, err := c.Read("scheduler.conf")
 	if err != nil {
 		return nil, err
@@ -137,7 +149,7 @@ func LoadConf(c *config.Config) (*Conf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conf, errors.Join(append(conf.checkIdentities(), conf.Reports.loadTexts(c)...)...)
+	return conf, errors.Join(append(conf.checkIdentities(root), conf.Reports.loadTexts(c)...)...)
 }
 
 // Run schedules the mail of a postoffice until ctx is done and running deliveries
@@ -172,12 +184,38 @@ func Run(ctx context.Context, c Config) error {
 		c.Log.Warn("setting-without-effect", "setting", where)
 	}
 	c.Log.Info("started", "postoffice", c.Dir, "pid", os.Getpid(), "hashlevels", c.HashLevels)
+	ctx, starterGone := c.withStarter(ctx)
 	err = newEngine(c, po).run(ctx)
+	err = errors.Join(err, starterGone())
 	if rerr := release(); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("stop: %w", rerr))
 	}
 	c.Log.Info("stopped")
 	return err
+}
+
+// withStarter ends ctx when the starter of agents does, and tells whether that was so.
+func (c *Config) withStarter(ctx context.Context) (context.Context, func() error) {
+	if c.Starter == nil {
+		return ctx, func() error { return nil }
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-c.Starter.Gone():
+			cancel(ErrStarter)
+		case <-stop:
+		}
+	}()
+	return ctx, func() error {
+		close(stop)
+		if cause := context.Cause(ctx); errors.Is(cause, ErrStarter) {
+			return cause
+		}
+		cancel(nil)
+		return nil
+	}
 }
 
 // lockGrace is how long the lock of another scheduler is waited for: one that was

@@ -1,0 +1,248 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/config"
+	"zmailer/internal/postoffice"
+)
+
+// A scheduler that is not root has agents that run as somebody else started by another
+// process, the starter, which is. It is asked for a channel and host, and starts what
+// scheduler.conf says of these, as it reads it itself: whoever gets hold of the
+// scheduler can start agents, and nothing else (docs/privileges.md). The two talk over a
+// socket of type SOCK_SEQPACKET, a message of JSON at a time.
+
+// starterOrder is what the starter is told. Start: with the agent's standard input and output
+// as descriptors. Signal: to an agent that it has started.
+type starterOrder struct {
+	Start   uint64 `json:"start,omitempty"` // a number for the answer
+	Channel string `json:"channel,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Signal  int    `json:"signal,omitempty"`
+	Pid     int    `json:"pid,omitempty"`
+}
+
+// starterNotice is what the starter says: that it is there, that an agent was started or could not be, that one
+// has ended.
+type starterNotice struct {
+	Start uint64 `json:"start,omitempty"` // of the order; 0 with Pid 0: a greeting
+	Pid   int    `json:"pid,omitempty"`
+	Error string `json:"error,omitempty"`
+	Ended string `json:"ended,omitempty"` // how, as os.ProcessState says it
+}
+
+// maxOrder is how long an order or notice may be: a host's name is in it. Bytes.
+const maxOrder = 64 << 10
+
+// Starter starts agents for a scheduler that cannot become other users.
+type Starter struct {
+	// Settings are zmailer.conf, for scheduler.conf beside it.
+	Settings *config.Config
+	// Own is the scheduler's user: an agent whose clause names nobody runs as him, unless
+	// it is the one for mailboxes, which becomes users by itself.
+	Own string
+
+	mu     sync.Mutex // of all below, and of writing
+	conf   *Conf
+	file   os.FileInfo // scheduler.conf when it was read; nil: there is none
+	agents map[int]*os.Process
+}
+
+// mailboxAgent is the program that needs root to become the users it delivers to.
+const mailboxAgent = "ta-mailbox"
+
+// Serve starts what a scheduler at the other end of a connection asks for, until that
+// ends. Agents that run then are left to themselves: their input has ended, too.
+func (s *Starter) Serve(conn *net.UnixConn) error {
+	s.mu.Lock()
+	s.agents = map[int]*os.Process{}
+	err := s.read()
+	s.mu.Unlock()
+	hello := starterNotice{}
+	if err != nil {
+		hello.Error = err.Error()
+	}
+	if werr := s.say(conn, hello); err != nil || werr != nil {
+		return errors.Join(err, werr)
+	}
+	for {
+		o, files, err := receive(conn)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.obey(conn, o, files); err != nil {
+			return err
+		}
+	}
+}
+
+// obey does what an order says. Its error is that of the connection.
+func (s *Starter) obey(conn *net.UnixConn, o starterOrder, files []*os.File) error {
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // the agent has its own
+		}
+	}()
+	if o.Signal != 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p := s.agents[o.Pid]; p != nil {
+			_ = p.Signal(syscall.Signal(o.Signal)) // it may have ended
+		}
+		return nil
+	}
+	proc, err := s.start(o, files)
+	if err != nil {
+		return s.say(conn, starterNotice{Start: o.Start, Error: err.Error()})
+	}
+	s.mu.Lock()
+	s.agents[proc.Pid] = proc
+	s.mu.Unlock()
+	if err := s.say(conn, starterNotice{Start: o.Start, Pid: proc.Pid}); err != nil {
+		return err
+	}
+	go s.await(conn, proc)
+	return nil
+}
+
+// await says when an agent has ended.
+func (s *Starter) await(conn *net.UnixConn, proc *os.Process) {
+	state, err := proc.Wait()
+	how := "unknown"
+	if err == nil {
+		how = state.String()
+	}
+	s.mu.Lock()
+	delete(s.agents, proc.Pid)
+	s.mu.Unlock()
+	_ = s.say(conn, starterNotice{Pid: proc.Pid, Ended: how}) // to a scheduler that may be gone
+}
+
+// start starts the agent for a channel and host.
+func (s *Starter) start(o starterOrder, files []*os.File) (*os.Process, error) {
+	if len(files) != 2 {
+		return nil, fmt.Errorf("start an agent: got %d descriptors, not its input and output", len(files))
+	}
+	s.mu.Lock()
+	err := s.read()
+	conf := s.conf
+	s.mu.Unlock()
+	if conf == nil {
+		return nil, err
+	}
+	settings := conf.Match(o.Channel, o.Host)
+	if settings == nil {
+		return nil, fmt.Errorf("no clause of scheduler.conf serves %s/%s", o.Channel, o.Host)
+	}
+	l := settings.launch(o.Channel, o.Host)
+	l.dir = filepath.Join(s.Settings.PostOffice(), postoffice.Transport)
+	if s.Settings.File != "" {
+		l.env = append([]string{"ZCONFIG=" + s.Settings.File}, l.env...)
+	}
+	if l.user == "" && l.group == "" && filepath.Base(l.argv[0]) != mailboxAgent {
+		l.user = s.Own
+	}
+	return l.begin(files[0], files[1], true)
+}
+
+// read reads scheduler.conf if it has changed. One that cannot be used leaves the one
+// before it. s.mu is held.
+func (s *Starter) read() error {
+	path := s.Settings.Path("scheduler.conf")
+	info, err := os.Stat(path)
+	if err != nil {
+		info = nil // the built-in one holds
+	}
+	if s.conf != nil && sameFile(s.file, info) {
+		return nil
+	}
+	if err := onlyRoots(path, info); err != nil {
+		return err
+	}
+	conf, err := loadConf(s.Settings, true)
+	if err != nil {
+		return err
+	}
+	s.conf, s.file = conf, info
+	return nil
+}
+
+func sameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// onlyRoots tells whether nobody but root says as whom agents run.
+func onlyRoots(path string, info os.FileInfo) error {
+	if info == nil {
+		return nil
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if ok && (st.Uid != 0 || st.Mode&0o022 != 0) {
+		return &config.Error{File: path, Reason: "it says as whom agents run, and others than root may write it: chown root, chmod go-w"}
+	}
+	return nil
+}
+
+// say writes a notice.
+func (s *Starter) say(conn *net.UnixConn, n starterNotice) error {
+	b, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := conn.Write(b); err != nil {
+		return fmt.Errorf("answer the scheduler: %w", err)
+	}
+	return nil
+}
+
+// receive reads an order and its descriptors. io.EOF: the scheduler has ended.
+func receive(conn *net.UnixConn) (o starterOrder, files []*os.File, err error) {
+	b, rights := make([]byte, maxOrder), make([]byte, unix.CmsgSpace(4*4))
+	n, rn, _, _, err := conn.ReadMsgUnix(b, rights)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
+	}
+	if n == 0 {
+		return o, nil, io.EOF
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:rn])
+	if err != nil {
+		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
+	}
+	for i := range messages {
+		list, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // something else that came with it
+		}
+		for _, fd := range list {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "agent"))
+		}
+	}
+	if err := json.Unmarshal(b[:n], &o); err != nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
+	}
+	return o, files, nil
+}

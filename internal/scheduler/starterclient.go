@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrStarter means that the process that starts agents has ended: nothing can be
+// delivered without it, the scheduler has to be started again.
+var ErrStarter = errors.New("the starter of agents has ended")
+
+// StarterClient is the scheduler's end of the connection to its starter.
+type StarterClient struct {
+	conn *net.UnixConn
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan starterAnswer // by the number of the order
+	running map[int]chan string           // how an agent has ended, by its pid
+	gone    chan struct{}                 // closed when the connection has ended
+}
+
+// starterAnswer is a notice about a start, and where the agent's end will be told.
+type starterAnswer struct {
+	starterNotice
+	ended <-chan string
+}
+
+// NewStarterClient takes a connection to a starter and waits for its greeting, which
+// tells whether it can work.
+func NewStarterClient(conn *net.UnixConn) (*StarterClient, error) {
+	c := &StarterClient{conn: conn, waiting: map[uint64]chan starterAnswer{}, running: map[int]chan string{}, gone: make(chan struct{})}
+	n, err := c.hear()
+	if err == nil && n.Error != "" {
+		err = errors.New(n.Error)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start agents: %w", err)
+	}
+	go c.listen()
+	return c, nil
+}
+
+// Gone is closed when the starter has ended.
+func (c *StarterClient) Gone() <-chan struct{} { return c.gone }
+
+func (c *StarterClient) hear() (n starterNotice, err error) {
+	b := make([]byte, maxOrder)
+	k, err := c.conn.Read(b)
+	if err != nil {
+		return n, err
+	}
+	return n, json.Unmarshal(b[:k], &n)
+}
+
+func (c *StarterClient) listen() {
+	for {
+		n, err := c.hear()
+		if err != nil {
+			break
+		}
+		c.mu.Lock()
+		switch {
+		case n.Start != 0:
+			a := starterAnswer{starterNotice: n}
+			if n.Pid != 0 {
+				ended := make(chan string, 1)
+				c.running[n.Pid], a.ended = ended, ended
+			}
+			if to := c.waiting[n.Start]; to != nil {
+				delete(c.waiting, n.Start)
+				to <- a
+			}
+		case c.running[n.Pid] != nil:
+			c.running[n.Pid] <- n.Ended
+			delete(c.running, n.Pid)
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.gone)
+	for _, to := range c.running {
+		to <- "unknown"
+	}
+	for _, to := range c.waiting {
+		to <- starterAnswer{starterNotice: starterNotice{Error: ErrStarter.Error()}}
+	}
+	clear(c.running)
+	clear(c.waiting)
+}
+
+// start has an agent started.
+func (c *StarterClient) start(channel, host string, in, out *os.File) (*started, error) {
+	answer := make(chan starterAnswer, 1)
+	c.mu.Lock()
+	c.next++
+	o := starterOrder{Start: c.next, Channel: channel, Host: host}
+	select {
+	case <-c.gone:
+		c.mu.Unlock()
+		return nil, ErrStarter
+	default:
+	}
+	c.waiting[o.Start] = answer
+	c.mu.Unlock()
+	if err := c.send(o, unix.UnixRights(int(in.Fd()), int(out.Fd()))); err != nil {
+		c.mu.Lock()
+		delete(c.waiting, o.Start)
+		c.mu.Unlock()
+		return nil, err
+	}
+	n := <-answer
+	if n.Error != "" {
+		return nil, errors.New(n.Error)
+	}
+	return &started{c: c, pid: n.Pid, ended: n.ended}, nil
+}
+
+func (c *StarterClient) send(o starterOrder, rights []byte) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if _, _, err := c.conn.WriteMsgUnix(b, rights, nil); err != nil {
+		return fmt.Errorf("ask the starter of agents: %w", err)
+	}
+	return nil
+}
+
+// started is an agent of the starter.
+type started struct {
+	c     *StarterClient
+	pid   int
+	ended <-chan string
+}
+
+// Wait implements process.
+func (p *started) Wait() (string, error) { return <-p.ended, nil }
+
+// Signal implements process. The starter knows whether it still runs.
+func (p *started) Signal(sig syscall.Signal) error {
+	return p.c.send(starterOrder{Signal: int(sig), Pid: p.pid}, nil)
+}
+
+// elsewhere tells whether an agent has to be started by somebody who may become others.
+func (l launch) elsewhere() bool {
+	_, err := credential(l.user, l.group, false)
+	return err != nil || l.nice < 0 || filepath.Base(l.argv[0]) == mailboxAgent
+}

@@ -2,13 +2,13 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/confine"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
 	"zmailer/internal/notify"
@@ -74,18 +74,8 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Bool("check-config") {
-		if err := router.CheckTables(cfg); err != nil {
-			return err
-		}
-		fmt.Fprintln(c.App.Writer, "the router's tables can be used")
-		return nil
-	}
-	if c.Bool("route") {
-		return route(c, settings, cfg)
-	}
-	if c.Bool("verify") {
-		return verify(c, settings, cfg)
+	if answer := question(c); answer != nil {
+		return answer(c, settings, cfg)
 	}
 	if c.IsSet("workers") {
 		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {
@@ -95,5 +85,8 @@ func run(c *cli.Context) error {
 	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
 	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
 	machine.Share()
+	if err := confine.Enter("router", settings, log); err != nil {
+		return err
+	}
 	return router.Run(c.Context, cfg)
 }

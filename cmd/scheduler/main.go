@@ -48,6 +48,7 @@ func main() {
 			&cli.BoolFlag{Name: "print-expiry", Usage: "read lines \"channel host\", print how long mail for each is tried, and exit"},
 			&cli.BoolFlag{Name: "print-services", Usage: "read lines \"channel host\", print for each as JSON which clause serves it, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
+			&cli.BoolFlag{Name: "start-agents", Usage: "start agents that run as others for a scheduler that is not root, and do nothing else (docs/privileges.md)"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
 		),
 		UseShortOptionHandling: true,
@@ -64,6 +65,9 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("start-agents") {
+		return startAgents(c.Context, settings)
+	}
 	if c.Bool("check-config") {
 		return checkConfig(settings, c.App.Writer, os.Stderr)
 	}
@@ -74,16 +78,9 @@ func run(c *cli.Context) error {
 	if err := applyStart(c, &cfg); err != nil {
 		return err
 	}
-	if c.Bool("simulate") {
-		return simulate(c, cfg)
+	if answer := question(c); answer != nil {
+		return answer(c, cfg)
 	}
-	if c.Bool("print-expiry") {
-		return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
-	}
-	if c.Bool("print-services") {
-		return cfg.Conf.PrintServices(os.Stdin, c.App.Writer)
-	}
-	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.StrictStart, cfg.Reread.Ask = c.Bool("strict"), hangups()
 	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
 	if err != nil {
@@ -92,5 +89,8 @@ func run(c *cli.Context) error {
 	defer logging.Flush(cfg.Log)
 	cfg.Service = notify.FromEnvironment(cfg.Log)
 	machine.Share()
+	if err := enterRoom(settings, &cfg); err != nil {
+		return err
+	}
 	return scheduler.Run(c.Context, cfg)
 }

@@ -38,6 +38,7 @@ func applyStart(c *cli.Context, cfg *scheduler.Config) error {
 			return cli.Exit("-E: it must be a number above 0", config.ExitUsage)
 		}
 	}
+	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.Freeze, cfg.ReadFirst = c.Bool("F"), c.Bool("S")
 	if only := c.String("p"); only != "" {
 		channel, host, ok := strings.Cut(only, "/")
@@ -45,6 +46,23 @@ func applyStart(c *cli.Context, cfg *scheduler.Config) error {
 			return cli.Exit("-p: it must be CHANNEL/HOST", config.ExitUsage)
 		}
 		cfg.OnlyChannel, cfg.OnlyHost = channel, host
+	}
+	return nil
+}
+
+// question is what a flag asks of a scheduler that schedules nothing; nil if none does.
+func question(c *cli.Context) func(*cli.Context, scheduler.Config) error {
+	switch {
+	case c.Bool("simulate"):
+		return simulate
+	case c.Bool("print-expiry"):
+		return func(c *cli.Context, cfg scheduler.Config) error {
+			return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
+		}
+	case c.Bool("print-services"):
+		return func(c *cli.Context, cfg scheduler.Config) error {
+			return cfg.Conf.PrintServices(os.Stdin, c.App.Writer)
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/confine"
 	"zmailer/internal/logging"
 	"zmailer/internal/notify"
 	"zmailer/internal/smtpserver"
@@ -90,6 +91,9 @@ func run(c *cli.Context) error {
 	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
 	if cfg.Activated, err = smtpserver.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
+	}
+	if confine.PlanFor("smtpserver", settings).Applies() {
+		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, log) }
 	}
 	return smtpserver.Run(c.Context, cfg)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/confine"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
 	"zmailer/internal/mailbox"
@@ -78,5 +79,8 @@ func run(c *cli.Context) error {
 	}
 	cfg.Channels, cfg.Slots, cfg.Log = c.Args().Slice(), c.Int("slots"), log
 	machine.Share()
+	if err := confine.Enter("ta-mailbox", settings, log); err != nil {
+		return err
+	}
 	return mailbox.Run(c.Context, cfg, os.Stdin, os.Stdout)
 }

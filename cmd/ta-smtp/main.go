@@ -3,12 +3,12 @@ package main
 
 import (
 	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/confine"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
 	"zmailer/internal/tasmtp"
@@ -66,14 +66,9 @@ func run(c *cli.Context) error {
 	if answer := question(c); answer != nil {
 		return answer(c)
 	}
-	channels := c.Args().Slice()
-	for _, name := range channels {
-		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
-			return cli.Exit("no channel of this agent: "+name+"; --help tells them", config.ExitUsage)
-		}
-	}
-	if len(channels) == 0 {
-		channels = []string{"smtp", "smtpx", "lmtp"}
+	served, err := channels(c.Args().Slice())
+	if err != nil {
+		return err
 	}
 	if c.Int("slots") < 1 || c.Int("connections") < 1 {
 		return cli.Exit("--slots and --connections must be 1 or more", config.ExitUsage)
@@ -94,7 +89,10 @@ func run(c *cli.Context) error {
 	if err := cfg.Zone(os.Getenv); err != nil {
 		return err
 	}
-	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = channels, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
+	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = served, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
 	machine.Share()
+	if err := confine.Enter("ta-smtp", settings, log); err != nil {
+		return err
+	}
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
 }

@@ -18,7 +18,7 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "explain every file of the postoffice and what is wrong with it, and mend it",
-		UsageText: "zmctl check [--problems] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json]\nzmctl check --ledger [--json]",
+		UsageText: "zmctl check [--problems] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json]\nzmctl check --ledger [--json]\nzmctl check --confinement [--json]",
 		Description: `Goes through every directory and says of each file which state it is in, who holds it
 and whether that process lives, what happens next, and what is wrong. It only reads,
 and may run while mail flows: what looks wrong is looked at again before it is said.
@@ -34,6 +34,10 @@ runs. --dry-run prints what --repair would do, and changes nothing.
 one side only is named. Exit codes then: 0 both sides are equal, 2 they are not, 1 the
 ledger cannot be read. docs/ledger.md explains the table.
 
+--confinement starts a process for each program that confines itself, has it give up what
+the program gives up, and try what it must not be able to do. Exit codes then: 0 all was
+refused, 2 something was not, 1 nothing is confined.
+
 Exit codes: 0 all is as it should be; 1 warnings: a person may want to look, or a daemon
 that does not run must be started; 2 errors: a file that nothing will take care of by
 itself, or that cannot be looked at; 64 bad arguments; 78 no postoffice. With --repair:
@@ -46,6 +50,7 @@ docs/check.md explains each problem, and what to type.`,
 			&cli.StringFlag{Name: "stuck", Value: "1h", Usage: "mail that a live daemon has left alone for `TIME` makes no progress"},
 			&cli.BoolFlag{Name: "repair", Usage: "mend what can be mended without guessing, quarantine the rest"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what --repair would do"},
+			&cli.BoolFlag{Name: "confinement", Usage: "have each program try to leave its room, as docs/privileges.md has them"},
 			&cli.BoolFlag{Name: "ledger", Usage: "compare what was accepted with what became of it"},
 		},
 		Action: runCheck,
@@ -59,6 +64,9 @@ func runCheck(c *cli.Context) error {
 	watch, err := checkFlags(c)
 	if err != nil {
 		return cli.Exit(err, config.ExitUsage)
+	}
+	if c.Bool("confinement") {
+		return checkConfinement(c)
 	}
 	po, _, err := open(c)
 	if err != nil {

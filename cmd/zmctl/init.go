@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/confine"
 	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
@@ -19,7 +20,8 @@ func initCommand() *cli.Command {
 		Usage:     "make the postoffice's directories, and configuration files to start from",
 		UsageText: "zmctl init [--config-dir DIR]",
 		Description: `Makes the directories that are missing below the postoffice, those that ROUTERDIRS names
-with them; what is there stays.
+with them; what is there stays. Called by root, with DAEMONUSER in zmailer.conf, it gives all of
+it to that user; message files stay their submitters' (docs/privileges.md).
 With --config-dir it writes zmailer.conf, scheduler.conf, replies, routes, aliases, fqdnaliases
 and localnames into DIR, each unless it is there. They hold the defaults that are built
 in, with a comment for each setting; a new zmailer.conf names this postoffice.
@@ -48,6 +50,9 @@ func runInit(c *cli.Context) error {
 	if err := makePostoffice(dir, further...); err != nil {
 		return err
 	}
+	if err := givePostoffice(settings); err != nil {
+		return err
+	}
 	fmt.Fprintln(c.App.Writer, "postoffice", dir)
 	conf := c.String("config-dir")
 	if conf == "" {
@@ -61,6 +66,21 @@ func runInit(c *cli.Context) error {
 	}
 	fmt.Fprintln(c.App.Writer, "configuration", filepath.Join(conf, config.Files()[0]))
 	return nil
+}
+
+// givePostoffice gives the postoffice to DAEMONUSER, if root says so.
+func givePostoffice(settings *config.Config) error {
+	a, err := confine.PlanFor("zmctl", settings).Account()
+	switch {
+	case err != nil:
+		return settings.Invalid("DAEMONUSER", "cannot be used", err)
+	case a == nil || os.Geteuid() != 0:
+		return nil
+	}
+	if err := postoffice.MakeNursery(settings.PostOffice()); err != nil {
+		return err
+	}
+	return postoffice.Give(settings.PostOffice(), a.UID, a.GID)
 }
 
 // makePostoffice makes what is missing of a postoffice, with further router directories.

@@ -65,7 +65,7 @@ func runDaemons(c *cli.Context) error {
 		return err
 	}
 	dir := settings.PostOffice()
-	if err := ensurePostoffice(c, dir); err != nil {
+	if err := ensurePostoffice(c, settings); err != nil {
 		return err
 	}
 	r, err := newRun(c, settings)
@@ -93,7 +93,8 @@ func runDaemons(c *cli.Context) error {
 
 // ensurePostoffice makes the postoffice if it is not there yet. One that is there
 // but not whole is mended too, and said so.
-func ensurePostoffice(c *cli.Context, dir string) error {
+func ensurePostoffice(c *cli.Context, settings *config.Config) error {
+	dir := settings.PostOffice()
 	p, _, err := open(c)
 	if err == nil {
 		return closeFS(p)
@@ -102,6 +103,9 @@ func ensurePostoffice(c *cli.Context, dir string) error {
 		return err
 	}
 	if err := makePostoffice(dir); err != nil {
+		return err
+	}
+	if err := givePostoffice(settings); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, "made the postoffice", dir)

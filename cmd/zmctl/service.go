@@ -76,7 +76,7 @@ func runService(c *cli.Context, do func(*steward, context.Context) error) error 
 		return err
 	}
 	if c.Command.Name != "stop" {
-		if err := ensurePostoffice(c, settings.PostOffice()); err != nil {
+		if err := ensurePostoffice(c, settings); err != nil {
 			return err
 		}
 	}

@@ -65,6 +65,8 @@ func layers() []layer {
 		// The file that zmctl run puts the log into, and what reads it.
 		{path: "internal/logfile"},
 		{path: "internal/logread", imports: []string{"internal/config", "internal/logging"}},
+		// As whom a program runs, and what it may do.
+		{path: "internal/confine", imports: []string{"internal/config"}},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
@@ -74,7 +76,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/web", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
@@ -97,7 +99,7 @@ func layers() []layer {
 	}
 	for program, stage := range stages {
 		table = append(table, layer{path: "cmd/" + program, imports: []string{
-			"internal/" + stage, "internal/config", "internal/logging", "internal/machine", "internal/metrics", "internal/notify",
+			"internal/" + stage, "internal/config", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify",
 		}})
 	}
 	return table

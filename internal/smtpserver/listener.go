@@ -20,11 +20,17 @@ const (
 	lastPause  = 2 * time.Second
 )
 
+// opened is an open address and what it is for.
+type opened struct {
+	net.Listener
+	role Role
+}
+
 // listen opens every configured address, or none.
-func (s *server) listen(ctx context.Context) ([]*listener, error) {
+func (s *Config) listen(ctx context.Context) ([]opened, error) {
 	// Our own time limits find a dead client; probes would only cost system calls.
 	lc := net.ListenConfig{KeepAlive: -1}
-	var all []*listener
+	var all []opened
 	for _, place := range []struct {
 		role    Role
 		setting string
@@ -42,21 +48,33 @@ func (s *server) listen(ctx context.Context) ([]*listener, error) {
 		for _, addr := range place.addrs {
 			l, err := listenAt(ctx, lc, addr)
 			if err != nil {
-				for _, open := range all {
-					err = errors.Join(err, open.Close())
-				}
-				return nil, fmt.Errorf("%w (%s)", err, place.setting)
+				return nil, errors.Join(fmt.Errorf("%w (%s)", err, place.setting), closeAll(all))
 			}
 			open = append(open, l)
 		}
 		for _, l := range open {
-			all = append(all, &listener{Listener: l, role: place.role, srv: s, done: make(chan struct{})})
+			all = append(all, opened{l, place.role})
 		}
 	}
 	if len(all) == 0 {
 		return nil, errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
 	}
 	return all, nil
+}
+
+func closeAll(all []opened) (err error) {
+	for _, l := range all {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// listeners have the server accept on open addresses.
+func (s *server) listeners(open []opened) (all []*listener) {
+	for _, l := range open {
+		all = append(all, &listener{Listener: l.Listener, role: l.role, srv: s, done: make(chan struct{})})
+	}
+	return all
 }
 
 // listenAt opens host:port or the path of a Unix socket.

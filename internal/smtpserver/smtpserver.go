@@ -92,6 +92,9 @@ type Config struct {
 	Service *notify.Service // is told how we are; nil: nobody is
 	// Metrics counts; nil: nobody wants that.
 	Metrics *metrics.Set
+	// Confine is called when the addresses are open and before anything else is: it gives
+	// up what only that needs. nil: nothing is given up.
+	Confine func() error
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)
@@ -146,18 +149,29 @@ type server struct {
 // Run serves until ctx is done, then stops in order: no new connections, an end to
 // idle ones, running transactions finish within StopTimeout (A17).
 func Run(ctx context.Context, c Config) error {
+	open, err := []opened(nil), error(nil)
+	if c.Confine != nil {
+		// The files are read as whom they are read again later.
+		if open, err = c.listen(ctx); err != nil {
+			return err
+		}
+		if err = c.Confine(); err != nil {
+			return errors.Join(err, closeAll(open))
+		}
+	}
 	s, err := newServer(c)
 	if err != nil {
-		return err
+		return errors.Join(err, closeAll(open))
 	}
 	defer s.ledger.Close()
 	defer s.closeAccess()
 	defer s.cancel()
-	listeners, err := s.listen(ctx)
-	if err != nil {
-		return err
+	if c.Confine == nil {
+		if open, err = c.listen(ctx); err != nil {
+			return err
+		}
 	}
-	return s.serve(ctx, listeners)
+	return s.serve(ctx, s.listeners(open))
 }
 
 // newServer fills in what c leaves open and opens the postoffice.

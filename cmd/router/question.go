@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/router"
+)
+
+// question is what a flag asks of a router that routes nothing; nil if none does.
+func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) error {
+	switch {
+	case c.Bool("check-config"):
+		return checkConfig
+	case c.Bool("route"):
+		return route
+	case c.Bool("verify"):
+		return verify
+	}
+	return nil
+}
+
+// checkConfig says what is wrong with the tables.
+func checkConfig(c *cli.Context, _ *config.Config, cfg router.Config) error {
+	if err := router.CheckTables(cfg); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "the router's tables can be used")
+	return nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/config"
+	"zmailer/internal/confine"
+	"zmailer/internal/machine"
+	"zmailer/internal/scheduler"
+)
+
+// enterRoom has the scheduler give up root: what starts agents as others runs beside it
+// already, or is started first. A scheduler without either starts its agents itself and
+// keeps what it has.
+func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
+	socket := os.Getenv(scheduler.StarterVariable)
+	a, err := confine.PlanFor("scheduler", settings).Account()
+	switch {
+	case err != nil:
+		return settings.Invalid("DAEMONUSER", "cannot be used", err)
+	case socket == "" && (a == nil || os.Geteuid() != 0):
+		return nil
+	}
+	conn := (*net.UnixConn)(nil)
+	if socket != "" {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	} else {
+		conn, err = ownStarter(settings)
+	}
+	if err != nil {
+		return fmt.Errorf("start agents: %w", err)
+	}
+	if cfg.Starter, err = scheduler.NewStarterClient(conn); err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	return confine.Enter("scheduler", settings, cfg.Log)
+}
+
+// ownStarter starts this program again, to start agents, while we are root. It ends when
+// we do: its end of the connection is all that it lives by.
+func ownStarter(settings *config.Config) (*net.UnixConn, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a connection: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "starter"), os.NewFile(uintptr(fds[1]), "scheduler")
+	defer ours.Close() // the connection has a descriptor of its own
+	defer theirs.Close()
+	cmd := exec.Command(self, "--start-agents")
+	cmd.Env = append(os.Environ(), "POSTOFFICE="+settings.PostOffice())
+	if settings.File != "" {
+		cmd.Env = append(cmd.Env, "ZCONFIG="+settings.File)
+	}
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := machine.Start(cmd); err != nil {
+		return nil, err
+	}
+	go func() { _ = cmd.Wait() }() // its end is seen on the connection
+	return unixConn(ours)
+}
+
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("not a Unix socket"), conn.Close())
+	}
+	return u, nil
+}
+
+// startAgents serves the scheduler that has started us, or those that connect to the
+// socket that systemd has passed, one after the other.
+func startAgents(ctx context.Context, settings *config.Config) error {
+	p := confine.PlanFor("starter", settings)
+	a, err := p.Account()
+	switch {
+	case err != nil:
+		return settings.Invalid("DAEMONUSER", "cannot be used", err)
+	case a == nil || os.Geteuid() != 0:
+		return cli.Exit("--start-agents is for root, with DAEMONUSER in zmailer.conf", config.ExitUsage)
+	}
+	if _, err := p.Enter(); err != nil {
+		return settings.Invalid("DAEMONUSER", "cannot be used", err)
+	}
+	s := &scheduler.Starter{Settings: settings, Own: a.Name}
+	listeners, err := activation.Listeners()
+	if err != nil || len(listeners) > 1 {
+		return cli.Exit(fmt.Errorf("want one socket of systemd: %w", err), config.ExitConfig)
+	}
+	if len(listeners) == 1 {
+		return serveSchedulers(ctx, s, listeners[0], a.UID)
+	}
+	// The scheduler ends us, when its agents are done.
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	conn, err := unixConn(os.NewFile(3, "scheduler"))
+	if err != nil {
+		return cli.Exit("--start-agents: no scheduler has started this: "+err.Error(), config.ExitUsage)
+	}
+	return s.Serve(conn)
+}
+
+// serveSchedulers serves root and the user of the daemons.
+func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int) error {
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	for {
+		conn, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the scheduler: %w", err)
+		}
+		u, ok := conn.(*net.UnixConn)
+		if ok && mayAsk(u, uid) {
+			// The next scheduler finds out by itself what this one left.
+			err = s.Serve(u)
+		}
+		if cerr := conn.Close(); err != nil || cerr != nil {
+			fmt.Fprintln(os.Stderr, "scheduler --start-agents:", errors.Join(err, cerr))
+		}
+	}
+}
+
+// mayAsk tells whether the process at the other end is the scheduler's user's.
+func mayAsk(conn *net.UnixConn, uid int) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	may := false
+	err = raw.Control(func(fd uintptr) {
+		c, cerr := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		may = cerr == nil && (c.Uid == 0 || int(c.Uid) == uid)
+	})
+	return err == nil && may
+}

@@ -1,0 +1,46 @@
+package confine
+
+import "kernel.org/pub/linux/libs/security/libcap/cap"
+
+// Room is what a program may do. Outside of the postoffice it may read what its user may.
+type Room struct {
+	// Write are directories below the postoffice where it does all; Read: where it opens
+	// files; Add: where it may only put new ones. A * stands for the rest of a name.
+	Write, Read, Add []string
+	// Caps are kept.
+	Caps []cap.Value
+	// Root: it stays uid 0, with Caps alone, because it becomes other users.
+	Root bool
+	// Free: it is not held to directories, since it works in other users'.
+	Free bool
+}
+
+// rooms are the daemons and agents that confine themselves. submit and zmctl run as
+// whoever calls them and do not.
+func rooms() map[string]Room {
+	return map[string]Room{
+		"smtpserver": {
+			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", ".nursery"},
+			Add:   []string{"transport"}, // ETRN: which host to start
+		},
+		"router": {
+			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", ".nursery"},
+			// .forward and :include: files in directories that are closed to others.
+			Caps: []cap.Value{cap.DAC_READ_SEARCH},
+		},
+		"scheduler": {Write: []string{"."}}, // and for agents that it starts
+		"ta-smtp": {
+			Write: []string{"transport", "owners", "sts", "tlsrpt"},
+			Read:  []string{"queue"},
+		},
+		"ta-mailbox": {Root: true, Free: true, Caps: becoming()},
+		// scheduler --start-agents, which starts agents as whom scheduler.conf says.
+		"starter": {Root: true, Free: true, Caps: append(becoming(), cap.SETPCAP, cap.SYS_NICE)},
+	}
+}
+
+// becoming is what is needed to work in other users' directories and to run programs as
+// they.
+func becoming() []cap.Value {
+	return []cap.Value{cap.CHOWN, cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, cap.FOWNER, cap.FSETID, cap.KILL, cap.SETGID, cap.SETUID}
+}

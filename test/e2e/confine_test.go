@@ -1,0 +1,378 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/smtp"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// daemonUser is the user of the daemons in these tests, of a system that has no other
+// use for him.
+const daemonUser = "daemon"
+
+// idsOf are a user's numbers; a system without him skips the test.
+func idsOf(t *testing.T, login string) (uid, gid int) {
+	t.Helper()
+	u, err := user.Lookup(login)
+	if err != nil {
+		t.Skipf("this system has no user %s", login)
+	}
+	uid, uerr := strconv.Atoi(u.Uid)
+	gid, gerr := strconv.Atoi(u.Gid)
+	if uerr != nil || gerr != nil {
+		t.Fatal(uerr, gerr)
+	}
+	return uid, gid
+}
+
+// confined is a system whose daemons run as daemonUser, started by root, for users of
+// the machine.
+func confined(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Suite {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start daemons that become somebody else")
+	}
+	idsOf(t, daemonUser)
+	return prepare(t, sink, func(s *suite.Suite) {
+		s.Settings = map[string]string{
+			"DAEMONUSER": daemonUser, "LOCALUSERS": "passwd",
+			"METRICS": "unix",
+			"FORWARD": filepath.Join(s.Dir, "forward") + "/%u/forward",
+		}
+		s.Files["scheduler.conf"] = pipeConf
+		if err := os.Mkdir(filepath.Join(s.Dir, "forward"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			change(s)
+		}
+	})
+}
+
+// submitUID submits as a user of the machine.
+func submitUID(t *testing.T, s *suite.Suite, uid, gid int, message string, args ...string) {
+	t.Helper()
+	cmd := s.Command("submit", append([]string{"-i"}, args...)...)
+	cmd.Stdin = strings.NewReader(message)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	if said, code := run(t, cmd); code != 0 {
+		t.Fatalf("submit as uid %d %q: exit code %d\n%s", uid, args, code, said)
+	}
+}
+
+// standing is what the kernel says of a process's rights.
+type standing struct{ uid, effective, bounds, noNew string }
+
+func standingOf(t *testing.T, pid int) standing {
+	t.Helper()
+	var is standing
+	for line := range strings.Lines(read(t, fmt.Sprintf("/proc/%d/status", pid))) {
+		key, rest, _ := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		switch key {
+		case "Uid":
+			is.uid = strings.Join(f, " ")
+		case "CapEff":
+			is.effective = f[0]
+		case "CapBnd":
+			is.bounds = f[0]
+		case "NoNewPrivs":
+			is.noNew = f[0]
+		}
+	}
+	return is
+}
+
+// Least privilege: mail of two uids, of root and by SMTP reaches a Maildir, an mbox, a
+// program behind a closed .forward and another host, and its report comes back, with no
+// daemon that is root.
+func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
+	t.Parallel()
+	games, gamesGroup := idsOf(t, "games")
+	news, newsGroup := idsOf(t, "news")
+	daemon, _ := idsOf(t, daemonUser)
+	for name, box := range map[string]string{"Maildir": "/%u/", "mbox": "/%u"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sink := newSink(t, &peer.Sink{Final: func(m *peer.Message) string {
+				if strings.HasPrefix(m.Recipients[0], "no@") {
+					return "550 5.1.1 no such user"
+				}
+				return ""
+			}})
+			s := confined(t, sink, func(s *suite.Suite) {
+				s.Settings["MAILBOX"] = filepath.Join(s.Dir, "mail") + box
+				s.SMTPAddr = fmt.Sprintf("127.%d.%d.%d:26", os.Getpid()/250%250, os.Getpid()%250+1, len(name)) // root alone listens there
+			})
+			forward, out := filepath.Join(s.Dir, "forward", "news"), filepath.Join(s.Dir, "out")
+			for dir, mode := range map[string]os.FileMode{forward: 0o700, out: 0o777} {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chmod(dir, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file := filepath.Join(forward, "forward")
+			write(t, file, fmt.Sprintf("games\n\"|cat > %[1]s/message; id -u > %[1]s/uid\"\n", out))
+			for _, name := range []string{forward, file} {
+				if err := os.Chown(name, news, newsGroup); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			begin(t, s)
+
+			submitUID(t, s, games, gamesGroup, "Subject: one\n\n", "news@mta.example")
+			event(t, s, "delivered", "channel", "pipe")
+			event(t, s, "delivered", "channel", "local")
+			submitUID(t, s, nobody, nobody, "Subject: two\n\n", "games@mta.example", "far@sink.example")
+			submit(t, s, "Subject: three\n\n", "-f", "games@mta.example", "games@mta.example")
+			if err := smtp.SendMail(s.SMTPAddr, nil, "out@far.example", []string{"games@mta.example"}, []byte("Subject: four\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			submitUID(t, s, games, gamesGroup, "Subject: five\n\n", "no@sink.example")
+			event(t, s, "report", "rcpt", "games@mta.example")
+			awaitEmpty(t, s)
+
+			if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(news) {
+				t.Errorf("the program ran as %s, want %d", got, news)
+			}
+			mailbox := filepath.Join(s.Dir, "mail", "games")
+			if got := allIn(t, mailbox); strings.Count(got, "Subject: ") < 5 {
+				t.Errorf("got %q, want one, two, three, four and a report", got)
+			} else {
+				wantIn(t, got, "Subject: one", "Subject: two", "Subject: three", "Subject: four", "no such user")
+			}
+			info, err := os.Stat(mailbox)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != games {
+				t.Errorf("the mailbox is uid %d's, want %d's", st.Uid, games)
+			}
+			if len(arrivals(sink, "far@sink.example")) != 1 {
+				t.Errorf("the other host got %d messages", len(arrivals(sink, "far@sink.example")))
+			}
+			checkStandings(t, s, daemon)
+			if said, code := call(t, s, "zmctl", "check", "--problems"); code != 0 {
+				t.Errorf("zmctl check: exit code %d\n%s", code, said)
+			}
+			for _, name := range []string{"smtpserver", "router", "scheduler"} {
+				if _, err := os.Stat(path(s, ".metrics."+name)); err != nil {
+					t.Errorf("no metrics of %s: %v", name, err)
+				}
+			}
+			for _, word := range []string{"not-routed", "ledger-trouble", "agent-killed"} {
+				if n := s.Count(word); n > 0 {
+					t.Errorf("%d events %s", n, word)
+				}
+			}
+			stop(t, s)
+			if left := processes(t, s); len(left) > 0 {
+				t.Errorf("after the stop there are %v", left)
+			}
+		})
+	}
+}
+
+// allIn is all that is in a mailbox, a file or a directory.
+func allIn(t *testing.T, path string) string {
+	t.Helper()
+	mail, err := suite.Mail(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(mail) == 0 {
+		return read(t, path)
+	}
+	all := ""
+	for _, m := range mail {
+		all += string(m)
+	}
+	return all
+}
+
+// checkStandings wants each program to have what docs/privileges.md says.
+func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
+	t.Helper()
+	own := strings.TrimSpace(strings.Repeat(strconv.Itoa(daemon)+" ", 4))
+	// Bits of capabilities(7): dac_read_search; chown to setuid; with setpcap and sys_nice.
+	const none, search, becoming, starting = "0000000000000000", "0000000000000004", "00000000000000ff", "00000000008001ff"
+	want := map[string]standing{
+		"smtpserver": {own, none, none, "1"},
+		"router":     {own, search, search, "1"},
+		"scheduler":  {own, none, none, "1"},
+		"ta-smtp":    {own, none, none, "1"},
+		"ta-mailbox": {"0 0 0 0", becoming, becoming, "0"},
+		"starter":    {"0 0 0 0", starting, starting, "0"},
+	}
+	seen := map[string]int{}
+	for _, p := range processes(t, s) {
+		name := p.Name
+		if strings.Contains(read(t, fmt.Sprintf("/proc/%d/cmdline", p.Pid)), "--start-agents") {
+			name = "starter"
+		}
+		seen[name]++
+		got := standingOf(t, p.Pid)
+		if w, ok := want[name]; ok && got != w {
+			t.Errorf("%s is %+v, want %+v", name, got, w)
+		}
+	}
+	for _, name := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "starter"} {
+		if seen[name] == 0 {
+			t.Errorf("no %s runs", name)
+		}
+	}
+}
+
+// M41: each program tries to leave its room, and cannot.
+func TestEachProgramTriesToLeaveItsRoomAndCannot(t *testing.T) {
+	t.Parallel()
+	s := confined(t, nil, func(s *suite.Suite) { delete(s.Settings, "METRICS") })
+	begin(t, s)
+	submit(t, s, "Subject: x\n\n", "hold@mta.example")
+	said, code := call(t, s, "zmctl", "check", "--confinement")
+	if e := event(t, s, "confined", "program", "smtpserver"); !strings.HasPrefix(e.Get("landlock"), "abi ") {
+		t.Skipf("the kernel has no Landlock: %s", e.Get("landlock"))
+	}
+	if code != 0 || strings.Contains(said, "ALLOWED") {
+		t.Errorf("exit code %d\n%s", code, said)
+	}
+	for _, want := range []string{
+		"smtpserver  refused  become root: ", "smtpserver  refused  make a directory in queue/: ", "smtpserver  refused  make a directory in transport/: ",
+		"router      refused  write a file in /tmp: ", "scheduler   refused  read /etc/shadow: ", "ta-smtp     refused  make a directory in router/: ",
+		"starter     refused  make a device: ", "ta-mailbox  refused  open a raw socket: ",
+	} {
+		wantIn(t, said, want)
+	}
+	var list []struct {
+		Program, Try string
+		Refused      bool
+	}
+	if err := json.Unmarshal([]byte(zmctl(t, s, "check", "--confinement", "--json")), &list); err != nil || len(list) < 50 {
+		t.Errorf("as JSON: %d attempts, %v", len(list), err)
+	}
+	t.Log("\n" + said)
+}
+
+func TestWithoutTheSettingNothingIsConfined(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, nil)
+	said, code := call(t, s, "zmctl", "check", "--confinement")
+	if code != 1 || !strings.Contains(said, "DAEMONUSER") {
+		t.Errorf("exit code %d, %q", code, said)
+	}
+	if n := s.Count("confined"); n != 0 {
+		t.Errorf("%d programs are confined", n)
+	}
+}
+
+// An ordinary user's programs, too, are held to their directories if he wants it.
+func TestConfinementNeedsNoRoot(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"CONFINE": "yes"} })
+	event(t, s, "confined", "program", "router")
+	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example", "far@sink.example")
+	awaitMail(t, s, "alice", 1)
+	if err := sink.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	event(t, s, "confined", "program", "ta-smtp")
+	awaitEmpty(t, s)
+}
+
+// A postoffice that root's daemons have served is given to the user, mail and all: until
+// then his daemons do not start.
+func TestPostofficeOfRootIsGivenAwayWithItsMail(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := confined(t, sink, func(s *suite.Suite) {
+		delete(s.Settings, "DAEMONUSER")
+		s.Settings["MAILBOX"] = filepath.Join(s.Dir, "mail") + "/%u/"
+		s.Files["scheduler.conf"] = strings.ReplaceAll(pipeConf, "interval=1s", "interval=1h")
+	})
+	sink.Close()
+	begin(t, s)
+	submitAs(t, s, "Subject: queued\n\n", "far@sink.example")
+	event(t, s, "deferred", "rcpt", "far@sink.example")
+	stop(t, s)
+	submitAs(t, s, "Subject: accepted\n\n", "games@mta.example")
+	configure(t, s, "zmailer.conf", read(t, s.Config())+"DAEMONUSER="+daemonUser+"\n")
+	said, code := call(t, s, "router", "--once")
+	if code != 78 || !strings.Contains(said, "zmctl init") {
+		t.Fatalf("in root's postoffice: exit code %d, %s", code, said)
+	}
+	zmctl(t, s, "init")
+	zmctl(t, s, "init") // again, and nothing is changed
+	restart(t, s)
+	event(t, s, "delivered", "rcpt", "games@mta.example")
+	s.Forget()
+	yes(t, s, "retry", "--all")
+	event(t, s, "deferred", "rcpt", "far@sink.example")
+	if s.Count("not-routed") > 0 {
+		t.Error("a message was not routed")
+	}
+}
+
+// The daemons die with a zmctl run that is killed, though the kernel forgets that wish
+// when a process changes its user.
+func TestConfinedDaemonsDieWithKilledZmctl(t *testing.T) {
+	t.Parallel()
+	s := confined(t, nil, nil)
+	begin(t, s)
+	s.KillMain()
+	await(t, s, "end of all processes", func() (bool, error) { return len(processes(t, s)) == 0, nil })
+}
+
+// scheduler.conf that says user= holds for the starter, too, also after a reload; one that
+// others may write to does not.
+func TestStarterFollowsSchedulerConf(t *testing.T) {
+	t.Parallel()
+	games, _ := idsOf(t, "games")
+	sink := newSink(t, &peer.Sink{})
+	s := confined(t, sink, nil)
+	begin(t, s)
+	submit(t, s, "Subject: x\n\n", "one@sink.example")
+	event(t, s, "delivered", "rcpt", "one@sink.example")
+	out := openDir(t)
+	if err := os.Chmod(out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	agent := filepath.Join(s.Dir, "agent")
+	write(t, agent, "#!/bin/sh\nid -u > "+out+"/new && mv "+out+"/new "+out+"/uid\nexec cat > /dev/null\n")
+	if err := os.Chmod(agent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	configure(t, s, "scheduler.conf", strings.Replace(pipeConf, "smtp/*\n", "smtp/*\n\tuser=games command=\""+agent+"\"\n", 1))
+	zmctl(t, s, "reload")
+	submit(t, s, "Subject: y\n\n", "two@sink.example")
+	await(t, s, "an agent of games", func() (bool, error) {
+		_, err := os.Stat(out + "/uid")
+		return err == nil, nil
+	})
+	if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(games) {
+		t.Errorf("the agent ran as %s, want %d", got, games)
+	}
+	file := filepath.Join(filepath.Dir(s.Config()), "scheduler.conf")
+	stop(t, s)
+	if err := os.Chmod(file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if said, code := call(t, s, "scheduler"); code != 78 || !strings.Contains(said, "others than root may write") {
+		t.Errorf("with a scheduler.conf that all may write: exit code %d, %s", code, said)
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/trace"
+	"zmailer/internal/workspec"
+)
+
+// Z30: without --log the postoffice's own log is read, with what was rotated away from it;
+// what the history says too is one step, told by both.
+func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
+	o := newOffice(t)
+	a, name, offsets := o.queue(t, "one@a.example.com", "two@a.example.com")
+	at := time.Now().Add(time.Second).Truncate(time.Millisecond)
+	next := at.Add(time.Hour).Truncate(time.Second)
+	o.event(t, name, workspec.Event{Time: at, Recipient: offsets[0], Event: workspec.EventDeferred, Text: "451 later",
+		Attrs: []workspec.Attr{{Key: "attempt", Value: "1"}, {Key: "next", Value: fmt.Sprint(next.UnixMilli())}, {Key: "status", Value: "4.2.1"}}})
+	line := func(at time.Time, rest string) string {
+		return fmt.Sprintf("time=%s level=INFO %s\n", at.UTC().Format("2006-01-02T15:04:05.000Z"), rest)
+	}
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	fmt.Fprint(z, line(a.ID.Time(), fmt.Sprintf("msg=routed program=router id=%s name=%s from=sender@client.example.net rcpts=2 size=9", a.ID, name)))
+	must(t, z.Close())
+	must(t, os.WriteFile(filepath.Join(o.dir, postoffice.LogFile+".1.gz"), zipped.Bytes(), 0o600))
+	o.write(t, postoffice.LogFile, "no line of ours, with "+a.ID.String()+" in it\n"+
+		line(at, fmt.Sprintf(`msg=deferred program=scheduler id=%s name=%s rcpt=one@a.example.com channel=smtp host=a.example.com status=4.2.1 reply="451 later \x1b[2J" attempt=1 routing=1ms queue=2ms delivery=3ms took=1s next=%s`,
+			a.ID, name, next.UTC().Format(time.RFC3339))))
+	out, code, err := invoke(t, "trace", a.ID.String())
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, a.ID.String()+" from <sender@client.example.net>", "it is queued; told by ", "routed to 2 recipients, in the queue as "+name,
+		"deferred <one@a.example.com> over smtp/a.example.com, attempt 1: 4.2.1 451 later", "RECIPIENT", "waiting 4.2.1", "two@a.example.com")
+	if strings.Contains(out, "\x1b") || strings.Count(out, "attempt 1") != 1 {
+		t.Errorf("got %q", out)
+	}
+	var l trace.Life
+	out, _, _ = invoke(t, "trace", "--json", a.ID.String())
+	must(t, json.Unmarshal([]byte(out), &l))
+	if len(l.Recipients) != 2 || l.Untold != 0 || l.Recipient("one@a.example.com").Routing != time.Millisecond || !l.Recipient("one@a.example.com").Next.Equal(next) {
+		t.Errorf("got %+v", l.Recipients)
+	}
+	for _, s := range l.Steps {
+		if s.Event == "deferred" && strings.Join(s.Told, " ") != "log history" {
+			t.Errorf("got %+v", s)
+		}
+	}
+	// What is not told yet is counted when the files are not asked.
+	out, code, err = invoke(t, "trace", "--logs-only", a.ID.String())
+	if code != 0 {
+		t.Fatal(err)
+	}
+	wantIn(t, out, "no end is told; told by log", "and 1 recipient without an attempt so far")
+}
+
+func TestTraceIsRefused(t *testing.T) {
+	newOffice(t)
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+	}{
+		"no ID":                {[]string{"trace"}, 64},
+		"no spool ID":          {[]string{"trace", "4711"}, 64},
+		"standard input twice": {[]string{"trace", "--log", "-", "--log", "-", "S1A2"}, 64},
+		"unknown":              {[]string{"trace", "S1A2"}, 1},
+		"no log, logs alone":   {[]string{"trace", "--logs-only", "S1A2"}, 1},
+		"a log that is none":   {[]string{"trace", "--log", "/nonexistent", "S1A2"}, 1},
+	} {
+		if out, code, err := invoke(t, tt.args...); code != tt.code || out != "" {
+			t.Errorf("%s: exit code %d, %v, %q; want %d", name, code, err, out, tt.code)
+		}
+	}
+}
+
+// tint writes no date: it is that of the message, or the day after.
+func TestTimesOfDayGetTheMessagesDay(t *testing.T) {
+	accepted := time.Date(2026, 11, 21, 23, 59, 58, 0, time.Local)
+	for clock, want := range map[string]string{"23:59:58.500": "2026-11-21", "00:00:01.000": "2026-11-22"} {
+		at, err := time.Parse("15:04:05.000", clock)
+		must(t, err)
+		if got := onDay(at, accepted).Format(time.DateOnly); got != want {
+			t.Errorf("%s: got %s, want %s", clock, got, want)
+		}
+	}
+}

@@ -46,10 +46,14 @@ func FromCLI(c *cli.Context) (*Config, error) {
 
 // Main runs a program: it prints an error to standard error as "program: error" and
 // exits with Exit's code; nil exits 0. The actions' Context is done at the first
-// SIGTERM or SIGINT; a second one ends the program at once.
+// SIGTERM or SIGINT; a second one ends the program at once. With --print-app as its only
+// argument a program describes itself as JSON: see Program.
 func Main(app *cli.App) { os.Exit(run(app, os.Args, os.Stderr)) }
 
 func run(app *cli.App, args []string, stderr io.Writer) int {
+	if len(args) == 2 && args[1] == printApp {
+		return Exit(writeApp(os.Stdout, app))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)

@@ -1,0 +1,123 @@
+package docs
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/test/suite"
+)
+
+// bin is where TestMain has built the programs.
+var bin string
+
+func TestMain(m *testing.M) {
+	suite.AtOnce(4)
+	os.Exit(suite.WithPrograms(func(dir string) int {
+		bin = dir
+		return m.Run()
+	}))
+}
+
+// documents are all files that may have commands, with their texts.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{}
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(file)] = string(text)
+	}
+	return texts
+}
+
+// Every command that a page shows in a console block is run, and prints what the page says.
+func TestCommandsPrintWhatThePagesShow(t *testing.T) {
+	ran := 0
+	for name, text := range documents(t) {
+		if !strings.Contains(text, "\n```console\n") {
+			continue
+		}
+		ran++
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runPage(t, name, text)
+		})
+	}
+	if ran == 0 {
+		t.Error("no page has commands")
+	}
+}
+
+func runPage(t *testing.T, name, text string) {
+	p, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, why := range p.notRun {
+		t.Logf("%s: a block is not run: %s", name, why)
+	}
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as, credential := whoever(t, needsRoot(p))
+	r, err := begin(name, dir, bin, as, credential)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.end()
+	r.logf = t.Logf
+	r.failed = func(line int, text string) { t.Errorf("%s:%d: %s", name, line, text) }
+	if err := r.steps(p); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() {
+		logs, _ := filepath.Glob(filepath.Join(r.root, "*", "*", "*log*"))
+		for _, file := range logs {
+			text, _ := os.ReadFile(file)
+			t.Logf("%s:\n%s", file, text[max(0, len(text)-4000):])
+		}
+	}
+}
+
+func needsRoot(p page) bool {
+	for _, s := range p.steps {
+		if s.kind == root {
+			return true
+		}
+	}
+	return false
+}
+
+// whoever is who runs a page: an ordinary user also where the test is root, because
+// readers are told that they need no more.
+func whoever(t *testing.T, needsRoot bool) (*user.User, *syscall.Credential) {
+	t.Helper()
+	if os.Getuid() != 0 || needsRoot {
+		me, err := user.Current()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return me, nil
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(nobody.Uid)
+	gid, _ := strconv.Atoi(nobody.Gid)
+	return nobody, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}

@@ -1,0 +1,73 @@
+package docs
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOutputMatchesWhatDiffersFromRunToRun(t *testing.T) {
+	tests := map[string]struct {
+		want, got string
+		ok        bool
+	}{
+		"the same":                 {"done", "done\n", true},
+		"another":                  {"done", "not done\n", false},
+		"more lines":               {"done", "done\nand more\n", false},
+		"lines left out":           {"a\n...\nz", "a\nb\nc\nz\n", true},
+		"none of them":             {"a\n...\nz", "a\nz\n", true},
+		"text left out":            {"took ... in all", "took 3 steps in all\n", true},
+		"columns":                  {"a   b", "a b\n", true},
+		"spool ID":                 {"S9977866A28CeBtuR9AK gone", "S123A28Cabcdefgh gone\n", true},
+		"no spool ID":              {"S9977866A28CeBtuR9AK gone", "it is gone\n", false},
+		"one ID twice":             {"S9977866A28CeBtuR9AK\nS9977866A28CeBtuR9AK", "S1A28Cabcdefgh\nS1A28Cabcdefgh\n", true},
+		"inode and owner":          {"queue/9977866-28407", "queue/12-345\n", true},
+		"time and span":            {"2026-11-21 06:49:40, 2s ago", "2027-01-01 00:00:00, 1m30s ago\n", true},
+		"no time":                  {"at 2026-11-21 06:49:40", "at noon\n", false},
+		"bytes":                    {"117 bytes", "119 bytes\n", true},
+		"other small number":       {"3 messages", "4 messages\n", false},
+		"special characters stand": {"a.b (c)*", "axb (c)*\n", false},
+	}
+	for name, tt := range tests {
+		ok, err := newMatcher().match(tt.want, tt.got)
+		if err != nil || ok != tt.ok {
+			t.Errorf("%s: got %v, %v, want %v", name, ok, err, tt.ok)
+		}
+	}
+}
+
+func TestValuesOfTheRunStandInLaterCommands(t *testing.T) {
+	m := newMatcher()
+	if ok, err := m.match("S9977866A28CeBtuR9AK in queue/9977866-28407", "S1A28Cabcdefgh in queue/1-77\n"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if got, want := m.real("zmctl show S9977866A28CeBtuR9AK; cat queue/9977866-28407"), "zmctl show S1A28Cabcdefgh; cat queue/1-77"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if ok, _ := m.match("S9977866A28CeBtuR9AK", "S2A28Cabcdefgh\n"); ok {
+		t.Error("another ID is taken for the one that is known")
+	}
+}
+
+func TestPageIsTakenApart(t *testing.T) {
+	text := "# Title\n<!-- run: mkdir x -->\n```console\n$ echo a \\\n> b\na b\n$ true\n```\n<!-- file: ~/f -->\n```\ntext\n```\n" +
+		"<!-- not run: it is large -->\n```console\n$ rm -r /\n```\n```\n$ not this\n```\n<!-- root -->\n"
+	p, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range p.steps {
+		got = append(got, strings.Join([]string{s.text, s.want}, " => "))
+	}
+	want := []string{"mkdir x => ", "echo a \\\nb => a b", "true => ", "text\n => ~/f", " => "}
+	if strings.Join(got, "; ") != strings.Join(want, "; ") || len(p.notRun) != 1 {
+		t.Errorf("got %q, %q", got, p.notRun)
+	}
+	for name, bad := range map[string]string{
+		"output alone": "```console\na\n```\n", "no end": "```console\n$ a\n", "comment": "<!-- rum: x -->\n", "open comment": "<!-- run: x\n",
+	} {
+		if _, err := parse(bad); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package docs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"zmailer/test/peer"
+)
+
+const (
+	patience = 60 * time.Second // for a command
+	settling = 10 * time.Second // for what a command looks for
+)
+
+// Login is whose commands the pages show, uid 1000.
+const login = "ann"
+
+// run is a page that is being run.
+type run struct {
+	name  string
+	root  string // stands for / in the paths that pages use
+	shell *shell
+	match *matcher
+	me    *user.User // whose commands they are in the run
+	hosts map[string]*peer.Sink
+	// failed tells of a step that went otherwise than the page says.
+	failed func(line int, text string)
+	logf   func(format string, args ...any)
+}
+
+// ports are those that pages use.
+func ports() []string { return []string{"2525", "2587", "2626", "2627", "2628"} }
+
+// paths are those of pages, which stand below root.
+var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postoffice|etc/zmailer|tmp/try|var/mail|var/backups|var/log|srv)\b)`)
+
+// begin makes the directories and starts the shell, as root as the user as.
+func begin(name, dir, bin string, as *user.User, credential *syscall.Credential) (*run, error) {
+	r := &run{name: name, root: filepath.Join(dir, "root"), match: newMatcher(), me: as, hosts: map[string]*peer.Sink{}}
+	home := filepath.Join(r.root, "home", login)
+	for _, d := range []string{home, "etc", "var/spool", "var/backups", "var/log", "var/mail", "tmp", "srv"} {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(r.root, d)
+		}
+		if err := errors.Join(os.MkdirAll(d, 0o755), own(d, credential)); err != nil {
+			return nil, err
+		}
+	}
+	for _, port := range ports() {
+		addr, err := peer.FreeAddr()
+		if err != nil {
+			return nil, err
+		}
+		r.match.values[port] = addr[strings.LastIndexByte(addr, ':')+1:]
+	}
+	env := []string{"HOME=" + home, "USER=" + as.Username, "LOGNAME=" + as.Username, "LC_ALL=C.UTF-8", "TZ=UTC",
+		"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR=" + filepath.Join(r.root, "tmp"), "NO_COLOR=1"}
+	var err error
+	r.shell, err = startShell(dir, home, env, credential)
+	return r, err
+}
+
+func own(dir string, as *syscall.Credential) error {
+	if as == nil {
+		return nil
+	}
+	return os.Chown(dir, int(as.Uid), int(as.Gid))
+}
+
+func (r *run) end() {
+	r.shell.stop()
+	for _, h := range r.hosts {
+		h.Close()
+	}
+}
+
+// here puts what this run has in the place of what the page says.
+func (r *run) here(text string) string {
+	return paths.ReplaceAllString(r.match.real(text), "${1}"+r.root+"${2}")
+}
+
+// steps runs a page's steps until one cannot be done.
+func (r *run) steps(p page) error {
+	for i, s := range p.steps {
+		switch s.kind {
+		case root:
+			if os.Getuid() != 0 {
+				r.logf("%s:%d: the rest needs root", r.name, s.line)
+				return nil
+			}
+		case file:
+			name := r.here(s.want)
+			if rest, ok := strings.CutPrefix(name, "~/"); ok {
+				name = filepath.Join(r.root, "home", login, rest)
+			}
+			if err := os.WriteFile(name, []byte(r.here(s.text)), 0o644); err != nil {
+				return fmt.Errorf("%s:%d: %w", r.name, s.line, err)
+			}
+		case hidden:
+			if err := r.hidden(s); err != nil {
+				return fmt.Errorf("%s:%d: %w", r.name, s.line, err)
+			}
+		case shown:
+			mayFail := i+1 < len(p.steps) && strings.HasPrefix(p.steps[i+1].text, "echo $?")
+			if err := r.shown(s, mayFail); err != nil {
+				return fmt.Errorf("%s:%d: $ %s\n%w", r.name, s.line, s.text, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) hidden(s step) error {
+	if addr, ok := strings.CutPrefix(s.text, "host "); ok {
+		return r.host(addr)
+	}
+	out, code, err := r.shell.run(r.here(s.text), patience)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d", code)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// host starts another host's SMTP server, or with "stop ADDR" ends it. It takes all mail
+// but for recipients later@, busy@ (the first time) and gone@.
+func (r *run) host(text string) error {
+	if addr, stop := strings.CutPrefix(text, "stop "); stop {
+		r.hosts[addr].Close()
+		delete(r.hosts, addr)
+		return nil
+	}
+	h := &peer.Sink{Listen: r.match.real(text), Rcpt: func(address string, attempt int) string {
+		name, _, _ := strings.Cut(address, "@")
+		switch {
+		case name == "later", name == "busy" && attempt == 1:
+			return "451 4.7.1 come back a little later"
+		case name == "gone":
+			return "550 5.1.1 no such user here"
+		}
+		return ""
+	}}
+	if err := h.Start(); err != nil {
+		return err
+	}
+	r.hosts[text] = h
+	return nil
+}
+
+// shown runs a command of the page and compares. One that only looks is given again while
+// what it shows has not happened yet; of one in the background it is waited for what it
+// prints.
+func (r *run) shown(s step, mayFail bool) error {
+	deadline := time.Now().Add(settling)
+	for {
+		out, code, err := r.shell.run(r.here(s.text), patience)
+		if err != nil {
+			return fmt.Errorf("%w\nit has printed:\n%s", err, out)
+		}
+		ok, err := r.same(s.want, out)
+		if err != nil {
+			return err
+		}
+		if !ok && strings.HasSuffix(s.text, "&") {
+			out, ok = r.later(s.want, out)
+		}
+		switch {
+		case ok && (code == 0 || mayFail || s.fails()):
+			return nil
+		case looks(s.text) && time.Now().Before(deadline):
+			<-time.After(100 * time.Millisecond)
+			continue
+		case ok:
+			return fmt.Errorf("exit code %d", code)
+		}
+		// What follows may be as it should be.
+		r.failed(s.line, fmt.Sprintf("$ %s\ngot (exit code %d)\n%s\nwant\n%s", s.text, code, r.plain(out), s.want))
+		return nil
+	}
+}
+
+// fails tells whether the page shows a command that ends with an error: a program's name
+// and a colon begin the last line, or it is one that says so by its code.
+func (s step) fails() bool {
+	lines := strings.Split(s.want, "\n")
+	return regexp.MustCompile(`^(zmctl|submit|router|scheduler|smtpserver|ta-smtp|ta-mailbox|lookup): `).MatchString(lines[len(lines)-1]) ||
+		strings.Contains(s.text, "zmctl check") || strings.Contains(s.text, "zmctl status") || strings.Contains(s.text, "zmctl route")
+}
+
+// later waits for what a command in the background prints.
+func (r *run) later(want, out string) (string, bool) {
+	ok := false
+	_ = r.shell.await(settling, func(text string) bool {
+		ok, _ = r.same(want, out+text)
+		if ok {
+			r.shell.out.Reset()
+		}
+		return ok
+	})
+	return out, ok
+}
+
+// plain is an output as a page would show it.
+func (r *run) plain(out string) string { return strings.ReplaceAll(out, r.root, "") }
+
+// same compares, with the name of who runs this and then with that of the pages.
+func (r *run) same(want, got string) (bool, error) {
+	got = r.plain(got)
+	ok, err := r.match.match(want, got)
+	if ok || err != nil {
+		return ok, err
+	}
+	mine := regexp.MustCompile(`\b` + regexp.QuoteMeta(r.me.Username) + `\b`)
+	uid := regexp.MustCompile(`\b` + regexp.QuoteMeta(r.me.Uid) + `\b`)
+	return r.match.match(want, uid.ReplaceAllString(mine.ReplaceAllString(got, login), "1000"))
+}

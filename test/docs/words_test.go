@@ -36,7 +36,7 @@ func known(t *testing.T) map[string]config.Program {
 
 // awaited are commands and pages that the documentation names before they are there.
 func awaited(name string) bool {
-	return slices.Contains([]string{"import", "trace", "import.md", "trace.md", "privileges.md"}, name)
+	return slices.Contains([]string{"privileges.md"}, name)
 }
 
 // span is code in a text or a line of an example.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -141,7 +142,7 @@ func (b *build) print(c *cli.Context) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range b.Programs {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Program, p.Path, p.Problem)
+		fmt.Fprintln(t, strings.TrimRight(p.Program+"\t"+p.Path+"\t"+p.Problem, "\t"))
 	}
 	return t.Flush()
 }

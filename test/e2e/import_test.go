@@ -445,3 +445,44 @@ func keepQueue(t *testing.T, queue, to string) {
 		}
 	}
 }
+
+// What Postfix's sendmail took while Postfix did not run lies in maildrop/, without the
+// fields that Postfix would have added: we add them, and Bcc is not sent.
+func TestMailInPostfixsMaildropIsTaken(t *testing.T) {
+	if _, err := exec.LookPath(peer.PostfixMaster); err != nil || os.Geteuid() != 0 {
+		t.Skip("Postfix is not here, or we are not root")
+	}
+	dir, err := os.MkdirTemp("", "old-") // which other users may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := &peer.Postfix{Dir: dir, Listen: "127.0.0.1:1", RelayHost: "[127.0.0.1]:1"}
+	if _, err := p.Command(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/sbin/sendmail", "-C", p.Config(), "-f", "bob@old.example", "-F", "Bob \"B.\" Old", "-N", "failure", "-t")
+	cmd.Stdin = strings.NewReader("To: one@far.example\nBcc: two@far.example\nSubject: x\n\nbody\n")
+	if out, err := cmd.CombinedOutput(); err != nil || len(under(t, p.Queue(), "maildrop")) != 1 {
+		t.Fatalf("sendmail: %v\n%s", err, out)
+	}
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	list := importJSON(t, s, "postfix", "--move", "--json", p.Queue())
+	if did(list) != "taken 1" || !slices.Equal(list[0].Recipients, []string{"one@far.example", "two@far.example"}) || !list[0].Moved {
+		t.Fatalf("got %+v", list)
+	}
+	awaitSink(t, s, sink, 1)
+	m := sink.Messages()[0]
+	if len(m.Recipients) != 2 || m.From != "bob@old.example" || !strings.Contains(m.Commands[1], "NOTIFY=FAILURE") {
+		t.Errorf("got %q", m.Commands)
+	}
+	for _, want := range []string{"\r\nFrom: ", "\r\nDate: ", "\r\nMessage-ID: ", "\r\nSubject: x\r\n\r\nbody\r\n"} {
+		if !bytes.Contains(m.Data, []byte(want)) {
+			t.Errorf("%q is not in %q", want, m.Data)
+		}
+	}
+	if bytes.Contains(m.Data, []byte("Bcc")) {
+		t.Errorf("Bcc was sent: %q", m.Data)
+	}
+}

@@ -90,7 +90,7 @@ func TestInstallKeepsTheConfiguration(t *testing.T) {
 	root := installed(t)
 	conf := filepath.Join(root, "etc/zmailer")
 	first, err := os.ReadFile(filepath.Join(conf, "zmailer.conf"))
-	for _, want := range []string{"\nPOSTOFFICE=/var/spool/postoffice\n", "\nSMTPLISTEN=127.0.0.1:25\n"} {
+	for _, want := range []string{"\nPOSTOFFICE=/var/spool/postoffice\n", "\nSMTPLISTEN=127.0.0.1:25\n", "\nDAEMONUSER=zmailer\n"} {
 		if err != nil || !strings.Contains(string(first), want) {
 			t.Errorf("zmailer.conf has no %q: %v", want, err)
 		}

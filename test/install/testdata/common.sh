@@ -29,10 +29,11 @@ end() {
 	: >$log
 }
 
-# Everything in the postoffice: names, owners, modes, contents.
+# Everything in the postoffice: names, owners, modes, contents; not whose number an agent
+# had that is dead, which zmctl init gives to the daemons' user.
 picture() {
-	find $spool -printf '%p %u:%g %m %y\n' | sort
-	find $spool -type f -exec sha256sum {} + | sort -k2
+	find $spool -path $spool/owners -prune -o -printf '%p %u:%g %m %y\n' | sort
+	find $spool -path $spool/owners -prune -o -type f -exec sha256sum {} + | sort -k2
 }
 
 same() { # what must not have changed it

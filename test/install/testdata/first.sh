@@ -18,7 +18,15 @@ grep -q '^From bob@' /var/mail/alice || fail "bob is not the sender"
 for status in /proc/[0-9]*/status; do
 	name=$(sed -n 's/^Name:\t//p' $status)
 	case $name in
-	smtpserver | router | scheduler | ta-*) echo "$name runs as $(awk '/^Uid:/ {print $2}' $status), may $(awk '/^CapEff:/ {print $2}' $status), starts $(tr '\0' ' ' <${status%status}cmdline)" ;;
+	smtpserver | router | scheduler | ta-*)
+		if [ "$(awk '/^Uid:/ {print $2}' $status)" = 0 ]; then
+			case $(tr '\0' ' ' <${status%status}cmdline) in
+			*--start-agents* | ta-mailbox*) ;;
+			*) fail "$name runs as root" ;;
+			esac
+		fi
+		echo "$name runs as $(awk '/^Uid:/ {print $2}' $status), may $(awk '/^CapEff:/ {print $2}' $status), starts $(tr '\0' ' ' <${status%status}cmdline)"
+		;;
 	esac
 done
 

@@ -44,14 +44,14 @@ build:
 
 # The manual pages, into bin/man.
 man: build
-	@if [ -d scripts/man ]; then $(GO) run ./scripts/man -bin $(BIN) $(BIN)/man; fi
+	$(GO) run ./scripts/man -bin $(BIN) $(BIN)/man
 
 # Programs, units, manual and configuration below $(DESTDIR); what is there of the
 # configuration stays. What is to be done then stands in docs/install.md.
 install:
 	rm -rf var/install && mkdir -p var/install
 	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o var/install/ ./cmd/...
-	@if [ -d scripts/man ]; then $(GO) run ./scripts/man -bin var/install var/man; fi
+	$(GO) run ./scripts/man -bin var/install var/man
 	BIN=var/install MAN=var/man DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' SYSCONFDIR='$(SYSCONFDIR)' \
 		SPOOLDIR='$(SPOOLDIR)' LINKS='$(LINKS)' COMPRESS='$(COMPRESS)' ./packaging/install.sh
 

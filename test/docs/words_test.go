@@ -34,11 +34,6 @@ func known(t *testing.T) map[string]config.Program {
 	return programs
 }
 
-// awaited are commands and pages that the documentation names before they are there.
-func awaited(name string) bool {
-	return slices.Contains([]string{"privileges.md"}, name)
-}
-
 // span is code in a text or a line of an example.
 var span = regexp.MustCompile("`([^`\n]+)`")
 
@@ -111,9 +106,6 @@ func checkLine(programs map[string]config.Program, line string) string {
 			c := slices.IndexFunc(levels[len(levels)-1].Commands, func(c config.Program) bool {
 				return c.Name == word || slices.Contains(c.Aliases, word)
 			})
-			if c < 0 && awaited(word) {
-				return ""
-			}
 			if c < 0 {
 				return "there is no command " + word
 			}
@@ -159,7 +151,7 @@ func TestPagesLinkToPagesThatThereAre(t *testing.T) {
 	target := regexp.MustCompile(`\]\(((?:docs/)?[A-Za-z.-]+\.md)(#[a-z-]+)?\)`)
 	for name, text := range texts {
 		for _, m := range target.FindAllStringSubmatch(text, -1) {
-			if _, ok := texts[filepath.Base(m[1])]; !ok && filepath.Base(m[1]) != "CHANGELOG.md" && !awaited(m[1]) {
+			if _, ok := texts[filepath.Base(m[1])]; !ok && filepath.Base(m[1]) != "CHANGELOG.md" {
 				t.Errorf("%s: there is no %s", name, m[1])
 			}
 		}

@@ -199,6 +199,9 @@ func TestMandocHasNoErrors(t *testing.T) {
 		t.Skip("there is no mandoc")
 	}
 	for _, file := range all(t) {
+		if text, err := os.ReadFile(file); err != nil || strings.HasPrefix(string(text), ".so ") {
+			continue // another name of a page
+		}
 		out, err := exec.Command("mandoc", "-Tlint", "-Wwarning", file).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", filepath.Base(file), err, out)

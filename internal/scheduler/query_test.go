@@ -96,7 +96,7 @@ func timeless(lines []string) string {
 	return text
 }
 
-// M39: per thread and per message, with counts, ages and the last answer, as ZMailer's
+// M39, Z25: per thread and per message, with counts, ages and the last answer, as ZMailer's
 // mailq reads it and as JSON.
 func TestQueueIsShownOnTheSocket(t *testing.T) {
 	t.Parallel()

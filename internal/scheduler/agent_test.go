@@ -100,7 +100,7 @@ func runScript(in io.Reader, out io.Writer) error {
 	}
 	if os.Getenv("TEST_UNRULY") == "deaf" && s.once("unruly", "agent", 0) {
 		s.say("#hungry\n")
-		select {} // and never reads
+		hang() // and never reads
 	}
 	slots, _ := strconv.Atoi(os.Getenv("TEST_SLOTS"))
 	slots = max(slots, 1)

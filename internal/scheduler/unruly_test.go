@@ -44,11 +44,11 @@ func (s *script) unruly(how string, j taproto.Job) {
 		}
 	case "closed output":
 		_ = out.Close()
-		select {}
+		hang()
 	case "closed output after the tag":
 		s.deliver(j)
 		_ = out.Close()
-		select {}
+		hang()
 	case "child":
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env, cmd.Stdout = []string{"TEST_AGENT=child", raced}, out
@@ -146,5 +146,13 @@ func TestFloodOfAnAgentTakesNoMemory(t *testing.T) {
 	}
 	if err := r.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// hang ends with the process. Not select{}: the runtime may find that nothing can happen any
+// more.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
 	}
 }

@@ -69,7 +69,7 @@ deb rpm: package-root
 # All tests; those that need a right or a program that is not there say so. What takes
 # longest begins first.
 test:
-	$(GO) run ./scripts/testsummary $(ATONCE) ./test/e2e ./test/crash ./test/faults ./cmd/zmctl ./...
+	$(GO) run ./scripts/testsummary $(ATONCE) ./test/e2e ./test/install ./test/crash ./test/faults ./cmd/zmctl ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build

@@ -172,7 +172,8 @@ func TestVanishedMessageIsEnteredAsGone(t *testing.T) {
 	name := r.queue("a@b", rcpt{line: "smtp h defer9@h"}, rcpt{line: "smtp h defer9.b@h"})
 	id := r.idOfMessage(name)
 	r.wait(2, "msg=deferred")
-	for _, dir := range []string{"transport", "queue"} {
+	// The message first: without its specification it would be routed again.
+	for _, dir := range []string{"queue", "transport"} {
 		if err := os.Remove(filepath.Join(r.dir, dir, name)); err != nil {
 			t.Fatal(err)
 		}

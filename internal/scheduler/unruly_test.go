@@ -152,7 +152,6 @@ func TestFloodOfAnAgentTakesNoMemory(t *testing.T) {
 // hang ends with the process. Not select{}: the runtime may find that nothing can happen any
 // more.
 func hang() {
-	for {
-		time.Sleep(time.Hour)
+	for range time.Tick(time.Hour) {
 	}
 }

@@ -155,7 +155,7 @@ func TestWebPageShowsAndOrders(t *testing.T) {
 	s.Forget()
 	done := p.post("/act", form)
 	wantIn(t, done, "one@sink.example", "two@sink.example", "web/", "Undo")
-	event(t, s, "removed", "id", id)
+	event(t, s, "removed", "id", id, "rcpts", "2")
 	wantIn(t, p.get("/queue"), "Nothing waits")
 	undone := p.post("/undo", url.Values{"csrf": {secret}, "order": {p.hidden(done, "order")}})
 	wantIn(t, undone, "is queued again", "undone for 1 message")

@@ -73,6 +73,7 @@ func (s *system) begin() {
 	if err := s.Start(); err != nil {
 		s.Fatal(err)
 	}
+	s.AwaitDaemons(20 * time.Second)
 }
 
 // mount mounts a file system of the test's own at a directory.

@@ -155,6 +155,16 @@ func onlyWords(list []offer) []string {
 // queuedIDs prints the spool IDs of queued mail.
 const queuedIDs = `zmctl queue 2>/dev/null | sed -n 's/^\(S[0-9A-Za-z_-]*\) .*/\1/p' | head -n 200`
 
+// withSubs are the commands that have subcommands.
+func withSubs(list []*lineEnd) (names []string) {
+	for _, p := range list {
+		if p.sub != "" && !slices.Contains(names, p.command) {
+			names = append(names, p.command)
+		}
+	}
+	return names
+}
+
 func bashCompletion(list []*lineEnd) string {
 	var b strings.Builder
 	b.WriteString("# bash completion for zmctl; made by zmctl completion bash\n_zmctl() {\n")
@@ -163,13 +173,7 @@ func bashCompletion(list []*lineEnd) string {
 	fmt.Fprintf(&b, "    %s) [ -n \"$cmd\" ] || i=$((i + 1)) ;;\n", strings.Join(valued(list[0]), "|"))
 	b.WriteString("    -*) ;;\n    *) if [ -z \"$cmd\" ]; then cmd=$w; elif [ -z \"$sub\" ]; then sub=$w; fi ;;\n    esac\n  done\n")
 	fmt.Fprintf(&b, "  case $prev in\n  %s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n", strings.Join(files(list), "|"))
-	var subs []string
-	for _, p := range list {
-		if p.sub != "" && !slices.Contains(subs, p.command) {
-			subs = append(subs, p.command)
-		}
-	}
-	fmt.Fprintf(&b, "  case $cmd in\n  %s) ;;\n  *) sub= ;;\n  esac\n", strings.Join(subs, "|"))
+	fmt.Fprintf(&b, "  case $cmd in\n  %s) ;;\n  *) sub= ;;\n  esac\n", strings.Join(withSubs(list), "|"))
 	b.WriteString("  case \"$cmd/$sub\" in\n")
 	for _, p := range list {
 		fmt.Fprintf(&b, "  %s/%s) words=%s args=%s ;;\n", p.command, p.sub,
@@ -190,13 +194,7 @@ func zshCompletion(list []*lineEnd) string {
 	fmt.Fprintf(&b, "    (%s) [[ -n $cmd ]] || ((i++)) ;;\n", strings.Join(valued(list[0]), "|"))
 	b.WriteString("    (-*) ;;\n    (*) if [[ -z $cmd ]]; then cmd=$w; elif [[ -z $sub ]]; then sub=$w; fi ;;\n    esac\n  done\n")
 	fmt.Fprintf(&b, "  case ${words[CURRENT-1]} in\n  (%s) _files; return ;;\n  esac\n", strings.Join(files(list), "|"))
-	var subs []string
-	for _, p := range list {
-		if p.sub != "" && !slices.Contains(subs, p.command) {
-			subs = append(subs, p.command)
-		}
-	}
-	fmt.Fprintf(&b, "  case $cmd in\n  (%s) ;;\n  (*) sub= ;;\n  esac\n  case \"$cmd/$sub\" in\n", strings.Join(subs, "|"))
+	fmt.Fprintf(&b, "  case $cmd in\n  (%s) ;;\n  (*) sub= ;;\n  esac\n  case \"$cmd/$sub\" in\n", strings.Join(withSubs(list), "|"))
 	described := func(list []offer) string {
 		var all []string
 		for _, o := range list {

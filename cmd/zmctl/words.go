@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"zmailer/internal/plain"
 )
 
 // span is a time that passed or will pass, short: "4s", "12m", "1h20m", "3d4h".
@@ -73,34 +73,8 @@ func inRow(n int) string {
 	return often(n) + " in a row"
 }
 
-// clean makes text of a message fit for a terminal: what could move the cursor or
-// end the line is shown as its code.
-func clean(s string) string {
-	plain := true
-	for _, r := range s {
-		if r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == '\t':
-			b.WriteByte(' ')
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, "\\x%02x", s[i])
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
-			fmt.Fprintf(&b, "\\x%02x", r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// clean makes text of a message fit for a terminal.
+func clean(s string) string { return plain.Line(s) }
 
 // cut shortens text to n characters.
 func cut(s string, n int) string {

@@ -18,7 +18,7 @@ type layer struct {
 
 // base imports nothing of ours.
 func base() []string {
-	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify"}
+	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify", "internal/plain"}
 }
 
 // formats are bytes and values; they never touch the disk.
@@ -60,7 +60,7 @@ func layers() []layer {
 		{path: "internal/web", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/selector", "internal/passwd"})},
 		// The life of a message, from what is read elsewhere; what zmctl top shows.
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
-		{path: "internal/top", imports: []string{"internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
+		{path: "internal/top", imports: []string{"internal/plain", "internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
 		{path: "cmd/zmtop", imports: []string{"internal/top", "internal/top/live", "internal/config"}},
 		// The file that zmctl run puts the log into, and what reads it.
 		{path: "internal/logfile"},

@@ -7,18 +7,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-)
 
-// Clean makes text of others fit for a terminal.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {
-			return '?'
-		}
-		return r
-	}, s)
-}
+	"zmailer/internal/plain"
+)
 
 // Span is a time in words that fit a column: "4s", "12m", "1h20m", "3d4h".
 func Span(seconds int64) string {
@@ -60,7 +51,7 @@ func (x *Sample) Head() string {
 	if c := x.Scheduler; c != nil {
 		return text + fmt.Sprintf(", scheduler runs for %s with %d agents, %d idle", Span(c.UptimeSeconds), c.Agents, c.Idle)
 	}
-	return text + ", scheduler: " + Clean(x.Silent)
+	return text + ", scheduler: " + plain.Line(x.Silent)
 }
 
 // Cells are a stage's columns.
@@ -72,7 +63,7 @@ func (t *Stage) Cells() []string {
 	note := ""
 	switch {
 	case t.Problem != "":
-		note = Clean(t.Problem)
+		note = plain.Line(t.Problem)
 	case t.Recipients > 0:
 		note = strconv.Itoa(t.Recipients) + " recipients wait or are being delivered"
 	}
@@ -94,7 +85,7 @@ func (t *Thread) Cells() []string {
 		wait = Span(t.WaitSeconds)
 	}
 	return []string{t.Name(), t.State, strconv.Itoa(t.Messages), strconv.Itoa(t.Recipients), run, strconv.FormatUint(t.Attempts, 10),
-		PerSecond(t.Rate), wait, Span(t.OldestSeconds), cut(Clean(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
+		PerSecond(t.Rate), wait, Span(t.OldestSeconds), cut(plain.Line(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
 }
 
 func cut(s string, n int) string {
@@ -132,7 +123,7 @@ func (x *Sample) Print(w io.Writer, threads int) error {
 		fmt.Fprintln(t, "\nALARM\tWHERE\tFOR\tWHAT")
 	}
 	for _, a := range x.Alarms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, Clean(a.Subject), Span(int64(x.Time.Sub(a.Since)/time.Second)), Clean(strings.TrimSpace(a.Text)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, plain.Line(a.Subject), Span(int64(x.Time.Sub(a.Since)/time.Second)), plain.Line(strings.TrimSpace(a.Text)))
 	}
 	return t.Flush()
 }

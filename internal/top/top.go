@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/alarm"
 	"zmailer/internal/mailq"
+	"zmailer/internal/plain"
 )
 
 // Sample is what was seen at one time.
@@ -78,4 +79,4 @@ type Thread struct {
 }
 
 // Name is as other commands have it.
-func (t *Thread) Name() string { return Clean(t.Channel) + "/" + Clean(t.Host) }
+func (t *Thread) Name() string { return plain.Line(t.Channel) + "/" + plain.Line(t.Host) }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"embed"
 	"errors"
-	"fmt"
 	"html/template"
 	"math"
 	"net/http"
@@ -13,8 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"zmailer/internal/plain"
 )
 
 //go:embed page/*.html page/style.css
@@ -138,27 +138,8 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Secon
 // spanSeconds is a number of seconds for people.
 func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
 
-// clean makes text of strangers fit for a line: what a reader could not see, or what turns
-// the order of characters round, is shown as its code.
-func clean(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == '\t' || r == '\n':
-			b.WriteByte(' ')
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, "\\x%02x", s[i])
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
-			fmt.Fprintf(&b, "\\x%02x", r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// Clean is clean for who makes a Look.
-func Clean(s string) string { return clean(s) }
+// clean makes text of strangers fit for a line, also an answer of several.
+func clean(s string) string { return plain.Line(strings.ReplaceAll(s, "\n", " ")) }
 
 func escape(s string) string { return url.QueryEscape(s) }
 

@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	press(m, "end")
 	wantIn(t, m.View(), "> smtp/host00.example")
 	press(m, "home", "enter")
-	wantIn(t, m.View(), "smtp/host07.example\n", "S1A2  1h  joe@a?[2J  waiting  tried 2 times  next in 10m", "451 later", "esc back")
+	wantIn(t, m.View(), "smtp/host07.example\n", "S1A2  1h  joe@a\\x1b[2J  waiting  tried 2 times  next in 10m", "451 later", "esc back")
 	press(m, "esc", "s")
 	wantIn(t, m.View(), "s sort: recipients", "> smtp/host59.example")
 	press(m, "/", "0", "3", "enter")

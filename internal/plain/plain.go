@@ -1,0 +1,37 @@
+// Package plain makes text of strangers (addresses, subjects, answers of other hosts) fit
+// for people to look at. It owns nothing.
+//
+// Diagnostics: none; what cannot be shown is shown as its code.
+package plain
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Line makes text fit for a line of a terminal or a page: what could move the cursor or end
+// the line, what cannot be seen, and what turns the order of characters round is shown as
+// its code. A tab is a blank.
+func Line(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || hidden(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteByte(' ')
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, "\\x%02x", s[i])
+		case hidden(r):
+			fmt.Fprintf(&b, "\\x%02x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }

@@ -107,9 +107,9 @@ func needsRoot(p page) bool {
 func whoever(t *testing.T, needsRoot bool) (*user.User, *syscall.Credential) {
 	t.Helper()
 	if os.Getuid() != 0 || needsRoot {
-		me, err := user.Current()
+		me, err := user.LookupId(strconv.Itoa(os.Getuid()))
 		if err != nil {
-			t.Fatal(err)
+			t.Skipf("the pages are for users who have a name: %v", err)
 		}
 		return me, nil
 	}

@@ -22,6 +22,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		Template:   c.String("MAILBOX", "/var/mail/%u"),
 		LocalUsers: c.String("LOCALUSERS", "passwd"),
 		Hostname:   host,
+		FileUser:   c.String("DAEMONUSER", ""),
 	}
 	if _, err := parseTemplate(cfg.Template); err != nil {
 		reason := err.Error()

@@ -50,8 +50,10 @@ type Config struct {
 	Template   string   // MAILBOX: %u user, %h home, %d domain, %% a percent sign
 	LocalUsers string   // LOCALUSERS: "passwd" or the path of a list of logins
 	Hostname   string   // for names in Maildirs
-	Pipe       Pipe     // how programs are run
-	Quota      Quota    // of users' mailboxes
+	// FileUser writes the files that root's tables name, DAEMONUSER; "": root does.
+	FileUser string
+	Pipe     Pipe  // how programs are run
+	Quota    Quota // of users' mailboxes
 	// LockWait is how long a store's locks are waited for; 0: 30 s.
 	LockWait time.Duration
 	Log      *slog.Logger

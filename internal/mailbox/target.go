@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"os"
+	"os/user"
 	"path"
 	"strconv"
 	"strings"
@@ -41,6 +42,18 @@ func (m *Mailbox) fileTarget(r *agent.Recipient) (target, error) {
 		return target{}, &fault{code: status.BadAddress, text: "not a plain path from the root"}
 	}
 	uid := privilege(r.Privilege)
+	if uid == 0 && m.c.FileUser != "" && m.creds.root {
+		// What the daemons write is not root's word.
+		u, err := user.Lookup(m.c.FileUser)
+		if err != nil {
+			return target{}, &fault{code: configTrouble, text: "not written: DAEMONUSER in zmailer.conf cannot be looked up: " + err.Error()}
+		}
+		id := identity{}
+		if id.uid, id.gid, err = ids(u); err != nil || id.uid == 0 {
+			return target{}, &fault{code: configTrouble, text: "not written: DAEMONUSER in zmailer.conf is root"}
+		}
+		return target{path: p, as: id}, nil
+	}
 	gid, err := m.users.group(uid)
 	return target{path: p, as: identity{uid: uid, gid: gid}}, err
 }

@@ -58,13 +58,14 @@ func (s *Set) Serve(dir string, listen Listen, log *slog.Logger) (stop func()) {
 	d := &door{set: s, listener: l, log: log, stopped: make(chan struct{}), open: map[net.Conn]struct{}{}}
 	d.all.Go(d.accept)
 	return func() {
-		d.close()
 		if path != "" {
+			// While we listen the name is ours; behind that it may be a successor's.
 			// Crash: the socket stays, nobody answers, and the next one takes its place.
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				log.Warn("metrics-trouble", "reason", fmt.Errorf("remove socket: %w", err))
 			}
 		}
+		d.close()
 	}
 }
 

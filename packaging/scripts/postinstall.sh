@@ -9,8 +9,10 @@ configure) if [ -n "$2" ]; then upgrade=yes; else upgrade=; fi ;;
 *) exit 0 ;;
 esac
 
-# What is missing of the postoffice; what is there stays.
-$lib/zmctl --config /etc/zmailer/zmailer.conf init >/dev/null
+# What is missing of the postoffice; what is there stays. What cannot be made now does not
+# leave the package half installed: the daemons say what is wrong.
+$lib/zmctl --config /etc/zmailer/zmailer.conf init >/dev/null ||
+	echo "zmailer: the postoffice is not ready; mend that, then: zmctl init" >&2
 
 alternatives=$(command -v update-alternatives || command -v alternatives || true)
 if [ -n "$alternatives" ]; then

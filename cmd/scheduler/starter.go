@@ -110,8 +110,11 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 		return serveSchedulers(ctx, s, listeners[0], a.UID)
 	}
 	// The scheduler ends us, when its agents are done.
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	conn, err := unixConn(os.NewFile(3, "scheduler"))
+	// Not signal.Ignore: agents would take that over.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	inherited := os.NewFile(3, "scheduler")
+	conn, err := unixConn(inherited)
+	_ = inherited.Close() // the connection has one of its own, which agents do not get
 	if err != nil {
 		return cli.Exit("--start-agents: no scheduler has started this: "+err.Error(), config.ExitUsage)
 	}

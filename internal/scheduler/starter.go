@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -137,6 +138,15 @@ func (s *Starter) start(o starterOrder, files []*os.File) (*os.Process, error) {
 	if len(files) != 2 {
 		return nil, fmt.Errorf("start an agent: got %d descriptors, not its input and output", len(files))
 	}
+	// They become arguments, perhaps of root's program.
+	if strings.HasPrefix(o.Channel, "-") || strings.HasPrefix(o.Host, "-") {
+		return nil, fmt.Errorf("start an agent for %q/%q: that is an option", o.Channel, o.Host)
+	}
+	for _, f := range files {
+		if info, err := f.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+			return nil, errors.Join(errors.New("start an agent: its input and output are to be pipes"), err)
+		}
+	}
 	s.mu.Lock()
 	err := s.read()
 	conf := s.conf
@@ -153,7 +163,7 @@ func (s *Starter) start(o starterOrder, files []*os.File) (*os.Process, error) {
 	if s.Settings.File != "" {
 		l.env = append([]string{"ZCONFIG=" + s.Settings.File}, l.env...)
 	}
-	if l.user == "" && l.group == "" && filepath.Base(l.argv[0]) != mailboxAgent {
+	if l.user == "" && filepath.Base(l.argv[0]) != mailboxAgent {
 		l.user = s.Own
 	}
 	return l.begin(files[0], files[1], true)

@@ -55,11 +55,15 @@ func (q *Queue) Open(name string, write bool) (*os.File, fs.FileInfo, error) {
 	if write {
 		flag = os.O_RDWR
 	}
-	f, err := q.root.OpenFile(name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := q.root.OpenFile(name, flag|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
+	// os.Root follows a link that stays below it, whatever O_NOFOLLOW says.
+	if named, lerr := q.root.Lstat(name); err == nil && (lerr != nil || !os.SameFile(info, named)) {
+		err = errors.Join(fmt.Errorf("%s: a link, or replaced meanwhile", name), lerr)
+	}
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s: no regular file", name)
 	}

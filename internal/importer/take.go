@@ -82,6 +82,7 @@ func (r *run) resume() error {
 		if n.taken {
 			continue
 		}
+		// Crash: as in enter: some are moved, some not, and the record says prepared.
 		ids, err := r.submit(n.files, nil)
 		if err != nil {
 			return err

@@ -107,7 +107,8 @@ func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft
 
 func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
 	name := draftName(dir, prefix)
-	// Crash: an empty file without execute bit, swept away when it is old.
+	// Crash: an empty file without execute bit, swept away when it is old; in imports/ it is
+	// dropped by the next import of that queue.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, p.mode(false))
 	if err != nil {
 		return nil, fmt.Errorf("create message: %w", err)

@@ -30,7 +30,7 @@ func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
 	defer func() { _ = f.Close() }()
 	// Crash: in imports/ with the mode of a message; the record names it, and it is
 	// submitted by the next import.
-	if err := f.Chmod(0o700); err != nil {
+	if err := f.Chmod(p.mode(true)); err != nil {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
 	info, err := f.Stat()
@@ -129,7 +129,9 @@ func (r *ImportRecord) begin(head []byte) ([]byte, error) {
 		// A line that was cut was not synced, and nothing was done upon it.
 		return append(text, torn...), r.Append([]byte(torn))
 	}
-	return text, nil
+	// Crash: lines of an import that was killed may be in memory alone; what is done upon them
+	// must not outlive them.
+	return text, r.f.Sync()
 }
 
 // Append adds whole lines, and makes them durable.

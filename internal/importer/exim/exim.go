@@ -29,8 +29,6 @@ import (
 // Source is the spool.
 type Source struct {
 	q *importer.Queue
-	// fixed: nothing can be written there; nothing is locked.
-	fixed bool
 }
 
 // Open opens the spool in a directory.
@@ -101,15 +99,15 @@ func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 
 // lock opens a data file with Exim's lock on it.
 func (s *Source) lock(name string) (*os.File, error) {
-	f, _, err := s.q.Open(name, !s.fixed)
+	f, _, err := s.q.Open(name, true)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		f, _, err = s.q.Open(name, false)
 		if err == nil {
 			return f, nil
 		}
 	}
-	if err != nil || s.fixed {
-		return f, err
+	if err != nil {
+		return nil, err
 	}
 	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
@@ -131,7 +129,7 @@ func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, erro
 	id := path.Base(ref.Name)
 	text, err := s.q.Read(ref.Name+"-H", maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("it was not received whole, and nobody was told that it was accepted: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("there is no ID-H: it was not received whole, or an import that took it was killed while it removed it: %w", importer.ErrLeft)
 	}
 	if err != nil {
 		return nil, err
@@ -211,6 +209,7 @@ func unixLines(in *bufio.Reader, w io.Writer) error {
 
 // Remove unlinks a message's files: ID-H first, without which it is none to Exim.
 func (s *Source) Remove(ref importer.Ref) error {
+	// Crash: ID-D and ID-J may stay; the next import tells of them as left.
 	if err := s.q.Remove(ref.Name + "-H"); err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ type Mbox struct {
 	left  int              // messages that were not removed
 }
 
-// OpenMbox opens one and locks it, as programs do that deliver to it and read it: flock,
-// fcntl, and FILE.lock where that can be made.
+// OpenMbox opens one and locks it, as programs do that deliver to it and read it: by flock
+// and fcntl. Who locks it by FILE.lock alone must not deliver meanwhile (docs/import.md).
 func OpenMbox(file string, e Envelope) (*Mbox, error) {
 	q, err := importer.OpenQueue(filepath.Dir(file))
 	if err != nil {
@@ -42,7 +42,9 @@ func OpenMbox(file string, e Envelope) (*Mbox, error) {
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
 		f, info, err = q.Open(name, false)
 	} else if err == nil {
-		err = lock(f)
+		if err = lock(f); err == nil {
+			info, err = f.Stat() // somebody may have been writing before
+		}
 	}
 	if err != nil {
 		if f != nil {
@@ -213,6 +215,7 @@ func (m *Mbox) Remove(importer.Ref) error {
 	if info.Size() != m.size {
 		return errors.New("the mailbox has changed meanwhile; import again")
 	}
+	// Crash: full or empty; all of it was taken, and the record says so.
 	if err := m.f.Truncate(0); err != nil {
 		return err
 	}

@@ -206,6 +206,7 @@ func (s *Source) Remove(ref importer.Ref) error {
 		return fs.ErrNotExist
 	}
 	// Envelopes first: without one, a message means nothing to smtpd.
+	// Crash: a message without envelopes, or an empty directory, may stay.
 	for _, last := range []bool{false, true} {
 		for _, n := range names {
 			if (n == content) != last {

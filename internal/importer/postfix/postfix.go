@@ -146,15 +146,13 @@ func (s *Source) bounced(id string) map[int64]bool {
 	return nil
 }
 
-// Remove unlinks a queue file and what Postfix has noted about it.
+// Remove unlinks what Postfix has noted about a message, then its queue file.
 func (s *Source) Remove(ref importer.Ref) error {
-	if err := s.q.Remove(ref.Name); err != nil {
-		return err
-	}
+	// Crash: as long as the queue file is there, the next import goes on.
 	for _, name := range s.logs[path.Base(ref.Name)] {
 		if err := s.q.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return nil
+	return s.q.Remove(ref.Name)
 }

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +19,8 @@ import (
 // directories and what the daemons write. A message file keeps its owner, who is its
 // submitter, and opens itself to the daemons' group. What is given already stays.
 //
-// Crash: some is given, some not; the daemons do not start, and the next Give goes on.
+// Crash: some is given, some not; the daemons do not start, and the next Give goes on. A
+// directory is given when all that is in it is.
 func Give(dir string, uid, gid int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -25,18 +28,8 @@ func Give(dir string, uid, gid int) error {
 	}
 	defer root.Close()
 	g := giver{root: root, uid: uid, gid: gid}
-	// The top comes last: by it the daemons know that all of it is theirs.
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was moved on meanwhile
-		}
-		if err != nil || name == "." {
-			return err
-		}
-		return g.give(name, d)
-	})
-	if err == nil {
-		err = g.giveDir(".")
+	if err = fs.WalkDir(root.FS(), ".", g.visit); err == nil {
+		err = g.giveDirs()
 	}
 	if err != nil {
 		return fmt.Errorf("give the postoffice away: %w", err)
@@ -47,21 +40,34 @@ func Give(dir string, uid, gid int) error {
 type giver struct {
 	root     *os.Root
 	uid, gid int
+	dirs     []string // that are to be given, outer before inner
 }
 
-// give gives one name away.
-func (g *giver) give(name string, d fs.DirEntry) error {
+// open tells whether everybody may put names where a name is.
+func open(name string) bool {
+	top, _, below := strings.Cut(name, "/")
+	return below && (top == Public || top == Router || IsRouterDir(top))
+}
+
+// visit gives a file away, and notes a directory.
+func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // it was moved on meanwhile
+	case err != nil || name == ".":
+		return err
+	case d.IsDir() && open(name):
+		return fs.SkipDir // a user's: no message of ours is in there
 	case d.IsDir():
-		return g.giveDir(name)
-	case d.Type()&fs.ModeSocket != 0:
+		return g.visitDir(name)
+	case d.Type()&fs.ModeSocket != 0 && !open(name):
 		return ignoreGone(g.root.Lchown(name, g.uid, g.gid))
 	case !d.Type().IsRegular():
 		return nil // nobody's of ours
 	}
 	// Everybody may put names into public/ and router/: what they lead to is looked at, and
-	// held while it is given.
-	f, err := g.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	// held while it is given. A link out of the postoffice is not followed.
+	f, err := g.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return ignoreGone(err)
 	}
@@ -69,36 +75,74 @@ func (g *giver) give(name string, d fs.DirEntry) error {
 	return g.giveFile(name, f)
 }
 
+// visitDir passes over a directory that is given: what its owner has put there since, like
+// links to files of root's, is his affair.
+func (g *giver) visitDir(name string) error {
+	info, err := g.root.Lstat(name)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	shared := name == Public || name == Router || IsRouterDir(name)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == g.uid && !shared {
+		return fs.SkipDir
+	}
+	g.dirs = append(g.dirs, name)
+	return nil
+}
+
+// giveDirs gives the directories, inner ones first, and the top last: by it the daemons
+// know that all of it is theirs.
+func (g *giver) giveDirs() error {
+	top, err := g.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	// Crash: on the disk no directory must be theirs before what is in it.
+	if err := unix.Syncfs(int(top.Fd())); err != nil {
+		return &fs.PathError{Op: "sync", Path: g.root.Name(), Err: err}
+	}
+	for _, name := range slices.Backward(g.dirs) {
+		if err := g.giveDir(name); err != nil {
+			return err
+		}
+	}
+	return g.giveDir(".")
+}
+
 func (g *giver) giveFile(name string, f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
-	top, _, _ := strings.Cut(name, "/")
-	open := top == Public || IsRouterDir(top) || top == Router
 	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG, open && st.Nlink != 1:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, open(name) && st.Nlink != 1:
 		return nil // a link in there may lead anywhere
 	case st.Mode&0o100 != 0: // a message
 		if err := f.Chown(-1, g.gid); err != nil {
 			return err
 		}
 		return f.Chmod(0o760)
-	case st.Uid != 0 || open && !strings.HasPrefix(filepath.Base(name), "."):
+	case st.Uid != 0 || open(name) && !strings.HasPrefix(filepath.Base(name), "."):
 		return nil // a submitter's draft, or given already
 	}
 	return f.Chown(g.uid, g.gid)
 }
 
 func (g *giver) giveDir(name string) error {
-	if err := g.root.Chown(name, g.uid, g.gid); err != nil {
+	f, err := g.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
 		return ignoreGone(err)
+	}
+	defer f.Close()
+	if err := f.Chown(g.uid, g.gid); err != nil {
+		return err
 	}
 	if name != Public {
 		return nil
 	}
 	// What anybody submits gets the group of the daemons.
-	return g.root.Chmod(name, 0o777|fs.ModeSticky|fs.ModeSetgid)
+	return f.Chmod(0o777 | fs.ModeSticky | fs.ModeSetgid)
 }
 
 func ignoreGone(err error) error {

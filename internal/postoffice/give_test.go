@@ -1,0 +1,92 @@
+package postoffice
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/durable"
+)
+
+const giveTo = 4711
+
+// owner is whose a file is, and its mode.
+func owner(t *testing.T, name string) (uid, gid int, mode os.FileMode) {
+	t.Helper()
+	info, err := os.Lstat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return int(st.Uid), int(st.Gid), info.Mode()
+}
+
+func putFile(t *testing.T, name string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, nil, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives away")
+	}
+	top := t.TempDir()
+	dir := filepath.Join(top, "po")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fs, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fs.Close()
+	if err := Init(fs); err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	putFile(t, in("queue/1-2"), 0o700)
+	putFile(t, in("transport/1-2"), 0o600)
+	putFile(t, in("public/draft"), 0o600)
+	secret := filepath.Join(top, "secret")
+	putFile(t, secret, 0o600)
+	program := filepath.Join(top, "program")
+	putFile(t, program, 0o755)
+	for from, to := range map[string]string{secret: "public/.link", program: "router/77"} {
+		if err := os.Link(from, in(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(in("public/users"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	putFile(t, in("public/users/.x"), 0o600)
+	if err := Give(dir, giveTo, giveTo); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{".": giveTo, "queue": giveTo, "public": giveTo, "transport/1-2": giveTo,
+		"queue/1-2": 0, "public/draft": 0, "public/users": 0, "public/users/.x": 0} {
+		if got, _, _ := owner(t, in(name)); got != want {
+			t.Errorf("%s: got uid %d, want %d", name, got, want)
+		}
+	}
+	if _, gid, mode := owner(t, in("queue/1-2")); gid != giveTo || mode.Perm() != 0o760 {
+		t.Errorf("message: got group %d, mode %v", gid, mode)
+	}
+	// What they link into what is theirs is none of ours at the next time.
+	for from, to := range map[string]string{secret: "transport/9-9", program: "queue/9-9"} {
+		if err := os.Link(from, in(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Give(dir, giveTo, giveTo); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{secret: 0o600, program: 0o755} {
+		if uid, gid, mode := owner(t, name); uid != 0 || gid != 0 || mode.Perm() != want {
+			t.Errorf("%s: got uid %d, gid %d, mode %v", name, uid, gid, mode)
+		}
+	}
+}

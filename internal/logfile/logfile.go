@@ -28,22 +28,24 @@ const Mode = 0o640
 
 // File is an open log.
 type File struct {
-	path string
+	path  string
+	flags int
 	// Lost makes the line that tells how many were dropped.
 	lost func(lines int) []byte
 
 	mu      sync.Mutex
 	f       *os.File
 	dropped int
+	torn    bool // the file ends within a line
 
 	in   *os.File // what others write to
 	done chan struct{}
 }
 
-// Open opens a log, made if it is missing, and starts to copy. lost makes the line that
-// tells how many lines could not be written.
-func Open(path string, lost func(lines int) []byte) (*File, error) {
-	f, err := open(path)
+// Open opens a log, made if it is missing, with flags of open(2) beside those that it needs,
+// and starts to copy. lost makes the line that tells how many lines could not be written.
+func Open(path string, flags int, lost func(lines int) []byte) (*File, error) {
+	f, err := open(path, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +53,13 @@ func Open(path string, lost func(lines int) []byte) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy into the log %s: %w", path, err), f.Close())
 	}
-	l := &File{path: path, lost: lost, f: f, in: w, done: make(chan struct{})}
+	l := &File{path: path, flags: flags, lost: lost, f: f, in: w, done: make(chan struct{})}
 	go l.copy(r)
 	return l, nil
 }
 
-func open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, Mode)
+func open(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|flags, Mode)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
@@ -73,14 +75,14 @@ func (l *File) In() *os.File { return l.in }
 
 // Reopen goes on in the file that has the name now. The old one ends with a whole line.
 func (l *File) Reopen() error {
-	next, err := open(l.path)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next, err := open(l.path, l.flags)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
 	old := l.f
-	l.f = next
-	l.mu.Unlock()
+	l.f, l.torn = next, false
 	// A background process has the log as its own outputs, for what it says when it crashes.
 	for fd := 1; fd <= 2; fd++ {
 		if same(old, fd) {
@@ -147,7 +149,7 @@ func (l *File) write(lines []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dropped > 0 {
-		if _, err := l.f.Write(l.lost(l.dropped)); err != nil {
+		if l.put(l.lost(l.dropped)) != nil {
 			l.dropped += count(lines)
 			return
 		}
@@ -155,8 +157,21 @@ func (l *File) write(lines []byte) {
 	}
 	n, err := l.f.Write(lines)
 	if err != nil {
+		l.torn = n > 0 && lines[n-1] != '\n'
 		l.dropped += count(lines[n:])
 	}
+}
+
+// put writes a line, behind the end of one that was cut off.
+func (l *File) put(line []byte) error {
+	if l.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := l.f.Write(line)
+	if n > 0 {
+		l.torn = line[n-1] != '\n'
+	}
+	return err
 }
 
 // count is how many lines there are, also of one without an end.

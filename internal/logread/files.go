@@ -162,8 +162,8 @@ func (t *tail) read(path string, fn func([]byte) error) error {
 			return err
 		}
 		now, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && os.SameFile(old, now) {
-			return nil
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (os.SameFile(old, now) || now.Size() == 0) {
+			return nil // until they are told, the daemons write to the old one
 		}
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,6 +45,7 @@ type control struct {
 	log        *logfile.File // nil: standard error
 	since      time.Time
 	background bool
+	tty        bool // it was started on a terminal
 	ctx        context.Context
 }
 
@@ -84,8 +86,11 @@ func (k *control) answer(conn *net.UnixConn) {
 		return
 	}
 	if w.Do == "stop" && len(w.Daemons) == 0 {
-		// The connection ends with the process: that is the answer.
+		// The connection ends with the process: that is the answer. It is held: one that
+		// nobody has is closed by the garbage collector.
 		k.s.asked()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
 		return
 	}
 	st := k.do(w)
@@ -96,14 +101,12 @@ func (k *control) answer(conn *net.UnixConn) {
 // do carries a wish out.
 func (k *control) do(w wish) *runAnswer {
 	var err error
-	ctx, cancel := context.WithTimeout(k.ctx, startPatience)
-	defer cancel()
 	switch w.Do {
 	case "status":
 	case "wait":
-		err = k.s.awaitAll(ctx)
+		err = k.s.awaitAll(k.ctx)
 	case "start", "restart":
-		err = k.s.startOnes(ctx, w.Daemons, w.Do == "restart")
+		err = k.s.startOnes(k.ctx, w.Daemons, w.Do == "restart")
 	case "stop":
 		for _, name := range w.Daemons {
 			if d := k.s.find(name); d != nil {
@@ -222,6 +225,8 @@ func (s *supervisor) states() []daemonState {
 
 // awaitAll waits until every daemon that nobody has stopped is ready.
 func (s *supervisor) awaitAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
 	s.mu.Lock()
 	list := slices.Clone(s.daemons)
 	s.mu.Unlock()
@@ -255,6 +260,9 @@ func (s *supervisor) startOnes(ctx context.Context, names []string, again bool) 
 	}
 	var started []begun
 	for _, name := range slices.Backward(wanted) {
+		if d := s.find(name); d != nil && d.ends() {
+			s.end(d) // it was told to stop, and is at it
+		}
 		d, err := s.startOne(name)
 		if err != nil {
 			return err
@@ -262,6 +270,8 @@ func (s *supervisor) startOnes(ctx context.Context, names []string, again bool) 
 		st, _ := d.now()
 		started = append(started, begun{d, st.ends})
 	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
 	var errs []error
 	for _, d := range started {
 		errs = append(errs, d.awaitUp(ctx, d.ends))
@@ -283,7 +293,7 @@ func (s *supervisor) startOne(name string) (*daemon, error) {
 	select {
 	case <-d.done:
 	default:
-		if st.Runs || st.Starts == 0 {
+		if !d.ends() && (st.Runs || st.Starts == 0) {
 			return d, nil
 		}
 		s.end(d)

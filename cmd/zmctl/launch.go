@@ -29,7 +29,7 @@ func (s *steward) launch(ctx context.Context) error {
 	if path == "" {
 		path = filepath.Join(s.dir, postoffice.LogFile)
 	}
-	log, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, logfile.Mode)
+	log, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|logFlag(path, s.dir), logfile.Mode)
 	if err != nil {
 		return s.settings.Invalid("LOGFILE", "cannot be used", err)
 	}
@@ -64,10 +64,26 @@ func (s *steward) launch(ctx context.Context) error {
 	return nil
 }
 
+// logFlag is how a log is opened beside what it needs: in the postoffice its owner may have
+// put a link there, and we may be root.
+func logFlag(path, dir string) int {
+	if filepath.Dir(path) == dir {
+		return syscall.O_NOFOLLOW
+	}
+	return 0
+}
+
 // likeOthers gives a log that root has made in the postoffice to its owner.
 func (s *steward) likeOthers(log *os.File) error {
 	if os.Geteuid() != 0 || filepath.Dir(log.Name()) != s.dir {
 		return nil
+	}
+	own, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	if st, ok := own.Sys().(*syscall.Stat_t); !ok || !own.Mode().IsRegular() || st.Nlink != 1 {
+		return fmt.Errorf("the log %s is no file of its own", log.Name())
 	}
 	info, err := os.Stat(s.dir)
 	if err != nil {

@@ -150,11 +150,8 @@ func environment(settings *config.Config) []string {
 			keep = append(keep, e)
 		}
 	}
-	keep = append(keep, "POSTOFFICE="+settings.PostOffice())
-	if settings.File != "" {
-		keep = append(keep, "ZCONFIG="+settings.File)
-	}
-	return keep
+	// An empty ZCONFIG is the built-in configuration, also where the machine has one.
+	return append(keep, "POSTOFFICE="+settings.PostOffice(), "ZCONFIG="+settings.File)
 }
 
 // logFlags hands on what the command line says about logs.

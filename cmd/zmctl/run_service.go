@@ -89,7 +89,7 @@ func (r *run) openLog(c *cli.Context, settings *config.Config) (err error) {
 		}
 		return b.Bytes()
 	}
-	if r.log, err = logfile.Open(path, lost); err != nil {
+	if r.log, err = logfile.Open(path, logFlag(path, settings.PostOffice()), lost); err != nil {
 		return settings.Invalid("LOGFILE", "cannot be used", err)
 	}
 	r.s.out, r.s.err = r.log.In(), r.log.In()
@@ -147,6 +147,8 @@ func (r *run) serve(ctx context.Context) error {
 		k = &control{s: r.s, log: r.log}
 	}
 	r.s.asked, k.ctx = cancel, ctx
+	// When it has hung up it is none any more.
+	k.tty = terminal(os.Stdin) || terminal(os.Stderr)
 	if k.l != nil {
 		go k.serve()
 	}
@@ -174,7 +176,7 @@ func (k *control) told(sig os.Signal) {
 	switch {
 	case sig == syscall.SIGUSR1:
 		_ = k.reopen() // it has logged what is wrong
-	case terminal(os.Stdin) || terminal(os.Stderr):
+	case k.tty:
 		k.s.asked() // the terminal has hung up
 	default:
 		if err := k.reload(); err != nil {

@@ -86,7 +86,8 @@ func runService(c *cli.Context, do func(*steward, context.Context) error) error 
 	}
 	defer closeFS(po)
 	s := &steward{c: c, settings: settings, po: po, dir: dir, names: c.Args().Slice()}
-	if !c.Bool("direct") {
+	_, err = ask(c.Context, dir, wish{Do: "status"})
+	if !c.Bool("direct") && errors.Is(err, errNoRun) { // a zmctl run that serves it goes before
 		s.units = findSystemd(c.Context, "/", settings, c.App.Writer)
 	}
 	return do(s, c.Context)

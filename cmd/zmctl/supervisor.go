@@ -186,6 +186,10 @@ func (d *daemon) signal(sig os.Signal, stop bool) error {
 	if stop && !d.stopping {
 		d.stopping = true
 		close(d.stop)
+		if d.process == nil { // in its pause
+			d.state.Stopped, d.state.ends = true, d.state.ends+1
+			d.tell()
+		}
 	}
 	if d.process == nil {
 		return nil
@@ -194,6 +198,13 @@ func (d *daemon) signal(sig os.Signal, stop bool) error {
 		return err
 	}
 	return nil
+}
+
+// ends tells whether it was told to end.
+func (d *daemon) ends() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stopping
 }
 
 // end asks a daemon to finish, waits, and kills it after stopTimeout (A17).

@@ -140,7 +140,7 @@ func runWeb(c *cli.Context) error {
 		Cookie: portOf(ln.Addr()), Hostname: hostname, Now: time.Now, Log: log,
 	}
 	if w.write {
-		page.Orders = &webOrders{args: callArguments(c, dir)}
+		page.Orders = &webOrders{args: callArguments(c, settings.File, dir)}
 	}
 	if err := w.access(&page, dir); err != nil {
 		return err
@@ -335,10 +335,7 @@ func (w *webSettings) banner(c *cli.Context, page *web.Config, at net.Addr, dir 
 }
 
 // callArguments are what a command of ours is called with to mean the same postoffice.
-func callArguments(c *cli.Context, dir string) []string {
-	args := []string{c.App.Name, "--postoffice=" + dir}
-	if conf := c.String("config"); conf != "" {
-		args = append(args, "--config="+conf)
-	}
-	return args
+func callArguments(c *cli.Context, conf, dir string) []string {
+	// An empty one is the built-in configuration, also where the machine has one.
+	return []string{c.App.Name, "--postoffice=" + dir, "--config=" + conf}
 }

@@ -37,7 +37,7 @@ func importCommand() *cli.Command {
 			},
 		}
 	}
-	box := func(name, usage, text string, open func(path string, e mailbox.Envelope) (importer.Source, error)) *cli.Command {
+	box := func(name, usage, text string, open func(path string, e mailbox.Envelope, host string) (importer.Source, error)) *cli.Command {
 		return &cli.Command{
 			Name: name, Usage: usage, UsageText: "zmctl import " + name + " [flags] --to ADDRESS|--extract PATH", Description: text + importExits,
 			Flags: importFlags(
@@ -51,7 +51,17 @@ func importCommand() *cli.Command {
 				if err != nil {
 					return err
 				}
-				return runImport(c, !c.Bool("kept"), func(path string) (importer.Source, error) { return open(path, e) })
+				settings, err := config.FromCLI(c)
+				if err != nil {
+					return err
+				}
+				host := ""
+				if !c.Bool("dry-run") {
+					if host, err = settings.Hostname(); err != nil {
+						return err
+					}
+				}
+				return runImport(c, !c.Bool("kept"), func(path string) (importer.Source, error) { return open(path, e, host) })
 			},
 		}
 	}
@@ -73,10 +83,14 @@ again. docs/import.md tells more.
 				func(dir string) (importer.Source, error) { return opensmtpd.Open(dir) }),
 			box("maildir", "the messages of a Maildir", `PATH has new/ and cur/. Each message is sent as if it had come in now; --kept leaves it
 its age.`,
-				func(dir string, e mailbox.Envelope) (importer.Source, error) { return mailbox.OpenMaildir(dir, e) }),
+				func(dir string, e mailbox.Envelope, _ string) (importer.Source, error) {
+					return mailbox.OpenMaildir(dir, e)
+				}),
 			box("mbox", "the messages of an mbox file", `PATH is the file. Each message is sent as if it had come in now; --kept leaves it its age.
 With --move the file is emptied when all of it is taken.`,
-				func(file string, e mailbox.Envelope) (importer.Source, error) { return mailbox.OpenMbox(file, e) }),
+				func(file string, e mailbox.Envelope, host string) (importer.Source, error) {
+					return mailbox.OpenMbox(file, e, host)
+				}),
 		},
 		Action: needsVerb,
 	}

@@ -41,6 +41,19 @@ var (
 	ErrLater = errors.New("it is removed when all others are")
 )
 
+// Remains is the error of opening what is left of a message that was being removed. It is
+// an ErrLeft, unless the record says that the message was taken: then they are removed, too.
+type Remains struct {
+	Why string
+	// Of tells whether they can be those of the message with this key.
+	Of func(key string) bool
+}
+
+func (e *Remains) Error() string { return e.Why }
+
+// Is has it count as ErrLeft.
+func (e *Remains) Is(target error) bool { return target == ErrLeft }
+
 // Ref is one message in a queue, as it was listed.
 type Ref struct {
 	Name string // for people, and for the Source to find it again

@@ -201,7 +201,10 @@ func (r *run) prepareAll(list []*one) error {
 // open reads a message, and tells whether it is to be taken.
 func (r *run) open(o *one) bool {
 	l, err := r.Source.Open(o.ref)
+	rest := (*Remains)(nil)
 	switch {
+	case errors.As(err, &rest) && r.took(rest):
+		o.result.Did = Before
 	case errors.Is(err, ErrLeft):
 		o.result.Did, o.result.Why = Left, reasonOf(err)
 	case errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist):
@@ -222,6 +225,16 @@ func (r *run) open(o *one) bool {
 		o.result.Did = Done
 	default:
 		return true
+	}
+	return false
+}
+
+// took tells whether what is left is of a message that was taken.
+func (r *run) took(rest *Remains) bool {
+	for key, n := range r.known {
+		if n.taken && rest.Of(key) {
+			return true
+		}
 	}
 	return false
 }

@@ -129,7 +129,7 @@ func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, erro
 	id := path.Base(ref.Name)
 	text, err := s.q.Read(ref.Name+"-H", maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no ID-H: it was not received whole, or an import that took it was killed while it removed it: %w", importer.ErrLeft)
+		return nil, &importer.Remains{Why: "there is no ID-H: it was not received whole", Of: func(key string) bool { return key == id }}
 	}
 	if err != nil {
 		return nil, err
@@ -207,17 +207,22 @@ func unixLines(in *bufio.Reader, w io.Writer) error {
 	}
 }
 
-// Remove unlinks a message's files: ID-H first, without which it is none to Exim.
+// Remove unlinks a message's files: ID-H first, without which it is none to Exim, and
+// ID-D last, by which List finds what is left of it.
 func (s *Source) Remove(ref importer.Ref) error {
-	// Crash: ID-D and ID-J may stay; the next import tells of them as left.
-	if err := s.q.Remove(ref.Name + "-H"); err != nil {
-		return err
-	}
 	sub := strings.TrimPrefix(path.Dir(ref.Name), "input")
-	for _, name := range []string{ref.Name + "-D", ref.Name + "-J", path.Join("msglog"+sub, path.Base(ref.Name))} {
-		if err := s.q.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	removed := false
+	for _, name := range []string{ref.Name + "-H", ref.Name + "-J", path.Join("msglog"+sub, path.Base(ref.Name)), ref.Name + "-D"} {
+		// Crash: without ID-H the rest stays; the next import knows that it took the message,
+		// and removes that.
+		err := s.q.Remove(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		removed = removed || err == nil
+	}
+	if !removed {
+		return fs.ErrNotExist
 	}
 	return nil
 }

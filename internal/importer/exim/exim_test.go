@@ -187,6 +187,54 @@ func TestRemovedMessageIsGone(t *testing.T) {
 	}
 }
 
+// An import was killed while it removed what it had taken: the next one removes the rest, and
+// takes nothing again.
+func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
+	for removed := range 4 {
+		disk := importertest.Disk(t)
+		refill := func() (string, *Source) {
+			dir, s := spool(t, headFile("", "XX\n", "2\na@x\nb@x\n"), id+"-D\nbody\n", "a@x\n")
+			if err := os.MkdirAll(filepath.Join(dir, "msglog", "0"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "msglog", "0", id), nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+			return dir, s
+		}
+		dir, s := refill()
+		if sum := importertest.Take(t, disk, s); sum.Taken != 1 || sum.Moved != 1 {
+			t.Fatalf("got %+v", sum)
+		}
+		if left := importertest.Files(t, dir); len(left) > 0 {
+			t.Fatalf("left: %q", left)
+		}
+		dir, s = refill()
+		for _, name := range []string{"input/0/" + id + "-H", "input/0/" + id + "-J", "msglog/0/" + id}[:removed] {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Before: 1, Moved: 1}) {
+			t.Errorf("after %d: %+v", removed, sum)
+		}
+		if left := importertest.Files(t, dir); len(left) > 0 {
+			t.Errorf("after %d: left: %q", removed, left)
+		}
+	}
+}
+
+// What no import took is none of an import's remains.
+func TestDataOfAnUnknownMessageStays(t *testing.T) {
+	dir, s := spool(t, "", id+"-D\nbody\n", "")
+	if sum := importertest.Take(t, importertest.Disk(t), s); sum != (importer.Sum{Left: 1}) {
+		t.Errorf("got %+v", sum)
+	}
+	if left := importertest.Files(t, dir); len(left) != 1 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 // golden is a spool that an Exim of Debian has made, see test/e2e.
 func TestRealSpoolIsReadWhole(t *testing.T) {
 	s, err := Open(importertest.Copy(t, "testdata/spool", "input"))

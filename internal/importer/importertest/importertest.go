@@ -9,13 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"zmailer/internal/durable"
 	"zmailer/internal/importer"
+	"zmailer/internal/postoffice"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -107,6 +110,50 @@ func Copy(t *testing.T, from string, dirs ...string) string {
 		}
 	}
 	return to
+}
+
+// Take imports from a source with --move into a postoffice of the test's.
+func Take(t *testing.T, disk durable.FS, s importer.Source) importer.Sum {
+	t.Helper()
+	p, err := postoffice.Open(postoffice.Config{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := importer.Run(t.Context(), importer.Config{PostOffice: p, Source: s, System: "test", Path: "/old", Move: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// Disk is that of a postoffice.
+func Disk(t *testing.T) durable.FS {
+	t.Helper()
+	disk, err := durable.NewOS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close() })
+	if err := postoffice.Init(disk); err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}
+
+// All lists what is left below a directory but some of the directories in it.
+func All(t *testing.T, dir string, but ...string) []string {
+	t.Helper()
+	var list []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && name != "." && !slices.Contains(but, name) {
+			list = append(list, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // Files lists what is left in a directory.

@@ -3,7 +3,9 @@ package mailbox
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +24,8 @@ const box = "From bob@x.example Mon Jan  2 15:04:05 2023\nSubject: one\nTo: A <a
 	"From - Mon Jan  2 15:04:08 2023\nSubject: same\n\nx\n\n" +
 	"From - Mon Jan  2 15:04:08 2023\nSubject: same\n\nx\n"
 
+const testHost = "h.example"
+
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -34,7 +38,7 @@ func write(t *testing.T, name, text string) string {
 }
 
 func TestMboxIsReadMessageByMessage(t *testing.T) {
-	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{To: []string{"new@z.example"}})
+	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{To: []string{"new@z.example"}}, testHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +47,7 @@ func TestMboxIsReadMessageByMessage(t *testing.T) {
 }
 
 func TestRecipientsOfTheHeaderAreTaken(t *testing.T) {
-	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{Extract: true, From: "", HasFrom: true})
+	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{Extract: true, From: "", HasFrom: true}, testHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +59,7 @@ func TestRecipientsOfTheHeaderAreTaken(t *testing.T) {
 func TestKeysStayWhenAnMboxGrows(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "box")
 	keys := func(text string) (list []string) {
-		m, err := OpenMbox(write(t, file, text), Envelope{To: []string{"new@z.example"}})
+		m, err := OpenMbox(write(t, file, text), Envelope{To: []string{"new@z.example"}}, testHost)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +84,7 @@ func TestKeysStayWhenAnMboxGrows(t *testing.T) {
 
 func TestMboxIsEmptiedWhenAllIsTaken(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "box"), box)
-	m, err := OpenMbox(file, Envelope{})
+	m, err := OpenMbox(file, Envelope{}, testHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +112,73 @@ func TestMboxThatIsLockedIsLeftAlone(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenMbox(file, Envelope{}); !errors.Is(err, importer.ErrRunning) {
+	if _, err := OpenMbox(file, Envelope{}, testHost); !errors.Is(err, importer.ErrRunning) {
 		t.Errorf("got %v, want %v", err, importer.ErrRunning)
 	}
 }
 
+// The lock file is there while the mailbox is open, and gone afterwards; one of a dead
+// writer, and one that has grown old, are removed.
+func TestMboxIsLockedByALockFile(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "box"), box)
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	living := fmt.Sprintf("%d %s\n", os.Getppid(), testHost)
+	tests := map[string]struct {
+		text string // of a lock file that is there; "-": none is
+		age  time.Duration
+		host string
+		want error
+		left bool
+	}{
+		"none":                 {"-", 0, testHost, nil, false},
+		"a living writer's":    {living, 10 * time.Minute, testHost, importer.ErrRunning, true},
+		"a dead writer's":      {fmt.Sprintf("%d %s\n", dead.Process.Pid, testHost), 0, testHost, nil, false},
+		"another host's":       {"1 other.example\n", time.Minute, testHost, importer.ErrRunning, true},
+		"another host's, old":  {"1 other.example\n", 6 * time.Minute, testHost, nil, false},
+		"another program's":    {"", time.Minute, testHost, importer.ErrRunning, true},
+		"a living one's, aged": {living, 2 * time.Hour, testHost, nil, false},
+		"one who only looks":   {living, 0, "", nil, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			lock := file + ".lock"
+			_ = os.Remove(lock) // of the one before
+			if tt.text != "-" {
+				write(t, lock, tt.text)
+				at := time.Now().Add(-tt.age)
+				if err := os.Chtimes(lock, at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := OpenMbox(file, Envelope{}, tt.host)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("got %v, want %v", err, tt.want)
+			}
+			if err == nil {
+				b, err := os.ReadFile(lock)
+				if want := fmt.Sprintf("%d %s\n", os.Getpid(), testHost); tt.host != "" && string(b) != want {
+					t.Errorf("got %q, %v, want %q", b, err, want)
+				}
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := os.Stat(lock); tt.left != (err == nil) {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
 func TestOtherFilesAreNoMbox(t *testing.T) {
-	if _, err := OpenMbox("/etc/passwd", Envelope{}); !errors.Is(err, importer.ErrNoQueue) {
+	if _, err := OpenMbox("/etc/passwd", Envelope{}, testHost); !errors.Is(err, importer.ErrNoQueue) {
 		t.Errorf("got %v, want %v", err, importer.ErrNoQueue)
+	}
+	if _, err := os.Stat("/etc/passwd.lock"); err == nil {
+		t.Error("there is a lock file beside it")
 	}
 	if _, err := OpenMaildir(t.TempDir(), Envelope{}); !errors.Is(err, importer.ErrNoQueue) {
 		t.Errorf("got %v, want %v", err, importer.ErrNoQueue)
@@ -150,7 +213,7 @@ func FuzzMbox(f *testing.F) {
 	f.Add([]byte("From \n\nFrom x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file := write(t, filepath.Join(t.TempDir(), "box"), string(text))
-		m, err := OpenMbox(file, Envelope{To: []string{"a@b"}, Extract: true})
+		m, err := OpenMbox(file, Envelope{To: []string{"a@b"}, Extract: true}, testHost)
 		if err != nil {
 			return
 		}

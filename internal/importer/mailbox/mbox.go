@@ -22,6 +22,7 @@ import (
 // Mbox is the messages in an mbox file, each behind a line that begins with "From ".
 type Mbox struct {
 	q     *importer.Queue
+	dot   *importer.LockFile // nil: none
 	f     *os.File
 	e     Envelope
 	size  int64
@@ -30,34 +31,66 @@ type Mbox struct {
 	left  int              // messages that were not removed
 }
 
-// OpenMbox opens one and locks it, as programs do that deliver to it and read it: by flock
-// and fcntl. Who locks it by FILE.lock alone must not deliver meanwhile (docs/import.md).
-func OpenMbox(file string, e Envelope) (*Mbox, error) {
+// OpenMbox opens one and locks it, as programs do that deliver to it and read it: by
+// FILE.lock with the name of this host, by flock and by fcntl. Without a host there is no
+// FILE.lock: for one who only looks.
+func OpenMbox(file string, e Envelope, host string) (*Mbox, error) {
 	q, err := importer.OpenQueue(filepath.Dir(file))
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Base(file)
-	f, info, err := q.Open(name, true)
-	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
-		f, info, err = q.Open(name, false)
-	} else if err == nil {
+	m := &Mbox{q: q, e: e, count: map[string]int{}, keys: map[int64]string{}}
+	if err := m.open(filepath.Base(file), host); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// open takes the locks and opens the file. One that may not be written to is only read.
+func (m *Mbox) open(name, host string) error {
+	// What is no mbox gets no lock file beside it.
+	writable, err := m.look(name)
+	if err == nil && writable && host != "" {
+		m.dot, err = m.q.LockFile(name, host)
+	}
+	if err != nil {
+		return err
+	}
+	f, info, err := m.q.Open(name, writable)
+	if err != nil {
+		return err
+	}
+	m.f = f
+	if writable {
 		if err = lock(f); err == nil {
 			info, err = f.Stat() // somebody may have been writing before
 		}
 	}
 	if err != nil {
-		if f != nil {
-			err = errors.Join(err, f.Close())
-		}
-		return nil, errors.Join(err, q.Close())
+		return err
 	}
-	m := &Mbox{q: q, f: f, e: e, size: info.Size(), count: map[string]int{}, keys: map[int64]string{}}
+	m.size = info.Size()
+	return nil
+}
+
+// look tells whether a file may be written to; one that is no mbox is an error.
+func (m *Mbox) look(name string) (writable bool, err error) {
+	f, info, err := m.q.Open(name, true)
+	writable = err == nil
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
+		f, info, err = m.q.Open(name, false)
+	}
+	if err != nil {
+		return false, err
+	}
+	// Nothing was written.
+	defer func() { _ = f.Close() }()
 	first := make([]byte, len(fromLine))
-	if n, err := f.ReadAt(first, 0); m.size > 0 && (string(first[:n]) != fromLine || err != nil && !errors.Is(err, io.EOF)) {
-		return nil, errors.Join(fmt.Errorf("%w: %s does not begin with %q", importer.ErrNoQueue, file, fromLine), m.Close())
+	n, err := f.ReadAt(first, 0)
+	if info.Size() > 0 && (string(first[:n]) != fromLine || err != nil && !errors.Is(err, io.EOF)) {
+		return false, fmt.Errorf("%w: %s does not begin with %q", importer.ErrNoQueue, name, fromLine)
 	}
-	return m, nil
+	return writable, nil
 }
 
 // fromLine begins the line before a message.
@@ -75,7 +108,13 @@ func lock(f *os.File) error {
 }
 
 // Close closes it.
-func (m *Mbox) Close() error { return errors.Join(m.f.Close(), m.q.Close()) }
+func (m *Mbox) Close() error {
+	var err error
+	if m.f != nil {
+		err = m.f.Close()
+	}
+	return errors.Join(err, m.dot.Release(), m.q.Close())
+}
 
 // Programs are none: the lock is enough.
 func (m *Mbox) Programs() []string { return nil }

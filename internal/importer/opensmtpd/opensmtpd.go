@@ -106,6 +106,12 @@ func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if names == nil {
+		return nil, fs.ErrNotExist
+	}
+	if len(names) == 0 {
+		return nil, &importer.Remains{Why: "an empty directory", Of: func(k string) bool { return strings.HasPrefix(k, id+".") }}
+	}
 	var g group
 	for _, name := range names {
 		if !isHex(name, 16) || !strings.HasPrefix(name, id) {
@@ -196,17 +202,15 @@ func copyContent(w io.Writer, r io.Reader) error {
 	return err
 }
 
-// Remove takes a message's envelopes away, then the message.
+// Remove takes a message's envelopes away, then the message, then its directory.
 func (s *Source) Remove(ref importer.Ref) error {
 	names, err := s.q.List(ref.Name)
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 {
-		return fs.ErrNotExist
-	}
 	// Envelopes first: without one, a message means nothing to smtpd.
-	// Crash: a message without envelopes, or an empty directory, may stay.
+	// Crash: a message with some envelopes or none, or an empty directory, stays; the next
+	// import knows that it took it, and removes that.
 	for _, last := range []bool{false, true} {
 		for _, n := range names {
 			if (n == content) != last {

@@ -77,6 +77,43 @@ func TestEnvelopesOfAMessageAreReadTogether(t *testing.T) {
 	}
 }
 
+// An import was killed while it removed what it had taken: the next one removes the rest, and
+// takes nothing again. An empty directory of another message stays.
+func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
+	const message = "queue/ab/ab012345"
+	files := map[string]string{
+		message + "/message":          "Subject: x\n\nbody\n",
+		message + "/ab01234500000001": evp("type: mta\ndest: a@y.example\n"),
+		message + "/ab01234500000002": evp("type: mta\ndest: b@y.example\n"),
+	}
+	for removed := range 4 {
+		disk := importertest.Disk(t)
+		_, s := spool(t, files)
+		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Taken: 1, Recipients: 2, Moved: 1}) {
+			t.Fatalf("got %+v", sum)
+		}
+		dir, s := spool(t, files)
+		for _, name := range []string{"ab01234500000001", "ab01234500000002", "message"}[:removed] {
+			if err := os.Remove(filepath.Join(dir, message, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other := filepath.Join(dir, "queue/ab/ab999999")
+		if err := os.Mkdir(other, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Before: 1, Left: 1, Moved: 1}) {
+			t.Errorf("after %d: %+v", removed, sum)
+		}
+		if left := importertest.All(t, dir, "queue", "queue/ab", "queue/ab/ab999999"); len(left) > 0 {
+			t.Errorf("after %d: left: %q", removed, left)
+		}
+		if _, err := os.Stat(other); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestEnvelopeThatIsCutIsRefused(t *testing.T) {
 	text := evp("type: mta\ndest: a@y.example\n")
 	for n := range len(text) - len("dest: a@y.example\n") {

@@ -1,0 +1,141 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A lock file whose writer is dead is stale at once; one of which that cannot be said after
+// foreignLock; any after oldLock. ta-mailbox judges the same way (docs/mailboxes.md).
+const (
+	foreignLock = 5 * time.Minute
+	oldLock     = time.Hour
+	// freshened is how often a lock file that is held gets a new time: others, too, take an
+	// old one for stale.
+	freshened = time.Minute
+)
+
+// LockFile is a held FILE.lock; nil: none could be made.
+type LockFile struct {
+	q    *Queue
+	name string
+	info fs.FileInfo
+	stop chan struct{}
+	ends sync.WaitGroup
+}
+
+// LockFile makes name.lock, with our pid and a host's name in it, as programs do that
+// deliver to a mailbox. Where no file can be made the other locks have to do. ErrRunning:
+// somebody else has it.
+func (q *Queue) LockFile(name, host string) (*LockFile, error) {
+	l := &LockFile{q: q, name: name + ".lock", stop: make(chan struct{})}
+	err := l.create(host)
+	if errors.Is(err, fs.ErrExist) && l.removeStale(host) {
+		err = l.create(host)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil, fmt.Errorf("%s is there: somebody has it locked; try again: %w", l.name, ErrRunning)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENAMETOOLONG):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	l.ends.Go(l.freshen)
+	return l, nil
+}
+
+func (l *LockFile) create(host string) error {
+	// Crash: an empty lock file, which counts as another program's, or a lock whose writer is
+	// dead: the next one removes it.
+	f, err := l.q.root.OpenFile(l.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%d %s\n", os.Getpid(), host)
+	if err == nil {
+		l.info, err = f.Stat()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, l.q.Remove(l.name))
+	}
+	return nil
+}
+
+// removeStale removes a lock file whose writer is gone. Of two that do so at once one could
+// take away what the other has just made: both lock the stale file itself, and look whether
+// it still has the name.
+func (l *LockFile) removeStale(host string) bool {
+	f, info, err := l.q.Open(l.name, false)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	// Opened for reading: close has nothing to lose.
+	defer func() { _ = f.Close() }()
+	if !stale(f, info, host) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return false
+	}
+	if named, err := l.q.root.Lstat(l.name); err != nil || !os.SameFile(named, info) {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	// Crash: the stale lock, or none.
+	return l.q.Remove(l.name) == nil
+}
+
+func stale(f io.Reader, info fs.FileInfo, host string) bool {
+	age := time.Since(info.ModTime())
+	if age > oldLock {
+		return true
+	}
+	const enough = 300
+	b, _ := io.ReadAll(io.LimitReader(f, enough)) // what cannot be read tells nothing
+	if w := strings.Fields(string(b)); len(w) == 2 && w[1] == host {
+		if pid, err := strconv.Atoi(w[0]); err == nil && pid > 0 {
+			return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+		}
+	}
+	// A time that is far ahead is from before the clock was set back.
+	return age.Abs() > foreignLock
+}
+
+// freshen keeps others from taking a long import's lock for stale.
+func (l *LockFile) freshen() {
+	t := time.NewTicker(freshened)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case now := <-t.C:
+			// That it cannot be told is told when it is released.
+			_ = l.q.root.Chtimes(l.name, now, now)
+		}
+	}
+}
+
+// Release removes the lock file, if it still is ours.
+func (l *LockFile) Release() error {
+	if l == nil {
+		return nil
+	}
+	close(l.stop)
+	l.ends.Wait()
+	named, err := l.q.root.Lstat(l.name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(named, l.info) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Crash: the lock of a dead writer, or none.
+	return l.q.Remove(l.name)
+}

@@ -67,7 +67,8 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	if text := err.Error(); text != "" {
+	// "zmctl hold needs ..." names the command, with the program's name before it already.
+	if text := strings.TrimPrefix(err.Error(), app.Name+" "); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", app.Name, text)
 	}
 	return Exit(err)

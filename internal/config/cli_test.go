@@ -22,7 +22,8 @@ func runCLI(t *testing.T, args ...string) (c *Config, code int, stderr string) {
 		c, err = FromCLI(ctx)
 		return err
 	}
-	app.Commands = []*cli.Command{{Name: "sub", Action: app.Action, Flags: []cli.Flag{&cli.BoolFlag{Name: "x"}}}}
+	app.Commands = []*cli.Command{{Name: "sub", Action: app.Action, Flags: []cli.Flag{&cli.BoolFlag{Name: "x"}}},
+		{Name: "picky", Action: func(*cli.Context) error { return cli.Exit("prog picky needs a name", ExitUsage) }}}
 	code = run(app, append([]string{"prog"}, args...), &out)
 	return c, code, out.String()
 }
@@ -78,6 +79,7 @@ func TestErrorsArePrintedOnceWithTheirExitCode(t *testing.T) {
 		"unknown flag":      {[]string{"--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
 		"unknown sub flag":  {[]string{"sub", "--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
 		"bad sub flag":      {[]string{"sub", "--x=7"}, ExitUsage, "--help tells the flags\n"},
+		"named in full":     {[]string{"picky"}, ExitUsage, "prog: picky needs a name\n"},
 		"nothing is wrong":  {nil, 0, ""},
 		"help is no error":  {[]string{"--help"}, 0, "--postoffice"},
 		"sub help no error": {[]string{"sub", "--help"}, 0, "-x"},

@@ -6,7 +6,8 @@
 // ("> " goes on with the one above), the others are their output. Values that differ from
 // run to run (spool IDs, inode numbers, pids, times) need only be such values, and the ones
 // that are shown may be used in later commands: the runner puts those of the run in their
-// place. A line "..." stands for any lines, "..." in a line for any text.
+// place. A line "..." stands for any lines, "..." in a line for any text. A last line "^C"
+// is the reader's: the command is interrupted when the rest is printed.
 //
 // Comments tell what a reader need not see:
 //

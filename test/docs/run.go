@@ -36,7 +36,9 @@ type run struct {
 }
 
 // ports are those that pages use.
-func ports() []string { return []string{"2525", "2587", "2626", "2627", "2628"} }
+func ports() []string {
+	return []string{"2525", "2580", "2587", "2626", "2627", "2628", "9125", "9126", "9127"}
+}
 
 // paths are those of pages, which stand below root.
 var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postoffice|etc/zmailer|tmp/try|var/mail|var/backups|var/log|srv)\b)`)
@@ -76,6 +78,7 @@ func own(dir string, as *syscall.Credential) error {
 
 func (r *run) end() {
 	r.shell.stop()
+	r.stopLeft()
 	for _, h := range r.hosts {
 		h.Close()
 	}
@@ -160,6 +163,9 @@ func (r *run) host(text string) error {
 // what it shows has not happened yet; of one in the background it is waited for what it
 // prints.
 func (r *run) shown(s step, mayFail bool) error {
+	if want, ok := strings.CutSuffix("\n"+s.want, "\n^C"); ok {
+		return r.interrupted(s, strings.TrimPrefix(want, "\n"))
+	}
 	deadline := time.Now().Add(settling)
 	for {
 		out, code, err := r.shell.run(r.here(s.text), patience)

@@ -74,13 +74,26 @@ var mark = regexp.MustCompile(`\n?\x02end (\d+) (\d+)\x03\n`)
 // run runs a command, waits for its end, and gives what it and those in the background
 // have printed since the last one, and its exit code.
 func (s *shell) run(command string, limit time.Duration) (out string, code int, err error) {
+	if err := s.begin(command); err != nil {
+		return "", 0, err
+	}
+	return s.end(limit)
+}
+
+// begin has a command begin.
+func (s *shell) begin(command string) error {
 	s.n++
 	file := filepath.Join(s.dir, fmt.Sprintf("command%d", s.n))
 	if err := os.WriteFile(file, []byte(command+"\n"), 0o644); err != nil {
-		return "", 0, err
+		return err
 	}
 	// The exit code of the command before is the next one's $?. What it reads is empty.
-	fmt.Fprintf(s.in, "(exit ${docs_code:-0}); . %s </dev/null; docs_code=$?; printf '\\n\\002end %d %%d\\003\\n' $docs_code\n", file, s.n)
+	_, err := fmt.Fprintf(s.in, "(exit ${docs_code:-0}); . %s </dev/null; docs_code=$?; printf '\\n\\002end %d %%d\\003\\n' $docs_code\n", file, s.n)
+	return err
+}
+
+// end waits for its end.
+func (s *shell) end(limit time.Duration) (out string, code int, err error) {
 	err = s.await(limit, func(text string) bool {
 		at := mark.FindStringSubmatchIndex(text)
 		if at == nil {

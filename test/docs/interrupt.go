@@ -1,0 +1,89 @@
+package docs
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// interrupted runs a command that a reader ends with Ctrl-C when it has printed what the
+// page shows.
+func (r *run) interrupted(s step, want string) error {
+	before := r.shell.children()
+	if err := r.shell.begin(r.here(s.text)); err != nil {
+		return err
+	}
+	seen := ""
+	if err := r.shell.await(settling, func(text string) bool {
+		seen = text
+		ok, err := r.same(want, text)
+		return ok || err != nil || mark.MatchString(text)
+	}); err != nil {
+		r.failed(s.line, fmt.Sprintf("$ %s\ngot, until now\n%s\nwant\n%s", s.text, r.plain(seen), want))
+	}
+	for range 100 {
+		begun := slices.DeleteFunc(r.shell.children(), func(pid int) bool { return slices.Contains(before, pid) })
+		for _, pid := range begun {
+			_ = syscall.Kill(pid, syscall.SIGINT)
+		}
+		if len(begun) > 0 {
+			break
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	out, _, err := r.shell.end(patience)
+	if err != nil {
+		return fmt.Errorf("%w, after Ctrl-C\nit has printed:\n%s", err, out)
+	}
+	if mark.MatchString(seen) {
+		return fmt.Errorf("it ended before Ctrl-C; it has printed:\n%s", out)
+	}
+	return nil
+}
+
+// children are the processes that the shell has started and that live.
+func (s *shell) children() []int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
+	var pids []int
+	for _, word := range strings.Fields(string(text)) {
+		pid, _ := strconv.Atoi(word)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// stopLeft ends what `zmctl start` has started in a session of its own, if the page, or its
+// failure, has left it.
+func (r *run) stopLeft() {
+	_ = filepath.WalkDir(r.root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != ".pid.zmctl" {
+			return nil
+		}
+		text, _ := os.ReadFile(path)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || !r.mine(pid) {
+			return nil
+		}
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		for range 200 {
+			if !r.mine(pid) {
+				break
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		return nil
+	})
+}
+
+// mine tells whether a process has this run's directories in its command line.
+func (r *run) mine(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && strings.Contains(string(line)+string(env), r.root)
+}

@@ -11,10 +11,23 @@
 //
 // Comments tell what a reader need not see:
 //
-//	<!-- run: COMMAND -->      or several lines; it must succeed
-//	<!-- file: PATH -->        the fenced block below is that file, and is written
+//	<!-- system: SETTINGS -->  a mail system is made and runs from here on: system.sh says
+//	                           which; SETTINGS are lines of its zmailer.conf, or nothing
+//	<!-- run: COMMAND -->      or several lines; it must succeed. "host 127.0.0.1:2626" is
+//	                           another host's SMTP server from here on, "host stop ADDRESS"
+//	                           its end
+//	<!-- wait: COMMAND -->     it is given again until it succeeds
+//	<!-- file: PATH -->        the block below is that file, and is written
+//	<!-- dialogue: ADDRESS --> the block below is what a client (C:) says to that address and
+//	                           the server (S:) answers; ADDRESS may be a socket's path
 //	<!-- not run: WHY -->      the block below is not run
 //	<!-- root -->              the block below, and the rest of the page, need root
+//
+// The block below is fenced, or indented by four blanks; nothing but blank lines is between.
+// A command that stands in a page and is none of these is one that nobody has tried:
+// TestEveryCommandIsRun finds it.
+//
+// Diagnostics: a test fails with the page's line and what came instead.
 package docs
 
 import (
@@ -26,10 +39,13 @@ import (
 type kind int
 
 const (
-	shown  kind = iota // a command with its output
-	hidden             // a command of a comment
-	file               // a file to be written
-	root               // from here on root is needed
+	shown    kind = iota // a command with its output
+	hidden               // a command of a comment
+	file                 // a file to be written
+	root                 // from here on root is needed
+	system               // a mail system is to run
+	wait                 // a command that succeeds in the end
+	dialogue             // what client and server say
 )
 
 // step is one thing that a page does.
@@ -37,7 +53,7 @@ type step struct {
 	kind kind
 	line int    // of the page, from 1
 	text string // command, or content of the file
-	want string // output; of a file its path
+	want string // output; of a file its path, of a dialogue its address
 	bare bool   // nothing is shown: the next step is another command
 }
 
@@ -45,6 +61,7 @@ type step struct {
 type page struct {
 	steps  []step
 	notRun []string // reasons for blocks that are left out
+	loose  []step   // commands that nothing runs
 }
 
 // parse takes a page apart.
@@ -55,6 +72,9 @@ func parse(text string) (page, error) {
 			return page{}, fmt.Errorf("line %d: %w", p.at+1, err)
 		}
 	}
+	if p.above != "" {
+		return page{}, fmt.Errorf("a comment %q without a block", p.above)
+	}
 	return p.page, nil
 }
 
@@ -62,8 +82,8 @@ type parser struct {
 	page
 	lines []string
 	at    int
-	path  string // of the file that the next block is
-	skip  string // why the next block is not run
+	above string // the word of the comment that the next block is meant by
+	path  string // what it says: a path, an address, a reason
 }
 
 // next takes a line, a comment or a block.
@@ -73,7 +93,13 @@ func (p *parser) next() error {
 	case strings.HasPrefix(line, "<!--"):
 		return p.comment()
 	case strings.HasPrefix(line, "```"):
-		return p.block(strings.TrimPrefix(line, "```"))
+		return p.fenced(strings.TrimPrefix(line, "```"))
+	case strings.HasPrefix(line, indent) && strings.TrimSpace(line) != "":
+		return p.indented()
+	case p.above != "" && strings.TrimSpace(line) != "":
+		return fmt.Errorf("no block follows the comment %q", p.above)
+	case strings.HasPrefix(line, "$ "):
+		p.loose = append(p.loose, step{line: p.at + 1, text: line})
 	}
 	p.at++
 	return nil
@@ -96,23 +122,25 @@ func (p *parser) comment() error {
 	}
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), ":")
 	rest = strings.TrimSpace(rest)
-	switch word {
-	case "run":
-		p.steps = append(p.steps, step{kind: hidden, line: begin + 1, text: rest})
-	case "file":
-		p.path = rest
-	case "not run":
-		p.skip = rest
-		p.notRun = append(p.notRun, rest)
-	case "root":
-		p.steps = append(p.steps, step{kind: root, line: begin + 1})
-	default:
-		return fmt.Errorf("a comment that says nothing to the runner: %q", word)
+	if k, ok := map[string]kind{"run": hidden, "root": root, "system": system, "wait": wait}[word]; ok {
+		p.steps = append(p.steps, step{kind: k, line: begin + 1, text: rest})
+		return nil
 	}
-	return nil
+	switch word {
+	case "file", "dialogue", "not run":
+		if rest == "" || p.above != "" {
+			return fmt.Errorf("a comment %q that says nothing, or below another one", word)
+		}
+		p.above, p.path = word, rest
+		return nil
+	case "bench -peers": // begin and end of what scripts/bench writes
+		return nil
+	}
+	return fmt.Errorf("a comment that says nothing to the runner: %q", word)
 }
 
-func (p *parser) block(language string) error {
+// fenced takes a block between backquotes.
+func (p *parser) fenced(language string) error {
 	begin := p.at
 	var list []string
 	for p.at++; p.at < len(p.lines) && !strings.HasPrefix(p.lines[p.at], "```"); p.at++ {
@@ -122,16 +150,49 @@ func (p *parser) block(language string) error {
 		return fmt.Errorf("a block without end")
 	}
 	p.at++
-	switch {
-	case p.skip != "":
-		p.skip = ""
-	case p.path != "":
-		p.steps = append(p.steps, step{kind: file, line: begin + 1, text: strings.Join(list, "\n") + "\n", want: p.path})
-		p.path = ""
-	case strings.TrimSpace(language) == "console":
+	if p.above == "" && strings.TrimSpace(language) == "console" {
 		return p.commands(begin+2, list)
 	}
+	p.block(begin+2, list)
 	return nil
+}
+
+const indent = "    "
+
+// indented takes a block whose lines begin with four blanks.
+func (p *parser) indented() error {
+	begin := p.at
+	var list []string
+	for ; p.at < len(p.lines); p.at++ {
+		line := p.lines[p.at]
+		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, indent) {
+			break
+		}
+		list = append(list, strings.TrimPrefix(line, indent))
+	}
+	for list[len(list)-1] == "" {
+		list = list[:len(list)-1]
+	}
+	p.block(begin+1, list)
+	return nil
+}
+
+// block takes what the comment above it says, or looks for commands in it.
+func (p *parser) block(first int, list []string) {
+	s := step{line: first, text: strings.Join(list, "\n") + "\n", want: p.path}
+	switch p.above {
+	case "file":
+		s.kind = file
+		p.steps = append(p.steps, s)
+	case "dialogue":
+		s.kind = dialogue
+		p.steps = append(p.steps, s)
+	case "not run":
+		p.notRun = append(p.notRun, p.path)
+	default:
+		p.loose = append(p.loose, loose(first, list)...)
+	}
+	p.above, p.path = "", ""
 }
 
 // commands takes the lines of a console block.

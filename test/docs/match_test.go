@@ -60,14 +60,46 @@ func TestPageIsTakenApart(t *testing.T) {
 		got = append(got, strings.Join([]string{s.text, s.want}, " => "))
 	}
 	want := []string{"mkdir x => ", "echo a \\\nb => a b", "true => ", "text\n => ~/f", " => "}
-	if strings.Join(got, "; ") != strings.Join(want, "; ") || len(p.notRun) != 1 {
-		t.Errorf("got %q, %q", got, p.notRun)
+	if strings.Join(got, "; ") != strings.Join(want, "; ") || len(p.notRun) != 1 || len(p.loose) != 1 {
+		t.Errorf("got %q, %q, %v", got, p.notRun, p.loose)
 	}
 	for name, bad := range map[string]string{
 		"output alone": "```console\na\n```\n", "no end": "```console\n$ a\n", "comment": "<!-- rum: x -->\n", "open comment": "<!-- run: x\n",
+		"no block": "<!-- file: x -->\ntext\n", "no block at the end": "<!-- file: x -->\n", "no reason": "<!-- not run: -->\n```\n$ a\n```\n",
 	} {
 		if _, err := parse(bad); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestCommandsThatNothingRunsAreFound(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		want string
+	}{
+		"in a console":            {"```console\n$ zmctl queue\n```\n", ""},
+		"behind a prompt":         {"```\n$ frob\noutput\n```\n", "$ frob"},
+		"in a text":               {"$ frob\n", "$ frob"},
+		"of ours":                 {"```sh\nzmctl queue --ages   # by age\n```\n", "zmctl queue --ages   # by age"},
+		"by root":                 {"```\n# zmctl check\n```\n", "# zmctl check"},
+		"with settings":           {"```\nZCONFIG=/x bin/zmctl check\n```\n", "ZCONFIG=/x bin/zmctl check"},
+		"indented":                {"\n    make demo\n", "make demo"},
+		"for another program":     {"```\njournalctl -u 'zmailer-*'\n```\n", "journalctl -u 'zmailer-*'"},
+		"output of a command":     {"```\n$ a\nrouter runs, and so on\n```\n", "$ a"},
+		"a table":                 {"```\nrouter     routed\nzmctl:  that\n```\n", ""},
+		"a configuration":         {"```\nMAILBOX=/srv/%u\nlocal/*\n\tcommand=\"ta-mailbox\"\n# zmailer.conf\n```\n", ""},
+		"the page says why":       {"<!-- not run: it takes an hour -->\n\n```\nmake soak\n```\n", ""},
+		"why it is, and indented": {"<!-- not run: it takes an hour -->\n    make soak\n\n    make soak MINUTES=1\n\ntext\n", ""},
+	}
+	for name, tt := range tests {
+		p, err := parse(tt.text)
+		var got []string
+		for _, s := range p.loose {
+			got = append(got, s.text)
+		}
+		if err != nil || strings.Join(got, "; ") != tt.want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, tt.want)
 		}
 	}
 }

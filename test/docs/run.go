@@ -29,6 +29,7 @@ type run struct {
 	shell *shell
 	match *matcher
 	me    *user.User // whose commands they are in the run
+	as    *syscall.Credential
 	hosts map[string]*peer.Sink
 	// failed tells of a step that went otherwise than the page says.
 	failed func(line int, text string)
@@ -45,7 +46,7 @@ var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postof
 
 // begin makes the directories and starts the shell, as root as the user as.
 func begin(name, dir, bin string, as *user.User, credential *syscall.Credential) (*run, error) {
-	r := &run{name: name, root: filepath.Join(dir, "root"), match: newMatcher(), me: as, hosts: map[string]*peer.Sink{}}
+	r := &run{name: name, root: filepath.Join(dir, "root"), match: newMatcher(), me: as, as: credential, hosts: map[string]*peer.Sink{}}
 	home := filepath.Join(r.root, "home", login)
 	for _, d := range []string{home, "etc", "var/spool", "var/backups", "var/log", "var/mail", "tmp", "srv"} {
 		if !filepath.IsAbs(d) {
@@ -103,10 +104,14 @@ func (r *run) steps(p page) error {
 			if rest, ok := strings.CutPrefix(name, "~/"); ok {
 				name = filepath.Join(r.root, "home", login, rest)
 			}
-			if err := os.WriteFile(name, []byte(r.here(s.text)), 0o644); err != nil {
+			if err := r.write(name, r.here(s.text)); err != nil {
 				return fmt.Errorf("%s:%d: %w", r.name, s.line, err)
 			}
-		case hidden:
+		case dialogue:
+			if err := r.talk(s); err != nil {
+				return fmt.Errorf("%s:%d: %w", r.name, s.line, err)
+			}
+		case hidden, system, wait:
 			if err := r.hidden(s); err != nil {
 				return fmt.Errorf("%s:%d: %w", r.name, s.line, err)
 			}
@@ -124,7 +129,14 @@ func (r *run) hidden(s step) error {
 	if addr, ok := strings.CutPrefix(s.text, "host "); ok {
 		return r.host(addr)
 	}
-	out, code, err := r.shell.run(r.here(s.text), patience)
+	command := s.text
+	switch s.kind {
+	case system:
+		command = "docs_settings=" + quoted(command) + "\n" + systemScript
+	case wait:
+		command = "docs_n=0; until {\n" + command + "\n} >/dev/null 2>&1; do docs_n=$((docs_n+1)); test $docs_n -lt 300 || break; sleep 0.1; done; test $docs_n -lt 300"
+	}
+	out, code, err := r.shell.run(r.here(command), patience)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("exit code %d", code)
 	}
@@ -132,6 +144,27 @@ func (r *run) hidden(s step) error {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
+}
+
+// write makes a file of the page, and its directories.
+func (r *run) write(name, text string) error {
+	for _, d := range missing(filepath.Dir(name)) {
+		if err := errors.Join(os.Mkdir(d, 0o755), own(d, r.as)); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return own(name, r.as)
+}
+
+// missing are the directories above, and dir, that there are not yet.
+func missing(dir string) []string {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	return append(missing(filepath.Dir(dir)), dir)
 }
 
 // host starts another host's SMTP server, or with "stop ADDR" ends it. It takes all mail

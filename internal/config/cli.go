@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 )
 
 // Flags are the flags that every program has: --postoffice (POSTOFFICE), --config
@@ -48,7 +50,15 @@ func FromCLI(c *cli.Context) (*Config, error) {
 // exits with Exit's code; nil exits 0. The actions' Context is done at the first
 // SIGTERM or SIGINT; a second one ends the program at once. With --print-app as its only
 // argument a program describes itself as JSON: see Program.
-func Main(app *cli.App) { os.Exit(run(app, os.Args, os.Stderr)) }
+func Main(app *cli.App) {
+	withhold()
+	os.Exit(run(app, os.Args, os.Stderr))
+}
+
+// withhold keeps descriptors that whoever started us left open from what we start ourselves,
+// users' programs in the end: but for the first three it gets what it is given. A kernel
+// before Linux 5.11 knows no such call; then what was left open stays so.
+func withhold() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
 func run(app *cli.App, args []string, stderr io.Writer) int {
 	if len(args) == 2 && args[1] == printApp {

@@ -112,6 +112,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 			}})
 			s := confined(t, sink, func(s *suite.Suite) {
 				s.Settings["MAILBOX"] = filepath.Join(s.Dir, "mail") + box
+				s.Starter = startLeaky(t)
 				s.SMTPAddr = fmt.Sprintf("127.%d.%d.%d:26", os.Getpid()/250%250, os.Getpid()%250+1, len(name)) // root alone listens there
 			})
 			forward, out := filepath.Join(s.Dir, "forward", "news"), filepath.Join(s.Dir, "out")
@@ -124,7 +125,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 				}
 			}
 			file := filepath.Join(forward, "forward")
-			write(t, file, fmt.Sprintf("games\n\"|cat > %[1]s/message; id -u > %[1]s/uid\"\n", out))
+			write(t, file, strings.ReplaceAll("games\n\"|cat > $OUT/message; id -u > $OUT/uid; "+listFDs+"\"\n", "$OUT", out))
 			for _, name := range []string{forward, file} {
 				if err := os.Chown(name, news, newsGroup); err != nil {
 					t.Fatal(err)
@@ -147,6 +148,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 			event(t, s, "report", "rcpt", "games@mta.example")
 			awaitEmpty(t, s)
 
+			wantNothingInherited(t, s, out)
 			if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(news) {
 				t.Errorf("the program ran as %s, want %d", got, news)
 			}

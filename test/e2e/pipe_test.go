@@ -3,9 +3,12 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"zmailer/test/suite"
@@ -23,6 +26,52 @@ func programUser() int {
 		return 4711
 	}
 	return os.Geteuid()
+}
+
+// listFDs has a program write its descriptors to $OUT/fds.
+const listFDs = "exec > $OUT/fds; for f in /proc/$$/fd/*; do test -e $f && echo ${f##*/}; done; true"
+
+// startLeaky starts a system with a descriptor that is not closed when it starts others.
+func startLeaky(t *testing.T) func(cmd *exec.Cmd) error {
+	t.Helper()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return func(cmd *exec.Cmd) error {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		return cmd.Start()
+	}
+}
+
+// wantNothingInherited wants a user's program to have had its input and output alone, and
+// no process of ours to leave anything else to what it may start.
+func wantNothingInherited(t *testing.T, s *suite.Suite, out string) {
+	t.Helper()
+	if got := strings.Fields(read(t, out+"/fds")); !slices.Equal(got, []string{"0", "1", "2"}) {
+		t.Errorf("a user's program had the descriptors %q", got)
+	}
+	for _, p := range processes(t, s) {
+		dir := fmt.Sprintf("/proc/%d/fdinfo/", p.Pid)
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range list {
+			n, err := strconv.Atoi(e.Name())
+			b, rerr := os.ReadFile(dir + e.Name())
+			if err != nil || rerr != nil || n < 3 {
+				continue // closed meanwhile
+			}
+			_, rest, _ := strings.Cut(string(b), "flags:")
+			flags, err := strconv.ParseUint(strings.Fields(rest)[0], 8, 64)
+			if err != nil || flags&syscall.O_CLOEXEC == 0 {
+				to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.Pid, n))
+				t.Errorf("%s leaves %d, %s, to what it starts", p.Name, n, to)
+			}
+		}
+	}
 }
 
 // programs is a system whose aliases and lists belong to programUser, and a directory
@@ -56,6 +105,7 @@ func programs(t *testing.T, files map[string]string, modes map[string]os.FileMod
 			}
 		}
 	}
+	s.Starter = startLeaky(t)
 	begin(t, s)
 	return s, out
 }
@@ -65,6 +115,7 @@ func programs(t *testing.T, files map[string]string, modes map[string]os.FileMod
 func TestProgramBehindAnAliasGetsTheMail(t *testing.T) {
 	t.Parallel()
 	s, out := programs(t, map[string]string{"aliases": `take: "|cat > $OUT/message; id -u > $OUT/uid; echo $SENDER $RECIPIENT $EXTENSION $SPOOLID > $OUT/env"
+open: "|cat > /dev/null; ` + listFDs + `"
 later: "|cat > /dev/null; test -e $OUT/again || { : > $OUT/again; echo not yet; exit 75; }; echo x >> $OUT/later"
 never: "|cat > /dev/null; echo 5.7.1 members only; exit 77"
 plain: |/bin/cat
@@ -85,6 +136,10 @@ plain: |/bin/cat
 	if got, want := read(t, out+"/env"), "bob@mta.example take@mta.example "+done.Get("id")+"\n"; got != want {
 		t.Errorf("environment: got %q, want %q", got, want)
 	}
+
+	submit(t, s, "Subject: open\n\n", "-f", "bob@mta.example", "open@mta.example")
+	event(t, s, "delivered", "channel", "pipe", "rcpt", strings.ReplaceAll("|cat > /dev/null; "+listFDs, "$OUT", out))
+	wantNothingInherited(t, s, out)
 
 	submit(t, s, "Subject: twice\n\n", "-f", "bob@mta.example", "later@mta.example")
 	event(t, s, "deferred", "channel", "pipe", "status", "4.3.0", "attempt", "1")

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
 	"zmailer/internal/ledger"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/selector"
 )
@@ -98,10 +98,7 @@ func (v *verb) run(c *cli.Context) error {
 }
 
 // terminal tells whether a person can be asked.
-func terminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
+func terminal(f *os.File) bool { return paint.Terminal(f) }
 
 // ask asks the person whether this is meant.
 func (a *act) ask() error {

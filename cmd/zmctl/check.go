@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -128,7 +129,7 @@ func checkFlags(c *cli.Context) (w watchSettings, err error) {
 
 func printFindings(w io.Writer, list []finding, counts [3]int) error {
 	var errs []error
-	p := paintFor(w)
+	p := paint.For(w)
 	for _, f := range list {
 		words := ""
 		for _, problem := range f.Problems {
@@ -136,12 +137,14 @@ func printFindings(w io.Writer, list []finding, counts [3]int) error {
 		}
 		severity := fmt.Sprintf("%-7s", f.Severity)
 		switch f.Severity {
+		case fine:
+			severity = p.Green(severity)
 		case warning:
-			severity = p.yellow(severity)
+			severity, words = p.Yellow(severity), p.Yellow(words)
 		case wrong:
-			severity = p.red(severity)
+			severity, words = p.Red(severity), p.Red(words)
 		}
-		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, clean(f.File), f.State, words, clean(f.Text))
+		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, p.Bold(clean(f.File)), f.State, words, clean(f.Text))
 		errs = append(errs, err)
 	}
 	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[fine], count(counts[warning], "warning"), count(counts[wrong], "error"))

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/ledger"
 	"zmailer/internal/mailq"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/watch"
 )
@@ -228,7 +229,7 @@ func (p *eventPrinter) print(h *happening, raw string) error {
 		}
 		text = string(b)
 	case !p.json:
-		text = h.line()
+		text = paint.Clip(h.line(paint.For(p.w), paint.Room(p.w, 0, 100)), paint.Width(p.w))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,13 +239,14 @@ func (p *eventPrinter) print(h *happening, raw string) error {
 	return nil
 }
 
-// line is an event for people.
-func (h *happening) line() string {
+// line is an event for people, with so much of an answer.
+func (h *happening) line(p paint.Paint, answer int) string {
+	at := h.Time.Local().Format(time.TimeOnly)
 	if h.Event == "lost" {
-		return fmt.Sprintf("%s  lost %d events", h.Time.Local().Format(time.TimeOnly), h.Count)
+		return p.Faint(at) + "  " + p.State(h.Event, fmt.Sprintf("lost %d events", h.Count))
 	}
-	words := []string{h.Time.Local().Format(time.TimeOnly), h.ID, h.Event}
-	for _, word := range []string{h.Rcpt, threadName(h.Channel, h.Host), h.Status, cut(h.Reply, 100), h.Who, cut(h.Reason, 100), h.Why} {
+	words := []string{p.Faint(at), p.Bold(h.ID), p.State(h.state(), h.Event)}
+	for _, word := range []string{h.Rcpt, threadName(h.Channel, h.Host), h.Status, cut(h.Reply, answer), h.Who, cut(h.Reason, answer), h.Why} {
 		if word != "" {
 			words = append(words, clean(word))
 		}
@@ -256,6 +258,14 @@ func (h *happening) line() string {
 		words = append(words, count(int(h.Recipients), "recipient"))
 	}
 	return strings.Join(words, "  ")
+}
+
+// state is what the event is coloured by: the end of a message by that of its recipients.
+func (h *happening) state() string {
+	if h.Ends != nil && h.Ends.Failed+h.Ends.Silent+h.Ends.Expired+h.Ends.Gone+h.Ends.Unknown > 0 {
+		return failed
+	}
+	return h.Event
 }
 
 func threadName(channel, host string) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/ledger"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
@@ -55,6 +56,7 @@ func runHistory(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	out := newStream(c.App.Writer)
+	p := paint.For(out)
 	var errs []error
 	for i, id := range ids {
 		list, err := newSpool(po, time.Now()).history(id)
@@ -69,7 +71,7 @@ func runHistory(c *cli.Context) error {
 			fmt.Fprintln(out)
 		}
 		for j := range list {
-			fmt.Fprintf(out, "%s  %s\n", list[j].Time.Format(timeFormat), list[j].Text)
+			fmt.Fprintf(out, "%s  %s\n", p.Faint(list[j].Time.Format(timeFormat)), p.State(list[j].Event, list[j].Text))
 		}
 	}
 	return quiet(errors.Join(append(errs, out.flush())...))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/logging"
 	"zmailer/internal/logread"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -68,10 +68,8 @@ func runLog(c *cli.Context) error {
 		return err
 	}
 	out := newStream(c.App.Writer)
-	p := &logPrinter{w: out, filter: filter, json: c.Bool("json"), paint: paintFor(c.App.Writer), last: c.Int("lines"), other: filter.TakesOthers()}
-	if f, ok := c.App.Writer.(*os.File); ok {
-		p.short = terminal(f)
-	}
+	p := &logPrinter{w: out, filter: filter, json: c.Bool("json"), paint: paint.For(c.App.Writer), last: c.Int("lines"), other: filter.TakesOthers()}
+	p.short = paint.Terminal(c.App.Writer)
 	if c.Bool("follow") {
 		if p.last == 0 && filter.Since.IsZero() {
 			p.last = 10
@@ -136,7 +134,7 @@ type logPrinter struct {
 	filter logread.Filter
 	json   bool
 	short  bool // for a person
-	paint  paint
+	paint  paint.Paint
 	other  bool // lines of others too
 	took   bool // the last of ours
 	last   int  // > 0: the last so many of what comes before end
@@ -213,24 +211,24 @@ func (p *logPrinter) forPerson(l *logging.Line) []byte {
 	event := fmt.Sprintf("%-12s", clean(l.Event))
 	switch {
 	case l.Level >= slog.LevelError:
-		event = p.paint.red(event)
+		event = p.paint.Red(event)
 	case l.Level >= slog.LevelWarn:
-		event = p.paint.yellow(event)
+		event = p.paint.Yellow(event)
 	case l.Event == "delivered":
-		event = p.paint.green(event)
+		event = p.paint.Green(event)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-10s %s", p.paint.faint(at.Format(form)), clean(l.Program), event)
+	fmt.Fprintf(&b, "%s  %-10s %s", p.paint.Faint(at.Format(form)), clean(l.Program), event)
 	for _, f := range l.Fields {
 		value := clean(f.Value)
 		if f.Key == "id" {
-			b.WriteString(" " + p.paint.bold(value))
+			b.WriteString(" " + p.paint.Bold(value))
 			continue
 		}
 		if value == "" || strings.ContainsAny(value, " =\"") {
 			value = `"` + value + `"`
 		}
-		b.WriteString(" " + p.paint.faint(clean(f.Key)+"=") + value)
+		b.WriteString(" " + p.paint.Faint(clean(f.Key)+"=") + value)
 	}
 	return []byte(strings.TrimRight(b.String(), " "))
 }

@@ -44,7 +44,8 @@ func app() *cli.App {
 		Usage:           "make, run and look at a postoffice",
 		UsageText:       "zmctl [flags] COMMAND [arguments]",
 		Description:     description,
-		Flags:           config.Flags(),
+		Flags:           append(config.Flags(), colorFlag()),
+		Before:          setColour,
 		HideHelpCommand: true,
 		Writer:          os.Stdout,
 		Commands: slices.Concat([]*cli.Command{

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -204,6 +205,7 @@ func runOrders(c *cli.Context) error {
 }
 
 func (h *orderHead) print(w io.Writer, now time.Time) {
+	p := paint.For(w)
 	text := h.Verb
 	if h.Flags != "" {
 		text += " " + h.Flags
@@ -218,7 +220,7 @@ func (h *orderHead) print(w io.Writer, now time.Time) {
 	case v == nil || v.undo == "":
 		text += "  cannot be undone"
 	}
-	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", h.ID, span(now.Sub(h.Time)), h.Who, text, cut(h.Selector, 300))
+	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(h.ID)), span(now.Sub(h.Time)), h.Who, text, cut(h.Selector, 300))
 	if h.Reason != "" {
 		fmt.Fprintf(w, ", %q", h.Reason)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 )
 
 func queueCommand() *cli.Command {
@@ -173,19 +174,20 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	if m.Owner != nil {
 		state += " by " + m.Owner.String()
 	}
+	p := paint.For(w)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", id, span(now.Sub(m.Since)), size(m.Size), m.sender(), state)
+	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), span(now.Sub(m.Since)), size(m.Size), m.sender(), m.painted(p, state))
 	if m.Problem != "" {
-		fmt.Fprintf(&b, "    PROBLEM: %s\n", clean(m.Problem))
+		fmt.Fprintf(&b, "    %s\n", p.Red("PROBLEM: "+clean(m.Problem)))
 	}
 	if m.Reason != "" && m.Reason != oneLine(clean(m.Problem)) {
 		fmt.Fprintf(&b, "    why: %s\n", cut(m.Reason, 500))
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		b.WriteString("    " + r.thread() + r.Address + "  " + r.words(now))
+		b.WriteString("    " + r.thread() + r.Address + "  " + p.State(r.State, r.words(now)))
 		if r.Last != "" {
-			b.WriteString(":\n        " + cut(r.Last, 300))
+			b.WriteString(":\n        " + cut(r.Last, paint.Room(w, 8, longAnswer)))
 		}
 		b.WriteByte('\n')
 	}
@@ -194,6 +196,20 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// longAnswer is how much of an answer is shown where there is no terminal.
+const longAnswer = 300
+
+// painted colours the state of a message by what it waits for.
+func (m *message) painted(p paint.Paint, state string) string {
+	switch m.State {
+	case stateDeferred, stateFrozen, stateSetAside:
+		return p.Red(state) // for a person
+	case stateCopy, stateRemoved:
+		return p.Faint(state)
+	}
+	return state
 }
 
 // thread is channel and host as the scheduler groups them, with two blanks behind.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"zmailer/internal/paint"
 )
 
 // maxKeys bounds how many hosts or senders are counted one by one. What comes beyond is
@@ -145,15 +147,15 @@ func (c *counts) end(bool) error {
 		}
 		return printJSON(c.w, out)
 	}
-	t := tabwriter.NewWriter(c.w, 0, 0, 2, ' ', 0)
+	colours, t := paint.For(c.w), paint.NewTable(c.w)
 	for _, p := range c.parts {
 		list := p.all.top(c.top)
 		if len(list) == 0 {
 			continue
 		}
-		fmt.Fprintf(t, "%s\tRECIPIENTS\tMESSAGES\tSIZE\tOLDEST\n", strings.ToUpper(p.title))
+		fmt.Fprint(t, colours.Heading(strings.ToUpper(p.title)+"\tRECIPIENTS\tMESSAGES\tSIZE\tOLDEST\n"))
 		for _, v := range list {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", v.Name, v.Recipients, v.Messages, size(v.Bytes), span(time.Duration(v.OldestSeconds)*time.Second))
+			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", colours.State(v.Name, v.Name), v.Recipients, v.Messages, size(v.Bytes), span(time.Duration(v.OldestSeconds)*time.Second))
 		}
 		if more := len(p.all.of) - len(list); more > 0 {
 			fmt.Fprintf(t, "and %d more\n", more)

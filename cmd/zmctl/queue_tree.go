@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/paint"
 )
 
 // tree is the view --tree: channel and host, below them messages. It keeps the oldest
@@ -16,6 +18,7 @@ type tree struct {
 	now    time.Time
 	top    int
 	json   bool
+	answer int // how much of one is shown
 	n      int
 	all    *tallies
 	leaves map[string][]leaf
@@ -32,13 +35,18 @@ type leaf struct {
 	Count      int       `json:"recipient_count"`
 	Next       string    `json:"words"` // of the first
 	Last       string    `json:"last,omitempty"`
+	state      string    // of the first
 }
 
 // leafAddresses is how many recipients of a message are named in the tree.
 const leafAddresses = 3
 
 func newTree(w io.Writer, now time.Time, top int, asJSON bool) *tree {
-	return &tree{w: w, now: now, top: top, json: asJSON, all: newTallies(), leaves: map[string][]leaf{}}
+	t := &tree{w: w, now: now, top: top, json: asJSON, answer: longAnswer, all: newTallies(), leaves: map[string][]leaf{}}
+	if !asJSON {
+		t.answer = paint.Room(w, 8, longAnswer)
+	}
+	return t
 }
 
 func (t *tree) add(m *message) error {
@@ -57,7 +65,7 @@ func (t *tree) add(m *message) error {
 		name = t.all.add(name, m, r).Name
 		l := branches[name]
 		if l == nil {
-			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: cut(r.Last, 300)}
+			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: cut(r.Last, t.answer), state: r.State}
 			branches[name] = l
 			names = append(names, name)
 		}
@@ -99,12 +107,13 @@ func (t *tree) end(bool) error {
 		return printJSON(t.w, out)
 	}
 	var errs []error
+	p := paint.For(t.w)
 	say := func(format string, args ...any) {
 		_, err := fmt.Fprintf(t.w, format, args...)
 		errs = append(errs, err)
 	}
 	for _, v := range list {
-		say("%s  %s, %s, %s, oldest %s\n", v.Name, count(v.Recipients, "recipient"), count(v.Messages, "message"), size(v.Bytes),
+		say("%s  %s, %s, %s, oldest %s\n", p.Bold(v.Name), count(v.Recipients, "recipient"), count(v.Messages, "message"), size(v.Bytes),
 			span(time.Duration(v.OldestSeconds)*time.Second))
 		for _, l := range t.leaves[v.Name] {
 			more := ""
@@ -115,7 +124,7 @@ func (t *tree) end(bool) error {
 			if id == "" {
 				id = "(gone)"
 			}
-			say("    %s  %s  %s  %s -> %s%s\n        %s\n", id, span(t.now.Sub(l.Since)), size(l.Size), l.Sender, strings.Join(l.Recipients, ", "), more, l.Next)
+			say("    %s  %s  %s  %s -> %s%s\n        %s\n", p.Bold(id), span(t.now.Sub(l.Since)), size(l.Size), l.Sender, strings.Join(l.Recipients, ", "), more, p.State(l.state, l.Next))
 			if l.Last != "" {
 				say("        %s\n", l.Last)
 			}
@@ -180,26 +189,27 @@ func (s *summary) end(bool) error {
 	if s.json {
 		return printJSON(s.w, s)
 	}
+	p := paint.For(s.w)
 	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", count(s.Messages, "message"), size(s.Bytes),
-		count(s.Recipients, "open recipient"), count(s.Hosts, "host"), s.states())
+		count(s.Recipients, "open recipient"), count(s.Hosts, "host"), s.states(p))
 	if s.Messages > 0 {
-		text += fmt.Sprintf("oldest %s: %s\n", span(time.Duration(s.OldestAge)*time.Second), s.Oldest)
+		text += fmt.Sprintf("oldest %s: %s\n", span(time.Duration(s.OldestAge)*time.Second), p.Bold(s.Oldest))
 	}
 	for _, v := range s.hosts.top(1) {
-		text += fmt.Sprintf("most to %s: %s\n", v.Name, count(v.Recipients, "recipient"))
+		text += fmt.Sprintf("most to %s: %s\n", p.Bold(v.Name), count(v.Recipients, "recipient"))
 	}
 	if s.Problems > 0 {
-		text += count(s.Problems, "message") + " with a problem; zmctl check tells\n"
+		text += p.Red(count(s.Problems, "message") + " with a problem; zmctl check tells\n")
 	}
 	_, err := io.WriteString(s.w, text)
 	return err
 }
 
-func (s *summary) states() string {
+func (s *summary) states(p paint.Paint) string {
 	var list []string
 	for _, name := range []string{toRoute, waiting, delivering, stale, held, frozen, noClause, delivered, failed, removed, rerouted} {
 		if n := s.States[name]; n > 0 {
-			list = append(list, fmt.Sprintf("%d %s", n, name))
+			list = append(list, p.State(name, fmt.Sprintf("%d %s", n, name)))
 		}
 	}
 	if len(list) == 0 {

@@ -3,11 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/paint"
 )
 
 const (
@@ -36,8 +37,8 @@ func newProgress(c *cli.Context, what string, total int) *progress {
 	}
 	p := &progress{what: what, total: total, out: c.App.ErrWriter, now: time.Now}
 	p.told = p.now()
-	if f, ok := p.out.(*os.File); ok && terminal(f) {
-		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
+	if paint.Terminal(p.out) {
+		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(what),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("messages"),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 	}
@@ -49,8 +50,7 @@ func (p *progress) alone(stdout io.Writer) bool {
 	if p == nil || p.bar == nil {
 		return false
 	}
-	f, ok := stdout.(*os.File)
-	return ok && terminal(f)
+	return paint.Terminal(stdout)
 }
 
 // step counts a message.

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 )
 
 // service is what the scheduler's program says of a channel and host.
@@ -118,10 +119,27 @@ func heading(kind string) string {
 	return "cannot be told"
 }
 
+// stateOf is the state in which a recipient would be whose mail goes otherwise: by it the
+// heading is coloured.
+func stateOf(kind string) string {
+	switch kind {
+	case wouldFail, wouldDrop:
+		return failed
+	case wouldAside, wouldFreeze, wouldUnknown:
+		return frozen
+	case wouldDefer:
+		return waiting
+	case wouldWork:
+		return delivered
+	}
+	return ""
+}
+
 // shownGroups is how many groups of a kind are printed without --all.
 const shownGroups = 20
 
 func (s *routeSum) print(w io.Writer, all bool) error {
+	p := paint.For(w)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s with %s: %d as they are, %d would differ", count(s.Messages, "message"), count(s.Recipients, "open recipient"), s.Same, s.Differ)
 	if s.Already > 0 {
@@ -132,7 +150,7 @@ func (s *routeSum) print(w io.Writer, all bool) error {
 		fmt.Fprintf(&b, "%s moved on meanwhile\n", count(s.Moved, "message"))
 	}
 	if s.Unread > 0 {
-		fmt.Fprintf(&b, "%s could not be read: zmctl check tells which\n", count(s.Unread, "message"))
+		b.WriteString(p.Red(count(s.Unread, "message") + " could not be read: zmctl check tells which\n"))
 	}
 	last, printed, left := routeKey{}, 0, 0
 	more := func() {
@@ -147,7 +165,7 @@ func (s *routeSum) print(w io.Writer, all bool) error {
 			if g.Already && !last.present {
 				b.WriteString("\nBy the present configuration as well: it has changed since they were routed, or they were rerouted\n")
 			}
-			fmt.Fprintf(&b, "\n%s\n", heading(g.Kind))
+			fmt.Fprintf(&b, "\n%s\n", p.State(stateOf(g.Kind), heading(g.Kind)))
 			last = key
 		}
 		if printed >= shownGroups && !all {
@@ -155,14 +173,14 @@ func (s *routeSum) print(w io.Writer, all bool) error {
 			continue
 		}
 		printed++
-		g.print(&b)
+		g.print(&b, p)
 	}
 	more()
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (g *routeGroup) print(b *strings.Builder) {
+func (g *routeGroup) print(b *strings.Builder, p paint.Paint) {
 	in := ""
 	if g.Dir != "" {
 		in = " in " + g.Dir + "/"
@@ -173,7 +191,7 @@ func (g *routeGroup) print(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "  %s%s → %s   %s in %s%s\n", of, g.From, g.To, count(g.Recipients, "recipient"), count(g.Messages, "message"), in)
 	if g.NotServed != "" {
-		fmt.Fprintf(b, "    NOT SERVED: %s\n", g.NotServed)
+		fmt.Fprintf(b, "    %s\n", p.Red("NOT SERVED: "+g.NotServed))
 	}
 	var parts []string
 	left := g.More
@@ -189,7 +207,7 @@ func (g *routeGroup) print(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "    %s\n", strings.Join(parts, ", "))
 	for _, e := range g.Examples {
-		fmt.Fprintf(b, "    %s  <%s>", e.ID, e.Address)
+		fmt.Fprintf(b, "    %s  <%s>", p.Bold(e.ID), e.Address)
 		if e.Detail != "" {
 			fmt.Fprintf(b, "  %s", e.Detail)
 		}

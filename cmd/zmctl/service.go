@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -227,10 +228,10 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, clean(st.String()))
 	}
 	err := t.Flush()
-	p := paintFor(w)
+	p := paint.For(w)
 	for line := range strings.Lines(b.String()) {
 		if f := strings.Fields(line); len(f) > 1 && f[1] == "no" {
-			line = p.red(line)
+			line = p.Red(line)
 		}
 		_, werr := io.WriteString(w, strings.TrimRight(line, " \n")+"\n")
 		err = errors.Join(err, werr)

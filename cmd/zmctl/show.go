@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/envelope"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -96,7 +97,11 @@ func (s *spool) showMessage(w io.Writer, m *message) {
 	}
 	showHistory(w, m)
 	section(w, "what happens next")
-	for _, line := range s.next(m) {
+	p := paint.For(w)
+	for i, line := range s.next(m) {
+		if i == 0 {
+			line = m.painted(p, line)
+		}
 		fmt.Fprintln(w, "  "+line)
 	}
 }
@@ -128,7 +133,7 @@ func reasonWords(r *postoffice.Reason) string {
 	return text
 }
 
-func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", title) }
+func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", paint.For(w).Bold(title)) }
 
 func (s *spool) showFiles(w io.Writer, m *message) {
 	section(w, "files")
@@ -205,6 +210,7 @@ func showHistory(w io.Writer, m *message) {
 		}
 	}
 	section(w, "history")
+	p := paint.For(w)
 	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(timeFormat))
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]
@@ -212,7 +218,7 @@ func showHistory(w io.Writer, m *message) {
 		for _, a := range e.Attrs {
 			attrs.WriteString(" " + a.Key + "=" + a.Value)
 		}
-		fmt.Fprintf(w, "  %s  %s %s%s %s\n", e.Time.Format(timeFormat), clean(e.Event), address[e.Recipient],
+		fmt.Fprintf(w, "  %s  %s %s%s %s\n", e.Time.Format(timeFormat), p.State(e.Event, clean(e.Event)), address[e.Recipient],
 			clean(attrs.String()), clean(oneLine(e.Text)))
 	}
 	for i := range m.parsed.Diagnostics {
@@ -221,7 +227,7 @@ func showHistory(w io.Writer, m *message) {
 		if d.Reported {
 			told = "reported"
 		}
-		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), clean(d.Notary.Action), address[d.Recipient],
+		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), p.State(d.Notary.Action, clean(d.Notary.Action)), address[d.Recipient],
 			clean(d.Notary.Status), told, clean(answerOf(d)))
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/alarm"
 	"zmailer/internal/config"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -238,12 +238,12 @@ func (d *directory) add(state string, age time.Duration) {
 
 func (st *overview) print(w io.Writer) error {
 	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DIRECTORY\tFILES\tOLDEST\tSTATE")
+	p, t := paint.For(w), paint.NewTable(w)
+	fmt.Fprint(t, p.Heading("DIRECTORY\tFILES\tOLDEST\tSTATE\n"))
 	for _, d := range st.Directories {
 		first := d.Name + "\t" + strconv.Itoa(d.Files)
 		if d.Problem != "" {
-			fmt.Fprintf(t, "%s\t\t%s\n", first, d.Problem)
+			fmt.Fprintf(t, "%s\t\t%s\n", first, p.Red(d.Problem))
 			continue
 		}
 		if len(d.States) == 0 {
@@ -258,25 +258,25 @@ func (st *overview) print(w io.Writer) error {
 	case st.Uncounted:
 		fmt.Fprintln(t, "\nzmctl queue --counts counts the recipients")
 	case len(st.Recipients) > 0:
-		fmt.Fprintln(t, "\nRECIPIENTS\tOLDEST\tSTATE")
+		fmt.Fprint(t, "\n"+p.Heading("RECIPIENTS\tOLDEST\tSTATE\n"))
 	}
 	for _, r := range st.Recipients {
-		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, span(time.Duration(r.OldestSeconds)*time.Second), r.State)
+		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, span(time.Duration(r.OldestSeconds)*time.Second), p.State(r.State, r.State))
 	}
 	if len(st.Owners) > 0 {
 		// A line without cells ends the columns of the table before it.
-		fmt.Fprintln(t, "\nOWNER\tLIVES\tPROCESS")
+		fmt.Fprint(t, "\n"+p.Heading("OWNER\tLIVES\tPROCESS\n"))
 	}
 	for _, o := range st.Owners {
 		lives := "yes"
 		if !o.Alive {
-			lives = "no"
+			lives = p.State("no", "no")
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\n", o.Number, lives, o.Says)
 	}
 	err := t.Flush()
 	if !st.Scheduler {
-		_, perr := fmt.Fprintln(w, "\nno scheduler runs: nothing is delivered; zmctl run starts the daemons")
+		_, perr := fmt.Fprintln(w, "\n"+p.Red("no scheduler runs: nothing is delivered; zmctl run starts the daemons"))
 		err = errors.Join(err, perr)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 // a few times a second, or when there is much.
 type stream struct {
 	*bufio.Writer
+	to     io.Writer
 	passed time.Time
 }
 
@@ -18,7 +19,12 @@ const (
 	streamEvery  = 100 * time.Millisecond
 )
 
-func newStream(w io.Writer) *stream { return &stream{Writer: bufio.NewWriterSize(w, streamBuffer)} }
+func newStream(w io.Writer) *stream {
+	return &stream{Writer: bufio.NewWriterSize(w, streamBuffer), to: w}
+}
+
+// To is where it goes: paint.For asks.
+func (s *stream) To() io.Writer { return s.to }
 
 // tick passes on what waits if it is time to.
 func (s *stream) tick() error {

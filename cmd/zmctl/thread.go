@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
 	"zmailer/internal/mailq"
+	"zmailer/internal/paint"
 )
 
 func threadCommand() *cli.Command {
@@ -92,14 +92,18 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 		}
 		return b.Recipients - a.Recipients
 	})
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "THREAD\tSTATE\tN\tR\tRUN\tTRIED\tWAIT\tOLDEST\tTROUBLE")
+	p, t := paint.For(w), paint.NewTable(w)
+	trouble := 60
+	if t.Width = paint.Width(w); t.Width > 0 {
+		trouble = t.Width // the table cuts it
+	}
+	fmt.Fprint(t, p.Heading("THREAD\tSTATE\tN\tR\tRUN\tTRIED\tWAIT\tOLDEST\tTROUBLE\n"))
 	messages, recipients := 0, 0
 	for i := range list {
 		x := &list[i]
 		messages, recipients = messages+x.Messages, recipients+x.Recipients
-		fmt.Fprintf(t, "%s/%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", clean(x.Channel), clean(x.Host), x.State, x.Messages, x.Recipients, places(x),
-			x.Attempts, wait(x), span(time.Duration(x.OldestSeconds)*time.Second), cut(clean(x.Trouble), 60))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(clean(x.Channel)+"/"+clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, places(x),
+			x.Attempts, wait(x), span(time.Duration(x.OldestSeconds)*time.Second), cut(clean(x.Trouble), trouble))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -150,14 +154,14 @@ func showThread(a *asker, w io.Writer, r mailq.Request, asJSON bool) error {
 }
 
 func printThread(w io.Writer, t *mailq.ThreadInfo) error {
-	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	p, b := paint.For(w), paint.NewTable(w)
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(b, "%s\t"+format+"\n", append([]any{key}, args...)...)
 	}
-	line("thread", "%s/%s", clean(t.Channel), clean(t.Host))
-	line("state", "%s", stateWords(t))
+	line("thread", "%s", p.Bold(clean(t.Channel)+"/"+clean(t.Host)))
+	line("state", "%s", p.State(t.State, stateWords(t)))
 	if t.Trouble != "" {
-		line("trouble", "%s", clean(t.Trouble))
+		line("trouble", "%s", p.Red(clean(t.Trouble)))
 	}
 	line("waiting", "%s in %s; %d can go now", count(t.Recipients, "recipient"), count(t.Messages, "message"), t.Ready)
 	if !t.Oldest.IsZero() {
@@ -218,9 +222,10 @@ func printWaiting(w io.Writer, x *mailq.WaitingInfo, now time.Time) error {
 	if x.Expires.After(now) {
 		words = append(words, "expires in "+span(x.Expires.Sub(now)))
 	}
-	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", x.ID, span(now.Sub(x.Accepted)), clean(x.Rcpt), strings.Join(words, ", "))
+	p := paint.For(w)
+	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", p.Bold(x.ID), span(now.Sub(x.Accepted)), clean(x.Rcpt), p.State(x.State, strings.Join(words, ", ")))
 	if x.Answer != "" {
-		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), 300))
+		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), paint.Room(w, 4, longAnswer)))
 		err = errors.Join(err, aerr)
 	}
 	return err

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"zmailer/internal/paint"
 	"zmailer/internal/trace"
 )
 
@@ -28,7 +28,8 @@ func printLife(w io.Writer, l *trace.Life, indent string) {
 	if !l.HasFrom {
 		from = "(not known)"
 	}
-	head := l.ID + " from " + from
+	p := paint.For(w)
+	head := p.Bold(l.ID) + " from " + from
 	if l.Size != "" {
 		head += ", " + l.Size + " bytes"
 	}
@@ -78,8 +79,8 @@ func traceEnd(l *trace.Life) string {
 }
 
 func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, indent+"TIME\tAFTER\tBY\tWHAT")
+	p, t := paint.For(w), paint.NewTable(w)
+	fmt.Fprint(t, indent+p.Heading("TIME\tAFTER\tBY\tWHAT\n"))
 	last := l.Accepted
 	groups := l.Groups()
 	for i := range groups {
@@ -100,15 +101,15 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 		if n := len(s.Recipients) - 1; n > 0 {
 			text += fmt.Sprintf(" (the same for %s more)", count(n, "recipient"))
 		}
-		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", indent, s.Time.Local().Format(traceTime), after, clean(by), text)
+		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", indent, p.Faint(s.Time.Local().Format(traceTime)), after, clean(by), p.State(s.Event, text))
 	}
 	_ = t.Flush() // see printLife
 }
 
 // printOutcomes tells each recipient, and where its time went.
 func printOutcomes(w io.Writer, l *trace.Life, indent string) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, indent+"RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK")
+	p, t := paint.For(w), paint.NewTable(w)
+	fmt.Fprint(t, indent+p.Heading("RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK\n"))
 	for i := range l.Recipients {
 		if i == shownRecipients {
 			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, count(len(l.Recipients)-i, "recipient"))
@@ -121,7 +122,7 @@ func printOutcomes(w io.Writer, l *trace.Life, indent string) {
 				times[k] = lapse(d)
 			}
 		}
-		fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\n", indent, clean(r.Address), strings.TrimSpace(r.State+" "+clean(r.Status)), r.Attempts,
+		fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\n", indent, clean(r.Address), p.State(r.State, strings.TrimSpace(r.State+" "+clean(r.Status))), r.Attempts,
 			strings.Join(times[:], "\t"), lapse(r.Took))
 	}
 	_ = t.Flush() // see printLife

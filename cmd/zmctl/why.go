@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/mailq"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -40,6 +43,8 @@ type because struct {
 	Lines     []string           `json:"lines"`
 	Message   *message           `json:"message,omitempty"`
 	Scheduler *mailq.MessageInfo `json:"scheduler,omitempty"` // if one answers
+
+	states map[int]string // of Lines: what they tell of, where that has a colour
 }
 
 func runWhy(c *cli.Context) error {
@@ -69,9 +74,7 @@ func runWhy(c *cli.Context) error {
 			if i > 0 {
 				fmt.Fprintln(c.App.Writer)
 			}
-			for _, line := range r.Lines {
-				fmt.Fprintln(c.App.Writer, line)
-			}
+			r.print(c.App.Writer)
 		}
 	}
 	return errors.Join(errs...)
@@ -117,10 +120,16 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 	r := &because{ID: id.String(), State: m.State, Message: m}
 	r.say("%s from %s, %s, accepted %s, %s ago, is %s.", id, m.sender(), size(m.Size), m.Since.Format(timeFormat), span(s.now.Sub(m.Since)), m.State)
 	if m.Problem != "" {
-		r.say("PROBLEM: %s", clean(m.Problem))
+		r.sayOf("problem", "PROBLEM: %s", clean(m.Problem))
 	}
 	if m.State != stateQueued || m.parsed == nil || !m.parsed.Complete {
-		r.Lines = append(r.Lines, s.next(m)...)
+		for i, line := range s.next(m) {
+			if i == 0 && slices.Contains([]string{stateDeferred, stateFrozen, stateSetAside}, m.State) {
+				r.sayOf(frozen, "%s", line) // it waits for a person
+				continue
+			}
+			r.say("%s", line)
+		}
 		return r, nil
 	}
 	r.Scheduler = askMessage(ctx, dir, id)
@@ -129,7 +138,7 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 	r.reports(m)
 	switch {
 	case !s.runs("scheduler"):
-		r.say("No scheduler runs, so nothing is tried: zmctl run starts the daemons.")
+		r.sayOf("trouble", "No scheduler runs, so nothing is tried: zmctl run starts the daemons.")
 	case r.Scheduler == nil:
 		r.say("A scheduler runs, but does not tell what it knows of this message; the above is what the files say.")
 	}
@@ -138,6 +147,28 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 
 func (r *because) say(format string, args ...any) {
 	r.Lines = append(r.Lines, fmt.Sprintf(format, args...))
+}
+
+// sayOf says something about what is in a state.
+func (r *because) sayOf(state, format string, args ...any) {
+	if r.states == nil {
+		r.states = map[int]string{}
+	}
+	r.states[len(r.Lines)] = state
+	r.say(format, args...)
+}
+
+// print tells it to a person. Trouble of the writer is met by the next command.
+func (r *because) print(w io.Writer) {
+	p := paint.For(w)
+	for i, line := range r.Lines {
+		if painted := p.State(r.states[i], line); painted != line {
+			line = painted
+		} else {
+			line = strings.ReplaceAll(line, r.ID, p.Bold(r.ID))
+		}
+		fmt.Fprintln(w, line)
+	}
 }
 
 // settled tells of the recipients that nobody waits for.
@@ -258,7 +289,7 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 		if g.Until != nil {
 			until = fmt.Sprintf("until %s, for another %s; zmctl release %s ends that", g.Until.Format(timeFormat), span(g.Until.Sub(now)), r.ID)
 		}
-		r.say("%s over %s/%s %s held%s, %s.", names, g.Channel, g.Host, are, by, until)
+		r.sayOf(g.State, "%s over %s/%s %s held%s, %s.", names, g.Channel, g.Host, are, by, until)
 	case frozen:
 		cause := "a person has said so"
 		if g.Cause == "expired" {
@@ -266,19 +297,19 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 		} else if g.Cause != "" {
 			cause = "of the rule " + g.Cause
 		}
-		r.say("%s over %s/%s %s frozen%s, because %s. It waits for a person: zmctl thaw %s, or zmctl expire %s.", names, g.Channel, g.Host, are, by, cause, r.ID, r.ID)
+		r.sayOf(g.State, "%s over %s/%s %s frozen%s, because %s. It waits for a person: zmctl thaw %s, or zmctl expire %s.", names, g.Channel, g.Host, are, by, cause, r.ID, r.ID)
 	case noClause:
-		r.say("%s over %s/%s %s not served: %s.", names, g.Channel, g.Host, are, g.Unserved)
+		r.sayOf(g.State, "%s over %s/%s %s not served: %s.", names, g.Channel, g.Host, are, g.Unserved)
 	case delivering:
-		r.say("%s over %s/%s %s being delivered to by %s at this moment.", names, g.Channel, g.Host, are, g.Owner)
+		r.sayOf(g.State, "%s over %s/%s %s being delivered to by %s at this moment.", names, g.Channel, g.Host, are, g.Owner)
 	case stale:
-		r.say("%s over %s/%s %s locked by %s; the scheduler gives that back.", names, g.Channel, g.Host, are, g.Owner)
+		r.sayOf(g.State, "%s over %s/%s %s locked by %s; the scheduler gives that back.", names, g.Channel, g.Host, are, g.Owner)
 	default:
 		if g.Channel == channelHold && g.Next == nil {
-			r.say("%s %s routed again when %s holds.", names, are, g.Host)
+			r.sayOf(held, "%s %s routed again when %s holds.", names, are, g.Host)
 			break
 		}
-		r.say("%s %s for %s over channel %s.", names, plural(len(g.addresses), "waits", "wait"), hostName(g.Host), g.Channel)
+		r.sayOf(g.State, "%s %s for %s over channel %s.", names, plural(len(g.addresses), "waits", "wait"), hostName(g.Host), g.Channel)
 	}
 	switch {
 	case g.Attempts > 0:
@@ -353,7 +384,7 @@ func (r *because) live(now time.Time, t thread) {
 		if h.Limit > 0 {
 			limit = fmt.Sprintf("a limit of %d", h.Limit)
 		}
-		r.say("%s. %s wait there, %d %s being delivered, with %s.", text, count(h.Recipients, "recipient"), h.Running, plural(h.Running, "is", "are"), limit)
+		r.sayOf(h.State, "%s. %s wait there, %d %s being delivered, with %s.", text, count(h.Recipients, "recipient"), h.Running, plural(h.Running, "is", "are"), limit)
 		return
 	}
 }

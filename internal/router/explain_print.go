@@ -7,26 +7,28 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"zmailer/internal/paint"
 	"zmailer/internal/router/rules"
 )
 
 // Print writes an explanation for people: what was asked, line by line, and under each
 // recipient where it goes.
 func (e *Explanation) Print(out io.Writer) error {
+	p := paint.For(out)
 	var b strings.Builder
 	if e.ID != "" {
-		fmt.Fprintf(&b, "%s  %s\n", e.ID, e.File)
+		fmt.Fprintf(&b, "%s  %s\n", p.Bold(e.ID), e.File)
 	}
 	for i := range e.Steps {
 		s := &e.Steps[i]
 		fmt.Fprintf(&b, "%s  %s\n", strings.TrimSpace(s.Table+"  "+s.Where), s.Result)
 	}
 	for _, r := range e.Recipients {
-		fmt.Fprintf(&b, "\n%s\n", bracketed(r.Address))
-		r.print(&b)
+		fmt.Fprintf(&b, "\n%s\n", p.Bold(bracketed(r.Address)))
+		r.print(&b, p)
 	}
 	if text := e.conclusion(); text != "" {
-		fmt.Fprintf(&b, "\n%s\n", text)
+		fmt.Fprintf(&b, "\n%s\n", e.painted(p, text))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -36,7 +38,7 @@ func (e *Explanation) Print(out io.Writer) error {
 type row [4]string
 
 // print writes the steps of a recipient, each target where it was found.
-func (r *ExplainedRecipient) print(b *strings.Builder) {
+func (r *ExplainedRecipient) print(b *strings.Builder, p paint.Paint) {
 	rows := make([]row, len(r.Steps))
 	var width [3]int
 	for i := range r.Steps {
@@ -50,7 +52,7 @@ func (r *ExplainedRecipient) print(b *strings.Builder) {
 	targets := r.Targets
 	for i, cells := range rows {
 		for len(targets) > 0 && targets[0].After <= i {
-			targets[0].print(b, r.depth(i-1))
+			targets[0].print(b, p, r.depth(i-1))
 			targets, last = targets[1:], ""
 		}
 		if cells[1] == last {
@@ -65,7 +67,7 @@ func (r *ExplainedRecipient) print(b *strings.Builder) {
 		fmt.Fprintln(b, cells[3])
 	}
 	for i := range targets {
-		targets[i].print(b, r.depth(min(targets[i].After, len(r.Steps))-1))
+		targets[i].print(b, p, r.depth(min(targets[i].After, len(r.Steps))-1))
 	}
 	if n := r.moreSteps; n > 0 {
 		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(n, "step"))
@@ -75,7 +77,7 @@ func (r *ExplainedRecipient) print(b *strings.Builder) {
 	}
 	switch {
 	case r.Verdict == VerdictDeferred || r.Verdict == VerdictFrozen:
-		fmt.Fprintf(b, "  => %s: %s\n", strings.ToUpper(r.Verdict), r.Reason)
+		fmt.Fprintf(b, "  => %s\n", p.State(r.Verdict, strings.ToUpper(r.Verdict)+": "+r.Reason))
 	case len(r.Targets)+r.More == 0:
 		fmt.Fprintln(b, "  => where a recipient above goes: it is delivered there once")
 	}
@@ -99,13 +101,13 @@ func (s *ExplainedStep) sentence() string {
 	return s.Result
 }
 
-func (t *ExplainedTarget) print(b *strings.Builder, depth int) {
+func (t *ExplainedTarget) print(b *strings.Builder, p paint.Paint, depth int) {
 	lead := "  " + strings.Repeat("  ", depth)
 	host := t.Host
 	if t.Channel == rules.Error {
 		host, _, _ = strings.Cut(host, ":") // its text is told below
 	}
-	fmt.Fprintf(b, "%s=> %s!%s  %s  %s", lead, t.Channel, host, t.User, privilege(t.Privilege))
+	fmt.Fprintf(b, "%s=> %s  %s  %s", lead, p.Bold(t.Channel+"!"+host), t.User, privilege(t.Privilege))
 	if t.Sender != "" {
 		fmt.Fprintf(b, "  from <%s>", t.Sender)
 		if t.VERP {
@@ -120,13 +122,21 @@ func (t *ExplainedTarget) print(b *strings.Builder, depth int) {
 	text := s.Text
 	switch {
 	case !s.Served:
-		text = "NOT SERVED: " + text
+		text = p.Red("NOT SERVED: " + text)
 	case s.Code != "":
-		text = "REJECTED " + s.Code + ": " + text
+		text = p.Red("REJECTED " + s.Code + ": " + text)
 	case s.Clause != "":
 		text = strings.TrimSuffix("served by "+s.Clause+" ("+s.Where+"); "+text, "; ")
 	}
 	fmt.Fprintf(b, "%s   %s\n", lead, text)
+}
+
+// painted colours the conclusion: all but a message that has moved on needs a person.
+func (e *Explanation) painted(p paint.Paint, text string) string {
+	if e.Verdict == VerdictGone {
+		return text
+	}
+	return p.Red(text)
 }
 
 // conclusion is what becomes of the message as a whole, where that is not plain from its

@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/paint"
 )
 
 // Print writes what a simulation has shown as a table for people: the hosts that drain
 // last first, rows of them at most, all if rows is 0.
 func (r *Simulated) Print(out io.Writer, rows int) error {
+	p := paint.For(out)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The queue at %s: %d messages, %d open recipients", r.Now.Format(time.RFC3339), r.Messages, r.Recipients)
 	if r.EndingAtOnce > 0 {
@@ -30,11 +33,11 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 			fmt.Fprintf(&b, "left out: %d more (--json)\n", len(r.Unread)-most)
 			break
 		}
-		fmt.Fprintf(&b, "left out: %s\n", u)
+		b.WriteString(p.Yellow("left out: " + u + "\n"))
 	}
 	if len(r.Courses[0].Hosts) > 0 {
 		b.WriteString("\n")
-		r.table(&b, rows)
+		r.table(&b, rows, p)
 	}
 	for _, c := range r.Courses {
 		which := "As it is"
@@ -50,7 +53,7 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 }
 
 // table has a line for each host, with the courses side by side.
-func (r *Simulated) table(b *strings.Builder, rows int) {
+func (r *Simulated) table(b *strings.Builder, rows int, p paint.Paint) {
 	first := slices.Clone(r.Courses[0].Hosts)
 	other := map[string]*SimHost{}
 	if len(r.Courses) > 1 {
@@ -76,18 +79,18 @@ func (r *Simulated) table(b *strings.Builder, rows int) {
 	for _, h := range first {
 		width = max(width, len(h.Host))
 	}
-	fmt.Fprintf(b, "%-*s %10s %10s %8s %8s %12s", width, "channel/host", "recipients", "delivered", "expired", "left", "drained")
+	heading := fmt.Sprintf("%-*s %10s %10s %8s %8s %12s", width, "channel/host", "recipients", "delivered", "expired", "left", "drained")
 	if len(other) > 0 {
-		fmt.Fprintf(b, "   | %10s %8s %8s %12s", "delivered", "expired", "left", "drained")
+		heading += fmt.Sprintf("   | %10s %8s %8s %12s", "delivered", "expired", "left", "drained")
 	}
-	b.WriteString("\n")
+	b.WriteString(p.Bold(heading) + "\n")
 	for _, h := range first {
-		fmt.Fprintf(b, "%-*s %10d %10d %8d %8d %12s", width, h.Host, h.Recipients, h.Delivered, h.Expired, h.Left, drainedIn(h))
+		fmt.Fprintf(b, "%-*s %10d%s", width, h.Host, h.Recipients, h.cells(p))
 		if o := other[h.Host]; o != nil {
-			fmt.Fprintf(b, "   | %10d %8d %8d %12s", o.Delivered, o.Expired, o.Left, drainedIn(o))
+			b.WriteString("   |" + o.cells(p))
 		}
 		if h.Trouble != "" {
-			fmt.Fprintf(b, "  %.60s", h.Trouble)
+			b.WriteString("  " + p.Red(fmt.Sprintf("%.60s", h.Trouble)))
 		}
 		b.WriteString("\n")
 	}
@@ -95,6 +98,21 @@ func (r *Simulated) table(b *strings.Builder, rows int) {
 		fmt.Fprintf(b, "and %d more, which drain sooner (--all)\n", hidden)
 	}
 	b.WriteString("\n")
+}
+
+// cells are what becomes of the recipients of a host.
+func (h *SimHost) cells(p paint.Paint) string {
+	expired, left, drained := fmt.Sprintf("%8d", h.Expired), fmt.Sprintf("%8d", h.Left), fmt.Sprintf("%12s", drainedIn(h))
+	if h.Expired > 0 {
+		expired = p.Red(expired)
+	}
+	if h.Left > 0 {
+		left = p.Yellow(left)
+	}
+	if h.Drained < 0 {
+		drained = p.Yellow(drained)
+	}
+	return fmt.Sprintf(" %10d %s %s %s", h.Delivered, expired, left, drained)
 }
 
 func drainedIn(h *SimHost) string {

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"encoding/json"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"zmailer/internal/mailq"
+	"zmailer/test/suite"
 )
 
 // M39: a person sees what the scheduler waits for; without one he is told so.
@@ -34,6 +36,7 @@ func TestThreadsOfTheRunningScheduler(t *testing.T) {
 		t.Errorf("exit code %d for a thread that is none", code)
 	}
 	wantIn(t, said, "no such thread")
+	coloured(t, s, host, id)
 	classic(t, s.PostOffice(), name, host)
 	stop(t, s)
 	said, code = call(t, s, "zmctl", "thread")
@@ -41,6 +44,35 @@ func TestThreadsOfTheRunningScheduler(t *testing.T) {
 		t.Errorf("exit code %d without a scheduler", code)
 	}
 	wantIn(t, said, "no scheduler runs here", "zmctl queue")
+}
+
+// coloured asks with colours and without: they are all that differs, also in what router
+// and scheduler print.
+func coloured(t *testing.T, s *suite.Suite, host, id string) {
+	t.Helper()
+	const red, yellow, bold, end = "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
+	code := regexp.MustCompile("\x1b\\[[0-9]*m")
+	lapsed := regexp.MustCompile(`\b[0-9.]+[smhd][0-9smhd.]*\b *| {2,}`)
+	for _, tt := range []struct {
+		args string
+		want []string
+	}{
+		{"thread", []string{bold + "THREAD" + end, bold + "smtp/" + host + end}},
+		{"thread smtp/" + host, []string{bold + id + end, yellow + "waiting, 1 attempt"}},
+		{"route nobody@sink.example", []string{bold + "<nobody@sink.example>" + end, "=> " + bold + "smtp!"}},
+		{"simulate --down " + host + " --until 1h", []string{bold + "channel/host ", red + "       2" + end}},
+		{"events", []string{bold + id + end}},
+		{"why " + id, []string{bold + id + end, yellow}},
+	} {
+		args := strings.Fields(tt.args)
+		plain := zmctl(t, s, args...)
+		got := zmctl(t, s, append([]string{"--color", "always"}, args...)...)
+		wantIn(t, got, tt.want...)
+		steady := func(text string) string { return lapsed.ReplaceAllString(code.ReplaceAllString(text, ""), " ") }
+		if strings.Contains(plain, "\x1b") || tt.args[0] != 's' && steady(got) != steady(plain) {
+			t.Errorf("zmctl %s: got\n%s\nwithout colours\n%s", tt.args, steady(got), steady(plain))
+		}
+	}
 }
 
 // classic says, byte for byte, what ZMailer's mailq says without -Q, and reads the answer

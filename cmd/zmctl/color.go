@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/paint"
+)
+
+func colorFlag() cli.Flag {
+	return &cli.StringFlag{Name: "color", Value: "auto", Usage: "colours `WHEN`: auto (on a terminal), always or never"}
+}
+
+// setColour has --color decide in the environment, where the programs look that zmctl runs:
+// router, scheduler, zmtop.
+func setColour(c *cli.Context) error {
+	var errs [2]error
+	switch when := c.String("color"); when {
+	case "auto":
+	case "always":
+		errs = [2]error{os.Unsetenv(paint.Never), os.Setenv(paint.Always, "1")}
+	case "never":
+		errs = [2]error{os.Unsetenv(paint.Always), os.Setenv(paint.Never, "1")}
+	default:
+		return cli.Exit("--color "+when+": it is auto, always or never", config.ExitUsage)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("--color: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package paint
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"text/tabwriter"
+)
+
+// regular has it that no variable of the caller's environment decides.
+func regular(t *testing.T) {
+	t.Helper()
+	t.Setenv(Never, "")
+	t.Setenv(Always, "")
+	t.Setenv("TERM", "xterm")
+}
+
+func TestColoursAreNotForFiles(t *testing.T) {
+	regular(t)
+	f, err := os.Create(t.TempDir() + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, w := range map[string]io.Writer{"a file": f, "memory": &strings.Builder{}} {
+		if bool(For(w)) || Terminal(w) || Width(w) != 0 || Room(w, 20, 300) != 300 {
+			t.Errorf("%s: taken for a terminal", name)
+		}
+	}
+	t.Setenv(Always, "1")
+	if !For(f) {
+		t.Errorf("%s=1: not coloured", Always)
+	}
+	t.Setenv(Always, "0")
+	if For(f) {
+		t.Errorf("%s=0: coloured", Always)
+	}
+	t.Setenv(Always, "1")
+	t.Setenv(Never, "1")
+	if For(f) {
+		t.Errorf("%s=1: coloured", Never)
+	}
+}
+
+func TestColoursEndOnTheirLine(t *testing.T) {
+	if got, want := Paint(true).Red("a\n\nb\n"), "\x1b[31ma\x1b[0m\n\n\x1b[31mb\x1b[0m\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := Paint(false).Red("a\n"); got != "a\n" {
+		t.Errorf("without colours: got %q", got)
+	}
+}
+
+// plain takes the colours away.
+func plain(text string) string {
+	for _, code := range []string{"\x1b[31m", "\x1b[1m", "\x1b[0m"} {
+		text = strings.ReplaceAll(text, code, "")
+	}
+	return text
+}
+
+// Whatever the cells: without its colours a table is what text/tabwriter makes of it.
+func TestTableIsThatOfTabwriter(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	p := Paint(true)
+	for range 500 {
+		var text strings.Builder
+		for range rnd.IntN(8) {
+			for range rnd.IntN(5) {
+				cell := strings.Repeat("x", rnd.IntN(12)) + []string{"", "é", " "}[rnd.IntN(3)]
+				text.WriteString([]string{cell, p.Red(cell), p.Bold(cell)}[rnd.IntN(3)] + "\t")
+			}
+			text.WriteString([]string{"", "end", p.Red("end")}[rnd.IntN(3)] + "\n")
+		}
+		var want, got strings.Builder
+		w := tabwriter.NewWriter(&want, 0, 0, 2, ' ', 0)
+		fmt.Fprint(w, plain(text.String()))
+		w.Flush()
+		table := NewTable(&got)
+		fmt.Fprint(table, text.String())
+		if err := table.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if plain(got.String()) != want.String() {
+			t.Fatalf("of %q\ngot\n%q\nwant\n%q", text.String(), plain(got.String()), want.String())
+		}
+	}
+}
+
+func TestLinesAreCutAtTheWidth(t *testing.T) {
+	p := Paint(true)
+	for what, tt := range map[string]struct{ line, want string }{
+		"short":                    {"abcdefghij", "abcdefghij"},
+		"long":                     {"abcdefghijk", "abcdefg..."},
+		"colours count nothing":    {p.Red("abcdefghij"), p.Red("abcdefghij")},
+		"a colour is ended":        {p.Red("abcdefghijk"), "\x1b[31mabcdefg...\x1b[0m"},
+		"letters of several bytes": {"ääääääääääää", "äääääää..."},
+	} {
+		if got := Clip(tt.line, 10); got != tt.want {
+			t.Errorf("%s: got %q, want %q", what, got, tt.want)
+		}
+	}
+	var b strings.Builder
+	table := NewTable(&b)
+	table.Width = 12
+	fmt.Fprintf(table, "A\tTEXT\n%s\tabcdefghijklm\n", p.Bold("long"))
+	if err := table.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "A     TEXT\n\x1b[1mlong\x1b[0m  abc...\x1b[0m\n"; got != want {
+		t.Errorf("table: got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,127 @@
+package paint
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table is text in columns, as text/tabwriter makes them with two blanks between: cells end
+// with tabs, and a column is as wide as its cells in lines that follow one another. Colours
+// count for nothing. It is written at Flush.
+type Table struct {
+	// Width is where lines are cut; 0: nowhere.
+	Width int
+
+	w    io.Writer
+	text bytes.Buffer
+}
+
+// NewTable makes a table that goes to a writer.
+func NewTable(w io.Writer) *Table { return &Table{w: w} }
+
+func (t *Table) Write(b []byte) (int, error) { return t.text.Write(b) }
+
+// gap is between two columns.
+const gap = 2
+
+// Flush writes the lines so far, and begins a new table.
+func (t *Table) Flush() error {
+	var rows [][]string
+	for line := range strings.Lines(t.text.String()) {
+		rows = append(rows, strings.Split(line, "\t"))
+	}
+	t.text.Reset()
+	widths := columns(rows)
+	var b strings.Builder
+	for r, cells := range rows {
+		var line strings.Builder
+		for i, cell := range cells {
+			line.WriteString(cell)
+			if i < len(cells)-1 {
+				line.WriteString(strings.Repeat(" ", widths[r][i]-length(cell)))
+			}
+		}
+		text, ended := strings.CutSuffix(line.String(), "\n")
+		if t.Width > 0 {
+			text = Clip(text, t.Width)
+		}
+		b.WriteString(text)
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+// columns gives the width of each cell that ends with a tab: that of the widest among the
+// lines around it that have such a cell.
+func columns(rows [][]string) [][]int {
+	widths := make([][]int, len(rows))
+	for r := range rows {
+		widths[r] = make([]int, len(rows[r])-1)
+	}
+	for column, some := 0, true; some; column++ {
+		some = false
+		for r := 0; r < len(rows); r++ {
+			end, width := r, 0
+			for ; end < len(rows) && len(rows[end]) > column+1; end++ {
+				width = max(width, length(rows[end][column])+gap)
+			}
+			for ; r < end; r++ {
+				some = true
+				widths[r][column] = width
+			}
+		}
+	}
+	return widths
+}
+
+// length is how many columns text takes on a terminal, without its colours.
+func length(text string) int {
+	n := utf8.RuneCountInString(text)
+	for {
+		from := strings.IndexByte(text, escape)
+		if from < 0 {
+			return n
+		}
+		end := strings.IndexByte(text[from:], 'm')
+		if end < 0 {
+			return n
+		}
+		n -= end + 1
+		text = text[from+end+1:]
+	}
+}
+
+// escape begins a colour; every one ends with an m.
+const escape = 0x1b
+
+// Clip cuts a line after so many columns (0: nowhere), and says so with three dots; colours
+// are ended.
+func Clip(line string, width int) string {
+	if length(line) <= width || width <= len(dots) {
+		return line
+	}
+	left, coloured, inside := width-len(dots), false, false
+	for i, r := range line {
+		switch {
+		case r == escape:
+			inside, coloured = true, true
+		case inside:
+			inside = r != 'm'
+		case left == 0:
+			if coloured {
+				return line[:i] + dots + "\x1b[0m"
+			}
+			return line[:i] + dots
+		default:
+			left--
+		}
+	}
+	return line
+}
+
+const dots = "..."

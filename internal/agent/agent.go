@@ -49,6 +49,8 @@ type Agent struct {
 	mu    sync.Mutex
 	busy  map[string]int // jobs in progress by the specification's name
 	bears bool           // it has set locks: a loss of power may bring them back
+
+	outlines outlines
 }
 
 // Deliverer delivers the recipients of one job. It gives every recipient of d a
@@ -71,12 +73,11 @@ type Delivery struct {
 
 	agent  *Agent
 	file   *postoffice.Spec
-	raw    []byte  // the specification as it was read, from base on; see trim
-	buffer *[]byte // whose memory raw is; nil: its own
-	base   int64
-	body   int64   // where Body begins
-	whole  []byte  // the message file, if it is small
-	small  *[]byte // whose buffer that is
+	text   *workspec.Excerpt // what was read of the specification; see trim
+	buffer *[]byte           // whose memory that is; nil: its own
+	body   int64             // where Body begins
+	whole  []byte            // the message file, if it is small
+	small  *[]byte           // whose buffer that is
 	idMu   sync.Mutex
 	known  bool // id is
 	id     postoffice.SpoolID

@@ -77,32 +77,45 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	return nil, nil
 }
 
-// read reads and parses the specification.
-func (d *Delivery) read() (err error) {
+// read reads and parses the specification, or of one that was read before what concerns
+// this job.
+func (d *Delivery) read() error {
 	d.buffer = specBuffers.Get().(*[]byte)
-	if d.raw, err = d.file.ReadInto(*d.buffer); err != nil {
+	if d.readSome() {
+		return nil
+	}
+	raw, err := d.file.ReadInto(*d.buffer)
+	if err != nil {
 		return err
 	}
-	*d.buffer = d.raw
-	if d.Spec, err = workspec.ParseOnly(d.raw, d.agent.wants(d.Job.Host)); err != nil {
+	*d.buffer = raw
+	d.text = workspec.Whole(raw, 0)
+	others := false
+	if d.Spec, err = workspec.ParseOnly(raw, d.agent.wants(d.Job.Host, &others)); err != nil {
 		return fmt.Errorf("read specification %s: %w", d.Job.Name, err)
 	}
 	if !d.Spec.Complete {
 		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
 	}
+	if others && len(raw) >= leastOutlined {
+		d.agent.outlines.keep(d.file, workspec.NewOutline(raw, d.Spec))
+	}
 	return nil
 }
 
 // wants tells recipients of this agent's for a host, whatever their tags: of a list with
-// very many the others are not even read. nil: all of them.
-func (a *Agent) wants(host string) func(offset int64, channel, host []byte) bool {
+// very many the others are not even read. nil: all of them. It sets others where this
+// agent will be asked for more.
+func (a *Agent) wants(host string, others *bool) func(offset int64, channel, host []byte) bool {
 	if host == "" && len(a.Channels) == 0 {
 		return nil
 	}
 	want := []byte(host)
 	return func(_ int64, channel, host []byte) bool {
-		return (len(want) == 0 || bytes.EqualFold(want, host)) &&
-			(len(a.Channels) == 0 || slices.ContainsFunc(a.Channels, func(c string) bool { return c == string(channel) }))
+		mine := len(a.Channels) == 0 || slices.ContainsFunc(a.Channels, func(c string) bool { return c == string(channel) })
+		here := len(want) == 0 || bytes.EqualFold(want, host)
+		*others = *others || mine && !here
+		return mine && here
 	}
 }
 
@@ -165,19 +178,22 @@ const maxUnused = 256 << 10
 
 // trim lets go of all of a large specification but the header blocks.
 func (d *Delivery) trim() {
-	from, to := int64(len(d.raw)), int64(0)
+	if d.text.Len() <= maxUnused {
+		return
+	}
+	from, to := d.Recipients[0].Group.HeaderOffset, int64(0)
 	for _, r := range d.Recipients {
 		from, to = min(from, r.Group.HeaderOffset), max(to, r.Group.HeaderEnd)
 	}
-	if to < from || int64(len(d.raw))-(to-from) <= maxUnused {
+	headers := d.text.Slice(from, to)
+	if headers == nil || d.text.Len()-len(headers) <= maxUnused {
 		return
 	}
-	d.raw, d.base = bytes.Clone(d.raw[from:to]), from
+	d.text = workspec.Whole(bytes.Clone(headers), from)
 	d.giveBack()
 }
 
-// specBuffers hold specifications: a message to many hosts is a job for each of them,
-// and each reads it.
+// specBuffers hold what was read of specifications.
 var specBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 // maxBuffer is how large a buffer is kept. Bytes.
@@ -194,7 +210,7 @@ func (d *Delivery) giveBack() {
 // torn tells a lock of which a crash left only the start: the owner is aligned to
 // the right of its six bytes, so a blank at their end cuts its number short.
 func (d *Delivery) torn(r *workspec.Recipient) bool {
-	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.raw[workspec.TagOffset(r.Offset)+6] == ' '
+	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.text.Slice(r.Offset, r.Offset+8)[7] == ' '
 }
 
 // small is how large a message file is that is held in memory, which one read(2) brings

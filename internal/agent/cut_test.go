@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -17,8 +18,9 @@ import (
 )
 
 // cutDisk is a test disk with one queued message: to delivered@h, failed@h, which
-// is to fail, and wanted@h, who wants a success report.
-func cutDisk(t *testing.T) (*cutfs.FS, string) {
+// is to fail, and wanted@h, who wants a success report; behind them to somebody at each of
+// as many other hosts.
+func cutDisk(t *testing.T, others int) (*cutfs.FS, string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -52,6 +54,10 @@ func cutDisk(t *testing.T) (*cutfs.FS, string) {
 		}
 		list = append(list, r)
 	}
+	for i := range others {
+		host := fmt.Sprintf("other%d.example", i)
+		list = append(list, workspec.Recipient{Channel: "smtp", Host: host, Address: "somebody@" + host, Privilege: "65534"})
+	}
 	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"}, list, []byte("Subject: x\n"))
 	must(w.Close())
 	put("transport/"+name, b.Bytes())
@@ -64,8 +70,8 @@ func cutDisk(t *testing.T) (*cutfs.FS, string) {
 // world is what happened outside: how often each recipient got the message.
 type world map[string]int
 
-// attempt runs one job in a process on a test disk.
-func attempt(t *testing.T, disk *cutfs.FS, name string, w world, cut func(*cutfs.FS)) *cutfs.FS {
+// attempt runs the jobs of hosts in a process on a test disk.
+func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world, cut func(*cutfs.FS)) *cutfs.FS {
 	t.Helper()
 	proc := disk.Process()
 	po, err := postoffice.Open(postoffice.Config{FS: proc})
@@ -78,7 +84,7 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, w world, cut func(*cutfs
 	}
 	a := &Agent{PostOffice: po, Owner: owner, Name: "test", Now: func() time.Time { return testTime }}
 	cut(proc)
-	a.Do(t.Context(), taproto.Job{Name: name, Host: "h"}, deliverFunc(func(_ context.Context, d *Delivery) {
+	to := deliverFunc(func(_ context.Context, d *Delivery) {
 		for _, r := range d.Recipients {
 			if r.Address == "failed@h" {
 				d.Done(r, noUser)
@@ -93,7 +99,10 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, w world, cut func(*cutfs
 				d.Done(r, ok)
 			}
 		}
-	}))
+	})
+	for _, host := range hosts {
+		a.Do(t.Context(), taproto.Job{Name: name, Host: host}, to)
+	}
 	return proc
 }
 
@@ -120,10 +129,27 @@ func readSpec(t *testing.T, disk *cutfs.FS, name string) *workspec.Spec {
 // happened; the next attempt ends what is open; a process that only died delivers
 // once, or the doubt is recorded.
 func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
+	tests := map[string]struct {
+		others int
+		hosts  []string
+	}{
+		"one host": {0, []string{"h"}},
+		// The specification is read once, and then what concerns each host.
+		"the second of 150 hosts": {150, []string{"other7.example", "h"}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			surviveEveryCut(t, c.others, c.hosts)
+		})
+	}
+}
+
+func surviveEveryCut(t *testing.T, others int, hosts []string) {
 	for n := 0; ; n++ {
-		disk, name := cutDisk(t)
+		disk, name := cutDisk(t, others)
 		first := world{}
-		proc := attempt(t, disk, name, first, func(p *cutfs.FS) { p.CutInside(n) })
+		proc := attempt(t, disk, name, hosts, first, func(p *cutfs.FS) { p.CutInside(n) })
 		over := !proc.Dead()
 		for _, loss := range proc.Losses() {
 			w := world{}
@@ -133,10 +159,10 @@ func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
 			next := proc.Restart(loss)
 			where := fmt.Sprintf("operation %d, %v", n, loss)
 			checkTags(t, readSpec(t, next, name), w, where)
-			attempt(t, next, name, w, func(*cutfs.FS) {})
+			attempt(t, next, name, hosts, w, func(*cutfs.FS) {})
 			s := readSpec(t, next, name)
 			checkTags(t, s, w, where+", next attempt")
-			checkEnd(t, s, w, loss.Power, where)
+			checkEnd(t, s, hosts, w, loss.Power, where)
 		}
 		if t.Failed() {
 			t.Fatal(proc.Log())
@@ -171,8 +197,8 @@ func checkTags(t *testing.T, s *workspec.Spec, w world, where string) {
 	}
 }
 
-// checkEnd wants everything final, and nothing twice but in doubt.
-func checkEnd(t *testing.T, s *workspec.Spec, w world, power bool, where string) {
+// checkEnd wants everything final of those hosts, and nothing twice but in doubt.
+func checkEnd(t *testing.T, s *workspec.Spec, hosts []string, w world, power bool, where string) {
 	t.Helper()
 	doubts := map[int64]int{}
 	for _, e := range s.History {
@@ -181,6 +207,9 @@ func checkEnd(t *testing.T, s *workspec.Spec, w world, power bool, where string)
 		}
 	}
 	for _, r := range s.Groups[0].Recipients {
+		if !slices.Contains(hosts, r.Host) {
+			continue
+		}
 		if want := map[bool]workspec.Tag{true: workspec.TagFailed, false: workspec.TagOK}[r.Address == "failed@h"]; r.Tag != want {
 			t.Errorf("%s: %s: got tag %q, want %q", where, r.Address, byte(r.Tag), byte(want))
 		}

@@ -68,7 +68,7 @@ func (d *Delivery) close() {
 	if d.Message != nil {
 		err = errors.Join(err, d.Message.Close())
 	}
-	d.raw = nil
+	d.text = nil
 	d.giveBack()
 	if d.small != nil {
 		smallBuffers.Put(d.small)
@@ -82,8 +82,7 @@ func (d *Delivery) close() {
 // Header is the header block to send for a group: whole lines without the empty
 // line after them. It must not be changed.
 func (d *Delivery) Header(g *workspec.Group) []byte {
-	from, to := g.HeaderOffset-d.base, g.HeaderEnd-d.base
-	return d.raw[from:to:to]
+	return d.text.Slice(g.HeaderOffset, g.HeaderEnd)
 }
 
 // Body reads the body from its offset, with the empty line before it if the message

@@ -188,7 +188,9 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 	}
 	want := map[string]int{
 		"open transport/NAME":    1,
+		"read transport/NAME":    1,
 		"open queue/NAME":        1,
+		"read queue/NAME":        1,
 		"readat transport/NAME":  1,    // what stands between the locks
 		"readat queue/NAME":      2,    // how long it was, is there an empty line
 		"writeat transport/NAME": 1001, // one for all locks
@@ -206,7 +208,7 @@ func TestPlainSuccessCostsTwoSmallWrites(t *testing.T) {
 	name := s.queue(rcpt{"smtp", "h.example", "u@h.example", ""})
 	s.fs.taken()
 	s.do(name, "h.example", give(ok))
-	want := []string{"open transport/NAME", "open queue/NAME", "readat queue/NAME", "readat queue/NAME",
+	want := []string{"open transport/NAME", "read transport/NAME", "open queue/NAME", "read queue/NAME", "readat queue/NAME", "readat queue/NAME",
 		"writeat transport/NAME", "writeat transport/NAME"}
 	got := s.fs.taken()
 	for i := range got {

@@ -50,7 +50,10 @@ const (
 func (d *Delivery) lineUp() {
 	for i, r := range d.Recipients {
 		r.index = i
-		r.beside = i > 0 && !bytes.Contains(d.raw[d.Recipients[i-1].Offset:r.Offset], []byte("\nr"))
+		if i > 0 {
+			between := d.text.Slice(d.Recipients[i-1].Offset, r.Offset)
+			r.beside = between != nil && !bytes.Contains(between, []byte("\nr"))
+		}
 	}
 }
 

@@ -320,3 +320,7 @@ func (f *faultyFile) Sync() error {
 	_, err := f.do("sync", func() (int, error) { return 0, f.File.Sync() })
 	return err
 }
+
+func (f *faultyFile) Read(b []byte) (int, error) {
+	return f.do("read", func() (int, error) { return f.File.Read(b) })
+}

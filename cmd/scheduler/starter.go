@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -88,7 +89,7 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 }
 
 // startAgents serves the scheduler that has started us, or those that connect to the
-// socket that systemd has passed, one after the other.
+// socket that systemd has passed.
 func startAgents(ctx context.Context, settings *config.Config) error {
 	p := confine.PlanFor("starter", settings)
 	a, err := p.Account()
@@ -121,9 +122,17 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 	return s.Serve(conn)
 }
 
-// serveSchedulers serves root and the user of the daemons.
+// schedulersAtOnce bounds the connections; one of them is the scheduler's. One that says
+// nothing, or a scheduler that hangs, must not keep the next one waiting.
+const schedulersAtOnce = 8
+
+// serveSchedulers serves root and the user of the daemons. It ends when the schedulers that
+// it serves have.
 func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int) error {
 	context.AfterFunc(ctx, func() { _ = l.Close() })
+	var all sync.WaitGroup
+	defer all.Wait()
+	places := make(chan struct{}, schedulersAtOnce)
 	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
@@ -133,13 +142,27 @@ func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, 
 			return fmt.Errorf("wait for the scheduler: %w", err)
 		}
 		u, ok := conn.(*net.UnixConn)
-		if ok && mayAsk(u, uid) {
-			// The next scheduler finds out by itself what this one left.
-			err = s.Serve(u)
+		if !ok || !mayAsk(u, uid) {
+			complain(conn.Close())
+			continue
 		}
-		if cerr := conn.Close(); err != nil || cerr != nil {
-			fmt.Fprintln(os.Stderr, "scheduler --start-agents:", errors.Join(err, cerr))
+		select {
+		case places <- struct{}{}:
+			one := &scheduler.Starter{Settings: s.Settings, Own: s.Own}
+			all.Go(func() {
+				// The next scheduler finds out by itself what this one left.
+				complain(errors.Join(one.Serve(u), u.Close()))
+				<-places
+			})
+		default:
+			complain(errors.Join(errors.New("too many connections"), u.Close()))
 		}
+	}
+}
+
+func complain(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scheduler --start-agents:", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +29,7 @@ import (
 // starterOrder is what the starter is told. Start: with the agent's standard input and output
 // as descriptors. Signal: to an agent that it has started.
 type starterOrder struct {
+	Hello   bool   `json:"hello,omitempty"` // the first one: a scheduler is there
 	Start   uint64 `json:"start,omitempty"` // a number for the answer
 	Channel string `json:"channel,omitempty"`
 	Host    string `json:"host,omitempty"`
@@ -43,6 +46,10 @@ type starterNotice struct {
 	Ended string `json:"ended,omitempty"` // how, as os.ProcessState says it
 }
 
+// starterPatience is how long each of the two waits for the other to say what it has to, and
+// to take what it is told.
+const starterPatience = 30 * time.Second
+
 // maxOrder is how long an order or notice may be: a host's name is in it. Bytes.
 const maxOrder = 64 << 10
 
@@ -53,6 +60,8 @@ type Starter struct {
 	// Own is the scheduler's user: an agent whose clause names nobody runs as him, unless
 	// it is the one for mailboxes, which becomes users by itself.
 	Own string
+	// Patience is for a scheduler that says nothing or takes nothing; 0: the usual.
+	Patience time.Duration
 
 	mu     sync.Mutex // of all below, and of writing
 	conf   *Conf
@@ -77,10 +86,18 @@ func (s *Starter) Serve(conn *net.UnixConn) error {
 	if werr := s.say(conn, hello); err != nil || werr != nil {
 		return errors.Join(err, werr)
 	}
-	for {
+	// Who does not even say that he is there gets no place. A scheduler may have nothing to
+	// say for long.
+	if err := conn.SetReadDeadline(time.Now().Add(s.patience())); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
 		o, files, err := receive(conn)
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err == nil && first {
+			err = conn.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
 			return err
@@ -91,6 +108,8 @@ func (s *Starter) Serve(conn *net.UnixConn) error {
 	}
 }
 
+func (s *Starter) patience() time.Duration { return cmp.Or(s.Patience, starterPatience) }
+
 // obey does what an order says. Its error is that of the connection.
 func (s *Starter) obey(conn *net.UnixConn, o starterOrder, files []*os.File) error {
 	defer func() {
@@ -98,6 +117,9 @@ func (s *Starter) obey(conn *net.UnixConn, o starterOrder, files []*os.File) err
 			_ = f.Close() // the agent has its own
 		}
 	}()
+	if o.Hello {
+		return nil
+	}
 	if o.Signal != 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -130,7 +152,10 @@ func (s *Starter) await(conn *net.UnixConn, proc *os.Process) {
 	s.mu.Lock()
 	delete(s.agents, proc.Pid)
 	s.mu.Unlock()
-	_ = s.say(conn, starterNotice{Pid: proc.Pid, Ended: how}) // to a scheduler that may be gone
+	if err := s.say(conn, starterNotice{Pid: proc.Pid, Ended: how}); err != nil {
+		// A scheduler that is gone, or that would wait for this agent for ever.
+		_ = conn.Close()
+	}
 }
 
 // start starts the agent for a channel and host.
@@ -218,7 +243,11 @@ func (s *Starter) say(conn *net.UnixConn, n starterNotice) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := conn.Write(b); err != nil {
+	err = conn.SetWriteDeadline(time.Now().Add(s.patience()))
+	if err == nil {
+		_, err = conn.Write(b)
+	}
+	if err != nil {
 		return fmt.Errorf("answer the scheduler: %w", err)
 	}
 	return nil

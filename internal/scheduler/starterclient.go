@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +18,13 @@ import (
 // delivered without it, the scheduler has to be started again.
 var ErrStarter = errors.New("the starter of agents has ended")
 
+// errSilentStarter means that the starter has not said what became of an order.
+var errSilentStarter = errors.New("the starter of agents does not answer")
+
 // StarterClient is the scheduler's end of the connection to its starter.
 type StarterClient struct {
-	conn *net.UnixConn
+	conn     *net.UnixConn
+	patience time.Duration
 
 	mu      sync.Mutex
 	next    uint64
@@ -34,13 +39,27 @@ type starterAnswer struct {
 	ended <-chan string
 }
 
-// NewStarterClient takes a connection to a starter and waits for its greeting, which
-// tells whether it can work.
+// NewStarterClient takes a connection to a starter, says hello and waits for its greeting,
+// which tells whether it can work.
 func NewStarterClient(conn *net.UnixConn) (*StarterClient, error) {
-	c := &StarterClient{conn: conn, waiting: map[uint64]chan starterAnswer{}, running: map[int]chan string{}, gone: make(chan struct{})}
-	n, err := c.hear()
+	return newStarterClient(conn, starterPatience)
+}
+
+func newStarterClient(conn *net.UnixConn, patience time.Duration) (*StarterClient, error) {
+	c := &StarterClient{conn: conn, patience: patience, waiting: map[uint64]chan starterAnswer{}, running: map[int]chan string{}, gone: make(chan struct{})}
+	err := conn.SetReadDeadline(time.Now().Add(patience))
+	if err == nil {
+		err = c.send(starterOrder{Hello: true}, nil)
+	}
+	n := starterNotice{}
+	if err == nil {
+		n, err = c.hear()
+	}
 	if err == nil && n.Error != "" {
 		err = errors.New(n.Error)
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start agents: %w", err)
@@ -113,16 +132,29 @@ func (c *StarterClient) start(channel, host string, in, out *os.File) (*started,
 	c.waiting[o.Start] = answer
 	c.mu.Unlock()
 	if err := c.send(o, unix.UnixRights(int(in.Fd()), int(out.Fd()))); err != nil {
-		c.mu.Lock()
-		delete(c.waiting, o.Start)
-		c.mu.Unlock()
+		c.forget(o)
 		return nil, err
 	}
-	n := <-answer
+	late := time.NewTimer(c.patience)
+	defer late.Stop()
+	n := starterAnswer{}
+	select {
+	case n = <-answer:
+	case <-late.C:
+		// An agent that it starts after all finds its input ended.
+		c.forget(o)
+		return nil, errSilentStarter
+	}
 	if n.Error != "" {
 		return nil, errors.New(n.Error)
 	}
 	return &started{c: c, pid: n.Pid, ended: n.ended}, nil
+}
+
+func (c *StarterClient) forget(o starterOrder) {
+	c.mu.Lock()
+	delete(c.waiting, o.Start)
+	c.mu.Unlock()
 }
 
 func (c *StarterClient) send(o starterOrder, rights []byte) error {
@@ -130,7 +162,11 @@ func (c *StarterClient) send(o starterOrder, rights []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := c.conn.WriteMsgUnix(b, rights, nil); err != nil {
+	err = c.conn.SetWriteDeadline(time.Now().Add(c.patience))
+	if err == nil {
+		_, _, err = c.conn.WriteMsgUnix(b, rights, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("ask the starter of agents: %w", err)
 	}
 	return nil

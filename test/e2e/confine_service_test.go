@@ -12,7 +12,8 @@ import (
 )
 
 // As under systemd: the starter is a service with a socket, the scheduler was never root,
-// and another scheduler comes after it. Strangers are not served.
+// and another scheduler comes after it. Strangers are not served, and one that says hello
+// alone keeps nobody waiting.
 func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 	t.Parallel()
 	games, _ := idsOf(t, "games")
@@ -39,6 +40,14 @@ func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 	}
 	defer func() { _ = starter.Process.Kill() }() // it has ended, if all is well
 
+	silent, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if _, err := silent.Write([]byte(`{"hello":true}`)); err != nil {
+		t.Fatal(err)
+	}
 	asked := func(uid, gid int) *exec.Cmd {
 		cmd := s.Command("scheduler")
 		cmd.Env = append(cmd.Env, "AGENTSTARTER="+socket)
@@ -83,6 +92,7 @@ func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 		}
 		size = info.Size()
 	}
+	silent.Close()
 	if err := starter.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/config"
+)
+
+// shortPatience is that of tests; what has to happen within it does at once.
+const shortPatience = 100 * time.Millisecond
+
+// starterPair are the two ends of a connection between a scheduler and its starter.
+func starterPair(t *testing.T) (scheduler, starter *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		conn, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		ends[i] = conn.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
+
+func newStarter(t *testing.T) *Starter {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Starter{Settings: settings, Own: "nobody", Patience: shortPatience}
+}
+
+func TestStarterLeavesWhoSaysNothing(t *testing.T) {
+	t.Parallel()
+	_, theirs := starterPair(t)
+	if err := newStarter(t).Serve(theirs); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the end of its patience", err)
+	}
+}
+
+// Whoever does not read holds it no longer than who does not write.
+func TestStarterLeavesWhoHearsNothing(t *testing.T) {
+	t.Parallel()
+	ours, theirs := starterPair(t)
+	go func() {
+		// Orders that cannot be obeyed, each of which is answered.
+		for {
+			if _, err := ours.Write([]byte(`{"start":1,"channel":"smtp","host":"h"}`)); err != nil {
+				return
+			}
+		}
+	}()
+	if err := newStarter(t).Serve(theirs); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the end of its patience", err)
+	}
+}
+
+// A scheduler that has said hello may have nothing to say for long.
+func TestStarterKeepsASchedulerThatHasNothingToSay(t *testing.T) {
+	t.Parallel()
+	ours, theirs := starterPair(t)
+	served := make(chan error, 1)
+	go func() { served <- newStarter(t).Serve(theirs) }()
+	c, err := newStarterClient(ours, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.NewTimer(3 * shortPatience)
+	defer later.Stop()
+	select {
+	case err := <-served:
+		t.Fatalf("it was left: %v", err)
+	case <-c.Gone():
+		t.Fatal("it was left")
+	case <-later.C:
+	}
+	ours.Close()
+	if err := <-served; err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestSchedulerLeavesAStarterThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	ours, _ := starterPair(t)
+	if _, err := newStarterClient(ours, shortPatience); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the end of its patience", err)
+	}
+	ours, theirs := starterPair(t)
+	if _, err := theirs.Write([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := newStarterClient(ours, shortPatience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	if _, err := c.start("local", "h", in, out); !errors.Is(err, errSilentStarter) {
+		t.Errorf("got %v, want %v", err, errSilentStarter)
+	}
+}

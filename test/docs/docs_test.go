@@ -9,9 +9,12 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"zmailer/test/suite"
 )
+
+var update = flag.Bool("update", false, "write what commands print into the pages; to be read and shortened then")
 
 // bin is where TestMain has built the programs.
 var bin string
@@ -82,10 +85,22 @@ func runPage(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 	defer r.end()
+	if *update {
+		r.settling = 2 * time.Second
+	}
 	r.logf = t.Logf
 	r.failed = func(line int, text string) { t.Errorf("%s:%d: %s", name, line, text) }
 	if err := r.steps(p); err != nil {
 		t.Error(err)
+	}
+	if *update && len(r.new) > 0 {
+		file := "../../docs/" + name
+		if name == "README.md" {
+			file = "../../" + name
+		}
+		if err := rewrite(file, r.new); err != nil {
+			t.Error(err)
+		}
 	}
 	if t.Failed() {
 		logs, _ := filepath.Glob(filepath.Join(r.root, "*", "*", "*log*"))
@@ -113,7 +128,6 @@ var open = []string{
 	"order.md",
 	"performance.md",
 	"privileges.md",
-	"queue.md",
 	"replies.md",
 	"route.md",
 	"router.star.md",
@@ -125,7 +139,6 @@ var open = []string{
 	"tls.md",
 	"top.md",
 	"trace.md",
-	"trouble.md",
 	"tutorial.md",
 	"walk-deferral.md",
 	"walk-local.md",

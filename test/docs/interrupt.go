@@ -20,7 +20,7 @@ func (r *run) interrupted(s step, want string) error {
 		return err
 	}
 	seen := ""
-	if err := r.shell.await(settling, func(text string) bool {
+	if err := r.shell.await(r.settling, func(text string) bool {
 		seen = text
 		ok, err := r.same(want, text)
 		return ok || err != nil || mark.MatchString(text)

@@ -34,7 +34,7 @@ func tokens() []token {
 		{`,S=\d+`, `,S=\d+`, false},
 		{`\b[0-9a-f]*(?:[0-9][a-f]|[a-f][0-9])[0-9a-f]*\b`, `[0-9a-f]+`, false},
 		{`\b` + span + `\b`, span, false},
-		{`\b\d{4,}\b`, `\d+`, true},
+		{`\b\d{4,}(?:\b|_)`, `\d+`, true}, // the underscore stands for itself
 	}
 }
 
@@ -65,6 +65,9 @@ func (m *matcher) split(s string, text func(string), value func(token, string)) 
 			return
 		}
 		text(s[:at[0]])
+		if s[at[1]-1] == '_' {
+			at[1]--
+		}
 		for i, t := range m.all {
 			if at[2*i+2] >= 0 {
 				value(t, s[at[0]:at[1]])

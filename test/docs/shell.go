@@ -158,7 +158,7 @@ func looks(command string) bool {
 	case "zmctl":
 		for _, w := range words[1:] {
 			switch w {
-			case "queue", "show", "why", "status", "history", "check", "thread", "events", "orders", "removed", "trace", "top", "log", "route", "simulate":
+			case "queue", "show", "why", "status", "history", "check", "thread", "events", "list", "orders", "removed", "trace", "top", "log", "route", "simulate":
 				return !strings.Contains(command, "--repair")
 			}
 		}

@@ -17,6 +17,8 @@ const AlarmFile = "alarms"
 type Standing struct {
 	Count  int
 	Oldest time.Time // zero: there is none
+	// Linked are the names of those that have another name, too.
+	Linked []string
 }
 
 // Standing counts the messages in router/, deferred/ or freezer/, and in public/ those
@@ -39,6 +41,9 @@ func (p *PostOffice) Standing(dir string) (Standing, error) {
 				continue
 			}
 			s.Count++
+			if info.Nlink > 1 {
+				s.Linked = append(s.Linked, e.Name)
+			}
 			if s.Oldest.IsZero() || info.ModTime.Before(s.Oldest) {
 				s.Oldest = info.ModTime
 			}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ type lookout struct {
 	queued, seen   int
 
 	still map[*thread.Thread]stillness
+	// twins are the names beside queue/ of files that were in it, too, at the last look.
+	twins map[string]bool
 }
 
 // DefaultLookout is the time between two looks for what needs a person.
@@ -65,8 +68,9 @@ func (e *engine) lookOut() {
 	}
 	now := e.now
 	e.pool.do(func() {
-		found = append(found, e.spool.standing(e.conf.Alarms, now)...)
-		e.post(func() { e.lookedOut(found) })
+		places, linked := e.spool.standing(e.conf.Alarms, now)
+		found = append(found, places...)
+		e.post(func() { e.lookedOut(append(found, e.twins(linked)...)) })
 	})
 }
 
@@ -107,9 +111,33 @@ func (e *engine) refusals() []alarm.Alarm {
 	return list
 }
 
-// standing looks at the directories that are not the scheduler's own.
-func (s *Spool) standing(l alarm.Limits, now time.Time) []alarm.Alarm {
+// twins are files that are in queue/ under another name: they would be delivered twice.
+// One that was on its way there at a look is not at the next.
+func (e *engine) twins(linked []string) []alarm.Alarm {
 	var list []alarm.Alarm
+	now := map[string]bool{}
+	for _, name := range linked {
+		number, _, _ := strings.Cut(path.Base(name), ".") // what follows says why it is there
+		n, ok := postoffice.ParseName(number)
+		if !ok {
+			continue
+		}
+		m := e.messages.get(n.Ino)
+		if m == nil {
+			continue
+		}
+		if now[name] = true; e.lookout.twins[name] {
+			list = append(list, alarm.Alarm{Kind: alarm.Duplicate, Subject: name, Since: e.now,
+				Text: "it is the same file as " + postoffice.Queue + "/" + m.Name() + ", and would be delivered twice"})
+		}
+	}
+	e.lookout.twins = now
+	return list
+}
+
+// standing looks at the directories that are not the scheduler's own. linked are the files
+// there that have another name, too.
+func (s *Spool) standing(l alarm.Limits, now time.Time) (list []alarm.Alarm, linked []string) {
 	for _, d := range l.Places() {
 		if d.Limit == 0 {
 			continue
@@ -122,8 +150,11 @@ func (s *Spool) standing(l alarm.Limits, now time.Time) []alarm.Alarm {
 		if a, ok := alarm.Age(d.Dir, st.Count, st.Oldest, d.Limit, now); ok {
 			list = append(list, a)
 		}
+		for _, name := range st.Linked {
+			linked = append(linked, d.Dir+"/"+name)
+		}
 	}
-	return list
+	return list, linked
 }
 
 // stillness is a thread that could deliver and has begun no attempt since.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -56,6 +57,30 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 				open()
 			}
 		}, alarm.Orphan, "transport/"},
+		"a second specification of one message": {alarm.Limits{}, func(r *rig) func() {
+			name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			open := r.atGate()
+			number, _, _ := strings.Cut(name, "-")
+			twin := filepath.Join(r.dir, "transport", number+"-99")
+			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.read("transport/"+name)), 0o644))
+			r.must(os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
+			r.must(os.Rename(filepath.Join(r.dir, "planted"), twin))
+			return func() {
+				r.must(errors.Join(os.Remove(twin), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
+				open()
+			}
+		}, alarm.Duplicate, "transport/"},
+		"one message in queue/ and in router/": {alarm.Limits{Router: time.Hour}, func(r *rig) func() {
+			name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			open := r.atGate()
+			number, _, _ := strings.Cut(name, "-")
+			twin := filepath.Join(r.dir, "router", number)
+			r.must(os.Link(filepath.Join(r.dir, "queue", name), twin))
+			return func() {
+				r.must(os.Remove(twin))
+				open()
+			}
+		}, alarm.Duplicate, "router/"},
 		"a specification that cannot be read": {alarm.Limits{}, func(r *rig) func() {
 			name := filepath.Join(r.dir, "transport", "4711")
 			// Whole at once: an empty one looks like what finishing has left.

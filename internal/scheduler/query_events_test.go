@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"zmailer/internal/ledger"
 	"zmailer/internal/mailq"
 	"zmailer/internal/order"
@@ -152,15 +154,22 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 func TestOrdersAreToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
+	tail := ledger.NewTail(r.po, true)
+	defer tail.Close()
 	name := r.queue("s@a.example", rcpt{line: "smtp h defer9.a@h"}, rcpt{line: "smtp h defer9.b@h"})
-	r.start()
-	r.wait(2, "msg=deferred")
-	l := r.listenTo()
-	info, err := r.po.StatMessage(name)
-	if err != nil {
-		t.Fatal(err)
+	second := r.queue("s@a.example", rcpt{line: "smtp h defer9.c@h"}, rcpt{line: "local j ok.d@h"}, rcpt{line: "smtp h defer9.e@h"})
+	id := func(name string) postoffice.SpoolID {
+		info, err := r.po.StatMessage(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return postoffice.IDOf(info)
 	}
-	q := order.Request{PostOffice: r.po, ID: postoffice.IDOf(info), Who: "zmctl, joe"}
+	q, away := order.Request{PostOffice: r.po, ID: id(name), Who: "zmctl, joe"}, order.Request{PostOffice: r.po, ID: id(second), Who: "zmctl, joe"}
+	r.start()
+	r.wait(4, "msg=deferred")
+	r.wait(1, "msg=delivered")
+	l := r.listenTo()
 	do := func(event string, n int, give func(order.Request) (order.Result, error)) {
 		t.Helper()
 		q.Now = time.Now()
@@ -183,8 +192,41 @@ func TestOrdersAreToldOnce(t *testing.T) {
 			}
 		}
 	}
+	// What the journal says of the removed and the expired is what was told.
+	away.Now = time.Now()
+	if _, err := order.Remove(away, second); err != nil {
+		t.Fatal(err)
+	}
+	l.wait(1, "finished", away.ID.String())
+	for who, want := range map[string]int{"defer9.c@h": 1, "ok.d@h": 0, "defer9.e@h": 1} {
+		if got := l.count("removed", who); got != want {
+			t.Errorf("removed of %s was told %d times, want %d", who, got, want)
+		}
+	}
+	entered := map[string]int64{}
+	if err := tail.Read(func(line ledger.Line) error {
+		if line.Verb == ledger.Done {
+			entered["removed "+line.ID.String()] = line.End.Removed
+			entered["expired "+line.ID.String()] = line.End.Expired
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	heard := map[string]int64{}
+	for _, m := range []string{q.ID.String(), away.ID.String()} {
+		heard["removed "+m], heard["expired "+m] = 0, 0
+	}
+	for _, e := range l.list {
+		if e.Event == "removed" || e.Event == "expired" {
+			heard[e.Event+" "+e.ID]++
+		}
+	}
+	if diff := cmp.Diff(entered, heard); diff != "" {
+		t.Errorf("entered - heard +:\n%s", diff)
+	}
 	for _, e := range l.list {
 		if e.Event == "held" && (e.Who != "zmctl,_joe" || e.ID != q.ID.String() || e.Channel != "smtp") {
 			t.Errorf("got %+v", e)

@@ -56,6 +56,9 @@ func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 		if name == "" && len(s.addrs) > 0 {
 			name = s.addrs[0].address
 		}
+		if name == "" { // its servers are not known
+			name = d.name
+		}
 		if why == nil {
 			var g *guard
 			if g, why = r.guard(ctx, t, &d, &s); why == nil {

@@ -105,6 +105,7 @@ plain.test. 300 IN A 127.0.0.1
 		"there.test":       fmt.Sprintf("policy: sts (%s/tls:1)\nmx.there.test: TLS, verified; else mail waits\n\tsts, %s/tls:1; 1 TLSA records of mx.there.test\n", dir, dir),
 		"smtpx/plain.test": fmt.Sprintf("policy: verify (%s/tls:2)\nlogin: u (%s/credentials:1)\nplain.test: TLS, verified; else mail waits\n\tverify, %s/tls:2\n", dir, dir, dir),
 		"smtpx/none.test":  fmt.Sprintf("policy: none (%s/tls:3)\nnone.test: not used: 5.1.2 look up address of none.test: no such domain\n", dir),
+		"none.test":        fmt.Sprintf("policy: none (%s/tls:3)\nnone.test: not used: 5.1.2 look up MX of none.test: no such domain\n", dir),
 		"lmtp/unix:/x":     "a socket of this machine: no TLS\n",
 	}
 	for where, want := range cases {

@@ -15,7 +15,8 @@
 //	                           which; SETTINGS are lines of its zmailer.conf, or nothing
 //	<!-- run: COMMAND -->      or several lines; it must succeed. "host 127.0.0.1:2626" is
 //	                           another host's SMTP server from here on, "host stop ADDRESS"
-//	                           its end
+//	                           its end; "names 127.0.0.1:2628" is a name server, with a zone in
+//	                           the lines below, or in the file whose path stands behind it
 //	<!-- wait: COMMAND -->     it is given again until it succeeds
 //	<!-- file: PATH -->        the block below is that file, and is written
 //	<!-- dialogue: ADDRESS --> the block below is what a client (C:) says to that address and

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/tasmtp/mx/mxtest"
 	"zmailer/test/suite"
 )
 
@@ -89,6 +90,13 @@ func runPage(t *testing.T, name, text string) {
 		r.settling = 2 * time.Second
 	}
 	r.logf = t.Logf
+	r.names = func(zone string) string {
+		s := mxtest.Start(t, zone)
+		for _, name := range signed(zone) {
+			s.Sign(name)
+		}
+		return s.Addr
+	}
 	r.failed = func(line int, text string) { t.Errorf("%s:%d: %s", name, line, text) }
 	if err := r.steps(p); err != nil {
 		t.Error(err)

@@ -32,7 +32,8 @@ type run struct {
 	as       *syscall.Credential
 	hosts    map[string]*peer.Sink
 	settling time.Duration
-	new      []found // what was printed otherwise than the page says
+	new      []found                         // what was printed otherwise than the page says
+	names    func(zone string) (addr string) // starts a name server
 	// failed tells of a step that went otherwise than the page says.
 	failed func(line int, text string)
 	logf   func(format string, args ...any)
@@ -130,6 +131,9 @@ func (r *run) steps(p page) error {
 func (r *run) hidden(s step) error {
 	if addr, ok := strings.CutPrefix(s.text, "host "); ok {
 		return r.host(addr)
+	}
+	if zone, ok := strings.CutPrefix(s.text, "names "); ok {
+		return r.serve(zone)
 	}
 	command := s.text
 	switch s.kind {

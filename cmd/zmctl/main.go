@@ -54,7 +54,7 @@ func app() *cli.App {
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
-			leaveCommand(), completionCommand(), versionCommand(),
+			leaveCommand(), webDeskCommand(), completionCommand(), versionCommand(),
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {

@@ -15,11 +15,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/web"
+	"zmailer/internal/web/desk"
 )
 
-func webOrder(h *orderHead) web.Order {
-	o := web.Order{ID: string(h.ID), Time: h.Time, Who: clean(h.Who), Verb: clean(h.Verb), Selector: clean(h.Selector), Reason: clean(h.Reason),
+func webOrder(h *orderHead) desk.Order {
+	o := desk.Order{ID: string(h.ID), Time: h.Time, Who: clean(h.Who), Verb: clean(h.Verb), Selector: clean(h.Selector), Reason: clean(h.Reason),
 		Until: clean(h.Until), Flags: clean(h.Flags), Messages: h.Messages, Undone: clean(h.Undone)}
 	if v := verbOf(h.Verb); v != nil {
 		o.Undo = v.undo
@@ -27,12 +27,12 @@ func webOrder(h *orderHead) web.Order {
 	return o
 }
 
-func (w *webSource) Orders(ctx context.Context, most int) ([]web.Order, error) {
+func (w *webSource) Orders(ctx context.Context, most int) ([]desk.Order, error) {
 	ids, err := w.po.ListOrders()
 	if err != nil {
 		return nil, err
 	}
-	var list []web.Order
+	var list []desk.Order
 	for _, id := range slices.Backward(ids) {
 		if err := ctx.Err(); err != nil || len(list) == most {
 			return list, err
@@ -52,7 +52,7 @@ func (w *webSource) Orders(ctx context.Context, most int) ([]web.Order, error) {
 // webListed is how many messages of an order a page names.
 const webListed = 200
 
-func (w *webSource) Order(_ context.Context, id postoffice.OrderID) (*web.Order, error) {
+func (w *webSource) Order(_ context.Context, id postoffice.OrderID) (*desk.Order, error) {
 	var ids []string
 	h, err := readOrder(w.po, id, func(id string) error {
 		if len(ids) < webListed {
@@ -61,7 +61,7 @@ func (w *webSource) Order(_ context.Context, id postoffice.OrderID) (*web.Order,
 		return nil
 	})
 	if errors.Is(err, postoffice.ErrGone) {
-		return nil, fmt.Errorf("order %s: %w", id, web.ErrNotFound)
+		return nil, fmt.Errorf("order %s: %w", id, desk.ErrNotFound)
 	}
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (w *webOrders) call(ctx context.Context, who string, out io.Writer, args ..
 }
 
 // verbArguments are a command as zmctl takes it.
-func verbArguments(c web.Command, flags ...string) []string {
+func verbArguments(c desk.Command, flags ...string) []string {
 	args := append([]string{c.Verb}, flags...)
 	for _, f := range [][2]string{{"where", c.Where}, {"reason", c.Reason}, {"until", c.Until}} {
 		if f[1] != "" {
@@ -109,7 +109,7 @@ func verbArguments(c web.Command, flags ...string) []string {
 	return append(args, c.IDs...)
 }
 
-func (w *webOrders) Try(ctx context.Context, c web.Command) (string, error) {
+func (w *webOrders) Try(ctx context.Context, c desk.Command) (string, error) {
 	var out bytes.Buffer
 	err := w.call(ctx, "", &out, verbArguments(c, "--dry-run")...)
 	return clean2(out.String()), err
@@ -124,7 +124,7 @@ func clean2(text string) string {
 	return b.String()
 }
 
-func (w *webOrders) Give(ctx context.Context, who string, c web.Command) (*web.Given, error) {
+func (w *webOrders) Give(ctx context.Context, who string, c desk.Command) (*desk.Given, error) {
 	out := &givenReader{}
 	err := w.call(ctx, who, out, verbArguments(c, "--yes", "--json")...)
 	g := &out.given
@@ -145,7 +145,7 @@ func (w *webOrders) Undo(ctx context.Context, who string, id postoffice.OrderID)
 
 // givenReader takes the lines of a verb's --json, and keeps the first of them.
 type givenReader struct {
-	given web.Given
+	given desk.Given
 	more  int
 	rest  []byte
 }

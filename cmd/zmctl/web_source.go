@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/mailq"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/selector"
-	"zmailer/internal/web"
+	"zmailer/internal/web/desk"
 )
 
 // webSource makes the pages' values of what zmctl's commands see.
@@ -31,32 +31,71 @@ type webSource struct {
 func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()) }
 
 // webMessage is a message as pages show it.
-func webMessage(m *message, now time.Time) *web.Message {
-	out := &web.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: span(now.Sub(m.Since)), Size: size(m.Size),
-		Sender: m.sender(), Why: m.Why, Problem: clean(m.Problem), Hidden: m.hidden, Recipients: make([]web.Recipient, len(m.Recipients))}
+func webMessage(m *message, now time.Time) *desk.Message {
+	out := &desk.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: span(now.Sub(m.Since)), Size: size(m.Size),
+		Sender: m.sender(), Why: m.Why, Problem: clean(m.Problem), Hidden: m.hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
 	if m.Owner != nil {
 		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		out.Recipients[i] = web.Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
+		out.Recipients[i] = desk.Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
 			Words: strings.TrimPrefix(strings.TrimPrefix(r.words(now), r.State), ", "), Last: r.Last, Open: r.open() && m.State != stateCopy && m.State != stateRemoved}
 	}
 	return out
 }
 
-func (w *webSource) Walk(ctx context.Context, sel selector.Selector, fn func(*web.Message) error) (bool, error) {
+// Survey implements desk.Source, as the other methods do.
+func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
 	s := w.spool()
-	return s.each(ctx, sel, func(m *message) error { return fn(webMessage(m, s.now)) })
+	n := desk.NewCounter(s.now)
+	_, err := s.each(ctx, selector.Selector{}, func(m *message) error {
+		n.Add(webMessage(m, s.now))
+		return nil
+	})
+	v := n.Survey()
+	if err != nil && (ctx.Err() != nil || v.Messages == 0) {
+		return nil, err
+	}
+	if err != nil {
+		v.Problem = clean(err.Error())
+	}
+	v.Status, err = w.status(ctx)
+	return v, err
 }
 
-func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*web.Look, error) {
+func (w *webSource) List(ctx context.Context, where string, first, most int) (*desk.Listing, error) {
+	var sel selector.Selector
+	if where != "" {
+		one, err := selector.Parse(where)
+		if err != nil {
+			return nil, err
+		}
+		sel = one
+	}
+	s := w.spool()
+	n := desk.NewLister(first, most)
+	sorted, err := s.each(ctx, sel, func(m *message) error {
+		n.Add(webMessage(m, s.now))
+		return nil
+	})
+	v := n.Settle()
+	if err != nil && (ctx.Err() != nil || len(v.Messages) == 0) {
+		return nil, err
+	}
+	if v.Sorted = sorted; err != nil {
+		v.Problem = err.Error()
+	}
+	return v, nil
+}
+
+func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look, error) {
 	s := w.spool()
 	r, err := s.why(ctx, w.settings, w.dir, id)
 	if r == nil || r.Message == nil && err != nil {
-		return nil, fmt.Errorf("message %s: %w: %w", id, web.ErrNotFound, err)
+		return nil, fmt.Errorf("message %s: %w: %w", id, desk.ErrNotFound, err)
 	}
-	l := &web.Look{ID: r.ID, State: r.State, Why: r.Lines}
+	l := &desk.Look{ID: r.ID, State: r.State, Why: r.Lines}
 	if err != nil {
 		l.Why = append(l.Why, clean(err.Error()))
 	}
@@ -65,7 +104,7 @@ func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*web.Look,
 		l.Why = append(l.Why, clean(err.Error()))
 	}
 	for i := range steps {
-		l.Steps = append(l.Steps, web.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
+		l.Steps = append(l.Steps, desk.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
 	}
 	if r.Message != nil {
 		l.Message, l.Files = webMessage(r.Message, s.now), r.Message.Files
@@ -81,7 +120,7 @@ func shownFields() []string {
 
 // header reads what a page shows of a message's header. What cannot be read is left out:
 // the page says elsewhere what is wrong with the file.
-func (s *spool) header(m *message) []web.Field {
+func (s *spool) header(m *message) []desk.Field {
 	if m.message.Dir == "" {
 		return nil
 	}
@@ -97,7 +136,7 @@ func (s *spool) header(m *message) []web.Field {
 	// Of one that breaks off, what came before is given beside the error.
 	fields, _ := textproto.NewReader(bufio.NewReader(bytes.NewReader(head.Header))).ReadMIMEHeader()
 	words := &mime.WordDecoder{}
-	var list []web.Field
+	var list []desk.Field
 	for _, name := range shownFields() {
 		for i, value := range fields[textproto.CanonicalMIMEHeaderKey(name)] {
 			if i == 3 {
@@ -106,34 +145,34 @@ func (s *spool) header(m *message) []web.Field {
 			if text, err := words.DecodeHeader(value); err == nil {
 				value = text
 			}
-			list = append(list, web.Field{Name: name, Value: cut(clean(value), 1000)})
+			list = append(list, desk.Field{Name: name, Value: cut(clean(value), 1000)})
 		}
 	}
 	return list
 }
 
-func (w *webSource) Status(ctx context.Context) (*web.Status, error) {
+func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
 	s := w.spool()
 	seen := s.overview(ctx, w.dir)
-	st := &web.Status{PostOffice: w.dir}
+	st := &desk.Status{PostOffice: w.dir}
 	for _, d := range seen.Directories {
 		if len(d.States) == 0 {
-			st.Directories = append(st.Directories, web.Directory{Name: d.Name, Files: d.Files, Problem: clean(d.Problem)})
+			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, Files: d.Files, Problem: clean(d.Problem)})
 		}
 		for _, g := range d.States {
-			st.Directories = append(st.Directories, web.Directory{Name: d.Name, State: g.State, Files: g.Files,
+			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, State: g.State, Files: g.Files,
 				Oldest: span(time.Duration(g.OldestSeconds) * time.Second), Problem: clean(d.Problem)})
 		}
 	}
 	for _, o := range seen.Owners {
-		st.Daemons = append(st.Daemons, web.Daemon{Says: o.Says, Alive: o.Alive})
+		st.Daemons = append(st.Daemons, desk.Daemon{Says: o.Says, Alive: o.Alive})
 	}
 	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o owner) bool { return o.Alive && o.role() == "scheduler" }) {
-		st.Daemons = append(st.Daemons, web.Daemon{Says: "scheduler", Alive: true})
+		st.Daemons = append(st.Daemons, desk.Daemon{Says: "scheduler", Alive: true})
 	}
 	alarms, err := s.alarms(w.settings)
 	for _, a := range alarms {
-		st.Alarms = append(st.Alarms, web.Alarm{Kind: string(a.Kind), Subject: clean(a.Subject), For: span(s.now.Sub(a.Since)), Text: clean(a.Text)})
+		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: clean(a.Subject), For: span(s.now.Sub(a.Since)), Text: clean(a.Text)})
 	}
 	return st, err
 }
@@ -151,21 +190,14 @@ func (w *webSource) ask(ctx context.Context, r mailq.Request, line func(string) 
 	return err
 }
 
-// waiting is how many messages the scheduler has; -1: it does not tell.
-func (w *webSource) waiting(ctx context.Context) int {
+func (w *webSource) Waiting(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	n := -1
+	var st mailq.StatusInfo
 	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
-		var st mailq.StatusInfo
-		err := json.Unmarshal([]byte(line), &st)
-		n = st.Messages
-		return err
+		return json.Unmarshal([]byte(line), &st)
 	})
-	if err != nil {
-		return -1
-	}
-	return n
+	return st.Messages, err
 }
 
 func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
@@ -190,11 +222,11 @@ func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
 // webWaiting is how many recipients of a thread a page shows.
 const webWaiting = 200
 
-func (w *webSource) Thread(ctx context.Context, channel, host string) (*web.Thread, error) {
+func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thread, error) {
 	if channel == "" || strings.ContainsFunc(channel+host, func(r rune) bool { return r <= ' ' }) {
-		return nil, fmt.Errorf("thread %s: %w", clean(channel+"/"+host), web.ErrNotFound)
+		return nil, fmt.Errorf("thread %s: %w", clean(channel+"/"+host), desk.ErrNotFound)
 	}
-	t := &web.Thread{}
+	t := &desk.Thread{}
 	first := true
 	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, func(line string) error {
 		if first {
@@ -211,7 +243,7 @@ func (w *webSource) Thread(ctx context.Context, channel, host string) (*web.Thre
 		return err
 	})
 	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, errNobodyAnswers) {
-		err = fmt.Errorf("thread %s/%s: %w: %w", clean(channel), clean(host), web.ErrNotFound, err)
+		err = fmt.Errorf("thread %s/%s: %w: %w", clean(channel), clean(host), desk.ErrNotFound, err)
 	}
 	t.State = stateWords(&t.Info)
 	return t, err

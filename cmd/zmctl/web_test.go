@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"html"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -23,6 +21,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/web"
+	"zmailer/internal/web/desk"
 	"zmailer/internal/workspec"
 )
 
@@ -43,10 +42,24 @@ func (o *office) browse(t *testing.T, write bool) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := web.Config{Source: &webSource{po: o.PostOffice, dir: o.dir, settings: settings}, Samples: samples, Token: "a-token-for-this-test",
+	var orders desk.Orderer
+	if write {
+		orders = &webOrders{args: []string{"zmctl", "--postoffice=" + o.dir}}
+	}
+	// As zmweb and its child speak to each other.
+	client := desk.NewClient(func() (io.ReadWriteCloser, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer theirs.Close()
+			_ = desk.Serve(context.WithoutCancel(t.Context()), theirs, theirs, &webSource{po: o.PostOffice, dir: o.dir, settings: settings}, orders)
+		}()
+		return ours, nil
+	})
+	t.Cleanup(func() { client.Close() })
+	c := web.Config{Source: client, Samples: samples, Token: "a-token-for-this-test",
 		Hosts: []string{"127.0.0.1"}, Hostname: "mx.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	if write {
-		c.Orders = &webOrders{args: []string{"zmctl", "--postoffice=" + o.dir}}
+		c.Orders = client
 	}
 	s := httptest.NewServer(web.New(c))
 	t.Cleanup(s.Close)
@@ -189,47 +202,6 @@ func TestPagesServeManyAtOnce(t *testing.T) {
 	wantIn(t, b.get("/queue?state=held"), "8 messages with 8 recipients match")
 }
 
-func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, web.TokenFile)
-	made, err := webToken(path, dir)
-	if err != nil || len(made) < 40 {
-		t.Fatalf("got %q, %v", made, err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v", info.Mode(), err)
-	}
-	if again, err := webToken(path, dir); err != nil || again != made {
-		t.Errorf("got %q, %v", again, err)
-	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
-		t.Errorf("others may read it: got %v", err)
-	}
-	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("short\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
-		t.Errorf("a short one: got %v", err)
-	}
-}
-
-// Nothing listens beyond this machine without a certificate.
-func TestPageIsServedToThisMachineAlone(t *testing.T) {
-	newOffice(t)
-	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0"} {
-		_, code, err := invoke(t, "web", "--listen", listen)
-		if code != config.ExitConfig {
-			t.Errorf("%s: got %d, %v", listen, code, err)
-		}
-	}
-	if _, code, err := invoke(t, "web", "--token-file", "off"); code != config.ExitUsage {
-		t.Errorf("neither token nor accounts: got %d, %v", code, err)
-	}
-}
-
 func TestMissingThingsAreNotFound(t *testing.T) {
 	o := newOffice(t)
 	b := o.browse(t, false)
@@ -244,7 +216,7 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 			t.Errorf("%s: got %d", path, r.StatusCode)
 		}
 	}
-	if n := (&webSource{po: o.PostOffice, dir: o.dir}).waiting(context.Background()); n != -1 {
+	if n, err := (&webSource{po: o.PostOffice, dir: o.dir}).Waiting(t.Context()); err == nil {
 		t.Errorf("without a scheduler: got %d", n)
 	}
 }
@@ -252,7 +224,7 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 // What zmctl web keeps in the postoffice is known to zmctl check.
 func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
 	o := newOffice(t)
-	if _, err := webToken(filepath.Join(o.dir, web.TokenFile), o.dir); err != nil {
+	if err := os.WriteFile(filepath.Join(o.dir, web.TokenFile), []byte("a-token-for-this-test\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	samples, err := web.NewSamples(o.FS())
@@ -266,69 +238,4 @@ func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
 	// It warns that no daemon runs.
 	out, _, _ := invoke(t, "check")
 	wantIn(t, out, web.TokenFile+": of zmctl web", web.SampleFile+": of zmctl web")
-}
-
-// With a certificate it may be reached from elsewhere, by its own names, over TLS alone,
-// and ends when it is told to.
-func TestPageIsServedByTLS(t *testing.T) {
-	newOffice(t)
-	like := httptest.NewTLSServer(http.NotFoundHandler())
-	defer like.Close()
-	pair := like.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	w := &webSettings{listen: "[::]:0", cert: filepath.Join(dir, "cert"), key: filepath.Join(dir, "key"), hosts: []string{"mail.example.com"}}
-	for name, block := range map[string]*pem.Block{w.cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, w.key: {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	settings, err := config.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, secure, err := w.open(settings)
-	if err != nil || !secure {
-		t.Fatalf("got %v, %v", secure, err)
-	}
-	samples, err := web.NewSamples(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := web.New(web.Config{Samples: samples, Token: "a-token-for-this-test", Hosts: w.names(ln.Addr(), "mx.example"), Secure: true, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- serveWeb(ctx, ln, page, slog.New(slog.DiscardHandler), func(ctx context.Context) { <-ctx.Done() })
-	}()
-	client := like.Client()
-	base := "https://127.0.0.1:" + portOf(ln.Addr())
-	for host, want := range map[string]int{"mail.example.com": http.StatusOK, "mx.example:443": http.StatusOK, "127.0.0.1": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/login", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Host = host
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer.Body.Close()
-		if answer.StatusCode != want || answer.Header.Get("Strict-Transport-Security") == "" {
-			t.Errorf("%s: got %d", host, answer.StatusCode)
-		}
-	}
-	client.CloseIdleConnections()
-	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("it did not end")
-	}
 }

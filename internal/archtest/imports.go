@@ -58,6 +58,9 @@ func layers() []layer {
 		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
 		// Pages about a postoffice; who serves them brings what they show.
 		{path: "internal/web", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/selector", "internal/passwd"})},
+		// What the pages ask of zmctl, and the lines in between.
+		{path: "internal/web/desk", imports: []string{"internal/mailq", "internal/postoffice"}, never: disk},
+		{path: "cmd/zmweb", imports: []string{"internal/web", "internal/web/desk", "internal/config", "internal/durable", "internal/ledger", "internal/logging", "internal/passwd", "internal/postoffice"}},
 		// The life of a message, from what is read elsewhere; what zmctl top shows.
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
 		{path: "internal/top", imports: []string{"internal/plain", "internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
@@ -76,7 +79,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
@@ -114,6 +117,9 @@ func heavy() map[string]string {
 		"github.com/ebitengine/purego": "internal/lookup/pam",
 		// It asks the terminal for its colours when it is linked, before main.
 		"github.com/charmbracelet/bubbletea": "internal/top/live",
+		// A megabyte and more in a program that starts and is a daemon; its tests may.
+		"html/template":        "internal/web",
+		"zmailer/internal/web": "cmd/zmweb",
 	}
 }
 

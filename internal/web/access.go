@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"zmailer/internal/web/desk"
 )
 
 const (
@@ -34,7 +36,7 @@ type session struct {
 	csrf       string // what each of his forms carries
 	made, seen time.Time
 	// given are the last orders and what became of them.
-	given map[string]*Given
+	given map[string]*desk.Given
 }
 
 // sessions are those who are logged in.
@@ -71,7 +73,7 @@ func (s *sessions) begin(who string) string {
 	if len(s.list) >= maxSessions {
 		clear(s.list) // all log in again
 	}
-	s.list[digest(value)] = &session{who: who, csrf: secret(), made: now, seen: now, given: map[string]*Given{}}
+	s.list[digest(value)] = &session{who: who, csrf: secret(), made: now, seen: now, given: map[string]*desk.Given{}}
 	return value
 }
 
@@ -99,7 +101,7 @@ func (s *sessions) end(value string) {
 }
 
 // remember keeps what became of an order, for its page.
-func (s *sessions) remember(one *session, g *Given) {
+func (s *sessions) remember(one *session, g *desk.Given) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(one.given) > 20 {
@@ -108,7 +110,7 @@ func (s *sessions) remember(one *session, g *Given) {
 	one.given[g.Order] = g
 }
 
-func (s *sessions) given(one *session, order string) *Given {
+func (s *sessions) given(one *session, order string) *desk.Given {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return one.given[order]

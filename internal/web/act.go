@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/selector"
+	"zmailer/internal/web/desk"
 )
 
 // maxIDs is how many messages can be ticked in one form.
@@ -49,7 +50,7 @@ func verbOf(name string) (verb, bool) {
 }
 
 // fitting are the verbs that can do something with a message.
-func fitting(l *Look) []verb {
+func fitting(l *desk.Look) []verb {
 	if l.Message == nil {
 		return nil
 	}
@@ -74,8 +75,8 @@ func fitting(l *Look) []verb {
 }
 
 // command reads what somebody wants done.
-func command(form url.Values) (Command, verb, error) {
-	c := Command{Verb: form.Get("verb"), IDs: form["id"], Where: strings.TrimSpace(form.Get("where")),
+func command(form url.Values) (desk.Command, verb, error) {
+	c := desk.Command{Verb: form.Get("verb"), IDs: form["id"], Where: strings.TrimSpace(form.Get("where")),
 		Reason: oneLine(form.Get("reason")), Until: oneLine(form.Get("until")),
 		Silent: form.Get("silent") != "", Report: form.Get("report") != ""}
 	v, ok := verbOf(c.Verb)
@@ -150,7 +151,7 @@ func (p *Page) undo(v *visit) {
 	}
 	text, err := p.c.Orders.Undo(v.r.Context(), v.who, id)
 	p.survey.fresh()
-	g := &Given{Order: string(id), Lines: lines(text)}
+	g := &desk.Given{Order: string(id), Lines: lines(text)}
 	if err != nil {
 		g.Error = clean(err.Error())
 	}

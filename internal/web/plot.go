@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/internal/web/desk"
 )
 
 // Sizes of a plot; a browser scales it.
@@ -293,7 +295,7 @@ type part struct {
 }
 
 // newBars draws the fullest hosts.
-func newBars(hosts []hostCount) bars {
+func newBars(hosts []desk.HostCount) bars {
 	b := bars{Width: barsWidth, Left: barsLeft, Height: len(hosts)*barPitch + 6}
 	most := 1
 	for _, h := range hosts {
@@ -312,7 +314,7 @@ func newBars(hosts []hostCount) bars {
 			w := float64(n) / float64(most) * (barsWidth - barsLeft - barsRight)
 			left := int(math.Round(x))
 			x += w
-			row.Parts = append(row.Parts, part{left, max(1, int(math.Round(x))-left), age, fmt.Sprintf("%s: %d %s", h.Name, n, ageNames[age])})
+			row.Parts = append(row.Parts, part{left, max(1, int(math.Round(x))-left), age, fmt.Sprintf("%s: %d %s", h.Name, n, desk.AgeName(age))})
 		}
 		row.End = int(math.Round(x)) + 6
 		b.Rows = append(b.Rows, row)

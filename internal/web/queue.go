@@ -3,11 +3,11 @@ package web
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"zmailer/internal/selector"
+	"zmailer/internal/web/desk"
 )
 
 // pageLength is how many messages a page of the queue has.
@@ -72,16 +72,12 @@ func whereThread(channel, host string) string {
 type queuePage struct {
 	Filter     filter
 	Expression string // what all of it is chosen by; "": everything
-	Messages   []*Message
-	First      int // number of the first one, from 1
-	All        int // messages that are chosen
-	Recipients int
-	Sorted     bool
-	Before     string // links
-	After      string
-	Problem    string
-	States     []string
-	Verbs      []verb
+	desk.Listing
+	First  int    // number of the first message, from 1
+	Before string // links
+	After  string
+	States []string
+	Verbs  []verb
 }
 
 // queue lists what waits.
@@ -99,24 +95,13 @@ func (p *Page) queue(v *visit) {
 		from = 0
 	}
 	q.Expression, q.First = q.Filter.sel.String(), from+1
-	q.Sorted, err = p.c.Source.Walk(v.r.Context(), q.Filter.sel, func(m *Message) error {
-		if q.All >= from && len(q.Messages) < pageLength {
-			q.Messages = append(q.Messages, m)
-		}
-		q.All++
-		q.Recipients += len(m.Recipients)
-		return nil
-	})
+	found, err := p.c.Source.List(v.r.Context(), q.Expression, from, pageLength)
 	if err != nil {
-		if len(q.Messages) == 0 || v.r.Context().Err() != nil {
-			p.failed(v, "queue", err)
-			return
-		}
-		q.Problem = clean(err.Error())
+		p.failed(v, "queue", err)
+		return
 	}
-	for _, m := range q.Messages {
-		m.shorten()
-	}
+	q.Listing = *found
+	q.Problem = clean(q.Problem)
 	if from > 0 {
 		q.Before = q.Filter.link(max(0, from-pageLength))
 	}
@@ -124,25 +109,4 @@ func (p *Page) queue(v *visit) {
 		q.After = q.Filter.link(from + pageLength)
 	}
 	p.render(v.w, http.StatusOK, "queue", v, &q)
-}
-
-// listedRecipients is how many recipients of a message the list shows.
-const listedRecipients = 5
-
-// shorten leaves those recipients that a list shows, open ones first.
-func (m *Message) shorten() {
-	if len(m.Recipients) <= listedRecipients {
-		return
-	}
-	slices.SortStableFunc(m.Recipients, func(a, b Recipient) int {
-		switch {
-		case a.Open == b.Open:
-			return 0
-		case a.Open:
-			return -1
-		}
-		return 1
-	})
-	m.Hidden += len(m.Recipients) - listedRecipients
-	m.Recipients = m.Recipients[:listedRecipients]
 }

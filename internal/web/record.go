@@ -17,8 +17,8 @@ const (
 )
 
 // Record counts what happens until ctx is done: the lines of the ledger, and how many
-// messages wait, which count tells; below zero: nobody knows.
-func (s *Samples) Record(ctx context.Context, tail *ledger.Tail, count func(context.Context) int, log *slog.Logger) {
+// messages wait, which count tells if somebody knows.
+func (s *Samples) Record(ctx context.Context, tail *ledger.Tail, count func(context.Context) (int, error), log *slog.Logger) {
 	read, ask, save := time.NewTicker(readEvery), time.NewTicker(askEvery), time.NewTicker(saveEvery)
 	defer read.Stop()
 	defer ask.Stop()
@@ -34,7 +34,7 @@ func (s *Samples) Record(ctx context.Context, tail *ledger.Tail, count func(cont
 		}
 	}
 	note := func() {
-		if n := count(ctx); n >= 0 {
+		if n, err := count(ctx); err == nil {
 			s.Waiting(time.Now(), n)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/plain"
+	"zmailer/internal/web/desk"
 )
 
 //go:embed page/*.html page/style.css
@@ -26,7 +27,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
 		"time": stamp, "count": count, "plural": plural, "cut": cut, "span": spanSeconds,
-		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return ageNames[i] },
+		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
 	for _, name := range []string{"login", "overview", "queue", "message", "threads", "thread", "orders", "order", "confirm", "done", "trouble"} {
@@ -82,7 +83,7 @@ func (p *Page) fail(v *visit, code int, text string) {
 
 // failed shows an error of a Source.
 func (p *Page) failed(v *visit, page string, err error) {
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, desk.ErrNotFound) {
 		p.fail(v, http.StatusNotFound, clean(err.Error()))
 		return
 	}

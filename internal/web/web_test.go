@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/mailq"
 	"zmailer/internal/passwd"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/web/desk"
 )
 
 // nasty is what a stranger may write wherever text is his.
@@ -26,31 +26,42 @@ const someID = "S10117782A2CnLkQ0vB8C"
 
 // pretended is a Source without a postoffice.
 type pretended struct {
-	messages []*Message
+	messages []*desk.Message
 	text     string // stands wherever a stranger may have written
 	err      error
 }
 
-func (s *pretended) Walk(_ context.Context, _ selector.Selector, fn func(*Message) error) (bool, error) {
+func (s *pretended) Survey(context.Context) (*desk.Survey, error) {
+	c := desk.NewCounter(time.Now())
 	for _, m := range s.messages {
-		if err := fn(m); err != nil {
-			return true, err
-		}
+		c.Add(m)
 	}
-	return true, s.err
+	v := c.Survey()
+	v.Status = s.status()
+	return v, s.err
 }
 
-func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
+func (s *pretended) List(_ context.Context, _ string, first, most int) (*desk.Listing, error) {
+	l := desk.NewLister(first, most)
+	for _, m := range s.messages {
+		l.Add(m)
+	}
+	return l.Settle(), s.err
+}
+
+func (s *pretended) Waiting(context.Context) (int, error) { return len(s.messages), s.err }
+
+func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*desk.Look, error) {
 	if len(s.messages) == 0 {
-		return nil, ErrNotFound
+		return nil, desk.ErrNotFound
 	}
-	return &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []Field{{"Subject", s.text}, {s.text, s.text}},
-		Files: []string{s.text}, Steps: []Step{{time.Now(), s.text, s.text}}}, s.err
+	return &desk.Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []desk.Field{{Name: "Subject", Value: s.text}, {Name: s.text, Value: s.text}},
+		Files: []string{s.text}, Steps: []desk.Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
 }
 
-func (s *pretended) Status(context.Context) (*Status, error) {
-	return &Status{PostOffice: s.text, Directories: []Directory{{Name: "queue", State: s.text, Files: 1, Problem: s.text}},
-		Daemons: []Daemon{{Says: s.text}}, Alarms: []Alarm{{s.text, s.text, "1h", s.text}}}, nil
+func (s *pretended) status() *desk.Status {
+	return &desk.Status{PostOffice: s.text, Directories: []desk.Directory{{Name: "queue", State: s.text, Files: 1, Problem: s.text}},
+		Daemons: []desk.Daemon{{Says: s.text}}, Alarms: []desk.Alarm{{Kind: s.text, Subject: s.text, For: "1h", Text: s.text}}}
 }
 
 func (s *pretended) info() mailq.ThreadInfo {
@@ -61,17 +72,19 @@ func (s *pretended) Threads(context.Context) ([]mailq.ThreadInfo, error) {
 	return []mailq.ThreadInfo{s.info()}, s.err
 }
 
-func (s *pretended) Thread(context.Context, string, string) (*Thread, error) {
-	return &Thread{Info: s.info(), State: s.text, Waiting: []mailq.WaitingInfo{{ID: s.text, Rcpt: s.text, From: s.text, State: s.text, Answer: s.text, Cause: s.text}}}, s.err
+func (s *pretended) Thread(context.Context, string, string) (*desk.Thread, error) {
+	return &desk.Thread{Info: s.info(), State: s.text, Waiting: []mailq.WaitingInfo{{ID: s.text, Rcpt: s.text, From: s.text, State: s.text, Answer: s.text, Cause: s.text}}}, s.err
 }
 
-func (s *pretended) order() Order {
-	return Order{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text, Undo: s.text, IDs: []string{s.text}}
+func (s *pretended) order() desk.Order {
+	return desk.Order{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text, Undo: s.text, IDs: []string{s.text}}
 }
 
-func (s *pretended) Orders(context.Context, int) ([]Order, error) { return []Order{s.order()}, s.err }
+func (s *pretended) Orders(context.Context, int) ([]desk.Order, error) {
+	return []desk.Order{s.order()}, s.err
+}
 
-func (s *pretended) Order(context.Context, postoffice.OrderID) (*Order, error) {
+func (s *pretended) Order(context.Context, postoffice.OrderID) (*desk.Order, error) {
 	o := s.order()
 	return &o, s.err
 }
@@ -79,15 +92,15 @@ func (s *pretended) Order(context.Context, postoffice.OrderID) (*Order, error) {
 // noted is an Orderer that does nothing.
 type noted struct {
 	text string
-	got  []Command
+	got  []desk.Command
 	who  string
 }
 
-func (n *noted) Try(context.Context, Command) (string, error) { return n.text, nil }
+func (n *noted) Try(context.Context, desk.Command) (string, error) { return n.text, nil }
 
-func (n *noted) Give(_ context.Context, who string, c Command) (*Given, error) {
+func (n *noted) Give(_ context.Context, who string, c desk.Command) (*desk.Given, error) {
 	n.who, n.got = who, append(n.got, c)
-	return &Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
+	return &desk.Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
 }
 
 func (n *noted) Undo(context.Context, string, postoffice.OrderID) (string, error) {
@@ -95,8 +108,8 @@ func (n *noted) Undo(context.Context, string, postoffice.OrderID) (string, error
 }
 
 func hostile() *pretended {
-	return &pretended{text: nasty, messages: []*Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), Age: "2h", Size: "1k",
-		Sender: "<" + nasty + ">", Why: nasty, Problem: nasty, Recipients: []Recipient{
+	return &pretended{text: nasty, messages: []*desk.Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), Age: "2h", Size: "1k",
+		Sender: "<" + nasty + ">", Why: nasty, Problem: nasty, Recipients: []desk.Recipient{
 			{Address: nasty, Channel: "smtp", Host: nasty, State: "waiting", Words: nasty, Last: nasty, Open: true}}}}}
 }
 

@@ -1,0 +1,97 @@
+// Command zmweb shows a postoffice to browsers. zmctl web starts it: what serves pages
+// stays out of zmctl, which starts and is a daemon.
+//
+// What pages say, and what they order, comes from a child, zmctl: internal/web/desk has
+// what the two say to each other. It is started again when it has ended.
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/ledger"
+	"zmailer/internal/logging"
+	"zmailer/internal/web"
+	"zmailer/internal/web/desk"
+)
+
+const description = `Serves pages about the postoffice: its queue, threads, messages and their histories, what
+came and went in the last hours, and what people have ordered; with --write they take
+orders. zmctl web starts it and tells more; docs/web.md has everything.
+
+    zmweb --config /etc/zmailer/zmailer.conf
+    zmweb --config /etc/zmailer/zmailer.conf --write --listen 127.0.0.1:8080
+
+It listens on 127.0.0.1:2580 until WEBLISTEN or --listen says otherwise; beyond this
+machine only with a certificate (WEBCERT, WEBKEY). What it shows it has from zmctl, which it
+starts and which is found beside it or in PATH.
+
+Exit codes: 0 ended by a signal, 1 it cannot listen, 64 bad flags, 71 zmctl is missing, 78
+bad configuration or no postoffice.`
+
+func main() {
+	config.Main(&cli.App{
+		Name:            "zmweb",
+		Usage:           "show the postoffice to a browser",
+		UsageText:       "zmweb [--write] [--listen HOST:PORT] [--token-file FILE] [--accounts FILE] [flags]",
+		Description:     description,
+		Flags:           append(config.Flags(), flags()...),
+		HideHelpCommand: true,
+		Action:          run,
+	})
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+	}
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	w, err := webSettingsFrom(c, settings)
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(c.App.ErrWriter, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "zmweb")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	defer logging.Flush(log)
+	po, disk, err := openPostoffice(settings)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	dir := settings.PostOffice()
+	zmctl, err := newChild(settings.File, dir, w.write)
+	if err != nil {
+		return cli.Exit(err, config.ExitOSErr)
+	}
+	page, ln, err := w.page(settings, dir)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	client := desk.NewClient(zmctl.start)
+	defer client.Close()
+	page.Source, page.Log = client, log
+	if w.write {
+		page.Orders = client
+	}
+	page.Samples, err = web.NewSamples(disk)
+	if err != nil {
+		log.Warn("samples-trouble", "reason", err)
+	}
+	w.banner(c, page, ln.Addr(), dir)
+	log.Info("started", "address", ln.Addr().String(), "write", w.write, "postoffice", dir)
+	err = serveWeb(c.Context, ln, web.New(*page), log, func(ctx context.Context) {
+		tail := ledger.NewTail(po, true)
+		defer tail.Close()
+		page.Samples.Record(ctx, tail, client.Waiting, log)
+	})
+	log.Info("stopped")
+	return err
+}

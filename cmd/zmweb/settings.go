@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/config"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/web"
+)
+
+// defaultWeb is WEBLISTEN's default.
+const defaultWeb = "127.0.0.1:2580"
+
+// flags are those of zmctl web.
+func flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "write", Usage: "take orders; else the pages are for reading alone"},
+		&cli.StringFlag{Name: "listen", Usage: "serve on `HOST:PORT`"},
+		&cli.StringFlag{Name: "token-file", Usage: "the token is in `FILE`, made if it is missing; off: there is none"},
+		&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`"},
+	}
+}
+
+// webSettings are what zmweb is told by flags and zmailer.conf.
+type webSettings struct {
+	listen, token, accounts string
+	write                   bool
+	hosts                   []string
+	cert, key               string
+}
+
+func webSettingsFrom(c *cli.Context, settings *config.Config) (webSettings, error) {
+	of := func(flag, text string) string {
+		if s := c.String(flag); s != "" {
+			return s
+		}
+		return text
+	}
+	w := webSettings{
+		listen: of("listen", settings.String("WEBLISTEN", defaultWeb)), token: of("token-file", settings.String("WEBTOKEN", "")),
+		accounts: of("accounts", settings.String("WEBACCOUNTS", "")), hosts: settings.List("WEBHOSTS"),
+		cert: settings.String("WEBCERT", ""), key: settings.String("WEBKEY", ""),
+	}
+	write, err := settings.Bool("WEBWRITE", false)
+	w.write = write || c.Bool("write")
+	switch {
+	case err != nil:
+	case (w.cert == "") != (w.key == ""):
+		err = settings.Invalid("WEBCERT", "cannot be used", errors.New("WEBCERT and WEBKEY belong together"))
+	case w.token == "off" && w.accounts == "":
+		err = cli.Exit("without a token there must be accounts", config.ExitUsage)
+	}
+	return w, err
+}
+
+// page listens, and says who may come to what is served there.
+func (w *webSettings) page(settings *config.Config, dir string) (*web.Config, net.Listener, error) {
+	hostname, err := settings.Hostname()
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, secure, err := w.open(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	page := &web.Config{Hosts: w.names(ln.Addr(), hostname), Secure: secure, Cookie: portOf(ln.Addr()), Hostname: hostname, Now: time.Now}
+	if err := w.access(page, dir); err != nil {
+		return nil, nil, errors.Join(err, ln.Close())
+	}
+	return page, ln, nil
+}
+
+// banner tells a person where the page is. The token itself is for a terminal: what is
+// not one may be a log.
+func (w *webSettings) banner(c *cli.Context, page *web.Config, at net.Addr, dir string) {
+	scheme := "http"
+	if page.Secure {
+		scheme = "https"
+	}
+	orders := "refused; --write takes them"
+	if w.write {
+		orders = "taken"
+	}
+	text := fmt.Sprintf("postoffice  %s\npage        %s://%s/\norders      %s\n", dir, scheme, at, orders)
+	if w.token != "" {
+		text += "token       in " + w.token + "\n"
+		if out, ok := c.App.Writer.(*os.File); ok && isatty.IsTerminal(out.Fd()) {
+			text += "            " + page.Token + "\n"
+		}
+	}
+	if w.accounts != "" {
+		text += "accounts    " + w.accounts + "\n"
+	}
+	fmt.Fprint(c.App.Writer, text+"stop        Ctrl-C or kill "+strconv.Itoa(os.Getpid())+"\n")
+}
+
+// openPostoffice opens the one that the configuration names.
+func openPostoffice(settings *config.Config) (*postoffice.PostOffice, *durable.OS, error) {
+	levels, err := settings.Int("HASHLEVELS", 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir := settings.PostOffice()
+	po, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
+		return nil, nil, &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	disk, ok := po.FS().(*durable.OS)
+	if !ok {
+		return nil, nil, fmt.Errorf("open %s: it is no directory of this machine", dir)
+	}
+	disk.Inherit() // what root writes belongs to the daemons' user
+	return po, disk, nil
+}

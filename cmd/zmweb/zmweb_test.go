@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"zmailer/internal/config"
+	"zmailer/internal/web"
+)
+
+func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, web.TokenFile)
+	made, err := webToken(path, dir)
+	if err != nil || len(made) < 40 {
+		t.Fatalf("got %q, %v", made, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v", info.Mode(), err)
+	}
+	if again, err := webToken(path, dir); err != nil || again != made {
+		t.Errorf("got %q, %v", again, err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
+		t.Errorf("others may read it: got %v", err)
+	}
+	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("short\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
+		t.Errorf("a short one: got %v", err)
+	}
+}
+
+// With a certificate it may be reached from elsewhere, by its own names, over TLS alone,
+// and ends when it is told to.
+func TestPageIsServedByTLS(t *testing.T) {
+	like := httptest.NewTLSServer(http.NotFoundHandler())
+	defer like.Close()
+	pair := like.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w := &webSettings{listen: "[::]:0", cert: filepath.Join(dir, "cert"), key: filepath.Join(dir, "key"), hosts: []string{"mail.example.com"}}
+	for name, block := range map[string]*pem.Block{w.cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, w.key: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings, err := config.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, secure, err := w.open(settings)
+	if err != nil || !secure {
+		t.Fatalf("got %v, %v", secure, err)
+	}
+	samples, err := web.NewSamples(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := web.New(web.Config{Samples: samples, Token: "a-token-for-this-test", Hosts: w.names(ln.Addr(), "mx.example"), Secure: true, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serveWeb(ctx, ln, page, slog.New(slog.DiscardHandler), func(ctx context.Context) { <-ctx.Done() })
+	}()
+	client := like.Client()
+	base := "https://127.0.0.1:" + portOf(ln.Addr())
+	for host, want := range map[string]int{"mail.example.com": http.StatusOK, "mx.example:443": http.StatusOK, "127.0.0.1": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/login", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want || answer.Header.Get("Strict-Transport-Security") == "" {
+			t.Errorf("%s: got %d", host, answer.StatusCode)
+		}
+	}
+	client.CloseIdleConnections()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not end")
+	}
+}
+
+// Nothing listens beyond this machine without a certificate.
+func TestPageIsServedToThisMachineAlone(t *testing.T) {
+	settings, err := config.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0"} {
+		w := &webSettings{listen: listen}
+		if _, _, err := w.open(settings); config.Exit(err) != config.ExitConfig {
+			t.Errorf("%s: got %v", listen, err)
+		}
+	}
+}

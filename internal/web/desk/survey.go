@@ -1,0 +1,144 @@
+package desk
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ageBounds part the queue by age; the last part has no end.
+var ageBounds = [...]time.Duration{10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
+
+// AgeParts is how many parts of age there are.
+const AgeParts = len(ageBounds) + 1
+
+// AgeName names a part of age for people.
+func AgeName(part int) string {
+	return [AgeParts]string{"under 10 minutes", "under an hour", "under 6 hours", "under a day", "older"}[part]
+}
+
+const (
+	// maxHosts bounds how many threads are counted one by one, shownHosts how many are told.
+	maxHosts   = 100000
+	shownHosts = 15
+	otherHosts = "all others"
+)
+
+// Survey is the whole queue, counted.
+type Survey struct {
+	Messages   int
+	Recipients int // open ones
+	States     []StateCount
+	Hosts      []HostCount // the fullest first
+	More       int         // hosts that are not in Hosts
+	Ages       [AgeParts]int
+	Oldest     *Message
+	Problem    string
+	Status     *Status
+}
+
+// StateCount is how many recipients, or messages that are not routed, are in a state.
+type StateCount struct {
+	Name string
+	N    int
+}
+
+// HostCount is what waits for one thread, by age.
+type HostCount struct {
+	Name    string
+	Channel string // "" of what is not routed
+	Host    string
+	N       int
+	Ages    [AgeParts]int
+}
+
+// Counter counts a queue: Add each message, then Survey.
+type Counter struct {
+	now    time.Time
+	v      Survey
+	states map[string]int
+	hosts  map[string]*HostCount
+}
+
+// NewCounter begins to count; ages are those of this time.
+func NewCounter(now time.Time) *Counter {
+	return &Counter{now: now, states: map[string]int{}, hosts: map[string]*HostCount{}}
+}
+
+// Add counts a message.
+func (c *Counter) Add(m *Message) {
+	v := &c.v
+	v.Messages++
+	if v.Oldest == nil || m.Since.Before(v.Oldest.Since) {
+		v.Oldest = m
+	}
+	part := agePart(c.now.Sub(m.Since))
+	if len(m.Recipients) == 0 {
+		c.states[m.State]++
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if r.Channel == "" {
+			c.states[m.State]++
+		} else {
+			c.states[r.State]++
+		}
+		if !r.Open {
+			continue
+		}
+		v.Recipients++
+		v.Ages[part]++
+		h := c.host(m, r)
+		h.N++
+		h.Ages[part]++
+	}
+}
+
+func agePart(age time.Duration) int {
+	i := 0
+	for i < len(ageBounds) && age >= ageBounds[i] {
+		i++
+	}
+	return i
+}
+
+// host is where a recipient is counted.
+func (c *Counter) host(m *Message, r *Recipient) *HostCount {
+	name, channel, host := r.Thread(), r.Channel, r.Host
+	if name == "" {
+		name = "(" + m.State + ")"
+	}
+	h := c.hosts[name]
+	if h == nil && len(c.hosts) >= maxHosts {
+		name, channel, host = otherHosts, "", ""
+		h = c.hosts[name]
+	}
+	if h == nil {
+		h = &HostCount{Name: strings.Clone(name), Channel: strings.Clone(channel), Host: strings.Clone(host)}
+		c.hosts[h.Name] = h
+	}
+	return h
+}
+
+// Survey gives what was counted.
+func (c *Counter) Survey() *Survey {
+	v := &c.v
+	for name, n := range c.states {
+		v.States = append(v.States, StateCount{name, n})
+	}
+	slices.SortFunc(v.States, func(a, b StateCount) int { return cmp.Or(b.N-a.N, strings.Compare(a.Name, b.Name)) })
+	for _, h := range c.hosts {
+		v.Hosts = append(v.Hosts, *h)
+	}
+	slices.SortFunc(v.Hosts, func(a, b HostCount) int { return cmp.Or(b.N-a.N, strings.Compare(a.Name, b.Name)) })
+	if n := len(v.Hosts) - shownHosts; n > 0 {
+		v.Hosts, v.More = slices.Clone(v.Hosts[:shownHosts]), n
+	}
+	if v.Oldest != nil {
+		one := *v.Oldest
+		one.Recipients = nil // there may be very many
+		v.Oldest = &one
+	}
+	return v
+}

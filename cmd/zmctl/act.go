@@ -44,6 +44,7 @@ type act struct {
 	from     *aside
 	pace     *pace
 	progress *progress
+	expected int // messages, if a person was asked about them
 }
 
 // actSum is what was done, or would be.
@@ -93,7 +94,11 @@ func (v *verb) run(c *cli.Context) error {
 			return err
 		}
 	}
+	if a.progress = newProgress(c, v.name, a.expected); a.expected == 0 && !named {
+		a.progress = newCounter(c, v.name, "messages")
+	}
 	err = errors.Join(a.all(), a.close())
+	a.progress.end()
 	return errors.Join(quiet(err), quiet(a.end()))
 }
 
@@ -108,6 +113,7 @@ func (a *act) ask() error {
 	if a.sum.messages == 0 {
 		return nil
 	}
+	a.expected = a.sum.messages
 	numbers := count(a.sum.recipients, "recipient") + " of " + count(a.sum.messages, "message")
 	a.sum, a.met = actSum{}, map[string]bool{}
 	in, ok := a.c.App.Reader.(*os.File)
@@ -285,6 +291,9 @@ func (a *act) chunk() error {
 			return err
 		}
 		a.told(m, a.message(m, noted[i]))
+		if a.progress.begins() {
+			_ = a.out.flush() // trouble with it is met by the next one
+		}
 		a.progress.step()
 		if err := errors.Join(a.pace.wait(a.c.Context), a.out.tick()); err != nil {
 			return errors.Join(err, a.sync())

@@ -19,7 +19,7 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "explain every file of the postoffice and what is wrong with it, and mend it",
-		UsageText: "zmctl check [--problems] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json]\nzmctl check --ledger [--json]\nzmctl check --confinement [--json]",
+		UsageText: "zmctl check [--problems | --quiet] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json | --quiet]\nzmctl check --ledger [--json] [--quiet]\nzmctl check --confinement [--json]",
 		Description: `Goes through every directory and says of each file which state it is in, who holds it
 and whether that process lives, what happens next, and what is wrong. It only reads,
 and may run while mail flows: what looks wrong is looked at again before it is said.
@@ -47,6 +47,7 @@ docs/check.md explains each problem, and what to type.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "problems", Usage: "print warnings and errors only"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON array"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the sum alone, and show no progress"},
 			&cli.StringFlag{Name: "older", Usage: "mail is too old after `TIME`, like 12h or 2d, whatever the expiry of its clause in scheduler.conf"},
 			&cli.StringFlag{Name: "stuck", Value: "1h", Usage: "mail that a live daemon has left alone for `TIME` makes no progress"},
 			&cli.BoolFlag{Name: "repair", Usage: "mend what can be mended without guessing, quarantine the rest"},
@@ -85,7 +86,9 @@ func runCheck(c *cli.Context) error {
 		return err
 	}
 	watch.expiry = func(pairs []thread) map[thread]time.Duration { return askExpiry(c.Context, settings, pairs) }
+	watch.bar = newCounter(c, "check", "files")
 	found := checkAll(po, watch)
+	watch.bar.end()
 	worst, shown := fine, []finding{}
 	counts := [3]int{}
 	for _, f := range found {
@@ -98,6 +101,9 @@ func runCheck(c *cli.Context) error {
 	if c.Bool("json") {
 		err = printJSON(c.App.Writer, shown)
 	} else {
+		if c.Bool("quiet") {
+			shown = nil
+		}
 		err = printFindings(c.App.Writer, shown, counts)
 	}
 	if err != nil || worst == fine {
@@ -156,6 +162,7 @@ type watchSettings struct {
 	older  time.Duration // 0: the expiry of the clause
 	stuck  time.Duration
 	expiry func([]thread) map[thread]time.Duration
+	bar    *progress
 }
 
 // looks is how often something that seems wrong is looked at before it is said.
@@ -223,6 +230,7 @@ type checker struct {
 func look(po *postoffice.PostOffice, settings watchSettings, only map[string]bool) []finding {
 	x := &checker{spool: newSpool(po, time.Now()), watchSettings: settings, only: only,
 		reports: map[string]string{}, replaced: map[string]string{}}
+	x.spool.bar = settings.bar
 	x.run()
 	return x.findings
 }

@@ -18,7 +18,7 @@ func cleanupCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "cleanup",
 		Usage:     "drop what has been kept for long enough, and tell what waits for a person",
-		UsageText: "zmctl cleanup [--dry-run] [--json]",
+		UsageText: "zmctl cleanup [--dry-run] [--json | --quiet]",
 		Description: `Drops what the daemons drop by themselves every few minutes: copies in postman/ older than
 POSTMANKEEP, messages in removed/ and orders older than REMOVEDKEEP, and texts beside
 messages that have gone on. Then it tells what no age removes: accepted mail in deferred/
@@ -31,6 +31,7 @@ Exit codes: 0 done, 1 something could not be dropped, 64 bad arguments.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say what would be dropped, and drop nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the sums alone, and what could not be dropped"},
 		},
 		Action: runCleanup,
 	}
@@ -75,11 +76,14 @@ func runCleanup(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
+	bar := newCounter(c, "cleanup", "files")
+	po.OnRemove(bar.step)
 	x, err := tidy(po, time.Now(), postmanKeep, removedKeep, c.Bool("dry-run"))
+	bar.end()
 	if c.Bool("json") {
 		err = errors.Join(err, printJSON(c.App.Writer, x))
 	} else {
-		err = errors.Join(err, x.print(c.App.Writer))
+		err = errors.Join(err, x.print(c.App.Writer, c.Bool("quiet")))
 	}
 	if err == nil && slices.ContainsFunc(x.Dropped, func(d cleaned) bool { return d.Left != "" }) {
 		return cli.Exit("", 1)
@@ -173,11 +177,13 @@ func (x *cleanup) wait(s *spool) error {
 	return errors.Join(errs...)
 }
 
-func (x *cleanup) print(w io.Writer) error {
+func (x *cleanup) print(w io.Writer, quiet bool) error {
 	var b strings.Builder
 	left := 0
 	for _, d := range x.Dropped {
-		fmt.Fprintf(&b, "%s: %s\n", clean(d.File), clean(d.Text))
+		if !quiet || d.Left != "" {
+			fmt.Fprintf(&b, "%s: %s\n", clean(d.File), clean(d.Text))
+		}
 		if d.Left != "" {
 			left++
 			fmt.Fprintf(&b, "    left: %s\n", clean(d.Left))

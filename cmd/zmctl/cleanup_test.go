@@ -28,7 +28,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		t.Helper()
 		x, err := tidy(o.PostOffice, later, keep, keep, dry)
 		var out strings.Builder
-		if err := errors.Join(err, x.print(&out)); err != nil {
+		if err := errors.Join(err, x.print(&out, false)); err != nil {
 			t.Fatal(err)
 		}
 		return x, out.String()

@@ -29,7 +29,11 @@ func ledgerPatience() ledger.Patience {
 
 // checkLedger compares what was accepted with what became of it.
 func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
-	b, err := ledger.Compare(c.Context, po, ledgerPatience())
+	bar := newCounter(c, "ledger", "messages")
+	patience := ledgerPatience()
+	patience.Seen = bar.step
+	b, err := ledger.Compare(c.Context, po, patience)
+	bar.end()
 	if err != nil {
 		return cli.Exit(err, exitUnread)
 	}

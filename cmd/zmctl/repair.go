@@ -16,7 +16,9 @@ import (
 
 func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 	dry := c.Bool("dry-run")
-	steps, err := repair(po, time.Now(), dry)
+	bar := newCounter(c, "repair", "files")
+	steps, err := repair(po, time.Now(), dry, bar)
+	bar.end()
 	if errors.Is(err, errNotBegun) {
 		return err
 	}
@@ -32,7 +34,11 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 		}
 		err = errors.Join(err, printJSON(c.App.Writer, steps))
 	} else {
-		err = errors.Join(err, printSteps(c.App.Writer, steps))
+		shown := steps
+		if c.Bool("quiet") {
+			shown = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.Left == "" })
+		}
+		err = errors.Join(err, printSteps(c.App.Writer, shown))
 		done := "done"
 		if dry {
 			done = "to be done; nothing was changed"
@@ -98,9 +104,9 @@ type mender struct {
 
 // repair plans what is to be mended and does it, unless dry. What it could not do is
 // told by the steps' Left; the error is about the whole.
-func repair(po *postoffice.PostOffice, now time.Time, dry bool) (steps []step, err error) {
+func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *progress) (steps []step, err error) {
 	if dry {
-		p := planned(po, now, !newSpool(po, now).runs("scheduler"))
+		p := planned(po, now, !newSpool(po, now).runs("scheduler"), bar)
 		return p.steps, errors.Join(p.errs...)
 	}
 	r, err := po.BeginRepair()
@@ -111,7 +117,7 @@ func repair(po *postoffice.PostOffice, now time.Time, dry bool) (steps []step, e
 	journal := ledger.New(po, ledger.Config{Role: "zmctl"})
 	defer journal.Close()
 	po.OnRenumber(journal.Moved)
-	p := planned(po, now, r.Exclusive())
+	p := planned(po, now, r.Exclusive(), bar)
 	m := &mender{Repair: r, po: po}
 	for i := range p.steps {
 		p.steps[i].run(m)
@@ -121,11 +127,12 @@ func repair(po *postoffice.PostOffice, now time.Time, dry bool) (steps []step, e
 
 // planned gives the steps that every look finds to be done: routers may hand messages
 // over while the directories are listed.
-func planned(po *postoffice.PostOffice, now time.Time, exclusive bool) *planner {
+func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *progress) *planner {
 	var p *planner
 	for range looks {
 		before := p
 		p = &planner{spool: newSpool(po, now), exclusive: exclusive}
+		p.spool.bar = bar
 		p.plan()
 		if before != nil {
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool {

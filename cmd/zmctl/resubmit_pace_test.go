@@ -193,7 +193,7 @@ func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 
 // A14: a bar on a terminal, counts elsewhere, neither for a few.
 func TestProgressIsShownForManyMessages(t *testing.T) {
-	p := &progress{what: "resubmit", total: 1000, out: &bytes.Buffer{}, now: time.Now}
+	p := &progress{what: "resubmit", of: "messages", total: 1000, out: &bytes.Buffer{}, now: time.Now}
 	at := time.Unix(0, 0)
 	p.now = func() time.Time { return at }
 	p.told = at

@@ -27,6 +27,7 @@ type spool struct {
 	owners map[int]owner
 	roles  map[string]bool // programs that were looked for: do they run?
 	locks  map[uint64]int  // inode → pid, of files that are locked; see lockHolders
+	bar    *progress       // steps with each file that is looked at
 }
 
 func newSpool(po *postoffice.PostOffice, now time.Time) *spool {
@@ -108,6 +109,7 @@ func (s *spool) eachBelow(dir, sub string, depth int, fn func(f file)) error {
 			if err != nil {
 				return err
 			}
+			s.bar.step()
 			fn(f)
 		}
 		return nil

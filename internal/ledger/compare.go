@@ -63,6 +63,9 @@ type Patience struct {
 	// Before is called before Settle compares, if it does; nil: nothing is to be done.
 	Before func() error
 
+	// Seen is called with each message that Compare meets on the disk; nil: nobody counts.
+	Seen func()
+
 	// literal: a message is known by its spool ID alone. Lines of the younger of two that
 	// had one inode number may be lost; they would be taken for one that was touched.
 	literal bool
@@ -75,7 +78,7 @@ type Patience struct {
 func Compare(ctx context.Context, po *postoffice.PostOffice, p Patience) (*Balance, error) {
 	var suspects map[postoffice.SpoolID]Kind
 	for look := 1; ; look++ {
-		x, err := compareOnce(po, p.literal)
+		x, err := compareOnce(po, &p)
 		if err != nil {
 			return nil, err
 		}
@@ -113,14 +116,14 @@ type comparison struct {
 	undone  map[postoffice.SpoolID]bool // removed by a person, and put back since
 }
 
-func compareOnce(po *postoffice.PostOffice, literal bool) (*comparison, error) {
-	x := &comparison{po: po, literal: literal, taken: map[*sight]bool{}, undone: map[postoffice.SpoolID]bool{}}
+func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
+	x := &comparison{po: po, literal: p.literal, taken: map[*sight]bool{}, undone: map[postoffice.SpoolID]bool{}}
 	x.result.Queued, x.result.Held = map[string]Count{}, map[string]Count{}
 	var err error
 	if x.before, err = Read(po); err != nil {
 		return nil, err
 	}
-	if x.seen, err = look(po); err != nil {
+	if x.seen, err = look(po, p.Seen); err != nil {
 		return nil, err
 	}
 	if x.book, err = Read(po); err != nil {

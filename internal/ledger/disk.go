@@ -34,13 +34,16 @@ type sights struct {
 	byID    map[postoffice.SpoolID]*sight
 	byInode map[uint64][]*sight // by the inode number and by that of the name
 	all     []*sight
+	seen    func() // of Patience
 }
 
 // find is the message with a spool ID, nil if it was not seen.
 func (s *sights) find(id postoffice.SpoolID) *sight { return s.byID[id] }
 
 func (s *sights) add(x *sight) {
-	s.all = append(s.all, x)
+	if s.all = append(s.all, x); s.seen != nil {
+		s.seen()
+	}
 	s.byInode[x.id.Ino] = append(s.byInode[x.id.Ino], x)
 	if x.number != x.id.Ino {
 		s.byInode[x.number] = append(s.byInode[x.number], x)
@@ -54,10 +57,10 @@ func (s *sights) add(x *sight) {
 	}
 }
 
-// look lists the messages, directory by directory in the order in which they go
+// look lists the messages, with a call of seen for each, directory by directory in the order in which they go
 // through them: one that moves on meanwhile is met again.
-func look(po *postoffice.PostOffice) (*sights, error) {
-	s := &sights{byID: map[postoffice.SpoolID]*sight{}, byInode: map[uint64][]*sight{}}
+func look(po *postoffice.PostOffice, seen func()) (*sights, error) {
+	s := &sights{seen: seen, byID: map[postoffice.SpoolID]*sight{}, byInode: map[uint64][]*sight{}}
 	routers, err := po.RouterDirs()
 	if err != nil {
 		return nil, err

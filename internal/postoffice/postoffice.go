@@ -113,6 +113,7 @@ type PostOffice struct {
 	group *durable.Group
 	// renumbering is told before a message gets another inode number's name.
 	renumbering func(id SpoolID, from uint64)
+	removing    func() // see OnRemove
 	// reasons are the messages that this process knows a text of; see Explain.
 	reasons inodes
 }
@@ -121,6 +122,9 @@ type PostOffice struct {
 // number because its file was copied or restored: id is its spool ID from then on, from
 // the number that it had. Set it before the postoffice is used.
 func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumbering = fn }
+
+// OnRemove has fn told of each file that is removed. Set it before the postoffice is used.
+func (p *PostOffice) OnRemove(fn func()) { p.removing = fn }
 
 func (p *PostOffice) renumber(info durable.Info, from uint64) {
 	if p.renumbering != nil && info.Ino != from {
@@ -277,6 +281,9 @@ func (p *PostOffice) makeParents(name string) error {
 // remove unlinks; a file that is gone already is no error.
 func (p *PostOffice) remove(name string) error {
 	err := p.fs.Remove(name)
+	if err == nil && p.removing != nil {
+		p.removing()
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

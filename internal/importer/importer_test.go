@@ -296,6 +296,29 @@ func TestEveryCutOfAnImportLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
+// What makes names durable is done once for a batch, also where each step is (SYNC=strict).
+func TestDirectoriesAreSyncedOncePerBatch(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		_, real := newOffice(t)
+		disk := faultfs.New(real)
+		p, err := postoffice.Open(postoffice.Config{FS: disk, Strict: strict})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func(dir string) *faultfs.Rule {
+			return disk.On(faultfs.SyncDir, dir, faultfs.Always, func(string) error { return nil })
+		}
+		top, imports := count("."), count(postoffice.Imports)
+		if _, err := Run(t.Context(), config(p, newFake(together))); err != nil {
+			t.Fatal(err)
+		}
+		// For the record's name; before the record names the messages; behind their moves.
+		if top.Hits() != 1 || imports.Hits() != 3 {
+			t.Errorf("strict %v: . %d times, imports/ %d times, want 1 and 3", strict, top.Hits(), imports.Hits())
+		}
+	}
+}
+
 func TestFullDiskEndsTheImportAndTheNextGoesOn(t *testing.T) {
 	for _, op := range []faultfs.Op{faultfs.Write, faultfs.Sync, faultfs.Create, faultfs.Rename, faultfs.SyncDir} {
 		t.Run(string(op), func(t *testing.T) {

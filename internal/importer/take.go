@@ -349,6 +349,9 @@ func (r *run) enter(list []*one) error {
 	if len(lines) == 0 {
 		return nil
 	}
+	if err := r.PostOffice.SyncPrepared(); err != nil {
+		return err
+	}
 	// Crash: files in imports/ that no line names: dropped, and written again. After it:
 	// those that are named are moved by the next import, if they are still there.
 	if err := r.record.Append(lines); err != nil {

@@ -363,9 +363,9 @@ func (d *Draft) Prepare() error {
 	if err == nil {
 		err = d.f.Sync()
 	}
-	if err == nil {
+	if dir := path.Dir(d.name); err == nil && dir != Imports {
 		// Crash: the name must be there when the record that names it is.
-		err = d.p.fs.SyncDir(path.Dir(d.name))
+		err = d.p.fs.SyncDir(dir)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("prepare message: %w", err), d.Abort())

@@ -15,8 +15,18 @@ import (
 // there nobody sweeps: a file that a record names and that is not there any more was
 // submitted, and nothing else can have become of it.
 
-// NewImport begins such a message as imports/tag.T. tag must hold no dot.
+// NewImport begins such a message as imports/tag.T. tag must hold no dot. Its Prepare
+// leaves its name to SyncPrepared, which is called before a record names it.
 func (p *PostOffice) NewImport(tag string) (*Draft, error) { return p.newDraft(Imports, tag) }
+
+// SyncPrepared makes the names of prepared imports durable, many at once.
+func (p *PostOffice) SyncPrepared() error {
+	// Crash: the names must be there when the record that names them is.
+	if err := p.fs.SyncDir(Imports); err != nil {
+		return fmt.Errorf("prepare imports: %w", err)
+	}
+	return nil
+}
 
 // SubmitImport moves imports/name, which Prepare left, to router/ or, with a cause, to
 // freezer/. ErrGone: it was moved before. SyncImports makes it durable.
@@ -91,7 +101,7 @@ const torn = " torn\n"
 // OpenImportRecord opens the record of a queue, with what stands in it; a new one begins
 // with head. durable.ErrLocked: another import of that queue is under way.
 func (p *PostOffice) OpenImportRecord(name string, head []byte) (*ImportRecord, []byte, error) {
-	if err := p.Ensure(Imports); err != nil {
+	if _, err := p.makeDir(Imports); err != nil {
 		return nil, nil, fmt.Errorf("open import record: %w", err)
 	}
 	// Crash: an empty record, or one with its head: nothing was taken.

@@ -62,7 +62,7 @@ type OrderFile struct {
 
 // CreateOrder makes the file of a new order, with its first lines.
 func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
-	if err := p.Ensure(Orders); err != nil {
+	if _, err := p.makeDir(Orders); err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
 	// Crash: the beginning of an order that names no message: nothing was done.

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -116,6 +117,8 @@ type PostOffice struct {
 	removing    func() // see OnRemove
 	// reasons are the messages that this process knows a text of; see Explain.
 	reasons inodes
+	// ensured are the directories whose names this process has made durable.
+	ensured sync.Map
 }
 
 // OnRenumber has fn told of each message that is about to be named after its inode
@@ -149,20 +152,33 @@ func Init(f durable.FS) error {
 
 // Ensure makes a directory of the postoffice if it is missing.
 func (p *PostOffice) Ensure(dir string) error {
+	made, err := p.makeDir(dir)
+	if _, known := p.ensured.Load(dir); err != nil || known && !made {
+		return err
+	}
+	// Crash: as in Init. One that is there may be of a process that was killed before this.
+	if err := p.syncDirs("."); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	p.ensured.Store(dir, true)
+	return nil
+}
+
+// makeDir is Ensure for who makes the directory's name durable together with what it
+// writes there.
+func (p *PostOffice) makeDir(dir string) (made bool, err error) {
 	for _, d := range directories {
 		if d.name != dir {
 			continue
 		}
-		if err := p.fs.Mkdir(d.name, d.mode); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make %s: %w", dir, err)
+		// Crash: a directory that nothing is in yet, or none.
+		err := p.fs.Mkdir(d.name, d.mode)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return false, fmt.Errorf("make %s: %w", dir, err)
 		}
-		// Crash: as in Init.
-		if err := p.syncDirs("."); err != nil {
-			return fmt.Errorf("make %s: %w", dir, err)
-		}
-		return nil
+		return err == nil, nil
 	}
-	return fmt.Errorf("make %s: no directory of a postoffice", dir)
+	return false, fmt.Errorf("make %s: no directory of a postoffice", dir)
 }
 
 // Open checks that every directory is there and on one file system, because the

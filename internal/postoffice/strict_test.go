@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,6 +14,38 @@ import (
 	"zmailer/internal/durable"
 	"zmailer/internal/durable/faultfs"
 )
+
+// A directory that is there is made durable once by each process, and again when it was
+// made again.
+func TestDirectoryIsMadeDurableOnce(t *testing.T) {
+	_, dir := newPostOffice(t, 0)
+	below, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := faultfs.New(below)
+	for _, want := range []int{1, 1, 2} {
+		p, err := Open(Config{FS: disk, Strict: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synced := disk.On(faultfs.SyncDir, ".", faultfs.Always, func(string) error { return nil })
+		for i := range 3 {
+			if err := p.Ensure(Removed); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 && want > 1 {
+				if err := os.Remove(filepath.Join(dir, Removed)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := synced.Hits(); got != want {
+			t.Errorf("synced %d times, want %d", got, want)
+		}
+		synced.End()
+	}
+}
 
 // M2: with sync=strict a directory that cannot be synced is no yes: the message is
 // taken back, or stays in router/ if even that fails, rather sent twice than promised

@@ -22,12 +22,16 @@ import (
 // Crash: some is given, some not; the daemons do not start, and the next Give goes on. A
 // directory is given when all that is in it is.
 func Give(dir string, uid, gid int) error {
+	return give(dir, uid, gid, func() error { return nil })
+}
+
+func give(dir string, uid, gid int, step func() error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("give the postoffice away: %w", err)
 	}
 	defer root.Close()
-	g := giver{root: root, uid: uid, gid: gid}
+	g := giver{root: root, uid: uid, gid: gid, step: step}
 	if err = fs.WalkDir(root.FS(), ".", g.visit); err == nil {
 		err = g.giveDirs()
 	}
@@ -40,7 +44,8 @@ func Give(dir string, uid, gid int) error {
 type giver struct {
 	root     *os.Root
 	uid, gid int
-	dirs     []string // that are to be given, outer before inner
+	dirs     []string     // that are to be given, outer before inner
+	step     func() error // called before each change; tests stop there
 }
 
 // open tells whether everybody may put names where a name is.
@@ -61,6 +66,10 @@ func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 	case d.IsDir():
 		return g.visitDir(name)
 	case d.Type()&fs.ModeSocket != 0 && !open(name):
+		if err := g.step(); err != nil {
+			return err
+		}
+		// Crash: root's socket, whose directory is not given; the next Give gives it.
 		return ignoreGone(g.root.Lchown(name, g.uid, g.gid))
 	case !d.Type().IsRegular():
 		return nil // nobody's of ours
@@ -119,14 +128,32 @@ func (g *giver) giveFile(name string, f *os.File) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG, open(name) && st.Nlink != 1:
 		return nil // a link in there may lead anywhere
 	case st.Mode&0o100 != 0: // a message
-		if err := f.Chown(-1, g.gid); err != nil {
+		// Crash: a message of the submitter's group, to which nobody but he and root get. Its
+		// directory is not given, so the next Give comes to it again.
+		if err := g.chown(f, -1, g.gid); err != nil {
 			return err
 		}
-		return f.Chmod(0o760)
+		// Crash: of the daemons' group, and closed to it; as before.
+		return g.chmod(f, 0o760)
 	case st.Uid != 0 || open(name) && !strings.HasPrefix(filepath.Base(name), "."):
 		return nil // a submitter's draft, or given already
 	}
-	return f.Chown(g.uid, g.gid)
+	// Crash: root's, in a directory that is not given; the next Give gives it.
+	return g.chown(f, g.uid, g.gid)
+}
+
+func (g *giver) chown(f *os.File, uid, gid int) error {
+	if err := g.step(); err != nil {
+		return err
+	}
+	return f.Chown(uid, gid)
+}
+
+func (g *giver) chmod(f *os.File, mode fs.FileMode) error {
+	if err := g.step(); err != nil {
+		return err
+	}
+	return f.Chmod(mode)
 }
 
 func (g *giver) giveDir(name string) error {
@@ -135,14 +162,18 @@ func (g *giver) giveDir(name string) error {
 		return ignoreGone(err)
 	}
 	defer f.Close()
-	if err := f.Chown(g.uid, g.gid); err != nil {
+	// Crash: root's, with all in it given. The top is root's, too: no daemon starts, and the
+	// next Give gives the rest.
+	if err := g.chown(f, g.uid, g.gid); err != nil {
 		return err
 	}
 	if name != Public {
 		return nil
 	}
 	// What anybody submits gets the group of the daemons.
-	return f.Chmod(0o777 | fs.ModeSticky | fs.ModeSetgid)
+	// Crash: public/ is theirs and gives no group yet. The top is root's; the next Give
+	// looks at public/ again.
+	return g.chmod(f, 0o777|fs.ModeSticky|fs.ModeSetgid)
 }
 
 func ignoreGone(err error) error {

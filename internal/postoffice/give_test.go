@@ -1,10 +1,17 @@
 package postoffice
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/durable"
 )
@@ -38,12 +45,12 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	fs, err := durable.NewOS(dir)
+	disk, err := durable.NewOS(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer fs.Close()
-	if err := Init(fs); err != nil {
+	defer disk.Close()
+	if err := Init(disk); err != nil {
 		t.Fatal(err)
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -89,4 +96,88 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 			t.Errorf("%s: got uid %d, gid %d, mode %v", name, uid, gid, mode)
 		}
 	}
+}
+
+// Give is stopped before each of its steps: as long as anything is not given the top is
+// root's, by which no daemon starts, and another Give ends it.
+func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives away")
+	}
+	errCut := errors.New("cut")
+	uncut := giftOf(t)
+	if err := Give(uncut, giveTo, giveTo); err != nil {
+		t.Fatal(err)
+	}
+	want := standings(t, uncut)
+	for at := 0; ; at++ {
+		dir, steps := giftOf(t), 0
+		err := give(dir, giveTo, giveTo, func() error {
+			if steps++; steps > at {
+				return errCut
+			}
+			return nil
+		})
+		if err == nil {
+			if at < 10 {
+				t.Errorf("it has %d steps only", at)
+			}
+			return
+		}
+		if !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		if uid, _, _ := owner(t, dir); uid != 0 {
+			t.Errorf("cut after %d: the top is given, and there is %v", at, cmp.Diff(want, standings(t, dir)))
+		}
+		if err := Give(dir, giveTo, giveTo); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, standings(t, dir)); diff != "" {
+			t.Fatalf("cut after %d, and given again (-want +got):\n%s", at, diff)
+		}
+	}
+}
+
+// giftOf is a postoffice of root's with a file of each kind.
+func giftOf(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	disk, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if err := Init(disk); err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.MkdirAll(in("queue/A/B"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{"queue/A/B/1-2": 0o700, "transport/1-2": 0o600, "public/draft": 0o600, "router/.tries.7": 0o600, "router/8": 0o700} {
+		putFile(t, in(name), mode)
+	}
+	if err := unix.Mknod(in(".mailq"), unix.S_IFSOCK|0o660, 0); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// standings are owners and modes of all that is in a directory, and of itself.
+func standings(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		uid, gid, mode := owner(t, name)
+		all[strings.TrimPrefix(name, dir)] = fmt.Sprint(uid, gid, mode)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -32,6 +32,8 @@ func tokens() []token {
 		{`\b(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, `(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, false},
 		{`\b\d+ bytes`, `\d+ bytes`, false},
 		{`,S=\d+`, `,S=\d+`, false},
+		{`\bz \d+ [0-9a-f]{8}`, `z \d+ [0-9a-f]{8}`, false}, // of a specification: its length
+		{`\bh \d{13} \d+`, `h \d{13} \d+`, false},           // and the place of a recipient's line
 		{`\b[0-9a-f]*(?:[0-9][a-f]|[a-f][0-9])[0-9a-f]*\b`, `[0-9a-f]+`, false},
 		{`\b` + span + `\b`, span, false},
 		{`\b\d{4,}(?:\b|_)`, `\d+`, true}, // the underscore stands for itself
@@ -135,11 +137,25 @@ func (m *matcher) match(want, got string) (bool, error) {
 	group := 1
 	for _, name := range names {
 		if name != "" {
-			m.values[name] = found[group]
+			m.take(name, found[group])
 			group++
 		}
 	}
 	return true, nil
+}
+
+var inode = regexp.MustCompile(`^S(\d+)A`)
+
+// take notes a value of the page and that of the run; with a spool ID the inode number in it.
+func (m *matcher) take(page, real string) {
+	m.values[page] = real
+	p, r := inode.FindStringSubmatch(page), inode.FindStringSubmatch(real)
+	if p == nil || r == nil {
+		return
+	}
+	if _, known := m.values[p[1]]; !known {
+		m.values[p[1]] = r[1]
+	}
 }
 
 var blanks = regexp.MustCompile(`[ \t]+`)

@@ -23,7 +23,7 @@ func (r *run) note(s step, out string) {
 		want, have := distinct(shape, s.want), distinct(shape, got)
 		for i := range min(len(want), len(have)) {
 			if _, known := r.match.values[want[i]]; !known {
-				r.match.values[want[i]] = have[i]
+				r.match.take(want[i], have[i])
 			}
 		}
 	}

@@ -49,7 +49,11 @@ func (x *Sample) Head() string {
 		text = "no router runs"
 	}
 	if c := x.Scheduler; c != nil {
-		return text + fmt.Sprintf(", scheduler runs for %s with %d agents, %d idle", Span(c.UptimeSeconds), c.Agents, c.Idle)
+		agents := "agents"
+		if c.Agents == 1 {
+			agents = "agent"
+		}
+		return text + fmt.Sprintf(", scheduler runs for %s with %d %s, %d idle", Span(c.UptimeSeconds), c.Agents, agents, c.Idle)
 	}
 	return text + ", scheduler: " + plain.Line(x.Silent)
 }

@@ -16,12 +16,14 @@
 //	<!-- run: COMMAND -->      or several lines; it must succeed. "host 127.0.0.1:2626" is
 //	                           another host's SMTP server from here on, "host stop ADDRESS"
 //	                           its end; "names 127.0.0.1:2628" is a name server, with a zone in
-//	                           the lines below, or in the file whose path stands behind it
+//	                           the lines below, or in the file whose path stands behind it;
+//	                           "source FROM TO" copies a directory of the sources
 //	<!-- wait: COMMAND -->     it is given again until it succeeds
 //	<!-- file: PATH -->        the block below is that file, and is written
 //	<!-- dialogue: ADDRESS --> the block below is what a client (C:) says to that address and
 //	                           the server (S:) answers; ADDRESS may be a socket's path
 //	<!-- not run: WHY -->      the block below is not run
+//	<!-- needs: PROGRAM -->    the rest of the page is for machines that have it
 //	<!-- root -->              the block below, and the rest of the page, need root
 //
 // The block below is fenced, or indented by four blanks; nothing but blank lines is between.
@@ -47,6 +49,7 @@ const (
 	system               // a mail system is to run
 	wait                 // a command that succeeds in the end
 	dialogue             // what client and server say
+	needs                // from here on a program is needed
 )
 
 // step is one thing that a page does.
@@ -123,7 +126,7 @@ func (p *parser) comment() error {
 	}
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), ":")
 	rest = strings.TrimSpace(rest)
-	if k, ok := map[string]kind{"run": hidden, "root": root, "system": system, "wait": wait}[word]; ok {
+	if k, ok := map[string]kind{"run": hidden, "root": root, "system": system, "wait": wait, "needs": needs}[word]; ok {
 		p.steps = append(p.steps, step{kind: k, line: begin + 1, text: rest})
 		return nil
 	}

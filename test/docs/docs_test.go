@@ -124,21 +124,15 @@ var open = []string{
 	"admin-guide.md",
 	"delivery.md",
 	"fairness.md",
-	"import.md",
 	"install.md",
-	"metrics.md",
-	"performance.md",
 	"privileges.md",
 	"replies.md",
 	"simulate.md",
-	"top.md",
-	"trace.md",
 	"tutorial.md",
 	"walk-deferral.md",
 	"walk-local.md",
 	"walk-relay.md",
 	"walk-report.md",
-	"web.md",
 }
 
 // A command that a page shows is run, or the page says why it is not.

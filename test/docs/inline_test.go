@@ -19,7 +19,7 @@ var stands = map[string]string{
 
 // short are answers to a line that is right as far as it goes: it names a thing that the
 // system here does not have, or leaves out which messages it is for.
-var short = regexp.MustCompile(`no such |no message in |no order is named|nobody can be asked|zmctl \S+ \S+ needs a|want a domain|does not say to whom`)
+var short = regexp.MustCompile(`no such |no message in |no order is named|nobody can be asked|needs a name|want a domain|does not say to whom`)
 
 // talks are commands that go on, or change more than this test may.
 var talks = []string{"run", "start", "stop", "restart", "web", "top", "help", "freeze-service", "thaw-service"}
@@ -94,7 +94,7 @@ func inline(text string) []string {
 		for _, m := range span.FindAllStringSubmatch(line, -1) {
 			words := strings.Fields(m[1])
 			verb := slices.IndexFunc(words, func(w string) bool { return regexp.MustCompile(`^[a-z][a-z-]+$`).MatchString(w) && w != "zmctl" })
-			if len(words) < 3 || words[0] != "zmctl" || verb < 0 || slices.Contains(talks, words[verb]) || slices.Contains(words, "VERB") ||
+			if len(words) < 3 || words[0] != "zmctl" || verb < 0 || slices.Contains(talks, words[verb]) || slices.Contains(words, "VERB") || slices.Contains(words, "COMMAND") ||
 				strings.ContainsAny(m[1], "|;&<>[") || strings.Contains(m[1], "...") ||
 				slices.Contains(words, "--follow") || slices.Contains(words, "-f") {
 				continue

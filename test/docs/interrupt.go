@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -86,4 +87,17 @@ func (r *run) mine(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return err == nil && strings.Contains(string(line)+string(env), r.root)
+}
+
+// source copies a directory of the sources, which who runs the page may not be able to read:
+// "source FROM TO".
+func (r *run) source(names string) error {
+	from, to, _ := strings.Cut(names, " ")
+	to = r.here(to)
+	if err := os.CopyFS(to, os.DirFS(filepath.Join("../..", from))); err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, own(path, r.as))
+	})
 }

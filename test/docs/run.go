@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"regexp"
@@ -45,7 +46,7 @@ func ports() []string {
 }
 
 // paths are those of pages, which stand below root.
-var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postoffice|etc/zmailer|tmp/try|var/mail|var/backups|var/log|srv)\b)`)
+var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postoffice|etc/zmailer|tmp/try|var/spool/postfix|var/spool/exim4|var/spool/smtpd|var/mail|var/backups|var/log|srv)\b)`)
 
 // begin makes the directories and starts the shell, as root as the user as.
 func begin(name, dir, bin string, as *user.User, credential *syscall.Credential) (*run, error) {
@@ -102,6 +103,11 @@ func (r *run) steps(p page) error {
 				r.logf("%s:%d: the rest needs root", r.name, s.line)
 				return nil
 			}
+		case needs:
+			if _, err := exec.LookPath(s.text); err != nil {
+				r.logf("%s:%d: the rest needs %s", r.name, s.line, s.text)
+				return nil
+			}
 		case file:
 			name := r.here(s.want)
 			if rest, ok := strings.CutPrefix(name, "~/"); ok {
@@ -134,6 +140,9 @@ func (r *run) hidden(s step) error {
 	}
 	if zone, ok := strings.CutPrefix(s.text, "names "); ok {
 		return r.serve(zone)
+	}
+	if names, ok := strings.CutPrefix(s.text, "source "); ok {
+		return r.source(names)
 	}
 	command := s.text
 	switch s.kind {

@@ -26,7 +26,8 @@ It listens on 127.0.0.1:2580 until WEBLISTEN or --listen says otherwise; beyond 
 machine only with a certificate (WEBCERT, WEBKEY). From elsewhere: ssh -L 2580:127.0.0.1:2580.
 Who comes needs the token in .web.token of the postoffice, which is made at the first start
 and readable by its owner alone, or a name and password of the file of accounts that
---accounts or WEBACCOUNTS names (zmctl passwd writes it). What is read and done is what the
+--accounts or WEBACCOUNTS names (zmctl passwd writes it), or of this machine with pam:SERVICE;
+WEBREADERS and WEBWRITERS say who of them may do what. What is read and done is what the
 user may who runs it: root, or the one of the daemons.
 
 It is the program zmweb, which this command becomes.
@@ -37,7 +38,7 @@ configuration.`,
 			&cli.BoolFlag{Name: "write", Usage: "take orders; else the pages are for reading alone"},
 			&cli.StringFlag{Name: "listen", Usage: "serve on `HOST:PORT`"},
 			&cli.StringFlag{Name: "token-file", Usage: "the token is in `FILE`, made if it is missing; off: there is none"},
-			&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`"},
+			&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`; pam:SERVICE: they are those of this machine"},
 		},
 		Action: becomeWeb,
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,22 +12,19 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/passwd"
+	"zmailer/internal/passwd/pam"
 	"zmailer/internal/web"
 )
 
 // access says who may come in.
 func (w *webSettings) access(page *web.Config, dir string) error {
 	if w.accounts != "" {
-		page.Accounts = func() (*passwd.Accounts, error) {
-			text, err := os.ReadFile(w.accounts)
-			if err != nil {
-				return nil, err
-			}
-			return passwd.Parse(w.accounts, text)
-		}
-		if _, err := page.Accounts(); err != nil {
+		login, err := w.login()
+		if err != nil {
 			return &config.Error{File: w.accounts, Reason: "WEBACCOUNTS cannot be used", Err: err}
 		}
+		page.Login = login
+		page.Right = w.rights().of
 	}
 	if w.token == "off" {
 		w.token = ""
@@ -38,6 +36,41 @@ func (w *webSettings) access(page *web.Config, dir string) error {
 	var err error
 	page.Token, err = webToken(w.token, dir)
 	return err
+}
+
+// login is how names and passwords are looked at: by a file of accounts or by PAM.
+func (w *webSettings) login() (func(ctx context.Context, name, password, from string) (string, error), error) {
+	if service, ok := strings.CutPrefix(w.accounts, "pam:"); ok {
+		checker, err := pam.New(service, "")
+		if err == nil && len(w.readers)+len(w.writers) == 0 {
+			err = errors.New("WEBREADERS and WEBWRITERS name nobody: whoever has a password on this machine would see all mail")
+		}
+		return func(ctx context.Context, name, password, from string) (string, error) {
+			name, err := checker.Verify(ctx, name, password, from)
+			if errors.Is(err, pam.ErrRefused) {
+				err = web.ErrRefused
+			}
+			return name, err
+		}, err
+	}
+	read := func() (*passwd.Accounts, error) {
+		text, err := os.ReadFile(w.accounts)
+		if err != nil {
+			return nil, err
+		}
+		return passwd.Parse(w.accounts, text)
+	}
+	_, err := read()
+	return func(_ context.Context, name, password, _ string) (string, error) {
+		accounts, err := read()
+		if err != nil {
+			return "", err
+		}
+		if accounts.Verify(name, password) != nil {
+			return "", web.ErrRefused
+		}
+		return name, nil
+	}, err
 }
 
 // leastToken is the shortest token that is taken, in characters.

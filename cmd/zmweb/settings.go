@@ -27,7 +27,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "write", Usage: "take orders; else the pages are for reading alone"},
 		&cli.StringFlag{Name: "listen", Usage: "serve on `HOST:PORT`"},
 		&cli.StringFlag{Name: "token-file", Usage: "the token is in `FILE`, made if it is missing; off: there is none"},
-		&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`"},
+		&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`; pam:SERVICE: they are those of this machine"},
 	}
 }
 
@@ -36,6 +36,7 @@ type webSettings struct {
 	listen, token, accounts string
 	write                   bool
 	hosts                   []string
+	readers, writers        []string
 	cert, key               string
 }
 
@@ -49,6 +50,7 @@ func webSettingsFrom(c *cli.Context, settings *config.Config) (webSettings, erro
 	w := webSettings{
 		listen: of("listen", settings.String("WEBLISTEN", defaultWeb)), token: of("token-file", settings.String("WEBTOKEN", "")),
 		accounts: of("accounts", settings.String("WEBACCOUNTS", "")), hosts: settings.List("WEBHOSTS"),
+		readers: settings.List("WEBREADERS"), writers: settings.List("WEBWRITERS"),
 		cert: settings.String("WEBCERT", ""), key: settings.String("WEBKEY", ""),
 	}
 	write, err := settings.Bool("WEBWRITE", false)

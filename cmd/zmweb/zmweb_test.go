@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,6 +119,51 @@ func TestPageIsServedToThisMachineAlone(t *testing.T) {
 		w := &webSettings{listen: listen}
 		if _, _, err := w.open(settings); config.Exit(err) != config.ExitConfig {
 			t.Errorf("%s: got %v", listen, err)
+		}
+	}
+}
+
+func TestRightsByNameAndGroup(t *testing.T) {
+	member := func(name string) []string {
+		return map[string][]string{"anna": {"adm", "users"}, "joe": {"users"}, "root": {"root"}}[name]
+	}
+	for name, c := range map[string]struct {
+		w    webSettings
+		want map[string]web.Right
+	}{
+		"a file, nobody named":   {webSettings{accounts: "/x"}, map[string]web.Right{"anna": web.MayWrite}},
+		"a file with writers":    {webSettings{accounts: "/x", writers: []string{"anna"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.MayRead}},
+		"a file with readers":    {webSettings{accounts: "/x", readers: []string{"anna"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.NoRight}},
+		"PAM with writers":       {webSettings{accounts: "pam:x", writers: []string{"@adm"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.NoRight, "root": web.NoRight, "eve": web.NoRight, "@adm": web.NoRight, "adm": web.NoRight}},
+		"PAM with readers":       {webSettings{accounts: "pam:x", readers: []string{"@users", "@"}}, map[string]web.Right{"anna": web.MayRead, "joe": web.MayRead, "root": web.NoRight, "@": web.MayRead}},
+		"PAM with both":          {webSettings{accounts: "pam:x", readers: []string{"@users"}, writers: []string{"joe"}}, map[string]web.Right{"anna": web.MayRead, "joe": web.MayWrite, "root": web.NoRight}},
+		"PAM and nobody is told": {webSettings{accounts: "pam:x"}, map[string]web.Right{"root": web.NoRight}},
+	} {
+		r := c.w.rights()
+		r.groups = member
+		for who, want := range c.want {
+			if got := r.of(who); got != want {
+				t.Errorf("%s: %s: got %d, want %d", name, who, got, want)
+			}
+		}
+	}
+	if got := groupsOf("root"); !slices.Contains(got, "root") {
+		t.Errorf("root is in %q", got)
+	}
+	if got := groupsOf("no-such-user"); got != nil {
+		t.Errorf("nobody is in %q", got)
+	}
+}
+
+// With PAM all users of the machine have passwords: somebody must say who may come in.
+func TestPAMNeedsNames(t *testing.T) {
+	for name, w := range map[string]*webSettings{
+		"nobody is named": {accounts: "pam:login"}, "no service": {accounts: "pam:", readers: []string{"root"}},
+		"a path": {accounts: "pam:../x", readers: []string{"root"}}, "no lookup": {accounts: "pam:login", readers: []string{"root"}},
+		"no file": {accounts: filepath.Join(t.TempDir(), "none")},
+	} {
+		if err := w.access(&web.Config{}, t.TempDir()); config.Exit(err) != config.ExitConfig {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }

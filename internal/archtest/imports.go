@@ -46,6 +46,8 @@ func layers() []layer {
 		{path: "internal/watch", imports: []string{"internal/durable"}},
 		// The file of accounts: smtpserver checks with it, zmctl passwd writes it.
 		{path: "internal/passwd", imports: []string{"internal/config"}, never: disk},
+		// Passwords that PAM checks, by a child.
+		{path: "internal/passwd/pam"},
 		{path: "internal/agent", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/durable"})},
 		// What a person says of queued recipients; the scheduler follows it.
 		{path: "internal/order", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/status", "internal/address"})},
@@ -60,7 +62,7 @@ func layers() []layer {
 		{path: "internal/web", imports: slices.Concat(base(), formats(), []string{"internal/postoffice", "internal/ledger", "internal/selector", "internal/passwd"})},
 		// What the pages ask of zmctl, and the lines in between.
 		{path: "internal/web/desk", imports: []string{"internal/mailq", "internal/postoffice"}, never: disk},
-		{path: "cmd/zmweb", imports: []string{"internal/web", "internal/web/desk", "internal/config", "internal/durable", "internal/ledger", "internal/logging", "internal/passwd", "internal/postoffice"}},
+		{path: "cmd/zmweb", imports: []string{"internal/web", "internal/web/desk", "internal/config", "internal/durable", "internal/ledger", "internal/logging", "internal/passwd", "internal/passwd/pam", "internal/postoffice"}},
 		// The life of a message, from what is read elsewhere; what zmctl top shows.
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
 		{path: "internal/top", imports: []string{"internal/plain", "internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
@@ -92,7 +94,7 @@ func layers() []layer {
 	for _, p := range formats() {
 		table = append(table, layer{path: p, imports: []string{"internal/address", "internal/status"}, never: disk})
 	}
-	table = append(table, layer{path: "internal/smtpserver", imports: append(below(), "internal/table", "internal/table/text", "internal/passwd")})
+	table = append(table, layer{path: "internal/smtpserver", imports: append(below(), "internal/table", "internal/table/text", "internal/passwd", "internal/passwd/pam")})
 	for _, stage := range []string{"submit", "smtpclient"} {
 		table = append(table, layer{path: "internal/" + stage, imports: below()})
 	}

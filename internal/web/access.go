@@ -32,7 +32,8 @@ const (
 
 // session is somebody who is logged in.
 type session struct {
-	who        string
+	who        string // as the history has it
+	name       string // of who came with a password
 	csrf       string // what each of his forms carries
 	made, seen time.Time
 	// given are the last orders and what became of them.
@@ -57,7 +58,7 @@ func secret() string {
 func NewToken() string { return secret() }
 
 // begin lets somebody in and gives his cookie's value.
-func (s *sessions) begin(who string) string {
+func (s *sessions) begin(who, name string) string {
 	value := secret()
 	now := s.now()
 	s.mu.Lock()
@@ -73,7 +74,7 @@ func (s *sessions) begin(who string) string {
 	if len(s.list) >= maxSessions {
 		clear(s.list) // all log in again
 	}
-	s.list[digest(value)] = &session{who: who, csrf: secret(), made: now, seen: now, given: map[string]*desk.Given{}}
+	s.list[digest(value)] = &session{who: who, name: name, csrf: secret(), made: now, seen: now, given: map[string]*desk.Given{}}
 	return value
 }
 
@@ -185,29 +186,38 @@ func (t *tries) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// errRefused is all that a stranger is told.
-var errRefused = errors.New("that is not right")
+// ErrRefused is all that a stranger is told.
+var ErrRefused = errors.New("that is not right")
 
 // admit tells who may come in with what he says.
-func (p *Page) admit(token, user, password string) (who string, err error) {
+func (p *Page) admit(ctx context.Context, token, user, password, from string) (who, name string, err error) {
 	token = strings.TrimSpace(token)
 	if token != "" {
 		if p.c.Token != "" && same(token, p.c.Token) {
-			return "web", nil
+			return "web", "", nil
 		}
-		return "", errRefused
+		return "", "", ErrRefused
 	}
-	if p.c.Accounts == nil || user == "" {
-		return "", errRefused
+	// Who may do nothing is not asked about: guesses here must not lock root's account.
+	if p.c.Login == nil || user == "" || p.right(user) == NoRight {
+		return "", "", ErrRefused
 	}
-	accounts, err := p.c.Accounts()
+	name, err = p.c.Login(ctx, user, password, from)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	if accounts.Verify(user, password) != nil {
-		return "", errRefused
+	if p.right(name) == NoRight {
+		return "", "", ErrRefused
 	}
-	return "web:" + user, nil
+	return "web:" + clean(name), name, nil
+}
+
+// right is what who came with a name may do; "" is the token's bearer.
+func (p *Page) right(name string) Right {
+	if name == "" || p.c.Right == nil {
+		return MayWrite
+	}
+	return p.c.Right(name)
 }
 
 func (p *Page) cookieName() string {
@@ -225,8 +235,9 @@ func (p *Page) setCookie(w http.ResponseWriter, value string, age int) {
 // visit is a request of somebody who is logged in.
 type visit struct {
 	*session
-	r *http.Request
-	w http.ResponseWriter
+	r     *http.Request
+	w     http.ResponseWriter
+	write bool // he may give orders
 }
 
 // inside serves those who are logged in, and sends all others to the login.
@@ -236,7 +247,11 @@ func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 		if c, err := r.Cookie(p.cookieName()); err == nil {
 			one = p.sessions.find(c.Value)
 		}
-		if one == nil {
+		may := NoRight
+		if one != nil {
+			may = p.right(one.name)
+		}
+		if may == NoRight {
 			to := "/login"
 			if r.Method == http.MethodGet && r.URL.Path != "/" {
 				to += "?to=" + escape(r.URL.RequestURI())
@@ -250,7 +265,7 @@ func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 		defer cancel()
-		v := &visit{session: one, r: r.WithContext(ctx), w: w}
+		v := &visit{session: one, r: r.WithContext(ctx), w: w, write: p.c.Orders != nil && may == MayWrite}
 		if r.Method == http.MethodPost && !same(r.PostForm.Get("csrf"), one.csrf) {
 			p.fail(v, http.StatusForbidden, "This form is not of this session. Go back, load the page again and repeat it.")
 			return
@@ -262,8 +277,12 @@ func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 // writing serves what changes something, if that is allowed here.
 func (p *Page) writing(serve func(v *visit)) func(v *visit) {
 	return func(v *visit) {
-		if p.c.Orders == nil {
+		switch {
+		case p.c.Orders == nil:
 			p.fail(v, http.StatusForbidden, "This page is for reading: zmctl web --write takes orders.")
+			return
+		case !v.write:
+			p.fail(v, http.StatusForbidden, "You may read here: WEBWRITERS names who gives orders.")
 			return
 		}
 		serve(v)
@@ -277,7 +296,7 @@ func (p *Page) loginForm(w http.ResponseWriter, r *http.Request) {
 
 func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, code int, trouble string) {
 	p.render(w, code, "login", nil, map[string]any{
-		"Token": p.c.Token != "", "Accounts": p.c.Accounts != nil, "Trouble": trouble, "To": inner(r.FormValue("to")),
+		"Token": p.c.Token != "", "Accounts": p.c.Login != nil, "Trouble": trouble, "To": inner(r.FormValue("to")),
 	})
 }
 
@@ -303,19 +322,19 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user := r.PostFormValue("user")
-	who, err := p.admit(r.PostFormValue("token"), user, r.PostFormValue("password"))
+	who, name, err := p.admit(r.Context(), r.PostFormValue("token"), user, r.PostFormValue("password"), from)
 	p.tries.count(from, err == nil)
 	if err != nil {
 		p.c.Log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
-		trouble := "That is not right."
-		if !errors.Is(err, errRefused) {
-			trouble = "Nobody can log in now; the log tells why."
+		code, trouble := http.StatusUnauthorized, "That is not right."
+		if !errors.Is(err, ErrRefused) {
+			code, trouble = http.StatusServiceUnavailable, "Nobody can log in that way now; the log tells why."
 		}
-		p.showLogin(w, r, http.StatusUnauthorized, trouble)
+		p.showLogin(w, r, code, trouble)
 		return
 	}
 	p.c.Log.Info("login", "client", from, "who", who)
-	p.setCookie(w, p.sessions.begin(who), int(sessionLife/time.Second))
+	p.setCookie(w, p.sessions.begin(who, name), int(sessionLife/time.Second))
 	http.Redirect(w, r, inner(r.PostFormValue("to")), http.StatusSeeOther)
 }
 

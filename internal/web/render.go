@@ -57,9 +57,9 @@ var titles = map[string]string{
 
 // render writes a page. It is made whole before the first byte goes out.
 func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, page any) {
-	f := frame{Title: titles[name], Hostname: p.c.Hostname, Write: p.c.Orders != nil, At: p.c.Now(), Place: name, Page: page}
+	f := frame{Title: titles[name], Hostname: p.c.Hostname, At: p.c.Now(), Place: name, Page: page}
 	if v != nil {
-		f.Who, f.CSRF = v.who, v.csrf
+		f.Who, f.CSRF, f.Write = v.who, v.csrf, v.write
 		if n, err := strconv.Atoi(v.r.FormValue("refresh")); err == nil && name == "overview" && n >= 5 && n <= 3600 {
 			f.Refresh = n
 		}

@@ -16,12 +16,22 @@
 package web
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"zmailer/internal/passwd"
 	"zmailer/internal/web/desk"
+)
+
+// Right is what somebody may do here.
+type Right int
+
+// The rights; each has those before it.
+const (
+	NoRight Right = iota
+	MayRead
+	MayWrite // if the page takes orders at all
 )
 
 // Config is what a Page needs.
@@ -32,8 +42,12 @@ type Config struct {
 	Samples *Samples
 	// Token is a secret that lets its bearer in; "": there is none.
 	Token string
-	// Accounts are those who may log in with a password; nil: nobody.
-	Accounts func() (*passwd.Accounts, error)
+	// Login tells who somebody is that comes from an address with a name and password, or
+	// ErrRefused; nil: nobody comes so.
+	Login func(ctx context.Context, name, password, from string) (string, error)
+	// Right is what who has logged in with a password may do now; nil: what the token's
+	// bearer may. It is asked at each request.
+	Right func(name string) Right
 	// Hosts are the names and addresses, without a port, that requests may be made to.
 	Hosts []string
 	// Secure: it is served by TLS.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"zmailer/internal/mailq"
-	"zmailer/internal/passwd"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/web/desk"
 )
@@ -371,11 +371,13 @@ func TestCommandsThatMeanNothingAreRefused(t *testing.T) {
 }
 
 func TestPasswordsLetInAndGuessesWait(t *testing.T) {
-	line := passwd.NewHash("correct horse")
 	now := time.Now()
 	n := &noted{}
-	v := visitorTo(t, Config{Source: hostile(), Orders: n, Now: func() time.Time { return now }, Accounts: func() (*passwd.Accounts, error) {
-		return passwd.Parse("accounts", []byte("anna:"+line+"\n"))
+	v := visitorTo(t, Config{Source: hostile(), Orders: n, Now: func() time.Time { return now }, Login: func(_ context.Context, name, password, _ string) (string, error) {
+		if name != "anna" || password != "correct horse" {
+			return "", ErrRefused
+		}
+		return name, nil
 	}})
 	try := func(password string) int {
 		code, _ := v.post("/login", url.Values{"user": {"anna"}, "password": {password}})
@@ -400,5 +402,48 @@ func TestPasswordsLetInAndGuessesWait(t *testing.T) {
 	now = now.Add(sessionIdle + time.Second)
 	if _, page := v.get("/queue"); strings.Contains(page, "Log out") {
 		t.Errorf("the session has not ended")
+	}
+}
+
+// Who may read gives no orders, and who may do nothing is not even asked about; a right
+// that is taken away is gone with the next request.
+func TestRightsAreThoseOfNow(t *testing.T) {
+	rights := map[string]Right{"reader": MayRead, "writer": MayWrite}
+	asked, locked := "", errors.New("PAM does not answer")
+	n := &noted{}
+	v := visitorTo(t, Config{Source: hostile(), Orders: n, Right: func(name string) Right { return rights[name] },
+		Login: func(_ context.Context, name, password, from string) (string, error) {
+			if asked = name; password == "later" {
+				return "", locked
+			}
+			return name, nil
+		}})
+	enter := func(user, password string) (int, string) {
+		return v.post("/login", url.Values{"user": {user}, "password": {password}})
+	}
+	if code, _ := enter("root", "x"); code != http.StatusUnauthorized || asked != "" {
+		t.Errorf("a name without a right: got %d, %q was asked about", code, asked)
+	}
+	if code, page := enter("reader", "later"); code != http.StatusServiceUnavailable || !strings.Contains(page, "the log tells why") {
+		t.Errorf("when nobody knows: got %d", code)
+	}
+	form := url.Values{"verb": {"remove"}, "id": {someID}, "sure": {"yes"}}
+	if code, page := enter("reader", "x"); code != http.StatusOK || strings.Contains(page, `action="/act"`) || !strings.Contains(page, "reader, reading") {
+		t.Errorf("reader: got %d\n%s", code, page)
+	}
+	form.Set("csrf", v.csrf())
+	if code, page := v.post("/act", form); code != http.StatusForbidden || !strings.Contains(page, "WEBWRITERS") || len(n.got) > 0 {
+		t.Errorf("reader's order: got %d\n%s", code, page)
+	}
+	if code, page := v.post("/undo", url.Values{"csrf": {v.csrf()}, "order": {"20261121-031502-hold-4711"}}); code != http.StatusForbidden {
+		t.Errorf("reader's undo: got %d\n%s", code, page)
+	}
+	rights["reader"] = MayWrite
+	if code, _ := v.post("/act", form); code != http.StatusOK || len(n.got) != 1 {
+		t.Errorf("with the right: got %d, %+v", code, n.got)
+	}
+	delete(rights, "reader")
+	if _, page := v.get("/queue"); strings.Contains(page, "Log out") {
+		t.Error("who has no right any more sees the queue")
 	}
 }

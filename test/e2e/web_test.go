@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +33,18 @@ type webPage struct {
 
 func servePage(t *testing.T, s *suite.Suite, args ...string) *webPage {
 	t.Helper()
+	return servePageBy(t, s, nil, args...)
+}
+
+// servePageBy has a program start it, which is given the command line.
+func servePageBy(t *testing.T, s *suite.Suite, by []string, args ...string) *webPage {
+	t.Helper()
 	p := &webPage{t: t, cmd: s.Command("zmctl", append([]string{"web", "--listen", "127.0.0.1:0"}, args...)...)}
+	if by != nil {
+		cmd := exec.Command(by[0], slices.Concat(by[1:], []string{p.cmd.Path}, p.cmd.Args[1:])...)
+		cmd.Env, cmd.Dir = p.cmd.Env, p.cmd.Dir
+		p.cmd = cmd
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

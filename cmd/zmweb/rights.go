@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os/user"
+	"slices"
+	"strings"
+
+	"zmailer/internal/web"
+)
+
+// rights say what who logs in with a password may do.
+type rights struct {
+	readers, writers []string // names, and groups as @adm
+	all              bool     // nobody is named: who can log in may do everything
+	everybody        bool     // who can log in may read
+	groups           func(name string) []string
+}
+
+// rights are those that WEBREADERS and WEBWRITERS give. Of a file that names nobody, all in
+// it have them; of the users of a machine nobody has.
+func (w *webSettings) rights() *rights {
+	file := !strings.HasPrefix(w.accounts, "pam:")
+	return &rights{readers: w.readers, writers: w.writers, groups: groupsOf,
+		everybody: file && len(w.readers) == 0, all: file && len(w.writers) == 0}
+}
+
+// of is what somebody may do now.
+func (r *rights) of(name string) web.Right {
+	var groups []string
+	if slices.ContainsFunc(slices.Concat(r.readers, r.writers), isGroup) {
+		groups = r.groups(name)
+	}
+	in := func(list []string) bool {
+		return slices.ContainsFunc(list, func(word string) bool {
+			if isGroup(word) {
+				return slices.Contains(groups, word[1:])
+			}
+			return word == name
+		})
+	}
+	read := r.everybody || in(r.readers)
+	switch {
+	case in(r.writers), read && r.all:
+		return web.MayWrite
+	case read:
+		return web.MayRead
+	}
+	return web.NoRight
+}
+
+func isGroup(word string) bool { return len(word) > 1 && word[0] == '@' }
+
+// groupsOf are the groups of a user of this machine; none of who is not one.
+func groupsOf(name string) []string {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, id := range ids {
+		if g, err := user.LookupGroupId(id); err == nil {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ type query struct {
 	ended   chan struct{} // closed when the engine asks no more
 	cancel  context.CancelFunc
 	ctx     context.Context
-	open    []net.Listener
+	sockets querySockets
 	serving sync.WaitGroup
 
 	visited, most int // vertices in this question and in the longest one; the engine's
@@ -44,69 +43,6 @@ const (
 	// all clients together.
 	askedAtOnce = 1000
 )
-
-// startQuery makes the sockets and serves them. One that cannot be made is told and
-// left: mail goes on.
-func (e *engine) startQuery(ctx context.Context) {
-	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
-	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.query = q
-	home := filepath.Join(e.conf.Dir, postoffice.QuerySocket)
-	q.listenUnix(home, 0o660)
-	network, addr := querySocket(e.conf.Conf.MailQSock)
-	switch {
-	case network == "":
-	case network == "unix" && filepath.Clean(addr) == filepath.Clean(home):
-	case network == "unix":
-		// Whoever may look at it says the authfile.
-		q.listenUnix(addr, 0o666)
-	default:
-		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, network, addr)
-		q.serve(l, addr, err)
-	}
-}
-
-// querySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
-func querySocket(s string) (network, addr string) {
-	if s == "" {
-		return "", ""
-	}
-	if path, ok := cutFold(s, "UNIX:"); ok {
-		return "unix", path
-	}
-	if strings.HasPrefix(s, "/") {
-		return "unix", s
-	}
-	addr, _ = cutFold(s, "TCP:")
-	if !strings.Contains(addr, ":") {
-		addr = ":" + addr
-	}
-	return "tcp", addr
-}
-
-func (q *query) listenUnix(path string, mode os.FileMode) {
-	l, err := postoffice.ListenSocket(path, mode)
-	if err != nil {
-		q.serve(nil, path, err)
-		return
-	}
-	q.serve(l, path, nil)
-}
-
-func (q *query) serve(l net.Listener, addr string, err error) {
-	if err != nil {
-		q.e.log.Error("query-not-served", "socket", addr, "reason", err,
-			"advice", "mail goes on; zmctl thread and mailq get no answer until that is mended and the scheduler started again")
-		return
-	}
-	q.open = append(q.open, l)
-	if network := l.Addr().Network(); network != "unix" {
-		addr = l.Addr().String()
-	}
-	q.e.log.Info("query-served", "socket", addr)
-	q.serving.Go(func() { q.accept(l) })
-}
 
 // accept takes clients in.
 func (q *query) accept(l net.Listener) {
@@ -179,10 +115,7 @@ func (q *query) ask(fn func()) error {
 func (q *query) stop() {
 	close(q.ended)
 	q.cancel()
-	for _, l := range q.open {
-		// Nothing is buffered in it.
-		_ = l.Close()
-	}
+	q.sockets.close()
 	q.serving.Wait()
 	// Crash: the socket stays, nobody answers, and the next scheduler takes its place.
 	if err := os.Remove(filepath.Join(q.e.conf.Dir, postoffice.QuerySocket)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -31,6 +31,7 @@ func (e *engine) reconfigure(next *Conf, why string) {
 	if old.ReportInterval != next.ReportInterval {
 		e.core.Rings(e.lookAtReports)
 	}
+	e.query.follow(next.MailQSock)
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}

@@ -1,0 +1,142 @@
+package scheduler
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"zmailer/internal/postoffice"
+)
+
+// querySockets are those that a query is served on.
+type querySockets struct {
+	mu     sync.Mutex
+	closed bool
+	home   net.Listener // $POSTOFFICE/.mailq
+	other  net.Listener // PARAM mailqsock; nil: none
+	asked  string       // the value of that
+}
+
+// startQuery makes the sockets and serves them. One that cannot be made is told and
+// left: mail goes on.
+func (e *engine) startQuery(ctx context.Context) {
+	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
+	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	e.query = q
+	home := q.homePath()
+	l, err := postoffice.ListenSocket(home, 0o660)
+	if err == nil {
+		q.sockets.home = l
+		q.serve(l, home, nil)
+	} else {
+		q.serve(nil, home, err)
+	}
+	q.listenBesides(e.conf.Conf.MailQSock)
+}
+
+func (q *query) homePath() string { return filepath.Join(q.e.conf.Dir, postoffice.QuerySocket) }
+
+// follow has a new scheduler.conf's mailqsock take the place of the one before. What could
+// not be made before is tried again. Who is connected stays so.
+func (q *query) follow(mailqsock string) {
+	q.sockets.mu.Lock()
+	same := q.sockets.asked == mailqsock && (q.sockets.other != nil || mailqsock == "")
+	q.sockets.mu.Unlock()
+	if same {
+		return
+	}
+	// A name may have to be looked up.
+	q.e.pool.do(func() { q.listenBesides(mailqsock) })
+}
+
+// listenBesides closes the socket of PARAM mailqsock and makes another.
+func (q *query) listenBesides(mailqsock string) {
+	s := &q.sockets
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.leave()
+	s.asked = mailqsock
+	network, addr := querySocket(mailqsock)
+	var err error
+	switch {
+	case network == "":
+		return
+	case network == "unix" && filepath.Clean(addr) == filepath.Clean(q.homePath()):
+		return
+	case network == "unix":
+		// Whoever may look at it says the authfile.
+		l := (*net.UnixListener)(nil)
+		if l, err = postoffice.ListenSocket(addr, 0o666); err == nil {
+			s.other = l
+		}
+	default:
+		var lc net.ListenConfig
+		s.other, err = lc.Listen(q.ctx, network, addr)
+	}
+	q.serve(s.other, addr, err)
+}
+
+// leave closes the socket of PARAM mailqsock. The caller has s.mu.
+func (s *querySockets) leave() {
+	if s.other == nil {
+		return
+	}
+	// Nothing is buffered in it.
+	_ = s.other.Close()
+	if network, path := querySocket(s.asked); network == "unix" {
+		// Crash: a socket that nobody serves; the next one who makes it takes its place.
+		_ = os.Remove(path)
+	}
+	s.other = nil
+}
+
+// close ends all of them; none is made any more.
+func (s *querySockets) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.home != nil {
+		// Nothing is buffered in it.
+		_ = s.home.Close()
+	}
+	if s.other != nil {
+		_ = s.other.Close()
+	}
+}
+
+// querySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
+func querySocket(s string) (network, addr string) {
+	if s == "" {
+		return "", ""
+	}
+	if path, ok := cutFold(s, "UNIX:"); ok {
+		return "unix", path
+	}
+	if strings.HasPrefix(s, "/") {
+		return "unix", s
+	}
+	addr, _ = cutFold(s, "TCP:")
+	if !strings.Contains(addr, ":") {
+		addr = ":" + addr
+	}
+	return "tcp", addr
+}
+
+func (q *query) serve(l net.Listener, addr string, err error) {
+	if err != nil {
+		q.e.log.Error("query-not-served", "socket", addr, "reason", err,
+			"advice", "mail goes on; zmctl thread and mailq get no answer until that is mended, and zmctl reload is called or the scheduler started again")
+		return
+	}
+	if network := l.Addr().Network(); network != "unix" {
+		addr = l.Addr().String()
+	}
+	q.e.log.Info("query-served", "socket", addr)
+	q.serving.Go(func() { q.accept(l) })
+}

@@ -52,7 +52,7 @@ func app() *cli.App {
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
 			threadCommand(), eventsCommand(), topCommand(), traceCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
-			routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
+			etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 			leaveCommand(), webDeskCommand(), completionCommand(), versionCommand(),
 		}),

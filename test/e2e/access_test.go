@@ -172,9 +172,9 @@ func verifiers(t *testing.T, s *suite.Suite) []int {
 	return list
 }
 
-// M14, M29: the mail of a queueonly thread goes when a client says ETRN, by the query
-// socket, and by a file in transport/ when there is no socket.
-func TestETRNStartsAQueueBothWays(t *testing.T) {
+// M14, M29: the mail of a queueonly thread goes when a client says ETRN or a person zmctl
+// etrn, by the query socket, and by a file in transport/ when there is no socket.
+func TestETRNStartsAQueueByEveryWay(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, func(s *suite.Suite) {
@@ -183,7 +183,10 @@ func TestETRNStartsAQueueBothWays(t *testing.T) {
 	})
 	s.AwaitDaemons(patience)
 	k := newTalk(t, s)
-	for n, way := range []string{"socket", "file"} {
+	if said, code := call(t, s, "zmctl", "etrn", "far.example"); code != 1 || said != "far.example: nothing waits for it\n" {
+		t.Errorf("for nothing: exit code %d, %q", code, said)
+	}
+	for n, way := range []string{"socket", "zmctl", "zmctl, file", "file"} {
 		submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "u@far.example")
 		await(t, s, "the message in its thread", func() (bool, error) {
 			said, code := call(t, s, "zmctl", "queue", "--json")
@@ -192,13 +195,20 @@ func TestETRNStartsAQueueBothWays(t *testing.T) {
 		if messages, _ := sink.Count(); messages != n {
 			t.Errorf("%s: %d were delivered before anybody asked", way, messages)
 		}
-		if way == "file" {
+		if way == "zmctl, file" {
 			if err := os.Remove(path(s, ".mailq")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		await(t, s, "the delivery", func() (bool, error) {
-			k.say("ETRN #"+sink.RouteHost(), "25")
+			if strings.HasPrefix(way, "zmctl") {
+				said, code := call(t, s, "zmctl", "etrn", sink.RouteHost())
+				if want := map[string]string{"zmctl": ": tried now\n", "zmctl, file": "the next one tries it"}[way]; code != 0 || !strings.Contains(said, want) {
+					t.Errorf("%s: exit code %d, %q", way, code, said)
+				}
+			} else {
+				k.say("ETRN #"+sink.RouteHost(), "25")
+			}
 			messages, _ := sink.Count()
 			return messages == n+1, nil
 		})

@@ -17,7 +17,7 @@ func traceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "trace",
 		Usage:     "tell the life of a message across all programs, with the time each step took",
-		UsageText: "zmctl trace [--json] [--log FILE]... [--logs-only] ID...",
+		UsageText: "zmctl trace [--json | --otlp [--no-addresses]] [--log FILE]... [--logs-only] ID...",
 		Description: `Puts together what the log, the message's history and the ledger say: each step once, in
 the order of time, with the time since the step before it; then each recipient with what
 became of it and where its time went; then the messages that it has caused, reports and
@@ -32,9 +32,14 @@ away from it since the message was accepted. With --log these files are read ins
 or JSON, compressed or not; - is standard input. With --logs-only nothing else is asked:
 it works on a machine that has nothing but the log. See docs/trace.md.
 
+With --otlp it prints the same for OpenTelemetry: the body of an OTLP/HTTP request in JSON,
+with a trace for each message that is named.
+
 Exit codes: 0 told, 1 nobody knows of such a message, or a log could not be read.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
+			&cli.BoolFlag{Name: "otlp", Usage: "print OTLP/JSON, one request for all of them"},
+			&cli.BoolFlag{Name: "no-addresses", Usage: "with --otlp: without senders, recipients, and what hosts answered"},
 			&cli.StringSliceFlag{Name: "log", Usage: "read the log `FILE`, - for standard input; may be given several times"},
 			&cli.BoolFlag{Name: "logs-only", Usage: "tell what the log says, and nothing else"},
 		},
@@ -63,6 +68,9 @@ func runTrace(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("otlp") && c.Bool("json") || c.Bool("no-addresses") && !c.Bool("otlp") {
+		return traceUsage("--otlp goes without --json, --no-addresses with --otlp")
+	}
 	t := &tracer{now: time.Now(), within: c.Context}
 	if !c.Bool("logs-only") {
 		if t.po, _, err = open(c); err != nil {
@@ -83,10 +91,13 @@ func runTrace(c *cli.Context) error {
 	defer t.lines.close()
 	t.lines.find(c.Context, ids)
 	out := newStream(c.App.Writer)
+	var all []*trace.Life
 	for i, id := range ids {
 		l := t.life(id, 0)
 		switch {
 		case l == nil:
+		case c.Bool("otlp"):
+			all = append(all, l)
 		case c.Bool("json"):
 			t.fail(jsonLines(out).Encode(l))
 		default:
@@ -95,6 +106,9 @@ func runTrace(c *cli.Context) error {
 			}
 			printLife(out, l, "")
 		}
+	}
+	if len(all) > 0 {
+		t.fail(printOTLP(out, all, !c.Bool("no-addresses")))
 	}
 	t.errs = append(t.errs, t.lines.errs...)
 	return quiet(errors.Join(append(t.errs, out.flush())...))

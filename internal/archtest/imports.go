@@ -65,6 +65,8 @@ func layers() []layer {
 		{path: "cmd/zmweb", imports: []string{"internal/web", "internal/web/desk", "internal/config", "internal/durable", "internal/ledger", "internal/logging", "internal/passwd", "internal/passwd/pam", "internal/postoffice"}},
 		// The life of a message, from what is read elsewhere; what zmctl top shows.
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
+		// That life as OpenTelemetry has it.
+		{path: "internal/otlp", imports: []string{"internal/trace", "internal/logging"}, never: disk},
 		{path: "internal/top", imports: []string{"internal/plain", "internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
 		{path: "cmd/zmtop", imports: []string{"internal/top", "internal/top/live", "internal/config"}},
 		// The file that zmctl run puts the log into, and what reads it.
@@ -81,7 +83,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/logfile", "internal/logread",
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/otlp", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},

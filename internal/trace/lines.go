@@ -41,6 +41,8 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 		}
 	}
 	switch l.Event {
+	case "routed":
+		s.Took, _ = l.Duration("took")
 	case "report":
 		s.Other, s.Kind = l.Get("report"), l.Get("kind")
 	case "rerouted":

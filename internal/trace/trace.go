@@ -44,10 +44,12 @@ type Step struct {
 	Routing  time.Duration `json:"-"`
 	Queue    time.Duration `json:"-"`
 	Delivery time.Duration `json:"-"`
-	timed    bool          // one of the three is known
-	from     string        // envelope sender, of accepted and routed
-	count    int           // recipients, of accepted and routed
-	size     string
+	// Took is how long a program was at it: of routed.
+	Took  time.Duration `json:"-"`
+	timed bool          // one of the first three is known
+	from  string        // envelope sender, of accepted and routed
+	count int           // recipients, of accepted and routed
+	size  string
 }
 
 // Recipient is what became of one.

@@ -32,6 +32,8 @@ func tokens() []token {
 		{`\b(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, `(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, false},
 		{`\b\d+ bytes`, `\d+ bytes`, false},
 		{`,S=\d+`, `,S=\d+`, false},
+		{`> \d{3} `, `> \d+ `, false}, // the place of a recipient's line, behind an address
+		{`_seconds":\d+`, `_seconds":\d+`, false},
 		{`\bz \d+ [0-9a-f]{8}`, `z \d+ [0-9a-f]{8}`, false}, // of a specification: its length
 		{`\bh \d{13} \d+`, `h \d{13} \d+`, false},           // and the place of a recipient's line
 		{`\b[0-9a-f]*(?:[0-9][a-f]|[a-f][0-9])[0-9a-f]*\b`, `[0-9a-f]+`, false},

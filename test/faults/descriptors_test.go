@@ -15,6 +15,7 @@ import (
 // would open, a message or a directory to read among them, fails with EMFILE. It lives
 // on, and then everything arrives, once.
 func TestNoDescriptorsLoseNothing(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	inject.Main()
-	suite.AtOnce(6)
+	suite.AtOnce(8)
 	os.Exit(suite.WithPrograms(func(dir string) int {
 		bin = dir
 		return m.Run()

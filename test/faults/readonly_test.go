@@ -74,6 +74,7 @@ func immutable(s *system, dir string) (thaw func()) {
 // seconds. What depends on it waits or is refused for now, the complaint names a file
 // in it, the daemons live on, and then everything arrives, once.
 func TestReadOnlyDirectoryLosesNothing(t *testing.T) {
+	t.Parallel()
 	ways := map[string]frozen{"read-only mount": boundReadOnly, "immutable": immutable}
 	for way, freeze := range ways {
 		for _, dir := range []string{"public", "router", "queue", "transport", "deferred", "owners"} {

@@ -19,6 +19,7 @@ import (
 // once. Fixed and longer are only the agents' SMTP timeouts, minutes by RFC 5321
 // §4.5.3.2, after which an agent defers, and the owner's lock, which has none.
 func TestStoppedProgramLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()

@@ -24,6 +24,7 @@ func TestFailingCallLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts a system twice")
 	}
+	t.Parallel()
 	var out bytes.Buffer
 	table, err := Run(t.Context(), Options{Dir: openDir(t), Out: &out, Limit: time.Minute, Only: " from smtpserver fsync public/T"})
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/test/suite"
 )
 
 // TestMain removes the program that tests have built.
@@ -44,10 +46,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "router")
-	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/router").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, suite.BuildOne(path, "router")
 })
 
 // program builds the real router.

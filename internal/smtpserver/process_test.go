@@ -21,6 +21,7 @@ import (
 
 	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/test/suite"
 )
 
 // process starts the real program; limit goes before it in a shell line.
@@ -55,10 +56,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "smtpserver")
-	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/smtpserver").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, suite.BuildOne(path, "smtpserver")
 })
 
 // processWith has change do what it likes with the command before it starts.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"zmailer/test/suite"
 )
 
 // nobody is an unprivileged user: the tests take it when they run as root.
@@ -25,8 +27,8 @@ func command(t *testing.T) func(postOffice string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(dir, "submit")
-	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/submit").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := suite.BuildOne(bin, "submit"); err != nil {
+		t.Fatal(err)
 	}
 	return func(postOffice string, args ...string) *exec.Cmd {
 		cmd := exec.Command(bin, args...)

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/taproto"
 	. "zmailer/internal/tasmtp/tasmtptest"
+	"zmailer/test/suite"
 )
 
 // programDir is the variable that names the directory for the program under test.
@@ -41,8 +42,8 @@ func program(t *testing.T) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if out, err := exec.Command("go", "build", "-o", path, "zmailer/cmd/ta-smtp").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := suite.BuildOne(path, "ta-smtp"); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

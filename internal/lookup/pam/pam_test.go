@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/test/suite"
 )
 
 // program builds lookup, which a module may end.
@@ -23,8 +25,8 @@ func program(t *testing.T) string {
 		t.Skip("skipped: libpam.so.0 is not installed")
 	}
 	bin := filepath.Join(t.TempDir(), "lookup")
-	if out, err := exec.Command("go", "build", "-o", bin, "zmailer/cmd/lookup").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := suite.BuildOne(bin, "lookup"); err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }

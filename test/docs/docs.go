@@ -15,7 +15,10 @@
 //	                           which; SETTINGS are lines of its zmailer.conf, or nothing
 //	<!-- run: COMMAND -->      or several lines; it must succeed. "host 127.0.0.1:2626" is
 //	                           another host's SMTP server from here on, "host stop ADDRESS"
-//	                           its end; "names 127.0.0.1:2628" is a name server, with a zone in
+//	                           its end, "host ADDRESS 7bit" one that takes no 8-bit mail; "mail
+//	                           127.0.0.1:2626 2 DIR" waits until it has had two messages and
+//	                           writes them into DIR/1 and DIR/2, in the order of their
+//	                           senders; "names 127.0.0.1:2628" is a name server, with a zone in
 //	                           the lines below, or in the file whose path stands behind it;
 //	                           "source FROM TO" copies a directory of the sources
 //	<!-- wait: COMMAND -->     it is given again until it succeeds

@@ -138,6 +138,9 @@ func (r *run) hidden(s step) error {
 	if addr, ok := strings.CutPrefix(s.text, "host "); ok {
 		return r.host(addr)
 	}
+	if what, ok := strings.CutPrefix(s.text, "mail "); ok {
+		return r.mail(what)
+	}
 	if zone, ok := strings.CutPrefix(s.text, "names "); ok {
 		return r.serve(zone)
 	}

@@ -126,8 +126,6 @@ var open = []string{
 	"fairness.md",
 	"install.md",
 	"privileges.md",
-	"replies.md",
-	"simulate.md",
 	"tutorial.md",
 	"walk-deferral.md",
 	"walk-local.md",

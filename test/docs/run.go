@@ -195,7 +195,7 @@ func (r *run) host(text string) error {
 		return nil
 	}
 	addr, how, _ := strings.Cut(text, " ")
-	h := &peer.Sink{Listen: r.match.real(addr), Rcpt: func(address string, attempt int) string {
+	h := &peer.Sink{Listen: r.match.real(addr), No8Bit: how == "7bit", Rcpt: func(address string, attempt int) string {
 		name, _, _ := strings.Cut(address, "@")
 		switch {
 		case how == "later" && name != "ok":

@@ -60,8 +60,8 @@ type Sink struct {
 	// Content is called when a message's data begin and gives what takes them, as in
 	// Message.Data, instead of memory; it stands in Message.Content.
 	Content func(m *Message) io.Writer
-	// NoDSN: RFC 3461 is not offered.
-	NoDSN bool
+	// NoDSN: RFC 3461 is not offered; No8Bit: RFC 6152 and 6531 are not.
+	NoDSN, No8Bit bool
 	// Chunking: BDAT is offered (RFC 3030). Moments in its data are not looked at.
 	Chunking bool
 	// Discard keeps no message content.
@@ -206,7 +206,11 @@ func (s *Sink) serve(c net.Conn, number int) {
 			if s.Chunking {
 				dsn += "250-CHUNKING\r\n"
 			}
-			reply("250-sink.example\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n250-SMTPUTF8\r\n" + dsn + "250 SIZE")
+			eight := "250-8BITMIME\r\n250-SMTPUTF8\r\n"
+			if s.No8Bit {
+				eight = ""
+			}
+			reply("250-sink.example\r\n250-PIPELINING\r\n" + eight + "250-ENHANCEDSTATUSCODES\r\n" + dsn + "250 SIZE")
 		case "HELO", "NOOP", "RSET":
 			m = &Message{Connection: number}
 			reply("250 2.0.0 Ok")

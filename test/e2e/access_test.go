@@ -203,7 +203,9 @@ func TestETRNStartsAQueueByEveryWay(t *testing.T) {
 		await(t, s, "the delivery", func() (bool, error) {
 			if strings.HasPrefix(way, "zmctl") {
 				said, code := call(t, s, "zmctl", "etrn", sink.RouteHost())
-				if want := map[string]string{"zmctl": ": tried now\n", "zmctl, file": "the next one tries it"}[way]; code != 0 || !strings.Contains(said, want) {
+				// 1: the scheduler does not know the message yet, or it has just gone.
+				want := map[string]string{"zmctl": ": tried now\n", "zmctl, file": "the next one tries it"}[way]
+				if code > 1 || code == 0 && !strings.Contains(said, want) {
 					t.Errorf("%s: exit code %d, %q", way, code, said)
 				}
 			} else {

@@ -198,14 +198,16 @@ func (b *Book) applyAll(raw []byte) {
 
 // Read reads the ledger: base, the journals that are not in it yet, and the journal.
 // Beside a process that folds, it reads again until nothing was renamed meanwhile.
-func Read(po *postoffice.PostOffice) (*Book, error) {
+func Read(po *postoffice.PostOffice) (*Book, error) { return readStill(po, readOnce) }
+
+func readStill(po *postoffice.PostOffice, once func(durable.FS, files) (*Book, error)) (*Book, error) {
 	const tries = 20
 	for range tries {
 		before, err := survey(po.FS())
 		if err != nil {
 			return nil, fmt.Errorf("read ledger: %w", err)
 		}
-		b, err := readOnce(po.FS(), before)
+		b, err := once(po.FS(), before)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read ledger: %w", err)
 		}

@@ -231,22 +231,41 @@ func BenchmarkLine(b *testing.B) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	po, _ := realOffice(b)
-	j := New(po, Config{Role: "bench"})
-	for i := range 25_000 {
-		m := id(uint64(i+1), 1795220010123456789)
-		j.Accepting().In(m, 1)
-		j.Routed(m, 1, true)
-		j.Done(m, Outcomes{Delivered: 1})
-	}
-	j.Close()
+	po := benchLedger(b, true)
 	for b.Loop() {
 		book, err := Read(po)
 		must(b, err)
-		if len(book.Records) != 25_000 {
+		if len(book.Records) != benchMessages {
 			b.Fatal(len(book.Records))
 		}
 	}
+}
+
+// What each start of the scheduler reads beside messages that wait.
+func BenchmarkReadStart(b *testing.B) {
+	po := benchLedger(b, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := readStart(po)
+		must(b, err)
+	}
+}
+
+const benchMessages = 25_000
+
+func benchLedger(b *testing.B, ended bool) *postoffice.PostOffice {
+	po, _ := realOffice(b)
+	j := New(po, Config{Role: "bench"})
+	for i := range benchMessages {
+		m := id(uint64(i+1), 1795220010123456789)
+		j.Accepting().In(m, 1)
+		j.Routed(m, 1, true)
+		if ended {
+			j.Done(m, Outcomes{Delivered: 1})
+		}
+	}
+	j.Close()
+	return po
 }
 
 // A18: what ends together is entered in one write, a line for each.

@@ -44,7 +44,7 @@ func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error
 	if j == nil {
 		return done, nil
 	}
-	b, err := Read(j.po)
+	b, err := readStart(j.po)
 	if err != nil {
 		return done, err
 	}

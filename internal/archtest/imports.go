@@ -33,7 +33,7 @@ func below() []string {
 
 // forTests is what tests may import besides.
 func forTests() []string {
-	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "test/peer", "test/suite"}
+	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "test/peer", "test/suite", "test/browser"}
 }
 
 // layers is the import table; the longest path that fits a package counts.

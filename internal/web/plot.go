@@ -18,6 +18,8 @@ const (
 	plotRight  = 8
 	plotTop    = 10
 	plotBottom = 24
+	// labelHalf is half as wide as a time of the day.
+	labelHalf = 18
 )
 
 // plot is a picture of values over time, ready to be drawn.
@@ -38,8 +40,9 @@ type plot struct {
 type line struct{ Name, Class, Path string }
 
 type tick struct {
-	At    int
-	Label string
+	At      int
+	Label   string
+	LabelAt int // where it stands, within the picture
 }
 
 // spot is a column that tells its values under the mouse.
@@ -162,10 +165,11 @@ func newPlot(name string, all []series, a axis, labels []tick, tell func(i int) 
 		p.Lines = append(p.Lines, line{s.name, s.class, b.String()})
 	}
 	for _, v := range a.ticks {
-		p.Rows = append(p.Rows, tick{int(math.Round(y(v))), a.label(v)})
+		p.Rows = append(p.Rows, tick{At: int(math.Round(y(v))), Label: a.label(v)})
 	}
 	for _, l := range labels {
-		p.Columns = append(p.Columns, tick{int(math.Round(x(float64(l.At)))), l.Label})
+		at := int(math.Round(x(float64(l.At))))
+		p.Columns = append(p.Columns, tick{At: at, Label: l.Label, LabelAt: min(at, plotWidth-labelHalf)})
 	}
 	for i := range n {
 		left, right := int(x(float64(i))), int(x(float64(i+1)))
@@ -210,7 +214,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 		at := time.Unix(list[i].minute*60, 0)
 		clock[i] = at.Format("15:04")
 		if at.Unix()%int64(of.label/time.Second) == 0 {
-			labels = append(labels, tick{i, clock[i]})
+			labels = append(labels, tick{At: i, Label: clock[i]})
 		}
 	}
 	in := series{"messages accepted", "in", nil}
@@ -222,9 +226,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	least, longest := math.Inf(1), 0.0
 	for i := range list {
 		m := &list[i]
-		// The last one is still running.
-		per := min(float64(of.minutes), max(now.Sub(time.Unix(m.minute*60, 0)).Minutes(), 1.0/6))
-		rates := []float64{float64(m.accepted) / per, float64(m.delivered) / per, float64(m.failed) / per}
+		rates := m.rates(now)
 		in.values, out.values, bad.values = append(in.values, rates[0]), append(out.values, rates[1]), append(bad.values, rates[2])
 		top = max(top, rates[0], rates[1], rates[2])
 		h, q := m.quantile(0.5).Seconds(), m.quantile(0.95).Seconds()
@@ -238,6 +240,9 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 		deep = max(deep, float64(m.waiting))
 	}
 	flow := newPlot("Mail a minute", []series{in, out, bad}, linear(top, 0), labels, func(i int) string {
+		if in.values[i] < 0 {
+			return clock[i] + ": nobody counted"
+		}
 		return fmt.Sprintf("%s: %s accepted, %s delivered, %s failed a minute", clock[i], number(in.values[i]), number(out.values[i]), number(bad.values[i]))
 	})
 	flow.Caption = fmt.Sprintf("Messages accepted, recipients delivered and failed, a minute, over the last %s; at most %s.", of.Name, number(math.Round(top*10)/10))
@@ -261,31 +266,35 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	return []plot{flow, delay, depth}
 }
 
-// Sizes of the picture of hosts.
-const (
-	barsWidth = 720
-	barsLeft  = 260
-	barsRight = 70
-	barHeight = 18
-	barPitch  = 24
-)
+// rates are what came, was delivered and failed in a minute; below zero: nobody counted.
+func (s *sample) rates(now time.Time) []float64 {
+	if s.known == 0 {
+		return []float64{-1, -1, -1}
+	}
+	per := float64(s.known)
+	// The last minute is still running.
+	if last := now.UnixMilli() / 60000; s.last == last {
+		per += max(float64(now.UnixMilli()-last*60000)/60000, 1.0/6) - 1
+	}
+	return []float64{float64(s.accepted) / per, float64(s.delivered) / per, float64(s.failed) / per}
+}
+
+// barsWidth is how wide the longest bar is; a browser stretches it.
+const barsWidth = 1000
 
 // bars is the queue by host and age as a picture.
 type bars struct {
-	Width, Height int
-	Left          int
-	Rows          []bar
-	Caption       string
+	Width   int
+	Rows    []bar
+	Caption string
 }
 
 type bar struct {
-	Y, Text int // top of the bar, base of its text
-	Name    string
-	Short   string
-	Link    string
-	N       int
-	End     int // where the number stands
-	Parts   []part
+	Name  string
+	Link  string
+	N     int
+	Parts []part
+	Says  string // for who cannot see it
 }
 
 type part struct {
@@ -296,29 +305,31 @@ type part struct {
 
 // newBars draws the fullest hosts.
 func newBars(hosts []desk.HostCount) bars {
-	b := bars{Width: barsWidth, Left: barsLeft, Height: len(hosts)*barPitch + 6}
+	b := bars{Width: barsWidth}
 	most := 1
 	for _, h := range hosts {
 		most = max(most, h.N)
 	}
-	for i, h := range hosts {
-		row := bar{Y: i*barPitch + 3, Text: i*barPitch + 3 + barHeight - 5, Name: h.Name, Short: cut(h.Name, 34), N: h.N}
+	for _, h := range hosts {
+		row := bar{Name: clean(h.Name), N: h.N}
 		if h.Channel != "" {
 			row.Link = queueLink(h.Channel, h.Host)
 		}
-		x := float64(barsLeft)
+		x := 0.0
+		var says []string
 		for age, n := range h.Ages {
 			if n == 0 {
 				continue
 			}
-			w := float64(n) / float64(most) * (barsWidth - barsLeft - barsRight)
 			left := int(math.Round(x))
-			x += w
-			row.Parts = append(row.Parts, part{left, max(1, int(math.Round(x))-left), age, fmt.Sprintf("%s: %d %s", h.Name, n, desk.AgeName(age))})
+			x += float64(n) / float64(most) * barsWidth
+			text := fmt.Sprintf("%d %s", n, desk.AgeName(age))
+			says = append(says, text)
+			row.Parts = append(row.Parts, part{left, max(2, int(math.Round(x))-left), age, row.Name + ": " + text})
 		}
-		row.End = int(math.Round(x)) + 6
+		row.Says = strings.Join(says, ", ")
 		b.Rows = append(b.Rows, row)
 	}
-	b.Caption = fmt.Sprintf("Open recipients of the %d fullest hosts, by the age of their messages.", len(hosts))
+	b.Caption = fmt.Sprintf("Open recipients of the %d fullest hosts, by the age of their messages", len(hosts))
 	return b
 }

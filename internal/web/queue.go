@@ -74,6 +74,8 @@ type queuePage struct {
 	Expression string // what all of it is chosen by; "": everything
 	desk.Listing
 	First  int    // number of the first message, from 1
+	Last   int    // of the last one
+	Length int    // of a page
 	Before string // links
 	After  string
 	States []string
@@ -101,6 +103,7 @@ func (p *Page) queue(v *visit) {
 		return
 	}
 	q.Listing = *found
+	q.Last, q.Length = from+len(q.Messages), pageLength
 	q.Problem = clean(q.Problem)
 	if from > 0 {
 		q.Before = q.Filter.link(max(0, from-pageLength))

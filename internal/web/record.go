@@ -38,12 +38,19 @@ func (s *Samples) Record(ctx context.Context, tail *ledger.Tail, count func(cont
 			s.Waiting(time.Now(), n)
 		}
 	}
-	trouble(tail.Read(s.Count))
+	look := func() {
+		err := tail.Read(s.Count)
+		if err == nil {
+			s.Seen(time.Now())
+		}
+		trouble(err)
+	}
+	look()
 	note()
 	for {
 		select {
 		case <-read.C:
-			trouble(tail.Read(s.Count))
+			look()
 		case <-ask.C:
 			note()
 		case <-save.C:

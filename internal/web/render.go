@@ -26,7 +26,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
-		"time": stamp, "count": count, "plural": plural, "cut": cut, "span": spanSeconds,
+		"time": stamp, "short": shortStamp, "count": count, "plural": plural, "cut": cut, "span": spanSeconds,
 		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
@@ -108,6 +108,14 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// shortStamp is a time near now, for columns.
+func shortStamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2 Jan 15:04:05")
 }
 
 // count is a number with its word.

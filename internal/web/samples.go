@@ -46,6 +46,10 @@ type sample struct {
 	failed    int64 // recipients, expired ones with them
 	waiting   int64 // messages in the queue at its end; -1: nobody knows
 	took      [classes]int64
+
+	// Of several minutes: how many of them somebody counted, and the last of those.
+	known int64
+	last  int64
 }
 
 func (s *sample) add(o *sample) {
@@ -53,6 +57,8 @@ func (s *sample) add(o *sample) {
 	s.delivered += o.delivered
 	s.failed += o.failed
 	s.waiting = max(s.waiting, o.waiting)
+	s.known++
+	s.last = max(s.last, o.minute)
 	for i := range s.took {
 		s.took[i] += o.took[i]
 	}
@@ -67,6 +73,8 @@ type Samples struct {
 	// until is the time of the last line of the ledger that was counted.
 	until int64
 	next  int64
+	first int64 // the time from which on this process has found all lines; 0: none yet
+	seen  int64 // the last minute that Seen was told
 	dirty bool
 }
 
@@ -162,9 +170,13 @@ func (s *Samples) Count(l ledger.Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.Time <= s.until {
+		s.first = s.until // what came since then is still there as well
 		return nil
 	}
 	s.next = max(s.next, l.Time)
+	if s.first == 0 {
+		s.first = l.Time
+	}
 	switch l.Verb {
 	case ledger.In:
 		s.at(l.Time).accepted++
@@ -181,6 +193,33 @@ func (s *Samples) Count(l ledger.Line) error {
 		}
 	}
 	return nil
+}
+
+// Seen notes that the ledger has been read up to now: a minute of which nothing is told was
+// one in which nothing happened. Of a minute that nobody notes nothing is known.
+func (s *Samples) Seen(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until := now.UnixMilli() / 60000
+	for m := s.seenFrom(until); m <= until; m++ {
+		if s.list[m] == nil {
+			s.at(m * 60000)
+		}
+	}
+	s.seen = until
+}
+
+// seenFrom is the first minute that the last reading of the ledger covers: that of the last
+// one, or of the first line that was found at the start.
+func (s *Samples) seenFrom(until int64) int64 {
+	from := s.seen
+	if from == 0 && s.first > 0 {
+		from = s.first / 60000
+	}
+	if from == 0 || from < until-kept {
+		return until
+	}
+	return from
 }
 
 // class is where a time is counted.

@@ -129,6 +129,60 @@ func TestBrokenSamplesAreBegunAnew(t *testing.T) {
 	}
 }
 
+// A minute without mail is a zero, one that nobody counted a gap: what came while the page
+// was not served is known as far back as the journals reach.
+func TestGapIsShownWhereNobodyCounted(t *testing.T) {
+	disk := openDisk(t, t.TempDir())
+	begin := func() *Samples {
+		s, err := NewSamples(disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	known := func(s *Samples) string {
+		text := ""
+		for _, m := range s.since(noon, 10, 1) {
+			switch r := m.rates(noon); {
+			case r[0] < 0:
+				text += "-"
+			case r[0] > 0:
+				text += "x"
+			default:
+				text += "0"
+			}
+		}
+		return text
+	}
+	line := func(ago time.Duration) ledger.Line { return ledger.Line{Time: at(-ago), Verb: ledger.In} }
+	first := begin()
+	counted(t, first, []ledger.Line{line(9 * time.Minute)})
+	first.Seen(noon.Add(-7 * time.Minute))
+	if err := first.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := known(first), "x00-------"; got != want {
+		t.Errorf("the first: got %s, want %s", got, want)
+	}
+	folded := begin()
+	counted(t, folded, []ledger.Line{line(3 * time.Minute)})
+	folded.Seen(noon)
+	if got, want := known(folded), "x00---x000"; got != want {
+		t.Errorf("after older journals are gone: got %s, want %s", got, want)
+	}
+	whole := begin()
+	counted(t, whole, []ledger.Line{line(9 * time.Minute), line(3 * time.Minute)})
+	whole.Seen(noon)
+	if got, want := known(whole), "x00000x000"; got != want {
+		t.Errorf("with all journals: got %s, want %s", got, want)
+	}
+	for _, p := range folded.plots(noon, spanOf("1h"))[:1] {
+		if strings.Count(p.Lines[0].Path, "M") != 2 || !strings.Contains(p.Spots[len(p.Spots)-5].Text, "nobody counted") {
+			t.Errorf("the curve has no gap: %s, %s", p.Lines[0].Path, p.Spots[len(p.Spots)-5].Text)
+		}
+	}
+}
+
 func TestOnlyADayIsKept(t *testing.T) {
 	s, err := NewSamples(nil)
 	if err != nil {

@@ -3,12 +3,9 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -201,73 +198,4 @@ func (p *webPage) stop() {
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Fatalf("zmctl web: %v", err)
 	}
-}
-
-// withCookie passes requests on for a browser that cannot log in.
-func (p *webPage) withCookie() string {
-	to, err := url.Parse(p.base)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(to)
-		for _, c := range p.Jar.Cookies(to) {
-			r.Out.AddCookie(c)
-		}
-	}})
-	p.t.Cleanup(server.Close)
-	return server.URL
-}
-
-// A browser runs nothing of what hostile mail says, finds nothing that a page's own
-// policy forbids, and draws the pages. SCREENSHOTS names a directory to keep them in.
-func TestBrowserDrawsPagesAndRunsNothing(t *testing.T) {
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("the pages need Debian's chromium to be drawn")
-	}
-	sink := newRefusing(t)
-	s := start(t, sink.Sink, slow)
-	id, _ := waits(t, s)
-	const owned = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
-	submit(t, s, "Subject: "+owned+"\n\nbody\n", "-f", "bob@mta.example", "three@sink.example")
-	hostile := event(t, s, "deferred", "rcpt", "three@sink.example").Get("id")
-	p := servePage(t, s, "--write")
-	p.enter(s)
-	p.await("/", "3</strong> open recipients")
-	base := p.withCookie()
-	dir := os.Getenv("SCREENSHOTS")
-	if dir == "" {
-		dir = t.TempDir()
-	}
-	for name, c := range map[string]struct {
-		path  string
-		title string
-	}{
-		"overview": {"/", "Overview"}, "queue": {"/queue?state=waiting", "Queue"}, "message": {"/message/" + id, "Message"},
-		"hostile": {"/message/" + hostile, "Message"}, "threads": {"/threads", "Threads"}, "orders": {"/orders", "Orders"},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		shot := filepath.Join(dir, name+".png")
-		cmd := exec.CommandContext(ctx, chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir="+t.TempDir(),
-			"--window-size=1280,1500", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000", "--screenshot="+shot, base+c.path)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
-		}
-		for _, word := range []string{"Refused to", "violates the following", "Uncaught"} {
-			if strings.Contains(string(out), word) {
-				t.Errorf("%s: the browser says\n%s", name, out)
-			}
-		}
-		if info, err := os.Stat(shot); err != nil || info.Size() < 10000 {
-			t.Errorf("%s: %v", name, err)
-		}
-		dom, err := exec.CommandContext(ctx, chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(), "--dump-dom", base+c.path).Output()
-		if err != nil || !strings.Contains(string(dom), "<title>"+c.title+" ") || strings.Contains(string(dom), "<img") {
-			t.Errorf("%s: %v\n%s", name, err, dom)
-		}
-		cancel()
-	}
-	p.stop()
 }

@@ -224,7 +224,7 @@ func (f *follower) tell(e *event) (last bool) {
 	answer := strings.TrimSpace(e.Status + " " + strings.TrimPrefix(e.Reply, e.Status))
 	switch e.Event {
 	case "routed":
-		f.say("queued", "queued for %d recipients", e.Recipients)
+		f.say("queued", "queued for %s", recipients(e.Recipients))
 	case "delivered":
 		f.s.say("%s: delivered: %s", e.Rcpt, answer)
 	case "failed", "expired":
@@ -326,4 +326,12 @@ func (f *follower) find() string {
 func (f *follower) is(name string) bool {
 	info, err := f.fs.Stat(name)
 	return err == nil && postoffice.IDOf(info) == f.id
+}
+
+// recipients says how many.
+func recipients(n int) string {
+	if n == 1 {
+		return "1 recipient"
+	}
+	return fmt.Sprintf("%d recipients", n)
 }

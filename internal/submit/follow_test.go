@@ -121,3 +121,11 @@ func TestFollowingHearsTheEndOfAMessageThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+func TestOneRecipientIsNotSeveral(t *testing.T) {
+	for n, want := range map[int]string{0: "0 recipients", 1: "1 recipient", 4: "4 recipients"} {
+		if got := recipients(n); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

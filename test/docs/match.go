@@ -179,7 +179,7 @@ func squeeze(s string) string {
 }
 
 // passing is what submit -v says only if it looks at the right moment.
-var passing = regexp.MustCompile(`^submit: (being routed|waits for the router in .*)\n$`)
+var passing = regexp.MustCompile(`^submit: (being routed|queued.*|waits for the router in .*)\n$`)
 
 var outcome = regexp.MustCompile(`^submit: \S+@\S+: `)
 

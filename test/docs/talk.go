@@ -60,7 +60,7 @@ func (r *run) talk(s step) error {
 
 // hear reads until what the server has said is what is wanted, or it says no more.
 func (r *run) hear(c net.Conn, in *bufio.Reader, want string) (got string, ok bool, err error) {
-	if err := c.SetReadDeadline(time.Now().Add(r.settling / 3)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(r.settling)); err != nil {
 		return "", false, err
 	}
 	for {

@@ -14,8 +14,8 @@
 //	<!-- system: SETTINGS -->  a mail system is made and runs from here on: system.sh says
 //	                           which; SETTINGS are lines of its zmailer.conf, or nothing
 //	<!-- run: COMMAND -->      or several lines; it must succeed. "host 127.0.0.1:2626" is
-//	                           another host's SMTP server from here on, "host stop ADDRESS"
-//	                           its end, "host ADDRESS 7bit" one that takes no 8-bit mail; "mail
+//	                           another host's SMTP server from here on, see
+//	                           host.go for more; "mail
 //	                           127.0.0.1:2626 2 DIR" waits until it has had two messages and
 //	                           writes them into DIR/1 and DIR/2, in the order of their
 //	                           senders; "names 127.0.0.1:2628" is a name server, with a zone in

@@ -124,8 +124,6 @@ var open = []string{
 	"install.md",
 	"privileges.md",
 	"walk-deferral.md",
-	"walk-local.md",
-	"walk-relay.md",
 	"walk-report.md",
 }
 

@@ -22,7 +22,7 @@ func (r *run) mail(text string) error {
 	if err != nil {
 		return err
 	}
-	h := r.hosts[words[0]]
+	h := &r.hosts[words[0]].sink
 	if err := h.Wait(n, r.settling); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type run struct {
 	match    *matcher
 	me       *user.User // whose commands they are in the run
 	as       *syscall.Credential
-	hosts    map[string]*peer.Sink
+	hosts    map[string]*host
 	settling time.Duration
 	new      []found                         // what was printed otherwise than the page says
 	names    func(zone string) (addr string) // starts a name server
@@ -50,7 +50,7 @@ var paths = regexp.MustCompile(`(^|[\s'"=:,(<>!|])(/(?:home/ann|var/spool/postof
 
 // begin makes the directories and starts the shell, as root as the user as.
 func begin(name, dir, bin string, as *user.User, credential *syscall.Credential) (*run, error) {
-	r := &run{name: name, root: filepath.Join(dir, "root"), match: newMatcher(), me: as, as: credential, settling: settling, hosts: map[string]*peer.Sink{}}
+	r := &run{name: name, root: filepath.Join(dir, "root"), match: newMatcher(), me: as, as: credential, settling: settling, hosts: map[string]*host{}}
 	home := filepath.Join(r.root, "home", login)
 	for _, d := range []string{home, "etc", "var/spool", "var/backups", "var/log", "var/mail", "tmp", "srv"} {
 		if !filepath.IsAbs(d) {
@@ -85,7 +85,7 @@ func (r *run) end() {
 	r.shell.stop()
 	r.stopLeft()
 	for _, h := range r.hosts {
-		h.Close()
+		h.end()
 	}
 }
 
@@ -136,7 +136,7 @@ func (r *run) steps(p page) error {
 
 func (r *run) hidden(s step) error {
 	if addr, ok := strings.CutPrefix(s.text, "host "); ok {
-		return r.host(addr)
+		return r.otherHost(addr)
 	}
 	if what, ok := strings.CutPrefix(s.text, "mail "); ok {
 		return r.mail(what)
@@ -183,35 +183,6 @@ func missing(dir string) []string {
 		return nil
 	}
 	return append(missing(filepath.Dir(dir)), dir)
-}
-
-// host starts another host's SMTP server, or with "stop ADDR" ends it. It takes all mail
-// but for recipients later@, busy@ (the first time) and gone@; with "later" behind its
-// address it puts all off but ok@.
-func (r *run) host(text string) error {
-	if addr, stop := strings.CutPrefix(text, "stop "); stop {
-		r.hosts[addr].Close()
-		delete(r.hosts, addr)
-		return nil
-	}
-	addr, how, _ := strings.Cut(text, " ")
-	h := &peer.Sink{Listen: r.match.real(addr), No8Bit: how == "7bit", Rcpt: func(address string, attempt int) string {
-		name, _, _ := strings.Cut(address, "@")
-		switch {
-		case how == "later" && name != "ok":
-			return "451 4.2.1 later"
-		case name == "later", name == "busy" && attempt == 1:
-			return "451 4.7.1 come back a little later"
-		case name == "gone":
-			return "550 5.1.1 no such user here"
-		}
-		return ""
-	}}
-	if err := h.Start(); err != nil {
-		return err
-	}
-	r.hosts[addr] = h
-	return nil
 }
 
 // shown runs a command of the page and compares. One that only looks is given again while

@@ -95,6 +95,7 @@ func (h *host) state(t *testing.T, name string) daemonState {
 // M42: start, status, stop and restart of all, in the background, each also where it is
 // so already.
 func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.must(t, "init")
 	wantIn(t, h.must(t, "stop"), "nothing runs here")
@@ -143,6 +144,7 @@ func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
 
 // M42: one daemon is stopped, started and restarted while the others go on.
 func TestServiceStopsAndStartsOneDaemon(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.must(t, "start")
 	scheduler, router := h.state(t, "scheduler").Pid, h.state(t, "router").Pid
@@ -173,6 +175,7 @@ func TestServiceStopsAndStartsOneDaemon(t *testing.T) {
 
 // M42: the flag keeps all from being started, by every way, and says who and why.
 func TestFrozenServiceIsNotStartedByAnyWay(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.must(t, "start")
 	h.must(t, "freeze-service", "the disk is moved")
@@ -193,6 +196,7 @@ func TestFrozenServiceIsNotStartedByAnyWay(t *testing.T) {
 // M42: after a rotation the log goes on in the new file, by zmctl reload and by either
 // signal; the scheduler is told to read its configuration but by SIGUSR1.
 func TestLogIsReopenedAfterRotation(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	log := filepath.Join(dir, "mail.log")
 	h := newHost(t, "LOGFILE="+log)
@@ -261,6 +265,7 @@ func awaitText(t *testing.T, name, text string) {
 // Of what cannot start, zmctl start tells what it said, and leaves nothing behind where
 // the configuration is at fault.
 func TestStartTellsWhatWentWrong(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.env = append(h.env, "DAEMON_scheduler=78")
 	said, code := h.call(t, "start")
@@ -331,6 +336,7 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 
 // The socket is for root and the postoffice's owner alone, and goes with zmctl run.
 func TestControlSocketIsClosedToOthers(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.must(t, "start")
 	info, err := os.Lstat(filepath.Join(h.po, controlSocket))

@@ -12,7 +12,8 @@ import (
 	"zmailer/test/peer"
 )
 
-// mail writes what another host has been given: "mail ADDRESS COUNT DIR".
+// mail writes what another host has been given: "mail ADDRESS COUNT DIR". A file begins with
+// the client's greeting and address, then has its commands, an empty line, and the message.
 func (r *run) mail(text string) error {
 	words := strings.Fields(text)
 	if len(words) != 3 || r.hosts[words[0]] == nil {
@@ -31,7 +32,7 @@ func (r *run) mail(text string) error {
 		return cmp.Or(cmp.Compare(a.From, b.From), slices.Compare(a.Recipients, b.Recipients))
 	})
 	for i, m := range list {
-		text := strings.Join(m.Commands, "\n") + "\n\n" + string(bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
+		text := "EHLO " + m.Hello + " from " + m.Peer + "\n" + strings.Join(m.Commands, "\n") + "\n\n" + string(bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
 		if err := r.write(filepath.Join(r.here(" " + words[2])[1:], strconv.Itoa(i+1)), text); err != nil {
 			return err
 		}

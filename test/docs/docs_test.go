@@ -123,7 +123,6 @@ func runPage(t *testing.T, name, text string) {
 var open = []string{
 	"install.md",
 	"privileges.md",
-	"walk-deferral.md",
 	"walk-report.md",
 }
 

@@ -19,7 +19,7 @@ type host struct {
 // otherHost starts one, at an address, or with a word before it does something else: stop
 // ends it, hold has it answer no message until go. It takes all mail but for recipients
 // later@, busy@ (the first time) and gone@; with "later" behind its address it puts all off
-// but ok@, with "7bit" it takes no 8-bit mail.
+// but ok@, with "7bit" it takes no 8-bit mail, with "twice" it puts ann@ off so often.
 func (r *run) otherHost(text string) error {
 	word, addr, _ := strings.Cut(text, " ")
 	switch word {
@@ -42,7 +42,7 @@ func (r *run) otherHost(text string) error {
 		switch {
 		case how == "later" && name != "ok":
 			return "451 4.2.1 later"
-		case name == "later", name == "busy" && attempt == 1:
+		case how == "twice" && name == "ann" && attempt <= 2, name == "later", name == "busy" && attempt == 1:
 			return "451 4.7.1 come back a little later"
 		case name == "gone":
 			return "550 5.1.1 no such user here"

@@ -414,7 +414,7 @@ func TestPromtoolAcceptsRulesDashboardAndMetrics(t *testing.T) {
 	n := 0
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", "zmailer").Replace(target.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", "zmailer", "$instance", ".+").Replace(target.Expr)
 			rules += fmt.Sprintf("  - {record: 'board:%d', expr: %s}\n", n, quoteYAML(expr))
 			n++
 		}

@@ -21,7 +21,7 @@ func changes() []string {
 	return []string{
 		"init", "run", "start", "stop", "restart", "reload", "freeze-service", "thaw-service", "settle", "undo",
 		"newdb", "passwd", "dkim newkey", "completion", "import", "import postfix", "import exim", "import opensmtpd", "import maildir", "import mbox",
-		"web", "mailq", "newaliases",
+		"web", "export otlp", "etrn", "mailq", "newaliases",
 	}
 }
 
@@ -105,7 +105,7 @@ func withoutPostoffice() []string {
 func TestNoPostofficeIsExitCode78(t *testing.T) {
 	arguments := map[string][]string{"tlsrpt": {"yesterday"}, "flush": {"a.example.com"}, "etrn": {"a.example.com"}}
 	for name, c := range everyCommand() {
-		if slices.Contains(withoutPostoffice(), name) || strings.HasPrefix(name, "import") || name == "web" || name == "top" || name == "trace" {
+		if slices.Contains(withoutPostoffice(), name) || strings.HasPrefix(name, "import") || name == "web" || name == "export otlp" || name == "top" || name == "trace" {
 			continue
 		}
 		t.Setenv("ZCONFIG", "")

@@ -50,7 +50,7 @@ func app() *cli.App {
 		Writer:          os.Stdout,
 		Commands: slices.Concat([]*cli.Command{
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
-			threadCommand(), eventsCommand(), topCommand(), traceCommand(), logCommand(),
+			threadCommand(), eventsCommand(), topCommand(), traceCommand(), exportCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),

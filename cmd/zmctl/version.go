@@ -47,7 +47,7 @@ type builtAs struct {
 
 // programs are all that belong together.
 func programs() []string {
-	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit", "zmtop", "zmweb"}
+	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit", "zmtop", "zmweb", "zmotlp"}
 }
 
 func runVersion(c *cli.Context) error {

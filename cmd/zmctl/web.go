@@ -1,13 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"syscall"
-
-	"github.com/urfave/cli/v2"
-
-	"zmailer/internal/config"
-)
+import "github.com/urfave/cli/v2"
 
 func webCommand() *cli.Command {
 	return &cli.Command{
@@ -40,32 +33,6 @@ configuration.`,
 			&cli.StringFlag{Name: "token-file", Usage: "the token is in `FILE`, made if it is missing; off: there is none"},
 			&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`; pam:SERVICE: they are those of this machine"},
 		},
-		Action: becomeWeb,
+		Action: func(c *cli.Context) error { return become(c, "zmweb") },
 	}
-}
-
-// becomeWeb makes this process zmweb, which is told what we were.
-func becomeWeb(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	path, err := program("zmweb")
-	if err != nil {
-		return cli.Exit(err, config.ExitOSErr)
-	}
-	args := append([]string{"zmweb"}, logFlags(c)...)
-	for _, f := range c.Command.Flags {
-		name := f.Names()[0]
-		if value := fmt.Sprint(c.Value(name)); c.IsSet(name) {
-			args = append(args, "--"+name+"="+value)
-		}
-	}
-	if err := syscall.Exec(path, args, environment(settings)); err != nil {
-		return fmt.Errorf("start %s: %w", path, err)
-	}
-	return nil
 }

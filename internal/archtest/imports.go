@@ -67,6 +67,9 @@ func layers() []layer {
 		{path: "internal/trace", imports: []string{"internal/logging"}, never: disk},
 		// That life as OpenTelemetry has it.
 		{path: "internal/otlp", imports: []string{"internal/trace", "internal/logging"}, never: disk},
+		// Who sends it asks zmctl.
+		{path: "internal/otlp/export"},
+		{path: "cmd/zmotlp", imports: []string{"internal/otlp/export", "internal/config", "internal/logging"}},
 		{path: "internal/top", imports: []string{"internal/plain", "internal/durable", "internal/postoffice", "internal/ledger", "internal/mailq", "internal/alarm", "internal/config"}},
 		{path: "cmd/zmtop", imports: []string{"internal/top", "internal/top/live", "internal/config"}},
 		// The file that zmctl run puts the log into, and what reads it.

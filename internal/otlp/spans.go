@@ -3,6 +3,7 @@ package otlp
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"zmailer/internal/trace"
@@ -140,8 +141,12 @@ func (t *teller) attempt(s *trace.Step) {
 
 // target says to whom an attempt goes.
 func (t *teller) target(a *attributes, s *trace.Step) {
-	a.text("messaging.destination.name", s.Channel+"/"+s.Host)
-	a.text("server.address", s.Host)
+	if host := t.host(s); host != "" {
+		a.text("messaging.destination.name", s.Channel+"/"+host)
+		a.text("server.address", host)
+	} else {
+		a.text("messaging.destination.name", s.Channel)
+	}
 	a.number("messaging.batch.message_count", int64(max(len(s.Recipients), 1)))
 	if s.Attempt > 0 {
 		a.number("zmailer.attempt", int64(s.Attempt))
@@ -149,6 +154,16 @@ func (t *teller) target(a *attributes, s *trace.Step) {
 	if t.Addresses {
 		a.list("zmailer.recipient_addresses", s.Recipients)
 	}
+}
+
+// host is the other host of an attempt. For a mailbox, a file or a program the scheduler
+// has the address in its place.
+func (t *teller) host(s *trace.Step) string {
+	mailbox := s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
+	if mailbox && !t.Addresses {
+		return ""
+	}
+	return s.Host
 }
 
 // span is one below the root.

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// findZmctl finds zmctl beside this program or in PATH.
+func findZmctl() (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "zmctl")); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath("zmctl")
+	if err != nil {
+		return "", fmt.Errorf("find the program zmctl: it is neither beside %s nor in PATH", self)
+	}
+	return path, nil
+}
+
+// headers reads key=value,key=value with percent signs, as OpenTelemetry's SDKs do.
+func headers(text string) (http.Header, error) {
+	h := http.Header{}
+	if text == "" {
+		return h, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if key = strings.TrimSpace(key); !ok || key == "" || err != nil || strings.ContainsAny(key+value, "\r\n") {
+			return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS: it must be like authorization=Bearer%20SECRET,x-tenant=mail")
+		}
+		h.Set(key, value)
+	}
+	return h, nil
+}

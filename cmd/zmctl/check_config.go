@@ -18,9 +18,10 @@ func checkConfigCommand() *cli.Command {
 		Usage:     "tell what is wrong with the configuration",
 		UsageText: "zmctl check-config [--json]",
 		Description: `Reads zmailer.conf, scheduler.conf, the router's tables and those of ta-smtp (replies, tls,
-credentials, dkim and its keys) as they do, by their programs beside zmctl, and says of each error file, line, column and reason. Of
-scheduler.conf it tells them all, and warns of what is hardly meant: clauses that are
-never reached, programs that are not there, routes to channels that no clause serves.
+credentials, dkim and its keys) as they do, by their programs beside zmctl, and says of each
+error file, line, column and reason. Of scheduler.conf it tells them all, and warns of what
+is hardly meant: clauses that are never reached, programs that are not there, routes to
+channels that no clause serves.
 
 Nothing is changed, and no daemon is asked: check first, then zmctl reload. Exit codes:
 0 it can be used, 71 a program is missing, 78 it cannot be used.`,

@@ -22,7 +22,7 @@ func completionCommand() *cli.Command {
 
 Commands, flags, daemons and the spool IDs of queued mail are completed.
 
-Exit codes: 0, 64 bad arguments.`,
+Exit codes: 0 printed, 64 bad arguments.`,
 		Action: func(c *cli.Context) error {
 			write := map[string]func([]*lineEnd) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Args().First()]
 			if write == nil || c.NArg() != 1 {

@@ -24,8 +24,10 @@ import (
 
 func dkimCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "dkim",
-		Usage: "make keys that mail is signed with",
+		Name:        "dkim",
+		Usage:       "make keys that mail is signed with",
+		UsageText:   "zmctl dkim newkey [flags] DOMAIN SELECTOR",
+		Description: `Mail is signed for the domains in the file dkim beside zmailer.conf (docs/dkim.md).`,
 		Subcommands: []*cli.Command{{
 			Name:      "newkey",
 			Usage:     "make a private key, and print the DNS record to publish",
@@ -38,8 +40,8 @@ line for the file dkim (docs/dkim.md). A file that is there is never overwritten
 
 Exit codes: 0 done, 1 it could not be written, 64 bad arguments, 78 bad configuration.`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "type", Value: "rsa", Usage: "rsa, which every receiver knows, or ed25519 beside it"},
-				&cli.IntFlag{Name: "bits", Value: 2048, Usage: "of an RSA key: 2048 to 4096; records of more than 2048 do not fit into one DNS packet everywhere"},
+				&cli.StringFlag{Name: "type", Value: "rsa", Usage: "`TYPE`: rsa, which every receiver knows, or ed25519 beside it"},
+				&cli.IntFlag{Name: "bits", Value: 2048, Usage: "`N` bits for an RSA key, 2048 to 4096; records of more than 2048 do not fit into one DNS packet everywhere"},
 				&cli.StringFlag{Name: "out", Usage: "write the key into `FILE`"},
 			},
 			Action: runNewkey,

@@ -143,8 +143,8 @@ func ordersCommand() *cli.Command {
 		Usage:     "list what was ordered about queued mail, and what zmctl undo takes back",
 		UsageText: "zmctl orders [--json] [ORDER...]",
 		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, and
-of zmctl resubmit, freezer and postman, the oldest first. With an order's name, the spool IDs of its messages. Orders are files in
-orders/, and are dropped after REMOVEDKEEP.
+of zmctl resubmit, freezer and postman, the oldest first. With an order's name, the spool IDs
+of its messages. Orders are files in orders/, and are dropped after REMOVEDKEEP.
 
     20261121-031502-hold-4711  12m ago by root  hold  312 messages
         host mx.example.com, "their disk is full"

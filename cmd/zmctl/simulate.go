@@ -29,11 +29,11 @@ With --set it is played twice, and the two stand side by side:
 It runs the program scheduler beside zmctl. Exit codes: 0 shown, 64 bad flags, 71 the
 program is missing, 78 bad configuration, a clause that cannot be, or no postoffice.`,
 		Flags: []cli.Flag{
-			&cli.GenericFlag{Name: "set", Value: &words{}, Usage: "also play it with this clause, like `'smtp/* maxring=50'`; may be repeated"},
+			&cli.GenericFlag{Name: "set", Value: &words{}, Usage: "also play it with the `CLAUSE`, like 'smtp/* maxring=50'; may be repeated"},
 			&cli.GenericFlag{Name: "down", Value: &words{}, Usage: "`HOST` never answers; may be repeated"},
 			&cli.GenericFlag{Name: "up", Value: &words{}, Usage: "`HOST` answers from now on; may be repeated"},
 			&cli.DurationFlag{Name: "latency", Value: 500 * time.Millisecond, Usage: "a delivery takes `TIME`"},
-			&cli.StringFlag{Name: "until", Usage: "play so far, like `4h`; without, until nothing is left"},
+			&cli.StringFlag{Name: "until", Usage: "play that `TIME`, like 4h; without, until nothing is left"},
 			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "what is random follows from `NUMBER`"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 			&cli.BoolFlag{Name: "all", Usage: "print every host, not only those that drain last"},

@@ -30,13 +30,13 @@ state, the recipients of queued mail by their states, and lists the processes th
 an owner number. The counts are those of the disk: ls | wc -l gives the same. States are
 explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
 orders and, of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started
-stand there with their age, and with what is wrong with them. Recipients are counted while there are at most
-20000 specifications; zmctl queue --counts counts more.
+stand there with their age, and with what is wrong with them. Recipients are counted while
+there are at most 20000 specifications; zmctl queue --counts counts more.
 
 At the end stand the alarms, if there are any: what is too old, makes no progress, or
 belongs to nothing (docs/alarms.md).
 
-Exit codes: 0, 1 there are alarms, or it cannot be told, 64 bad arguments, 78 bad
+Exit codes: 0 told, 1 there are alarms, or it cannot be told, 64 bad arguments, 78 bad
 configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,

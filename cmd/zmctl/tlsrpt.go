@@ -23,7 +23,7 @@ func tlsrptCommand() *cli.Command {
 tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent: a
 domain's record _smtp._tls.DOMAIN says where to.
 
-Exit codes: 0, 1 there is nothing of that day, 64 bad arguments.`,
+Exit codes: 0 printed, 1 there is nothing of that day, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "as without it: these reports are JSON"}},
 		Action: printTLSReports,
 	}

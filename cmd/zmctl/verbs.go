@@ -132,8 +132,8 @@ is not told, unless --report is given and the message is routed.`,
 		{
 			name: "reroute", done: "routed again", usage: "route recipients again, as the tables are now",
 			text: `A copy of the message with exactly these recipients goes to the router, with the age that
-it has; here they are done with, held and frozen ones, too. It gets a spool ID of its own, which is told. A message in
-deferred/ goes back to the router itself.`,
+it has; here they are done with, held and frozen ones, too. It gets a spool ID of its own,
+which is told. A message in deferred/ goes back to the router itself.`,
 			takes: open,
 			do: func(a *act, q order.Request, name string) (order.Result, error) {
 				journal := ledger.New(a.po, ledger.Config{Role: "zmctl"})
@@ -194,7 +194,8 @@ func (v *verb) command() *cli.Command {
 
 For messages that are named by their spool ID it is done at once. For what a selector
 finds it asks first, with the numbers; where nobody can be asked, --yes is needed. Each use
-is written to orders/ before anything is done: see zmctl orders. ` + undo + `
+is written to orders/ before anything is done: see zmctl orders.
+` + undo + `
 
 Exit codes: 0 done, 1 something was not done, 75 some recipients are being delivered to at
 this moment, 64 bad arguments, or --yes is missing.

@@ -23,7 +23,7 @@ version, and where the other programs are. One that was built with other sources
 libraries or with another Go is named: an upgrade was half done. Whether daemons still
 run an older program tells zmctl status.
 
-Exit codes: 0, 1 a program is missing or from another build, 64 bad arguments.`,
+Exit codes: 0 told, 1 a program is missing or from another build, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runVersion,
 	}

@@ -70,6 +70,7 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	// The library would exit by itself and print its own way.
 	app.ExitErrHandler = func(*cli.Context, error) {}
 	app.OnUsageError = usageError
+	cli.FlagStringer = helpLine(cli.FlagStringer)
 	for _, c := range app.Commands {
 		setUsageError(c)
 	}
@@ -84,7 +85,35 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	return Exit(err)
 }
 
+// helpLine is a flag's line of --help, without a default that says nothing, like false, and
+// without saying twice how a flag is written that may be repeated.
+func helpLine(line cli.FlagStringFunc) cli.FlagStringFunc {
+	before, after := " (default: ", ")"
+	return func(f cli.Flag) string {
+		text := line(f)
+		if names, usage, ok := strings.Cut(text, "\t"); ok {
+			if once, _, twice := strings.Cut(names, " [ "); twice {
+				text = once + " ...\t" + usage
+			}
+		}
+		begin := strings.LastIndex(text, before)
+		if begin < 0 {
+			return text
+		}
+		value, rest, ok := strings.Cut(text[begin+len(before):], after)
+		switch short := shortDefault(value); {
+		case !ok:
+			return text
+		case short == "":
+			return text[:begin] + rest
+		default:
+			return text[:begin] + before + short + after + rest
+		}
+	}
+}
+
 func setUsageError(c *cli.Command) {
+	c.HideHelpCommand = true
 	if c.OnUsageError == nil {
 		c.OnUsageError = usageError
 	}

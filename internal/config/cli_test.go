@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/urfave/cli/v2"
 )
@@ -22,7 +23,7 @@ func runCLI(t *testing.T, args ...string) (c *Config, code int, stderr string) {
 		c, err = FromCLI(ctx)
 		return err
 	}
-	app.Commands = []*cli.Command{{Name: "sub", Action: app.Action, Flags: []cli.Flag{&cli.BoolFlag{Name: "x"}}},
+	app.Commands = []*cli.Command{{Name: "sub", Action: app.Action, Flags: []cli.Flag{&cli.BoolFlag{Name: "x", Usage: "x it"}, &cli.DurationFlag{Name: "y", Value: 5 * time.Minute, Usage: "so long"}, &cli.StringSliceFlag{Name: "z", Usage: "and `Z`"}}},
 		{Name: "picky", Action: func(*cli.Context) error { return cli.Exit("prog picky needs a name", ExitUsage) }}}
 	code = run(app, append([]string{"prog"}, args...), &out)
 	return c, code, out.String()
@@ -74,15 +75,18 @@ func TestErrorsArePrintedOnceWithTheirExitCode(t *testing.T) {
 		code int
 		want string
 	}{
-		"no such file":      {[]string{"--config", "/nonexistent"}, ExitConfig, "prog: /nonexistent: cannot be read: no such file or directory\n"},
-		"bad flag value":    {[]string{"--log-format", "xml"}, ExitConfig, "prog: command line: LOG=xml cannot be used: it must be one of auto, text, json, tint\n"},
-		"unknown flag":      {[]string{"--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
-		"unknown sub flag":  {[]string{"sub", "--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
-		"bad sub flag":      {[]string{"sub", "--x=7"}, ExitUsage, "--help tells the flags\n"},
-		"named in full":     {[]string{"picky"}, ExitUsage, "prog: picky needs a name\n"},
-		"nothing is wrong":  {nil, 0, ""},
-		"help is no error":  {[]string{"--help"}, 0, "--postoffice"},
-		"sub help no error": {[]string{"sub", "--help"}, 0, "-x"},
+		"no such file":       {[]string{"--config", "/nonexistent"}, ExitConfig, "prog: /nonexistent: cannot be read: no such file or directory\n"},
+		"bad flag value":     {[]string{"--log-format", "xml"}, ExitConfig, "prog: command line: LOG=xml cannot be used: it must be one of auto, text, json, tint\n"},
+		"unknown flag":       {[]string{"--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
+		"unknown sub flag":   {[]string{"sub", "--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
+		"bad sub flag":       {[]string{"sub", "--x=7"}, ExitUsage, "--help tells the flags\n"},
+		"named in full":      {[]string{"picky"}, ExitUsage, "prog: picky needs a name\n"},
+		"nothing is wrong":   {nil, 0, ""},
+		"help is no error":   {[]string{"--help"}, 0, "--postoffice"},
+		"false says nothing": {[]string{"sub", "--help"}, 0, "   -x          x it\n"},
+		"said once":          {[]string{"sub", "--help"}, 0, "   -z Z ...    and Z\n"},
+		"a time is short":    {[]string{"sub", "--help"}, 0, "so long (default: 5m)\n"},
+		"sub help no error":  {[]string{"sub", "--help"}, 0, "-x"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,9 @@ func TestCommandsInTextsAreTaken(t *testing.T) {
 			lines[line] = append(lines[line], name)
 		}
 	}
+	for _, line := range examples(known(t)["zmctl"]) {
+		lines[line] = append(lines[line], "--help")
+	}
 	dir := t.TempDir()
 	open755(t, dir)
 	as, credential := whoever(t, false)
@@ -92,15 +95,36 @@ func inline(text string) []string {
 			continue
 		}
 		for _, m := range span.FindAllStringSubmatch(line, -1) {
-			words := strings.Fields(m[1])
-			verb := slices.IndexFunc(words, func(w string) bool { return regexp.MustCompile(`^[a-z][a-z-]+$`).MatchString(w) && w != "zmctl" })
-			if len(words) < 3 || words[0] != "zmctl" || verb < 0 || slices.Contains(talks, words[verb]) || slices.Contains(words, "VERB") || slices.Contains(words, "COMMAND") ||
-				strings.ContainsAny(m[1], "|;&<>[") || strings.Contains(m[1], "...") ||
-				slices.Contains(words, "--follow") || slices.Contains(words, "-f") {
-				continue
+			if tried(m[1]) {
+				list = append(list, m[1])
 			}
-			list = append(list, m[1])
 		}
+	}
+	return list
+}
+
+// tried tells whether a line is one for this test.
+func tried(line string) bool {
+	words := strings.Fields(line)
+	verb := slices.IndexFunc(words, func(w string) bool { return plainWord.MatchString(w) && w != "zmctl" })
+	return len(words) >= 3 && words[0] == "zmctl" && verb >= 0 && !slices.Contains(talks, words[verb]) &&
+		!slices.Contains(words, "VERB") && !slices.Contains(words, "COMMAND") &&
+		!strings.ContainsAny(line, "|;&<>[") && !strings.Contains(line, "...") &&
+		!slices.Contains(words, "--follow") && !slices.Contains(words, "-f")
+}
+
+var plainWord = regexp.MustCompile(`^[a-z][a-z-]+$`)
+
+// examples are the command lines in a program's help, and in that of its commands.
+func examples(p config.Program) []string {
+	var list []string
+	for line := range strings.Lines(p.Text) {
+		if command, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), indent+"zmctl "); ok && tried("zmctl "+command) {
+			list = append(list, "zmctl "+command)
+		}
+	}
+	for _, c := range p.Commands {
+		list = append(list, examples(c)...)
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func newHost(t *testing.T, settings ...string) *host {
 	}
 	h.env = append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="+filepath.Join(conf, "zmailer.conf"), "POSTOFFICE=", "TERM=dumb")
 	t.Cleanup(func() {
-		if st, err := h.ask(t); err == nil {
+		// The test's own context is over here.
+		if st, err := ask(context.WithoutCancel(t.Context()), h.po, wish{Do: "status"}); err == nil {
 			syscall.Kill(st.Pid, syscall.SIGKILL)
 		}
 	})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,4 +200,57 @@ func (p *webPage) stop() {
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Fatalf("zmctl web: %v", err)
 	}
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, pid int) []int {
+	t.Helper()
+	var list []int
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(word); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// The child that knows the postoffice may die: pages go on with another, and none is left
+// when the page's program is killed.
+func TestWebPageOutlivesItsChild(t *testing.T) {
+	sink := newRefusing(t)
+	s := start(t, sink.Sink, slow)
+	id, _ := waits(t, s)
+	p := servePage(t, s)
+	p.enter(s)
+	wantIn(t, p.get("/queue"), id)
+	first := children(t, p.cmd.Process.Pid)
+	if len(first) != 1 {
+		t.Fatalf("got %v", first)
+	}
+	if err := syscall.Kill(first[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.await("/queue", id)
+	second := children(t, p.cmd.Process.Pid)
+	if len(second) != 1 || second[0] == first[0] {
+		t.Fatalf("got %v after %v", second, first)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s, "the child's end", func() (bool, error) {
+		err := syscall.Kill(second[0], 0)
+		state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", second[0]))
+		return err != nil || strings.Contains(string(state), ") Z "), nil
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/config"
-	"zmailer/internal/confine"
 	"zmailer/internal/logging"
 	"zmailer/internal/machine"
 	"zmailer/internal/notify"
@@ -50,6 +49,7 @@ func main() {
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with the tables, and whether they can be used, and exit"},
 			&cli.BoolFlag{Name: "verify", Usage: "tell whether there is anybody behind the addresses, or those asked about on standard input (docs/access.md), and exit"},
+			&cli.BoolFlag{Name: openFilesFlag, Usage: "open files in closed directories for a router that may not, and do nothing else (docs/privileges.md)"},
 			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
 		),
 		HideHelpCommand: true,
@@ -74,6 +74,9 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool(openFilesFlag) {
+		return openFiles(settings)
+	}
 	if answer := question(c); answer != nil {
 		return answer(c, settings, cfg)
 	}
@@ -85,8 +88,9 @@ func run(c *cli.Context) error {
 	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
 	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
 	machine.Share()
-	if err := confine.Enter("router", settings, log); err != nil {
+	gone, err := enterRoom(settings, &cfg, log)
+	if err != nil {
 		return err
 	}
-	return router.Run(c.Context, cfg)
+	return routeUntil(c.Context, gone, cfg)
 }

@@ -16,7 +16,7 @@ import (
 
 // confined are the programs that confine themselves; starter is scheduler --start-agents.
 func confined() []string {
-	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "starter", "ta-mailbox"}
+	return []string{"smtpserver", "router", "reader", "scheduler", "ta-smtp", "starter", "ta-mailbox"}
 }
 
 // checkConfinement has a process for each program enter its room and try to leave it.

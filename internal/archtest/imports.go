@@ -108,10 +108,13 @@ func layers() []layer {
 		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox", "lookup": "lookup",
 	}
 	for program, stage := range stages {
-		table = append(table, layer{path: "cmd/" + program, imports: []string{
-			"internal/" + stage, "internal/config", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify",
-		}})
+		imports := []string{"internal/" + stage, "internal/config", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify"}
+		if program == "router" {
+			imports = append(imports, "internal/router/closed") // is the other process, too
+		}
+		table = append(table, layer{path: "cmd/" + program, imports: imports})
 	}
+	table = append(table, layer{path: "internal/router/closed", imports: []string{"internal/machine"}})
 	return table
 }
 

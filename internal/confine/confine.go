@@ -23,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
 	"zmailer/internal/config"
 )
 
@@ -71,6 +73,21 @@ func Enter(program string, c *config.Config, log *slog.Logger) error {
 	}
 	log.Info("confined", "user", r.User, "capabilities", r.Capabilities, "landlock", r.Landlock)
 	return nil
+}
+
+// Holds tells whether this process has what the room keeps, and is to give up the rest: a
+// program of an ordinary user has nothing that another process could keep for it.
+func (p Plan) Holds() (bool, error) {
+	a, err := p.Account()
+	if a == nil || err != nil {
+		return false, err
+	}
+	for _, v := range p.Room.Caps {
+		if has, err := cap.GetProc().GetFlag(cap.Effective, v); err != nil || !has {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Exempt tells whether an ordinary user's program has no room: it starts or is what needs

@@ -25,9 +25,10 @@ func rooms() map[string]Room {
 		},
 		"router": {
 			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", ".nursery"},
-			// .forward and :include: files in directories that are closed to others.
-			Caps: []cap.Value{cap.DAC_READ_SEARCH},
 		},
+		// router --open-files: .forward and :include: files in directories that are closed to
+		// others. It hears the router alone, and opens nothing of root's.
+		"reader":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
 		"scheduler": {Write: []string{"."}}, // and for agents that it starts
 		"ta-smtp": {
 			Write: []string{"transport", "owners", "sts", "tlsrpt"},

@@ -169,6 +169,18 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 				t.Errorf("the other host got %d messages", len(arrivals(sink, "far@sink.example")))
 			}
 			checkStandings(t, s, daemon)
+			if name == "mbox" {
+				// Without the process that opens closed files none is taken for unreadable.
+				killReader(t, s)
+				submitUID(t, s, games, gamesGroup, "Subject: six\n\n", "news@mta.example")
+				await(t, s, "the program behind the .forward", func() (bool, error) {
+					return strings.Contains(read(t, out+"/message"), "Subject: six"), nil
+				})
+				awaitEmpty(t, s)
+				if n := s.Count("forward-ignored"); n > 0 {
+					t.Errorf("%d times a .forward was ignored", n)
+				}
+			}
 			if said, code := call(t, s, "zmctl", "check", "--problems"); code != 0 {
 				t.Errorf("zmctl check: exit code %d\n%s", code, said)
 			}
@@ -207,6 +219,20 @@ func allIn(t *testing.T, path string) string {
 	return all
 }
 
+// killReader kills the process that opens closed files for the router.
+func killReader(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	for _, p := range processes(t, s) {
+		if strings.Contains(read(t, fmt.Sprintf("/proc/%d/cmdline", p.Pid)), "--open-files") {
+			if err := syscall.Kill(p.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Error("no process opens closed files")
+}
+
 // checkStandings wants each program to have what docs/privileges.md says.
 func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
 	t.Helper()
@@ -215,7 +241,8 @@ func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
 	const none, search, becoming, starting = "0000000000000000", "0000000000000004", "00000000000000ff", "00000000008001ff"
 	want := map[string]standing{
 		"smtpserver": {own, none, none, "1"},
-		"router":     {own, search, search, "1"},
+		"router":     {own, none, none, "1"},
+		"reader":     {own, search, search, "1"},
 		"scheduler":  {own, none, none, "1"},
 		"ta-smtp":    {own, none, none, "1"},
 		"ta-mailbox": {"0 0 0 0", becoming, becoming, "0"},
@@ -227,13 +254,16 @@ func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
 		if strings.Contains(read(t, fmt.Sprintf("/proc/%d/cmdline", p.Pid)), "--start-agents") {
 			name = "starter"
 		}
+		if strings.Contains(read(t, fmt.Sprintf("/proc/%d/cmdline", p.Pid)), "--open-files") {
+			name = "reader"
+		}
 		seen[name]++
 		got := standingOf(t, p.Pid)
 		if w, ok := want[name]; ok && got != w {
 			t.Errorf("%s is %+v, want %+v", name, got, w)
 		}
 	}
-	for _, name := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "starter"} {
+	for _, name := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "starter", "reader"} {
 		if seen[name] == 0 {
 			t.Errorf("no %s runs", name)
 		}

@@ -106,7 +106,7 @@ func (w *watched) look(now time.Time, first bool) (source, state, error) {
 	if age := now.Sub(info.ModTime()); known && age >= 0 && age < settle {
 		return source{}, unsettled, nil
 	}
-	text, after, err := readRegular(w.path)
+	text, after, err := readRegular(w.path, reach{})
 	if err != nil {
 		return source{}, same, err
 	}
@@ -122,10 +122,9 @@ func (w *watched) look(now time.Time, first bool) (source, state, error) {
 	return source{name: w.path, text: text, rights: after.rights}, fresh, nil
 }
 
-// readRegular reads a file; the signature is that of what was read. It never waits
-// for a pipe's other end.
-func readRegular(path string) (string, signature, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// readRegular reads a file; the signature is that of what was read.
+func readRegular(path string, r reach) (string, signature, error) {
+	f, err := r.open(path)
 	if err != nil {
 		return "", signature{}, err
 	}

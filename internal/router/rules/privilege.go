@@ -110,6 +110,7 @@ func (g *guard) look(path string) (rights, fs.FileInfo, error) {
 
 // guard is a walk along a path.
 type guard struct {
+	reach  reach
 	owners []owned // of directories and links
 	closed []owned // directories in which not everybody may look names up
 	why    string  // the first thing that was found wrong
@@ -135,7 +136,7 @@ func (g *guard) walk(path string) (fs.FileInfo, error) {
 	rest := strings.Split(abs[1:], "/")
 	at, links := "/", 0
 	for {
-		info, err := os.Lstat(at)
+		info, to, err := g.reach.look(at)
 		if err != nil {
 			return nil, err
 		}
@@ -145,10 +146,6 @@ func (g *guard) walk(path string) (fs.FileInfo, error) {
 				return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 			}
 			g.own(at, info)
-			to, err := os.Readlink(at)
-			if err != nil {
-				return nil, err
-			}
 			if at = filepath.Dir(at); filepath.IsAbs(to) {
 				at = "/"
 			}

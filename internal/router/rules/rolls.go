@@ -11,7 +11,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"zmailer/internal/config"
@@ -42,6 +41,7 @@ var errChanging = errors.New("it is being changed; zmctl resubmit when it is who
 type rolls struct {
 	now   func() time.Time
 	tries int // looks at a file that is being written, settle apart
+	reach reach
 
 	mu    sync.Mutex
 	files map[string]*roll
@@ -101,7 +101,7 @@ func (r *rolls) open(ctx context.Context, path string) (*list, error) {
 
 // try is one attempt; wait: to be tried again then.
 func (r *rolls) try(path string) (l *list, wait time.Duration, err error) {
-	way := guard{}
+	way := guard{reach: r.reach}
 	may, seen, err := way.look(path)
 	if err != nil {
 		return nil, 0, err
@@ -120,7 +120,7 @@ func (r *rolls) try(path string) (l *list, wait time.Duration, err error) {
 		}
 		return l, 0, err
 	}
-	if l.f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
+	if l.f, err = r.reach.open(path); err != nil {
 		return nil, 0, err
 	}
 	info, err := l.f.Stat()
@@ -153,7 +153,7 @@ func (r *rolls) kept(l *list) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.sig != l.sig {
-		content, sig, err := readRegular(l.path)
+		content, sig, err := readRegular(l.path, r.reach)
 		if err == nil && sig != l.sig {
 			err = errChanging
 		}

@@ -59,6 +59,7 @@ type Config struct {
 	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
 	// have none.
 	Forward string
+	Closed  Closed           // for .forward files and what they and lists include; nil: nobody
 	Passwd  Users            // nil: the system's
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: discarded
@@ -193,7 +194,7 @@ func newTables(c Config) (*Tables, error) {
 		hostname:   hostname,
 		postmaster: postmaster,
 		passwd:     c.Passwd,
-		rolls:      &rolls{now: c.Now, tries: triesToRead, files: map[string]*roll{}},
+		rolls:      &rolls{now: c.Now, tries: triesToRead, reach: reach{c.Closed}, files: map[string]*roll{}},
 		forwards:   forwards,
 		subaddress: c.Subaddress,
 		log:        c.Log,

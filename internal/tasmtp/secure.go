@@ -58,6 +58,7 @@ func (r *Relay) startTLS(l *link, nc net.Conn, g *guard) *refusal {
 		why := g.insecure("the server does not offer STARTTLS, and TLS is wanted")
 		why.remote, why.text = l.remote, l.conn.HelloText()
 		l.conn.Quit()
+		r.tlsFailed(l, g, errors.New("the server does not offer STARTTLS"))
 		return why
 	}
 	if err := l.conn.StartTLS(r.tlsConfig(g)); err != nil {
@@ -104,8 +105,13 @@ func (r *Relay) tlsRefusal(l *link, nc net.Conn, g *guard, err error) *refusal {
 	if refused != nil {
 		l.conn.Quit()
 	}
-	r.log.Info("tls-failed", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "reason", err, "policy", g.why)
+	r.tlsFailed(l, g, err)
 	return why
+}
+
+// tlsFailed says that TLS did not come about as it was wanted.
+func (r *Relay) tlsFailed(l *link, g *guard, reason error) {
+	r.log.Info("tls-failed", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "reason", reason, "policy", g.why)
 }
 
 // resultType is what RFC 8460 §4.3 calls a failure.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,23 @@ plain.test. 300 IN A 127.0.0.1
 		}
 		if got := out.String(); got != want {
 			t.Errorf("%s: got\n%swant\n%s", where, got, want)
+		}
+	}
+}
+
+// A server that has no TLS to offer is told of as one with which TLS fails, where the
+// policy wants TLS, and only there.
+func TestMissingTLSIsLoggedWhereItIsWanted(t *testing.T) {
+	for policy, want := range map[string]bool{"* encrypt": true, "* may": false} {
+		var log strings.Builder
+		s, _ := tlsStation(t, (&Sink{}).Start(t, "", ""), tlsZone, policy, func(c *Config) {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		if got := s.one("smtp", "there.test"); (got.Word == taproto.DeferAll) != want {
+			t.Errorf("%s: got %+v", policy, got)
+		}
+		if got := strings.Contains(log.String(), "msg=tls-failed channel=smtp host=there.test"); got != want {
+			t.Errorf("%s: logged %s", policy, log.String())
 		}
 	}
 }

@@ -121,11 +121,12 @@ func TestTableOfTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "\nawk '")
-	program, _, ok := strings.Cut(rest, "' log | column -t\n")
+	_, rest, _ := strings.Cut(string(text), "\n$ awk '/msg=(delivered")
+	program, _, ok := strings.Cut(rest, "' /var/log/zmailer.log\n")
 	if !ok {
 		t.Fatal("docs/log.md has no such command")
 	}
+	program = "/msg=(delivered" + program
 	sink := newSink(t, &peer.Sink{Rcpt: func(string, int) string { return `550 5.1.1 id=x took="a b" "no` }})
 	s := prepare(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"LOG": "text"} })
 	t.Cleanup(s.Kill)

@@ -123,7 +123,6 @@ func runPage(t *testing.T, name, text string) {
 var open = []string{
 	"install.md",
 	"privileges.md",
-	"walk-report.md",
 }
 
 // A command that a page shows is run, or the page says why it is not.

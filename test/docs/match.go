@@ -32,7 +32,11 @@ func tokens() []token {
 		{`\b(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, `(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, false},
 		{`\b\d+ bytes`, `\d+ bytes`, false},
 		{`,S=\d+`, `,S=\d+`, false},
-		{`> \d{3} `, `> \d+ `, false}, // the place of a recipient's line, behind an address
+		{`> \d{3} `, `> \d+ `, false},                 // the place of a recipient's line, behind an address
+		{`d \d+:\d+:\d+::`, `d \d+:\d+:\d+::`, false}, // a diagnostic's places
+		{`d\+\d+:\d+:\d+::`, `d\+\d+:\d+:\d+::`, false},
+		{`rcpts=\d{3}\b`, `rcpts=\d+`, false},
+		{`SIZE=\d+`, `SIZE=\d+`, false},
 		{`_seconds":\d+`, `_seconds":\d+`, false},
 		{`\bz \d+ [0-9a-f]{8}`, `z \d+ [0-9a-f]{8}`, false}, // of a specification: its length
 		{`\bh \d{13} \d+`, `h \d{13} \d+`, false},           // and the place of a recipient's line

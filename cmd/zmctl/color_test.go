@@ -70,10 +70,11 @@ func variedOffice(t *testing.T) (*office, string) {
 	mustDo(t, "hold", "--quiet", "--yes", "--to", "held@*")
 	o.put(t, postoffice.Freezer, "flood", mailFrom("x@client.example"))
 	o.put(t, postoffice.Postman, "header", mailFrom("y@client.example"))
+	o.write(t, "ledger/nothing", "of ours")
 	return o, a.ID.String()
 }
 
-// M43: on a terminal there are colours, and nothing else is otherwise than in a pipe.
+// On a terminal there are colours, and nothing else is otherwise than in a pipe.
 func TestColoursAreAllThatATerminalAdds(t *testing.T) {
 	_, id := variedOffice(t)
 	const red, yellow, green, bold = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m"
@@ -90,6 +91,7 @@ func TestColoursAreAllThatATerminalAdds(t *testing.T) {
 		{"history " + id, []string{yellow + "attempt 1 for <late@", yellow + "held <held@"}},
 		{"trace " + id, []string{bold + "TIME", bold + id, yellow + "attempt 1 for <late@", red + "frozen"}},
 		{"check", []string{yellow + "warning", green + "ok"}},
+		{"check --dry-run", []string{yellow + "quarantine", bold + "ledger/nothing"}},
 		{"freezer list", []string{bold, red + "frozen: flood"}},
 		{"postman list", []string{bold, red + "set aside"}},
 		{"status", []string{bold + "DIRECTORY", red + "no scheduler runs", red + "frozen", yellow + "held"}},

@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// M43: what goes through much shows a bar on a terminal, nothing in a pipe and nothing
+// What goes through much shows a bar on a terminal, nothing in a pipe and nothing
 // with --quiet; afterwards the terminal has the result alone.
 func TestLongWorkShowsABar(t *testing.T) {
 	o := newOffice(t)

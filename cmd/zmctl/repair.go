@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/ledger"
+	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
 
@@ -56,12 +57,13 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 var errNotBegun = errors.New("nothing was repaired")
 
 func printSteps(w io.Writer, steps []step) error {
+	p := paint.For(w)
 	var errs []error
 	for _, s := range steps {
-		_, err := fmt.Fprintf(w, "%-10s  %s: %s\n", s.Action, clean(s.File), clean(s.Text))
+		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(clean(s.File)), clean(s.Text))
 		errs = append(errs, err)
 		if s.Left != "" {
-			_, err := fmt.Fprintf(w, "            left: %s\n", clean(s.Left))
+			_, err := fmt.Fprintf(w, "            %s\n", p.Red("left: "+clean(s.Left)))
 			errs = append(errs, err)
 		}
 	}

@@ -71,7 +71,7 @@ func attr(list []*commonpb.KeyValue, key string) string {
 	return ""
 }
 
-// M43: OpenTelemetry's own types read what is told: a trace of the message, with a span
+// Z30: OpenTelemetry's own types read what is told: a trace of the message, with a span
 // for each stage and attempt that began and ended when they did.
 func TestLifeIsATraceForOpenTelemetry(t *testing.T) {
 	accepted := time.Date(2026, 11, 22, 10, 0, 0, 100e6, time.UTC)

@@ -107,7 +107,7 @@ func exporter(t *testing.T, s *suite.Suite, c *collector) (stop func() string) {
 	}
 }
 
-// M43: what ends is sent to a collector, also one that does not answer at first; a report
+// Z30: what ends is sent to a collector, also one that does not answer at first; a report
 // and its message link each other; without addresses nobody is named.
 func TestEndedMessagesAreSentToOpenTelemetry(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestEndedMessagesAreSentToOpenTelemetry(t *testing.T) {
 	wantIn(t, log, "msg=export-trouble", "503", "msg=export-recovered", "msg=stopped")
 }
 
-// The trace of a message that waits: what was so far.
+// Z30: the trace of a message that waits: what was so far.
 func TestWaitingMessageIsATraceToo(t *testing.T) {
 	t.Parallel()
 	sink := newRefusing(t)

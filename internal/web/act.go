@@ -160,13 +160,26 @@ func (p *Page) undo(v *visit) {
 	http.Redirect(v.w, v.r, "/order/"+url.PathEscape(string(id)), http.StatusSeeOther)
 }
 
-// lines are the lines of a text that are not empty.
+// mostLines is how many lines of what was done a page shows.
+const mostLines = 200
+
+// lines are the lines of a text that are not empty; of very many the first, and the last,
+// which sums up.
 func lines(text string) []string {
 	var list []string
+	more := 0
 	for line := range strings.Lines(text) {
-		if line = strings.TrimRight(line, "\n"); line != "" {
-			list = append(list, line)
+		if line = strings.TrimRight(line, "\n"); line == "" {
+			continue
 		}
+		if len(list) == mostLines {
+			list[mostLines-1], more = line, more+1
+			continue
+		}
+		list = append(list, line)
+	}
+	if more > 0 {
+		list = slices.Insert(list, mostLines-1, "and "+count(more, "more line"))
 	}
 	return list
 }

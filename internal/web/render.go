@@ -26,7 +26,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
-		"time": stamp, "short": shortStamp, "count": count, "plural": plural, "cut": cut, "span": spanSeconds,
+		"time": stamp, "short": shortStamp, "count": count, "plural": plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": cut, "span": spanSeconds,
 		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))

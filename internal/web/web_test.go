@@ -447,3 +447,15 @@ func TestRightsAreThoseOfNow(t *testing.T) {
 		t.Error("who has no right any more sees the queue")
 	}
 }
+
+// What an order about very many messages did fits on a page, with the line that sums up.
+func TestLongResultsAreCut(t *testing.T) {
+	text := strings.Repeat("S1  released\n\n", mostLines-1) + "S2  released\nS3  released\norder x undone for 201 messages\n"
+	list := lines(text)
+	if n := len(list); n != mostLines+1 || list[n-2] != "and 2 more lines" || list[n-1] != "order x undone for 201 messages" {
+		t.Errorf("got %d lines, %q", n, list[max(0, n-3):])
+	}
+	if list := lines("a\nb\n"); len(list) != 2 {
+		t.Errorf("got %q", list)
+	}
+}

@@ -384,7 +384,7 @@ func (r *because) live(now time.Time, t thread) {
 		if h.Limit > 0 {
 			limit = fmt.Sprintf("a limit of %d", h.Limit)
 		}
-		r.sayOf(h.State, "%s. %s wait there, %d %s being delivered, with %s.", text, count(h.Recipients, "recipient"), h.Running, plural(h.Running, "is", "are"), limit)
+		r.sayOf(h.State, "%s. %s %s there, %d %s being delivered, with %s.", text, count(h.Recipients, "recipient"), plural(h.Recipients, "waits", "wait"), h.Running, plural(h.Running, "is", "are"), limit)
 		return
 	}
 }

@@ -22,6 +22,16 @@ func readme(t *testing.T, first string) []string {
 	return strings.Split(block, "\n")
 }
 
+// README.md names every page.
+func TestReadmeNamesEveryPage(t *testing.T) {
+	texts := documents(t)
+	for name := range texts {
+		if name != "README.md" && !strings.Contains(texts["README.md"], "(docs/"+name) {
+			t.Errorf("README.md does not name docs/%s", name)
+		}
+	}
+}
+
 // scenes parts what the demonstration prints at its headings, and sorts the events of each:
 // of two programs either may write its line first.
 func scenes(lines []string) map[string][]string {

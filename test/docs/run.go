@@ -17,7 +17,7 @@ import (
 
 const (
 	patience = 60 * time.Second // for a command
-	settling = 10 * time.Second // for what a command looks for; shorter while pages are written
+	settling = 30 * time.Second // for what a command looks for; shorter while pages are written
 )
 
 // Login is whose commands the pages show, uid 1000.

@@ -88,7 +88,7 @@ func checkLine(programs map[string]config.Program, line string) string {
 	for i := 1; i < len(words); i++ {
 		word := words[i]
 		switch {
-		case strings.ContainsAny(word, "|;&<>#'\"`") || word == "...":
+		case strings.ContainsAny(word, "|;&<>#'\"`$") || word == "...":
 			return "" // the shell's
 		case strings.HasPrefix(word, "-"):
 			name, _, valued := strings.Cut(strings.TrimLeft(strings.TrimRight(word, ",."), "-"), "=")

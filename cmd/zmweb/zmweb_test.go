@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -165,5 +166,22 @@ func TestPAMNeedsNames(t *testing.T) {
 		if err := w.access(&web.Config{}, t.TempDir()); config.Exit(err) != config.ExitConfig {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// Who reads the help of zmctl web reads of each flag that zmweb has.
+func TestFlagsAreThoseOfZmctlWeb(t *testing.T) {
+	text, err := os.ReadFile("../zmctl/web.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile("settings.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`&cli\.\w+Flag\{.*\},`)
+	want, got := lines.FindAllString(string(own), -1), lines.FindAllString(string(text), -1)
+	if len(want) < 4 || !slices.Equal(want, got) {
+		t.Errorf("zmctl web has %q, zmweb %q", got, want)
 	}
 }

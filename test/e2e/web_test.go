@@ -254,3 +254,28 @@ func TestWebPageOutlivesItsChild(t *testing.T) {
 		return err != nil || strings.Contains(string(state), ") Z "), nil
 	})
 }
+
+// zmctl web hands its flags on to zmweb, and says so if that is missing.
+func TestZmctlWebBecomesZmweb(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, nil)
+	for flags, want := range map[string]int{"--token-file=off": 64, "--listen=0.0.0.0:0": 78, "--accounts=/nowhere": 78, "--accounts=pam:x": 78, "--no-such": 64} {
+		if said, code := call(t, s, "zmctl", "web", flags); code != want {
+			t.Errorf("%s: got %d, want %d: %s", flags, code, want, said)
+		}
+	}
+	alone := filepath.Join(t.TempDir(), "zmctl")
+	program := s.Command("zmctl")
+	text, err := os.ReadFile(program.Path)
+	if err == nil {
+		err = os.WriteFile(alone, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(alone, "web")
+	cmd.Env = append(program.Env, "PATH=/nowhere")
+	if said, code := run(t, cmd); code != 71 || !strings.Contains(said, "zmweb") {
+		t.Errorf("without zmweb: got %d: %s", code, said)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
 )
@@ -26,6 +29,7 @@ func TestClosedTerminalEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	slave.Close()
+	m = polled(t, m)
 	go io.Copy(io.Discard, m)
 	for end := time.Now().Add(20 * time.Second); ; {
 		if st, err := h.ask(t); err == nil && len(st.Daemons) == 3 {
@@ -46,6 +50,21 @@ func TestClosedTerminalEndsTheRun(t *testing.T) {
 		cmd.Process.Kill()
 		t.Fatal("it runs on without its terminal")
 	}
+}
+
+// polled is a terminal that is closed when Close says so, also while it is read: one that
+// Fd was asked of blocks in a read, and Close waits for its end.
+func polled(t *testing.T, m *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.Dup(int(m.Fd()))
+	if err == nil {
+		unix.CloseOnExec(fd)
+		err = errors.Join(unix.SetNonblock(fd, true), m.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "terminal")
 }
 
 // A link that the postoffice's owner has put where root logs leads nowhere.

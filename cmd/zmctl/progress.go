@@ -16,7 +16,7 @@ const (
 	bigNumber = 200
 	// progressEvery is how often it is told where no terminal is.
 	progressEvery = 5 * time.Second
-	// unknown is the total of what is counted as it is met.
+	// unknownTotal is the total of what is counted as it is met.
 	unknownTotal = -1
 )
 

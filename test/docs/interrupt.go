@@ -28,22 +28,23 @@ func (r *run) interrupted(s step, want string) error {
 	}); err != nil {
 		r.failed(s.line, fmt.Sprintf("$ %s\ngot, until now\n%s\nwant\n%s", s.text, r.plain(seen), want))
 	}
+	interrupted := false
 	for range 100 {
-		begun := slices.DeleteFunc(r.shell.children(), func(pid int) bool { return slices.Contains(before, pid) })
-		for _, pid := range begun {
-			_ = syscall.Kill(pid, syscall.SIGINT)
+		for _, pid := range r.shell.children() {
+			if !slices.Contains(before, pid) {
+				interrupted = syscall.Kill(pid, syscall.SIGINT) == nil
+			}
 		}
-		if len(begun) > 0 {
+		if interrupted || r.shell.await(20*time.Millisecond, mark.MatchString) == nil {
 			break
 		}
-		<-time.After(20 * time.Millisecond)
 	}
 	out, _, err := r.shell.end(patience)
-	if err != nil {
-		return fmt.Errorf("%w, after Ctrl-C\nit has printed:\n%s", err, out)
+	if err == nil && !interrupted {
+		err = fmt.Errorf("it has ended before Ctrl-C")
 	}
-	if mark.MatchString(seen) {
-		return fmt.Errorf("it ended before Ctrl-C; it has printed:\n%s", out)
+	if err != nil {
+		return fmt.Errorf("%w\nit has printed:\n%s", err, out)
 	}
 	return nil
 }

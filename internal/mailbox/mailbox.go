@@ -38,6 +38,7 @@ import (
 
 	"zmailer/internal/agent"
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/status"
 )
@@ -94,6 +95,10 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	}
 	if err != nil {
 		return err
+	}
+	if f, ok := p.FS().(*durable.OS); ok {
+		// The scheduler, which is not root, is to see whether our number is still held.
+		f.Inherit()
 	}
 	owner, err := p.NewOwner("ta-mailbox")
 	if err != nil {

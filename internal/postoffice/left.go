@@ -31,21 +31,21 @@ type Left struct {
 // next one; the file is only removed under its lock, and a lock on a file without a
 // name is none (durable.FS.Lock).
 func (p *PostOffice) SweepOwners(locks func(spec []byte) []int, before []Left) (found []Left, done []Recovered, err error) {
-	if found, err = p.leftOwners(); err != nil || len(found) == 0 {
-		return nil, nil, err
+	if found, done, err = p.leftOwners(); err != nil || len(found) == 0 {
+		return nil, done, err
 	}
 	borne, err := p.borneOwners(locks)
 	if err != nil {
-		return nil, nil, err
+		return nil, done, err
 	}
 	found = slices.DeleteFunc(found, func(l Left) bool { return borne[l.number] })
 	old := slices.DeleteFunc(slices.Clone(found), func(l Left) bool { return !slices.Contains(before, l) })
 	if len(old) == 0 {
-		return found, nil, nil
+		return found, done, nil
 	}
 	// Crash: a name in router/ that is lost here still finds its owner's file.
 	if err := p.syncRouters(); err != nil {
-		return found, nil, fmt.Errorf("sweep owners: %w", err)
+		return found, done, fmt.Errorf("sweep owners: %w", err)
 	}
 	for _, l := range old {
 		removed, err := p.removeOwner(l)
@@ -59,13 +59,12 @@ func (p *PostOffice) SweepOwners(locks func(spec []byte) []int, before []Left) (
 	return found, done, nil
 }
 
-// leftOwners lists the files in owners/ that nobody holds.
-func (p *PostOffice) leftOwners() ([]Left, error) {
+// leftOwners lists the files in owners/ that nobody holds, and those that cannot be read.
+func (p *PostOffice) leftOwners() (list []Left, bad []Recovered, err error) {
 	entries, err := p.fs.ReadDir(Owners)
 	if err != nil {
-		return nil, fmt.Errorf("sweep owners: %w", err)
+		return nil, nil, fmt.Errorf("sweep owners: %w", err)
 	}
-	var list []Left
 	for _, e := range entries {
 		n, ok := decimal(e.Name)
 		if !ok || n > MaxOwner || (e.Type != 0 && e.Type != fs.ModeIrregular) {
@@ -73,7 +72,8 @@ func (p *PostOffice) leftOwners() ([]Left, error) {
 		}
 		f, info, err := p.holdOwner(int(n), durable.File.TryShare)
 		if err != nil {
-			return nil, fmt.Errorf("sweep owners: %w", err)
+			bad = append(bad, Recovered{Action: Unreadable, Name: ownerFile(int(n)), Detail: err.Error()})
+			continue
 		}
 		if f == nil {
 			continue
@@ -82,7 +82,7 @@ func (p *PostOffice) leftOwners() ([]Left, error) {
 		_ = f.Close()
 		list = append(list, Left{int(n), info.Ino, info.ModTime.UnixNano()})
 	}
-	return list, nil
+	return list, bad, nil
 }
 
 // holdOwner takes the lock of a dead owner's file, shared to look or alone to remove

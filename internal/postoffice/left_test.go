@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/durable"
 	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/durable/faultfs"
 )
 
 // lockLines reads what these tests write as a lock.
@@ -252,5 +254,31 @@ func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing
 		if err := p.move(a.Name, Queue+"/"+claims[0].Name()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A number that cannot be looked at is told, and does not keep the others.
+func TestUnreadableNumberDoesNotKeepTheOthers(t *testing.T) {
+	_, dir := newPostOffice(t, 0)
+	deadOwner(t, dir, 55)
+	deadOwner(t, dir, 56)
+	below, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer below.Close()
+	disk := faultfs.New(below)
+	disk.Fail(faultfs.Open, "owners/55", os.ErrPermission, faultfs.Always)
+	p, err := Open(Config{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, told, err := p.SweepOwners(lockLines, nil)
+	if err != nil || len(told) != 1 || told[0].Action != Unreadable || told[0].Name != "owners/55" {
+		t.Errorf("first look: got %+v, %v, want owners/55 told", told, err)
+	}
+	_, done, err := p.SweepOwners(lockLines, before)
+	if err != nil || len(done) != 2 || done[1].Action != Swept || done[1].Name != "owners/56" {
+		t.Errorf("second look: got %+v, %v, want owners/56 swept", done, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/urfave/cli/v2"
@@ -17,7 +18,9 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/confine"
+	"zmailer/internal/logging"
 	"zmailer/internal/machine"
+	"zmailer/internal/notify"
 	"zmailer/internal/scheduler"
 )
 
@@ -108,7 +111,11 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 		return cli.Exit(fmt.Errorf("want one socket of systemd: %w", err), config.ExitConfig)
 	}
 	if len(listeners) == 1 {
-		return serveSchedulers(ctx, s, listeners[0], a.UID)
+		log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
+		if err != nil {
+			return cli.Exit(err, config.ExitConfig)
+		}
+		return serveSchedulers(ctx, s, listeners[0], a.UID, notify.FromEnvironment(log))
 	}
 	// The scheduler ends us, when its agents are done.
 	// Not signal.Ignore: agents would take that over.
@@ -128,17 +135,31 @@ const schedulersAtOnce = 8
 
 // serveSchedulers serves root and the user of the daemons. It ends when the schedulers that
 // it serves have.
-func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int) error {
+func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int, service *notify.Service) error {
 	context.AfterFunc(ctx, func() { _ = l.Close() })
+	// The watchdog wakes the loop.
+	waits, ok := l.(*net.UnixListener)
+	if !ok {
+		return cli.Exit("--start-agents: systemd's socket is no Unix socket", config.ExitConfig)
+	}
+	defer service.Watch(func() { _ = waits.SetDeadline(time.Now()) })()
+	service.Ready("starts agents for the scheduler")
 	var all sync.WaitGroup
 	defer all.Wait()
 	places := make(chan struct{}, schedulersAtOnce)
 	for {
 		conn, err := l.Accept()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
+			service.Stopping()
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if err := waits.SetDeadline(time.Time{}); err != nil {
+				return fmt.Errorf("wait for the scheduler: %w", err)
+			}
+			service.Alive()
+			continue
+		case err != nil:
 			return fmt.Errorf("wait for the scheduler: %w", err)
 		}
 		u, ok := conn.(*net.UnixConn)

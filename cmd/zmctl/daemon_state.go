@@ -90,9 +90,13 @@ func (d *daemon) awaitUp(ctx context.Context, ends int) error {
 
 // String tells it to a person.
 func (st *daemonState) String() string {
+	name := st.Daemon
+	if name == agentsUnit { // it comes and goes with its user
+		name = "scheduler"
+	}
 	switch {
 	case st.Runs && st.Replaced:
-		return "its program was replaced since: zmctl restart " + st.Daemon
+		return "its program was replaced since: zmctl restart " + name
 	case st.Runs && !st.Ready:
 		return "starting"
 	case st.Runs && st.Starts > 1:
@@ -100,7 +104,7 @@ func (st *daemonState) String() string {
 	case st.Runs:
 		return ""
 	case st.Stopped:
-		return "stopped: zmctl start " + st.Daemon
+		return "stopped: zmctl start " + name
 	case st.Last != "":
 		return "ended: " + st.Last
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -209,6 +210,11 @@ func serviceView(ctx context.Context, dir string, units *systemd) (*serving, err
 		return nil, err
 	}
 	return &serving{By: "systemd", Log: "journalctl -u 'zmailer-*', or zmctl log", Daemons: list}, nil
+}
+
+// ended tells whether a daemon does not run that nobody has stopped.
+func (v *serving) ended() bool {
+	return v != nil && slices.ContainsFunc(v.Daemons, func(st daemonState) bool { return !st.Runs && !st.Stopped })
 }
 
 // print writes the daemons as a table.

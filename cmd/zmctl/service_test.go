@@ -46,9 +46,16 @@ func newHost(t *testing.T, settings ...string) *host {
 	}
 	h.env = append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="+filepath.Join(conf, "zmailer.conf"), "POSTOFFICE=", "TERM=dumb")
 	t.Cleanup(func() {
-		// The test's own context is over here.
-		if st, err := ask(context.WithoutCancel(t.Context()), h.po, wish{Do: "status"}); err == nil {
-			syscall.Kill(st.Pid, syscall.SIGKILL)
+		// Not the test's context, which has ended.
+		st, err := ask(context.Background(), h.po, wish{Do: "status"})
+		if err != nil {
+			return
+		}
+		_ = syscall.Kill(st.Pid, syscall.SIGKILL)
+		for _, d := range st.Daemons {
+			if d.Pid > 0 {
+				_ = syscall.Kill(d.Pid, syscall.SIGKILL)
+			}
 		}
 	})
 	return h

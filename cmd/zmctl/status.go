@@ -36,8 +36,8 @@ there are at most 20000 specifications; zmctl queue --counts counts more.
 At the end stand the alarms, if there are any: what is too old, makes no progress, or
 belongs to nothing (docs/alarms.md).
 
-Exit codes: 0 told, 1 there are alarms, or it cannot be told, 64 bad arguments, 78 bad
-configuration or no postoffice.`,
+Exit codes: 0 told, 1 there are alarms, a daemon has ended that nobody has stopped, or it
+cannot be told, 64 bad arguments, 78 bad configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,
 	}
@@ -101,7 +101,7 @@ func runStatus(c *cli.Context) error {
 	} else {
 		err = errors.Join(st.print(c.App.Writer), st.printService(c.App.Writer, s.now), printAlarms(c.App.Writer, st.Alarms, s.now))
 	}
-	if err == nil && len(st.Alarms) > 0 {
+	if err == nil && (len(st.Alarms) > 0 || st.Service.ended()) {
 		return cli.Exit("", 1)
 	}
 	return err

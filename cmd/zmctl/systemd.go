@@ -29,6 +29,9 @@ type systemd struct {
 // unitOf is the service of a daemon.
 func unitOf(daemon string) string { return "zmailer-" + daemon + ".service" }
 
+// agentsUnit is the service that starts agents for the scheduler. It comes and goes with it.
+const agentsUnit = "agents"
+
 // further are units that go with the services.
 func further() []string { return []string{"zmailer.target", "zmailer-smtpserver.socket"} }
 
@@ -57,7 +60,7 @@ func findSystemd(ctx context.Context, root string, settings *config.Config, out 
 // read asks for the units.
 func (d *systemd) read(ctx context.Context) error {
 	args := []string{"show", "--no-pager", "--property=Id,LoadState,ActiveState,SubState,MainPID,NRestarts,ActiveEnterTimestampMonotonic,Result,UnitFileState,Environment,ExecStart"}
-	for _, name := range daemonNames() {
+	for _, name := range append(daemonNames(), agentsUnit) {
 		args = append(args, unitOf(name))
 	}
 	said, err := exec.CommandContext(ctx, d.ctl, append(args, further()...)...).Output()
@@ -105,8 +108,11 @@ func (d *systemd) states(ctx context.Context) ([]daemonState, error) {
 		return nil, err
 	}
 	var all []daemonState
-	for _, name := range daemonNames() {
+	for _, name := range append(daemonNames(), agentsUnit) {
 		unit := d.units[unitOf(name)]
+		if unit == nil && name == agentsUnit {
+			continue // a scheduler that starts them by itself
+		}
 		st := daemonState{Daemon: name, Runs: unit["MainPID"] != "" && unit["MainPID"] != "0", Ready: unit["ActiveState"] == "active"}
 		st.Pid, _ = strconv.Atoi(unit["MainPID"]) // 0: it does not run
 		restarts, _ := strconv.Atoi(unit["NRestarts"])
@@ -155,6 +161,10 @@ func (d *systemd) goesWith(unit, verb string, names []string) bool {
 	case verb == "stop":
 		// One that is listened to would start its daemon again.
 		return properties["ActiveState"] == "active"
+	case verb == "restart" && (properties["ActiveState"] == "active" || d.units[unitOf("smtpserver")]["ActiveState"] == "active"):
+		// It goes on listening, so that nobody is refused; and none is opened for a daemon
+		// that has sockets of its own.
+		return false
 	}
 	return properties["UnitFileState"] == "enabled"
 }
@@ -167,6 +177,9 @@ func (d *systemd) act(ctx context.Context, verb string, names []string) error {
 		if len(names) == 0 || slices.Contains(names, name) {
 			units = append(units, unitOf(name))
 		}
+	}
+	if agents := unitOf(agentsUnit); verb == "restart" && slices.Contains(units, unitOf("scheduler")) && d.units[agents]["ActiveState"] == "active" {
+		units = append(units, agents) // the same program
 	}
 	for _, unit := range further() {
 		if d.goesWith(unit, verb, names) {

@@ -100,7 +100,7 @@ func TestSystemdTellsStates(t *testing.T) {
 	root, _ := fakeSystemd(t, unitsOf(settings.File))
 	d := findSystemd(t.Context(), root, settings, io.Discard)
 	list, err := d.states(t.Context())
-	if err != nil || len(list) != 3 {
+	if err != nil || len(list) != 3 { // no unit for agents
 		t.Fatalf("got %+v, %v", list, err)
 	}
 	if s := list[0]; !s.Runs || s.Pid != 4711 || s.Starts != 3 || s.Since == nil {
@@ -129,6 +129,9 @@ func TestSystemdIsTold(t *testing.T) {
 		"stop of one":           {"stop", []string{"router"}, nil, "stop zmailer-router.service"},
 		"a socket stops with":   {"stop", []string{"smtpserver"}, activeSocket, "stop zmailer-smtpserver.socket zmailer-smtpserver.service"},
 		"a socket starts with":  {"start", []string{"smtpserver"}, activeSocket, "start zmailer-smtpserver.socket zmailer-smtpserver.service"},
+		"a socket goes on":      {"restart", nil, activeSocket, "restart " + all},
+		"agents restart with":   {"restart", []string{"scheduler"}, withAgents, "restart zmailer-scheduler.service zmailer-agents.service"},
+		"agents of no matter":   {"restart", []string{"router"}, withAgents, "restart zmailer-router.service"},
 		"a socket of no matter": {"stop", []string{"scheduler"}, activeSocket, "stop zmailer-scheduler.service"},
 	}
 	for name, tt := range tests {
@@ -155,8 +158,39 @@ func TestSystemdIsTold(t *testing.T) {
 	}
 }
 
+func withAgents(show string) string {
+	return show + "\nId=zmailer-agents.service\nLoadState=loaded\nActiveState=active\nMainPID=4712\n"
+}
+
 func activeSocket(show string) string {
 	return strings.Replace(show, "ActiveState=inactive\nUnitFileState=disabled", "ActiveState=active\nUnitFileState=enabled", 1)
+}
+
+// zmctl status ends with 1 where a unit has failed, and only there.
+func TestFailedUnitNeedsAPerson(t *testing.T) {
+	settings := settingsAt(t)
+	for name, tt := range map[string]struct {
+		show func(string) string
+		want bool
+	}{
+		"failed":  {func(show string) string { return show }, true},
+		"stopped": {func(show string) string { return strings.ReplaceAll(show, "=failed", "=inactive") }, false},
+		"agents failed": {func(show string) string {
+			return strings.Replace(strings.ReplaceAll(withAgents(show), "=failed", "=inactive"), "active\nMainPID=4712", "failed\nMainPID=0", 1)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _ := fakeSystemd(t, tt.show(unitsOf(settings.File)))
+			d := findSystemd(t.Context(), root, settings, io.Discard)
+			list, err := d.states(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := (&serving{Daemons: list}).ended(); got != tt.want {
+				t.Errorf("got %v, want %v: %+v", got, tt.want, list)
+			}
+		})
+	}
 }
 
 // Where systemd runs the daemons zmctl log reads the journal.

@@ -58,6 +58,13 @@ documentation() {
 			if [ "$COMPRESS" = yes ]; then gzip -9nf "$DESTDIR$PREFIX/share/man/man$section/$(basename "$page")"; fi
 		done
 	done
+	if [ "$LINKS" = yes ] && [ -e "$MAN/man8/submit.8" ]; then
+		gz=
+		if [ "$COMPRESS" = yes ]; then gz=.gz; fi
+		link "submit.8$gz" "$PREFIX/share/man/man8/sendmail.8$gz"
+		link "../man8/zmctl-queue.8$gz" "$PREFIX/share/man/man1/mailq.1$gz"
+		link "../man8/zmctl-check-config.8$gz" "$PREFIX/share/man/man1/newaliases.1$gz"
+	fi
 	for file in "$here"/prometheus/*.rules.yml "$here"/grafana/*.json; do
 		if [ -e "$file" ]; then put 644 "$file" "$PREFIX/share/zmailer/$(basename "$file")"; fi
 	done

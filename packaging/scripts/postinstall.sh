@@ -2,12 +2,14 @@
 # Debian: configure, with the old version behind it at an upgrade; RPM: 1 or 2.
 set -e
 lib=/usr/libexec/zmailer
+man=/usr/share/man/man8
 case "$1" in
-configure) if [ -n "$2" ]; then upgrade=yes; else upgrade=; fi ;;
+configure) if [ -n "$2" ] && [ ! -e /run/zmailer.new ]; then upgrade=yes; else upgrade=; fi ;;
 1) upgrade= ;;
 2) upgrade=yes ;;
 *) exit 0 ;;
 esac
+rm -f /run/zmailer.new
 
 # What is missing of the postoffice; what is there stays. What cannot be made now does not
 # leave the package half installed: the daemons say what is wrong.
@@ -19,7 +21,10 @@ if [ -n "$alternatives" ]; then
 	$alternatives --install /usr/sbin/sendmail mta $lib/submit 90 \
 		--slave /usr/lib/sendmail mta-sendmail $lib/submit \
 		--slave /usr/bin/mailq mta-mailq $lib/zmctl \
-		--slave /usr/bin/newaliases mta-newaliases $lib/zmctl
+		--slave /usr/bin/newaliases mta-newaliases $lib/zmctl \
+		--slave /usr/share/man/man8/sendmail.8.gz mta-sendmailman $man/submit.8.gz \
+		--slave /usr/share/man/man1/mailq.1.gz mta-mailqman $man/zmctl-queue.8.gz \
+		--slave /usr/share/man/man1/newaliases.1.gz mta-newaliasesman $man/zmctl-check-config.8.gz
 fi
 
 # On Debian what is installed is started, unless policy-rc.d forbids it; on others presets
@@ -29,9 +34,10 @@ if [ -z "$upgrade" ] && command -v systemctl >/dev/null; then
 fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
+	systemd-tmpfiles --create zmailer.conf || true
 	invoke=$(command -v deb-systemd-invoke || echo systemctl)
 	if [ -n "$upgrade" ]; then
-		$invoke try-restart zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service zmailer-web.service || true
+		$invoke try-restart zmailer-agents.socket zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service zmailer-web.service || true
 	elif [ "$1" = configure ]; then
 		$invoke start zmailer.target || true
 	fi

@@ -7,4 +7,6 @@ if ! getent passwd zmailer >/dev/null; then
 	[ -e $shell ] || shell=/sbin/nologin
 	useradd --system --gid zmailer --home-dir /var/spool/postoffice --no-create-home --shell $shell --comment 'Mail system' zmailer
 fi
+# dpkg tells postinstall of a package that was removed, but not purged, as of an upgrade.
+if [ "$1" = install ] && [ -d /run ]; then : >/run/zmailer.new; fi
 exit 0

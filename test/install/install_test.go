@@ -16,9 +16,11 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(insideEnv) != "" {
-		inside()
-		return
+	for env, be := range map[string]func(){insideEnv: inside, bootEnv: bootInside, sinkEnv: beFarHost} {
+		if os.Getenv(env) != "" {
+			be()
+			return
+		}
 	}
 	os.Exit(suite.WithPrograms(func(dir string) int {
 		bin = dir

@@ -98,6 +98,10 @@ func TestPackagesHoldWhatAMachineNeeds(t *testing.T) {
 // RPM. What waits in the postoffice is never touched (M39).
 func TestPackageLivesOnAFreshMachine(t *testing.T) {
 	root := freshRoot(t)
+	// The other machine has systemd (TestMachineWithSystemd).
+	if err := os.Remove(filepath.Join(root, "usr/bin/systemctl")); err != nil {
+		t.Fatal(err)
+	}
 	common := read(t, "testdata/common.sh")
 	if err := os.WriteFile(filepath.Join(root, "common.sh"), []byte(common), 0o644); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,8 +22,18 @@ const insideEnv = "INSTALL_TEST_ROOT"
 // mirror is where a fresh root comes from.
 const mirror = "http://deb.debian.org/debian"
 
-// freshRoot makes a minimal Debian system. INSTALL_TEST_TARBALL may name one that is
-// packed, so that nobody waits for the network; it is made if it is not there.
+// extra is what a machine has beside a minimal Debian.
+const extra = "systemd,systemd-sysv,dbus,iproute2,procps,ca-certificates"
+
+// base is a fresh Debian, made once for all tests.
+var base struct {
+	once sync.Once
+	dir  string
+	none string // why there is none
+}
+
+// freshRoot gives a fresh Debian system. INSTALL_TEST_TARBALL may name one that is packed,
+// so that nobody waits for the network; it is made if it is not there.
 func freshRoot(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -31,29 +42,45 @@ func freshRoot(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("skipped: it takes a minute")
 	}
+	base.once.Do(func() { base.dir, base.none = makeBase() })
+	if base.none != "" {
+		t.Skip("skipped: " + base.none)
+	}
 	root := filepath.Join(t.TempDir(), "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
+	run(t, "cp", "--archive", "--reflink=auto", base.dir, root)
+	return root
+}
+
+func makeBase() (dir, none string) {
+	dir = filepath.Join(bin, "base")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err.Error()
 	}
 	tarball := os.Getenv("INSTALL_TEST_TARBALL")
 	if tarball != "" {
 		if _, err := os.Stat(tarball); err == nil {
-			run(t, "tar", "-C", root, "-xpf", tarball)
-			return root
+			if out, err := exec.Command("tar", "-C", dir, "-xpf", tarball).CombinedOutput(); err != nil {
+				return "", fmt.Sprintf("unpack %s: %v: %s", tarball, err, out)
+			}
+			return dir, ""
 		}
 	}
-	need(t, "debootstrap")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	if _, err := exec.LookPath("debootstrap"); err != nil {
+		return "", "debootstrap is not here"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "stable", root, mirror).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+extra, "stable", dir, mirror).CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		t.Skipf("skipped: debootstrap cannot make a root: %v: %s", err, lines[len(lines)-1])
+		return "", fmt.Sprintf("debootstrap cannot make a root: %v: %s", err, lines[len(lines)-1])
 	}
 	if tarball != "" {
-		run(t, "tar", "-C", root, "-cpf", tarball, ".")
+		if out, err := exec.Command("tar", "-C", dir, "-cpf", tarball, ".").CombinedOutput(); err != nil {
+			return "", fmt.Sprintf("pack %s: %v: %s", tarball, err, out)
+		}
 	}
-	return root
+	return dir, ""
 }
 
 // within runs a script of testdata in the root, with a network and processes of its own:

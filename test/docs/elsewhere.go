@@ -1,0 +1,63 @@
+package docs
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Elsewhere are commands that a page shows for another kind of machine than a test runs
+// on. Their blocks say <!-- not run: by TEST, ... -->; that test runs them.
+type Elsewhere struct {
+	steps []step
+	match *matcher
+}
+
+// ForElsewhere takes the commands of a part of a page, also of blocks that are not run here.
+func ForElsewhere(text string) (*Elsewhere, error) {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "<!-- not run: by ") {
+			line = "\n"
+		}
+		lines = append(lines, line)
+	}
+	p, err := parse(strings.Join(lines, ""))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range p.steps {
+		if s.kind != shown && s.kind != hidden {
+			return nil, fmt.Errorf("line %d: only commands are run elsewhere", s.line)
+		}
+	}
+	if len(p.steps) == 0 {
+		return nil, fmt.Errorf("it shows no commands")
+	}
+	return &Elsewhere{steps: p.steps, match: newMatcher()}, nil
+}
+
+// Run runs them, one after the other, each by a shell of its own that command gives, and
+// tells of the first that does not do or print what the page says.
+func (e *Elsewhere) Run(command func(text string) *exec.Cmd) error {
+	for _, s := range e.steps {
+		for end := time.Now().Add(settling); ; <-time.After(100 * time.Millisecond) {
+			out, err := command(e.match.real(s.text)).CombinedOutput()
+			same := s.kind == hidden
+			if !same {
+				var merr error
+				if same, merr = e.match.match(s.want, string(out)); merr != nil {
+					return merr
+				}
+			}
+			if same && err == nil {
+				break
+			}
+			if !looks(s.text) || time.Now().After(end) {
+				return fmt.Errorf("$ %s\ngot (%v)\n%s\nwant\n%s", s.text, err, out, s.want)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package install
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"zmailer/test/docs"
+)
+
+// A Debian with systemd, from the package to its removal: what docs/install.md tells to
+// type, and that its units start, stop, hold and are held as it says (M39, M40).
+func TestMachineWithSystemd(t *testing.T) {
+	t.Parallel()
+	root := freshRoot(t)
+	need(t, "systemd-nspawn")
+	first, second := packageOf(t, "deb", "0.0.1"), packageOf(t, "deb", "0.0.2")
+	for _, deb := range []string{first, second} {
+		run(t, "cp", deb, filepath.Join(root, "root"))
+	}
+	far := filepath.Join(root, "var/tmp/far")
+	if err := os.MkdirAll(far, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "chroot", root, "useradd", "--create-home", "--shell", "/bin/bash", "alice")
+	m := boot(t, root)
+	page := sections(t, "install.md")
+	follow := func(title string) func(*testing.T) { return func(t *testing.T) { m.follow(t, page, title) } }
+	script := func(name string, args ...string) func(*testing.T) {
+		return func(t *testing.T) { m.script(t, name, args...) }
+	}
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"five commands", follow("Five commands")},
+		{"it runs", script("running.sh")},
+		{"mail waits", script("waits.sh")},
+		{"a boot", func(t *testing.T) { m.reboot() }},
+		{"it runs again", script("running.sh")},
+		{"mail has waited", script("waited.sh")},
+		{"rooms", script("room.sh")},
+		{"the proof", func(t *testing.T) { m.follow(t, sections(t, "privileges.md"), "The proof") }},
+		{"users", script("users.sh")},
+		{"killed", script("killed.sh")},
+		{"watchdog", script("watchdog.sh")},
+		{"verbs", script("verbs.sh")},
+		{"in flight", func(t *testing.T) {
+			farHost(t, m, far)
+			m.script(t, "flight.sh")
+		}},
+		{"bad configuration", script("refused.sh")},
+		{"the page about units", follow("Units")},
+		{"socket and upgrade", script("socket.sh", filepath.Base(second))},
+		{"upgraded", script("upgraded.sh")},
+		{"removed", script("removed.sh", filepath.Base(first))},
+	} {
+		// Each goes on from what the one before has left.
+		if !t.Run(step.name, step.do) {
+			break
+		}
+	}
+}
+
+// sections are the parts of a page, by their titles.
+func sections(t *testing.T, page string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, part := range strings.Split(read(t, filepath.Join("../../docs", page)), "\n## ")[1:] {
+		title, text, _ := strings.Cut(part, "\n")
+		all[title] = text
+	}
+	return all
+}
+
+// follow types what a section of a page shows, and compares what comes.
+func (m *machine) follow(t *testing.T, page map[string]string, title string) {
+	t.Helper()
+	commands, err := docs.ForElsewhere(page[title])
+	if err == nil {
+		err = commands.Run(func(text string) *exec.Cmd { return m.command(t.Context(), "bash", "-c", text) })
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", title, err)
+	}
+}

@@ -20,13 +20,14 @@ import (
 func main() {
 	inject.Main()
 	quick := flag.Bool("quick", false, "one fault for each step, another kind with each")
+	lanes := flag.Int("lanes", 2, "systems that have faults at the same time")
 	limit := flag.Duration("limit", 4*time.Minute, "for the faults; what is not reached by then is not tried")
 	only := flag.String("only", "", "faults whose `text` holds this: \"EIO from router\", \"ta-smtp\"")
 	keep := flag.Bool("keep", false, "leave the systems' directories")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := run(ctx, faults.Options{Out: os.Stdout, Quick: *quick, Limit: *limit, Only: *only}, *keep)
+	failed, err := run(ctx, faults.Options{Out: os.Stdout, Quick: *quick, Limit: *limit, Only: *only, Lanes: *lanes}, *keep)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 	}

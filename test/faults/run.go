@@ -26,6 +26,7 @@ type Options struct {
 	Quick bool          // one fault for each step, another kind with each
 	Limit time.Duration // for the faults; what is not reached by then is not tried
 	Only  string        // faults whose text holds this; "" for all
+	Lanes int           // systems at the same time, each with its part of the faults; 0: one
 }
 
 // Times of one fault.
@@ -37,7 +38,8 @@ const (
 	batch       = 60               // faults between two drains
 )
 
-// Run injects all faults into one system and returns the table.
+// Run injects all faults into one system, or into as many as there are lanes, and returns
+// the table.
 func Run(ctx context.Context, o Options) (*Table, error) {
 	if err := inject.Supported(); err != nil {
 		return nil, err
@@ -56,8 +58,31 @@ func Run(ctx context.Context, o Options) (*Table, error) {
 	}
 	list := choose(plan(known, o.Quick), o.Only)
 	fmt.Fprintf(o.Out, "%d steps, %d faults\n", len(known), len(list))
-	c := &campaign{o: o, began: time.Now(), table: &Table{}}
-	if c.rig, err = newRig(bin, filepath.Join(o.Dir, "system"), c.onCall); err != nil {
+	lanes := deal(list, max(o.Lanes, 1))
+	tables, errs := make([]*Table, len(lanes)), make([]error, len(lanes))
+	var systems sync.WaitGroup
+	for i, part := range lanes {
+		systems.Go(func() {
+			tables[i], errs[i] = lane(ctx, o, bin, fmt.Sprintf("system%d", i+1), part)
+		})
+	}
+	systems.Wait()
+	return join(tables), errors.Join(errs...)
+}
+
+// deal gives each lane its part, in the order that all have.
+func deal(list []Injection, lanes int) [][]Injection {
+	parts := make([][]Injection, lanes)
+	for i, injection := range list {
+		parts[i%lanes] = append(parts[i%lanes], injection)
+	}
+	return parts
+}
+
+// lane injects faults into one system.
+func lane(ctx context.Context, o Options, bin, name string, list []Injection) (t *Table, err error) {
+	c := &campaign{o: o, name: name, began: time.Now(), table: &Table{}}
+	if c.rig, err = newRig(bin, filepath.Join(o.Dir, name), c.onCall); err != nil {
 		return nil, err
 	}
 	err = c.all(ctx, list)
@@ -67,6 +92,7 @@ func Run(ctx context.Context, o Options) (*Table, error) {
 // campaign is all faults of one system.
 type campaign struct {
 	o     Options
+	name  string
 	began time.Time
 	rig   *rig
 	table *Table
@@ -222,9 +248,9 @@ func (c *campaign) drain(ctx context.Context, first int) error {
 		}
 		c.sweep()
 	}
-	fmt.Fprintf(c.o.Out, "%v: %d faults, drained in %v\n", time.Since(c.began).Round(time.Second), len(c.table.Trials), time.Since(began).Round(time.Second/10))
+	fmt.Fprintf(c.o.Out, "%s, %v: %d faults, drained in %v\n", c.name, time.Since(c.began).Round(time.Second), len(c.table.Trials), time.Since(began).Round(time.Second/10))
 	if err != nil {
-		err = errors.Join(err, os.WriteFile(filepath.Join(c.o.Dir, "log"), []byte(c.rig.suite.Log()), 0o644))
+		err = errors.Join(err, os.WriteFile(filepath.Join(c.o.Dir, c.name+".log"), []byte(c.rig.suite.Log()), 0o644))
 		for _, t := range trials {
 			fmt.Fprintf(c.o.Out, "since the last drain: %v, %s\n", t.Injection, t.Object)
 		}

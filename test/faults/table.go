@@ -65,6 +65,23 @@ type Table struct {
 	orphans map[string]bool
 }
 
+// join is one table of all, nil if there is none.
+func join(tables []*Table) *Table {
+	var all *Table
+	for _, t := range tables {
+		switch {
+		case t == nil:
+		case all == nil:
+			all = t
+		default:
+			all.Trials = append(all.Trials, t.Trials...)
+			all.NotTried += t.NotTried
+			all.Resubmitted += t.Resubmitted
+		}
+	}
+	return all
+}
+
 // take gives the trials from first on what was found.
 func (t *Table) take(a *load.Audit, first int, events []suite.Event) {
 	trials := t.Trials[first:]

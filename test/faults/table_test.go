@@ -139,3 +139,36 @@ func TestPlanHasEveryKindOfAnswer(t *testing.T) {
 		t.Errorf("begins with %v, ends with %v, want EINTR first", first, last[len(last)-1])
 	}
 }
+
+// Each lane has its part of the faults, and the table all of them.
+func TestLanesHaveEachFaultOnce(t *testing.T) {
+	t.Parallel()
+	var list []Injection
+	for i := range 7 {
+		list = append(list, Injection{Times: i})
+	}
+	var tables []*Table
+	for _, part := range deal(list, 3) {
+		table := &Table{NotTried: 1, Resubmitted: 2}
+		last := -1
+		for _, i := range part {
+			if i.Times < last {
+				t.Errorf("got %v in another order", part)
+			}
+			last = i.Times
+			table.Trials = append(table.Trials, &Trial{Injection: i, Lost: make([]string, i.Times/6)})
+		}
+		tables = append(tables, table)
+	}
+	all := join(append(tables, nil))
+	seen := map[int]int{}
+	for _, x := range all.Trials {
+		seen[x.Times]++
+	}
+	if len(seen) != 7 || len(all.Trials) != 7 || all.NotTried != 3 || all.Resubmitted != 6 || !all.Failed() {
+		t.Errorf("got %d faults, %d of them different, of %+v", len(all.Trials), len(seen), all)
+	}
+	if join([]*Table{nil}) != nil {
+		t.Error("a table of nothing")
+	}
+}

@@ -5,9 +5,10 @@
 	const name = e => e.tagName.toLowerCase() + (e.className && e.className.baseVal === undefined ? '.' + e.className : '') + ' ' + JSON.stringify((e.textContent || e.value || '').trim().slice(0, 40));
 	const seen = e => { const r = e.getBoundingClientRect(), s = getComputedStyle(e); return r.width > 1 && r.height > 1 && s.visibility !== 'hidden' && s.display !== 'none'; };
 	const page = document.documentElement;
-	if (page.scrollWidth > innerWidth) {
-		const wide = [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.wide') && !e.closest('svg')).map(name);
-		wrong.push('it is ' + page.scrollWidth + ' wide on a screen of ' + innerWidth + ': ' + wide.slice(0, 5).join(', '));
+	const screen = page.clientWidth; // innerWidth grows with what is too wide
+	if (page.scrollWidth > screen) {
+		const wide = [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > screen + 1 && !e.closest('.wide') && !e.closest('svg')).map(name);
+		wrong.push('it is ' + page.scrollWidth + ' wide on a screen of ' + screen + ': ' + wide.slice(0, 5).join(', '));
 	}
 	if (!page.lang || !document.title) wrong.push('it has no language or no title');
 	if (document.querySelectorAll('h1').length !== 1) wrong.push('it has ' + document.querySelectorAll('h1').length + ' first headings');
@@ -21,7 +22,7 @@
 		if (!e.querySelector('th')) wrong.push('a table without headings');
 	for (const e of document.querySelectorAll('[tabindex]'))
 		if (e.tabIndex > 0) wrong.push('an order of its own for Tab: ' + name(e));
-	if (innerWidth < 600)
+	if (screen < 600)
 		for (const e of document.querySelectorAll('button, nav a, input:not([type=hidden]):not([type=checkbox])'))
 			if (seen(e) && e.getBoundingClientRect().height < 24) wrong.push('too low for a finger: ' + name(e));
 

@@ -32,10 +32,12 @@ directories of ROUTERDIRS when nothing is in the ones before: docs/order.md.
 
 A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/ (zmctl
 resubmit brings it back), one whose envelope is broken, or that has ended ROUTERTRIES
-routers, to $POSTOFFICE/postman/; the log says why. SIGTERM or SIGINT ends it in order: messages on their way are finished. A
-message that a killed router has left is routed again by the next. Exit codes: 0 stopped
-by a signal, or done (--once), 1 trouble with the disk, 64 bad flags, 78 bad
-configuration, a bad table or no postoffice.`
+routers, to $POSTOFFICE/postman/; the log says why.
+
+SIGTERM or SIGINT ends it in order: messages on their way are finished. A message that a
+killed router has left is routed again by the next. Exit codes: 0 stopped by a signal, or
+done (--once), 1 trouble with the disk, 64 bad flags, 78 bad configuration, a bad table or
+no postoffice.`
 
 func main() {
 	config.Main(&cli.App{

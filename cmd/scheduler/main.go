@@ -24,18 +24,19 @@ removes what is done. Agents are its child processes; they work in transport/.
     scheduler --config /etc/zmailer/zmailer.conf --check-config
     scheduler --config /etc/zmailer/zmailer.conf --simulate --set 'smtp/* maxring=50'
 
-It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP, METRICS, SYNC)
-and beside it scheduler.conf; without one a built-in one is used. Programs that
+It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP,
+METRICS, SYNC) and beside it scheduler.conf; without one a built-in one is used. Programs that
 scheduler.conf names without a slash are looked for beside the scheduler, then in PATH.
 It writes marks and lines into the work specifications, reports by way of
 $POSTOFFICE/public/ to router/, and its log to standard error: one line for each
 recipient's outcome.
 
 When scheduler.conf changes, or at SIGHUP, it is read again; a bad one is refused, and the
-old one stays. One scheduler serves a postoffice; a second one exits and names the first. SIGTERM or
-SIGINT ends it in order: no new deliveries, running ones finish. What a killed one left
-is taken up at the next start. Exit codes: 0 stopped by a signal, 1 another scheduler
-runs or trouble with the disk, 64 bad flags, 78 bad configuration or no postoffice.`
+old one stays. One scheduler serves a postoffice; a second one exits and names the first.
+SIGTERM or SIGINT ends it in order: no new deliveries, running ones finish. What a killed
+one left is taken up at the next start. Exit codes: 0 stopped by a signal, 1 another
+scheduler runs or trouble with the disk, 64 bad flags, 78 bad configuration or no
+postoffice.`
 
 func main() {
 	config.Main(&cli.App{

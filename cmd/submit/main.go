@@ -24,9 +24,9 @@ and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed (-o..., 
 -h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined as in -ti or
 -fme@example.org; they end at the first recipient.
 
-With -v it stays until the message is gone or put aside for the postmaster, or ^C, and tells of
-each recipient what the host that it went to has said. The scheduler says that to root and to the postoffice's owner
-alone; others are told where the message is: waiting, being routed, queued, gone.
+With -v it stays until the message is gone or put aside for the postmaster, or ^C, and tells
+of each recipient what its host has said. The scheduler says that to root and the postoffice's
+owner alone; others are told where the message is: waiting, being routed, queued, gone.
 
 Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no input, 74 it fails,
 75 try again (nothing was accepted), 78 bad configuration or no postoffice.`

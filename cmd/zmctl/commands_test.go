@@ -80,17 +80,6 @@ func TestEveryCommandStandsInTheManual(t *testing.T) {
 	}
 }
 
-// The text of each --help fits a terminal, with its margin of three blanks.
-func TestHelpFitsATerminal(t *testing.T) {
-	for name, c := range everyCommand() {
-		for line := range strings.Lines(c.Description) {
-			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 97 {
-				t.Errorf("zmctl %s: %d columns: %s", name, n, line)
-			}
-		}
-	}
-}
-
 // What cannot be understood is always 64, and says what to do.
 func TestBadArgumentsAreExitCode64(t *testing.T) {
 	self, err := os.Executable()

@@ -37,7 +37,7 @@ if [ -d /run/systemd/system ]; then
 	systemd-tmpfiles --create zmailer.conf || true
 	invoke=$(command -v deb-systemd-invoke || echo systemctl)
 	if [ -n "$upgrade" ]; then
-		$invoke try-restart zmailer-agents.socket zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service zmailer-web.service || true
+		$invoke try-restart zmailer-agents.service zmailer-scheduler.service zmailer-router.service zmailer-smtpserver.service zmailer-web.service || true
 	elif [ "$1" = configure ]; then
 		$invoke start zmailer.target || true
 	fi

@@ -34,4 +34,7 @@ func Line(s string) string {
 	return b.String()
 }
 
-func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+func hidden(r rune) bool { return unicode.IsControl(r) || Unseen(r) }
+
+// Unseen tells characters that are not seen themselves, but change how others are shown.
+func Unseen(r rune) bool { return unicode.Is(unicode.Cf, r) }

@@ -73,7 +73,34 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, pa
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
 	// Who does not read it has gone.
-	_, _ = b.WriteTo(w)
+	_, _ = w.Write(visible(b.Bytes()))
+}
+
+// visible shows as its code what cannot be seen in the text of a page, and what would turn
+// round the dates and states that stand beside an address. The pages themselves have no such
+// characters. Tags stay as they are: fields and links are sent back as they came.
+func visible(page []byte) []byte {
+	if !bytes.ContainsFunc(page, plain.Unseen) {
+		return page
+	}
+	var b bytes.Buffer
+	for len(page) > 0 {
+		i := bytes.IndexByte(page, '<')
+		if i < 0 {
+			i = len(page)
+		}
+		for line := range bytes.Lines(page[:i]) {
+			text, newline := bytes.CutSuffix(line, []byte{'\n'})
+			b.WriteString(plain.Line(string(text)))
+			if newline {
+				b.WriteByte('\n')
+			}
+		}
+		_, rest, _ := bytes.Cut(page[i:], []byte{'>'})
+		b.Write(page[i : len(page)-len(rest)])
+		page = rest
+	}
+	return b.Bytes()
 }
 
 // fail shows what went wrong.

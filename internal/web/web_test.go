@@ -212,6 +212,9 @@ func TestTextOfStrangersStaysText(t *testing.T) {
 				t.Errorf("%s: got %s", path, tag)
 			}
 		}
+		if text := regexp.MustCompile(`<[a-zA-Z/!][^>]*>`).ReplaceAllString(page, ""); strings.Contains(text, "\u202e") {
+			t.Errorf("%s: it has a text that turns round what stands beside it", path)
+		}
 		if strings.Contains(page, "style=") {
 			t.Errorf("%s: it has a style that its policy forbids", path)
 		}

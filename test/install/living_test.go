@@ -56,11 +56,25 @@ func TestMachineWithSystemd(t *testing.T) {
 		{"socket and upgrade", script("socket.sh", filepath.Base(second))},
 		{"upgraded", script("upgraded.sh")},
 		{"removed", script("removed.sh", filepath.Base(first))},
+		{"make install", func(t *testing.T) { m.makeInstall(t) }},
+		{"from the source", follow("From the source")},
+		{"it runs from the source", script("source.sh")},
 	} {
 		// Each goes on from what the one before has left.
 		if !t.Run(step.name, step.do) {
 			break
 		}
+	}
+}
+
+// makeInstall does what make install does, with the programs that are built already.
+func (m *machine) makeInstall(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("./packaging/install.sh")
+	cmd.Dir = top(t)
+	cmd.Env = append(os.Environ(), "BIN="+filepath.Join(bin, "packages/root/usr/libexec/zmailer"), "DESTDIR="+m.root, "PREFIX=/usr/local", "MAN=/nonexistent")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
 	}
 }
 

@@ -41,7 +41,6 @@ all: build
 # Every program, into bin/.
 build:
 	@mkdir -p $(BIN)
-	@for old in $(BIN)/*; do [ -d "$$old" ] || [ -d cmd/"$${old##*/}" ] || rm -f "$$old"; done
 	$(GO) build -o $(BIN)/ ./cmd/...
 
 # The manual pages, into bin/man.

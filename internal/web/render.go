@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/web/desk"
 )
 
-//go:embed page/*.html page/style.css
+//go:embed page
 var files embed.FS
 
 // templates are read when the first page is asked for: zmctl's other commands do not
@@ -118,16 +118,18 @@ func (p *Page) failed(v *visit, page string, err error) {
 	p.fail(v, http.StatusInternalServerError, clean(err.Error()))
 }
 
-// style is the style sheet.
-func style(w http.ResponseWriter, _ *http.Request) {
-	b, err := files.ReadFile("page/style.css")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+// asset is a file that all pages name.
+func asset(name, kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		b, err := files.ReadFile("page/" + name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "max-age=300")
+		_, _ = w.Write(b)
 	}
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	w.Header().Set("Cache-Control", "max-age=300")
-	_, _ = w.Write(b)
 }
 
 func stamp(t time.Time) string {

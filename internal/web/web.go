@@ -84,7 +84,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve.Serve
 // routes are the pages.
 func (p *Page) routes() *http.ServeMux {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /style.css", style)
+	m.HandleFunc("GET /style.css", asset("style.css", "text/css; charset=utf-8"))
+	m.HandleFunc("GET /icon.svg", asset("icon.svg", "image/svg+xml"))
 	m.HandleFunc("GET /login", p.loginForm)
 	m.HandleFunc("POST /login", p.login)
 	m.HandleFunc("POST /logout", p.inside(p.logout))

@@ -240,7 +240,7 @@ func TestTextOfStrangersStaysText(t *testing.T) {
 
 func TestEachAnswerForbidsWhatPagesDoNotHave(t *testing.T) {
 	v := visitorTo(t, Config{Source: hostile()}).enter()
-	for _, path := range append(pagesOf(), "/login", "/style.css") {
+	for _, path := range append(pagesOf(), "/login", "/style.css", "/icon.svg") {
 		r, err := v.Get(v.server.URL + path)
 		if err != nil {
 			t.Fatal(err)

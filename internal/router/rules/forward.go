@@ -65,7 +65,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 	}
 	l, err := x.t.rolls.open(x.ctx, path)
 	if err != nil {
-		why, err := f.failed(u, path, base, err)
+		why, err := f.failed(x.t.rolls.reach, u, path, base, err)
 		if why != "" {
 			x.ignored(f, u, m, path, why)
 		}
@@ -178,11 +178,11 @@ func (x *expansion) apart(do func() error) error {
 
 // failed tells why a .forward is not used (why), or cannot be told to be there or not
 // (err, a *Trouble); neither: the user has none.
-func (f *forwards) failed(u User, path, base string, err error) (why string, trouble error) {
+func (f *forwards) failed(r reach, u User, path, base string, err error) (why string, trouble error) {
 	bad := (*config.Error)(nil)
 	switch {
 	case absent(err):
-		if _, herr := os.Stat(base); absent(herr) {
+		if _, herr := (&guard{reach: r}).walk(base); absent(herr) {
 			return "", &Trouble{Why: "forward", Err: fmt.Errorf("%s: %s is not there; mount it, or give %s an alias, or set FORWARD=off", path, base, u.Login)}
 		}
 		return "", nil

@@ -1,14 +1,18 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
 )
@@ -175,6 +179,66 @@ func TestForwardThatCannotBeToldIsTrouble(t *testing.T) {
 	if got := c.resolve("dave", false); len(got) != 1 || !strings.Contains(got[0], "dave/.forward: it is being changed") {
 		t.Errorf("got %q, want trouble", got)
 	}
+}
+
+// A home below a directory that the router may not enter: that it is not there it has to be told.
+func TestClosedDirectoryHidesNoMissingHome(t *testing.T) {
+	above := t.TempDir()
+	home := filepath.Join(above, "erin")
+	known := lookedUp{}
+	for at := above; ; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known[at] = info
+		if at == "/" {
+			break
+		}
+	}
+	if err := os.Chmod(above, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(above, 0o700) })
+	if os.Geteuid() == 0 {
+		// This thread looks without root's rights to files; it ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setfsuid(4711); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Setfsuid(0) }) // before the directory is removed
+	}
+	if _, err := os.Stat(home); !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("the directory is not closed: %v", err)
+	}
+	f, err := newForwards("~/.forward", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := User{Login: "erin", Home: home}
+	file := filepath.Join(home, ".forward")
+	why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist)
+	if why != "" || trouble == nil || !strings.Contains(trouble.Error(), home+" is not there; mount it") {
+		t.Errorf("got %q, %v", why, trouble)
+	}
+	known[home] = known[above]
+	if why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist); why != "" || trouble != nil {
+		t.Errorf("a home that is there: got %q, %v", why, trouble)
+	}
+}
+
+// lookedUp is Closed for names that are known.
+type lookedUp map[string]fs.FileInfo
+
+func (l lookedUp) Look(path string) (fs.FileInfo, string, error) {
+	if info := l[path]; info != nil {
+		return info, "", nil
+	}
+	return nil, "", &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
+}
+
+func (l lookedUp) Open(path string) (*os.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
 }
 
 func TestForwardSettingIsThePathOfTheFile(t *testing.T) {

@@ -74,5 +74,5 @@ func openFiles(settings *config.Config) error {
 	// The router ends us, when it is done.
 	// Not signal.Ignore: nothing is started here, but who does so would have it, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	return closed.Serve(conn)
+	return closed.Serve(conn, closed.Policy{Lowest: closed.LowestUser("/etc/login.defs"), Forward: settings.Text("FORWARD", "~/.forward")})
 }

@@ -27,7 +27,7 @@ func rooms() map[string]Room {
 			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", ".nursery"},
 		},
 		// router --open-files: .forward and :include: files in directories that are closed to
-		// others. It hears the router alone, and opens nothing of root's.
+		// others. It hears the router alone, and opens what closed.Policy has.
 		"reader":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
 		"scheduler": {Write: []string{"."}}, // and for agents that it starts
 		"ta-smtp": {

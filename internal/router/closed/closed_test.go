@@ -1,21 +1,30 @@
 package closed
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// pair is a client with a server in this process, which is closed by stop.
-func pair(t *testing.T) (c *Client, stop func()) {
+// policy takes who runs this, and 4711, for people.
+func policy() Policy {
+	return Policy{Lowest: uint32(max(1, min(4711, os.Geteuid()))), Forward: "~/.forward"}
+}
+
+// ends are two ends of a connection, as Start makes it.
+func ends(t *testing.T) (router, reader *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,15 +40,22 @@ func pair(t *testing.T) (c *Client, stop func()) {
 		}
 		t.Cleanup(func() { ends[i].Close() })
 	}
+	return ends[0], ends[1]
+}
+
+// pair is a client with a server in this process, which is closed by stop.
+func pair(t *testing.T) (c *Client, stop func()) {
+	t.Helper()
+	router, reader := ends(t)
 	served := make(chan error, 1)
-	go func() { served <- Serve(ends[1]) }()
+	go func() { served <- Serve(reader, policy()) }()
 	t.Cleanup(func() {
-		ends[0].Close()
+		router.Close()
 		if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return NewClient(ends[0]), func() { ends[1].Close() }
+	return NewClient(router), func() { reader.Close() }
 }
 
 // ordinary makes a file of an ordinary user's.
@@ -128,5 +144,153 @@ func TestEndOfTheOtherProcessIsNoAnswerAboutAFile(t *testing.T) {
 	_, err := c.Open("/etc/passwd")
 	if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A descriptor of a directory, or of a file that was only looked at, would be a way to what is
+// closed: it could be walked, or opened again.
+func TestNoDescriptorComesWithALook(t *testing.T) {
+	router, reader := ends(t)
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("to \xff", link); err != nil {
+		t.Fatal(err)
+	}
+	var writing sync.Mutex
+	for n, name := range []string{dir, "/etc/passwd", link} {
+		reply(reader, &writing, policy(), order{N: uint64(n), Look: []byte(name)})
+		var a answer
+		files, err := receive(router, &a)
+		if err != nil || len(files) != 0 || a.N != uint64(n) || a.Seen == nil {
+			t.Errorf("%s: %d descriptors, %+v, %v", name, len(files), a, err)
+		}
+	}
+}
+
+func TestALookTellsWhatLstatTells(t *testing.T) {
+	c, _ := pair(t)
+	dir := t.TempDir()
+	file, link, fifo, sticky := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo"), filepath.Join(dir, "sticky")
+	ordinary(t, file, "x")
+	err := errors.Join(os.Symlink("\xfe", link), unix.Mkfifo(fifo, 0o600), os.Mkdir(sticky, 0o700), os.Chmod(sticky, 0o777|fs.ModeSticky|fs.ModeSetgid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, link, fifo, sticky, dir, "/dev/null"} {
+		got, to, err := c.Look(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.Lstat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, w := got.Sys().(*syscall.Stat_t), want.Sys().(*syscall.Stat_t)
+		if got.Mode() != want.Mode() || got.Name() != want.Name() || got.Size() != want.Size() || !got.ModTime().Equal(want.ModTime()) ||
+			g.Dev != w.Dev || g.Ino != w.Ino || g.Mtim != w.Mtim || g.Mode != w.Mode || g.Uid != w.Uid || g.Gid != w.Gid {
+			t.Errorf("%s: got %v, %+v, want %v, %+v", name, got.Mode(), g, want.Mode(), w)
+		}
+		if name == link && to != "\xfe" {
+			t.Errorf("the link leads to %q", to)
+		}
+	}
+}
+
+func TestPathsAreBytes(t *testing.T) {
+	c, _ := pair(t)
+	name := filepath.Join(t.TempDir(), "J\xfcrgen")
+	ordinary(t, name, "x")
+	if _, _, err := c.Look(name); err != nil {
+		t.Error(err)
+	}
+	f, err := c.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+func TestOrdersThatHangKeepNobodyElseWaiting(t *testing.T) {
+	router, reader := ends(t)
+	c := newClient(router, 20*time.Millisecond)
+	heard := make(chan uint64, 2*atOnce)
+	go func() {
+		for {
+			var o order
+			if _, err := receive(reader, &o); err != nil {
+				close(heard)
+				return
+			}
+			heard <- o.N
+		}
+	}()
+	var all sync.WaitGroup
+	for range mostAsked {
+		all.Go(func() {
+			if _, err := c.Open("/x"); !errors.Is(err, ErrSilent) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(heard); n != mostAsked || n >= atOnce {
+		t.Fatalf("%d orders came", n)
+	}
+	// All places are taken: the next is not even sent, and does not wait.
+	c.patience = time.Hour
+	if _, err := c.Open("/x"); !errors.Is(err, ErrSilent) || len(heard) != mostAsked {
+		t.Fatalf("got %v, %d orders", err, len(heard))
+	}
+	// One answer, however late, frees a place.
+	var writing sync.Mutex
+	free := make(chan struct{})
+	go func() {
+		defer close(free)
+		for c.late.Load() == mostAsked {
+			runtime.Gosched()
+		}
+	}()
+	if err := say(reader, &writing, answer{N: <-heard, Errno: syscall.ENOENT}, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-free
+	done := make(chan error, 1)
+	go func() { _, err := c.Open("/y"); done <- err }()
+	last := uint64(0)
+	for last <= mostAsked {
+		last = <-heard
+	}
+	if err := say(reader, &writing, answer{N: last, Errno: syscall.EISDIR}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("got %v", err)
+	}
+	reader.Close()
+}
+
+// crowded takes no descriptors.
+type crowded struct{ said [][]byte }
+
+func (c *crowded) WriteMsgUnix(b, rights []byte, _ *net.UnixAddr) (n, rn int, err error) {
+	if len(rights) > 0 {
+		return 0, 0, syscall.ETOOMANYREFS
+	}
+	c.said = append(c.said, b)
+	return len(b), 0, nil
+}
+
+func TestAnAnswerComesEvenIfItsDescriptorCannot(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "forward")
+	ordinary(t, name, "x")
+	var to crowded
+	var writing sync.Mutex
+	reply(&to, &writing, policy(), order{N: 7, Open: []byte(name)})
+	var a answer
+	if len(to.said) != 1 {
+		t.Fatalf("%d answers", len(to.said))
+	}
+	if err := json.Unmarshal(to.said[0], &a); err != nil || a.N != 7 || a.Errno != syscall.EIO {
+		t.Errorf("got %+v, %v", a, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -17,7 +16,7 @@ import (
 const atOnce = 64
 
 // Serve answers a router until it ends.
-func Serve(conn *net.UnixConn) error {
+func Serve(conn *net.UnixConn, p Policy) error {
 	places := make(chan struct{}, atOnce)
 	var writing sync.Mutex
 	for {
@@ -35,52 +34,89 @@ func Serve(conn *net.UnixConn) error {
 		places <- struct{}{}
 		go func() {
 			defer func() { <-places }()
-			reply(conn, &writing, o)
+			reply(conn, &writing, p, o)
 		}()
 	}
 }
 
+// replier is what answers go to, a *net.UnixConn.
+type replier interface {
+	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+}
+
 // reply answers one order. Where that fails the router has ended.
-func reply(conn *net.UnixConn, writing *sync.Mutex, o order) {
-	fd, err := obey(o)
+func reply(conn replier, writing *sync.Mutex, p Policy, o order) {
 	a := answer{N: o.N}
+	fd, err := -1, error(nil)
+	if o.Open != nil {
+		fd, err = p.open(string(o.Open))
+	} else {
+		a.Seen, err = lookUp(string(o.Look))
+	}
 	var rights []byte
-	if err == nil {
+	switch {
+	case err != nil:
+		a.Errno = errno(err)
+	case fd >= 0:
 		defer unix.Close(fd)
 		rights = unix.UnixRights(fd)
-	} else if !errors.As(err, &a.Errno) {
-		a.Errno = syscall.EIO
 	}
+	if say(conn, writing, a, rights) != nil && rights != nil {
+		// Too many descriptors are under way, or there is no memory for this one: without it
+		// the answer goes through.
+		_ = say(conn, writing, answer{N: o.N, Errno: syscall.EIO}, nil)
+	}
+}
+
+func say(conn replier, writing *sync.Mutex, a answer, rights []byte) error {
 	b, err := json.Marshal(a)
 	if err != nil {
-		return
+		return err
 	}
 	writing.Lock()
 	defer writing.Unlock()
-	_, _, _ = conn.WriteMsgUnix(b, rights, nil)
+	_, _, err = conn.WriteMsgUnix(b, rights, nil)
+	return err
 }
 
-// obey looks a name up, or opens what is there.
-func obey(o order) (fd int, err error) {
-	path, flags := o.Look, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC
-	if o.Open != "" {
-		path, flags = o.Open, unix.O_PATH|unix.O_CLOEXEC
+func errno(err error) syscall.Errno {
+	if e := syscall.Errno(0); errors.As(err, &e) {
+		return e
 	}
-	if !filepath.IsAbs(path) {
-		return -1, syscall.EINVAL
+	return syscall.EIO
+}
+
+// lookUp tells what a name is. The descriptor by which it is seen is not handed on: what is
+// below a directory could be walked from it.
+func lookUp(path string) (*seen, error) {
+	fd, err := openPath(path, unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
 	}
-	if fd, err = unix.Open(path, flags, 0); err != nil || o.Open == "" {
-		return fd, err
-	}
-	// Nothing but a file of an ordinary user is opened: a device might do something at that,
-	// and what is root's is none of the router's.
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return -1, err
+		return nil, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid == 0 {
-		return -1, syscall.EACCES
+	s := &seen{
+		Dev: st.Dev, Ino: st.Ino, Size: st.Size, Sec: st.Mtim.Sec, Nsec: st.Mtim.Nsec,
+		Mode: st.Mode, UID: st.Uid, GID: st.Gid,
 	}
-	return unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if s.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return s, nil
+	}
+	b := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", b)
+	if err != nil {
+		return nil, err
+	}
+	s.Link = b[:n]
+	return s, nil
+}
+
+func openPath(path string, flags int) (fd int, err error) {
+	if !filepath.IsAbs(path) {
+		return -1, syscall.EINVAL
+	}
+	return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 }

@@ -17,6 +17,7 @@ const most = 4096
 // first.
 type batch struct {
 	w    io.Writer
+	told bool // its reader is the journal, and is told each line's priority
 	wake chan struct{}
 
 	turn sync.Mutex // held from taking lines out until they are written
@@ -39,14 +40,18 @@ func newBatch(w io.Writer) *batch {
 
 // Write takes a line.
 func (b *batch) Write(line []byte) (int, error) {
+	prefix := ""
+	if b.told {
+		prefix = priority(line)
+	}
 	b.mu.Lock()
-	for len(b.buf) > 0 && len(b.buf)+len(line) > most {
+	for len(b.buf) > 0 && len(b.buf)+len(prefix)+len(line) > most {
 		b.mu.Unlock()
 		b.flush()
 		b.mu.Lock()
 	}
 	first := len(b.buf) == 0
-	b.buf = append(b.buf, line...)
+	b.buf = append(append(b.buf, prefix...), line...)
 	b.mu.Unlock()
 	if first {
 		select {

@@ -23,7 +23,8 @@ type Line struct {
 type Field struct{ Key, Value string }
 
 // ParseLine reads a line of the text, the JSON or the tint form, with or without its
-// newline. What a journal or a syslog has put before it is passed over. False: it is none.
+// newline. What a journal or a syslog has put before it is passed over, and the priority for
+// one (<4>). False: it is none.
 func ParseLine(line []byte) (Line, bool) {
 	line = bytes.TrimRight(line, "\r\n")
 	if i := bytes.Index(line, []byte(`{"`)); i >= 0 {
@@ -31,7 +32,7 @@ func ParseLine(line []byte) (Line, bool) {
 			return l, true
 		}
 	}
-	if i := bytes.Index(line, []byte("time=")); i == 0 || i > 0 && line[i-1] == ' ' {
+	if i := bytes.Index(line, []byte("time=")); i == 0 || i > 0 && (line[i-1] == ' ' || line[i-1] == '>') {
 		if l, ok := parseText(string(line[i:])); ok {
 			return l, true
 		}

@@ -24,7 +24,8 @@ import (
 // New makes a logger that writes to w. format is "auto" (tint if w is a terminal,
 // text else), "text", "json" or "tint"; level is "debug", "info", "warn" or
 // "error"; program becomes the key "program". Empty format and level mean "auto"
-// and "info". What it writes to a file or pipe is to be flushed at the end.
+// and "info". What it writes to a file or pipe is to be flushed at the end. Where that is
+// the journal's stream, each line of text or JSON tells its priority.
 func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {
@@ -38,8 +39,9 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	}
 	// What is no file is memory, and a terminal has somebody before it: each line at once.
 	var b *batch
-	if _, file := w.(*os.File); file && format != "tint" {
+	if f, file := w.(*os.File); file && format != "tint" {
 		b = newBatch(w)
+		b.told = isJournal(f)
 		w = b
 	}
 	opts := &slog.HandlerOptions{Level: least}

@@ -7,12 +7,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/logging"
 	"zmailer/internal/taproto"
 )
 
@@ -105,11 +107,16 @@ func (l launch) begin(in, out *os.File, root bool) (*os.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.env == nil {
-		l.env = []string{}
+	env := l.env
+	if stream := os.Getenv(logging.JournalVariable); stream != "" {
+		// Its standard error is ours: it writes as we do.
+		env = append(slices.Clip(env), logging.JournalVariable+"="+stream)
+	}
+	if env == nil {
+		env = []string{}
 	}
 	return l.process(program, &os.ProcAttr{
-		Dir: l.dir, Env: l.env, Files: []*os.File{in, out, os.Stderr},
+		Dir: l.dir, Env: env, Files: []*os.File{in, out, os.Stderr},
 		// A terminal's interrupt is for us; we end our agents in good order.
 		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
 	})

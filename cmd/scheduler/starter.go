@@ -46,7 +46,10 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 		return fmt.Errorf("start agents: %w", err)
 	}
 	if cfg.Starter, err = scheduler.NewStarterClient(conn); err != nil {
-		return cli.Exit(err, config.ExitConfig)
+		if refused := (*scheduler.StarterRefusal)(nil); errors.As(err, &refused) {
+			return cli.Exit(err, config.ExitConfig)
+		}
+		return err // it may be gone, or busy, for a moment: whoever keeps us starts us again
 	}
 	return confine.Enter("scheduler", settings, cfg.Log)
 }
@@ -129,10 +132,6 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 	return s.Serve(conn)
 }
 
-// schedulersAtOnce bounds the connections; one of them is the scheduler's. One that says
-// nothing, or a scheduler that hangs, must not keep the next one waiting.
-const schedulersAtOnce = 8
-
 // serveSchedulers serves root and the user of the daemons. It ends when the schedulers that
 // it serves have.
 func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int, service *notify.Service) error {
@@ -146,7 +145,7 @@ func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, 
 	service.Ready("starts agents for the scheduler")
 	var all sync.WaitGroup
 	defer all.Wait()
-	places := make(chan struct{}, schedulersAtOnce)
+	served := places{}
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -167,17 +166,20 @@ func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, 
 			complain(conn.Close())
 			continue
 		}
-		select {
-		case places <- struct{}{}:
-			one := &scheduler.Starter{Settings: s.Settings, Own: s.Own}
-			all.Go(func() {
-				// The next scheduler finds out by itself what this one left.
-				complain(errors.Join(one.Serve(u), u.Close()))
-				<-places
-			})
-		default:
+		p := &place{conn: u, s: &scheduler.Starter{Settings: s.Settings, Own: s.Own}}
+		if !served.take(p) {
 			complain(errors.Join(errors.New("too many connections"), u.Close()))
+			continue
 		}
+		all.Go(func() {
+			// The next scheduler finds out by itself what this one left.
+			err := p.s.Serve(u)
+			if errors.Is(err, net.ErrClosed) {
+				err = errors.New("too many connections: one that was not used was left")
+			}
+			complain(err)
+			served.leave(p)
+		})
 	}
 }
 

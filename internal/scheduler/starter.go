@@ -65,8 +65,32 @@ type Starter struct {
 
 	mu     sync.Mutex // of all below, and of writing
 	conf   *Conf
-	file   os.FileInfo // scheduler.conf when it was read; nil: there is none
-	agents map[int]*os.Process
+	file   os.FileInfo         // scheduler.conf when it was read; nil: there is none
+	agents map[int]*os.Process // that run
+	began  bool                // one was started
+}
+
+// Use is how much depends on a starter's connection.
+type Use int
+
+// The uses, from the least.
+const (
+	Unused Use = iota // no agent was ever started over it
+	Idle              // none runs
+	Busy
+)
+
+// Use tells it.
+func (s *Starter) Use() Use {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.agents) > 0:
+		return Busy
+	case s.began:
+		return Idle
+	}
+	return Unused
 }
 
 // mailboxAgent is the program that needs root to become the users it delivers to.
@@ -133,13 +157,11 @@ func (s *Starter) obey(conn *net.UnixConn, o starterOrder, files []*os.File) err
 		return s.say(conn, starterNotice{Start: o.Start, Error: err.Error()})
 	}
 	s.mu.Lock()
-	s.agents[proc.Pid] = proc
+	s.agents[proc.Pid], s.began = proc, true
 	s.mu.Unlock()
-	if err := s.say(conn, starterNotice{Start: o.Start, Pid: proc.Pid}); err != nil {
-		return err
-	}
-	go s.await(conn, proc)
-	return nil
+	err = s.say(conn, starterNotice{Start: o.Start, Pid: proc.Pid})
+	go s.await(conn, proc) // also if nobody was told: a child that has ended stays until then
+	return err
 }
 
 // await says when an agent has ended.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +46,7 @@ func starterPair(t *testing.T) (scheduler, starter *net.UnixConn) {
 func newStarter(t *testing.T) *Starter {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("POSTOFFICE="+filepath.Join(filepath.Dir(file), "po")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	settings, err := config.Load(file)
@@ -128,5 +130,94 @@ func TestSchedulerLeavesAStarterThatSaysNothing(t *testing.T) {
 	defer out.Close()
 	if _, err := c.start("local", "h", in, out); !errors.Is(err, errSilentStarter) {
 		t.Errorf("got %v, want %v", err, errSilentStarter)
+	}
+}
+
+// What keeps the starter from working arrives whole, each time: it has hung up by then.
+func TestSchedulerHearsWhyTheStarterRefuses(t *testing.T) {
+	t.Parallel()
+	s := newStarter(t)
+	path := s.Settings.Path("scheduler.conf")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { // others may write it
+		t.Fatal(err)
+	}
+	for range 200 {
+		ours, theirs := starterPair(t)
+		go func() {
+			one := &Starter{Settings: s.Settings, Own: s.Own}
+			_ = one.Serve(theirs)
+			theirs.Close()
+		}()
+		_, err := newStarterClient(ours, patience)
+		if refused := (*StarterRefusal)(nil); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "chmod go-w") {
+			t.Fatalf("got %v, want its reason", err)
+		}
+		ours.Close()
+	}
+}
+
+// A starter that is gone or says nothing has refused nothing: the next one may be there.
+func TestSilenceIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	ours, theirs := starterPair(t)
+	theirs.Close()
+	refused := (*StarterRefusal)(nil)
+	if _, err := newStarterClient(ours, patience); err == nil || errors.As(err, &refused) {
+		t.Errorf("hung up: got %v", err)
+	}
+	ours, _ = starterPair(t)
+	if _, err := newStarterClient(ours, shortPatience); err == nil || errors.As(err, &refused) {
+		t.Errorf("silent: got %v", err)
+	}
+}
+
+// An agent whose start could not be told is waited for all the same, or it would stay a
+// zombie.
+func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
+	t.Parallel()
+	s := newStarter(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Own = me.Username
+	if err := os.WriteFile(s.Settings.Path("scheduler.conf"), []byte("local/*\n\tcommand=\"/bin/true\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.Settings.PostOffice(), "transport"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.agents = map[int]*os.Process{}
+	ours, theirs := starterPair(t)
+	for err == nil { // until it takes no more
+		if err = theirs.SetWriteDeadline(time.Now().Add(shortPatience)); err == nil {
+			_, err = theirs.Write([]byte("{}"))
+		}
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.obey(theirs, starterOrder{Start: 1, Channel: "local", Host: "h"}, []*os.File{in, out}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("got %v, want that nobody listens", err)
+	}
+	// Its end is told, or, since nobody listens, the connection closed.
+	if err := ours.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for b := make([]byte, maxOrder); ; {
+		n, err := ours.Read(b)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(string(b[:n]), `"ended":"exit status 0"`) {
+			break
+		}
+		if err != nil {
+			t.Fatal("nobody waits for the agent")
+		}
+	}
+	if got := s.Use(); got != Idle {
+		t.Errorf("use is %v, want %v", got, Idle)
 	}
 }

@@ -21,6 +21,13 @@ var ErrStarter = errors.New("the starter of agents has ended")
 // errSilentStarter means that the starter has not said what became of an order.
 var errSilentStarter = errors.New("the starter of agents does not answer")
 
+// StarterRefusal is what keeps a starter from working, in its own words: a configuration
+// that it cannot use. Asking again does not help before somebody has mended it.
+type StarterRefusal struct{ Reason string }
+
+// Error implements error.
+func (r *StarterRefusal) Error() string { return r.Reason }
+
 // StarterClient is the scheduler's end of the connection to its starter.
 type StarterClient struct {
 	conn     *net.UnixConn
@@ -39,8 +46,8 @@ type starterAnswer struct {
 	ended <-chan string
 }
 
-// NewStarterClient takes a connection to a starter, says hello and waits for its greeting,
-// which tells whether it can work.
+// NewStarterClient takes a connection to a starter, waits for its greeting, which tells
+// whether it can work, and says hello. A *StarterRefusal: it cannot; another error may pass.
 func NewStarterClient(conn *net.UnixConn) (*StarterClient, error) {
 	return newStarterClient(conn, starterPatience)
 }
@@ -48,15 +55,17 @@ func NewStarterClient(conn *net.UnixConn) (*StarterClient, error) {
 func newStarterClient(conn *net.UnixConn, patience time.Duration) (*StarterClient, error) {
 	c := &StarterClient{conn: conn, patience: patience, waiting: map[uint64]chan starterAnswer{}, running: map[int]chan string{}, gone: make(chan struct{})}
 	err := conn.SetReadDeadline(time.Now().Add(patience))
-	if err == nil {
-		err = c.send(starterOrder{Hello: true}, nil)
-	}
 	n := starterNotice{}
 	if err == nil {
 		n, err = c.hear()
 	}
 	if err == nil && n.Error != "" {
-		err = errors.New(n.Error)
+		err = &StarterRefusal{Reason: n.Error}
+	}
+	// After the greeting: one that refuses hangs up, and what it has not read then takes the
+	// place of what it said (ECONNRESET).
+	if err == nil {
+		err = c.send(starterOrder{Hello: true}, nil)
 	}
 	if err == nil {
 		err = conn.SetReadDeadline(time.Time{})

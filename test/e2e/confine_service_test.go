@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -12,8 +14,8 @@ import (
 )
 
 // As under systemd: the starter is a service with a socket, the scheduler was never root,
-// and another scheduler comes after it. Strangers are not served, and one that says hello
-// alone keeps nobody waiting.
+// and another scheduler comes after it. Strangers are not served, and those that
+// say hello alone keep nobody waiting.
 func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 	t.Parallel()
 	games, _ := idsOf(t, "games")
@@ -40,13 +42,17 @@ func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 	}
 	defer func() { _ = starter.Process.Kill() }() // it has ended, if all is well
 
-	silent, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	if _, err := silent.Write([]byte(`{"hello":true}`)); err != nil {
-		t.Fatal(err)
+	silent := make([]net.Conn, 10) // more than are served at once
+	for i := range silent {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent[i] = c
+		if _, err := c.Write([]byte(`{"hello":true}`)); err != nil && !errors.Is(err, syscall.EPIPE) {
+			t.Fatal(err)
+		}
 	}
 	asked := func(uid, gid int) *exec.Cmd {
 		cmd := s.Command("scheduler")
@@ -92,11 +98,50 @@ func TestSchedulerThatNeverWasRootAsksAService(t *testing.T) {
 		}
 		size = info.Size()
 	}
-	silent.Close()
+	for _, c := range silent {
+		c.Close()
+	}
 	if err := starter.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := starter.Wait(); err != nil {
 		t.Errorf("the starter: %v", err)
+	}
+}
+
+// A starter that says why it cannot work wants somebody to mend that, and systemd starts
+// the scheduler no more (RestartPreventExitStatus=78); one that hangs up may be back in a
+// moment.
+func TestSchedulerIsStartedAgainWhenTheStarterIsGone(t *testing.T) {
+	t.Parallel()
+	daemon, group := idsOf(t, daemonUser)
+	s := confined(t, nil, nil)
+	for greeting, want := range map[string]int{"": 1, "nonsense": 1, `{"error":"who may write it?"}`: 78} {
+		socket := filepath.Join(t.TempDir(), "agents")
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for _, path := range []string{socket, filepath.Dir(socket), filepath.Dir(filepath.Dir(socket))} {
+			if err := os.Chmod(path, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(greeting))
+			c.Close()
+		}()
+		cmd := s.Command("scheduler")
+		cmd.Env = append(cmd.Env, "AGENTSTARTER="+socket)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(daemon), Gid: uint32(group)}}
+		said, code := run(t, cmd)
+		if code != want || !strings.Contains(said, "start agents") || want == 78 && !strings.Contains(said, "who may write it?") {
+			t.Errorf("%q: exit code %d, want %d: %s", greeting, code, want, said)
+		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"log/slog"
 	"net/http"
 	"os/exec"
@@ -32,6 +31,8 @@ const (
 	heldMost  = 200         // requests that wait for a collector; then the oldest is dropped
 	firstWait = time.Second // until a collector that has failed is asked again; doubled each time
 	lastWait  = time.Minute
+	longest   = 64 << 10    // line of zmctl events; that of a message's end is short
+	mostWait  = time.Hour   // that a collector may ask for
 	again     = time.Second // until zmctl events is started again
 )
 
@@ -94,9 +95,12 @@ func (e *Exporter) Run(ctx context.Context) error {
 			e.last(ctx, ids)
 			return nil
 		}
-		e.tell(ctx, ids)
-		ids = nil
-		e.sendHeld(ctx, retry)
+		if e.tell(ctx, ids) {
+			ids = nil
+		}
+		if e.wait == 0 { // else retry will
+			e.sendHeld(ctx, retry)
+		}
 	}
 }
 
@@ -111,9 +115,13 @@ func newTimer() *time.Timer {
 func (e *Exporter) last(ctx context.Context, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	e.tell(ctx, ids)
+	told := e.tell(ctx, ids)
 	e.sendHeld(ctx, nil)
-	if n := len(e.held); n > 0 {
+	n := len(e.held)
+	if !told {
+		n++
+	}
+	if n > 0 {
 		e.Log.Warn("export-dropped", "requests", n, "reason", "the end of the program")
 	}
 }
@@ -151,19 +159,25 @@ func (e *Exporter) events(ctx context.Context, ended chan<- string) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", e.Zmctl[0], err)
 	}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var h struct{ Event, By, ID string }
-		if json.Unmarshal(lines.Bytes(), &h) != nil || h.Event != "finished" || h.By != "ledger" || !e.chosen(h.ID) {
-			continue
+	in := bufio.NewReaderSize(out, longest)
+	for whole := true; ; {
+		// What is longer tells of something else; it is read to its end.
+		line, err := in.ReadSlice('\n')
+		if whole && err == nil {
+			e.heard(line, ended)
 		}
-		select {
-		case ended <- h.ID:
-		case <-ctx.Done():
+		if whole = err == nil; err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return cmd.Wait()
 		}
 	}
-	return cmd.Wait()
+}
+
+// heard takes a line of zmctl events.
+func (e *Exporter) heard(line []byte, ended chan<- string) {
+	var h struct{ Event, By, ID string }
+	if json.Unmarshal(line, &h) == nil && h.Event == "finished" && h.By == "ledger" && e.chosen(h.ID) {
+		ended <- h.ID // Run takes it until follow has ended
+	}
 }
 
 // command is zmctl; it is asked to end when ctx is done.
@@ -184,10 +198,11 @@ func (e *Exporter) chosen(id string) bool {
 	return int(h.Sum32()%100) < e.Percent
 }
 
-// tell has a request made for messages, and keeps it.
-func (e *Exporter) tell(ctx context.Context, ids []string) {
+// tell has a request made for messages, and keeps it. It tells whether it could; if not,
+// ctx is done.
+func (e *Exporter) tell(ctx context.Context, ids []string) bool {
 	if len(ids) == 0 {
-		return
+		return true
 	}
 	args := []string{"trace", "--otlp"}
 	if !e.Addresses {
@@ -196,73 +211,18 @@ func (e *Exporter) tell(ctx context.Context, ids []string) {
 	var out, said bytes.Buffer
 	cmd := e.command(ctx, append(args, ids...)...)
 	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil && ctx.Err() == nil {
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return false
+		}
 		e.Log.Warn("export-trouble", "reason", fmt.Sprintf("zmctl trace: %v: %s", err, bytes.TrimSpace(said.Bytes())))
 	}
 	if out.Len() == 0 {
-		return
+		return true
 	}
 	if e.held = append(e.held, out.Bytes()); len(e.held) > heldMost {
 		e.held = e.held[1:]
 		e.dropped++
 	}
-}
-
-// sendHeld sends what waits, the oldest first, and has retry run if something is left.
-func (e *Exporter) sendHeld(ctx context.Context, retry *time.Timer) {
-	for len(e.held) > 0 {
-		later, err := e.post(ctx, e.held[0])
-		if err != nil && !e.failing {
-			e.failing = true
-			e.Log.Warn("export-trouble", "endpoint", e.Endpoint, "reason", err)
-		}
-		if err != nil && later {
-			if e.wait = min(max(2*e.wait, firstWait), lastWait); retry != nil {
-				retry.Reset(e.wait)
-			}
-			return
-		}
-		if e.held = e.held[1:]; err != nil {
-			e.dropped++
-			continue
-		}
-		if e.wait = 0; e.failing || e.dropped > 0 {
-			e.Log.Info("export-recovered", "endpoint", e.Endpoint, "dropped", e.dropped)
-			e.failing, e.dropped = false, 0
-		}
-	}
-}
-
-// post sends a request. later: it may be taken another time (OTLP/HTTP, "Retryable
-// Response Codes").
-func (e *Exporter) post(ctx context.Context, body []byte) (later bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.Endpoint, bytes.NewReader(body))
-	if err != nil {
-		return false, fmt.Errorf("send a trace: %w", err)
-	}
-	r.Header = e.Header.Clone()
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := e.Client.Do(r)
-	if err != nil {
-		return true, fmt.Errorf("send a trace: %w", err)
-	}
-	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // what cannot be read of it is not needed
-	switch answer.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true, fmt.Errorf("send a trace: %s answered %s", e.Endpoint, answer.Status)
-	}
-	if answer.StatusCode/100 != 2 {
-		return false, fmt.Errorf("send a trace: %s answered %s: %.200s", e.Endpoint, answer.Status, text)
-	}
-	var partial struct {
-		PartialSuccess struct {
-			RejectedSpans json.Number `json:"rejectedSpans"`
-			ErrorMessage  string      `json:"errorMessage"`
-		} `json:"partialSuccess"`
-	}
-	if json.Unmarshal(text, &partial) == nil && partial.PartialSuccess.RejectedSpans != "" && partial.PartialSuccess.RejectedSpans != "0" {
-		return false, fmt.Errorf("send a trace: %s refused %s spans: %.200s", e.Endpoint, partial.PartialSuccess.RejectedSpans, partial.PartialSuccess.ErrorMessage)
-	}
-	return false, nil
+	return true
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -26,8 +28,14 @@ func pretended(t *testing.T, events string) []string {
 	if err := os.WriteFile(filepath.Join(dir, "events"), []byte(events), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := "#!/bin/sh\ncase $2 in\nevents) cat " + dir + "/events; exec sleep 60;;\ntrace) shift; echo \"$*\";;\n*) exit 78;;\nesac\n"
-	path := filepath.Join(dir, "zmctl")
+	return command(t, "events) cat "+dir+"/events; exec sleep 60;;\ntrace) shift; echo \"$*\";;\n*) exit 78;;")
+}
+
+// command makes a program of these cases.
+func command(t *testing.T, cases string) []string {
+	t.Helper()
+	script := "#!/bin/sh\ncase $2 in\n" + cases + "\nesac\n"
+	path := filepath.Join(t.TempDir(), "zmctl")
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +136,95 @@ func TestCollectorsAnswersAreMinded(t *testing.T) {
 	if strings.Count(log, "msg=export-trouble") != 1 {
 		t.Errorf("said more than once: %s", log)
 	}
+}
+
+// fifo is a file that a program can write lines to without waiting.
+func fifo(t *testing.T) (name string, lines *bufio.Scanner) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return name, bufio.NewScanner(f)
+}
+
+// A collector that wants to be left alone is, whatever ends meanwhile.
+func TestFailingCollectorIsNotAskedForEachBatch(t *testing.T) {
+	t.Parallel()
+	busy := func(w http.ResponseWriter) {
+		w.Header().Set("Retry-After", "900")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	s := newSink(t, busy, busy, busy, busy, busy, busy, busy)
+	name, told := fifo(t)
+	zmctl := pretended(t, ended(1000, 1000+2*batchMost+1))
+	cases := "trace) shift; echo told >" + name + "; echo \"$*\";;\n*) exec " + zmctl[0] + " \"$@\";;"
+	end := run(t, &Exporter{Zmctl: command(t, cases), Endpoint: s.URL, Percent: 100})
+	for i := range 3 {
+		if !told.Scan() {
+			t.Fatalf("batch %d: %v", i, told.Err())
+		}
+	}
+	log := end()
+	// Once for the first batch, once at the end.
+	if got := s.await(t, 2); len(got) != 2 || got[0] != got[1] {
+		t.Errorf("it was asked %d times: %q", len(got), got)
+	}
+	if !strings.Contains(log, "msg=export-dropped requests=3 ") {
+		t.Errorf("what was not sent is not told: %s", log)
+	}
+}
+
+func TestRetryAfterIsSecondsOrADate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "999999999": mostWait, "99999999999999": 0,
+		"Fri, 31 Dec 1999 23:59:59 GMT": 0, "Fri, 31 Dec 2199 23:59:59 GMT": mostWait,
+	} {
+		if got := leastWait(http.Header{"Retry-After": {text}}); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+// What is being asked about when the exporter is told to end is sent.
+func TestBatchUnderWayIsSentAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newSink(t)
+	name, told := fifo(t)
+	zmctl := pretended(t, ended(1, 3))
+	once := filepath.Join(t.TempDir(), "once")
+	cases := "trace) if mkdir " + once + " 2>/dev/null; then echo told >" + name + "; exec sleep 60; fi; shift; echo \"$*\";;\n*) exec " + zmctl[0] + " \"$@\";;"
+	end := run(t, &Exporter{Zmctl: command(t, cases), Endpoint: s.URL, Percent: 100, Addresses: true})
+	if !told.Scan() {
+		t.Fatal(told.Err())
+	}
+	log := end()
+	if got := s.await(t, 1); len(got) != 1 || got[0] != "trace --otlp S1A2 S2A2\n" {
+		t.Errorf("got %q", got)
+	}
+	if strings.Contains(log, "export-") {
+		t.Errorf("there was trouble: %s", log)
+	}
+}
+
+// A line of any length is read over.
+func TestLongLineOfEventsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	s := newSink(t)
+	long := `{"event":"routed","id":"S9A2","text":"` + strings.Repeat("x", 2<<20) + `"}` + "\n"
+	end := run(t, &Exporter{Zmctl: pretended(t, ended(1, 2)+long+ended(2, 3)), Endpoint: s.URL, Percent: 100, Addresses: true})
+	for !strings.Contains(strings.Join(s.await(t, 1), ""), "S2A2") {
+	}
+	end()
 }
 
 // While nobody takes them the newest are kept.

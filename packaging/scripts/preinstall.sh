@@ -1,6 +1,8 @@
 #!/bin/sh
 # Debian: install or upgrade; RPM: 1 or 2. Makes the daemons' user.
 set -e
+# One that an installation left behind which did not get to its end says nothing of this one.
+rm -f /run/zmailer.new
 if ! getent group zmailer >/dev/null; then groupadd --system zmailer; fi
 if ! getent passwd zmailer >/dev/null; then
 	shell=/usr/sbin/nologin

@@ -2,6 +2,8 @@ package otlp
 
 import (
 	"encoding/base64"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +144,86 @@ func TestTraceWithoutAddressesHasNone(t *testing.T) {
 	for _, word := range []string{"ann@", "eve@", "bob@", "no such user", "451 later"} {
 		if strings.Contains(string(b), word) {
 			t.Errorf("%s is in %s", word, b)
+		}
+	}
+}
+
+// What is told of each delivery is its own, also of those within a second.
+func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
+	const line = "time=2026-11-22T10:00:01.%s level=INFO msg=delivered program=scheduler id=" + spoolID + " rcpt=%s@far.example channel=smtp host=far.example status=2.0.0 reply=ok attempt=1 queue=%s delivery=%s\n"
+	text := fmt.Sprintf(line, "100Z", "ann", "1ms", "90ms") + fmt.Sprintf(line, "100Z", "bea", "1ms", "90ms") +
+		fmt.Sprintf(line, "100Z", "cas", "51ms", "40ms") + fmt.Sprintf(line, "900Z", "dan", "91ms", "800ms")
+	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.UTC)
+	b, err := Request([]*trace.Life{life(t, spoolID, at, text)}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range decode(t, b).ScopeSpans[0].Spans[1:] {
+		start, end := time.Unix(0, int64(x.StartTimeUnixNano)).Sub(at), time.Unix(0, int64(x.EndTimeUnixNano)).Sub(at)
+		got = append(got, fmt.Sprint(x.Name, " ", start, "-", end, " ", attr(x.Attributes, "zmailer.recipients")))
+	}
+	want := []string{"queue smtp 9ms-10ms 2", "deliver smtp 10ms-100ms 2", "queue smtp 9ms-60ms 1", "deliver smtp 60ms-100ms 1", "queue smtp 9ms-100ms 1", "deliver smtp 100ms-900ms 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// An identifier is no way to try addresses: it is the same whoever the recipient is, and
+// still each has its own.
+func TestIdentifiersDoNotDependOnAddresses(t *testing.T) {
+	identifiers := func(o Options, text string) (list []string) {
+		b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), text)}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range decode(t, b).ScopeSpans[0].Spans {
+			list = append(list, hexOf(x.SpanId))
+		}
+		return list
+	}
+	text := lines + strings.ReplaceAll(lines, "channel=smtp host=far.example", "channel=local host=eve")
+	got := identifiers(Options{}, text)
+	others := strings.NewReplacer("ann@", "pat@", "eve@", "sue@", "host=eve", "host=sue").Replace(text)
+	for what, list := range map[string][]string{"other recipients": identifiers(Options{}, others), "with addresses": identifiers(Options{Addresses: true}, text)} {
+		if !slices.Equal(got, list) {
+			t.Errorf("%s: got the identifiers\n%q, want\n%q", what, list, got)
+		}
+	}
+	slices.Sort(got)
+	if all := len(got); len(slices.Compact(got)) != all {
+		t.Errorf("two spans have one identifier: %q", got)
+	}
+}
+
+// Attributes are what the semantic conventions say: an address without its port, and an
+// error that has a type.
+func TestAttributesAreThoseOfTheConventions(t *testing.T) {
+	const line = "time=2026-11-22T10:00:01.000Z level=INFO msg=deferred program=scheduler id=" + spoolID + " rcpt=ann@far.example channel=%s host=%s attempt=1 delivery=5ms\n"
+	for host, want := range map[string]string{
+		"smtp far.example":            "far.example  _OTHER smtp/far.example",
+		"smtp far.example:2525":       "far.example 2525 _OTHER smtp/far.example:2525",
+		"smtp [127.0.0.1]:2626":       "127.0.0.1 2626 _OTHER smtp/[127.0.0.1]:2626",
+		"smtp [IPv6:::1]":             "::1  _OTHER smtp/[IPv6:::1]",
+		"smtp ::1":                    "::1  _OTHER smtp/::1",
+		"lmtp unix:/run/dovecot/lmtp": "unix:/run/dovecot/lmtp  _OTHER lmtp/unix:/run/dovecot/lmtp",
+		"local ann":                   "  _OTHER local/ann",
+	} {
+		channel, name, _ := strings.Cut(host, " ")
+		b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), fmt.Sprintf(line, channel, name))}, Options{Addresses: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans := decode(t, b).ScopeSpans[0].Spans
+		var got []string
+		for _, key := range []string{"server.address", "server.port", "error.type", "messaging.destination.name"} {
+			got = append(got, attr(spans[len(spans)-1].Attributes, key))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %q", host, got, want)
+		}
+		if strings.Contains(string(b), "messaging.batch.") {
+			t.Errorf("%s: recipients are no batch of messages: %s", host, b)
 		}
 	}
 }

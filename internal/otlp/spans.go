@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,14 +22,15 @@ type teller struct {
 	life  *trace.Life
 	root  span
 	spans []span // below the root
-	left  int    // that there was no room for
+	alike map[string]int
+	left  int // that there was no room for
 }
 
 // spansOf are the spans of a message, the root first.
 func spansOf(l *trace.Life, o Options) []span {
-	t := &teller{Options: o, life: l}
+	t := &teller{Options: o, life: l, alike: map[string]int{}}
 	t.root = span{TraceID: TraceID(l.ID), SpanID: rootID(l.ID), Name: "message", Kind: kindInternal, Start: nanos{l.Accepted}, End: nanos{l.Accepted}}
-	groups := l.Groups()
+	groups := l.Timed()
 	for i := range groups {
 		t.step(&groups[i])
 	}
@@ -127,7 +129,7 @@ func (t *teller) attempt(s *trace.Step) {
 	x.Attributes.text("zmailer.outcome", s.Event)
 	x.Attributes.text("zmailer.status", s.Status)
 	if s.Event != "delivered" {
-		x.Attributes.text("error.type", s.Status)
+		x.Attributes.text("error.type", cmp.Or(s.Status, "_OTHER"))
 		x.Status = &status{Code: statusError}
 	}
 	if t.Addresses {
@@ -141,13 +143,20 @@ func (t *teller) attempt(s *trace.Step) {
 
 // target says to whom an attempt goes.
 func (t *teller) target(a *attributes, s *trace.Step) {
-	if host := t.host(s); host != "" {
-		a.text("messaging.destination.name", s.Channel+"/"+host)
-		a.text("server.address", host)
-	} else {
+	switch host := s.Host; {
+	case host == "" || mailbox(s) && !t.Addresses:
 		a.text("messaging.destination.name", s.Channel)
+	case mailbox(s):
+		a.text("messaging.destination.name", s.Channel+"/"+host)
+	default:
+		a.text("messaging.destination.name", s.Channel+"/"+host)
+		address, port := endpoint(host)
+		a.text("server.address", address)
+		if port > 0 {
+			a.number("server.port", port)
+		}
 	}
-	a.number("messaging.batch.message_count", int64(max(len(s.Recipients), 1)))
+	a.number("zmailer.recipients", int64(max(len(s.Recipients), 1)))
 	if s.Attempt > 0 {
 		a.number("zmailer.attempt", int64(s.Attempt))
 	}
@@ -156,23 +165,45 @@ func (t *teller) target(a *attributes, s *trace.Step) {
 	}
 }
 
-// host is the other host of an attempt. For a mailbox, a file or a program the scheduler
-// has the address in its place.
-func (t *teller) host(s *trace.Step) string {
-	mailbox := s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
-	if mailbox && !t.Addresses {
-		return ""
-	}
-	return s.Host
+// mailbox tells whether a step's host is none: for a mailbox, a file or a program the
+// scheduler has the address in its place.
+func mailbox(s *trace.Step) bool {
+	return s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
 }
 
-// span is one below the root.
-func (t *teller) span(s *trace.Step, name string, kind int, start, end time.Time) span {
-	first := ""
-	if len(s.Recipients) > 0 {
-		first = s.Recipients[0]
+// endpoint is a host as the scheduler has it, a name or [address], with or without a port.
+func endpoint(host string) (address string, port int64) {
+	address = host
+	digits := ""
+	if rest, ok := strings.CutPrefix(host, "["); ok {
+		address, digits, _ = strings.Cut(rest, "]")
+		digits = strings.TrimPrefix(digits, ":")
+	} else if strings.Count(host, ":") == 1 { // more are an IPv6 address
+		address, digits, _ = strings.Cut(host, ":")
 	}
-	key := fmt.Sprintf("%s %s %d %d %s %s", t.life.ID, name, s.Time.UnixMilli(), s.Attempt, s.Host, first)
+	if n, err := strconv.ParseUint(digits, 10, 16); err == nil {
+		port = int64(n)
+	} else if digits != "" {
+		address = host // unix:/path
+	}
+	if len(address) > 5 && strings.EqualFold(address[:5], "IPv6:") { // RFC 5321 §4.1.3
+		address = address[5:]
+	}
+	return address, port
+}
+
+// span is one below the root. Its identifier is made of nothing that is not told without
+// addresses: who guesses one could try whether it is right. Those that would be alike are
+// counted, in the order of the steps.
+func (t *teller) span(s *trace.Step, name string, kind int, start, end time.Time) span {
+	host := s.Host
+	if mailbox(s) {
+		host = ""
+	}
+	key := fmt.Sprintf("%s %s %d %d %s", t.life.ID, name, s.Time.UnixMilli(), s.Attempt, host)
+	n := t.alike[key]
+	t.alike[key]++
+	key = fmt.Sprintf("%s %d", key, n)
 	x := span{TraceID: t.root.TraceID, SpanID: digest(key)[:16], ParentID: t.root.SpanID, Name: name, Kind: kind, Start: nanos{start}, End: nanos{end}}
 	t.common(&x.Attributes)
 	return x

@@ -131,9 +131,20 @@ func (l *Life) Recipient(address string) *Recipient {
 }
 
 // Groups are the steps for a person: those that differ in the recipient alone are one.
-func (l *Life) Groups() (list []Step) {
+func (l *Life) Groups() []Step { return l.groups((*Step).likewise) }
+
+// Timed are the steps as they took their time: deliveries are one only if they waited,
+// lasted and ended alike.
+func (l *Life) Timed() []Step {
+	return l.groups(func(s, o *Step) bool {
+		return s.likewise(o) && (!s.timed && !o.timed || s.Time.Equal(o.Time) && s.Queue == o.Queue && s.Delivery == o.Delivery)
+	})
+}
+
+// groups makes one of steps that follow one another and are one.
+func (l *Life) groups(one func(s, o *Step) bool) (list []Step) {
 	for _, s := range l.Steps {
-		if n := len(list) - 1; n >= 0 && len(s.Recipients) > 0 && list[n].likewise(&s) {
+		if n := len(list) - 1; n >= 0 && len(s.Recipients) > 0 && one(&list[n], &s) {
 			list[n].Recipients = append(slices.Clip(list[n].Recipients), s.Recipients...)
 			continue
 		}

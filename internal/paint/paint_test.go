@@ -90,6 +90,20 @@ func TestTableIsThatOfTabwriter(t *testing.T) {
 	}
 }
 
+// Columns are where a terminal has them, whatever the letters.
+func TestColumnsStandBelowEachOther(t *testing.T) {
+	var got strings.Builder
+	table := NewTable(&got)
+	table.Width = 20
+	fmt.Fprintf(table, "abcdef\tx\n例え\tx\ncafe\u0301\tx\n%s\tx\n", Paint(true).Red("例"))
+	if err := table.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "abcdef  x\n例え    x\ncafe\u0301    x\n\x1b[31m例\x1b[0m      x\n"; got.String() != want {
+		t.Errorf("got\n%s, want\n%s", got.String(), want)
+	}
+}
+
 func TestLinesAreCutAtTheWidth(t *testing.T) {
 	p := Paint(true)
 	for what, tt := range map[string]struct{ line, want string }{
@@ -98,6 +112,11 @@ func TestLinesAreCutAtTheWidth(t *testing.T) {
 		"colours count nothing":    {p.Red("abcdefghij"), p.Red("abcdefghij")},
 		"a colour is ended":        {p.Red("abcdefghijk"), "\x1b[31mabcdefg...\x1b[0m"},
 		"letters of several bytes": {"ääääääääääää", "äääääää..."},
+		"wide letters":             {"例例例例例例", "例例例..."},
+		"wide letters that fit":    {"例例例例例", "例例例例例"},
+		"accents":                  {"e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301..."},
+		"accents that fit":         {"abcdefghie\u0301", "abcdefghie\u0301"},
+		"wide letters in colour":   {p.Red("例例例例例例"), "\x1b[31m例例例...\x1b[0m"},
 	} {
 		if got := Clip(tt.line, 10); got != tt.want {
 			t.Errorf("%s: got %q, want %q", what, got, tt.want)

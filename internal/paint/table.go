@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
 )
 
 // Table is text in columns, as text/tabwriter makes them with two blanks between: cells end
@@ -80,20 +82,30 @@ func columns(rows [][]string) [][]int {
 }
 
 // length is how many columns text takes on a terminal, without its colours.
-func length(text string) int {
-	n := utf8.RuneCountInString(text)
+func length(text string) (n int) {
 	for {
 		from := strings.IndexByte(text, escape)
 		if from < 0 {
-			return n
+			return n + columnsOf(text)
 		}
+		n += columnsOf(text[:from])
 		end := strings.IndexByte(text[from:], 'm')
 		if end < 0 {
 			return n
 		}
-		n -= end + 1
 		text = text[from+end+1:]
 	}
+}
+
+// columnsOf is length of text without colours: a letter with its accents takes one column,
+// a Chinese one two.
+func columnsOf(text string) int {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return uniseg.StringWidth(text)
+		}
+	}
+	return len(text)
 }
 
 // escape begins a colour; every one ends with an m.
@@ -105,21 +117,27 @@ func Clip(line string, width int) string {
 	if length(line) <= width || width <= len(dots) {
 		return line
 	}
-	left, coloured, inside := width-len(dots), false, false
-	for i, r := range line {
-		switch {
-		case r == escape:
-			inside, coloured = true, true
-		case inside:
-			inside = r != 'm'
-		case left == 0:
-			if coloured {
-				return line[:i] + dots + "\x1b[0m"
+	left, coloured := width-len(dots), false
+	for rest := line; rest != ""; {
+		if rest[0] == escape {
+			coloured = true
+			end := strings.IndexByte(rest, 'm')
+			if end < 0 {
+				break
 			}
-			return line[:i] + dots
-		default:
-			left--
+			rest = rest[end+1:]
+			continue
 		}
+		// What is seen as one is not cut.
+		_, after, columns, _ := uniseg.FirstGraphemeClusterInString(rest, -1)
+		if left -= columns; left < 0 {
+			line = line[:len(line)-len(rest)] + dots
+			if coloured {
+				line += "\x1b[0m"
+			}
+			return line
+		}
+		rest = after
 	}
 	return line
 }

@@ -23,6 +23,7 @@ const (
 	baseSums     = "recipients "
 	baseMessages = "messages "
 	baseEnd      = "end " // and how many lines stand before it
+	baseTop      = 5      // lines before those of processes and messages
 )
 
 // fields are a book's sums with their keys in base.
@@ -133,25 +134,45 @@ func readBase(f durable.FS) (*Book, error) {
 func (b *Book) parseBase(raw []byte) bool {
 	lines := bytes.Split(bytes.TrimSuffix(raw, []byte("\n")), []byte("\n"))
 	n := len(lines) - 1
-	if n < 5 || string(lines[0]) != baseHead || string(lines[n]) != baseEnd+strconv.Itoa(n) {
+	if n < baseTop || string(lines[n]) != baseEnd+strconv.Itoa(n) {
 		return false
 	}
-	since, err := strconv.ParseInt(strings.TrimPrefix(string(lines[1]), baseSince), 10, 64)
-	through, terr := strconv.Atoi(strings.TrimPrefix(string(lines[2]), baseThrough))
-	sums, ok := strings.CutPrefix(string(lines[3]), baseSums)
-	messages, mok := strings.CutPrefix(string(lines[4]), baseMessages)
-	if err != nil || terr != nil || !ok || !mok || !parseFields(sums, b.Sum.fields()) || !parseFields(messages, b.Sum.Messages.fields()) {
-		return false
+	var top Book // of the lines, processes and messages are applied to b
+	for i := range baseTop {
+		if !top.topLine(i, string(lines[i])) {
+			return false
+		}
 	}
-	for _, line := range lines[5:n] {
+	b.Sum = top.Sum
+	for _, line := range lines[baseTop:n] {
 		l, ok := ParseLine(line)
 		if !ok {
 			return false
 		}
 		b.apply(&l)
 	}
-	b.Since, b.Through, b.begun = since, through, true
+	b.Since, b.Through, b.begun = top.Since, top.Through, true
 	return true
+}
+
+// topLine reads line n of those before the processes and messages.
+func (b *Book) topLine(n int, line string) bool {
+	var err error
+	switch n {
+	case 0:
+		return line == baseHead
+	case 1:
+		b.Since, err = strconv.ParseInt(strings.TrimPrefix(line, baseSince), 10, 64)
+	case 2:
+		b.Through, err = strconv.Atoi(strings.TrimPrefix(line, baseThrough))
+	case 3:
+		sums, ok := strings.CutPrefix(line, baseSums)
+		return ok && parseFields(sums, b.Sum.fields())
+	case 4:
+		sums, ok := strings.CutPrefix(line, baseMessages)
+		return ok && parseFields(sums, b.Sum.Messages.fields())
+	}
+	return err == nil
 }
 
 // readFile reads a whole file.

@@ -122,7 +122,7 @@ func (t *Tail) has(ino uint64) bool {
 }
 
 // read gives the whole lines that a journal has more. One without its newline is under
-// way, or was torn and is ended by the next writer.
+// way, or was torn and is ended by the next one behind it.
 func (t *Tail) read(j *tailed, fn func(Line) error) error {
 	for {
 		n, err := j.f.ReadAt(t.buf, j.off)

@@ -54,7 +54,6 @@ type handle struct {
 	ino  uint64
 	pins int
 	left bool // closed when the last pin is gone
-	torn bool // the last line may lack its end
 }
 
 // New makes the Journal of a process in a postoffice.
@@ -101,7 +100,7 @@ func (j *Journal) DoneAll(ends iter.Seq2[postoffice.SpoolID, Outcomes]) {
 	if !j.ready() {
 		return
 	}
-	j.begin(j.open)
+	j.begin()
 	for id, o := range ends {
 		j.add(Line{Verb: Done, ID: id, End: o})
 	}
@@ -198,18 +197,13 @@ func (j *Journal) write(l Line) error {
 
 // put appends a line in one write(2). j.mu is held.
 func (j *Journal) put(h *handle, l Line) {
-	j.begin(h)
+	j.begin()
 	j.add(l)
 	j.flush(h)
 }
 
 // begin begins what flush appends in one write(2). j.mu is held from here to there.
-func (j *Journal) begin(h *handle) {
-	j.buf = j.buf[:0]
-	if h.torn {
-		j.buf = append(j.buf, '\n')
-	}
-}
+func (j *Journal) begin() { j.buf = j.buf[:0] }
 
 func (j *Journal) add(l Line) {
 	l.Time = j.c.Now().UnixMilli()
@@ -221,7 +215,6 @@ func (j *Journal) flush(h *handle) {
 	// Crash: the lines, the first ones, none, or the beginning of one; a reader passes over
 	// that. A power loss may take lines until base is synced.
 	_, err := h.f.Write(j.buf)
-	h.torn = err != nil
 	j.complain(err)
 }
 
@@ -296,6 +289,8 @@ func (j *Journal) tryOpen() (h *handle, err error) {
 	if named, err := j.po.FS().Stat(journalName); err != nil || named.Ino != info.Ino {
 		return nil, nil // the next try tells of an error
 	}
+	// A last line that was torn gets no end of its own: "in S1A1 12" may be left of one with
+	// 123 in it, and with its end would count. Ours is joined to it; ParseLine finds it there.
 	return &handle{f: f, ino: info.Ino}, nil
 }
 

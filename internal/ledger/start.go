@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"strings"
 
 	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
@@ -44,24 +43,26 @@ func startOnce(f durable.FS, have files) (*Book, error) {
 	return b, nil
 }
 
-// startBase looks into base, which has to be whole.
+// startBase looks into base, which has to be whole: its lines are read as parseBase reads
+// them, but what they say of messages is not kept.
 func (b *Book) startBase(f durable.FS) error {
-	whole, last := true, -1
+	whole, next, last := true, 0, -1
 	err := eachLine(f, baseName, func(n int, line []byte) {
-		end, isEnd := bytes.CutPrefix(line, []byte(baseEnd))
-		switch {
-		case n == 0:
-			whole = string(line) == baseHead
-		case n == 2:
-			through, err := strconv.Atoi(strings.TrimPrefix(string(line), baseThrough))
-			b.Through, whole = through, whole && err == nil
+		// An empty line was passed over, and is none of Fold's.
+		whole = whole && n == next
+		next, last = n+1, -1
+		switch end, isEnd := bytes.CutPrefix(line, []byte(baseEnd)); {
+		case n < baseTop:
+			whole = b.topLine(n, string(line)) && whole
 		case isEnd && string(end) == strconv.Itoa(n):
 			last = n
-			return
 		default:
-			b.startLine(line)
+			l, ok := ParseLine(line)
+			whole = whole && ok
+			if ok && (l.Verb == Open || l.Verb == Close || l.Verb == Boot) {
+				b.apply(&l)
+			}
 		}
-		last = -1
 	})
 	if err == nil && (!whole || last < 0) {
 		err = ErrBase
@@ -83,8 +84,12 @@ func (b *Book) startLine(line []byte) {
 	}
 }
 
-// eachLine calls fn with the lines of a file and their numbers, from 0. A last one without
-// its newline is being written, or its writer has died.
+// longest is how much of a line is looked at, from its end. None of ours is so long, but one
+// may stand behind what a power loss has left of another. Bytes.
+const longest = 4 << 10
+
+// eachLine calls fn with the lines of a file and their numbers, from 0; of a very long one
+// with its end. A last one without its newline is being written, or its writer has died.
 func eachLine(f durable.FS, name string, fn func(n int, line []byte)) (err error) {
 	h, err := f.Open(name, os.O_RDONLY, 0)
 	if err != nil {
@@ -96,18 +101,22 @@ func eachLine(f durable.FS, name string, fn func(n int, line []byte)) (err error
 		return err
 	}
 	in := bufio.NewReaderSize(io.NewSectionReader(h, 0, info.Size), 64<<10)
+	var long []byte
 	for n := 0; ; n++ {
 		line, err := in.ReadSlice('\n')
-		whole := err == nil
 		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = in.ReadSlice('\n') // none of ours is so long
+			// The next read overwrites what line shows.
+			long = append(long[:0], line[len(line)-longest:]...)
+			line, err = in.ReadSlice('\n')
+			long = append(long, line...)
+			line = long
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read %s: %w", name, err)
-		case whole && len(line) > 1:
+		case len(line) > 1:
 			fn(n, line[:len(line)-1])
 		}
 	}

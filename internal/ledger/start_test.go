@@ -52,7 +52,9 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 	journal := filepath.Join(dir, "ledger", "journal")
 	text, err := os.ReadFile(journal)
 	must(t, err)
-	for _, more := range []string{"1795220010123 op", "1795220010123 open other 4711 an-earlier-boot\n", "1795220010123 boot b\n" + strings.Repeat("x", 100_000) + "\n", "1795220010123 open third 1 b"} {
+	for _, more := range []string{"1795220010123 op", "1795220010123 open other 4711 an-earlier-boot\n", "1795220010123 boot b\n" + strings.Repeat("x", 100_000) + "\n",
+		strings.Repeat("\x00", 65_516) + "1795220010123 open across-two-blocks 1 e\n", strings.Repeat("\x00", 65_536) + "1795220010123 open behind-a-block 1 c\n", strings.Repeat("\x00", 200_001) + "1795220010123 open behind-many 1 d\n",
+		"1795220010123 open third 1 b"} {
 		text = append(text, more...)
 		must(t, os.WriteFile(journal, text, 0o600))
 		same("with " + more[:min(len(more), 40)])
@@ -64,8 +66,50 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 	base := filepath.Join(dir, "ledger", "base")
 	text, err = os.ReadFile(base)
 	must(t, err)
-	must(t, os.WriteFile(base, text[:len(text)-20], 0o600))
-	if _, err := readStart(po); !errors.Is(err, ErrBase) {
-		t.Errorf("a base that is cut: %v", err)
+	spoiled := map[string]string{
+		"cut":                      string(text[:len(text)-20]),
+		"with an empty line":       strings.Replace(string(text), " routed ", "\n routed ", 1),
+		"without its beginning":    strings.Join(strings.SplitAfter(string(text), "\n")[1:], ""),
+		"with another sum":         strings.Replace(string(text), "accepted=", "accepted=x", 1),
+		"with a block of zeros":    strings.Replace(string(text), " routed ", " \x00\x00\x00\x00\x00\x00 ", 1),
+		"with a line that is none": strings.Replace(string(text), " open ", " opened ", 1),
+	}
+	for name, bad := range spoiled {
+		must(t, os.WriteFile(base, []byte(bad), 0o600))
+		_, err := readStart(po)
+		if _, whole := Read(po); !errors.Is(err, ErrBase) || !errors.Is(whole, ErrBase) {
+			t.Errorf("a base %s: %v at a start, %v to a reader", name, err, whole)
+		}
+	}
+}
+
+// What is left of a line that was torn counts nothing, and the one that is joined to it is
+// read, by a start too.
+func TestTornLineIsNotCountedAndTheNextOneIsRead(t *testing.T) {
+	for name, tail := range map[string]string{
+		"a number's first digit": "1795220010123 routed S9A9 1", "without a word": "1795220010123 routed S9A9 12", "in its time": "179522001",
+		"zeros": strings.Repeat("\x00", 100_000),
+	} {
+		po, dir := realOffice(t)
+		first := New(po, small("first"))
+		first.Routed(id(1, 1), 1, false)
+		first.Close()
+		journal := filepath.Join(dir, "ledger", "journal")
+		text, err := os.ReadFile(journal)
+		must(t, err)
+		must(t, os.WriteFile(journal, append(text, tail...), 0o600))
+		second := New(po, small("second"))
+		second.Routed(id(2, 1), 1, false)
+		all, err := Read(po)
+		must(t, err)
+		brief, err := readStart(po)
+		must(t, err)
+		if len(all.Records) != 2 || all.Records[id(2, 1)] == nil || all.Bad != 0 {
+			t.Errorf("%s: %d messages, %d bad lines", name, len(all.Records), all.Bad)
+		}
+		if len(all.writers) != 1 || len(brief.writers) != 1 {
+			t.Errorf("%s: open by %v, at a start by %v", name, all.writers, brief.writers)
+		}
+		second.Close()
 	}
 }

@@ -45,8 +45,8 @@ var (
 // an ErrLeft, unless the record says that the message was taken: then they are removed, too.
 type Remains struct {
 	Why string
-	// Of tells whether they can be those of the message with this key.
-	Of func(key string) bool
+	// Key is the message's, or what stands in it before the first point.
+	Key string
 }
 
 func (e *Remains) Error() string { return e.Why }

@@ -211,6 +211,28 @@ func TestMovedMailLeavesTheOldQueue(t *testing.T) {
 	}
 }
 
+// What is left of a message is removed if an earlier import took it: by its key, or by what
+// stands in that before a point.
+func TestRemainsAreKnownByTheirKey(t *testing.T) {
+	p, _ := newOffice(t)
+	f := newFake(2)
+	f.letters["deferred/M01"].Key = "M01.digest.1"
+	c := config(p, f)
+	if sum, err := Run(t.Context(), c); err != nil || sum.Taken != 2 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	c.Move = true
+	for i, key := range []string{"M00", "M01", "M0", "M01.digest", "digest", ""} {
+		name := fmt.Sprintf("deferred/R%d", i)
+		f.names, f.errs[name] = append(f.names, name), &Remains{Why: "empty", Key: key}
+	}
+	f.names = f.names[2:]
+	sum, err := Run(t.Context(), c)
+	if want := (Sum{Before: 2, Left: 4, Moved: 2}); err != nil || sum != want || !slices.Equal(f.removed, []string{"R0", "R1"}) {
+		t.Errorf("got %+v, %v, want %+v; removed %q", sum, err, want, f.removed)
+	}
+}
+
 func TestBrokenLetterLeavesNothingBehind(t *testing.T) {
 	p, disk := newOffice(t)
 	f := newFake(3)

@@ -29,6 +29,7 @@ type LockFile struct {
 	q    *Queue
 	name string
 	info fs.FileInfo
+	f    *os.File // the file that we made, whatever has its name
 	stop chan struct{}
 	ends sync.WaitGroup
 }
@@ -65,9 +66,10 @@ func (l *LockFile) create(host string) error {
 	if err == nil {
 		l.info, err = f.Stat()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, l.q.Remove(l.name))
+	if err != nil {
+		return errors.Join(err, f.Close(), l.q.Remove(l.name))
 	}
+	l.f = f
 	return nil
 }
 
@@ -117,9 +119,16 @@ func (l *LockFile) freshen() {
 			return
 		case now := <-t.C:
 			// That it cannot be told is told when it is released.
-			_ = l.q.root.Chtimes(l.name, now, now)
+			_ = l.touch(now)
 		}
 	}
+}
+
+// touch gives the file that we made a new time, and not one that somebody has put in its
+// place since.
+func (l *LockFile) touch(now time.Time) error {
+	at := unix.NsecToTimeval(now.UnixNano())
+	return unix.Futimes(int(l.f.Fd()), []unix.Timeval{at, at})
 }
 
 // Release removes the lock file, if it still is ours.
@@ -129,6 +138,10 @@ func (l *LockFile) Release() error {
 	}
 	close(l.stop)
 	l.ends.Wait()
+	return errors.Join(l.remove(), l.f.Close())
+}
+
+func (l *LockFile) remove() error {
 	named, err := l.q.root.Lstat(l.name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(named, l.info) {
 		return nil

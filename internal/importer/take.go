@@ -26,6 +26,7 @@ type run struct {
 	record *postoffice.ImportRecord
 	tag    string
 	known  map[string]*noted
+	before map[string]bool // keys of what earlier imports took, and what stands in them before a point
 	sum    Sum
 }
 
@@ -99,6 +100,13 @@ func (r *run) resume() error {
 		}
 		if err := r.record.Append(lines); err != nil {
 			return err
+		}
+	}
+	r.before = make(map[string]bool, len(r.known))
+	for key := range r.known {
+		r.before[key] = true
+		if name, _, ok := strings.Cut(key, "."); ok {
+			r.before[name] = true
 		}
 	}
 	left, err := r.PostOffice.ListImports(r.tag)
@@ -203,7 +211,7 @@ func (r *run) open(o *one) bool {
 	l, err := r.Source.Open(o.ref)
 	rest := (*Remains)(nil)
 	switch {
-	case errors.As(err, &rest) && r.took(rest):
+	case errors.As(err, &rest) && r.before[rest.Key]:
 		o.result.Did = Before
 	case errors.Is(err, ErrLeft):
 		o.result.Did, o.result.Why = Left, reasonOf(err)
@@ -225,16 +233,6 @@ func (r *run) open(o *one) bool {
 		o.result.Did = Done
 	default:
 		return true
-	}
-	return false
-}
-
-// took tells whether what is left is of a message that was taken.
-func (r *run) took(rest *Remains) bool {
-	for key, n := range r.known {
-		if n.taken && rest.Of(key) {
-			return true
-		}
 	}
 	return false
 }

@@ -129,7 +129,7 @@ func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, erro
 	id := path.Base(ref.Name)
 	text, err := s.q.Read(ref.Name+"-H", maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &importer.Remains{Why: "there is no ID-H: it was not received whole", Of: func(key string) bool { return key == id }}
+		return nil, &importer.Remains{Why: "there is no ID-H: it was not received whole", Key: id}
 	}
 	if err != nil {
 		return nil, err

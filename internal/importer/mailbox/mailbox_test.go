@@ -173,6 +173,30 @@ func TestMboxIsLockedByALockFile(t *testing.T) {
 	}
 }
 
+// What has taken the mailbox's name since it was looked at is not read as one.
+func TestMboxThatIsReplacedIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "box"), box)
+	q, err := importer.OpenQueue(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Mbox{q: q}
+	seen, writable, err := m.look("box")
+	if err != nil || !writable {
+		t.Fatalf("%v, %v", writable, err)
+	}
+	if err := os.Rename(write(t, file+".new", "no mailbox\n"), file); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.take("box", seen, writable); !errors.Is(err, importer.ErrRunning) {
+		t.Errorf("got %v, want %v", err, importer.ErrRunning)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtherFilesAreNoMbox(t *testing.T) {
 	if _, err := OpenMbox("/etc/passwd", Envelope{}, testHost); !errors.Is(err, importer.ErrNoQueue) {
 		t.Errorf("got %v, want %v", err, importer.ErrNoQueue)

@@ -49,18 +49,26 @@ func OpenMbox(file string, e Envelope, host string) (*Mbox, error) {
 // open takes the locks and opens the file. One that may not be written to is only read.
 func (m *Mbox) open(name, host string) error {
 	// What is no mbox gets no lock file beside it.
-	writable, err := m.look(name)
+	seen, writable, err := m.look(name)
 	if err == nil && writable && host != "" {
 		m.dot, err = m.q.LockFile(name, host)
 	}
 	if err != nil {
 		return err
 	}
+	return m.take(name, seen, writable)
+}
+
+// take opens the file that was looked at, and locks it.
+func (m *Mbox) take(name string, seen os.FileInfo, writable bool) error {
 	f, info, err := m.q.Open(name, writable)
 	if err != nil {
 		return err
 	}
 	m.f = f
+	if !os.SameFile(seen, info) {
+		return fmt.Errorf("%s was replaced meanwhile; try again: %w", name, importer.ErrRunning)
+	}
 	if writable {
 		if err = lock(f); err == nil {
 			info, err = f.Stat() // somebody may have been writing before
@@ -73,24 +81,25 @@ func (m *Mbox) open(name, host string) error {
 	return nil
 }
 
-// look tells whether a file may be written to; one that is no mbox is an error.
-func (m *Mbox) look(name string) (writable bool, err error) {
+// look tells which file it is, and whether it may be written to; one that is no mbox is an
+// error.
+func (m *Mbox) look(name string) (info os.FileInfo, writable bool, err error) {
 	f, info, err := m.q.Open(name, true)
 	writable = err == nil
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
 		f, info, err = m.q.Open(name, false)
 	}
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	// Nothing was written.
 	defer func() { _ = f.Close() }()
 	first := make([]byte, len(fromLine))
 	n, err := f.ReadAt(first, 0)
 	if info.Size() > 0 && (string(first[:n]) != fromLine || err != nil && !errors.Is(err, io.EOF)) {
-		return false, fmt.Errorf("%w: %s does not begin with %q", importer.ErrNoQueue, name, fromLine)
+		return nil, false, fmt.Errorf("%w: %s does not begin with %q", importer.ErrNoQueue, name, fromLine)
 	}
-	return writable, nil
+	return info, writable, nil
 }
 
 // fromLine begins the line before a message.

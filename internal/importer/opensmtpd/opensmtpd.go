@@ -110,7 +110,7 @@ func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 		return nil, fs.ErrNotExist
 	}
 	if len(names) == 0 {
-		return nil, &importer.Remains{Why: "an empty directory", Of: func(k string) bool { return strings.HasPrefix(k, id+".") }}
+		return nil, &importer.Remains{Why: "an empty directory", Key: id}
 	}
 	var g group
 	for _, name := range names {

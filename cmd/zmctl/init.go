@@ -24,7 +24,8 @@ with them; what is there stays. Called by root, with DAEMONUSER in zmailer.conf,
 it to that user; message files stay their submitters' (docs/privileges.md).
 With --config-dir it writes zmailer.conf, scheduler.conf, replies, routes, aliases, fqdnaliases
 and localnames into DIR, each unless it is there. They hold the defaults that are built
-in, with a comment for each setting; a new zmailer.conf names this postoffice.
+in, with a comment for each setting; a new zmailer.conf names this postoffice. If --config or
+ZCONFIG names a zmailer.conf that is not there, they are written beside it without that flag.
 
     zmctl --postoffice /var/spool/postoffice init --config-dir /etc/zmailer`,
 		Flags: []cli.Flag{
@@ -38,7 +39,11 @@ func runInit(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	settings, err := config.FromCLI(c)
+	settings, missing, err := config.ForInit(c)
+	if err != nil {
+		return err
+	}
+	conf, err := configDir(c, missing)
 	if err != nil {
 		return err
 	}
@@ -54,18 +59,30 @@ func runInit(c *cli.Context) error {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, "postoffice", dir)
-	conf := c.String("config-dir")
 	if conf == "" {
 		return nil
-	}
-	if conf, err = filepath.Abs(conf); err != nil {
-		return err
 	}
 	if err := config.WriteDefaults(conf, "POSTOFFICE="+dir); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, "configuration", filepath.Join(conf, config.Files()[0]))
 	return nil
+}
+
+// configDir is where configuration files are to be written: where --config-dir says, else
+// beside the zmailer.conf that is named and missing; "": nowhere.
+func configDir(c *cli.Context, missing string) (string, error) {
+	if dir := c.String("config-dir"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	if missing == "" {
+		return "", nil
+	}
+	if name := config.Files()[0]; filepath.Base(missing) != name {
+		return "", &config.Error{File: missing, Reason: "is not there; zmctl init makes only files with the name " + name +
+			", and writes them where --config-dir says"}
+	}
+	return filepath.Dir(missing), nil
 }
 
 // givePostoffice gives the postoffice to DAEMONUSER, if root says so.

@@ -48,6 +48,44 @@ func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
 	}
 }
 
+// A configuration that is named before it is there is made; where, --config-dir may say.
+func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
+	at := func(dir, file string) string { return filepath.Join(dir, file) }
+	for name, tt := range map[string]struct {
+		named, where string // of ZCONFIG and --config-dir, below a new directory
+		made         string // "": it is refused
+	}{
+		"by its name":          {"conf/zmailer.conf", "", "conf/zmailer.conf"},
+		"the same twice":       {"conf/zmailer.conf", "conf", "conf/zmailer.conf"},
+		"elsewhere":            {"conf/zmailer.conf", "etc", "etc/zmailer.conf"},
+		"another name":         {"mine.conf", "", ""},
+		"another name's place": {"mine.conf", "etc", "etc/zmailer.conf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("ZCONFIG", at(dir, tt.named))
+			args := []string{"--postoffice", at(dir, "po"), "init"}
+			if tt.where != "" {
+				args = append(args, "--config-dir", at(dir, tt.where))
+			}
+			out, code, err := invoke(t, args...)
+			if tt.made == "" {
+				if _, serr := os.Stat(at(dir, "po")); code != config.ExitConfig || !strings.Contains(err.Error(), at(dir, tt.named)+": is not there; ") || serr == nil {
+					t.Errorf("got %d, %v; the postoffice: %v", code, err, serr)
+				}
+				return
+			}
+			if code != 0 || !strings.Contains(out, "configuration "+at(dir, tt.made)+"\n") {
+				t.Fatalf("got %d, %v, %s", code, err, out)
+			}
+			if out, code, err := invoke(t, "--config", at(dir, tt.made), "--postoffice", "", "status"); code != 0 {
+				t.Errorf("status with it: got %d, %v, %s", code, err, out)
+			}
+			openOffice(t, at(dir, "po"), 0)
+		})
+	}
+}
+
 func TestCommandsWithoutPostofficeSayWhatToDo(t *testing.T) {
 	t.Setenv("ZCONFIG", "")
 	for _, command := range []string{"status", "queue", "check", "resubmit"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -30,6 +31,33 @@ func Flags() []cli.Flag {
 // FromCLI loads the configuration that the flags name. --postoffice overrides the
 // file's POSTOFFICE, --log-format LOG and --log-level LOGLEVEL.
 func FromCLI(c *cli.Context) (*Config, error) {
+	fixed, err := fixedBy(c)
+	if err != nil {
+		return nil, err
+	}
+	return load(chosen(c), fixed)
+}
+
+// ForInit is FromCLI for who makes the configuration. If there is nothing under the path that
+// the flags name, the built-in one holds, and missing is that path.
+func ForInit(c *cli.Context) (settings *Config, missing string, err error) {
+	missing = chosen(c)
+	if _, err := os.Lstat(missing); missing == "" || !errors.Is(err, fs.ErrNotExist) {
+		settings, err = FromCLI(c)
+		return settings, "", err
+	}
+	fixed, err := fixedBy(c)
+	if err == nil {
+		missing, err = filepath.Abs(missing)
+	}
+	if err == nil {
+		settings, err = load("", fixed)
+	}
+	return settings, missing, err
+}
+
+// fixedBy is what the flags set, whatever the file says.
+func fixedBy(c *cli.Context) (map[string]string, error) {
 	fixed := map[string]string{}
 	if dir := c.String("postoffice"); dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -43,7 +71,7 @@ func FromCLI(c *cli.Context) (*Config, error) {
 			fixed[name] = text
 		}
 	}
-	return load(chosen(c), fixed)
+	return fixed, nil
 }
 
 // Main runs a program: it prints an error to standard error as "program: error" and

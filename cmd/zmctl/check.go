@@ -282,7 +282,7 @@ func (x *checker) daemons() {
 		if x.runs(role) {
 			x.tell(about(role, "running").say("It lives."))
 		} else {
-			x.tell(about(role, "not running").wrong(daemonMissing, "Nothing moves on without it; zmctl run starts the daemons."))
+			x.tell(about(role, "not running").wrong(daemonMissing, "Nothing moves on without it; zmctl start starts the daemons."))
 		}
 	}
 }

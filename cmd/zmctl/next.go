@@ -69,7 +69,7 @@ func (s *spool) need(role, sentence string) []string {
 	if s.runs(role) {
 		return []string{sentence}
 	}
-	return []string{sentence, "But no " + role + " runs: zmctl run starts the daemons."}
+	return []string{sentence, "But no " + role + " runs: zmctl start starts the daemons."}
 }
 
 func (s *spool) nextAccepted(m *message) []string {
@@ -110,7 +110,7 @@ func (s *spool) nextQueued(m *message) []string {
 		lines = []string{"Every recipient is final. The scheduler reports what is owed to the sender and removes both files."}
 	}
 	if !s.runs("scheduler") {
-		lines = append(lines, "But no scheduler runs: zmctl run starts the daemons.")
+		lines = append(lines, "But no scheduler runs: zmctl start starts the daemons.")
 	}
 	return lines
 }

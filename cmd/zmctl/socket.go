@@ -21,7 +21,7 @@ import (
 const socketPatience = 10 * time.Second
 
 // errNobodyAnswers means that there is no scheduler to ask.
-var errNobodyAnswers = errors.New("no scheduler runs here, so there are no threads; zmctl queue shows what waits on the disk, zmctl run starts the daemons")
+var errNobodyAnswers = errors.New("no scheduler runs here, so there are no threads; zmctl queue shows what waits on the disk, zmctl start starts the daemons")
 
 // asker is a connection to the scheduler's query socket.
 type asker struct {

@@ -276,7 +276,7 @@ func (st *overview) print(w io.Writer) error {
 	}
 	err := t.Flush()
 	if !st.Scheduler {
-		_, perr := fmt.Fprintln(w, "\n"+p.Red("no scheduler runs: nothing is delivered; zmctl run starts the daemons"))
+		_, perr := fmt.Fprintln(w, "\n"+p.Red("no scheduler runs: nothing is delivered; zmctl start starts the daemons"))
 		err = errors.Join(err, perr)
 	}
 	return err

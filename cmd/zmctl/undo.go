@@ -315,7 +315,7 @@ func (u *undoing) end(file *postoffice.OrderFile) error {
 		fmt.Fprintf(u.c.App.Writer, "    %s had nothing of it\n", count(u.nothing, "message"))
 	}
 	if !newSpool(u.po, u.now).runs("scheduler") {
-		fmt.Fprintln(u.c.App.Writer, "    but no scheduler runs: zmctl run starts the daemons")
+		fmt.Fprintln(u.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")
 	}
 	if u.wrong > 0 {
 		return errors.Join(u.errs...)

@@ -30,7 +30,7 @@ func (e *editing) undo() error {
 		if err == nil {
 			fmt.Fprintf(e.c.App.Writer, "%s  %s\n", e.id, text)
 			if !newSpool(e.po, e.now).runs("scheduler") {
-				fmt.Fprintln(e.c.App.Writer, "    but no scheduler runs: zmctl run starts the daemons")
+				fmt.Fprintln(e.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")
 			}
 		}
 		if !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {

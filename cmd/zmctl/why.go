@@ -138,7 +138,7 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 	r.reports(m)
 	switch {
 	case !s.runs("scheduler"):
-		r.sayOf("trouble", "No scheduler runs, so nothing is tried: zmctl run starts the daemons.")
+		r.sayOf("trouble", "No scheduler runs, so nothing is tried: zmctl start starts the daemons.")
 	case r.Scheduler == nil:
 		r.say("A scheduler runs, but does not tell what it knows of this message; the above is what the files say.")
 	}

@@ -28,7 +28,7 @@ func checkMode(mode string) (done bool, err error) {
 	case "s":
 		return false, &Error{Code: config.ExitUsage, Err: errors.New("-bs: smtpserver speaks SMTP, on a port of its own")}
 	case "d", "D":
-		return false, &Error{Code: config.ExitUsage, Err: errors.New("-b" + mode + ": zmctl run starts the daemons")}
+		return false, &Error{Code: config.ExitUsage, Err: errors.New("-b" + mode + ": zmctl start starts the daemons")}
 	}
 	return false, usage(fmt.Errorf("-b %.20q: only -bm is known", mode))
 }

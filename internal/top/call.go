@@ -29,7 +29,7 @@ func dial(ctx context.Context, dir string) (*call, error) {
 	conn, err := postoffice.DialSocket(ctx, filepath.Join(dir, postoffice.QuerySocket))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, errors.New("no scheduler runs here; zmctl run starts the daemons")
+		return nil, errors.New("no scheduler runs here; zmctl start starts the daemons")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, errors.New("it answers to root and to the owner of the postoffice")
 	case err != nil:

@@ -243,7 +243,7 @@ func TestFaultsOfTheCallerHaveTheirExitCodes(t *testing.T) {
 		"bad return":                 {Config{Recipients: []string{"a"}, Return: "half"}, nil, 64, "full or hdrs"},
 		"bad envelope ID":            {Config{Recipients: []string{"a"}, EnvelopeID: "a\nb"}, nil, 64, "-V"},
 		"queue listing":              {Config{Mode: "p"}, nil, 64, "zmctl queue"},
-		"daemon mode":                {Config{Mode: "d"}, nil, 64, "zmctl run"},
+		"daemon mode":                {Config{Mode: "d"}, nil, 64, "zmctl start"},
 		"unreadable input":           {Config{Recipients: []string{"a"}}, failing{unix.EISDIR}, 66, "standard input"},
 		"input's device fails":       {Config{Recipients: []string{"a"}}, failing{unix.EIO}, 74, "standard input"},
 		"no postoffice":              {Config{Recipients: []string{"a"}, PostOffice: "/nonexistent"}, strings.NewReader(""), 78, "POSTOFFICE"},

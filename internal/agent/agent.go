@@ -81,7 +81,10 @@ type Delivery struct {
 	idMu   sync.Mutex
 	known  bool // id is
 	id     postoffice.SpoolID
-	left   bool // a recipient of this host is locked by somebody else
+	left   bool  // a recipient of this host is locked by somebody else
+	dead   []int // owners that were found dead
+	end    int64 // of what was read of the specification
+	some   bool  // not the whole of it was
 
 	mu    sync.Mutex
 	lines []byte // scratch

@@ -57,10 +57,10 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 			a.log().Error("disk", "name", d.Job.Name, "reason", err)
 		}
 	}()
-	if err := d.read(); err != nil {
+	doubts, err := d.look(alone)
+	if err != nil {
 		return nil, err
 	}
-	doubts := d.choose(alone)
 	if len(d.Recipients) == 0 {
 		return a.resync(d.Job, nil), nil
 	}
@@ -77,18 +77,47 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	return nil, nil
 }
 
+// look reads the specification and chooses from it, anew where that was not enough.
+func (d *Delivery) look(alone bool) ([]workspec.Event, error) {
+	d.buffer = specBuffers.Get().(*[]byte)
+	for {
+		if err := d.read(); err != nil {
+			return nil, err
+		}
+		dead := len(d.dead)
+		doubts := d.choose(alone)
+		switch {
+		case len(d.Recipients) == 0 && !d.left && d.some:
+			// One may have come to this host by an edit in place.
+			d.agent.outlines.drop(d.file)
+			continue
+		case len(d.dead) > dead:
+			// Who is dead now may have lived when we read, and have sent since.
+			grown, err := d.grown()
+			if err != nil {
+				return nil, err
+			}
+			if grown {
+				continue
+			}
+		}
+		return doubts, nil
+	}
+}
+
 // read reads and parses the specification, or of one that was read before what concerns
 // this job.
 func (d *Delivery) read() error {
-	d.buffer = specBuffers.Get().(*[]byte)
-	if d.readSome() {
+	d.some = false
+	ok, valid := d.readSome()
+	if ok {
 		return nil
 	}
 	raw, err := d.file.ReadInto(*d.buffer)
 	if err != nil {
 		return err
 	}
-	*d.buffer = raw
+	*d.buffer, d.end = raw, int64(len(raw))
 	d.text = workspec.Whole(raw, 0)
 	others := false
 	if d.Spec, err = workspec.ParseOnly(raw, d.agent.wants(d.Job.Host, &others)); err != nil {
@@ -97,8 +126,8 @@ func (d *Delivery) read() error {
 	if !d.Spec.Complete {
 		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
 	}
-	if others && len(raw) >= leastOutlined {
-		d.agent.outlines.keep(d.file, workspec.NewOutline(raw, d.Spec))
+	if others && len(raw) >= leastOutlined && !valid {
+		d.agent.outlines.make(d.file, raw, d.Spec)
 	}
 	return nil
 }
@@ -147,6 +176,7 @@ func (a *Agent) holds(owner int, alone bool) bool {
 // choose finds the recipients that are to be delivered, and those among them that a
 // dead agent may have delivered.
 func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
+	d.Recipients, d.left = nil, false
 	doubt, removal, orders := d.Spec.Doubts(), d.Spec.Removal(), d.Spec.Orders()
 	var block []Recipient // never grown, so that pointers into it stay good
 	for gi := range d.Spec.Groups {
@@ -156,9 +186,14 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			if !d.agent.takes(r, d.Job.Host) || removal.Removed(r) || orders.Waits(r, d.agent.now()) {
 				continue
 			}
-			if r.Tag == workspec.TagLocked && !d.torn(r) && d.agent.holds(r.Owner, alone) {
-				d.left = true
-				continue
+			if r.Tag == workspec.TagLocked && !d.torn(r) {
+				if d.agent.holds(r.Owner, alone) {
+					d.left = true
+					continue
+				}
+				if !slices.Contains(d.dead, r.Owner) {
+					d.dead = append(d.dead, r.Owner)
+				}
 			}
 			if len(block) == cap(block) {
 				block = make([]Recipient, 0, min(2*cap(block)+1, 255))

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,10 @@ type outlines struct {
 // outlined is a specification with an outline, which is used by who has its file locked.
 type outlined struct {
 	dev, ino uint64
-	places   atomic.Int64 // of the outline
-	mu       sync.Mutex   // where locks of files do nothing
-	outline  *workspec.Outline
+	closing  string            // the z line, where there is no outline
+	places   atomic.Int64      // of the outline
+	mu       sync.Mutex        // where locks of files do nothing
+	outline  *workspec.Outline // nil: the file cannot have one
 }
 
 const (
@@ -48,18 +50,35 @@ func (l *outlines) of(file *postoffice.Spec) *outlined {
 	return nil
 }
 
-// keep has the outline of a file that was read; nil: it has none any more.
-func (l *outlines) keep(file *postoffice.Spec, outline *workspec.Outline) {
+// make makes the outline of a file that was read. Where it cannot have one that is
+// remembered too, and not tried again by each job.
+func (l *outlines) make(file *postoffice.Spec, raw []byte, s *workspec.Spec) {
+	closing := ""
+	if s.ZOffset > 0 {
+		line, _, _ := bytes.Cut(raw[s.ZOffset:], []byte{'\n'})
+		closing = string(line)
+	}
+	if o := l.of(file); o != nil && o.outline == nil && o.closing == closing {
+		return
+	}
+	o := &outlined{dev: file.Info.Dev, ino: file.Info.Ino, outline: workspec.NewOutline(raw, s)}
+	if o.outline == nil {
+		o.closing = closing
+	} else {
+		o.places.Store(int64(o.outline.Places()))
+	}
+	l.drop(file)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, o)
+	l.fit()
+}
+
+// drop forgets the outline of a file.
+func (l *outlines) drop(file *postoffice.Spec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = slices.DeleteFunc(l.list, func(o *outlined) bool { return o.is(file) })
-	if outline == nil {
-		return
-	}
-	o := &outlined{dev: file.Info.Dev, ino: file.Info.Ino, outline: outline}
-	o.places.Store(int64(outline.Places()))
-	l.list = append(l.list, o)
-	l.fit()
 }
 
 // fit lets go of the first ones, where there are too many or they have too many places.
@@ -75,46 +94,65 @@ func (l *outlines) fit() {
 }
 
 // readSome reads the recipients of the job's host alone, and what was appended about them.
-// false: the whole file is to be read.
-func (d *Delivery) readSome() bool {
+// Not ok: the whole file is to be read; valid: its outline may still be used.
+func (d *Delivery) readSome() (ok, valid bool) {
 	if d.Job.Host == "" {
-		return false
+		return false, false
 	}
 	o := d.agent.outlines.of(d.file)
-	if o == nil {
-		return false
+	if o == nil || o.outline == nil {
+		return false, false
 	}
 	o.mu.Lock()
-	ok, valid := d.readBy(o.outline)
+	ok, valid = d.readBy(o.outline)
 	o.places.Store(int64(o.outline.Places()))
 	o.mu.Unlock()
 	if !valid {
-		d.agent.outlines.keep(d.file, nil)
+		d.agent.outlines.drop(d.file)
 	}
-	return ok
+	return ok, valid
 }
 
-// readBy is readSome with an outline; valid: that may still be used.
+// mostTries is how often an excerpt is read while others append. Each of them has then to
+// wait for the lock.
+const mostTries = 10
+
+// readBy is readSome with an outline.
 func (d *Delivery) readBy(o *workspec.Outline) (ok, valid bool) {
-	// Lines are appended and nothing is cut off: where the last one that is known ended
-	// another one ends.
-	b, err := d.file.ReadEnd(*d.buffer, o.End()-1)
-	if err != nil || len(b) == 0 || b[0] != '\n' {
-		return false, false
+	for range mostTries {
+		from := o.Last()
+		b, err := d.file.ReadEnd(*d.buffer, from)
+		if err != nil {
+			return false, false
+		}
+		*d.buffer, d.end = b, from+int64(len(b))
+		if !o.Follow(b) {
+			return false, false
+		}
+		e := o.Excerpt(d.Job.Host)
+		if e == nil {
+			return false, true
+		}
+		*d.buffer, err = e.Fill(b, d.file.ReadAt)
+		if err != nil {
+			return false, false
+		}
+		// A lock that is given back in doubt is a line first: who sees the tag must see
+		// the line, which is read before it here.
+		if grown, err := d.grown(); err != nil {
+			return false, false
+		} else if grown {
+			continue
+		}
+		d.Spec, ok = e.Parse()
+		d.text, d.some = e, ok
+		return ok, ok
 	}
-	*d.buffer = b
-	if !o.Extend(b[1:]) {
-		return false, false
-	}
-	e := o.Excerpt(d.Job.Host)
-	if e == nil {
-		return false, true
-	}
-	*d.buffer, err = e.Fill(b, d.file.ReadAt)
-	if err != nil {
-		return false, false
-	}
-	d.Spec, ok = e.Parse()
-	d.text = e
-	return ok, ok
+	return false, true
+}
+
+// grown tells whether the file has another size than what was read of it.
+func (d *Delivery) grown() (bool, error) {
+	size, err := d.file.Size()
+	return size != d.end, err
 }

@@ -96,6 +96,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 		}
 	}
 	third := func(s *spool, name string) workspec.Recipient { return s.spec(name).Groups[0].Recipients[3] } // u@h2
+	ends := 0                                                                                               // where lines end that are known
 	tests := map[string]struct {
 		change func(s *spool, name string)
 		want   string // whom it is delivered to
@@ -105,10 +106,31 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 		"locked by a process that lives": {func(s *spool, name string) {
 			s.mark(name, 3, workspec.LockBytes(s.owner().Number()))
 		}, "", 0},
-		"delivered": {func(s *spool, name string) { s.mark(name, 3, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK)) }, "", 0},
+		"delivered": {func(s *spool, name string) { s.mark(name, 3, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK)) }, "", 1},
 		"held": {func(s *spool, name string) {
 			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{7, third(s, name).Offset}, "me"))
-		}, "", 0},
+		}, "", 1},
+		"held behind many lines": {func(s *spool, name string) {
+			for range 200 {
+				s.event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
+			}
+			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
+		}, "", 1},
+		"many lines": {func(s *spool, name string) {
+			for range 200 {
+				s.event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
+			}
+		}, "u@h2", 0},
+		"cut off, and another one held": {func(s *spool, name string) {
+			rewrite(s, name, func(text string) string { return text[:strings.Index(text, "\nh ")+1] })
+			for range 3 {
+				s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
+			}
+			rewrite(s, name, func(text string) string { // whole lines where those were that are known
+				i := strings.Index(text, "\nh ") + 1
+				return text[:i] + "h 1795220010123 0 " + strings.Repeat("x", ends-i-19) + "\n" + text[i:]
+			})
+		}, "", 1},
 		"another one held": {func(s *spool, name string) {
 			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{s.spec(name).Groups[0].Recipients[4].Offset}, "me"))
 		}, "u@h2", 0},
@@ -129,7 +151,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 		}, "x@h2", 0},
 		"to another host in place": {func(s *spool, name string) {
 			rewrite(s, name, func(text string) string { return strings.Replace(text, "smtp h2 ", "smtp h3 ", 1) })
-		}, "", 0},
+		}, "", 1},
 		"a line less in place": {func(s *spool, name string) {
 			rewrite(s, name, func(text string) string {
 				i := strings.Index(text, "\nr")
@@ -174,6 +196,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 					d.Done(d.Recipients[0], ok)
 				}))
 			}
+			ends = len(s.text(file))
 			c.change(s, file)
 			s.fs.taken()
 			var got []string
@@ -263,6 +286,11 @@ func TestFewOutlinesAreKept(t *testing.T) {
 	if len(l.list) != mostOutlines || l.of(open(names[0])) == nil || l.of(open(names[1])) != nil {
 		t.Errorf("got %d outlines, the first of them %v", len(l.list), l.list[0])
 	}
+	other := open(names[0])
+	other.Info.Dev++
+	if l.of(other) != nil {
+		t.Error("a file of another disk has the outline of one with its number")
+	}
 	l.list[1].places.Store(workspec.MaxPlaces)
 	if l.of(open(names[0])); len(l.list) != mostOutlines-2 {
 		t.Errorf("got %d outlines beside a large one that was used long ago, want %d", len(l.list), mostOutlines-2)
@@ -273,4 +301,172 @@ func TestFewOutlinesAreKept(t *testing.T) {
 	if got := s.agent.Do(t.Context(), taproto.Job{Name: names[0], Host: "h3"}, give(ok)); len(got) != 1 || got[0].Kind != taproto.LineResync {
 		t.Errorf("got %v of a file that is gone, want a resync", got)
 	}
+}
+
+// A host that is corrected in place, to one of the same length.
+func TestHostCorrectedInPlaceIsFound(t *testing.T) {
+	s := newSpool(t)
+	file := s.many(150)
+	s.do(file, "h1", give(ok))
+	s.do(file, "h3", give(ok))
+	text := strings.Replace(s.text(file), "smtp h2 ", "smtp h3 ", 1)
+	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.do(file, "h3", give(ok))
+	if got := s.spec(file).Groups[0].Recipients[3].Tag; got != workspec.TagOK {
+		t.Errorf("got tag %q of u@h2, whose host is h3 now", byte(got))
+	}
+}
+
+// A hold's line is deleted in place, and another recipient held by one of the same length.
+func TestTailOfTheSameLengthIsSeen(t *testing.T) {
+	s := newSpool(t)
+	file := s.many(150)
+	rs := s.spec(file).Groups[0].Recipients
+	before := s.text(file)
+	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[20].Offset}, "me"))
+	s.do(file, "h150", give(ok))
+	if err := os.WriteFile(s.path(file), []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[25].Offset}, "me"))
+	s.do(file, rs[25].Host, give(ok))
+	if got := s.spec(file).Groups[0].Recipients[25].Tag; got != workspec.TagToDo {
+		t.Errorf("got tag %q of a recipient that is held", byte(got))
+	}
+}
+
+// An agent that says "sent" after the file was read, and is dead when it is asked for.
+func TestDeathBehindTheReadingIsSeen(t *testing.T) { // M18
+	const dead = 999998
+	for _, before := range []string{"", "h1"} { // the file is read whole, or by its outline
+		s := newSpool(t)
+		file := s.many(150)
+		r := s.spec(file).Groups[0].Recipients[3]
+		if before != "" {
+			s.do(file, before, give(ok))
+		}
+		s.mark(file, 3, workspec.LockBytes(dead))
+		said := false
+		s.fs.failing(func(op, name string) error {
+			if !said && strings.Contains(name, strconv.Itoa(dead)) {
+				said = true
+				s.event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: workspec.EventSent,
+					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}})
+			}
+			return nil
+		})
+		s.do(file, r.Host, give(ok))
+		if !said || !strings.Contains(s.log.String(), "msg=in-doubt") {
+			t.Errorf("after %q: said sent: %v; the doubt was not seen: %s", before, said, s.log)
+		}
+	}
+}
+
+// Who gives a lock back in doubt, between the reading of the lines and that of the tags.
+func TestLineBeforeTheTagIsSeen(t *testing.T) {
+	s := newSpool(t)
+	file := s.many(150)
+	r := s.spec(file).Groups[0].Recipients[3]
+	event := func(word string) {
+		s.event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: word, Attrs: []workspec.Attr{{Key: "owner", Value: "999998"}}})
+	}
+	event(workspec.EventSent)
+	s.do(file, "h1", give(ok))
+	reads := 0
+	s.fs.failing(func(op, name string) error {
+		if op == "readat" && name == "transport/"+file {
+			if reads++; reads == 3 { // the lines, their end, and now the parts
+				event(workspec.EventUnlocked)
+			}
+		}
+		return nil
+	})
+	s.do(file, r.Host, give(ok))
+	if reads < 3 || !strings.Contains(s.log.String(), "msg=in-doubt") {
+		t.Errorf("the doubt was not seen in %d readings: %s", reads, s.log)
+	}
+}
+
+// A file that cannot have an outline is asked once, not by each job; one whose host is
+// read whole keeps the one that it has.
+func TestOutlineIsTriedOnce(t *testing.T) {
+	s := newSpool(t)
+	file := s.many(150)
+	text := s.text(file)
+	z := strings.LastIndex(text[:len(text)-1], "\nz ") + 1
+	line := text[z:]
+	if err := os.WriteFile(s.path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := &s.agent.outlines
+	s.do(file, "h1", give(ok))
+	first := l.list[0]
+	s.do(file, "h2", give(ok))
+	if first.outline != nil || l.list[0] != first {
+		t.Errorf("got %+v, then %+v of a file without checksum", first, l.list[0])
+	}
+	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.do(file, "h3", give(ok))
+	if l.list[0].outline == nil {
+		t.Error("another file in its place has no outline")
+	}
+	few, body := s.message("Subject: x\n\n", "body\n")
+	s.specify(few, body, "Subject: "+strings.Repeat("x", 10<<10)+"\n", rcpt{"smtp", "h1", "a@h1", ""}, rcpt{"smtp", "h2", "a@h2", ""})
+	s.do(few, "h1", give(ok))
+	first = l.list[len(l.list)-1]
+	s.do(few, "h2", give(ok))
+	if first.outline == nil || l.list[len(l.list)-1] != first {
+		t.Errorf("got %+v, then %+v of a file that is read whole", first, l.list[len(l.list)-1])
+	}
+}
+
+// Recipients of a host that stand apart are marked each on its own, and the headers of
+// groups that stand apart are there.
+func TestPartsApartStayApart(t *testing.T) {
+	s := newSpool(t)
+	name, body := s.message("Subject: x\n\n", "body\n")
+	var b strings.Builder
+	w := workspec.NewWriter(&b)
+	w.Preamble(&workspec.Spec{Message: name, BodyOffset: body})
+	for i, fill := range []int{maxUnused, 3 * maxUnused, maxUnused} {
+		var list []workspec.Recipient
+		for j := range 150 {
+			host := fmt.Sprintf("h%d", j)
+			if i != 1 && j%30 == 0 {
+				host = "many"
+			}
+			list = append(list, workspec.Recipient{Channel: "smtp", Host: host, Address: fmt.Sprintf("u%d@%s", i, host), Privilege: "65534"})
+		}
+		w.Group(workspec.Sender{Channel: "local", Host: "sender", Address: fmt.Sprintf("s%d@example.org", i), Privilege: "1"}, list,
+			[]byte(fmt.Sprintf("Subject: %d\n", i)+strings.Repeat("X: "+strings.Repeat("x", 60)+"\n", fill/64)))
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path(name), []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.do(name, "h1", give(ok))
+	s.fs.taken()
+	s.do(name, "many", deliverFunc(func(_ context.Context, d *Delivery) {
+		marks := 0
+		for _, op := range s.fs.taken() {
+			if op == "writeat transport/"+name {
+				marks++
+			}
+		}
+		if marks != 10 || len(d.Recipients) != 10 || !d.some {
+			t.Errorf("got %d locks of %d recipients, want 10 each on its own", marks, len(d.Recipients))
+		}
+		for _, r := range d.Recipients {
+			if h := string(d.Header(r.Group)); !strings.HasPrefix(h, "Subject: "+r.Address[1:2]+"\n") {
+				t.Errorf("%s: got header %.20q", r.Address, h)
+			}
+			d.Done(r, ok)
+		}
+	}))
 }

@@ -6,6 +6,15 @@ import (
 	"io"
 )
 
+// Size is the file's now.
+func (s *Spec) Size() (int64, error) {
+	info, err := s.f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("look at specification %s: %w", s.Name, err)
+	}
+	return info.Size, nil
+}
+
 // ReadEnd reads the file as it is now from an offset to its end, into a buffer or where
 // that is too small into another.
 func (s *Spec) ReadEnd(buf []byte, from int64) ([]byte, error) {

@@ -1,6 +1,7 @@
 package workspec
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"sort"
@@ -12,6 +13,13 @@ type Excerpt struct {
 	b     []byte // what stands there, one after the other
 	of    *Outline
 	rcpts []int32 // of the outline
+	lines []filed // appended ones
+}
+
+// filed is an appended line and whom it is about.
+type filed struct {
+	line      int32 // of the outline
+	recipient int64
 }
 
 // Part is a part of the file.
@@ -53,12 +61,12 @@ func (o *Outline) pick(host string) *Excerpt {
 	slices.Sort(e.rcpts)
 	e.add(0, o.groups[0].from)
 	e.add(o.zAt, o.zAt+uint32(len(o.closing)))
-	e.chain(o.whole)
+	e.chain(o.whole, 0)
 	last := -1
 	for _, i := range e.rcpts {
 		r := &o.rcpts[i]
 		e.add(r.from, r.to)
-		e.chain(r.lines)
+		e.chain(r.lines, int64(r.from))
 		if gi := o.groupOf(r.from); gi != last {
 			g := &o.groups[gi]
 			e.add(g.from, g.first)
@@ -90,8 +98,9 @@ func (e *Excerpt) add(from, to uint32) {
 }
 
 // chain adds the lines about somebody.
-func (e *Excerpt) chain(i int32) {
+func (e *Excerpt) chain(i int32, recipient int64) {
 	for ; i >= 0; i = e.of.lines[i].next {
+		e.lines = append(e.lines, filed{i, recipient})
 		e.add(e.of.lines[i].from, e.of.lines[i].to)
 	}
 }
@@ -149,18 +158,18 @@ func (e *Excerpt) Len() int { return len(e.b) }
 
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
 // what was appended that which is about them or about the whole message. Offsets are the
-// file's. It tells whether everything stands where the outline says; if not, somebody has
+// file's; Size, Lines and ErrorTo are not those of the whole. It tells whether everything stands where the outline says; if not, somebody has
 // put something else there, and the whole file is to be read.
 func (e *Excerpt) Parse() (*Spec, bool) {
 	o := e.of
-	if string(e.Slice(int64(o.zAt), int64(o.zAt)+int64(len(o.closing)))) != o.closing {
+	if string(e.Slice(int64(o.zAt), int64(o.zAt)+int64(len(o.closing)))) != o.closing || !e.linesStand() {
 		return nil, false
 	}
 	s, err := Parse(e.b)
-	if err != nil || s.Format != o.format || s.Torn {
+	if err != nil || s.Format != o.format {
 		return nil, false
 	}
-	s.Complete, s.ZOffset, s.Size = true, int64(o.zAt), o.end
+	s.Complete, s.ZOffset = true, int64(o.zAt)
 	n := 0
 	for i := range s.Groups {
 		g := &s.Groups[i]
@@ -188,10 +197,24 @@ func (e *Excerpt) Parse() (*Spec, bool) {
 	for i := range s.History {
 		s.History[i].LineOffset = e.inFile(s.History[i].LineOffset)
 	}
-	for i := range s.Lines {
-		s.Lines[i].Offset = e.inFile(s.Lines[i].Offset)
-	}
 	return s, n == len(e.rcpts)
+}
+
+// linesStand tells whether every appended line still ends where it did and is about whom
+// it was.
+func (e *Excerpt) linesStand() bool {
+	for _, f := range e.lines {
+		p := e.of.lines[f.line]
+		line := e.Slice(int64(p.from), int64(p.to))
+		same := false
+		if n := len(line) - 1; n > 0 && bytes.IndexByte(line, '\n') == n {
+			appendedLine(line[:n], func(recipient int64) { same = same || recipient == f.recipient })
+		}
+		if !same {
+			return false
+		}
+	}
+	return true
 }
 
 // inFile is where the byte at an offset of the excerpt stands in the file.

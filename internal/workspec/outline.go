@@ -15,7 +15,7 @@ import (
 // It is of a file that its writer has closed with a checksum, which tells it from another
 // one. What the router wrote keeps its place, and lines are appended (Extend): nothing
 // else happens to a specification. Where it does, by hand, places do not fit what stands
-// there, and Excerpt.Parse says so.
+// there, and Follow or Excerpt.Parse says so.
 type Outline struct {
 	format  uint32
 	closing string // the z line with its newline
@@ -26,6 +26,8 @@ type Outline struct {
 	lines   []linePlace      // appended ones; a line about several recipients more than once
 	whole   int32            // the last of lines that is about the whole message; none: -1
 	end     int64            // of the lines that are known
+	last    []byte           // what stands before it: the last line, of a long one its end
+	lastTag bool             // its second byte is a diagnostic's tag, which changes
 }
 
 // groupPlace is where a group's s line, its first r line, its m line and what follows its
@@ -49,6 +51,7 @@ const (
 	maxOutlined = 64 << 20 // bytes of a file
 	// MaxPlaces is how many places an outline may have: 5 MB.
 	MaxPlaces = 1 << 18
+	maxLast   = 1 << 10 // bytes of the last line that are compared
 )
 
 // NewOutline makes the outline of a file that was read to s, with ParseOnly or Parse. nil:
@@ -60,6 +63,7 @@ func NewOutline(file []byte, s *Spec) *Outline {
 	closing, _, _ := bytes.Cut(file[s.ZOffset:], []byte{'\n'})
 	o := &Outline{format: s.Format, closing: string(closing) + "\n", zAt: uint32(s.ZOffset), whole: -1}
 	o.end = s.ZOffset + int64(len(o.closing))
+	o.ends([]byte(o.closing))
 	o.groups = make([]groupPlace, 0, len(s.Groups))
 	for i := range s.Groups {
 		next := s.ZOffset
@@ -70,6 +74,9 @@ func NewOutline(file []byte, s *Spec) *Outline {
 			return nil
 		}
 	}
+	if !o.extend(file[o.end:]) {
+		return nil
+	}
 	o.byHost = make([]int32, len(o.rcpts))
 	for i := range o.byHost {
 		o.byHost[i] = int32(i)
@@ -77,9 +84,6 @@ func NewOutline(file []byte, s *Spec) *Outline {
 	slices.SortFunc(o.byHost, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(o.rcpts[a].host, o.rcpts[b].host), cmp.Compare(a, b))
 	})
-	if !o.Extend(wholeLines(file[o.end:])) {
-		return nil
-	}
 	return o
 }
 
@@ -88,8 +92,8 @@ func NewOutline(file []byte, s *Spec) *Outline {
 func (o *Outline) group(file []byte, g *Group, next int64) bool {
 	p := groupPlace{from: uint32(g.Sender.Offset), header: uint32(g.HeaderOffset - 2), after: uint32(g.HeaderEnd + 1)}
 	to := min(next, int64(p.header))
-	if next > int64(p.header) && next != int64(p.after) {
-		return false // something stands between two groups
+	if next > int64(p.header) && !onlyErrorTo(file, int64(p.after), next) {
+		return false
 	}
 	for at := g.Sender.Offset; at < to; {
 		line := file[at : at+int64(bytes.IndexByte(file[at:to], '\n'))+1]
@@ -102,7 +106,13 @@ func (o *Outline) group(file []byte, g *Group, next int64) bool {
 			if p.first == 0 {
 				p.first = uint32(at)
 			}
+			if o.Places() >= MaxPlaces {
+				return false
+			}
 			o.rcpts = append(o.rcpts, recipientPlace{from: uint32(at), host: hashHost(f.host), lines: -1})
+		case 'e': // of the next group, and of the whole message
+			at += int64(len(line))
+			continue
 		case 's', 'V', 'N', 'R', 'n':
 		default:
 			return false
@@ -119,34 +129,76 @@ func (o *Outline) group(file []byte, g *Group, next int64) bool {
 	return o.Places() <= MaxPlaces
 }
 
+// onlyErrorTo tells whether nothing but e lines stands between two groups.
+func onlyErrorTo(file []byte, from, to int64) bool {
+	for from < to && file[from] == 'e' {
+		from += int64(bytes.IndexByte(file[from:to], '\n')) + 1
+	}
+	return from == to
+}
+
 // Places is how many places the outline has; each takes some 20 bytes.
 func (o *Outline) Places() int { return len(o.groups) + len(o.rcpts) + len(o.lines) }
 
 // End is where the lines end that the outline knows, behind a newline.
 func (o *Outline) End() int64 { return o.end }
 
-// Extend takes in lines that were appended at End; the last one may be torn, and is left
-// for the next time. It tells whether the outline may still be used.
-func (o *Outline) Extend(appended []byte) bool {
+// Last is where Follow is to be given the file from: before End.
+func (o *Outline) Last() int64 { return o.end - int64(len(o.last)) }
+
+// Follow takes in what stands in the file from Last on: the last line that is known, and
+// what was appended since, of which the last line may be torn; that is left for the next
+// time. It tells whether the outline may still be used.
+func (o *Outline) Follow(b []byte) bool {
+	n := len(o.last)
+	if len(b) < n {
+		return false
+	}
+	for i, c := range o.last {
+		if b[i] != c && (i != 1 || !o.lastTag) {
+			return false // the file was cut off there, and has grown again
+		}
+	}
+	return o.extend(b[n:])
+}
+
+// extend takes in lines that were appended at the end.
+func (o *Outline) extend(appended []byte) bool {
+	var last []byte
 	for line := range bytes.Lines(wholeLines(appended)) {
-		o.line(bytes.TrimSuffix(line, []byte{'\n'}))
+		if o.Places() >= MaxPlaces {
+			return false
+		}
+		appendedLine(bytes.TrimSuffix(line, []byte{'\n'}), func(recipient int64) { o.about(recipient, len(line)) })
 		o.end += int64(len(line))
+		last = line
+	}
+	if last != nil {
+		o.ends(last)
 	}
 	return o.Places() <= MaxPlaces && o.end <= maxOutlined
 }
 
+// ends notes the line that stands before the end.
+func (o *Outline) ends(line []byte) {
+	o.last = append(o.last[:0], line[max(0, len(line)-maxLast):]...)
+	o.lastTag = len(line) <= maxLast && line[0] == 'd'
+}
+
 func wholeLines(b []byte) []byte { return b[:bytes.LastIndexByte(b, '\n')+1] }
 
-// line takes in one appended line, which stands at the end.
-func (o *Outline) line(line []byte) {
+// appendedLine tells whom one appended line is about, 0 being all. Of a line that nobody
+// can read it tells nobody.
+func appendedLine(line []byte, about func(recipient int64)) {
 	if len(line) < 2 {
 		return
 	}
 	switch line[0] {
 	case 'd':
 		number, _, _ := bytes.Cut(line[2:], []byte{':'})
-		n, ok := decimal(number)
-		o.about(n, ok, len(line))
+		if n, ok := decimal(number); ok {
+			about(n)
+		}
 	case 'h':
 		_, rest, _ := bytes.Cut(line[2:], []byte{' '})
 		number, rest, _ := bytes.Cut(rest, []byte{' '})
@@ -154,20 +206,23 @@ func (o *Outline) line(line []byte) {
 		if list, some := listed(rest); some && n == 0 {
 			for word := range bytes.SplitSeq(list, []byte{','}) {
 				if n, err := strconv.ParseInt(string(word), 10, 64); err == nil && n > 0 {
-					o.about(n, true, len(line))
+					about(n)
 				}
 			}
-			return
+		} else if ok {
+			about(n)
 		}
-		o.about(n, ok, len(line))
 	}
 }
 
 // listed is the value of an event's key rcpts, "EVENT KEY=VALUE... TEXT" being what
 // follows its offset. One that is in its text is no harm: then the event is about the
-// whole message, too.
+// whole message, too. An unlocked event is always so: see Doubts.
 func listed(v []byte) (list []byte, ok bool) {
-	_, v, _ = bytes.Cut(v, []byte{' '})
+	event, v, _ := bytes.Cut(v, []byte{' '})
+	if string(event) == EventUnlocked {
+		return nil, false
+	}
 	for len(v) > 0 {
 		word, rest, _ := bytes.Cut(v, []byte{' '})
 		key, value, is := bytes.Cut(word, []byte{'='})
@@ -183,10 +238,7 @@ func listed(v []byte) (list []byte, ok bool) {
 }
 
 // about notes the line of that length at the end for a recipient, 0 being all of them.
-func (o *Outline) about(recipient int64, ok bool, length int) {
-	if !ok {
-		return // nobody can read it
-	}
+func (o *Outline) about(recipient int64, length int) {
 	last := &o.whole
 	if recipient != 0 {
 		i, there := slices.BinarySearchFunc(o.rcpts, recipient, func(r recipientPlace, at int64) int { return cmp.Compare(int64(r.from), at) })
@@ -195,7 +247,7 @@ func (o *Outline) about(recipient int64, ok bool, length int) {
 		}
 		last = &o.rcpts[i].lines
 	}
-	o.lines = append(o.lines, linePlace{uint32(o.end), uint32(o.end) + uint32(length) + 1, *last})
+	o.lines = append(o.lines, linePlace{uint32(o.end), uint32(o.end) + uint32(length), *last})
 	*last = int32(len(o.lines) - 1)
 }
 

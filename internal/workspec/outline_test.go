@@ -29,12 +29,22 @@ func hosts(t testing.TB) []byte {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The second group has the header block of the third.
+	// The second group has the header block of the third, and the router names each
+	// sender before its group.
 	text := b.String()
 	from := strings.Index(text, "m\nSubject: 1")
 	to := from + strings.Index(text[from:], "\n\n") + 2
 	text = text[:from] + text[to:]
 	text = text[:strings.LastIndex(text[:len(text)-1], "\nz ")+1]
+	for i := range 3 {
+		text = strings.Replace(text, fmt.Sprintf("\ns local - s%d@", i), fmt.Sprintf("\ne s%d@example.org\ns local - s%d@", i, i), 1)
+	}
+	return closed(t, text)
+}
+
+// closed is a text with the z line that it needs.
+func closed(t testing.TB, text string) []byte {
+	t.Helper()
 	s := mustParse(t, text)
 	var all sum
 	at := int64(0)
@@ -73,6 +83,7 @@ func appendix(s *Spec) []byte {
 	b = append(b, "h 1795220010"+tornEndForTests...)
 	e = RemovedEvent(now, EventHold, "x", all[len(all)-4:], "me")
 	b = AppendEvent(b, &e)
+	b = AppendEvent(b, &Event{Time: now, Event: EventUnlocked, Attrs: []Attr{{"owner", "7"}, {"rcpts", "1,2"}}})
 	b = AppendEvent(b, &Event{Time: now, Event: EventSent, Attrs: []Attr{{"owner", "9"}}})
 	return AppendEvent(b, &Event{Time: now, Event: EventReport, Attrs: []Attr{{"file", "T"}}})
 }
@@ -166,7 +177,7 @@ func TestExcerptSaysTheSameOfAHost(t *testing.T) {
 		}
 		n := bytes.IndexByte(more[len(more)/2:], '\n') + len(more)/2 + 1
 		file = append(file, more[:n]...)
-		if more = more[n:]; !o.Extend(append(file[o.End():], "h 17"...)) || o.End() != int64(len(file)) {
+		if more = more[n:]; !o.Follow(append(file[o.Last():], "h 17"...)) || o.End() != int64(len(file)) {
 			t.Fatalf("got an end at %d, want %d", o.End(), len(file))
 		}
 		if len(more) == 0 {
@@ -217,6 +228,7 @@ func TestExcerptOfAnotherFileIsRefused(t *testing.T) {
 		"another format":         at(0, "@ 0x00000003"),
 		"a tag that there isn't": at(r.Offset+1, "?"),
 		"header block elsewhere": at(s.Groups[0].HeaderOffset, "\n"),
+		"a shorter header block": at(s.Groups[0].HeaderEnd-2, "\n"),
 	} {
 		e := o.pick(r.Host)
 		if _, err := e.Fill(nil, func(dst []byte, off int64) error { copy(dst, b[off:]); return nil }); err != nil {
@@ -233,17 +245,73 @@ func TestFilesWithoutOutline(t *testing.T) {
 	file := string(hosts(t))
 	z := strings.LastIndex(file[:len(file)-1], "\nz ") + 1
 	line := file[z:]
+	between := strings.Replace(file[:z], "e s1@", "v x\ne s1@", 1)
 	for name, text := range map[string]string{
-		"no z line":           file[:z],
-		"z line without sum":  file[:z] + line[:strings.LastIndexByte(line, ' ')] + "\n",
-		"preamble in a group": strings.Replace(file, "s local - s1@", "v x\ns local - s1@", 1),
+		"no z line":               file[:z],
+		"z line without sum":      file[:z] + line[:strings.LastIndexByte(line, ' ')] + "\n",
+		"preamble between groups": string(closed(t, between)),
+		"preamble in a group":     string(closed(t, strings.Replace(file[:z], "e s2@", "v x\ne s2@", 1))),
+		"too many recipients":     string(closed(t, tooMany())),
+		"too many lines":          file + strings.Repeat("h 1 0 x\n", MaxPlaces+1),
 	} {
 		s := mustParse(t, text)
-		if s.Complete && s.ZOffset > 0 && name != "z line without sum" {
-			t.Fatalf("%s: the file is closed", name)
+		if s.Complete != (name != "no z line") {
+			t.Fatalf("%s: got complete %v", name, s.Complete)
 		}
 		if NewOutline([]byte(text), s) != nil {
 			t.Errorf("%s: it has an outline", name)
+		}
+	}
+	o := NewOutline([]byte(file), mustParse(t, file))
+	if o.Follow([]byte(file[o.Last():] + strings.Repeat("h 1 0 x\n", MaxPlaces))) {
+		t.Error("an outline grows without end")
+	}
+}
+
+// tooMany are more recipients than an outline may have.
+func tooMany() string {
+	return "@ 0x00000007\nz -\ni 1-2\no 9\ns c h a 1\n" + strings.Repeat("r           c h a 1\n", MaxPlaces) + "m\n\n"
+}
+
+// A file that was cut off behind its z line and has grown again is known by its last line,
+// whose tag may have changed.
+func TestOutlineKnowsItsLastLine(t *testing.T) {
+	file := hosts(t)
+	s := mustParse(t, string(file))
+	rs := s.Groups[0].Recipients
+	line := func(recipient int64, text string) string {
+		return string(AppendDiagnostic(nil, &Diagnostic{Time: time.Unix(1, 0), Recipient: recipient, Notary: Notary{Action: "failed"}, Text: text}))
+	}
+	known := line(rs[1].Offset, "550 no")
+	long := line(rs[1].Offset, strings.Repeat("x", 2*maxLast))
+	for name, c := range map[string]struct {
+		before, after string
+		want          bool
+	}{
+		"nothing":                   {known, known, true},
+		"reported":                  {known, "d+" + known[2:], true},
+		"about another one":         {known, line(rs[2].Offset, "550 no"), false},
+		"another tag of an event":   {"h 1 0 x\n", "h+1 0 x\n", false},
+		"cut off":                   {known, "", false},
+		"a long one":                {long, long + known, true},
+		"a long one with other end": {long, long[:len(long)-2] + "y\n", false},
+		"a line before":             {known + known, line(rs[2].Offset, "550 no") + known, true},
+	} {
+		o := NewOutline(append(bytes.Clone(file), c.before...), mustParse(t, string(file)+c.before))
+		now := append(bytes.Clone(file), c.after...)
+		if got := o.Follow(now[min(o.Last(), int64(len(now))):]); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+		if name != "a line before" {
+			continue
+		}
+		// The first line is not about him any more.
+		e := o.pick(rs[1].Host)
+		if _, err := e.Fill(nil, func(b []byte, off int64) error { copy(b, now[off:]); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := e.Parse(); ok {
+			t.Errorf("%s: it was taken", name)
 		}
 	}
 }
@@ -268,7 +336,7 @@ func FuzzOutline(f *testing.F) {
 		}
 		file = append(file[:o.End():o.End()], more...)
 		whole, err := Parse(file)
-		if err != nil || !o.Extend(more) {
+		if err != nil || !o.Follow(file[o.Last():]) {
 			return // read whole, and refused
 		}
 		sameOf(t, file, o, whole, host)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,21 +44,25 @@ func TestTracepointsAndStraceCountTheSame(t *testing.T) {
 		for _, program := range programs {
 			c := s.sum.of(program)
 			for _, name := range []string{"flock", "fsync", "renameat2", "pwrite64", "unlinkat"} {
-				if n := c.calls[name]; n > 0.5 {
-					got[i][program+" "+name] = float64(int(n + 0.5)) // a few more of a group of messages
-				}
+				got[i][program+" "+name] = c.calls[name]
 			}
 			if c.memory < 1<<20 {
 				t.Errorf("%s has %.0f bytes of memory", program, c.memory)
 			}
 		}
 	}
-	if diff := cmp.Diff(got[0], got[1]); diff != "" {
-		t.Errorf("a message's calls, by tracepoints - by strace +:\n%s", diff)
+	// Messages come in groups of other sizes in each run: a few calls more or less.
+	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.5 }
+	for call, n := range got[0] {
+		if m := got[1][call]; !near(n, m) {
+			t.Errorf("%s: got %.2f for a message by tracepoints, %.2f by strace", call, n, m)
+		}
 	}
 	// docs/notes/agent-calls.md: lock, unlock and the tags of one recipient.
-	if got[0]["ta-smtp flock"] != 2 || got[0]["ta-smtp pwrite64"] != 2 || got[0]["scheduler unlinkat"] != 2 {
-		t.Errorf("got %v", got[0])
+	for _, call := range []string{"ta-smtp flock", "ta-smtp pwrite64", "scheduler unlinkat"} {
+		if !near(got[0][call], 2) {
+			t.Errorf("%s: got %.2f for a message, want 2", call, got[0][call])
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/address"
 	"zmailer/internal/config"
 	"zmailer/internal/mailq"
 )
@@ -29,9 +30,16 @@ recipient, leaves an order that the history shows, and asks before it touches mu
     mx.example.com: tried now
 
 Exit codes: 0 something is tried, or noted for the next scheduler; 1 nothing waits for any of
-them, or the scheduler does not answer; 64 no host is named; 78 no postoffice.`,
+them, or the scheduler does not answer; 64 no host is named, or what is named is none; 78 no postoffice.`,
 		Action: runETRN,
 	}
+}
+
+// isHost tells whether something is a domain or an address literal, with @ before it or not.
+func isHost(text string) bool {
+	domain := strings.TrimSuffix(strings.TrimPrefix(text, "@"), ".")
+	d, err := (address.Mailbox{Local: "x", Domain: domain}).ASCIIDomain()
+	return err == nil && d != ""
 }
 
 func runETRN(c *cli.Context) error {
@@ -39,7 +47,7 @@ func runETRN(c *cli.Context) error {
 		return cli.Exit("zmctl etrn: HOST is wanted; --help tells more", config.ExitUsage)
 	}
 	for _, host := range c.Args().Slice() {
-		if strings.Trim(host, "@") == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		if !isHost(host) {
 			return cli.Exit(fmt.Sprintf("zmctl etrn: %.200q is no host", host), config.ExitUsage)
 		}
 	}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -36,6 +39,9 @@ func runWebDesk(c *cli.Context) error {
 	if c.Bool("write") {
 		orders = &webOrders{args: callArguments(c, settings.File, dir)}
 	}
+	// Answers that zmweb does not live to read must not end the orders that it asked for.
+	// Not ignored but caught: what is started here gets the default.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// A signal to all of a service is for zmweb: this ends when nobody asks any more.
 	return desk.Serve(context.WithoutCancel(c.Context), c.App.Reader, c.App.Writer, &webSource{po: po, dir: dir, settings: settings}, orders)
 }

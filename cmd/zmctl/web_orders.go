@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -77,15 +76,16 @@ type webOrders struct {
 	mu   sync.Mutex
 }
 
-// orderTime is how long an order may take; its browser may be gone by then.
-const orderTime = 10 * time.Minute
-
 // call runs a command of zmctl in this process.
 func (w *webOrders) call(ctx context.Context, who string, out io.Writer, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderTime)
-	defer cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// Nobody asks for it any more: who did was told so, and may have ordered it again.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), desk.OrderTime)
+	defer cancel()
 	a := app()
 	a.Writer, a.ErrWriter, a.Reader = out, io.Discard, strings.NewReader("")
 	a.ExitErrHandler = func(*cli.Context, error) {}

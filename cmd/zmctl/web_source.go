@@ -61,7 +61,11 @@ func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
 		v.Problem = clean(err.Error())
 	}
 	v.Status, err = w.status(ctx)
-	return v, err
+	if err != nil {
+		// What is known is shown all the same.
+		v.Problem = strings.TrimPrefix(v.Problem+"; "+clean(err.Error()), "; ")
+	}
+	return v, nil
 }
 
 func (w *webSource) List(ctx context.Context, where string, first, most int) (*desk.Listing, error) {

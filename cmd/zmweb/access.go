@@ -23,7 +23,10 @@ func (w *webSettings) access(page *web.Config, dir string) error {
 		if err != nil {
 			return &config.Error{File: w.accounts, Reason: "WEBACCOUNTS cannot be used", Err: err}
 		}
-		page.Login = login
+		page.Login, page.Machine = login, strings.HasPrefix(w.accounts, "pam:")
+		if !page.Machine {
+			page.Account = (&accountFile{path: w.accounts}).fingerprint
+		}
 		page.Right = w.rights().of
 	}
 	if w.token == "off" {
@@ -53,16 +56,9 @@ func (w *webSettings) login() (func(ctx context.Context, name, password, from st
 			return name, err
 		}, err
 	}
-	read := func() (*passwd.Accounts, error) {
-		text, err := os.ReadFile(w.accounts)
-		if err != nil {
-			return nil, err
-		}
-		return passwd.Parse(w.accounts, text)
-	}
-	_, err := read()
+	_, err := readAccounts(w.accounts)
 	return func(_ context.Context, name, password, _ string) (string, error) {
-		accounts, err := read()
+		accounts, err := readAccounts(w.accounts)
 		if err != nil {
 			return "", err
 		}
@@ -71,6 +67,14 @@ func (w *webSettings) login() (func(ctx context.Context, name, password, from st
 		}
 		return name, nil
 	}, err
+}
+
+func readAccounts(path string) (*passwd.Accounts, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return passwd.Parse(path, text)
 }
 
 // leastToken is the shortest token that is taken, in characters.

@@ -39,9 +39,14 @@ func newChild(conf, dir string, write bool) (*child, error) {
 
 // pipes are what the child is spoken to by.
 type pipes struct {
-	io.Reader
+	out *os.File
 	io.WriteCloser
 }
+
+func (p pipes) Read(b []byte) (int, error) { return p.out.Read(b) }
+
+// CloseRead implements what desk.Client closes at the end of the answers.
+func (p pipes) CloseRead() error { return p.out.Close() }
 
 // start starts it. It ends when its input does, after the orders that it is giving.
 func (c *child) start() (io.ReadWriteCloser, error) {

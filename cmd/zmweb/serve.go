@@ -14,16 +14,15 @@ import (
 	"time"
 
 	"zmailer/internal/config"
+	"zmailer/internal/web/desk"
 )
 
 const (
 	// headerTime is how long a client may take for the head of a request, idleTime how long
-	// it may be silent between two, stopTime how long pages may take when we end, and
-	// orderTime how long an order may take: zmctl ends it then.
+	// it may be silent between two, stopTime how long pages may take when we end.
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 	stopTime   = 5 * time.Second
-	orderTime  = 10 * time.Minute
 )
 
 // serveWeb serves until ctx is done, with the record beside it.
@@ -35,7 +34,7 @@ func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slo
 		defer close(recorded)
 		record(ctx)
 	}()
-	srv := &http.Server{Handler: pages, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, WriteTimeout: orderTime + time.Minute, IdleTimeout: idleTime,
+	srv := &http.Server{Handler: pages, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, WriteTimeout: desk.OrderTime + time.Minute, IdleTimeout: idleTime,
 		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,11 +13,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"zmailer/internal/config"
 	"zmailer/internal/web"
+	"zmailer/internal/web/desk"
 )
 
 func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
@@ -183,5 +186,63 @@ func TestFlagsAreThoseOfZmctlWeb(t *testing.T) {
 	want, got := lines.FindAllString(string(own), -1), lines.FindAllString(string(text), -1)
 	if len(want) < 4 || !slices.Equal(want, got) {
 		t.Errorf("zmctl web has %q, zmweb %q", got, want)
+	}
+}
+
+// A child that has ended leaves no pipe behind.
+func TestPipesOfAnEndedChildAreClosed(t *testing.T) {
+	var line io.ReadWriteCloser
+	client := desk.NewClient(func() (io.ReadWriteCloser, error) {
+		var err error
+		line, err = (&child{path: "/bin/true"}).start()
+		return line, err
+	})
+	if _, err := client.Waiting(t.Context()); !errors.Is(err, desk.ErrEnded) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := line.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("its answers: got %v", err)
+	}
+}
+
+// Who is taken out of the file, or gets another password, is another one.
+func TestAccountsAreThoseOfTheFileNow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "accounts")
+	write := func(text string, age time.Duration) {
+		t.Helper()
+		when := time.Now().Add(-age)
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, when, when)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const hash = "$2a$04$"
+	anna, other := "anna:"+hash+strings.Repeat("a", 53)+"\n", "anna:"+hash+strings.Repeat("b", 53)+"\n"
+	w := &webSettings{accounts: path, token: "off"}
+	write(anna, time.Hour)
+	var page web.Config
+	if err := w.access(&page, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	first, err := page.Account("anna")
+	if again, aerr := page.Account("anna"); err != nil || aerr != nil || first == "" || again != first {
+		t.Errorf("got %x, %x, %v, %v", first, again, err, aerr)
+	}
+	write(other, time.Minute)
+	if got, err := page.Account("anna"); err != nil || got == first || got == "" {
+		t.Errorf("another password: got %x, %v", got, err)
+	}
+	write(anna, 0) // as long as the one after it, within a tick of its time
+	if got, err := page.Account("anna"); err != nil || got != first {
+		t.Errorf("the first password: got %x, %v", got, err)
+	}
+	write("joe"+anna[4:]+" ", 0)
+	if got, err := page.Account("anna"); err == nil && got != "" {
+		t.Errorf("taken out: got %x", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := page.Account("anna"); err == nil {
+		t.Error("without the file: got no error")
 	}
 }

@@ -55,6 +55,21 @@ func (a account) check() hash {
 	return *a.scram
 }
 
+// Fingerprint tells one state of a user's hashes from another; it is "" for a user that is
+// not there. It says nothing about the hashes.
+func (a *Accounts) Fingerprint(user string) string {
+	one, known := a.users[user]
+	if !known {
+		return ""
+	}
+	text := fmt.Sprintf("%v", one.password)
+	if one.scram != nil {
+		text += "\n" + one.scram.String()
+	}
+	sum := sha256.Sum256([]byte(text))
+	return string(sum[:])
+}
+
 // Parse reads a file of accounts: user:hash. What follows a further colon means nothing;
 // lines that begin with # and empty ones neither.
 func Parse(name string, text []byte) (*Accounts, error) {

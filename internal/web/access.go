@@ -19,21 +19,17 @@ const (
 	// sessionIdle ends a session that nobody uses, sessionLife any.
 	sessionIdle = time.Hour
 	sessionLife = 12 * time.Hour
-	maxSessions = 1000
-	// triesFree are failures of a client without a pause; then each costs triesPause,
-	// doubled up to triesLongest.
-	triesFree    = 5
-	triesPause   = time.Second
-	triesLongest = time.Minute
-	maxClients   = 1000
-	// checksAtOnce bounds how many passwords are looked at, which takes memory.
-	checksAtOnce = 2
+	// maxSessions is how many there may be, nameSessions how many of one name. Of more,
+	// the one ends that was not used for the longest time.
+	maxSessions  = 1000
+	nameSessions = 20
 )
 
 // session is somebody who is logged in.
 type session struct {
 	who        string // as the history has it
 	name       string // of who came with a password
+	account    string // what Config.Account said of it then
 	csrf       string // what each of his forms carries
 	made, seen time.Time
 	// given are the last orders and what became of them.
@@ -58,7 +54,7 @@ func secret() string {
 func NewToken() string { return secret() }
 
 // begin lets somebody in and gives his cookie's value.
-func (s *sessions) begin(who, name string) string {
+func (s *sessions) begin(one *session) string {
 	value := secret()
 	now := s.now()
 	s.mu.Lock()
@@ -66,16 +62,32 @@ func (s *sessions) begin(who, name string) string {
 	if s.list == nil {
 		s.list = map[string]*session{}
 	}
-	for key, one := range s.list {
-		if one.over(now) {
+	for key, old := range s.list {
+		if old.over(now) {
 			delete(s.list, key)
 		}
 	}
-	if len(s.list) >= maxSessions {
-		clear(s.list) // all log in again
-	}
-	s.list[digest(value)] = &session{who: who, name: name, csrf: secret(), made: now, seen: now, given: map[string]*desk.Given{}}
+	s.room(nameSessions, func(old *session) bool { return old.name == one.name })
+	s.room(maxSessions, func(*session) bool { return true })
+	one.csrf, one.made, one.seen, one.given = secret(), now, now, map[string]*desk.Given{}
+	s.list[digest(value)] = one
 	return value
+}
+
+// room makes room for one more among those that count.
+func (s *sessions) room(most int, counts func(*session) bool) {
+	n, longest := 0, ""
+	for key, one := range s.list {
+		if !counts(one) {
+			continue
+		}
+		if n++; longest == "" || one.seen.Before(s.list[longest].seen) {
+			longest = key
+		}
+	}
+	if n >= most {
+		delete(s.list, longest)
+	}
 }
 
 func (s *session) over(now time.Time) bool {
@@ -126,90 +138,53 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare([]byte(digest(a)), []byte(digest(b))) == 1
 }
 
-// tries counts failures by client.
-type tries struct {
-	now    func() time.Time
-	mu     sync.Mutex
-	failed map[string]*failures
-	busy   chan struct{}
-}
-
-type failures struct {
-	n     int
-	until time.Time
-}
-
-// wait tells for how long a client may not try again.
-func (t *tries) wait(from string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if f := t.failed[from]; f != nil {
-		return f.until.Sub(t.now())
-	}
-	return 0
-}
-
-// count counts what a client tried.
-func (t *tries) count(from string, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if ok {
-		delete(t.failed, from)
-		return
-	}
-	if t.failed == nil || len(t.failed) >= maxClients {
-		t.failed = map[string]*failures{}
-	}
-	f := t.failed[from]
-	if f == nil {
-		f = &failures{}
-		t.failed[from] = f
-	}
-	if f.n++; f.n >= triesFree {
-		f.until = t.now().Add(min(triesPause<<min(f.n-triesFree, 16), triesLongest))
-	}
-}
-
-// enter waits for a place to look at a password in.
-func (t *tries) enter(ctx context.Context) (leave func(), err error) {
-	t.mu.Lock()
-	if t.busy == nil {
-		t.busy = make(chan struct{}, checksAtOnce)
-	}
-	busy := t.busy
-	t.mu.Unlock()
-	select {
-	case busy <- struct{}{}:
-		return func() { <-busy }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // ErrRefused is all that a stranger is told.
 var ErrRefused = errors.New("that is not right")
 
+// bearer tells whether a token is ours.
+func (p *Page) bearer(token string) bool {
+	return p.c.Token != "" && same(strings.TrimSpace(token), p.c.Token)
+}
+
 // admit tells who may come in with what he says.
-func (p *Page) admit(ctx context.Context, token, user, password, from string) (who, name string, err error) {
-	token = strings.TrimSpace(token)
-	if token != "" {
-		if p.c.Token != "" && same(token, p.c.Token) {
-			return "web", "", nil
-		}
-		return "", "", ErrRefused
+func (p *Page) admit(ctx context.Context, user, password, from string) (*session, error) {
+	if p.c.Login == nil || user == "" || p.c.Machine && p.right(user) == NoRight {
+		return nil, ErrRefused
 	}
-	// Who may do nothing is not asked about: guesses here must not lock root's account.
-	if p.c.Login == nil || user == "" || p.right(user) == NoRight {
-		return "", "", ErrRefused
-	}
-	name, err = p.c.Login(ctx, user, password, from)
+	// Before the password is looked at: if the account changes meanwhile, the session ends.
+	account, err := p.account(user)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
+	name, err := p.c.Login(ctx, user, password, from)
+	if err != nil {
+		return nil, err
+	}
+	// Who may do nothing learns here, as late as who has the wrong password.
 	if p.right(name) == NoRight {
-		return "", "", ErrRefused
+		return nil, ErrRefused
 	}
-	return "web:" + clean(name), name, nil
+	return &session{who: "web:" + clean(name), name: name, account: account}, nil
+}
+
+// account is what stands behind a name now.
+func (p *Page) account(name string) (string, error) {
+	if name == "" || p.c.Account == nil {
+		return "", nil
+	}
+	return p.c.Account(name)
+}
+
+// may is what a session may do now. It ends when its account is another one.
+func (p *Page) may(one *session, cookie string) Right {
+	switch account, err := p.account(one.name); {
+	case err != nil:
+		return NoRight // nobody knows; it may come back
+	case account != one.account:
+		p.sessions.end(cookie)
+		return NoRight
+	}
+	return p.right(one.name)
 }
 
 // right is what who came with a name may do; "" is the token's bearer.
@@ -244,12 +219,11 @@ type visit struct {
 func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var one *session
-		if c, err := r.Cookie(p.cookieName()); err == nil {
-			one = p.sessions.find(c.Value)
-		}
 		may := NoRight
-		if one != nil {
-			may = p.right(one.name)
+		if c, err := r.Cookie(p.cookieName()); err == nil {
+			if one = p.sessions.find(c.Value); one != nil {
+				may = p.may(one, c.Value)
+			}
 		}
 		if may == NoRight {
 			to := "/login"
@@ -310,19 +284,33 @@ func inner(to string) string {
 
 // login looks at what a stranger says.
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
+	// The whole of it is read first: who sends slowly must not keep a place.
+	if r.ParseForm() != nil {
+		http.Error(w, "the form cannot be read", http.StatusBadRequest)
+		return
+	}
 	from := client(r)
+	// Guesses of others who come from the same address do not keep the owner out.
+	if p.bearer(r.PostForm.Get("token")) {
+		p.enter(w, r, from, &session{who: "web"})
+		return
+	}
+	if p.early(w, r, from) {
+		return
+	}
 	leave, err := p.tries.enter(r.Context())
 	if err != nil {
 		return // he has gone
 	}
 	defer leave()
-	if wait := p.tries.wait(from); wait > 0 {
-		w.Header().Set("Retry-After", seconds(wait))
-		p.showLogin(w, r, http.StatusTooManyRequests, "Too many tries. Wait "+seconds(wait)+" seconds.")
+	if p.early(w, r, from) { // others of his failed meanwhile
 		return
 	}
-	user := r.PostFormValue("user")
-	who, name, err := p.admit(r.Context(), r.PostFormValue("token"), user, r.PostFormValue("password"), from)
+	user, one := r.PostForm.Get("user"), (*session)(nil)
+	err = ErrRefused // a wrong token
+	if r.PostForm.Get("token") == "" {
+		one, err = p.admit(r.Context(), user, r.PostForm.Get("password"), from)
+	}
 	p.tries.count(from, err == nil)
 	if err != nil {
 		p.c.Log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
@@ -333,9 +321,24 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		p.showLogin(w, r, code, trouble)
 		return
 	}
-	p.c.Log.Info("login", "client", from, "who", who)
-	p.setCookie(w, p.sessions.begin(who, name), int(sessionLife/time.Second))
-	http.Redirect(w, r, inner(r.PostFormValue("to")), http.StatusSeeOther)
+	p.enter(w, r, from, one)
+}
+
+// early refuses who has failed too often to try again now.
+func (p *Page) early(w http.ResponseWriter, r *http.Request, from string) bool {
+	wait := p.tries.wait(from)
+	if wait > 0 {
+		w.Header().Set("Retry-After", seconds(wait))
+		p.showLogin(w, r, http.StatusTooManyRequests, "Too many tries. Wait "+seconds(wait)+" seconds.")
+	}
+	return wait > 0
+}
+
+// enter lets somebody in.
+func (p *Page) enter(w http.ResponseWriter, r *http.Request, from string, one *session) {
+	p.c.Log.Info("login", "client", from, "who", one.who)
+	p.setCookie(w, p.sessions.begin(one), int(sessionLife/time.Second))
+	http.Redirect(w, r, inner(r.PostForm.Get("to")), http.StatusSeeOther)
 }
 
 func (p *Page) logout(v *visit) {

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -110,6 +112,20 @@ func command(form url.Values) (desk.Command, verb, error) {
 
 func oneLine(s string) string { return cut(clean(strings.Join(strings.Fields(s), " ")), 300) }
 
+// giving is the context of an order: it goes on when its browser has gone, and may take
+// longer than a page.
+func giving(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), giveTime)
+}
+
+// unsure says of an order that nobody has heard the end of what it may have done.
+func unsure(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, desk.ErrEnded) {
+		return fmt.Errorf("%w; it may have been done in part or go on: look at Orders before you repeat it", err)
+	}
+	return err
+}
+
 // act asks whether somebody is sure, and then does it.
 func (p *Page) act(v *visit) {
 	c, what, err := command(v.r.PostForm)
@@ -127,10 +143,13 @@ func (p *Page) act(v *visit) {
 		p.render(v.w, http.StatusOK, "confirm", v, map[string]any{"Command": c, "Verb": what, "Text": text, "Trouble": trouble})
 		return
 	}
+	ctx, cancel := giving(ctx)
+	defer cancel()
 	g, err := p.c.Orders.Give(ctx, v.who, c)
 	p.survey.fresh()
 	if err != nil {
-		p.failed(v, "act", err)
+		p.c.Log.Warn("ordered", "who", v.who, "verb", c.Verb, "selector", c.Where, "messages", len(c.IDs), "client", client(v.r), "reason", err)
+		p.failed(v, "act", unsure(err))
 		return
 	}
 	p.c.Log.Info("ordered", "who", v.who, "verb", c.Verb, "order", g.Order, "selector", c.Where, "messages", len(c.IDs), "client", client(v.r))
@@ -149,13 +168,17 @@ func (p *Page) undo(v *visit) {
 		p.fail(v, http.StatusBadRequest, "This is no order.")
 		return
 	}
-	text, err := p.c.Orders.Undo(v.r.Context(), v.who, id)
+	ctx, cancel := giving(v.r.Context())
+	defer cancel()
+	text, err := p.c.Orders.Undo(ctx, v.who, id)
 	p.survey.fresh()
 	g := &desk.Given{Order: string(id), Lines: lines(text)}
 	if err != nil {
-		g.Error = clean(err.Error())
+		g.Error = clean(unsure(err).Error())
+		p.c.Log.Warn("ordered", "who", v.who, "verb", "undo", "order", string(id), "client", client(v.r), "reason", err)
+	} else {
+		p.c.Log.Info("ordered", "who", v.who, "verb", "undo", "order", string(id), "client", client(v.r))
 	}
-	p.c.Log.Info("ordered", "who", v.who, "verb", "undo", "order", string(id), "client", client(v.r))
 	p.sessions.remember(v.session, g)
 	http.Redirect(v.w, v.r, "/order/"+url.PathEscape(string(id)), http.StatusSeeOther)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/web/desk"
 )
 
 const (
@@ -13,6 +15,8 @@ const (
 	maxForm = 1 << 20
 	// requestTime bounds how long a page may take to be made.
 	requestTime = 60 * time.Second
+	// giveTime bounds how long a page waits for an order: for its end if it began at once.
+	giveTime = desk.OrderTime + 30*time.Second
 )
 
 // policy allows what the pages have and nothing else: a style sheet and forms to

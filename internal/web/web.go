@@ -45,6 +45,13 @@ type Config struct {
 	// Login tells who somebody is that comes from an address with a name and password, or
 	// ErrRefused; nil: nobody comes so.
 	Login func(ctx context.Context, name, password, from string) (string, error)
+	// Machine: names and passwords are those of the machine, which guesses could lock: Login
+	// is not asked about who has no right. Without it the time that a refusal takes does
+	// not tell who has one.
+	Machine bool
+	// Account tells what stands behind a name now: of a session whose account is another
+	// one than at its login, nothing is left. nil: nobody knows.
+	Account func(name string) (string, error)
 	// Right is what who has logged in with a password may do now; nil: what the token's
 	// bearer may. It is asked at each request.
 	Right func(name string) Right

@@ -414,7 +414,7 @@ func TestRightsAreThoseOfNow(t *testing.T) {
 	rights := map[string]Right{"reader": MayRead, "writer": MayWrite}
 	asked, locked := "", errors.New("PAM does not answer")
 	n := &noted{}
-	v := visitorTo(t, Config{Source: hostile(), Orders: n, Right: func(name string) Right { return rights[name] },
+	v := visitorTo(t, Config{Source: hostile(), Orders: n, Machine: true, Right: func(name string) Right { return rights[name] },
 		Login: func(_ context.Context, name, password, from string) (string, error) {
 			if asked = name; password == "later" {
 				return "", locked

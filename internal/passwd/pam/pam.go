@@ -110,6 +110,9 @@ func (c *Checker) ask(ctx context.Context, asked []byte) (v verdict, err error) 
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return verdict{}, fmt.Errorf("who asked has gone: %w", ctx.Err())
+	}
 	if ctx.Err() != nil {
 		return verdict{}, fmt.Errorf("no answer within %v", patience)
 	}

@@ -21,7 +21,8 @@ type Client struct {
 }
 
 // NewClient makes a Client. start starts the other side, and again after it has ended;
-// closing what it gives lets that end.
+// closing what it gives lets that end. If its two directions are closed apart, CloseRead
+// closes that of answers, when there are no more.
 func NewClient(start func() (io.ReadWriteCloser, error)) *Client { return &Client{start: start} }
 
 // Close lets the other side end. What is being asked fails.
@@ -89,6 +90,9 @@ func (l *connection) read() {
 		}
 	}
 	_ = l.stream.Close() // it has ended or speaks what we do not understand
+	if r, ok := l.stream.(interface{ CloseRead() error }); ok {
+		_ = r.CloseRead()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true

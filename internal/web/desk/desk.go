@@ -22,6 +22,9 @@ import (
 	"zmailer/internal/postoffice"
 )
 
+// OrderTime is how long an order may take; its browser may be gone by then.
+const OrderTime = 10 * time.Minute
+
 // ErrNotFound means that there is no such message, thread or order.
 var ErrNotFound = errors.New("it is not here")
 

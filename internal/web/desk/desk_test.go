@@ -26,6 +26,9 @@ type known struct {
 }
 
 func (k *known) Survey(ctx context.Context) (*Survey, error) {
+	if k.text == "boom" {
+		k.panics()
+	}
 	if k.blocked != nil {
 		close(k.blocked)
 		<-ctx.Done()
@@ -43,6 +46,8 @@ func (k *known) Waiting(context.Context) (int, error) { return 0, errors.New("no
 func (k *known) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
 	return nil, fmt.Errorf("message %s: %w", id, ErrNotFound)
 }
+
+func (k *known) panics() { panic("boom " + k.text) }
 
 func (k *known) Threads(context.Context) ([]mailq.ThreadInfo, error) {
 	return []mailq.ThreadInfo{{Channel: "smtp", Host: k.text}}, nil
@@ -200,5 +205,17 @@ func TestNextQuestionStartsAnother(t *testing.T) {
 	}
 	if v, err := c.Thread(t.Context(), "smtp", "x"); err != nil || v.State != "smtp/x" {
 		t.Errorf("after it: got %v", err)
+	}
+}
+
+// What one page asks for must not end what others do.
+func TestPanicIsAnAnswer(t *testing.T) {
+	k := &known{text: "boom"}
+	c, ended := between(t, k, k)
+	if _, err := c.Survey(t.Context()); err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("got %v", err)
+	}
+	if v, err := c.Thread(t.Context(), "smtp", "x"); err != nil || v.State != "smtp/x" || len(ended) > 0 {
+		t.Errorf("after it: got %+v, %v", v, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 
 	"zmailer/internal/postoffice"
@@ -84,7 +85,7 @@ func (s *server) begin(ctx context.Context, q *question) {
 	s.mu.Unlock()
 	s.all.Go(func() {
 		defer s.forget(q.N)
-		value, err := s.answer(ctx, q)
+		value, err := s.survive(ctx, q)
 		a := answer{N: q.N}
 		if err != nil {
 			a.Error, a.Gone = err.Error(), errors.Is(err, ErrNotFound)
@@ -108,6 +109,17 @@ func (s *server) forget(n uint64) {
 		cancel()
 		delete(s.asked, n)
 	}
+}
+
+// survive answers; a question that makes us panic must not end what others asked for.
+func (s *server) survive(ctx context.Context, q *question) (value any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			debug.PrintStack() // on standard error, which is the log
+			value, err = nil, fmt.Errorf("answer %q: the program failed, and its log tells where: %v", q.Ask, r)
+		}
+	}()
+	return s.answer(ctx, q)
 }
 
 // answer asks who knows. A value may come beside an error.

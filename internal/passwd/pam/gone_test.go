@@ -1,0 +1,37 @@
+package pam
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// Who has gone is not told of as a PAM that does not answer.
+func TestGoneAskerIsNoSlowPAM(t *testing.T) {
+	dir := t.TempDir()
+	began := filepath.Join(dir, "began")
+	if err := errors.Join(syscall.Mkfifo(began, 0o600), os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\necho >'"+began+"'\nexec sleep 60\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New("login", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	verified := make(chan error, 1)
+	go func() {
+		_, err := c.Verify(ctx, "joe", "x", "")
+		verified <- err
+	}()
+	if _, err := os.ReadFile(began); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-verified; !errors.Is(err, context.Canceled) || errors.Is(err, ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+}

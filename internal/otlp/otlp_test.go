@@ -151,8 +151,8 @@ func TestTraceWithoutAddressesHasNone(t *testing.T) {
 // What is told of each delivery is its own, also of those within a second.
 func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 	const line = "time=2026-11-22T10:00:01.%s level=INFO msg=delivered program=scheduler id=" + spoolID + " rcpt=%s@far.example channel=smtp host=far.example status=2.0.0 reply=ok attempt=1 queue=%s delivery=%s\n"
-	text := fmt.Sprintf(line, "100Z", "ann", "1ms", "90ms") + fmt.Sprintf(line, "100Z", "bea", "1ms", "90ms") +
-		fmt.Sprintf(line, "100Z", "cas", "51ms", "40ms") + fmt.Sprintf(line, "900Z", "dan", "91ms", "800ms")
+	text := fmt.Sprintf(line, "100Z", "ann", "1ms", "90ms") + fmt.Sprintf(line, "100005436Z", "bea", "1ms", "90ms") +
+		fmt.Sprintf(line, "101Z", "cas", "51ms", "41ms") + fmt.Sprintf(line, "900Z", "dan", "51ms", "40ms")
 	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.UTC)
 	b, err := Request([]*trace.Life{life(t, spoolID, at, text)}, Options{})
 	if err != nil {
@@ -163,7 +163,7 @@ func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 		start, end := time.Unix(0, int64(x.StartTimeUnixNano)).Sub(at), time.Unix(0, int64(x.EndTimeUnixNano)).Sub(at)
 		got = append(got, fmt.Sprint(x.Name, " ", start, "-", end, " ", attr(x.Attributes, "zmailer.recipients")))
 	}
-	want := []string{"queue smtp 9ms-10ms 2", "deliver smtp 10ms-100ms 2", "queue smtp 9ms-60ms 1", "deliver smtp 60ms-100ms 1", "queue smtp 9ms-100ms 1", "deliver smtp 100ms-900ms 1"}
+	want := []string{"queue smtp 9ms-10ms 2", "deliver smtp 10ms-100ms 2", "queue smtp 9ms-60ms 1", "deliver smtp 60ms-101ms 1", "queue smtp 809ms-860ms 1", "deliver smtp 860ms-900ms 1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -52,7 +52,7 @@ func order(event string) int {
 // they are one line that was read twice.
 func (s *Step) same(o *Step) bool {
 	if s.Told[0] == o.Told[0] && s.Told[0] != Ledger {
-		return s.Time.Equal(o.Time) && s.Text == o.Text
+		return o.Time.Sub(s.Time) < moment && s.Text == o.Text
 	}
 	apart := s.Time.Sub(o.Time).Abs()
 	if s.Attempt > 0 && s.Attempt == o.Attempt && s.Event == o.Event {
@@ -133,11 +133,14 @@ func (l *Life) Recipient(address string) *Recipient {
 // Groups are the steps for a person: those that differ in the recipient alone are one.
 func (l *Life) Groups() []Step { return l.groups((*Step).likewise) }
 
-// Timed are the steps as they took their time: deliveries are one only if they waited,
-// lasted and ended alike.
+// moment is how far apart the lines about the recipients of one delivery may be written.
+const moment = 10 * time.Millisecond
+
+// Timed are the steps as they took their time: deliveries are one only if they waited and
+// lasted alike, and ended at the same moment.
 func (l *Life) Timed() []Step {
 	return l.groups(func(s, o *Step) bool {
-		return s.likewise(o) && (!s.timed && !o.timed || s.Time.Equal(o.Time) && s.Queue == o.Queue && s.Delivery == o.Delivery)
+		return s.likewise(o) && (!s.timed && !o.timed || o.Time.Sub(s.Time) < moment && s.Queue == o.Queue && s.Delivery == o.Delivery)
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,14 +31,23 @@ recipient, leaves an order that the history shows, and asks before it touches mu
     mx.example.com: tried now
 
 Exit codes: 0 something is tried, or noted for the next scheduler; 1 nothing waits for any of
-them, or the scheduler does not answer; 64 no host is named, or what is named is none; 78 no postoffice.`,
+them, or the scheduler does not answer; 64 no host is named, or what is named is none; 78 no
+postoffice.`,
 		Action: runETRN,
 	}
 }
 
-// isHost tells whether something is a domain or an address literal, with @ before it or not.
+// isHost tells whether something is a domain or an address literal, with @ before it or not,
+// and behind it a port as routes may name one.
 func isHost(text string) bool {
-	domain := strings.TrimSuffix(strings.TrimPrefix(text, "@"), ".")
+	domain := strings.TrimPrefix(text, "@")
+	if i := strings.LastIndexByte(domain, ':'); i > strings.LastIndexByte(domain, ']') {
+		if _, err := strconv.ParseUint(domain[i+1:], 10, 16); err != nil {
+			return false
+		}
+		domain = domain[:i]
+	}
+	domain = strings.TrimSuffix(domain, ".")
 	d, err := (address.Mailbox{Local: "x", Domain: domain}).ASCIIDomain()
 	return err == nil && d != ""
 }

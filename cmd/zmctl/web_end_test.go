@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -111,15 +110,5 @@ func TestOverviewIsShownWithoutAlarms(t *testing.T) {
 	v, err := w.Survey(t.Context())
 	if err != nil || v.Messages != 1 || v.Problem == "" || v.Status == nil {
 		t.Errorf("got %+v, %v", v, err)
-	}
-}
-
-func TestETRNWantsAHost(t *testing.T) {
-	newOffice(t)
-	for host, want := range map[string]int{"x;y": config.ExitUsage, "@": config.ExitUsage, "a..b": config.ExitUsage, "[192.0.2]": config.ExitUsage, "#queue": config.ExitUsage,
-		"a.example": 0, "@a.example": 0, "[192.0.2.1]": 0, "[IPv6:2001:db8::1]": 0, "bücher.example": 0} {
-		if _, code, err := invoke(t, "etrn", host); code != want {
-			t.Errorf("%s: got %d, %v", host, code, errors.Unwrap(err))
-		}
 	}
 }

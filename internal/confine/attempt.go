@@ -50,7 +50,7 @@ func (p Plan) Leave() []Attempt {
 		return list
 	}
 	try("become root", func() error { return syscall.Setuid(0) })
-	try("become another user", func() error { return syscall.Setuid(65534) })
+	try("become another user", func() error { return syscall.Setuid(another(os.Getuid())) })
 	try("write a file in /tmp", func() error { return makeFile(filepath.Join("/tmp", probe)) })
 	try("write a file in /etc", func() error { return makeFile(filepath.Join("/etc", probe)) })
 	if p.Config != "" {
@@ -74,6 +74,15 @@ func (p Plan) Leave() []Attempt {
 	try("signal process 1", func() error { return syscall.Kill(1, 0) })
 	p.leaveNetwork(try)
 	return list
+}
+
+// another is a user that a process is not.
+func another(uid int) int {
+	const nobody = 65534
+	if uid == nobody {
+		return nobody - 1
+	}
+	return nobody
 }
 
 func (p Plan) mayWrite(dir string) bool {

@@ -25,3 +25,12 @@ func TestWhatWritesNothingMakesNoSocket(t *testing.T) {
 		}
 	}
 }
+
+// To become the user that one is says nothing of a right; a site may have DAEMONUSER=nobody.
+func TestAnotherUserIsNoneOfOnesOwn(t *testing.T) {
+	for _, uid := range []int{0, 1000, 65533, 65534} {
+		if got := another(uid); got == uid || got == 0 {
+			t.Errorf("uid %d: got %d", uid, got)
+		}
+	}
+}

@@ -1,10 +1,14 @@
-# systemd listens: no connection is refused, whatever smtpserver does.
+# systemd listens: no connection is refused, whatever smtpserver does, and none is taken and
+# left without a greeting.
 [ "$(systemctl is-enabled zmailer-smtpserver.socket)" = enabled ] || fail "the page has not enabled the socket"
 connects || fail "the socket starts no smtpserver"
 cat >/tmp/knock.sh <<'K'
 n=0
 while [ ! -e /tmp/enough ]; do
-	(exec 3<>/dev/tcp/127.0.0.1/25 && read -t 20 -r line <&3 && [ "${line%% *}" = 220 ]) 2>/dev/null || echo "refused at $n: $line"
+	(
+		exec 3<>/dev/tcp/127.0.0.1/25 || { echo "refused at $n"; exit; }
+		read -t 20 -r line <&3 && [ "${line%% *}" = 220 ] || echo "cut at $n: $line"
+	) 2>/dev/null
 	n=$((n + 1))
 done
 echo "$n connections"
@@ -23,6 +27,8 @@ touch /tmp/enough
 wait $knocking
 cat /tmp/knocked
 ! grep refused /tmp/knocked || fail "connections were refused"
+# Whom the killed one has just taken goes with it; nobody else.
+[ "$(grep -c cut /tmp/knocked)" -le 1 ] || fail "connections were cut"
 [ "$(sed -n 's/ connections//p' /tmp/knocked)" -gt 10 ] || fail "nobody has knocked"
 healthy
 

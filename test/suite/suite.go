@@ -33,8 +33,8 @@ type Suite struct {
 	Files map[string]string
 	// Users are the local users; their Maildirs are Dir/mail/USER.
 	Users []string
-	// OnEvent is called for each event in order, by one goroutine; after KillMain the
-	// agents' last words may come beside the next start's.
+	// OnEvent is called for each event in order, by one goroutine, before Wait sees it; after
+	// KillMain the agents' last words may come beside the next start's.
 	OnEvent func(e Event)
 	// Output gets the log as it comes; then events are given to OnEvent alone and not
 	// kept for Wait, Events and Log.
@@ -258,6 +258,9 @@ func (s *Suite) line(line []byte) {
 	}
 	e.Word, e.Program, e.Level = e.Get("msg"), e.Get("program"), e.Get("level")
 	e.Time, _ = time.Parse(time.RFC3339Nano, e.Get("time"))
+	if s.OnEvent != nil {
+		s.OnEvent(e)
+	}
 	s.mu.Lock()
 	if s.Output == nil {
 		s.events = append(s.events, e)
@@ -265,9 +268,6 @@ func (s *Suite) line(line []byte) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
-	if s.OnEvent != nil {
-		s.OnEvent(e)
-	}
 }
 
 // Events is what was logged so far.

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/confine"
 	"zmailer/internal/router"
 	"zmailer/internal/router/closed"
+	"zmailer/internal/twin"
 )
 
 // openFilesFlag has the program be the one that opens files for another router.
@@ -28,14 +29,11 @@ func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (g
 		return nil, settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
 	if holds {
-		env := []string{"POSTOFFICE=" + settings.PostOffice()}
-		if settings.File != "" {
-			env = append(env, "ZCONFIG="+settings.File)
-		}
-		c, err := closed.Start("--"+openFilesFlag, env...)
+		conn, err := twin.Start("--"+openFilesFlag, settings)
 		if err != nil {
 			return nil, err
 		}
+		c := closed.NewClient(conn)
 		cfg.Rules.Closed, gone = c, c.Gone()
 	}
 	return gone, confine.Enter("router", settings, log)
@@ -64,7 +62,7 @@ func routeUntil(ctx context.Context, gone <-chan struct{}, cfg router.Config) er
 
 // openFiles serves the router that has started us.
 func openFiles(settings *config.Config) error {
-	conn, err := closed.Inherited()
+	conn, err := twin.Inherited()
 	if err != nil {
 		return cli.Exit("--"+openFilesFlag+": no router has started this: "+err.Error(), config.ExitUsage)
 	}

@@ -2,31 +2,17 @@ package main
 
 import (
 	"net"
-	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"zmailer/internal/scheduler"
+	"zmailer/internal/twin/twintest"
 )
 
 // newPlace is a connection that is served, and its other end.
 func newPlace(t *testing.T) (*place, *net.UnixConn) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		if ends[i], err = unixConn(f); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		t.Cleanup(func() { ends[i].Close() })
-	}
-	return &place{conn: ends[0], s: &scheduler.Starter{}}, ends[1]
+	one, other := twintest.Pair(t)
+	return &place{conn: one, s: &scheduler.Starter{}}, other
 }
 
 // Connections that only wait do not shut the scheduler out, and it is the oldest that goes.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -19,9 +18,9 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/confine"
 	"zmailer/internal/logging"
-	"zmailer/internal/machine"
 	"zmailer/internal/notify"
 	"zmailer/internal/scheduler"
+	"zmailer/internal/twin"
 )
 
 // enterRoom has the scheduler give up root: what starts agents as others runs beside it
@@ -40,7 +39,7 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 	if socket != "" {
 		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	} else {
-		conn, err = ownStarter(settings)
+		conn, err = twin.Start("--start-agents", settings)
 	}
 	if err != nil {
 		return fmt.Errorf("start agents: %w", err)
@@ -52,46 +51,6 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 		return err // it may be gone, or busy, for a moment: whoever keeps us starts us again
 	}
 	return confine.Enter("scheduler", settings, cfg.Log)
-}
-
-// ownStarter starts this program again, to start agents, while we are root. It ends when
-// we do: its end of the connection is all that it lives by.
-func ownStarter(settings *config.Config) (*net.UnixConn, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("make a connection: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "starter"), os.NewFile(uintptr(fds[1]), "scheduler")
-	defer ours.Close() // the connection has a descriptor of its own
-	defer theirs.Close()
-	cmd := exec.Command(self, "--start-agents")
-	cmd.Env = append(os.Environ(), "POSTOFFICE="+settings.PostOffice())
-	if settings.File != "" {
-		cmd.Env = append(cmd.Env, "ZCONFIG="+settings.File)
-	}
-	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := machine.Start(cmd); err != nil {
-		return nil, err
-	}
-	go func() { _ = cmd.Wait() }() // its end is seen on the connection
-	return unixConn(ours)
-}
-
-func unixConn(f *os.File) (*net.UnixConn, error) {
-	conn, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("not a Unix socket"), conn.Close())
-	}
-	return u, nil
 }
 
 // startAgents serves the scheduler that has started us, or those that connect to the
@@ -123,9 +82,7 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 	// The scheduler ends us, when its agents are done.
 	// Not signal.Ignore: agents would take that over.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	inherited := os.NewFile(3, "scheduler")
-	conn, err := unixConn(inherited)
-	_ = inherited.Close() // the connection has one of its own, which agents do not get
+	conn, err := twin.Inherited()
 	if err != nil {
 		return cli.Exit("--start-agents: no scheduler has started this: "+err.Error(), config.ExitUsage)
 	}

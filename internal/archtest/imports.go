@@ -33,7 +33,7 @@ func below() []string {
 
 // forTests is what tests may import besides.
 func forTests() []string {
-	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "test/peer", "test/suite", "test/browser"}
+	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "internal/twin/twintest", "test/peer", "test/suite", "test/browser"}
 }
 
 // layers is the import table; the longest path that fits a package counts.
@@ -89,7 +89,7 @@ func layers() []layer {
 		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/otlp", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
-		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm")},
+		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm", "internal/twin")},
 		{path: "test", imports: append(slices.Concat(below(), forTests()), "internal")},
 		{path: "scripts", imports: append(slices.Concat(below(), forTests()), "test")},
 	}
@@ -108,13 +108,14 @@ func layers() []layer {
 		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox", "lookup": "lookup",
 	}
 	for program, stage := range stages {
-		imports := []string{"internal/" + stage, "internal/config", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify"}
+		imports := []string{"internal/" + stage, "internal/config", "internal/twin", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify"}
 		if program == "router" {
 			imports = append(imports, "internal/router/closed") // is the other process, too
 		}
 		table = append(table, layer{path: "cmd/" + program, imports: imports})
 	}
-	table = append(table, layer{path: "internal/router/closed", imports: []string{"internal/machine"}})
+	table = append(table, layer{path: "internal/twin", imports: []string{"internal/config", "internal/machine"}},
+		layer{path: "internal/router/closed", imports: []string{"internal/twin"}})
 	return table
 }
 

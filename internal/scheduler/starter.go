@@ -14,10 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/twin"
 )
 
 // A scheduler that is not root has agents that run as somebody else started by another
@@ -116,7 +115,8 @@ func (s *Starter) Serve(conn *net.UnixConn) error {
 		return err
 	}
 	for first := true; ; first = false {
-		o, files, err := receive(conn)
+		var o starterOrder
+		files, err := twin.Receive(conn, maxOrder, &o)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (s *Starter) Serve(conn *net.UnixConn) error {
 			err = conn.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("read from the scheduler: %w", err)
 		}
 		if err := s.obey(conn, o, files); err != nil {
 			return err
@@ -273,37 +273,4 @@ func (s *Starter) say(conn *net.UnixConn, n starterNotice) error {
 		return fmt.Errorf("answer the scheduler: %w", err)
 	}
 	return nil
-}
-
-// receive reads an order and its descriptors. io.EOF: the scheduler has ended.
-func receive(conn *net.UnixConn) (o starterOrder, files []*os.File, err error) {
-	b, rights := make([]byte, maxOrder), make([]byte, unix.CmsgSpace(4*4))
-	n, rn, _, _, err := conn.ReadMsgUnix(b, rights)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
-	}
-	if n == 0 {
-		return o, nil, io.EOF
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:rn])
-	if err != nil {
-		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
-	}
-	for i := range messages {
-		list, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue // something else that came with it
-		}
-		for _, fd := range list {
-			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "agent"))
-		}
-	}
-	if err := json.Unmarshal(b[:n], &o); err != nil {
-		for _, f := range files {
-			_ = f.Close()
-		}
-		return o, nil, fmt.Errorf("read from the scheduler: %w", err)
-	}
-	return o, files, nil
 }

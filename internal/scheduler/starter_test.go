@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"errors"
-	"net"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -10,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zmailer/internal/config"
+	"zmailer/internal/twin/twintest"
 )
 
 // Of what must not happen in time, and of what must, which it does at once on a machine that
@@ -21,27 +19,6 @@ const (
 	shortPatience  = 100 * time.Millisecond
 	enoughPatience = 2 * time.Second
 )
-
-// starterPair are the two ends of a connection between a scheduler and its starter.
-func starterPair(t *testing.T) (scheduler, starter *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		conn, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		ends[i] = conn.(*net.UnixConn)
-	}
-	return ends[0], ends[1]
-}
 
 func newStarter(t *testing.T) *Starter {
 	t.Helper()
@@ -58,7 +35,7 @@ func newStarter(t *testing.T) *Starter {
 
 func TestStarterLeavesWhoSaysNothing(t *testing.T) {
 	t.Parallel()
-	_, theirs := starterPair(t)
+	_, theirs := twintest.Pair(t)
 	if err := newStarter(t).Serve(theirs); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the end of its patience", err)
 	}
@@ -67,7 +44,7 @@ func TestStarterLeavesWhoSaysNothing(t *testing.T) {
 // Whoever does not read holds it no longer than who does not write.
 func TestStarterLeavesWhoHearsNothing(t *testing.T) {
 	t.Parallel()
-	ours, theirs := starterPair(t)
+	ours, theirs := twintest.Pair(t)
 	go func() {
 		// Orders that cannot be obeyed, each of which is answered.
 		for {
@@ -84,7 +61,7 @@ func TestStarterLeavesWhoHearsNothing(t *testing.T) {
 // A scheduler that has said hello may have nothing to say for long.
 func TestStarterKeepsASchedulerThatHasNothingToSay(t *testing.T) {
 	t.Parallel()
-	ours, theirs := starterPair(t)
+	ours, theirs := twintest.Pair(t)
 	served := make(chan error, 1)
 	s := newStarter(t)
 	s.Patience = enoughPatience
@@ -110,11 +87,11 @@ func TestStarterKeepsASchedulerThatHasNothingToSay(t *testing.T) {
 
 func TestSchedulerLeavesAStarterThatSaysNothing(t *testing.T) {
 	t.Parallel()
-	ours, _ := starterPair(t)
+	ours, _ := twintest.Pair(t)
 	if _, err := newStarterClient(ours, shortPatience); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the end of its patience", err)
 	}
-	ours, theirs := starterPair(t)
+	ours, theirs := twintest.Pair(t)
 	if _, err := theirs.Write([]byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +122,7 @@ func TestSchedulerHearsWhyTheStarterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		ours, theirs := starterPair(t)
+		ours, theirs := twintest.Pair(t)
 		go func() {
 			one := &Starter{Settings: s.Settings, Own: s.Own}
 			_ = one.Serve(theirs)
@@ -162,13 +139,13 @@ func TestSchedulerHearsWhyTheStarterRefuses(t *testing.T) {
 // A starter that is gone or says nothing has refused nothing: the next one may be there.
 func TestSilenceIsNoRefusal(t *testing.T) {
 	t.Parallel()
-	ours, theirs := starterPair(t)
+	ours, theirs := twintest.Pair(t)
 	theirs.Close()
 	refused := (*StarterRefusal)(nil)
 	if _, err := newStarterClient(ours, patience); err == nil || errors.As(err, &refused) {
 		t.Errorf("hung up: got %v", err)
 	}
-	ours, _ = starterPair(t)
+	ours, _ = twintest.Pair(t)
 	if _, err := newStarterClient(ours, shortPatience); err == nil || errors.As(err, &refused) {
 		t.Errorf("silent: got %v", err)
 	}
@@ -191,7 +168,7 @@ func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agents = map[int]*os.Process{}
-	ours, theirs := starterPair(t)
+	ours, theirs := twintest.Pair(t)
 	for err == nil { // until it takes no more
 		if err = theirs.SetWriteDeadline(time.Now().Add(shortPatience)); err == nil {
 			_, err = theirs.Write([]byte("{}"))

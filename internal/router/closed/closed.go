@@ -5,18 +5,17 @@
 // through it, and nothing written. Of what is looked up it tells; a descriptor comes with an
 // opened file alone.
 //
-// The two talk over a socket of type SOCK_SEQPACKET, a message of JSON at a time. It owns
-// nothing on disk, and ends with the router.
+// The two are twins (package twin). It owns nothing on disk.
 //
 // Diagnostics: an error with fs.ErrPermission or fs.ErrNotExist is what the system said of
-// the file, or that the Policy does not have it opened. ErrGone: the other process has ended; the router has to be
-// started again. ErrSilent: it does not answer, because a disk does not.
+// the file, or that the Policy does not have it opened. ErrGone: the other process has
+// ended; the router has to be started again. ErrSilent: it does not answer, because a disk
+// does not.
 package closed
 
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -25,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"zmailer/internal/twin"
 )
 
 var (
@@ -209,7 +208,7 @@ func (c *Client) listen() {
 	defer close(c.gone)
 	for {
 		var a answer
-		files, err := receive(c.conn, &a)
+		files, err := twin.Receive(c.conn, maxMessage, &a)
 		if err != nil {
 			return
 		}
@@ -232,37 +231,4 @@ func (c *Client) listen() {
 			_ = a.file.Close()
 		}
 	}
-}
-
-// receive reads a message and what came with it.
-func receive(conn *net.UnixConn, into any) (files []*os.File, err error) {
-	b, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*4))
-	n, rn, _, _, err := conn.ReadMsgUnix(b, rights)
-	if err != nil {
-		return nil, err
-	}
-	if n == 0 {
-		return nil, ErrGone
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:rn])
-	if err != nil {
-		return nil, err
-	}
-	for i := range messages {
-		list, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue // something else that came with it
-		}
-		for _, fd := range list {
-			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "closed"))
-		}
-	}
-	if err := json.Unmarshal(b[:n], into); err != nil {
-		for _, f := range files {
-			_ = f.Close()
-		}
-		return nil, fmt.Errorf("read a message: %w", err)
-	}
-	return files, nil
 }

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/twin"
+	"zmailer/internal/twin/twintest"
 )
 
 // policy takes who runs this, and 4711, for people.
@@ -23,30 +26,10 @@ func policy() Policy {
 	return Policy{Lowest: uint32(max(1, min(4711, os.Geteuid()))), Forward: "~/.forward"}
 }
 
-// ends are two ends of a connection, as Start makes it.
-func ends(t *testing.T) (router, reader *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		ends[i], err = unixConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { ends[i].Close() })
-	}
-	return ends[0], ends[1]
-}
-
 // pair is a client with a server in this process, which is closed by stop.
 func pair(t *testing.T) (c *Client, stop func()) {
 	t.Helper()
-	router, reader := ends(t)
+	router, reader := twintest.Pair(t)
 	served := make(chan error, 1)
 	go func() { served <- Serve(reader, policy()) }()
 	t.Cleanup(func() {
@@ -150,7 +133,7 @@ func TestEndOfTheOtherProcessIsNoAnswerAboutAFile(t *testing.T) {
 // A descriptor of a directory, or of a file that was only looked at, would be a way to what is
 // closed: it could be walked, or opened again.
 func TestNoDescriptorComesWithALook(t *testing.T) {
-	router, reader := ends(t)
+	router, reader := twintest.Pair(t)
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("to \xff", link); err != nil {
@@ -160,7 +143,7 @@ func TestNoDescriptorComesWithALook(t *testing.T) {
 	for n, name := range []string{dir, "/etc/passwd", link} {
 		reply(reader, &writing, policy(), order{N: uint64(n), Look: []byte(name)})
 		var a answer
-		files, err := receive(router, &a)
+		files, err := twin.Receive(router, maxMessage, &a)
 		if err != nil || len(files) != 0 || a.N != uint64(n) || a.Seen == nil {
 			t.Errorf("%s: %d descriptors, %+v, %v", name, len(files), a, err)
 		}
@@ -211,13 +194,13 @@ func TestPathsAreBytes(t *testing.T) {
 }
 
 func TestOrdersThatHangKeepNobodyElseWaiting(t *testing.T) {
-	router, reader := ends(t)
+	router, reader := twintest.Pair(t)
 	c := newClient(router, 20*time.Millisecond)
 	heard := make(chan uint64, 2*atOnce)
 	go func() {
 		for {
 			var o order
-			if _, err := receive(reader, &o); err != nil {
+			if _, err := twin.Receive(reader, maxMessage, &o); err != nil {
 				close(heard)
 				return
 			}

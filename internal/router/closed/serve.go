@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/twin"
 )
 
 // atOnce is how many files are looked for at once: one may be on a disk that hangs.
@@ -21,11 +25,11 @@ func Serve(conn *net.UnixConn, p Policy) error {
 	var writing sync.Mutex
 	for {
 		var o order
-		files, err := receive(conn, &o)
+		files, err := twin.Receive(conn, maxMessage, &o)
 		for _, f := range files {
 			_ = f.Close() // nobody sends any
 		}
-		if errors.Is(err, ErrGone) || errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -93,16 +97,18 @@ func lookUp(path string) (*seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
 		return nil, err
 	}
+	st := info.Sys().(*syscall.Stat_t)
 	s := &seen{
 		Dev: st.Dev, Ino: st.Ino, Size: st.Size, Sec: st.Mtim.Sec, Nsec: st.Mtim.Nsec,
-		Mode: st.Mode, UID: st.Uid, GID: st.Gid,
+		Mode: st.Mode, Kind: uint32(info.Mode()), UID: st.Uid, GID: st.Gid,
 	}
-	if s.Mode&unix.S_IFMT != unix.S_IFLNK {
+	if info.Mode()&fs.ModeSymlink == 0 {
 		return s, nil
 	}
 	b := make([]byte, unix.PathMax)

@@ -18,7 +18,7 @@ type layer struct {
 
 // base imports nothing of ours.
 func base() []string {
-	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify", "internal/plain", "internal/paint"}
+	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify", "internal/plain", "internal/paint", "internal/dotlock"}
 }
 
 // formats are bytes and values; they never touch the disk.
@@ -55,7 +55,7 @@ func layers() []layer {
 		{path: "internal/alarm", imports: []string{"internal/config"}, never: disk},
 		{path: "internal/selector", imports: []string{"internal/config", "internal/address"}, never: disk},
 		// The queues of other mail systems; zmctl import takes them.
-		{path: "internal/importer", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/ledger", "internal/address", "internal/durable"})},
+		{path: "internal/importer", imports: slices.Concat(formats(), []string{"internal/postoffice", "internal/dotlock", "internal/ledger", "internal/address", "internal/durable"})},
 		// What became of TLS, counted by agents and told by zmctl.
 		{path: "internal/tlsrpt", imports: []string{"internal/durable"}},
 		// Pages about a postoffice; who serves them brings what they show.

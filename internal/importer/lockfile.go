@@ -6,23 +6,17 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/dotlock"
 )
 
-// A lock file whose writer is dead is stale at once; one of which that cannot be said after
-// foreignLock; any after oldLock. ta-mailbox judges the same way (docs/mailboxes.md).
-const (
-	foreignLock = 5 * time.Minute
-	oldLock     = time.Hour
-	// freshened is how often a lock file that is held gets a new time: others, too, take an
-	// old one for stale.
-	freshened = time.Minute
-)
+// freshened is how often a lock file that is held gets a new time: an old one counts for
+// nothing.
+const freshened = time.Minute
 
 // LockFile is a held FILE.lock; nil: none could be made.
 type LockFile struct {
@@ -62,7 +56,7 @@ func (l *LockFile) create(host string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "%d %s\n", os.Getpid(), host)
+	_, err = f.Write(dotlock.Text(host))
 	if err == nil {
 		l.info, err = f.Stat()
 	}
@@ -83,7 +77,8 @@ func (l *LockFile) removeStale(host string) bool {
 	}
 	// Opened for reading: close has nothing to lose.
 	defer func() { _ = f.Close() }()
-	if !stale(f, info, host) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	text, _ := io.ReadAll(io.LimitReader(f, dotlock.Longest)) // what cannot be read tells nothing
+	if !dotlock.Stale(text, info.ModTime(), time.Now(), host) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
 	if named, err := l.q.root.Lstat(l.name); err != nil || !os.SameFile(named, info) {
@@ -91,22 +86,6 @@ func (l *LockFile) removeStale(host string) bool {
 	}
 	// Crash: the stale lock, or none.
 	return l.q.Remove(l.name) == nil
-}
-
-func stale(f io.Reader, info fs.FileInfo, host string) bool {
-	age := time.Since(info.ModTime())
-	if age > oldLock {
-		return true
-	}
-	const enough = 300
-	b, _ := io.ReadAll(io.LimitReader(f, enough)) // what cannot be read tells nothing
-	if w := strings.Fields(string(b)); len(w) == 2 && w[1] == host {
-		if pid, err := strconv.Atoi(w[0]); err == nil && pid > 0 {
-			return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
-		}
-	}
-	// A time that is far ahead is from before the clock was set back.
-	return age.Abs() > foreignLock
 }
 
 // freshen keeps others from taking a long import's lock for stale.

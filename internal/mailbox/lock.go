@@ -3,20 +3,12 @@ package mailbox
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// A dot lock whose writer is dead is stale at once; one of which that cannot be
-// said after foreignLock; any after oldLock, for no delivery takes so long and pids
-// are used again.
-const (
-	foreignLock = 5 * time.Minute
-	oldLock     = time.Hour
+	"zmailer/internal/dotlock"
 )
 
 // Between two looks at a lock of another program: doubling, from and to.
@@ -131,7 +123,7 @@ func (l *dotLock) as(f func() error) error {
 // written, where the file system can do that: an empty lock file tells nobody whose it
 // is.
 func (l *dotLock) create() error {
-	text := []byte(strconv.Itoa(os.Getpid()) + " " + l.b.m.host + "\n")
+	text := dotlock.Text(l.b.m.host)
 	fd, err := openat(l.b.dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o644)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
@@ -161,7 +153,7 @@ func (l *dotLock) create() error {
 // createNamed is create for file systems, NFS among them, whose files have a name
 // from the start.
 func (l *dotLock) createNamed(text []byte) error {
-	// Crash: an empty lock file, which counts as another program's for foreignLock.
+	// Crash: an empty lock file, which counts as another program's for a while.
 	fd, err := openat(l.b.dir, l.b.dotName(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return err
@@ -261,21 +253,13 @@ func (l *dotLock) stale(fd int) (ino uint64, stale bool) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, false
 	}
-	age := l.b.m.c.Now().Sub(time.Unix(st.Mtim.Unix()))
-	if age > oldLock || l.b.m.hasLeft(l.b.t.path, st.Ino) {
+	if l.b.m.hasLeft(l.b.t.path, st.Ino) {
 		return st.Ino, true
 	}
-	content := make([]byte, 300)
-	n, err := read(fd, content)
+	text := make([]byte, dotlock.Longest)
+	n, err := read(fd, text)
 	if err != nil {
 		n = 0
 	}
-	f := strings.Fields(string(content[:n]))
-	if len(f) == 2 && f[1] == l.b.m.host {
-		if pid, err := strconv.Atoi(f[0]); err == nil && pid > 0 {
-			return st.Ino, unix.Kill(pid, 0) == unix.ESRCH
-		}
-	}
-	// A time that is far ahead is from before the clock was set back.
-	return st.Ino, age.Abs() > foreignLock
+	return st.Ino, dotlock.Stale(text[:n], time.Unix(st.Mtim.Unix()), l.b.m.c.Now(), l.b.m.host)
 }

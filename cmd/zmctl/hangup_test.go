@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,6 +19,11 @@ import (
 
 // M42: who runs it on a terminal and closes that has stopped it.
 func TestClosedTerminalEndsTheRun(t *testing.T) {
+	// Where the tests are run with nohup(1), what they start would ignore the signal, too; it
+	// does not where we listen for it.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	h := newHost(t)
 	h.must(t, "init")
 	m, slave := pty(t)

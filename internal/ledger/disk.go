@@ -57,8 +57,8 @@ func (s *sights) add(x *sight) {
 	}
 }
 
-// look lists the messages, with a call of seen for each, directory by directory in the order in which they go
-// through them: one that moves on meanwhile is met again.
+// look lists the messages, with a call of seen for each, directory by directory in the
+// order in which they go through them: one that moves on meanwhile is met again.
 func look(po *postoffice.PostOffice, seen func()) (*sights, error) {
 	s := &sights{seen: seen, byID: map[postoffice.SpoolID]*sight{}, byInode: map[uint64][]*sight{}}
 	routers, err := po.RouterDirs()

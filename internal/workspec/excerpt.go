@@ -158,8 +158,9 @@ func (e *Excerpt) Len() int { return len(e.b) }
 
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
 // what was appended that which is about them or about the whole message. Offsets are the
-// file's; Size, Lines and ErrorTo are not those of the whole. It tells whether everything stands where the outline says; if not, somebody has
-// put something else there, and the whole file is to be read.
+// file's; Size, Lines and ErrorTo are not those of the whole. It tells whether everything
+// stands where the outline says; if not, somebody has put something else there, and the
+// whole file is to be read.
 func (e *Excerpt) Parse() (*Spec, bool) {
 	o := e.of
 	if string(e.Slice(int64(o.zAt), int64(o.zAt)+int64(len(o.closing)))) != o.closing || !e.linesStand() {

@@ -5,6 +5,12 @@ BIN := bin
 FUZZTIME ?= 5s
 MINUTES ?= 1
 SOAKFLAGS ?=
+# Losses of power that make soak tries on each of ext4 and xfs; 0: none.
+SOAKIMAGES ?= 500
+# The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
+IMAGES ?= 20
+DISKFS ?= ext4,xfs
+DISKFLAGS ?=
 # Losses of power tried at each cut, beside those that always are.
 LOSSES ?= 8
 # Packages tested at once: many tests wait more than they work.
@@ -34,7 +40,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts e2e crash soak bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts disk e2e sendmail crash attack soak bench bench-peers costs fuzz clean
 
 all: build
 
@@ -121,15 +127,33 @@ cuts:
 e2e:
 	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
 
+# Programs that call sendmail, with ours and with Postfix's: docs/submit.md. As root, with
+# the programs that .ci/run installs, nothing is skipped.
+sendmail: build
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./internal/submit ./test/sendmail
+
 # The real programs killed at each state-changing system call, then each of those calls
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.
 crash:
 	$(GO) run ./scripts/crash $(CRASHFLAGS)
 	$(GO) run ./scripts/faults $(CRASHFLAGS)
 
-# Random load, kills and edits by hand for a while; tells the seed that repeats it.
+# Running systems attacked as a local user; as root, with strace. ATTACKFLAGS=-run=Sec1
+# attacks in one way.
+ATTACKFLAGS ?=
+attack: build
+	ATTACK=1 PROGRAMS=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m ./test/attack $(ATTACKFLAGS)
+
+# ext4 and xfs on a disk that logs, fails and loses power; as root, with /dev/fuse,
+# e2fsprogs and xfsprogs.
+disk: build
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 -timeout 60m ./test/disk/... -images $(IMAGES) -fs $(DISKFS) $(DISKFLAGS)
+
+# Random load, kills and edits by hand for a while; tells the seed that repeats it. Then
+# many losses of power on real file systems.
 soak: build
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
+	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.
 bench: build

@@ -24,15 +24,17 @@ the decisions go as a work specification to $POSTOFFICE/transport/.
     router --config /etc/zmailer/zmailer.conf --route bob@example.com
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
-ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, PUBLICKEEP, POSTMANCOPY, HASHLEVELS, METRICS,
-SYNC) and beside it the tables routes, aliases, fqdnaliases and localnames; these are read
-again when they change, and a bad one is refused with its line while the old one stays in
-use. Any number of routers may run at once. Messages are taken oldest first, those in the
-directories of ROUTERDIRS when nothing is in the ones before: docs/order.md.
+ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, RESUBMIT, RESUBMITEXPIRY, PUBLICKEEP,
+POSTMANCOPY, HASHLEVELS, METRICS, SYNC) and beside it the tables routes, aliases,
+fqdnaliases and localnames; these are read again when they change, and a bad one is
+refused with its line while the old one stays in use. Any number of routers may run at
+once. Messages are taken oldest first, those in the directories of ROUTERDIRS when nothing
+is in the ones before: docs/order.md.
 
-A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/ (zmctl
-resubmit brings it back), one whose envelope is broken, or that has ended ROUTERTRIES
-routers, to $POSTOFFICE/postman/; the log says why.
+A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/; it is
+routed again after 5 minutes, then after twice as long each time (RESUBMIT), and given up
+after 3 days (RESUBMITEXPIRY). One whose envelope is broken, or that has ended ROUTERTRIES
+routers, goes to $POSTOFFICE/postman/; the log says why.
 
 SIGTERM or SIGINT ends it in order: messages on their way are finished. A message that a
 killed router has left is routed again by the next. Exit codes: 0 stopped by a signal, or

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/confine"
+	"zmailer/internal/filesystem"
 	"zmailer/internal/router"
 	"zmailer/internal/router/closed"
 	"zmailer/internal/twin"
@@ -20,10 +21,13 @@ import (
 // openFilesFlag has the program be the one that opens files for another router.
 const openFilesFlag = "open-files"
 
-// enterRoom has the router give up what it does not need. The right to read files in closed
+// enterRoom looks at the postoffice's file system and has the router give up what it does not need. The right to read files in closed
 // directories goes to a process of its own; gone is closed when that has ended, nil: there is
 // none.
 func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (gone <-chan struct{}, err error) {
+	if err := filesystem.Check(settings, log); err != nil {
+		return nil, err
+	}
 	holds, err := confine.PlanFor("reader", settings).Holds()
 	if err != nil {
 		return nil, settings.Invalid("DAEMONUSER", "cannot be used", err)

@@ -17,16 +17,20 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/confine"
+	"zmailer/internal/filesystem"
 	"zmailer/internal/logging"
 	"zmailer/internal/notify"
 	"zmailer/internal/scheduler"
 	"zmailer/internal/twin"
 )
 
-// enterRoom has the scheduler give up root: what starts agents as others runs beside it
+// enterRoom looks at the postoffice's file system and has the scheduler give up root: what starts agents as others runs beside it
 // already, or is started first. A scheduler without either starts its agents itself and
 // keeps what it has.
 func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
+	if err := filesystem.Check(settings, cfg.Log); err != nil {
+		return err
+	}
 	socket := os.Getenv(scheduler.StarterVariable)
 	a, err := confine.PlanFor("scheduler", settings).Account()
 	switch {

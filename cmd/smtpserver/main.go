@@ -22,12 +22,13 @@ the client is told 250, with the spool ID that zmctl queue and the logs show.
     smtpserver --postoffice /var/spool/postoffice --listen 127.0.0.1:2525
 
 It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLISTEN,
-TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are read
-again when they change. Clients in RELAYNETS and users who have logged in may send
-anywhere, all others only to HOSTNAME and the domains in localnames, unless the file access
-says otherwise (--test-access tells which rule decides). CHECKS has it look who vouches for
-strangers' mail, MILTERS shows all mail to filters, RCPTCHECK asks the router whether there
-is such a recipient. Sockets that systemd passes are served in place of the addresses.
+TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are
+read again when they change. Clients in RELAYNETS and users who have logged in may send
+anywhere, all others only to HOSTNAME and the domains in localnames, unless the file
+access says otherwise (--test-access tells which rule decides). CHECKS has it look who
+vouches for strangers' mail, MILTERS shows all mail to filters, RCPTCHECK has the router
+asked whether there is such a recipient: by itself, about strangers' mail for domains of
+ours. Sockets that systemd passes are served in place of the addresses.
 It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES, LIMITS,
 HELP, and where it is so configured STARTTLS, REQUIRETLS, AUTH and ETRN.
 
@@ -95,5 +96,5 @@ func run(c *cli.Context) error {
 	if confine.PlanFor("smtpserver", settings).Applies() {
 		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, log) }
 	}
-	return smtpserver.Run(c.Context, cfg)
+	return serve(c.Context, settings, cfg)
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"slices"
 
@@ -17,19 +18,22 @@ means that it is there. It takes the place of sendmail and runs under any user:
 
     printf 'Subject: hello\n\nhi\n' | submit -f me@example.org you@example.net
     submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
+    submit -bs                      an SMTP session on standard input and output
 
-The message is stored byte for byte, but for line ends if the first line ends in CRLF: they
-become LF then. Without -i a line with a single dot ends the message. It reads SYNC, POSTOFFICE
-and ROUTERDIRS of zmailer.conf. Options of sendmail that are not listed (-o..., -e...,
--h COUNT, -q, -O, -X) are accepted and mean nothing; flags may be joined as in -ti or
--fme@example.org; they end at the first recipient.
+Header fields that are missing are added, text without a header becomes a body, and lines
+"From ..." at the top, as mbox files have them, are dropped. Line ends become LF if the first
+line ends in CRLF. Without -i a line with a single dot ends the message. submit reads SYNC,
+POSTOFFICE, HOSTNAME and ROUTERDIRS of zmailer.conf. Options of other sendmails that are not
+listed (-o..., -e..., -h COUNT, -O, -X) are accepted and have no effect: docs/submit.md has all
+of them. Flags may be joined as in -ti or -fme@example.org, and mixed with recipients; after
+"--" come recipients alone.
 
-With -v it stays until the message is gone or put aside for the postmaster, or ^C, and tells
-of each recipient what its host has said. The scheduler says that to root and the postoffice's
-owner alone; others are told where the message is: waiting, being routed, queued, gone.
+With -v it stays until the message is gone or put aside for the postmaster, or ^C, and reports
+what each recipient's host has said. The scheduler says that to root and the postoffice's
+owner alone; others learn where the message is: waiting, being routed, queued, gone.
 
-Exit codes: 0 accepted, 64 bad flags or no recipient, 65 bad address, 66 no input, 74 it fails,
-75 try again (nothing was accepted), 78 bad configuration or no postoffice.`
+Exit codes: 0 accepted, 64 bad flags or no recipient, 65 no good address, 66 no input, 74 it
+fails, 75 try again (nothing was accepted), 78 bad configuration or no postoffice.`
 
 func main() {
 	app := &cli.App{
@@ -41,25 +45,27 @@ func main() {
 			&cli.StringFlag{Name: "f", Aliases: []string{"from"}, Usage: "the sender is `ADDRESS`; <> is the null sender (also -r)"},
 			&cli.BoolFlag{Name: "t", Usage: "add the recipients of To, Cc and Bcc; leave Bcc out of what is stored"},
 			&cli.BoolFlag{Name: "i", Usage: "a line with a single dot does not end the message (also -oi)"},
-			&cli.StringFlag{Name: "F", Usage: "the sender's full `NAME`"},
+			&cli.StringFlag{Name: "F", Usage: "the sender's full `NAME`; without it, NAME of the environment"},
 			&cli.StringFlag{Name: "N", Usage: "report `WHEN`: never, or some of success,failure,delay"},
 			&cli.StringFlag{Name: "R", Usage: "return the message as `PART`: full or hdrs"},
-			&cli.StringFlag{Name: "V", Usage: "envelope `ID` that reports tell"},
+			&cli.StringFlag{Name: "V", Usage: "envelope `ID` that reports contain"},
 			&cli.StringFlag{Name: "B", Usage: "body `TYPE`: 7bit or 8bitmime"},
 			&cli.StringFlag{Name: "P", Usage: "it may wait: `N` 0 is router/, 1 the first of ROUTERDIRS, and so on"},
-			&cli.StringFlag{Name: "b", Value: "m", Usage: "-bm submits; other `MODE`s of sendmail say what to use instead"},
-			&cli.BoolFlag{Name: "v", Usage: "say what is done, print the spool ID, and tell what becomes of the message until it is gone"},
+			&cli.StringFlag{Name: "verp", Usage: "each recipient gets a message whose sender names the recipient; `XY` are the characters before the user and the domain (-XVXY; -XV is +=)"},
+			&cli.StringFlag{Name: "b", Value: "m", Usage: "`MODE`: m submits, s is an SMTP session, p lists the queue, v shows where recipients go, i reads the aliases, d starts the daemons"},
+			&cli.StringFlag{Name: "q", Usage: "-q tries all queued mail now, -qIID a message, -qRHOST a host, -qSSENDER a sender's; -qTIME has no effect (`WHAT`)"},
+			&cli.BoolFlag{Name: "v", Usage: "say what is done, print the spool ID, and report what becomes of the message until it is gone"},
 			&cli.BoolFlag{Name: "id", Usage: "print the spool ID, and end when the message is accepted"},
 		),
 		HideHelpCommand: true,
 		HideVersion:     true,
-		Action:          queueOr(run),
+		Action:          dispatch,
 	}
-	os.Args = append(os.Args[:1:1], submit.NormaliseArgs(os.Args[1:], takesValue(app.Flags))...)
+	os.Args = append(os.Args[:1:1], submit.NormaliseArgs(calledAs(os.Args), takesValue(app.Flags))...)
 	config.Main(app)
 }
 
-// takesValue tells the long flags that are followed by a value.
+// takesValue reports which long flags are followed by a value.
 func takesValue(flags []cli.Flag) func(string) bool {
 	return func(name string) bool {
 		return slices.ContainsFunc(flags, func(f cli.Flag) bool {
@@ -69,32 +75,15 @@ func takesValue(flags []cli.Flag) func(string) bool {
 	}
 }
 
-func run(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
+// submission is the configuration that flags, environment and zmailer.conf make.
+func submission(c *cli.Context, settings *config.Config) submit.Config {
+	return submit.Config{
+		PostOffice: settings.PostOffice(), Strict: settings.String("SYNC", "normal") == "strict",
+		Recipients: c.Args().Slice(), FromHeader: c.Bool("t"), IgnoreDots: c.Bool("i"),
+		HasFrom: c.IsSet("f"), From: c.String("f"), FullName: cmp.Or(c.String("F"), os.Getenv("NAME")),
+		Notify: c.String("N"), Return: c.String("R"), EnvelopeID: c.String("V"), BodyType: c.String("B"),
+		Priority: c.String("P"), RouterDirs: settings.List("ROUTERDIRS"), PerRecipient: c.String("verp"),
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Verbose: c.Bool("v"), PrintID: c.Bool("id"), Follow: c.Bool("v") && !c.Bool("id"),
 	}
-	return submit.Run(c.Context, submit.Config{
-		PostOffice: settings.PostOffice(),
-		Strict:     settings.String("SYNC", "normal") == "strict",
-		Mode:       c.String("b"),
-		Recipients: c.Args().Slice(),
-		FromHeader: c.Bool("t"),
-		IgnoreDots: c.Bool("i"),
-		HasFrom:    c.IsSet("f"),
-		From:       c.String("f"),
-		FullName:   c.String("F"),
-		Notify:     c.String("N"),
-		Return:     c.String("R"),
-		EnvelopeID: c.String("V"),
-		BodyType:   c.String("B"),
-		Priority:   c.String("P"),
-		RouterDirs: settings.List("ROUTERDIRS"),
-		In:         os.Stdin,
-		Out:        os.Stdout,
-		Verbose:    c.Bool("v"),
-		PrintID:    c.Bool("id"),
-		Follow:     c.Bool("v") && !c.Bool("id"),
-		Err:        os.Stderr,
-	})
 }

@@ -21,8 +21,10 @@ func checkCommand() *cli.Command {
 		Usage:     "explain every file of the postoffice and what is wrong with it, and mend it",
 		UsageText: "zmctl check [--problems | --quiet] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json | --quiet]\nzmctl check --ledger [--json] [--quiet]\nzmctl check --confinement [--json]",
 		Description: `Goes through every directory and says of each file which state it is in, who holds it
-and whether that process lives, what happens next, and what is wrong. It only reads,
-and may run while mail flows: what looks wrong is looked at again before it is said.
+and whether that process lives, what happens next, and what is wrong. It changes nothing,
+and may run while mail flows: what looks wrong is looked at again before it is said. It also
+names the file system and what a loss of power may do there, which is no problem of the mail.
+On one of an unknown kind it renames an empty file and removes it, to see that this works.
 
     zmctl check --problems
 
@@ -85,6 +87,7 @@ func runCheck(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	watch.settings = settings
 	watch.expiry = func(pairs []thread) map[thread]time.Duration { return askExpiry(c.Context, settings, pairs) }
 	watch.bar = newCounter(c, "check", "files")
 	found := checkAll(po, watch)
@@ -163,6 +166,8 @@ type watchSettings struct {
 	stuck  time.Duration
 	expiry func([]thread) map[thread]time.Duration
 	bar    *progress
+	// settings are zmailer.conf; nil: none are known.
+	settings *config.Config
 }
 
 // looks is how often something that seems wrong is looked at before it is said.
@@ -228,7 +233,7 @@ type checker struct {
 }
 
 func look(po *postoffice.PostOffice, settings watchSettings, only map[string]bool) []finding {
-	x := &checker{spool: newSpool(po, time.Now()), watchSettings: settings, only: only,
+	x := &checker{spool: newSpool(po, time.Now()).by(settings.settings), watchSettings: settings, only: only,
 		reports: map[string]string{}, replaced: map[string]string{}}
 	x.spool.bar = settings.bar
 	x.run()
@@ -248,11 +253,14 @@ func (x *checker) tell(r *report) {
 
 func (x *checker) run() {
 	x.daemons()
+	x.fileSystem()
 	x.top()
 	x.directories()
 	// The specifications first: they tell which files in public/ are reports.
 	x.queue()
-	x.each(postoffice.Public, x.public)
+	for _, dir := range x.po.Inboxes() {
+		x.each(dir, x.public)
+	}
 	for _, dir := range x.routerDirs() {
 		x.each(dir, x.router)
 	}

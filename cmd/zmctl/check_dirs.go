@@ -41,6 +41,9 @@ func (x *checker) top() {
 		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
 			r.State = "alarms"
 			r.say("The scheduler writes into it what needs a person; zmctl status shows it.")
+		case durable.IsProbe(e.Name) && f.Info.Mode.IsRegular():
+			r.State = "probe"
+			r.say("A program that starts tries a rename with it; what a killed one has left is removed by the next.")
 		case strings.HasPrefix(e.Name, ".web.") && f.Info.Mode.IsRegular():
 			r.State = "of zmctl web"
 			r.say("Its token, or what it has counted; it makes them anew.")
@@ -79,7 +82,8 @@ func (x *checker) directories() {
 	}
 	x.tell(r.say("It belongs to uid %d.", root.UID))
 	for _, dir := range x.dirs() {
-		mode, always, _ := postoffice.Mode(dir)
+		_, always, _ := postoffice.Mode(dir)
+		mode := x.po.ModeOf(dir) & modeBits
 		info, err := x.fs.Stat(dir)
 		r := about(dir+"/", "directory")
 		switch {
@@ -95,7 +99,7 @@ func (x *checker) directories() {
 		if err == nil && (dir == postoffice.Queue || dir == postoffice.Transport) {
 			x.eachHashDir(dir, func(f file) {
 				r := about(f.path()+"/", "hash directory").say("Files whose inode number leads here.")
-				x.directory(r, f, root.Dev, info.UID, mode)
+				x.directory(r, f, root.Dev, info.UID, hashMode(f.Info.Mode, mode))
 				x.tell(r)
 			})
 		}
@@ -104,11 +108,20 @@ func (x *checker) directories() {
 
 // dirs are the directories of this postoffice.
 func (s *spool) dirs() []string {
-	return append(postoffice.Directories(), s.routerDirs()[1:]...)
+	dirs := postoffice.Directories()
+	for _, dir := range s.routerDirs() {
+		if dir != postoffice.Router {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // purpose is what a directory is for.
 func purpose(dir string) string {
+	if dir == postoffice.Router0 {
+		return "Accepted messages wait here for a router: router/ is open to users."
+	}
 	if dir != postoffice.Router && postoffice.IsRouterDir(dir) {
 		return "Accepted messages wait here until the directories before it are empty."
 	}
@@ -145,6 +158,15 @@ func purpose(dir string) string {
 		return "What became of TLS towards other hosts, a file for each day."
 	}
 	return ""
+}
+
+// hashMode is the mode that a hash directory should have: the one that it has if nobody else
+// can write there. The directory above it is closed, so that one made by hand is as good.
+func hashMode(have, made fs.FileMode) fs.FileMode {
+	if have&(0o022|fs.ModeSticky) == 0 && have&0o700 == 0o700 {
+		return have & modeBits
+	}
+	return made
 }
 
 // modeBits are what is compared of a directory's mode.

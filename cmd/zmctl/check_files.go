@@ -97,6 +97,8 @@ func (x *checker) router(f file) {
 	switch {
 	case tries && f.Info.Mode.IsRegular():
 		x.tell(about(f.path(), "tries").say("It counts the routers that have ended while they had message %d.", ino))
+	case postoffice.IsPickup(f.Name) && f.Info.Mode.IsRegular():
+		x.tell(about(f.path(), "pickup").say("A router copies here what a user has submitted. If it died, the next look of a router makes the copy again or ends it."))
 	case k.work:
 		x.work(f, k.name)
 	case k.state == "":
@@ -157,7 +159,7 @@ func (x *checker) message(f file, k kind) {
 	switch {
 	case m.unread:
 		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
-	case m.Problem != "" && f.Dir == postoffice.Public:
+	case m.Problem != "" && x.po.IsInbox(f.Dir):
 		r.wrong(incomplete, "Wrong: %s.", m.Problem)
 	case m.Problem != "":
 		r.wrong(brokenMessage, "Wrong: %s.", m.Problem)
@@ -166,7 +168,7 @@ func (x *checker) message(f file, k kind) {
 	case k.state == stateAccepted && x.runs("router") && x.now.Sub(f.Info.CTime) > x.stuck:
 		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", span(x.now.Sub(f.Info.CTime)))
 	}
-	if postoffice.IsRouterDir(f.Dir) {
+	if postoffice.IsRouterDir(f.Dir) && !x.po.IsInbox(f.Dir) {
 		r.misnumbered(f, k.name, "A router gives it the right name.")
 	}
 	x.old(r, m)
@@ -205,7 +207,7 @@ func (x *checker) aside(f file) {
 			r.wrong(brokenMessage, "")
 		}
 	}
-	if k.state == stateDeferred || k.state == stateSetAside {
+	if k.state == stateDeferred && !x.triesAgain(m) || k.state == stateSetAside {
 		r.wrong(waitsForPerson, "")
 	}
 	if k.state != stateCopy {

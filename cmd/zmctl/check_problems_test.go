@@ -94,7 +94,7 @@ func misshapen() map[string]planted {
 			return "transport/13-5"
 		}, word: foreignName, away: "foreign"},
 		"directory in a hash directory": {plant: func(t *testing.T, o *office) string {
-			must(t, os.MkdirAll(o.path("queue/A/B/C"), 0o755))
+			must(t, os.MkdirAll(o.path("queue/A/B/C"), 0o750))
 			return "queue/A/B/C"
 		}, word: foreignName, away: "foreign"},
 		"public/ closed to others": {plant: func(t *testing.T, o *office) string {
@@ -169,7 +169,7 @@ func lostPieces() map[string]planted {
 			_, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			n, _ := postoffice.ParseName(name)
 			deep := "queue/" + postoffice.HashDir(n.Ino, 1) + "/" + name
-			must(t, os.MkdirAll(filepath.Dir(o.path(deep)), 0o755))
+			must(t, os.MkdirAll(filepath.Dir(o.path(deep)), 0o750))
 			o.write(t, deep, strings.Replace(plainMail, "body", "other", 1))
 			return deep
 		}, word: double},

@@ -261,7 +261,14 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "deferred/" + inode(a) + ".aliases"
-		}, warning, stateDeferred, []string{"zmctl resubmit S"}},
+		}, fine, stateDeferred, []string{"It tries again in 4m, at ", "is given up, and its sender is told", "zmctl resubmit S"}},
+		"put off because it ends routers": {func(t *testing.T, o *office) string {
+			a := o.submit(t, plainMail)
+			if err := o.claim(t, a).Defer(postoffice.WhyCrash); err != nil {
+				t.Fatal(err)
+			}
+			return "deferred/" + inode(a) + ".crash"
+		}, warning, stateDeferred, []string{"Nothing, until somebody decides", "zmctl resubmit S"}},
 		"held by policy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Freeze("size"); err != nil {

@@ -114,8 +114,8 @@ func rank(list []mail) {
 // messages may well have the same content; a copy shows by its time to the
 // nanosecond, or by a name that is not its number beside an original whose is.
 func copies(s *spool, list []mail) []twin {
-	if len(list) < 2 {
-		return nil
+	if len(list) < 2 || list[0].Info.Size == 0 {
+		return nil // empty files have nothing in common
 	}
 	times, right := map[int64]int{}, 0
 	for i := range list {
@@ -130,6 +130,9 @@ func copies(s *spool, list []mail) []twin {
 		if !mixed && times[m.Info.ModTime.UnixNano()] < 2 {
 			continue
 		}
+		if incompleteDraft(s, m) {
+			continue
+		}
 		if sum, err := content(s, m.file); err == nil {
 			same[sum] = append(same[sum], m)
 		}
@@ -140,6 +143,17 @@ func copies(s *spool, list []mail) []twin {
 		found = append(found, pairUp(list)...)
 	}
 	return found
+}
+
+// incompleteDraft reports whether a file in public/ is not the message that its writer
+// began: a power loss left its name and its mode, and a part of its content or zeros. It
+// is never delivered, so it is no copy of another.
+func incompleteDraft(s *spool, m mail) bool {
+	if m.rank != rankPublic {
+		return false
+	}
+	read, err := s.loadFile(m.file, stateAccepted)
+	return err != nil || read.Problem != ""
 }
 
 // pairUp finds the copies among files with the same content.

@@ -28,6 +28,7 @@ const (
 	wrongMode        problem = "mode"
 	wrongOwner       problem = "owner"
 	otherDevice      problem = "other-device"
+	noRename         problem = "no-rename"
 	unfinished       problem = "unfinished"
 	incomplete       problem = "incomplete"
 	orphanReport     problem = "orphan-report"
@@ -60,7 +61,7 @@ const (
 // takes care of by itself, or a danger to what comes next.
 func severityOf(p problem) severity {
 	switch p {
-	case unreadable, otherDevice, badSpec, unknownFormat, mismatch, double, messageGone, duplicate:
+	case unreadable, otherDevice, noRename, badSpec, unknownFormat, mismatch, double, messageGone, duplicate:
 		return wrong
 	}
 	return warning

@@ -282,21 +282,39 @@ func (s *supervisor) startOnes(ctx context.Context, names []string, again bool) 
 // startOne puts a new daemon into the place of one that has ended for good, or waits
 // before it is started again.
 func (s *supervisor) startOne(name string) (*daemon, error) {
+	before := map[*daemon]daemonState{} // of those that were ended here
+	for {
+		d, st, ended, err := s.replace(name, before)
+		if err != nil || ended == nil {
+			return d, err
+		}
+		before[ended] = st
+		// Not under s.mu: it may take stopTimeout, and others ask how the daemons do.
+		s.end(ended)
+	}
+}
+
+// replace is startOne without waiting: where a daemon has to end first it returns that
+// one, with its state.
+func (s *supervisor) replace(name string, before map[*daemon]daemonState) (started *daemon, st daemonState, ending *daemon, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.daemons, func(d *daemon) bool { return d.name == name })
 	if i < 0 || s.over {
-		return nil, fmt.Errorf("start %s: %w", name, errStopping)
+		return nil, st, nil, fmt.Errorf("start %s: %w", name, errStopping)
 	}
 	d := s.daemons[i]
-	st, _ := d.now()
+	st, _ = d.now()
 	select {
 	case <-d.done:
 	default:
 		if !d.ends() && (st.Runs || st.Starts == 0) {
-			return d, nil
+			return d, st, nil, nil
 		}
-		s.end(d)
+		return nil, st, d, nil
+	}
+	if was, ok := before[d]; ok {
+		st = was
 	}
 	next := newDaemon(d.name, d.path, d.args...)
 	if !st.Stopped {
@@ -305,5 +323,5 @@ func (s *supervisor) startOne(name string) (*daemon, error) {
 	s.daemons[i] = next
 	// One that cannot use its configuration does not stop the others: whoever asked is told.
 	go s.keep(next, make(chan *daemon, 1))
-	return next, nil
+	return next, st, nil, nil
 }

@@ -55,6 +55,11 @@ func runInit(c *cli.Context) error {
 	if err := makePostoffice(dir, further...); err != nil {
 		return err
 	}
+	if mode := settings.String("ROUTERMODE", "closed"); mode == "shared" {
+		if err := sharePostoffice(dir); err != nil {
+			return err
+		}
+	}
 	if err := givePostoffice(settings); err != nil {
 		return err
 	}
@@ -67,6 +72,25 @@ func runInit(c *cli.Context) error {
 	}
 	fmt.Fprintln(c.App.Writer, "configuration", filepath.Join(conf, config.Files()[0]))
 	return nil
+}
+
+// sharePostoffice opens router/ to users (ROUTERMODE=shared).
+func sharePostoffice(dir string) error {
+	p, err := postoffice.OpenDir(dir, 0, false)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, postoffice.Router0)); err == nil {
+		return p.Share() // goes on where it was killed
+	}
+	alive, err := p.AnyOwner()
+	if err != nil {
+		return err
+	}
+	if alive {
+		return &config.Error{File: dir, Reason: "ROUTERMODE=shared moves the routers to another directory: stop the daemons first (zmctl stop)"}
+	}
+	return p.Share()
 }
 
 // configDir is where configuration files are to be written: where --config-dir says, else
@@ -111,8 +135,14 @@ func makePostoffice(dir string, routerDirs ...string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	f.Inherit()
-	if err := postoffice.Init(f); err != nil || len(routerDirs) == 0 {
+	if err := postoffice.Init(f); err != nil {
 		return err
+	}
+	if err := durable.SyncPath(dir); err != nil {
+		return fmt.Errorf("make postoffice: %w", err)
+	}
+	if len(routerDirs) == 0 {
+		return nil
 	}
 	p, err := postoffice.Open(postoffice.Config{FS: f})
 	if err != nil {

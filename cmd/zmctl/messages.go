@@ -22,7 +22,10 @@ func (s *spool) kind(f file) kind {
 	if !f.Info.Mode.IsRegular() {
 		return kind{}
 	}
-	if f.Dir == postoffice.Public {
+	if s.po.IsInbox(f.Dir) {
+		if f.Dir != postoffice.Public && postoffice.IsSubmission(f.Name) {
+			return kind{state: stateAccepted}
+		}
 		if f.Info.Mode&0o100 != 0 {
 			return kind{state: stateAccepted}
 		}
@@ -129,7 +132,7 @@ func (s *spool) byID(id postoffice.SpoolID) (found *message, others []postoffice
 		}
 	}
 	var errs []error
-	for _, dir := range append([]string{postoffice.Public}, s.walkOrder()...) {
+	for _, dir := range append(s.po.Inboxes(), s.walkOrder()...) {
 		err := s.walkBelow(context.Background(), dir, "", func(r ref) error {
 			n, _ := postoffice.ParseName(r.name)
 			if r.ino != id.Ino && n.Ino != id.Ino {

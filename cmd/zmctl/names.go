@@ -16,7 +16,7 @@ func calledAs(args []string) []string {
 		rest := slices.DeleteFunc(slices.Clone(args[1:]), func(arg string) bool {
 			return len(arg) > 1 && arg[0] == '-' && arg != "-h" && !strings.HasPrefix(arg, "--")
 		})
-		return append([]string{"zmctl", "queue"}, rest...)
+		return append([]string{"zmctl", "queue", "--readable"}, rest...)
 	case "newaliases":
 		return []string{"zmctl", "check-config"}
 	}

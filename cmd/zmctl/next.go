@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +32,7 @@ func (s *spool) next(m *message) []string {
 	case stateFinishing:
 		return s.nextFinishing(m)
 	case stateDeferred:
-		return m.because("Nothing, until somebody decides: the router could not route it ("+m.Why+").",
-			"What would become of it now: zmctl resubmit --check "+m.message.Name+"; when the trouble is gone: zmctl resubmit "+m.ID)
+		return s.nextDeferred(m)
 	case stateFrozen:
 		cause := "is held by policy (" + m.Why + ")"
 		if m.Why == workspec.CausePerson {
@@ -51,6 +51,35 @@ func (s *spool) next(m *message) []string {
 			"It goes after POSTMANKEEP, or now: zmctl postman discard "+m.message.Name)
 	}
 	return nil
+}
+
+// triesAgain reports whether routers route a deferred message again by themselves.
+func (s *spool) triesAgain(m *message) bool {
+	return !s.resubmits.IsOff() && m.Why != postoffice.WhyCrash
+}
+
+func (s *spool) nextDeferred(m *message) []string {
+	todo := "What would become of it now: zmctl resubmit --check " + m.message.Name + "; "
+	if !s.triesAgain(m) {
+		return m.because("Nothing, until somebody decides: the router could not route it ("+m.Why+").",
+			todo+"when the trouble is gone: zmctl resubmit "+m.ID)
+	}
+	arrived, aside := m.message.Info.ModTime, m.message.Info.CTime
+	due := s.resubmits.Due(arrived, aside)
+	when := "with the next look of a router"
+	if !s.resubmits.IsDue(arrived, aside, s.now) {
+		when = "in " + span(due.Sub(s.now)) + ", at " + due.Local().Format(timeFormat)
+	}
+	lines := m.because("The router could not route it ("+m.Why+"). It tries again "+when+".", todo+"to have it routed at once: zmctl resubmit "+m.ID)
+	if e := s.resubmits.Expiry; e > 0 {
+		over := arrived.Add(e)
+		last := "If it cannot be routed by " + over.Local().Format(timeFormat) + " it is given up, and its sender is told."
+		if !due.Before(over) {
+			last = "That is the last time: if it cannot be routed then it is given up, and its sender is told."
+		}
+		lines = slices.Insert(lines, len(lines)-1, last)
+	}
+	return append(lines, s.need("router", "")[1:]...)
 }
 
 // because puts the reason in full between what happens and what to do.
@@ -74,8 +103,10 @@ func (s *spool) need(role, sentence string) []string {
 
 func (s *spool) nextAccepted(m *message) []string {
 	switch {
-	case m.message.Dir == postoffice.Public && m.Problem != "":
+	case s.po.IsInbox(m.message.Dir) && m.Problem != "":
 		return []string{"Nothing: it is not whole, and its submitter was never told yes. Remove the file."}
+	case s.po.IsInbox(m.message.Dir) && !s.isDaemons(m.message):
+		return s.need("router", "A router copies it into a file of its own and routes that.")
 	case m.message.Dir == postoffice.Public:
 		if pid, held := s.holder(m.message); held {
 			return []string{fmt.Sprintf("Its submitter, pid %d, moves it to router/.", pid)}
@@ -85,6 +116,11 @@ func (s *spool) nextAccepted(m *message) []string {
 		return s.need("router", "A router finds that it cannot be routed and sets it aside as postman/"+m.Name+".")
 	}
 	return s.need("router", "The next router that is free claims and routes it.")
+}
+
+// isDaemons reports whether a file belongs to root or the postoffice's owner.
+func (s *spool) isDaemons(f file) bool {
+	return f.Info.UID == 0 || f.Info.UID == s.po.Owner()
 }
 
 func (s *spool) nextQueued(m *message) []string {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/config"
+	"zmailer/internal/durable"
 	"zmailer/internal/passwd"
 )
 
@@ -184,14 +185,17 @@ func changeAccounts(path string, change passwd.Change) (known bool, err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	disk, err := durable.NewOS(filepath.Dir(path))
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return false, fmt.Errorf("lock %s: %w", dir.Name(), err)
+	defer func() { err = errors.Join(err, disk.Close()) }()
+	// A lock file, not the directory: any user may open that, and keep a lock on it.
+	lock, err := disk.WaitLock("."+filepath.Base(path)+".lock", nil)
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", path, err)
 	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	var mode fs.FileMode = accountsMode
 	uid, gid := -1, -1
 	text, err := os.ReadFile(path)
@@ -210,7 +214,7 @@ func changeAccounts(path string, change passwd.Change) (known bool, err error) {
 	if err != nil || change.Password == "" && !known {
 		return known, err
 	}
-	tmp, err := os.CreateTemp(dir.Name(), ".passwd-*")
+	tmp, err := os.CreateTemp(disk.Dir(), ".passwd-*")
 	if err != nil {
 		return known, fmt.Errorf("write %s: %w", path, err)
 	}
@@ -230,7 +234,7 @@ func changeAccounts(path string, change passwd.Change) (known bool, err error) {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err == nil {
-		err = dir.Sync()
+		err = disk.SyncDir(".")
 	}
 	if err != nil {
 		return known, fmt.Errorf("write %s: %w", path, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +49,7 @@ one message, zmctl why ID why it waits.
 			&cli.BoolFlag{Name: "ages", Usage: "table of hosts and ages"},
 			&cli.BoolFlag{Name: "summary", Usage: "a few lines about all of it"},
 			&cli.IntFlag{Name: "top", Value: 10, Usage: "`N` lines of each kind in tree, counts and ages; 0 for all"},
+			&cli.BoolFlag{Name: "readable", Usage: "list what you may read; what you may not is no error, as for mailq"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: of the list one object a line, of other views one object"},
 		}, selectorFlags()...),
 		Action: runQueue,
@@ -83,10 +86,26 @@ func runQueue(c *cli.Context) error {
 		}
 		return out.tick()
 	})
+	hidden := c.Bool("readable") && err != nil && onlyPermission(err)
+	if hidden {
+		err = nil
+	}
 	if err == nil || errors.Is(err, errListing) {
 		err = errors.Join(err, v.end(sorted))
 	}
-	return quiet(errors.Join(err, out.flush()))
+	if err = quiet(errors.Join(err, out.flush())); err == nil && hidden {
+		fmt.Fprintln(c.App.ErrWriter, "zmctl: this is the part of the queue that you may read; root and the postoffice's owner see all of it")
+	}
+	return err
+}
+
+// onlyPermission reports whether all that an error consists of is missing permission.
+func onlyPermission(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || slices.Contains(joined.Unwrap(), errListing) {
+		return errors.Is(err, fs.ErrPermission)
+	}
+	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyPermission(e) })
 }
 
 // quiet forgives a reader that has seen enough.

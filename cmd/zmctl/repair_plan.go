@@ -101,7 +101,7 @@ func (p *planner) names(dir string) []file {
 
 func (p *planner) directories() {
 	for _, dir := range p.dirs() {
-		mode, _, _ := postoffice.Mode(dir)
+		mode := p.po.ModeOf(dir) & modeBits
 		info, err := p.fs.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			p.add(dir, doMake, "it is missing", func(m *mender) error { return m.po.Ensure(dir) })
@@ -113,7 +113,7 @@ func (p *planner) directories() {
 		}
 		p.mode(dir, info, mode)
 		if dir == postoffice.Queue || dir == postoffice.Transport {
-			p.eachHashDir(dir, func(f file) { p.mode(f.path(), f.Info, mode) })
+			p.eachHashDir(dir, func(f file) { p.mode(f.path(), f.Info, hashMode(f.Info.Mode, mode)) })
 		}
 	}
 }
@@ -129,10 +129,13 @@ func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
 // copy of a postoffice under load caught twice on its way.
 func (p *planner) twice() {
 	var all []mail
-	ranks := map[string]int{postoffice.Public: rankPublic, postoffice.Deferred: rankAside,
+	ranks := map[string]int{postoffice.Deferred: rankAside,
 		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue}
 	for _, dir := range p.routerDirs() {
 		ranks[dir] = rankRouter
+	}
+	for _, dir := range p.po.Inboxes() {
+		ranks[dir] = rankPublic
 	}
 	for dir, rank := range ranks {
 		for _, f := range p.names(dir) {
@@ -191,7 +194,7 @@ func (p *planner) router(dir string) {
 		k := p.kind(f)
 		_, tries := postoffice.TriesMarker(f.Name)
 		switch {
-		case tries && f.Info.Mode.IsRegular() || k.work:
+		case tries && f.Info.Mode.IsRegular() || k.work || postoffice.IsPickup(f.Name):
 		case k.state == "":
 			p.foreign(f)
 		case f.Info.Ino == k.name.Ino || p.runs("router"):

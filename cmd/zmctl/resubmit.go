@@ -17,7 +17,8 @@ func resubmitCommand() *cli.Command {
 		Usage:     "give messages that the router put off back to it",
 		UsageText: "zmctl resubmit [flags] all | NAME... | ID... | CAUSE...\n   zmctl resubmit [flags] --from|--to|--cause|--older|... VALUE, or --where EXPRESSION\n   zmctl resubmit --check ...\n   zmctl resubmit",
 		Description: `Moves messages from deferred/ to the router, where they are routed from the start; if the
-trouble is still there they come back. NAME is a file's name in deferred/, like
+trouble is still there they come back. Routers do so by themselves after a while (RESUBMIT
+in zmailer.conf); this does it at once. NAME is a file's name in deferred/, like
 10117782.users; ID is a spool ID; CAUSE is what stands behind the dot, and may have * and
 ?. Without arguments it lists what could be moved, with the reasons.
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -46,6 +47,10 @@ func runShow(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
 	var ids []postoffice.SpoolID
 	for _, arg := range c.Args().Slice() {
 		id, err := postoffice.ParseSpoolID(arg)
@@ -56,7 +61,7 @@ func runShow(c *cli.Context) error {
 	}
 	var errs []error
 	for i, id := range ids {
-		s := newSpool(po, time.Now())
+		s := newSpool(po, time.Now()).by(settings)
 		m, err := s.shown(id)
 		errs = append(errs, err)
 		switch {
@@ -143,7 +148,7 @@ func (s *spool) showFiles(w io.Writer, m *message) {
 			fmt.Fprintf(w, "  %s  gone meanwhile\n", name)
 			continue
 		}
-		fmt.Fprintf(w, "  %s  %d bytes, %v, uid %d, written %s\n", name, info.Size, info.Mode, info.UID, info.ModTime.Format(timeFormat))
+		fmt.Fprintf(w, "  %s  %d bytes, %v, uid %d, written %s\n", name, info.Size, lsMode(info.Mode), info.UID, info.ModTime.Format(timeFormat))
 	}
 }
 
@@ -230,4 +235,19 @@ func showHistory(w io.Writer, m *message) {
 		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), p.State(d.Notary.Action, clean(d.Notary.Action)), address[d.Recipient],
 			clean(d.Notary.Status), told, clean(answerOf(d)))
 	}
+}
+
+// lsMode is a regular file's mode as ls(1) prints it: the sticky bit, which a daemon's
+// message has, is a T at the end, or a t where others may execute the file.
+func lsMode(m fs.FileMode) string {
+	text := []byte("-" + m.Perm().String()[1:])
+	if m&fs.ModeSticky != 0 {
+		last := &text[len(text)-1]
+		if *last == 'x' {
+			*last = 't'
+		} else {
+			*last = 'T'
+		}
+	}
+	return string(text)
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/config"
 	"zmailer/internal/durable"
 	"zmailer/internal/postoffice"
 )
@@ -28,6 +29,17 @@ type spool struct {
 	roles  map[string]bool // programs that were looked for: do they run?
 	locks  map[uint64]int  // inode → pid, of files that are locked; see lockHolders
 	bar    *progress       // steps with each file that is looked at
+	// resubmits is when routers try deferred mail again; the zero value: never.
+	resubmits config.Resubmission
+}
+
+// by has the spool know what a postoffice's settings say of its mail.
+func (s *spool) by(settings *config.Config) *spool {
+	if settings != nil {
+		// They were checked when they were read.
+		s.resubmits, _ = settings.Resubmission()
+	}
+	return s
 }
 
 func newSpool(po *postoffice.PostOffice, now time.Time) *spool {

@@ -58,6 +58,8 @@ type overview struct {
 	Frozen string `json:"frozen,omitempty"`
 	// Alarms are what needs a person.
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
+
+	now time.Time
 }
 
 // directory is one of the postoffice's directories.
@@ -73,6 +75,8 @@ type group struct {
 	State         string `json:"state"`
 	Files         int    `json:"files"`
 	OldestSeconds int64  `json:"oldest_seconds"`
+	// Next is when the first of them is routed again, if routers do that.
+	Next *time.Time `json:"next,omitempty"`
 }
 
 func runStatus(c *cli.Context) error {
@@ -88,7 +92,7 @@ func runStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s := newSpool(po, time.Now())
+	s := newSpool(po, time.Now()).by(settings)
 	st := s.overview(c.Context, dir)
 	if st.Alarms, err = s.alarms(settings); err != nil {
 		return err
@@ -115,14 +119,14 @@ func printJSON(w io.Writer, v any) error {
 }
 
 func (s *spool) everyDirectory() []string {
-	return slices.Concat([]string{postoffice.Public}, s.routerDirs(), []string{postoffice.Queue, postoffice.Transport,
+	return slices.Concat(s.po.Inboxes(), s.routerDirs(), []string{postoffice.Queue, postoffice.Transport,
 		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders})
 }
 
 // overview counts. The directories are read one after the other: a message that moves
 // meanwhile may be counted twice, or in neither.
 func (s *spool) overview(ctx context.Context, dir string) *overview {
-	st := &overview{PostOffice: dir, Scheduler: s.runs("scheduler")}
+	st := &overview{now: s.now, PostOffice: dir, Scheduler: s.runs("scheduler")}
 	queue, transport := nameAges{}, nameAges{}
 	for _, top := range s.everyDirectory() {
 		d := directory{Name: top}
@@ -138,6 +142,9 @@ func (s *spool) overview(ctx context.Context, dir string) *overview {
 				transport[n] = age
 			default:
 				d.add(s.stateIn(f), age)
+				if top == postoffice.Deferred {
+					d.routedAgain(s, f)
+				}
 			}
 			d.Files++
 		})
@@ -236,6 +243,22 @@ func (d *directory) add(state string, age time.Duration) {
 	g.OldestSeconds = max(g.OldestSeconds, int64(age/time.Second))
 }
 
+// routedAgain notes when a deferred message is routed again.
+func (d *directory) routedAgain(s *spool, f file) {
+	k := s.kind(f)
+	if k.state != stateDeferred || s.resubmits.IsOff() || k.why == postoffice.WhyCrash {
+		return
+	}
+	due := s.resubmits.Due(f.Info.ModTime, f.Info.CTime)
+	if s.resubmits.IsDue(f.Info.ModTime, f.Info.CTime, s.now) {
+		due = s.now
+	}
+	i := slices.IndexFunc(d.States, func(g group) bool { return g.State == stateDeferred })
+	if g := &d.States[i]; g.Next == nil || due.Before(*g.Next) {
+		g.Next = &due
+	}
+}
+
 func (st *overview) print(w io.Writer) error {
 	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
 	p, t := paint.For(w), paint.NewTable(w)
@@ -250,7 +273,11 @@ func (st *overview) print(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t-\t-\n", first)
 		}
 		for _, g := range d.States {
-			fmt.Fprintf(t, "%s\t%s\t%d %s\n", first, span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State)
+			again := ""
+			if g.Next != nil {
+				again = ", routed again in " + span(g.Next.Sub(st.now))
+			}
+			fmt.Fprintf(t, "%s\t%s\t%d %s%s\n", first, span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State, again)
 			first = "\t"
 		}
 	}

@@ -28,7 +28,7 @@ type webSource struct {
 	settings *config.Config
 }
 
-func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()) }
+func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()).by(w.settings) }
 
 // webMessage is a message as pages show it.
 func webMessage(m *message, now time.Time) *desk.Message {

@@ -63,7 +63,7 @@ func runWhy(c *cli.Context) error {
 	defer closeFS(po)
 	var errs []error
 	for i, id := range ids {
-		s := newSpool(po, time.Now())
+		s := newSpool(po, time.Now()).by(settings)
 		r, err := s.why(c.Context, settings, dir, id)
 		errs = append(errs, err)
 		switch {
@@ -125,7 +125,11 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 	if m.State != stateQueued || m.parsed == nil || !m.parsed.Complete {
 		for i, line := range s.next(m) {
 			if i == 0 && slices.Contains([]string{stateDeferred, stateFrozen, stateSetAside}, m.State) {
-				r.sayOf(frozen, "%s", line) // it waits for a person
+				state := frozen // it waits for a person
+				if m.State == stateDeferred && s.triesAgain(m) {
+					state = waiting
+				}
+				r.sayOf(state, "%s", line)
 				continue
 			}
 			r.say("%s", line)

@@ -54,7 +54,6 @@ func Check(tree fs.FS) ([]Violation, error) {
 	for _, s := range sources {
 		found = append(found, checkImports(s)...)
 		found = append(found, checkLength(s)...)
-		found = append(found, checkNames(s)...)
 		found = append(found, checkCalls(s)...)
 	}
 	found = append(found, checkComments(sources)...)

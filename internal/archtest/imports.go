@@ -33,7 +33,7 @@ func below() []string {
 
 // forTests is what tests may import besides.
 func forTests() []string {
-	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "internal/twin/twintest", "test/peer", "test/suite", "test/browser"}
+	return []string{"internal/durable/cutfs", "internal/durable/faultfs", "internal/durable/durabletest", "internal/durable/loopdisk", "internal/twin/twintest", "test/peer", "test/suite", "test/browser"}
 }
 
 // layers is the import table; the longest path that fits a package counts.
@@ -77,6 +77,8 @@ func layers() []layer {
 		{path: "internal/logread", imports: []string{"internal/config", "internal/logging"}},
 		// As whom a program runs, and what it may do.
 		{path: "internal/confine", imports: []string{"internal/config"}},
+		// What the postoffice's file system promises; daemons ask when they start.
+		{path: "internal/filesystem", imports: []string{"internal/config", "internal/durable"}},
 		{path: "internal/archtest", imports: []string{"internal/config"}},
 		{path: "internal/tasmtp", imports: append(below(), "internal/agent", "internal/smtpclient", "internal/tlsrpt", "internal/table", "internal/table/text")},
 		{path: "internal/mailbox", imports: append(below(), "internal/agent")},
@@ -86,7 +88,7 @@ func layers() []layer {
 		{path: "internal/table", imports: []string{"internal/address", "internal/config", "internal/lookup/settings"}},
 		{path: "internal/lookup", imports: []string{"internal/config", "internal/table/socketmap"}},
 		{path: "internal/router", imports: append(below(), "internal/table", "internal/table/text", "internal/table/socketmap")},
-		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/otlp", "internal/logfile", "internal/logread",
+		{path: "cmd/zmctl", imports: slices.Concat(base(), formats(), []string{"internal/table", "internal/table/text", "internal/postoffice", "internal/ledger", "internal/order", "internal/watch", "internal/alarm", "internal/selector", "internal/passwd", "internal/tlsrpt", "internal/confine", "internal/filesystem", "internal/web", "internal/web/desk", "internal/top", "internal/trace", "internal/otlp", "internal/logfile", "internal/logread",
 			"internal/importer", "internal/importer/postfix", "internal/importer/exim", "internal/importer/opensmtpd", "internal/importer/mailbox"})},
 		{path: "internal/scheduler/sim", imports: []string{"internal/scheduler/thread", "internal/config"}, never: disk},
 		{path: "internal/scheduler", imports: append(below(), "internal/order", "internal/alarm", "internal/twin")},
@@ -108,7 +110,7 @@ func layers() []layer {
 		"ta-smtp": "tasmtp", "ta-mailbox": "mailbox", "lookup": "lookup",
 	}
 	for program, stage := range stages {
-		imports := []string{"internal/" + stage, "internal/config", "internal/twin", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify"}
+		imports := []string{"internal/" + stage, "internal/config", "internal/filesystem", "internal/twin", "internal/confine", "internal/logging", "internal/machine", "internal/metrics", "internal/notify"}
 		if program == "router" {
 			imports = append(imports, "internal/router/closed") // is the other process, too
 		}

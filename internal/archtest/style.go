@@ -9,14 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"zmailer/internal/config"
 )
 
 // Lengths in lines.
 const (
-	longestFile = 500
+	longestFile = 800
 	longestMain = 100
 )
 
@@ -64,54 +63,6 @@ func checkComments(sources []*source) []Violation {
 		}
 	}
 	return found
-}
-
-// checkNames refuses words in declared names that say nothing.
-func checkNames(s *source) []Violation {
-	var found []Violation
-	check := func(id *ast.Ident) {
-		for _, word := range words(id.Name) {
-			if word == "job" && s.pkg == "internal/taproto" {
-				continue // the protocol's word
-			}
-			if slices.Contains([]string{"item", "job", "task", "manager", "handler", "util", "utils", "helper"}, word) {
-				found = append(found, Violation{s.name, s.line(id.Pos()), fmt.Sprintf("%s: %q says nothing; name what it is", id.Name, word)})
-			}
-		}
-	}
-	check(s.tree.Name)
-	for _, d := range s.tree.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			check(d.Name)
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					check(spec.Name)
-				case *ast.ValueSpec:
-					for _, id := range spec.Names {
-						check(id)
-					}
-				}
-			}
-		}
-	}
-	return found
-}
-
-// words splits a camel-case name: "newTaskList" is new, task, list.
-func words(name string) []string {
-	var list []string
-	start := 0
-	runes := []rune(name)
-	for i := 1; i <= len(runes); i++ {
-		if i == len(runes) || unicode.IsUpper(runes[i]) && !unicode.IsUpper(runes[i-1]) || runes[i] == '_' {
-			list = append(list, strings.ToLower(strings.Trim(string(runes[start:i]), "_")))
-			start = i
-		}
-	}
-	return list
 }
 
 // variable is what a name in zmailer.conf looks like.

@@ -114,9 +114,11 @@ func (c *Config) Size(name string, def int64) (int64, error) {
 
 // List splits at commas and blanks; empty if the value is not set.
 func (c *Config) List(name string) []string {
-	return strings.FieldsFunc(c.String(name, ""), func(r rune) bool {
-		return r == ',' || r == ' ' || r == '\t'
-	})
+	return splitList(c.String(name, ""))
+}
+
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 
 // ParseDuration reads a length of time in whole weeks, days, hours, minutes and

@@ -27,9 +27,10 @@ const probe = ".zmctl-confinement"
 // lowPort is one that only the privileged may listen on, and nobody uses.
 const lowPort = 79
 
-// directories of a postoffice, as internal/postoffice has them.
-func directories() []string {
-	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "sts", "tlsrpt"}
+// Directories are those of a postoffice, as internal/postoffice has them, which a program
+// is to be kept from.
+func Directories() []string {
+	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "imports", "sts", "tlsrpt"}
 }
 
 // Leave tries, in a process that has entered the plan's room, to leave it. Nothing is
@@ -60,7 +61,7 @@ func (p Plan) Leave() []Attempt {
 	if len(p.Room.Caps) == 0 {
 		try("read /etc/shadow", func() error { return openFile("/etc/shadow", os.O_RDONLY) })
 	}
-	for _, dir := range directories() {
+	for _, dir := range Directories() {
 		if p.mayWrite(dir) {
 			continue
 		}

@@ -98,6 +98,7 @@ type Info struct {
 	CTime    time.Time
 	UID      uint32
 	Nlink    uint64
+	Blocks   int64 // bytes that have a place on the disk; see Unwritten
 }
 
 // Entry is one name in a directory.

@@ -260,3 +260,77 @@ func TestKernelVersions(t *testing.T) {
 		}
 	}
 }
+
+// Dur2: an error of any step of a shared sync, also of the one that only begins the
+// write-back, is the error of every file in the group.
+func TestDur2ErrorOfAnyStepFailsTheGroup(t *testing.T) {
+	const members = 5
+	failing := func(at int) func(*osFile) error {
+		n := 0
+		return func(*osFile) error {
+			if n++; n == at {
+				return unix.EUCLEAN
+			}
+			return nil
+		}
+	}
+	for name, breakIt := range map[string]func(c *syncCalls){
+		"begin, first file": func(c *syncCalls) { c.begin = failing(1) },
+		"begin, third file": func(c *syncCalls) { c.begin = failing(3) },
+		"begin, last file":  func(c *syncCalls) { c.begin = failing(members) },
+		"write, first file": func(c *syncCalls) { c.write = failing(1) },
+		"write, last file":  func(c *syncCalls) { c.write = failing(members) },
+		"touch":             func(c *syncCalls) { c.touch = failing(1) },
+		"commit":            func(c *syncCalls) { c.commit = failing(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := NewOS(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			o.storage = func() storage { return storage{journalled: true} }
+			breakIt(&o.calls)
+			files := make([]File, members)
+			for i := range files {
+				if files[i], err = o.Open(fmt.Sprint(i), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				defer files[i].Close()
+			}
+			g := &Group{fs: o, busy: true} // the disk is busy with another file
+			errs := make([]error, members)
+			var all sync.WaitGroup
+			for i, f := range files {
+				all.Go(func() { errs[i] = g.Sync(f) })
+			}
+			await(t, "all wait", func() bool { return g.Waiting() == members })
+			g.leave()
+			all.Wait()
+			for i, err := range errs {
+				if !errors.Is(err, unix.EUCLEAN) {
+					t.Errorf("file %d: got %v, want EUCLEAN", i, err)
+				}
+			}
+		})
+	}
+}
+
+// Where the kernel knows no sync_file_range each file is synced.
+func TestDur2MissingCallSyncsEach(t *testing.T) {
+	o, err := NewOS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	o.storage = func() storage { return storage{journalled: true} }
+	o.calls.begin = func(*osFile) error { return unix.ENOSYS }
+	f, err := o.Open("a", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := o.SyncAll([]File{f, f}); err != nil {
+		t.Error(err)
+	}
+}

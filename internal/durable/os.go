@@ -21,6 +21,7 @@ type OS struct {
 	inherit bool // see Inherit
 	storage func() storage
 	nursery *nursery
+	calls   syncCalls
 }
 
 // NewOS opens dir as the root of a file system.
@@ -28,10 +29,23 @@ func NewOS(dir string) (*OS, error) {
 	fd, err := retryFD(func() (int, error) {
 		return unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	})
+	return newOS(fd, dir, err)
+}
+
+// NewOSAt opens an open directory, which may be one of O_PATH, as the root of a file
+// system. dir is its name in errors.
+func NewOSAt(at int, dir string) (*OS, error) {
+	fd, err := retryFD(func() (int, error) {
+		return unix.Openat(at, ".", unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	return newOS(fd, dir, err)
+}
+
+func newOS(fd int, dir string, err error) (*OS, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	o := &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) })}
+	o := &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}
 	o.nursery = &nursery{o: o}
 	return o, nil
 }
@@ -144,11 +158,15 @@ func (o *OS) Stat(name string) (Info, error) {
 	return infoOf(&st), nil
 }
 
-// SyncDir implements FS.
+// SyncDir implements FS. Of a directory that this process may write to and not read, which
+// fsync(2) needs, it syncs the whole file system instead.
 func (o *OS) SyncDir(name string) error {
 	fd, err := retryFD(func() (int, error) {
 		return unix.Openat(o.root, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	})
+	if errors.Is(err, unix.EACCES) {
+		return o.pathError("syncfs", name, retry(func() error { return unix.Syncfs(o.root) }))
+	}
 	if err != nil {
 		return o.pathError("open", name, err)
 	}
@@ -158,85 +176,6 @@ func (o *OS) SyncDir(name string) error {
 	}
 	return o.pathError("fsync", name, err)
 }
-
-// Lock implements FS.
-func (o *OS) Lock(name string, content []byte) (Lock, error) {
-	for {
-		f, err := o.Open(name, os.O_RDWR|os.O_CREATE, 0o644)
-		if err != nil {
-			return nil, err
-		}
-		ok, err := f.TryLock()
-		if err == nil && !ok {
-			err = &fs.PathError{Op: "lock", Path: path.Join(o.dir, name), Err: ErrLocked}
-		}
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		// Its holder may have unlinked the file between our open and our flock:
-		// a lock counts only on the file that the name leads to now.
-		mine, err := f.Stat()
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		named, err := o.Stat(name)
-		if err != nil || named.Ino != mine.Ino {
-			f.Close()
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
-			continue
-		}
-		l := &osLock{fs: o, name: name, f: f}
-		if err := l.write(content); err != nil {
-			// Crash: a lock file that nobody holds and no claim names. Ours goes away again,
-			// so that each try does not leave one.
-			return nil, errors.Join(o.pathError("write", name, err), l.Release())
-		}
-		return l, nil
-	}
-}
-
-type osLock struct {
-	fs   *OS
-	name string
-	f    File
-}
-
-// write makes the file say who holds it and makes its name durable. What it says is
-// for people: on a full disk it says nothing, so that those who make room there can
-// still start.
-func (l *osLock) write(content []byte) error {
-	f := l.f.(*osFile)
-	empty := func() error { return retry(func() error { return unix.Ftruncate(f.fd, 0) }) }
-	if err := empty(); err != nil {
-		return err
-	}
-	_, err := f.WriteAt(content, 0)
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = empty()
-	}
-	if err != nil {
-		return err
-	}
-	// Crash: from here the name outlives a power loss, so a claim that names this lock
-	// finds it free, not missing.
-	return f.Sync()
-}
-
-// Release unlinks before it unlocks, so nobody locks a name that then goes away.
-func (l *osLock) Release() error {
-	err := l.fs.Remove(l.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, l.f.Close())
-}
-
-// Abandon implements Lock.
-func (l *osLock) Abandon() error { return l.f.Close() }
 
 // osFile keeps its path in two parts: only errors want it whole.
 type osFile struct {
@@ -339,13 +278,23 @@ func (f *osFile) Sync() error {
 }
 
 // WriteOut has the kernel begin to write a part of a file to the disk, so that the Sync
-// that follows has less to wait for. It promises nothing, and where it cannot be done it
-// does nothing.
-func WriteOut(f File, off, n int64) {
-	if f, ok := f.(*osFile); ok {
-		// Crash: data of a file that nobody was promised. Sync tells of errors.
-		_ = unix.SyncFileRange(f.fd, off, n, unix.SYNC_FILE_RANGE_WRITE)
+// that follows has less to wait for. Where that cannot be done it does nothing. After an
+// error the file must not be trusted: a Sync after it may succeed all the same.
+func WriteOut(f File, off, n int64) error {
+	if f, ok := f.(interface{ WriteOut(off, n int64) error }); ok {
+		return f.WriteOut(off, n)
 	}
+	return nil
+}
+
+// WriteOut implements the function of that name.
+func (f *osFile) WriteOut(off, n int64) error {
+	// Crash: data of a file that no submitter was promised.
+	err := retry(func() error { return unix.SyncFileRange(f.fd, off, n, unix.SYNC_FILE_RANGE_WRITE) })
+	if errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return f.wrap("sync_file_range", err)
 }
 
 func (f *osFile) Chmod(perm fs.FileMode) error {
@@ -403,7 +352,7 @@ func infoOf(st *unix.Stat_t) Info {
 	return Info{
 		Dev: uint64(st.Dev), Ino: st.Ino, Mode: goMode(st.Mode), Size: st.Size,
 		ModTime: time.Unix(st.Mtim.Unix()), CTime: time.Unix(st.Ctim.Unix()),
-		UID: st.Uid, Nlink: uint64(st.Nlink),
+		UID: st.Uid, Nlink: uint64(st.Nlink), Blocks: st.Blocks * 512,
 	}
 }
 

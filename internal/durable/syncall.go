@@ -20,13 +20,18 @@ var _ Sharer = (*OS)(nil)
 // changes in one order, and where the kernel writes a range out for good (Linux 5.2).
 func (o *OS) SharesSync() bool { return o.storage().journalled }
 
-// writeOut is a range's data on their way to the disk, waited for. Errors of before are told.
+// writeOut writes a range to the disk and waits for it. It also returns an error of a
+// write-back before it.
 const writeOut = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 
 // SyncAll implements Sharer: the data of each file are written out, then the journal is
 // committed once. What is committed is the transaction of the last file's last change,
 // so that is changed again behind the others' data: their blocks, sizes, modes and names
 // stand before it in the journal. Its fsync flushes the drive's cache, for all of them.
+//
+// An error of any step is returned, also of the step that only begins: ext4 drops pages for
+// which it cannot allocate blocks, and the call that made it try is the only one that
+// returns an error (docs/notes/group-commit.md).
 func (o *OS) SyncAll(files []File) error {
 	own := make([]*osFile, 0, len(files))
 	for _, f := range files {
@@ -37,26 +42,61 @@ func (o *OS) SyncAll(files []File) error {
 	if len(own) != len(files) || len(own) == 0 || !o.SharesSync() {
 		return syncEach(files)
 	}
-	for _, f := range own {
-		// Only begun; what is wrong with it is told below.
-		_ = unix.SyncFileRange(f.fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
-	}
-	for _, f := range own {
-		// Crash: data of files whose names and modes may be lost; nobody was told yet.
-		err := retry(func() error { return unix.SyncFileRange(f.fd, 0, 0, writeOut) })
-		if errors.Is(err, unix.ENOSYS) {
+	for i, f := range own {
+		// Crash: data of files whose names and modes may be lost; no submitter was told yet.
+		err := o.calls.begin(f)
+		if i == 0 && errors.Is(err, unix.ENOSYS) {
 			return syncEach(files)
 		}
 		if err != nil {
 			return f.wrap("sync_file_range", err)
 		}
 	}
-	last := own[len(own)-1]
-	if err := last.touch(); err != nil {
-		return syncEach(files)
+	for _, f := range own {
+		// Crash: as before.
+		if err := o.calls.write(f); err != nil {
+			return f.wrap("sync_file_range", err)
+		}
 	}
-	return last.Sync()
+	last := own[len(own)-1]
+	if err := o.calls.touch(last); err != nil {
+		return last.wrap("chmod", err)
+	}
+	// Crash: before it returns, any of the files may be whole or not; after it, all are.
+	return last.wrap("fsync", o.calls.commit(last))
 }
+
+// syncCalls are the system calls of a shared sync; tests replace them.
+type syncCalls struct{ begin, write, touch, commit func(f *osFile) error }
+
+func kernelCalls() syncCalls {
+	return syncCalls{
+		begin: func(f *osFile) error {
+			return retry(func() error { return unix.SyncFileRange(f.fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE) })
+		},
+		write: func(f *osFile) error {
+			return retry(func() error { return unix.SyncFileRange(f.fd, 0, 0, writeOut) })
+		},
+		touch:  (*osFile).touch,
+		commit: func(f *osFile) error { return retry(func() error { return unix.Fsync(f.fd) }) },
+	}
+}
+
+// Unwritten reports whether a file has lost data in a write-back of which no call returned
+// an error. info was read after a Sync that succeeded, and the program that wrote the file
+// left no holes in it.
+//
+// When ext4 cannot allocate the blocks of pages that the kernel writes in the background,
+// it drops the pages, and a later fsync returns 0. What is left to see is that the file has
+// fewer blocks than bytes.
+func Unwritten(f FS, info Info) bool {
+	o, ok := f.(interface{ Unwritten(info Info) bool })
+	return ok && o.Unwritten(info)
+}
+
+// Unwritten implements the function of that name. Other file systems count blocks
+// otherwise: they compress, or count when they write.
+func (o *OS) Unwritten(info Info) bool { return o.storage().counts && info.Blocks < info.Size }
 
 // touch changes the file's inode, to the mode that it has.
 func (f *osFile) touch() error {
@@ -83,6 +123,7 @@ func syncEach(files []File) error {
 type storage struct {
 	journalled bool // changes have one order; see SharesSync
 	searches   bool // a new file is searched an inode for; see nursery
+	counts     bool // a file that was synced has its blocks counted; see Unwritten
 }
 
 // storageOf looks at the file system with a directory.
@@ -109,6 +150,7 @@ func storageOf(fd int) storage {
 		found, err := filepath.Glob("/proc/fs/jbd2/" + strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!") + "-*")
 		s.journalled = err == nil && len(found) > 0
 		s.searches = err == nil && !s.journalled
+		s.counts = true
 	}
 	s.journalled = s.journalled && kernelFrom(5, 2)
 	return s

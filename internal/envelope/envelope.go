@@ -44,11 +44,21 @@ type Envelope struct {
 	HasFrom   bool   // a from or a channel line was there
 	EnvID     string
 	NotaryRet string
+	// Submitter is who has submitted the message, as the router that copied it has found by
+	// the owner of the user's file (postoffice.PickUp); nil: the file's owner. It is only to
+	// be believed in a file of the daemons.
+	Submitter *Submitter
 	// Octets is the file's size as its writer recorded it, -1 if it did not: a
 	// file whose size differs was not finished (see postoffice).
 	Octets     int64
 	Recipients []Recipient
 	Unknown    []string // keywords that were ignored
+}
+
+// Submitter is the user whose file a message was copied from.
+type Submitter struct {
+	UID uint32
+	ID  string // spool ID of that file
 }
 
 // Recipient is a to line with the todsn line before it.

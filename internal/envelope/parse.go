@@ -30,6 +30,7 @@ const (
 	kNotaryRet
 	kToDSN
 	kTo
+	kSubmitter
 )
 
 // longestKeyword bounds the copy that keywordOf makes.
@@ -84,6 +85,8 @@ func keywordOf(word []byte) keyword {
 		return kToDSN
 	case "to":
 		return kTo
+	case "submitter":
+		return kSubmitter
 	}
 	return kNone
 }
@@ -117,6 +120,10 @@ func (e *Envelope) parse(text string) error {
 				reason = e.setSender(k, value)
 			case kComment:
 				e.addComment(n, value)
+			case kSubmitter:
+				if n != 2 || e.Octets < 0 || !e.setSubmitter(value) {
+					e.Unknown = append(e.Unknown, word)
+				}
 			default:
 				e.set(k, value)
 			}
@@ -198,6 +205,17 @@ func (e *Envelope) field(k keyword) *string {
 		return &e.NotaryRet
 	}
 	panic("envelope: keyword without a field")
+}
+
+// setSubmitter reads "submitter UID ID". It counts behind the first line alone: what stands
+// below it may be the user's.
+func (e *Envelope) setSubmitter(value string) bool {
+	digits, id, _ := strings.Cut(value, " ")
+	uid, err := strconv.ParseUint(digits, 10, 32)
+	if err == nil {
+		e.Submitter = &Submitter{UID: uint32(uid), ID: id}
+	}
+	return err == nil
 }
 
 func (e *Envelope) addComment(line int, value string) {

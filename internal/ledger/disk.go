@@ -65,7 +65,7 @@ func look(po *postoffice.PostOffice, seen func()) (*sights, error) {
 	if err != nil {
 		return nil, err
 	}
-	flat := append([]string{postoffice.Public}, routers...)
+	flat := append(po.Inboxes(), routers...)
 	aside := []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed}
 	for _, dir := range flat {
 		if err := s.list(po.FS(), dir); err != nil {

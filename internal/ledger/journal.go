@@ -263,13 +263,13 @@ func (j *Journal) openFile() (*handle, error) {
 // tryOpen is one try; nil if the file was renamed meanwhile. Whoever closes a journal
 // renames it, then locks it: a file that has the name after we share it is not closed.
 func (j *Journal) tryOpen() (h *handle, err error) {
-	f, err := j.po.FS().Open(journalName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := durable.OpenLocking(j.po.FS(), journalName, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		if eerr := j.po.Ensure(postoffice.Ledger); eerr != nil {
 			return nil, errors.Join(err, eerr)
 		}
 		// Crash: an empty journal.
-		if f, err = j.po.FS().Open(journalName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+		if f, err = durable.OpenLocking(j.po.FS(), journalName, os.O_WRONLY|os.O_APPEND); err != nil {
 			return nil, err
 		}
 	}

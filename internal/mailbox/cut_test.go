@@ -41,14 +41,37 @@ func (b below) Stat(name string) (durable.Info, error) { return b.FS.Stat(b.dir 
 func (b below) ReadDir(name string) ([]durable.Entry, error) {
 	return b.FS.ReadDir(path.Join(b.dir, name))
 }
-func (b below) SyncDir(name string) error { return b.FS.SyncDir(b.dir + "/" + name) }
+func (b below) SyncDir(name string) error { return b.FS.SyncDir(path.Join(b.dir, name)) }
+
+// cutDirs are a test disk's directories.
+type cutDirs struct{ fs *cutfs.FS }
+
+// at is an absolute path's name on the test disk.
+func (cutDirs) at(name string) string { return path.Clean("." + path.Clean(name)) }
+
+func (c cutDirs) mkdir(dir string) error { return c.fs.Mkdir(c.at(dir), 0o700) }
+
+func (c cutDirs) stat(name string) (fileID, error) {
+	info, err := c.fs.Stat(c.at(name))
+	return fileID{info.Dev, info.Ino}, err
+}
+
+func (c cutDirs) makeable(string, target) (ok, asRoot bool) { return true, false }
+
+func (c cutDirs) sync(name string, _ target, _ bool) error {
+	return c.fs.SyncDir(c.at(path.Dir(name)))
+}
 
 const cutBody = "body\n"
 
 // cutDisk is a test disk with a queued message for jim and, unless fresh, a Maildir.
 func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
 	t.Helper()
-	disk := cutfs.New()
+	return fillDisk(t, cutfs.New(), !fresh)
+}
+
+func fillDisk(t *testing.T, disk *cutfs.FS, whole bool) (*cutfs.FS, string) {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -56,8 +79,10 @@ func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
 		}
 	}
 	must(postoffice.Init(disk))
-	must(disk.Mkdir("jim", 0o700))
-	if !fresh {
+	if disk.Model() == cutfs.Journal {
+		must(disk.Mkdir("jim", 0o700))
+	}
+	if whole {
 		must(makeSubs(below{disk, "jim"}))
 	}
 	put := func(name string, b []byte) uint64 {
@@ -105,7 +130,13 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, quota Quota, cut func(*c
 		t.Fatal(err)
 	}
 	m.users.byName["jim"] = remembered[account]{account{login: "jim"}, testTime.Add(time.Hour)}
-	m.open = func(dir string) (maildirFS, error) { return below{proc, strings.TrimPrefix(dir, "/")}, nil }
+	m.open = func(dir string, _ int, _ bool) (maildirFS, error) {
+		if _, err := proc.Stat(strings.TrimPrefix(dir, "/")); err != nil {
+			return nil, err
+		}
+		return below{proc, strings.TrimPrefix(dir, "/")}, nil
+	}
+	m.dirs = cutDirs{proc}
 	a := &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Log: slog.New(slog.DiscardHandler), Now: m.c.Now, Settles: true}
 	cut(proc)
 	a.Do(t.Context(), taproto.Job{Name: name}, m)
@@ -150,7 +181,7 @@ func look(t *testing.T, disk *cutfs.FS, name string) state {
 		s.whole++
 	}
 	tmp, err := disk.ReadDir("jim/tmp")
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	s.torn = len(tmp)
@@ -198,6 +229,38 @@ func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Dur3: a Maildir that is made on demand, on a disk on which a name is durable when the
+// directory that it is in was synced and not before, is there with its message when the tag
+// says so; also if an attempt that was killed has made it.
+func TestDur3NewMaildirSurvivesEveryCut(t *testing.T) {
+	for n := 0; ; n++ {
+		disk := cutfs.New()
+		disk.SetModel(cutfs.POSIX)
+		disk, name := fillDisk(t, disk, false)
+		proc := attempt(t, disk, name, Quota{}, func(p *cutfs.FS) { p.CutInside(n) })
+		over := !proc.Dead()
+		for _, loss := range proc.Losses() {
+			where := fmt.Sprintf("operation %d, %v", n, loss)
+			next := proc.Restart(loss)
+			after(t, next, name, Quota{}, where, loss.Power)
+			for _, loss := range next.Losses() {
+				if s := look(t, next.Restart(loss), name); s.tag == workspec.TagOK && s.whole == 0 {
+					t.Errorf("%s, and after the next attempt %v: the tag says delivered, and the message is lost", where, loss)
+				}
+			}
+		}
+		if t.Failed() {
+			t.Log(proc.Log())
+		}
+		if over || t.Failed() {
+			if n < 12 {
+				t.Errorf("got %d operations: too few to make a Maildir and deliver", n)
+			}
+			return
+		}
 	}
 }
 

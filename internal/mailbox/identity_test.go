@@ -127,7 +127,7 @@ func TestFileIsWrittenWithTheRightsOfItsPrivilege(t *testing.T) { // M48
 func TestRootMakesNothingWhereEverybodyWrites(t *testing.T) {
 	p := asRoot(t, "$MAIL/%u/")
 	p.must(os.Chmod(p.mail, 0o757))
-	fd, err := openAbove(filepath.Join(p.mail, "x"))
+	fd, err := openAbove(filepath.Join(p.mail, "x"), 0)
 	p.must(err)
 	defer unix.Close(fd)
 	if p.mailbox.mayMakeIn(fd) {

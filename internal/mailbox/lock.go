@@ -90,6 +90,9 @@ func (b *mbox) takeDotLock() (*dotLock, bool, error) {
 		l.root = true
 		err = l.as(l.create)
 	}
+	if errors.Is(err, unix.EEXIST) && l.foreign() {
+		return nil, true, nil
+	}
 	if errors.Is(err, unix.EEXIST) {
 		removed := false
 		err := l.as(func() (err error) {
@@ -109,6 +112,26 @@ func (b *mbox) takeDotLock() (*dotLock, bool, error) {
 		return nil, true, nil
 	}
 	return nil, false, err
+}
+
+// foreign reports whether the lock file was made by somebody who has no business with the
+// mailbox. In a directory that everybody writes to, /var/mail with mode 1777, each user may
+// make one, and the recipient could not remove it: it counts only if it is the
+// recipient's or root's, and root's only if nobody has given a file of root's that name.
+func (l *dotLock) foreign() bool {
+	var dir, st unix.Stat_t
+	if err := unix.Fstat(l.b.dir, &dir); err != nil || !others(&dir) {
+		return false
+	}
+	if err := unix.Fstatat(l.b.dir, l.b.dotName(), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false // gone: the next try sees it
+	}
+	regular := st.Mode&unix.S_IFMT == unix.S_IFREG
+	if int(st.Uid) == l.b.m.owner(l.b.t) || st.Uid == 0 && regular && st.Nlink == 1 {
+		return false
+	}
+	l.b.m.c.Log.Warn("foreign-lock", "path", l.b.t.path+".lock", "uid", st.Uid)
+	return true
 }
 
 // as works on the lock file as whoever makes it.

@@ -68,8 +68,10 @@ type Mailbox struct {
 	users   *users
 	host    string // as it stands in names in Maildirs
 	creds   *credentials
-	open    func(dir string) (maildirFS, error)
+	open    func(dir string, uid int, strict bool) (maildirFS, error)
 	writers sync.Pool // of *bufio.Writer
+	dirs    directories
+	synced  durableNames
 
 	mu    sync.Mutex
 	boxes map[string]*turn  // mbox files in use by this process
@@ -136,14 +138,16 @@ func New(c Config) (*Mailbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mailbox{
+	m := &Mailbox{
 		c: c, stores: t, users: newUsers(c.LocalUsers, c.Now), creds: creds,
 		// "/" and ":" mean something in Maildir names.
 		host:    strings.NewReplacer("/", `\057`, ":", `\072`).Replace(c.Hostname),
 		open:    openMaildir,
 		writers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }},
 		boxes:   map[string]*turn{},
-	}, nil
+	}
+	m.dirs = realDirectories{m}
+	return m, nil
 }
 
 // Deliver implements agent.Deliverer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 
@@ -20,8 +21,6 @@ type maildirFS interface {
 	Close() error
 }
 
-func openMaildir(dir string) (maildirFS, error) { return durable.NewOS(dir) }
-
 // toMaildir adds the message to a Maildir: written in tmp/, synced, moved to new/
 // (the Maildir specification, "How a message is delivered").
 func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
@@ -32,7 +31,11 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 	defer box.Close()
 	name := m.maildirName(l)
 	if l.recipient.Sent != nil {
-		if where, err := m.settle(box, name, l); err != nil || where != "" {
+		where, err := m.settle(box, name, l)
+		if err == nil && where != "" {
+			err = m.syncStore(dir, t)
+		}
+		if err != nil || where != "" {
 			return err
 		}
 	}
@@ -68,7 +71,11 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 	// Crash: before this a power loss may take the name in new/ and keep the tag that
 	// is set next, and the message would be in neither place. An error repeats the
 	// attempt, which finds the message.
-	if err := box.SyncDir("new"); err != nil {
+	err = box.SyncDir("new")
+	if err == nil {
+		err = m.syncStore(dir, t)
+	}
+	if err != nil {
 		return &standing{err}
 	}
 	if t.spool {
@@ -147,14 +154,17 @@ func moveNew(box durable.FS, from, to string) error {
 
 // openMade opens a Maildir and makes it if it is not there.
 func (m *Mailbox) openMade(dir string, t target) (maildirFS, error) {
-	box, err := m.open(dir)
+	box, err := m.open(dir, m.owner(t), t.spool)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && m.adoptStore(dir, t) {
+		box, err = m.open(dir, m.owner(t), t.spool)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return box, err
 	}
 	if err := m.makeStore(dir, t); err != nil {
 		return nil, err
 	}
-	return m.open(dir)
+	return m.open(dir, m.owner(t), t.spool)
 }
 
 // createIn makes the file in tmp/. One of that name was left by an attempt that was
@@ -190,7 +200,29 @@ func makeSubs(box durable.FS) error {
 			return fmt.Errorf("make Maildir: %w", err)
 		}
 	}
+	// Crash: before this they may be gone with all that is in them. An attempt that was
+	// killed before it is made up for by syncStore.
+	if err := box.SyncDir("."); err != nil {
+		return fmt.Errorf("make Maildir: %w", err)
+	}
 	return nil
+}
+
+// syncStore makes the names of a Maildir durable, once in each process: those of its three
+// directories, its own, and those above it.
+func (m *Mailbox) syncStore(dir string, t target) error {
+	return m.syncName(dir+"/new", t)
+}
+
+// adoptStore gives a Maildir that a killed agent has left as root's to its user, and reports
+// whether it did.
+func (m *Mailbox) adoptStore(dir string, t target) bool {
+	above, err := openAbove(dir, m.owner(t))
+	if err != nil {
+		return false
+	}
+	defer unix.Close(above)
+	return m.adopt(above, path.Base(dir), unix.S_IFDIR, t)
 }
 
 // maildirName is a name that no other delivery on any host uses, and every attempt at

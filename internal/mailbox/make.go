@@ -23,12 +23,12 @@ func (m *Mailbox) makeDir(dir string, t target, users bool) error {
 	if dir == path.Clean(t.home) {
 		return &fault{code: configTrouble, text: "the home directory is missing", err: unix.ENOENT}
 	}
-	err := mkdirat(unix.AT_FDCWD, dir, 0o700)
+	err := m.dirs.mkdir(dir)
 	if errors.Is(err, unix.ENOENT) && path.Dir(dir) != dir {
 		if err := m.makeDir(path.Dir(dir), t, false); err != nil {
 			return err
 		}
-		err = mkdirat(unix.AT_FDCWD, dir, 0o700)
+		err = m.dirs.mkdir(dir)
 	}
 	if errors.Is(err, unix.EACCES) && t.spool {
 		err = m.makeInSpool(dir, t, users)
@@ -36,13 +36,15 @@ func (m *Mailbox) makeDir(dir string, t target, users bool) error {
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make directory %s: %w", dir, err)
 	}
+	// Crash: a directory without a name on the disk, until syncName.
+	m.synced.forget(dir)
 	return nil
 }
 
 // makeInSpool makes a directory as root where only root may: the user's own, or one
 // that every user's will be in.
 func (m *Mailbox) makeInSpool(dir string, t target, users bool) error {
-	above, err := openAbove(dir)
+	above, err := openAbove(dir, m.owner(t))
 	if err != nil {
 		return err
 	}
@@ -51,24 +53,21 @@ func (m *Mailbox) makeInSpool(dir string, t target, users bool) error {
 		return unix.EACCES
 	}
 	base := path.Base(dir)
+	mode := uint32(0o755)
+	if users {
+		mode = 0o700
+	}
 	return m.creds.asRoot(t.as, func() error {
-		if err := mkdirat(above, base, 0o700); err != nil {
+		// Crash: an empty directory of root's, which openMade gives to its user.
+		if err := mkdirat(above, base, mode); err != nil {
 			return err
 		}
 		if users {
 			return again(func() error { return unix.Fchownat(above, base, t.as.uid, t.as.gid, unix.AT_SYMLINK_NOFOLLOW) })
 		}
-		return again(func() error { return unix.Fchmodat(above, base, 0o755, 0) })
+		// The umask may have taken bits.
+		return again(func() error { return unix.Fchmodat(above, base, mode, 0) })
 	})
-}
-
-// openAbove opens the directory that a name is in, to work relative to it.
-func openAbove(name string) (int, error) {
-	fd, err := openat(unix.AT_FDCWD, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open directory %s: %w", path.Dir(name), err)
-	}
-	return fd, nil
 }
 
 // mayMakeIn tells whether root may make a user's file in a directory: one that is

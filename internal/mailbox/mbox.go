@@ -17,14 +17,13 @@ import (
 
 // mbox is one mbox file while a message is added to it.
 type mbox struct {
-	m       *Mailbox
-	t       target
-	dir     int    // its directory, for work relative to it
-	base    string // its name there
-	fd      int    // -1: not open
-	created bool
-	st      unix.Stat_t // of fd, when it was locked
-	dot     *dotLock
+	m    *Mailbox
+	t    target
+	dir  int         // its directory, for work relative to it
+	base string      // its name there
+	fd   int         // -1: not open
+	st   unix.Stat_t // of fd, when it was locked
+	dot  *dotLock
 }
 
 // toMbox adds the message to an mbox file (RFC 4155, with the quoting of mboxrd),
@@ -39,11 +38,11 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
 	defer leave()
 	b := &mbox{m: m, t: t, dir: -1, base: path.Base(t.path), fd: -1}
 	defer b.close()
-	if b.dir, err = openAbove(t.path); errors.Is(err, unix.ENOENT) {
+	if b.dir, err = openAbove(t.path, m.owner(t)); errors.Is(err, unix.ENOENT) {
 		if err := m.makeAbove(t.path, t); err != nil {
 			return err
 		}
-		b.dir, err = openAbove(t.path)
+		b.dir, err = openAbove(t.path, m.owner(t))
 	}
 	if err != nil {
 		return err
@@ -69,10 +68,10 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
 		}
 		return err
 	}
-	if b.created {
-		if err := b.syncDir(); err != nil {
-			return &standing{err}
-		}
+	// Crash: before this the file may be gone with its name, also one that a killed attempt
+	// has made.
+	if err := m.syncName(t.path, t); err != nil {
+		return &standing{err}
 	}
 	return nil
 }
@@ -144,7 +143,10 @@ func (b *mbox) open() error {
 			if err == unix.EEXIST {
 				continue
 			}
-			b.created = err == nil
+			b.m.synced.forget(b.t.path)
+		}
+		if err == unix.EACCES && b.m.adopt(b.dir, b.base, unix.S_IFREG, b.t) {
+			continue
 		}
 		if err != nil {
 			return err
@@ -154,16 +156,14 @@ func (b *mbox) open() error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return &fault{code: configTrouble, text: "the mailbox is not a regular file"}
-		}
-		return nil
+		return b.checkFile(&st)
 	}
 }
 
 // create makes the file; as root for the user if only root may, as in /var/mail.
 func (b *mbox) create(flags int) (int, error) {
-	// Crash: an empty mbox file, which is a mailbox without messages.
+	// Crash: an empty mbox file, which is a mailbox without messages. One of root's is given
+	// to its user by the next attempt, see adopt.
 	fd, err := openat(b.dir, b.base, flags, 0o600)
 	if err != unix.EACCES || !b.t.spool || !b.m.mayMakeIn(b.dir) {
 		return fd, err
@@ -250,20 +250,6 @@ func (b *mbox) lead(at int64) (string, error) {
 		return "\n", nil
 	}
 	return "\n\n", nil
-}
-
-// syncDir makes a new file's name durable.
-func (b *mbox) syncDir() error {
-	fd, err := openat(b.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return b.pathError("open directory of", err)
-	}
-	defer unix.Close(fd)
-	// Crash: before this the file of the first message may be gone with its name.
-	if err := fsync(fd); err != nil {
-		return b.pathError("fsync directory of", err)
-	}
-	return nil
 }
 
 // busy is RFC 3463's X.2.0: something about the mailbox, no more is known.

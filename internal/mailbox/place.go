@@ -58,7 +58,7 @@ func (b *mbox) settle(l *letter) (there bool, err error) {
 		return false, err
 	}
 	// The attempt before may have made the file.
-	if err := errors.Join(b.sync(), b.syncDir()); err != nil {
+	if err := errors.Join(b.sync(), b.m.syncName(b.t.path, b.t)); err != nil {
 		return false, &standing{err}
 	}
 	return true, nil

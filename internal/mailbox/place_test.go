@@ -133,7 +133,7 @@ func TestDeliveryToMboxIsFoundAtItsPlace(t *testing.T) {
 // name comes the content.
 func TestLockFileHasItsPidFromTheStart(t *testing.T) {
 	p := newPost(t, "$MAIL/%u")
-	dir, err := openAbove(filepath.Join(p.mail, "jim"))
+	dir, err := openAbove(filepath.Join(p.mail, "jim"), os.Geteuid())
 	p.must(err)
 	b := &mbox{m: p.mailbox, t: target{path: filepath.Join(p.mail, "jim")}, dir: dir, base: "jim", fd: -1}
 	defer b.close()

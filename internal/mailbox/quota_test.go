@@ -99,7 +99,7 @@ func TestMaildirSizeFileIsKept(t *testing.T) {
 			if room := strings.Contains(got[0], "ok3"); room != c.room {
 				t.Fatalf("got %q, want room %v", got, c.room)
 			}
-			box, err := openMaildir(dir)
+			box, err := openMaildir(dir, os.Geteuid(), true)
 			p.must(err)
 			defer box.Close()
 			sum, ok := p.mailbox.c.Quota.summed(box)
@@ -135,7 +135,7 @@ func TestPipeInTheSizeFilesPlaceHoldsNobodyUp(t *testing.T) {
 				p.must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
 			}
 			p.must(place(filepath.Join(dir, sizeFile)))
-			box, err := openMaildir(dir)
+			box, err := openMaildir(dir, os.Geteuid(), true)
 			p.must(err)
 			defer box.Close()
 			done := make(chan error, 1)

@@ -257,6 +257,9 @@ func (q *Request) prepare(f *postoffice.Spec, spec *workspec.Spec, set []chosen)
 // specification, or root has written the message, too. What the router did not believe
 // it must not be made to believe now.
 func believed(was *envelope.Envelope, router, writer uint32) *envelope.Envelope {
+	if was.Submitter != nil && (writer == 0 || writer == router) {
+		writer = was.Submitter.UID
+	}
 	if writer == 0 || writer == router {
 		return was
 	}

@@ -2,9 +2,9 @@ package passwd
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -67,20 +67,20 @@ func TestUnknownUserCostsWhatAWrongPasswordCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	least := func(user string) time.Duration {
-		best := time.Hour
-		for range 7 {
-			start := time.Now()
-			if err := a.Verify(user, "wrong"); err == nil {
-				t.Fatal("a wrong password was taken")
-			}
-			best = min(best, time.Since(start))
+	// The hash is made to need memory: what a look allocates shows that it was made.
+	cost := func(user string) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := a.Verify(user, "wrong"); err == nil {
+			t.Fatal("a wrong password was taken")
 		}
-		return best
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
 	}
-	known, unknown := least("ann"), least("eve")
-	if unknown < known/2 || unknown > 2*known {
-		t.Errorf("an unknown user takes %v, a known one %v", unknown, known)
+	const least = 1 << 20
+	known, unknown := cost("ann"), cost("eve")
+	if known < least || unknown < known*9/10 || unknown > known*11/10 {
+		t.Errorf("an unknown user takes %d bytes, a known one %d", unknown, known)
 	}
 }
 

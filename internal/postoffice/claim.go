@@ -53,7 +53,7 @@ func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
 // ListRouterDir is ListRouter for one of the directories. One that is gone is empty.
 func (p *PostOffice) ListRouterDir(dir string, sorted bool, now time.Time) ([]Pending, error) {
 	entries, err := p.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) && dir != Router {
+	if errors.Is(err, fs.ErrNotExist) && dir != p.RouterDir() {
 		return nil, nil
 	}
 	if err != nil {
@@ -160,7 +160,8 @@ type Claim struct {
 // Claim takes router/name, or a path as router2/name, by rename; only one of many
 // routers can (M6). ErrGone: another one did. A file whose name is not its inode number, as after a copy, is
 // renamed to the right one on the way. ErrUnsettled: such a file was written a moment
-// ago; it is in router/ again. So is what is no message: ErrIrregular. A Claim beside an error could not be given back: its
+// ago; it is in router/ again. So is what is no message, ErrIrregular, what a user has
+// submitted, ErrSubmission, and what is not believed, *DisbeliefError. A Claim beside an error could not be given back: its
 // Release is to be tried until it succeeds, for while we live nobody else does that.
 func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 	dir, n, ok := claimPlace(name)
@@ -203,10 +204,16 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 	if !info.Mode.IsRegular() {
 		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrIrregular), f.Close())
 	}
-	if info.Ino != n.Ino {
+	if err := p.believe(dir+"/"+n.String(), info); err != nil {
+		if !p.trusts(info.UID) {
+			err = ErrSubmission
+		}
+		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, err), f.Close())
+	}
+	if info.Ino != n.Ino && !p.isOccupied(dir, info.Ino, n.Owner) {
 		// Mail comes by rename, under its number. cp(1) makes the name first and the
 		// content later.
-		if time.Since(info.ModTime).Abs() < copyGrace {
+		if n.Ino < firstRandom && time.Since(info.ModTime).Abs() < copyGrace {
 			return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrUnsettled), f.Close())
 		}
 		right := Name{Ino: info.Ino, Owner: n.Owner}
@@ -220,6 +227,18 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 	return &Claim{ID: IDOf(info), Info: info, File: f, p: p, dir: dir, name: n, text: n.String()}, nil
 }
 
+// isOccupied reports whether a message cannot get the number of its inode, because another
+// file has a name with that. It then keeps the number that it has.
+func (p *PostOffice) isOccupied(dir string, ino uint64, owner int) bool {
+	right := Name{Ino: ino, Owner: owner}
+	for _, name := range []string{dir + "/" + inodeName(ino), dir + "/" + right.String()} {
+		if there, err := p.exists(name); err == nil && there {
+			return true
+		}
+	}
+	return false
+}
+
 // Name is the name that message and work specification will have, <ino>-<owner>.
 func (c *Claim) Name() string { return c.text }
 
@@ -229,12 +248,16 @@ func (c *Claim) Dir() string { return c.dir }
 func (c *Claim) path() string { return c.dir + "/" + c.text }
 func (c *Claim) work() string { return c.dir + "/.." + c.text }
 
-// CreateWork opens the claim's work file, router/..<ino>-<owner>, empty.
+// CreateWork makes the claim's work file, router/..<ino>-<owner>. One that is there is
+// removed and not written to: it is a new file in any case.
 func (c *Claim) CreateWork() (durable.File, error) {
 	// Crash: without its z line the file is thrown away with the stale claim.
 	f, err := c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) { // a try before this one has left it
-		f, err = c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if errors.Is(err, fs.ErrExist) { // an earlier try has left it
+		if err = c.p.remove(c.work()); err == nil {
+			// Crash: as before.
+			f, err = c.p.fs.Open(c.work(), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", c.name, err)
@@ -307,13 +330,14 @@ func (c *Claim) gone() {
 
 func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
 
-// aside moves the message out of the router's way and drops the work file.
-func (c *Claim) aside(verb, to string) error {
+// aside moves the message out of the router's way and drops the work file. end stands
+// behind the number in its new name.
+func (c *Claim) aside(verb, dir, end string) error {
 	// Crash: the claim, or the message set aside; a leftover work file is swept.
-	if err := c.p.move(c.path(), to); err != nil {
+	if _, err := c.p.moveIn(c.path(), dir, c.name.Ino, end); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
-	if dirOf(to) != c.dir {
+	if dir != c.dir {
 		c.left()
 	}
 	err := c.p.remove(c.work())
@@ -321,28 +345,28 @@ func (c *Claim) aside(verb, to string) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
-	return c.p.syncDirs(c.dir, dirOf(to))
+	return c.p.syncDirs(c.dir, dir)
 }
 
 func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
 
 // Defer sets the message aside as deferred/<ino>.<why> until zmctl resubmit (M10).
 func (c *Claim) Defer(why string) error {
-	return c.aside("defer", Deferred+"/"+c.inode()+"."+reason(why))
+	return c.aside("defer", Deferred, "."+reason(why))
 }
 
 // Freeze holds the message as freezer/<ino>.<cause> (M13).
 func (c *Claim) Freeze(cause string) error {
-	return c.aside("freeze", Freezer+"/"+c.inode()+"."+reason(cause))
+	return c.aside("freeze", Freezer, "."+reason(cause))
 }
 
 // ToPostman moves the only copy to postman/<ino>: it cannot be routed (M12).
 func (c *Claim) ToPostman() error {
-	return c.aside("set aside", Postman+"/"+c.inode())
+	return c.aside("set aside", Postman, "")
 }
 
 // Release gives the claim back to its router directory.
-func (c *Claim) Release() error { return c.aside("release", c.dir+"/"+c.inode()) }
+func (c *Claim) Release() error { return c.aside("release", c.dir, "") }
 
 // Lost ends a claim whose message is no longer in router/: somebody has taken it away,
 // or it got into queue/ and its specification did not follow, which is done now.

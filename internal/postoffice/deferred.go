@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 )
 
@@ -36,7 +35,7 @@ func (p *PostOffice) Resubmit(name string) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
 	}
-	return p.RecallTo(Router, Deferred, name, IDOf(info))
+	return p.RecallTo(p.RouterDir(), Deferred, name, IDOf(info))
 }
 
 // RecallTo moves a message that is put aside, dir/name, to a router directory, under its
@@ -44,7 +43,10 @@ func (p *PostOffice) Resubmit(name string) (Accepted, error) {
 // place. Its time stays, so it is no younger. ErrGone: it has moved on, or another
 // message is there by now; ErrOccupied: the name is taken.
 func (p *PostOffice) RecallTo(to, dir, name string, id SpoolID) (Accepted, error) {
-	a := Accepted{ID: id, Name: to + "/" + strconv.FormatUint(id.Ino, 10)}
+	if to == Router {
+		to = p.RouterDir()
+	}
+	a := Accepted{ID: id}
 	info, err := p.same(dir, name, id)
 	if err == nil {
 		a.Size = info.Size
@@ -52,7 +54,7 @@ func (p *PostOffice) RecallTo(to, dir, name string, id SpoolID) (Accepted, error
 			p.renumber(info, was)
 		}
 		// Crash: where it was, or in the router directory.
-		err = p.move(dir+"/"+name, a.Name)
+		a.Name, err = p.moveIn(dir+"/"+name, to, id.Ino, "")
 	}
 	if err == nil {
 		err = p.syncDirs(dir, to)

@@ -11,8 +11,9 @@ import (
 	"path"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/durable"
 )
@@ -59,27 +60,26 @@ type Draft struct {
 	arrival time.Time
 }
 
-// Accepted is a message in router/.
+// Accepted is a message in router/ or, of a user who submits it, in public/.
 type Accepted struct {
 	ID   SpoolID
-	Name string // router/<ino>
+	Name string // router/<ino>, public/<number>
 	Size int64  // bytes of the file
 }
 
 var (
-	draftCount   atomic.Uint64
 	draftBuffers = buffers(draftBuffer)
 	largeBuffers = buffers(largeBuffer)
 	ownPID       = sync.OnceValue(os.Getpid)
 )
 
-// draftName is a name in a directory that nobody else gives.
+// draftName is a name in a directory that no other process uses and no user can foresee.
 func draftName(dir, prefix string) string {
 	b := make([]byte, 0, 64)
 	b = append(append(append(b, dir...), '/'), prefix...)
 	b = strconv.AppendInt(append(b, '.'), int64(ownPID()), 10)
 	b = strconv.AppendInt(append(b, '.'), time.Now().UnixNano(), 36)
-	b = strconv.AppendUint(append(b, '.'), draftCount.Add(1), 36)
+	b = strconv.AppendUint(append(b, '.'), rand.Uint64(), 36)
 	return string(b)
 }
 
@@ -101,12 +101,15 @@ func (p *PostOffice) mode(complete bool) fs.FileMode {
 	return mode
 }
 
-// NewDraft creates a file in public/. prefix starts its name, so that ls tells
-// whose it is; it must not start with a digit.
+// NewDraft creates a file in public/. prefix starts its name, so that ls shows which
+// program writes it; it must not start with a digit.
 func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
 
 func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
-	name := draftName(dir, prefix)
+	return p.openDraft(draftName(dir, prefix))
+}
+
+func (p *PostOffice) openDraft(name string) (*Draft, error) {
 	// Crash: an empty file without execute bit, swept away when it is old; in imports/ it is
 	// dropped by the next import of that queue.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, p.mode(false))
@@ -114,7 +117,7 @@ func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
 	pooled := draftBuffers.Get().(*[]byte)
-	d := &Draft{p: p, f: f, name: name, dir: Router, buf: (*pooled)[:0], pooled: pooled}
+	d := &Draft{p: p, f: f, name: name, dir: p.RouterDir(), buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	ok, err := f.TryLock()
@@ -135,7 +138,7 @@ func (d *Draft) Name() string { return path.Base(d.name) }
 // Into has Commit move the message to a further router directory (M3). Where that is
 // not there it goes to router/: no mail is refused because it could wait.
 func (d *Draft) Into(dir string) {
-	if IsRouterDir(dir) {
+	if rank, ok := routerRank(dir); ok && rank > 0 {
 		d.dir = dir
 	}
 }
@@ -196,7 +199,11 @@ func (d *Draft) put(b []byte) {
 	d.sum = d.summed(b)
 	d.size += int64(len(b))
 	if d.size-d.out >= writeOutAt {
-		durable.WriteOut(d.f, d.out, d.size-d.out)
+		// A later fsync need not return this error again.
+		if err := durable.WriteOut(d.f, d.out, d.size-d.out); err != nil {
+			d.err = fmt.Errorf("write message: %w", err)
+			return
+		}
 		d.out = d.size
 	}
 }
@@ -264,9 +271,13 @@ func (d *Draft) commit() (Accepted, error) {
 	if err := d.complete(); err != nil {
 		return Accepted{}, err
 	}
+	mode := d.p.mode(true)
+	if !d.p.submits {
+		mode |= mark
+	}
 	// Crash: with the execute bit on disk the sweep moves the file on if its size is
 	// that of its first line; nobody was told yet, so both ends are right.
-	if err := d.f.Chmod(d.p.mode(true)); err != nil {
+	if err := d.f.Chmod(mode); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
 	if err := d.sync(); err != nil {
@@ -276,22 +287,16 @@ func (d *Draft) commit() (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
-	a := Accepted{ID: IDOf(info), Name: d.dir + "/" + inodeName(info.Ino), Size: info.Size}
-	// Crash: until the directory is synced the file is under public/ or router/,
-	// never neither; the sweep takes both, and what it finds in public/ to router/.
-	err = d.p.fs.RenameNew(d.name, a.Name)
-	if errors.Is(err, fs.ErrNotExist) && d.dir != Router {
-		d.dir, a.Name = Router, Router+"/"+inodeName(info.Ino)
-		// Crash: as before.
-		err = d.p.fs.RenameNew(d.name, a.Name)
-	}
-	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return Accepted{}, fmt.Errorf("accept message: %w: %w", ErrOccupied, err)
-		}
+	if err := d.written(info); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
-	if err := d.p.syncDirs(Public, d.dir); err != nil {
+	a := Accepted{ID: IDOf(info), Size: info.Size}
+	// Crash: until the directory is synced the file is under public/ or router/,
+	// never neither; the sweep takes both, and what it finds in public/ to router/.
+	if a.Name, err = d.handIn(info.Ino); err != nil {
+		return Accepted{}, fmt.Errorf("accept message: %w", err)
+	}
+	if err := d.p.syncDirs(Public, dirOf(a.Name)); err != nil {
 		// The name may be lost with the power, the submitter must try again. A router
 		// may have claimed the file meanwhile; then the message goes its way and the
 		// answer is yes after all. Should it not go back, it is rather sent twice than
@@ -305,6 +310,28 @@ func (d *Draft) commit() (Accepted, error) {
 	return a, nil
 }
 
+// handIn gives a complete draft the name under which a router finds it.
+func (d *Draft) handIn(ino uint64) (string, error) {
+	if d.p.submits {
+		name := Public + "/" + submissionName(randomNumber(), d.dir)
+		// Crash: see commit: PickUp takes the file under either name.
+		return name, d.p.fs.RenameNew(d.name, name)
+	}
+	name := d.dir + "/" + inodeName(ino)
+	// Crash: see commit.
+	err := d.p.fs.RenameNew(d.name, name)
+	if err == nil {
+		return name, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) && d.dir != d.p.RouterDir() {
+		d.dir = d.p.RouterDir()
+	} else if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	// Crash: see commit.
+	return d.p.moveIn(d.name, d.dir, ino, "")
+}
+
 // sync makes the file durable, with other drafts' if others wait for the disk too. They
 // do not wait for a large one.
 func (d *Draft) sync() error {
@@ -312,6 +339,16 @@ func (d *Draft) sync() error {
 		return d.f.Sync()
 	}
 	return d.p.group.Sync(d.f)
+}
+
+// written returns an error if the kernel has dropped a part of the synced file. A slow
+// sender's draft is written in the background meanwhile, of which fsync need not report an
+// error.
+func (d *Draft) written(info durable.Info) error {
+	if durable.Unwritten(d.p.fs, info) {
+		return &fs.PathError{Op: "write back", Path: d.name, Err: unix.EIO}
+	}
+	return nil
 }
 
 // Abort removes the draft. It does nothing after a Commit that succeeded.
@@ -363,6 +400,12 @@ func (d *Draft) Prepare() error {
 	if err == nil {
 		err = d.f.Sync()
 	}
+	if err == nil {
+		var info durable.Info
+		if info, err = d.f.Stat(); err == nil {
+			err = d.written(info)
+		}
+	}
 	if dir := path.Dir(d.name); err == nil && dir != Imports {
 		// Crash: the name must be there when the record that names it is.
 		err = d.p.fs.SyncDir(dir)
@@ -390,16 +433,20 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	if _, err := f.TryLock(); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
-	if err := f.Chmod(p.mode(true)); err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
 	info, err := f.Stat()
+	if err == nil {
+		err = p.believe(from, info)
+	}
+	if err == nil {
+		// Crash: in public/ as a message that a sweep moves on, as the record has it.
+		err = f.Chmod(p.mode(true) | mark)
+	}
 	if err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
-	a := Accepted{ID: IDOf(info), Name: Router + "/" + strconv.FormatUint(info.Ino, 10), Size: info.Size}
+	a := Accepted{ID: IDOf(info), Size: info.Size}
 	// Crash: the file is under public/ (recorded, submitted again) or router/.
-	err = p.move(from, a.Name)
+	a.Name, err = p.moveIn(from, p.RouterDir(), info.Ino, "")
 	if errors.Is(err, ErrGone) {
 		return Accepted{}, p.submittedBefore(err)
 	}
@@ -408,7 +455,7 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 	}
 	// The caller is about to record that this is done: that must not be durable
 	// before the rename is.
-	if err := p.fs.SyncDir(Router); err != nil {
+	if err := p.fs.SyncDir(p.RouterDir()); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	return a, nil
@@ -418,7 +465,7 @@ func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
 // try or a router's sweep.
 func (p *PostOffice) submittedBefore(err error) error {
 	// As after our own rename: the caller's record must not outlive the rename.
-	if serr := p.fs.SyncDir(Router); serr != nil {
+	if serr := p.fs.SyncDir(p.RouterDir()); serr != nil {
 		return fmt.Errorf("submit prepared message: %w", serr)
 	}
 	return fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)

@@ -32,6 +32,9 @@ func give(dir string, uid, gid int, step func() error) error {
 	}
 	defer root.Close()
 	g := giver{root: root, uid: uid, gid: gid, step: step}
+	if _, err := root.Lstat(Router0); err == nil {
+		g.inbox = true
+	}
 	if err = fs.WalkDir(root.FS(), ".", g.visit); err == nil {
 		err = g.giveDirs()
 	}
@@ -44,6 +47,7 @@ func give(dir string, uid, gid int, step func() error) error {
 type giver struct {
 	root     *os.Root
 	uid, gid int
+	inbox    bool         // router/ is open to users
 	dirs     []string     // that are to be given, outer before inner
 	step     func() error // called before each change; tests stop there
 }
@@ -134,7 +138,11 @@ func (g *giver) giveFile(name string, f *os.File) error {
 			return err
 		}
 		// Crash: of the daemons' group, and closed to it; as before.
-		return g.chmod(f, 0o760)
+		mode := fs.FileMode(0o760)
+		if st.Mode&unix.S_ISVTX != 0 {
+			mode |= mark
+		}
+		return g.chmod(f, mode)
 	case st.Uid != 0 || open(name) && !strings.HasPrefix(filepath.Base(name), "."):
 		return nil // a submitter's draft, or given already
 	}
@@ -167,13 +175,17 @@ func (g *giver) giveDir(name string) error {
 	if err := g.chown(f, g.uid, g.gid); err != nil {
 		return err
 	}
-	if name != Public {
+	mode, _, _ := Mode(name)
+	switch {
+	case name == Router && g.inbox:
+		mode = modeOfInbox
+	case name != Public:
 		return nil
 	}
 	// What anybody submits gets the group of the daemons.
 	// Crash: public/ is theirs and gives no group yet. The top is root's; the next Give
 	// looks at public/ again.
-	return g.chmod(f, 0o777|fs.ModeSticky|fs.ModeSetgid)
+	return g.chmod(f, mode|fs.ModeSetgid)
 }
 
 func ignoreGone(err error) error {

@@ -198,7 +198,7 @@ func cutCommits(t *testing.T, p *PostOffice, disk *faultfs.FS) ([]Accepted, []er
 			err = d.complete()
 		}
 		if err == nil {
-			err = d.f.Chmod(0o700)
+			err = d.f.Chmod(0o700 | mark)
 		}
 		if err != nil {
 			errs[i] = err

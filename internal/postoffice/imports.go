@@ -47,12 +47,13 @@ func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
-	a := Accepted{ID: IDOf(info), Name: Router + "/" + inodeName(info.Ino), Size: info.Size}
+	a := Accepted{ID: IDOf(info), Size: info.Size}
+	dir, end := p.RouterDir(), ""
 	if cause != "" {
-		a.Name = Freezer + "/" + inodeName(info.Ino) + "." + reason(cause)
+		dir, end = Freezer, "."+reason(cause)
 	}
 	// Crash: in imports/, named by the record, or where it belongs.
-	if err := p.move(from, a.Name); err != nil {
+	if a.Name, err = p.moveIn(from, dir, info.Ino, end); err != nil {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
 	return a, nil
@@ -61,7 +62,7 @@ func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
 // SyncImports makes durable what SubmitImport has moved: before that nothing may say that
 // it was taken.
 func (p *PostOffice) SyncImports() error {
-	return errors.Join(p.fs.SyncDir(Router), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
+	return errors.Join(p.fs.SyncDir(p.RouterDir()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
 }
 
 // ListImports are the messages in imports/ whose names begin with a tag.
@@ -105,7 +106,7 @@ func (p *PostOffice) OpenImportRecord(name string, head []byte) (*ImportRecord, 
 		return nil, nil, fmt.Errorf("open import record: %w", err)
 	}
 	// Crash: an empty record, or one with its head: nothing was taken.
-	f, err := p.fs.Open(Imports+"/"+name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o640)
+	f, err := durable.OpenLocking(p.fs, Imports+"/"+name, os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open import record: %w", err)
 	}

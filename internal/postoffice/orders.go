@@ -66,7 +66,7 @@ func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
 	// Crash: the beginning of an order that names no message: nothing was done.
-	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o640)
+	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, durable.LockMode)
 	if err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
@@ -171,7 +171,7 @@ func (p *PostOffice) SweepOrders(now time.Time, keep time.Duration) error {
 // Recall moves a message from deferred/ or freezer/ to router/, where it is routed from
 // the start: dir/name must be the message id. ErrGone: it has moved on, or is another.
 func (p *PostOffice) Recall(dir, name string, id SpoolID) (Accepted, error) {
-	return p.RecallTo(Router, dir, name, id)
+	return p.RecallTo(p.RouterDir(), dir, name, id)
 }
 
 // Park moves a message that is not routed from router/ or deferred/ to freezer/, where it

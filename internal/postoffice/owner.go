@@ -90,6 +90,22 @@ func (o *Owner) Release() error {
 // when nothing does.
 func (o *Owner) Leave() error { return o.lock.Abandon() }
 
+// AnyOwner reports whether a process of the postoffice lives.
+func (p *PostOffice) AnyOwner() (bool, error) {
+	entries, err := p.fs.ReadDir(Owners)
+	if err != nil {
+		return false, fmt.Errorf("look for living processes: %w", err)
+	}
+	for _, e := range entries {
+		if n, ok := decimal(e.Name); ok && n <= MaxOwner {
+			if alive, err := p.OwnerAlive(int(n)); err != nil || alive {
+				return alive, err
+			}
+		}
+	}
+	return false, nil
+}
+
 // OwnerAlive tells whether the process that owns n lives. A number without a file
 // in owners/ is a foreign program's pid (ZMailer's agents lock with it).
 func (p *PostOffice) OwnerAlive(n int) (bool, error) {

@@ -1,11 +1,14 @@
 package postoffice
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+
+	"zmailer/internal/durable"
 )
 
 // The trap "pid longer than the pid field": such a process has the lowest free number.
@@ -44,4 +47,33 @@ func TestDeadOwnerIsDeadForAllWhoLookAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Sec5: the files whose locks keep a daemon from starting, or a dead one alive, are closed
+// to other users, also those that an earlier version has left.
+func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	left := filepath.Join(dir, ".pid.scheduler")
+	if err := os.WriteFile(left, []byte("4711\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	release, err := p.Exclusive("scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := p.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{left, filepath.Join(dir, ownerFile(o.Number()))} {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != durable.LockMode {
+			t.Errorf("%s: got %v, %v, want mode %v", file, info.Mode(), err, durable.LockMode)
+		}
+	}
+	if alive, err := p.OwnerAlive(o.Number()); err != nil || !alive {
+		t.Errorf("got alive %v, %v, want a living owner", alive, err)
+	}
+	if err := errors.Join(release(), o.Release()); err != nil {
+		t.Error(err)
+	}
 }

@@ -7,6 +7,8 @@
 // inside it, is one that RecoverRouter or RecoverQueue takes up again.
 //
 // Diagnostics: ErrGone: somebody else moved the file on; look for other work.
+// ErrSubmission: Claim found a user's file; PickUp copies it. *DisbeliefError: the file is
+// not one that a daemon may act on (docs/privileges.md); Quarantine puts it away.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
 // restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left a file that somebody copies in just now.
 // ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
@@ -18,7 +20,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"sync"
 
@@ -49,6 +50,7 @@ var (
 const (
 	Public    = "public"    // being written
 	Router    = "router"    // accepted, and claimed by a router
+	Router0   = "router0"   // used instead of router/ where that is open to users
 	Queue     = "queue"     // message files that are routed
 	Transport = "transport" // their work specifications
 	Deferred  = "deferred"  // routing trouble; zmctl resubmit
@@ -67,11 +69,16 @@ const (
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
 )
 
-// modeOfRouter is the mode of router/ and the directories that are used as it is.
-const modeOfRouter = 0o777 | fs.ModeSticky
+// modeOfHash is the mode of the hash directories in queue/ and transport/.
+const modeOfHash = 0o750
 
-// Modes of the directories. Any uid submits: public/ and router/ are sticky, so
-// that only a file's owner or the postoffice's can rename it.
+// modeOfInbox is the mode of router/ where other programs than ours put messages there
+// (ROUTERMODE=shared). They list it, as ZMailer's do.
+const modeOfInbox = 0o777 | fs.ModeSticky
+
+// Modes of the directories. Any uid submits: public/ can be written by all. It is sticky,
+// so that only a file's owner or the postoffice's can rename it, and no user can list it.
+// Every other directory is closed to users (docs/privileges.md).
 var directories = []struct {
 	name string
 	mode fs.FileMode
@@ -79,21 +86,21 @@ var directories = []struct {
 	// makes it with Ensure.
 	later bool
 }{
-	{Public, 0o777 | fs.ModeSticky, false},
-	{Router, modeOfRouter, false},
-	{Queue, 0o755, false},
-	{Transport, 0o755, false},
-	{Deferred, 0o755, false},
+	{Public, 0o733 | fs.ModeSticky, false},
+	{Router, 0o750, false},
+	{Queue, 0o750, false},
+	{Transport, 0o750, false},
+	{Deferred, 0o750, false},
 	{Postman, 0o750, false},
 	{Freezer, 0o750, false},
-	{Owners, 0o755, false},
+	{Owners, 0o750, false},
 	{Quarantine, 0o750, true},
 	{Removed, 0o750, true},
-	{Ledger, 0o755, true},
+	{Ledger, 0o750, true},
 	{Orders, 0o750, true},
 	{Imports, 0o700, true},
-	{STS, 0o755, true},
-	{TLSRPT, 0o755, true},
+	{STS, 0o750, true},
+	{TLSRPT, 0o750, true},
 }
 
 // Config says how a postoffice is to be used.
@@ -101,13 +108,19 @@ type Config struct {
 	FS         durable.FS
 	HashLevels int  // 0, 1 or 2 levels of directories in queue/ and transport/
 	Strict     bool // sync=strict: directories are synced too
+	// Submits: this process is a user's. It leaves messages in public/, where a router picks
+	// them up.
+	Submits bool
 }
 
 // PostOffice is an open postoffice. Its methods may be used by many goroutines.
 type PostOffice struct {
-	fs     durable.FS
-	levels int
-	strict bool
+	fs      durable.FS
+	levels  int
+	strict  bool
+	owner   uint32 // uid of the directory
+	submits bool   // see Config
+	inbox   bool   // router/ is open to users; the daemons use router0/
 	// shared: new files in public/ get the group of the daemons, who are not root.
 	shared bool
 	// group has drafts share commits; nil: each has its own.
@@ -187,6 +200,10 @@ func Open(c Config) (*PostOffice, error) {
 	if c.HashLevels < 0 || c.HashLevels > 2 {
 		return nil, fmt.Errorf("open postoffice: %d hash levels; 0, 1 or 2 are possible", c.HashLevels)
 	}
+	top, err := c.FS.Stat(".")
+	if err != nil {
+		return nil, fmt.Errorf("open postoffice: %w", err)
+	}
 	var first durable.Info
 	for i, d := range directories {
 		info, err := c.FS.Stat(d.name)
@@ -210,7 +227,10 @@ func Open(c Config) (*PostOffice, error) {
 				directories[0].name, d.name, ErrCrossDevice)
 		}
 	}
-	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict, shared: first.Mode&fs.ModeSetgid != 0}
+	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict, owner: top.UID, submits: c.Submits, shared: first.Mode&fs.ModeSetgid != 0}
+	if p.inbox, err = p.exists(Router0); err != nil {
+		return nil, fmt.Errorf("open postoffice: %w", err)
+	}
 	if !c.Strict { // a disk of which no order is taken for granted commits each file itself
 		p.group = durable.NewGroup(c.FS)
 	}
@@ -226,7 +246,12 @@ func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open postoffice: %w", err)
 	}
-	p, err := Open(Config{FS: f, HashLevels: hashLevels, Strict: strict})
+	var top durable.Info
+	p := (*PostOffice)(nil)
+	if top, err = f.Stat("."); err == nil {
+		self := uint32(os.Geteuid())
+		p, err = Open(Config{FS: f, HashLevels: hashLevels, Strict: strict, Submits: self != 0 && self != top.UID})
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -253,7 +278,7 @@ func (p *PostOffice) syncDirs(dirs ...string) error {
 		return nil
 	}
 	for _, d := range dirs {
-		if err := p.fs.SyncDir(d); err != nil {
+		if err := p.syncDir(d); err != nil {
 			return err
 		}
 	}
@@ -280,18 +305,6 @@ func (p *PostOffice) move(from, to string) error {
 		return fmt.Errorf("%w: %w", ErrOccupied, err)
 	}
 	return err
-}
-
-// makeParents makes the hash directories above name.
-func (p *PostOffice) makeParents(name string) error {
-	parts := strings.Split(path.Dir(name), "/")
-	for i := 2; i <= len(parts); i++ {
-		dir := strings.Join(parts[:i], "/")
-		if err := p.fs.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // remove unlinks; a file that is gone already is no error.

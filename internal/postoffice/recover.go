@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/durable"
 )
@@ -28,6 +31,7 @@ const (
 	HandedOver = "handed-over" // a dead router's second rename done
 	Rerouted   = "rerouted"    // a message without specification given back to router/
 	Swept      = "swept"       // a leftover work file or draft removed
+	Withdrawn  = "withdrawn"   // a copy of a message whose submitter has taken it back
 	Incomplete = "incomplete"  // a message in public/ that lost bytes; left there
 	Completed  = "completed"   // a specification whose message is gone
 	MoveEnded  = "rehashed"    // an interrupted change of hash depth finished
@@ -60,7 +64,8 @@ func (p *PostOffice) RecoverRouter(c RouterRecovery) ([]Recovered, error) {
 	return done, err
 }
 
-// recoverPublic moves whole messages of dead submitters to router/.
+// recoverPublic moves whole messages of dead daemons to router/. PickUp copies those of
+// users.
 func (p *PostOffice) recoverPublic(done *[]Recovered) error {
 	entries, err := p.fs.ReadDir(Public)
 	if err != nil {
@@ -69,7 +74,7 @@ func (p *PostOffice) recoverPublic(done *[]Recovered) error {
 	for _, e := range entries {
 		name := Public + "/" + e.Name
 		info, err := p.fs.Stat(name)
-		if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 == 0 {
+		if err != nil || info.Mode&0o100 == 0 || info.Mode&mark == 0 || p.believe(name, info) != nil {
 			continue
 		}
 		r, err := p.acceptLeft(name)
@@ -97,6 +102,10 @@ func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The name may be another file's by now.
+	if err := p.believe(name, info); err != nil || info.Mode&mark == 0 {
+		return nil, err
+	}
 	ok, err := whole(f)
 	if err != nil {
 		return nil, err
@@ -109,9 +118,9 @@ func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
-	to := Router + "/" + strconv.FormatUint(info.Ino, 10)
 	// Crash: public/ or router/, see Commit.
-	if err := p.move(name, to); err != nil {
+	to, err := p.moveIn(name, p.RouterDir(), info.Ino, "")
+	if err != nil {
 		return nil, err
 	}
 	return &Recovered{Action: TakenIn, Name: to, Detail: "from " + name}, nil
@@ -152,6 +161,9 @@ func (p *PostOffice) recoverClaimsIn(dir string, dead func(n int) bool, c Router
 func (p *PostOffice) recoverEntry(dir string, e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
 	if ino, ok := TriesMarker(e.Name); ok {
 		return p.sweepTries(dir, ino, all)
+	}
+	if ino, stamp, ok := parsePickup(e.Name); ok {
+		return p.recoverPickup(dir, e.Name, ino, stamp)
 	}
 	base, work := strings.CutPrefix(e.Name, "..")
 	n, ok := ParseName(base)
@@ -194,7 +206,19 @@ func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool)
 		// Crash: there or not; nothing needs it.
 		return &Recovered{Action: Swept, Name: work, Detail: "its message is not in queue/"}, p.remove(work)
 	}
-	b, err := p.readAll(work)
+	// Beside a specification it is a leftover: the message must not be routed once more.
+	if spec, err := p.seek(Transport, n); err != nil {
+		return nil, err
+	} else if spec != "" {
+		// Crash: there or not; nothing needs it.
+		return &Recovered{Action: Swept, Name: work, Detail: "its message has a specification"}, p.remove(work)
+	}
+	b, err := p.readWork(work)
+	if disbelief := (*DisbeliefError)(nil); errors.As(err, &disbelief) {
+		// The next look finds the message without a work file and routes it again.
+		to, qerr := p.Quarantine(work, "foreign")
+		return &Recovered{Action: Quarantined, Name: to, Detail: err.Error()}, qerr
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +237,26 @@ func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool)
 
 // findQueued looks for a message in queue/; "" if it is not there.
 func (p *PostOffice) findQueued(n Name) (string, error) { return p.seek(Queue, n) }
+
+// readWork reads a work file that is to be believed.
+func (p *PostOffice) readWork(name string) ([]byte, error) {
+	f, err := p.openRead(name)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, &DisbeliefError{Name: name, Mode: fs.ModeSymlink}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		err = p.believe(name, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
 
 func (p *PostOffice) readAll(name string) ([]byte, error) {
 	f, err := p.openRead(name)

@@ -109,7 +109,7 @@ func (p *PostOffice) UnshelveMessage(id SpoolID, name string) error {
 
 // syncBoth makes the names in two directories durable, whatever SYNC says.
 func (p *PostOffice) syncBoth(a, b string) error {
-	return errors.Join(p.fs.SyncDir(a), p.fs.SyncDir(b))
+	return errors.Join(p.syncDir(a), p.syncDir(b))
 }
 
 func removedName(id SpoolID, last string) string { return Removed + "/" + id.String() + "." + last }
@@ -172,7 +172,7 @@ func awayName(dir, name string) (string, error) {
 // PutBack moves a message that PutAway moved to where it was, and gives its name.
 func (p *PostOffice) PutBack(m RemovedMessage) (string, error) {
 	if ok, err := p.exists(m.From); IsRouterDir(m.From) && err == nil && !ok {
-		m.From = Router // that directory was removed
+		m.From = p.RouterDir() // that directory was removed
 	}
 	n := Name{Ino: m.Info.Ino}.String()
 	to := m.From + "/" + n

@@ -130,7 +130,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 		p.renumber(info, was.Ino)
 	}
 	to = p.Place(name.String())
-	work := Router + "/.." + name.String()
+	work := p.RouterDir() + "/.." + name.String()
 	if err := p.writeNew(work, bytes); err != nil {
 		return "", err
 	}
@@ -139,7 +139,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	if err := p.move(message, Queue+"/"+to); err != nil {
 		return "", errors.Join(err, p.remove(work))
 	}
-	if err := p.fs.SyncDir(dirOf(Queue + "/" + to)); err != nil {
+	if err := p.syncDir(dirOf(Queue + "/" + to)); err != nil {
 		return "", err
 	}
 	// Crash: as before, or without the old specification, which nothing needs now.
@@ -150,7 +150,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	if err := p.move(work, Transport+"/"+to); err != nil {
 		return "", err
 	}
-	return to, p.fs.SyncDir(dirOf(Transport + "/" + to))
+	return to, p.syncDir(dirOf(Transport + "/" + to))
 }
 
 // statRegular describes a path that must be a regular file.
@@ -207,7 +207,7 @@ func (p *PostOffice) writeNew(name string, content []byte) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = p.fs.SyncDir(dirOf(name))
+		err = p.syncDir(dirOf(name))
 	}
 	if err != nil {
 		return errors.Join(err, p.remove(name))
@@ -234,7 +234,7 @@ func (r *Repair) Requeue(name string) (claim string, err error) {
 	}
 	info, err := r.p.statRegular(name)
 	if err == nil {
-		claim = Router + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
+		claim = r.p.RouterDir() + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
 		if was, ok := ParseName(name); ok {
 			r.p.renumber(info, was.Ino)
 		}
@@ -267,7 +267,7 @@ func (r *Repair) Unclaim(claim string) error {
 		return fmt.Errorf("give back %s: not a claim", claim)
 	}
 	// Crash: the claim or router/I.
-	if err := r.p.move(claim, Router+"/"+strconv.FormatUint(n.Ino, 10)); err != nil {
+	if _, err := r.p.moveIn(claim, r.p.RouterDir(), n.Ino, ""); err != nil {
 		return fmt.Errorf("give back %s: %w", claim, err)
 	}
 	return nil
@@ -319,7 +319,7 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 // counts as a dead owner's and is taken over, and not as that of a process which
 // happens to have the pid.
 func (r *Repair) Bury(n int) error {
-	f, err := r.p.fs.Open(ownerFile(n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := r.p.fs.Open(ownerFile(n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, durable.LockMode)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -343,7 +343,7 @@ func Mode(dir string) (mode fs.FileMode, always, ok bool) {
 		}
 	}
 	if IsRouterDir(dir) {
-		return modeOfRouter, false, true
+		return modeOfRouterDir, false, true
 	}
 	return 0, false, false
 }
@@ -362,12 +362,12 @@ func Directories() []string {
 // is made with.
 func (r *Repair) SetMode(dir string) error {
 	top, _, _ := strings.Cut(dir, "/")
-	mode, _, ok := Mode(top)
-	if !ok {
+	if _, _, ok := Mode(top); !ok {
 		return fmt.Errorf("set mode of %s: no directory of a postoffice", dir)
 	}
-	if dir == Public && r.p.shared {
-		mode |= fs.ModeSetgid // see Give
+	mode := r.p.ModeOf(top)
+	if top != dir {
+		mode = modeOfHash
 	}
 	f, err := r.p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {

@@ -14,6 +14,12 @@ import (
 // Each is used as router/ is, claims, work files and markers with it. Which there are
 // is what is on the disk, not what a setting says: mail in a directory that was struck
 // from ROUTERDIRS goes on.
+//
+// Where there is a router0/, users may put messages into router/ as into public/
+// (ROUTERMODE=shared), and the daemons use router0/ in its place.
+
+// modeOfRouterDir is the mode of router/ and the directories that are used as it is.
+const modeOfRouterDir = 0o750
 
 // maxRouterDir is the largest number of such a directory.
 const maxRouterDir = 99
@@ -22,7 +28,7 @@ const maxRouterDir = 99
 // 0, routerN is N.
 func routerRank(dir string) (rank int, ok bool) {
 	digits, ok := strings.CutPrefix(dir, Router)
-	if !ok || digits == "" {
+	if !ok || digits == "" || dir == Router0 {
 		return 0, ok
 	}
 	n, ok := decimal(digits)
@@ -52,6 +58,28 @@ func ParseRouterDirs(list []string) ([]string, error) {
 	return list, nil
 }
 
+// RouterDir is the directory that routers take mail from first: router/ or, where that is
+// open to users, router0/.
+func (p *PostOffice) RouterDir() string {
+	if p.inbox {
+		return Router0
+	}
+	return Router
+}
+
+// IsInbox reports whether a directory is one of Inboxes.
+func (p *PostOffice) IsInbox(dir string) bool {
+	return dir == Public || dir == Router && p.inbox
+}
+
+// Inboxes are the directories in which users leave messages for PickUp.
+func (p *PostOffice) Inboxes() []string {
+	if p.inbox {
+		return []string{Public, Router}
+	}
+	return []string{Public}
+}
+
 // PriorityDir is the directory for mail of a priority: 0 is router/, 1 the first of
 // ROUTERDIRS, and more than there are the last.
 func PriorityDir(routerDirs []string, priority int) string {
@@ -68,7 +96,7 @@ func (p *PostOffice) RouterDirs() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list router directories: %w", err)
 	}
-	list := []string{Router}
+	list := []string{p.RouterDir()}
 	for _, e := range entries {
 		if rank, ok := routerRank(e.Name); !ok || rank == 0 {
 			continue
@@ -95,7 +123,7 @@ func (p *PostOffice) EnsureRouterDirs(routerDirs []string) error {
 	made := false
 	for _, dir := range routerDirs {
 		// Crash: a directory that nothing is in yet, or none.
-		err := p.fs.Mkdir(dir, modeOfRouter)
+		err := p.fs.Mkdir(dir, modeOfRouterDir)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make %s: %w", dir, err)
 		}
@@ -148,7 +176,9 @@ func (p *PostOffice) syncRouters() error {
 	return nil
 }
 
-// findWork looks for the work file of a claim; "" if there is none.
+// findWork looks for the work file of a claim; "" if there is none. One that is not
+// believed counts for nothing: the router puts it away, and the message must not wait for
+// that.
 func (p *PostOffice) findWork(n Name) (string, error) {
 	dirs, err := p.RouterDirs()
 	if err != nil {
@@ -156,8 +186,13 @@ func (p *PostOffice) findWork(n Name) (string, error) {
 	}
 	for _, dir := range dirs {
 		work := dir + "/.." + n.String()
-		if ok, err := p.exists(work); err != nil || ok {
-			return work, err
+		info, err := p.fs.Stat(work)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return "", err
+		case p.believe(work, info) == nil:
+			return work, nil
 		}
 	}
 	return "", nil
@@ -171,7 +206,7 @@ func (p *PostOffice) eachRouterName(fn func(dir, name string)) error {
 	}
 	for _, dir := range dirs {
 		entries, err := p.fs.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) && dir != Router {
+		if errors.Is(err, fs.ErrNotExist) && dir != p.RouterDir() {
 			continue // removed just now
 		}
 		if err != nil {

@@ -92,7 +92,7 @@ func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, "router2"))
-	if err != nil || info.Mode()&(os.ModePerm|os.ModeSticky) != modeOfRouter {
+	if err != nil || info.Mode()&(os.ModePerm|os.ModeSticky) != modeOfRouterDir {
 		t.Errorf("router2/: got %v, %v, want router/'s mode", info.Mode(), err)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "router10")); err != nil {

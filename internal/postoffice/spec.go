@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +42,8 @@ func (p *PostOffice) openSpecAt(path, name string) (*Spec, error) {
 		return nil, fmt.Errorf("open specification %s: %w", name, err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode.IsRegular() {
-		err = errors.New("not a regular file")
+	if err == nil {
+		err = p.believe(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open specification %s: %w", name, err), f.Close())
@@ -392,7 +391,7 @@ func (p *PostOffice) finish(name string, inOrder bool) error {
 	}
 	if inOrder {
 		// Crash: as before, and the specification cannot go first.
-		if err := p.fs.SyncDir(dirOf(Queue + "/" + name)); err != nil {
+		if err := p.syncDir(dirOf(Queue + "/" + name)); err != nil {
 			return fmt.Errorf("finish %s: %w", name, err)
 		}
 	}
@@ -414,7 +413,7 @@ func (p *PostOffice) Reroute(name string) error {
 
 func (p *PostOffice) requeue(name string) error {
 	n, _ := ParseName(name)
-	if err := p.move(Queue+"/"+name, Router+"/"+strconv.FormatUint(n.Ino, 10)); err != nil {
+	if _, err := p.moveIn(Queue+"/"+name, p.RouterDir(), n.Ino, ""); err != nil {
 		return fmt.Errorf("route %s again: %w", name, err)
 	}
 	return nil

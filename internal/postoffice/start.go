@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // AskStart asks the scheduler to try a host now, whatever it waits for, by a file in
@@ -24,8 +22,7 @@ func (p *PostOffice) AskStart(host string) error {
 }
 
 func (p *PostOffice) askStart(host string) error {
-	name := Public + "/start." + strconv.Itoa(ownPID()) + "." +
-		strconv.FormatInt(time.Now().UnixNano(), 36) + "." + strconv.FormatUint(draftCount.Add(1), 36)
+	name := draftName(Public, "start")
 	// Crash: a draft, swept when it is old; nobody was told that the host is started.
 	f, err := p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -160,6 +160,9 @@ func (p *PostOffice) ListPrepared(now time.Time) ([]string, error) {
 			continue
 		}
 		info, err := p.fs.Stat(Public + "/" + e.Name)
+		if err == nil && p.believe(e.Name, info) != nil {
+			continue // a user's
+		}
 		if strings.HasPrefix(e.Name, CopyPrefix+".") && apart(now, info.CTime) < draftGrace {
 			continue
 		}

@@ -114,7 +114,7 @@ func (p *PostOffice) tries(dir string, id SpoolID) ([]Try, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read tries of %s: %w", id, err)
 	}
-	if !ours(info) {
+	if !p.ours(info) {
 		return nil, nil
 	}
 	b, err := io.ReadAll(f)
@@ -130,9 +130,9 @@ func (p *PostOffice) tries(dir string, id SpoolID) ([]Try, error) {
 	return list, nil
 }
 
-// ours tells whether a router wrote a marker.
-func ours(info durable.Info) bool {
-	return info.Mode.IsRegular() && info.Nlink == 1 && (info.UID == 0 || info.UID == uint32(os.Geteuid()))
+// ours reports whether a router wrote a marker.
+func (p *PostOffice) ours(info durable.Info) bool {
+	return info.Mode.IsRegular() && info.Nlink == 1 && p.trusts(info.UID)
 }
 
 // openMarker opens a marker for append and locks it, making it if need be. nil, nil:
@@ -140,7 +140,7 @@ func ours(info durable.Info) bool {
 func (p *PostOffice) openMarker(dir string, ino uint64) (durable.File, error) {
 	name := marker(dir, ino)
 	for {
-		if info, err := p.fs.Stat(name); err == nil && !ours(info) {
+		if info, err := p.fs.Stat(name); err == nil && !p.ours(info) {
 			// Somebody else's file would be believed, or be written to under another name.
 			// Crash: no marker: no tries, as before.
 			if err := p.remove(name); err != nil {
@@ -148,7 +148,7 @@ func (p *PostOffice) openMarker(dir string, ino uint64) (durable.File, error) {
 			}
 		}
 		// Crash: an empty marker, which counts for nothing and is swept.
-		f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o644)
+		f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, durable.LockMode)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (p *PostOffice) openMarker(dir string, ino uint64) (durable.File, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		named, err := p.fs.Stat(name)
-		if err == nil && named.Ino == mine.Ino && ours(mine) {
+		if err == nil && named.Ino == mine.Ino && p.ours(mine) {
 			return f, nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -282,10 +282,10 @@ func (p *PostOffice) giveBack(dir string, n Name, now time.Time, tries int) (*Re
 		return &Recovered{Action: SetAside, Name: to, ID: id,
 			Detail: fmt.Sprintf("%d routers ended with it, the last was owner %d", try, n.Owner)}, nil
 	}
-	to := dir + "/" + inodeName(ino)
 	// Crash: the stale claim, whose owner's death is then counted twice, or router/I.
 	// The work file stays for recoverWork.
-	if err := p.move(from, to); err != nil {
+	to, err := p.moveIn(from, dir, ino, "")
+	if err != nil {
 		return nil, err
 	}
 	detail := fmt.Sprintf("owner %d is dead; try %d of %d", n.Owner, try, tries)

@@ -267,7 +267,7 @@ func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
 	if err := os.WriteFile(path, []byte("comment octets 0000000000000999\nto a\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, fs.FileMode(0o700)); err != nil {
+	if err := os.Chmod(path, 0o700|fs.ModeSticky); err != nil { // as a daemon's
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -31,9 +31,11 @@ type dispatcher struct {
 	crew
 	r     *Router
 	hints hinter
-	watch func(dir string) // has hints come of a directory that was made meanwhile
-	lanes []*lane          // one for each router directory, in the order in which they come
-	last  []order          // after those, one at a time: they have ended routers
+	// submissions takes what users have put into a router directory; nil: nobody copies that.
+	submissions *collector
+	watch       func(dir string) // has hints come of a directory that was made meanwhile
+	lanes       []*lane          // one for each router directory, in the order in which they come
+	last        []order          // after those, one at a time: they have ended routers
 	// sinceAged and sinceLast are how many messages went since one that had its turn
 	// because it was too old for its directory, and since one that had ended routers.
 	sinceAged, sinceLast int
@@ -68,7 +70,7 @@ func (p *pause) longer(now time.Time) {
 
 func newDispatcher(r *Router, hints hinter) *dispatcher {
 	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
-		watch: func(string) {}, lanes: []*lane{{dir: postoffice.Router}}, sinceAged: turns, sinceLast: turns}
+		watch: func(string) {}, lanes: []*lane{{dir: r.po.RouterDir()}}, sinceAged: turns, sinceLast: turns}
 }
 
 // next is what a worker is to get: by directory, and in each by age. A message that
@@ -277,6 +279,12 @@ func (d *dispatcher) routed(o outcome) {
 		d.fine(o.name)
 	case errors.Is(o.err, postoffice.ErrGone):
 		// Another router has it.
+	case errors.Is(o.err, postoffice.ErrSubmission):
+		// Giving it back gives one more hint, which is passed over.
+		d.wait(o.name)
+		if d.submissions != nil {
+			d.submissions.add(postoffice.RouterPath(o.name))
+		}
 	case errors.Is(o.err, postoffice.ErrUnsettled), errors.Is(o.err, postoffice.ErrIrregular):
 		// Of what is no message, giving it back gives one more hint, which is passed over;
 		// a scan does not list it (M5).

@@ -144,7 +144,7 @@ func (e *Explanation) painted(p paint.Paint, text string) string {
 func (e *Explanation) conclusion() string {
 	switch e.Verdict {
 	case VerdictDeferred:
-		text := "The whole message would go to deferred/ (" + e.Why + ") and wait for zmctl resubmit"
+		text := "The whole message would go to deferred/ (" + e.Why + ") and be routed again later"
 		if n := len(e.Recipients); n > 0 && e.Recipients[n-1].Reason == e.Reason {
 			return text + "."
 		}

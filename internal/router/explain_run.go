@@ -158,18 +158,15 @@ func (x *Explainer) Close() error {
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 	e = &Explanation{UID: uint32(os.Geteuid())}
-	l := letter{claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.r.c.Now()}}}
+	l := letter{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.r.c.Now()}}}
 	if q.Message != nil {
 		e.File, e.UID = q.Message.Name, q.Message.Info.UID
 		l.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
 			File: afresh{q.Message.File, io.NewSectionReader(q.Message.File, 0, math.MaxInt64)}}
 	}
-	l.id = l.claim.ID.String()
+	l.uid, l.id = l.claim.Info.UID, l.claim.ID.String()
 	if l.claim.ID.Ino != 0 {
 		e.ID = l.id
-	}
-	if login, err := x.r.logins.of(e.UID); err == nil {
-		e.Login = login
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -192,8 +189,12 @@ func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanat
 			return aside, err
 		}
 	}
+	e.UID = l.uid
+	if login, err := x.r.logins.of(e.UID); err == nil {
+		e.Login = login
+	}
 	if q.From != nil {
-		l.claim.Info.UID = x.r.self
+		l.uid = x.r.self
 		l.head.External, l.head.HasFrom, l.head.From = true, true, *q.From
 	}
 	if len(q.To) > 0 {
@@ -275,8 +276,8 @@ func (x *Explainer) from(l *letter, g group) string {
 
 // submitter says it for people.
 func submitter(l *letter, e *Explanation) ExplainedStep {
-	who := "uid " + strconv.FormatUint(uint64(l.claim.Info.UID), 10)
-	if l.claim.Info.UID == e.UID && e.Login != "" {
+	who := "uid " + strconv.FormatUint(uint64(l.uid), 10)
+	if l.uid == e.UID && e.Login != "" {
 		who = e.Login
 	}
 	s := ExplainedStep{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
@@ -287,6 +288,8 @@ func submitter(l *letter, e *Explanation) ExplainedStep {
 		s.Result = "submitted by " + who + ", who is trusted; no from line"
 	case e.Claimed != "":
 		s.Result = "submitted by " + who + ", who is not trusted: " + e.Claimed + " is replaced"
+	case l.head.HasFrom:
+		s.Result = "submitted by " + who + ", who is not trusted: only the sender is believed"
 	default:
 		s.Result = "submitted by " + who + ", who is not trusted: privileged envelope lines do not count"
 	}

@@ -16,9 +16,13 @@ import (
 )
 
 // explainer tells what o's router would do, with tables of its own.
-func (o *office) explainer() *Explainer {
+func (o *office) explainer(change ...func(*Config)) *Explainer {
 	o.t.Helper()
-	x, err := NewExplainer(o.config())
+	c := o.config()
+	for _, f := range change {
+		f(&c)
+	}
+	x, err := NewExplainer(c)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -204,7 +208,7 @@ func TestExplanationTellsWhomTheRouterTrusts(t *testing.T) {
 	uid, login := somebody(t)
 	o := newOffice(t, nil)
 	a := o.submit("external\nfrom <boss@far.example>\nto <x@far.example>\nenv-end\n\n")
-	x := o.explainer()
+	x := o.explainer(func(c *Config) { c.OwnSenders = true })
 	if e := o.explain(x, a.Name); !e.Trusted || !e.External || e.Sender != "boss@far.example" {
 		t.Errorf("of root: got %+v", e)
 	}
@@ -212,6 +216,9 @@ func TestExplanationTellsWhomTheRouterTrusts(t *testing.T) {
 	e := o.explain(x, a.Name)
 	if e.Trusted || e.External || e.Sender != login+"@mx.example.org" || e.Claimed != "<boss@far.example>" || e.Login != login {
 		t.Errorf("of %s: got %+v", login, e)
+	}
+	if e := o.explain(o.explainer(), a.Name); e.Trusted || e.External || e.Sender != "boss@far.example" || e.Claimed != "" {
+		t.Errorf("of %s, by default: got %+v", login, e)
 	}
 	if o.log.count("sender-replaced") != 0 {
 		t.Errorf("asking stands in the log:\n%s", o.log)

@@ -74,7 +74,7 @@ func (l *letter) received(b []byte, hostname string) []byte {
 		b = appendFolded(b, &begin, "from "+rcvdFrom(e.RcvdFrom))
 		b, begin = append(b, "\n\t"...), len(b)+1
 	} else if !l.external {
-		clause += " (from userid " + strconv.FormatUint(uint64(l.claim.Info.UID), 10) + ")"
+		clause += " (from userid " + strconv.FormatUint(uint64(l.uid), 10) + ")"
 	}
 	if l.trusted && e.Via != "" {
 		clause += " via " + atom(e.Via)

@@ -97,7 +97,7 @@ func TestSubmitterWhoIsNotWhoHeSaysIsNamed(t *testing.T) {
 		t.Skip("giving files to other users needs root")
 	}
 	uid, login := somebody(t)
-	o := newOffice(t, nil)
+	o := newOffice(t, nil, func(c *Config) { c.OwnSenders = true })
 	o.asUser(o.submit("from <bond@example.org>\nto <a@example.net>\nenv-end\nResent-From: bond@example.org\nFrom: q@example.net\n\n"), uid)
 	list := o.route()
 	if len(list) != 1 {

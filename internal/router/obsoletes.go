@@ -15,7 +15,7 @@ const maxObsoletes = 10
 // 4021 §2.1.46, §2.1.47). A message from outside has none: who wrote it is not known.
 // The scheduler compares senders.
 func (l *letter) obsoletes() []string {
-	if l.external || l.sender.IsNull() {
+	if l.external || l.sender.IsNull() || l.givenUp != "" {
 		return nil
 	}
 	var list []string

@@ -155,7 +155,7 @@ func (r *Router) policyEnv(l *letter) *policy.Env {
 func (r *Router) describe(l *letter) (*policy.Message, error) {
 	e := &l.head.Envelope
 	m := &policy.Message{
-		ID: l.id, Sender: l.sender, External: l.external, Report: l.report, UID: l.claim.Info.UID,
+		ID: l.id, Sender: l.sender, External: l.external, Report: l.report, UID: l.uid,
 		Accepted: l.claim.ID.Time(), Size: l.claim.Info.Size - l.head.HeaderOffset, Header: l.header.fields,
 	}
 	if l.claim.Info.Size == math.MaxInt64 { // its body was not read

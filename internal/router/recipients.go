@@ -57,6 +57,8 @@ func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables, gi
 	switch {
 	case err != nil:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: printable(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})
+	case l.givenUp != "":
+		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrorHost("5.4.7", l.givenUp), User: m.String(), Privilege: rules.Nobody})
 	case l.header.received > maxReceived:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrLoop, User: m.String(), Privilege: rules.Nobody})
 	default:

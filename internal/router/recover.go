@@ -24,7 +24,8 @@ func (r *Router) Recover() error {
 	swept, serr := r.po.SweepDrafts(r.c.Now())
 	away, ferr := r.po.SweepForeign(r.c.Now(), r.c.PublicKeep)
 	aside, aerr := r.sweepAside()
-	done, err = slices.Concat(done, swept, away, aside), errors.Join(err, serr, ferr, aerr)
+	derr := r.resubmit()
+	done, err = slices.Concat(done, swept, away, aside), errors.Join(err, serr, ferr, aerr, derr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	still := map[told]struct{}{}
@@ -70,6 +71,17 @@ func (r *Router) sweepAside() ([]postoffice.Recovered, error) {
 	copies, err := r.po.SweepCopies(now, r.c.PostmanKeep, false)
 	texts, terr := r.po.SweepReasons(now, false)
 	return append(copies, texts...), errors.Join(err, terr)
+}
+
+// secure closes directories that an earlier version made open to users.
+func (r *Router) secure() {
+	done, err := r.po.Secure()
+	if err != nil {
+		done = append(done, postoffice.Recovered{Action: postoffice.Unreadable, Name: ".", Detail: err.Error()})
+	}
+	for _, d := range done {
+		r.c.Log.Warn("recovered", "action", d.Action, "name", d.Name, "reason", d.Detail)
+	}
 }
 
 // settleUnfinished quarantines what nobody will finish in public/, once, at the

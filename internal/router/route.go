@@ -27,15 +27,19 @@ type letter struct {
 	id       string // spool ID
 	head     *envelope.Message
 	header   header
-	trusted  bool // its privileged envelope lines are believed
-	external bool // came from outside
-	report   bool // is a report: another default route may hold
+	uid      uint32 // who submitted it: the file's owner, or the user whose file it was copied from
+	trusted  bool   // its privileged envelope lines are believed
+	external bool   // came from outside
+	report   bool   // is a report: another default route may hold
 
 	sender    address.Mailbox // null: reports go nowhere
 	senderIs  string          // see senderText
 	claimed   string          // what the envelope said instead; "" if it is believed
 	author    address.Mailbox // sender before it was masqueraded
 	masked    map[int][]byte  // fields of the header with masqueraded addresses, by place
+	judged    bool            // its sender is known
+	last      bool            // if it cannot be routed now it is given up
+	givenUp   string          // what its sender is told then
 	fromLines bool            // the recipients, to, were taken from the header
 	rcpts     int             // that its specification has
 	to        []envelope.Recipient
@@ -87,13 +91,21 @@ func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 		if c != nil {
 			r.hold(c)
 		}
+		if disbelief := (*postoffice.DisbeliefError)(nil); errors.As(err, &disbelief) {
+			return r.disbelieve(postoffice.RouterPath(name), disbelief)
+		}
 		return err
 	}
 	if tried {
 		c.Tried()
 	}
+	return r.routeClaim(ctx, c, false)
+}
+
+// routeClaim routes a claimed message; last: for the last time.
+func (r *Router) routeClaim(ctx context.Context, c *postoffice.Claim, last bool) error {
 	w := r.idle.Get().(*worker)
-	ok, err := w.route(ctx, c)
+	ok, err := w.route(ctx, c, last)
 	if ok {
 		r.idle.Put(w)
 	}
@@ -110,7 +122,15 @@ func (r *Router) RouteAll() (int, error) {
 	}
 	n := 0
 	for _, p := range list {
-		switch e := r.routeOne(context.Background(), p.Name, p.Tries > 0); {
+		e := r.routeOne(context.Background(), p.Name, p.Tries > 0)
+		if errors.Is(e, postoffice.ErrSubmission) {
+			// Of an earlier version's router directory, or put aside by one.
+			var taken postoffice.PickedUp
+			if taken, e = r.PickUp(postoffice.RouterPath(p.Name)); e == nil && taken.Accepted.Name != "" {
+				e = r.routeOne(context.Background(), taken.Accepted.Name, false)
+			}
+		}
+		switch {
 		case e == nil:
 			n++
 		case !errors.Is(e, postoffice.ErrGone):
@@ -122,9 +142,9 @@ func (r *Router) RouteAll() (int, error) {
 
 // route routes a claimed message. ok is false if it made the router panic: the
 // worker is not to be used again.
-func (w *worker) route(ctx context.Context, c *postoffice.Claim) (ok bool, err error) {
+func (w *worker) route(ctx context.Context, c *postoffice.Claim, last bool) (ok bool, err error) {
 	start := w.r.c.Now()
-	l := letter{ctx: ctx, claim: c, id: c.ID.String()}
+	l := letter{ctx: ctx, claim: c, id: c.ID.String(), uid: c.Info.UID, last: last}
 	defer func() {
 		if p := recover(); p != nil {
 			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -157,6 +177,9 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	}
 	if err == nil && aside == "" {
 		l.rcpts, err = w.specify(l)
+	}
+	if why, ok := putsOff(err); ok && l.last && l.judged {
+		l.rcpts, err = w.giveUp(l, why, err)
 	}
 	switch {
 	case err != nil:
@@ -193,6 +216,9 @@ func (w *worker) read(l *letter) (aside string, err error) {
 	if l.head.Octets > l.claim.Info.Size {
 		return fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", l.claim.Info.Size, l.head.Octets), nil
 	}
+	if s := l.head.Submitter; s != nil && w.r.isDaemon(l.claim.Info.UID) {
+		l.uid = s.UID
+	}
 	l.header.look(l.head.Header)
 	if len(l.head.Unknown) > 0 {
 		w.r.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
@@ -206,6 +232,7 @@ func (w *worker) prepare(l *letter) error {
 	if err := w.r.judge(l); err != nil {
 		return err
 	}
+	l.judged = true
 	if err := w.r.dress(l); err != nil {
 		return err
 	}

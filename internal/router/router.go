@@ -11,7 +11,7 @@
 // undone (postoffice.RecoverRouter, at every start and every poll).
 //
 // Diagnostics: RouteOne returns nil when the message has left router/ in an orderly
-// way: to queue/, to deferred/ (a lookup failed; zmctl resubmit), or to postman/
+// way: to queue/, to deferred/ (a lookup failed; it is tried again by Config.Resubmit), or to postman/
 // (its envelope is broken, or it has made too many routers end; the only copy).
 // postoffice.ErrGone: another router has it. ErrPanic: it has made this one panic and
 // is in router/ again, to be tried after all others. Any other error is the disk's or the administrator's; the message is in
@@ -50,6 +50,9 @@ type Config struct {
 	// Trusted are the uids whose files' privileged envelope lines are believed,
 	// beside root's and our own.
 	Trusted []uint32
+	// OwnSenders: of other users only their own address is taken as the sender
+	// (SENDERCHECK=owner).
+	OwnSenders bool
 	// PostmanCopy: a message whose header is broken, or that has gone in circles,
 	// also leaves a copy in postman/.
 	PostmanCopy bool
@@ -71,6 +74,8 @@ type Config struct {
 	// Tries is how many routers a message may end, by their death or by a panic,
 	// before it is put into postman/; 0: 5.
 	Tries int
+	// Resubmit is when messages in deferred/ are tried again; the zero value: never.
+	Resubmit config.Resubmission
 	// PublicKeep is how long another program's unfinished file stays in public/ before
 	// it goes to quarantine/; 0: for ever.
 	PublicKeep time.Duration
@@ -114,6 +119,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Tries, err = c.Int("ROUTERTRIES", postoffice.DefaultTries); err != nil {
 		return Config{}, err
 	}
+	if out.Resubmit, err = c.Resubmission(); err != nil {
+		return Config{}, err
+	}
 	if out.RouterDirs, err = postoffice.ParseRouterDirs(c.List("ROUTERDIRS")); err != nil {
 		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)
 	}
@@ -132,6 +140,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.Trusted, err = uidsOf(c.List("TRUSTED")); err != nil {
 		return Config{}, c.Invalid("TRUSTED", "cannot be used", err)
 	}
+	out.OwnSenders = c.String("SENDERCHECK", "any") == "owner"
 	if out.Masquerade, err = table.Split(c.String("MASQUERADE", "")); err != nil {
 		return Config{}, c.Invalid("MASQUERADE", "cannot be used", err)
 	}
@@ -182,6 +191,7 @@ type Router struct {
 	held []*postoffice.Claim // could not be given back: tried again
 	// sweptAside is when what is put aside was looked through.
 	sweptAside time.Time
+	resubmits  resubmits
 	told       map[told]struct{} // what recovery found and cannot mend was said
 }
 
@@ -241,6 +251,7 @@ func assemble(c Config) (*Router, error) {
 
 // Close gives the owner number back. Claims still held are stale from now on.
 func (r *Router) Close() error {
+	r.resubmits.wait()
 	r.giveBackHeld()
 	return errors.Join(r.closeTables(), r.owner.Release())
 }
@@ -259,6 +270,12 @@ func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 		p.MakesMany()
 	}
 	return p, err
+}
+
+// isDaemon reports whether a uid is one that daemons run as: in their files it stands who
+// has submitted a message.
+func (r *Router) isDaemon(uid uint32) bool {
+	return uid == 0 || uid == r.self || r.po != nil && uid == r.po.Owner()
 }
 
 // trusts tells whether the privileged lines of a uid's message files are believed.

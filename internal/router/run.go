@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -29,8 +30,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := r.settleUnfinished(); err != nil {
 		return err
 	}
+	r.secure()
 	if c.Once {
-		rerr := r.Recover()
+		rerr := errors.Join(r.Recover(), r.pickUpAll())
 		_, err := r.RouteAll()
 		return errors.Join(rerr, err)
 	}
@@ -39,7 +41,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	stop := c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)
 	defer stop()
-	r.serve(ctx, filepath.Join(c.PostOffice, postoffice.Router))
+	r.serve(ctx, filepath.Join(c.PostOffice, p.RouterDir()))
 	return nil
 }
 
@@ -50,6 +52,19 @@ func (r *Router) serve(ctx context.Context, dir string) {
 	defer hints.Close()
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
 	d := newDispatcher(r, hints)
+	inboxes := r.po.Inboxes()
+	for i, inbox := range inboxes {
+		inboxes[i] = filepath.Join(filepath.Dir(dir), inbox)
+	}
+	renamed := watch.Renamed(inboxes, r.c.Poll, postoffice.IsSubmission, slog.New(slog.DiscardHandler)) // a refusal was logged for hints
+	defer renamed.Close()
+	d.submissions = newCollector(r, renamed)
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		d.submissions.run(ctx)
+	}()
+	defer func() { <-collected }()
 	d.watch = func(name string) {
 		// An error means that it is gone again; the periodic look tries again.
 		_ = hints.Add(filepath.Join(filepath.Dir(dir), name))

@@ -206,7 +206,7 @@ func TestOnceRoutesWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.expect("once", map[string]int{"queue": 4, "transport": 4})
-	o.logged(1, "msg=recovered", "action=accepted")
+	o.logged(1, "msg=picked-up", "uid=65534")
 	// Its own owner's file is gone; the office's router has one.
 	if got := o.names("owners"); len(got) != 1 {
 		t.Errorf("owners: got %q, want one", got)

@@ -7,15 +7,17 @@ import (
 	"zmailer/internal/router/rules"
 )
 
-// judge decides what of the envelope is believed. The file's owner is who submitted
-// the message: the kernel saw to that. A trusted owner's privileged lines hold; of
-// any other's only a from line that names the owner (formats.md "Message file").
+// judge decides what of the envelope is believed. Who submitted the message was seen by
+// the owner of a file, which the kernel sees to. A trusted owner's privileged lines hold. Of
+// any other's only the from line does, which says where reports go: any sender, or with
+// OwnSenders one that names the owner (docs/envelope.md).
 func (r *Router) judge(l *letter) error {
 	e := &l.head.Envelope
-	l.trusted = r.trusts(l.claim.Info.UID)
+	l.trusted = r.trusts(l.uid)
+	named := e.HasFrom && (l.trusted || !r.c.OwnSenders)
 	l.external = l.trusted && e.External
-	l.report = l.trusted && (e.ErrorMsg || e.HasFrom && e.From == "")
-	if l.trusted && e.HasFrom {
+	l.report = l.trusted && e.ErrorMsg || named && e.From == ""
+	if named {
 		m, err := address.Parse(e.From)
 		if err == nil && !m.IsNull() && m.Domain == "" {
 			m.Domain = r.c.Hostname
@@ -23,7 +25,7 @@ func (r *Router) judge(l *letter) error {
 		l.sender = m
 		return err
 	}
-	login, err := r.logins.of(l.claim.Info.UID)
+	login, err := r.logins.of(l.uid)
 	if err != nil {
 		return &rules.Trouble{Why: "users", Err: err}
 	}
@@ -48,6 +50,6 @@ func (r *Router) judge(l *letter) error {
 		return nil
 	}
 	l.claimed = "<" + e.From + ">"
-	r.c.Log.Warn("sender-replaced", "id", l.id, "uid", l.claim.Info.UID, "claimed", l.claimed, "from", l.sender.String())
+	r.c.Log.Warn("sender-replaced", "id", l.id, "uid", l.uid, "claimed", l.claimed, "from", l.sender.String())
 	return nil
 }

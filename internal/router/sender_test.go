@@ -77,6 +77,7 @@ func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOffice(t, nil, func(c *Config) {
+				c.OwnSenders = true
 				if tt.trusted {
 					c.Trusted = []uint32{uint32(tt.uid)}
 				}
@@ -118,8 +119,69 @@ func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
 					t.Errorf("lines on top: got %q, want nothing that the user said", top)
 				}
 			}
-			o.logged(tt.replaced, "msg=sender-replaced", "id="+a.ID.String())
+			o.logged(tt.replaced, "msg=sender-replaced", "uid="+strconv.Itoa(tt.uid))
 		})
+	}
+}
+
+// Loc5: by default a user may name any sender, as with Postfix, and the Received line has
+// the uid; nothing else that the user's envelope says is believed.
+func TestLoc5SenderOfAnyUserIsHonoured(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("giving files to other users needs root")
+	}
+	uid, login := somebody(t)
+	for name, tt := range map[string]struct{ envelope, want string }{
+		"another's":      {"from <boss@far.example>", "<boss@far.example>"},
+		"a local user's": {"from <bond>", "<bond@mx.example.org>"},
+		"the null one":   {"channel error", "<>"},
+		"none":           {"", "<" + login + "@mx.example.org>"},
+		"with others":    {"external\nrcvdfrom evil.test\nwith ESMTP\nfrom <boss@far.example>", "<boss@far.example>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, nil)
+			lines := tt.envelope
+			if lines != "" {
+				lines += "\n"
+			}
+			a := o.submit(lines + "to <a@example.net>\nenv-end\nFrom: x@example.net\n\nbody\n")
+			o.asUser(a, uid)
+			list := o.route()
+			if len(list) != 1 {
+				t.Fatalf("got %d messages\n%s", len(list), o.log)
+			}
+			m := list[0]
+			if got := "<" + strings.Trim(m.spec.Groups[0].Sender.Address, "<>") + ">"; got != tt.want {
+				t.Errorf("sender: got %s, want %s", got, tt.want)
+			}
+			if got := "<" + strings.Join(m.spec.ErrorTo, " ") + ">"; got != tt.want {
+				t.Errorf("reports go to %s, want %s", got, tt.want)
+			}
+			top := m.header()
+			if !strings.Contains(top, fmt.Sprintf("(from userid %d)", uid)) || !strings.Contains(top, "Date: ") || strings.Contains(top, "Sender: ") || strings.Contains(top, "evil.test") {
+				t.Errorf("lines on top: %q", top)
+			}
+			o.logged(0, "msg=sender-replaced")
+		})
+	}
+}
+
+// Loc5: SENDERCHECK chooses between the two.
+func TestLoc5SenderCheckIsASetting(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "SENDERCHECK=any\n": false, "SENDERCHECK=owner\n": true} {
+		path := filepath.Join(t.TempDir(), "zmailer.conf")
+		if err := os.WriteFile(path, []byte("HOSTNAME=mx.example.org\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ConfigFrom(c); err != nil || got.OwnSenders != want {
+			t.Errorf("%q: %v, %v", text, got.OwnSenders, err)
+		}
 	}
 }
 

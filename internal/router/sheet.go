@@ -214,7 +214,7 @@ func (s *sheet) sender(g group) workspec.Sender {
 			from.VERP = verpMark
 		}
 	case !s.l.external:
-		from.Privilege = privilegeText(s.l.claim.Info.UID)
+		from.Privilege = privilegeText(s.l.uid)
 	}
 	return from
 }

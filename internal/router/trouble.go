@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,17 +32,24 @@ func (r *Router) failed(l *letter, err error) error {
 	if f, ok := isFrozen(err); ok {
 		return r.freeze(l, f.cause, f.reason)
 	}
-	if t, ok := rules.IsTrouble(err); ok {
-		return r.putOff(l, t.Why, err)
-	}
-	if errors.Is(err, workspec.ErrValue) {
-		// Our own rules gave something that cannot be written: it would be so again.
-		return r.putOff(l, "specification", err)
+	if why, ok := putsOff(err); ok {
+		return r.putOff(l, why, err)
 	}
 	return r.giveBack(l.claim, err)
 }
 
-// putOff defers a message until somebody resubmits it (M10). why is a word for its name;
+// putsOff reports whether a message that an error keeps from being routed goes to
+// deferred/, and the word for that.
+func putsOff(err error) (why string, ok bool) {
+	if t, ok := rules.IsTrouble(err); ok {
+		return t.Why, true
+	}
+	// Our own rules gave something that cannot be written: it would be so again, until
+	// somebody has changed them.
+	return "specification", errors.Is(err, workspec.ErrValue)
+}
+
+// putOff defers a message until it is resubmitted (M10). why is a word for its name;
 // the whole cause stands in the log and beside the message.
 func (r *Router) putOff(l *letter, why string, cause error) error {
 	r.explain(postoffice.Deferred, l.claim.ID, postoffice.WasDeferred, why+": "+cause.Error())
@@ -49,8 +57,13 @@ func (r *Router) putOff(l *letter, why string, cause error) error {
 		return r.giveBack(l.claim, errors.Join(cause, err))
 	}
 	r.meters.messages.With(resultDeferred).Add(1)
-	r.c.Log.Warn("deferred", "id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Deferred, l.claim.ID.Ino, why), "reason", cause,
-		"advice", "zmctl resubmit when that is mended")
+	args := []any{"id", l.id, "name", fmt.Sprintf("%s/%d.%s", postoffice.Deferred, l.claim.ID.Ino, why), "reason", cause}
+	if s := r.c.Resubmit; s.IsOff() {
+		args = append(args, "advice", "zmctl resubmit when that is mended")
+	} else {
+		args = append(args, "next", s.Due(l.claim.Info.ModTime, r.c.Now()).UTC().Format(time.RFC3339), "advice", "it is routed again at that time; zmctl resubmit does it now")
+	}
+	r.c.Log.Warn("deferred", args...)
 	return nil
 }
 

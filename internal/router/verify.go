@@ -100,8 +100,8 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 // known. asked is false if there is no such program.
 func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, asked bool) {
 	l := letter{
-		claim: &postoffice.Claim{Info: durable.Info{UID: v.r.self, ModTime: v.r.c.Now()}},
-		head:  &envelope.Message{},
+		uid: v.r.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.r.self, ModTime: v.r.c.Now()}},
+		head: &envelope.Message{},
 	}
 	l.id = l.claim.ID.String()
 	l.head.External, l.head.HasFrom = true, true

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -161,7 +162,7 @@ func (e *engine) measureDisk(put metrics.Put) {
 	if err != nil {
 		dirs = []string{postoffice.Router}
 	}
-	for _, dir := range append([]string{postoffice.Public, postoffice.Deferred, postoffice.Freezer, postoffice.Postman}, dirs...) {
+	for _, dir := range slices.Concat(po.Inboxes(), []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman}, dirs) {
 		s, err := po.Standing(dir)
 		if err != nil {
 			continue

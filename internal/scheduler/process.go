@@ -116,10 +116,20 @@ func (l launch) begin(in, out *os.File, root bool) (*os.Process, error) {
 		env = []string{}
 	}
 	return l.process(program, &os.ProcAttr{
-		Dir: l.dir, Env: env, Files: []*os.File{in, out, os.Stderr},
+		Dir: l.workDir(who), Env: env, Files: []*os.File{in, out, os.Stderr},
 		// A terminal's interrupt is for us; we end our agents in good order.
 		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
 	})
+}
+
+// workDir is the directory that the process starts in: transport/ or, for a user to whom
+// that is closed, the postoffice.
+func (l launch) workDir(who *syscall.Credential) string {
+	var st unix.Stat_t
+	if who == nil || who.Uid == 0 || unix.Stat(l.dir, &st) != nil || st.Uid == who.Uid || st.Gid == who.Gid || st.Mode&0o001 != 0 {
+		return l.dir
+	}
+	return filepath.Dir(l.dir)
 }
 
 // process starts the process with its priority.

@@ -33,7 +33,8 @@ type starterOrder struct {
 	Channel string `json:"channel,omitempty"`
 	Host    string `json:"host,omitempty"`
 	Signal  int    `json:"signal,omitempty"`
-	Pid     int    `json:"pid,omitempty"`
+	Agent   uint64 `json:"agent,omitempty"` // the number of its start
+	Pid     int    `json:"pid,omitempty"`   // for a starter of an earlier version, which goes by it
 }
 
 // starterNotice is what the starter says: that it is there, that an agent was started or could not be, that one
@@ -43,6 +44,9 @@ type starterNotice struct {
 	Pid   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 	Ended string `json:"ended,omitempty"` // how, as os.ProcessState says it
+	// Agent is the number of the start of one that has ended: its pid may be that of a later
+	// one by now.
+	Agent uint64 `json:"agent,omitempty"`
 }
 
 // starterPatience is how long each of the two waits for the other to say what it has to, and
@@ -64,9 +68,9 @@ type Starter struct {
 
 	mu     sync.Mutex // of all below, and of writing
 	conf   *Conf
-	file   os.FileInfo         // scheduler.conf when it was read; nil: there is none
-	agents map[int]*os.Process // that run
-	began  bool                // one was started
+	file   os.FileInfo            // scheduler.conf when it was read; nil: there is none
+	agents map[uint64]*os.Process // that run, by the number of their start
+	began  bool                   // one was started
 }
 
 // Use is how much depends on a starter's connection.
@@ -99,7 +103,7 @@ const mailboxAgent = "ta-mailbox"
 // ends. Agents that run then are left to themselves: their input has ended, too.
 func (s *Starter) Serve(conn *net.UnixConn) error {
 	s.mu.Lock()
-	s.agents = map[int]*os.Process{}
+	s.agents = map[uint64]*os.Process{}
 	err := s.read()
 	s.mu.Unlock()
 	hello := starterNotice{}
@@ -147,34 +151,41 @@ func (s *Starter) obey(conn *net.UnixConn, o starterOrder, files []*os.File) err
 	if o.Signal != 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if p := s.agents[o.Pid]; p != nil {
+		if p := s.agents[o.Agent]; p != nil {
 			_ = p.Signal(syscall.Signal(o.Signal)) // it may have ended
 		}
 		return nil
 	}
-	proc, err := s.start(o, files)
+	s.mu.Lock()
+	used := s.agents[o.Start] != nil
+	s.mu.Unlock()
+	var proc *os.Process
+	err := fmt.Errorf("start an agent: number %d is that of one that runs", o.Start)
+	if !used {
+		proc, err = s.start(o, files)
+	}
 	if err != nil {
 		return s.say(conn, starterNotice{Start: o.Start, Error: err.Error()})
 	}
 	s.mu.Lock()
-	s.agents[proc.Pid], s.began = proc, true
+	s.agents[o.Start], s.began = proc, true
 	s.mu.Unlock()
 	err = s.say(conn, starterNotice{Start: o.Start, Pid: proc.Pid})
-	go s.await(conn, proc) // also if nobody was told: a child that has ended stays until then
+	go s.await(conn, o.Start, proc) // also if nobody was told: a child that has ended stays until then
 	return err
 }
 
 // await says when an agent has ended.
-func (s *Starter) await(conn *net.UnixConn, proc *os.Process) {
-	state, err := proc.Wait()
+func (s *Starter) await(conn *net.UnixConn, start uint64, proc *os.Process) {
+	state, err := proc.Wait() // from here on its pid may be that of another
 	how := "unknown"
 	if err == nil {
 		how = state.String()
 	}
 	s.mu.Lock()
-	delete(s.agents, proc.Pid)
+	delete(s.agents, start)
 	s.mu.Unlock()
-	if err := s.say(conn, starterNotice{Pid: proc.Pid, Ended: how}); err != nil {
+	if err := s.say(conn, starterNotice{Agent: start, Pid: proc.Pid, Ended: how}); err != nil {
 		// A scheduler that is gone, or that would wait for this agent for ever.
 		_ = conn.Close()
 	}

@@ -167,7 +167,7 @@ func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(s.Settings.PostOffice(), "transport"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.agents = map[int]*os.Process{}
+	s.agents = map[uint64]*os.Process{}
 	ours, theirs := twintest.Pair(t)
 	for err == nil { // until it takes no more
 		if err = theirs.SetWriteDeadline(time.Now().Add(shortPatience)); err == nil {
@@ -196,5 +196,39 @@ func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
 	}
 	if got := s.Use(); got != Idle {
 		t.Errorf("use is %v, want %v", got, Idle)
+	}
+}
+
+// Sec9: the end of an agent is its own, also where its pid is that of a later one by now:
+// the starter goes on to signal that one, and the scheduler to wait for it.
+func TestSec9EndOfAnAgentIsNotThatOfItsPid(t *testing.T) {
+	t.Parallel()
+	s := newStarter(t)
+	ours, theirs := twintest.Pair(t)
+	proc, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := &os.Process{Pid: proc.Pid}
+	s.agents = map[uint64]*os.Process{1: proc, 2: later}
+	c := &StarterClient{conn: ours, waiting: map[uint64]chan starterAnswer{}, running: map[uint64]*started{}, gone: make(chan struct{})}
+	first, second := make(chan starterAnswer, 1), make(chan starterAnswer, 1)
+	c.waiting[1], c.waiting[2] = first, second
+	for start := range uint64(2) {
+		if err := s.say(theirs, starterNotice{Start: start + 1, Pid: proc.Pid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.await(theirs, 1, proc)
+	if s.agents[1] != nil || s.agents[2] != later {
+		t.Errorf("got %v, want the later one alone", s.agents)
+	}
+	go c.listen()
+	if how, err := (<-first).agent.Wait(); how != "exit status 0" || err != nil {
+		t.Errorf("the first: got %q, %v", how, err)
+	}
+	ours.Close()
+	if how, err := (<-second).agent.Wait(); how != "unknown" || err != nil {
+		t.Errorf("the second: got %q, %v, want its connection's end", how, err)
 	}
 }

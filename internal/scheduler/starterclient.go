@@ -36,14 +36,14 @@ type StarterClient struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[uint64]chan starterAnswer // by the number of the order
-	running map[int]chan string           // how an agent has ended, by its pid
+	running map[uint64]*started           // by the number of the order
 	gone    chan struct{}                 // closed when the connection has ended
 }
 
-// starterAnswer is a notice about a start, and where the agent's end will be told.
+// starterAnswer is a notice about a start, and the agent that was started.
 type starterAnswer struct {
 	starterNotice
-	ended <-chan string
+	agent *started
 }
 
 // NewStarterClient takes a connection to a starter, waits for its greeting, which tells
@@ -53,7 +53,7 @@ func NewStarterClient(conn *net.UnixConn) (*StarterClient, error) {
 }
 
 func newStarterClient(conn *net.UnixConn, patience time.Duration) (*StarterClient, error) {
-	c := &StarterClient{conn: conn, patience: patience, waiting: map[uint64]chan starterAnswer{}, running: map[int]chan string{}, gone: make(chan struct{})}
+	c := &StarterClient{conn: conn, patience: patience, waiting: map[uint64]chan starterAnswer{}, running: map[uint64]*started{}, gone: make(chan struct{})}
 	err := conn.SetReadDeadline(time.Now().Add(patience))
 	n := starterNotice{}
 	if err == nil {
@@ -100,24 +100,26 @@ func (c *StarterClient) listen() {
 		case n.Start != 0:
 			a := starterAnswer{starterNotice: n}
 			if n.Pid != 0 {
-				ended := make(chan string, 1)
-				c.running[n.Pid], a.ended = ended, ended
+				a.agent = &started{c: c, start: n.Start, pid: n.Pid, ended: make(chan string, 1)}
+				c.running[n.Start] = a.agent
 			}
 			if to := c.waiting[n.Start]; to != nil {
 				delete(c.waiting, n.Start)
 				to <- a
 			}
-		case c.running[n.Pid] != nil:
-			c.running[n.Pid] <- n.Ended
-			delete(c.running, n.Pid)
+		case n.Ended != "":
+			if p := c.ended(n); p != nil {
+				p.ended <- n.Ended
+				delete(c.running, p.start)
+			}
 		}
 		c.mu.Unlock()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.gone)
-	for _, to := range c.running {
-		to <- "unknown"
+	for _, p := range c.running {
+		p.ended <- "unknown"
 	}
 	for _, to := range c.waiting {
 		to <- starterAnswer{starterNotice: starterNotice{Error: ErrStarter.Error()}}
@@ -157,7 +159,21 @@ func (c *StarterClient) start(channel, host string, in, out *os.File) (*started,
 	if n.Error != "" {
 		return nil, errors.New(n.Error)
 	}
-	return &started{c: c, pid: n.Pid, ended: n.ended}, nil
+	return n.agent, nil
+}
+
+// ended is the agent that a notice is about, nil if none is known. c.mu is held. A starter
+// of an earlier version gives the pid alone.
+func (c *StarterClient) ended(n starterNotice) *started {
+	if n.Agent != 0 {
+		return c.running[n.Agent]
+	}
+	for _, p := range c.running {
+		if p.pid == n.Pid {
+			return p
+		}
+	}
+	return nil
 }
 
 func (c *StarterClient) forget(o starterOrder) {
@@ -184,8 +200,9 @@ func (c *StarterClient) send(o starterOrder, rights []byte) error {
 // started is an agent of the starter.
 type started struct {
 	c     *StarterClient
+	start uint64 // the number of the order
 	pid   int
-	ended <-chan string
+	ended chan string
 }
 
 // Wait implements process.
@@ -193,7 +210,7 @@ func (p *started) Wait() (string, error) { return <-p.ended, nil }
 
 // Signal implements process. The starter knows whether it still runs.
 func (p *started) Signal(sig syscall.Signal) error {
-	return p.c.send(starterOrder{Signal: int(sig), Pid: p.pid}, nil)
+	return p.c.send(starterOrder{Signal: int(sig), Agent: p.start, Pid: p.pid}, nil)
 }
 
 // elsewhere tells whether an agent has to be started by somebody who may become others.

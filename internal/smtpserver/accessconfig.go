@@ -28,6 +28,9 @@ type Access struct {
 // RcptCheck says how recipients are verified.
 type RcptCheck struct {
 	rcptcheck.Options
+	// All: those of every client, and of other domains, too. Else those of our domains that
+	// other hosts' clients name.
+	All   bool
 	Defer bool // while nobody can tell, recipients are put off; else they are taken
 }
 
@@ -72,11 +75,16 @@ func sourcesFrom(c *config.Config, name string) ([]string, error) {
 }
 
 func rcptCheckFrom(c *config.Config) (*RcptCheck, error) {
-	on, err := c.Bool("RCPTCHECK", false)
-	if err != nil || !on {
-		return nil, err
+	word := c.String("RCPTCHECK", "yes")
+	switch word {
+	case "no":
+		return nil, nil
+	case "yes", "all":
+	default:
+		return nil, c.Invalid("RCPTCHECK", "cannot be used", fmt.Errorf("%s is none of yes, all, no", word))
 	}
-	r := &RcptCheck{Defer: c.String("RCPTCHECKTROUBLE", "accept") == "defer"}
+	r := &RcptCheck{All: word == "all", Defer: c.String("RCPTCHECKTROUBLE", "accept") == "defer"}
+	var err error
 	if r.Time, err = c.Duration("RCPTCHECKTIME", rcptcheck.DefaultTime); err != nil {
 		return nil, err
 	}
@@ -126,9 +134,14 @@ func (s *server) closeAccess() {
 }
 
 // verify asks whether there is anybody behind a recipient; None: there is, or nobody
-// asks.
+// asks. Our own users' mail is taken, for they read the report of what cannot be
+// delivered; the sender of a stranger's mail is mostly forged, and would get one for mail
+// of somebody else.
 func (s *session) verify(to address.Mailbox) access.Verdict {
 	if s.srv.rcpts == nil {
+		return access.Verdict{}
+	}
+	if f := &s.facts; !s.srv.Access.RcptCheck.All && (s.client.role != RoleMX || f.Trusted || !f.Local) {
 		return access.Verdict{}
 	}
 	a, err := s.srv.rcpts.Check(s.srv.ctx, s.facts.From, to)

@@ -280,10 +280,10 @@ func TestAccessSettingsComeFromTheConfiguration(t *testing.T) {
 	a := got.Access
 	if strings.Join(a.LocalNames, " ") != "localnames db:names" || strings.Join(a.SenderLogin, " ") != "senders" || a.Dir != c.Dir ||
 		a.Source.Timeout != 7*time.Second || len(a.ETRNNets) != 1 || a.ETRNNets[0].String() != "192.0.2.0/24" ||
-		a.RcptCheck == nil || a.RcptCheck.Time != 2*time.Second || a.RcptCheck.Keep != time.Hour || !a.RcptCheck.Defer {
+		a.RcptCheck == nil || a.RcptCheck.Time != 2*time.Second || a.RcptCheck.Keep != time.Hour || !a.RcptCheck.Defer || a.RcptCheck.All {
 		t.Errorf("got %+v, %+v", a, a.RcptCheck)
 	}
-	for _, line := range []string{"ETRNNETS=here", "SENDERLOGIN=what:x", "RCPTCHECKTIME=0"} {
+	for _, line := range []string{"ETRNNETS=here", "SENDERLOGIN=what:x", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0"} {
 		_, err := settings(t, line)
 		if err == nil || !strings.Contains(err.Error(), ":2: ") {
 			t.Errorf("%s: got %v, want the line", line, err)

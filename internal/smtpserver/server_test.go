@@ -159,8 +159,8 @@ func (r *running) message(name string) string {
 	if ino := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10); name != ino {
 		r.t.Errorf("name %s, inode %s", name, ino)
 	}
-	if info.Mode() != 0o700 {
-		r.t.Errorf("%s: mode %v, want 0700", name, info.Mode())
+	if info.Mode() != 0o700|os.ModeSticky {
+		r.t.Errorf("%s: mode %v, want 01700", name, info.Mode())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -2,151 +2,97 @@ package submit
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"zmailer/internal/address"
 )
 
-// parseList reads an address list as a header or an argument has it (RFC 5322 §3.4):
-// addresses parted by commas, bare or in <> behind a name, groups, comments. A local
-// name needs no domain. It gives the addresses without brackets, in order.
-func parseList(list string) ([]string, error) {
-	p := listParser{rest: list}
-	for p.rest != "" {
-		if err := p.next(); err != nil {
-			return nil, fmt.Errorf("address list %.300q: %w", list, err)
+// badAddress is text that cannot be read as an address.
+type badAddress struct {
+	text string
+	err  error
+}
+
+// Addresses reads an address list as a header field or an argument has it: RFC 5322
+// section 3.4 with the obsolete forms (address.ParseList), and, as Postfix's sendmail
+// does, words without brackets that only blanks separate ("a@b c@d"). An address that
+// cannot be read does not hide the others: it is returned in bad.
+func Addresses(list string) (good []string, bad []string) {
+	read, broken := readAddresses(list)
+	for _, b := range broken {
+		bad = append(bad, b.text)
+	}
+	return read, bad
+}
+
+func readAddresses(list string) (good []string, bad []badAddress) {
+	for _, one := range address.ParseList(list) {
+		if one.Err == nil && !one.Mailbox.IsNull() {
+			good = append(good, one.Mailbox.String())
+			continue
 		}
-	}
-	if err := p.end(); err != nil {
-		return nil, fmt.Errorf("address list %.300q: %w", list, err)
-	}
-	return p.found, nil
-}
-
-// listParser reads one token after the other. Until an address ends it holds the
-// text outside of brackets, which is the address if there are none.
-type listParser struct {
-	rest  string
-	text  strings.Builder
-	angle string // what stood in <>
-	has   bool   // there was a <>
-	at    bool   // there was an @ outside of quotes
-	found []string
-}
-
-func (p *listParser) next() error {
-	switch b := p.rest[0]; b {
-	case '(':
-		return p.comment()
-	case '"':
-		s, err := p.until('"')
-		p.text.WriteString(s)
-		return err
-	case '[':
-		s, err := p.until(']')
-		p.text.WriteString(s)
-		return err
-	case '<':
-		return p.brackets()
-	case ',', ';':
-		p.rest = p.rest[1:]
-		return p.end()
-	case ':':
-		// What stood before was a group's name (RFC 5322 §3.4).
-		p.rest = p.rest[1:]
-		if p.has || p.at {
-			return errors.New("a colon after an address")
+		words := splitWords(one.Text)
+		if len(words) < 2 {
+			bad = append(bad, unreadable(list, one.Text, one.Err))
+			continue
 		}
-		p.text.Reset()
-	case ')', '>', ']':
-		return fmt.Errorf("a %c that nothing opened", b)
-	case '\r', '\n':
-		p.text.WriteByte(' ')
-		p.rest = p.rest[1:]
-	default:
-		p.at = p.at || b == '@'
-		p.text.WriteByte(b)
-		p.rest = p.rest[1:]
-	}
-	return nil
-}
-
-// until cuts a token that ends in the byte close; a backslash takes the next byte
-// along.
-func (p *listParser) until(close byte) (string, error) {
-	for i := 1; i < len(p.rest); i++ {
-		switch p.rest[i] {
-		case '\\':
-			i++
-		case close:
-			s := p.rest[:i+1]
-			p.rest = p.rest[i+1:]
-			return s, nil
-		}
-	}
-	return "", fmt.Errorf("%c without %c", p.rest[0], close)
-}
-
-// comment drops a comment with those inside of it.
-func (p *listParser) comment() error {
-	depth := 0
-	for i := 0; i < len(p.rest); i++ {
-		switch p.rest[i] {
-		case '\\':
-			i++
-		case '(':
-			depth++
-		case ')':
-			if depth--; depth == 0 {
-				p.rest = p.rest[i+1:]
-				return nil
+		for _, w := range words {
+			m, err := address.Parse(w)
+			if err != nil || m.IsNull() {
+				bad = append(bad, unreadable(list, w, err))
+				continue
 			}
+			good = append(good, m.String())
 		}
 	}
-	return errors.New("( without )")
+	return good, bad
 }
 
-// brackets reads <...>; a quoted local part in it may hold brackets.
-func (p *listParser) brackets() error {
-	if p.has {
-		return errors.New("a second < in one address")
+// unreadable names what cannot be read; where not even a word was found that is the
+// whole list.
+func unreadable(list, text string, err error) badAddress {
+	if text == "" {
+		text = strings.TrimSpace(list)
 	}
-	quoted := false
-	for i := 1; i < len(p.rest); i++ {
-		switch b := p.rest[i]; {
-		case b == '\\' && quoted:
-			i++
-		case b == '"':
+	if err == nil {
+		err = errors.New("the null address is not a recipient")
+	}
+	return badAddress{text: text, err: err}
+}
+
+// splitWords splits text at the blanks outside of quotes.
+func splitWords(text string) []string {
+	quoted, escaped := false, false
+	return strings.FieldsFunc(text, func(r rune) bool {
+		switch {
+		case escaped:
+			escaped = false
+		case r == '\\':
+			escaped = true
+		case r == '"':
 			quoted = !quoted
-		case b == '>' && !quoted:
-			p.angle, p.has = p.rest[1:i], true
-			p.rest = p.rest[i+1:]
-			return nil
 		}
-	}
-	return errors.New("< without >")
+		return r == ' ' && !quoted
+	})
 }
 
-// end takes the address that was read, if any.
-func (p *listParser) end() error {
-	text := strings.TrimSpace(p.text.String())
-	if p.has {
-		text = strings.TrimSpace(p.angle)
+// longestBad is how much of an unreadable address its report names. Bytes; a local part
+// has at most 512.
+const longestBad = 400
+
+// reportable returns the recipient that stands for an unreadable address: a local name
+// in quotes that no user has. The router fails it, and the sender gets a report that
+// names the text.
+func reportable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || 0x7f <= r && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > longestBad {
+		text = strings.ToValidUTF8(text[:longestBad], "")
 	}
-	has := p.has
-	p.text.Reset()
-	p.angle, p.has, p.at = "", false, false
-	if text == "" && !has {
-		return nil
-	}
-	m, err := address.Parse(text)
-	if err != nil {
-		return err
-	}
-	if m.IsNull() {
-		return errors.New("the null address is no recipient")
-	}
-	p.found = append(p.found, m.String())
-	return nil
+	// The blank makes it quoted, so that it never is the name of a user, an alias or a file.
+	return address.Mailbox{Local: "bad address: " + text}.String()
 }

@@ -1,12 +1,12 @@
 package submit
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/address"
+	"zmailer/internal/envelope"
 )
 
 func TestAddressListsGiveTheirAddresses(t *testing.T) {
@@ -34,11 +34,20 @@ func TestAddressListsGiveTheirAddresses(t *testing.T) {
 		"escapes in a name":       {`"a \" , b" <j@x>`, []string{"j@x"}},
 		"blanks inside brackets":  {"< a@b >", []string{"a@b"}},
 		"semicolons part as well": {"a@b; c@d", []string{"a@b", "c@d"}},
+		"blanks alone":            {"a@b c@d", []string{"a@b", "c@d"}},
+		"blank and local name":    {"a b@c", []string{"a", "b@c"}},
+		"two brackets":            {"<a@b> <c@d>", []string{"a@b", "c@d"}},
+		"blanks around the dots":  {"joe . smith @ x . example", []string{"joe.smith@x.example"}},
+		"comments around dots":    {"joe(a).(b)smith@x(c).example (d)", []string{"joe.smith@x.example"}},
+		"quoted words":            {`"joe q".smith@x, "a".b@c`, []string{`"joe q.smith"@x`, "a.b@c"}},
+		"long source route":       {"<@a.example,@b.example:c@d>", []string{"c@d"}},
+		"comment without end":     {"joe@x (Joe", []string{"joe@x"}},
+		"quoted word of two":      {`"a b"@c d@e`, []string{`"a b"@c`, "d@e"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := parseList(tt.list)
-			if err != nil {
-				t.Fatal(err)
+			got, bad := Addresses(tt.list)
+			if len(bad) > 0 {
+				t.Fatalf("bad: %q", bad)
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)
@@ -47,43 +56,49 @@ func TestAddressListsGiveTheirAddresses(t *testing.T) {
 	}
 }
 
-func TestBrokenAddressListsAreRefused(t *testing.T) {
-	for name, list := range map[string]string{
-		"blank in an address": "a b@c",
-		"open bracket":        "Joe <joe@x",
-		"open quote":          `"Joe <joe@x>`,
-		"open comment":        "joe@x (Joe",
-		"open literal":        "joe@[192.0.2.1",
-		"stray bracket":       "joe@x>",
-		"two brackets":        "<a@b> <c@d>",
-		"null address":        "<>",
-		"no domain":           "joe@",
-		"no local part":       "@x",
-		"control character":   "jo\x01e@x",
-		"line end in it":      "<joe\n@x>",
-		"colon after it":      "joe@[192.0.2.1]:25",
+// Loc3: an address that cannot be read is named, and does not hide the others.
+func TestLoc3BadAddressDoesNotHideOthers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		list      string
+		good, bad []string
+	}{
+		"two at signs":      {"a@@b, c@d", []string{"c@d"}, []string{"a@@b"}},
+		"open bracket":      {"x@y, Joe <joe@", []string{"x@y"}, []string{"joe@"}},
+		"open quote":        {`x@y, "Joe <joe@x>`, []string{"x@y", "joe@x"}, nil},
+		"null address":      {"<>, a@b", []string{"a@b"}, []string{"<>, a@b"}},
+		"no domain":         {"joe@, a@b", []string{"a@b"}, []string{"joe@"}},
+		"no local part":     {"@x, a@b", []string{"a@b"}, []string{"@x"}},
+		"control character": {"jo\x01e@x, a@b", []string{"a@b"}, []string{"jo\x01e@x"}},
+		"port":              {"joe@[192.0.2.1]:25, a@b", []string{"a@b"}, []string{"joe@[192.0.2.1]:25"}},
+		"in a group":        {"g: a@@b, c@d;, e@f", []string{"c@d", "e@f"}, []string{"a@@b"}},
+		"one of two words":  {"a@@b c@d", []string{"c@d"}, []string{"a@@b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := parseList(list); err == nil {
-				t.Errorf("%q gives %q", list, got)
+			good, bad := Addresses(tt.list)
+			if d := cmp.Diff([][]string{tt.good, tt.bad}, [][]string{good, bad}); d != "" {
+				t.Error(d)
 			}
 		})
 	}
 }
 
-// FuzzParseList: what is found is an address that can stand on an envelope line.
-func FuzzParseList(f *testing.F) {
-	for _, s := range []string{"a@b, c", `"x, y" <a@b>`, "g: a, b;", "(c (d)) e@[1.2.3.4]", "a\\", `"`, "<@a,@b:c@d>"} {
+// FuzzAddresses: what is found can be written on an envelope line, and so can the recipient
+// that stands for what is bad.
+func FuzzAddresses(f *testing.F) {
+	for _, s := range []string{"a@b, c", `"x, y" <a@b>`, "g: a, b;", "(c (d)) e@[1.2.3.4]", "a\\", `"`, "<@a,@b:c@d>", "a@@b c", "\xff@x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
-		found, err := parseList(list)
-		if err != nil {
-			return
+		good, bad := Addresses(list)
+		for _, b := range bad {
+			good = append(good, reportable(b))
 		}
-		for _, a := range found {
-			if m, err := address.Parse(a); err != nil || m.IsNull() || m.String() != a || strings.ContainsAny(a, "\r\n") {
+		for _, a := range good {
+			if m, err := address.Parse(a); err != nil || m.IsNull() || m.String() != a {
 				t.Errorf("%q gives %q (%v)", list, a, err)
+			}
+			if _, err := envelope.Append(nil, &envelope.Envelope{Recipients: []envelope.Recipient{{Address: a}}}); err != nil {
+				t.Errorf("%q gives %q: %v", list, a, err)
 			}
 		}
 	})

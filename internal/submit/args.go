@@ -1,60 +1,77 @@
 package submit
 
-import "strings"
-
-// Letters of sendmail's options, as its getopt(3) string has them. The ones that
-// mean nothing here are read and dropped, so that programs written for sendmail need
-// not know where they are.
-const (
-	plainKept     = "itv"      // no argument
-	plainDropped  = "cGImnsUY" // no argument
-	valueKept     = "fFNRVBbP" // argument attached or the next one
-	valueDropped  = "CDeLMOpX" // the same
-	optionalValue = "Adq"      // argument attached or none; dropped
+import (
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
-// NormaliseArgs takes the arguments of a sendmail-like command apart into a form
-// that a plain flag parser reads: clusters such as -ti and -fADDRESS become single
-// letters with their value behind them, -r becomes -f, -oi becomes -i, and what has
-// no meaning here (other -o settings, -em, -h COUNT, -q) goes. Options end at the
-// first argument without dash, as for sendmail; "--" is put before it, so that a
-// recipient never turns into an option. takesValue tells which long options are
-// followed by a value. args does not hold the program's name.
+// Letters of the options of Postfix's, Sendmail's, Exim's and ssmtp's sendmail, as a
+// getopt(3) string has them. Those without a meaning here are accepted and dropped, so
+// that programs written for one of them work. docs/submit.md has all of them in a table.
+const (
+	plainKept     = "itv"                  // no argument
+	plainDropped  = "46cEGmnsUxY"          // no argument
+	valueKept     = "fFNRVBbP"             // argument attached or the next one
+	valueDropped  = "DeLMOp"               // the same
+	optionalValue = "adST"                 // argument attached or none; dropped
+	eximMacros    = "a aa ai as i m r s t" // -oM and one of these: the next argument is the value
+)
+
+// NormaliseArgs takes the arguments of a sendmail-like command apart into a form that a
+// plain flag parser reads: clusters such as -ti and -fADDRESS become single letters with
+// their value after them, -r becomes -f, -oi becomes -i, -I becomes -b i, -qIID becomes
+// --q=IID, -XV becomes --verp, and what has no meaning here (other -o settings, -em,
+// -h COUNT) is dropped. Options and recipients may be mixed; the recipients are put last,
+// after "--", so that none of them is taken for an option. takesValue reports which long
+// options are followed by a value. args does not hold the program's name.
 func NormaliseArgs(args []string, takesValue func(long string) bool) []string {
 	n := normaliser{in: args}
 	for len(n.in) > 0 {
 		word := n.in[0]
-		if word == "--" {
-			return append(n.out, n.in...)
-		}
-		if len(word) < 2 || word[0] != '-' {
-			return append(append(n.out, "--"), n.in...)
-		}
 		n.in = n.in[1:]
-		if word[1] == '-' {
+		switch {
+		case word == "--":
+			n.recipients = append(n.recipients, n.in...)
+			n.in = nil
+			n.ended = true
+		case len(word) < 2 || word[0] != '-':
+			n.recipients = append(n.recipients, word)
+		case word[1] == '-':
 			n.long(word, takesValue)
-			continue
+		default:
+			n.cluster(word[1:])
 		}
-		n.cluster(word[1:])
 	}
-	return n.out
+	if n.missing || len(n.recipients) == 0 && !n.ended {
+		return n.out
+	}
+	return slices.Concat(n.out, []string{"--"}, n.recipients)
 }
 
 type normaliser struct {
-	in, out []string
+	in, out, recipients []string
+	ended               bool // there was a "--"
+	missing             bool // the last option has no value; nothing may follow that could be taken for it
 }
 
 func (n *normaliser) long(word string, takesValue func(string) bool) {
 	n.out = append(n.out, word)
 	name, _, attached := strings.Cut(word[2:], "=")
 	if !attached && takesValue(name) {
-		if v, ok := n.value(""); ok {
-			n.out = append(n.out, v)
-		}
+		n.append(n.value(""))
 	}
 }
 
-// cluster reads the letters behind one dash.
+// append adds the value of the last option.
+func (n *normaliser) append(v string, ok bool) {
+	if ok {
+		n.out = append(n.out, v)
+	}
+	n.missing = !ok
+}
+
+// cluster reads the letters after one dash.
 func (n *normaliser) cluster(letters string) {
 	for letters != "" {
 		letter, rest := letters[:1], letters[1:]
@@ -62,40 +79,76 @@ func (n *normaliser) cluster(letters string) {
 		case strings.Contains(plainKept, letter):
 			n.out = append(n.out, "-"+letter)
 		case strings.Contains(plainDropped, letter):
-		case strings.Contains(optionalValue, letter):
-			return
-		case letter == "o":
-			if v, _ := n.value(rest); strings.HasPrefix(v, "i") {
-				n.out = append(n.out, "-i")
-			}
-			return
-		case letter == "h":
-			n.hops(rest)
-			return
-		case letter == "r":
-			n.keep("-f", rest)
-			return
-		case strings.Contains(valueKept, letter):
-			n.keep("-"+letter, rest)
-			return
-		case strings.Contains(valueDropped, letter):
-			n.value(rest)
-			return
+		case letter == "I":
+			n.out = append(n.out, "-b", "i")
 		default:
-			// The flag parser says that it does not know it.
-			n.out = append(n.out, "-"+letters)
+			n.valued(letter, rest)
 			return
 		}
 		letters = rest
 	}
 }
 
-// keep gives an option and its value; without one the flag parser complains.
+// valued reads an option that takes the rest of its argument.
+func (n *normaliser) valued(letter, rest string) {
+	switch {
+	case strings.Contains(optionalValue, letter):
+	case letter == "A":
+		// -Am, -Ac, also with a blank.
+		if rest == "" && len(n.in) > 0 && (n.in[0] == "m" || n.in[0] == "c") {
+			n.in = n.in[1:]
+		}
+	case letter == "C":
+		// Others' configuration files mean nothing here; ours does.
+		if v, _ := n.value(rest); filepath.Base(v) == "zmailer.conf" {
+			n.out = append(n.out, "--config", v)
+		}
+	case letter == "X":
+		if delimiters, ok := strings.CutPrefix(rest, "V"); ok {
+			if delimiters == "" {
+				delimiters = "+="
+			}
+			n.out = append(n.out, "--verp="+delimiters)
+			return
+		}
+		n.value(rest)
+	case letter == "q":
+		n.out = append(n.out, "--q="+rest)
+	case letter == "o":
+		n.setting(rest)
+	case letter == "h":
+		n.hops(rest)
+	case letter == "r":
+		n.keep("-f", rest)
+	case strings.Contains(valueKept, letter):
+		n.keep("-"+letter, rest)
+	case strings.Contains(valueDropped, letter):
+		n.value(rest)
+	case letter == "-":
+		// Within a cluster it must not begin a long option.
+		n.out = append(n.out, "-?")
+	default:
+		// The flag parser reports that it does not know it.
+		n.out = append(n.out, "-"+letter+rest)
+	}
+}
+
+// setting reads -o: of Sendmail's settings only i has a meaning. Exim's -oMr and its like
+// are followed by a value.
+func (n *normaliser) setting(rest string) {
+	v, _ := n.value(rest)
+	if strings.HasPrefix(v, "i") {
+		n.out = append(n.out, "-i")
+	}
+	if name, ok := strings.CutPrefix(v, "M"); ok && slices.Contains(strings.Fields(eximMacros), name) {
+		n.value("")
+	}
+}
+
+// keep returns an option and its value; without one the flag parser complains.
 func (n *normaliser) keep(option, attached string) {
 	n.out = append(n.out, option)
-	if v, ok := n.value(attached); ok {
-		n.out = append(n.out, v)
-	}
+	n.append(n.value(attached))
 }
 
 // value is what is attached to an option, or the next argument.

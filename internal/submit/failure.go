@@ -3,6 +3,7 @@ package submit
 import (
 	"errors"
 	"io/fs"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +50,15 @@ func errNoRecipient(fromHeader bool) error {
 	return errors.New("no recipient; name them as arguments, or use -t for those in the header")
 }
 
+// oneLineErrors joins errors in one line, as programs expect it on standard error.
+func oneLineErrors(errs []error) error {
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
 // inputCode is the exit code for an error of reading standard input: there is none
 // at all, or its device fails.
 func inputCode(err error) int {
@@ -73,7 +83,7 @@ func failure(err error) error {
 		// The directories are the postmaster's to mend, not the sender's: 77 would have a
 		// caller give the message up.
 		return &Error{Code: config.ExitTempFail, Err: err,
-			Advice: "nothing was accepted; public/ and router/ must have mode 1777 for every user to submit"}
+			Advice: "nothing was accepted; public/ must have mode 1733 for every user to submit: see zmctl check --repair"}
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return &Error{Code: config.ExitTempFail, Err: err, Advice: "nothing was accepted; make room and try again"}
 	case errors.Is(err, unix.EFBIG):

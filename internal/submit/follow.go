@@ -259,7 +259,11 @@ func (f *follower) look() where {
 			return underway // between two directories
 		}
 		f.end = "not in the queue any more, nor put aside: delivered, reported to its sender, discarded or removed"
-		if f.hidden {
+		switch {
+		case path.Dir(f.last) == postoffice.Public:
+			// What was copied is not for us to look at.
+			f.end = "the router has taken it; the postmaster's log has submitted=" + f.id.String()
+		case f.hidden:
 			f.end = "not in the queue any more: delivered, reported to its sender, discarded, or put aside for the postmaster"
 		}
 		return gone

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"zmailer/internal/address"
-	"zmailer/internal/config"
 	"zmailer/internal/envelope"
 	"zmailer/internal/postoffice"
 )
@@ -15,28 +14,12 @@ import (
 // maxEnvID is the longest ENVID before encoding (RFC 3461 §4.4). Bytes.
 const maxEnvID = 100
 
-// checkMode looks at -b, of which only m, the default, is for us. done: there is
-// nothing to do.
-func checkMode(mode string) (done bool, err error) {
-	switch mode {
-	case "", "m":
-		return false, nil
-	case "i": // newaliases: the router reads the files when they change
-		return true, nil
-	case "p":
-		return false, &Error{Code: config.ExitUsage, Err: errors.New("-bp: zmctl queue lists the queue")}
-	case "s":
-		return false, &Error{Code: config.ExitUsage, Err: errors.New("-bs: smtpserver speaks SMTP, on a port of its own")}
-	case "d", "D":
-		return false, &Error{Code: config.ExitUsage, Err: errors.New("-b" + mode + ": zmctl start starts the daemons")}
-	}
-	return false, usage(fmt.Errorf("-b %.20q: only -bm is known", mode))
-}
-
-// prepare checks the arguments and makes the envelope of them.
+// prepare checks the arguments and makes the envelope of them. What a program asks for
+// about reports and cannot be understood is ignored with a warning, as Postfix's sendmail
+// does: the mail matters more.
 func (s *submission) prepare() error {
 	if s.HasFrom {
-		from, err := parseSender(s.From)
+		from, err := s.parseSender(s.From)
 		if err != nil {
 			return &Error{Code: exitDataErr, Err: fmt.Errorf("sender (-f): %w", err)}
 		}
@@ -45,25 +28,27 @@ func (s *submission) prepare() error {
 	s.env.FullName = oneLine(s.FullName)
 	var err error
 	if s.dsn, err = notify(s.Notify); err != nil {
-		return usage(err)
+		s.warn("%v; ignored", err)
 	}
 	if s.env.NotaryRet, err = oneWord("-R", s.Return, "FULL", "HDRS"); err != nil {
-		return usage(err)
+		s.warn("%v; ignored", err)
 	}
 	if s.env.BodyType, err = oneWord("-B", s.BodyType, "7BIT", "8BITMIME"); err != nil {
 		return usage(err)
 	}
 	if s.env.EnvID, err = envelopeID(s.EnvelopeID); err != nil {
-		return usage(err)
+		s.warn("%v; ignored", err)
 	}
 	if s.dir, err = s.directory(); err != nil {
 		return usage(err)
 	}
-	s.seen = map[string]bool{}
-	for _, arg := range s.Recipients {
-		if err := s.addRecipients(arg); err != nil {
-			return &Error{Code: exitDataErr, Err: fmt.Errorf("recipient: %w", err)}
+	if s.PerRecipient != "" {
+		if err := s.checkVERP(); err != nil {
+			return usage(err)
 		}
+	}
+	for _, arg := range s.Recipients {
+		s.addRecipients(arg, "recipient")
 	}
 	return nil
 }
@@ -86,38 +71,72 @@ func (s *submission) directory() (string, error) {
 	return postoffice.PriorityDir(dirs, n), nil
 }
 
-// addRecipients adds the addresses of a list, each once.
-func (s *submission) addRecipients(list string) error {
-	addrs, err := parseList(list)
-	if err != nil {
-		return err
+// addRecipients adds the addresses of a list, each once. What cannot be read is kept for
+// reportBad.
+func (s *submission) addRecipients(list, where string) {
+	good, bad := readAddresses(list)
+	if len(good)+len(bad) == 0 && where == "recipient" {
+		bad = append(bad, unreadable(list, "", errors.New("no address")))
 	}
-	for _, a := range addrs {
-		if s.seen[a] {
-			continue
+	for _, b := range bad {
+		b.err = fmt.Errorf("%s: %w", where, b.err)
+		s.bad = append(s.bad, b)
+	}
+	for _, a := range good {
+		s.addRecipient(a)
+	}
+}
+
+func (s *submission) addRecipient(a string) {
+	if s.seen[a] {
+		return
+	}
+	if s.seen == nil {
+		s.seen = map[string]bool{}
+	}
+	s.seen[a] = true
+	s.say("recipient %s", a)
+	s.env.Recipients = append(s.env.Recipients, envelope.Recipient{Address: a, DSN: s.dsn})
+}
+
+// reportBad has the sender of a message to others, too, get a report about each address
+// that cannot be read, as Postfix does. If there are no others nothing is accepted.
+func (s *submission) reportBad(header bool) error {
+	if len(s.env.Recipients) == 0 {
+		if len(s.bad) == 0 {
+			return usage(errNoRecipient(header))
 		}
-		s.seen[a] = true
-		s.say("recipient %s", a)
-		s.env.Recipients = append(s.env.Recipients, envelope.Recipient{Address: a, DSN: s.dsn})
+		errs := make([]error, len(s.bad))
+		for i, b := range s.bad {
+			errs[i] = b.err
+		}
+		return &Error{Code: exitDataErr, Err: oneLineErrors(errs)}
+	}
+	for _, b := range s.bad {
+		s.warn("%v; the others get the message, and its sender a report about this one", b.err)
+		s.addRecipient(reportable(b.text))
 	}
 	return nil
 }
 
 // parseSender reads the argument of -f: an address, with a name perhaps, or the null
-// sender.
-func parseSender(text string) (string, error) {
+// sender. Of several the first counts, as for Postfix's sendmail.
+func (s *submission) parseSender(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == "<>" {
 		return "", nil
 	}
-	addrs, err := parseList(text)
-	if err != nil {
-		return "", err
+	good, bad := readAddresses(text)
+	if len(bad) > 0 {
+		return "", bad[0].err
 	}
-	if len(addrs) != 1 {
-		return "", fmt.Errorf("address %.300q: %d addresses where one is wanted", text, len(addrs))
+	if len(good) == 0 {
+		return "", fmt.Errorf("%.300q holds no address", text)
 	}
-	return addrs[0], nil
+	if len(good) > 1 {
+		s.warn("sender (-f) %.300q: %d addresses; %s is the sender", text, len(good), good[0])
+	}
+	return good[0], nil
 }
 
 // notify makes the todsn line from -N (RFC 3461 §4.1).

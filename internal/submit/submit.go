@@ -4,9 +4,11 @@
 // only; who sent the message is told by the file's owner, so it writes no privileged
 // line but `from`, and that one only for -f.
 //
-// The message is stored byte for byte. Without -i a line with a single dot ends it;
-// with -t its Bcc fields are left out. Nothing else is changed: neither line ends nor
-// missing headers.
+// The message is stored as it was written, but for what sendmail's callers expect to be
+// mended (readText): mbox lines at the top go, and text without a header gets an empty line
+// before it. The router adds the header fields that are missing. Without -i a line with a
+// single dot ends the message; with -t its Bcc fields are left out; lines that end in CRLF
+// end in LF.
 //
 // What survives a crash: a message whose submitter exited 0 is a synced file in
 // public/ or router/. Everything else is a file without execute bit in public/, or
@@ -34,8 +36,7 @@ type Config struct {
 	Strict     bool       // sync=strict: directories are synced too
 	FS         durable.FS // nil: the real file system below PostOffice
 
-	Mode       string   // -b: "" or m submits, p and others are told where to go
-	Recipients []string // arguments: an address each, or a comma list
+	Recipients []string // arguments: an address each, or a list
 	FromHeader bool     // -t: recipients from To, Cc and Bcc too
 	IgnoreDots bool     // -i
 	HasFrom    bool     // -f was given
@@ -45,18 +46,21 @@ type Config struct {
 	Return     string   // -R: full or hdrs
 	EnvelopeID string   // -V, as plain text
 	BodyType   string   // -B: 7bit or 8bitmime
-	Priority   string   // -P: a number; 0 or "" is router/, more a further directory
-	RouterDirs []string // the setting ROUTERDIRS
+	// PerRecipient has each recipient get a message of its own whose sender names the
+	// recipient (-XV): two characters as VERP has them, "+=" by custom; "": no.
+	PerRecipient string
+	Priority     string   // -P: a number; 0 or "" is router/, more a further directory
+	RouterDirs   []string // the setting ROUTERDIRS
 
 	In  io.Reader
 	Out io.Writer // gets the spool ID if Verbose or PrintID
-	// Verbose says on Err what is done. May be nil unless Verbose.
+	// Verbose says on Err what is done.
 	Verbose bool
 	PrintID bool
 	// Follow has Run return when the message is gone or ctx is done, and say on Err what
 	// becomes of it meanwhile.
 	Follow bool
-	Err    io.Writer
+	Err    io.Writer // gets warnings, too; may be nil unless Verbose
 }
 
 // copyBuffer is how much of the message is held at once. Bytes.
@@ -65,60 +69,49 @@ const copyBuffer = 32 << 10
 // Run submits one message. When it returns nil the message is in router/ and on the
 // disk.
 func Run(ctx context.Context, c Config) error {
-	if done, err := checkMode(c.Mode); done || err != nil {
-		return failure(err)
-	}
 	s := submission{Config: c}
 	if err := s.prepare(); err != nil {
 		return failure(err)
 	}
-	s.in = newContent(&lineEnds{r: newInterruptible(ctx, c.In)}, !c.IgnoreDots)
-	if c.FromHeader {
-		if err := s.readHeader(); err != nil {
-			return failure(err)
-		}
+	var err error
+	in := newContent(&lineEnds{r: newInterruptible(ctx, c.In)}, !c.IgnoreDots)
+	if s.text, err = readText(in); err != nil {
+		return failure(err)
 	}
-	if len(s.env.Recipients) == 0 {
-		return usage(errNoRecipient(c.FromHeader))
+	if c.FromHeader {
+		if err := s.text.withoutEnd(); err != nil {
+			return &Error{Code: exitDataErr, Err: fmt.Errorf("-t: %w", err)}
+		}
+		s.readHeader()
+	}
+	if err := s.reportBad(c.FromHeader); err != nil {
+		return failure(err)
+	}
+	if c.PerRecipient != "" {
+		return failure(s.submitEach(ctx))
 	}
 	return failure(s.submit(ctx))
 }
 
-// submission is one run.
+// submission is one message on its way.
 type submission struct {
 	Config
-	env    envelope.Envelope
-	seen   map[string]bool // recipients so far
-	dsn    string          // todsn line of each
-	in     *content
-	header []byte // what was read for -t, without Bcc
-	dir    string // the router directory that it is for
+	env  envelope.Envelope
+	seen map[string]bool // recipients so far
+	bad  []badAddress    // what could not be read
+	dsn  string          // todsn line of each
+	text *text
+	dir  string // the router directory that it is for
 }
 
 // submit writes the message to public/ and moves it to router/.
-func (s *submission) submit(ctx context.Context) (err error) {
+func (s *submission) submit(ctx context.Context) error {
 	po, err := s.open()
 	if err != nil {
 		return err
 	}
-	lines, err := envelope.Append(nil, &s.env)
+	draft, err := s.write(po)
 	if err != nil {
-		return &Error{Code: exitDataErr, Err: err}
-	}
-	draft, err := po.NewDraft("submit")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, draft.Abort()) }()
-	draft.Into(s.dir)
-	s.say("writing %s/%s", postoffice.Public, draft.Name())
-	if _, err := draft.Write(lines); err != nil {
-		return err
-	}
-	if _, err := draft.Write(s.header); err != nil {
-		return err
-	}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{draft}, struct{ io.Reader }{s.in}, make([]byte, copyBuffer)); err != nil {
 		return err
 	}
 	var l *listener
@@ -126,14 +119,53 @@ func (s *submission) submit(ctx context.Context) (err error) {
 	if s.Follow {
 		l, deaf = s.listen(ctx)
 	}
-	a, err := draft.Commit()
+	a, err := s.commit(draft)
 	if err != nil {
 		if l != nil {
 			l.stop()
 		}
 		return err
 	}
-	if s.dir != path.Dir(a.Name) {
+	if s.Follow {
+		s.follow(ctx, l, deaf, po, a)
+	}
+	return nil
+}
+
+// write stores the message in public/; commit or Abort follows.
+func (s *submission) write(po *postoffice.PostOffice) (*postoffice.Draft, error) {
+	lines, err := envelope.Append(nil, &s.env)
+	if err != nil {
+		return nil, &Error{Code: exitDataErr, Err: err}
+	}
+	draft, err := po.NewDraft("submit")
+	if err != nil {
+		return nil, err
+	}
+	draft.Into(s.dir)
+	s.say("writing %s/%s", postoffice.Public, draft.Name())
+	for _, part := range [][]byte{lines, s.text.header, s.text.end} {
+		if err == nil {
+			_, err = draft.Write(part)
+		}
+	}
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{draft}, struct{ io.Reader }{s.text.rest}, make([]byte, copyBuffer))
+	}
+	if err != nil {
+		return nil, errors.Join(err, draft.Abort())
+	}
+	return draft, nil
+}
+
+// commit moves the message to router/ and says so.
+func (s *submission) commit(draft *postoffice.Draft) (a postoffice.Accepted, err error) {
+	defer func() { err = errors.Join(err, draft.Abort()) }()
+	a, err = draft.Commit()
+	if err != nil {
+		return a, err
+	}
+	if dir := path.Dir(a.Name); dir != s.dir && dir != postoffice.Public {
 		s.say("%s/ is not there: zmctl init makes it", s.dir)
 	}
 	if s.Verbose || s.PrintID {
@@ -141,10 +173,7 @@ func (s *submission) submit(ctx context.Context) (err error) {
 		// The message is the pipeline's: whoever closed the output does not change that.
 		_, _ = fmt.Fprintln(s.Out, a.ID)
 	}
-	if s.Follow {
-		s.follow(ctx, l, deaf, po, a)
-	}
-	return nil
+	return a, nil
 }
 
 func (s *submission) open() (*postoffice.PostOffice, error) {
@@ -159,5 +188,13 @@ func (s *submission) say(format string, args ...any) {
 	if s.Verbose {
 		// As in submit.
 		_, _ = fmt.Fprintf(s.Err, "submit: "+format+"\n", args...)
+	}
+}
+
+// warn reports something that the mail does not fail for.
+func (s *submission) warn(format string, args ...any) {
+	if s.Err != nil {
+		// As in submit.
+		_, _ = fmt.Fprintf(s.Err, "submit: warning: "+format+"\n", args...)
 	}
 }

@@ -28,7 +28,7 @@ func (s *Sampler) standing(x *Sample, now time.Time) {
 	if err != nil {
 		routers = []string{postoffice.Router}
 	}
-	names := append([]string{postoffice.Public}, routers...)
+	names := append(s.po.Inboxes(), routers...)
 	names = append(names, StageQueue, postoffice.Deferred, postoffice.Freezer, postoffice.Postman)
 	for _, name := range names {
 		c := s.stages[name]

@@ -14,7 +14,10 @@ import (
 
 // wanted is what the kernel is to tell of: new names, and nothing that happens to old
 // ones. Each event wakes its reader (docs/notes/watch.md).
-const wanted = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
+const wanted = renamed | unix.IN_CREATE
+
+// renamed is the part of it that concerns names which files get by a rename.
+const renamed = unix.IN_MOVED_TO | unix.IN_ONLYDIR
 
 // room is for some hundred events in one read(2). Bytes.
 const room = 32 << 10
@@ -28,6 +31,7 @@ type notifier struct {
 	file *os.File
 	conn syscall.RawConn
 	fd   int
+	mask uint32
 	buf  []byte
 	read func(fd int, b []byte) (int, error)
 
@@ -37,12 +41,14 @@ type notifier struct {
 	deadline time.Time // as the file has it
 }
 
-func openNotifier() (*notifier, error) {
+func openNotifier() (*notifier, error) { return newNotifier(wanted) }
+
+func newNotifier(mask uint32) (*notifier, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
-	n := &notifier{file: os.NewFile(uintptr(fd), "inotify"), fd: fd, buf: make([]byte, room), read: unix.Read,
+	n := &notifier{file: os.NewFile(uintptr(fd), "inotify"), fd: fd, mask: mask, buf: make([]byte, room), read: unix.Read,
 		dirs: map[int32]string{}, wds: map[string]int32{}}
 	if n.conn, err = n.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, n.file.Close())
@@ -54,7 +60,7 @@ func openNotifier() (*notifier, error) {
 func (n *notifier) add(dir string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	wd, err := unix.InotifyAddWatch(n.fd, dir, wanted)
+	wd, err := unix.InotifyAddWatch(n.fd, dir, n.mask)
 	if err != nil {
 		return err
 	}

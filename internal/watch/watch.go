@@ -91,6 +91,12 @@ func Open(dirs []string, interval time.Duration, accept func(name string) bool, 
 	return prepare(dirs, interval, accept, log, openNotifier)
 }
 
+// Renamed is Open for names that files get by a rename: files that are created in the
+// directories wake nobody.
+func Renamed(dirs []string, interval time.Duration, accept func(name string) bool, log *slog.Logger) *Watcher {
+	return prepare(dirs, interval, accept, log, func() (*notifier, error) { return newNotifier(renamed) })
+}
+
 func prepare(dirs []string, interval time.Duration, accept func(string) bool, log *slog.Logger,
 	open func() (*notifier, error)) *Watcher {
 	w := &Watcher{

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -183,6 +184,48 @@ func (w *world) burst(n, connections, size int) (traffic, error) {
 		return traffic{}, err
 	}
 	t.driver = own() - before
+	t.delivered = float64(n) / last.Sub(begin).Seconds()
+	for i := range n {
+		t.took = append(t.took, max(0, w.at[i].Sub(accepted[i])))
+	}
+	slices.Sort(t.took)
+	return t, nil
+}
+
+// submit starts a process of the system's sendmail for each of n messages, some at once,
+// and waits until they have arrived. A message is accepted when its process has ended.
+func (w *world) submit(n, processes, size int) (traffic, error) {
+	if w.system.sendmail() == nil {
+		return traffic{}, errors.New("its sendmail is not measured")
+	}
+	body := bytes.ReplaceAll(content(size), []byte("\r\n"), []byte("\n"))
+	accepted, failed := make([]time.Time, n), make([]error, processes)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	w.expect(n)
+	begin := time.Now()
+	for i := range processes {
+		workers.Go(func() {
+			for m := int(next.Add(1)) - 1; m < n && failed[i] == nil; m = int(next.Add(1)) - 1 {
+				cmd := w.system.sendmail()
+				cmd.Args = append(cmd.Args, fmt.Sprintf("n%d@sink.example", m))
+				cmd.Stdin = bytes.NewReader(body)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					failed[i] = fmt.Errorf("submit: %w: %s", err, out)
+				}
+				accepted[m] = time.Now()
+			}
+		})
+	}
+	workers.Wait()
+	t := traffic{accepted: float64(n) / time.Since(begin).Seconds()}
+	if err := errors.Join(failed...); err != nil {
+		return t, err
+	}
+	last, err := w.await(3 * time.Minute)
+	if err != nil {
+		return t, err
+	}
 	t.delivered = float64(n) / last.Sub(begin).Seconds()
 	for i := range n {
 		t.took = append(t.took, max(0, w.at[i].Sub(accepted[i])))

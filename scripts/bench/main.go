@@ -5,6 +5,8 @@
 //
 //	go run ./scripts/bench -messages 5000 -connections 20 -runs 5 -postfix
 //
+// With -submission the messages come by the system's sendmail, a process for each.
+//
 // With -peers it does so for all scenarios (rate, latency, fan-out, large messages, a
 // backlog, growth) and all systems that are here: Postfix, Exim and OpenSMTPD, installed
 // or unpacked below -root. docs/performance.md has the results.
@@ -27,6 +29,7 @@ import (
 type options struct {
 	messages, connections, size, runs  int
 	reuse, postfix, keep, peers        bool
+	submission                         bool
 	scale, share                       float64
 	bin, only, systems, out, root, top string
 	stopping                           *atomic.Bool // nothing is to be started any more
@@ -40,6 +43,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 0, "runs of each (default 1, with -peers 5)")
 	flag.BoolVar(&o.reuse, "reuse", false, "many messages on a connection of the generator")
 	flag.BoolVar(&o.postfix, "postfix", false, "run Postfix in turn, if it is installed")
+	flag.BoolVar(&o.submission, "submission", false, "messages come by the system's sendmail, a process each; -connections of them at once")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working directories")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
 	flag.BoolVar(&o.peers, "peers", false, "all scenarios, in turn with every other system that is here")
@@ -111,7 +115,11 @@ func one(o options) error {
 	results := map[string][]values{}
 	for i := range o.runs {
 		for _, c := range list {
-			v, err := rate(o, c.make())
+			measure := rate
+			if o.submission {
+				measure = submission
+			}
+			v, err := measure(o, c.make())
 			if err != nil {
 				return err
 			}
@@ -128,6 +136,9 @@ func one(o options) error {
 		mine, theirs := medians(results[list[0].name]), medians(results[list[1].name])
 		fmt.Printf("ratio      delivered/s %.2f, CPU per message %.2f, p50 %.2f, p99 %.2f\n",
 			mine["delivered"][0]/theirs["delivered"][0], mine["cpu"][0]/theirs["cpu"][0], mine["p50"][0]/theirs["p50"][0], mine["p99"][0]/theirs["p99"][0])
+	}
+	if o.submission {
+		return nil
 	}
 	n, err := fsyncs(o, list[0].make())
 	if err != nil {

@@ -91,6 +91,25 @@ func rate(o options, s system) (values, error) {
 	}, nil
 }
 
+// submission is rate for messages that come by sendmail.
+func submission(o options, s system) (values, error) {
+	w, err := open(o, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	t, err := w.submit(o.messages, o.connections, o.size)
+	u, err := w.close(err)
+	if err != nil {
+		return nil, err
+	}
+	n := float64(o.messages)
+	return values{
+		"delivered": single(t.delivered), "accepted": single(t.accepted), "cpu": single(u.cpu.Seconds() * 1000 / n),
+		"p50": ms(part(t.took, 50)), "p99": ms(part(t.took, 99)), "written": single(float64(u.written) / 1024 / n),
+		"peak": mb(u.peak), "driver": single(t.driver.Seconds() * 1000 / n),
+	}, nil
+}
+
 func latency(o options, s system) (values, error) {
 	w, err := open(o, s, nil)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"zmailer/test/peer"
 )
@@ -27,6 +28,9 @@ type system interface {
 	command(p place) (*exec.Cmd, error)
 	// flush tries all that waits now.
 	flush() *exec.Cmd
+	// sendmail submits a message from standard input to the recipients that are added; nil:
+	// that is not measured.
+	sendmail() *exec.Cmd
 	// said is the end of a log that is not on its output.
 	said() string
 }
@@ -133,12 +137,28 @@ func (s *ours) flush() *exec.Cmd {
 		"sh", "T "+strings.Join(s.hosts, "\nT ")+"\n", s.po)
 }
 
+// sendmail is submit, for root as another user: what users submit is copied.
+func (s *ours) sendmail() *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, "submit"), "--config", filepath.Join(s.conf, "zmailer.conf"), "-i")
+	cmd.Dir = "/"
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	return cmd
+}
+
 // postfix is Postfix with its defaults.
 type postfix struct{ peer.Postfix }
 
 func (s *postfix) name() string     { return "postfix" }
 func (s *postfix) said() string     { return "" }
 func (s *postfix) flush() *exec.Cmd { return s.Flush() }
+
+// sendmail needs root: postdrop(1) takes a configuration of another place from nobody else.
+func (s *postfix) sendmail() *exec.Cmd {
+	return exec.Command("/usr/sbin/sendmail", "-C", s.Config(), "-i")
+}
 
 func (s *postfix) command(p place) (*exec.Cmd, error) {
 	s.Postfix = peer.Postfix{Dir: p.dir, Listen: p.listen, RelayHost: p.relay, Routes: p.routes,
@@ -152,9 +172,10 @@ type exim struct {
 	root string
 }
 
-func (s *exim) name() string     { return "exim" }
-func (s *exim) said() string     { return s.Log() }
-func (s *exim) flush() *exec.Cmd { return s.Flush() }
+func (s *exim) name() string        { return "exim" }
+func (s *exim) said() string        { return s.Log() }
+func (s *exim) flush() *exec.Cmd    { return s.Flush() }
+func (s *exim) sendmail() *exec.Cmd { return nil }
 
 func (s *exim) command(p place) (*exec.Cmd, error) {
 	s.Exim = peer.Exim{Dir: p.dir, Root: s.root, Listen: p.listen, Relay: p.relay, Routes: p.routes}
@@ -167,9 +188,10 @@ type opensmtpd struct {
 	root string
 }
 
-func (s *opensmtpd) name() string     { return "opensmtpd" }
-func (s *opensmtpd) said() string     { return "" }
-func (s *opensmtpd) flush() *exec.Cmd { return s.Flush() }
+func (s *opensmtpd) name() string        { return "opensmtpd" }
+func (s *opensmtpd) said() string        { return "" }
+func (s *opensmtpd) flush() *exec.Cmd    { return s.Flush() }
+func (s *opensmtpd) sendmail() *exec.Cmd { return nil }
 
 func (s *opensmtpd) command(p place) (*exec.Cmd, error) {
 	s.OpenSMTPD = peer.OpenSMTPD{Dir: p.dir, Root: s.root, Listen: p.listen, Relay: p.relay, Routes: p.routes,

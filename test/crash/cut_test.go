@@ -70,7 +70,7 @@ func newSetup(t *testing.T, v variant) (*setup, *bytes.Buffer) {
 	for i := range s.tables {
 		dir := t.TempDir()
 		s.tables[i] = dir
-		tables := map[string]string{"localnames": "mta.example\n", "users": "alice\nbob\n", "routes": ". smtp!\n",
+		tables := map[string]string{"localnames": "mta.example\n", "users": "alice\nbob\nuid65533\n", "routes": ". smtp!\n",
 			"aliases": "trio: alice, a@one.example, b@two.example\nlist: :include:" + dir + "/list\n"}
 		if i == 1 {
 			tables["list"] = "a@one.example\nb@one.example\n"
@@ -101,7 +101,7 @@ func newDisk(t *testing.T, v variant) *cutfs.FS {
 	return disk
 }
 
-// M1 M2 M7 M10 M13 M18 M21 M35 K1 K3 K4 K7 S8: the pipeline is stopped after
+// M1 M2 M7 M10 M13 M18 M21 M35 K1 K3 K4 K7 S8, and Sec8 for what users submit: the pipeline is stopped after
 // operation 0, 1, 2, ...; the next life, on a disk that kept or lost what was not
 // synced, brings every accepted message to its end.
 func TestEveryCutKeepsAcceptedMail(t *testing.T) {
@@ -152,6 +152,11 @@ func (r *run) whole() int {
 		r.t.Fatalf("without a cut: %v\n%s", err, r.log)
 	}
 	r.check("without a cut", w, nil, disk, true)
+	for _, uid := range []int{user, postoffice.UnknownUser} {
+		if !strings.Contains(r.log.String(), fmt.Sprintf(" uid=%d ", uid)) {
+			r.t.Errorf("nothing was picked up that uid %d has submitted", uid)
+		}
+	}
 	if r.t.Failed() {
 		r.t.Fatal(r.log)
 	}
@@ -301,7 +306,7 @@ func (r *run) unanswered(name string, w *world, disk *cutfs.FS) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if info.Mode&0o100 == 0 || !r.told("action="+postoffice.Incomplete+" name="+f) {
+		if info.Mode&0o100 == 0 || !r.told("action="+postoffice.Incomplete+" name="+f) && !r.told("msg=not-picked-up name="+f) {
 			r.t.Errorf("%s: left: %s, mode %v", name, f, info.Mode)
 		}
 	}

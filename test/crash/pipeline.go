@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -130,15 +132,21 @@ func goOn(disk *cutfs.FS, w *world, s *setup) error {
 
 // submit is a submitter: when it returns nil, it has told its user yes.
 func (p *pipeline) submit(m message) error {
-	d, err := p.po.NewDraft("submit")
-	if err != nil {
-		return err
-	}
 	text := "from <" + m.from + ">\n"
 	for _, to := range m.to {
 		text += "to <" + to + ">\n"
 	}
 	text += "env-end\nSubject: " + m.subject + "\n\nbody of " + m.subject + "\n"
+	switch {
+	case m.user:
+		return p.asUser(m, text)
+	case m.program:
+		return p.asProgram(m, text)
+	}
+	d, err := p.po.NewDraft("submit")
+	if err != nil {
+		return err
+	}
 	if _, err := d.Write([]byte(text)); err != nil {
 		return errors.Join(err, d.Abort())
 	}
@@ -162,6 +170,64 @@ func (p *pipeline) submit(m message) error {
 		return err
 	}
 	return c.Freeze("policy")
+}
+
+// asUser is a user's submit. It dies with the pipeline.
+func (p *pipeline) asUser(m message, text string) error {
+	daemon := uint32(os.Getuid())
+	p.disk.SetUID(user)
+	defer p.disk.SetUID(daemon)
+	po, err := postoffice.Open(postoffice.Config{FS: p.disk, Strict: p.setup.strict, Submits: true})
+	if err != nil {
+		return err
+	}
+	d, err := po.NewDraft("submit")
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(d, text); err != nil {
+		return errors.Join(err, d.Abort())
+	}
+	if _, err := d.Commit(); err != nil {
+		return err
+	}
+	p.world.accepted[m.subject] = true
+	return nil
+}
+
+// asProgram is a program that knows the postoffice's directories and nothing of our mark,
+// as one that was written for ZMailer. It writes its file once, and has written all of it
+// to the disk before the bit that makes it a message.
+func (p *pipeline) asProgram(m message, text string) error {
+	const name = postoffice.Public + "/program.1.1.1"
+	f, err := p.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	for _, step := range []func() error{f.Sync, func() error { return f.Chmod(0o700) }, f.Sync, func() error { return p.disk.SyncDir(postoffice.Public) }} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		p.world.accepted[m.subject] = true
+	}
+	return err
+}
+
+// pickUp copies what users have submitted. What has lost bytes stays, and is logged.
+func (p *pipeline) pickUp() error {
+	list, err := p.po.ListSubmissions()
+	for _, s := range list {
+		_, perr := p.router.PickUp(s.Name)
+		if incomplete := (*postoffice.IncompleteError)(nil); errors.As(perr, &incomplete) {
+			p.setup.log.Error("not-picked-up", "name", s.Name, "reason", perr)
+			continue
+		}
+		err = errors.Join(err, perr)
+	}
+	return err
 }
 
 // putBack gives the router what was deferred or frozen.
@@ -204,6 +270,7 @@ func (p *pipeline) round() (n int, err error) {
 		_, err = p.ledger.Settle(context.Background(), ledger.Patience{Looks: 1})
 		err = errors.Join(err, p.ledger.Keep())
 	}
+	err = errors.Join(err, p.pickUp())
 	if _, rerr := p.router.RouteAll(); rerr != nil {
 		err = errors.Join(err, rerr)
 	}

@@ -29,7 +29,7 @@ func tokens() []token {
 		{stamp, stamp, false},
 		{clock, clock, false},
 		{`\d{4}-\d\d-\d\d`, `\d{4}-\d\d-\d\d`, false},
-		{`\b(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, `(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.\d+`, false},
+		{`\b(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.[0-9a-z]+`, `(?:submit|smtp|report|zmctl)\.\d+\.[0-9a-z]+\.[0-9a-z]+`, false},
 		{`\b\d+ bytes`, `\d+ bytes`, false},
 		{`,S=\d+`, `,S=\d+`, false},
 		{`> \d{3} `, `> \d+ `, false},                 // the place of a recipient's line, behind an address

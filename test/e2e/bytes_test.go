@@ -39,7 +39,7 @@ var contents = map[string]string{
 	"bare CR":                  "Subject: cr\n\na\rb\r\rc\n",
 	"folded header":            "Subject: a\n b\n\tc\nX-Empty:\nX-Last: z\n\nbody\n",
 	"header line of 200 kB":    "Subject: long\nX-Long: " + strings.Repeat("0123456789", 20000) + "\n\nbody\n",
-	"8-bit header":             "Subject: caf\xe9\nX\xff: \xfe\n\nbody\n",
+	"8-bit header":             "Subject: caf\xe9\nX-Y: \xfe\n\nbody\n",
 }
 
 // Z4, and the trap "a body without a final newline": what is submitted arrives byte for

@@ -62,8 +62,9 @@ func TestSenderIsWhoOwnsTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sink := newSink(t, &peer.Sink{})
 			s := start(t, sink, func(s *suite.Suite) {
+				s.Settings = map[string]string{"SENDERCHECK": "owner"}
 				if tt.trusted {
-					s.Settings = map[string]string{"TRUSTED": login}
+					s.Settings["TRUSTED"] = login
 				}
 			})
 			args := []string{"far@sink.example"}
@@ -85,6 +86,27 @@ func TestSenderIsWhoOwnsTheFile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Loc5: by default another sender is honoured, and the uid is seen.
+func TestLoc5AnySenderByDefault(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("the daemons' own user is trusted; root is needed to be another")
+	}
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	if said, code := submitAs(t, s, "Subject: x\n\n", "-f", "boss@far.example", "far@sink.example"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	if err := sink.Wait(1, patience); err != nil {
+		t.Fatal(err)
+	}
+	m := sink.Messages()[0]
+	if m.From != "boss@far.example" {
+		t.Errorf("the sender is %q", m.From)
+	}
+	wantIn(t, string(m.Data), fmt.Sprintf("(from userid %d)", nobody), "From: boss@far.example")
 }
 
 // -t takes the recipients of the header, and nobody sees those of Bcc.
@@ -119,7 +141,7 @@ func TestRefusedSubmissionLeavesNothing(t *testing.T) {
 		"no recipient":               {"Subject: x\n\n", nil, 64},
 		"no recipient in the header": {"Subject: x\n\n", []string{"-t"}, 64},
 		"no such flag":               {"Subject: x\n\n", []string{"--no-such-flag", "bob"}, 64},
-		"bad recipient":              {"Subject: x\n\n", []string{"two words@x.example"}, 65},
+		"bad recipient":              {"Subject: x\n\n", []string{"two@@x.example"}, 65},
 		"bad sender":                 {"Subject: x\n\n", []string{"-f", "a@b@c", "bob"}, 65},
 	}
 	for name, tt := range tests {

@@ -224,7 +224,7 @@ func TestPostmansMailIsMendedOrDropped(t *testing.T) {
 	hard := place(t, s, "router", broken)
 	id := event(t, s, "set-aside", "name", "postman/"+hard).Get("id")
 	wantIn(t, read(t, path(s, "postman/reason."+hard)), id, "set-aside envelope line 2")
-	submit(t, s, "Subject: odd\nno field\n\nbody\n", "-f", "bob@mta.example", "bob@mta.example")
+	submit(t, s, "Subject: odd\nSubject: and even\n\nbody\n", "-f", "bob@mta.example", "bob@mta.example")
 	awaitMail(t, s, "bob", 1)
 	soft := ""
 	for _, name := range names(t, s, "postman") {

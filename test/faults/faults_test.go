@@ -109,10 +109,10 @@ func (s *system) accepted(kinds ...load.Kind) {
 	s.must("submit", s.load.Send(s.ctx, len(s.load.Tries()), kinds...))
 }
 
-// refused offers a message both ways and wants both refused for now.
+// refused offers a message in every way and wants all refused for now.
 func (s *system) refused(smtp string) {
 	s.Helper()
-	for _, by := range []string{load.BySMTP, load.BySubmit} {
+	for _, by := range []string{load.BySMTP, load.BySubmit, load.ByUser} {
 		t := s.load.Offer(s.ctx, 0, load.Relay, by)
 		if t.Fate != load.Refused || by == load.BySMTP && !strings.HasPrefix(t.Said, smtp) {
 			s.Errorf("got %v, want it refused for now, with %s or exit code 75", &t, smtp)

@@ -149,7 +149,7 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 			s.load.Offer(s.ctx, 0, load.Relay, load.BySMTP)
 			s.load.Offer(s.ctx, 0, load.Relay, load.BySubmit)
 			room()
-			s.load.By = load.BySMTP
+			s.load.Ways = []string{load.BySMTP}
 			s.accepted(load.Relay)
 			s.settle()
 			s.saidOnce()

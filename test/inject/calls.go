@@ -37,7 +37,7 @@ func writing(name string, kind content) shape {
 func into(name string, fd int) shape { return shape{name: name, fd: fd, flags: -1} }
 
 // table is every call that changes a file, a name or what another process sees, by
-// number. A flock changes no file, but claims an owner number; see Ignored.
+// number. A flock changes no file, but claims an owner number or a copy; see Ignored.
 func table() map[int]shape {
 	list := map[int]shape{
 		unix.SYS_OPENAT:          {name: "openat", fd: -1, names: [][2]int{{0, 1}}, flags: 2},

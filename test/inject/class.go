@@ -14,8 +14,8 @@ import (
 // chose; hash directories are left out, since a file means the same with and without.
 //
 // Below the postoffice: "public/T", "public/report.T", "router/I", "router/I-P",
-// "router/..I-P", "queue/I-P", "transport/I-P", "owners/P", "deferred/I.why",
-// "freezer/I.cause", "postman/I", "postman/I_why", "ledger/NAME", ".nursery/P/T", a directory as
+// "router/..I-P", "router/.pickup.I.T", "queue/I-P", "transport/I-P", "owners/P", "deferred/I.why",
+// "freezer/I.cause", "postman/I", "postman/I_why", "ledger/NAME", ".nursery/P/T", ".probe.T", a directory as
 // "router/" and the postoffice as "./". Below the mailboxes: "mail/tmp/T",
 // "mail/new/T", and other files "mail/T". "socket REPLY-OR-COMMAND", "socket final
 // dot", "socket 250 queued" for smtpserver's answer to it, "pipe", "pipe #word". A file
@@ -32,6 +32,13 @@ var (
 	claim     = regexp.MustCompile(`[0-9]+-[0-9]+`)
 	lastChunk = regexp.MustCompile(`^BDAT \d+ LAST`)
 	smtpWord  = regexp.MustCompile(`^(?:[A-Z]{4}|250(?: 2\.0\.0 queued)?|[2-5]\d\d)\b`)
+)
+
+// pickup starts the name of a copy that a router makes of what a user has submitted, probe
+// that of a file with which a daemon tries the file system at its start.
+const (
+	pickup = ".pickup."
+	probe  = ".probe."
 )
 
 // Of is the class of a path.
@@ -75,6 +82,9 @@ func spool(rel string) string {
 	dir, name, _ := strings.Cut(rel, "/")
 	name = hashDirs.ReplaceAllString(name, "")
 	if name == "" {
+		if strings.HasPrefix(dir, probe) {
+			return probe + "T"
+		}
 		if strings.HasPrefix(dir, ".") {
 			return dir
 		}
@@ -97,6 +107,9 @@ func spool(rel string) string {
 		return dir + "/T"
 	case "ledger":
 		return dir + "/" + digits.ReplaceAllString(name, "N")
+	}
+	if strings.HasPrefix(name, pickup) {
+		return dir + "/" + pickup + "I.T"
 	}
 	name = claim.ReplaceAllString(name, "I-P")
 	return dir + "/" + digits.ReplaceAllString(name, "I")

@@ -64,10 +64,11 @@ func (i *Injector) describe(n *notification) (*Call, error) {
 }
 
 // Ignored tells of calls that change no state: the runtime's own wake-ups, devices,
-// what only counts in /proc, and locks other than those of owner numbers.
+// what only counts in /proc, and locks other than those of owner numbers and of copies
+// that a router makes.
 func Ignored(name, class string) bool {
 	if name == "flock" {
-		return class != "owners/P"
+		return class != "owners/P" && !strings.HasSuffix(class, "/"+pickup+"I.T")
 	}
 	return strings.HasPrefix(class, "anon_inode:") || strings.HasPrefix(class, "/dev/") || strings.HasPrefix(class, "/proc/") ||
 		strings.HasPrefix(class, "/sys/")

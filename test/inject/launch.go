@@ -15,8 +15,12 @@ import (
 )
 
 // marker is the variable that tells this program that it was started to install the
-// filter: the number of the socket for the listener.
-const marker = "INJECT_LISTENER_SOCKET"
+// filter: the number of the socket for the listener. credential is the user that the
+// program is to run as, UID:GID; the filter is installed by root, who alone may.
+const (
+	marker     = "INJECT_LISTENER_SOCKET"
+	credential = "INJECT_CREDENTIAL"
+)
 
 // Main returns at once in a program that was started as usual. Started by Start, it
 // installs the filter and becomes the program that is to be watched.
@@ -47,7 +51,9 @@ func launch(socket string) error {
 		l := <-listeners
 		sent <- unix.Sendmsg(fd, []byte{0}, unix.UnixRights(l), nil, 0)
 	}()
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, marker+"=") })
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, marker+"=") || strings.HasPrefix(v, credential+"=")
+	})
 	l, err := install()
 	if err != nil {
 		return err
@@ -56,7 +62,27 @@ func launch(socket string) error {
 	if err := <-sent; err != nil {
 		return fmt.Errorf("hand over the listener: %w", err)
 	}
+	if err := become(os.Getenv(credential)); err != nil {
+		return err
+	}
 	return fmt.Errorf("execute %s: %w", os.Args[1], syscall.Exec(os.Args[1], os.Args[2:], env))
+}
+
+// become gives this thread, and so what it executes, another user and no further groups.
+func become(who string) error {
+	if who == "" {
+		return nil
+	}
+	var uid, gid int
+	if _, err := fmt.Sscanf(who, "%d:%d", &uid, &gid); err != nil {
+		return fmt.Errorf("%s=%s: %w", credential, who, err)
+	}
+	for _, call := range [][3]uintptr{{unix.SYS_SETGROUPS}, {unix.SYS_SETGID, uintptr(gid)}, {unix.SYS_SETUID, uintptr(uid)}} {
+		if _, _, e := unix.RawSyscall(call[0], call[1], call[2], 0); e != 0 {
+			return fmt.Errorf("become uid %d: %w", uid, e)
+		}
+	}
+	return nil
 }
 
 // startFiltered starts cmd by way of this program and returns the listener. It
@@ -76,6 +102,12 @@ func startFiltered(cmd *exec.Cmd) (int, error) {
 		cmd.Env = os.Environ()
 	}
 	cmd.Env = append(slices.Clone(cmd.Env), marker+"="+strconv.Itoa(3+len(cmd.ExtraFiles)))
+	if a := cmd.SysProcAttr; a != nil && a.Credential != nil {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d:%d", credential, a.Credential.Uid, a.Credential.Gid))
+		changed := *a
+		changed.Credential = nil
+		cmd.SysProcAttr = &changed
+	}
 	cmd.Args = append([]string{self, cmd.Path}, cmd.Args...)
 	cmd.Path = self
 	cmd.ExtraFiles = append(slices.Clone(cmd.ExtraFiles), theirs)

@@ -190,7 +190,7 @@ func (r *round) found(t Target, trial *Trial) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range trial.Steps {
-		if r.known[p] || !killed(p.Program) {
+		if r.known[p] || !ours(p) {
 			continue
 		}
 		r.known[p] = true

@@ -155,9 +155,9 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 	defer cancel()
 	began := time.Now()
 	l.trials++
-	l.load.StartSubmit, l.load.By = nil, ""
+	l.load.StartSubmit, l.load.Ways = nil, nil
 	if t.Program == "submit" || t.After != nil && t.After.Program == "submit" {
-		l.load.StartSubmit, l.load.By = l.inject.Start, load.BySubmit
+		l.load.StartSubmit, l.load.Ways = l.inject.Start, []string{load.BySubmit, load.ByUser}
 	}
 	trial := &Trial{Target: t, Began: began, Dir: l.suite.Dir}
 	err := l.prepare(ctx, t)

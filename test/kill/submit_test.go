@@ -1,7 +1,6 @@
 package kill
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +20,7 @@ type spool struct {
 	*suite.Suite
 	t    *testing.T
 	body string
+	said strings.Builder // by the last submit
 }
 
 func newSpool(t *testing.T) *spool {
@@ -30,6 +30,10 @@ func newSpool(t *testing.T) *spool {
 	}
 	s := &spool{Suite: &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice"}}, t: t,
 		body: strings.Repeat("0123456789abcde\n", 16<<10)}
+	// submit runs as other users, too.
+	if err := os.Chmod(filepath.Dir(s.Dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Init(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +42,14 @@ func newSpool(t *testing.T) *spool {
 
 // submit runs submit under an injector that decides about its calls, and gives its
 // exit code, -1 for a kill.
-func (s *spool) submit(onCall func(inject.Call) inject.Action) int {
+func (s *spool) submit(uid uint32, onCall func(inject.Call) inject.Action) int {
 	s.t.Helper()
 	i := &inject.Injector{Classes: inject.Classes{PostOffice: s.PostOffice()}, OnCall: onCall}
 	cmd := s.Command("submit", "-i", "-f", "bob@mta.example", "alice@mta.example")
 	cmd.Stdin = strings.NewReader("Subject: x\n\n" + s.body)
+	cmd.Stderr = &s.said
+	s.said.Reset()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	if err := i.Start(cmd); err != nil {
 		s.t.Fatal(err)
 	}
@@ -64,6 +71,7 @@ func (s *spool) take(dir string) (names []string) {
 		name := filepath.Join(s.PostOffice(), dir, e.Name())
 		if dir == "router" {
 			s.whole(name)
+			s.named(name)
 		}
 		names = append(names, e.Name())
 		if err := os.Remove(name); err != nil {
@@ -73,29 +81,50 @@ func (s *spool) take(dir string) (names []string) {
 	return names
 }
 
-// whole checks a file in router/: its name is its inode's number, its bytes are there.
-func (s *spool) whole(name string) {
+// whole checks that all bytes of a message are there, and returns them.
+func (s *spool) whole(name string) string {
 	s.t.Helper()
-	var st syscall.Stat_t
 	b, err := os.ReadFile(name)
-	if err := errors.Join(err, syscall.Stat(name, &st)); err != nil {
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	if filepath.Base(name) != fmt.Sprint(st.Ino) || !strings.HasSuffix(string(b), "\nSubject: x\n\n"+s.body) {
-		s.t.Errorf("%s: inode %d, %d bytes that end in %q", name, st.Ino, len(b), b[max(0, len(b)-20):])
+	if !strings.HasSuffix(string(b), "\nSubject: x\n\n"+s.body) {
+		s.t.Errorf("%s: %d bytes that end in %q", name, len(b), b[max(0, len(b)-20):])
+	}
+	return string(b)
+}
+
+// named checks that a file in router/ has its inode's number as name.
+func (s *spool) named(name string) {
+	s.t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Stat(name, &st); err != nil {
+		s.t.Fatal(err)
+	}
+	if filepath.Base(name) != fmt.Sprint(st.Ino) {
+		s.t.Errorf("%s: inode %d", name, st.Ino)
 	}
 }
 
 // M1: submit is killed before each state-changing system call that it makes, and inside
 // each write: there is one file or none, whole and under its inode's number if it is in
-// router/, where nothing else ever brings a file.
+// router/, where nothing else ever brings a file. A user's is in public/ to its end.
 func TestSubmitKilledAtEachCallLeavesOneFileOrNone(t *testing.T) {
+	for _, tt := range []struct {
+		name, last string
+		uid        uint32
+	}{{"root", "public/T -> router/I", 0}, {"user", "public/T -> public/T", nobody}} {
+		t.Run(tt.name, func(t *testing.T) { submitKilledAtEachCall(t, tt.uid, tt.last) })
+	}
+}
+
+func submitKilledAtEachCall(t *testing.T, uid uint32, last string) {
 	s := newSpool(t)
 	stages := map[string]int{}
-	for n, torn := 0, false; ; {
+	for n, torn, done := 0, false, false; !done; {
 		calls, hit, part := 0, "", false
-		code := s.submit(func(c inject.Call) inject.Action {
-			if strings.Contains(c.Path, "router/") && c.Path != "public/T -> router/I" {
+		code := s.submit(uid, func(c inject.Call) inject.Action {
+			if (strings.Contains(c.Path, "router/") || strings.Contains(c.Path, "->")) && c.Path != last {
 				t.Errorf("submit makes %s of %s", c.Name, c.Path)
 			}
 			if calls++; calls <= n {
@@ -109,17 +138,19 @@ func TestSubmitKilledAtEachCallLeavesOneFileOrNone(t *testing.T) {
 			}
 			return inject.Action{Kill: true}
 		})
+		if done = hit == ""; done && uid != 0 {
+			for _, name := range s.names("public") {
+				s.whole(filepath.Join(s.PostOffice(), name))
+			}
+		}
 		public, router := s.take("public"), s.take("router")
 		if len(public)+len(router) > 1 {
 			t.Errorf("killed before %s (torn %v): public/ %q, router/ %q", hit, torn, public, router)
 		}
-		if hit == "" {
-			if code != 0 || len(router) != 1 {
-				t.Errorf("not killed: exit code %d, router/ %q", code, router)
-			}
-			break
-		}
-		if code != -1 {
+		switch {
+		case done && (code != 0 || len(public)+len(router) != 1 || uid == 0 && len(router) == 0):
+			t.Errorf("not killed: exit code %d, public/ %q, router/ %q", code, public, router)
+		case !done && code != -1:
 			t.Errorf("killed before %s: exit code %d", hit, code)
 		}
 		stages[fmt.Sprintf("%d in public/, %d in router/", len(public), len(router))]++
@@ -152,7 +183,7 @@ func TestFailingSyncIsNoAcceptance(t *testing.T) {
 				t.Errorf("%s, %v: %d syncs, public/ %q, router/ %q; want one and nothing", program, errno, synced, public, router)
 			}
 		}
-		if code := s.submit(fail); code != 75 {
+		if code := s.submit(0, fail); code != 75 {
 			t.Errorf("submit, %v: exit code %d, want 75", errno, code)
 		}
 		left("submit")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"zmailer/test/inject"
 )
@@ -23,6 +24,12 @@ type Step struct {
 	inject.Pair
 	Phase Phase
 	Count int // in one round, if steady; at least 1
+}
+
+// pickupCall reports whether a step of a router is one of the copy of what a user has
+// submitted.
+func pickupCall(p inject.Pair) bool {
+	return p.Program == "router" && (strings.Contains(p.Path, "/.pickup.") || strings.HasPrefix(p.Path, "public/"))
 }
 
 // Target is one kill.
@@ -62,12 +69,12 @@ func (t Target) String() string {
 
 // targets are the kills for a list of steps: each step once, and unless it is to be
 // quick the writes in their middle, the steady steps in the middle and at the end of a
-// round too, and the whole system at each.
+// round too, the whole system at each, and pickup twice in a row.
 func targets(steps []Step, quick bool) []Target {
 	slices.SortFunc(steps, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(program(a.Program), program(b.Program)), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
 	})
-	var once, torn, again, whole []Target
+	var once, torn, again, whole, twice []Target
 	for i, s := range steps {
 		if !killed(s.Program) {
 			continue
@@ -89,6 +96,10 @@ func targets(steps []Step, quick bool) []Target {
 				}
 			}
 		}
+		if pickupCall(s.Pair) && s.Phase == Steady {
+			t := Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1}
+			twice = append(twice, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1, After: &t})
+		}
 		if s.Program != "submit" { // that is no part of the system that can be killed with it
 			whole = append(whole, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1 + (i+1)%max(1, min(3, s.Count)), Whole: true})
 		}
@@ -96,7 +107,7 @@ func targets(steps []Step, quick bool) []Target {
 	if quick {
 		return once
 	}
-	return slices.Concat(once, torn, again, whole)
+	return slices.Concat(once, twice, torn, again, whole)
 }
 
 // program is a program's place in the table.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -49,12 +50,20 @@ func trace(ctx context.Context, bin, dir string) (map[inject.Pair]int, error) {
 }
 
 // traceable puts strace around a command, as its grandchild, so that the command's
-// own process is the one that is started.
-func traceable(cmd *exec.Cmd, out string) {
+// own process is the one that is started. strace is root's; a command of another user
+// becomes that by setpriv(1). more are calls beside those of the injector.
+func traceable(cmd *exec.Cmd, out string, more ...string) {
 	// "?": strace need not know the call.
-	calls := "trace=?" + strings.Join(inject.Traced(), ",?")
-	args := []string{"strace", "-D", "-f", "-y", "-Y", "-qq", "-s", "8192", "-o", out, "-e", calls, "-e", "signal=none", cmd.Path}
-	cmd.Args = append(args, cmd.Args[1:]...)
+	calls := "trace=?" + strings.Join(append(inject.Traced(), more...), ",?")
+	program := []string{cmd.Path}
+	if a := cmd.SysProcAttr; a != nil && a.Credential != nil {
+		program = []string{"setpriv", "--clear-groups", fmt.Sprintf("--reuid=%d", a.Credential.Uid), fmt.Sprintf("--regid=%d", a.Credential.Gid), cmd.Path}
+		changed := *a
+		changed.Credential = nil
+		cmd.SysProcAttr = &changed
+	}
+	args := []string{"strace", "-D", "-f", "-y", "-Y", "-qq", "-s", "8192", "-o", out, "-e", calls, "-e", "signal=none"}
+	cmd.Args = slices.Concat(args, program, cmd.Args[1:])
 	cmd.Path, cmd.Err = exec.LookPath("strace")
 }
 

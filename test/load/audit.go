@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
 
@@ -62,8 +63,8 @@ func (a *Audit) String() string {
 // fewFindings of each sort are enough for a person.
 const fewFindings = 5
 
-// destinations are where copies of a kind arrive.
-func (k Kind) destinations() []string {
+// Destinations are where copies of a kind arrive.
+func (k Kind) Destinations() []string {
 	switch k {
 	case Local:
 		return []string{"alice"}
@@ -81,18 +82,21 @@ func (k Kind) destinations() []string {
 	return []string{"sink"}
 }
 
-// arrival is one copy that was found.
-type arrival struct {
-	id    string // spool ID of the message that brought it
-	whole bool
+// Copy is one copy of a message that arrived.
+type Copy struct {
+	ID    string // spool ID of the message that brought it
+	Whole bool   // it is what was sent, and nothing else
+	Text  []byte
 }
 
-// arrivals are copies by token and destination.
-type arrivals map[string]map[string][]arrival
+func (c Copy) String() string { return fmt.Sprintf("{%s whole=%v}", c.ID, c.Whole) }
 
-func (a arrivals) add(token, where string, c arrival) {
+// Copies are those that arrived, by token and destination.
+type Copies map[string]map[string][]Copy
+
+func (a Copies) add(token, where string, c Copy) {
 	if a[token] == nil {
-		a[token] = map[string][]arrival{}
+		a[token] = map[string][]Copy{}
 	}
 	a[token][where] = append(a[token][where], c)
 }
@@ -100,12 +104,12 @@ func (a arrivals) add(token, where string, c arrival) {
 // Audit compares what was accepted with what arrived. The system must have drained;
 // its log tells which deliveries were in doubt.
 func (l *Load) Audit() (*Audit, error) {
-	found, err := l.collect()
+	found, err := l.Copies(l.Sink.Messages())
 	if err != nil {
 		return nil, err
 	}
 	a := &Audit{}
-	doubts := l.doubts()
+	doubts := Doubts(l.Suite.Events())
 	for _, t := range l.Tries() {
 		a.judge(t, found[t.Token], doubts)
 	}
@@ -114,7 +118,7 @@ func (l *Load) Audit() (*Audit, error) {
 }
 
 // judge compares one try with its copies.
-func (a *Audit) judge(t Try, got map[string][]arrival, doubts map[string]int) {
+func (a *Audit) judge(t Try, got map[string][]Copy, doubts map[string]int) {
 	a.Tries++
 	add := func(list *[]Finding, where, format string, args ...any) {
 		*list = append(*list, Finding{t, where, fmt.Sprintf(format, args...)})
@@ -131,11 +135,11 @@ func (a *Audit) judge(t Try, got map[string][]arrival, doubts map[string]int) {
 	}
 	for where, copies := range got {
 		a.Copies += len(copies)
-		if !slices.Contains(t.Kind.destinations(), where) {
+		if !slices.Contains(t.Kind.Destinations(), where) {
 			add(&a.Unwanted, where, "a copy arrived at %s", where)
 		}
 	}
-	for _, where := range t.Kind.destinations() {
+	for _, where := range t.Kind.Destinations() {
 		copies := got[where]
 		switch {
 		case len(copies) == 0 && t.Fate == Accepted:
@@ -144,8 +148,8 @@ func (a *Audit) judge(t Try, got map[string][]arrival, doubts map[string]int) {
 			add(&a.Unwanted, where, "a copy arrived at %s", where)
 		}
 		for _, c := range copies {
-			if !c.whole {
-				add(&a.Torn, where, "the copy %s at %s is not whole", c.id, where)
+			if !c.Whole {
+				add(&a.Torn, where, "the copy %s at %s is not whole", c.ID, where)
 			}
 		}
 		if len(copies) > 1 {
@@ -162,18 +166,18 @@ func (a *Audit) judge(t Try, got map[string][]arrival, doubts map[string]int) {
 	}
 }
 
-func ids(copies []arrival) map[string]bool {
+func ids(copies []Copy) map[string]bool {
 	m := map[string]bool{}
 	for _, c := range copies {
-		m[c.id] = true
+		m[c.ID] = true
 	}
 	return m
 }
 
-// doubts counts, by spool ID, the deliveries that the log calls in doubt.
-func (l *Load) doubts() map[string]int {
+// Doubts counts, by spool ID, the deliveries that a log calls in doubt.
+func Doubts(events []suite.Event) map[string]int {
 	m := map[string]int{}
-	for _, e := range l.Suite.Events() {
+	for _, e := range events {
 		if e.Word == "in-doubt" {
 			m[e.Get("id")]++
 		}
@@ -181,16 +185,17 @@ func (l *Load) doubts() map[string]int {
 	return m
 }
 
-// collect reads every place where copies arrive.
-func (l *Load) collect() (arrivals, error) {
-	found := arrivals{}
-	for _, m := range l.Sink.Messages() {
+// Copies reads every place where copies arrive: what the sink was given, as the caller
+// has it, the Maildirs and the mbox file.
+func (l *Load) Copies(sunk []*peer.Message) (Copies, error) {
+	found := Copies{}
+	for _, m := range sunk {
 		for _, r := range m.Recipients {
 			where := "sink"
 			if strings.HasPrefix(r, mixedLater) {
 				where = "sink later"
 			}
-			found.take(where, bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
+			l.take(found, where, bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
 		}
 	}
 	alice, err := suite.Mail(l.Suite.Maildir("alice"))
@@ -198,21 +203,21 @@ func (l *Load) collect() (arrivals, error) {
 		return nil, err
 	}
 	for _, m := range alice {
-		found.take("alice", m)
+		l.take(found, "alice", m)
 	}
 	box, err := os.ReadFile(l.Box())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	for _, m := range split(box) {
-		found.take("box", m)
+		l.take(found, "box", m)
 	}
 	bob, err := suite.Mail(l.Suite.Maildir("bob"))
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range bob {
-		found.report(m)
+		l.report(found, m)
 	}
 	return found, nil
 }
@@ -220,6 +225,7 @@ func (l *Load) collect() (arrivals, error) {
 // Patterns for what is looked for in copies.
 var (
 	tokenField = regexp.MustCompile(`(?m)^X-Load: (t\d+t)$`)
+	anyToken   = regexp.MustCompile(`\bt\d{6}t\b`)
 	spoolID    = regexp.MustCompile(`(?m)^\tid (S\d+A\w+);`)
 	failed     = regexp.MustCompile(`(?m)^Final-Recipient: rfc822; ?[\w-]+\.(t\d+t)@`)
 )
@@ -231,25 +237,53 @@ func group(re *regexp.Regexp, text []byte) string {
 	return ""
 }
 
-// take notes a copy. One without a token is somebody else's message.
-func (a arrivals) take(where string, text []byte) {
-	token := group(tokenField, text)
-	if token == "" {
-		return
+// Tokens are the messages that a text names.
+func Tokens(text []byte) (list []string) {
+	for _, found := range anyToken.FindAll(text, -1) {
+		list = append(list, string(found))
 	}
-	whole := bytes.Contains(text, []byte("\nend "+token+"\n")) && bytes.Contains(text, []byte("\n.dot\n"))
-	a.add(token, where, arrival{group(spoolID, text), whole})
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Alone reports whether a text names no other message than one, and has no zeros.
+func Alone(text []byte, token string) bool {
+	for _, found := range anyToken.FindAll(text, -1) {
+		if string(found) != token {
+			return false
+		}
+	}
+	return !bytes.ContainsRune(text, 0)
+}
+
+// Ended reports whether a message file holds a message of the load to its end.
+func (l *Load) Ended(text []byte) bool {
+	token := group(tokenField, text)
+	return token != "" && bytes.HasSuffix(text, []byte("\nend "+token+"\n"))
+}
+
+// take notes a copy. What has no token is no message of the load, and stands under "".
+func (l *Load) take(found Copies, where string, text []byte) {
+	token := group(tokenField, text)
+	_, body, _ := bytes.Cut(text, []byte("\n\n"))
+	if where == "box" {
+		// The format of the file: such lines are quoted, and an empty line ends a message.
+		body = bytes.Replace(body, []byte("\n>From "), []byte("\nFrom "), 1)
+		body = bytes.TrimSuffix(body, []byte("\n"))
+	}
+	found.add(token, where, Copy{group(spoolID, text), string(body) == l.body(token) && Alone(text, token), text})
 }
 
 // report notes the recipients of a failure report.
-func (a arrivals) report(text []byte) {
+func (l *Load) report(found Copies, text []byte) {
 	list := failed.FindAllSubmatch(text, -1)
-	whole := bytes.HasSuffix(bytes.TrimRight(text, "\n"), []byte("--")) // the last boundary
+	ended := bytes.HasSuffix(bytes.TrimRight(text, "\n"), []byte("--")) // the last boundary
 	for _, m := range list {
-		a.add(string(m[1]), "report", arrival{group(spoolID, text), whole})
+		token := string(m[1])
+		found.add(token, "report", Copy{group(spoolID, text), ended && Alone(text, token), text})
 	}
-	if len(list) == 0 && bytes.Contains(text, []byte("X-Load: ")) {
-		a.take("bob", text)
+	if len(list) == 0 {
+		l.take(found, "bob", text)
 	}
 }
 

@@ -45,8 +45,12 @@ func Kinds() []Kind { return []Kind{Relay, Local, Mbox, Three, Later, Fail, NoUs
 // Ways of submission.
 const (
 	BySMTP   = "smtp"
-	BySubmit = "submit"
+	BySubmit = "submit" // as the user that runs the load, root as a rule
+	ByUser   = "user"   // by submit as nobody, whose messages a router picks up in public/
 )
+
+// nobody is a user who has no rights.
+const nobody = 65534
 
 // Fate is what a submitter was told.
 type Fate string
@@ -66,7 +70,8 @@ type Try struct {
 	By    string
 	Round int // whatever the caller counts
 	Fate  Fate
-	Said  string // the answer
+	Said  string    // the answer
+	Heard time.Time // when the answer came
 }
 
 func (t *Try) String() string {
@@ -81,8 +86,8 @@ type Load struct {
 	Size int
 	// Pad is how long headers are at most, bytes; each message's is of another length.
 	Pad int
-	// By, if set, is the one way of submission.
-	By string
+	// Ways of submission, which messages take in turn; nil: all.
+	Ways []string
 	// StartSubmit starts submit: an injector's Start. nil: cmd.Start.
 	StartSubmit func(cmd *exec.Cmd) error
 
@@ -97,13 +102,17 @@ func Prepare(s *suite.Suite) (*Load, error) {
 	if err := l.Sink.Start(); err != nil {
 		return nil, err
 	}
+	if err := reachable(s.Bin, s.Dir); err != nil {
+		l.Close()
+		return nil, err
+	}
 	s.Users = []string{"alice", "bob"}
 	if s.Hostname == "" {
 		s.Hostname = "mta.example"
 	}
 	files := map[string]string{
 		"routes":         ". smtp!" + l.Sink.RouteHost() + "\n",
-		"aliases":        "box: " + l.Box() + "\nthree: alice, " + l.Box() + ", three@sink.example\n",
+		"aliases":        "nobody: bob\nbox: " + l.Box() + "\nthree: alice, " + l.Box() + ", three@sink.example\n",
 		"scheduler.conf": SchedulerConf,
 	}
 	for name, text := range s.Files {
@@ -111,6 +120,25 @@ func Prepare(s *suite.Suite) (*Load, error) {
 	}
 	s.Files = files
 	return l, os.MkdirAll(filepath.Dir(l.Box()), 0o755)
+}
+
+// reachable lets other users search temporary directories: submit runs as one of them.
+func reachable(dirs ...string) error {
+	for _, dir := range dirs {
+		for ; strings.HasPrefix(dir, filepath.Clean(os.TempDir())+"/"); dir = filepath.Dir(dir) {
+			info, err := os.Stat(dir)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // it is made as the umask has it
+			}
+			if err == nil && info.Mode()&0o001 == 0 {
+				err = os.Chmod(dir, info.Mode().Perm()|0o011)
+			}
+			if err != nil {
+				return fmt.Errorf("open a directory to other users: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // SchedulerConf tries again soon and keeps agents with several slots.
@@ -154,7 +182,7 @@ func (l *Load) Tries() []Try {
 }
 
 // Round has one message of each kind accepted, all at once, each offered until it is.
-// They come by SMTP and by submit in turn.
+// They come by SMTP, by submit and by a user's submit in turn.
 func (l *Load) Round(ctx context.Context, round int) error {
 	return l.Send(ctx, round, Kinds()...)
 }
@@ -164,14 +192,13 @@ func (l *Load) Send(ctx context.Context, round int, kinds ...Kind) error {
 	errs := make([]error, len(kinds))
 	var wg sync.WaitGroup
 	for i, kind := range kinds {
-		by := BySMTP
-		if (i+round)%2 == 1 {
-			by = BySubmit
+		ways := l.Ways
+		if ways == nil {
+			ways = []string{BySMTP, BySubmit, ByUser}
 		}
-		if l.By != "" {
-			by = l.By
-		}
-		if kind == Mixed {
+		by := ways[(i+round)%len(ways)]
+		switch {
+		case kind == Mixed && by == BySMTP, kind == Null && by == ByUser: // a user has no null sender
 			by = BySubmit
 		}
 		wg.Go(func() { errs[i] = l.untilAccepted(ctx, round, kind, by) })
@@ -201,13 +228,17 @@ func (l *Load) Offer(ctx context.Context, round int, kind Kind, by string) Try {
 	t.Token = fmt.Sprintf("t%06dt", len(l.tries)+1)
 	l.tries = append(l.tries, t)
 	l.mu.Unlock()
-	offer := l.bySMTP
-	if by == BySubmit {
-		offer = l.bySubmit
+	var fate Fate
+	var said string
+	var heard time.Time
+	if by == BySMTP {
+		fate, said, heard = l.bySMTP(ctx, kind, t.Token)
+	} else {
+		fate, said = l.bySubmit(ctx, kind, by, t.Token)
+		heard = time.Now()
 	}
-	fate, said := offer(ctx, kind, t.Token)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Fate, t.Said = fate, strings.TrimSpace(said)
+	t.Fate, t.Said, t.Heard = fate, strings.TrimSpace(said), heard
 	return *t
 }

@@ -3,9 +3,12 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"zmailer/test/peer"
@@ -63,9 +66,17 @@ func (l *Load) message(kind Kind, token string) string {
 	for n := l.pad(token); n > 0; n -= len(line) {
 		b.WriteString("X-Pad: " + line[:min(n, len(line)-1)] + "\n")
 	}
-	b.WriteString("\n.dot\nFrom here\n")
-	for n := max(l.Size, 300); n > 0; n -= len(line) {
-		b.WriteString(line)
+	b.WriteString("\n" + l.body(token))
+	return b.String()
+}
+
+// body is that of a message, with LF line ends. Each line is of this message alone and
+// different from the others, so that what a disk mixes up is found.
+func (l *Load) body(token string) string {
+	var b strings.Builder
+	b.WriteString(".dot\nFrom here\n")
+	for n := 1; b.Len() < max(l.Size, 300); n++ {
+		fmt.Fprintf(&b, "%s %06d %s\n", token, n, strings.Repeat("x", 56))
 	}
 	b.WriteString("end " + token + "\n")
 	return b.String()
@@ -81,39 +92,43 @@ func (l *Load) pad(token string) int {
 }
 
 // bySMTP offers a message to smtpserver.
-func (l *Load) bySMTP(ctx context.Context, kind Kind, token string) (Fate, string) {
+func (l *Load) bySMTP(ctx context.Context, kind Kind, token string) (Fate, string, time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	wire := strings.ReplaceAll(strings.ReplaceAll(l.message(kind, token), "\n", "\r\n"), "\n.", "\n..")
-	said := ""
+	said, heard := "", time.Time{}
 	src := peer.Source{
 		Addr: l.Suite.SMTPAddr, Connections: 1, Messages: 1, From: from(kind),
 		To:         func(int) string { return recipient(kind, token) },
 		Body:       func(int) []byte { return []byte(wire) },
-		OnAccepted: func(_ int, reply string, _ time.Time) { said = reply },
+		OnAccepted: func(_ int, reply string, _ time.Time) { said, heard = reply, time.Now() },
 	}
 	err := src.Run(ctx)
 	if said != "" {
-		return Accepted, said
+		return Accepted, said, heard
 	}
+	heard = time.Now()
 	if err == nil {
-		return Unsure, "nothing was said"
+		return Unsure, "nothing was said", heard
 	}
 	// The source quotes a reply that it does not want.
 	_, reply, replied := strings.Cut(err.Error(), `got "`)
 	switch {
 	case replied && strings.HasPrefix(reply, "4"):
-		return Refused, reply
+		return Refused, reply, heard
 	case replied:
-		return Denied, reply
+		return Denied, reply, heard
 	}
-	return Unsure, err.Error()
+	return Unsure, err.Error(), heard
 }
 
 // bySubmit offers a message to submit.
-func (l *Load) bySubmit(ctx context.Context, kind Kind, token string) (Fate, string) {
+func (l *Load) bySubmit(ctx context.Context, kind Kind, by, token string) (Fate, string) {
 	cmd := l.Suite.Command("submit", append([]string{"-i", "--id", "-f", "<" + from(kind) + ">"}, recipients(kind, token)...)...)
 	cmd.Stdin = strings.NewReader(l.message(kind, token))
+	if by == ByUser && os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := cmd.Start

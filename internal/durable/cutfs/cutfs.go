@@ -42,6 +42,7 @@ var _ durable.FS = (*FS)(nil)
 type FS struct {
 	disk   *disk
 	number int // of the process, for the log
+	uid    uint32
 
 	// Guarded by disk.mu.
 	ops  int
@@ -78,6 +79,14 @@ func (f *FS) SetClock(now func() time.Time) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	f.disk.now = now
+}
+
+// SetUID makes the process that of another user: what it creates belongs to it. Rights
+// are not checked. The default is the user who runs the test.
+func (f *FS) SetUID(uid uint32) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.uid = uid
 }
 
 // CutAfter lets n more state-changing operations happen; the next one and all

@@ -47,7 +47,7 @@ type disk struct {
 
 func (d *disk) process() *FS {
 	d.procs++
-	return &FS{disk: d, number: d.procs, left: -1, open: map[*File]bool{}}
+	return &FS{disk: d, number: d.procs, uid: uint32(os.Getuid()), left: -1, open: map[*File]bool{}}
 }
 
 // tick is a time later than every time before.
@@ -65,7 +65,7 @@ func (d *disk) make(c *change) {
 	c.at = d.tick()
 	c.text, c.seq = d.doing, d.made
 	if d.model != Journal {
-		c.after = d.order.before(c, d.model)
+		c.after, c.above = d.order.before(c, d.model)
 	}
 	d.current.apply(c)
 	d.pending = append(d.pending, c)
@@ -181,7 +181,7 @@ func (d *disk) info(id int) durable.Info {
 	n := d.current.nodes[id]
 	info := durable.Info{
 		Dev: 1, Ino: n.ino, Mode: n.mode, ModTime: n.mtime, CTime: n.ctime,
-		UID: uint32(os.Getuid()), Nlink: uint64(n.nlink),
+		UID: n.uid, Nlink: uint64(n.nlink),
 	}
 	if c := d.files[id]; c != nil {
 		info.Size = int64(len(c.data))

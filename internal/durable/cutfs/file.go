@@ -178,7 +178,7 @@ func (f *FS) SharesSync() bool { return true }
 // file, a change of the last one, and the sync of that. The other models have no order
 // that would make one sync enough.
 func (f *FS) SyncAll(files []durable.File) error {
-	if f.model() != Journal {
+	if f.Model() != Journal {
 		for _, file := range files {
 			if err := file.Sync(); err != nil {
 				return err
@@ -202,7 +202,8 @@ func (f *FS) SyncAll(files []durable.File) error {
 	return last.Sync()
 }
 
-func (f *FS) model() Model {
+// Model returns what SetModel has set.
+func (f *FS) Model() Model {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	return f.disk.model

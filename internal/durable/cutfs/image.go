@@ -3,6 +3,7 @@ package cutfs
 import (
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 )
@@ -13,6 +14,7 @@ const root = 0
 // node is an inode's metadata.
 type node struct {
 	ino   uint64
+	uid   uint32
 	mode  fs.FileMode
 	mtime time.Time
 	ctime time.Time
@@ -25,7 +27,7 @@ type node struct {
 type image struct{ nodes map[int]*node }
 
 func newImage() *image {
-	return &image{map[int]*node{root: {ino: 2, mode: fs.ModeDir | 0o755, nlink: 1, names: map[string]int{}}}}
+	return &image{map[int]*node{root: {ino: 2, uid: uint32(os.Getuid()), mode: fs.ModeDir | 0o755, nlink: 1, names: map[string]int{}}}}
 }
 
 func (im *image) clone() *image {
@@ -58,6 +60,7 @@ type change struct {
 	at            time.Time
 	id            int // the node
 	ino           uint64
+	uid           uint32      // create
 	mode          fs.FileMode // create, chmod
 	mtime         time.Time   // settime
 	dir, newDir   int
@@ -67,6 +70,7 @@ type change struct {
 	seq   int       // number among all changes
 	text  string    // as in the log
 	after []*change // what must be on the disk before it; not in model Journal
+	above []*change // of those, the changes that made the directories that it is in
 }
 
 // touches tells whether a sync of that node covers the change.
@@ -95,7 +99,7 @@ func (im *image) apply(c *change) {
 	}
 	switch c.kind {
 	case create:
-		n := &node{ino: c.ino, mode: c.mode, mtime: c.at, nlink: 1}
+		n := &node{ino: c.ino, uid: c.uid, mode: c.mode, mtime: c.at, nlink: 1}
 		if c.mode.IsDir() {
 			n.names = map[string]int{}
 		}

@@ -96,7 +96,7 @@ func (f *File) release() {
 // counts as an operation.
 func (f *FS) Lock(name string, content []byte) (durable.Lock, error) {
 	for {
-		file, err := f.openFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		file, err := f.openFile(name, os.O_RDWR|os.O_CREATE, durable.LockMode)
 		if err != nil {
 			return nil, pathError("open", name, err)
 		}

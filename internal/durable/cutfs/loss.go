@@ -189,6 +189,14 @@ func (d *disk) kept(loss Loss) map[*change]bool {
 			withAll(d.pending[i], kept)
 		}
 	}
+	// What was synced in a directory whose own name is lost is lost with it.
+	waits := map[*change]bool{}
+	for _, c := range d.pending {
+		if !kept[c] || slices.ContainsFunc(c.after, func(b *change) bool { return waits[b] }) {
+			delete(kept, c)
+			waits[c] = true
+		}
+	}
 	return kept
 }
 

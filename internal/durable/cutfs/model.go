@@ -83,9 +83,9 @@ func (o order) clone() order {
 	return order{maps.Clone(o.node), maps.Clone(o.inside), maps.Clone(o.name), maps.Clone(o.made)}
 }
 
-// before enters a change and gives those that must be on the disk when it is.
-func (o order) before(c *change, m Model) []*change {
-	var list []*change
+// before enters a change and returns those that must be on the disk when it is, and which
+// of them made the directories that it is in.
+func (o order) before(c *change, m Model) (list, above []*change) {
 	add := func(b *change) {
 		if b != nil && !slices.Contains(list, b) {
 			list = append(list, b)
@@ -94,12 +94,12 @@ func (o order) before(c *change, m Model) []*change {
 	if !c.ofName() && m == POSIX {
 		add(o.inside[c.id])
 		o.inside[c.id] = c
-		return list
+		return list, nil
 	}
 	add(o.node[c.id])
 	o.node[c.id] = c
 	if !c.ofName() {
-		return list
+		return list, nil
 	}
 	// A name is never on the disk without the directory that it is in, and under one
 	// name there is never more than one file.
@@ -108,7 +108,10 @@ func (o order) before(c *change, m Model) []*change {
 		places = append(places, place{c.newDir, c.newName})
 	}
 	for _, at := range places {
-		add(o.made[at.dir])
+		if made := o.made[at.dir]; made != nil {
+			add(made)
+			above = append(above, made)
+		}
 		add(o.name[at])
 		o.name[at] = c
 	}
@@ -119,7 +122,7 @@ func (o order) before(c *change, m Model) []*change {
 	if c.kind == create && c.mode.IsDir() {
 		o.made[c.id] = c
 	}
-	return list
+	return list, above
 }
 
 // coverLoose stores what a sync promises in a model without one order.
@@ -131,7 +134,11 @@ func (d *disk) coverLoose(id int) {
 		own := c.id == id && (d.model == Loose || !c.ofName())
 		entry := dir && c.ofName() && (c.dir == id || c.kind == rename && c.newDir == id)
 		if own || entry {
-			withAll(c, covered)
+			if d.model == POSIX {
+				withOwn(c, covered)
+			} else {
+				withAll(c, covered)
+			}
 		}
 	}
 	clear(d.early)
@@ -161,6 +168,20 @@ func withAll(c *change, to map[*change]bool) {
 	to[c] = true
 	for _, b := range c.after {
 		withAll(b, to)
+	}
+}
+
+// withOwn adds a change and all that it builds on but the directories that it is in: the
+// sync of a directory does not make that directory's own name durable.
+func withOwn(c *change, to map[*change]bool) {
+	if to[c] {
+		return
+	}
+	to[c] = true
+	for _, b := range c.after {
+		if !slices.Contains(c.above, b) {
+			withOwn(b, to)
+		}
 	}
 }
 

@@ -121,6 +121,7 @@ func TestSyncOfAFileCoversItsNamesByModel(t *testing.T) {
 			t.Errorf("%v: got %q, want %q\n%s", m, got, want, f.Changes(LoseUnsynced(0)))
 		}
 		if m == POSIX {
+			must(t, f.SyncDir("."))
 			must(t, f.SyncDir("d"))
 			if got := where(t, f.Restart(LoseUnsynced(0)), "d/new"); got != "d/new" {
 				t.Errorf("%v: directory synced: got %q", m, got)
@@ -128,6 +129,41 @@ func TestSyncOfAFileCoversItsNamesByModel(t *testing.T) {
 		}
 		if info, err := f.Restart(MetadataFirst()).Stat("d/new"); err != nil || info.Mode != 0o700 || info.Size != 3 {
 			t.Errorf("%v: got %+v, %v, want what was synced", m, info, err)
+		}
+	}
+}
+
+// Dur3: in model POSIX the sync of a directory makes the names in it durable, and no name
+// of a directory above it: without that, all that is in it is lost. In any order of the
+// syncs all is there when every directory on the way was synced.
+func TestDur3SyncOfADirectoryDoesNotCoverItsOwnName(t *testing.T) {
+	all := []string{".", "c", "c/d"}
+	for _, order := range [][]string{{".", "c", "c/d"}, {"c/d", "c", "."}, {"c", "c/d", "."}, {"c/d", ".", "c"}} {
+		for n := range len(order) + 1 {
+			f := pair(t, POSIX)
+			must(t, f.Mkdir("c", 0o700))
+			must(t, f.Mkdir("c/d", 0o700))
+			file := createFile(t, f, "c/d/new", "abc")
+			must(t, file.Sync())
+			must(t, file.Close())
+			must(t, f.RenameNew("a/x", "c/d/x"))
+			for _, dir := range order[:n] {
+				must(t, f.SyncDir(dir))
+			}
+			want := "a/x"
+			if n == len(all) {
+				want = "c/d/x c/d/new"
+			}
+			for _, f := range []*FS{f, f.Restart(KeepAll())} {
+				if got := where(t, f.Restart(LoseUnsynced(0)), "a/x", "c/d/x", "c/d/new"); got != want {
+					t.Errorf("synced %v: got %q, want %q\n%s", order[:n], got, want, f.Changes(LoseUnsynced(0)))
+				}
+				for _, loss := range f.Losses() {
+					if got := where(t, f.Restart(loss), "a/x", "c/d/x"); got != "a/x" && got != "c/d/x" {
+						t.Errorf("synced %v, %v: the renamed file has the names %q", order[:n], loss, got)
+					}
+				}
+			}
 		}
 	}
 }

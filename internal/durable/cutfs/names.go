@@ -58,7 +58,7 @@ func (f *FS) openFile(name string, flag int, perm fs.FileMode) (*File, error) {
 		}
 		id = d.nextID
 		d.nextID++
-		d.make(&change{kind: create, id: id, ino: d.takeInode(), mode: perm.Perm(), dir: dir, name: base})
+		d.make(&change{kind: create, id: id, ino: d.takeInode(), uid: f.uid, mode: perm.Perm(), dir: dir, name: base})
 		d.files[id] = &content{mtime: d.last, syncedAt: d.last}
 	case err != nil:
 		return nil, err
@@ -213,7 +213,7 @@ func (f *FS) mkdir(name string, perm fs.FileMode) error {
 	}
 	id := d.nextID
 	d.nextID++
-	d.make(&change{kind: create, id: id, ino: d.takeInode(), mode: fs.ModeDir | mode, dir: dir, name: base})
+	d.make(&change{kind: create, id: id, ino: d.takeInode(), uid: f.uid, mode: fs.ModeDir | mode, dir: dir, name: base})
 	return nil
 }
 

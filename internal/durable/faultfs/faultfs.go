@@ -42,6 +42,8 @@ const (
 	ReadDir Op = "readdir"
 	SyncDir Op = "syncdir"
 	Lock    Op = "lock"
+
+	WriteOut Op = "writeout"
 )
 
 // Always is a number of times that does not end.

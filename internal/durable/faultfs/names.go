@@ -107,6 +107,9 @@ func (f *FS) SyncAll(files []durable.File) error {
 	return f.below.(durable.Sharer).SyncAll(below)
 }
 
+// Unwritten is what durable.Unwritten calls.
+func (f *FS) Unwritten(info durable.Info) bool { return durable.Unwritten(f.below, info) }
+
 // Lock implements durable.FS.
 func (f *FS) Lock(name string, content []byte) (durable.Lock, error) {
 	if err := f.check([]Op{Lock}, name); err != nil {
@@ -157,6 +160,14 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 		return 0, err
 	}
 	return f.below.WriteAt(b, off)
+}
+
+// WriteOut is what durable.WriteOut calls.
+func (f *file) WriteOut(off, n int64) error {
+	if err := f.check(WriteOut); err != nil {
+		return err
+	}
+	return durable.WriteOut(f.below, off, n)
 }
 
 func (f *file) Sync() error {

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"zmailer/internal/confine"
+	"zmailer/internal/durable"
+	"zmailer/internal/postoffice"
+)
+
+// Sec9: the self check of the sandbox tries every directory that a postoffice has.
+func TestSec9EveryDirectoryIsTried(t *testing.T) {
+	dir := t.TempDir()
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := postoffice.Init(f); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, _, ok := postoffice.Mode(e.Name()); ok && !slices.Contains(confine.Directories(), e.Name()) {
+			t.Errorf("%s/ is not tried", e.Name())
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"zmailer/internal/durable"
+	"zmailer/internal/filesystem"
+)
+
+// fileSystem reports on the file system of the postoffice. What only a loss of power brings
+// is no problem of the mail that is here: it is said, and does not change the exit code.
+func (x *checker) fileSystem() {
+	disk, ok := x.fs.(*durable.OS)
+	if !ok {
+		return
+	}
+	r := about(".", "file system")
+	r.part = "file system"
+	found, err := filesystem.Look(disk.Dir(), x.po.Strict(), true)
+	if err != nil {
+		x.tell(r.say("Its file system cannot be found: %v.", err))
+		return
+	}
+	r.say("It is on %s.", found.Mount)
+	if found.Unusable != nil {
+		r.wrong(noRename, "It cannot rename a file without replacing another (%v), so no message can be moved: %s.", found.Unusable, filesystem.Remedy)
+	}
+	for _, risk := range found.Risks {
+		r.say("Risk: %s. Remedy: %s.", risk.Text, risk.Remedy)
+	}
+	x.tell(r)
+}

@@ -1,0 +1,127 @@
+package postoffice
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"zmailer/internal/durable/cutfs"
+)
+
+const dur5Message = "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n"
+
+func dur5Owner(t *testing.T, p *PostOffice) *Owner {
+	t.Helper()
+	o, err := p.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Dur5: the times that the schedule goes by are the file's own: ModTime stays that of its
+// arrival through all moves, and CTime is that of the last one.
+func TestDur5TimesOfAWaitingMessage(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	o := dur5Owner(t, p)
+	before := time.Now().Add(-time.Second)
+	a := submit(t, p, dur5Message)
+	for range 3 {
+		c, err := p.Claim(o, a.Name[len(Router)+1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Defer("include"); err != nil {
+			t.Fatal(err)
+		}
+		list, err := p.ListWaiting()
+		if err != nil || len(list) != 1 {
+			t.Fatalf("got %+v, %v, want one message", list, err)
+		}
+		w := list[0]
+		if w.ID != a.ID || w.Why != "include" || w.Info.CTime.Before(before) || w.Info.CTime.Before(w.Info.ModTime) {
+			t.Errorf("got %+v, want %v, put aside after it arrived", w, a.ID)
+		}
+		before = w.Info.CTime
+		if a, err = p.RecallTo(p.RouterDir(), Deferred, w.Name, w.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Dur5: a message that a router claims out of deferred/ is there once after a kill or a
+// loss of power at any operation, and one of two that claim it has it.
+func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		cuts := 0
+		for n := 0; ; n++ {
+			base := cutfs.New()
+			if err := Init(base); err != nil {
+				t.Fatal(err)
+			}
+			p, err := Open(Config{FS: base, Strict: strict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := submit(t, p, dur5Message)
+			c, err := p.Claim(dur5Owner(t, p), a.Name[len(Router)+1:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Defer("include"); err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range Directories() {
+				if err := base.SyncDir(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			disk := base.Process()
+			if p, err = Open(Config{FS: disk, Strict: strict}); err != nil {
+				t.Fatal(err)
+			}
+			list, err := p.ListWaiting()
+			if err != nil || len(list) != 1 {
+				t.Fatalf("got %+v, %v, want one message", list, err)
+			}
+			o, err := p.newOwner("first", 1001)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n%2 == 1 {
+				disk.CutInside(n / 2)
+			} else {
+				disk.CutAfter(n / 2)
+			}
+			if c, err = p.ClaimWaiting(o, list[0]); err == nil {
+				if _, err := p.ClaimWaiting(o, list[0]); !errors.Is(err, ErrGone) && !disk.Dead() {
+					t.Errorf("a second claim: got %v, want ErrGone", err)
+				}
+				err = c.Release()
+			}
+			if !disk.Dead() {
+				if err != nil || cuts < 4 {
+					t.Fatalf("uncut: %v after %d cuts", err, cuts)
+				}
+				break
+			}
+			cuts++
+			for _, loss := range disk.Losses() {
+				name := fmt.Sprintf("strict %v, cut %d, %v", strict, n, loss)
+				p, err := Open(Config{FS: disk.Restart(loss), Strict: strict})
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if _, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now(), Tries: 5}); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				waiting, err := p.ListWaiting()
+				free, ferr := p.ListRouter(true, time.Now())
+				if err := errors.Join(err, ferr); err != nil || len(waiting)+len(free) != 1 {
+					t.Errorf("%s: got %v in deferred/, %v in router/, %v, want the message once", name, waiting, free, err)
+				}
+			}
+		}
+	}
+}

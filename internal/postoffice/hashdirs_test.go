@@ -1,0 +1,83 @@
+package postoffice
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"zmailer/internal/durable/cutfs"
+)
+
+// Dur3: on a disk that promises no more than POSIX, with sync=strict, what HandOver has
+// returned a name of is there after a power loss, and so are the hash directories above it,
+// also if they were made by a process that was killed before it could sync them.
+func TestDur3HashDirectoriesAreDurable(t *testing.T) {
+	handOver := func(p *PostOffice) (string, error) {
+		d, err := p.NewDraft("test")
+		if err != nil {
+			return "", err
+		}
+		if _, err := io.WriteString(d, "to a\n\nx\n"); err != nil {
+			return "", err
+		}
+		a, err := d.Commit()
+		if err != nil {
+			return "", err
+		}
+		o, err := p.NewOwner("test")
+		if err != nil {
+			return "", err
+		}
+		c, err := p.Claim(o, a.Name)
+		if err != nil {
+			return "", err
+		}
+		w, err := c.CreateWork()
+		if err != nil {
+			return "", err
+		}
+		if err := errors.Join(w.Sync(), w.Close()); err != nil {
+			return "", err
+		}
+		return c.HandOver()
+	}
+	for name, c := range map[string]struct {
+		levels int
+		there  bool // of a process that was killed
+	}{
+		"one level":             {1, false},
+		"two levels":            {2, false},
+		"one level, left there": {1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := cutfs.New()
+			disk.SetModel(cutfs.POSIX)
+			if err := Init(disk); err != nil {
+				t.Fatal(err)
+			}
+			for letter := 'A'; c.there && letter <= 'Z'; letter++ {
+				for _, dir := range []string{Queue, Transport} {
+					if err := disk.Mkdir(dir+"/"+string(letter), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			p, err := Open(Config{FS: disk, Strict: true, HashLevels: c.levels})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel, err := handOver(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, loss := range disk.Losses() {
+				after := disk.Restart(loss)
+				for _, dir := range []string{Queue, Transport} {
+					if _, err := after.Stat(dir + "/" + rel); err != nil {
+						t.Errorf("%v: %v\n%s", loss, err, disk.Log())
+					}
+				}
+			}
+		})
+	}
+}

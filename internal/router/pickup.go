@@ -1,0 +1,234 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/watch"
+)
+
+// collectors is how many submissions are copied at the same time: they share their syncs.
+const collectors = 4
+
+// collector picks up what users have submitted, beside the routing (postoffice.PickUp).
+// Users take turns, so that one who submits very much has nobody else wait.
+type collector struct {
+	r     *Router
+	hints interface {
+		hinter
+		Close()
+	}
+
+	mu      sync.Mutex
+	more    *sync.Cond
+	waiting map[uint32][]string // by user, in the order in which they were found
+	turns   []uint32            // the users in waiting, in the order of their turns
+	known   map[string]struct{} // what waits and what is being copied
+	later   map[string]pause    // what could not be copied
+	ended   bool
+}
+
+func newCollector(r *Router, hints *watch.Watcher) *collector {
+	c := &collector{r: r, hints: hints, waiting: map[uint32][]string{}, known: map[string]struct{}{}, later: map[string]pause{}}
+	c.more = sync.NewCond(&c.mu)
+	return c
+}
+
+// run copies until ctx is done; what is begun is finished then.
+func (c *collector) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, c.hints.Interrupt)()
+	var workers sync.WaitGroup
+	for range collectors {
+		workers.Go(c.work)
+	}
+	for ctx.Err() == nil {
+		for _, h := range c.hints.Await(c.due()) {
+			if h.Name != "" {
+				c.add(filepath.Base(h.Dir) + "/" + h.Name)
+				continue
+			}
+			c.list()
+		}
+		c.retry()
+	}
+	c.mu.Lock()
+	c.ended = true
+	c.more.Broadcast()
+	c.mu.Unlock()
+	workers.Wait()
+}
+
+// list takes in all that is there.
+func (c *collector) list() {
+	list, err := c.r.po.ListSubmissions()
+	if err != nil {
+		c.r.c.Log.Warn("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
+		return
+	}
+	there := make(map[string]struct{}, len(list))
+	for _, s := range list {
+		there[s.Name] = struct{}{}
+		c.put(s.UID, s.Name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.later, func(name string, p pause) bool {
+		_, ok := there[name]
+		return !ok && c.r.c.Now().After(p.until)
+	})
+}
+
+// add takes in a name that was hinted at.
+func (c *collector) add(name string) {
+	info, err := c.r.po.FS().Stat(name)
+	if err == nil {
+		c.put(info.UID, name)
+		return
+	}
+	c.mu.Lock()
+	delete(c.later, name) // gone; what cannot be looked at is found by the next list
+	c.mu.Unlock()
+}
+
+func (c *collector) put(uid uint32, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.known[name]; ok {
+		return
+	}
+	if p, ok := c.later[name]; ok && c.r.c.Now().Before(p.until) {
+		return
+	}
+	c.known[name] = struct{}{}
+	if len(c.waiting[uid]) == 0 {
+		c.turns = append(c.turns, uid)
+	}
+	c.waiting[uid] = append(c.waiting[uid], name)
+	c.more.Signal()
+}
+
+// next waits for a name; ok is false when there is no more to be done.
+func (c *collector) next() (name string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.turns) == 0 && !c.ended {
+		c.more.Wait()
+	}
+	if c.ended {
+		return "", false
+	}
+	uid := c.turns[0]
+	c.turns = c.turns[1:]
+	list := c.waiting[uid]
+	if len(list) == 1 {
+		delete(c.waiting, uid)
+	} else {
+		c.waiting[uid] = list[1:]
+		c.turns = append(c.turns, uid)
+	}
+	return list[0], true
+}
+
+// work copies one message after the other.
+func (c *collector) work() {
+	for {
+		name, ok := c.next()
+		if !ok {
+			return
+		}
+		_, err := c.r.PickUp(name)
+		c.done(name, err)
+	}
+}
+
+// done notes what became of a name: after an error it waits, longer each time.
+func (c *collector) done(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, name)
+	if err == nil || errors.Is(err, postoffice.ErrGone) {
+		delete(c.later, name)
+		return
+	}
+	p, again := c.later[name]
+	p.longer(c.r.c.Now())
+	c.later[name] = p
+	c.hints.Interrupt() // it waits for the end of the pause by now
+	if !again && !errors.Is(err, postoffice.ErrUnsettled) {
+		c.r.c.Log.Error("not-picked-up", "name", name, "reason", err, "again", p.length)
+	}
+}
+
+// due is when the next name is to be tried again; zero: none waits for that.
+func (c *collector) due() (at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, p := range c.later {
+		if _, taken := c.known[name]; !taken && (at.IsZero() || p.until.Before(at)) {
+			at = p.until
+		}
+	}
+	if !at.IsZero() {
+		at = time.Now().Add(max(at.Sub(c.r.c.Now()), time.Millisecond))
+	}
+	return at
+}
+
+// retry takes in the names whose pauses are over.
+func (c *collector) retry() {
+	now := c.r.c.Now()
+	c.mu.Lock()
+	var names []string
+	for name, p := range c.later {
+		if _, taken := c.known[name]; !taken && !now.Before(p.until) {
+			names = append(names, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range names {
+		c.add(name)
+	}
+}
+
+// pickUpAll copies what is there, one after the other.
+func (r *Router) pickUpAll() error {
+	list, err := r.po.ListSubmissions()
+	for _, s := range list {
+		if _, e := r.PickUp(s.Name); !errors.Is(e, postoffice.ErrGone) && !errors.Is(e, postoffice.ErrUnsettled) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// PickUp copies a message that a user has submitted; name is below the postoffice. nil: it
+// was, or it was put away because it is none.
+func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
+	done, err := r.po.PickUp(name)
+	if disbelief := (*postoffice.DisbeliefError)(nil); errors.As(err, &disbelief) {
+		return done, r.disbelieve(name, disbelief)
+	}
+	if err != nil {
+		return done, err
+	}
+	r.c.Log.Info("picked-up", "id", done.ID, "submitted", done.Was, "uid", done.UID, "name", done.Name, "size", done.Size)
+	return done, nil
+}
+
+// disbelieve puts away a file that no daemon may act on.
+func (r *Router) disbelieve(name string, why *postoffice.DisbeliefError) error {
+	to, err := r.po.Quarantine(name, "foreign")
+	if errors.Is(err, postoffice.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	r.c.Log.Warn("disbelieved", "name", name, "uid", why.UID, "links", why.Nlink, "mode", why.Mode.String(), "quarantine", to)
+	return nil
+}

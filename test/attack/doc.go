@@ -1,0 +1,15 @@
+// Package attack attacks running systems as a local user with a shell: a process of an
+// unprivileged uid plants files, links, fifos, directories, sockets and device nodes under
+// the names that the daemons use, holds files open, takes locks, renames in a race with the
+// daemons and fills the disk. The real daemons run beside it as root, as DAEMONUSER, and
+// with ROUTERMODE=shared.
+//
+// Each test asserts the same facts: the attacker reads no byte of another user's mail, no
+// file that he could not write before has changed, no acceptance is refused, and the other
+// users' mail is delivered once.
+//
+// The tests need root and the environment variable ATTACK=1 (make attack). The kernel's
+// fs.protected_hardlinks, fs.protected_symlinks, fs.protected_regular and
+// fs.protected_fifos are 0 while they run; a guard process restores them when the test
+// binary ends, however it ends.
+package attack

@@ -76,7 +76,7 @@ func (p *PostOffice) ListRouterDir(dir string, sorted bool, now time.Time) ([]Pe
 		}
 		pend := Pending{Name: RouterName(dir, e.Name)}
 		if sorted || marked[n.Ino] {
-			if ok, err := p.look(&pend, dir, marked[n.Ino]); err != nil {
+			if ok, err := p.look(&pend, dir, n.Ino, marked[n.Ino]); err != nil {
 				return nil, fmt.Errorf("list %s: %w", dir, err)
 			} else if !ok {
 				continue
@@ -89,7 +89,7 @@ func (p *PostOffice) ListRouterDir(dir string, sorted bool, now time.Time) ([]Pe
 }
 
 // look fills in what a listing needs to know of one file; false: it is gone.
-func (p *PostOffice) look(pend *Pending, dir string, marked bool) (bool, error) {
+func (p *PostOffice) look(pend *Pending, dir string, number uint64, marked bool) (bool, error) {
 	info, err := p.fs.Stat(RouterPath(pend.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -102,7 +102,7 @@ func (p *PostOffice) look(pend *Pending, dir string, marked bool) (bool, error) 
 		return true, nil
 	}
 	// A marker that cannot be read is no reason to route nothing.
-	tries, _ := p.tries(dir, IDOf(info))
+	tries, _ := p.tries(dir, number, IDOf(info))
 	pend.Tries = len(tries)
 	return true, nil
 }
@@ -153,6 +153,8 @@ type Claim struct {
 	name Name
 	text string // of name
 	done bool
+	// taken: the name is another file's in queue/ or transport/.
+	taken bool
 	// tried: there may be a marker for it, to be removed when it leaves router/.
 	tried bool
 }
@@ -230,8 +232,12 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 // isOccupied reports whether a message cannot get the number of its inode, because another
 // file has a name with that. It then keeps the number that it has.
 func (p *PostOffice) isOccupied(dir string, ino uint64, owner int) bool {
-	right := Name{Ino: ino, Owner: owner}
-	for _, name := range []string{dir + "/" + inodeName(ino), dir + "/" + right.String()} {
+	right := Name{Ino: ino, Owner: owner}.String()
+	rel := right
+	if h := HashDir(ino, p.levels); h != "" {
+		rel = h + "/" + right
+	}
+	for _, name := range []string{dir + "/" + inodeName(ino), dir + "/" + right, Queue + "/" + rel, Transport + "/" + rel} {
 		if there, err := p.exists(name); err == nil && there {
 			return true
 		}
@@ -277,7 +283,7 @@ func (c *Claim) HandOver() (string, error) {
 	// A specification that lost its message, to a hand or a restore, names other
 	// recipients: this message must not stand beside it for a moment.
 	if there, err := c.p.exists(spec); err != nil || there {
-		if there {
+		if c.taken = there; there {
 			err = fmt.Errorf("%w: %s", ErrOccupied, spec)
 		}
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
@@ -285,6 +291,7 @@ func (c *Claim) HandOver() (string, error) {
 	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
 	// rename is finished), or both in place.
 	if err := c.p.move(claim, message); err != nil {
+		c.taken = errors.Is(err, ErrOccupied)
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
 	err := c.p.move(work, spec)
@@ -333,8 +340,12 @@ func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] 
 // aside moves the message out of the router's way and drops the work file. end stands
 // behind the number in its new name.
 func (c *Claim) aside(verb, dir, end string) error {
+	return c.asideAs(verb, dir, c.name.Ino, end)
+}
+
+func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
 	// Crash: the claim, or the message set aside; a leftover work file is swept.
-	if _, err := c.p.moveIn(c.path(), dir, c.name.Ino, end); err != nil {
+	if _, err := c.p.moveIn(c.path(), dir, number, end); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
 	if dir != c.dir {
@@ -365,8 +376,14 @@ func (c *Claim) ToPostman() error {
 	return c.aside("set aside", Postman, "")
 }
 
-// Release gives the claim back to its router directory.
-func (c *Claim) Release() error { return c.aside("release", c.dir, "") }
+// Release gives the claim back to its router directory; if its name is another file's in
+// queue/ or transport/, under a number taken at random.
+func (c *Claim) Release() error {
+	if !c.taken {
+		return c.aside("release", c.dir, "")
+	}
+	return c.asideAs("release", c.dir, randomNumber(), "")
+}
 
 // Lost ends a claim whose message is no longer in router/: somebody has taken it away,
 // or it got into queue/ and its specification did not follow, which is done now.

@@ -536,6 +536,54 @@ func TestSec4OccupiedNamesRefuseNothing(t *testing.T) {
 	handOver(t, c)
 }
 
+// Sec4: what is left in queue/ or transport/ under a message's number costs it another name.
+func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
+	for _, dir := range []string{Queue, Transport} {
+		t.Run(dir, func(t *testing.T) {
+			s := newSpool(t)
+			a := submit(t, s.PostOffice, "to a\n\n")
+			owner, err := s.NewOwner("router")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.Claim(owner, path.Base(a.Name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := dir + "/" + c.Name()
+			s.write(left, "somebody's", 0o600)
+			work(t, c, "s x\nz\n")
+			if _, err := c.HandOver(); !errors.Is(err, ErrOccupied) {
+				t.Fatalf("hand over: %v", err)
+			}
+			if err := c.Release(); err != nil {
+				t.Fatal(err)
+			}
+			list, err := s.ListRouter(false, time.Now())
+			if err != nil || len(list) != 1 {
+				t.Fatalf("router/ has %v, %v", list, err)
+			}
+			if c, err = s.Claim(owner, list[0].Name); err != nil {
+				t.Fatal(err)
+			}
+			if c.ID != a.ID {
+				t.Errorf("its spool ID is %s, was %s", c.ID, a.ID)
+			}
+			work(t, c, "s x\nz\n")
+			rel, err := c.HandOver()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, ok := ParseName(rel); !ok || !IsRandom(n.Ino) {
+				t.Errorf("it is %s", rel)
+			}
+			if got := s.text(left); got != "somebody's" {
+				t.Errorf("%s: %q", left, got)
+			}
+		})
+	}
+}
+
 // Sec4: ROUTERMODE=shared: what users put into router/ is picked up, and the daemons' own
 // directory is another one.
 func TestSec4SharedRouterDirectoryIsAnInbox(t *testing.T) {

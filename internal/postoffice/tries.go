@@ -97,11 +97,11 @@ func TriesMarker(name string) (ino uint64, ok bool) {
 // marker is beside its message: in router/, or in a further router directory.
 func marker(dir string, ino uint64) string { return dir + "/" + triesPrefix + inodeName(ino) }
 
-// tries reads the marker of a message in a router directory. Lines of another message that had
-// the inode number before are left out, and so is a marker that is not ours: anybody
-// may make files in router/.
-func (p *PostOffice) tries(dir string, id SpoolID) ([]Try, error) {
-	f, err := p.openRead(marker(dir, id.Ino))
+// tries reads the marker of a message in a router directory; number is the one in the
+// message's name. Lines of another message that had the number before are left out, and so
+// is a marker that is not ours: anybody may make files in router/.
+func (p *PostOffice) tries(dir string, number uint64, id SpoolID) ([]Try, error) {
+	f, err := p.openRead(marker(dir, number))
 	if errors.Is(err, ErrGone) {
 		return nil, nil
 	}
@@ -258,6 +258,9 @@ func (p *PostOffice) giveBack(dir string, n Name, now time.Time, tries int) (*Re
 		return nil, p.gone(err)
 	}
 	ino := info.Ino // it may be a copy, and its name another file's number
+	if IsRandom(n.Ino) {
+		ino = n.Ino
+	}
 	f, ferr := p.openMarker(dir, ino)
 	if ferr == nil && f == nil {
 		return nil, nil // another router is at it
@@ -343,7 +346,7 @@ func (p *PostOffice) keepsTries(dir string, ino uint64, listed []durable.Entry) 
 		if err != nil {
 			return false, err
 		}
-		tries, err := p.tries(dir, IDOf(info))
+		tries, err := p.tries(dir, ino, IDOf(info))
 		if err != nil || len(tries) > 0 {
 			return true, err
 		}

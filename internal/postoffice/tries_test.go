@@ -50,7 +50,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 	a := stale(t, p, dir, 55)
 	for try := 1; try < 3; try++ {
 		recoverRouter(t, p, 3)
-		tries, err := p.tries(Router, a.ID)
+		tries, err := p.tries(Router, a.ID.Ino, a.ID)
 		if err != nil || len(tries) != try || tries[try-1].Owner != 55 || tries[try-1].Why != "owner 55 died with it" {
 			t.Fatalf("tries: got %+v, %v, want %d", tries, err, try)
 		}
@@ -234,11 +234,11 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if err := os.Link(target, filepath.Join(dir, marker(Router, a.ID.Ino))); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("got %+v, %v, want none", tries, err)
 	}
 	recoverRouter(t, p, 3)
-	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 1 {
+	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 1 {
 		t.Errorf("got %+v, %v, want our one", tries, err)
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != forged {
@@ -250,7 +250,7 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if err := os.Chown(filepath.Join(dir, marker(Router, a.ID.Ino)), 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.tries(Router, a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("of another uid: got %+v, %v, want none", tries, err)
 	}
 }
@@ -348,7 +348,7 @@ func checkGivenBack(t *testing.T, name string, disk *cutfs.FS, id SpoolID, had i
 	if places != 1 {
 		t.Fatalf("%s: the message is at %d places, want 1\n%s", name, places, disk.Log())
 	}
-	tries, err := p.tries(Router, id)
+	tries, err := p.tries(Router, id.Ino, id)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -83,6 +83,10 @@ const mark = fs.ModeSticky
 // firstRandom is the lowest number that randomNumber gives. Inode numbers are lower.
 const firstRandom = 1 << 62
 
+// IsRandom reports whether the number in a file's name was taken at random, because
+// another file had the name with the number of the inode. The spool ID has the inode's.
+func IsRandom(number uint64) bool { return number >= firstRandom }
+
 // randomNumber is a name that no user can foresee.
 func randomNumber() uint64 { return firstRandom | rand.Uint64()>>2 }
 

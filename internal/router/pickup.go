@@ -29,12 +29,18 @@ type collector struct {
 	waiting map[uint32][]string // by user, in the order in which they were found
 	turns   []uint32            // the users in waiting, in the order of their turns
 	known   map[string]struct{} // what waits and what is being copied
-	later   map[string]pause    // what could not be copied
+	later   map[string]delay    // what could not be copied
 	ended   bool
 }
 
+// delay is the pause before the next try at a file.
+type delay struct {
+	pause
+	told bool // the log has the reason
+}
+
 func newCollector(r *Router, hints *watch.Watcher) *collector {
-	c := &collector{r: r, hints: hints, waiting: map[uint32][]string{}, known: map[string]struct{}{}, later: map[string]pause{}}
+	c := &collector{r: r, hints: hints, waiting: map[uint32][]string{}, known: map[string]struct{}{}, later: map[string]delay{}}
 	c.more = sync.NewCond(&c.mu)
 	return c
 }
@@ -77,7 +83,7 @@ func (c *collector) list() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.later, func(name string, p pause) bool {
+	maps.DeleteFunc(c.later, func(name string, p delay) bool {
 		_, ok := there[name]
 		return !ok && c.r.c.Now().After(p.until)
 	})
@@ -155,13 +161,14 @@ func (c *collector) done(name string, err error) {
 		delete(c.later, name)
 		return
 	}
-	p, again := c.later[name]
-	p.longer(c.r.c.Now())
-	c.later[name] = p
-	c.hints.Interrupt() // it waits for the end of the pause by now
-	if !again && !errors.Is(err, postoffice.ErrUnsettled) {
-		c.r.c.Log.Error("not-picked-up", "name", name, "reason", err, "again", p.length)
+	d := c.later[name]
+	d.longer(c.r.c.Now())
+	if !d.told && !errors.Is(err, postoffice.ErrUnsettled) {
+		d.told = true
+		c.r.c.Log.Error("not-picked-up", "name", name, "reason", err, "again", d.length)
 	}
+	c.later[name] = d
+	c.hints.Interrupt() // it waits for the end of the pause by now
 }
 
 // due is when the next name is to be tried again; zero: none waits for that.

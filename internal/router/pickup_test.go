@@ -39,6 +39,7 @@ func TestSec8PickupThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 	}{
 		{"full disk", faultfs.Write, copies, unix.ENOSPC, "public/101"},
 		{"failing sync", faultfs.Sync, copies, unix.EIO, "public/101"},
+		{"failing removal", faultfs.Remove, postoffice.Public + "/101", unix.EIO, "public/101"},
 		{"failing rename", faultfs.Rename, copies, unix.EIO, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -115,7 +116,20 @@ func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []r
 		return "", err
 	}
 	defer owner.Release()
-	claim, err := po.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
+	name, err := routeWith(po, owner, strings.TrimPrefix(a.Name, "router/"), offset, sender, header, rcpts, change...)
+	if errors.Is(err, postoffice.ErrOccupied) { // it waits under another name
+		list, err := po.ListRouter(false, time.Now())
+		if err != nil || len(list) != 1 {
+			return "", fmt.Errorf("router/ has %v: %w", list, err)
+		}
+		return routeWith(po, owner, list[0].Name, offset, sender, header, rcpts, change...)
+	}
+	return name, err
+}
+
+// routeWith hands over the message router/name, whose body is at offset.
+func routeWith(po *postoffice.PostOffice, owner *postoffice.Owner, name string, offset int64, sender, header string, rcpts []rcpt, change ...func(*workspec.Spec, *workspec.Sender)) (string, error) {
+	claim, err := po.Claim(owner, name)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +162,11 @@ func queueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []r
 	if err := w.Close(); err != nil {
 		return "", err
 	}
-	return claim.HandOver()
+	to, err := claim.HandOver()
+	if err != nil {
+		err = errors.Join(err, claim.Release())
+	}
+	return to, err
 }
 
 // parse reads a specification as it is now.

@@ -36,6 +36,7 @@ type engine struct {
 
 	// Messages.
 	messages          table
+	inodes            map[uint64]uint64 // number in the name, of messages with another one in the spool ID
 	loading           map[string]bool
 	hinted            []string           // to be loaded, see wantHinted
 	notes             map[string]bool    // of those that are being read
@@ -115,7 +116,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
 		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},
-		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
+		inodes: map[uint64]uint64{}, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
 	}
 	return e
 }
@@ -409,5 +410,5 @@ func (e *engine) remind(m *thread.Message) {
 }
 
 func idOf(m *thread.Message) postoffice.SpoolID {
-	return postoffice.SpoolID{Ino: m.Number, MTime: m.Stamp}
+	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
 }

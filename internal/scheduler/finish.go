@@ -119,6 +119,9 @@ func (e *engine) forget(m *thread.Message) {
 	delete(e.unserved, m)
 	delete(e.obsoleters, m)
 	e.messages.remove(m)
+	if e.inodes[m.Inode()] == m.Number {
+		delete(e.inodes, m.Inode())
+	}
 	if again != "" {
 		e.want(again)
 	}

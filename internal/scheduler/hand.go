@@ -26,7 +26,7 @@ func (e *engine) vanish(m *thread.Message, err error) {
 // message and its age counts, was changed by hand.
 func (e *engine) touched(m *thread.Message, id postoffice.SpoolID) {
 	was := idOf(m)
-	if id.MTime == m.Stamp || id.Ino != m.Number {
+	if id.MTime == m.Stamp || id.Ino != m.Inode() {
 		return
 	}
 	e.log.Warn("touched", "id", id, "name", m.Name(), "was", was,
@@ -128,7 +128,7 @@ func (e *engine) elsewhere(m *thread.Message, name string) {
 				return err
 			}
 			l, err = e.spool.Load(name)
-			if err == nil && (l.Gone || l.ID.Ino != m.Number) {
+			if err == nil && (l.Gone || l.ID.Ino != m.Inode()) {
 				err = postoffice.ErrGone
 			}
 			moved = err == nil

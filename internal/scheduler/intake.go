@@ -156,6 +156,10 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 	}
 	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
 	m.SetName(l.Name)
+	if postoffice.IsRandom(l.Number) {
+		m.SetInode(l.ID.Ino)
+		e.inodes[l.ID.Ino] = l.Number
+	}
 	m.SetAway(l.Away)
 	e.messages.put(m)
 	e.grown()

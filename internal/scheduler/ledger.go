@@ -11,20 +11,21 @@ import (
 )
 
 // ledgerID is the spool ID that the router has entered: by the name, because a file that
-// was restored has another inode number.
+// was restored has another inode number, unless the number in the name was taken at random.
 func (f *opened) ledgerID() postoffice.SpoolID {
 	id := f.id
-	if n, ok := postoffice.ParseName(f.Name); ok {
+	if n, ok := postoffice.ParseName(f.Name); ok && !postoffice.IsRandom(n.Ino) {
 		id.Ino = n.Ino
 	}
 	return id
 }
 
 // enterHalf enters what became of a message of which the specification alone is left.
-// One that has lost bytes with the power tells nothing.
+// One that has lost bytes with the power tells nothing, nor does one whose number was taken
+// at random: the account stays open, and zmctl check --ledger names the message.
 func (s *Spool) enterHalf(f *opened) {
 	n, ok := postoffice.ParseName(f.Name)
-	if !ok || !f.spec.Complete {
+	if !ok || !f.spec.Complete || postoffice.IsRandom(n.Ino) {
 		return
 	}
 	o := s.ends(f)

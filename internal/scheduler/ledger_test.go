@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"zmailer/internal/ledger"
+	"zmailer/internal/mailq"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -184,5 +186,48 @@ func TestVanishedMessageIsEnteredAsGone(t *testing.T) {
 	}
 	if got := r.record(id); got.Ended != ledger.Gone || got.End != (ledger.Outcomes{Gone: 2}) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Sec4: a message whose name was taken goes on under a number taken at random. Its spool ID
+// is that of its inode all the same: in the ledger, in the log and for who asks.
+func TestSec4MessageWithANumberTakenAtRandomKeepsItsSpoolID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
+	r.books()
+	taken := ""
+	occupy := func(s *workspec.Spec, _ *workspec.Sender) {
+		if taken == "" {
+			taken = filepath.Join(r.dir, "queue", s.Message)
+			if err := os.WriteFile(taken, []byte("somebody's"), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	name, err := queueWith(r.po, "a@b", testHeader, "Body of the message.\n", []rcpt{{line: "smtp h ok@h"}, {line: "smtp h defer1@h"}}, occupy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := postoffice.ParseName(name); !postoffice.IsRandom(n.Ino) {
+		t.Fatalf("it is %s", name)
+	}
+	id := r.idOfMessage(name)
+	r.start()
+	r.wait(1, "msg=deferred", "id="+id.String())
+	for _, key := range []string{id.String(), name} {
+		info := mailq.MessageInfo{}
+		c, _ := r.dial()
+		_, err := c.Ask(mailq.Request{Kind: mailq.JSONMessage, ID: key}, func(line string) error { return json.Unmarshal([]byte(line), &info) })
+		if err != nil || info.ID != id.String() || info.Name != name || len(info.Recipients) != 1 || len(info.Why) != 1 {
+			t.Errorf("asked for %s: %+v, %v", key, info, err)
+		}
+	}
+	r.etrn("h")
+	r.wait(1, "msg=finished", "id="+id.String())
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.record(id); got.Ended != ledger.Done || got.End != (ledger.Outcomes{Delivered: 2}) {
+		t.Errorf("the ledger has %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/mailq"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 )
 
@@ -116,7 +117,8 @@ func (s *querySession) jsonMessage(r mailq.Request) error {
 // whys fills in what the engine knows; it is the engine that calls it.
 func (q *query) whys(m *threadMessage, info *mailq.MessageInfo) {
 	e := q.e
-	x := e.messages.get(m.id.Ino)
+	n, _ := postoffice.ParseName(m.name)
+	x := e.messages.get(n.Ino)
 	if x == nil || idOf(x) != m.id {
 		return
 	}

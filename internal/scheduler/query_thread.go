@@ -222,6 +222,9 @@ func (q *query) message(id string) (*threadMessage, error) {
 	var found *threadMessage
 	err = q.ask(func() {
 		m := q.e.messages.get(want.Ino)
+		if byID && (m == nil || idOf(m) != want) {
+			m = q.e.messages.get(q.e.inodes[want.Ino])
+		}
 		if m == nil || byID && idOf(m) != want || !byID && !m.Named(id) {
 			return
 		}

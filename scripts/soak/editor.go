@@ -239,7 +239,7 @@ func (h *hand) explained(names []string) []string {
 	defer h.mu.Unlock()
 	return slices.DeleteFunc(names, func(name string) bool {
 		info, err := os.Lstat(h.path(name))
-		return err == nil && h.left[inode(info)] != nil || errors.Is(err, fs.ErrNotExist) || h.half(name)
+		return err == nil && h.left[inode(info)] != nil || errors.Is(err, fs.ErrNotExist) || h.half(name) || h.oddly(name)
 	})
 }
 
@@ -277,6 +277,13 @@ func (h *hand) half(name string) bool {
 	return ok && h.halves[base] && strings.HasPrefix(why, "message-gone")
 }
 
+// oddly tells, in quarantine/, what odd has put into public/ or a router directory.
+func (h *hand) oddly(name string) bool {
+	return slices.ContainsFunc(h.strange, func(was string) bool {
+		return name == "quarantine/"+strings.Replace(was, "/", ".", 1)+".foreign"
+	})
+}
+
 // tidy gives back what was set aside, and removes what was put there and is no
 // message: at the end.
 func (h *hand) tidy() error {
@@ -291,7 +298,7 @@ func (h *hand) tidy() error {
 	}
 	for _, name := range left {
 		info, err := os.Lstat(h.path(name))
-		if err == nil && (h.left[inode(info)] != nil || h.half(name) || isCopyDraft(name)) {
+		if err == nil && (h.left[inode(info)] != nil || h.half(name) || h.oddly(name) || isCopyDraft(name)) {
 			err = os.Remove(h.path(name))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

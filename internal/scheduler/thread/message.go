@@ -11,7 +11,7 @@ import (
 // exported and keeps Open right for recipients that are in no vertex. There may be
 // millions: it is kept small.
 type Message struct {
-	Number uint64 // inode, which answers of agents name
+	Number uint64 // in its name, by which answers of agents name it; see Inode
 	Stamp  int64  // when it was accepted, in nanoseconds since 1970
 
 	first *Vertex
@@ -34,6 +34,7 @@ type odd struct {
 	ahead int64  // milliseconds from its stamp to the core's time when it was accepted
 	// aside is milliseconds that do not count for the age of some vertices.
 	aside map[*Vertex]int64
+	inode uint64 // 0: Number
 	// common: other messages have it, too; it is not changed.
 	common bool
 }
@@ -54,6 +55,17 @@ func (m *Message) ahead() int64 {
 	}
 	return m.odd.ahead
 }
+
+// Inode is the number in the message's spool ID: Number, unless SetInode said another one.
+func (m *Message) Inode() uint64 {
+	if m.odd == nil || m.odd.inode == 0 {
+		return m.Number
+	}
+	return m.odd.inode
+}
+
+// SetInode says that the number in the message's name is not the one in its spool ID.
+func (m *Message) SetInode(number uint64) { m.oddly().inode = number }
 
 // Away is how much of its age does not count.
 func (m *Message) Away() time.Duration {

@@ -209,9 +209,10 @@ func (w *world) submit(n, processes, size int) (traffic, error) {
 			for m := int(next.Add(1)) - 1; m < n && failed[i] == nil; m = int(next.Add(1)) - 1 {
 				cmd := w.system.sendmail()
 				cmd.Args = append(cmd.Args, fmt.Sprintf("n%d@sink.example", m))
-				cmd.Stdin = bytes.NewReader(body)
-				if out, err := cmd.CombinedOutput(); err != nil {
-					failed[i] = fmt.Errorf("submit: %w: %s", err, out)
+				var said bytes.Buffer
+				cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(body), &said, &said
+				if err := w.tree.run(cmd); err != nil {
+					failed[i] = fmt.Errorf("submit: %w: %s", err, &said)
 				}
 				accepted[m] = time.Now()
 			}

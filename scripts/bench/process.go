@@ -70,6 +70,21 @@ func (t *tree) begin(cmd *exec.Cmd) error {
 	return nil
 }
 
+// run runs a command to its end and counts it.
+func (t *tree) run(cmd *exec.Cmd) error {
+	if err := t.begin(cmd); err != nil {
+		return err
+	}
+	err := cmd.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.foreign, cmd.Process.Pid)
+	if ru, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		t.count(ru)
+	}
+	return err
+}
+
 // bury waits for orphans that have ended, or, at the end, for all.
 func (t *tree) bury(all bool) {
 	t.mu.Lock()

@@ -144,7 +144,7 @@ func (x *checker) head(m *message, f file) *report {
 
 // misnumbered tells of a name that is not the inode number.
 func (r *report) misnumbered(f file, n postoffice.Name, then string) {
-	if f.Info.Ino != n.Ino {
+	if !n.Fits(f.Info.Ino) {
 		r.wrong(misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
 	}
 }

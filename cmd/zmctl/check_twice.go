@@ -30,7 +30,7 @@ func (m *mail) was() postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.name.Ino, MTime: m.Info.ModTime.UnixNano()}
 }
 
-func (m *mail) misnumbered() bool { return m.name.Ino != m.Info.Ino }
+func (m *mail) misnumbered() bool { return !m.name.Fits(m.Info.Ino) }
 
 // note remembers a message file for twice.
 func (x *checker) note(f file, n postoffice.Name, rank int) {

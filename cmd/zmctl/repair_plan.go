@@ -197,7 +197,7 @@ func (p *planner) router(dir string) {
 		case tries && f.Info.Mode.IsRegular() || k.work || postoffice.IsPickup(f.Name):
 		case k.state == "":
 			p.foreign(f)
-		case f.Info.Ino == k.name.Ino || p.runs("router"):
+		case k.name.Fits(f.Info.Ino) || p.runs("router"):
 		case k.name.Owner != 0 && p.owner(k.name.Owner).Alive:
 		default:
 			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.requeue(f.path()) })
@@ -214,7 +214,7 @@ func (p *planner) aside(dir string) {
 		case isReason(f):
 		case k.state == "":
 			p.foreign(f)
-		case f.Info.Ino != k.name.Ino || strings.HasSuffix(f.Name, postoffice.Renumbered):
+		case !k.name.Fits(f.Info.Ino) || strings.HasSuffix(f.Name, postoffice.Renumbered):
 			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.renumberAside(f.path()) })
 		}
 	}

@@ -121,7 +121,7 @@ func (p *planner) order(q *pair) {
 			return cmp.Or(cmp.Compare(score(a), score(b)), cmp.Compare(a.Name, b.Name))
 		})
 	}
-	first(q.messages, func(f file) bool { return f.Info.Ino == q.name.Ino })
+	first(q.messages, func(f file) bool { return q.name.Fits(f.Info.Ino) })
 	first(q.specs, func(f file) bool { return len(q.messages) > 0 && f.Name == q.messages[0].Name })
 }
 
@@ -198,7 +198,7 @@ func (p *planner) loneMessage(q *pair) {
 	if q.name.Owner != 0 && p.owner(q.name.Owner).Alive {
 		return
 	}
-	right, whole := f.Info.Ino == q.name.Ino, q.parsed != nil && q.parsed.Complete && q.parsed.HasZ
+	right, whole := q.name.Fits(f.Info.Ino), q.parsed != nil && q.parsed.Complete && q.parsed.HasZ
 	switch {
 	case right && whole:
 		p.addQueue(q.work.path(), doHandOver, "its message is "+f.path()+", and the router or repair that had both is dead",
@@ -216,7 +216,7 @@ func (p *planner) loneMessage(q *pair) {
 // both decides about a message with its specification.
 func (p *planner) both(q *pair) {
 	f, spec := q.messages[0], q.specs[0]
-	right := f.Info.Ino == q.name.Ino
+	right := q.name.Fits(f.Info.Ino)
 	switch {
 	case syntax(q.err):
 		p.routeAgain(q, "syntax", "it cannot be read: "+q.err.Error())

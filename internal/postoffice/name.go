@@ -22,6 +22,10 @@ type Name struct {
 	Owner int // 0: none
 }
 
+// Fits reports whether a file with an inode number may have the name: its number is that
+// one, or was taken at random because another file had the name.
+func (n Name) Fits(ino uint64) bool { return n.Ino == ino || IsRandom(n.Ino) }
+
 func (n Name) String() string {
 	var buf [32]byte
 	b := strconv.AppendUint(buf[:0], n.Ino, 10)

@@ -279,16 +279,19 @@ func (h *hand) half(name string) bool {
 
 // oddly tells, in quarantine/, what odd has put into public/ or a router directory.
 func (h *hand) oddly(name string) bool {
-	return slices.ContainsFunc(h.strange, func(was string) bool {
-		return name == "quarantine/"+strings.Replace(was, "/", ".", 1)+".foreign"
-	})
+	return slices.ContainsFunc(h.strange, func(was string) bool { return name == putAway(was) })
+}
+
+// putAway is where a router puts what is no message.
+func putAway(name string) string {
+	return "quarantine/" + strings.Replace(name, "/", ".", 1) + ".foreign"
 }
 
 // tidy gives back what was set aside, and removes what was put there and is no
 // message: at the end.
 func (h *hand) tidy() error {
 	for _, name := range h.strange {
-		if err := os.RemoveAll(h.path(name)); err != nil {
+		if err := errors.Join(os.RemoveAll(h.path(name)), os.RemoveAll(h.path(putAway(name)))); err != nil {
 			return err
 		}
 	}
@@ -298,7 +301,7 @@ func (h *hand) tidy() error {
 	}
 	for _, name := range left {
 		info, err := os.Lstat(h.path(name))
-		if err == nil && (h.left[inode(info)] != nil || h.half(name) || h.oddly(name) || isCopyDraft(name)) {
+		if err == nil && (h.left[inode(info)] != nil || h.half(name) || isCopyDraft(name)) {
 			err = os.Remove(h.path(name))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -135,6 +135,7 @@ func makePostoffice(dir string, routerDirs ...string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	f.Inherit()
+	f.Beneath()
 	if err := postoffice.Init(f); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (s *steward) launch(ctx context.Context) error {
 	if path == "" {
 		path = filepath.Join(s.dir, postoffice.LogFile)
 	}
-	log, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|logFlag(path, s.dir), logfile.Mode)
+	log, err := logfile.OpenFile(path, ownLog(path, s.dir))
 	if err != nil {
 		return s.settings.Invalid("LOGFILE", "cannot be used", err)
 	}
@@ -64,14 +64,9 @@ func (s *steward) launch(ctx context.Context) error {
 	return nil
 }
 
-// logFlag is how a log is opened beside what it needs: in the postoffice its owner may have
-// put a link there, and we may be root.
-func logFlag(path, dir string) int {
-	if filepath.Dir(path) == dir {
-		return syscall.O_NOFOLLOW
-	}
-	return 0
-}
+// ownLog reports whether a log is in the postoffice, where its owner may have put any name,
+// and we may be root.
+func ownLog(path, dir string) bool { return filepath.Dir(path) == dir }
 
 // likeOthers gives a log that root has made in the postoffice to its owner.
 func (s *steward) likeOthers(log *os.File) error {

@@ -83,6 +83,7 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 	if err == nil {
 		if f, ok := p.FS().(*durable.OS); ok {
 			f.Inherit()
+			f.Beneath()
 		}
 	}
 	return p, dir, err

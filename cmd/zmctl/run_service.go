@@ -89,7 +89,7 @@ func (r *run) openLog(c *cli.Context, settings *config.Config) (err error) {
 		}
 		return b.Bytes()
 	}
-	if r.log, err = logfile.Open(path, logFlag(path, settings.PostOffice()), lost); err != nil {
+	if r.log, err = logfile.Open(path, ownLog(path, settings.PostOffice()), lost); err != nil {
 		return settings.Invalid("LOGFILE", "cannot be used", err)
 	}
 	r.s.out, r.s.err = r.log.In(), r.log.In()

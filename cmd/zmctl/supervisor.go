@@ -150,8 +150,9 @@ func (s *supervisor) start(d *daemon) (*exec.Cmd, error) {
 	cmd := exec.Command(d.path, append(slices.Clone(d.args), d.first...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, s.out, s.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		// A group of its own: Ctrl-C reaches zmctl alone, which stops them in order.
-		Setpgid: true,
+		// A session of its own: Ctrl-C reaches zmctl alone, which stops them in order, and a
+		// daemon that somebody has taken over cannot type into root's terminal (TIOCSTI).
+		Setsid: true,
 		// Crash: when zmctl dies the kernel kills its daemons, so that a new zmctl finds
 		// neither a second scheduler nor a listener on its port.
 		Pdeathsig: syscall.SIGKILL,

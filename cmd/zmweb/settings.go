@@ -125,5 +125,6 @@ func openPostoffice(settings *config.Config) (*postoffice.PostOffice, *durable.O
 		return nil, nil, fmt.Errorf("open %s: it is no directory of this machine", dir)
 	}
 	disk.Inherit() // what root writes belongs to the daemons' user
+	disk.Beneath()
 	return po, disk, nil
 }

@@ -16,11 +16,11 @@ import (
 func (o *OS) Inherit() { o.inherit = os.Geteuid() == 0 }
 
 // openInherited is openat, with a file that it makes given away. One that is there
-// keeps its owner: it may be a link to somebody else's.
+// keeps its owner; see openForeign.
 func (o *OS) openInherited(name string, flag int, perm uint32) (int, error) {
 	const tries = 10
 	for range tries {
-		fd, err := unix.Openat(o.root, name, flag|unix.O_EXCL, perm)
+		fd, err := o.openat(name, flag|unix.O_EXCL, perm)
 		if err == nil {
 			// Crash: an empty file of root's, which the next one who opens it keeps.
 			return fd, o.giveAway(fd, name)
@@ -28,17 +28,34 @@ func (o *OS) openInherited(name string, flag int, perm uint32) (int, error) {
 		if err != unix.EEXIST || flag&unix.O_EXCL != 0 {
 			return fd, err
 		}
-		if fd, err = unix.Openat(o.root, name, flag&^unix.O_CREAT, perm); err != unix.ENOENT {
+		if fd, err = o.openForeign(name, flag&^unix.O_CREAT); err != unix.ENOENT {
 			return fd, err
 		}
 	}
 	return -1, unix.EAGAIN
 }
 
+// openForeign opens a file that is there, as root in what may be another user's directory:
+// a fifo does not keep it waiting, and nothing is changed before it is known whose file it is.
+func (o *OS) openForeign(name string, flag int) (int, error) {
+	fd, err := o.openat(name, flag&^unix.O_TRUNC|unix.O_NONBLOCK, 0)
+	if err != nil || flag&unix.O_ACCMODE == unix.O_RDONLY {
+		return fd, err
+	}
+	err = o.ownFile(fd, name)
+	if err == nil && flag&unix.O_TRUNC != 0 {
+		err = unix.Ftruncate(fd, 0)
+	}
+	if err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
 // giveAway gives a file that was just made to its directory's owner.
 func (o *OS) giveAway(fd int, name string) error {
 	var dir, own unix.Stat_t
-	err := retry(func() error { return unix.Fstatat(o.root, path.Dir(name), &dir, 0) })
+	err := o.do(path.Dir(name), func(p place) error { return unix.Fstatat(p.dir, p.base, &dir, unix.AT_SYMLINK_NOFOLLOW) })
 	if err == nil {
 		err = retry(func() error { return unix.Fstat(fd, &own) })
 	}
@@ -54,7 +71,7 @@ func (o *OS) giveAway(fd int, name string) error {
 // giveAwayDir gives a directory that was just made to its parent's owner.
 func (o *OS) giveAwayDir(name string, mode uint32) error {
 	fd, err := retryFD(func() (int, error) {
-		return unix.Openat(o.root, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		return o.openat(name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	})
 	if err == nil {
 		if err = o.giveAway(fd, name); err == nil {

@@ -107,7 +107,7 @@ func (o *OS) openLock(name string) (f *osFile, made bool, err error) {
 	const flag = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	const tries = 100
 	for range tries {
-		fd, err := retryFD(func() (int, error) { return unix.Openat(o.root, name, flag, 0) })
+		fd, err := retryFD(func() (int, error) { return o.openat(name, flag, 0) })
 		made = errors.Is(err, unix.ENOENT)
 		if made {
 			fd, err = retryFD(func() (int, error) {
@@ -122,7 +122,7 @@ func (o *OS) openLock(name string) (f *osFile, made bool, err error) {
 		if err != nil {
 			return nil, made, o.noLockFile(name, err)
 		}
-		if err := trustLock(f); err != nil {
+		if err := trustLock(f, true); err != nil {
 			return nil, made, errors.Join(err, f.Close())
 		}
 		return f, made, nil
@@ -135,7 +135,7 @@ func (o *OS) openCreating(name string, flag int, perm uint32) (int, error) {
 	if o.inherit {
 		return o.openInherited(name, flag, perm)
 	}
-	return unix.Openat(o.root, name, flag, perm)
+	return o.openat(name, flag, perm)
 }
 
 // noLockFile is why a lock file could not be opened: where the name leads to something
@@ -155,8 +155,9 @@ func mayOwn(info Info) bool {
 	return info.UID == uid || uid == 0
 }
 
-// trustLock checks an open lock file, and closes one of ours to other users.
-func trustLock(f File) error {
+// trustLock checks an open lock file, and closes one of ours to other users. One with
+// another name is left as it is if it is replaced: to root it may be anybody's.
+func trustLock(f File, replaced bool) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -164,7 +165,7 @@ func trustLock(f File) error {
 	if !info.Mode.IsRegular() || !mayOwn(info) {
 		return &UntrustedError{Path: nameOf(f), UID: info.UID, What: kind(info.Mode)}
 	}
-	if info.Mode.Perm()&^LockMode != 0 {
+	if info.Mode.Perm()&^LockMode != 0 && (info.Nlink == 1 || !replaced) {
 		return f.Chmod(LockMode)
 	}
 	return nil
@@ -178,7 +179,7 @@ func OpenLocking(f FS, name string, flag int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := trustLock(file); err != nil {
+	if err := trustLock(file, false); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

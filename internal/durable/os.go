@@ -19,6 +19,7 @@ type OS struct {
 	dir     string
 	root    int
 	inherit bool // see Inherit
+	beneath bool // see Beneath
 	storage func() storage
 	nursery *nursery
 	calls   syncCalls
@@ -103,6 +104,9 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 				return fd, err
 			}
 		}
+		if o.inherit {
+			return o.openForeign(name, flag)
+		}
 		return unix.Openat(o.root, name, flag, uint32(perm.Perm()))
 	})
 	if err != nil {
@@ -113,33 +117,33 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 
 // Rename implements FS.
 func (o *OS) Rename(oldname, newname string) error {
-	err := retry(func() error { return unix.Renameat(o.root, oldname, o.root, newname) })
+	err := o.doBoth(oldname, newname, func(a, b place) error { return unix.Renameat(a.dir, a.base, b.dir, b.base) })
 	return o.linkError("rename", oldname, newname, err)
 }
 
 // RenameNew implements FS.
 func (o *OS) RenameNew(oldname, newname string) error {
-	err := retry(func() error {
-		return unix.Renameat2(o.root, oldname, o.root, newname, unix.RENAME_NOREPLACE)
+	err := o.doBoth(oldname, newname, func(a, b place) error {
+		return unix.Renameat2(a.dir, a.base, b.dir, b.base, unix.RENAME_NOREPLACE)
 	})
 	return o.linkError("rename", oldname, newname, err)
 }
 
 // Link implements FS.
 func (o *OS) Link(oldname, newname string) error {
-	err := retry(func() error { return unix.Linkat(o.root, oldname, o.root, newname, 0) })
+	err := o.doBoth(oldname, newname, func(a, b place) error { return unix.Linkat(a.dir, a.base, b.dir, b.base, 0) })
 	return o.linkError("link", oldname, newname, err)
 }
 
 // Remove implements FS.
 func (o *OS) Remove(name string) error {
-	return o.pathError("remove", name, retry(func() error { return unix.Unlinkat(o.root, name, 0) }))
+	return o.pathError("remove", name, o.do(name, func(p place) error { return unix.Unlinkat(p.dir, p.base, 0) }))
 }
 
 // Mkdir implements FS.
 func (o *OS) Mkdir(name string, perm fs.FileMode) error {
 	mode := unixMode(perm)
-	if err := retry(func() error { return unix.Mkdirat(o.root, name, mode) }); err != nil {
+	if err := o.do(name, func(p place) error { return unix.Mkdirat(p.dir, p.base, mode) }); err != nil {
 		return o.pathError("mkdir", name, err)
 	}
 	if o.inherit {
@@ -151,7 +155,7 @@ func (o *OS) Mkdir(name string, perm fs.FileMode) error {
 // Stat implements FS.
 func (o *OS) Stat(name string) (Info, error) {
 	var st unix.Stat_t
-	err := retry(func() error { return unix.Fstatat(o.root, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := o.do(name, func(p place) error { return unix.Fstatat(p.dir, p.base, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
 		return Info{}, o.pathError("stat", name, err)
 	}
@@ -162,7 +166,7 @@ func (o *OS) Stat(name string) (Info, error) {
 // fsync(2) needs, it syncs the whole file system instead.
 func (o *OS) SyncDir(name string) error {
 	fd, err := retryFD(func() (int, error) {
-		return unix.Openat(o.root, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return o.openat(name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC|o.noFollow(), 0)
 	})
 	if errors.Is(err, unix.EACCES) {
 		return o.pathError("syncfs", name, retry(func() error { return unix.Syncfs(o.root) }))

@@ -39,7 +39,7 @@ func ReadDirFunc(f FS, name string, fn func(part []Entry) error) error {
 // ReadDirFunc is what the function of that name calls.
 func (o *OS) ReadDirFunc(name string, fn func(part []Entry) error) error {
 	fd, err := retryFD(func() (int, error) {
-		return unix.Openat(o.root, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return o.openat(name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC|o.noFollow(), 0)
 	})
 	if err != nil {
 		return o.pathError("open", name, err)

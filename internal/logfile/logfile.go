@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -28,8 +29,8 @@ const Mode = 0o640
 
 // File is an open log.
 type File struct {
-	path  string
-	flags int
+	path string
+	own  bool
 	// Lost makes the line that tells how many were dropped.
 	lost func(lines int) []byte
 
@@ -42,10 +43,10 @@ type File struct {
 	done chan struct{}
 }
 
-// Open opens a log, made if it is missing, with flags of open(2) beside those that it needs,
-// and starts to copy. lost makes the line that tells how many lines could not be written.
-func Open(path string, flags int, lost func(lines int) []byte) (*File, error) {
-	f, err := open(path, flags)
+// Open opens a log, as OpenFile does, and starts to copy. lost makes the line that tells how
+// many lines could not be written.
+func Open(path string, own bool, lost func(lines int) []byte) (*File, error) {
+	f, err := OpenFile(path, own)
 	if err != nil {
 		return nil, err
 	}
@@ -53,17 +54,67 @@ func Open(path string, flags int, lost func(lines int) []byte) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("copy into the log %s: %w", path, err), f.Close())
 	}
-	l := &File{path: path, flags: flags, lost: lost, f: f, in: w, done: make(chan struct{})}
+	l := &File{path: path, own: own, lost: lost, f: f, in: w, done: make(chan struct{})}
 	go l.copy(r)
 	return l, nil
 }
 
-func open(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|flags, Mode)
-	if err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
+// Linked is the end of the name that a log gets when somebody has given it another name.
+const Linked = ".linked"
+
+// OpenFile opens a log for append, made if it is missing. With own it is a file that only the
+// daemons write: a link, a fifo or the like is refused, and a file that has another name,
+// which may be any file of the system, is renamed to PATH.linked and left alone.
+func OpenFile(path string, own bool) (*os.File, error) {
+	const flag = os.O_WRONLY | os.O_APPEND
+	if !own {
+		f, err := os.OpenFile(path, flag|os.O_CREATE, Mode)
+		if err != nil {
+			return nil, fmt.Errorf("open the log: %w", err)
+		}
+		return f, nil
 	}
-	return f, nil
+	const tries = 10
+	for range tries {
+		f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		made := errors.Is(err, fs.ErrNotExist)
+		if made {
+			f, err = os.OpenFile(path, flag|unix.O_NOFOLLOW|os.O_CREATE|os.O_EXCL, Mode)
+			if errors.Is(err, fs.ErrExist) {
+				continue // another process has just made it
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open the log: %w", err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the log %s: %w", path, err), f.Close())
+		}
+		switch {
+		case st.Mode&unix.S_IFMT != unix.S_IFREG:
+			return nil, errors.Join(fmt.Errorf("open the log %s: it is no regular file", path), f.Close())
+		case st.Nlink == 1:
+			return f, nil
+		}
+		if err := errors.Join(setAside(path), f.Close()); err != nil {
+			return nil, fmt.Errorf("open the log: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("open the log %s: somebody gives it another name again and again", path)
+}
+
+// setAside renames a log that has another name. One that was set aside before goes: a rename
+// to another name of the same file would do nothing.
+func setAside(path string) error {
+	// Crash: no log, as before the first start.
+	if err := os.Remove(path + Linked); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(path, path+Linked); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Path is the file's name.
@@ -77,7 +128,7 @@ func (l *File) In() *os.File { return l.in }
 func (l *File) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next, err := open(l.path, l.flags)
+	next, err := OpenFile(l.path, l.own)
 	if err != nil {
 		return err
 	}

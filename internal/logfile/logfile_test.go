@@ -24,7 +24,7 @@ func text(t *testing.T, name string) string {
 // M42: a rotation while many write loses no line and parts none: each is whole in one file.
 func TestReopenLosesAndPartsNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l, err := Open(path, 0, lost)
+	l, err := Open(path, false, lost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 	if err := os.Symlink("/dev/full", path); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(path, 0, lost)
+	l, err := Open(path, false, lost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	l, err := Open(path, 0, lost)
+	l, err := Open(path, false, lost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	if got := text(t, old); got != "still here\nwithout an end" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := Open(path, 0, lost); err == nil {
+	if _, err := Open(path, false, lost); err == nil {
 		t.Error("a directory was opened as a log")
 	}
 }
@@ -145,7 +145,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 func TestOpenAppends(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for range 2 {
-		l, err := Open(path, 0, lost)
+		l, err := Open(path, false, lost)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestOpenAppends(t *testing.T) {
 // A disk that fills up takes a part of a line: the next begins on a line of its own.
 func TestLineBehindATornOneStandsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	f, err := open(path, 0)
+	f, err := OpenFile(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}

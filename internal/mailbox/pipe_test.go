@@ -211,6 +211,21 @@ func TestProgramThatLeavesAProcessBehindIsDone(t *testing.T) {
 	}
 }
 
+// Sec1: a program has no controlling terminal, also where its agent has one: it could type
+// into it what root's shell then reads.
+func TestSec1ProgramHasASessionOfItsOwn(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	got := p.do(p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo(
+		"cat > /dev/null; read pid comm state parent group session rest < /proc/$$/stat; echo $$ $group $session > "+dir+"/ids", runner(), "")))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
+		t.Fatalf("got %q", got)
+	}
+	ids := strings.Fields(p.read(dir + "/ids"))
+	if len(ids) != 3 || ids[1] != ids[0] || ids[2] != ids[0] {
+		t.Errorf("process, group and session are %q, want the same number", ids)
+	}
+}
+
 func TestOutputIsKeptInPart(t *testing.T) {
 	p := newPipePost(t)
 	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("cat > /dev/null; yes line | head -c 3000000; exit 67", runner(), ""))

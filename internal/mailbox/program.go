@@ -84,7 +84,8 @@ func (p *program) cmd() *exec.Cmd {
 	if strings.HasPrefix(p.command, "/") && !strings.ContainsAny(p.command, "\"'`$\\;&|<>(){}[]*?~#!\t\n") {
 		args = strings.Fields(p.command)
 	}
-	c := &exec.Cmd{Path: args[0], Args: args, Env: p.env, Dir: p.dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	// A session of its own: the user's program cannot type into root's terminal (TIOCSTI).
+	c := &exec.Cmd{Path: args[0], Args: args, Env: p.env, Dir: p.dir, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	if p.as != nil {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(p.as.uid), Gid: uint32(p.as.gid)}
 	}

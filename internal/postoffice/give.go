@@ -35,6 +35,10 @@ func give(dir string, uid, gid int, step func() error) error {
 	if _, err := root.Lstat(Router0); err == nil {
 		g.inbox = true
 	}
+	if info, err := root.Lstat("."); err == nil {
+		st, ok := info.Sys().(*syscall.Stat_t)
+		g.given = ok && st.Uid != 0
+	}
 	if err = fs.WalkDir(root.FS(), ".", g.visit); err == nil {
 		err = g.giveDirs()
 	}
@@ -48,9 +52,13 @@ type giver struct {
 	root     *os.Root
 	uid, gid int
 	inbox    bool         // router/ is open to users
+	given    bool         // the top is not root's: its owner may put names everywhere
 	dirs     []string     // that are to be given, outer before inner
 	step     func() error // called before each change; tests stop there
 }
+
+// linked reports whether a name may be one that somebody else has given to a file of root's.
+func (g *giver) linked(name string) bool { return g.given || open(name) }
 
 // open tells whether everybody may put names where a name is.
 func open(name string) bool {
@@ -69,7 +77,7 @@ func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 		return fs.SkipDir // a user's: no message of ours is in there
 	case d.IsDir():
 		return g.visitDir(name)
-	case d.Type()&fs.ModeSocket != 0 && !open(name):
+	case d.Type()&fs.ModeSocket != 0 && !g.linked(name): // ListenSocket gives the others
 		if err := g.step(); err != nil {
 			return err
 		}
@@ -129,7 +137,7 @@ func (g *giver) giveFile(name string, f *os.File) error {
 		return &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
 	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG, open(name) && st.Nlink != 1:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, g.linked(name) && st.Nlink != 1:
 		return nil // a link in there may lead anywhere
 	case st.Mode&0o100 != 0: // a message
 		// Crash: a message of the submitter's group, to which nobody but he and root get. Its

@@ -181,3 +181,40 @@ func standings(t *testing.T, dir string) map[string]string {
 	}
 	return all
 }
+
+// Sec1: the owner of a postoffice that is given links files of root's to names in the top
+// directory, and to a directory's that is given each time: the next init changes none.
+func TestSec1NextGiftChangesNoLinkedFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives away")
+	}
+	dir := giftOf(t)
+	if err := Give(dir, giveTo, giveTo); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	was := map[string]os.FileMode{"shadow": 0o600, "program": 0o755}
+	for name, mode := range was {
+		putFile(t, filepath.Join(out, name), mode)
+		for _, link := range []string{"x" + name, ".pid.x" + name, "public/." + name, "public/1" + name, "queue/" + name, "router/." + name} {
+			if err := os.Link(filepath.Join(out, name), filepath.Join(dir, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := unix.Mknod(filepath.Join(out, "socket"), unix.S_IFSOCK|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
+	was["socket"] = 0o600
+	if err := os.Link(filepath.Join(out, "socket"), filepath.Join(dir, ".run")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Give(dir, giveTo, giveTo); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range was {
+		if uid, gid, mode := owner(t, filepath.Join(out, name)); uid != 0 || gid != 0 || mode.Perm() != want {
+			t.Errorf("%s: got uid %d, gid %d, mode %v", name, uid, gid, mode)
+		}
+	}
+}

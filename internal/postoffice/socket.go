@@ -44,11 +44,7 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
-	err = os.Chmod(fresh, mode.Perm())
-	if err == nil && os.Geteuid() == 0 {
-		err = chownLike(fresh, at)
-	}
-	if err == nil {
+	if err = giveSocket(fresh, at, mode); err == nil {
 		// Crash: under the one name or the other; who connects finds nobody and is told so.
 		err = os.Rename(fresh, name)
 	}
@@ -68,13 +64,34 @@ func ListenAlone(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return ListenSocket(path, mode)
 }
 
-// chownLike gives a file to the owner of another one.
-func chownLike(name, like string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(like, &st); err != nil {
+// giveSocket sets the mode of a socket that was just made and, as root, gives it to the owner
+// of its directory. That owner may have put something else under the name meanwhile: it is
+// left alone.
+func giveSocket(name, dir string, mode fs.FileMode) error {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	// An O_PATH descriptor has nothing to lose.
+	defer func() { _ = unix.Close(fd) }()
+	var own, up unix.Stat_t
+	if err := errors.Join(unix.Fstat(fd, &own), unix.Stat(dir, &up)); err != nil {
+		return fmt.Errorf("look at socket %s: %w", name, err)
+	}
+	if own.Mode&unix.S_IFMT != unix.S_IFSOCK || own.Nlink != 1 || own.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("another process has replaced the socket %s", name)
+	}
+	// fchmod(2) does not take this descriptor; the name leads to it and nowhere else.
+	if err := os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode.Perm()); err != nil {
 		return err
 	}
-	return os.Lchown(name, int(st.Uid), int(st.Gid))
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if err := unix.Fchownat(fd, "", int(up.Uid), int(up.Gid), unix.AT_EMPTY_PATH); err != nil {
+		return &fs.PathError{Op: "chown", Path: name, Err: err}
+	}
+	return nil
 }
 
 // DialSocket connects to a Unix socket at a path.

@@ -117,8 +117,9 @@ func (l launch) begin(in, out *os.File, root bool) (*os.Process, error) {
 	}
 	return l.process(program, &os.ProcAttr{
 		Dir: l.workDir(who), Env: env, Files: []*os.File{in, out, os.Stderr},
-		// A terminal's interrupt is for us; we end our agents in good order.
-		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: who},
+		// A session of its own: a terminal's interrupt is for us, who end our agents in good
+		// order, and what runs as another user cannot type into our terminal (TIOCSTI).
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: who},
 	})
 }
 

@@ -76,8 +76,10 @@ func takesValue(flags []cli.Flag) func(string) bool {
 }
 
 // submission is the configuration that flags, environment and zmailer.conf make.
-func submission(c *cli.Context, settings *config.Config) submit.Config {
+func submission(c *cli.Context, settings *config.Config) (submit.Config, error) {
+	largest, err := settings.Size("MAXSIZE", 200<<20)
 	return submit.Config{
+		MaxSize:    largest,
 		PostOffice: settings.PostOffice(), Strict: settings.String("SYNC", "normal") == "strict",
 		Recipients: c.Args().Slice(), FromHeader: c.Bool("t"), IgnoreDots: c.Bool("i"),
 		HasFrom: c.IsSet("f"), From: c.String("f"), FullName: cmp.Or(c.String("F"), os.Getenv("NAME")),
@@ -85,5 +87,5 @@ func submission(c *cli.Context, settings *config.Config) submit.Config {
 		Priority: c.String("P"), RouterDirs: settings.List("ROUTERDIRS"), PerRecipient: c.String("verp"),
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Verbose: c.Bool("v"), PrintID: c.Bool("id"), Follow: c.Bool("v") && !c.Bool("id"),
-	}
+	}, err
 }

@@ -64,7 +64,11 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return submit.Run(c.Context, submission(c, settings))
+	what, err := submission(c, settings)
+	if err != nil {
+		return err
+	}
+	return submit.Run(c.Context, what)
 }
 
 // serve is -bs.
@@ -77,7 +81,11 @@ func serve(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return submit.Serve(c.Context, submission(c, settings), host)
+	what, err := submission(c, settings)
+	if err != nil {
+		return err
+	}
+	return submit.Serve(c.Context, what, host)
 }
 
 // runQueue is -q: nothing for an interval, for the scheduler has its own; else what

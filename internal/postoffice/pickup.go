@@ -135,6 +135,21 @@ type IncompleteError struct {
 	UID  uint32
 }
 
+// TooLargeError means that a submitted file is larger than LimitSubmissions allows.
+type TooLargeError struct {
+	Size, Max int64 // bytes
+	UID       uint32
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%d bytes of uid %d, and MAXSIZE is %d; raise it and restart the router, or remove the file", e.Size, e.UID, e.Max)
+}
+
+// LimitSubmissions has PickUp refuse files in public/, and in router/ with ROUTERMODE=shared,
+// that are larger, with a *TooLargeError. A file may have holes: a user whose quota is small
+// could fill the disk with the copy. 0: there is no limit. Call it before the postoffice is used.
+func (p *PostOffice) LimitSubmissions(size int64) { p.largest = size }
+
 func (e *IncompleteError) Error() string {
 	return fmt.Sprintf("%d bytes, not what its first line says; uid %d wrote it", e.Size, e.UID)
 }
@@ -161,6 +176,9 @@ func (p *PostOffice) pickUp(name string) (done PickedUp, err error) {
 	}
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
 		return done, &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
+	}
+	if p.largest > 0 && info.Size > p.largest && slices.Contains(p.Inboxes(), dirOf(name)) {
+		return done, &TooLargeError{Size: info.Size, Max: p.largest, UID: info.UID}
 	}
 	if p.trusts(info.UID) {
 		done.UID = UnknownUser

@@ -645,3 +645,32 @@ func TestSec1DirectoriesAreClosedAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+// Sec8: a file that is larger than is allowed, of whose size most may be holes, is not
+// copied, and is copied when it is allowed; what an earlier version left in router/ is
+// of any size.
+func TestSec8SubmissionThatIsTooLargeIsNotCopied(t *testing.T) {
+	s := newSpool(t)
+	text := "to <a@b.example>\nenv-end\n\n" + strings.Repeat("body\n", 100)
+	s.as(user).write(Public+"/4711", text, 0o700)
+	s.as(user).write(Router+"/4712", text, 0o700)
+	p, err := Open(Config{FS: s.disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.LimitSubmissions(int64(len(text)) - 1)
+	large := (*TooLargeError)(nil)
+	if _, err := p.PickUp(Public + "/4711"); !errors.As(err, &large) || large.Size != int64(len(text)) || large.UID != user {
+		t.Errorf("got %v, want a *TooLargeError with size %d and uid %d", err, len(text), user)
+	}
+	if got := s.names(Public); got == "" {
+		t.Error("the file is gone")
+	}
+	if _, err := p.PickUp(Router + "/4712"); err != nil {
+		t.Errorf("in router/: %v", err)
+	}
+	p.LimitSubmissions(int64(len(text)))
+	if _, err := p.PickUp(Public + "/4711"); err != nil {
+		t.Errorf("when it is allowed: %v", err)
+	}
+}

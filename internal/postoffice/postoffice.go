@@ -122,7 +122,8 @@ type PostOffice struct {
 	submits bool   // see Config
 	inbox   bool   // router/ is open to users; the daemons use router0/
 	// shared: new files in public/ get the group of the daemons, who are not root.
-	shared bool
+	shared  bool
+	largest int64 // bytes of a submission; 0: no limit
 	// group has drafts share commits; nil: each has its own.
 	group *durable.Group
 	// renumbering is told before a message gets another inode number's name.

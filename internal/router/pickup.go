@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,12 @@ import (
 	"zmailer/internal/watch"
 )
 
-// collectors is how many submissions are copied at the same time: they share their syncs.
-const collectors = 4
+// collectors is how many submissions are copied at the same time: they share their syncs. Of
+// one user there are at most perUser, so that large files of one keep nobody else waiting.
+const (
+	collectors = 5
+	perUser    = collectors - 1
+)
 
 // collector picks up what users have submitted, beside the routing (postoffice.PickUp).
 // Users take turns, so that one who submits very much has nobody else wait.
@@ -28,7 +33,9 @@ type collector struct {
 	more    *sync.Cond
 	waiting map[uint32][]string // by user, in the order in which they were found
 	turns   []uint32            // the users in waiting, in the order of their turns
+	busy    map[uint32]int      // by user, how many are being copied
 	known   map[string]struct{} // what waits and what is being copied
+	wake    time.Time           // no name in later is due before; zero: none is
 	later   map[string]delay    // what could not be copied
 	ended   bool
 }
@@ -40,7 +47,7 @@ type delay struct {
 }
 
 func newCollector(r *Router, hints *watch.Watcher) *collector {
-	c := &collector{r: r, hints: hints, waiting: map[uint32][]string{}, known: map[string]struct{}{}, later: map[string]delay{}}
+	c := &collector{r: r, hints: hints, waiting: map[uint32][]string{}, busy: map[uint32]int{}, known: map[string]struct{}{}, later: map[string]delay{}}
 	c.more = sync.NewCond(&c.mu)
 	return c
 }
@@ -118,18 +125,20 @@ func (c *collector) put(uid uint32, name string) {
 	c.more.Signal()
 }
 
-// next waits for a name; ok is false when there is no more to be done.
-func (c *collector) next() (name string, ok bool) {
+// next waits for a name; ok is false when there is no more to be done. done follows.
+func (c *collector) next() (name string, uid uint32, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.turns) == 0 && !c.ended {
+	turn := c.turn()
+	for ; turn < 0 && !c.ended; turn = c.turn() {
 		c.more.Wait()
 	}
 	if c.ended {
-		return "", false
+		return "", 0, false
 	}
-	uid := c.turns[0]
-	c.turns = c.turns[1:]
+	uid = c.turns[turn]
+	c.turns = slices.Delete(c.turns, turn, turn+1)
+	c.busy[uid]++
 	list := c.waiting[uid]
 	if len(list) == 1 {
 		delete(c.waiting, uid)
@@ -137,69 +146,90 @@ func (c *collector) next() (name string, ok bool) {
 		c.waiting[uid] = list[1:]
 		c.turns = append(c.turns, uid)
 	}
-	return list[0], true
+	return list[0], uid, true
+}
+
+// turn is whose turn it is, an index of turns; -1: there is nobody.
+func (c *collector) turn() int {
+	return slices.IndexFunc(c.turns, func(uid uint32) bool { return c.busy[uid] < perUser })
 }
 
 // work copies one message after the other.
 func (c *collector) work() {
 	for {
-		name, ok := c.next()
+		name, uid, ok := c.next()
 		if !ok {
 			return
 		}
 		_, err := c.r.PickUp(name)
-		c.done(name, err)
+		c.done(name, uid, err)
 	}
 }
 
 // done notes what became of a name: after an error it waits, longer each time.
-func (c *collector) done(name string, err error) {
+func (c *collector) done(name string, uid uint32, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, name)
+	if c.busy[uid]--; c.busy[uid] == 0 {
+		delete(c.busy, uid)
+	}
+	c.more.Signal() // the user may have the next turn
 	if err == nil || errors.Is(err, postoffice.ErrGone) {
 		delete(c.later, name)
 		return
 	}
 	d := c.later[name]
 	d.longer(c.r.c.Now())
+	// Many of a user's end together: what waits is looked through once in a second.
+	d.until = d.until.Truncate(time.Second).Add(time.Second)
 	if !d.told && !errors.Is(err, postoffice.ErrUnsettled) {
 		d.told = true
 		c.r.c.Log.Error("not-picked-up", "name", name, "reason", err, "again", d.length)
 	}
 	c.later[name] = d
-	c.hints.Interrupt() // it waits for the end of the pause by now
+	if c.wake.IsZero() || d.until.Before(c.wake) {
+		c.wake = d.until
+		c.hints.Interrupt() // it waits for the end of the pause by now
+	}
 }
 
 // due is when the next name is to be tried again; zero: none waits for that.
 func (c *collector) due() (at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, p := range c.later {
-		if _, taken := c.known[name]; !taken && (at.IsZero() || p.until.Before(at)) {
-			at = p.until
-		}
+	if c.wake.IsZero() {
+		return c.wake
 	}
-	if !at.IsZero() {
-		at = time.Now().Add(max(at.Sub(c.r.c.Now()), time.Millisecond))
-	}
-	return at
+	return time.Now().Add(max(c.wake.Sub(c.r.c.Now()), time.Millisecond))
 }
 
 // retry takes in the names whose pauses are over.
 func (c *collector) retry() {
-	now := c.r.c.Now()
-	c.mu.Lock()
-	var names []string
-	for name, p := range c.later {
-		if _, taken := c.known[name]; !taken && !now.Before(p.until) {
-			names = append(names, name)
-		}
-	}
-	c.mu.Unlock()
-	for _, name := range names {
+	for _, name := range c.over() {
 		c.add(name)
 	}
+}
+
+// over lists the names whose pauses are over, and finds out when the next one is.
+func (c *collector) over() (names []string) {
+	now := c.r.c.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wake.IsZero() || now.Before(c.wake) {
+		return nil
+	}
+	c.wake = time.Time{}
+	for name, p := range c.later {
+		switch _, taken := c.known[name]; {
+		case taken: // done looks after it
+		case !now.Before(p.until):
+			names = append(names, name)
+		case c.wake.IsZero() || p.until.Before(c.wake):
+			c.wake = p.until
+		}
+	}
+	return names
 }
 
 // pickUpAll copies what is there, one after the other.

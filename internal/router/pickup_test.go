@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"zmailer/internal/durable/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/watch"
 )
 
 // plant puts a file into public/, as a program of root's that knows nothing of our mark.
@@ -83,3 +85,89 @@ func TestSec8PickupThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 		})
 	}
 }
+
+// Sec8: large files of one user, whose copies take their time, keep no other user waiting.
+func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can submit as several users")
+	}
+	t.Parallel()
+	o := newOffice(t, nil, func(c *Config) { c.Poll = 100 * time.Millisecond })
+	const one, other = 4711, 4712
+	put := func(name string, uid int, to string) {
+		t.Helper()
+		o.plant(name, plain(to))
+		if err := os.Chown(filepath.Join(o.dir, postoffice.Public, name), uid, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each copy of the one user's waits in its sync until the other's message is routed.
+	end := make(chan struct{})
+	begun := make(chan struct{}, 100)
+	o.disk.On(faultfs.Sync, postoffice.Router+"/.pickup.*", faultfs.Always, func(name string) error {
+		text, err := os.ReadFile(filepath.Join(o.dir, name))
+		if err == nil && strings.Contains(string(text), "submitter 4711 ") {
+			begun <- struct{}{}
+			<-end
+		}
+		return nil
+	})
+	for n := range 20 {
+		put("20"+string(rune('a'+n)), one, "large@example.net")
+	}
+	o.start(t, o.r)
+	for range perUser {
+		select {
+		case <-begun:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the copies do not begin")
+		}
+	}
+	put("101", other, "small@example.net")
+	o.log.wait(t, 1, "msg=picked-up", "uid=4712")
+	o.log.wait(t, 1, "msg=routed")
+	close(end)
+	o.log.wait(t, 20, "msg=picked-up", "uid=4711")
+}
+
+// Many files that cannot be copied are looked through together, not each time one of them
+// fails.
+func TestPausesOfManySubmissionsEndTogether(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	hints := &countedHints{}
+	o := newOffice(t, nil, func(c *Config) { c.Now = func() time.Time { return now } })
+	c := newCollector(o.r, nil)
+	c.hints = hints
+	const files = 1000
+	for n := range files {
+		name := "public/" + strconv.Itoa(n)
+		c.put(4711, name)
+		if got, uid, ok := c.next(); !ok || got != name || uid != 4711 {
+			t.Fatalf("next: got %s, %d, %v", got, uid, ok)
+		}
+		c.done(name, 4711, postoffice.ErrUnsettled)
+		now = now.Add(time.Millisecond)
+	}
+	if hints.interrupts > 2 {
+		t.Errorf("%d files interrupted the wait %d times", files, hints.interrupts)
+	}
+	ends := 0
+	for seen := 0; seen < files; ends++ {
+		if c.wake.IsZero() || ends > 10 {
+			t.Fatalf("%d of %d files are tried again after %d pauses", seen, files, ends)
+		}
+		now = c.wake
+		seen += len(c.over())
+	}
+	if ends > 3 {
+		t.Errorf("%d files are looked through %d times", files, ends)
+	}
+}
+
+// countedHints counts interrupts.
+type countedHints struct{ interrupts int }
+
+func (h *countedHints) Await(time.Time) []watch.Hint { return nil }
+func (h *countedHints) Interrupt()                   { h.interrupts++ }
+func (h *countedHints) Close()                       {}

@@ -62,6 +62,8 @@ type Config struct {
 	// Aging is how long a message waits in such a directory before it gets each fourth
 	// turn; 0: an hour.
 	Aging time.Duration
+	// MaxSize bounds the files that users submit, bytes; 0: they are of any size.
+	MaxSize int64
 	// Unsorted: messages are taken in the directory's order, which spares a stat(2)
 	// for each; else oldest first (M4).
 	Unsorted bool
@@ -114,6 +116,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	if out.Poll, err = c.Duration("ROUTERPOLL", defaultPoll); err != nil {
+		return Config{}, err
+	}
+	if out.MaxSize, err = c.Size("MAXSIZE", 200<<20); err != nil {
 		return Config{}, err
 	}
 	if out.Tries, err = c.Int("ROUTERTRIES", postoffice.DefaultTries); err != nil {
@@ -206,6 +211,7 @@ func New(p *postoffice.PostOffice, c Config) (*Router, error) {
 	}
 	r.po = p
 	p.OnRenumber(c.Ledger.Moved)
+	p.LimitSubmissions(c.MaxSize)
 	return r, nil
 }
 

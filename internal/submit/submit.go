@@ -46,6 +46,7 @@ type Config struct {
 	Return     string   // -R: full or hdrs
 	EnvelopeID string   // -V, as plain text
 	BodyType   string   // -B: 7bit or 8bitmime
+	MaxSize    int64    // bytes of a message file; 0: no limit
 	// PerRecipient has each recipient get a message of its own whose sender names the
 	// recipient (-XV): two characters as VERP has them, "+=" by custom; "": no.
 	PerRecipient string
@@ -150,12 +151,23 @@ func (s *submission) write(po *postoffice.PostOffice) (*postoffice.Draft, error)
 		}
 	}
 	if err == nil {
-		_, err = io.CopyBuffer(struct{ io.Writer }{draft}, struct{ io.Reader }{s.text.rest}, make([]byte, copyBuffer))
+		_, err = io.CopyBuffer(struct{ io.Writer }{draft}, s.limited(draft.Size()), make([]byte, copyBuffer))
+	}
+	if err == nil && s.MaxSize > 0 && draft.Size() > s.MaxSize {
+		err = &Error{Code: exitDataErr, Err: fmt.Errorf("message is larger than %d bytes", s.MaxSize), Advice: "the setting MAXSIZE allows no more"}
 	}
 	if err != nil {
 		return nil, errors.Join(err, draft.Abort())
 	}
 	return draft, nil
+}
+
+// limited reads the rest of the message up to a byte more than MaxSize allows.
+func (s *submission) limited(written int64) io.Reader {
+	if s.MaxSize <= 0 {
+		return struct{ io.Reader }{s.text.rest}
+	}
+	return io.LimitReader(s.text.rest, max(s.MaxSize-written, 0)+1)
 }
 
 // commit moves the message to router/ and says so.

@@ -315,3 +315,43 @@ func TestVerboseSaysWhatIsDoneAndTheSpoolID(t *testing.T) {
 		}
 	}
 }
+
+// A message that is larger than MAXSIZE is refused, read no further, and leaves nothing.
+func TestMessageThatIsTooLargeIsRefused(t *testing.T) {
+	dir, _ := newPostOffice(t)
+	endless := &counted{r: io.MultiReader(strings.NewReader("Subject: x\n\n"), zeros{})}
+	err := Run(t.Context(), Config{PostOffice: dir, Recipients: []string{"a@b.example"}, In: endless, MaxSize: 1 << 20})
+	refused := (*Error)(nil)
+	if !errors.As(err, &refused) || refused.Code != exitDataErr {
+		t.Errorf("got %v, want an *Error with code %d", err, exitDataErr)
+	}
+	if endless.n > 2<<20 {
+		t.Errorf("it reads %d bytes", endless.n)
+	}
+	if got := list(t, dir, postoffice.Public); len(got) != 0 {
+		t.Errorf("public/ has %q", got)
+	}
+	if err := Run(t.Context(), Config{PostOffice: dir, Recipients: []string{"a@b.example"}, In: strings.NewReader("Subject: x\n\nbody\n"), MaxSize: 1 << 20}); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = "x\n"[i%2]
+	}
+	return len(b), nil
+}
+
+type counted struct {
+	r io.Reader
+	n int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += n
+	return n, err
+}

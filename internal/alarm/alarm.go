@@ -27,6 +27,7 @@ const (
 	Orphan     Kind = "orphan"      // a file whose other half is missing
 	Duplicate  Kind = "duplicate"   // two files of one message
 	Unusable   Kind = "unusable"    // a specification that cannot be read
+	Unreported Kind = "unreported"  // a message that does not end: a sender was not told of a failure
 	Down       Kind = "down"        // mail waits for a daemon that does not run
 )
 

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -30,72 +29,39 @@ type owed struct {
 
 // account is what a file owes.
 type account struct {
-	open  int     // recipients without a final tag
-	owed  []owed  // failures and successes that are not reported yet
-	marks []int64 // d lines nobody is to hear of, by their offset, not marked yet
-	first time.Time
+	open    int    // recipients without a final tag
+	owed    []owed // failures and successes that are not reported yet
+	missing []owed // failures that are to be reported and that no diagnostic speaks of
+	first   time.Time
 }
 
 // account looks through tags and diagnostics. What counts for a final recipient is
 // its last diagnostic that agrees with the tag; others are of attempts that a crash
-// made void, or of ends that a person took back. Those of open recipients wait.
+// made void, or of ends that a person took back. Those of open recipients wait. A
+// recipient of which one that counts is marked has been reported.
 func (s *Spool) account(f *opened) *account {
 	a := &account{}
-	var byRecipient map[int64][]*workspec.Diagnostic
-	if len(f.spec.Diagnostics) > 0 {
-		byRecipient = map[int64][]*workspec.Diagnostic{}
-	}
-	void := f.void()
-	for i := range f.spec.Diagnostics {
-		d := &f.spec.Diagnostics[i]
-		byRecipient[d.Recipient] = append(byRecipient[d.Recipient], d)
-	}
+	about := f.diagnostics()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if !final(r.Tag) {
 			a.open++
 			return
 		}
-		var counts *workspec.Diagnostic
 		kind := kindFailed
 		if r.Tag == workspec.TagOK {
 			kind = kindDelivered
 		}
-		for _, d := range byRecipient[r.Offset] {
-			if kindOf(d) == kind && d.LineOffset > void[r.Offset] {
-				counts = d
-			}
+		if !wanted(r, kind) {
+			return
 		}
-		for _, d := range byRecipient[r.Offset] {
-			if d.Reported {
-				continue
-			}
-			if d == counts && wanted(r, kind) {
-				a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
-				continue
-			}
-			a.marks = append(a.marks, d.LineOffset)
+		switch d := about.of(r, kind); {
+		case d == nil && kind == kindFailed && !f.removal.Removed(r):
+			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})
+		case d != nil && !d.Reported:
+			a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
 		}
 	})
 	return a
-}
-
-// void is for each recipient that was opened again where the last line about that stands:
-// no diagnostic before it counts.
-func (f *opened) void() map[int64]int64 {
-	var m map[int64]int64
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if len(f.spec.Diagnostics) == 0 || !workspec.Reopens(e) {
-			continue
-		}
-		if m == nil {
-			m = map[int64]int64{}
-		}
-		for _, off := range e.Recipients() {
-			m[off] = e.LineOffset
-		}
-	}
-	return m
 }
 
 func (a *account) add(o owed) {
@@ -128,26 +94,30 @@ func wanted(r *workspec.Recipient, kind string) bool {
 }
 
 // reportTo is who hears of a group's recipients: its sender, or the error address if
-// the file names others only. "": the null sender, or an address that is none.
+// the file names others only or the sender's cannot be read. "": the null sender, or there
+// is no address that can be read.
 func (f *opened) reportTo(g *workspec.Group) string {
 	sender, err := address.Parse(g.Sender.Address)
-	if err != nil || sender.IsNull() || g.Sender.Channel == channelError {
+	if err == nil && sender.IsNull() || g.Sender.Channel == channelError {
 		return ""
 	}
 	first := ""
 	for _, e := range f.spec.ErrorTo {
-		m, err := address.Parse(e)
-		if err != nil || m.IsNull() {
+		m, perr := address.Parse(e)
+		if perr != nil || m.IsNull() {
 			continue
 		}
-		if m == sender {
+		if err == nil && m == sender {
 			return sender.String()
 		}
 		if first == "" {
 			first = m.String()
 		}
 	}
-	return cmp.Or(first, sender.String())
+	if first == "" && err == nil {
+		first = sender.String()
+	}
+	return first
 }
 
 // delays are the open recipients whose sender is to be told that they wait, at now,

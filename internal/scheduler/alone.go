@@ -40,6 +40,12 @@ func (s *Spool) alone(f *opened) (again string, err error) {
 	if err := s.reportOwed(f); err != nil {
 		return "", err
 	}
+	if err := f.read(); err != nil {
+		return "", err
+	}
+	if err := s.refuseEnd(f); err != nil {
+		return "", err
+	}
 	s.enterHalf(f)
 	s.Log.Info("recovered", "name", f.Name, "action", postoffice.Completed)
 	return "", s.PostOffice.Finish(f.Name)
@@ -116,7 +122,14 @@ func (s *Spool) reportOwed(f *opened) error {
 	if err := s.resume(f); err != nil {
 		return err
 	}
-	return s.reportAll(f, s.account(f).owed, nil)
+	a := s.account(f)
+	if len(a.missing) > 0 {
+		if err := s.explain(f); err != nil {
+			return err
+		}
+		a = s.account(f)
+	}
+	return s.reportAll(f, a.owed, nil)
 }
 
 // Abandon gives up a specification whose message does not come back: what it owes is

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"time"
 
 	"zmailer/internal/ledger"
@@ -42,50 +43,69 @@ func (s *Spool) ends(f *opened) ledger.Outcomes {
 
 // finish removes a message whose recipients are all final and reported, or puts it
 // away if a person has removed the last of them. False: it was put back meanwhile.
-func (s *Spool) finish(f *opened) (bool, error) {
+// ErrUnreported: a failure is not reported yet; nothing was changed.
+func (s *Spool) finish(f *opened) (done bool, err error) {
 	// Those whose note comes too late.
 	s.ordersIn(f)
-	ends := s.ends(f)
-	if id, ok := f.removedID(); ok && ends.Removed > 0 {
-		s.ended(id, ends)
-		done, err := s.shelve(f, id)
-		if err != nil {
-			return false, err
-		}
-		if done {
-			s.Log.Info("removed", "id", id, "name", f.Name, "rcpts", ends.Removed)
-			return true, nil
-		}
-		if f.openRecipients() > 0 {
-			return false, nil
-		}
-	} else {
+	if ends := s.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
+		// Nobody opens again what was delivered.
 		s.ended(f.ledgerID(), ends)
-	}
-	recipients := 0
-	f.recipients(func(*workspec.Group, *workspec.Recipient) { recipients++ })
-	err := error(nil)
-	if ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
-		err = s.unlink(f.Name, f.id, recipients)
+		done, err = true, s.unlink(f.Name, f.id, f.count())
 	} else {
-		// A person opens what has failed again under the same lock.
-		open := false
+		// A person opens what has failed again under the same lock, and an undo what was
+		// removed.
 		err = f.underLock(func() error {
-			if open = f.openRecipients() > 0; open {
-				return nil
-			}
-			return s.unlink(f.Name, f.id, recipients)
+			done, err = s.finishFailed(f)
+			return err
 		})
-		if open {
-			s.Ledger.Routed(f.ledgerID(), recipients, false)
-			return false, err
-		}
 	}
-	if err != nil {
+	if err != nil || !done {
 		return false, err
 	}
 	s.Log.Debug("finished", "id", f.id, "name", f.Name)
 	return true, nil
+}
+
+// finishFailed is finish for a message with recipients that were not delivered. The caller
+// holds the specification's flock and has read it.
+func (s *Spool) finishFailed(f *opened) (done bool, err error) {
+	if f.undecided() {
+		return false, nil
+	}
+	if len(f.unreported()) > 0 {
+		return false, fmt.Errorf("end %s: %w", f.Name, ErrUnreported)
+	}
+	ends := s.ends(f)
+	id, removed := f.removedID()
+	if !removed || ends.Removed == 0 {
+		s.ended(f.ledgerID(), ends)
+		return true, s.unlink(f.Name, f.id, f.count())
+	}
+	s.ended(id, ends)
+	// Crash: see Shelve. An undo finds the message in removed/, or here.
+	if done, err = s.PostOffice.Shelve(f.Name, id); err != nil {
+		return false, err
+	}
+	if done {
+		s.Log.Info("removed", "id", id, "name", f.Name, "rcpts", ends.Removed)
+		return true, nil
+	}
+	return true, s.unlink(f.Name, f.id, f.count())
+}
+
+// undecided reports whether a recipient is open, or has a tag that does not follow yet what
+// a person has decided: its copy may still be on its way to the router.
+func (f *opened) undecided() (open bool) {
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		open = open || !final(r.Tag) || f.tagOf(r) != r.Tag
+	})
+	return open
+}
+
+// count is the number of recipients.
+func (f *opened) count() (n int) {
+	f.recipients(func(*workspec.Group, *workspec.Recipient) { n++ })
+	return n
 }
 
 // finishDelivered removes messages of which all recipients were delivered and nothing

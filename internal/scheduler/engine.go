@@ -353,7 +353,7 @@ func (e *engine) changed(m *thread.Message, w *ops, err error) {
 	case errors.Is(err, postoffice.ErrGone):
 		e.vanish(m, err)
 		return
-	case errors.Is(err, ErrMessageGone), errors.Is(err, ErrCut), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
+	case errors.Is(err, ErrMessageGone), errors.Is(err, ErrCut), errors.Is(err, ErrUnreported), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
 		// Its tags tell what was done when it can be read again.
 		name := m.Name()
 		e.forget(m)

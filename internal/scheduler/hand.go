@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"zmailer/internal/alarm"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 )
@@ -64,6 +65,9 @@ func (e *engine) noted(name string) {
 	n, _ := postoffice.ParseName(name)
 	m := e.messages.get(n.Ino)
 	if m == nil {
+		if e.refused[name].kind == alarm.Unreported {
+			delete(e.refused, name) // what was ordered may have settled it
+		}
 		e.want(name)
 		if e.loading[name] {
 			// It may have been read before the change.

@@ -204,6 +204,9 @@ func (e *engine) refuse(name string, err error) {
 	case errors.Is(err, ErrCut):
 		kept = false
 		advice = "put it back from a copy. A start of the scheduler without that has the message routed and delivered again to all its recipients"
+	case errors.Is(err, ErrUnreported):
+		kind = alarm.Unreported
+		advice = "it stays in queue/ and transport/. Tell the sender, then take it out with zmctl remove; or have it tried again with zmctl retry --failed"
 	case errors.Is(err, workspec.ErrUnknownFormat):
 		advice = "another program's file; it is left alone. Run the scheduler that knows this format, or remove the file to have the message routed again"
 	case errors.As(err, &syntax):
@@ -216,8 +219,11 @@ func (e *engine) refuse(name string, err error) {
 			advice = "one of the two was copied or restored; zmctl check --repair. Else it is taken up when the other one is done"
 		}
 	}
-	if e.refused[name].why != why {
-		e.log.Error("specification-refused", "name", name, "reason", why, "advice", advice)
+	if word := "specification-refused"; e.refused[name].why != why {
+		if kind == alarm.Unreported {
+			word = "end-refused"
+		}
+		e.log.Error(word, "name", name, "reason", why, "advice", advice)
 	}
 	e.refused[name] = refusal{why: why, look: e.look, kept: kept, alone: alone, cut: errors.Is(err, ErrCut), kind: kind}
 	if errors.Is(err, ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {

@@ -221,23 +221,6 @@ func (s *Spool) wantsMending(f *opened, dead map[int]bool) bool {
 	return found || failed && len(undiagnosed(f)) > 0
 }
 
-// undiagnosed are the failed recipients without a d line that says so: a foreign
-// agent died, or we did, between tag and line. Those that a person removed have none.
-func undiagnosed(f *opened) map[int64]bool {
-	m := map[int64]bool{}
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if f.tagOf(r) == workspec.TagFailed && !f.removal.Removed(r) {
-			m[r.Offset] = true
-		}
-	})
-	for i := range f.spec.Diagnostics {
-		if d := &f.spec.Diagnostics[i]; d.Notary.Action == "failed" {
-			delete(m, d.Recipient)
-		}
-	}
-	return m
-}
-
 // mend releases dead locks (M18), ends reroutings that a crash interrupted, sets the tags
 // that persons decided on (A15), decides about channels without an agent, and writes the
 // diagnostics that are missing.
@@ -264,12 +247,7 @@ func (s *Spool) mend(f *opened, dead map[int]bool) error {
 			}
 			switch {
 			case missing[r.Offset]:
-				n, text := failure(status.Code{Class: 5}, "failed; its agent left no reason"), ""
-				if e := last[r.Offset]; e != nil {
-					n.Diagnostic, text = "x-local; "+e.Text, e.Text
-				}
-				c.diagnostic(g, r, now, n, text)
-				c.sync = true
+				c.diagnose(g, r, last[r.Offset], now)
 			case r.Tag == workspec.TagToDo && r.Channel == channelError:
 				s.failNow(f, g, r, &c, now)
 			case r.Tag == workspec.TagToDo && r.Channel == channelBitbucket:

@@ -113,7 +113,7 @@ func (e *engine) measure(put metrics.Put) {
 			oldest = since(time.Unix(0, e.lookout.oldest), e.now).Seconds()
 		}
 		put("zmailer_scheduler_oldest_seconds", oldest)
-		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable} {
+		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported} {
 			put("zmailer_alarms", 0, string(k))
 		}
 		for _, a := range e.lookout.board.Raised() {

@@ -63,6 +63,18 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 	if err := s.reportAll(f, delays, said); err != nil {
 		return Settled{}, err
 	}
+	done := false
+	for range endsInAll {
+		if a.open > 0 {
+			break
+		}
+		if done, err = s.finish(f); !errors.Is(err, ErrUnreported) {
+			return Settled{Finished: done, Expired: expired}, err
+		}
+		if a, err = s.reportEnds(f, now); err != nil {
+			return Settled{}, err
+		}
+	}
 	if a.open > 0 {
 		if err := f.read(); err != nil {
 			return Settled{}, err
@@ -73,9 +85,12 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 		set.Look = earliest(earliest(set.Look, wake), hold)
 		return set, nil
 	}
-	done, err := s.finish(f)
-	return Settled{Finished: done, Expired: expired}, err
+	return Settled{Expired: expired}, s.refuseEnd(f)
 }
+
+// endsInAll is how often the end of a message is tried when a failure has come between its
+// reports and its end: a person had a recipient tried again, and it has failed again.
+const endsInAll = 3
 
 // reportEnds reports failures and successes that are due.
 func (s *Spool) reportEnds(f *opened, now time.Time) (*account, error) {
@@ -84,6 +99,12 @@ func (s *Spool) reportEnds(f *opened, now time.Time) (*account, error) {
 		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.current().ReportInterval, now)))
 	}
 	a := s.account(f)
+	if a.open == 0 && len(a.missing) > 0 {
+		if err := s.explain(f); err != nil {
+			return nil, err
+		}
+		a = s.account(f)
+	}
 	if !due(a) {
 		return a, nil
 	}
@@ -299,7 +320,6 @@ func (s *Spool) reportRecipient(f *opened, o *owed, said map[int64]string) dsn.R
 	p := dsn.Recipient{Final: o.r.Address, Original: wants(o.r.Notary, address.DecodeXText).original}
 	if o.kind != kindDelayed {
 		n := &o.d.Notary
-		p.Final = cmp.Or(n.Address, o.r.Address)
 		p.Action, p.Remote, p.Diagnostic = dsn.Action(strings.ToLower(n.Action)), n.Remote, n.Diagnostic
 		p.Status, p.LastAttempt, p.Text = n.Status, o.d.Time, o.d.Text
 		if kindOf(o.d) == kindFailed {

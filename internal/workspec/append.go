@@ -15,7 +15,7 @@ func AppendDiagnostic(b []byte, d *Diagnostic) []byte {
 	}
 	b = append(b, 'd', tag)
 	for _, n := range [...]int64{d.Recipient, d.HeaderOffset, d.NotaryOffset} {
-		b = append(strconv.AppendInt(b, max(n, 0), 10), ':')
+		b = append(strconv.AppendInt(b, max(n, None), 10), ':')
 	}
 	b = append(b, ':')
 	b = strconv.AppendInt(b, unix(d.Time, time.Time.Unix), 10)

@@ -26,7 +26,7 @@ func (p *parser) diagnostic() (d Diagnostic, ok bool) {
 		if i == 3 {
 			continue // always empty
 		}
-		if n[i], ok = decimal(field); !ok {
+		if n[i], ok = number(field); !ok {
 			return d, false
 		}
 	}
@@ -37,7 +37,7 @@ func (p *parser) diagnostic() (d Diagnostic, ok bool) {
 		Recipient:    n[0],
 		HeaderOffset: n[1],
 		NotaryOffset: n[2],
-		Time:         time.Unix(n[4], 0),
+		Time:         time.Unix(max(n[4], 0), 0),
 		Notary:       ParseNotary(p.text(notary)),
 		Text:         p.lines(text),
 	}, true
@@ -103,6 +103,15 @@ func hasControl(v []byte) bool {
 		}
 	}
 	return false
+}
+
+// number is decimal for a field in which ZMailer writes -1 for none: its agents do so for
+// the offset of an N line that a recipient does not have.
+func number(v []byte) (n int64, ok bool) {
+	if string(v) == "-1" {
+		return None, true
+	}
+	return decimal(v)
 }
 
 // decimal reads up to 18 digits, nothing else.

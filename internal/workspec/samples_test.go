@@ -49,3 +49,29 @@ func TestRecordedSpecificationsPrintBackByteForByte(t *testing.T) {
 		})
 	}
 }
+
+// Dur1: ZMailer's agents write -1 where a recipient has no N line; the line counts, and
+// prints back as it is.
+func TestDur1MinusOneInADiagnosticIsNone(t *testing.T) {
+	before, err := os.ReadFile("testdata/samples/05-fail/transport-before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := append(before, "d 181:548:-1::1795220010\tfail1@b.example.com\x01failed\x015.1.1\x01smtp; 550 no\x01\x01smtp[1199]\t\r->> 550 no\n"+
+		"d -1:-1:-1::-1\t\x01failed\x01\x01\x01\x01\t\n"...)
+	s, err := Parse(file)
+	if err != nil || len(s.Diagnostics) != 2 {
+		t.Fatalf("got %d diagnostics, %v", len(s.Diagnostics), err)
+	}
+	if d := s.Diagnostics[0]; d.Recipient != 181 || d.HeaderOffset != 548 || d.NotaryOffset != None || d.Notary.Status != "5.1.1" {
+		t.Errorf("got %+v", d)
+	}
+	if d := s.Diagnostics[1]; d.Recipient != None || d.HeaderOffset != None || d.Time.Unix() != 0 {
+		t.Errorf("got %+v", d)
+	}
+	file = bytes.Replace(file, []byte("-1::-1\t"), []byte("-1::0\t"), 1) // a time that there is not is 0
+	var got bytes.Buffer
+	if err := Print(&got, s, file); err != nil || !bytes.Equal(got.Bytes(), file) {
+		t.Errorf("%v, got - want +\n%s", err, cmp.Diff(got.String(), string(file)))
+	}
+}

@@ -165,13 +165,17 @@ type Notary struct {
 	Agent      string // agent[pid]
 }
 
+// None is what ZMailer writes for an offset that there is not. Our own diagnostics have 0
+// in its place.
+const None = -1
+
 // Diagnostic is a d line.
 type Diagnostic struct {
 	LineOffset   int64 // of the d; the tag is the byte after it
 	Reported     bool
-	Recipient    int64 // offset of the r line
-	HeaderOffset int64
-	NotaryOffset int64
+	Recipient    int64     // offset of the r line, or None
+	HeaderOffset int64     // or None
+	NotaryOffset int64     // or None
 	Time         time.Time // whole seconds
 	Notary       Notary
 	Text         string // newlines restored
@@ -200,9 +204,12 @@ const (
 	EventExpired  = "expired"
 	EventUnserved = "unserved" // no clause of scheduler.conf serves the recipient; text: what helps
 	EventServed   = "served"   // one does again
-	EventRemoved  = "removed"  // a person took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
-	EventRestored = "restored" // and put them back
-	EventPolicy   = "policy"   // what router.star decided. rule=FILE:LINE count=N; text: the decision, and for whom
+	// EventUnreported: the message does not end, because the sender was not told of the
+	// failures at rcpts=OFF,OFF. text: of whom
+	EventUnreported = "unreported"
+	EventRemoved    = "removed"  // a person took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
+	EventRestored   = "restored" // and put them back
+	EventPolicy     = "policy"   // what router.star decided. rule=FILE:LINE count=N; text: the decision, and for whom
 
 	// Orders of a person or of a rule about recipients that are open. id=SPOOLID
 	// rcpts=OFF,OFF who=NAME, text: the reason.

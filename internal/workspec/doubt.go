@@ -1,9 +1,6 @@
 package workspec
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // doubt is what the history says of a recipient: the owner that sent the message
 // and did not say how it ended, 0 if there is none, and whether its lock was made
@@ -33,37 +30,33 @@ func (s *Spec) Doubts() Doubts {
 		owner, _ := strconv.Atoi(e.Get("owner"))
 		switch e.Event {
 		case EventSent:
-			d.send(e, owner)
+			d.send(s, e, owner)
 		case EventUnlocked:
 			d.release(e.Recipient, owner)
 		case EventDeferred:
 			// An answer came, unless the lock was taken from an agent that gave none.
-			if e.Recipient != 0 && !d.of(e.Recipient).released {
-				d.one[e.Recipient] = doubt{}
+			for r := range s.About(e) {
+				if !d.of(r.Offset).released {
+					d.one[r.Offset] = doubt{}
+				}
 			}
 		case EventInDoubt:
-			if e.Recipient != 0 {
-				d.one[e.Recipient] = doubt{}
+			for r := range s.About(e) {
+				d.one[r.Offset] = doubt{}
 			}
 		}
 	}
 	return d
 }
 
-func (d *Doubts) send(e *Event, owner int) {
-	list := e.Get("rcpts")
-	switch {
-	case e.Recipient != 0:
-		d.one[e.Recipient] = doubt{owner: owner, sent: e}
-	case list == "":
+func (d *Doubts) send(s *Spec, e *Event, owner int) {
+	if e.Recipient == 0 && e.Get(keyRecipients) == "" {
 		clear(d.one)
 		d.rest = doubt{owner: owner, sent: e}
-	default:
-		for s := range strings.SplitSeq(list, ",") {
-			if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-				d.one[n] = doubt{owner: owner, sent: e}
-			}
-		}
+		return
+	}
+	for r := range s.About(e) {
+		d.one[r.Offset] = doubt{owner: owner, sent: e}
 	}
 }
 

@@ -110,6 +110,7 @@ func (p *parser) recipient() (reason string) {
 	if p.want != nil && !p.want(r.Offset, f.channel, f.host) {
 		p.other = r
 		p.rcpt = &p.other
+		p.gap = true
 		return ""
 	}
 	// Right-aligned: blanks behind the number are a lock that a crash has torn, whose
@@ -139,6 +140,9 @@ func (p *parser) take(r *Recipient, f *addressFields) {
 	}
 	if p.want != nil {
 		p.chosen = append(p.chosen, r.Offset)
+		if p.gap {
+			p.s.Apart, p.gap = append(p.s.Apart, r.Offset), false
+		}
 	}
 	p.group.Recipients = append(list, *r)
 	p.rcpt = &p.group.Recipients[len(list)]

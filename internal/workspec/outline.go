@@ -18,7 +18,7 @@ import (
 // there, and Follow or Excerpt.Parse says so.
 type Outline struct {
 	format  uint32
-	closing string // the z line with its newline
+	closing string // the z line and the line that says that the history was summarised
 	zAt     uint32
 	groups  []groupPlace     // in the file's order, as
 	rcpts   []recipientPlace // these
@@ -60,10 +60,15 @@ func NewOutline(file []byte, s *Spec) *Outline {
 	if !s.Complete || !hasSum(file, s.ZOffset) || len(file) > maxOutlined {
 		return nil
 	}
-	closing, _, _ := bytes.Cut(file[s.ZOffset:], []byte{'\n'})
+	closing, rest, _ := bytes.Cut(file[s.ZOffset:], []byte{'\n'})
 	o := &Outline{format: s.Format, closing: string(closing) + "\n", zAt: uint32(s.ZOffset), whole: -1}
-	o.end = s.ZOffset + int64(len(o.closing))
 	o.ends([]byte(o.closing))
+	// A summarised copy may get the number of an inode that another copy had before.
+	if line, _, whole := bytes.Cut(rest, []byte{'\n'}); whole && isEvent(line, EventSummarised) {
+		o.closing += string(line) + "\n"
+		o.ends(append(line[:len(line):len(line)], '\n'))
+	}
+	o.end = s.ZOffset + int64(len(o.closing))
 	o.groups = make([]groupPlace, 0, len(s.Groups))
 	for i := range s.Groups {
 		next := s.ZOffset
@@ -185,6 +190,12 @@ func (o *Outline) ends(line []byte) {
 	o.lastTag = len(line) <= maxLast && line[0] == 'd'
 }
 
+// isEvent reports whether a line is an event of that name.
+func isEvent(line []byte, event string) bool {
+	f := bytes.SplitN(line, []byte{' '}, 5)
+	return len(f) > 3 && string(f[0]) == "h" && string(f[3]) == event
+}
+
 func wholeLines(b []byte) []byte { return b[:bytes.LastIndexByte(b, '\n')+1] }
 
 // appendedLine tells whom one appended line is about, 0 being all. Of a line that nobody
@@ -203,7 +214,9 @@ func appendedLine(line []byte, about func(recipient int64)) {
 		_, rest, _ := bytes.Cut(line[2:], []byte{' '})
 		number, rest, _ := bytes.Cut(rest, []byte{' '})
 		n, ok := decimal(number)
-		if list, some := listed(rest); some && n == 0 {
+		// What is about a range of recipients is taken for one about all: it is read for each
+		// of them, and takes one place.
+		if list, some := listed(rest); some && n == 0 && !hasRange(list) {
 			for word := range bytes.SplitSeq(list, []byte{','}) {
 				if n, err := strconv.ParseInt(string(word), 10, 64); err == nil && n > 0 {
 					about(n)
@@ -229,7 +242,7 @@ func listed(v []byte) (list []byte, ok bool) {
 		switch {
 		case !is || len(key) == 0:
 			return nil, false
-		case string(key) == "rcpts":
+		case string(key) == keyRecipients:
 			return value, len(value) > 0
 		}
 		v = rest

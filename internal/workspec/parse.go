@@ -69,6 +69,7 @@ type parser struct {
 	want   func(offset int64, channel, host []byte) bool // nil: all
 	chosen []int64                                       // offsets of those that it chose
 	other  Recipient                                     // scratch: one that it did not
+	gap    bool                                          // the last one was such
 
 	texts strings.Builder // where strings are put, many in one allocation
 }

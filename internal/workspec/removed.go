@@ -132,17 +132,18 @@ func RemovedEvent(now time.Time, event, id string, recipients []int64, who strin
 	for i, off := range recipients {
 		list[i] = strconv.FormatInt(off, 10)
 	}
-	return Event{Time: now, Event: event, Text: who, Attrs: []Attr{{"id", id}, {"rcpts", strings.Join(list, ",")}}}
+	return Event{Time: now, Event: event, Text: who, Attrs: []Attr{{"id", id}, {keyRecipients, strings.Join(list, ",")}}}
 }
 
 // Recipients are the offsets that an event is about: its own, or those of its key
-// rcpts.
+// rcpts. It is for events that list each of them, as those of orders and reports do; see
+// Spec.About for those that may have a range.
 func (e *Event) Recipients() []int64 {
 	if e.Recipient != 0 {
 		return []int64{e.Recipient}
 	}
 	var list []int64
-	for word := range strings.SplitSeq(e.Get("rcpts"), ",") {
+	for word := range strings.SplitSeq(e.Get(keyRecipients), ",") {
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
 			list = append(list, n)
 		}

@@ -154,14 +154,17 @@ func (r *renumbering) event(e *Event, number func(start, end int64)) {
 	word()
 	for range e.Attrs {
 		start, stop := word()
-		list, ok := bytes.CutPrefix(r.file[start:stop], []byte("rcpts="))
+		list, ok := bytes.CutPrefix(r.file[start:stop], []byte(keyRecipients+"="))
 		if !ok {
 			continue
 		}
-		start = stop - int64(len(list))
-		for n := range bytes.SplitSeq(list, []byte{','}) {
-			number(start, start+int64(len(n)))
-			start += int64(len(n)) + 1
+		// Offsets, and ranges of them.
+		for at := stop - int64(len(list)); at < stop; at++ {
+			n := at
+			for at < stop && r.file[at] >= '0' && r.file[at] <= '9' {
+				at++
+			}
+			number(n, at)
 		}
 	}
 }

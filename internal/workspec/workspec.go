@@ -93,6 +93,9 @@ type Spec struct {
 	History     []Event
 	Torn        bool  // the last line has no newline and was ignored
 	Size        int64 // bytes parsed, the torn line included
+	// Apart are the recipients right before which one stands in the file that ParseOnly has
+	// left out, by their offsets.
+	Apart []int64
 	// Lines are the preamble lines and those that are ignored, in the file's order,
 	// for Print; nil in a specification that was made by hand.
 	Lines []Line
@@ -185,7 +188,7 @@ type Diagnostic struct {
 type Event struct {
 	LineOffset int64
 	Time       time.Time // milliseconds
-	Recipient  int64     // offset of the r line; 0: the whole message
+	Recipient  int64     // offset of the r line; 0: several (Spec.About) or the whole message
 	Event      string    // one word, see the Event constants
 	Attrs      []Attr    // KEY=VALUE, in order; values hold no blanks
 	Text       string    // what is left
@@ -197,7 +200,7 @@ type Attr struct{ Key, Value string }
 // Words of Event.Event.
 const (
 	EventSent     = "sent"     // the final dot is about to be sent: in doubt until a tag says more. owner=N; recipient 0: all that N has locked
-	EventDeferred = "deferred" // attempt=N next=UNIXMS status=X.Y.Z, text: the last answer
+	EventDeferred = "deferred" // attempt=N next=UNIXMS status=X.Y.Z rcpts=RANGES, text: the last answer
 	EventInDoubt  = "in-doubt" // an agent died after "sent"; delivered again by policy
 	EventUnlocked = "unlocked" // the lock of an owner that is dead, or does not know whether it has delivered, was made blank. owner=N
 	EventReport   = "report"   // file=T kind=failed|delayed|delivered rcpts=OFF,OFF: public/T is prepared and will be submitted

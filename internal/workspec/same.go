@@ -1,0 +1,77 @@
+package workspec
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// tellsTheSame reports whether another history of the same file tells what programs act on:
+// of each recipient its last deferral, what a header or minage wished, and whether it is in
+// doubt; and every diagnostic, order and other event.
+func (s *Spec) tellsTheSame(other *Spec) bool {
+	if s.ZOffset != other.ZOffset || !other.Complete || !reflect.DeepEqual(s.Groups, other.Groups) || len(s.Diagnostics) != len(other.Diagnostics) {
+		return false
+	}
+	for i := range s.Diagnostics {
+		a, b := s.Diagnostics[i], other.Diagnostics[i]
+		b.LineOffset = a.LineOffset
+		if a != b {
+			return false
+		}
+	}
+	a, b := s.told(), other.told()
+	same := func(x, y *Event) bool { return x == y || x != nil && y != nil && sameLine(x, y) }
+	if !slices.EqualFunc(a.others, b.others, same) || !maps.EqualFunc(a.last, b.last, func(x, y deferral) bool {
+		return x.behind == y.behind && x.event.Time.Equal(y.event.Time) && sameDeferral(x.event, y.event)
+	}) {
+		return false
+	}
+	before, after := s.Doubts(), other.Doubts()
+	for gi := range s.Groups {
+		for ri := range s.Groups[gi].Recipients {
+			off := s.Groups[gi].Recipients[ri].Offset
+			x, y := before.of(off), after.of(off)
+			if x.owner != y.owner || x.released != y.released || (x.sent == nil) != (y.sent == nil) || x.sent != nil && x.sent.Text+place(x.sent) != y.sent.Text+place(y.sent) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// place is where a sent event says that the message is.
+func place(e *Event) string { return e.Get("at") + " " + e.Get("date") }
+
+// deferral is a recipient's last one, and how many orders and the like stand before it.
+type deferral struct {
+	event  *Event
+	behind int
+}
+
+// told is what programs go by.
+type told struct {
+	last   map[int64]deferral
+	others []*Event
+}
+
+func (s *Spec) told() told {
+	t := told{last: map[int64]deferral{}}
+	for i := range s.History {
+		e := &s.History[i]
+		switch e.Event {
+		case EventSent, EventUnlocked, EventInDoubt, EventSummarised, EventSuperseded:
+		case EventDeferred:
+			for r := range s.About(e) {
+				t.last[r.Offset] = deferral{e, len(t.others)}
+			}
+		default:
+			t.others = append(t.others, e)
+		}
+	}
+	return t
+}
+
+func sameLine(a, b *Event) bool {
+	return a.Time.Equal(b.Time) && a.Recipient == b.Recipient && a.Event == b.Event && a.Text == b.Text && slices.Equal(a.Attrs, b.Attrs)
+}

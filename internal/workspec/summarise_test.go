@@ -336,13 +336,13 @@ func TestOutlineKnowsASummarisedCopy(t *testing.T) {
 			}
 			files[1] = append(slices.Clone(files[1]), bytes.Repeat([]byte("h 1 0 policy x\n"), 2000)...)
 		}
-		if NewOutline(first, mustParse(t, first)).pick("h3") == nil {
+		if NewOutline(first, parsed(t, first)).pick("h3") == nil {
 			t.Error("a summarised copy has no outline")
 		}
 	}
 }
 
-func mustParse(tb testing.TB, file []byte) *Spec {
+func parsed(tb testing.TB, file []byte) *Spec {
 	tb.Helper()
 	s, err := Parse(file)
 	if err != nil {

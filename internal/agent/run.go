@@ -37,6 +37,9 @@ type session struct {
 	agent *Agent
 	out   io.Writer
 	to    Deliverer
+	// hosts: a #resync names the host of its job, because several jobs of one message
+	// may be at work. ZMailer's scheduler, under which we have one slot, reads names only.
+	hosts bool
 
 	mu      sync.Mutex
 	more    sync.Cond         // a command came, or ended
@@ -56,6 +59,11 @@ func newSession(a *Agent, out io.Writer, to Deliverer) *session {
 
 func (s *session) run(ctx context.Context, in io.Reader, slots int) error {
 	var hungry []byte
+	if slots > 1 {
+		// So many #hungry need not fit into one read of the scheduler.
+		s.hosts = true
+		hungry = taproto.AppendLine(hungry, &taproto.Line{Kind: taproto.LineSlots, Slots: slots})
+	}
 	for range slots {
 		hungry = taproto.AppendLine(hungry, &taproto.Line{Kind: taproto.LineHungry})
 	}
@@ -152,7 +160,12 @@ func (s *session) work(ctx context.Context) {
 			b = nil // of a list with very many
 		}
 		if c.Kind == taproto.CommandJob {
-			s.agent.do(ctx, c.Job, s.to, func(l *taproto.Line) { b = taproto.AppendLine(b, l) })
+			s.agent.do(ctx, c.Job, s.to, func(l *taproto.Line) {
+				if s.hosts && l.Kind == taproto.LineResync {
+					l.Host = c.Job.Host
+				}
+				b = taproto.AppendLine(b, l)
+			})
 		}
 		// After #idle too: the credit that it used up is given again.
 		b = taproto.AppendLine(b, &taproto.Line{Kind: taproto.LineHungry})

@@ -171,7 +171,7 @@ func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
 		<-finish
 		give(ok).Deliver(ctx, d)
 	}))
-	c.want(strings.Repeat("#hungry\n", slots))
+	c.want("#slots 4\n" + strings.Repeat("#hungry\n", slots))
 	var names []string
 	for range slots + 2 {
 		name := s.queue(rcpt{"smtp", "h", "a@h", ""})

@@ -104,7 +104,14 @@ func runScript(in io.Reader, out io.Writer) error {
 	}
 	slots, _ := strconv.Atoi(os.Getenv("TEST_SLOTS"))
 	slots = max(slots, 1)
-	s.say(strings.Repeat("#hungry\n", slots))
+	if os.Getenv("TEST_CLAIMS") != "" {
+		s.say(fmt.Sprintf("#slots %d\n", slots))
+	}
+	later := 0 // slots that are told of when a job is there
+	if first, _ := strconv.Atoi(os.Getenv("TEST_FIRST")); first > 0 {
+		later = slots - first
+	}
+	s.say(strings.Repeat("#hungry\n", slots-later))
 	jobs := make(chan taproto.Job)
 	var wg sync.WaitGroup
 	for range slots {
@@ -127,6 +134,10 @@ func runScript(in io.Reader, out io.Writer) error {
 		}
 		if how := os.Getenv("TEST_UNRULY"); how != "" && s.once("unruly", "agent", 0) {
 			s.unruly(how, c.Job)
+		}
+		if later > 0 {
+			s.say(strings.Repeat("#hungry\n", later))
+			later = 0
 		}
 		jobs <- c.Job
 	}
@@ -187,7 +198,11 @@ func (s *script) deliver(j taproto.Job) {
 	defer f.Close()
 	spec, list := s.lock(f, j)
 	if len(list) == 0 {
-		s.say("#resync " + j.Name + "\n")
+		name := j.Name
+		if os.Getenv("TEST_SAYHOST") != "" {
+			name += "\t" + j.Host
+		}
+		s.say("#resync " + name + "\n")
 		return
 	}
 	number, _ := spec.Number()
@@ -312,6 +327,11 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		s.note("deferred %s", r.Address)
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.Deferred, Text: "450 4.2.1 later", Notary: workspec.Notary{Status: "4.2.1"}.String()})
+	case w == "hangs" && s.once("hangs", j.Name, r.Offset):
+		hang()
+	case w == "gateerror":
+		s.atGate() // and leaves all else to the scheduler
+		answer(taproto.Answer{Word: taproto.Error, Text: "550 5.7.1 not wanted"})
 	case w == "gate":
 		s.atGate()
 		delivered()

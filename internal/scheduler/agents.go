@@ -19,6 +19,8 @@ type agent struct {
 	deliveries []delivery // with one slot in the order they were given
 	slots      int        // #hungry it had outstanding at most
 	free       int
+	claimed    bool      // it has said how many slots it has
+	doubts     []*doubt  // jobs that were taken back from it
 	idleSaid   bool      // #idle was said, its #hungry is to come
 	said       time.Time // when it last spoke, or was started
 	born       time.Time // when it was started
@@ -30,7 +32,8 @@ type agent struct {
 	unread int // bytes of the lines of deliveries that it may not have read yet
 	window int // how many may be, so that a write never waits
 
-	closing  bool // its input is closed or will be
+	closing  bool      // its input is closed or will be
+	leftAt   time.Time // when it was told to take nothing more
 	closedAt time.Time
 	ended    bool
 	signal   syscall.Signal // last one sent
@@ -132,7 +135,7 @@ func (a *agent) rest(e *engine) {
 
 // close ends the agent's input: it ends when it is done.
 func (a *agent) close(e *engine) {
-	a.closing = true
+	a.takesNoMore(e)
 	if a.in == nil {
 		return
 	}
@@ -145,15 +148,22 @@ func (a *agent) close(e *engine) {
 
 // leave has the agent take nothing more and end when it is done.
 func (a *agent) leave(e *engine) {
-	if a.closing = true; len(a.deliveries) == 0 {
+	if a.takesNoMore(e); len(a.deliveries) == 0 {
 		a.close(e)
+	}
+}
+
+// takesNoMore notes that the agent is given nothing more.
+func (a *agent) takesNoMore(e *engine) {
+	if !a.closing {
+		a.closing, a.leftAt = true, e.now
 	}
 }
 
 // stop lets running deliveries end. One that has more queued than it works on is
 // closed at once, so that it does not begin another.
 func (a *agent) stop(e *engine) {
-	a.closing = true
+	a.takesNoMore(e)
 	if len(a.deliveries) == 0 || a.slots <= 1 && len(a.deliveries) > 1 {
 		a.close(e)
 	}
@@ -341,6 +351,7 @@ func (e *engine) agentEnded(a *agent, how string) {
 		}
 	}
 	a.deliveries = nil
+	e.releaseDoubts(a)
 	switch {
 	case wanted && lost == 0:
 		e.log.Info("agent-ended", "pid", a.pid, "state", how)

@@ -23,7 +23,9 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 		case taproto.LineAnswer:
 			e.answer(a, &l.Answer)
 		case taproto.LineResync:
-			e.resync(a, l.Name)
+			e.resync(a, l.Name, l.Host)
+		case taproto.LineSlots:
+			e.claims(a, l.Slots)
 		default:
 			if l.Text != "" && e.meaningless(a) {
 				e.log.Info("agent-said", "pid", a.pid, "text", cut(l.Text))
@@ -58,9 +60,11 @@ func (e *engine) hungry(a *agent) {
 		} else {
 			e.promote(a)
 		}
-	case a.free >= maxSlots:
+	case a.free >= maxSlots, a.claimed && a.free >= a.slots:
 		e.meaningless(a)
 	default:
+		// The #hungry of a start may come in several reads. An agent that does not say how
+		// many there will be has as many slots as were free at once.
 		a.free++
 		a.slots = max(a.slots, a.free)
 		if a.free == a.slots {
@@ -72,8 +76,17 @@ func (e *engine) hungry(a *agent) {
 	}
 }
 
-// maxSlots bounds the slots that an agent may claim.
-const maxSlots = 512
+// maxSlots bounds the slots that an agent may have.
+const maxSlots = 1 << 16
+
+// claims takes an agent's word how many slots it has.
+func (e *engine) claims(a *agent, slots int) {
+	if a.slots > 0 || slots < 2 || slots > maxSlots {
+		e.meaningless(a)
+		return
+	}
+	a.slots, a.claimed = slots, true
+}
 
 // over ends a delivery that the agent is done with; what it did not answer is looked up
 // in the file.
@@ -132,23 +145,31 @@ func (e *engine) lose(j *delivery) {
 	e.reload(m, v)
 }
 
-// resync takes an agent's word that it cannot use a file.
-func (e *engine) resync(a *agent, name string) {
-	for i := range a.deliveries {
+// resync takes an agent's word that it cannot use a file. An agent with several slots may
+// have several jobs of one message; one that does not say which of them it means, as
+// ZMailer's, loses all of them.
+func (e *engine) resync(a *agent, name, host string) {
+	found := false
+	for i := len(a.deliveries) - 1; i >= 0; i-- {
+		if a.slots <= 1 {
+			i = max(a.first(), 0) // it does them in order
+		}
 		v := a.deliveries[i].v
-		if v == nil || !v.Message.Named(name) {
+		if v == nil || !v.Message.Named(name) || host != "" && !strings.EqualFold(host, v.Thread.Host) {
+			if a.slots <= 1 {
+				break
+			}
 			continue
 		}
+		found = true
 		e.log.Info("resync", "id", idOf(v.Message), "name", name, "pid", a.pid, "host", v.Thread.Host)
-		j := a.deliveries[i]
-		a.answered(i)
-		e.lose(&j)
+		e.takeBackFrom(a, i)
 		if a.slots <= 1 {
 			e.promote(a)
+			break
 		}
-		return
 	}
-	if e.meaningless(a) {
+	if !found && e.meaningless(a) {
 		e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such delivery")
 	}
 }
@@ -157,6 +178,10 @@ func (e *engine) resync(a *agent, name string) {
 func (e *engine) answer(a *agent, ans *taproto.Answer) {
 	i, rcpt := a.find(ans)
 	if rcpt == nil {
+		if e.late(a, ans) {
+			a.crew.failures, a.junk = 0, 0
+			return
+		}
 		if !e.meaningless(a) {
 			return
 		}
@@ -169,6 +194,7 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 	}
 	j := &a.deliveries[i]
 	v := j.v
+	j.heard = e.now
 	rcpt.Result = e.result(j, rcpt, ans)
 	a.crew.failures, a.junk = 0, 0
 	if rcpt.Result.Final() {
@@ -188,29 +214,19 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 
 // promote counts what a one-slot agent comes to next.
 func (e *engine) promote(a *agent) {
-	for i := range a.deliveries {
-		if v := a.deliveries[i].v; v != nil {
-			e.core.Promote(v, e.now)
-			return
-		}
+	if i := a.first(); i >= 0 {
+		a.deliveries[i].heard = e.now
+		e.core.Promote(a.deliveries[i].v, e.now)
 	}
 }
 
 // result turns an answer into the core's terms and keeps what has to be recorded.
 func (e *engine) result(j *delivery, rcpt *thread.Recipient, ans *taproto.Answer) thread.Result {
-	o := Outcome{Offset: ans.Offset, Address: rcpt.Address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
-	record := true
+	o := outcomeOf(ans, rcpt.Address)
 	switch ans.Word {
-	case taproto.OK, taproto.OK2, taproto.OK3:
-		o.Result = thread.Delivered
-		record = ans.Word == taproto.OK
-		j.report = j.report || ans.Word != taproto.OK3
-	case taproto.Error, taproto.Error2:
-		o.Result = thread.Failed
-		record = ans.Word == taproto.Error
+	case taproto.OK, taproto.OK2, taproto.Error, taproto.Error2:
 		j.report = true
 	case taproto.DeferAll, taproto.RetryAt:
-		o.Result = thread.HostDeferred
 		j.wait.Text = lastLine(ans.Text)
 		j.wait.Busy = strings.HasPrefix(j.wait.Text, "421") // RFC 5321 §3.8
 		if ans.Word == taproto.RetryAt {
@@ -222,16 +238,35 @@ func (e *engine) result(j *delivery, rcpt *thread.Recipient, ans *taproto.Answer
 				j.wait.Until = at
 			}
 		}
-	default:
-		o.Result = thread.Deferred
 	}
-	if record {
+	if leftToUs(ans.Word) {
 		j.outcomes = append(j.outcomes, o)
 	}
 	if ans.Word != taproto.OK3 {
 		j.v.Message.Owes = true
 	}
 	return o.Result
+}
+
+// outcomeOf is what an answer says of the recipient.
+func outcomeOf(ans *taproto.Answer, address string) Outcome {
+	o := Outcome{Offset: ans.Offset, Address: address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
+	switch ans.Word {
+	case taproto.OK, taproto.OK2, taproto.OK3:
+		o.Result = thread.Delivered
+	case taproto.Error, taproto.Error2:
+		o.Result = thread.Failed
+	case taproto.DeferAll, taproto.RetryAt:
+		o.Result = thread.HostDeferred
+	default:
+		o.Result = thread.Deferred
+	}
+	return o
+}
+
+// leftToUs reports whether the agent leaves it to the scheduler to write an outcome down.
+func leftToUs(w taproto.Word) bool {
+	return w != taproto.OK2 && w != taproto.OK3 && w != taproto.Error2
 }
 
 // end ends an attempt whose recipients are all answered.

@@ -98,6 +98,7 @@ func (e *engine) shift(by time.Duration) {
 		}
 	}
 	later(&e.wakeAt)
+	later(&e.overdueAt)
 	later(&e.lockedAt)
 	later(&e.lookAt)
 	later(&e.trimAt)
@@ -112,9 +113,11 @@ func (e *engine) shift(by time.Duration) {
 		later(&a.said)
 		later(&a.born)
 		later(&a.idle)
+		later(&a.leftAt)
 		later(&a.closedAt)
 		for i := range a.deliveries {
 			later(&a.deliveries[i].given)
+			later(&a.deliveries[i].heard)
 		}
 	}
 	for t, s := range e.lookout.still {

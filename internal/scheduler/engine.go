@@ -74,6 +74,8 @@ type engine struct {
 	dirty    []*agent // with something to write
 	starved  []*thread.Ring
 	wakeAt   time.Time // when agents want attention: idle ones, new starts
+	// overdueAt is when the first job may be without an answer for too long.
+	overdueAt time.Time
 
 	lookout lookout
 
@@ -192,6 +194,7 @@ func (e *engine) turn() {
 	if !e.wakeAt.IsZero() && !e.now.Before(e.wakeAt) {
 		e.attend()
 	}
+	e.overdue()
 	e.lookAtLocked()
 	e.lookOut()
 	e.trimSoon()
@@ -221,7 +224,7 @@ func (e *engine) advance() {
 
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := earliest(earliest(e.wakeAt, e.trimAt), earliest(e.lockedAt, e.lookAt))
+	next := earliest(earliest(earliest(e.wakeAt, e.overdueAt), e.trimAt), earliest(e.lockedAt, e.lookAt))
 	if !e.conf.Freeze {
 		next = earliest(next, e.core.Next())
 	}

@@ -53,6 +53,7 @@ type delivery struct {
 	report   bool // somebody may want to hear of an answer
 	bytes    int  // of its line
 	given    time.Time
+	heard    time.Time // when the agent came to it, or last answered for a recipient of it
 }
 
 // feed gives what is ready in a ring to its agents and starts another one if all
@@ -124,7 +125,10 @@ func (e *engine) give(a *agent, v *thread.Vertex) {
 	before := len(a.out)
 	a.out = taproto.AppendCommand(a.out, taproto.Command{Job: taproto.Job{Name: v.Message.Name(), Host: host}})
 	n := len(a.out) - before
-	a.deliveries = append(a.deliveries, delivery{v: v, bytes: n, given: e.now})
+	a.deliveries = append(a.deliveries, delivery{v: v, bytes: n, given: e.now, heard: e.now})
+	if limit := a.crew.settings.AnswerMax; limit > 0 && e.overdueAt.IsZero() {
+		e.overdueAt = e.now.Add(limit)
+	}
 	a.unread += n
 	if a.free > 0 {
 		a.free--

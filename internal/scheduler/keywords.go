@@ -48,6 +48,7 @@ func keywords() map[string]keyword {
 		"hostrate":   {value: "0", read: readRate(func(s *Settings) *thread.Rate { return &s.HostRate })},
 		"overfeed":   {value: "0", read: readNumber(0, many, func(s *Settings) *int { return &s.Overfeed })},
 		"idlemax":    {read: readTime(0, 0, func(s *Settings) *time.Duration { return &s.IdleMax })},
+		"answermax":  {value: "12h", read: readTime(0, 0, func(s *Settings) *time.Duration { return &s.AnswerMax })},
 
 		"ageorder":          {value: "no", read: readFlag(func(s *Settings) *bool { return &s.AgeOrder })},
 		"bychannel":         {value: "no", read: readFlag(func(s *Settings) *bool { return &s.ByChannel })},

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -60,10 +59,18 @@ func (e *engine) reclaim(starved *crew) {
 	var oldest *agent
 	rich := starved
 	for a := range e.agents {
-		if a.closing {
-			return // a place becomes free soon
+		switch {
+		case !a.closing:
+		case len(a.deliveries) > 0 && !a.leftAt.Add(serves).After(e.now):
+			continue // its last delivery takes long; it is not waited for
+		default:
+			// A place becomes free soon. If not, it is looked again.
+			if len(a.deliveries) > 0 {
+				e.lookForPlace(starved, a.leftAt.Add(serves))
+			}
+			return
 		}
-		if len(a.crew.agents) > len(rich.agents) {
+		if a.crew.staying() > rich.staying() {
 			rich = a.crew
 		}
 		idle := len(a.deliveries) == 0 && !a.idle.IsZero() && a.slots > 0 && !a.crew.ring.Hungry()
@@ -74,11 +81,34 @@ func (e *engine) reclaim(starved *crew) {
 	switch {
 	case oldest != nil:
 		oldest.close(e)
-	case len(rich.agents) == 1 && len(starved.agents) == 0:
+	case rich.staying() == 1 && len(starved.agents) == 0:
 		e.takeTurns(starved)
-	case len(rich.agents) > len(starved.agents)+1:
-		slices.MinFunc(rich.agents, func(a, b *agent) int { return cmp.Compare(len(a.deliveries), len(b.deliveries)) }).leave(e)
+	case rich.staying() > len(starved.agents)+1:
+		var least *agent
+		for _, a := range rich.agents {
+			if !a.closing && (least == nil || len(a.deliveries) < len(least.deliveries)) {
+				least = a
+			}
+		}
+		least.leave(e)
+		e.lookForPlace(starved, e.now.Add(serves))
 	}
+}
+
+// staying is how many agents of a crew still take deliveries.
+func (c *crew) staying() (n int) {
+	for _, a := range c.agents {
+		if !a.closing {
+			n++
+		}
+	}
+	return n
+}
+
+// lookForPlace has a crew look for a place again at a time.
+func (e *engine) lookForPlace(c *crew, at time.Time) {
+	c.grace = earliest(c.grace, at)
+	e.wake(at)
 }
 
 // serves is how long an agent that is the only one of its crew may keep its place when a
@@ -91,7 +121,7 @@ const serves = 10 * time.Second
 func (e *engine) takeTurns(starved *crew) {
 	var oldest *agent
 	for a := range e.agents {
-		if len(a.crew.agents) == 1 && (oldest == nil || a.born.Before(oldest.born)) {
+		if !a.closing && a.crew.staying() == 1 && (oldest == nil || a.born.Before(oldest.born)) {
 			oldest = a
 		}
 	}
@@ -99,11 +129,11 @@ func (e *engine) takeTurns(starved *crew) {
 		return
 	}
 	if at := oldest.born.Add(serves); at.After(e.now) {
-		starved.grace = earliest(starved.grace, at)
-		e.wake(at)
+		e.lookForPlace(starved, at)
 		return
 	}
 	oldest.leave(e)
+	e.lookForPlace(starved, e.now.Add(serves))
 }
 
 // placeFree has the crews that wait for a place look again.

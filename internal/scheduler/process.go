@@ -189,6 +189,9 @@ func findProgram(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// maxSpare bounds the list of an agent's lines that is kept for the next ones.
+const maxSpare = 1024
+
 // afterwords is how long an agent may take to end after the end of its output.
 const afterwords = time.Second
 
@@ -215,11 +218,15 @@ func (e *engine) attendAgent(a *agent, out *os.File) {
 			break
 		}
 		list = append(list, l)
-		if !r.Ready() || len(list) >= 256 {
+		// What was read together is taken together: the #hungry of an agent's start above
+		// all, which tell how many slots it has.
+		if !r.Ready() {
 			said := list
 			e.post(func() {
 				e.lines(a, said)
-				clear(said)
+				if clear(said); cap(said) > maxSpare {
+					return
+				}
 				select {
 				case spare <- said[:0]:
 				default:

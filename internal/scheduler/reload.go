@@ -97,6 +97,7 @@ func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting
 		r := &rcpts[i]
 		if delivered, done := l.Final[r.Offset()]; done && !r.Result.Final() {
 			e.logTagged(v, r, delivered)
+			e.toldByTag(v, r, delivered)
 		}
 	}
 	if !e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {

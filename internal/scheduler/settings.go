@@ -19,6 +19,7 @@ type Settings struct {
 	Expiry2     time.Duration // 0: never
 	OnExpiry    OnExpiry
 	IdleMax     time.Duration
+	AnswerMax   time.Duration   // a job may go without an answer; 0: without end
 	ReportTimes []time.Duration // ages at which a delay is reported, ascending
 
 	MaxTA      int // agent processes of the whole scheduler; 0: no limit
@@ -66,7 +67,7 @@ const defaultStart = 5
 func defaultSettings() Settings {
 	return Settings{
 		Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour,
-		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1,
+		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, AnswerMax: 12 * time.Hour,
 	}
 }
 

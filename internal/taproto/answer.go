@@ -15,7 +15,14 @@ func AppendLine(b []byte, l *Line) []byte {
 		b = append(b, hungry...)
 	case LineResync:
 		b = append(b, resync...)
-		b = appendMapped(b, l.Name, "\n", ' ')
+		b = appendMapped(b, l.Name, "\t\n", ' ')
+		if l.Host != "" {
+			b = append(b, '\t')
+			b = appendMapped(b, l.Host, "\n", ' ')
+		}
+	case LineSlots:
+		b = append(b, slots...)
+		b = strconv.AppendInt(b, int64(max(l.Slots, 0)), 10)
 	case LineAnswer:
 		b = appendAnswer(b, &l.Answer)
 	default:
@@ -80,8 +87,14 @@ func ParseLine(line []byte) Line {
 	case string(line) == hungry:
 		return Line{Kind: LineHungry}
 	}
-	if name, ok := bytes.CutPrefix(line, []byte(resync)); ok && len(name) > 0 {
-		return Line{Kind: LineResync, Name: string(name)}
+	if job, ok := bytes.CutPrefix(line, []byte(resync)); ok && len(job) > 0 && job[0] != '\t' {
+		name, host, _ := bytes.Cut(job, []byte{'\t'})
+		return Line{Kind: LineResync, Name: string(name), Host: string(host)}
+	}
+	if count, ok := bytes.CutPrefix(line, []byte(slots)); ok {
+		if n, ok := digits(count, 9); ok {
+			return Line{Kind: LineSlots, Slots: int(n)}
+		}
 	}
 	return Line{Text: newlines(bytes.TrimPrefix(line[1:], []byte{' '}))}
 }

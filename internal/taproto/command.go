@@ -9,6 +9,7 @@ const (
 	idle   = "#idle"
 	hungry = "#hungry"
 	resync = "#resync "
+	slots  = "#slots "
 )
 
 // AppendCommand appends c's line, newline included. A line end in a name or host,

@@ -17,16 +17,20 @@ func TestAgentLinesAreRead(t *testing.T) {
 		want Line
 		back string // how it is written, if not so
 	}{
-		"hungry":            {"#hungry", Line{Kind: LineHungry}, ""},
-		"resync":            {"#resync A/B/17-4", Line{Kind: LineResync, Name: "A/B/17-4"}, ""},
-		"resync of nothing": {"#resync ", Line{Text: "resync "}, "# resync "},
-		"comment":           {"# hello", Line{Text: "hello"}, ""},
-		"comment run on":    {"#hello", Line{Text: "hello"}, "# hello"},
-		"hungrier":          {"#hungry now", Line{Text: "hungry now"}, "# hungry now"},
-		"junk":              {"Segmentation fault", Line{Text: "Segmentation fault"}, "# Segmentation fault"},
-		"nothing":           {"", Line{}, "# "},
-		"delivered":         {"12/34\t\tok3 250 fine", answer(Answer{Number: 12, Offset: 34, Word: OK3, Text: "250 fine"}), ""},
-		"no text":           {"12/34\t\tok", answer(Answer{Number: 12, Offset: 34, Word: OK}), ""},
+		"hungry":                 {"#hungry", Line{Kind: LineHungry}, ""},
+		"resync":                 {"#resync A/B/17-4", Line{Kind: LineResync, Name: "A/B/17-4"}, ""},
+		"resync of a host":       {"#resync A/17\tmx.example.org", Line{Kind: LineResync, Name: "A/17", Host: "mx.example.org"}, ""},
+		"resync of a host alone": {"#resync \tmx", Line{Text: "resync \tmx"}, "# resync \tmx"},
+		"slots":                  {"#slots 300", Line{Kind: LineSlots, Slots: 300}, ""},
+		"slots of no number":     {"#slots many", Line{Text: "slots many"}, "# slots many"},
+		"resync of nothing":      {"#resync ", Line{Text: "resync "}, "# resync "},
+		"comment":                {"# hello", Line{Text: "hello"}, ""},
+		"comment run on":         {"#hello", Line{Text: "hello"}, "# hello"},
+		"hungrier":               {"#hungry now", Line{Text: "hungry now"}, "# hungry now"},
+		"junk":                   {"Segmentation fault", Line{Text: "Segmentation fault"}, "# Segmentation fault"},
+		"nothing":                {"", Line{}, "# "},
+		"delivered":              {"12/34\t\tok3 250 fine", answer(Answer{Number: 12, Offset: 34, Word: OK3, Text: "250 fine"}), ""},
+		"no text":                {"12/34\t\tok", answer(Answer{Number: 12, Offset: 34, Word: OK}), ""},
 		"notary and lines": {"12/34\ta\x01failed\x015.1.1\t" + "error \r<<- RCPT\r->> 550\tno",
 			answer(Answer{Number: 12, Offset: 34, Notary: "a\x01failed\x015.1.1", Word: Error, Text: "\n<<- RCPT\n->> 550\tno"}), ""},
 		"largest numbers":        {"18446744073709551615/999999999999999999\t\tok2", answer(Answer{Number: 1<<64 - 1, Offset: 999999999999999999, Word: OK2}), ""},
@@ -107,7 +111,7 @@ func TestCommandsAreRead(t *testing.T) {
 func TestWrittenLineIsOneLineWhateverItHolds(t *testing.T) {
 	const evil = "a\n12/34\t\tok3 \r#hungry\n"
 	for _, l := range []Line{
-		{Text: evil}, {Kind: LineResync, Name: evil},
+		{Text: evil}, {Kind: LineResync, Name: evil}, {Kind: LineResync, Name: evil, Host: evil},
 		{Kind: LineAnswer, Answer: Answer{Number: 1, Offset: -2, Notary: evil, Word: "o\nk", Text: evil}},
 	} {
 		b := string(AppendLine(nil, &l))

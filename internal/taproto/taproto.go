@@ -63,7 +63,8 @@ const (
 	LineComment LineKind = iota // "# text" and anything else: to be logged
 	LineHungry                  // "#hungry": one free slot
 	LineAnswer
-	LineResync // "#resync NAME"
+	LineResync // "#resync NAME", or "#resync NAME TAB HOST"
+	LineSlots  // "#slots N": it will ask for N jobs at once
 )
 
 // Line is one line from an agent.
@@ -71,7 +72,10 @@ type Line struct {
 	Kind   LineKind
 	Answer Answer
 	Name   string // of a resync
-	Text   string // of a comment
+	// Host is that of the job that a resync is about; empty if the agent did not say.
+	Host  string
+	Slots int    // of a slots line
+	Text  string // of a comment
 }
 
 // Answer is the outcome for one recipient.

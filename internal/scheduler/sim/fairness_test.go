@@ -22,7 +22,7 @@ func begin() time.Time { return time.Unix(1_800_000_000, 0).UTC() }
 
 // policy is that of the built-in scheduler.conf.
 func policy(change func(*thread.Policy)) thread.Policy {
-	p := thread.Policy{Interval: minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Expiry: 3 * day, MaxRing: 100, MaxThread: 20}
+	p := thread.Policy{Interval: minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Expiry: 3 * day, MaxRing: 100, MaxThread: 20, MaxUnproven: 50}
 	if change != nil {
 		change(&p)
 	}

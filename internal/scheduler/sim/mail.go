@@ -46,7 +46,8 @@ func (l *Letter) Wait(now time.Time) time.Duration {
 // Message is one to be sent.
 type Message struct {
 	Group    string
-	From     string    // sender, by which mail is told apart; "" as Group
+	From     string // sender, by which mail is told apart; "" as Group
+	Origin   thread.Origin
 	Accepted time.Time // zero: now
 	Away     time.Duration
 	To       []Destination
@@ -73,7 +74,7 @@ func (w *World) Send(m Message) []*Letter {
 	msg.SetAway(m.Away)
 	hash := fnv.New32a()
 	_, _ = io.WriteString(hash, cmp.Or(m.From, m.Group)) // it never fails
-	msg.Sender = hash.Sum32()
+	msg.Sender = thread.SenderKey(hash.Sum32(), m.Origin)
 	for i := range m.To {
 		m.To[i].Rcpts = max(m.To[i].Rcpts, 1)
 		msg.Open += int32(m.To[i].Rcpts)

@@ -26,6 +26,7 @@ func scenarios() []struct {
 		{"One sender against another", "TestOneSendersFloodLeavesRoomForAnother", senderAgainstSender},
 		{"Slow hosts against a fast one (Z9)", "TestSlowHostsDoNotBlockTheirRing", slowAgainstFast},
 		{"A black hole against everybody else (M23)", "TestABlackHoleDelaysNobodyElse", blackHole},
+		{"Hosts that accept connections and stay silent (A3)", "TestAtk3SilentHostsDelayNoOwnMail", silentHosts},
 		{"A dead host (Z18)", "TestADeadHostCostsOneConnectPerInterval", deadHost},
 		{"Oldest first (Z3)", "TestOldestFirstPerDestination", oldestFirst},
 		{"A hanging message (M28)", "TestOneHangingMessageDoesNotBlockTheRest", hangingMessage},
@@ -47,7 +48,7 @@ when this was last written by
     go test ./internal/scheduler/sim -run TestThePageIsTrue -update
 
 Hosts take 50 to 150 ms for a message unless said otherwise, and settings are those of the
-built-in scheduler.conf: maxring=100, maxthr=20, agents of 20 slots. What the tests do not
+built-in scheduler.conf: maxring=100, maxunproven=50, maxthr=20, agents of 20 slots. What the tests do not
 show: the disk, the agents' own speed, and the network.
 
 How it comes about: a ring serves the thread with the fewest deliveries under way, of
@@ -56,7 +57,8 @@ than 100 recipients take every second turn. Within a thread the never tried and 
 take turns, senders in each, and each sender's oldest comes first (with ageorder). A host
 in trouble is probed by one message at a time, any one; the message that a host fell silent
 at waits for its own time when the host has answered another. Places for agents (maxta) go
-to the clause that has the fewest.
+to the clause that has the fewest. Of a ring's places at most half go to hosts that have
+not answered, and to reports to them still fewer ([notes/silent-hosts.md](notes/silent-hosts.md)).
 
 `
 

@@ -19,7 +19,7 @@ func BenchmarkDepth(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					number++
-					m := &Message{Number: number, Stamp: now.UnixNano(), Open: 1, Total: 1, Sender: uint32(scatter(number))}
+					m := &Message{Number: number, Stamp: now.UnixNano(), Open: 1, Total: 1, Sender: SenderKey(uint32(scatter(number)), Own)}
 					c.Add(m, r, "smtp", fmt.Sprintf("host%d.example", number%uint64(hosts)), []Recipient{NewRecipient(1, "x")}, History{}, now)
 					v := c.Take(r, now)
 					v.Recipients()[0].Result = Delivered

@@ -12,15 +12,19 @@ type Thread struct {
 	Trouble string // what the host's last failure said
 	Serve   any    // free for the caller: who served it last
 
-	channel *channel
-	list    []*Vertex // all; those that may be delivered now are in front
-	ready   int       // so many
-	orders  [2]order  // of those that are ready: never tried, tried
-	turn    uint8     // which of them was served last
-	small   int       // of those that are ready, those of messages to few
-	rcpts   int       // of all
-	oldest  *Vertex   // nil if that is not known
-	running int
+	channel  *channel
+	list     []*Vertex // all; those that may be delivered now are in front
+	ready    int       // so many
+	orders   [2]order  // of those that are ready: never tried, tried
+	turn     uint8     // which of them was served last
+	small    int       // of those that are ready, those of messages to few
+	own      int32     // of those that are ready, those of own users
+	reports  int32     // and reports
+	mails    uint8     // others that were served since the last report
+	reported *[2]order // as orders, of reports; nil: there were none
+	rcpts    int       // of all
+	oldest   *Vertex   // nil if that is not known
+	running  int
 
 	next  int64  // the host is in trouble until then, milliseconds; 0: it is not
 	wake  int64  // key in the agenda
@@ -45,9 +49,14 @@ type Thread struct {
 
 	pausing, paused bool // see Policy.QueueOnly
 
-	listed       bool
-	class, level uint8 // where it is listed
-	prev, succ   *Thread
+	answered bool           // the last delivery got an answer
+	standing standing       // by which taken is counted
+	taken    [origins]int32 // of running, by origin
+
+	listed             bool
+	class, level, tier uint8  // where it is listed
+	since              uint64 // and before whom
+	prev, succ         *Thread
 }
 
 // Channel is the thread's channel.
@@ -84,6 +93,8 @@ func (c *Core) thread(r *Ring, name, host string) *Thread {
 	ch.threads++
 	t = &Thread{Ring: r, Host: host, channel: ch, slot: -1}
 	t.pausing, t.paused = r.Policy.QueueOnly, r.Policy.QueueOnly
+	t.answered = c.proven.has(keyOf(name, host))
+	t.standing = t.learn()
 	t.begin()
 	t.follow()
 	r.own(t)
@@ -125,7 +136,11 @@ func (c *Core) retire(t *Thread) {
 	}
 	c.threads.remove(t)
 	t.Ring.unlist(t)
-	delete(t.Ring.threads, keyOf(t.channel.name, t.Host))
+	key := keyOf(t.channel.name, t.Host)
+	delete(t.Ring.threads, key)
+	if t.answered {
+		c.proven.add(key)
+	}
 	t.channel.threads--
 	if t.channel.threads == 0 {
 		delete(c.channels, t.channel.name)

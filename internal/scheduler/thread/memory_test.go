@@ -63,7 +63,7 @@ func fill(messages, hosts int, wait bool) (*Core, []*Message) {
 	}
 	list := make([]*Message, 0, messages)
 	for i := range messages {
-		m := &Message{Number: uint64(i + 1), Stamp: now.Add(-time.Duration(i%3600) * time.Second).UnixNano(), Open: 1, Total: 1, Sender: uint32(i) * 2654435761}
+		m := &Message{Number: uint64(i + 1), Stamp: now.Add(-time.Duration(i%3600) * time.Second).UnixNano(), Open: 1, Total: 1, Sender: SenderKey(uint32(i)*2654435761, Own)}
 		m.SetName(fmt.Sprintf("%d-%d", i+1, 4711))
 		address := strings.Clone(fmt.Sprintf("user%d@host%d.example", i, i%hosts))
 		c.Add(m, r, "smtp", fmt.Sprintf("host%d.example", i%hosts), []Recipient{NewRecipient(123, address)}, h, now)

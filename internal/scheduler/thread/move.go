@@ -54,7 +54,9 @@ func (c *Core) Move(t *Thread, to *Ring, now time.Time) {
 		to.threads[key] = t
 		from.running -= t.running
 		to.running += t.running
+		t.weigh(-1)
 		t.Ring = to
+		t.weigh(1)
 	case other != t:
 		c.merge(t, other, ms)
 		c.Touch(from)
@@ -74,6 +76,9 @@ func (t *Thread) follow() {
 	p := &t.Ring.Policy
 	for i := range t.orders {
 		t.orders[i].byAge = p.AgeOrder
+		if t.reported != nil {
+			t.reported[i].byAge = p.AgeOrder
+		}
 	}
 	t.limit = int32(min(int(t.limit), p.most()))
 	if !t.met {
@@ -118,6 +123,7 @@ func (c *Core) merge(t, to *Thread, ms int64) {
 	}
 	if t.next > to.next {
 		to.next, to.tries, to.step, to.Trouble = t.next, t.tries, t.step, t.Trouble
+		to.answered = false
 		to.epoch++
 	}
 	to.slow, to.tokens.next = max(to.slow, t.slow), max(to.tokens.next, t.tokens.next)

@@ -40,7 +40,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.c.Remove(w.ring)
 	p := Policy{
 		Interval: time.Minute, Retries: []int{1, 2, 3}, Jitter: 10, Expiry: 24 * time.Hour, Expiry2: 48 * time.Hour,
-		MaxChannel: 9, MaxRing: 8, MaxThread: 4, AgeOrder: seed%2 == 0,
+		MaxChannel: 9, MaxRing: 8, MaxThread: 4, AgeOrder: seed%2 == 0, MaxUnproven: int(seed%4) * 2,
 	}
 	for i := range 3 {
 		if i == 1 {
@@ -83,7 +83,7 @@ func (w *world) act() {
 func (w *world) accept() {
 	w.n++
 	age := time.Duration(w.random.IntN(3600)) * time.Second
-	m := &Message{Number: w.n, Stamp: w.now.Add(-age).UnixNano(), Sender: uint32(w.random.IntN(5)), Total: int32(w.random.IntN(200))}
+	m := &Message{Number: w.n, Stamp: w.now.Add(-age).UnixNano(), Sender: SenderKey(uint32(w.random.IntN(5))<<2, Origin(w.random.IntN(origins))), Total: int32(w.random.IntN(200))}
 	w.messages = append(w.messages, m)
 	offset := int64(0)
 	for range 1 + w.random.IntN(3) {
@@ -210,9 +210,14 @@ func (w *world) order(n int) {
 
 func (w *world) check() {
 	inRing, inChannel := map[*Ring]int{}, map[string]int{}
+	low := map[*Ring]*places{}
+	for _, r := range w.rings {
+		low[r] = &places{}
+	}
 	for _, v := range w.running {
 		inRing[v.Thread.Ring]++
 		inChannel[v.Thread.Channel()]++
+		low[v.Thread.Ring].count(tierOf(v.Thread.learn(), v.Message.Origin()), 1)
 	}
 	if inChannel["smtp"] > 9 || inChannel["local"] > 9 {
 		w.t.Fatalf("%v run in the channels", inChannel)
@@ -220,6 +225,9 @@ func (w *world) check() {
 	for _, r := range w.rings {
 		if inRing[r] != r.running || r.running > 8 {
 			w.t.Fatalf("%d run in the ring, it has %d", inRing[r], r.running)
+		}
+		if *low[r] != r.places {
+			w.t.Fatalf("%v run in the tiers, it has %v", low[r], r.places)
 		}
 	}
 	for _, t := range w.threads() {
@@ -235,7 +243,8 @@ func (w *world) check() {
 }
 
 func (w *world) checkThread(t *Thread) {
-	var ready [2]int
+	var ready, reports [2]int
+	own := 0
 	run, rcpts, small := 0, 0, 0
 	for i, v := range t.list {
 		if int(v.place) != i || v.Thread != t || v.state == gone || v.isReady() && v.state != waiting {
@@ -245,6 +254,12 @@ func (w *world) checkThread(t *Thread) {
 			w.t.Fatalf("one that is due is forgotten: %+v", v)
 		}
 		if v.isReady() {
+			switch v.Message.Origin() {
+			case Report:
+				reports[v.class()]++
+			case Own:
+				own++
+			}
 			ready[v.class()]++
 			if !v.is(bulk) {
 				small++
@@ -256,9 +271,18 @@ func (w *world) checkThread(t *Thread) {
 		rcpts += len(v.Recipients())
 	}
 	for i := range t.orders {
-		if problem := t.orders[i].check(ready[i]); problem != "" {
+		if problem := t.orders[i].check(ready[i] - reports[i]); problem != "" {
 			w.t.Fatal(problem)
 		}
+		if t.reported == nil {
+			continue
+		}
+		if problem := t.reported[i].check(reports[i]); problem != "" {
+			w.t.Fatal(problem)
+		}
+	}
+	if own != int(t.own) || reports[0]+reports[1] != int(t.reports) || t.standing != t.learn() || t.listed && t.tier != t.tierNow() {
+		w.t.Fatalf("%d own and %v reports are ready: it says %+v", own, reports, t)
 	}
 	if run != t.running || rcpts != t.rcpts || small != t.small || ready[0]+ready[1] != t.ready || t.running > 4 || t.limit < 1 || t.limit > 4 {
 		w.t.Fatalf("%d run, %d recipients, %d small, ready %v: it says %+v", run, rcpts, small, ready, t)

@@ -276,22 +276,18 @@ func (t *Thread) pushReady(v *Vertex) {
 	if v.isReady() {
 		return
 	}
-	if !v.is(bulk) {
-		t.small++
-	}
+	t.tally(v, 1)
 	t.swap(int(v.place), t.ready)
 	t.ready++
-	t.orders[v.class()].push(v)
+	t.ordersFor(v)[v.class()].push(v)
 }
 
 func (t *Thread) dropReady(v *Vertex) {
 	if !v.isReady() {
 		return
 	}
-	if !v.is(bulk) {
-		t.small--
-	}
-	t.orders[v.class()].drop(v)
+	t.tally(v, -1)
+	t.ordersFor(v)[v.class()].drop(v)
 	t.unready(v)
 }
 
@@ -309,14 +305,18 @@ func (t *Thread) swap(i, j int) {
 // one, so that one message cannot block the rest (M28). When the host has answered
 // another one meanwhile, those that it failed wait for their own time: nil if there are
 // no others.
-func (t *Thread) pick(c *Core, ms int64) *Vertex {
+func (t *Thread) pick(c *Core, ms int64, closed uint8) *Vertex {
 	for t.ready > 0 {
 		var v *Vertex
 		if t.tries > 0 {
 			v = t.list[c.rand.IntN(t.ready)]
 			t.dropReady(v)
 		} else {
-			v = t.inOrder()
+			orders := t.line(closed)
+			if orders == nil {
+				return nil
+			}
+			v = t.inOrder(orders)
 		}
 		if t.next != 0 || !v.is(blamed) || v.next <= ms {
 			v.set(blamed, false)
@@ -329,15 +329,13 @@ func (t *Thread) pick(c *Core, ms int64) *Vertex {
 }
 
 // inOrder takes the next one of the class whose turn it is.
-func (t *Thread) inOrder() *Vertex {
+func (t *Thread) inOrder(orders *[2]order) *Vertex {
 	t.turn = 1 - t.turn
-	if len(t.orders[t.turn].heads) == 0 {
+	if len(orders[t.turn].heads) == 0 {
 		t.turn = 1 - t.turn
 	}
-	v := t.orders[t.turn].next()
-	if !v.is(bulk) {
-		t.small--
-	}
+	v := orders[t.turn].next()
+	t.tally(v, -1)
 	t.unready(v)
 	return v
 }

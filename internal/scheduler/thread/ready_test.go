@@ -87,7 +87,7 @@ func TestOldestFirst(t *testing.T) {
 	}
 }
 
-func scatter32(i int) uint32 { return uint32(scatter(uint64(i))) }
+func scatter32(i int) uint32 { return SenderKey(uint32(scatter(uint64(i))), Own) }
 
 // New against old: new mail has its first try at every second turn though thousands
 // that were deferred are due, and those go on though new mail never ends.

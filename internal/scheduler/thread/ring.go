@@ -14,6 +14,7 @@ type Ring struct {
 
 	core    *Core
 	running int
+	places  places
 	threads map[threadKey]*Thread
 	turn    turn
 	first   bool     // in Core.first
@@ -29,6 +30,7 @@ type Ring struct {
 type channel struct {
 	name    string
 	running int
+	places  places
 	threads int
 	blocked []*Ring // those that met its limit; who waits longest is first
 }
@@ -127,7 +129,7 @@ func (r *Ring) Hungry() bool {
 		return false
 	}
 	hungry := false
-	r.inTurn(func(t *Thread) bool {
+	r.inTurn(r.opened(), func(t *Thread) bool {
 		if hungry = !r.channelFull(t); !hungry {
 			t.channel.block(r)
 		}
@@ -145,7 +147,20 @@ func (r *Ring) own(t *Thread) {
 }
 
 func (r *Ring) channelFull(t *Thread) bool {
-	return r.Policy.MaxChannel > 0 && t.channel.running >= r.Policy.MaxChannel
+	return r.Policy.MaxChannel > 0 && (t.channel.running >= r.Policy.MaxChannel || r.mixed && t.tierNow() >= r.closed(t.channel))
+}
+
+// opened is the first tier that may not begin a delivery, as far as one can say for all
+// threads.
+func (r *Ring) opened() uint8 {
+	if r.mixed || r.channel == nil {
+		return r.places.closed(r.Policy.MaxUnproven)
+	}
+	closed := r.closed(r.channel)
+	if closed < r.places.closed(r.Policy.MaxUnproven) {
+		r.channel.block(r)
+	}
+	return closed
 }
 
 // Touch has Touched give the ring.
@@ -172,6 +187,7 @@ func (c *Core) Touched() *Ring {
 
 // update puts the thread into its ring's turn, or takes it out.
 func (c *Core) update(t *Thread, ms int64) {
+	c.stand(t)
 	c.quiet(t, ms)
 	c.alarm(t, ms)
 	if !t.mayRun(ms) {
@@ -198,7 +214,8 @@ func (c *Core) Take(r *Ring, now time.Time) *Vertex {
 		return nil
 	}
 	var v *Vertex
-	r.inTurn(func(t *Thread) bool {
+	closed := r.opened()
+	r.inTurn(closed, func(t *Thread) bool {
 		if !t.mayRun(ms) {
 			r.unlist(t)
 			return true
@@ -208,7 +225,7 @@ func (c *Core) Take(r *Ring, now time.Time) *Vertex {
 			return r.mixed
 		}
 		r.unlist(t)
-		v = t.pick(c, ms)
+		v = t.pick(c, ms, closed)
 		if v == nil {
 			c.update(t, ms)
 			return true
@@ -235,7 +252,7 @@ func (c *Core) TakeMore(t *Thread, now time.Time) *Vertex {
 	if t.ready == 0 || t.next != 0 || t.paused || max(t.free(), t.Ring.free()) > ms {
 		return nil
 	}
-	v := t.pick(c, ms)
+	v := t.pick(c, ms, t.Ring.closed(t.channel))
 	if v == nil {
 		c.update(t, c.ms(now))
 		return nil
@@ -251,13 +268,16 @@ func (c *Core) Promote(v *Vertex, now time.Time) {
 	if v.state == running && v.is(queued) {
 		v.set(queued, false)
 		v.wake = c.ms(now)
-		v.Thread.busy(1)
+		v.Thread.busy(v, 1)
 		c.update(v.Thread, c.ms(now))
 	}
 }
 
 // busy counts deliveries in thread, ring and channel.
-func (t *Thread) busy(n int) {
+func (t *Thread) busy(v *Vertex, n int) {
+	o := v.Message.Origin()
+	t.taken[o] += int32(n)
+	t.occupy(o, n)
 	t.running += n
 	t.Ring.running += n
 	t.channel.running += n
@@ -298,7 +318,7 @@ func (c *Core) room(ch *channel) {
 // wants tells whether a thread of the ring may go but for the channel's limit.
 func (r *Ring) wants(ch *channel) bool {
 	wants := false
-	r.inTurn(func(t *Thread) bool {
+	r.inTurn(tiers, func(t *Thread) bool {
 		wants = t.channel == ch
 		return !wants && r.mixed
 	})
@@ -320,7 +340,7 @@ func (c *Core) start(v *Vertex, ms int64) {
 		t.probe = v
 	}
 	if !v.is(queued) {
-		t.busy(1)
+		t.busy(v, 1)
 	}
 }
 
@@ -335,7 +355,7 @@ func (c *Core) Stop(v *Vertex, now time.Time) {
 		t.probe = nil
 	}
 	if !v.is(queued) {
-		t.busy(-1)
+		t.busy(v, -1)
 	}
 	v.set(queued, false)
 	c.room(t.channel)

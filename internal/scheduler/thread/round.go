@@ -38,6 +38,7 @@ func (c *Core) End(v *Vertex, w HostWait, now time.Time) Round {
 	case sum == HostDeferred:
 		c.Throttle(t, w.Until, now)
 	default:
+		t.answered = true
 		c.clear(t, now)
 		c.update(t, c.ms(now))
 	}
@@ -91,6 +92,10 @@ func (c *Core) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
 	ms := c.ms(now)
 	t.fails++
 	t.Trouble = w.Text
+	if t.answered {
+		t.answered = false
+		c.proven.drop(keyOf(t.channel.name, t.Host))
+	}
 	known := t.next != 0 && started != t.epoch
 	// A time that is over would make the host be tried without a pause (M34).
 	asked := c.notFar(w.Until, ms)

@@ -11,6 +11,7 @@ const (
 	Trouble   = "trouble"   // its host failed; until the next probe
 	Probing   = "probing"   // its host failed; a probe is under way
 	Paused    = "paused"    // somebody has to ask for it
+	NoPlace   = "no-place"  // the places for hosts like its own are taken
 )
 
 // Stats is what people want to know of a thread.
@@ -24,6 +25,7 @@ type Stats struct {
 	Tries                int       // failures of the host in a row
 	Trouble              string
 	Attempts             uint64 // since the thread came to be
+	Crowd                string // in state NoPlace, in words
 }
 
 // Stats describes the thread. It may look at each of its vertices.
@@ -54,7 +56,9 @@ func (t *Thread) Brief(now time.Time) Stats {
 		Vertices: len(t.list), Recipients: t.rcpts, Ready: t.ready, Running: t.running, Limit: t.Limit(),
 		Tries: t.Tries(), Trouble: t.Trouble, Attempts: t.attempts,
 	}
-	s.State, s.Until = t.state(t.Ring.core.ms(now))
+	if s.State, s.Until = t.state(t.Ring.core.ms(now)); s.State == NoPlace {
+		s.Crowd = t.crowd()
+	}
 	if t.oldest != nil {
 		s.Oldest = t.Ring.core.accepted(t.oldest.Message)
 	}
@@ -77,6 +81,10 @@ func (t *Thread) state(ms int64) (state string, until time.Time) {
 		return Paused, time.Time{}
 	case t.next != 0 && t.probe != nil:
 		return Probing, time.Time{}
+	case t.next > ms:
+		return Trouble, t.Ring.core.time(t.next)
+	case t.listed && t.running == 0 && t.crowded():
+		return NoPlace, time.Time{}
 	case t.next != 0:
 		return Trouble, t.Ring.core.time(t.next)
 	case t.ready > 0 && free > ms:

@@ -32,12 +32,15 @@ type Policy struct {
 	// Deliveries at once: of all rings with the thread's channel, of the ring, of
 	// the thread. 0: no limit.
 	MaxChannel, MaxRing, MaxThread int
-	AgeOrder                       bool // oldest first; else in random order
-	Start                          int  // deliveries at once to a host that nothing is known of, at most MaxThread; 0: 5
-	Jitter                         int  // percent of a wait that is added at random, at most
-	QueueOnly                      bool // nothing begins until Kick
-	JoinWaiting                    bool // what is new waits for what waits already
-	Rate, HostRate                 Rate // of deliveries begun: of the ring, of each thread
+	// MaxUnproven bounds deliveries at once, in the ring, to hosts that are not known to
+	// answer; reports may take less of them (see tierOf). 0: no limit.
+	MaxUnproven    int
+	AgeOrder       bool // oldest first; else in random order
+	Start          int  // deliveries at once to a host that nothing is known of, at most MaxThread; 0: 5
+	Jitter         int  // percent of a wait that is added at random, at most
+	QueueOnly      bool // nothing begins until Kick
+	JoinWaiting    bool // what is new waits for what waits already
+	Rate, HostRate Rate // of deliveries begun: of the ring, of each thread
 }
 
 // state is where a vertex is.
@@ -136,6 +139,7 @@ type Core struct {
 	throttles agenda[*Ring]
 	threads   agenda[*Thread]
 	messages  agenda[*Message]
+	proven    proven
 	expired   []*Vertex
 	due       []*Message
 }

@@ -6,12 +6,19 @@ import "math/bits"
 // fewest deliveries under way, so that slow hosts do not take every place; of several,
 // the one that waits longest. Threads that have nothing but parts of messages to many
 // recipients take every second turn only, so that one such message does not stand
-// before all others.
+// before all others. Tiers have lists of their own, so that those without a free place
+// need not be passed over one by one.
 type turn struct {
+	tiers    [tiers]*shelf // nil: nothing was ever in it
+	count    int
+	class    uint8  // that is served next
+	listings uint64 // so far
+}
+
+// shelf is the threads of one tier.
+type shelf struct {
 	lists [2][levels]line
 	some  [2]uint32 // which lists hold a thread
-	count int
-	class uint8 // that is served next
 }
 
 // line is a list of threads.
@@ -42,8 +49,15 @@ func (t *Thread) classOf() uint8 {
 
 // list puts a thread at the end of those that are like it.
 func (r *Ring) list(t *Thread) {
-	t.listed, t.class, t.level = true, t.classOf(), levelOf(t.running)
-	l := &r.turn.lists[t.class][t.level]
+	r.turn.listings++
+	t.since = r.turn.listings
+	t.listed, t.class, t.level, t.tier = true, t.classOf(), levelOf(t.running), t.tierNow()
+	s := r.turn.tiers[t.tier]
+	if s == nil {
+		s = new(shelf)
+		r.turn.tiers[t.tier] = s
+	}
+	l := &s.lists[t.class][t.level]
 	t.prev, t.succ = l.tail, nil
 	if l.tail != nil {
 		l.tail.succ = t
@@ -51,7 +65,7 @@ func (r *Ring) list(t *Thread) {
 		l.head = t
 	}
 	l.tail = t
-	r.turn.some[t.class] |= 1 << t.level
+	s.some[t.class] |= 1 << t.level
 	r.turn.count++
 }
 
@@ -59,7 +73,8 @@ func (r *Ring) unlist(t *Thread) {
 	if !t.listed {
 		return
 	}
-	l := &r.turn.lists[t.class][t.level]
+	s := r.turn.tiers[t.tier]
+	l := &s.lists[t.class][t.level]
 	if t.prev != nil {
 		t.prev.succ = t.succ
 	} else {
@@ -71,7 +86,7 @@ func (r *Ring) unlist(t *Thread) {
 		l.tail = t.prev
 	}
 	if l.head == nil {
-		r.turn.some[t.class] &^= 1 << t.level
+		s.some[t.class] &^= 1 << t.level
 	}
 	t.listed, t.prev, t.succ = false, nil, nil
 	r.turn.count--
@@ -79,22 +94,44 @@ func (r *Ring) unlist(t *Thread) {
 
 // misplaced tells a listed thread that has changed since.
 func (t *Thread) misplaced() bool {
-	return t.listed && (t.class != t.classOf() || t.level != levelOf(t.running))
+	return t.listed && (t.class != t.classOf() || t.level != levelOf(t.running) || t.tier != t.tierNow())
 }
 
-// inTurn calls fn for the listed threads in their turn, until it says false. It may
-// unlist the one that it is given.
-func (r *Ring) inTurn(fn func(*Thread) bool) {
+// inTurn calls fn for the listed threads of the tiers before one in their turn, until it
+// says false. It may unlist the one that it is given.
+func (r *Ring) inTurn(closed uint8, fn func(*Thread) bool) {
+	shelves := r.turn.tiers[:closed]
 	for i := range uint8(2) {
 		class := (r.turn.class + i) % 2
-		for some := r.turn.some[class]; some != 0; some &= some - 1 {
+		some := uint32(0)
+		for _, s := range shelves {
+			if s != nil {
+				some |= s.some[class]
+			}
+		}
+		for ; some != 0; some &= some - 1 {
+			var next [tiers]*Thread
 			level := bits.TrailingZeros32(some)
-			for t := r.turn.lists[class][level].head; t != nil; {
-				next := t.succ
+			for tier, s := range shelves {
+				if s != nil {
+					next[tier] = s.lists[class][level].head
+				}
+			}
+			for {
+				first := -1
+				for tier, t := range next {
+					if t != nil && (first < 0 || t.since < next[first].since) {
+						first = tier
+					}
+				}
+				if first < 0 {
+					break
+				}
+				t := next[first]
+				next[first] = t.succ
 				if !fn(t) {
 					return
 				}
-				t = next
 			}
 		}
 	}

@@ -1,0 +1,251 @@
+package thread
+
+import "fmt"
+
+// A delivery to a host that does not answer holds its place until a time-out ends it, and
+// nothing can end it earlier without doubt. So the places that such deliveries may take are
+// bounded beforehand (docs/notes/silent-hosts.md). Each delivery is in a tier, by what is
+// known of its host and by whose mail it is. The places that tier 1 and those below it hold
+// together are bounded by Policy.MaxUnproven, the places from tier 2 on by three quarters
+// of that, and so on: each tier keeps a share that those below it cannot take, and tier 0,
+// mail for hosts that answer, keeps the rest of the ring.
+
+// Origin is whose mail a message is.
+type Origin uint8
+
+// Origins of mail.
+const (
+	Own     Origin = iota // of our own users: submitted on this machine, or by a client that logged in
+	Relayed               // of anybody else
+	Report                // without a sender, as reports are: it goes where a stranger wants it to go
+
+	origins = 3
+)
+
+// SenderKey joins a hash of a message's sender with its origin, for Message.Sender.
+func SenderKey(hash uint32, o Origin) uint32 { return hash>>2 | uint32(o)<<30 }
+
+// Origin is whose mail the message is.
+func (m *Message) Origin() Origin { return min(Origin(m.Sender>>30), Report) }
+
+// standing is what is known of a thread's host.
+type standing uint8
+
+const (
+	answering standing = iota // its last delivery got an answer
+	unproven                  // nothing is known
+	silent                    // it is in trouble
+
+	standings = 3
+)
+
+// tiers is how many tiers there are.
+const tiers = 5
+
+// tierOf is the tier of mail to a host.
+func tierOf(s standing, o Origin) uint8 {
+	return [standings][origins]uint8{
+		answering: {Own: 0, Relayed: 0, Report: 2},
+		unproven:  {Own: 1, Relayed: 2, Report: 3},
+		silent:    {Own: 3, Relayed: 4, Report: 4},
+	}[s][o]
+}
+
+// share says what the places are for that a tier and those below it have together.
+func share(tier uint8) string {
+	return [tiers]string{
+		1: "reports and hosts that have not answered",
+		2: "reports and mail of others to hosts that have not answered",
+		3: "reports to hosts that have not answered and mail to hosts that failed",
+		4: "reports and mail of others to hosts that failed",
+	}[tier]
+}
+
+// atMost is how many of the places for hosts that have not answered a tier and those below
+// it may hold: all, 3/4, 1/2, 1/4, and one at least.
+func atMost(tier uint8, unproven int) int { return max(1, unproven*(tiers-int(tier))/(tiers-1)) }
+
+// places counts deliveries under way, by tier: low[i] are those of tier i+1 and below.
+type places struct{ low [tiers - 1]int32 }
+
+func (p *places) count(tier uint8, n int) {
+	for i := range tier {
+		p.low[i] += int32(n)
+	}
+}
+
+// closed is the first tier that may not begin a delivery, tiers if all may: unproven is
+// how many places there are for tier 1 and below, 0: no limit.
+func (p *places) closed(unproven int) uint8 {
+	if unproven <= 0 {
+		return tiers
+	}
+	for i := range p.low {
+		if tier := uint8(i + 1); int(p.low[i]) >= atMost(tier, unproven) {
+			return tier
+		}
+	}
+	return tiers
+}
+
+// closed is the first tier of the ring that may not begin a delivery in a channel.
+func (r *Ring) closed(ch *channel) uint8 {
+	return min(r.places.closed(r.Policy.MaxUnproven), ch.places.closed(r.Policy.channelUnproven()))
+}
+
+// channelUnproven is MaxUnproven for all rings of a channel together.
+func (p *Policy) channelUnproven() int {
+	if p.MaxUnproven <= 0 {
+		return 0
+	}
+	return (p.MaxChannel + 1) / 2
+}
+
+// learn is what is known of the host.
+func (t *Thread) learn() standing {
+	switch {
+	case t.next != 0:
+		return silent
+	case t.answered:
+		return answering
+	}
+	return unproven
+}
+
+// stand follows what is known of the host now: what runs counts in other tiers.
+func (c *Core) stand(t *Thread) {
+	now := t.learn()
+	if now == t.standing {
+		return
+	}
+	t.weigh(-1)
+	t.standing = now
+	t.weigh(1)
+	if t.running > 0 {
+		c.room(t.channel)
+		c.Touch(t.Ring)
+	}
+}
+
+// weigh counts what runs of the thread in its tiers, or no longer.
+func (t *Thread) weigh(sign int) {
+	for o, n := range t.taken {
+		t.occupy(Origin(o), sign*int(n))
+	}
+}
+
+func (t *Thread) occupy(o Origin, n int) {
+	if tier := tierOf(t.standing, o); tier > 0 && n != 0 {
+		t.Ring.places.count(tier, n)
+		t.channel.places.count(tier, n)
+	}
+}
+
+// tierNow is the tier of the best that the thread has ready.
+func (t *Thread) tierNow() uint8 {
+	o := Report
+	switch {
+	case t.own > 0:
+		o = Own
+	case t.ready > int(t.reports):
+		o = Relayed
+	}
+	return tierOf(t.standing, o)
+}
+
+// crowded reports whether so many deliveries of its tier are under way that the thread may
+// not begin one.
+func (t *Thread) crowded() bool { return t.tierNow() >= t.Ring.closed(t.channel) }
+
+// crowd says in words which places a crowded thread waits for.
+func (t *Thread) crowd() string {
+	tier, unproven, taken := t.Ring.closed(t.channel), t.Ring.Policy.MaxUnproven, &t.Ring.places
+	if tier < taken.closed(unproven) {
+		unproven, taken = t.Ring.Policy.channelUnproven(), &t.channel.places
+	}
+	return fmt.Sprintf("%d of %d places for %s are taken", taken.low[tier-1], atMost(tier, unproven), share(tier))
+}
+
+// tally counts a ready vertex, or no longer.
+func (t *Thread) tally(v *Vertex, n int32) {
+	if !v.is(bulk) {
+		t.small += int(n)
+	}
+	switch v.Message.Origin() {
+	case Own:
+		t.own += n
+	case Report:
+		t.reports += n
+	}
+}
+
+// ordersFor is the orders that a vertex is in while it is ready. Reports have their own,
+// so that the rest can be served without them.
+func (t *Thread) ordersFor(v *Vertex) *[2]order {
+	if v.Message.Origin() != Report {
+		return &t.orders
+	}
+	if t.reported == nil {
+		t.reported = new([2]order)
+		for i := range t.reported {
+			t.reported[i].byAge = t.Ring.Policy.AgeOrder
+		}
+	}
+	return t.reported
+}
+
+// mailPerReport is how much other mail to a host is served for each report.
+const mailPerReport = 3
+
+// line is the orders whose turn it is; nil: what is ready are reports, which may not begin
+// now.
+func (t *Thread) line(closed uint8) *[2]order {
+	reports, mail := t.reports > 0 && tierOf(t.standing, Report) < closed, t.ready > int(t.reports)
+	if reports && (!mail || t.mails >= mailPerReport) {
+		t.mails = 0
+		return t.reported
+	}
+	if !mail {
+		return nil
+	}
+	t.mails = min(t.mails+1, mailPerReport)
+	return &t.orders
+}
+
+// proven remembers hosts that have answered while they have no mail. There are at most
+// twice as many as provenAtOnce; those that are forgotten are the ones that had no mail for
+// longest, and to forget one makes its next message wait for another place at most.
+type proven struct{ young, old map[threadKey]struct{} }
+
+// provenAtOnce bounds the hosts of a generation.
+const provenAtOnce = 10_000
+
+func (p *proven) has(k threadKey) bool {
+	_, ok := p.young[k]
+	if !ok {
+		_, ok = p.old[k]
+	}
+	return ok
+}
+
+func (p *proven) add(k threadKey) {
+	if _, ok := p.young[k]; ok {
+		return
+	}
+	if p.young == nil {
+		p.young = map[threadKey]struct{}{}
+	}
+	if len(p.young) >= provenAtOnce {
+		p.young, p.old = p.old, p.young
+		if p.young == nil {
+			p.young = map[threadKey]struct{}{}
+		}
+		clear(p.young)
+	}
+	p.young[k] = struct{}{}
+}
+
+func (p *proven) drop(k threadKey) {
+	delete(p.young, k)
+	delete(p.old, k)
+}

@@ -40,7 +40,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts disk e2e sendmail crash attack soak bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts disk e2e sendmail crash attack machines soak bench bench-peers costs fuzz clean
 
 all: build
 
@@ -72,8 +72,8 @@ deb rpm: package-root
 	ROOT='$(PACKAGE)/root' VERSION='$(VERSION)' ARCH='$(ARCH)' MAINTAINER='$(MAINTAINER)' \
 		$(GO) -C packaging tool nfpm package --config nfpm.yaml --packager $@ --target $(PACKAGE)/
 
-# All tests; those that need a right or a program that is not there say so. What takes
-# longest begins first. A dozen packages run the programs: they are linked once.
+# All tests but those that have a target of their own (machines, attack, disk); those that
+# need a right or a program that is not there say so. What takes longest begins first. A dozen packages run the programs: they are linked once.
 test: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary $(ATONCE) \
 		./test/install ./test/e2e ./test/faults ./test/crash ./cmd/zmctl ./test/docs ./internal/scheduler ./internal/smtpserver ./...
@@ -143,6 +143,11 @@ crash:
 ATTACKFLAGS ?=
 attack: build
 	ATTACK=1 PROGRAMS=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m ./test/attack $(ATTACKFLAGS)
+
+# Whole Debian systems, with and without systemd, from the package to its removal; as root,
+# with debootstrap and systemd-nspawn.
+machines: build
+	MACHINES=1 PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 -timeout 15m ./test/install
 
 # ext4 and xfs on a disk that logs, fails and loses power; as root, with /dev/fuse,
 # e2fsprogs and xfsprogs.

@@ -32,6 +32,9 @@ var base struct {
 	none string // why there is none
 }
 
+// machinesEnv is 1 where whole Debian systems are to be made.
+const machinesEnv = "MACHINES"
+
 // freshRoot gives a fresh Debian system. INSTALL_TEST_TARBALL may name one that is packed,
 // so that nobody waits for the network; it is made if it is not there.
 func freshRoot(t *testing.T) string {
@@ -39,8 +42,8 @@ func freshRoot(t *testing.T) string {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: a root of its own needs root")
 	}
-	if testing.Short() {
-		t.Skip("skipped: it takes a minute")
+	if os.Getenv(machinesEnv) != "1" {
+		t.Skip("skipped: whole systems take minutes; make machines runs them")
 	}
 	base.once.Do(func() { base.dir, base.none = makeBase() })
 	if base.none != "" {

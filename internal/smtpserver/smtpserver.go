@@ -249,10 +249,11 @@ func (s *server) serve(ctx context.Context, listeners []*listener) error {
 			}
 		})
 	}
+	// Whoever has read that we listen finds our numbers.
+	defer s.serveMetrics(entrances)()
 	for _, l := range listeners {
 		s.Log.Info("listening", "address", l.Addr().String(), "role", string(l.role), "postoffice", s.PostOffice)
 	}
-	defer s.serveMetrics(entrances)()
 	if s.Ready != nil {
 		addrs := make([]net.Addr, len(listeners))
 		for i, l := range listeners {

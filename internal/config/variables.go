@@ -38,6 +38,7 @@ func Variables() []Variable {
 		{"MASQUERADE", "masquerade", "Sources of the addresses that local senders appear under, as docs/headers.md has them; the file masquerade may be missing.", nil},
 		{"LOOKUPTIMEOUT", "5s", "How long a lookup in a table that is no text file may take before its mail is deferred.", checkInterval},
 		{"LOOKUPKEEP", "5s", "How long what such a table said is remembered, also that it has no such key; 0: not at all.", checkDuration},
+		{"LOOKUPPARALLEL", "32", "How many lookups each such source is asked for at the same time: connections to a server, children of a program.", checkPositive},
 		{"ALIASES", "aliases", "Sources of the aliases of local names, asked in their order, as docs/routing.md has them; the file aliases may be missing.", nil},
 		{"FQDNALIASES", "fqdnaliases", "The same for aliases of whole addresses.", nil},
 		{"LOCALNAMES", "localnames", "The same for the domains that are ours.", nil},

@@ -5,14 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"zmailer/internal/table"
 	"zmailer/internal/watch"
 )
 
 // The workers take turns at leading. Who leads waits for hints and routes what comes by
 // itself, so that nobody else is woken for a message that comes alone. It gives the lead
 // away before it routes when many messages wait, and while it routes when that begins to
-// take long; whoever is free then leads (docs/notes/leading.md).
+// take long; whoever is free then leads (docs/notes/leading.md). A message that waits for
+// its lookups gets a place of its own, and its worker's place goes to another (apart.go).
 
 const (
 	// manyWaiting is how many messages wait when they are routed side by side: fewer are
@@ -30,57 +30,60 @@ type hinter interface {
 
 // crew is what the workers share beside the dispatcher itself.
 type crew struct {
-	lead sync.Mutex // held by the worker that leads
+	lead    sync.Mutex // held by the worker that leads
+	workers sync.WaitGroup
 
 	// Used by the one who leads.
 	unseen int // messages since the last look for hints
 
-	mu   sync.Mutex
-	done []outcome // of messages that were not routed by the one who leads
-	idle bool      // it waits for hints
+	mu     sync.Mutex
+	done   []outcome // of messages that were not routed by the one who leads
+	idle   bool      // it waits for hints
+	places places    // of messages that wait for their lookups
 }
 
-// run serves until ctx is done; then what the workers have begun is finished.
+// run serves until ctx is done. What the workers have begun is finished then; what waits
+// for a lookup is given back.
 func (d *dispatcher) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, d.hints.Interrupt)
-	defer stop()
-	var workers sync.WaitGroup
+	defer context.AfterFunc(ctx, d.hints.Interrupt)()
+	base, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(errStopped) })()
 	for range d.r.c.Workers {
-		workers.Go(func() { d.work(ctx) })
+		d.workers.Go(func() { d.work(ctx, base) })
 	}
-	workers.Wait()
+	d.workers.Wait()
 	d.settle()
 }
 
-// work leads, and routes what it finds.
-func (d *dispatcher) work(ctx context.Context) {
-	leads := false
-	leave := func() {
-		if leads {
-			leads = false
-			d.lead.Unlock()
-		}
-	}
-	slow := table.WithSlow(context.Background(), leave)
+// work leads, and routes what it finds. ctx ends the work, base the lookups of messages.
+func (d *dispatcher) work(ctx, base context.Context) {
+	t := newTurn(d, base, func() { d.work(ctx, base) })
+	defer func() { t.cancel(nil) }()
 	for {
-		if !leads {
+		if !t.leads {
 			d.lead.Lock()
-			leads = true
+			t.leads = true
 		}
 		o, ok := d.await(ctx)
 		if !ok {
-			leave()
+			t.Busy()
 			return
 		}
 		d.given(o)
-		if d.waiting() >= manyWaiting {
-			leave()
+		t.begin(o)
+		if o.apart || d.waiting() >= manyWaiting {
+			t.Busy()
 		}
-		end := outcome{o.name, d.r.routeOne(slow, o.name, o.tried)}
-		if leads {
+		end := outcome{o.name, d.r.routeFor(t.ctx, t, o.name, o.tried)}
+		apart := t.end()
+		if t.leads {
 			d.ended(end)
 		} else {
 			d.report(end)
+		}
+		if apart {
+			return // another worker has its place
 		}
 	}
 }

@@ -36,6 +36,7 @@ type dispatcher struct {
 	watch       func(dir string) // has hints come of a directory that was made meanwhile
 	lanes       []*lane          // one for each router directory, in the order in which they come
 	last        []order          // after those, one at a time: they have ended routers
+	crowd       crowd            // they wait for lookups, and for a place where they may
 	// sinceAged and sinceLast are how many messages went since one that had its turn
 	// because it was too old for its directory, and since one that had ended routers.
 	sinceAged, sinceLast int
@@ -78,13 +79,16 @@ func newDispatcher(r *Router, hints hinter) *dispatcher {
 // routers waits until there is nothing else, but not for ever, and runs alone: what dies
 // with it would be suspected too (M8).
 func (d *dispatcher) next() (o order, ok bool) {
-	if d.alone || d.now().Before(d.pause.until) {
+	if d.now().Before(d.pause.until) || d.lonely() {
 		return order{}, false
 	}
 	d.skipTried()
 	first, waits := d.first()
-	if len(d.last) > 0 && (!waits || d.sinceLast >= turns-1 && d.now().Sub(d.tried[d.last[0].name]) >= lastWait) {
-		return d.last[0], d.running == 0
+	if o, ok, wait := d.nextLast(waits); ok || wait {
+		return o, ok
+	}
+	if o, ok := d.nextApart(); ok {
+		return o, true
 	}
 	if o, ok := d.aged(); ok {
 		return o, true
@@ -92,8 +96,14 @@ func (d *dispatcher) next() (o order, ok bool) {
 	return first, waits
 }
 
-// skipTried puts those last that have a marker by now: another router died with them.
+// skipTried puts those last that have a marker by now: another router died with them. Those
+// that wait for a place have their own list.
 func (d *dispatcher) skipTried() {
+	for _, l := range d.lanes {
+		for len(l.queue) > 0 && d.crowd.has(l.queue[0].name) {
+			l.queue = l.queue[1:]
+		}
+	}
 	if len(d.tried) == 0 {
 		return
 	}
@@ -109,6 +119,10 @@ func (d *dispatcher) skipTried() {
 func (d *dispatcher) given(o order) {
 	d.running++
 	d.sinceAged, d.sinceLast = d.sinceAged+1, d.sinceLast+1
+	if o.apart {
+		d.crowd.take()
+		return
+	}
 	if o.tried {
 		d.alone, d.sinceLast = true, 0
 		d.last = d.last[1:]
@@ -173,7 +187,7 @@ func (d *dispatcher) named(dir, base string) {
 		return
 	}
 	name := postoffice.RouterName(dir, base)
-	if p, waits := d.later[name]; waits && d.now().Before(p.until) {
+	if p, waits := d.later[name]; waits && d.now().Before(p.until) || d.crowd.has(name) {
 		return
 	}
 	if l := d.lane(dir); l != nil {
@@ -279,6 +293,10 @@ func (d *dispatcher) routed(o outcome) {
 		d.fine(o.name)
 	case errors.Is(o.err, postoffice.ErrGone):
 		// Another router has it.
+	case errors.Is(o.err, errCrowded):
+		d.crowd.add(order{name: o.name, since: d.now(), apart: true})
+	case errors.Is(o.err, errStopped):
+		// It is in router/ again, and nothing has failed.
 	case errors.Is(o.err, postoffice.ErrSubmission):
 		// Giving it back gives one more hint, which is passed over.
 		d.wait(o.name)

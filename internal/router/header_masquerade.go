@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"context"
 	"strings"
 
 	"zmailer/internal/address"
@@ -19,8 +18,8 @@ func (r *Router) dress(l *letter) error {
 	if r.masquerade == nil || l.origin() != fromHere {
 		return nil
 	}
-	ctx := l.context()
-	to, ok, err := r.masquerade.of(ctx, l.sender)
+	a := asking{ctx: l.context(), batch: l.batch}
+	to, ok, err := r.masquerade.of(a, l.sender)
 	if err != nil {
 		return &rules.Trouble{Why: "masquerade", Err: err}
 	}
@@ -36,7 +35,7 @@ func (r *Router) dress(l *letter) error {
 		if !resent || !strings.EqualFold(name, "From") && !strings.EqualFold(name, "Sender") && !strings.EqualFold(name, "Reply-To") {
 			continue
 		}
-		raw, changed, err := r.masquerade.field(ctx, f.Raw)
+		raw, changed, err := r.masquerade.field(a, f.Raw)
 		if err != nil {
 			return &rules.Trouble{Why: "masquerade", Err: err}
 		}
@@ -53,18 +52,20 @@ func (r *Router) dress(l *letter) error {
 
 // field is a field with its addresses replaced; every other byte of it stays. One that
 // is broken stays as it is: nobody knows what in it is an address.
-func (q *masquerade) field(ctx context.Context, raw []byte) (out []byte, changed bool, err error) {
+func (q *masquerade) field(a asking, raw []byte) (out []byte, changed bool, err error) {
 	colon := bytes.IndexByte(raw, ':') + 1
 	value := string(raw[colon:])
 	if listFault(value) != "" {
 		return nil, false, nil
 	}
 	at := 0
-	for _, it := range address.ParseList(value) {
+	list := address.ParseList(value)
+	for i, it := range list {
+		q.ahead(a, list, i)
 		if it.Err != nil || it.Mailbox.IsNull() {
 			continue
 		}
-		to, ok, err := q.of(ctx, it.Mailbox)
+		to, ok, err := q.of(a, it.Mailbox)
 		if err != nil {
 			return nil, false, err
 		}

@@ -120,6 +120,7 @@ func (d *dispatcher) sort(l *lane, list []postoffice.Pending, later map[string]p
 			later[p.Name] = wait
 		}
 		switch {
+		case d.crowd.has(p.Name):
 		case failed && d.scanned.Before(wait.until):
 			d.wakeBy(wait.until)
 		case p.Tries > 0:

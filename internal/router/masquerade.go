@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,7 +24,7 @@ type masquerade struct {
 }
 
 // masqueradeSource gives the address for a key; ok is false if it surely has none.
-type masqueradeSource func(ctx context.Context, key string) (to address.Mailbox, ok bool, err error)
+type masqueradeSource func(a asking, key string) (to address.Mailbox, ok bool, err error)
 
 // defaultMasquerade is the file that is read if MASQUERADE names none; it may be missing.
 const defaultMasquerade = "masquerade"
@@ -62,7 +61,7 @@ func masqueradeFile(path string, required bool, now func() time.Time, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, key string) (address.Mailbox, bool, error) {
+	return func(_ asking, key string) (address.Mailbox, bool, error) {
 		m, ok := f.Current()[key]
 		return m, ok, nil
 	}, nil
@@ -82,14 +81,14 @@ func (q *masquerade) close() (err error) {
 // table is any other source.
 func (q *masquerade) table(source string, c Config) (masqueradeSource, error) {
 	t, err := table.Open(source, table.Options{
-		Name: string(text.Masquerade), Dir: c.Rules.Dir, Timeout: c.LookupTimeout, Keep: c.LookupKeep, Now: c.Now, Log: c.Log,
+		Name: string(text.Masquerade), Dir: c.Rules.Dir, Timeout: c.LookupTimeout, Keep: c.LookupKeep, Parallel: c.LookupParallel, Now: c.Now, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	q.tables = append(q.tables, t)
-	return func(ctx context.Context, key string) (address.Mailbox, bool, error) {
-		v, ok, err := t.Lookup(ctx, key)
+	return func(a asking, key string) (address.Mailbox, bool, error) {
+		v, ok, err := a.ask(t, key)
 		if err != nil || !ok {
 			return address.Mailbox{}, false, err
 		}
@@ -116,7 +115,7 @@ func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, e
 }
 
 // of is the address that others are to see in place of m; ok is false if m stays.
-func (q *masquerade) of(ctx context.Context, m address.Mailbox) (to address.Mailbox, ok bool, err error) {
+func (q *masquerade) of(a asking, m address.Mailbox) (to address.Mailbox, ok bool, err error) {
 	if len(q.sources) == 0 || m.IsNull() {
 		return m, false, nil
 	}
@@ -129,7 +128,7 @@ func (q *masquerade) of(ctx context.Context, m address.Mailbox) (to address.Mail
 	}
 	for _, key := range keys {
 		for _, lookup := range q.sources {
-			if to, ok, err = lookup(ctx, key); err != nil || ok {
+			if to, ok, err = lookup(a, key); err != nil || ok {
 				to.Local = strings.ReplaceAll(to.Local, text.UserPart, m.Local)
 				return to, ok && to != m, err
 			}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +33,7 @@ func parsedMasquerade(t testing.TB, content string) *masquerade {
 		t.Fatal(err)
 	}
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
-		func(_ context.Context, key string) (address.Mailbox, bool, error) {
+		func(_ asking, key string) (address.Mailbox, bool, error) {
 			m, ok := entries[key]
 			return m, ok, nil
 		},
@@ -70,7 +69,7 @@ func TestMostSpecialKeyOfMasqueradeCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok, err := q.of(t.Context(), m)
+		got, ok, err := q.of(asking{ctx: t.Context()}, m)
 		if err != nil || got.String() != want || ok != (want != in) {
 			t.Errorf("%s: got %s, %v, %v, want %s", in, got, ok, err, want)
 		}
@@ -120,7 +119,7 @@ func TestMasqueradedFieldKeepsEveryOtherByte(t *testing.T) {
 		"From: <>\n":                                                          "",
 		"From:\n":                                                             "",
 	} {
-		got, changed, err := q.field(t.Context(), []byte(in))
+		got, changed, err := q.field(asking{ctx: t.Context()}, []byte(in))
 		if err != nil || changed != (want != "") || changed && string(got) != want {
 			t.Errorf("%q: got %q, %v, %v, want %q", in, got, changed, err, want)
 		}
@@ -261,7 +260,7 @@ func TestMasqueradeThatCannotBeAskedDefers(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	down := errors.New("the directory is down")
-	o.r.masquerade.sources = append(o.r.masquerade.sources, func(context.Context, string) (address.Mailbox, bool, error) {
+	o.r.masquerade.sources = append(o.r.masquerade.sources, func(asking, string) (address.Mailbox, bool, error) {
 		return address.Mailbox{}, false, down
 	})
 	a := o.submit(plain("a@example.net"))
@@ -280,7 +279,7 @@ func TestMasqueradeThatCannotBeAskedDefers(t *testing.T) {
 	o.expect("up", map[string]int{"queue": 1, "transport": 1})
 	// Mail from outside does not ask.
 	o = newOffice(t, nil)
-	o.r.masquerade.sources = append(o.r.masquerade.sources, func(context.Context, string) (address.Mailbox, bool, error) {
+	o.r.masquerade.sources = append(o.r.masquerade.sources, func(asking, string) (address.Mailbox, bool, error) {
 		return address.Mailbox{}, false, down
 	})
 	o.one("external\n" + plain("a@example.net"))
@@ -298,7 +297,7 @@ func FuzzMasqueradedField(f *testing.F) {
 		if fields := envelope.Fields(raw); len(fields) != 1 {
 			return
 		}
-		out, changed, err := q.field(t.Context(), raw)
+		out, changed, err := q.field(asking{ctx: t.Context()}, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +311,7 @@ func FuzzMasqueradedField(f *testing.F) {
 		for i := range before {
 			want := before[i].Mailbox
 			if before[i].Err == nil && !want.IsNull() {
-				if want, _, err = q.of(t.Context(), want); err != nil {
+				if want, _, err = q.of(asking{ctx: t.Context()}, want); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -12,7 +12,6 @@ import (
 	"zmailer/internal/envelope"
 	"zmailer/internal/router/policy"
 	"zmailer/internal/router/rules"
-	"zmailer/internal/table"
 )
 
 // counsel is what the policy, router.star, says of a message. Without a policy it is the
@@ -31,7 +30,7 @@ func (f *frozen) Error() string { return f.reason }
 
 func policyConfig(c Config) policy.Config {
 	out := policy.Config{Dir: c.Rules.Dir, Hostname: c.Hostname, Steps: c.PolicySteps, Time: c.PolicyTime, Now: c.Now, Log: c.Log}
-	out.Source.Timeout, out.Source.Keep = c.LookupTimeout, c.LookupKeep
+	out.Source.Timeout, out.Source.Keep, out.Source.Parallel = c.LookupTimeout, c.LookupKeep, c.LookupParallel
 	return out
 }
 
@@ -51,7 +50,7 @@ func (r *Router) consult(l *letter) error {
 	if p.program = r.policy.Current(); p.program == nil {
 		return nil
 	}
-	table.Slow(l.context()) // it may take its time
+	l.Busy() // it may take its time
 	m, err := r.describe(l)
 	if err != nil {
 		return err
@@ -134,7 +133,7 @@ func (l *letter) said(rcpt string, a *policy.Action, result string) {
 // policyEnv is what the program may ask the tables.
 func (r *Router) policyEnv(l *letter) *policy.Env {
 	return &policy.Env{
-		Play: r.play,
+		Play: r.play, Waiter: l,
 		IsLocal: func(ctx context.Context, domain string) (bool, error) {
 			return r.rules.Tables().IsLocal(ctx, address.Mailbox{Local: "x", Domain: domain})
 		},
@@ -260,7 +259,7 @@ func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *
 		}
 		return nil
 	}
-	return tables.Resolve(l.context(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, a.take)
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, a.take)
 }
 
 // resolveFor has the tables resolve an address that a program gave.
@@ -269,7 +268,7 @@ func (w *worker) resolveFor(l *letter, to string, tables *rules.Tables, give fun
 	if err != nil {
 		return &rules.Trouble{Why: "policy", Err: err} // it was parsed when it was made
 	}
-	return tables.Resolve(l.context(), rules.Query{Recipient: m, Report: l.report, Trace: l.trace}, give)
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, give)
 }
 
 // archive gives the message to further addresses. Its sender has not named them, and does

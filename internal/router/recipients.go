@@ -39,7 +39,9 @@ func (w *worker) resolve(l *letter, give giver) error {
 		return give(g, r)
 	}
 	tables := w.r.rules.Tables()
+	ahead := newAhead(l, tables)
 	for i := range l.to {
+		ahead.from(i)
 		if l.next != nil {
 			l.next(&l.to[i])
 		}

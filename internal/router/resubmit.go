@@ -2,7 +2,6 @@ package router
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/table"
 )
 
 // A message that could not be routed waits in deferred/. Routers try it again by
@@ -135,7 +135,7 @@ func (r *Router) attemptLast(list []postoffice.Waiting) error {
 func (r *Router) routeLast(list []postoffice.Waiting) error {
 	var errs []error
 	for _, w := range list {
-		if r.resubmits.ending.Load() {
+		if r.resubmits.ending.Load() || r.base.Err() != nil {
 			break
 		}
 		c, err := r.po.ClaimWaiting(r.owner, w)
@@ -143,9 +143,9 @@ func (r *Router) routeLast(list []postoffice.Waiting) error {
 			r.hold(c)
 		}
 		if err == nil {
-			err = r.routeClaim(context.Background(), c, true)
+			err = r.routeClaim(r.base, table.NoWaiter{}, c, true)
 		}
-		if err != nil && !errors.Is(err, postoffice.ErrGone) {
+		if err != nil && !errors.Is(err, postoffice.ErrGone) && !errors.Is(err, errStopped) {
 			errs = append(errs, err)
 			if isStorage(err) {
 				break

@@ -22,7 +22,8 @@ const maxReceived = 50
 
 // letter is a message while it is routed.
 type letter struct {
-	ctx      context.Context // told what may take long, see table.WithSlow; nil: nobody is
+	ctx      context.Context // of its lookups; nil: nothing ends them
+	batch    *table.Batch    // its lookups; nil: each is made by itself
 	claim    *postoffice.Claim
 	id       string // spool ID
 	head     *envelope.Message
@@ -63,6 +64,20 @@ func (l *letter) senderText() string {
 	return l.senderIs
 }
 
+// Busy and Waits are called before what takes about a millisecond and before a wait.
+func (l *letter) Busy() {
+	if l.batch != nil {
+		l.batch.Busy()
+	}
+}
+
+// Waits implements table.Waiter.
+func (l *letter) Waits() {
+	if l.batch != nil {
+		l.batch.Waits()
+	}
+}
+
 // context is that of its lookups.
 func (l *letter) context() context.Context {
 	if l.ctx == nil {
@@ -78,14 +93,20 @@ type worker struct {
 	header []byte
 	kept   []kept
 	seen   seen
+	batch  table.Batch
 }
 
 // RouteOne claims router/name and routes it. See the package's Diagnostics.
 func (r *Router) RouteOne(name string) error { return r.routeOne(context.Background(), name, false) }
 
-// routeOne is RouteOne; tried: the message has ended routers before. ctx is told what may
-// take long (table.WithSlow).
+// routeOne is RouteOne; tried: the message has ended routers before. The message is given
+// back if ctx is done while it waits for a lookup.
 func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
+	return r.routeFor(ctx, table.NoWaiter{}, name, tried)
+}
+
+// routeFor is routeOne with a Waiter.
+func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string, tried bool) error {
 	c, err := r.po.Claim(r.owner, name)
 	if err != nil {
 		if c != nil {
@@ -99,12 +120,13 @@ func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 	if tried {
 		c.Tried()
 	}
-	return r.routeClaim(ctx, c, false)
+	return r.routeClaim(ctx, waiter, c, false)
 }
 
 // routeClaim routes a claimed message; last: for the last time.
-func (r *Router) routeClaim(ctx context.Context, c *postoffice.Claim, last bool) error {
+func (r *Router) routeClaim(ctx context.Context, waiter table.Waiter, c *postoffice.Claim, last bool) error {
 	w := r.idle.Get().(*worker)
+	w.batch.Begin(ctx, waiter, r.permits)
 	ok, err := w.route(ctx, c, last)
 	if ok {
 		r.idle.Put(w)
@@ -114,7 +136,7 @@ func (r *Router) routeClaim(ctx context.Context, c *postoffice.Claim, last bool)
 }
 
 // RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
-// many messages have left it. It goes on after an error.
+// many messages have left it. It goes on after an error, unless the router stops.
 func (r *Router) RouteAll() (int, error) {
 	list, err := r.po.ListRouter(!r.c.Unsorted, r.c.Now())
 	if err != nil {
@@ -122,18 +144,21 @@ func (r *Router) RouteAll() (int, error) {
 	}
 	n := 0
 	for _, p := range list {
-		e := r.routeOne(context.Background(), p.Name, p.Tries > 0)
+		if r.base.Err() != nil {
+			break
+		}
+		e := r.routeOne(r.base, p.Name, p.Tries > 0)
 		if errors.Is(e, postoffice.ErrSubmission) {
 			// Of an earlier version's router directory, or put aside by one.
 			var taken postoffice.PickedUp
 			if taken, e = r.PickUp(postoffice.RouterPath(p.Name)); e == nil && taken.Accepted.Name != "" {
-				e = r.routeOne(context.Background(), taken.Accepted.Name, false)
+				e = r.routeOne(r.base, taken.Accepted.Name, false)
 			}
 		}
 		switch {
 		case e == nil:
 			n++
-		case !errors.Is(e, postoffice.ErrGone):
+		case !errors.Is(e, postoffice.ErrGone) && !errors.Is(e, errStopped):
 			err = errors.Join(err, e)
 		}
 	}
@@ -144,7 +169,8 @@ func (r *Router) RouteAll() (int, error) {
 // worker is not to be used again.
 func (w *worker) route(ctx context.Context, c *postoffice.Claim, last bool) (ok bool, err error) {
 	start := w.r.c.Now()
-	l := letter{ctx: ctx, claim: c, id: c.ID.String(), uid: c.Info.UID, last: last}
+	l := letter{ctx: ctx, batch: &w.batch, claim: c, id: c.ID.String(), uid: c.Info.UID, last: last}
+	defer w.batch.End()
 	defer func() {
 		if p := recover(); p != nil {
 			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -171,14 +197,14 @@ func (w *worker) steps(l *letter) (name string, err error) {
 	aside, err := w.read(l)
 	if err == nil && aside == "" {
 		if len(l.head.Recipients) > manyRecipients || len(l.head.Header) > largeHeader {
-			table.Slow(l.context())
+			l.Busy()
 		}
 		err = w.prepare(l)
 	}
 	if err == nil && aside == "" {
 		l.rcpts, err = w.specify(l)
 	}
-	if why, ok := putsOff(err); ok && l.last && l.judged {
+	if why, ok := putsOff(err); ok && l.last && l.judged && l.context().Err() == nil {
 		l.rcpts, err = w.giveUp(l, why, err)
 	}
 	switch {

@@ -19,6 +19,8 @@
 package router
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,6 +49,7 @@ type Config struct {
 	// Masquerade are the sources of MASQUERADE; none: the file masquerade, if it is there.
 	Masquerade                []string
 	LookupTimeout, LookupKeep time.Duration
+	LookupParallel            int // lookups of one source at the same time; 0: table's default
 	// Trusted are the uids whose files' privileged envelope lines are believed,
 	// beside root's and our own.
 	Trusted []uint32
@@ -155,6 +158,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.LookupKeep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
 		return Config{}, err
 	}
+	if out.LookupParallel, err = c.Int("LOOKUPPARALLEL", table.DefaultParallel); err != nil {
+		return Config{}, err
+	}
 	if out.PolicySteps, err = c.Int("POLICYSTEPS", policy.DefaultSteps); err != nil {
 		return Config{}, err
 	}
@@ -167,7 +173,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}
 	out.Metrics = metrics.New("router", place)
 	out.Rules, err = rulesFrom(c)
-	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep}
+	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep, Parallel: out.LookupParallel}
 	return out, err
 }
 
@@ -176,14 +182,16 @@ var ErrPanic = errors.New("the router panicked on it")
 
 // Router routes the messages of one postoffice. It may be used by many goroutines.
 type Router struct {
-	c      Config
-	po     *postoffice.PostOffice
-	owner  *postoffice.Owner
-	rules  *rules.Rules
-	logins *logins
-	self   uint32    // the uid that routers run as
-	idle   sync.Pool // of *worker
-	meters meters
+	c       Config
+	po      *postoffice.PostOffice
+	owner   *postoffice.Owner
+	rules   *rules.Rules
+	logins  *logins
+	self    uint32          // the uid that routers run as
+	base    context.Context // of the lookups of messages that no worker has: done when the router stops
+	permits table.Permits   // of lookups that are made ahead
+	idle    sync.Pool       // of *worker
+	meters  meters
 
 	masquerade  *masquerade
 	headerRules *config.File[*headerRules] // nil: no directory to have some in
@@ -241,7 +249,7 @@ func assemble(c Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{c: c, rules: tables, logins: newLogins(c.Now), meters: newMeters(c.Metrics), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
+	r := &Router{c: c, base: context.Background(), permits: permitsOf(c.Rules.Source), rules: tables, logins: newLogins(c.Now), meters: newMeters(c.Metrics), self: uint32(os.Geteuid()), told: map[told]struct{}{}}
 	if r.masquerade, err = newMasquerade(c); err == nil {
 		r.headerRules, err = openHeaderRules(c)
 	}
@@ -253,6 +261,12 @@ func assemble(c Config) (*Router, error) {
 	}
 	r.idle.New = func() any { return &worker{r: r} }
 	return r, nil
+}
+
+// permitsOf are a part of the lookups that one source is asked for at the same time: the
+// others are for messages whose turn it is.
+func permitsOf(o table.Options) table.Permits {
+	return table.NewPermits(cmp.Or(max(o.Parallel, 0), table.DefaultParallel) * 3 / 4)
 }
 
 // Close gives the owner number back. Claims still held are stale from now on.

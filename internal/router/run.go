@@ -13,7 +13,8 @@ import (
 	"zmailer/internal/watch"
 )
 
-// Run routes until ctx is done; messages on their way are finished then. With Once
+// Run routes until ctx is done; messages on their way are finished then, those that wait for
+// a lookup are given back. With Once
 // it routes what is there and returns.
 func Run(ctx context.Context, c Config) (err error) {
 	p, err := openPostOffice(c)
@@ -31,6 +32,9 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	r.secure()
+	var stop context.CancelCauseFunc
+	r.base, stop = context.WithCancelCause(context.Background())
+	defer context.AfterFunc(ctx, func() { stop(errStopped) })()
 	if c.Once {
 		rerr := errors.Join(r.Recover(), r.pickUpAll())
 		_, err := r.RouteAll()
@@ -39,8 +43,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := p.EnsureRouterDirs(c.RouterDirs); err != nil {
 		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
 	}
-	stop := c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)
-	defer stop()
+	defer c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)()
 	r.serve(ctx, filepath.Join(c.PostOffice, p.RouterDir()))
 	return nil
 }
@@ -94,6 +97,7 @@ func isNews(name string) bool {
 type order struct {
 	name  string // as Claim takes it
 	tried bool   // it has ended routers: nothing else is routed beside it
+	apart bool   // it waits for lookups: it has a place of its own
 	aged  bool   // it has its turn because it has waited for too long
 	since time.Time
 }

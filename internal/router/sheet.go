@@ -8,7 +8,6 @@ import (
 
 	"zmailer/internal/durable"
 	"zmailer/internal/router/rules"
-	"zmailer/internal/table"
 	"zmailer/internal/workspec"
 )
 
@@ -69,7 +68,7 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 		return s.write(g, r)
 	}
 	if s.n == manyRecipients {
-		table.Slow(s.l.context())
+		s.l.Busy()
 	}
 	s.w.kept = append(s.w.kept, kept{s.place(g), *r})
 	if s.n <= maxSorted {
@@ -77,8 +76,11 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 	}
 	// One after the other: the first one's delivery begins while the second one is still
 	// resolved, instead of both waiting for each other's last recipient.
-	s.w.r.large.Lock()
-	s.large = true
+	// What waits for lookups would have the second one wait for long.
+	if !s.l.waited() {
+		s.w.r.large.Lock()
+		s.large = true
+	}
 	return s.begin()
 }
 

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +30,11 @@ func isStorage(err error) bool {
 
 // failed finds the way of a message that could not be routed.
 func (r *Router) failed(l *letter, err error) error {
+	if cause := context.Cause(l.context()); cause != nil {
+		// Nothing has failed, and no router has ended: that counts as no try.
+		r.c.Log.Info("given-back", "id", l.id, "name", l.claim.Name(), "reason", cause)
+		return r.giveBack(l.claim, cause)
+	}
 	if f, ok := isFrozen(err); ok {
 		return r.freeze(l, f.cause, f.reason)
 	}

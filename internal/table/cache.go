@@ -36,12 +36,8 @@ func newCached(t Table, o Options) Table {
 // Lookup gives what is remembered, or asks.
 func (c *cached) Lookup(ctx context.Context, key string) (Value, bool, error) {
 	now := c.now()
-	c.mu.Lock()
-	a, known := c.answers[key]
-	c.mu.Unlock()
-	// A clock that was set back makes nothing last longer.
-	if left := a.until.Sub(now); known && left > 0 && left <= c.keep {
-		return a.value, a.ok, nil
+	if v, ok, known := c.remembered(key, now); known {
+		return v, ok, nil
 	}
 	v, ok, err := c.Table.Lookup(ctx, key)
 	if err != nil {
@@ -54,6 +50,16 @@ func (c *cached) Lookup(ctx context.Context, key string) (Value, bool, error) {
 	}
 	c.answers[key] = answer{v, ok, now.Add(c.keep)}
 	return v, ok, nil
+}
+
+// remembered returns an answer that is kept; known is false if there is none.
+func (c *cached) remembered(key string, now time.Time) (v Value, ok, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, known := c.answers[key]
+	// A clock that was set back makes nothing last longer.
+	left := a.until.Sub(now)
+	return a.value, a.ok, known && left > 0 && left <= c.keep
 }
 
 // drop makes room: what is too old goes, and if that is little, half of the rest.

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/config"
 )
 
-// children is how many children one source may have: as many lookups go on at a time.
+// children is how many children of a source are started without a wait, and kept.
 const children = 2
 
 // leave is how long a child has to end when its standard input does.

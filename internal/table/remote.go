@@ -30,7 +30,7 @@ type remote struct {
 	name    string // of the map
 	o       Options
 	connect func(ctx context.Context) (*conn, error)
-	slots   chan struct{} // one per connection that may be open
+	slots   *slots // one per connection that may be open
 
 	mu     sync.Mutex
 	idle   []*conn
@@ -50,20 +50,20 @@ type conn struct {
 }
 
 func newRemote(source, name string, connections int, o Options) *remote {
-	return &remote{source: source, name: name, o: o, slots: make(chan struct{}, connections)}
+	return &remote{source: source, name: name, o: o, slots: newSlots(connections, o.Parallel)}
 }
 
 // Lookup asks for a key. A connection that breaks is replaced once: the server may have
-// been restarted since it was asked last.
+// been restarted since it was asked last. The time limit holds for the wait for a
+// connection and for the answer, each: a server that takes four seconds for a key answers
+// all of many that are asked at once.
 func (r *remote) Lookup(ctx context.Context, key string) (Value, bool, error) {
+	if err := r.slots.take(ctx, r.o.Timeout); err != nil {
+		return r.failed(err)
+	}
+	defer r.slots.give()
 	limited, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-limited.Done():
-		return r.failed(r.reason(ctx, limited, fmt.Errorf("all %d connections are busy", cap(r.slots))))
-	}
 	reply, err := r.ask(limited, key)
 	if err != nil && limited.Err() == nil {
 		reply, err = r.ask(limited, key)
@@ -98,7 +98,6 @@ func (r *remote) reason(ctx, limited context.Context, err error) error {
 
 // ask puts one question on one connection.
 func (r *remote) ask(ctx context.Context, key string) (socketmap.Reply, error) {
-	Slow(ctx)
 	c, err := r.take(ctx)
 	if err != nil {
 		return socketmap.Reply{}, err
@@ -167,7 +166,7 @@ func (r *remote) up(c *conn) {
 		r.o.Log.Info("source-up", "source", r.source)
 	}
 	r.fails, r.last, r.next = 0, nil, time.Time{}
-	if r.closed {
+	if r.closed || len(r.idle) >= r.slots.first {
 		go c.close(true)
 		return
 	}

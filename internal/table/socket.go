@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// socketConnections is how many lookups one server is asked at the same time.
+// socketConnections is how many connections to a server are opened without a wait, and
+// kept.
 const socketConnections = 4
 
 // openSocket makes a table of a socketmap server. Nothing is asked yet.

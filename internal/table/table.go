@@ -43,6 +43,7 @@ type Options struct {
 	Dir      string        // relative paths start here: the directory of zmailer.conf
 	Timeout  time.Duration // of one lookup; 0: DefaultTimeout
 	Keep     time.Duration // how long answers are remembered, also "no such key"; 0: not at all
+	Parallel int           // lookups at the same time; 0: DefaultParallel
 	Programs string        // the directory of the program lookup; "": that of this program
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -51,10 +52,16 @@ type Options struct {
 // DefaultTimeout is the time limit of a lookup.
 const DefaultTimeout = 5 * time.Second
 
+// DefaultParallel is how many lookups one source is asked for at the same time.
+const DefaultParallel = 32
+
 // withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = DefaultParallel
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -86,7 +86,11 @@ func (s *source) find(t *starlark.Thread, key starlark.Value) (starlark.Value, b
 	if c.rates == nil {
 		return starlark.None, false, nil // a check: the table may be anywhere
 	}
-	v, ok, err := s.tab.Lookup(c.ctx, k)
+	var w table.Waiter = table.NoWaiter{}
+	if c.env != nil && c.env.Waiter != nil {
+		w = c.env.Waiter
+	}
+	v, ok, err := table.Ask(c.ctx, s.tab, k, w)
 	if err != nil {
 		return nil, false, fmt.Errorf("look up %s: %w", k, err)
 	}

@@ -63,7 +63,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 		x.tell(m, ".forward", at(u.Login, ""), again)
 		return false, nil
 	}
-	l, err := x.t.rolls.open(x.ctx, path)
+	l, err := x.t.rolls.open(x.lookups, path)
 	if err != nil {
 		why, err := f.failed(x.t.rolls.reach, u, path, base, err)
 		if why != "" {

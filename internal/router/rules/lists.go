@@ -111,7 +111,7 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 	if x.brief {
 		return true, false, x.somebody(m)
 	}
-	l, err := x.t.rolls.open(x.ctx, path)
+	l, err := x.t.rolls.open(x.lookups, path)
 	if err != nil {
 		return false, false, troubleWith("lists", path, err)
 	}
@@ -187,7 +187,7 @@ func (t *Tables) checkList(ctx context.Context, name string) error {
 	if lower := strings.ToLower(name); lower != name {
 		return &config.Error{File: path, Reason: fmt.Sprintf("upper case in the name: most mail is addressed to %s; rename it", lower)}
 	}
-	l, err := t.rolls.open(ctx, path)
+	l, err := t.rolls.open(lookups{ctx: ctx}, path)
 	if err == nil {
 		defer l.close()
 		err = l.each(ctx, func(v *member) error {

@@ -57,6 +57,7 @@ func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (d
 		}
 	}
 	// "bond: bond, bond@example.org" keeps a copy in bond's own mailbox.
+	x.beforeUser(local)
 	u, ok, err := x.t.user(local)
 	if err != nil || !ok {
 		if err == nil && x.trace != nil {
@@ -72,7 +73,7 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 	if !has(x.t.aliases) {
 		return false, false, nil
 	}
-	f, ok, err := x.t.find(x.ctx, text.Aliases, name)
+	f, ok, err := x.t.find(x.lookups, text.Aliases, name)
 	if err != nil {
 		return false, false, err
 	}
@@ -90,7 +91,7 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 			continue
 		}
 		// An :include: with an owner is a list, as sendmail has it.
-		_, owned, err := x.t.find(x.ctx, text.Aliases, ownerPrefix+name)
+		_, owned, err := x.t.find(x.lookups, text.Aliases, ownerPrefix+name)
 		if err != nil {
 			return false, false, err
 		}
@@ -140,7 +141,7 @@ func qualified(m address.Mailbox, domain string) address.Mailbox {
 func (x *expansion) postmaster(m address.Mailbox) error {
 	var list []address.Mailbox
 	for _, to := range []address.Mailbox{x.t.postmaster, {Local: "root"}} {
-		ours, err := x.t.IsLocal(x.ctx, to)
+		ours, err := x.t.isOurs(x.lookups, to)
 		if err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 		return x.somebody(m)
 	}
 	name := ":include:" + path
-	l, err := x.t.rolls.open(x.ctx, path)
+	l, err := x.t.rolls.open(x.lookups, path)
 	if err == nil && !may.admin {
 		if err = readable(may.uid, l); err != nil {
 			l.close()
@@ -201,7 +202,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why string) error {
 	given := error(nil) // what came from below is no trouble with the file
 	err := x.within(f, func() error {
-		return l.each(x.ctx, func(v *member) error {
+		return x.each(l, m, func(v *member) error {
 			x.path[len(x.path)-1].where.line = v.line
 			given = x.value(&v.Value, m, may)
 			return given

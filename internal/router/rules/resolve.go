@@ -16,7 +16,7 @@ import (
 // error is a *Trouble, the one that give returned, or a shortage of files or memory;
 // what was given before does not count then.
 func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) error {
-	x := expansion{ctx: ctx, t: t, rcpt: q.Recipient, report: q.Report, trace: q.Trace, give: give}
+	x := expansion{lookups: lookups{ctx: ctx, batch: q.Batch}, t: t, rcpt: q.Recipient, report: q.Report, trace: q.Trace, give: give}
 	if err := x.mailbox(q.Recipient, false); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) 
 
 // expansion is one recipient's way through the tables.
 type expansion struct {
-	ctx     context.Context
+	lookups
 	t       *Tables
 	rcpt    address.Mailbox
 	report  bool
@@ -112,7 +112,7 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 			return x.expand(s, m, "fqdnaliases", f)
 		}
 	}
-	local, ok, err := x.t.isLocal(x.ctx, domain)
+	local, ok, err := x.t.isLocal(x.lookups, domain)
 	if err != nil {
 		return err
 	}
@@ -128,22 +128,22 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 
 // whole looks an address up in fqdnaliases: itself, without its tag, its domain.
 func (x *expansion) whole(m address.Mailbox, key string) (found, bool, error) {
-	f, ok, err := x.t.find(x.ctx, text.FQDNAliases, key)
+	f, ok, err := x.t.find(x.lookups, text.FQDNAliases, key)
 	if ok || err != nil {
 		return f, ok, err
 	}
 	at := key[strings.LastIndexByte(key, '@'):]
 	if base, _, tagged := m.SplitTag(x.t.subaddress); tagged {
-		if f, ok, err = x.t.find(x.ctx, text.FQDNAliases, strings.ToLower(base.Local)+at); ok || err != nil {
+		if f, ok, err = x.t.find(x.lookups, text.FQDNAliases, strings.ToLower(base.Local)+at); ok || err != nil {
 			return f, ok, err
 		}
 	}
-	return x.t.find(x.ctx, text.FQDNAliases, at)
+	return x.t.find(x.lookups, text.FQDNAliases, at)
 }
 
 // remote gives an address to its domain's route.
 func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
-	f, ok, err := x.t.routeOf(x.ctx, domain, x.report)
+	f, ok, err := x.t.routeOf(x.lookups, domain, x.report)
 	if err != nil {
 		return err
 	}
@@ -218,12 +218,7 @@ func (x *expansion) expand(s step, m address.Mailbox, table string, f found) err
 		x.tell(m, table, f, "%s", showValues(f.values))
 	}
 	return x.within(frame{s, m.String(), f.where}, func() error {
-		for i := range f.values {
-			if err := x.value(&f.values[i], m, f.rights); err != nil {
-				return err
-			}
-		}
-		return nil
+		return x.values(f.values, m, f.rights)
 	})
 }
 

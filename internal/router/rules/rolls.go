@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"zmailer/internal/config"
-	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
 
@@ -81,18 +80,19 @@ func (l *list) close() {
 
 // open gives a file of addresses as it is now. One that is being written is waited
 // for.
-func (r *rolls) open(ctx context.Context, path string) (*list, error) {
-	table.Slow(ctx) // it may be long, or on a disk that does not answer
+func (r *rolls) open(ls lookups, path string) (*list, error) {
+	ls.busy() // it may be long, or on a disk that does not answer
 	for range r.tries {
 		l, wait, err := r.try(path)
 		if err != nil || wait == 0 {
 			return l, err
 		}
+		ls.waits()
 		pause := time.NewTimer(wait)
 		select {
-		case <-ctx.Done():
+		case <-ls.ctx.Done():
 			pause.Stop()
-			return nil, ctx.Err()
+			return nil, ls.ctx.Err()
 		case <-pause.C:
 		}
 	}

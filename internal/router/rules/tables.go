@@ -143,7 +143,7 @@ func parseEntry(kind text.Kind, s string) (e entry, err error) {
 }
 
 // find looks a key up in the layers of a kind; the first that has it counts.
-func (t *Tables) find(ctx context.Context, kind text.Kind, key string) (found, bool, error) {
+func (t *Tables) find(ls lookups, kind text.Kind, key string) (found, bool, error) {
 	for _, l := range *t.layersOf(kind) {
 		if l.mem != nil {
 			if e, ok := l.mem.entries[key]; ok {
@@ -151,7 +151,7 @@ func (t *Tables) find(ctx context.Context, kind text.Kind, key string) (found, b
 			}
 			continue
 		}
-		if f, ok, err := l.ext.find(ctx, key); ok || err != nil {
+		if f, ok, err := l.ext.find(ls, key); ok || err != nil {
 			return f, ok, err
 		}
 	}
@@ -159,7 +159,7 @@ func (t *Tables) find(ctx context.Context, kind text.Kind, key string) (found, b
 }
 
 // below looks the key ".domain" up in routes.
-func (t *Tables) below(ctx context.Context, domain string) (found, bool, error) {
+func (t *Tables) below(ls lookups, domain string) (found, bool, error) {
 	for _, l := range t.routes {
 		if l.mem != nil {
 			if e, ok := l.mem.below[domain]; ok {
@@ -167,7 +167,7 @@ func (t *Tables) below(ctx context.Context, domain string) (found, bool, error) 
 			}
 			continue
 		}
-		if f, ok, err := l.ext.find(ctx, "."+domain); ok || err != nil {
+		if f, ok, err := l.ext.find(ls, "."+domain); ok || err != nil {
 			return f, ok, err
 		}
 	}
@@ -180,8 +180,8 @@ func (m *memory) found(e entry) found {
 
 // find asks the source. What it has but cannot be parsed is trouble as well: the key is
 // known, and must not get the answer of an unknown one.
-func (e *external) find(ctx context.Context, key string) (found, bool, error) {
-	v, ok, err := e.Lookup(ctx, key)
+func (e *external) find(ls lookups, key string) (found, bool, error) {
+	v, ok, err := ls.ask(e, key)
 	if err != nil {
 		return found{}, false, &Trouble{Why: string(e.kind), Err: fmt.Errorf("%s of %q: %w", e.kind, key, err)}
 	}
@@ -219,6 +219,10 @@ func (t *Tables) Hostname() string { return t.hostname }
 // IsLocal tells whether a mailbox is in a domain that is ours; a bare name is. Its
 // error is a *Trouble.
 func (t *Tables) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
+	return t.isOurs(lookups{ctx: ctx}, m)
+}
+
+func (t *Tables) isOurs(ls lookups, m address.Mailbox) (bool, error) {
 	if m.Domain == "" {
 		return true, nil
 	}
@@ -226,38 +230,38 @@ func (t *Tables) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
 	if err != nil {
 		return false, nil
 	}
-	_, ok, err := t.isLocal(ctx, d)
+	_, ok, err := t.isLocal(ls, d)
 	return ok, err
 }
 
 // isLocal tells of a domain whether it is ours, and where that stands.
-func (t *Tables) isLocal(ctx context.Context, domain string) (found, bool, error) {
+func (t *Tables) isLocal(ls lookups, domain string) (found, bool, error) {
 	if domain == t.hostname {
 		return at(domain, "HOSTNAME"), true, nil
 	}
-	return t.find(ctx, text.LocalNames, domain)
+	return t.find(ls, text.LocalNames, domain)
 }
 
 // routeOf finds the route of a domain: the exact key, the longest key ".dom", the
 // default. The most specific key counts, whichever source has it.
-func (t *Tables) routeOf(ctx context.Context, domain string, report bool) (found, bool, error) {
+func (t *Tables) routeOf(ls lookups, domain string, report bool) (found, bool, error) {
 	if !has(t.routes) {
 		return found{}, false, nil
 	}
-	if f, ok, err := t.find(ctx, text.Routes, domain); ok || err != nil {
+	if f, ok, err := t.find(ls, text.Routes, domain); ok || err != nil {
 		return f, ok, err
 	}
 	if domain[0] != '[' {
 		for d, more := domain, true; more; _, d, more = strings.Cut(d, ".") {
-			if f, ok, err := t.below(ctx, d); ok || err != nil {
+			if f, ok, err := t.below(ls, d); ok || err != nil {
 				return f, ok, err
 			}
 		}
 	}
 	if report {
-		if f, ok, err := t.find(ctx, text.Routes, text.ReportRoute); ok || err != nil {
+		if f, ok, err := t.find(ls, text.Routes, text.ReportRoute); ok || err != nil {
 			return f, ok, err
 		}
 	}
-	return t.find(ctx, text.Routes, text.DefaultRoute)
+	return t.find(ls, text.Routes, text.DefaultRoute)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"zmailer/internal/address"
+	"zmailer/internal/table"
 )
 
 // Channels that rules itself gives. Any other comes from the table routes.
@@ -56,8 +57,10 @@ type Target struct {
 // Query is a recipient whose targets are wanted.
 type Query struct {
 	Recipient address.Mailbox
-	Report    bool       // the message is a report, for which other routes may hold
-	Trace     func(Step) // told of each step; nil: nobody wants to know
+	// Batch are the lookups of the message; nil: each is made by itself.
+	Batch  *table.Batch
+	Report bool       // the message is a report, for which other routes may hold
+	Trace  func(Step) // told of each step; nil: nobody wants to know
 }
 
 // Step is one thing that was looked up on the way to a target.

@@ -79,6 +79,15 @@ func (p *passwd) Lookup(login string) (User, bool, error) {
 	return a.user, a.ok, nil
 }
 
+// remembers reports whether the answer for a login is kept.
+func (p *passwd) remembers(login string) bool {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, kept := p.kept[login]
+	return kept && now.Before(a.until)
+}
+
 // LookupUID implements Users. It is asked for the owners of lists, which is rare.
 func (p *passwd) LookupUID(uid uint32) (User, bool, error) {
 	found, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))

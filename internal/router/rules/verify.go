@@ -19,7 +19,7 @@ func (t *Tables) Verify(ctx context.Context, m address.Mailbox) (Target, error) 
 	var good, bad Target
 	// Nobody hears of its steps, but what is refused on the way is not to be logged: no mail
 	// was.
-	x := expansion{ctx: ctx, t: t, rcpt: m, brief: true, trace: func(Step) {}}
+	x := expansion{lookups: lookups{ctx: ctx}, t: t, rcpt: m, brief: true, trace: func(Step) {}}
 	x.give = func(to Target) error {
 		if to.Channel != Error {
 			good = to

@@ -7,6 +7,8 @@ MINUTES ?= 1
 SOAKFLAGS ?=
 # Losses of power that make soak tries on each of ext4 and xfs; 0: none.
 SOAKIMAGES ?= 500
+# Rounds of nexthop that make soak plays.
+SOAKHOPS ?= 100000
 # The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
 IMAGES ?= 20
 DISKFS ?= ext4,xfs
@@ -40,7 +42,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts disk e2e sendmail crash attack machines soak bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak bench bench-peers costs fuzz clean
 
 all: build
 
@@ -84,7 +86,7 @@ demo: build
 
 # What a change must pass besides make test. make test has the cuts, too, with two losses.
 CUTS ?= cuts
-check: fmt vet staticcheck archtest race $(CUTS)
+check: fmt vet staticcheck archtest race nexthop $(CUTS)
 
 fmt:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -123,6 +125,11 @@ race:
 cuts:
 	$(GO) run ./scripts/testsummary -count=1 ./test/crash/... -losses $(LOSSES)
 
+# Next hops that answer at random: HOPROUNDS conversations, HOP_SEED=N repeats one run.
+HOPROUNDS ?= 2000
+nexthop:
+	HOP_ROUNDS=$(HOPROUNDS) $(GO) test -count=1 -timeout 120m -run TestDel1RandomNextHop ./internal/tasmtp
+
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:
 	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
@@ -158,6 +165,7 @@ disk: build
 # many losses of power on real file systems.
 soak: build
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
+	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.

@@ -16,6 +16,9 @@ func checkConfig(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, r := range settings.Retired() {
+		fmt.Fprintln(c.App.Writer, r)
+	}
 	if err := tasmtp.CheckConfig(settings); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -26,9 +26,9 @@ CHANNEL is what it takes recipients of; without one, all three:
     lmtp   host:port, or unix:/path of a socket
 A name that begins with one of these, like smtp-slow, is served in the same way.
 
-It keeps a connection for the next message to the same channel and host, and small
-messages share one (docs/delivery.md). It reads
-zmailer.conf (HOSTNAME, SMTPPORT, SMTPWINDOW, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
+It keeps a connection for the next message to the same channel and host
+(docs/delivery.md). It reads
+zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
 marks what it has delivered. It logs to standard error. The environment's SOURCES
 (addresses parted by commas, each with =NAME if we are to be called so there) are what
 it connects from, a message always from the same; HELO is its name for EHLO. The

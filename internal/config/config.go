@@ -52,8 +52,12 @@ type Config struct {
 	File string // absolute path of zmailer.conf; "" if the embedded default is used
 	Dir  string // where the other files are; "" if the embedded defaults are used
 
-	values map[string]value
+	values  map[string]value
+	retired []*Error
 }
+
+// Retired returns the settings of the file that are read and ignored, with the reason.
+func (c *Config) Retired() []*Error { return c.retired }
 
 // value is one setting and where it was made.
 type value struct {

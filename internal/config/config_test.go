@@ -195,3 +195,21 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// A name of an earlier version is reported and ignored, whatever it was set to.
+func TestRetiredSettingIsIgnored(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(path, []byte("SMTPWINDOW=no number\nSMTPPORT=26\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Retired(); len(got) != 1 || got[0].Line != 1 || !strings.HasPrefix(got[0].Reason, "SMTPWINDOW ") {
+		t.Errorf("got %v", got)
+	}
+	if port, err := c.Int("SMTPPORT", 25); port != 26 || err != nil {
+		t.Errorf("got %d, %v", port, err)
+	}
+}

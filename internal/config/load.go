@@ -67,6 +67,10 @@ func (c *Config) parseLine(file string, number int, line string) error {
 	if !ok || name == "" || strings.ContainsAny(name, " \t") {
 		return bad("not NAME=value")
 	}
+	if why, ok := retired[name]; ok {
+		c.retired = append(c.retired, &Error{File: file, Line: number, Reason: name + " is ignored: " + why})
+		return nil
+	}
 	if _, known := lookup(name); !known {
 		return bad("%s is not a variable; did you mean %s?", name, nearest(name))
 	}

@@ -107,7 +107,8 @@ func Variables() []Variable {
 		{"TLSRPT", "yes", "yes: what became of TLS towards other hosts is counted in tlsrpt/, for zmctl tlsrpt.", checkBool},
 		{"TLSRPTKEEP", "30d", "How long a day's file in tlsrpt/ is kept; 0: for ever.", checkDuration},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
-		{"SMTPWINDOW", "10", "How many small messages are on the way at once on one connection to a server far away that allows it; 1: each waits for the answer to the one before it, and none goes by BDAT.", checkPositive},
+		{"SMTPMINRATE", "500", "How many bytes of a message another host must take in a second, on average, after the first three minutes, or the connection is closed and the message tried again later; 0: any rate.", checkCount},
+		{"SMTPMAXTIME", "6h", "How long another host may take for the content of one message; 0: any time.", checkDuration},
 		{"SIGNNETS", "", "Networks whose clients' mail is ours, so that the keys in the file dkim sign it; without it, RELAYNETS. Mail of this machine and of users who have logged in always is.", nil},
 		{"DEADTIME", "15m", "How long an address of another host that did not answer is tried last, when all others have failed; 0: it keeps its turn.", checkDuration},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},
@@ -131,6 +132,12 @@ func Variables() []Variable {
 		{"LOGLEVEL", "info", "Least level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
 		{"METRICS", "off", "Where Prometheus reads what smtpserver, router and scheduler count: unix, for each a socket in the postoffice, or words like router=127.0.0.1:9126, of this machine alone; off: nothing is counted.", checkMetrics},
 	}
+}
+
+// retired are names that earlier versions knew, and why they mean nothing now. They are
+// reported and otherwise ignored, so that an old file still serves.
+var retired = map[string]string{
+	"SMTPWINDOW": "a connection carries one message at a time (docs/notes/answers.md)",
 }
 
 // lookup finds a variable by name.

@@ -1,9 +1,6 @@
 package smtpclient
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // chunk is how many bytes of commands are sent before their answers are read. It
 // must fit into the server's receive buffer while it is busy writing answers, or
@@ -11,7 +8,9 @@ import (
 const chunk = 8 << 10
 
 // askPipelined sends MAIL, every RCPT and DATA in one write and reads the answers in
-// order (RFC 2920 §3.1). Very many recipients go in chunks, DATA with the last.
+// order (RFC 2920 §3.1). Very many recipients go in chunks, DATA with the last. Whatever
+// the server makes of commands that it should not have got, no content leaves before all
+// of their answers.
 func (t *transaction) askPipelined(from wire, utf8 bool) error {
 	t.addReset()
 	t.addMail(from, utf8)
@@ -24,7 +23,7 @@ func (t *transaction) askPipelined(from wire, utf8 bool) error {
 			t.cmd = append(t.cmd, "DATA\r\n"...)
 			t.dataAsked = true
 		}
-		if err := t.say(t.waitingFor(), sent); err != nil {
+		if err := t.c.write(t.waitingFor(), t.cmd[sent:]); err != nil {
 			return err
 		}
 		sent = len(t.cmd)
@@ -40,7 +39,7 @@ func (t *transaction) askPipelined(from wire, utf8 bool) error {
 
 // readAnswers reads the answers to one write: to RSET and MAIL if they are due, to
 // recipients from up to but without end, and to DATA if it was asked. It stops at
-// 421, after which nothing comes.
+// 421: the connection is closed, whether the server does it or not.
 func (t *transaction) readAnswers(from, end int) error {
 	if t.mail.IsZero() {
 		if err := t.readMail(); err != nil || t.mail.Code == 421 {
@@ -61,9 +60,9 @@ func (t *transaction) readAnswers(from, end int) error {
 // askInTurn sends one command after the other to a server without PIPELINING, and
 // nothing that cannot succeed any more.
 func (t *transaction) askInTurn(from wire, utf8 bool) error {
-	if t.reset {
+	if t.c.needReset {
 		t.addReset()
-		if err := t.say(PhaseMail, 0); err != nil {
+		if err := t.c.write(PhaseMail, t.cmd); err != nil {
 			return err
 		}
 		if err := t.readReset(); err != nil || !t.mail.IsZero() {
@@ -72,7 +71,7 @@ func (t *transaction) askInTurn(from wire, utf8 bool) error {
 	}
 	sent := len(t.cmd)
 	t.addMail(from, utf8)
-	if err := t.say(PhaseMail, sent); err != nil {
+	if err := t.c.write(PhaseMail, t.cmd[sent:]); err != nil {
 		return err
 	}
 	if err := t.readMail(); err != nil || t.mail.Class() != 2 {
@@ -84,7 +83,7 @@ func (t *transaction) askInTurn(from wire, utf8 bool) error {
 		}
 		sent := len(t.cmd)
 		t.addRcpt(i, utf8)
-		if err := t.say(PhaseRcpt, sent); err != nil {
+		if err := t.c.write(PhaseRcpt, t.cmd[sent:]); err != nil {
 			return err
 		}
 		if err := t.readRcpt(i); err != nil || !t.last.IsZero() {
@@ -97,33 +96,14 @@ func (t *transaction) askInTurn(from wire, utf8 bool) error {
 	t.dataAsked = true
 	sent = len(t.cmd)
 	t.cmd = append(t.cmd, "DATA\r\n"...)
-	if err := t.say(PhaseData, sent); err != nil {
+	if err := t.c.write(PhaseData, t.cmd[sent:]); err != nil {
 		return err
 	}
 	return t.readData()
 }
 
-// say writes the commands from a place on, with what others have left in the buffer, and
-// waits for the turn to read their answers.
-func (t *transaction) say(p Phase, from int) error {
-	c := t.c
-	c.out.start(c.nc, c.cfg.Timeouts.Block, true)
-	t.since = time.Now()
-	err := c.out.put(t.cmd[from:])
-	if err == nil {
-		err = c.flush(p)
-	} else {
-		err = c.stop(p, err)
-	}
-	c.awaitReading(t)
-	if err != nil {
-		c.nc.Close()
-	}
-	return err
-}
-
 func (t *transaction) addReset() {
-	if t.reset {
+	if t.c.needReset {
 		t.cmd = append(t.cmd, "RSET\r\n"...)
 	}
 }
@@ -145,63 +125,43 @@ func (t *transaction) addRcpt(i int, utf8 bool) {
 	t.cmd = append(t.cmd, "\r\n"...)
 }
 
-// reply is the server's next answer, which is this transaction's.
-func (t *transaction) reply(p Phase) (Reply, error) {
-	t.c.mu.Lock()
-	left, lost, cause := t.c.left, t.c.lost, t.c.cause
-	t.c.mu.Unlock()
-	switch {
-	case left:
-		err := errLeft
-		if t.sent() && !t.c.keepsWord() {
-			err = errGoesOn
-		}
-		return Reply{}, &ConnError{Phase: p, Err: err}
-	case lost:
-		return Reply{}, &ConnError{Phase: p, Err: cause.Err}
-	}
-	return t.c.reply(p)
-}
-
 func (t *transaction) readReset() error {
-	r, err := t.reply(PhaseMail)
+	r, err := t.c.reply(PhaseMail)
 	if err != nil {
 		return err
 	}
-	t.reset = false
 	switch {
 	case r.Code == 421:
 		t.mail = r
 	case r.Class() != 2:
 		return t.c.fail(PhaseMail, fmt.Errorf("%w: RSET answered with %s", ErrNoReply, r))
-	default:
-		t.c.standing(false)
 	}
+	t.c.needReset = false
 	return nil
 }
 
 func (t *transaction) readMail() (err error) {
-	if t.reset {
+	c := t.c
+	if c.needReset {
 		if err := t.readReset(); err != nil || !t.mail.IsZero() {
 			return err
 		}
 	}
-	if t.mail, err = t.reply(PhaseMail); err != nil {
+	r, err := c.reply(PhaseMail)
+	if err != nil {
 		return err
 	}
-	if t.mail.Class() == 3 {
-		return t.c.fail(PhaseMail, fmt.Errorf("%w: MAIL answered with %s", ErrNoReply, t.mail))
+	// On a connection that has served others 503 means that the last transaction still
+	// stands open there: it says nothing about this message.
+	if r.Class() == 3 || r.Code == 503 && c.served > 0 {
+		return c.fail(PhaseMail, fmt.Errorf("%w: MAIL answered with %s", ErrNoReply, r))
 	}
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	if t.alone {
-		t.c.pace.trip(time.Since(t.since))
+	t.mail = r
+	if r.Code != 421 {
+		c.served++
 	}
-	if t.mail.Code != 421 {
-		t.c.served++
-	}
-	if t.mail.Class() == 2 {
-		t.c.needReset = true
+	if r.Class() == 2 {
+		c.needReset = true
 	}
 	return nil
 }
@@ -210,7 +170,7 @@ func (t *transaction) readRcpt(i int) (err error) {
 	if t.to[i].path == "" {
 		return nil
 	}
-	r, err := t.reply(PhaseRcpt)
+	r, err := t.c.reply(PhaseRcpt)
 	if err != nil {
 		return err
 	}
@@ -226,7 +186,7 @@ func (t *transaction) readRcpt(i int) (err error) {
 }
 
 func (t *transaction) readData() (err error) {
-	if t.data, err = t.reply(PhaseData); err != nil {
+	if t.data, err = t.c.reply(PhaseData); err != nil {
 		return err
 	}
 	t.note(PhaseData, t.data)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -28,11 +27,10 @@ type dataWriter struct {
 	buf   *outBuffer    // nil: nothing is on the way
 	n     int           // bytes in buf
 	mid   bool          // inside a line
-	plain bool          // no dots are doubled: the content's length was told (RFC 3030 §2)
-	total int64         // bytes that went in
-	gone  atomic.Int64  // of these, those that may have left: they were given to be written
-	flown atomic.Int64  // of these, those that were written
-	after func()        // called when some were; nil: nobody waits for it
+	began time.Time     // when the message did
+	sent  int64         // bytes of it that were written
+	rate  int64         // bytes a second that have to be; 0: any
+	whole time.Duration // longest time for all of it; 0: any
 }
 
 // outBuffer is what a connection needs while something is on the way on it: one that is
@@ -44,31 +42,31 @@ type outBuffer struct {
 
 var outBuffers = sync.Pool{New: func() any { return new(outBuffer) }}
 
-// rest gives the buffer away, when nothing is in it.
+// rest gives the buffer away.
 func (w *dataWriter) rest() {
-	if w.buf != nil && w.n == 0 {
+	if w.buf != nil {
 		outBuffers.Put(w.buf)
 		w.buf = nil
 	}
 }
 
-// start begins a message, behind what is in the buffer.
-func (w *dataWriter) start(to io.Writer, block time.Duration, plain bool) {
+// start begins a message.
+func (w *dataWriter) start(to io.Writer, cfg *Config) {
 	if w.buf == nil {
 		w.buf = outBuffers.Get().(*outBuffer)
 	}
-	w.to, w.block, w.mid, w.plain = to, block, false, plain
+	w.to, w.block, w.rate, w.whole = to, cfg.Timeouts.Block, cfg.MinRate, cfg.MaxTime
+	w.n, w.mid, w.sent, w.began = 0, false, 0, time.Now()
 }
 
 // Write adds stored bytes.
 func (w *dataWriter) Write(p []byte) (int, error) {
 	total, out := len(p), &w.buf.out
 	for len(p) > 0 {
-		if !w.mid && p[0] == '.' && !w.plain {
+		if !w.mid && p[0] == '.' {
 			if w.n < dataBuffer {
 				out[w.n] = '.'
 				w.n++
-				w.total++
 			} else if err := w.put([]byte{'.'}); err != nil {
 				return 0, err
 			}
@@ -86,7 +84,6 @@ func (w *dataWriter) Write(p []byte) (int, error) {
 			w.n += copy(out[w.n:], p[:i])
 			out[w.n], out[w.n+1] = '\r', '\n'
 			w.n += 2
-			w.total += int64(i + 2)
 		} else {
 			if err := w.put(p[:i]); err != nil {
 				return 0, err
@@ -112,7 +109,6 @@ func (w *dataWriter) put(p []byte) error {
 		}
 		n := copy(w.buf.out[w.n:dataBuffer], p)
 		w.n += n
-		w.total += int64(n)
 		p = p[n:]
 	}
 	return nil
@@ -146,31 +142,40 @@ func (w *dataWriter) readBody(r io.Reader) (readErr, err error) {
 // finish adds the final dot, after a line end if the last line lacks one. It writes
 // nothing: there is room for it.
 func (w *dataWriter) finish() {
-	before := w.n
 	if w.mid {
 		w.n += copy(w.buf.out[w.n:], "\r\n")
 		w.mid = false
 	}
 	w.n += copy(w.buf.out[w.n:], ".\r\n")
-	w.total += int64(w.n - before)
 }
 
-// flush writes what is in the buffer. Of a write that fails at least the last byte was
-// kept back.
+// flush writes what is in the buffer. A write that fails has kept the last byte back.
 func (w *dataWriter) flush() error {
 	if nc, ok := w.to.(net.Conn); ok {
-		if err := nc.SetWriteDeadline(time.Now().Add(w.block)); err != nil {
+		if err := nc.SetWriteDeadline(w.deadline(time.Now())); err != nil {
 			return err
 		}
 	}
-	was := w.gone.Load()
-	w.gone.Store(was + int64(w.n)) // whoever looks while they are written has to expect the worst
 	n, err := w.to.Write(w.buf.out[:w.n])
-	if err != nil {
-		w.gone.Store(was + int64(min(n, w.n-1)))
-	} else if w.flown.Add(int64(w.n)); w.after != nil {
-		w.after()
-	}
+	w.sent += int64(n)
 	w.n = 0
 	return err
+}
+
+// deadline is the end of a write that begins now. A server that takes a block now and then
+// would hold the connection for as long as it likes otherwise.
+func (w *dataWriter) deadline(now time.Time) time.Time {
+	end := now.Add(w.block)
+	earlier := func(d time.Duration) {
+		if t := w.began.Add(d); t.Before(end) {
+			end = t
+		}
+	}
+	if w.rate > 0 {
+		earlier(w.block + time.Duration(float64(w.sent+int64(w.n))/float64(w.rate)*float64(time.Second)))
+	}
+	if w.whole > 0 {
+		earlier(w.whole)
+	}
+	return end
 }

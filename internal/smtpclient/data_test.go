@@ -34,7 +34,7 @@ func stuffed(t testing.TB, r io.Reader) (string, *writes) {
 	t.Helper()
 	to := &writes{}
 	var w dataWriter
-	w.start(to, patience, false)
+	w.start(to, &Config{Timeouts: short(patience)})
 	readErr, err := w.readBody(r)
 	if err := errors.Join(readErr, err); err != nil {
 		t.Fatal(err)
@@ -132,11 +132,11 @@ func TestBigMessageLeavesInWholeBuffers(t *testing.T) {
 func TestReadErrorIsToldFromWriteError(t *testing.T) {
 	wrong := errors.New("bad sector")
 	var w dataWriter
-	w.start(&writes{}, patience, false)
+	w.start(&writes{}, &Config{Timeouts: short(patience)})
 	if readErr, err := w.readBody(iotest.ErrReader(wrong)); !errors.Is(readErr, wrong) || err != nil {
 		t.Errorf("got %v and %v, want the reader's error first", readErr, err)
 	}
-	w.start(&writes{err: wrong}, patience, false)
+	w.start(&writes{err: wrong}, &Config{Timeouts: short(patience)})
 	if readErr, err := w.readBody(strings.NewReader(strings.Repeat("x", 3*dataBuffer))); readErr != nil || !errors.Is(err, wrong) {
 		t.Errorf("got %v and %v, want the writer's error second", readErr, err)
 	}
@@ -150,7 +150,7 @@ func FuzzData(f *testing.F) {
 		step = max(step, 1)
 		to := &writes{}
 		var w dataWriter
-		w.start(to, patience, false)
+		w.start(to, &Config{Timeouts: short(patience)})
 		for p := stored; len(p) > 0; {
 			n := min(step, len(p))
 			if _, err := w.Write(p[:n]); err != nil {
@@ -179,7 +179,7 @@ func BenchmarkData(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				w.start(io.Discard, patience, false)
+				w.start(io.Discard, &Config{Timeouts: short(patience)})
 				if _, err := w.Write(stored); err != nil {
 					b.Fatal(err)
 				}

@@ -31,37 +31,29 @@ func (t *transaction) decideAll() {
 }
 
 // decide finds the reply that a recipient's outcome follows from: the first that
-// refused it, else the one to the final dot. Without one it is temporary.
+// refused it, else the one to the final dot. Without one it is temporary, and in doubt if
+// the dot has left.
 func (t *transaction) decide(i int, answer Reply) Result {
 	switch {
+	case !answer.IsZero():
+		return byReply(PhaseDot, answer)
+	case t.astray:
+		// No answer to the commands before says anything for certain.
 	case t.mail.Class() >= 4:
 		return byReply(PhaseMail, t.mail)
 	case t.replies[i].Class() >= 4:
 		return byReply(PhaseRcpt, t.recipientReply(i))
 	case t.data.Class() >= 4:
 		return byReply(PhaseData, t.data)
-	case !answer.IsZero():
-		return byReply(t.end(), answer)
 	case !t.last.IsZero():
-		// 421 to a command before means that the message was not looked at.
-		r := byReply(t.lastPhase, t.last)
-		r.InDoubt = t.lastPhase == PhaseDot
-		return r
+		return byReply(t.lastPhase, t.last) // the message was not looked at
 	}
-	r := Result{Code: status.SystemTrouble, Phase: PhaseBody, Err: t.err, InDoubt: t.sent() && !t.behindLeave()}
+	r := Result{Code: status.SystemTrouble, Phase: PhaseBody, Err: t.err, InDoubt: t.sent}
 	var broke *ConnError
 	if errors.As(t.err, &broke) {
 		r.Code, r.Phase = status.BadConnection, broke.Phase
 	}
 	return r
-}
-
-// end is the phase of the answer to the message.
-func (t *transaction) end() Phase {
-	if t.chunk != nil {
-		return PhaseChunk
-	}
-	return PhaseDot
 }
 
 // recipientReply is the reply to a RCPT. RFC 5321 §4.5.3.1.10: 552 from a server
@@ -112,14 +104,10 @@ func (t *transaction) text(i int, answer Reply, err error) string {
 	if t.replies[i].Class() == 2 && t.dataAsked {
 		d.said("DATA")
 		d.answered(t.data)
-		if t.sent() {
+		if t.sent {
 			d.said(".")
 			d.answered(answer)
 		}
-	}
-	if t.replies[i].Class() == 2 && t.chunk != nil {
-		d.said(string(t.cmd[t.chunkLine.from:t.chunkLine.to]))
-		d.answered(answer)
 	}
 	if t.replies[i].Class() < 4 && t.lastPhase != PhaseData && answer.IsZero() {
 		d.answered(t.last)

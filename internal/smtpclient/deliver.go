@@ -3,52 +3,58 @@ package smtpclient
 import (
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"time"
 )
 
-// earlyWait is how long a server that hangs up in the middle of a message may take
-// to be heard out.
-const earlyWait = time.Second
+const (
+	// earlyWait is how long a server that hangs up in the middle of a message may take
+	// to be heard out.
+	earlyWait = time.Second
+	// leaveWait is how long a server may take from 421 to the end of the connection.
+	leaveWait = 10 * time.Second
+)
 
-// afterQuestions sends the message if at least one recipient wants it.
+// afterQuestions sends the message if at least one recipient wants it and the server is in
+// step with us.
 func (t *transaction) afterQuestions() {
+	c := t.c
 	switch {
-	case !t.last.IsZero() || t.mail.Code == 421 || t.data.Class() != 3:
-		// Refused, or 421: there is nothing to send.
+	case !c.Usable():
+		// 421: there is nothing to send.
+	case c.r.Buffered() > 0 && !t.lastWord():
+		// Whose answers the others were is not known any more.
+		t.err = c.inStep(PhaseData)
+	case t.data.Class() != 3:
+		// Refused: there is nothing to send.
 	case t.accepted == 0:
-		t.abort()
+		// RFC 2920 §3.1 has an empty message sent here. A server that has lost step may
+		// have accepted somebody, who would get it; RFC 2033 §4.2 forbids the case.
+		c.Close()
 	default:
 		t.sendMessage()
 	}
 }
 
-// abort ends a transaction whose DATA was sent before it was known that no
-// recipient is left: an empty message, which the server must not deliver (RFC 2920
-// §3.1). The outcome is known already, whatever comes back.
-func (t *transaction) abort() {
-	c := t.c
-	if c.cfg.LMTP {
-		// RFC 2033 §4.2 forbids 354 here, and how many replies would follow the
-		// dot is not defined.
-		c.Close()
-		return
+// lastWord reports whether what the server has said beyond its answers is 421, which may
+// come at any time (RFC 5321 §3.8). It leaves the answers before it as they are, and ends
+// the connection.
+func (t *transaction) lastWord() bool {
+	b, _ := t.c.r.Peek(t.c.r.Buffered())
+	if t.data.Class() == 3 || len(b) < 3 || string(b[:3]) != "421" {
+		return false
 	}
-	c.out.start(c.nc, c.cfg.Timeouts.Block, false)
-	c.out.finish()
-	c.standing(false)
-	if c.passWriting(t) != nil {
-		c.nc.Close()
-		return
-	}
-	_, _ = t.reply(PhaseDot)
+	t.c.Close()
+	return true
 }
 
-// sendMessage sends header, body and final dot and reads what became of it. No other
-// transaction is on the way: those before have been answered, or DATA would not be.
+// sendMessage sends header, body and final dot and reads what became of it.
 func (t *transaction) sendMessage() {
 	c := t.c
 	w := &c.out
-	w.start(c.nc, c.cfg.Timeouts.Block, false)
+	w.start(c.nc, &c.cfg)
+	defer w.rest()
 	if _, err := w.Write(t.m.Header); err != nil {
 		t.refusedMidway(err)
 		return
@@ -62,9 +68,6 @@ func (t *transaction) sendMessage() {
 		t.giveUp(fmt.Errorf("read the message: %w", readErr))
 		return
 	}
-	if t.answeredEarly() {
-		return
-	}
 	if t.m.Sent != nil {
 		if err := t.m.Sent(t.acceptedRecipients()); err != nil {
 			t.giveUp(err)
@@ -72,16 +75,11 @@ func (t *transaction) sendMessage() {
 		}
 	}
 	w.finish()
-	t.ends, t.since = w.total, time.Now()
-	c.standing(false) // whatever is answered to the dot, the transaction is over (RFC 5321 §4.1.1.4)
-	if err := c.passWriting(t); err != nil {
-		t.refusedMidway(errors.Unwrap(err))
+	if err := w.flush(); err != nil {
+		t.refusedMidway(err) // the dot has not left
 		return
 	}
-	if !c.awaitGone(t) {
-		t.refusedMidway(errors.Unwrap(c.why(PhaseBody))) // there is no answer to wait for
-		return
-	}
+	t.sent = true
 	t.readFinals()
 }
 
@@ -96,7 +94,8 @@ func (t *transaction) acceptedRecipients() []int {
 }
 
 // readFinals reads the answers to the final dot: one, or with LMTP one for each
-// accepted recipient in order (RFC 2033 §4.2).
+// accepted recipient in order (RFC 2033 §4.2). Where one may be no answer to it, the
+// recipients from there on are in doubt.
 func (t *transaction) readFinals() {
 	c := t.c
 	n := 1
@@ -104,8 +103,9 @@ func (t *transaction) readFinals() {
 		n = t.accepted
 	}
 	t.finals = make([]Reply, 0, n)
+	c.needReset = false
 	for range n {
-		r, err := t.reply(PhaseDot)
+		r, err := c.reply(PhaseDot)
 		if err == nil && r.Class() == 3 {
 			err = c.fail(PhaseDot, fmt.Errorf("%w: the final dot answered with %s", ErrNoReply, r))
 		}
@@ -113,32 +113,50 @@ func (t *transaction) readFinals() {
 			t.err = err
 			return
 		}
-		t.finals = append(t.finals, r)
-		if t.note(PhaseDot, r); r.Code == 421 {
+		if r.Code == 421 {
+			if !c.left() {
+				t.err = c.fail(PhaseDot, fmt.Errorf("%w: the server said that it closes the session, and did not: %s", ErrNoReply, r))
+				return
+			}
+			t.finals = append(t.finals, r)
+			t.err = c.fail(PhaseDot, io.ErrUnexpectedEOF) // for those that have no answer
 			return
 		}
+		t.finals = append(t.finals, r)
+		// The transaction is over (RFC 5321 §4.1.1.4). Where the message was refused some
+		// servers keep it open all the same.
+		c.needReset = c.needReset || r.Class() != 2
 	}
-	c.finished(t.since)
+	t.agreed()
 }
 
-// answeredEarly ends a transaction that the server has answered before the final dot: by a
-// refusal, or out of step.
-func (t *transaction) answeredEarly() bool {
+// agreed looks at answers beyond the last one. They end the connection, and where they say
+// something else than the last one nobody knows which of them is about the message.
+func (t *transaction) agreed() {
 	c := t.c
-	if c.r.Buffered() == 0 {
+	last := t.finals[len(t.finals)-1]
+	for c.r.Buffered() > 0 {
+		c.broken.Store(true)
+		b, _ := c.r.Peek(c.r.Buffered())
+		if wholeReply(b) {
+			if r, err := readReply(c.r); err == nil && r.Class() == last.Class() {
+				continue
+			}
+		}
+		t.finals = t.finals[:len(t.finals)-1]
+		t.err = c.fail(PhaseDot, fmt.Errorf("%w: more than one answer, the first is %s", ErrNoReply, last))
+		return
+	}
+}
+
+// left reports whether a server that said 421 ends the connection. If it goes on, 421 may
+// have been a notice, and what it was given may still be taken.
+func (c *Conn) left() bool {
+	if c.r.Buffered() > 0 || c.nc.SetReadDeadline(time.Now().Add(leaveWait)) != nil {
 		return false
 	}
-	r, err := t.reply(PhaseBody)
-	switch {
-	case err != nil:
-		t.err = err
-	case r.Class() >= 4 && !c.cfg.LMTP:
-		t.last, t.lastPhase = r, PhaseBody
-		c.Close()
-	default:
-		t.err = c.fail(PhaseBody, fmt.Errorf("%w: %s before the end of the message", ErrNoReply, r))
-	}
-	return true
+	_, err := c.r.Peek(1)
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // giveUp closes the connection without the dot, for a reason of ours: the server

@@ -1,9 +1,9 @@
 package smtpclient
 
 import (
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Extensions are the service extensions that the server offers.
@@ -15,7 +15,6 @@ type Extensions struct {
 	DSN            bool   // RFC 3461
 	SMTPUTF8       bool   // RFC 6531
 	EnhancedStatus bool   // RFC 2034
-	Chunking       bool   // RFC 3030
 	StartTLS       bool   // RFC 3207
 	RequireTLS     bool   // RFC 8689
 	Auth           string // mechanisms, parted by blanks (RFC 4954)
@@ -50,12 +49,12 @@ func (c *Conn) ehlo() error {
 		return err
 	}
 	if r.Class() == 2 {
-		c.ext = parseExtensions(r.Text)
+		c.ext = parseExtensions(r.Text, c.cfg.Ignore)
 		return nil
 	}
 	// RFC 5321 §4.1.4: any refusal of EHLO but "not available" may be one of the
 	// verb alone.
-	if r.Class() == 5 && !c.cfg.LMTP && !c.isBroken() {
+	if r.Class() == 5 && !c.cfg.LMTP && c.Usable() {
 		if r, err = c.sayHello("HELO "); err != nil {
 			return err
 		}
@@ -73,7 +72,6 @@ func (c *Conn) HelloText() string { return c.hello.String() }
 func (c *Conn) sayHello(verb string) (Reply, error) {
 	line := verb + c.cfg.Hostname
 	c.hello.said(line)
-	asked := time.Now()
 	if err := c.write(PhaseHello, []byte(line+"\r\n")); err != nil {
 		return Reply{}, err
 	}
@@ -81,7 +79,6 @@ func (c *Conn) sayHello(verb string) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	c.pace.trip(time.Since(asked))
 	c.hello.answered(r)
 	return r, nil
 }
@@ -93,13 +90,17 @@ func (c *Conn) refuse(p Phase, r Reply) error {
 }
 
 // parseExtensions reads the lines of an EHLO reply; the first one is a greeting
-// (RFC 5321 §4.1.1.1).
-func parseExtensions(text string) Extensions {
+// (RFC 5321 §4.1.1.1). Those to ignore are not seen.
+func parseExtensions(text string, ignore []string) Extensions {
 	var e Extensions
 	_, text, _ = strings.Cut(text, "\n")
 	for line := range strings.SplitSeq(text, "\n") {
 		keyword, params, _ := strings.Cut(line, " ")
-		switch strings.ToUpper(keyword) {
+		keyword = strings.ToUpper(keyword)
+		if slices.Contains(ignore, keyword) {
+			continue
+		}
+		switch keyword {
 		case "PIPELINING":
 			e.Pipelining = true
 		case "SIZE":
@@ -115,8 +116,6 @@ func parseExtensions(text string) Extensions {
 			e.SMTPUTF8 = true
 		case "ENHANCEDSTATUSCODES":
 			e.EnhancedStatus = true
-		case "CHUNKING":
-			e.Chunking = true
 		case "STARTTLS":
 			e.StartTLS = true
 		case "REQUIRETLS":

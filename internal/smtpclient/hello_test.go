@@ -19,8 +19,8 @@ func TestHelloReadsExtensions(t *testing.T) {
 }
 
 func TestExtensionsAreCaseInsensitiveAndFirstLineIsNone(t *testing.T) {
-	got := parseExtensions("PIPELINING\nsize\n8bitmime x\nChunking\nX-UNKNOWN 1 2")
-	want := Extensions{Size: true, EightBitMIME: true, Chunking: true}
+	got := parseExtensions("PIPELINING\nsize\n8bitmime x\nDsn\nX-UNKNOWN 1 2", []string{"DSN"})
+	want := Extensions{Size: true, EightBitMIME: true}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

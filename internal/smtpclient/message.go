@@ -26,8 +26,7 @@ type Message struct {
 	// Sent, if set, is called once by Send, right before the final dot is written, with the
 	// indices of the recipients that the server accepted: from then on they may have
 	// the message. If it errs the connection is closed without the dot and nothing
-	// is delivered. Before a message that goes by BDAT it names all recipients, and
-	// nothing is written if it errs.
+	// is delivered.
 	Sent func(accepted []int) error
 }
 
@@ -46,7 +45,7 @@ type Result struct {
 	Phase   Phase  // that decided it
 	Reply   Reply  // that decided it; zero if none did
 	Err     error  // *ConnError if the connection broke, else a fault of ours
-	InDoubt bool   // the final dot was sent and no answer came
+	InDoubt bool   // the final dot was sent, and no answer says for certain what became of the message
 	Text    string // the dialogue, lines parted by \n, the first one empty
 }
 

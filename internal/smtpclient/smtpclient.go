@@ -1,11 +1,14 @@
 // Package smtpclient is the client's side of one SMTP (RFC 5321) or LMTP (RFC 2033)
-// connection: greeting, extensions, and any number of transactions, each in as few
-// writes and round trips as the server allows (RFC 2920).
+// connection: greeting, extensions, and any number of transactions, one after the other.
+// MAIL, RCPT and DATA go in one write where the server allows it (RFC 2920).
 //
 // It owns a connection and its buffers and no file; nothing here survives a crash,
 // nor needs to. Whether a message may have arrived is decided at one point, its last
 // byte: Message.Sent is called before that is written, so that the caller can record
-// the doubt first.
+// the doubt first. Content leaves only after 354 and when every command before it has its
+// answer, and nothing leaves behind the final dot until that is answered. A reply that may
+// leave client and server out of step (421, no reply at all, one that was not asked for)
+// ends the connection. docs/notes/answers.md says why.
 //
 // Diagnostics: *ReplyError is a refusal in words while the session was opened,
 // *ConnError a connection that broke, timed out or talked nonsense, with the Phase
@@ -19,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,11 +30,6 @@ import (
 // message's turn came: nothing of it was attempted, another connection may be tried at
 // once.
 var ErrStale = errors.New("the connection ended before the message's turn")
-
-// ErrNoChunks is returned by Send if the server offers CHUNKING and does not know BDAT:
-// the message was not taken, and is to be sent by DATA (Config.Window 1) on another
-// connection.
-var ErrNoChunks = errors.New("the server offers CHUNKING and does not know BDAT")
 
 // Phase is a step of a session; each has a timeout of its own.
 type Phase uint8
@@ -43,10 +42,9 @@ const (
 	PhaseAuth           // AUTH
 	PhaseMail
 	PhaseRcpt
-	PhaseData  // the DATA command
-	PhaseBody  // the message, up to the final dot
-	PhaseDot   // waiting for the answer to it: in doubt
-	PhaseChunk // waiting for the answer to BDAT: in doubt
+	PhaseData // the DATA command
+	PhaseBody // the message, up to the final dot
+	PhaseDot  // waiting for the answer to it: in doubt
 )
 
 func (p Phase) String() string {
@@ -69,8 +67,6 @@ func (p Phase) String() string {
 		return "waiting for the answer to DATA"
 	case PhaseBody:
 		return "sending the message"
-	case PhaseChunk:
-		return "waiting for the answer to BDAT"
 	}
 	return "waiting for the answer to the final dot"
 }
@@ -131,14 +127,14 @@ type Config struct {
 	Hostname string // our name, for EHLO
 	LMTP     bool
 	Timeouts Timeouts
-	// Window is how many messages may be on the way on a connection at once, to a server
-	// with PIPELINING; 0: 10. With 1 each waits for the answer to the one before it, and
-	// none goes by BDAT.
-	Window int
+	// MinRate is how many bytes of content a server must take in a second, on average,
+	// behind the first Timeouts.Block; 0: any rate will do. MaxTime bounds the time that it
+	// may take over all of it; 0: there is no bound.
+	MinRate int64
+	MaxTime time.Duration
+	// Ignore are extensions, upper case, that count as not offered.
+	Ignore []string
 }
-
-// usualWindow is how many messages are in doubt at most when a connection breaks.
-const usualWindow = 10
 
 // ConnError is a connection that can be used no more.
 type ConnError struct {
@@ -164,44 +160,32 @@ type ReplyError struct {
 
 func (e *ReplyError) Error() string { return fmt.Sprintf("%s: %s", e.Phase, e.Reply) }
 
-// Conn is one connection. Once it is open Send may be called by many goroutines at once:
-// their messages share it (see line). All else is for one at a time.
+// Conn is one connection, for one goroutine at a time; Usable may be called by others.
 type Conn struct {
 	nc    net.Conn
 	tls   *tls.ConnectionState // nil: in the clear
 	r     *bufio.Reader
 	cfg   Config
 	ext   Extensions
-	out   dataWriter // of whoever's turn it is to write
+	out   dataWriter
 	hello dialogue
-	line
+
+	broken    atomic.Bool // closed, closing, or out of step: nothing more is begun
+	served    int         // transactions that got an answer to MAIL
+	needReset bool        // a transaction may stand open on the server
 }
 
 // New takes over an open connection. Nothing is said before Hello.
 func New(nc net.Conn, cfg Config) *Conn {
 	cfg.Timeouts = cfg.Timeouts.WithDefaults()
-	if cfg.Window <= 0 {
-		cfg.Window = usualWindow
-	}
-	c := &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
-	c.room.L = &c.mu
-	c.out.after = func() {
-		c.mu.Lock()
-		c.room.Broadcast()
-		c.mu.Unlock()
-	}
-	return c
+	return &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
 }
 
-// Usable tells whether another transaction may follow on this connection.
-func (c *Conn) Usable() bool { return !c.isBroken() }
+// Usable reports whether another transaction may follow on this connection.
+func (c *Conn) Usable() bool { return !c.broken.Load() }
 
 // Served counts the transactions that the server answered to.
-func (c *Conn) Served() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.served
-}
+func (c *Conn) Served() int { return c.served }
 
 // LocalAddr and RemoteAddr are the connection's ends.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
@@ -211,17 +195,14 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // Close hangs up without a word.
 func (c *Conn) Close() error {
-	_ = c.stop(PhaseConnect, net.ErrClosed)
-	c.mu.Lock()
-	c.lost = true
-	c.mu.Unlock()
+	c.broken.Store(true)
 	return c.nc.Close()
 }
 
 // Quit takes leave (RFC 5321 §4.1.1.10) and closes. Whatever the server makes of
-// it, its answers about messages stand. No message may be on the way.
+// it, its answers about messages stand.
 func (c *Conn) Quit() error {
-	if !c.isBroken() {
+	if c.Usable() {
 		// One deadline for the write and the answer, which are not worth a wait.
 		c.nc.SetDeadline(time.Now().Add(c.cfg.Timeouts.Quit))
 		if _, err := c.nc.Write([]byte("QUIT\r\n")); err == nil {
@@ -231,8 +212,12 @@ func (c *Conn) Quit() error {
 	return c.Close()
 }
 
-// write sends commands of a phase before there are messages.
+// write sends commands of a phase. Every answer to those before them has been read: where
+// there is more, the server is out of step with us.
 func (c *Conn) write(p Phase, b []byte) error {
+	if err := c.inStep(p); err != nil {
+		return err
+	}
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Timeouts.Block)); err != nil {
 		return c.fail(p, err)
 	}
@@ -242,9 +227,18 @@ func (c *Conn) write(p Phase, b []byte) error {
 	return nil
 }
 
+// inStep closes a connection on which the server has said more than it was asked.
+func (c *Conn) inStep(p Phase) error {
+	if c.r.Buffered() == 0 {
+		return nil
+	}
+	b, _ := c.r.Peek(min(c.r.Buffered(), 80))
+	return c.fail(p, fmt.Errorf("%w: not asked for: %.80q", ErrNoReply, b))
+}
+
 // reply waits for the answer of a phase. 421 may come anywhere and means that the
 // server is closing (RFC 5321 §3.8): it is returned as a reply, and the connection
-// is not usable afterwards.
+// is not usable afterwards, whatever the server does.
 func (c *Conn) reply(p Phase) (Reply, error) {
 	// The deadline is for the whole reply, and matters only if that is not there yet.
 	if b, _ := c.r.Peek(c.r.Buffered()); !wholeReply(b) {
@@ -257,17 +251,13 @@ func (c *Conn) reply(p Phase) (Reply, error) {
 		return Reply{}, c.fail(p, err)
 	}
 	if r.Code == 421 {
-		_ = c.stop(p, fmt.Errorf("the server closed the session: %s", r))
-		c.mu.Lock()
-		c.left = true
-		c.mu.Unlock()
+		c.broken.Store(true)
 	}
 	return r, nil
 }
 
 // fail closes the connection.
 func (c *Conn) fail(p Phase, err error) error {
-	e := c.stop(p, err)
 	c.Close()
-	return e
+	return &ConnError{Phase: p, Err: err}
 }

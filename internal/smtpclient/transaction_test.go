@@ -120,9 +120,9 @@ func TestOutcomePerRecipient(t *testing.T) {
 		"lost after the dot": {"S: 250 ok\nS: 550 5.1.1 no\nS: 250 ok\nS: 250 ok\nS: 354 go\nBODY\nCLOSE",
 			[]string{"failed 5.1.1" + rcpt, "deferred 4.4.2" + dot + ", in doubt", "deferred 4.4.2" + dot + ", in doubt"}, false},
 		"nonsense after the dot": {"S: 250 ok\nS: 550 5.1.1 no\nS: 250 ok\nS: 250 ok\nS: 354 go\nBODY\nS: what",
-			[]string{"failed 5.1.1" + rcpt, "deferred 4.4.2" + dot + ", in doubt", "deferred 4.4.2" + dot + ", in doubt"}, false},
+			[]string{"deferred 4.4.2" + dot + ", in doubt", "deferred 4.4.2" + dot + ", in doubt", "deferred 4.4.2" + dot + ", in doubt"}, false},
 		"DATA answered with 250": {"S: 250 ok\nS: 550 5.1.1 no\nS: 250 ok\nS: 250 ok\nS: 250 ok",
-			[]string{"failed 5.1.1" + rcpt, "deferred 4.4.2 waiting for the answer to DATA", "deferred 4.4.2 waiting for the answer to DATA"}, false},
+			[]string{"deferred 4.4.2 waiting for the answer to DATA", "deferred 4.4.2 waiting for the answer to DATA", "deferred 4.4.2 waiting for the answer to DATA"}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -175,37 +175,26 @@ func TestServerRefusesInsideTheMessage(t *testing.T) {
 	})
 }
 
-// When no recipient is left but DATA was accepted, an empty message is sent, and
-// nothing is delivered (RFC 2920 §3.1).
+// Del1: when no recipient is left but DATA was accepted the connection is closed. A server
+// that has lost step may have accepted one, who would get the empty message that RFC 2920
+// §3.1 has for this.
 func TestNoRecipientLeftAfterDataWasAccepted(t *testing.T) {
 	c, _, p := open(t, Config{}, hello+mail+`C: RCPT To:<a@test>
 C: DATA
 S: 250 ok
 S: 550 5.1.1 no
 S: 354 go
-BODY
-S: 554 5.5.1 no valid recipients
-`+mail+`C: RCPT To:<b@test>
-C: DATA
-S: 250 ok
-S: 250 ok
-S: 354 go
-BODY
-S: 250 ok`)
+WAIT`)
 	m := message("a@test")
 	m.Sent = func([]int) error { t.Error("Sent was called for a message without recipients"); return nil }
 	res, _ := c.Send(m)
 	if got, want := res[0].Code.String(), "5.1.1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := <-p.body, ".\r\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	// No RSET is needed: the dot has ended the transaction.
-	if res, _ = c.Send(message("b@test")); res[0].Outcome != status.Delivered {
-		t.Errorf("got %+v", res)
-	}
 	p.end(t)
+	if c.Usable() {
+		t.Error("the connection is still in use")
+	}
 }
 
 // RSET goes out only where a transaction was left open, and in the same write.

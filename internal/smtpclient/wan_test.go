@@ -61,13 +61,12 @@ func carry(to, from net.Conn, over chan struct{}) {
 	to.Close()
 }
 
-// naive is a server that takes commands and chunks as they come.
+// naive is a server that takes commands as they come.
 type naive struct {
 	extensions []string
-	// answer gives the answer to a command, "BDAT" and "." for a message's; "" takes the
+	// answer gives the answer to a command, "." for a message's; "" takes the
 	// usual one. "HANGUP" ends the connection, "DEAF" reads nothing more.
 	answer func(command string) string
-	takes  time.Duration // for a message
 	// write writes the answer to a command; nil: in one piece with CRLF.
 	write func(nc net.Conn, command, text string) error
 
@@ -79,7 +78,7 @@ type naive struct {
 
 var errHangUp = errors.New("hang up")
 
-var chunking = []string{"PIPELINING", "CHUNKING", "8BITMIME", "ENHANCEDSTATUSCODES"}
+var pipelining = []string{"PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES"}
 
 func (n *naive) serve(nc net.Conn) {
 	defer nc.Close()
@@ -96,7 +95,7 @@ func (n *naive) serve(nc net.Conn) {
 		n.mu.Lock()
 		n.commands = append(n.commands, line)
 		n.mu.Unlock()
-		verb, rest, _ := strings.Cut(strings.ToUpper(line), " ")
+		verb, _, _ := strings.Cut(strings.ToUpper(line), " ")
 		usual := "250 2.0.0 ok"
 		switch verb {
 		case "EHLO":
@@ -115,25 +114,6 @@ func (n *naive) serve(nc net.Conn) {
 			if usual = "354 go"; len(to) == 0 {
 				usual = "503 5.5.1 no recipients"
 			}
-		case "BDAT":
-			var size int
-			fmt.Sscan(rest, &size)
-			b := make([]byte, size)
-			if _, err := io.ReadFull(r, b); err != nil {
-				return
-			}
-			if usual = "250 2.6.0 taken"; len(to) == 0 {
-				usual = "503 5.5.1 no recipients"
-			}
-			ok, err := n.ask(nc, "BDAT", usual)
-			if err != nil {
-				return
-			}
-			if ok {
-				n.take(from, to, string(b))
-				from, to = "", nil
-			}
-			continue
 		}
 		ok, err := n.ask(nc, line, usual)
 		if err != nil {
@@ -169,9 +149,6 @@ func (n *naive) take(from string, to []string, content string) {
 }
 
 func (n *naive) ask(nc net.Conn, command, usual string) (bool, error) {
-	if n.takes > 0 && (command == "BDAT" || command == ".") {
-		<-time.After(n.takes)
-	}
 	text := ""
 	if n.answer != nil {
 		text = n.answer(command)
@@ -242,14 +219,12 @@ type sent struct {
 	err     error
 }
 
-// sendAll sends messages at once and waits for all.
+// sendAll sends messages, one after the other.
 func sendAll(c *Conn, messages []*Message) []sent {
 	all := make([]sent, len(messages))
-	var wg sync.WaitGroup
 	for i, m := range messages {
-		wg.Go(func() { all[i].results, all[i].err = c.Send(m) })
+		all[i].results, all[i].err = c.Send(m)
 	}
-	wg.Wait()
 	return all
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/status"
@@ -113,6 +114,9 @@ func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *so
 		cfg.Hostname = src.helo
 	}
 	cfg.LMTP = d.lmtp
+	if r.pool.isSlow(key) {
+		cfg.Ignore = append(slices.Clone(cfg.Ignore), "PIPELINING")
+	}
 	conn := smtpclient.New(nc, cfg)
 	l := &link{key: key, source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
 	if why := r.secure(l, nc, g); why != nil {

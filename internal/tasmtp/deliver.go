@@ -101,10 +101,8 @@ const maxStale = 3
 // send performs one transaction, on an open connection if there is one.
 func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *held) (*link, []smtpclient.Result, *refusal) {
 	e := errand{key: key, open: func() (*link, *refusal) { return r.connect(ctx, key, dest) }}
-	group := rcpts[0].Group
-	e.small = group.HeaderEnd-group.HeaderOffset+d.BodySize() <= smtpclient.Small
 	for try := 1; ; try++ {
-		if l := at.link; l == nil || !l.key.same(key) || !key.from.has(l.source) || !l.conn.Usable() || !e.small {
+		if l := at.link; l == nil || !l.key.same(key) || !key.from.has(l.source) || !l.conn.Usable() {
 			r.keep(at)
 			var why *refusal
 			if at.link, why = r.pool.get(e); why != nil {
@@ -115,13 +113,9 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 		at.sending = true
 		results, err := r.transact(l, d, rcpts)
 		at.sending = false
-		unknown := errors.Is(err, smtpclient.ErrNoChunks)
-		if unknown || broke(results) {
-			r.pool.distrust(key)
-		}
-		if !again(err, try) {
-			if unknown { // what was answered to BDAT says nothing of the message
-				return nil, nil, &refusal{code: notNow, weight: weightServer, remote: l.remote, reply: err.Error()}
+		if err == nil || try == maxStale {
+			if stepwise(l, results) {
+				r.pool.slow(key)
 			}
 			return l, results, nil
 		}
@@ -131,20 +125,15 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 	}
 }
 
-// again tells whether a message goes on another connection at once. One that was refused
-// as BDAT goes by DATA, whatever became of it before.
-func again(err error, try int) bool {
-	if errors.Is(err, smtpclient.ErrNoChunks) {
-		return try <= maxStale
+// stepwise reports whether a server that offers PIPELINING has fallen silent behind its
+// answer to the first of several commands: it may take one at a time.
+func stepwise(l *link, results []smtpclient.Result) bool {
+	if !l.conn.Extensions().Pipelining {
+		return false
 	}
-	return err != nil && try < maxStale
-}
-
-// broke tells a connection that ended with the message in doubt, and not for silence.
-func broke(results []smtpclient.Result) bool {
 	for i := range results {
-		if lost, ok := results[i].Err.(*smtpclient.ConnError); ok && results[i].InDoubt && !lost.Timeout() {
-			return true
+		if lost, ok := results[i].Err.(*smtpclient.ConnError); ok {
+			return lost.Timeout() && (lost.Phase == smtpclient.PhaseRcpt || lost.Phase == smtpclient.PhaseData)
 		}
 	}
 	return false

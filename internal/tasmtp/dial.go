@@ -128,7 +128,7 @@ func (r *Relay) try(ctx context.Context, a *attempt) {
 	if a.source != nil {
 		a.source.bind(&dialer)
 	}
-	nc, err := dialer.DialContext(ctx, a.target.network, a.target.address)
+	nc, err := r.dialWith(&dialer, ctx, a.target.network, a.target.address)
 	if err == nil {
 		a.nc = nc
 		return

@@ -48,9 +48,6 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 // the others waiting (K14); if the host is down, they find out by themselves.
 func hostTrouble(res *smtpclient.Result) bool {
 	if broke, ok := res.Err.(*smtpclient.ConnError); ok {
-		if res.InDoubt && !broke.Timeout() {
-			return false // it, or one before it on the connection, was being taken
-		}
 		return broke.Phase <= smtpclient.PhaseMail || broke.Timeout() && broke.Phase < smtpclient.PhaseBody
 	}
 	if res.Err != nil || res.Phase != smtpclient.PhaseMail {

@@ -8,22 +8,20 @@ import (
 	"sync"
 
 	"zmailer/internal/agent"
-	"zmailer/internal/smtpclient"
 )
 
 // round is the delivery of one message: its parts, each a transaction, one after the
-// other, or several at once where a connection takes several (a list with a sender of its
-// own for each recipient is a transaction for each).
+// other, and on idle connections beside (a list with a sender of its own for each
+// recipient is a transaction for each).
 type round struct {
 	relay *Relay
 	ctx   context.Context
 	d     *agent.Delivery
 	extra sync.WaitGroup
 
-	mu     sync.Mutex
-	parts  [][]*agent.Recipient // not begun yet
-	beside int                  // goroutines that help the first
-	down   map[poolKey]*refusal
+	mu    sync.Mutex
+	parts [][]*agent.Recipient // not begun yet
+	down  map[poolKey]*refusal
 }
 
 // run performs all parts.
@@ -78,32 +76,33 @@ func (r *round) part(rcpts []*agent.Recipient, at *held) {
 	}
 }
 
-// getHelp has as many more parts on the way at once as the connection takes. Whoever
-// helps uses connections that are there, and ends when none has room.
+// getHelp has more parts on the way at once, on the idle connections that are there.
 func (r *round) getHelp(at *held) {
 	l := at.link
-	if l == nil || !l.conn.Usable() || r.d.BodySize() > smtpclient.Small {
+	if l == nil || !l.conn.Usable() {
 		return
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for more := min(len(r.parts)-1, l.conn.Window()-1); r.beside < more; r.beside++ {
-		r.extra.Go(func() { r.help(l.key) })
+	more := len(r.parts) - 1
+	r.mu.Unlock()
+	for ; more > 0; more-- {
+		other := r.relay.pool.join(errand{key: l.key})
+		if other == nil {
+			return
+		}
+		r.extra.Go(func() { r.help(other) })
 	}
 }
 
-func (r *round) help(key poolKey) {
+func (r *round) help(l *link) {
 	defer func() {
 		// As in the agent's own goroutine: recipients without a result are deferred.
 		if p := recover(); p != nil {
 			r.relay.log.Error("panic", "id", r.d.ID(), "name", r.d.Job.Name, "host", r.d.Job.Host,
 				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
-		r.mu.Lock()
-		r.beside--
-		r.mu.Unlock()
 	}()
-	at := held{link: r.relay.pool.join(errand{key: key, small: true})}
+	at := held{link: l}
 	defer func() { r.relay.keep(&at) }()
 	for at.link != nil && at.link.conn.Usable() {
 		rcpts := r.next(at.link)

@@ -1,7 +1,6 @@
 package tasmtp
 
 import (
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,8 +11,6 @@ import (
 	. "zmailer/internal/tasmtp/tasmtptest"
 	"zmailer/test/peer"
 )
-
-var chunking = []string{"PIPELINING", "CHUNKING", "SIZE 0", "8BITMIME", "ENHANCEDSTATUSCODES"}
 
 // together delivers n messages at once, as so many slots do, and gives their answers.
 func (s *station) together(n int, host string) []taproto.Answer {
@@ -73,55 +70,10 @@ func allOnce(t *testing.T, sink *Sink, answers []taproto.Answer) {
 	}
 }
 
-// A22: to a server far away as many small messages are on the way at once, on one
-// connection, as its first message has shown to be of use: ten, unless this machine is so
-// busy that the server looks slow.
-func TestSmallMessagesShareAConnection(t *testing.T) {
-	var once sync.Once
-	held, all := make(chan struct{}), make(chan struct{})
-	first := true
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
-		if command == "." && !first {
-			once.Do(func() { close(held) })
-			<-all
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, farFrom(t, sink.Addr(), 50*time.Millisecond), "", func(c *Config) { c.Slots = 11 })
-	s.one("smtp", "[127.0.0.1]")
-	first = false
-	p := s.relay.pool
-	window := p.links[0].conn.Window()
-	t.Logf("%d at once", window)
-	go func() {
-		defer close(all)
-		<-held
-		await(t, func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.links[0].users == window
-		})
-	}()
-	allOnce(t, sink, s.together(window, "[127.0.0.1]"))
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections for %d messages", got, window)
-	}
-}
-
-// Without CHUNKING two share one.
-func TestMessagesShareByPipelining(t *testing.T) {
-	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
-	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 12, 6 })
-	allOnce(t, sink, s.together(12, "[127.0.0.1]"))
-	if got := sink.Connects(); got > 6 {
-		t.Errorf("%d connections, want at most 6", got)
-	}
-}
-
 // A22: no more connections to a host than --connections, whatever the server can do, and
 // a large message gets its turn.
 func TestConnectionsToAHostAreBounded(t *testing.T) {
-	for name, extensions := range map[string][]string{"CHUNKING": chunking, "PIPELINING": {"PIPELINING"}, "nothing": {"8BITMIME"}} {
+	for name, extensions := range map[string][]string{"PIPELINING": {"PIPELINING"}, "nothing": {"8BITMIME"}} {
 		t.Run(name, func(t *testing.T) {
 			sink := (&Sink{Extensions: extensions}).Start(t, "", "")
 			s := newStation(t, farFrom(t, sink.Addr(), 2*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 16, 2 })
@@ -141,33 +93,6 @@ func TestConnectionsToAHostAreBounded(t *testing.T) {
 	}
 }
 
-// A server that does not want us is asked once for all that wait for the connection.
-func TestAllWhoWaitHearWhyThereIsNoConnection(t *testing.T) {
-	stations := make(chan *station, 1)
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
-		if command != "GREETING" {
-			return ""
-		}
-		s := <-stations
-		await(t, func() bool {
-			s.relay.pool.mu.Lock()
-			defer s.relay.pool.mu.Unlock()
-			return len(s.relay.pool.opening) == 1 && s.relay.pool.opening[0].wait == 4
-		})
-		return "554 5.7.1 go away"
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Slots = 5 })
-	stations <- s
-	for i, a := range s.together(5, "[127.0.0.1]") {
-		if a.Word != taproto.DeferAll || !strings.Contains(a.Text, "go away") {
-			t.Errorf("message %d: got %+v", i, a)
-		}
-	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
-}
-
 // await waits until something is so.
 func await(t *testing.T, so func() bool) {
 	late := time.After(Patience)
@@ -183,12 +108,12 @@ func await(t *testing.T, so func() bool) {
 	}
 }
 
-// A server that ends each connection with 421 after a few messages, while others are on
-// the way: those go on another at once, none twice, none put off.
-func TestServerThatLimitsMessagesOfASharedConnection(t *testing.T) {
+// A server that ends each connection with 421 after a few messages: the others go on
+// another at once, none twice, none put off.
+func TestServerThatLimitsMessagesOfAConnection(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
+	sink := (&Sink{Answer: func(command string) string {
 		mu.Lock()
 		defer mu.Unlock()
 		if command == "GREETING" {
@@ -212,113 +137,6 @@ func TestServerThatLimitsMessagesOfASharedConnection(t *testing.T) {
 		if got := len(sink.Messages()) - before; got != 8 {
 			t.Errorf("%d messages came, want 8", got)
 		}
-	}
-}
-
-// A connection that breaks with several on the way leaves them in doubt, which does not
-// keep the host's other messages waiting (K14); for an hour they go one after the other,
-// and not by BDAT.
-func TestHostThatBreaksASharedConnection(t *testing.T) {
-	var mu sync.Mutex
-	ends, breaks := 0, true
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if command == "." && breaks {
-			if ends++; ends > 1 {
-				return "HANGUP"
-			}
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
-	now := time.Now()
-	s.relay.pool.now = func() time.Time { return now }
-	s.one("smtp", "[127.0.0.1]")
-	doubts := 0
-	for _, a := range s.together(4, "[127.0.0.1]") {
-		if strings.Contains(a.Text, "in doubt") {
-			if doubts++; a.Word != taproto.Deferred {
-				t.Errorf("in doubt: got %+v, which stops the thread", a)
-			}
-		} else if a.Word != taproto.OK3 && a.Word != taproto.Deferred && a.Word != taproto.DeferAll {
-			t.Errorf("got %+v", a)
-		}
-	}
-	if doubts == 0 {
-		t.Error("none is in doubt")
-	}
-	mu.Lock()
-	breaks = false
-	mu.Unlock()
-	s.together(4, "[127.0.0.1]")
-	all := sink.Messages()
-	for _, m := range all[len(all)-4:] {
-		if !strings.HasSuffix(m.Data, "\r\n.\r\n") {
-			t.Errorf("by BDAT: %q", m.Data)
-		}
-	}
-	// The connection of that time is too old by then, too.
-	now = now.Add(single + time.Second)
-	s.one("smtp", "[127.0.0.1]")
-	all = sink.Messages()
-	if m := all[len(all)-1]; strings.HasSuffix(m.Data, "\r\n.\r\n") {
-		t.Errorf("an hour later, by DATA: %q", m.Data)
-	}
-}
-
-// A server that offers CHUNKING and does not know BDAT gets the message by DATA at once.
-func TestServerThatDoesNotKnowBDAT(t *testing.T) {
-	var mu sync.Mutex
-	first := true
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if command == "." && first {
-			first = false
-			return "502 5.5.1 command not known"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
-	for range 3 {
-		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
-			t.Errorf("got %+v", a)
-		}
-	}
-	if got := sink.Connects(); got != 2 {
-		t.Errorf("%d connections, want 2", got)
-	}
-	for _, m := range sink.Messages() {
-		if !strings.HasSuffix(m.Data, "\r\n.\r\n") {
-			t.Errorf("by BDAT: %q", m.Data)
-		}
-	}
-}
-
-// A kept connection that the server has closed costs no doubt though everything is
-// written at once: the socket is looked at before.
-func TestDeadKeptConnectionIsReplacedBeforeAChunk(t *testing.T) {
-	certificate := peer.NewCA(t, "any").Issue("mx.there.test")
-	for name, server := range map[string]*tls.Config{"in the clear": nil, "under TLS": serverTLS(certificate)} {
-		t.Run(name, func(t *testing.T) {
-			sink := (&Sink{Extensions: chunking, TLS: server}).Start(t, "", "")
-			s, _ := tlsStation(t, sink, tlsZone, "")
-			for i := range 4 {
-				for range 2 { // on one connection
-					if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
-						t.Errorf("got %+v", a)
-					}
-				}
-				if got, want := len(sink.Messages()), 2*i+2; got != want {
-					t.Errorf("%d messages, want %d", got, want)
-				}
-				if got, want := sink.Connects(), i+1; got != want || under(sink) != name {
-					t.Errorf("%d connections, want %d, %s", got, want, under(sink))
-				}
-				sink.HangUp()
-			}
-		})
 	}
 }
 
@@ -346,13 +164,13 @@ func TestConnectionIsNotUsedForEver(t *testing.T) {
 	}
 }
 
-// A list with a sender of its own for each recipient is a transaction for each: they are
-// on the way together, on one connection, and each recipient has one.
-func TestTransactionsOfAMessageShareAConnection(t *testing.T) {
+// A list with a sender of its own for each recipient is a transaction for each, all of them
+// on one connection.
+func TestTransactionsOfAMessageUseOneConnection(t *testing.T) {
 	const recipients = 60
 	var mu sync.Mutex
 	mails := 0
-	sink := (&Sink{Extensions: chunking, Answer: func(command string) string {
+	sink := (&Sink{Answer: func(command string) string {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

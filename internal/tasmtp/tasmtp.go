@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -54,9 +55,8 @@ type Config struct {
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
 	Search time.Duration
-	// Connections bounds those to one host, and Window the messages that are on the way
-	// on one at once; 0: as many as slots, and smtpclient's.
-	Connections, Window int
+	// Connections bounds those to one host; 0: as many as slots.
+	Connections int
 	// DKIM is the path of the table of keys, "": mail is not signed; SignNets are the
 	// networks whose clients' mail is ours to sign.
 	DKIM     string
@@ -65,12 +65,17 @@ type Config struct {
 	// its turn.
 	DeadTime time.Duration
 	Timeouts smtpclient.Timeouts
+	// MinRate and MaxTime bound the time that a server may take over content, as
+	// smtpclient.Config has them.
+	MinRate  int64
+	MaxTime  time.Duration
 	Security Security
-	Log      *slog.Logger // nil: discarded
+	Retired  []*config.Error // settings that are ignored, to be logged
+	Log      *slog.Logger    // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPWINDOW,
-// SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE,
+// SMTPMAXTIME, SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
@@ -81,7 +86,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	window, err := c.Int("SMTPWINDOW", 10)
+	rate, err := c.Int("SMTPMINRATE", 500)
+	if err != nil {
+		return Config{}, err
+	}
+	maxTime, err := c.Duration("SMTPMAXTIME", 6*time.Hour)
 	if err != nil {
 		return Config{}, err
 	}
@@ -101,8 +110,8 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime, Window: window,
-		DKIM: c.Path("dkim"), SignNets: nets}, nil
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime,
+		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired()}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -127,6 +136,9 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 		return fmt.Errorf("start ta-smtp: %w", err)
 	}
 	defer relay.Close()
+	for _, r := range c.Retired {
+		relay.log.Warn("setting-retired", "reason", r)
+	}
 	return a.Run(ctx, in, out, c.Slots, relay)
 }
 
@@ -145,6 +157,8 @@ type Relay struct {
 	signNets []netip.Prefix
 	security *security
 	log      *slog.Logger
+	// dialWith connects with a dialer; tests connect to servers in memory.
+	dialWith func(d *net.Dialer, ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewRelay makes a Relay; of the configuration it leaves the postoffice alone.
@@ -181,11 +195,11 @@ func NewRelay(c Config) (*Relay, error) {
 	}
 	return &Relay{
 		hostname: hostname,
-		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, Window: c.Window},
+		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, MinRate: c.MinRate, MaxTime: c.MaxTime},
 		port:     cmp.Or(c.Port, 25),
 		search:   cmp.Or(c.Search, 3*time.Minute),
 		resolver: resolver,
-		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1)), c.Window),
+		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		zone:     zone,
 		rules:    openRules(c.Replies, time.Now, log),
@@ -193,6 +207,7 @@ func NewRelay(c Config) (*Relay, error) {
 		signNets: c.SignNets,
 		security: security,
 		log:      log,
+		dialWith: (*net.Dialer).DialContext,
 	}, nil
 }
 

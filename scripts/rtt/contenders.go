@@ -21,8 +21,8 @@ import (
 	"zmailer/test/peer"
 )
 
-// ours is this pipeline with some settings; scheduler stands above the built-in clauses.
-func ours(settings, scheduler string) func(options, string, string) (func() error, time.Time, error) {
+// ours is this pipeline; scheduler stands above the built-in clauses.
+func ours(scheduler string) func(options, string, string) (func() error, time.Time, error) {
 	return func(o options, dir, sink string) (func() error, time.Time, error) {
 		addr, err := peer.FreeAddr()
 		if err != nil {
@@ -37,7 +37,7 @@ func ours(settings, scheduler string) func(options, string, string) (func() erro
 			return nil, time.Time{}, fmt.Errorf("zmctl init: %w: %s", err, out)
 		}
 		host, port, _ := net.SplitHostPort(sink)
-		main := "POSTOFFICE=" + po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + addr + "\nLOG=text\n" + settings
+		main := "POSTOFFICE=" + po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + addr + "\nLOG=text\n"
 		err = errors.Join(os.WriteFile(filepath.Join(conf, "routes"), []byte(". smtp!["+host+"]:"+port+"\n"), 0o644),
 			os.WriteFile(filepath.Join(conf, "zmailer.conf"), []byte(main), 0o644))
 		if scheduler != "" {

@@ -126,11 +126,19 @@ func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *so
 }
 
 // helloRefusal is why a session was not opened. All of it may be over later: a
-// server that says 5xx to a host is not the judge of the recipients.
+// server that says 5xx to a host is not the judge of the recipients. Only 521 as the
+// greeting says that the host never takes mail (RFC 7504 section 3).
 func (l *link) helloRefusal(err error) *refusal {
 	why := &refusal{weight: weightServer, remote: l.remote, text: l.conn.HelloText()}
 	if refused := (*smtpclient.ReplyError)(nil); errors.As(err, &refused) {
 		why.reply = refused.Reply.String()
+		if refused.Phase == smtpclient.PhaseGreeting && refused.Reply.Code == 521 {
+			why.outcome, why.weight, why.code = status.Failed, weightPermanent, neverMail
+			if code := refused.Reply.Status(); code.Class == 5 && code.Subject != 0 {
+				why.code = code
+			}
+			return why
+		}
 		why.code = notNow
 		if code := refused.Reply.Status(); code.Subject != 0 {
 			why.code = status.Code{Class: 4, Subject: code.Subject, Detail: code.Detail}

@@ -2,6 +2,7 @@ package tasmtp
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -57,10 +58,11 @@ func never(code status.Code, reply string) *refusal {
 
 // Codes that package status has no name for.
 var (
-	noMail   = status.Code{Class: 5, Subject: 1, Detail: 10} // RFC 7505 §4.2
-	noRoute  = status.Code{Class: 5, Subject: 4, Detail: 4}  // RFC 3463 §3.5: no server can be found
-	badSetup = status.Code{Class: 4, Subject: 3, Detail: 5}  // RFC 3463 §3.4: the system is configured wrongly
-	notNow   = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
+	neverMail = status.Code{Class: 5, Subject: 3, Detail: 2}  // RFC 3463 §3.4: the system is not accepting network messages
+	noMail    = status.Code{Class: 5, Subject: 1, Detail: 10} // RFC 7505 §4.2
+	noRoute   = status.Code{Class: 5, Subject: 4, Detail: 4}  // RFC 3463 §3.5: no server can be found
+	badSetup  = status.Code{Class: 4, Subject: 3, Detail: 5}  // RFC 3463 §3.4: the system is configured wrongly
+	notNow    = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
 )
 
 // lookupRefusal is the result of a lookup that gave nothing.
@@ -113,8 +115,15 @@ func (r *Relay) mxServers(ctx context.Context, d *destination, yield func(server
 		yield(server{}, never(status.RoutingLoop, "mail for "+d.name+" loops back to "+r.hostname))
 		return
 	}
-	for _, h := range hosts {
+	for i, h := range hosts {
 		addrs, err := r.resolver.Addrs(ctx, h.Name)
+		if j := slices.IndexFunc(addrs, func(a netip.Addr) bool { return r.own.has(a, d.port) }); err == nil && j >= 0 {
+			// This host under another name: the servers that are left are no better.
+			if i == 0 {
+				yield(server{}, never(status.RoutingLoop, fmt.Sprintf("mail for %s loops back to %s: %s has our address %s", d.name, r.hostname, h.Name, addrs[j])))
+			}
+			return
+		}
 		if !yield(d.server(h.Name, addrs, err)) {
 			return
 		}

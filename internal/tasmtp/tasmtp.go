@@ -43,10 +43,13 @@ type Config struct {
 	Strict     bool   // SYNC=strict
 	Channels   []string
 	Slots      int
-	Hostname   string        // our name, for EHLO and to recognize ourselves among MX records
-	Port       int           // of other hosts' servers; 0: 25
-	Resolver   string        // host:port of a name server; "": those of /etc/resolv.conf
-	Idle       time.Duration // how long a connection is kept for the next message; 0: not
+	Hostname   string // our name, for EHLO and to recognize ourselves among MX records
+	Port       int    // of other hosts' servers; 0: 25
+	// Listeners are the addresses that smtpserver takes mail on, an unspecified one for all
+	// of this machine: no MX record sends mail there.
+	Listeners []netip.AddrPort
+	Resolver  string        // host:port of a name server; "": those of /etc/resolv.conf
+	Idle      time.Duration // how long a connection is kept for the next message; 0: not
 	// Sources are the addresses that connections are made from, and Helo our name for
 	// EHLO there; empty: the system's choice, and Hostname.
 	Sources []Source
@@ -75,7 +78,7 @@ type Config struct {
 }
 
 // ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE,
-// SMTPMAXTIME, SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
+// SMTPMAXTIME, SMTPLISTEN and its like, SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
@@ -111,7 +114,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}
 	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
 		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime,
-		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired()}, nil
+		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired(), Listeners: ownListeners(c)}, nil
 }
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
@@ -151,6 +154,7 @@ type Relay struct {
 	resolver *mx.Resolver
 	pool     *pool
 	dead     deadAddrs
+	own      *own
 	zone     zone
 	rules    *config.File[*replies.Table] // nil: there are none
 	keys     *sign.Table                  // nil: mail is not signed
@@ -201,6 +205,7 @@ func NewRelay(c Config) (*Relay, error) {
 		resolver: resolver,
 		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
+		own:      &own{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
 		zone:     zone,
 		rules:    openRules(c.Replies, time.Now, log),
 		keys:     keys,

@@ -11,7 +11,14 @@ type StatusInfo struct {
 	Now           time.Time `json:"now"`
 	UptimeSeconds int64     `json:"uptime_seconds"`
 
-	Messages   int `json:"messages"`   // in the queue
+	Messages int `json:"messages"` // in the queue
+	// Refused is how many specifications cannot be used, and are not among them.
+	Refused int `json:"refused"`
+	// OldestSeconds is the age of the oldest message at the last look; 0: there was none.
+	OldestSeconds int64 `json:"oldest_seconds"`
+	// Scanned: all that lay there at the start has been read.
+	Scanned bool `json:"scanned"`
+
 	Recipients int `json:"recipients"` // that wait in threads or are being delivered
 	Threads    int `json:"threads"`
 	Rings      int `json:"rings"`

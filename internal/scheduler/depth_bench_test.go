@@ -76,7 +76,7 @@ func BenchmarkTurns(b *testing.B) {
 		for part := 0; part < tableParts; {
 			turn("look", func() { part = e.unseen(0, part) })
 		}
-		turn("etrn", func() { e.kick("host77.example") })
+		turn("etrn", func() { e.kick("host77.example", func(int) {}) })
 		turn("clock-set", func() { e.shift(time.Hour) })
 		e.now = e.now.Add(time.Hour)
 	}

@@ -142,7 +142,7 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 	}
 	delete(e.refused, name)
 	for _, host := range l.Start {
-		e.kick(host)
+		e.kick(host, func(int) {})
 	}
 	if l.Gone {
 		return
@@ -161,6 +161,9 @@ func (e *engine) loaded(name string, l *Loaded, err error) {
 		e.inodes[l.ID.Ino] = l.Number
 	}
 	m.SetAway(l.Away)
+	if !l.Accepted.IsZero() {
+		e.core.Accepted(m, l.Accepted)
+	}
 	e.messages.put(m)
 	e.grown()
 	e.goesBy(m, l)

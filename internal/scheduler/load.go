@@ -42,6 +42,8 @@ type Loaded struct {
 	// Unserved: no agent can be had for some of them; conf is what said so.
 	Unserved bool
 	conf     *Conf
+	// Accepted is when it was, if its file's time is still to come; else zero.
+	Accepted time.Time
 	// Away is how long it lay in removed/, which does not make it older.
 	Away time.Duration
 	// Gone: nothing is to be done, now or later; the reason was logged.
@@ -300,6 +302,9 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 	}
 	l := &Loaded{conf: s.Conf.current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
+	if at := f.arrival(); at.Before(f.id.Time()) {
+		l.Accepted = at
+	}
 	last, held := f.deferrals(), f.unservedNow()
 	var c changes
 	now := s.Now()

@@ -24,6 +24,8 @@ type lookout struct {
 	// those: of the last pass over all messages, and of the one under way.
 	oldest, seeing int64
 	queued, seen   int
+	// The oldest of all messages, in the same way.
+	first, earliest int64
 
 	still map[*thread.Thread]stillness
 	// twins are the names beside queue/ of files that were in it, too, at the last look.
@@ -35,6 +37,9 @@ const DefaultLookout = time.Minute
 
 // see takes a message into the pass over all of them.
 func (l *lookout) see(m *thread.Message) {
+	if l.earliest == 0 || m.Stamp < l.earliest {
+		l.earliest = m.Stamp
+	}
 	if !m.Waits() {
 		return // all of it is held or frozen
 	}
@@ -47,7 +52,8 @@ func (l *lookout) see(m *thread.Message) {
 // passed ends a pass.
 func (l *lookout) passed() {
 	l.oldest, l.queued = l.seeing, l.seen
-	l.seeing, l.seen = 0, 0
+	l.first = l.earliest
+	l.seeing, l.seen, l.earliest = 0, 0, 0
 }
 
 // lookOut looks when it is time.

@@ -67,12 +67,12 @@ func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.An
 func (e *engine) logOutcome(word string, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
-	e.meters.outcome(word, v, &s, e.now.Sub(id.Time()))
+	e.meters.outcome(word, v, &s, since(id.Time(), e.now))
 	var room [16]slog.Attr
 	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
 		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),
 		slog.String("status", code), slog.String("reply", cut(reply)))
-	list = append(s.attrs(list), slog.Duration("took", e.now.Sub(id.Time())))
+	list = append(s.attrs(list), slog.Duration("took", since(id.Time(), e.now)))
 	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, append(list, more...)...)
 }
 

@@ -46,7 +46,7 @@ const (
 
 // accept takes clients in.
 func (q *query) accept(l net.Listener) {
-	places := make(chan struct{}, queryClients)
+	places := &queryPlaces{}
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -60,15 +60,7 @@ func (q *query) accept(l net.Listener) {
 			}
 			continue
 		}
-		select {
-		case places <- struct{}{}:
-			q.serving.Go(func() {
-				defer func() { <-places }()
-				newQuerySession(q, conn).run()
-			})
-		default:
-			_ = conn.Close() // too many
-		}
+		q.receive(places, conn)
 	}
 }
 

@@ -22,15 +22,35 @@ func (s *querySession) json(v any) error {
 	return s.write(mailq.AppendLine(nil, string(line)))
 }
 
-func (s *querySession) jsonStatus(sums *mailq.Sums, rings int, c *counts) error {
-	most := 0
-	if err := s.q.ask(func() { most = s.q.most }); err != nil {
+// jsonStatus answers JSON STATUS by what the engine counts: no message is looked at.
+func (s *querySession) jsonStatus() error {
+	e := s.q.e
+	i := mailq.StatusInfo{PID: os.Getpid()}
+	err := s.q.threads(func() {
+		sums, c := e.sums(), &e.counts
+		i.Now, i.UptimeSeconds = e.now.UTC(), int64(sums.Uptime/time.Second)
+		i.Messages, i.Refused, i.Agents, i.Idle = sums.Messages, len(e.refused), sums.Agents, sums.Idle
+		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = c.MessagesIn, c.MessagesOut, c.RecipientsIn, c.RecipientsOut
+		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = c.Attempts, c.Deliveries, c.Deferrals, c.Failures
+		i.MostAtOnce, i.Scanned = s.q.most, e.scan == scanTold
+		if first := e.lookout.first; first != 0 {
+			i.OldestSeconds = int64(since(time.Unix(0, first), e.now) / time.Second)
+		}
+		e.core.Rings(func(*thread.Ring) { i.Rings++ })
+	}, func(t *thread.Thread) {
+		i.Threads++
+		i.Recipients += t.Brief(e.now).Recipients
+	})
+	if err != nil {
+		return s.stopped()
+	}
+	if err := s.say(mailq.Follows); err != nil {
 		return err
 	}
-	return s.json(&mailq.StatusInfo{PID: os.Getpid(), Now: s.q.e.conf.clocks.now().UTC(), UptimeSeconds: int64(sums.Uptime / time.Second),
-		Messages: sums.Messages, Recipients: sums.Recipients, Threads: sums.Threads, Rings: rings, Agents: sums.Agents, Idle: sums.Idle,
-		MessagesIn: c.MessagesIn, MessagesOut: c.MessagesOut, RecipientsIn: c.RecipientsIn, RecipientsOut: c.RecipientsOut,
-		Attempts: c.Attempts, Deliveries: c.Deliveries, Deferrals: c.Deferrals, Failures: c.Failures, MostAtOnce: most})
+	if err := s.json(&i); err != nil {
+		return err
+	}
+	return s.say(mailq.End)
 }
 
 // json is the thread as JSON tells it.

@@ -7,7 +7,6 @@ import (
 
 	"zmailer/internal/mailq"
 	"zmailer/internal/order"
-	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/workspec"
 )
 
@@ -15,8 +14,13 @@ import (
 // "@domain", that and all below it (RFC 1985 §5.3).
 func (s *querySession) etrn(r mailq.Request) error {
 	host, n := r.Host, 0
-	err := s.q.ask(func() { n = s.q.e.kick(host) })
-	if err != nil {
+	told := make(chan int, 1)
+	if err := s.q.ask(func() { s.q.e.kick(host, func(threads int) { told <- threads }) }); err != nil {
+		return s.stopped()
+	}
+	select {
+	case n = <-told:
+	case <-s.q.ended:
 		return s.stopped()
 	}
 	s.q.e.log.Info("etrn", "host", cut(host), "threads", n, "client", s.who)
@@ -115,17 +119,4 @@ func kicks(host, name string) bool {
 	}
 	n := len(host) - len(domain)
 	return below && domain != "" && n > 1 && host[n-1] == '.' && strings.EqualFold(host[n:], domain)
-}
-
-// kick has a host tried now, whatever it waits for (ETRN), and counts its threads.
-func (e *engine) kick(name string) (n int) {
-	e.core.Rings(func(r *thread.Ring) {
-		r.Threads(func(t *thread.Thread) {
-			if kicks(t.Host, name) {
-				e.core.Kick(t, e.now)
-				n++
-			}
-		})
-	})
-	return n
 }

@@ -28,7 +28,9 @@ type querySession struct {
 	from      netip.Addr // where it comes from, for the authfile
 	who       string     // for logs and for the history of messages
 	rights    mailq.Rights
-	failures  int // logins
+	trusted   bool         // it has all rights, by the uid of its process
+	failures  int          // logins
+	idle      atomic.Int64 // since when the client is to say something; 0: it is answered
 }
 
 // challenges counts them, so that no two are alike.
@@ -48,7 +50,7 @@ func newQuerySession(q *query, conn net.Conn) *querySession {
 		if uid, ok := peer(c); ok {
 			s.who = fmt.Sprintf("uid %d", uid)
 			if uid == 0 || uid == os.Geteuid() || uid == q.owner() {
-				s.rights = mailq.All
+				s.rights, s.trusted = mailq.All, true
 			}
 		}
 	case *net.TCPConn:
@@ -137,7 +139,9 @@ func (s *querySession) line() ([]byte, error) {
 	if err := s.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
 	}
+	s.waits()
 	b, err := s.in.ReadSlice('\n')
+	s.works()
 	if err != nil {
 		return nil, err
 	}

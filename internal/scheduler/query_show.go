@@ -63,31 +63,42 @@ func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
 	return list, s, c, err
 }
 
-// unsorted is rings without an order; the engine calls also in the same turn.
+// unsorted is rings without an order; the engine calls also in the turn of the first part.
 func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts, err error) {
-	err = q.ask(func() {
-		e := q.e
+	shots := map[*thread.Ring]*ringShot{}
+	shot := func(r *thread.Ring) *ringShot {
+		if shots[r] == nil {
+			shots[r] = shotOf(r)
+			list = append(list, shots[r])
+		}
+		return shots[r]
+	}
+	err = q.threads(func() {
 		also()
-		s = e.sums()
-		c = e.counts
-		e.core.Rings(func(r *thread.Ring) {
-			shot := &ringShot{key: r.Key, running: r.Running(), maxRing: r.Policy.MaxRing, maxChannel: r.Policy.MaxChannel, maxThread: r.Policy.MaxThread}
-			if c, _ := r.Serve.(*crew); c != nil {
-				shot.clause, shot.channel, shot.host = c.settings.Clause, c.channel, c.host
-				shot.overfeed = c.settings.Overfeed
-				shot.procs = len(c.agents)
-				for _, a := range c.agents {
-					if len(a.deliveries) == 0 {
-						shot.idle++
-					}
-				}
-			}
-			r.Threads(func(t *thread.Thread) { shot.threads = append(shot.threads, t) })
-			s.Threads += len(shot.threads)
-			list = append(list, shot)
-		})
+		s = q.e.sums()
+		c = q.e.counts
+		q.e.core.Rings(func(r *thread.Ring) { shot(r) })
+	}, func(t *thread.Thread) {
+		r := shot(t.Ring)
+		r.threads = append(r.threads, t)
+		s.Threads++
 	})
 	return list, s, c, err
+}
+
+func shotOf(r *thread.Ring) *ringShot {
+	shot := &ringShot{key: r.Key, running: r.Running(), maxRing: r.Policy.MaxRing, maxChannel: r.Policy.MaxChannel, maxThread: r.Policy.MaxThread}
+	if c, _ := r.Serve.(*crew); c != nil {
+		shot.clause, shot.channel, shot.host = c.settings.Clause, c.channel, c.host
+		shot.overfeed = c.settings.Overfeed
+		shot.procs = len(c.agents)
+		for _, a := range c.agents {
+			if len(a.deliveries) == 0 {
+				shot.idle++
+			}
+		}
+	}
+	return shot
 }
 
 // sums are what the engine knows without a search.
@@ -199,6 +210,9 @@ func (s *querySession) show(r mailq.Request) error {
 	if r.Kind == mailq.JSONMessage {
 		return s.jsonMessage(r)
 	}
+	if r.Kind == mailq.JSONStatus {
+		return s.jsonStatus()
+	}
 	rings, sums, counts, err := s.q.rings()
 	if err != nil {
 		return s.stopped()
@@ -218,8 +232,6 @@ func (s *querySession) show(r mailq.Request) error {
 		err = s.write(mailq.AppendSums(nil, &sums, r.Kind == mailq.SNMP))
 	case mailq.Counters:
 		err = s.write(counters(&sums, len(rings), &counts, now))
-	case mailq.JSONStatus:
-		err = s.jsonStatus(&sums, len(rings), &counts)
 	}
 	if err != nil {
 		return err

@@ -22,28 +22,29 @@ type threadMessage struct {
 
 // find looks a thread up. nil: there is none.
 func (q *query) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
-	rings, _, _, err := q.rings()
-	if err != nil {
+	key := ""
+	if s := q.e.conf.Conf.current().Match(channel, host); s != nil {
+		key = s.RingKey(channel, host)
+	}
+	var ring *ringShot
+	err = q.ask(func() {
+		if t = q.e.core.Find(key, channel, host); t != nil {
+			ring = shotOf(t.Ring)
+		}
+	})
+	if err != nil || t == nil {
 		return nil, nil, err
 	}
-	for _, r := range rings {
-		for _, x := range r.threads {
-			if x.Channel() != channel || !strings.EqualFold(x.Host, host) {
-				continue
-			}
-			r.threads = []*thread.Thread{x}
-			err := q.each(r, func(s *threadShot) error {
-				one := *s
-				shot = &one
-				return nil
-			})
-			if err != nil || shot == nil {
-				return nil, nil, err
-			}
-			return x, shot, nil
-		}
+	ring.threads = []*thread.Thread{t}
+	err = q.each(ring, func(s *threadShot) error {
+		one := *s
+		shot = &one
+		return nil
+	})
+	if err != nil || shot == nil {
+		return nil, nil, err
 	}
-	return nil, nil, nil
+	return t, shot, nil
 }
 
 // messages gives the messages of a thread, a part at a time: while it is read, the

@@ -56,6 +56,8 @@ type opened struct {
 	raw  []byte
 	spec *workspec.Spec
 	id   postoffice.SpoolID
+	// opened is when that was, and changed when the message's inode was changed last.
+	opened, changed time.Time
 	// noMessage: queue/NAME is gone.
 	noMessage bool
 	removal   *workspec.Removal // nil: nobody was ever removed
@@ -91,7 +93,7 @@ func (s *Spool) openFor(name string, only []int64) (*opened, error) {
 	case err != nil:
 		return nil, errors.Join(err, file.Close())
 	default:
-		f.id = postoffice.IDOf(info)
+		f.id, f.opened, f.changed = postoffice.IDOf(info), s.Now(), info.CTime
 	}
 	return f, nil
 }
@@ -153,7 +155,28 @@ func (f *opened) arrival() time.Time {
 	if f.noMessage {
 		return f.Info.ModTime
 	}
-	return f.id.Time()
+	at := f.id.Time()
+	if at.After(f.opened.Add(clockSlack)) {
+		return f.notAfter(f.opened)
+	}
+	return at
+}
+
+// notAfter is when a message was accepted at the latest whose file has a time that is still
+// to come: somebody has set it, or the clock, and its age must not wait for that. The
+// inode's change time, which nobody can set, and the history of the message bound it, so
+// that it stays the same from one start to the next.
+func (f *opened) notAfter(now time.Time) time.Time {
+	at := now
+	if !f.changed.IsZero() && f.changed.Before(at) {
+		at = f.changed
+	}
+	for i := range f.spec.History {
+		if t := f.spec.History[i].Time; !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }

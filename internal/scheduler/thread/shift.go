@@ -51,5 +51,12 @@ func (m *Message) notAhead(ms int64) {
 	}
 }
 
+// Accepted says when a message was accepted whose stamp is ahead of the clock. It has no
+// vertex yet.
+func (c *Core) Accepted(m *Message, at time.Time) {
+	c.enter(m)
+	m.oddly().ahead = c.ms(at) - m.Stamp/int64(time.Millisecond)
+}
+
 // when is when m was accepted, in nanoseconds of the core's time, to order messages by.
 func (m *Message) when() int64 { return m.Stamp + m.ahead()*int64(time.Millisecond) }

@@ -303,7 +303,11 @@ func (c *Core) Restamp(m *Message, stamp int64, now time.Time) {
 		}
 	})
 	m.Vertices(func(v *Vertex) { v.Thread.oldest = nil })
-	m.Stamp = stamp
+	was := m.accepted()
+	if m.Stamp = stamp; m.accepted() > c.ms(now) {
+		// It does not become younger by a time that is still to come.
+		m.oddly().ahead = was - stamp/int64(time.Millisecond)
+	}
 	for _, v := range list {
 		c.Wait(v, now)
 	}

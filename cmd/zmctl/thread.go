@@ -66,7 +66,7 @@ func runThread(c *cli.Context) error {
 
 // byNeed is the order of states in the list.
 func byNeed(state string) int {
-	return slices.Index([]string{"idle", "waiting", "active", "paused", "throttled", "probing", "trouble"}, state)
+	return slices.Index([]string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}, state)
 }
 
 func listThreads(a *asker, w io.Writer, asJSON bool) error {
@@ -199,6 +199,8 @@ func stateWords(t *mailq.ThreadInfo) string {
 		return "throttled by rate or hostrate; the next delivery may begin" + at
 	case "waiting":
 		return "waiting for the time of its messages; the first is tried" + at
+	case "no-place":
+		return "waiting for a place: " + clean(t.Crowd) + " (maxunproven)"
 	case "paused":
 		return "paused: its clause is queueonly; ETRN has it go"
 	}

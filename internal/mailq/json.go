@@ -57,6 +57,8 @@ type ThreadInfo struct {
 	Oldest        time.Time `json:"oldest,omitzero"`
 	OldestSeconds int64     `json:"oldest_seconds"`
 	Trouble       string    `json:"trouble,omitempty"`
+	// Crowd says in words which places are taken that a thread in state no-place waits for.
+	Crowd string `json:"crowd,omitempty"`
 
 	Clause      string `json:"clause"`
 	RingRunning int    `json:"ring_running"`

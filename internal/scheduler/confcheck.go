@@ -79,6 +79,9 @@ func (c *Conf) warnBody(b *body) (list []error) {
 	if says("maxthr") && says("maxring") && s.MaxRing > 0 && s.MaxThr > s.MaxRing {
 		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d is above maxring=%d, which holds", s.MaxThr, s.MaxRing))
 	}
+	if says("maxunproven") && says("maxring") && s.MaxRing > 0 && s.MaxUnproven >= s.MaxRing {
+		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may take all places", s.MaxUnproven, s.MaxRing))
+	}
 	if says("expiry2") && says("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
 		list = append(list, c.warn(b.where["expiry"], "expiry=%v comes after expiry2=%v, which ends all", s.Expiry, s.Expiry2))
 	}

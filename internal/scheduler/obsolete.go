@@ -166,7 +166,7 @@ func (e *engine) voids(m *thread.Message, l *Loaded) {
 	var names []string
 	for i := range e.messages.parts {
 		e.messages.parts[i].each(func(old *thread.Message) {
-			if old != m && old.Sender == m.Sender && old.Stamp < m.Stamp {
+			if old != m && old.SameSender(m) && old.Stamp < m.Stamp {
 				names = append(names, old.Name())
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/workspec"
 )
 
@@ -20,6 +21,7 @@ import (
 type peeked struct {
 	id     postoffice.SpoolID
 	sender string
+	origin thread.Origin
 	away   time.Duration
 	open   []Waiting // by channel and host
 	// Recipients without a thread: those that the scheduler ends at once, and those that
@@ -42,7 +44,7 @@ func (s *Spool) peek(name string) (*peeked, error) {
 	if err != nil || f.noMessage || !f.spec.Complete || len(f.spec.Groups) == 0 {
 		return nil, err
 	}
-	p := &peeked{id: f.id, sender: f.spec.Groups[0].Sender.Address, away: f.away()}
+	p := &peeked{id: f.id, sender: f.spec.Groups[0].Sender.Address, origin: whoseMail(&f.spec.Groups[0].Sender), away: f.away()}
 	last, now := f.deferrals(), s.Now()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		r.Tag = f.tagOf(r)

@@ -57,7 +57,7 @@ func (s *querySession) jsonStatus() error {
 func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 	i := mailq.ThreadInfo{Channel: t.channel, Host: t.host, State: t.stats.State, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
 		Ready: t.stats.Ready, Running: t.stats.Running, Limit: t.stats.Limit, Attempts: t.stats.Attempts, Tries: t.stats.Tries,
-		Until: t.stats.Until, Oldest: t.stats.Oldest, Trouble: t.stats.Trouble,
+		Until: t.stats.Until, Oldest: t.stats.Oldest, Trouble: t.stats.Trouble, Crowd: t.stats.Crowd,
 		Clause: t.ring.clause, RingRunning: t.ring.running, MaxRing: t.ring.maxRing, MaxChannel: t.ring.maxChannel,
 		MaxThread: t.ring.maxThread, PID: t.pid}
 	if t.stats.Until.After(now) {
@@ -180,6 +180,8 @@ func (t *threadShot) why(v *thread.Vertex) string {
 			text += "; it said: " + strings.TrimSpace(s.Trouble)
 		}
 		return text
+	case s.State == thread.NoPlace:
+		return "it waits for a place: " + s.Crowd + " (maxunproven)"
 	case s.State == thread.Probing:
 		return "its host was in trouble; another message is the probe"
 	case limit(s.Limit) && s.Running >= s.Limit:

@@ -1,13 +1,32 @@
 package scheduler
 
-import "hash/fnv"
+import (
+	"hash/fnv"
 
-// senderKey tells senders apart, whose messages to a host take turns.
+	"zmailer/internal/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// senderKey tells senders apart, whose messages to a host take turns, and has the origin
+// of the message.
 func (f *opened) senderKey() uint32 {
 	if len(f.spec.Groups) == 0 {
 		return 0
 	}
+	from := &f.spec.Groups[0].Sender
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(f.spec.Groups[0].Sender.Address)) // never fails
-	return h.Sum32()
+	_, _ = h.Write([]byte(from.Address)) // never fails
+	return thread.SenderKey(h.Sum32(), whoseMail(from))
+}
+
+// whoseMail is whose mail has a sender. A message without one is a report whoever submitted
+// it: programs that answer by themselves do, and a stranger chooses where that goes.
+func whoseMail(from *workspec.Sender) thread.Origin {
+	switch {
+	case from.Channel == channelError:
+		return thread.Report
+	case from.Privilege != "" && from.Privilege != privilegeNobody:
+		return thread.Own
+	}
+	return thread.Relayed
 }

@@ -26,8 +26,11 @@ type Settings struct {
 	MaxChannel int // deliveries at once; 0: no limit
 	MaxRing    int // deliveries at once; 0: no limit
 	MaxThr     int // deliveries at once; 0: no limit
-	Start      int // deliveries at once to a host of which nothing is known; at most MaxThr
-	Overfeed   int // deliveries that a one-slot agent may have queued
+	// MaxUnproven bounds deliveries at once to hosts that have not answered; 0: no limit,
+	// below 0: half of the places, see unproven.
+	MaxUnproven int
+	Start       int // deliveries at once to a host of which nothing is known; at most MaxThr
+	Overfeed    int // deliveries that a one-slot agent may have queued
 
 	Rate, HostRate thread.Rate // deliveries of the clause, and to each host
 
@@ -67,7 +70,7 @@ const defaultStart = 5
 func defaultSettings() Settings {
 	return Settings{
 		Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour,
-		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, AnswerMax: 12 * time.Hour,
+		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, MaxUnproven: -1, AnswerMax: 12 * time.Hour,
 	}
 }
 
@@ -75,7 +78,7 @@ func defaultSettings() Settings {
 func (s *Settings) Policy() thread.Policy {
 	return thread.Policy{
 		Interval: s.Interval, Retries: s.Retries, Jitter: s.Jitter, Expiry: s.Expiry, Expiry2: s.Expiry2,
-		MaxChannel: s.MaxChannel, MaxRing: s.MaxRing, MaxThread: s.MaxThr, Start: s.Start, AgeOrder: s.AgeOrder,
+		MaxChannel: s.MaxChannel, MaxRing: s.MaxRing, MaxThread: s.MaxThr, MaxUnproven: s.unproven(), Start: s.Start, AgeOrder: s.AgeOrder,
 		Rate: s.Rate, HostRate: s.HostRate, QueueOnly: s.QueueOnly, JoinWaiting: s.WakeupRestartOnly,
 	}
 }

@@ -190,7 +190,7 @@ func (q *simQueue) play(conf *whatIf, a *Simulation) *SimCourse {
 	random := rand.New(rand.NewPCG(a.Seed, 3))
 	hosts := map[*sim.Host]*SimHost{}
 	for _, p := range q.mail {
-		m := sim.Message{From: p.sender, Accepted: p.id.Time(), Away: p.away}
+		m := sim.Message{From: p.sender, Origin: p.origin, Accepted: p.id.Time(), Away: p.away}
 		for open := p.open; len(open) > 0; {
 			name, n := threadName(open[0].Channel, open[0].Host), 1
 			for n < len(open) && threadName(open[n].Channel, open[n].Host) == name {

@@ -229,7 +229,7 @@ func Orders() []Order { return []Order{ByNeed, ByRecipients, ByAge, ByRate, ByNa
 
 // states are those of a thread, with what needs a person most at the end.
 func states() []string {
-	return []string{"idle", "waiting", "active", "paused", "throttled", "probing", "trouble"}
+	return []string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}
 }
 
 // Sort sorts threads.

@@ -151,7 +151,7 @@ func (c *Core) retire(t *Thread) {
 // mayRun tells whether a vertex of the thread may be started, but for the limits of
 // ring and channel.
 func (t *Thread) mayRun(ms int64) bool {
-	if t.ready == 0 || t.paused || t.running >= int(t.limit) || t.free() > ms {
+	if t.ready == 0 || t.paused || t.running >= t.bound() || t.free() > ms {
 		return false
 	}
 	return t.next == 0 || t.probe == nil && t.next <= ms

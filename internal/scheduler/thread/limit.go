@@ -28,7 +28,7 @@ func (p *Policy) most() int {
 }
 
 // Limit is how many deliveries at once the host is given now.
-func (t *Thread) Limit() int { return int(t.limit) }
+func (t *Thread) Limit() int { return t.bound() }
 
 // grow takes note that the host has served a delivery: one more for each, until the
 // limit was too high once, then one more when as many were served as run at once.

@@ -20,7 +20,7 @@ type Message struct {
 
 	Open   int32  // recipients without a final outcome
 	Total  int32  // recipients, final ones included
-	Sender uint32 // a hash of who sent it: senders take turns
+	Sender uint32 // SenderKey of who sent it: senders take turns
 	Seen   uint32 // free for the caller: its last look at the directory
 	slot   int32
 	name   [3]byte // the number of levels and the owner, see SetName; and entered

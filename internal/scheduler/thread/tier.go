@@ -28,6 +28,10 @@ func SenderKey(hash uint32, o Origin) uint32 { return hash>>2 | uint32(o)<<30 }
 // Origin is whose mail the message is.
 func (m *Message) Origin() Origin { return min(Origin(m.Sender>>30), Report) }
 
+// SameSender reports whether the senders of two messages are the same, if their hashes are,
+// whoever submitted them.
+func (m *Message) SameSender(as *Message) bool { return (m.Sender^as.Sender)<<2 == 0 }
+
 // standing is what is known of a thread's host.
 type standing uint8
 
@@ -62,8 +66,19 @@ func share(tier uint8) string {
 }
 
 // atMost is how many of the places for hosts that have not answered a tier and those below
-// it may hold: all, 3/4, 1/2, 1/4, and one at least.
-func atMost(tier uint8, unproven int) int { return max(1, unproven*(tiers-int(tier))/(tiers-1)) }
+// it may hold: all, 3/4, 1/2, 1/4, rounded up.
+func atMost(tier uint8, unproven int) int {
+	return (unproven*(tiers-int(tier)) + tiers - 2) / (tiers - 1)
+}
+
+// bound is how many deliveries at once the host is given now: one that has not answered
+// gets a quarter at most of the places that there are for such hosts.
+func (t *Thread) bound() int {
+	if n := t.Ring.Policy.MaxUnproven; n > 0 && t.standing != answering {
+		return min(int(t.limit), max(1, n/4))
+	}
+	return int(t.limit)
+}
 
 // places counts deliveries under way, by tier: low[i] are those of tier i+1 and below.
 type places struct{ low [tiers - 1]int32 }

@@ -50,12 +50,12 @@ func TestAtk3SilentHostsLeavePlaces(t *testing.T) {
 		most    int
 	}{
 		"reports to new hosts":               {Report, fresh, 25},
-		"others' mail to new hosts":          {Relayed, fresh, 37},
+		"others' mail to new hosts":          {Relayed, fresh, 38},
 		"own mail to new hosts":              {Own, fresh, 50},
-		"reports to hosts that failed":       {Report, failed, 12},
-		"others' mail to hosts that failed":  {Relayed, failed, 12},
+		"reports to hosts that failed":       {Report, failed, 13},
+		"others' mail to hosts that failed":  {Relayed, failed, 13},
 		"own mail to hosts that had failed":  {Own, failed, 25},
-		"reports to hosts that had answered": {Report, nil, 37},
+		"reports to hosts that had answered": {Report, nil, 38},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, places100())
@@ -237,6 +237,23 @@ func TestAtk3WaitingForAPlaceIsAState(t *testing.T) {
 	}
 	if ready, running, _ := last.Thread.Could(b.now); ready+running > 0 {
 		t.Error("it is said to be stuck")
+	}
+}
+
+// One host that has not answered does not take all places that there are for such hosts,
+// whatever waits for it.
+func TestAtk3OneSilentHostLeavesPlaces(t *testing.T) {
+	for unproven, most := range map[int]int{2: 1, 4: 1, 8: 2, 50: 12} {
+		b := newBench(t, Policy{MaxRing: 2 * unproven, MaxThread: 100, MaxUnproven: unproven})
+		for range 100 {
+			b.mail(Relayed, "silent", History{})
+		}
+		if got := len(b.takeAll()); got != most {
+			t.Errorf("%d of %d places go to one host, want %d", got, unproven, most)
+		}
+		if want := b.mail(Relayed, "new", History{}); b.take() != want {
+			t.Errorf("%d places: mail to another host does not begin", unproven)
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func (m *Model) threadLine(l *look, row []string, widths []int, k, i int) string
 		return l.chosen.Render(line)
 	case row[1] == "trouble":
 		return l.bad.Render(line)
-	case row[1] == "probing" || row[1] == "throttled" || row[1] == "paused":
+	case row[1] == "probing" || row[1] == "throttled" || row[1] == "paused" || row[1] == "no-place":
 		return l.soon.Render(line)
 	case row[1] == "active":
 		return l.good.Render(line)

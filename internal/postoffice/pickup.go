@@ -177,7 +177,7 @@ func (p *PostOffice) pickUp(name string) (done PickedUp, err error) {
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
 		return done, &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
 	}
-	if p.largest > 0 && info.Size > p.largest && slices.Contains(p.Inboxes(), dirOf(name)) {
+	if p.largest > 0 && info.Size > p.largest && p.IsInbox(dirOf(name)) {
 		return done, &TooLargeError{Size: info.Size, Max: p.largest, UID: info.UID}
 	}
 	if p.trusts(info.UID) {

@@ -674,3 +674,33 @@ func TestSec8SubmissionThatIsTooLargeIsNotCopied(t *testing.T) {
 		t.Errorf("when it is allowed: %v", err)
 	}
 }
+
+// Sec2: what a user has made in router/ while that was open, and is no file, is put away
+// when a router recovers; what the daemons' user has put there stays.
+func TestSec2ForeignNamesInRouterArePutAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make other users' files")
+	}
+	p, dir := newPostOffice(t, 0)
+	at := func(name string) string { return path.Join(dir, Router, name) }
+	if err := errors.Join(os.Symlink("/etc/passwd", at("1")), unix.Mkfifo(at("2"), 0o600), os.Mkdir(at("3"), 0o700), os.Mkdir(at("4"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"1", "2", "3"} {
+		if err := os.Lchown(at(name), 4711, 4711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range done {
+		if r.Action != Quarantined {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if list, err := os.ReadDir(path.Join(dir, Router)); err != nil || len(list) != 1 || list[0].Name() != "4" || len(done) != 3 {
+		t.Errorf("router/ has %v, %v; recovery did %v", list, err, done)
+	}
+}

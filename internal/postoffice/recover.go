@@ -168,12 +168,29 @@ func (p *PostOffice) recoverEntry(dir string, e durable.Entry, all []durable.Ent
 	base, work := strings.CutPrefix(e.Name, "..")
 	n, ok := ParseName(base)
 	switch {
+	case e.Type != 0 && e.Type != fs.ModeIrregular:
+		return p.recoverForeign(dir + "/" + e.Name)
 	case !ok || n.Owner == 0 || !dead(n.Owner):
 		return nil, nil
 	case work:
 		return p.recoverWork(dir, n, c.Complete)
 	}
 	return p.giveBack(dir, n, c.Now, c.Tries)
+}
+
+// recoverForeign puts away what is no regular file and a user's, from when an earlier version
+// let users make names there.
+func (p *PostOffice) recoverForeign(name string) (*Recovered, error) {
+	info, err := p.fs.Stat(name)
+	if err != nil || info.Mode.IsRegular() || p.trusts(info.UID) {
+		return nil, p.gone(err)
+	}
+	to, err := p.Quarantine(name, "foreign")
+	if err != nil {
+		return nil, err
+	}
+	why := &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
+	return &Recovered{Action: Quarantined, Name: to, Detail: why.Error()}, nil
 }
 
 // deadOwners asks for each owner once. One that cannot be looked at counts as alive.

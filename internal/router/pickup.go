@@ -250,6 +250,10 @@ func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 	if disbelief := (*postoffice.DisbeliefError)(nil); errors.As(err, &disbelief) {
 		return done, r.disbelieve(name, disbelief)
 	}
+	if incomplete := (*postoffice.IncompleteError)(nil); errors.As(err, &incomplete) && !r.po.IsInbox(filepath.Dir(name)) {
+		// An earlier version let users make it there; nobody can complete it now.
+		return done, r.putAside(name, err, "uid", incomplete.UID, "size", incomplete.Size)
+	}
 	if err != nil {
 		return done, err
 	}
@@ -259,6 +263,11 @@ func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 
 // disbelieve puts away a file that no daemon may act on.
 func (r *Router) disbelieve(name string, why *postoffice.DisbeliefError) error {
+	return r.putAside(name, why, "uid", why.UID, "links", why.Nlink, "mode", why.Mode.String())
+}
+
+// putAside puts a file into quarantine/, and logs it with attributes.
+func (r *Router) putAside(name string, why error, attrs ...any) error {
 	to, err := r.po.Quarantine(name, "foreign")
 	if errors.Is(err, postoffice.ErrGone) {
 		return nil
@@ -266,6 +275,6 @@ func (r *Router) disbelieve(name string, why *postoffice.DisbeliefError) error {
 	if err != nil {
 		return errors.Join(why, err)
 	}
-	r.c.Log.Warn("disbelieved", "name", name, "uid", why.UID, "links", why.Nlink, "mode", why.Mode.String(), "quarantine", to)
+	r.c.Log.Warn("disbelieved", append(append([]any{"name", name}, attrs...), "quarantine", to)...)
 	return nil
 }

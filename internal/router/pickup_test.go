@@ -171,3 +171,25 @@ type countedHints struct{ interrupts int }
 func (h *countedHints) Await(time.Time) []watch.Hint { return nil }
 func (h *countedHints) Interrupt()                   { h.interrupts++ }
 func (h *countedHints) Close()                       {}
+
+// Sec2: a file of a user's that an earlier version let be made in router/, and that is not
+// whole, goes to quarantine/: nobody can complete it, and nothing of a user's stays there.
+func TestSec2IncompleteFileInRouterIsPutAside(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make other users' files")
+	}
+	t.Parallel()
+	o := newOffice(t, nil, func(c *Config) { c.Poll = 100 * time.Millisecond })
+	file := filepath.Join(o.dir, postoffice.Router, "4711")
+	err := errors.Join(os.WriteFile(file, nil, 0o666), os.Chown(file, 4711, -1), os.Chtimes(file, time.Now(), time.Now().Add(-time.Minute)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.start(t, o.r)
+	o.log.wait(t, 1, "msg=disbelieved", "uid=4711", "quarantine=quarantine/router.")
+	o.expect("in the end", map[string]int{"router": 0})
+	list, err := os.ReadDir(filepath.Join(o.dir, postoffice.Quarantine))
+	if err != nil || len(list) != 1 {
+		t.Errorf("quarantine/ has %v, %v, want one file", list, err)
+	}
+}

@@ -98,6 +98,24 @@ func (d *Delivery) Body() io.Reader {
 // BodySize is how many bytes Body reads.
 func (d *Delivery) BodySize() int64 { return d.Size - d.body }
 
+// appendSent appends a sent event for recipients, by their offsets.
+func (d *Delivery) appendSent(b []byte, open []int64, where []workspec.Attr) []byte {
+	e := workspec.Event{Time: d.agent.now(), Event: workspec.EventSent,
+		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(d.agent.Owner.Number())}}}
+	switch {
+	case len(open) == 1:
+		e.Recipient = open[0]
+	case len(open) <= maxListed:
+		list := make([]string, len(open))
+		for i, offset := range open {
+			list[i] = strconv.FormatInt(offset, 10)
+		}
+		e.Attrs = append(e.Attrs, workspec.Attr{Key: "rcpts", Value: strings.Join(list, ",")})
+	}
+	e.Attrs = append(e.Attrs, where...)
+	return workspec.AppendEvent(b, &e)
+}
+
 // ID is the message's spool ID. It is asked for where something is to be told of the
 // message, which is seldom: it takes a system call.
 func (d *Delivery) ID() postoffice.SpoolID {
@@ -121,26 +139,24 @@ func (d *Delivery) Sent() error { return d.SentTo(d.Recipients) }
 func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e := workspec.Event{Time: d.agent.now(), Event: workspec.EventSent,
-		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(d.agent.Owner.Number())}}}
-	var open []string
+	var open []int64
 	for _, r := range rcpts {
 		if !r.done {
-			e.Recipient = r.Offset
-			open = append(open, strconv.FormatInt(r.Offset, 10))
+			open = append(open, r.Offset)
 		}
 	}
-	switch {
-	case len(open) == 0:
+	if len(open) == 0 {
 		return nil
-	case len(open) > 1:
-		e.Recipient = 0
-		if len(open) <= maxListed {
-			e.Attrs = append(e.Attrs, workspec.Attr{Key: "rcpts", Value: strings.Join(open, ",")})
-		}
 	}
-	e.Attrs = append(e.Attrs, where...)
-	d.lines = workspec.AppendEvent(d.lines[:0], &e)
+	d.lines = d.lines[:0]
+	for len(open) > 0 {
+		n := len(open)
+		if n > maxListed && len(rcpts) < len(d.Recipients) {
+			n = maxListed // it is about these alone: several events list them
+		}
+		d.lines = d.appendSent(d.lines, open[:n], where)
+		open = open[n:]
+	}
 	// Crash: a process that is killed after this leaves its lock and this line, so
 	// that the doubt is known; a power loss may take both and only repeats.
 	if err := d.file.Append(d.lines); err != nil {

@@ -82,6 +82,7 @@ func Variables() []Variable {
 		{"ETRNNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may start the queue of any host with ETRN; rules in the file access name others.", nil},
 		{"MAXSIZE", "200M", "Largest message accepted, in bytes; k, M and G are powers of 1024.", checkSize},
 		{"MAXRCPT", "10000", "Most recipients of one message.", checkPositive},
+		{"MAXRCPTUNAUTH", "1000", "The same for clients that have not authenticated and are neither in RELAYNETS nor in LIMITSEXEMPT; RFC 5321 asks for 100 at least.", checkPositive},
 		{"CHECKS", "", "What is found out about mail from strangers, for Authentication-Results and the rules in access: some of spf, dkim and dmarc; none by itself refuses anything.", nil},
 		{"CHECKTIME", "20s", "How long the name server may take for each check of a message; what is not known then is temperror.", checkInterval},
 		{"MILTERS", "", "Mail filters that are asked in their order: unix:/path or inet:host:port.", nil},

@@ -70,8 +70,11 @@ func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
 	return fillDisk(t, cutfs.New(), !fresh)
 }
 
-func fillDisk(t *testing.T, disk *cutfs.FS, whole bool) (*cutfs.FS, string) {
+func fillDisk(t *testing.T, disk *cutfs.FS, whole bool, rcpts ...workspec.Recipient) (*cutfs.FS, string) {
 	t.Helper()
+	if len(rcpts) == 0 {
+		rcpts = []workspec.Recipient{mailTo("jim@example.org")}
+	}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -104,7 +107,7 @@ func fillDisk(t *testing.T, disk *cutfs.FS, whole bool) (*cutfs.FS, string) {
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(header))})
 	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"},
-		[]workspec.Recipient{mailTo("jim@example.org")}, []byte("Received: here\nSubject: x\n"))
+		rcpts, []byte("Received: here\nSubject: x\n"))
 	must(w.Close())
 	put("transport/"+name, b.Bytes())
 	for _, dir := range []string{"queue", "transport", "."} {

@@ -29,7 +29,9 @@ func senderAddress(s workspec.Sender) string {
 // letter is one message on its way to one store.
 type letter struct {
 	delivery  *agent.Delivery
-	recipient *agent.Recipient
+	recipient *agent.Recipient   // the first of all
+	all       []*agent.Recipient // whom this copy is for
+	lead      *workspec.Recipient // after whom it is named
 	now       time.Time
 	top       []byte
 	creds     *credentials
@@ -62,9 +64,7 @@ func (l *letter) write(w io.Writer) error {
 // sent records that the message is about to be in the store: in the postoffice,
 // which is not the user's. where says how to find it there.
 func (l *letter) sent(where ...workspec.Attr) error {
-	err := l.creds.asRoot(l.as, func() error {
-		return l.delivery.SentTo([]*agent.Recipient{l.recipient}, where...)
-	})
+	err := l.creds.asRoot(l.as, func() error { return l.delivery.SentTo(l.all, where...) })
 	if err != nil {
 		return fmt.Errorf("record the delivery: %w", err)
 	}
@@ -74,14 +74,21 @@ func (l *letter) sent(where ...workspec.Attr) error {
 // inDoubt records that the store does not tell whether an agent that died has
 // delivered the message.
 func (l *letter) inDoubt() error {
-	return l.creds.asRoot(l.as, func() error { return l.delivery.InDoubt(l.recipient) })
+	return l.creds.asRoot(l.as, func() error {
+		for _, r := range l.all {
+			if err := l.delivery.InDoubt(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // loops fails a recipient that the message has been delivered to before, by its
 // Delivered-To fields: something there, a program or another system that the mail was
 // forwarded to, sends it back.
-func loops(d *agent.Delivery, r *agent.Recipient) error {
-	header, to := d.Header(r.Group), r.Address
+func loops(d *agent.Delivery, g *workspec.Group, to string) error {
+	header := d.Header(g)
 	for to != "" && len(header) > 0 && header[0] != '\n' {
 		line, rest, _ := bytes.Cut(header, []byte("\n"))
 		header = rest

@@ -152,17 +152,35 @@ func New(c Config) (*Mailbox, error) {
 
 // Deliver implements agent.Deliverer.
 func (m *Mailbox) Deliver(ctx context.Context, d *agent.Delivery) {
-	for _, r := range d.Recipients {
-		start := m.c.Now()
-		res := m.deliver(ctx, d, r)
-		d.Done(r, res)
-		m.c.Log.Debug("local-delivery", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel,
-			"status", res.Code, "reply", res.Reply, "took", m.c.Now().Sub(start))
+	if len(d.Recipients) == 1 {
+		m.copy(ctx, d, d.Recipients)
+		return
+	}
+	for _, list := range copies(d) {
+		m.copy(ctx, d, list)
 	}
 }
 
-// deliver brings the message to one recipient.
-func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recipient) agent.Result {
+// copy delivers one copy of the message, which is for all of the list.
+func (m *Mailbox) copy(ctx context.Context, d *agent.Delivery, list []*agent.Recipient) {
+	start := m.c.Now()
+	res := m.deliver(ctx, d, list)
+	if len(list) == 1 {
+		d.Done(list[0], res)
+	} else {
+		results := make([]agent.Result, len(list))
+		for i := range results {
+			results[i] = res
+		}
+		d.DoneAll(list, results)
+	}
+	m.c.Log.Debug("local-delivery", "id", d.ID(), "rcpt", list[0].Address, "rcpts", len(list), "channel", list[0].Channel,
+		"status", res.Code, "reply", res.Reply, "took", m.c.Now().Sub(start))
+}
+
+// deliver brings the message to one store, for recipients who all have that one.
+func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, list []*agent.Recipient) agent.Result {
+	r := list[0]
 	if isPipe(r) {
 		return m.toPipe(d, r)
 	}
@@ -173,13 +191,13 @@ func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, r *agent.Recip
 	if t.path == os.DevNull {
 		return delivered("discarded")
 	}
-	if err := loops(d, r); err != nil {
-		return m.result(d, r, err)
+	l := letter{delivery: d, recipient: r, all: list, lead: leadOf(d, r), now: m.c.Now(), creds: m.creds, as: t.as}
+	if len(list) == 1 { // of more, none does
+		if err := loops(d, r.Group, r.Address); err != nil {
+			return m.result(d, r, err)
+		}
 	}
-	l := letter{
-		delivery: d, recipient: r, now: m.c.Now(),
-		top: topLines(r.Group.Sender, r.Address), creds: m.creds, as: t.as,
-	}
+	l.top = topLines(r.Group.Sender, l.lead.Address)
 	what := "delivered to an mbox file"
 	err = m.creds.as(t.as, func() error {
 		if dir, ok := strings.CutSuffix(t.path, "/"); ok {

@@ -226,12 +226,13 @@ func (m *Mailbox) adoptStore(dir string, t target) bool {
 }
 
 // maildirName is a name that no other delivery on any host uses, and every attempt at
-// this one: the message's seconds, then its spool ID and the recipient, then the host;
+// this one: the message's seconds, then its spool ID and the recipient, or the first of those
+// who share the copy, then the host;
 // and the size for readers that sum up.
 func (m *Mailbox) maildirName(l *letter) string {
 	id := l.delivery.ID()
 	return strconv.FormatInt(id.Time().Unix(), 10) +
-		"." + id.String() + "R" + strconv.FormatInt(l.recipient.Offset, 10) +
+		"." + id.String() + "R" + strconv.FormatInt(l.lead.Offset, 10) +
 		"." + m.host +
 		",S=" + strconv.FormatInt(l.size(), 10)
 }

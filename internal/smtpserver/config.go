@@ -74,6 +74,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if out.MaxRecipients, err = c.Int("MAXRCPT", 10000); err != nil {
 		return Config{}, err
 	}
+	if out.MaxRecipientsUnauth, err = c.Int("MAXRCPTUNAUTH", 1000); err != nil {
+		return Config{}, err
+	}
 	if out.Users, err = usersFrom(c); err != nil {
 		return Config{}, err
 	}

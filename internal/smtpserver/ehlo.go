@@ -23,8 +23,12 @@ func (w *wire) capabilities() []string {
 	} else {
 		list = append(list, "SIZE")
 	}
-	if w.srv.MaxRecipients > 0 {
-		list = append(list, "LIMITS RCPTMAX="+strconv.Itoa(w.srv.MaxRecipients)) // RFC 9422
+	most := w.srv.MaxRecipients
+	if w.session != nil {
+		most = w.session.mostRecipients()
+	}
+	if most > 0 {
+		list = append(list, "LIMITS RCPTMAX="+strconv.Itoa(most)) // RFC 9422
 	}
 	if w.offersTLS() {
 		list = append(list, "STARTTLS")

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 
 	"zmailer/internal/smtpserver/limits"
@@ -89,10 +90,26 @@ func (s *session) mayName() error {
 	if w := s.wire; w.mostFaults > 0 && w.faults+w.nobodies >= w.mostFaults && s.taken > 0 {
 		return reply(452, "4.5.3", "too many recipients were refused, send the message to those that were taken")
 	}
+	if most := s.mostRecipients(); most > 0 && s.taken >= most {
+		return reply(452, "4.5.3", "Maximum limit of "+strconv.Itoa(most)+" recipients reached")
+	}
 	if err := s.srv.limits.Recipient(s.client.addr.Addr(), s.client.user); err != nil {
 		return s.exceeded(err)
 	}
 	return nil
+}
+
+// mostRecipients is how many recipients a client may name in one message; 0: no limit. On
+// ports for users only authenticated clients name any.
+func (s *session) mostRecipients() int {
+	most, unauth := s.srv.MaxRecipients, s.srv.MaxRecipientsUnauth
+	if unauth <= 0 || s.trusted() || s.client.role != RoleMX || s.srv.limits.Exempt(s.client.addr.Addr()) {
+		return most
+	}
+	if most > 0 {
+		return min(most, unauth)
+	}
+	return unauth
 }
 
 // exceeded refuses what is above a rate for now.

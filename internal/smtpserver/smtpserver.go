@@ -62,14 +62,17 @@ type Config struct {
 	// Activated are sockets that are open already, in place of a role's addresses.
 	Activated map[Role][]net.Listener
 
-	Hostname       string         // for the greeting
-	RelayNets      []netip.Prefix // whose clients may send anywhere
-	LocalNames     string         // path of localnames, domains that others may send to; "": the built-in one
-	Access         Access         // the rules of who may do what
-	Filters        Filters        // who looks at messages
-	MaxSize        int64          // bytes of one message, line ends counted as CRLF; 0: no limit
-	MaxRecipients  int            // of one message; 0: no limit
-	MaxConnections int            // at once; more are answered 421
+	Hostname      string         // for the greeting
+	RelayNets     []netip.Prefix // whose clients may send anywhere
+	LocalNames    string         // path of localnames, domains that others may send to; "": the built-in one
+	Access        Access         // the rules of who may do what
+	Filters       Filters        // who looks at messages
+	MaxSize       int64          // bytes of one message, line ends counted as CRLF; 0: no limit
+	MaxRecipients int            // of one message; 0: no limit
+	// MaxRecipientsUnauth is the same for unauthenticated clients that are neither in
+	// RELAYNETS nor exempt from limits; 0: MaxRecipients.
+	MaxRecipientsUnauth int
+	MaxConnections      int // at once; more are answered 421
 
 	Users  UsersConfig
 	Limits LimitsConfig

@@ -51,6 +51,7 @@ func TestOutcomesOfMessagesOnAConnection(t *testing.T) {
 		"421, and silence":    {".", "421 DEAF", [3]string{taken, doubt, "not begun"}},
 		"two answers":         {".", "250 2.6.0 taken\r\n250 2.6.0 taken", [3]string{taken, taken, "not begun"}},
 		"two that differ":     {".", "250 2.6.0 taken\r\n554 5.6.0 no", [3]string{taken, doubt, "not begun"}},
+		"421 behind it":       {".", "250 2.6.0 taken\r\n421 4.3.2 bye", [3]string{taken, taken, "not begun"}},
 		"one and a half":      {".", "250 2.6.0 taken\r\n25", [3]string{taken, doubt, "not begun"}},
 		"421 to MAIL":         {"MAIL", "421 4.3.2 bye", [3]string{taken, "not begun", "not begun"}},
 		"421 to RCPT":         {"RCPT", "421 4.3.2 bye", [3]string{taken, "deferred 4.3.2 waiting for the answer to RCPT", "not begun"}},

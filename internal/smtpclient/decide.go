@@ -8,7 +8,7 @@ import (
 
 // decideAll gives every recipient that was asked for its result.
 func (t *transaction) decideAll() {
-	final := 0
+	final, accepted := 0, 0
 	for i := range t.results {
 		if t.to[i].path == "" {
 			continue // settled by prepare
@@ -23,6 +23,13 @@ func (t *transaction) decideAll() {
 			}
 		}
 		r := t.decide(i, answer)
+		r.Accepted = t.replies[i].Class() == 2
+		if t.drew.Code != 0 && r.Accepted {
+			if r.InDoubt && accepted == len(t.finals) {
+				r.Reply = t.drew
+			}
+			accepted++
+		}
 		if r.Outcome != status.Delivered || !t.m.Recipients[i].Brief {
 			r.Text = t.text(i, answer, r.Err)
 		}
@@ -46,7 +53,9 @@ func (t *transaction) decide(i int, answer Reply) Result {
 	case t.data.Class() >= 4:
 		return byReply(PhaseData, t.data)
 	case !t.last.IsZero():
-		return byReply(t.lastPhase, t.last) // the message was not looked at
+		r := byReply(t.lastPhase, t.last) // the message was not looked at
+		r.Another = t.lastPhase == PhaseRcpt
+		return r
 	}
 	r := Result{Code: status.SystemTrouble, Phase: PhaseBody, Err: t.err, InDoubt: t.sent}
 	var broke *ConnError

@@ -115,6 +115,7 @@ func (t *transaction) readFinals() {
 		}
 		if r.Code == 421 {
 			if !c.left() {
+				t.drew = r
 				t.err = c.fail(PhaseDot, fmt.Errorf("%w: the server said that it closes the session, and did not: %s", ErrNoReply, r))
 				return
 			}
@@ -131,7 +132,8 @@ func (t *transaction) readFinals() {
 }
 
 // agreed looks at answers beyond the last one. They end the connection, and where they say
-// something else than the last one nobody knows which of them is about the message.
+// something else than the last one nobody knows which of them is about the message. 421 may
+// come at any time (RFC 5321 §3.8).
 func (t *transaction) agreed() {
 	c := t.c
 	last := t.finals[len(t.finals)-1]
@@ -139,7 +141,7 @@ func (t *transaction) agreed() {
 		c.broken.Store(true)
 		b, _ := c.r.Peek(c.r.Buffered())
 		if wholeReply(b) {
-			if r, err := readReply(c.r); err == nil && r.Class() == last.Class() {
+			if r, err := readReply(c.r); err == nil && (r.Class() == last.Class() || r.Code == 421) {
 				continue
 			}
 		}

@@ -42,11 +42,14 @@ type Recipient struct {
 type Result struct {
 	Outcome status.Outcome
 	Code    status.Code
-	Phase   Phase  // that decided it
-	Reply   Reply  // that decided it; zero if none did
-	Err     error  // *ConnError if the connection broke, else a fault of ours
-	InDoubt bool   // the final dot was sent, and no answer says for certain what became of the message
-	Text    string // the dialogue, lines parted by \n, the first one empty
+	Phase   Phase // that decided it
+	Reply   Reply // that decided it; zero if none did
+	// Accepted: RCPT was answered positively. Another: Reply was 421 to another recipient,
+	// and nothing was said against this one.
+	Accepted, Another bool
+	Err               error  // *ConnError if the connection broke, else a fault of ours
+	InDoubt           bool   // the final dot was sent, and no answer says for certain what became of the message
+	Text              string // the dialogue, lines parted by \n, the first one empty
 }
 
 // wire is an address as it is sent.

@@ -25,6 +25,7 @@ type transaction struct {
 	data      Reply
 	accepted  int     // recipients with a positive reply
 	dataAsked bool    // DATA went out
+	drew      Reply   // 421 to the final dot that did not end the connection
 	astray    bool    // which answer belongs to which command is not known
 	sent      bool    // the final dot has left: the server may have all of the message
 	finals    []Reply // to the message: one, or with LMTP one per accepted recipient

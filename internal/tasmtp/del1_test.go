@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/agent"
 	"zmailer/internal/taproto"
 	. "zmailer/internal/tasmtp/tasmtptest"
+	"zmailer/internal/workspec"
 )
 
 var (
@@ -191,12 +192,26 @@ func (r *hopRound) attempt(name, host string) (done bool) {
 		default:
 			done = false
 			a.deferred++
+			appendDeferral(r.t, r.Spool, name, &l.Answer)
 			if strings.Contains(l.Answer.Text, "in doubt") {
 				a.doubts++
 			}
 		}
 	}
 	return done
+}
+
+// appendDeferral writes what the scheduler writes into the history.
+func appendDeferral(t *testing.T, s *Spool, name string, a *taproto.Answer) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(s.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text})); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // compare holds what the hop took against what was recorded.

@@ -3,6 +3,7 @@ package tasmtp
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ const maxRcpts = 100
 // share channel, host, sender, headers and what the sender asked to be told, or several
 // where they are many.
 func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
-	(&round{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients), down: map[poolKey]*refusal{}}).run()
+	(&round{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients, apart(d)), down: map[poolKey]*refusal{}}).run()
 }
 
 // keyOf is whom a recipient's connection serves. Host names know no case, paths do.
@@ -39,11 +40,16 @@ type share struct {
 	require       bool // TLS (RFC 8689)
 }
 
-// parts groups recipients that fit into one transaction, in the order of the file.
-func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
-	var all [][]*agent.Recipient
+// parts groups recipients that fit into one transaction, in the order of the file. Those to
+// be kept apart come last, each in a transaction of its own.
+func parts(rcpts []*agent.Recipient, apart map[int64]bool) [][]*agent.Recipient {
+	var all, alone [][]*agent.Recipient
 	last := map[share]int{} // where in all the next one goes
 	for _, rcpt := range rcpts {
+		if apart[rcpt.Offset] {
+			alone = append(alone, []*agent.Recipient{rcpt})
+			continue
+		}
 		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID, require: requires(rcpt)}
 		i, there := last[s]
 		if !there || len(all[i]) == maxRcpts {
@@ -53,11 +59,11 @@ func parts(rcpts []*agent.Recipient) [][]*agent.Recipient {
 		}
 		all[i] = append(all[i], rcpt)
 	}
-	return all
+	return append(all, alone...)
 }
 
 // deliverPart sends the message to recipients of one transaction, or of several if
-// the server does not take so many at once. Those that it returns have no server,
+// the server does not take them together. Those that it returns have no server,
 // for the reason given.
 func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient, at *held) ([]*agent.Recipient, *refusal) {
 	dest, err := parseDestination(key.channel, key.host, r.port)
@@ -67,12 +73,23 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 	if err != nil {
 		return rcpts, never(status.BadDomain, err.Error())
 	}
-	for len(rcpts) > 0 {
-		l, results, why := r.send(ctx, d, key, &dest, rcpts, at)
+	splits := 0
+	for todo := [][]*agent.Recipient{rcpts}; len(todo) > 0; {
+		l, results, why := r.send(ctx, d, key, &dest, todo[0], at)
 		if why != nil {
-			return rcpts, why
+			return slices.Concat(todo...), why
 		}
-		rcpts = r.record(d, l, rcpts, results)
+		var more [][]*agent.Recipient
+		if splits < maxSplits {
+			if more = others(todo[0], results); more != nil {
+				splits++
+			}
+		}
+		again := r.record(d, l, todo[0], results, more != nil)
+		if len(again) > 0 {
+			more = append(more, again)
+		}
+		todo = append(more, todo[1:]...)
 	}
 	return nil, nil
 }
@@ -140,8 +157,9 @@ func stepwise(l *link, results []smtpclient.Result) bool {
 }
 
 // record gives recipients their results and returns those that another transaction
-// may take at once: the server had enough of them for this one and took some.
-func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, results []smtpclient.Result) []*agent.Recipient {
+// may take at once: the server had enough of them for this one and took some. Those that
+// others gives to further transactions get none.
+func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, results []smtpclient.Result, split bool) []*agent.Recipient {
 	taken := false
 	for i := range results {
 		taken = taken || results[i].Phase > smtpclient.PhaseRcpt
@@ -149,11 +167,17 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 	var again, decided []*agent.Recipient
 	var outcomes []agent.Result
 	for i := range results {
+		if split && results[i].Another {
+			continue
+		}
 		if taken && l.conn.Usable() && results[i].TooMany() {
 			again = append(again, rcpts[i])
 			continue
 		}
 		res := l.result(&results[i])
+		if len(d.Recipients) > 1 && drew(&results[i], l.lmtp) {
+			res.Reply += triedApart
+		}
 		if results[i].InDoubt {
 			r.log.Warn("in-doubt", "id", d.ID(), "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
 		} else {

@@ -96,6 +96,7 @@ const (
 	twice               // the answer comes twice
 	twiceLate           // the second one later
 	extra               // another answer comes with it
+	stray               // another answer comes before it
 	early               // the next command's answer comes with it
 	missing             // no answer comes
 	swapped             // the answer comes behind the next one
@@ -221,6 +222,14 @@ func (c *hopConn) act(verb, good string, legal bool, execute func(), f fault) bo
 	case extra:
 		run()
 		c.say(usual + "\r\n" + []string{"250 2.0.0 ok", "354 go", "450 4.0.0 later", "550 5.0.0 no"}[c.pick(4)])
+	case stray:
+		other := []string{"250 2.0.0 ok", "354 go", "450 4.0.0 later", "550 5.0.0 no"}[c.pick(4)]
+		if c.pick(2) == 0 {
+			usual = "554 5.6.0 no"
+		} else {
+			run()
+		}
+		c.say(other + "\r\n" + usual)
 	case early:
 		run()
 		next := "250 2.0.0 ok"

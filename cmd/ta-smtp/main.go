@@ -55,7 +55,7 @@ func main() {
 			&cli.StringFlag{Name: "test-tls", Usage: "say what is wanted of TLS towards `HOST` and why, and exit"},
 			&cli.StringFlag{Name: "test-dkim", Usage: "say which keys sign mail from `DOMAIN`, and whether they are published, and exit"},
 			&cli.StringFlag{Name: "check-policy", Usage: "say why `POLICY` cannot be the tls= of a clause, if so, and exit with 78"},
-			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with zmailer.conf, replies, tls, credentials, dkim and its keys, and exit"},
+			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with zmailer.conf, replies, discard-ehlo-keywords, tls, credentials, dkim and its keys, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,

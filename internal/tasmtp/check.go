@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 
 	"zmailer/internal/config"
+	"zmailer/internal/tasmtp/discard"
 	"zmailer/internal/tasmtp/replies"
 	"zmailer/internal/tasmtp/tlspolicy"
 )
@@ -19,6 +22,7 @@ func CheckConfig(c *config.Config) error {
 	if err == nil {
 		_, err = replies.Parse(from, text)
 	}
+	err = errors.Join(err, checkDiscard(c.Path(discardFile)))
 	cfg, cerr := ConfigFrom(c)
 	if cerr != nil {
 		return errors.Join(err, cerr)
@@ -29,6 +33,22 @@ func CheckConfig(c *config.Config) error {
 	}
 	defer relay.Close()
 	return errors.Join(err, relay.keys.Check())
+}
+
+// checkDiscard reads the table of EHLO keywords, which need not be there.
+func checkDiscard(path string) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &config.Error{File: path, Reason: "cannot be read", Err: err}
+	}
+	_, err = discard.Parse(path, text)
+	return err
 }
 
 // CheckPolicy tells why a text cannot be tls= of a clause.

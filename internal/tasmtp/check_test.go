@@ -37,6 +37,7 @@ func TestCheckConfigTellsWhatAnAgentWouldMeet(t *testing.T) {
 	}{
 		"all is well":          {map[string]string{"zmailer.conf": conf}, nil},
 		"a rule on replies":    {map[string]string{"zmailer.conf": conf, "replies": "nonsense\n"}, []string{"replies:1"}},
+		"an EHLO keyword":      {map[string]string{"zmailer.conf": conf, "discard-ehlo-keywords": "192.0.2.1 pipelining\n192.0.2.2 nosuch\n"}, []string{"discard-ehlo-keywords:2"}},
 		"a line of dkim":       {map[string]string{"zmailer.conf": conf, "dkim": "# x\nexample.org\n"}, []string{"dkim:2"}},
 		"a key":                {map[string]string{"zmailer.conf": conf, "dkim": "example.org s a.pem\nexample.net s b.pem\n"}, []string{"dkim:1", "a.pem", "dkim:2", "b.pem"}},
 		"two files":            {map[string]string{"zmailer.conf": conf, "replies": "nonsense\n", "dkim": "x\n"}, []string{"replies:1", "dkim:1"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 
@@ -114,15 +115,26 @@ func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *so
 		cfg.Hostname = src.helo
 	}
 	cfg.LMTP = d.lmtp
-	if r.pool.isSlow(key) {
-		cfg.Ignore = append(slices.Clone(cfg.Ignore), "PIPELINING")
-	}
+	cfg.Ignore = r.ignored(key, t)
 	conn := smtpclient.New(nc, cfg)
 	l := &link{key: key, source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
 	if why := r.secure(l, nc, g); why != nil {
 		return nil, why
 	}
 	return l, nil
+}
+
+// ignored returns the EHLO keywords of a server that are not believed.
+func (r *Relay) ignored(key poolKey, t target) []string {
+	var list []string
+	if r.discard != nil {
+		host, _ := netip.ParseAddrPort(t.address)
+		list = r.discard.Current().Match(key.channel, key.host, host.Addr())
+	}
+	if r.pool.isSlow(key) {
+		list = append(slices.Clone(list), "PIPELINING")
+	}
+	return list
 }
 
 // helloRefusal is why a session was not opened. All of it may be over later: a

@@ -133,6 +133,8 @@ func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *
 		if err == nil || try == maxStale {
 			if stepwise(l, results) {
 				r.pool.slow(key)
+				r.log.Warn("pipelining-off", "channel", key.channel, "host", key.host, "remote", l.remote, "for", slowTime,
+					"advice", "the server offers PIPELINING and fell silent when it was used; a line in discard-ehlo-keywords makes this lasting")
 			}
 			return l, results, nil
 		}

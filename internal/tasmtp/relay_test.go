@@ -35,11 +35,25 @@ func newStation(t *testing.T, port int, resolver string, change ...func(*Config)
 	for _, f := range change {
 		f(&cfg)
 	}
+	return stationFor(t, NewSpool(t), cfg)
+}
+
+// stationOn makes one whose servers are in memory and have their usual time-outs; it is
+// for a synctest bubble, outside of which the spool was made.
+func stationOn(t *testing.T, spool *Spool, change func(*Config)) *station {
+	t.Helper()
+	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Slots: 4}
+	change(&cfg)
+	return stationFor(t, spool, cfg)
+}
+
+func stationFor(t *testing.T, spool *Spool, cfg Config) *station {
+	t.Helper()
 	relay, err := NewRelay(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &station{Spool: NewSpool(t), t: t, relay: relay}
+	s := &station{Spool: spool, t: t, relay: relay}
 	owner, err := s.PostOffice.NewOwner("test")
 	if err != nil {
 		t.Fatal(err)

@@ -15,15 +15,16 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// openRules reads the file of rules on replies. One that cannot be used at the start stops
-// no mail: there are no rules until it is mended. nil: there is no file to have some in.
-func openRules(path string, now func() time.Time, log *slog.Logger) *config.File[*replies.Table] {
+// openRules reads the file of rules on replies, or the table of EHLO keywords. One that
+// cannot be used at the start stops no mail: there are no rules until it is mended. nil:
+// there is no file to have some in.
+func openRules[T any](path string, parse func(file string, text []byte) (T, error), what string, now func() time.Time, log *slog.Logger) *config.File[T] {
 	if path == "" {
 		return nil
 	}
-	f, err := config.OpenFile(path, replies.Parse, config.FileOptions{Now: now, Log: log})
+	f, err := config.OpenFile(path, parse, config.FileOptions{Now: now, Log: log})
 	if err != nil {
-		log.Error("table-refused", "file", path, "reason", err, "kept", "no rules on replies until the lines are mended")
+		log.Error("table-refused", "file", path, "reason", err, "kept", "no "+what+" until the lines are mended")
 	}
 	return f
 }

@@ -32,6 +32,7 @@ import (
 	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/smtpclient"
+	"zmailer/internal/tasmtp/discard"
 	"zmailer/internal/tasmtp/mx"
 	"zmailer/internal/tasmtp/replies"
 	"zmailer/internal/tasmtp/sign"
@@ -55,6 +56,7 @@ type Config struct {
 	Sources []Source
 	Helo    string
 	Replies string // path of the file of rules on replies; "": there are none
+	Discard string // path of the table of EHLO keywords to discard; "": there is none
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
 	Search time.Duration
@@ -113,9 +115,12 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), DeadTime: deadTime,
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), Discard: c.Path(discardFile), DeadTime: deadTime,
 		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired(), Listeners: ownListeners(c)}, nil
 }
+
+// discardFile is the table of EHLO keywords beside zmailer.conf.
+const discardFile = "discard-ehlo-keywords"
 
 // Run serves the scheduler on in and out until in ends or ctx is done; running
 // deliveries finish first.
@@ -157,6 +162,7 @@ type Relay struct {
 	own      *own
 	zone     zone
 	rules    *config.File[*replies.Table] // nil: there are none
+	discard  *config.File[*discard.Table] // nil: all EHLO keywords are believed
 	keys     *sign.Table                  // nil: mail is not signed
 	signNets []netip.Prefix
 	security *security
@@ -207,7 +213,8 @@ func NewRelay(c Config) (*Relay, error) {
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		own:      &own{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
 		zone:     zone,
-		rules:    openRules(c.Replies, time.Now, log),
+		rules:    openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
+		discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),
 		keys:     keys,
 		signNets: c.SignNets,
 		security: security,

@@ -80,15 +80,15 @@ func (t *Table) Match(channel, host, reply string) *Rule {
 	host = strings.ToLower(host)
 	for i := range t.rules {
 		r := &t.rules[i]
-		if glob(r.Channel, channel) && glob(r.Host, host) && r.expr.MatchString(reply) {
+		if Glob(r.Channel, channel) && Glob(r.Host, host) && r.expr.MatchString(reply) {
 			return r
 		}
 	}
 	return nil
 }
 
-// glob matches a pattern of * and ?.
-func glob(pattern, s string) bool {
+// Glob reports whether a string matches a pattern of * and ?.
+func Glob(pattern, s string) bool {
 	star, retry := -1, 0
 	p, i := 0, 0
 	for i < len(s) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"zmailer/internal/tasmtp/downgrade"
 )
 
 // tame takes bare CRs out of a letter before it is signed and sent: a server
@@ -27,15 +29,29 @@ func (c *content) tame() error {
 		c.size -= int64(len(c.header) - len(header))
 		c.header = header
 	}
-	found, ends, err := wild(c.body())
-	if err != nil {
-		return fmt.Errorf("read the message: %w", err)
+	if err := c.look(&downgrade.Scan{}); err != nil {
+		return err
 	}
-	if found {
-		c.size -= ends
+	if c.wild {
+		c.size -= c.ends
 		body := c.body
 		c.body = func() io.Reader { return &tamed{r: bufio.NewReaderSize(body(), tameBuffer), start: true} }
 	}
+	return nil
+}
+
+// look reads the body through, if it has not been: for what tame changes, and for what a
+// scan looks for. Where the scan finds something the body will be another, and what tame
+// would change is not known yet.
+func (c *content) look(scan *downgrade.Scan) error {
+	if c.looked || scan.Found() {
+		return nil
+	}
+	found, ends, err := wild(c.body(), scan)
+	if err != nil {
+		return fmt.Errorf("read the message: %w", err)
+	}
+	c.looked, c.wild, c.ends = !scan.Found(), found, ends
 	return nil
 }
 
@@ -44,9 +60,10 @@ const tameBuffer = 32 << 10
 
 var tameBuffers = sync.Pool{New: func() any { return new([tameBuffer]byte) }}
 
-// wild tells whether there is a CR, or a NUL at the beginning of a line, and how many CRs
-// stand before an LF.
-func wild(r io.Reader) (found bool, ends int64, err error) {
+// wild reports whether there is a CR, or a NUL at the beginning of a line, and how many CRs
+// are before an LF. It shows what it reads to a scan, and ends early if that has found
+// something.
+func wild(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err error) {
 	pooled := tameBuffers.Get().(*[tameBuffer]byte)
 	defer tameBuffers.Put(pooled)
 	buf := pooled[:]
@@ -66,6 +83,9 @@ func wild(r io.Reader) (found bool, ends int64, err error) {
 				ends += int64(bytes.Count(b, []byte("\r\n")))
 			}
 			last = b[n-1]
+			if scan.Body(b); scan.Found() {
+				return found, ends, nil
+			}
 		}
 		if err == io.EOF {
 			return found, ends, nil

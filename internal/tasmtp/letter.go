@@ -67,6 +67,10 @@ type content struct {
 	body   func() io.Reader
 	size   int64
 	utf8   bool // the header needs SMTPUTF8
+
+	looked bool  // the body has been read through:
+	wild   bool  // it has bytes that tame changes
+	ends   int64 // CRs before a line end
 }
 
 // letterError is a letter that is not sent.
@@ -151,17 +155,12 @@ func readEnvelope(d *agent.Delivery) (*envelope.Message, error) {
 
 // convert encodes what a server does not take.
 func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) error {
-	if !downgrade.Binary(c.header) {
-		if eight {
-			return nil
-		}
-		found, err := downgrade.Eight(c.body())
-		if err != nil {
-			return fmt.Errorf("read the message: %w", err)
-		}
-		if !found {
-			return nil
-		}
+	scan := downgrade.NewScan(c.header, eight)
+	if err := c.look(&scan); err != nil {
+		return err
+	}
+	if !scan.Found() {
+		return nil
 	}
 	plan, err := downgrade.Inspect(c.header, c.body(), eight)
 	if never := (*downgrade.Error)(nil); errors.As(err, &never) {
@@ -170,11 +169,14 @@ func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) erro
 	if err != nil {
 		return fmt.Errorf("read the message: %w", err)
 	}
+	if !plan.Changed() {
+		return nil
+	}
 	// A signature covers the bytes as they were.
 	r.log.Info("converted", "id", d.ID(), "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
 		"signed", hasField(c.header, "DKIM-Signature"))
 	body := c.body
-	c.header, c.size = plan.Header, plan.Size
+	c.header, c.size, c.looked = plan.Header, plan.Size, false
 	c.body = func() io.Reader { return plan.Body(body()) }
 	return nil
 }

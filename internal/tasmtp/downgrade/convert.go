@@ -1,6 +1,7 @@
 package downgrade
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -20,11 +21,14 @@ type converter struct {
 	at   int
 	last byte // that was converted
 
-	line  int      // length of the line of an encoding
-	cr    bool     // a CR is held, which may belong to a line end
-	space byte     // quoted-printable: white space that may end its line
-	rest  [57]byte // base64: what makes no line yet
-	n     int
+	line   int      // length of the line of an encoding
+	broken bool     // quoted-printable: it begins behind a soft line break of ours
+	glued  bool     // quoted-printable: no line break may stand before the next byte
+	cr     bool     // a CR is held, which may belong to a line end
+	space  byte     // quoted-printable: white space that may end its line
+	held   []byte   // quoted-printable that is escaped: what the next bytes give a meaning
+	rest   [57]byte // base64: what makes no line yet
+	n      int
 }
 
 // Read converts as much as is asked for.
@@ -47,39 +51,58 @@ func (c *converter) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (c *converter) open(p *part, header []byte) {
+func (c *converter) open(p *part, header []byte) error {
 	if c.next == len(c.plan.choices) {
-		c.walker.fail(errChanged)
-		return
+		return errChanged
 	}
 	c.now = c.plan.choices[c.next]
 	c.next++
 	c.out = append(c.out, c.now.edit(header, p.top)...)
-	c.line, c.space, c.n, c.cr = 0, 0, 0, false
+	c.line, c.space, c.n, c.cr, c.broken, c.glued = 0, 0, 0, false, false, false
+	c.held = c.held[:0]
+	return nil
 }
 
-// frame replaces what a server would not take in text that nobody reads (RFC 2046
-// §5.1.1).
-func (c *converter) frame(b []byte, text bool) {
-	if !text || c.plan.eight {
-		c.out = append(c.out, b...)
-		return
-	}
-	for _, ch := range b {
-		if ch >= 0x80 || ch == 0 {
-			ch = '?'
-		}
-		c.out = append(c.out, ch)
-	}
-}
+func (c *converter) frame(b []byte) { c.out = append(c.out, b...) }
 
 func (c *converter) content(b []byte) {
 	switch c.now.method {
 	case keep:
 		c.out = append(c.out, b...)
-	default:
+	case escape:
 		for _, ch := range b {
+			c.escape(ch)
+		}
+	case wrap:
+		c.wrap(b)
+	case quoted:
+		for _, ch := range b {
+			// Most bytes stand for themselves, in the middle of a line.
+			if class[ch] == 0 && ch > '-' && c.line < 75 && c.space == 0 && !c.cr {
+				c.out = append(c.out, ch)
+				c.line++
+				continue
+			}
 			c.encode(ch)
+		}
+	case base64d:
+		for len(b) > 0 {
+			run := b
+			if !c.now.raw {
+				if i := bytes.IndexByte(run, '\n'); i >= 0 {
+					run = run[:i]
+				}
+				if i := bytes.IndexByte(run, '\r'); i >= 0 {
+					run = run[:i]
+				}
+			}
+			if c.cr || len(run) == 0 {
+				c.encode(b[0])
+				b = b[1:]
+				continue
+			}
+			b = b[len(run):]
+			c.gatherAll(run)
 		}
 	}
 }
@@ -122,13 +145,15 @@ func (c *converter) endCR() {
 }
 
 // close ends a leaf; the line end behind it is its boundary's.
-func (c *converter) close() error {
+func (c *converter) close(string) error {
 	c.endCR()
 	switch c.now.method {
 	case quoted:
 		c.endSpace()
 	case base64d:
 		c.writeLine()
+	case escape:
+		c.endHeld()
 	}
 	return nil
 }
@@ -141,18 +166,16 @@ func (c *converter) quote(ch byte) {
 	case ch == '\n':
 		c.endSpace()
 		c.out = append(c.out, '\n')
-		c.line = 0
+		c.line, c.broken = 0, false
 	case ch == ' ' || ch == '\t':
 		c.writeSpace()
 		c.space = ch
 	case ch > ' ' && ch < 0x7f && ch != '=':
 		c.writeSpace()
-		c.room(1)
-		c.out = append(c.out, ch)
+		c.plain(ch)
 	default:
 		c.writeSpace()
-		c.room(3)
-		c.out = append(c.out, '=', hex[ch>>4], hex[ch&15])
+		c.code(ch)
 	}
 }
 
@@ -168,19 +191,37 @@ func (c *converter) writeSpace() {
 // endSpace writes held white space at the end of a line, where it must be encoded.
 func (c *converter) endSpace() {
 	if c.space != 0 {
-		c.room(3)
-		c.out = append(c.out, '=', hex[c.space>>4], hex[c.space&15])
+		c.code(c.space)
 		c.space = 0
 	}
 }
 
+// plain writes a character that stands for itself. A line that we began must not look like
+// a boundary.
+func (c *converter) plain(ch byte) {
+	c.room(1)
+	if ch == '-' && c.line == 1 && c.broken {
+		c.out = append(c.out, "=2D"...)
+		c.line = 3
+		return
+	}
+	c.out = append(c.out, ch)
+}
+
+// code writes a byte in hexadecimal digits.
+func (c *converter) code(ch byte) {
+	c.room(3)
+	c.out = append(c.out, '=', hex[ch>>4], hex[ch&15])
+}
+
 // room makes a soft line break if n characters and one of these do not fit into 76.
 func (c *converter) room(n int) {
-	if c.line+n > 75 {
+	if c.line+n > 75 && !c.glued {
 		c.out = append(c.out, "=\n"...)
-		c.line = 0
+		c.line, c.broken = 0, true
 	}
 	c.line += n
+	c.glued = false
 }
 
 // gather takes a byte for base64.
@@ -188,6 +229,16 @@ func (c *converter) gather(ch byte) {
 	c.rest[c.n] = ch
 	if c.n++; c.n == len(c.rest) {
 		c.writeLine()
+	}
+}
+
+func (c *converter) gatherAll(b []byte) {
+	for len(b) > 0 {
+		n := copy(c.rest[c.n:], b)
+		b = b[n:]
+		if c.n += n; c.n == len(c.rest) {
+			c.writeLine()
+		}
 	}
 }
 

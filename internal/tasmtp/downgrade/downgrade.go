@@ -2,6 +2,10 @@
 // MIME part that needs it is encoded as quoted-printable or base64 (RFC 6152 §3, RFC 2045
 // §6), everything else goes through as it is.
 //
+// No byte is replaced by another. Where it is not sure what belongs to a part, because
+// readers of mail disagree about broken MIME, a part with 8-bit content is an error; a part
+// without goes through.
+//
 // It owns nothing and holds no message: content is read twice, once to find out what each
 // part needs, once to convert it, in constant memory. Nothing here survives a crash, nor
 // needs to: the same message is converted to the same bytes each time.
@@ -17,7 +21,6 @@ package downgrade
 
 import (
 	"io"
-	"strings"
 
 	"zmailer/internal/status"
 )
@@ -56,54 +59,20 @@ type Plan struct {
 	Size   int64  // of header and body, converted: an estimate, stored bytes
 	Parts  int    // parts that are encoded
 
+	changed bool
+
 	header  []byte
 	eight   bool     // the server takes 8-bit content
 	choices []choice // of each part in the order of their headers
 }
 
-// Binary tells a message that says of itself to have binary content, which is converted
-// whatever the server takes.
-func Binary(header []byte) bool {
-	if !holds(header, "binary") {
-		return false // which costs less than to take the header apart
-	}
-	cte, ok := field(header, "Content-Transfer-Encoding")
-	return ok && token(cte) == "binary"
-}
-
-// holds tells whether a word stands in a text, in upper or lower case.
-func holds(text []byte, word string) bool {
-	for i, c := range text {
-		if c|0x20 == word[0] && len(text)-i >= len(word) && strings.EqualFold(string(text[i:i+len(word)]), word) {
-			return true
-		}
-	}
-	return false
-}
-
-// Eight tells content that a server may not take which does not offer 8BITMIME: bytes
-// above 127, and NUL, which RFC 5322 does not know.
-func Eight(body io.Reader) (bool, error) {
-	buf := make([]byte, fragment)
-	for {
-		n, err := body.Read(buf)
-		for _, c := range buf[:n] {
-			if c >= 0x80 || c == 0 {
-				return true, nil
-			}
-		}
-		if err == io.EOF {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-}
+// Changed reports whether the message has to be converted. If it does not, the server takes
+// it as it is.
+func (p *Plan) Changed() bool { return p.changed }
 
 // Inspect finds out how a message is to be converted. The header is whole lines; the body
 // begins with the empty line. eight: the server takes 8-bit content, only parts that are
-// binary are encoded. An error that is no *Error is the reader's.
+// binary are encoded. An error that is not an *Error is the reader's.
 func Inspect(header []byte, body io.Reader, eight bool) (*Plan, error) {
 	p := &Plan{header: header, eight: eight}
 	in := &inspector{plan: p}

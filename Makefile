@@ -9,6 +9,8 @@ SOAKFLAGS ?=
 SOAKIMAGES ?= 500
 # Rounds of nexthop that make soak plays.
 SOAKHOPS ?= 100000
+# Random MIME messages that make soak converts; make test converts 3000.
+SOAKMIME ?= 50000
 # The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
 IMAGES ?= 20
 DISKFS ?= ext4,xfs
@@ -161,9 +163,10 @@ machines: build
 disk: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 -timeout 60m ./test/disk/... -images $(IMAGES) -fs $(DISKFS) $(DISKFLAGS)
 
-# Random load, kills and edits by hand for a while; tells the seed that repeats it. Then
-# many losses of power on real file systems.
+# Random messages are converted. Then random load, kills and edits by hand for a while;
+# tells the seed that repeats it. Then many losses of power on real file systems.
 soak: build
+	$(GO) test -count=1 ./internal/tasmtp/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi

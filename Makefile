@@ -11,6 +11,8 @@ SOAKIMAGES ?= 500
 SOAKHOPS ?= 100000
 # Random MIME messages that make soak converts; make test converts 3000.
 SOAKMIME ?= 50000
+# Recipients whose ends make soak judges.
+SOAKFATES ?= 100000
 # The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
 IMAGES ?= 20
 DISKFS ?= ext4,xfs
@@ -169,6 +171,7 @@ soak: build
 	$(GO) test -count=1 ./internal/tasmtp/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
+	$(GO) test ./internal/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.

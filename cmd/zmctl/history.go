@@ -168,8 +168,8 @@ func steps(m *message) []happened {
 		if d.Reported {
 			told = "; the sender was told, or is not to be"
 		}
-		list = append(list, happened{Time: d.Time, Event: clean(d.Notary.Action), Recipients: []string{address[d.Recipient]},
-			Text: fmt.Sprintf("%s <%s> %s: %s%s", clean(d.Notary.Action), address[d.Recipient], clean(d.Notary.Status), clean(answerOf(d)), told)})
+		list = append(list, happened{Time: d.Time, Event: clean(d.Notary.Action), Recipients: []string{address[d.Of]},
+			Text: fmt.Sprintf("%s <%s> %s: %s%s", clean(d.Notary.Action), address[d.Of], clean(d.Notary.Status), clean(answerOf(d)), told)})
 	}
 	return list
 }

@@ -331,7 +331,7 @@ func (s *spool) recipientOf(spec *workspec.Spec, orders *workspec.Orders, r *wor
 	}
 	for i := range spec.Diagnostics {
 		d := &spec.Diagnostics[i]
-		if d.Recipient != r.Offset {
+		if d.Of != r.Offset {
 			continue
 		}
 		out.Reported = d.Reported

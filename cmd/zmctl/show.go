@@ -232,7 +232,7 @@ func showHistory(w io.Writer, m *message) {
 		if d.Reported {
 			told = "reported"
 		}
-		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), p.State(d.Notary.Action, clean(d.Notary.Action)), address[d.Recipient],
+		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), p.State(d.Notary.Action, clean(d.Notary.Action)), address[d.Of],
 			clean(d.Notary.Status), told, clean(answerOf(d)))
 	}
 }

@@ -75,8 +75,8 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 	}
 	for i := range spec.Diagnostics {
 		d := &spec.Diagnostics[i]
-		r := address[d.Recipient]
-		if r == nil || d.Notary.Action != "failed" && d.Notary.Action != "delivered" || d.Time.Equal(expired[d.Recipient].Truncate(time.Second)) {
+		r := address[d.Of]
+		if r == nil || d.Notary.Action != "failed" && d.Notary.Action != "delivered" || d.Time.Equal(expired[d.Of].Truncate(time.Second)) {
 			continue
 		}
 		steps = append(steps, trace.Step{Time: d.Time, Event: d.Notary.Action, Told: []string{trace.History}, Recipients: []string{clean(r.Address)},

@@ -75,8 +75,11 @@ func (q *Request) removal(c *chosen) *workspec.Diagnostic {
 	return q.diagnostic(c, status.Code{Class: 5, Subject: 7}, "removed by the postmaster")
 }
 
+// Agent is who a diagnostic is from that an order has written.
+const Agent = "zmctl"
+
 func (q *Request) diagnostic(c *chosen, code status.Code, text string) *workspec.Diagnostic {
 	return &workspec.Diagnostic{Recipient: c.rcpt.Offset, HeaderOffset: c.group.HeaderOffset, NotaryOffset: c.rcpt.NotaryOffset,
 		Time: q.Now, Text: text, Notary: workspec.Notary{Address: c.rcpt.Address, Action: "failed",
-			Status: code.String(), Diagnostic: "x-local; " + text, Agent: "zmctl"}}
+			Status: code.String(), Diagnostic: "x-local; " + text, Agent: Agent}}
 }

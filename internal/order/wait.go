@@ -106,8 +106,8 @@ func reported(spec *workspec.Spec) map[int64]bool {
 	told, at := map[int64]bool{}, map[int64]int64{}
 	for i := range spec.Diagnostics {
 		d := &spec.Diagnostics[i]
-		if d.Notary.Action == "failed" {
-			told[d.Recipient], at[d.Recipient] = d.Reported, d.LineOffset
+		if d.Failed() {
+			told[d.Of], at[d.Of] = d.Reported, d.LineOffset
 		}
 	}
 	for i := range spec.History {

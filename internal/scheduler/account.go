@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/address"
 	"zmailer/internal/envelope"
+	"zmailer/internal/order"
 	"zmailer/internal/workspec"
 )
 
@@ -54,8 +55,11 @@ func (s *Spool) account(f *opened) *account {
 		if !wanted(r, kind) {
 			return
 		}
+		removed := f.removal.Removed(r)
 		switch d := about.of(r, kind); {
-		case d == nil && kind == kindFailed && !f.removal.Removed(r):
+		case removed && d != nil && d.Notary.Agent != order.Agent:
+			// Of an attempt that a crash made void, before the operator removed the recipient.
+		case d == nil && kind == kindFailed && !removed:
 			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})
 		case d != nil && !d.Reported:
 			a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"time"
 
 	"zmailer/internal/scheduler/thread"
 )
@@ -26,7 +27,8 @@ func (e *engine) settle(m *thread.Message) {
 				w.ending = false
 			}
 			if !s.Look.IsZero() {
-				e.core.Remind(m, s.Look)
+				// The core counts in milliseconds: before the time nothing is to be done yet.
+				e.core.Remind(m, s.Look.Add(time.Millisecond-1))
 			}
 			if m.Open == 0 || s.Woken {
 				// The file says otherwise.

@@ -100,8 +100,8 @@ func (s *Spool) tellOrders(f *opened, from int) {
 	id, now := f.ledgerID(), s.Now()
 	ends := map[int64]*workspec.Diagnostic{}
 	for i := range f.spec.Diagnostics {
-		if d := &f.spec.Diagnostics[i]; d.Notary.Action == "failed" {
-			ends[d.Recipient] = d
+		if d := &f.spec.Diagnostics[i]; d.Failed() {
+			ends[d.Of] = d
 		}
 	}
 	for i := from; i < len(f.spec.History); i++ {

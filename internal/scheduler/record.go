@@ -160,14 +160,12 @@ func (c *changes) final(f *opened, r *workspec.Recipient, t workspec.Tag) {
 }
 
 // diagnosed reports whether a recipient has a diagnostic of a kind that counts and is not
-// reported yet. One with another address may be somebody else's, see opened.diagnostics:
-// only some recipients are read here, so that it is left out of account.
+// reported yet.
 func (f *opened) diagnosed(r *workspec.Recipient, kind string) bool {
 	void := f.void()[r.Offset]
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if d.Recipient == r.Offset && !d.Reported && kindOf(d) == kind && d.LineOffset > void &&
-			(d.Notary.Address == "" || d.Notary.Address == r.Address) {
+		if d.Of == r.Offset && !d.Reported && kindOf(d) == kind && d.LineOffset > void {
 			return true
 		}
 	}

@@ -236,7 +236,7 @@ func (f *opened) covered(e *workspec.Event) []*workspec.Diagnostic {
 	}
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if !d.Reported && d.LineOffset < e.LineOffset && kindOf(d) == e.Get("kind") && offsets[d.Recipient] {
+		if !d.Reported && d.LineOffset < e.LineOffset && kindOf(d) == e.Get("kind") && offsets[d.Of] {
 			list = append(list, d)
 		}
 	}

@@ -16,56 +16,22 @@ import (
 // whose sender is to be told and was not. Its files stay where they are.
 var ErrUnreported = errors.New("a failed recipient is not reported")
 
-// about is which recipient each diagnostic speaks of.
+// about is the diagnostics of each recipient.
 type about struct {
 	by   map[int64][]*workspec.Diagnostic // by offset, in the file's order
 	void map[int64]int64                  // see opened.void
 }
 
-// diagnostics finds out which recipient each diagnostic speaks of: the one at its offset.
-// Transport agents that are not ours may name a wrong one: where that is no recipient, or
-// has another address and some other recipient has the diagnostic's, the address counts.
 func (f *opened) diagnostics() about {
-	a := about{}
 	if len(f.spec.Diagnostics) == 0 {
-		return a
+		return about{}
 	}
-	a.by, a.void = make(map[int64][]*workspec.Diagnostic, len(f.spec.Diagnostics)), f.void()
-	var strays []*workspec.Diagnostic
+	a := about{by: make(map[int64][]*workspec.Diagnostic, len(f.spec.Diagnostics)), void: f.void()}
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if _, r := f.find(d.Recipient); r != nil && (d.Notary.Address == "" || d.Notary.Address == r.Address) {
-			a.by[r.Offset] = append(a.by[r.Offset], d)
-		} else {
-			strays = append(strays, d)
-		}
+		a.by[d.Of] = append(a.by[d.Of], d)
 	}
-	f.assign(strays, &a)
 	return a
-}
-
-// assign is diagnostics for those whose offset and address do not fit together.
-func (f *opened) assign(strays []*workspec.Diagnostic, a *about) {
-	if len(strays) == 0 {
-		return
-	}
-	byAddress := map[string][]*workspec.Recipient{}
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		byAddress[r.Address] = append(byAddress[r.Address], r)
-	})
-	for _, d := range strays {
-		list := byAddress[d.Notary.Address]
-		_, r := f.find(d.Recipient)
-		for _, other := range list {
-			// Of several with one address, the first that lacks what this one says.
-			if r = other; a.of(other, kindOf(d)) == nil && final(other.Tag) {
-				break
-			}
-		}
-		if r != nil {
-			a.by[r.Offset] = append(a.by[r.Offset], d)
-		}
-	}
 }
 
 // of is the diagnostic that counts for a recipient, as far as it is of a kind: one that

@@ -195,6 +195,7 @@ func (e *Excerpt) Parse() (*Spec, bool) {
 	for i := range s.Diagnostics {
 		s.Diagnostics[i].LineOffset = e.inFile(s.Diagnostics[i].LineOffset)
 	}
+	s.attribute()
 	for i := range s.History {
 		s.History[i].LineOffset = e.inFile(s.History[i].LineOffset)
 	}

@@ -80,7 +80,7 @@ func values(s *Spec, file []byte) meaning {
 	}
 	m.Spec.Diagnostics = nil
 	for _, d := range s.Diagnostics {
-		d.LineOffset = 0
+		d.LineOffset, d.Of = 0, 0
 		m.Spec.Diagnostics = append(m.Spec.Diagnostics, d)
 	}
 	m.Spec.History = nil

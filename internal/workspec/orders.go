@@ -78,7 +78,7 @@ func (s *Spec) Orders() *Orders {
 	}
 	for i := range s.Diagnostics {
 		d := &s.Diagnostics[i]
-		if r := o.of[d.Recipient]; r != nil && d.Notary.Action == "failed" {
+		if r := o.of[d.Of]; r != nil && d.Failed() {
 			r.failedAt = d.LineOffset
 		}
 	}

@@ -39,6 +39,7 @@ func parse(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec,
 		}
 		p.pos = next
 	}
+	p.s.attribute()
 	p.s.Complete = p.closed() && (p.s.ZOffset > 0 || !p.s.HasZ && !lost(b))
 	return p.s, nil
 }

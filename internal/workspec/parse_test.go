@@ -54,6 +54,7 @@ func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
 			LineOffset:   int64(bytes.LastIndex(file, []byte("\nd+")) + 1),
 			Reported:     true,
 			Recipient:    181,
+			Of:           181,
 			HeaderOffset: headers,
 			NotaryOffset: 238,
 			Time:         time.Unix(1795220010, 0),

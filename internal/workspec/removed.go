@@ -55,8 +55,8 @@ func (s *Spec) Removal() *Removal {
 	}
 	m.failed = map[int64]int64{}
 	for i := range s.Diagnostics {
-		if d := &s.Diagnostics[i]; d.Notary.Action == "failed" {
-			m.failed[d.Recipient] = d.LineOffset
+		if d := &s.Diagnostics[i]; d.Failed() {
+			m.failed[d.Of] = d.LineOffset
 		}
 	}
 	return m

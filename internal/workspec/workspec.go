@@ -176,7 +176,8 @@ const None = -1
 type Diagnostic struct {
 	LineOffset   int64 // of the d; the tag is the byte after it
 	Reported     bool
-	Recipient    int64     // offset of the r line, or None
+	Recipient    int64     // offset of the r line as it was written, or None
+	Of           int64     // that of the recipient it counts for, see attribute; 0: of none
 	HeaderOffset int64     // or None
 	NotaryOffset int64     // or None
 	Time         time.Time // whole seconds

@@ -10,7 +10,7 @@ import (
 // formats.md; comments stand where ZMailer's SMTP server writes them, after rcvdfrom.
 // Octets and Unknown are not written. It fails if a value holds a line end, a NUL or
 // another control character, or an address is none: nobody can smuggle an envelope
-// line in. On an error b's bytes are as they were.
+// line in. It fails with ErrTooLarge if Read would refuse the envelope. On an error b's bytes are as they were.
 func Append(b []byte, e *Envelope) ([]byte, error) {
 	w := writer{b: b}
 	w.flag("external", e.External)
@@ -42,6 +42,9 @@ func Append(b []byte, e *Envelope) ([]byte, error) {
 			w.fail("to", "", errors.New("the null address is no recipient"))
 		}
 		w.address("to", r.Address)
+	}
+	if w.err == nil && len(w.b)-len(b) > maxWritten {
+		w.err = fmt.Errorf("write envelope: %d recipients: %w", len(e.Recipients), ErrTooLarge)
 	}
 	if w.err != nil {
 		return b, w.err

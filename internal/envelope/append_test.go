@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -108,6 +109,41 @@ func TestHeaderFieldsArePartedWithoutLosingAByte(t *testing.T) {
 			}
 			if string(all) != c.in {
 				t.Errorf("together: got %q, want %q", all, c.in)
+			}
+		})
+	}
+}
+
+// Atk2: what Append writes, Read reads, whatever its size; what Read would refuse is not
+// written.
+func TestAtk2WhatIsWrittenCanBeRead(t *testing.T) {
+	for name, size := range map[string]int{"at the limit": maxWritten, "above it": maxWritten + 1} {
+		t.Run(name, func(t *testing.T) {
+			e := &Envelope{HasFrom: true, RcvdFrom: strings.Repeat("h", 2000)}
+			r := Recipient{Address: "someone@example.com", DSN: "ORCPT=rfc822;" + strings.Repeat("o", 500)}
+			room := size - len("channel error\nrcvdfrom \n") - len(e.RcvdFrom)
+			for room > 2*r.Size() {
+				e.Recipients = append(e.Recipients, r)
+				room -= r.Size()
+			}
+			last := Recipient{Address: "someone@example.com", DSN: "x"}
+			last.DSN = strings.Repeat("x", room-last.Size()+1)
+			e.Recipients = append(e.Recipients, last)
+			text, err := Append(nil, e)
+			if size > maxWritten {
+				if !errors.Is(err, ErrTooLarge) || text != nil {
+					t.Errorf("got %d bytes, %v; want ErrTooLarge", len(text), err)
+				}
+				return
+			}
+			if err != nil || len(text) != size+len("env-end\n") {
+				t.Fatalf("got %d bytes, %v", len(text), err)
+			}
+			// The longest that others put before it.
+			file := append([]byte("comment octets 0000000000000012 00000000\nsubmitter 4294967295 "+strings.Repeat("S", 100)+"\n"), text...)
+			m, err := Read(bytes.NewReader(append(file, "S: x\n\n"...)))
+			if err != nil || len(m.Recipients) != len(e.Recipients) {
+				t.Errorf("got %d recipients, %v", len(m.Recipients), err)
 			}
 		})
 	}

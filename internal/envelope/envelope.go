@@ -21,6 +21,23 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("envelope line %d: %s: %.60q", e.Line, e.Reason, e.Text)
 }
 
+// MaxSize is how large an envelope may be, in bytes, its end included: Read refuses a larger
+// one, so that a broken file does not make it hold all of it, and Append does not write one.
+// Ten thousand recipients with the longest todsn lines of RFC 3461 take half of it.
+const MaxSize = 16 << 20
+
+// maxWritten is how large an envelope Append writes: what others put before its lines, as
+// the first line of a draft and the one of a file that was picked up, fits beside it.
+const maxWritten = MaxSize - 64<<10
+
+// MaxRecipients is how many bytes the lines of all recipients may take, see Recipient.Size:
+// an envelope with them can be written whatever its other lines hold, as long as no value
+// is longer than a line of SMTP.
+const MaxRecipients = maxWritten - 1<<20
+
+// ErrTooLarge is returned by Append for an envelope that Read would refuse for its size.
+var ErrTooLarge = fmt.Errorf("the envelope has more than %d bytes; send the message to fewer recipients at once", maxWritten)
+
 // MaxHeader is how many bytes of headers are held in memory; what follows the last
 // whole line below it is treated as body. Bytes.
 const MaxHeader = 4 << 20
@@ -65,6 +82,15 @@ type Submitter struct {
 type Recipient struct {
 	Address string // without brackets
 	DSN     string // todsn's value, verbatim
+}
+
+// Size is how many bytes the lines of the recipient take.
+func (r *Recipient) Size() int {
+	n := len("to <>\n") + len(r.Address)
+	if r.DSN != "" {
+		n += len("todsn \n") + len(r.DSN)
+	}
+	return n
 }
 
 // Message is the head of a message file.

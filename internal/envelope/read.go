@@ -7,13 +7,8 @@ import (
 	"io"
 )
 
-const (
-	// firstRead holds the head of most messages, so that one read(2) does.
-	firstRead = 4 << 10
-	// maxEnvelope bounds what a broken file can make us hold. Ten thousand
-	// recipients with their todsn lines take a quarter of it. Bytes.
-	maxEnvelope = 16 << 20
-)
+// firstRead holds the head of most messages, so that one read(2) does.
+const firstRead = 4 << 10
 
 // Read reads the head of a message file and no more than it needs to, but for
 // buffering. The envelope ends at env-end, or before the first line that looks like
@@ -103,7 +98,7 @@ type envelopeEnd struct{ envelope, header, lines int }
 func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
 	off := 0
 	for n := 1; ; n++ {
-		text, next, whole, err := h.line(off, maxEnvelope)
+		text, next, whole, err := h.line(off, MaxSize)
 		if err != nil {
 			return envelopeEnd{}, err
 		}
@@ -112,8 +107,8 @@ func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
 			return envelopeEnd{off, next, n}, nil
 		case looksLikeHeader(text), whole && len(text) == 0:
 			return envelopeEnd{off, off, n - 1}, nil
-		case next > maxEnvelope:
-			return envelopeEnd{}, &SyntaxError{n, quoted(text), fmt.Sprintf("the envelope goes on after %d bytes", maxEnvelope)}
+		case next > MaxSize:
+			return envelopeEnd{}, &SyntaxError{n, quoted(text), fmt.Sprintf("the envelope goes on after %d bytes", MaxSize)}
 		case !whole:
 			// Why no end was seen may stand above: lines with CR LF, for one.
 			if err := new(Envelope).parse(string(h.buf[:off])); err != nil {

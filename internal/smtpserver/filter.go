@@ -344,7 +344,9 @@ func (s *session) change(f *filter, l *letter, c milter.Change) error {
 		if s.requireTLS {
 			r.DSN = requireTLS
 		}
-		e.Recipients = append(e.Recipients, r)
+		if err := s.name(r); err != nil {
+			return fmt.Errorf("%w: %w", errChange, err)
+		}
 	}
 	return nil
 }

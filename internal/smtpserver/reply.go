@@ -8,6 +8,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/envelope"
 	"zmailer/internal/status"
 )
 
@@ -50,6 +51,9 @@ func (s *session) refusal(err error) *smtp.SMTPError {
 	if errors.Is(err, errTooLarge) {
 		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.3.4", "reply", "message too large")
 		return reply(552, "5.3.4", fmt.Sprintf("message is larger than %d bytes", s.srv.MaxSize))
+	}
+	if errors.Is(err, envelope.ErrTooLarge) {
+		return reply(452, "4.5.3", "Too many recipients")
 	}
 	if errors.Is(err, errBareLF) {
 		s.srv.Log.Info("refused", "from", s.transaction.From, "client", s.client.String(), "status", "5.6.0", "reply", "bare LF")

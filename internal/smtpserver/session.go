@@ -46,6 +46,7 @@ type session struct {
 	authFailures int // wrong passwords on this connection
 
 	transaction *envelope.Envelope // nil: none is open
+	named       int                // bytes of the lines of its recipients
 	utf8        bool               // it has SMTPUTF8
 	requireTLS  bool               // it has REQUIRETLS
 	judging
@@ -111,7 +112,7 @@ func (s *session) Mail(_ string, o *smtp.MailOptions) error {
 		e.NotaryRet = string(smtp.DSNReturnHeaders) // RFC 8689 §5: a report may go in the clear
 	}
 	s.begin(from)
-	s.transaction = e
+	s.transaction, s.named = e, 0
 	return nil
 }
 
@@ -161,7 +162,17 @@ func (s *session) rcpt(o *smtp.RcptOptions) error {
 	if s.requireTLS {
 		dsn = append(dsn, requireTLS)
 	}
-	e.Recipients = append(e.Recipients, envelope.Recipient{Address: to.String(), DSN: strings.Join(dsn, " ")})
+	return s.name(envelope.Recipient{Address: to.String(), DSN: strings.Join(dsn, " ")})
+}
+
+// name takes a recipient into the envelope, unless a router could not read the envelope
+// then for its size.
+func (s *session) name(r envelope.Recipient) error {
+	if s.named+r.Size() > envelope.MaxRecipients {
+		return reply(452, "4.5.3", "Too many recipients")
+	}
+	s.named += r.Size()
+	s.transaction.Recipients = append(s.transaction.Recipients, r)
 	return nil
 }
 

@@ -18,7 +18,7 @@ type layer struct {
 
 // base imports nothing of ours.
 func base() []string {
-	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify", "internal/plain", "internal/paint", "internal/dotlock"}
+	return []string{"internal/durable", "internal/address", "internal/status", "internal/logging", "internal/metrics", "internal/config", "internal/machine", "internal/notify", "internal/plain", "internal/paint", "internal/dotlock", "internal/recent"}
 }
 
 // formats are bytes and values; they never touch the disk.

@@ -3,6 +3,7 @@ package tasmtp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -75,7 +76,8 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 	if last != nil {
 		return nil, last
 	}
-	for left := s.addrs; len(left) > 0 && (last == nil || ctx.Err() == nil); {
+	left, last := r.unheard.free(ctx, s.addrs)
+	for len(left) > 0 && (last == nil || ctx.Err() == nil) {
 		nc, t, src, why := r.dial(ctx, key.from, left)
 		if why != nil {
 			return nil, worse(last, why)
@@ -89,6 +91,7 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 			return l, nil
 		}
 		if why.silent {
+			r.unheard.silent(t)
 			r.dead.bury(t, src, why)
 		}
 		last = worse(last, why)
@@ -118,7 +121,13 @@ func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *so
 	cfg.Ignore = r.ignored(key, t)
 	conn := smtpclient.New(nc, cfg)
 	l := &link{key: key, source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
-	if why := r.secure(l, nc, g); why != nil {
+	x := r.unheard.begin(t, nc)
+	why := r.secure(l, nc, g)
+	if r.unheard.end(x, why == nil) && why != nil {
+		why.silent, why.plain = true, false
+		why.reply = fmt.Sprintf("no session within %v, while many hosts are silent", r.unheard.hurry)
+	}
+	if why != nil {
 		return nil, why
 	}
 	return l, nil

@@ -128,7 +128,9 @@ func (r *Relay) try(ctx context.Context, a *attempt) {
 	if a.source != nil {
 		a.source.bind(&dialer)
 	}
+	x := r.unheard.begin(a.target, nil)
 	nc, err := r.dialWith(&dialer, ctx, a.target.network, a.target.address)
+	r.unheard.end(x, false)
 	if err == nil {
 		a.nc = nc
 		return

@@ -160,6 +160,7 @@ type Relay struct {
 	pool     *pool
 	dead     deadAddrs
 	own      *own
+	unheard  *unheard
 	zone     zone
 	rules    *config.File[*replies.Table] // nil: there are none
 	discard  *config.File[*discard.Table] // nil: all EHLO keywords are believed
@@ -212,6 +213,7 @@ func NewRelay(c Config) (*Relay, error) {
 		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
 		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
 		own:      &own{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
+		unheard:  newUnheard(max(c.Slots, 1), log),
 		zone:     zone,
 		rules:    openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
 		discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),

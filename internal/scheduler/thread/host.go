@@ -93,7 +93,7 @@ func (c *Core) thread(r *Ring, name, host string) *Thread {
 	ch.threads++
 	t = &Thread{Ring: r, Host: host, channel: ch, slot: -1}
 	t.pausing, t.paused = r.Policy.QueueOnly, r.Policy.QueueOnly
-	t.answered = c.proven.has(keyOf(name, host))
+	t.answered = c.proven.Has(keyOf(name, host))
 	t.standing = t.learn()
 	t.begin()
 	t.follow()
@@ -139,7 +139,7 @@ func (c *Core) retire(t *Thread) {
 	key := keyOf(t.channel.name, t.Host)
 	delete(t.Ring.threads, key)
 	if t.answered {
-		c.proven.add(key)
+		c.proven.Add(key)
 	}
 	t.channel.threads--
 	if t.channel.threads == 0 {

@@ -94,7 +94,7 @@ func (c *Core) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
 	t.Trouble = w.Text
 	if t.answered {
 		t.answered = false
-		c.proven.drop(keyOf(t.channel.name, t.Host))
+		c.proven.Drop(keyOf(t.channel.name, t.Host))
 	}
 	known := t.next != 0 && started != t.epoch
 	// A time that is over would make the host be tried without a pause (M34).

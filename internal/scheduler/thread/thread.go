@@ -21,6 +21,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"zmailer/internal/recent"
 )
 
 // Policy is what scheduler.conf says about the threads of a ring.
@@ -139,14 +141,14 @@ type Core struct {
 	throttles agenda[*Ring]
 	threads   agenda[*Thread]
 	messages  agenda[*Message]
-	proven    proven
+	proven    recent.Set[threadKey] // hosts without mail whose last delivery got an answer
 	expired   []*Vertex
 	due       []*Message
 }
 
 // New makes a core. r gives jitter, random order and random re-entry.
 func New(r *rand.Rand) *Core {
-	return &Core{rand: r, rings: map[string]*Ring{}, channels: map[string]*channel{}}
+	return &Core{rand: r, rings: map[string]*Ring{}, channels: map[string]*channel{}, proven: recent.New[threadKey](provenAtOnce)}
 }
 
 // Add takes in the open recipients of m for one channel and host. Recipients are in

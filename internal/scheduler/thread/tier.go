@@ -227,40 +227,6 @@ func (t *Thread) line(closed uint8) *[2]order {
 	return &t.orders
 }
 
-// proven remembers hosts that have answered while they have no mail. There are at most
-// twice as many as provenAtOnce; those that are forgotten are the ones that had no mail for
-// longest, and to forget one makes its next message wait for another place at most.
-type proven struct{ young, old map[threadKey]struct{} }
-
-// provenAtOnce bounds the hosts of a generation.
+// provenAtOnce is how many hosts that have answered are remembered while they have no mail,
+// at least. To forget one makes its next message wait for another place at most.
 const provenAtOnce = 10_000
-
-func (p *proven) has(k threadKey) bool {
-	_, ok := p.young[k]
-	if !ok {
-		_, ok = p.old[k]
-	}
-	return ok
-}
-
-func (p *proven) add(k threadKey) {
-	if _, ok := p.young[k]; ok {
-		return
-	}
-	if p.young == nil {
-		p.young = map[threadKey]struct{}{}
-	}
-	if len(p.young) >= provenAtOnce {
-		p.young, p.old = p.old, p.young
-		if p.young == nil {
-			p.young = map[threadKey]struct{}{}
-		}
-		clear(p.young)
-	}
-	p.young[k] = struct{}{}
-}
-
-func (p *proven) drop(k threadKey) {
-	delete(p.young, k)
-	delete(p.old, k)
-}

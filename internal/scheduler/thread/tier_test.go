@@ -278,25 +278,3 @@ func TestAtk3OnePlaceIsEnough(t *testing.T) {
 		}
 	}
 }
-
-// Hosts that are forgotten are those that had no mail for longest, and there are never
-// more than so many.
-func TestAtk3ProvenHostsAreBounded(t *testing.T) {
-	var p proven
-	key := func(i int) threadKey { return threadKey{"smtp", fmt.Sprint("host", i)} }
-	for i := range 5 * provenAtOnce {
-		p.add(key(i))
-	}
-	if n := len(p.young) + len(p.old); n > 2*provenAtOnce {
-		t.Errorf("%d hosts are kept", n)
-	}
-	for i := range provenAtOnce {
-		if !p.has(key(5*provenAtOnce - 1 - i)) {
-			t.Fatalf("the host before %d is forgotten", i)
-		}
-	}
-	p.drop(key(5*provenAtOnce - 1))
-	if p.has(key(5*provenAtOnce-1)) || p.has(key(0)) {
-		t.Error("a host is kept that was dropped, or is the oldest")
-	}
-}

@@ -1,7 +1,6 @@
 package workspec
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -46,20 +45,6 @@ func (s *Spec) attribute() {
 		}
 		has[d.Of] = true
 	}
-}
-
-// find is the recipient at an offset; offsets ascend.
-func (s *Spec) find(offset int64) *Recipient {
-	i, _ := slices.BinarySearchFunc(s.Groups, offset, func(g Group, off int64) int { return cmp.Compare(g.Sender.Offset, off) })
-	if i == 0 {
-		return nil
-	}
-	list := s.Groups[i-1].Recipients
-	at, ok := slices.BinarySearchFunc(list, offset, func(r Recipient, off int64) int { return cmp.Compare(r.Offset, off) })
-	if !ok {
-		return nil
-	}
-	return &list[at]
 }
 
 // Failed reports whether the diagnostic says that the recipient has failed: its action

@@ -130,6 +130,12 @@ func TestDel9BinaryPartIsEncodedForEveryServer(t *testing.T) {
 		want:   "MIME-Version: 1.0\nContent-Type: message/rfc822\n\n" + mixed + "\n--b\n" + coded + "--b--\n"}
 	cases["only text says so"] = conversion{header: mixed, stored: "\n--b\n\nContent-Transfer-Encoding: binary\n\ngrün\n--b--\n",
 		want: mixed + "\n--b\n\nContent-Transfer-Encoding: binary\n\ngrün\n--b--\n"}
+	const signed = "MIME-Version: 1.0\nContent-Type: multipart/signed; boundary=b\n"
+	const inside = "\n--b\nContent-Transfer-Encoding: binary\n\n%s\n--b\n\nsig\n--b--\n"
+	text := strings.Replace(inside, "%s", "grün", 1)
+	cases["signed, and only called binary"] = conversion{header: signed, stored: text, want: signed + text}
+	cases["signed, with NUL"] = conversion{header: signed, stored: strings.Replace(inside, "%s", "x\x00", 1), status: "5.6.2"}
+	cases["signed, with CR"] = conversion{header: signed, stored: strings.Replace(inside, "%s", "x\rx", 1), status: "5.6.2"}
 	runConversions(t, "8BITMIME", cases)
 }
 

@@ -37,6 +37,7 @@ type counts struct {
 	high         int64 // bytes that quoted-printable has to encode
 	eight        bool  // bytes above 127, or NUL
 	bareCR       bool
+	nul          bool
 	cr           bool // the last byte was a CR
 	line         int  // length of the line being read
 	longest      int
@@ -89,6 +90,7 @@ const (
 	isHigh = 1 << iota // quoted-printable has to encode it
 	is8bit
 	isCR
+	isNUL
 )
 
 var class = func() (t [256]uint8) {
@@ -102,6 +104,7 @@ var class = func() (t [256]uint8) {
 	}
 	t['\n'] = 0
 	t['\r'] |= isCR
+	t[0] |= isNUL
 	return t
 }()
 
@@ -141,6 +144,7 @@ func (s *counts) text(line []byte, encoded bool) {
 	s.high += int64(high)
 	s.line += len(line)
 	s.eight = s.eight || all&is8bit != 0
+	s.nul = s.nul || all&isNUL != 0
 	s.bareCR = s.bareCR || s.cr
 	s.cr = false
 	if all&isCR != 0 {
@@ -194,7 +198,11 @@ func (in *inspector) close(doubt string) error {
 	s.bareCR = s.bareCR || s.cr
 	c := &in.plan.choices[len(in.plan.choices)-1]
 	binary := p.encoding == "binary" && p.kind != kindFrame
-	must := s.eight && (!in.plan.eight || binary) || binary && p.kind == kindLeaf && !p.inside
+	must := s.eight && (!in.plan.eight || binary) || binary && p.kind == kindLeaf
+	if p.inside {
+		// The label alone is not worth a failure (RFC 2045 §2.8 says what 8bit content is).
+		must = s.eight && !in.plan.eight || binary && (s.nul || s.bareCR || s.longest > maxLine)
+	}
 	if !must && !in.wish(doubt) {
 		if p.encoding == "8bit" && !in.plan.eight && !p.inside && doubt == "" {
 			c.encoding = "7bit" // which it was all the time

@@ -29,8 +29,8 @@ func senderAddress(s workspec.Sender) string {
 // letter is one message on its way to one store.
 type letter struct {
 	delivery  *agent.Delivery
-	recipient *agent.Recipient   // the first of all
-	all       []*agent.Recipient // whom this copy is for
+	recipient *agent.Recipient    // the first of all
+	all       []*agent.Recipient  // whom this copy is for
 	lead      *workspec.Recipient // after whom it is named
 	now       time.Time
 	top       []byte

@@ -1,7 +1,9 @@
 // Package recent remembers the keys that were added last, a bounded number of them, in
 // constant time and without a list of their order.
 //
-// It owns nothing on the disk; nothing survives a crash. There are no errors.
+// It owns nothing on the disk, and nothing survives a crash.
+//
+// Diagnostics: there are no errors.
 package recent
 
 // Set holds the keys that were added last: at least as many as its bound, less than twice

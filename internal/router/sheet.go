@@ -162,6 +162,8 @@ func (s *sheet) preamble() {
 	if l.trusted {
 		// A privileged program would write to the file.
 		spec.Verbose = l.head.Verbose
+		// RFC 3848: ESMTPA, ESMTPSA, LMTPSA and the like.
+		spec.Own = strings.HasSuffix(strings.ToUpper(l.head.With), "A")
 	}
 	spec.Obsoletes = l.obsoletes()
 	if spec.Ident == "" {

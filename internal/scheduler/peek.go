@@ -44,7 +44,7 @@ func (s *Spool) peek(name string) (*peeked, error) {
 	if err != nil || f.noMessage || !f.spec.Complete || len(f.spec.Groups) == 0 {
 		return nil, err
 	}
-	p := &peeked{id: f.id, sender: f.spec.Groups[0].Sender.Address, origin: whoseMail(&f.spec.Groups[0].Sender), away: f.away()}
+	p := &peeked{id: f.id, sender: f.spec.Groups[0].Sender.Address, origin: whoseMail(f.spec), away: f.away()}
 	last, now := f.deferrals(), s.Now()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		r.Tag = f.tagOf(r)

@@ -13,19 +13,19 @@ func (f *opened) senderKey() uint32 {
 	if len(f.spec.Groups) == 0 {
 		return 0
 	}
-	from := &f.spec.Groups[0].Sender
+	from := f.spec.Groups[0].Sender.Address
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(from.Address)) // never fails
-	return thread.SenderKey(h.Sum32(), whoseMail(from))
+	_, _ = h.Write([]byte(from)) // never fails
+	return thread.SenderKey(h.Sum32(), whoseMail(f.spec))
 }
 
-// whoseMail is whose mail has a sender. A message without one is a report whoever submitted
+// whoseMail is whose mail a message is. One without a sender is a report whoever submitted
 // it: programs that answer by themselves do, and a stranger chooses where that goes.
-func whoseMail(from *workspec.Sender) thread.Origin {
-	switch {
+func whoseMail(spec *workspec.Spec) thread.Origin {
+	switch from := &spec.Groups[0].Sender; {
 	case from.Channel == channelError:
 		return thread.Report
-	case from.Privilege != "" && from.Privilege != privilegeNobody:
+	case spec.Own, from.Privilege != "" && from.Privilege != privilegeNobody:
 		return thread.Own
 	}
 	return thread.Relayed

@@ -35,6 +35,8 @@ type unheard struct {
 	hurry time.Duration // hurriedTime, but in tests
 	wait  time.Duration // unheardWait, but in tests
 	log   *slog.Logger
+	// onLate, if set, is called when the short time of a trial is over.
+	onLate func()
 
 	mu     sync.Mutex
 	heard  recent.Set[string]
@@ -108,6 +110,9 @@ func (u *unheard) overdue(x *trial) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	x.late = true
+	if u.onLate != nil {
+		u.onLate()
+	}
 	u.cutLate(x)
 }
 

@@ -164,23 +164,16 @@ func TestAtk3GreetingTimeIsShortUnderPressure(t *testing.T) {
 	dns := mxtest.Start(t, names(4, addrs...))
 	s := newStation(t, first.port, dns.Addr, func(c *Config) { c.Slots, c.DeadTime = 8, time.Hour })
 	u := s.relay.unheard
-	u.hurry = time.Millisecond
+	late := make(chan struct{}, 10)
+	u.hurry, u.onLate = time.Millisecond, func() { late <- struct{}{} }
 	answers := s.begin(0, 3)
 	for _, m := range servers[:3] {
 		m.next()
 	}
-	late := func() bool {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		for x := range u.trials {
-			if !x.late {
-				return false
-			}
-		}
-		return len(u.trials) == 3
-	}
-	for deadline := time.Now().Add(Patience); !late(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	for range 3 {
+		select {
+		case <-late:
+		case <-time.After(Patience):
 			t.Fatal("the short time does not end")
 		}
 	}

@@ -94,7 +94,7 @@ func (p *parser) read(next *int) (reason string, err error) {
 			return "line of a group behind the z line", nil
 		}
 		return p.groupLine(next), nil
-	case 'i', 'o', 'v', 'l', 'e', 'x', 'T':
+	case 'i', 'o', 'v', 'l', 'u', 'e', 'x', 'T':
 		return p.preamble(), nil
 	case 'M':
 		if p.s.Format&FormatM != 0 && len(p.line) == 1 {
@@ -196,6 +196,8 @@ func (p *parser) single(id byte, v []byte) (reason string) {
 		s.Verbose = p.text(v)
 	case 'l':
 		s.Ident = p.text(v)
+	case 'u':
+		s.Own = string(v) == own
 	}
 	return ""
 }

@@ -157,6 +157,10 @@ func (p *printer) line(l *Line) {
 		p.value('v', s.Verbose)
 	case 'l':
 		p.value('l', s.Ident)
+	case 'u':
+		if s.Own {
+			p.value('u', own)
+		}
 	case 'e':
 		p.next('e', s.ErrorTo, &p.e)
 	case 'x':

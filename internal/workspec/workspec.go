@@ -52,6 +52,9 @@ func (e *SyntaxError) Error() string {
 // because ZMailer's readers take a line's second byte for a tag, even a newline.
 const promise = "z -"
 
+// own is what the u line says.
+const own = "own"
+
 // Format bits of the @ line.
 const (
 	FormatPID   = 1 // r lines have the 6-byte owner field
@@ -77,6 +80,7 @@ type Spec struct {
 	BodyOffset int64    // o: offset of the body in it
 	Verbose    string   // v
 	Ident      string   // l
+	Own        bool     // u: a user who logged in has submitted it
 	ErrorTo    []string // e, in order of occurrence, repeated ones included
 	Obsoletes  []string // x
 	Start      []string // T: ETRN hosts

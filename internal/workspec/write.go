@@ -39,12 +39,15 @@ func (w *Writer) Reset(to io.Writer) {
 	w.buf = append(w.buf, promise+"\n"...)
 }
 
-// Preamble writes v, i, o, l, e, x, T lines of s (those that are set).
+// Preamble writes v, i, o, l, u, e, x, T lines of s (those that are set).
 func (w *Writer) Preamble(s *Spec) {
 	w.optional('v', s.Verbose)
 	w.optional('i', s.Message)
 	w.number('o', s.BodyOffset)
 	w.optional('l', s.Ident)
+	if s.Own {
+		w.value('u', own)
+	}
 	for _, v := range s.ErrorTo {
 		w.value('e', v)
 	}

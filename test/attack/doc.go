@@ -8,6 +8,9 @@
 // file that he could not write before has changed, no acceptance is refused, and the other
 // users' mail is delivered once.
 //
+// TestAtk3... attack from the network: a stranger's mail has reports sent to hosts that stay
+// silent, and the test asserts that mail of the system's users leaves beside them.
+//
 // The tests need root and the environment variable ATTACK=1 (make attack). The kernel's
 // fs.protected_hardlinks, fs.protected_symlinks, fs.protected_regular and
 // fs.protected_fifos are 0 while they run; a guard process restores them when the test

@@ -48,11 +48,24 @@ func (p *PostOffice) Quarantine(name, why string) (to string, err error) {
 	}
 	if err == nil {
 		err = p.syncDirs(dirOf(name), Quarantine)
+	} else if holdsNothing(err, p, name) {
+		// Crash: there or not; it held nothing.
+		to, err = "", p.remove(name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("quarantine %s: %w", name, err)
 	}
 	return to, nil
+}
+
+// holdsNothing reports whether a name that could not be moved is a link, a fifo or the like,
+// of which nothing is lost. Landlock lets a confined daemon move none into another directory.
+func holdsNothing(err error, p *PostOffice, name string) bool {
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EXDEV) {
+		return false
+	}
+	info, serr := p.fs.Stat(name)
+	return serr == nil && !info.Mode.IsRegular() && !info.Mode.IsDir()
 }
 
 // UnfinishedError refuses a start with --strict (A7).

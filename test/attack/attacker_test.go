@@ -277,8 +277,8 @@ func probe(o op, r *result) {
 	}
 }
 
-// many makes files, or links to o.To, with the names that a number gives; what is taken
-// is left out.
+// many makes files, with o.To as the end of their names, or links to o.To, with the names
+// that a number gives; what is taken is left out.
 func many(o op, r *result) error {
 	for n := range o.N {
 		path := o.Path + strconv.FormatUint(o.From+n, 10)
@@ -286,7 +286,7 @@ func many(o op, r *result) error {
 		if o.Do == "links" {
 			err = os.Link(o.To, path)
 		} else {
-			err = change(op{Do: "file", Path: path, Mode: o.Mode, Data: o.Data})
+			err = change(op{Do: "file", Path: path + o.To, Mode: o.Mode, Data: o.Data})
 		}
 		switch {
 		case err == nil:

@@ -132,6 +132,14 @@ pipe/*
 func prepare(t *testing.T, mode string, change func(w *world)) *world {
 	t.Helper()
 	need(t)
+	dir := t.TempDir()
+	openUp(t, dir)
+	return prepareIn(t, dir, mode, change)
+}
+
+// prepareIn is prepare in a directory that other users can enter.
+func prepareIn(t *testing.T, dir, mode string, change func(w *world)) *world {
+	t.Helper()
 	w := &world{T: t, mode: mode}
 	w.sink = &peer.Sink{Rcpt: func(address string, _ int) string {
 		switch {
@@ -146,8 +154,6 @@ func prepare(t *testing.T, mode string, change func(w *world)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.sink.Close)
-	dir := t.TempDir()
-	openUp(t, dir)
 	w.alice, w.bob, w.daemon = w.account(aliceName), w.account(bobName), account{"root", 0, 0}
 	games := w.account(attackerName)
 	w.s = &suite.Suite{

@@ -24,14 +24,14 @@ type row struct {
 // directory of mode 1777. There each is planted in each kind; elsewhere each attempt must
 // be refused.
 func table() map[string]row {
-	const dir = "openat mkdirat+ fchmodat"
+	const dir = "openat openat2 mkdirat+ fchmodat"
 	rows := map[string]row{
 		"./":             {"openat", "."},
 		".freeze":        {"openat", ".freeze"},
 		".mailq":         {"unlinkat bind+ connect fchownat fchmodat openat", ".mailq"},
 		".run":           {"unlinkat bind+ connect fchownat fchmodat openat", ".run"},
-		".mailq.new":     {"bind+ renameat unlinkat fchmodat", ".mailq.new"},
-		".run.new":       {"bind+ renameat unlinkat fchmodat", ".run.new"},
+		".mailq.new":     {"bind+ renameat unlinkat fchmodat fchownat openat", ".mailq.new"},
+		".run.new":       {"bind+ renameat unlinkat fchmodat fchownat openat", ".run.new"},
 		".pid.scheduler": {"openat openat+ flock unlinkat", ".pid.scheduler"},
 		".pid.zmctl":     {"openat openat+ flock unlinkat", ".pid.zmctl"},
 		".probe.T":       {"openat openat+ renameat2 renameat2+ unlinkat", ".probe.00112233445566778899aabbccddeeff"},

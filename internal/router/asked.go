@@ -23,6 +23,11 @@ type asked struct {
 	give       giver
 	variant    int // of the message that its targets get
 
+	w      *worker
+	l      *letter
+	name   string // of rcpt in Delivered-To; "": not asked for yet
+	looped bool   // its mail was forwarded before, and has come back
+
 	held    *rules.Target // the first target, until it is known whether it is the only one
 	targets int           // given, or held
 	members int           // of them, those of a list with an owner
@@ -42,6 +47,17 @@ func newAsked(l *letter, to *envelope.Recipient, m address.Mailbox, give giver) 
 
 // take gives one target.
 func (a *asked) take(t rules.Target) error {
+	if a.w != nil && a.forwards(&t) {
+		if a.name == "" {
+			a.name = a.w.deliveredName(a.rcpt)
+			a.looped = a.l.header.came(a.name)
+		}
+		if a.looped {
+			via := t.Via
+			t = loopOf(a.name, a.rcpt)
+			t.Via = via
+		}
+	}
 	if a.targets++; a.targets == 1 {
 		a.via = t.Via
 	}
@@ -96,7 +112,11 @@ func (a *asked) end() error {
 
 // plain gives a target whose reports the message's sender gets.
 func (a *asked) plain(t *rules.Target, dsn string) error {
-	return a.give(group{variant: a.variant}, &workspec.Recipient{
+	variant := a.variant
+	if a.name != "" && a.forwards(t) {
+		variant = a.l.forwarded(variant, a.name)
+	}
+	return a.give(group{variant: variant}, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
 		Notary: notary(dsn, t, a.rcpt), Ret: a.ret, EnvID: a.envid,
 	})

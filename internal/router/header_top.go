@@ -23,12 +23,15 @@ func (w *worker) top(b []byte, l *letter, variant int) []byte {
 	folded := len(l.head.Header) > 0 && (l.head.Header[0] == ' ' || l.head.Header[0] == '\t')
 	if !folded {
 		b = l.received(b, w.r.c.Hostname)
+		// Postfix puts it below its own Received field too.
+		b = l.deliveredField(b, variant)
 		own = len(b)
 	}
 	if resent < 0 {
 		b = l.made(b, "", w.r.c.Hostname)
 	}
 	if folded {
+		b = l.deliveredField(b, variant)
 		b = l.received(b, w.r.c.Hostname)
 	}
 	if resent < 0 && len(l.masked) == 0 && l.external && !l.fromLines {

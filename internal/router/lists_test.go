@@ -179,12 +179,12 @@ func TestAuthorsWishesEndAtTheList(t *testing.T) {
 				"q@example.net: bitbucket list one@example.org [NOTIFY=SUCCESS ORCPT=rfc822;one@example.org] [HDRS QQ1]"},
 		"an alias of a list and a person": {"q@example.net", "both@example.org", "NOTIFY=SUCCESS,DELAY",
 			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
-				"q@example.net: bitbucket expanded both@example.org [NOTIFY=SUCCESS,DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]" +
-				" carol@c.example.net [NOTIFY=DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]"},
+				"q@example.net: bitbucket expanded both@example.org [NOTIFY=SUCCESS,DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]"},
 		"an alias of a person and a list": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS",
-			"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS ORCPT=rfc822;htob@example.org] [HDRS QQ1]" +
-				" carol@c.example.net [NOTIFY=NEVER ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
-				"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
+			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
+				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=NEVER ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
 		"an alias of one": {"q@example.net", "single@example.org", "NOTIFY=SUCCESS",
 			"q@example.net: carol@c.example.net [NOTIFY=SUCCESS ORCPT=rfc822;single@example.org] [HDRS QQ1]"},
 		// RFC 8689 is no wish to be told, and holds for every copy.
@@ -193,9 +193,9 @@ func TestAuthorsWishesEndAtTheList(t *testing.T) {
 		"an address, TLS required": {"q@example.net", "q@d.example.net", "NOTIFY=SUCCESS REQUIRETLS=YES",
 			"q@example.net: q@d.example.net [NOTIFY=SUCCESS REQUIRETLS=YES] [HDRS QQ1]"},
 		"an alias of several, TLS required": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS REQUIRETLS=YES",
-			"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]" +
-				" carol@c.example.net [NOTIFY=NEVER REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
-				"owner-pets@mx.example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]"},
+			"owner-pets@mx.example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]; " +
+				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=NEVER REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
 		"the null sender stays": {"", "pets@example.org", "",
 			"<>: ann@a.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1] bob@b.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1]"},
 	}

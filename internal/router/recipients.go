@@ -33,7 +33,7 @@ func (w *worker) resolve(l *letter, give giver) error {
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
 		w.r.c.Service.Alive() // a list of very many members takes its time
-		if w.seen.again(g.variant, r) {
+		if w.seen.again(l.placeVariant(g.variant), r) {
 			return nil
 		}
 		return give(g, r)
@@ -56,6 +56,7 @@ func (w *worker) resolve(l *letter, give giver) error {
 func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables, give giver) error {
 	m, err := address.Parse(to.Address)
 	a := newAsked(l, to, m, give)
+	a.w, a.l = w, l
 	switch {
 	case err != nil:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: printable(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})

@@ -161,7 +161,7 @@ func (w *worker) giveUp(l *letter, why string, cause error) (n int, err error) {
 	age := w.r.c.Now().Sub(l.claim.Info.ModTime).Round(time.Second)
 	l.givenUp = fmt.Sprintf("the mail system has not been able to look up where to deliver it for %s, and has given up", age)
 	// What was decided on the way to the error does not count.
-	l.masked, l.variants, l.varied, l.decided, l.undecided = nil, nil, nil, nil, 0
+	l.masked, l.variants, l.varied, l.forwards, l.decided, l.undecided = nil, nil, nil, 0, nil, 0
 	program := l.policy.program
 	l.policy = counsel{program: program}
 	if l.to == nil {

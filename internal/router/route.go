@@ -49,6 +49,7 @@ type letter struct {
 	undecided int            // decisions that are not in it
 	variants  []variant      // what the policy changes; 0 is the whole message's; none: nothing
 	varied    map[string]int // places in variants
+	forwards  int            // variants that name an address that they were forwarded for
 
 	// Told of each recipient of the envelope, and how it is resolved; nil: nobody wants to
 	// know.

@@ -12,12 +12,16 @@ type variant struct {
 	header []headerRule
 	sender *address.Mailbox // nil: the message's
 	split  string           // the policy's own word for its recipients; ""
+	// delivered is the address of ours that it is forwarded for; "": it is not. of is the
+	// variant that it would have without that.
+	delivered string
+	of        int
 }
 
 // vary gives the variant that has these changes besides those of the whole message; the
 // same changes give the same one. Without any it is 0.
 func (l *letter) vary(v variant) int {
-	if len(v.header) == 0 && v.sender == nil && v.split == "" {
+	if len(v.header) == 0 && v.sender == nil && v.split == "" && v.delivered == "" {
 		return 0
 	}
 	key := v.key()
@@ -43,6 +47,8 @@ func (v *variant) key() string {
 	if v.sender != nil {
 		b.WriteString(v.sender.String())
 	}
+	b.WriteByte(0)
+	b.WriteString(v.delivered)
 	for i := range v.header {
 		b.WriteString("\x00" + v.header[i].name + "\x00" + v.header[i].line)
 	}

@@ -4,6 +4,10 @@
 // daemons and fills the disk. The real daemons run beside it as root, as DAEMONUSER, and
 // with ROUTERMODE=shared.
 //
+// The tests in mail_test.go attack from the network instead: a client that has not
+// authenticated sends what multiplies, loops or makes reports, while the other users' mail
+// goes on beside it.
+//
 // Each test asserts the same facts: the attacker reads no byte of another user's mail, no
 // file that he could not write before has changed, no acceptance is refused, and the other
 // users' mail is delivered once.

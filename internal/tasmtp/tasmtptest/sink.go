@@ -23,8 +23,8 @@ type Sink struct {
 	LMTP       bool
 	Extensions []string // after EHLO; nil: PIPELINING, SIZE, 8BITMIME, DSN, ENHANCEDSTATUSCODES
 	// Answer, if set, gives the answer to a command: "GREETING", a line as it came,
-	// or "." for the final dot and the end of a BDAT; with LMTP ". ADDRESS" for each recipient. "" takes the
-	// usual one. "HANGUP" closes the connection instead, "SILENCE" keeps it waiting.
+	// or "." for the final dot; with LMTP ". ADDRESS" for each recipient. "" takes the usual
+	// one. "HANGUP" closes the connection instead, "SILENCE" keeps it waiting.
 	Answer func(command string) string
 	// TLS, if set, is offered by STARTTLS, and Secure are the extensions under it besides.
 	TLS      *tls.Config
@@ -308,8 +308,6 @@ func (c *conversation) command(line string) bool {
 		return ok
 	case "DATA":
 		return c.data(line)
-	case "BDAT":
-		return c.chunk(line)
 	case "RSET":
 		c.taken, c.failed = Taken{}, true
 	case "QUIT":
@@ -346,31 +344,6 @@ func (c *conversation) data(line string) bool {
 		}
 	}
 	return true
-}
-
-// chunk takes a message in one piece (RFC 3030 §2).
-func (c *conversation) chunk(line string) bool {
-	var n int
-	if _, err := fmt.Sscanf(line, "BDAT %d LAST", &n); err != nil {
-		_, ok := c.answer(line, "501 5.5.4 not understood")
-		return ok
-	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(c.r, b); err != nil {
-		return false
-	}
-	if len(c.taken.Rcpts) == 0 {
-		_, ok := c.answer(line, "503 5.5.1 no recipients")
-		return ok
-	}
-	c.taken.Data, c.taken.Bytes = string(b), int64(n)
-	text := c.ask(".")
-	if text == "" || text[0] == '2' {
-		c.change(func() { c.messages = append(c.messages, c.taken) })
-		c.taken, c.failed = Taken{}, true
-	}
-	_, ok := c.say(text, "250 2.6.0 taken")
-	return ok
 }
 
 // readData reads up to and with the final dot, whatever the bytes are.

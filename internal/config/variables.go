@@ -109,7 +109,7 @@ func Variables() []Variable {
 		{"TLSRPTKEEP", "30d", "How long a day's file in tlsrpt/ is kept; 0: for ever.", checkDuration},
 		{"SMTPPORT", "25", "The port that other hosts' SMTP servers are asked on.", checkPort},
 		{"SMTPMINRATE", "500", "How many bytes of a message another host must take in a second, on average, after the first three minutes, or the connection is closed and the message tried again later; 0: any rate.", checkCount},
-		{"SMTPMAXTIME", "6h", "How long another host may take for the content of one message; 0: any time.", checkDuration},
+		{"SMTPMAXTIME", "6h", "How long another host may take for the content of one message, and before it for the answers from MAIL to DATA; 0: any time.", checkDuration},
 		{"SIGNNETS", "", "Networks whose clients' mail is ours, so that the keys in the file dkim sign it; without it, RELAYNETS. Mail of this machine and of users who have logged in always is.", nil},
 		{"DEADTIME", "15m", "How long an address of another host that did not answer is tried last, when all others have failed; 0: it keeps its turn.", checkDuration},
 		{"MAILBOX", "/var/mail/%u", "Where local mail goes: %u user, %h home directory, %d domain; with / at the end a Maildir, else an mbox file.", nil},

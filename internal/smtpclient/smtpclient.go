@@ -129,7 +129,7 @@ type Config struct {
 	Timeouts Timeouts
 	// MinRate is how many bytes of content a server must take in a second, on average,
 	// behind the first Timeouts.Block; 0: any rate will do. MaxTime bounds the time that it
-	// may take over all of it; 0: there is no bound.
+	// may take over all of it, and that for all answers before it; 0: there is no bound.
 	MinRate int64
 	MaxTime time.Duration
 	// Ignore are extensions, upper case, that count as not offered.
@@ -173,6 +173,7 @@ type Conn struct {
 	broken    atomic.Bool // closed, closing, or out of step: nothing more is begun
 	served    int         // transactions that got an answer to MAIL
 	needReset bool        // a transaction may stand open on the server
+	until     time.Time   // when the answers before the content must be there; zero: no bound
 }
 
 // New takes over an open connection. Nothing is said before Hello.
@@ -242,7 +243,11 @@ func (c *Conn) inStep(p Phase) error {
 func (c *Conn) reply(p Phase) (Reply, error) {
 	// The deadline is for the whole reply, and matters only if that is not there yet.
 	if b, _ := c.r.Peek(c.r.Buffered()); !wholeReply(b) {
-		if err := c.nc.SetReadDeadline(time.Now().Add(c.cfg.Timeouts.of(p))); err != nil {
+		end := time.Now().Add(c.cfg.Timeouts.of(p))
+		if PhaseMail <= p && p <= PhaseData && !c.until.IsZero() && c.until.Before(end) {
+			end = c.until
+		}
+		if err := c.nc.SetReadDeadline(end); err != nil {
 			return Reply{}, c.fail(p, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"zmailer/internal/status"
 )
@@ -67,6 +68,9 @@ func (t *transaction) run(from wire, utf8 bool) error {
 	if !c.Usable() {
 		t.err = &ConnError{Phase: PhaseMail, Err: net.ErrClosed}
 		return ErrStale
+	}
+	if c.cfg.MaxTime > 0 {
+		c.until = time.Now().Add(c.cfg.MaxTime)
 	}
 	if c.ext.Pipelining {
 		t.err = t.askPipelined(from, utf8)

@@ -182,7 +182,7 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 		}
 		if results[i].InDoubt {
 			r.log.Warn("in-doubt", "id", d.ID(), "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
-		} else {
+		} else if !results[i].Another {
 			res = r.judge(d, l.key, rcpts[i], res)
 		}
 		decided, outcomes = append(decided, rcpts[i]), append(outcomes, res)

@@ -17,11 +17,11 @@ func checkConfigCommand() *cli.Command {
 		Name:      "check-config",
 		Usage:     "tell what is wrong with the configuration",
 		UsageText: "zmctl check-config [--json]",
-		Description: `Reads zmailer.conf, scheduler.conf, the router's tables and those of ta-smtp (replies, discard-ehlo-keywords, tls,
-credentials, dkim and its keys) as they do, by their programs beside zmctl, and says of each
-error file, line, column and reason. Of scheduler.conf it tells them all, and warns of what
-is hardly meant: clauses that are never reached, programs that are not there, routes to
-channels that no clause serves.
+		Description: `Reads zmailer.conf, scheduler.conf, the router's tables and those of ta-smtp (replies,
+discard-ehlo-keywords, tls, credentials, dkim and its keys) as they do, by their programs
+beside zmctl, and says of each error file, line, column and reason. Of scheduler.conf it
+tells them all, and warns of what is hardly meant: clauses that are never reached, programs
+that are not there, routes to channels that no clause serves.
 
 Nothing is changed, and no daemon is asked: check first, then zmctl reload. Exit codes:
 0 it can be used, 71 a program is missing, 78 it cannot be used.`,

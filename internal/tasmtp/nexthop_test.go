@@ -57,7 +57,7 @@ func (h *nextHop) start() *PipeEnd {
 	client, server := Pipe()
 	h.mu.Lock()
 	h.conns++
-	c := &hopConn{nextHop: h, nc: server, r: bufio.NewReaderSize(server, 64<<10), number: h.conns}
+	c := &hopConn{nextHop: h, nc: server, r: bufio.NewReaderSize(server, 4096), number: h.conns}
 	if h.rng.IntN(8) == 0 {
 		// The connection ends after so many bytes from the client, whatever they are.
 		c.r = bufio.NewReaderSize(io.LimitReader(server, int64(h.rng.IntN(2000))), 4096)

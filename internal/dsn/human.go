@@ -107,6 +107,9 @@ func (p *Recipient) entry() entry {
 		e.Until = at(p.WillRetryUntil)
 	case Failed:
 		e.Advice = advice(e.Status)
+		if e.Status[0] == '4' {
+			e.Advice = "expired" // RFC 3464 §2.3.4: a persistent transient failure
+		}
 	}
 	return e
 }

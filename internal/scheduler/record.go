@@ -148,6 +148,7 @@ func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) {
 		if o.HostTries > 0 {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: attrHost, Value: strconv.Itoa(o.HostTries)})
 		}
+		e.Attrs = append(e.Attrs, remoteAttr(&o.Notary)...)
 		c.event(e)
 	}
 }
@@ -257,8 +258,9 @@ func (s *Spool) giveUp(f *opened, g *workspec.Group, r *workspec.Recipient, c *c
 	return false
 }
 
-// expireOne fails one recipient: 4.4.7 if its attempts failed, 5.4.7 if there was
-// none (RFC 3463 §3.5). drop: nobody is told.
+// expireOne fails one recipient: with the status of the last reply of a remote host, as
+// Postfix does, 4.4.7 if its attempts failed otherwise, 5.4.7 if there was none (RFC 3463
+// §3.5). drop: nobody is told.
 func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time, drop bool) {
 	code := status.Expired
 	text, attempts := said, int64(0)
@@ -270,7 +272,10 @@ func (s *Spool) expireOne(f *opened, g *workspec.Group, r *workspec.Recipient, c
 	}
 	age := since(f.arrival(), now).Round(time.Second)
 	why := fmt.Sprintf("not delivered in %v", age)
-	n := failure(code, cmp.Or(text, why))
+	n := failure(code, why)
+	if text != "" {
+		lastAnswer(&n, last, text)
+	}
 	c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventExpired,
 		Attrs: []workspec.Attr{{Key: "status", Value: code.String()}}, Text: text})
 	if text != "" {

@@ -327,12 +327,14 @@ func (s *Spool) reportRecipient(f *opened, o *owed, said map[int64]string) dsn.R
 		}
 		return p
 	}
-	p.Action, p.Status = dsn.Delayed, status.Code{Class: 4}.String()
+	n := workspec.Notary{Status: status.Code{Class: 4}.String()}
 	p.Text = cmp.Or(said[o.r.Offset], "It has not been tried yet.")
 	if o.last != nil {
-		p.Status = cmp.Or(o.last.Get("status"), p.Status)
+		n.Status = cmp.Or(o.last.Get("status"), n.Status)
 		p.Text, p.LastAttempt = o.last.Text, o.last.Time
 	}
+	lastAnswer(&n, o.last, p.Text)
+	p.Action, p.Status, p.Remote, p.Diagnostic = dsn.Delayed, n.Status, n.Remote, n.Diagnostic
 	if c := s.Conf.current().Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
 		p.WillRetryUntil = f.begun(o.r, s.Now()).Add(c.Expiry)
 	}

@@ -80,49 +80,92 @@ func receivedFrom(value string) string {
 // original sets what of the message the report returns. further: an earlier report
 // has returned it already.
 func (s *Spool) original(f *opened, o *owed, rep *dsn.Report, further bool) (done func(), err error) {
-	header := f.header(o.g)
-	h, err := survey(bytes.NewReader(header))
+	whole, done, err := s.whole(f, o, rep, further)
+	if whole || err != nil {
+		return done, err
+	}
+	header := capped(f.header(o.g), s.Conf.current().Reports.Size)
+	h, err := surveyHeader(header, rep)
 	if err != nil {
 		return nil, err
-	}
-	switch {
-	case !h.eight:
-	case utf8.Valid(header):
-		rep.UTF8 = true // its sender knows SMTPUTF8
-	default:
-		rep.Legacy = true
 	}
 	rep.Original, rep.Encoding = bytes.NewReader(header), h.encoding()
 	if h.odd {
 		rep.Encoding = "quoted-printable"
 	}
-	// RFC 3461 §4.3: only a failure report returns the whole. A message cannot be
-	// encoded (RFC 2046 §5.2.1): with lines that nobody may send it stays here.
-	if o.kind != kindFailed || further || h.odd || strings.EqualFold(o.r.Ret, "HDRS") {
-		return func() {}, nil
+	return done, nil
+}
+
+// surveyHeader is survey of a header block that is returned, and sets what its bytes say of
+// the report.
+func surveyHeader(header []byte, rep *dsn.Report) (shape, error) {
+	h, err := survey(bytes.NewReader(header))
+	switch {
+	case err != nil || !h.eight:
+	case utf8.Valid(header):
+		rep.UTF8 = true // its sender knows SMTPUTF8
+	default:
+		rep.Legacy = true
+	}
+	return h, err
+}
+
+// whole sets that the report returns all of the message, if it may: RFC 3461 §4.3, only a
+// failure report does. A message cannot be encoded (RFC 2046 §5.2.1): with lines that
+// nobody may send it stays here.
+func (s *Spool) whole(f *opened, o *owed, rep *dsn.Report, further bool) (whole bool, done func(), err error) {
+	nothing := func() {}
+	if o.kind != kindFailed || further || strings.EqualFold(o.r.Ret, "HDRS") {
+		return false, nothing, nil
 	}
 	msg, info, err := f.OpenMessage()
 	if errors.Is(err, postoffice.ErrGone) {
-		return func() {}, nil // removed by hand; the headers are here
+		return false, nothing, nil // removed by hand; the headers are here
 	}
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
-	size := info.Size - f.spec.BodyOffset
+	header, size := f.header(o.g), info.Size-f.spec.BodyOffset
 	if limit := s.Conf.current().Reports.limit(o.r.Ret); limit > 0 && info.Size > limit || size < 0 {
-		return func() {}, msg.Close()
+		return false, nothing, msg.Close()
 	}
 	b, err := survey(io.NewSectionReader(msg, f.spec.BodyOffset, size))
 	if err != nil || b.odd {
-		return func() {}, errors.Join(err, msg.Close())
+		return false, nothing, errors.Join(err, msg.Close())
+	}
+	h, err := surveyHeader(header, rep)
+	if err != nil || h.odd {
+		return false, nothing, errors.Join(err, msg.Close())
 	}
 	b.eight = b.eight || h.eight
 	rep.Full, rep.Encoding = true, b.encoding()
 	rep.Original = io.MultiReader(bytes.NewReader(header), strings.NewReader("\n"), io.NewSectionReader(msg, f.spec.BodyOffset, size))
-	return func() {
+	return true, func() {
 		// Opened for reading: close has nothing to lose.
 		_ = msg.Close()
 	}, nil
+}
+
+// capped is a header block up to a size, 0 for any: whole fields, as long as the first one
+// is no larger than that.
+func capped(header []byte, size int64) []byte {
+	if size <= 0 || int64(len(header)) <= size {
+		return header
+	}
+	n := 0
+	for _, field := range envelope.Fields(header) {
+		if int64(n+len(field.Raw)) > size {
+			break
+		}
+		n += len(field.Raw)
+	}
+	if n == 0 {
+		n = bytes.LastIndexByte(header[:size], '\n') + 1
+	}
+	if n == 0 {
+		return append(bytes.Clone(header[:size]), '\n')
+	}
+	return header[:n]
 }
 
 // shape is what kind of bytes a text has.

@@ -89,7 +89,8 @@ func undiagnosed(f *opened) map[int64]bool {
 func (c *changes) diagnose(g *workspec.Group, r *workspec.Recipient, last *workspec.Event, now time.Time) {
 	n, text := failure(status.Code{Class: 5}, "failed; its agent left no reason"), ""
 	if last != nil {
-		n.Diagnostic, text = "x-local; "+last.Text, last.Text
+		text = last.Text
+		lastAnswer(&n, last, text)
 	}
 	c.diagnostic(g, r, now, n, text)
 	// The tag is there already, and says more than the file without this line.

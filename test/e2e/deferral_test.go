@@ -163,7 +163,7 @@ func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
 		t.Errorf("%d attempts failed before it expired, want 1", got)
 	}
 	mail := awaitMail(t, s, "bob", 1)
-	wantIn(t, string(mail[0]), "Final-Recipient: rfc822; full@sink.example\n", "Action: failed\n", "Status: 4.4.7\n", "452 4.2.2 full to the brim")
+	wantIn(t, string(mail[0]), "Final-Recipient: rfc822; full@sink.example\n", "Action: failed\n", "Status: 4.2.2\n", "Diagnostic-Code: smtp; 452 4.2.2 full to the brim")
 }
 
 // M10: what cannot be looked up goes to deferred/ and says why; zmctl resubmit brings

@@ -60,7 +60,7 @@ func TestReportsInTheirSendersWords(t *testing.T) {
 	for user, words := range map[string][]string{
 		"hans": {"Subject: Ihre Nachricht konnte nicht zugestellt werden\n", "Content-Language: de\n", "Dieses Postfach gibt es nicht.", "gr\xfc\xdfe\n",
 			"Action: failed\n", "Status: 5.1.1\n", "Content-Type: message/rfc822\nContent-Transfer-Encoding: 8bit\n", "Final-Log-ID: S"},
-		"franz": {"Subject: =?utf-8?q?Pas_arriv=C3=A9?=\n", "Bonjour de mta.example.\n* x@dead.example (expired)\n", "Action: failed\n", "Status: 4.4.7\n", "451 4.3.0 never"},
+		"franz": {"Subject: =?utf-8?q?Pas_arriv=C3=A9?=\n", "Bonjour de mta.example.\n* x@dead.example (expired)\n", "Action: failed\n", "Status: 4.3.0\n", "451 4.3.0 never"},
 		"dora":  {"Action: delayed\n", "Status: 4.2.1\n", "Will-Retry-Until: ", "Content-Type: text/rfc822-headers\n"},
 		"sven":  {"Action: relayed\n", "Status: 2."},
 	} {

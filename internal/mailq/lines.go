@@ -56,6 +56,13 @@ func AppendThreads(b []byte, t *ThreadLine) []byte {
 	return AppendLine(b, fmt.Sprintf("%sR=%-3d A=%-2d %s", name, t.Recipients, t.Attempts, t.numbers(" ")))
 }
 
+// AppendThreadHead appends what an answer to SHOW THREAD begins with if there is such a
+// thread: its line of SHOW QUEUE THREADS behind "#", as ZMailer's scheduler has it
+// (thread_detail_report in its threads.c). Its mailq shows that line in place of an entry.
+func AppendThreadHead(b []byte, t *ThreadLine) []byte {
+	return AppendLine(b, fmt.Sprintf("#%s/%s/0  N=%-3d R=%-3d A=%-2d %s", clean(t.Channel), clean(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers(" ")))
+}
+
 // ParseThreads2 reads a line of SHOW QUEUE THREADS2. The ages in it are rounded.
 func ParseThreads2(line string) (t ThreadLine, ok bool) {
 	f := strings.Split(line, "\t")

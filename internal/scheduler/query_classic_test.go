@@ -72,6 +72,9 @@ func (c *classic) queue() {
 		file := ""
 		fmt.Fprintf(c.out, "%s/%s:\n", channel, host)
 		for _, e := range c.block("SHOW THREAD %s %s", channel, host) {
+			if strings.HasPrefix(e, "#") {
+				continue // the thread's own line
+			}
 			f := strings.SplitN(e, "\t", 10)
 			if len(f) != 10 {
 				c.r.t.Fatalf("malformed: %q", e)

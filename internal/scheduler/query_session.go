@@ -31,6 +31,9 @@ type querySession struct {
 	trusted   bool         // it has all rights, by the uid of its process
 	failures  int          // logins
 	idle      atomic.Int64 // since when the client is to say something; 0: it is answered
+
+	asides   []*asidePlace // see asidePlaces; nil: not asked yet
+	asidesAt time.Time
 }
 
 // challenges counts them, so that no two are alike.

@@ -217,6 +217,13 @@ func (s *querySession) show(r mailq.Request) error {
 	if err != nil {
 		return s.stopped()
 	}
+	threads := r.Kind == mailq.Threads || r.Kind == mailq.Threads2
+	if threads {
+		s.asides = nil
+		if _, err := s.asidePlaces(); err != nil {
+			return s.stopped()
+		}
+	}
 	if err := s.say(mailq.Follows); err != nil {
 		return err
 	}
@@ -226,6 +233,13 @@ func (s *querySession) show(r mailq.Request) error {
 			return err
 		}
 		sums.Recipients += ring.rcpts
+	}
+	if threads {
+		n, err := s.showAside(r.Kind, now)
+		if err != nil {
+			return err
+		}
+		sums.Recipients += n
 	}
 	switch r.Kind {
 	case mailq.Short, mailq.Threads, mailq.SNMP:
@@ -250,9 +264,11 @@ func (s *querySession) showRing(k mailq.Kind, r *ringShot, now time.Time) error 
 	err := s.q.each(r, func(t *threadShot) error {
 		switch k {
 		case mailq.Threads:
+			s.threaded(t.channel, t.host)
 			line := t.line(now)
 			return s.write(mailq.AppendThreads(nil, &line))
 		case mailq.Threads2:
+			s.threaded(t.channel, t.host)
 			line := t.line(now)
 			return s.write(mailq.AppendThreads2(nil, &line))
 		case mailq.JSONThreads:

@@ -84,6 +84,10 @@ func (s *querySession) showThread(r mailq.Request) error {
 		return err
 	}
 	if t != nil {
+		line := shot.line(s.q.e.conf.clocks.now())
+		if err := s.write(mailq.AppendThreadHead(nil, &line)); err != nil {
+			return err
+		}
 		err := s.q.messages(t, func(m *threadMessage) error {
 			for _, w := range s.q.waiting(m, shot) {
 				entry := w.entry(shot)
@@ -96,6 +100,9 @@ func (s *querySession) showThread(r mailq.Request) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := s.showThreadAside(r, t != nil); err != nil {
+		return err
 	}
 	return s.say(mailq.End)
 }
@@ -187,7 +194,7 @@ func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 		e.Next = t.stats.Until
 	}
 	switch {
-	case w.state == "held" || w.state == "frozen":
+	case w.aside():
 		e.State = w.state
 	case w.message.running && t.pid > 0:
 		e.State = "running now, pid=" + strconv.Itoa(t.pid)

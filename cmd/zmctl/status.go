@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/alarm"
 	"zmailer/internal/config"
+	"zmailer/internal/mailq"
 	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
 )
@@ -27,8 +28,9 @@ func statusCommand() *cli.Command {
 		UsageText: "zmctl status [--json]",
 		Description: `Counts what is in each directory now, with the age of the oldest message of each
 state, the recipients of queued mail by their states, and lists the processes that hold
-an owner number. The counts are those of the disk: ls | wc -l gives the same. States are
-explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
+an owner number. The counts are those of the disk: ls | wc -l gives the same. Where more
+than 20000 messages are queued and the scheduler runs, those of queue/ and transport/ are
+the scheduler's, which takes no time; zmctl check counts the files. States are explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
 orders and, of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started
 stand there with their age, and with what is wrong with them. Recipients are counted while
 there are at most 20000 specifications; zmctl queue --counts counts more.
@@ -50,8 +52,10 @@ type overview struct {
 	// Recipients are those of queued mail, by state; nil if they were not counted.
 	Recipients []recipients `json:"recipients,omitempty"`
 	Uncounted  bool         `json:"recipients_not_counted,omitempty"`
-	Owners     []owner      `json:"owners"`
-	Scheduler  bool         `json:"scheduler_runs"`
+	// Counts are the scheduler's, of which queue/ and transport/ are told then.
+	Counts    *mailq.StatusInfo `json:"scheduler_counts,omitempty"`
+	Owners    []owner           `json:"owners"`
+	Scheduler bool              `json:"scheduler_runs"`
 	// Service is who runs the daemons, if somebody does who can be asked.
 	Service *serving `json:"service,omitempty"`
 	// Frozen is why daemons are not to be started.
@@ -128,7 +132,14 @@ func (s *spool) everyDirectory() []string {
 func (s *spool) overview(ctx context.Context, dir string) *overview {
 	st := &overview{now: s.now, PostOffice: dir, Scheduler: s.runs("scheduler")}
 	queue, transport := nameAges{}, nameAges{}
+	if st.Scheduler {
+		st.Counts = schedulerCounts(ctx, dir)
+	}
 	for _, top := range s.everyDirectory() {
+		if st.Counts != nil && isQueue(top) {
+			st.Directories = append(st.Directories, counted(top, st.Counts))
+			continue
+		}
 		d := directory{Name: top}
 		err := s.eachFile(top, func(f file) {
 			n, ok := postoffice.ParseName(f.Name)
@@ -158,15 +169,16 @@ func (s *spool) overview(ctx context.Context, dir string) *overview {
 	}
 	for i := range st.Directories {
 		d := &st.Directories[i]
-		switch d.Name {
-		case postoffice.Queue:
+		switch {
+		case st.Counts != nil:
+		case d.Name == postoffice.Queue:
 			d.compare(queue, transport, stateHandedOver)
-		case postoffice.Transport:
+		case d.Name == postoffice.Transport:
 			d.compare(transport, queue, stateFinishing)
 		}
 		slices.SortFunc(d.States, func(a, b group) int { return strings.Compare(a.State, b.State) })
 	}
-	if st.Uncounted = len(transport) > readLimit; !st.Uncounted {
+	if st.Uncounted = st.Counts != nil || len(transport) > readLimit; !st.Uncounted {
 		st.Recipients = s.countRecipients(ctx)
 	}
 	owners, err := s.everyOwner()
@@ -282,6 +294,8 @@ func (st *overview) print(w io.Writer) error {
 		}
 	}
 	switch {
+	case st.Counts != nil:
+		printCounts(t, st.Counts)
 	case st.Uncounted:
 		fmt.Fprintln(t, "\nzmctl queue --counts counts the recipients")
 	case len(st.Recipients) > 0:

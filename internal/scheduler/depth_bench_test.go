@@ -14,12 +14,16 @@ import (
 
 // deep is an engine that has read so many specifications, for 10,000 hosts, all of
 // which are due in ten hours.
-func deep(b testing.TB, n int) *engine {
+func deep(b testing.TB, n int) *engine { return grow(b, n, func(int) {}) }
+
+// grow is deep that calls each before each message.
+func grow(b testing.TB, n int, each func(i int)) *engine {
 	r := newRig(b, scriptConf("", ""), 0, nil)
 	r.config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	e := newEngine(r.config, r.po)
 	e.tick()
 	for i := range n {
+		each(i)
 		e.read(i, fmt.Sprintf("host%d.example", i%10_000), e.now.Add(10*time.Hour))
 	}
 	return e

@@ -63,9 +63,10 @@ type engine struct {
 	listers           sync.WaitGroup
 	began             time.Time // the first look
 	scan              scan
-	manyMessages      bool          // see tuneHeap
+	gcPercent         int           // see tuneHeap; 0: as it was
 	trimAt            time.Time     // when the heap is trimmed, see grown
 	trimmed           int           // messages that there were then
+	grownTo           int           // most messages since
 	quit              chan struct{} // closed by stop
 
 	// Agents.

@@ -60,6 +60,8 @@ func main() {
 type figures struct {
 	scanCPU, scanWall time.Duration
 	live, rss         int64         // bytes after the scan
+	peak, steady      int64         // the most that was resident until then; and a moment later
+	status            time.Duration // of zmctl status
 	each              time.Duration // processor time of a message that comes and goes
 	cycles            int64         // collections of garbage meanwhile
 	marked            time.Duration // and their processor time
@@ -115,8 +117,9 @@ func measure(o options, n int) (figures, error) {
 		if err != nil {
 			return figures{}, err
 		}
-		fmt.Printf("         run: scan %v CPU, %v wall; live heap %.1f MB, RSS %.1f MB; a new message %v CPU, of which %d collections of garbage are %v\n",
-			f.scanCPU.Round(time.Millisecond), f.scanWall.Round(time.Millisecond), float64(f.live)/1e6, float64(f.rss)/1e6, f.each, f.cycles, (f.marked / time.Duration(o.fresh)).Round(time.Microsecond))
+		fmt.Printf("         run: scan %v CPU, %v wall; live heap %.1f MB, RSS %.1f MB, at most %.1f MB before, %.1f MB in the end; zmctl status %v; a new message %v CPU, of which %d collections of garbage are %v\n",
+			f.scanCPU.Round(time.Millisecond), f.scanWall.Round(time.Millisecond), float64(f.live)/1e6, float64(f.rss)/1e6, float64(f.peak)/1e6, float64(f.steady)/1e6,
+			f.status.Round(time.Millisecond), f.each, f.cycles, (f.marked / time.Duration(o.fresh)).Round(time.Microsecond))
 		list = append(list, f)
 	}
 	pick := func(value func(f figures) int64) int64 {

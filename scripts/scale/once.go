@@ -65,6 +65,15 @@ func (s *spool) once(n int) (f figures, err error) {
 	if f.rss, err = resident(p.Process.Pid); err != nil {
 		return f, err
 	}
+	if f.peak, err = memory(p.Process.Pid, "VmHWM:"); err != nil {
+		return f, err
+	}
+	if f.steady, err = settled(p.Process.Pid); err != nil {
+		return f, err
+	}
+	if f.status, err = s.askStatus(); err != nil {
+		return f, err
+	}
 	if s.profile != "" && n > 0 {
 		perf := exec.Command("perf", "record", "-q", "-g", "-o", s.profile, "-p", strconv.Itoa(p.Process.Pid))
 		if err := perf.Start(); err != nil {
@@ -143,6 +152,33 @@ func watchLog(out interface{ Read([]byte) (int, error) }) *schedulerLog {
 		}
 	}()
 	return l
+}
+
+// settled is what is resident when it no longer changes: what the scan has used is given back.
+func settled(pid int) (int64, error) {
+	last, err := resident(pid)
+	for range 100 {
+		if err != nil {
+			return 0, err
+		}
+		time.Sleep(time.Second)
+		var now int64
+		if now, err = resident(pid); err == nil && max(now-last, last-now) < last/100 {
+			return now, nil
+		}
+		last = now
+	}
+	return last, err
+}
+
+// askStatus is how long zmctl status takes.
+func (s *spool) askStatus() (time.Duration, error) {
+	began := time.Now()
+	out, err := exec.Command(filepath.Join(s.bin, "zmctl"), "--config", filepath.Join(s.conf, "zmailer.conf"), "status").CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: there are alarms
+		return 0, fmt.Errorf("zmctl status: %w: %s", err, out)
+	}
+	return time.Since(began), nil
 }
 
 // comeAndGo has new messages delivered, and gives the scheduler's processor time for
@@ -245,16 +281,19 @@ func processorTime(pid int) (time.Duration, error) {
 }
 
 // resident is the memory that a process has, bytes.
-func resident(pid int) (int64, error) {
+func resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
+
+// memory is a line of /proc/PID/status. Bytes.
+func memory(pid int, key string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, key); ok {
 			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			return n << 10, err
 		}
 	}
-	return 0, errors.New("no VmRSS in /proc")
+	return 0, errors.New("no " + key + " in /proc")
 }

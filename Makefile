@@ -46,7 +46,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
 
 all: build
 
@@ -173,6 +173,11 @@ soak: build
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
 	$(GO) test ./internal/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
+
+# The same without hands in the spool: load, kills, signals, reloads, operations, few file
+# descriptors; nothing lost, doubles in doubt only, descriptors, memory and files flat.
+chaos: build
+	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) -without editor,depth -drain 10m $(CHAOSFLAGS)
 
 # Benchmarks of the parts, then the whole pipeline, beside Postfix if it is there.
 bench: build

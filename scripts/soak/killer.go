@@ -29,7 +29,7 @@ func (s *soak) killer(ctx context.Context, d *dice) error {
 		case what < 60:
 			err = s.signal(ctx, d, syscall.SIGKILL, daemons())
 		case what < 68:
-			err = s.signal(ctx, d, syscall.SIGTERM, daemons())
+			err = s.signal(ctx, d, syscall.SIGTERM, append(agents(), daemons()...))
 		case what < 84:
 			err = s.signal(ctx, d, syscall.SIGSTOP, append(agents(), daemons()...))
 		default:

@@ -95,6 +95,12 @@ func run(ctx context.Context, o options) (err error) {
 	if err := s.mail.Start(); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
+	if err := s.awaitScheduler(); err != nil {
+		return err
+	}
+	if s.atStart, err = s.settledUse(ctx, 10*time.Second, func(*use) bool { return true }); err != nil {
+		return err
+	}
 	s.load(ctx, time.Duration(o.minutes*float64(time.Minute)))
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
@@ -110,6 +116,10 @@ func (s *soak) finish(ctx context.Context) error {
 	drained := s.drain(ctx)
 	problems := slices.Concat(s.broken(), s.panics(), s.books.compare())
 	if drained == nil {
+		s.atEnd, drained = s.settledUse(ctx, 30*time.Second, func(u *use) bool { return len(s.atStart.flat(u)) == 0 })
+	}
+	if drained == nil {
+		problems = append(problems, s.atStart.flat(s.atEnd)...)
 		drained = s.examine()
 	}
 	if len(problems) == 0 {

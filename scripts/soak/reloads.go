@@ -36,6 +36,11 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 		if err := s.setConf(text, inPlace); err != nil {
 			return err
 		}
+		if d.chance(30) {
+			if err := s.setMain(fmt.Sprintf("%ds", 1+d.IntN(3))); err != nil {
+				return err
+			}
+		}
 		d.say("scheduler.conf: %q, zmctl reload: %v", text, asked)
 		if asked {
 			if err := s.reload(); err != nil {
@@ -81,6 +86,27 @@ func (s *soak) setConf(text string, inPlace bool) error {
 		return err
 	}
 	return os.Rename(draft, file)
+}
+
+// setMain writes a zmailer.conf in which routers look for mail at another interval. What is
+// expected of mail stays.
+func (s *soak) setMain(poll string) error {
+	text, err := os.ReadFile(s.mail.Config())
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "ROUTERPOLL=") {
+			line = "ROUTERPOLL=" + poll + "\n"
+		}
+		b.WriteString(line)
+	}
+	draft := s.mail.Config() + ".new"
+	if err := os.WriteFile(draft, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(draft, s.mail.Config())
 }
 
 // otherConf is a scheduler.conf with other limits. What is expected of mail stays.

@@ -82,6 +82,8 @@ func (v *server) rcpt(address string, attempt int) string {
 		return "451 4.7.1 not yet"
 	case !v.calm.Load() && attempt < 5 && drawn(v.seed, "rcpt", address, attempt) < 12:
 		return "451 4.2.1 come back later"
+	case v.draw(2):
+		return "421 4.3.2 too busy" // and goes on
 	}
 	return ""
 }
@@ -93,6 +95,8 @@ func (v *server) final(m *peer.Message) string {
 		return "554 5.6.0 we do not like it"
 	case v.draw(4):
 		return "451 4.3.0 no room now"
+	case v.draw(2):
+		return "421 4.3.2 too busy" // and goes on
 	}
 	return ""
 }

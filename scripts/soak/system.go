@@ -32,6 +32,8 @@ type soak struct {
 	edits                       atomic.Int64
 	depths                      atomic.Int64
 	orders, questions, reloaded atomic.Int64
+	scarcities                  atomic.Int64
+	atStart, atEnd              *use
 
 	starting sync.Mutex // of the whole system; while held, scheduler.conf may be bad
 
@@ -164,7 +166,7 @@ func (s *soak) broken() []string {
 
 // actorNames are what -without takes.
 func actorNames() []string {
-	return []string{"smtp", "submit", "large", "outages", "killer", "editor", "depth", "clerk", "asker", "reloads"}
+	return []string{"smtp", "submit", "large", "outages", "killer", "editor", "depth", "clerk", "asker", "reloads", "scarce"}
 }
 
 // load runs all actors for a time.
@@ -211,6 +213,8 @@ func (s *soak) load(ctx context.Context, length time.Duration) {
 	}
 	start("asker", "asker", s.asker)
 	start("reloads", "reloads", s.reloads)
+	start("scarce", "scarce", s.scarce)
+	start("", "use", func(ctx context.Context, _ *dice) error { return s.watchUse(ctx) })
 	start("", "reader", func(ctx context.Context, _ *dice) error { return s.readers(ctx) })
 	start("", "watch", func(ctx context.Context, _ *dice) error { return s.watch(ctx) })
 	actors.Wait()

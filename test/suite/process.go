@@ -53,13 +53,18 @@ func hasElement(list, element []byte) bool {
 }
 
 // Peak is a process's largest resident size so far, bytes; 0 if it has ended.
-func (p Process) Peak() int64 {
+func (p Process) Peak() int64 { return p.memory("VmHWM:") }
+
+// Resident is a process's resident size, bytes; 0 if it has ended.
+func (p Process) Resident() int64 { return p.memory("VmRSS:") }
+
+func (p Process) memory(key string) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, key); ok {
 			if f := strings.Fields(rest); len(f) > 0 {
 				kb, _ := strconv.ParseInt(f[0], 10, 64)
 				return kb << 10

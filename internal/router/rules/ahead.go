@@ -89,7 +89,7 @@ func (x *expansion) values(list []text.Value, m address.Mailbox, may rights) err
 	a := x.aheadOf(m)
 	for i := range list {
 		if a != nil {
-			a.upTo(i, len(list), func(i int) *text.Value { return &list[i] })
+			a.upTo(x, i, len(list), func(i int) *text.Value { return &list[i] })
 		}
 		if err := x.value(&list[i], m, may); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (x *expansion) each(l *list, m address.Mailbox, do func(*member) error) err
 	waiting := make([]member, 0, 2*table.Window)
 	next := 0
 	one := func() error {
-		a.upTo(0, len(waiting)-next, func(i int) *text.Value { return &waiting[next+i].Value })
+		a.upTo(x, 0, len(waiting)-next, func(i int) *text.Value { return &waiting[next+i].Value })
 		a.taken()
 		next++
 		return do(&waiting[next-1])
@@ -130,7 +130,6 @@ func (x *expansion) each(l *list, m address.Mailbox, do func(*member) error) err
 
 // ahead is how far the values of something are looked up.
 type ahead struct {
-	x          *expansion
 	m          address.Mailbox
 	done       int // values, from the first one on
 	base       int // of them, those that are gone from the list
@@ -142,13 +141,13 @@ func (x *expansion) aheadOf(m address.Mailbox) *ahead {
 	if x.batch == nil || x.ahead || x.brief || x.dry || !x.t.Asks() {
 		return nil
 	}
-	return &ahead{x: x, m: m, generation: x.batch.Generation()}
+	return &ahead{m: m, generation: x.batch.Generation()}
 }
 
 // upTo has the values behind the one at i looked up, as far as Window allows.
-func (a *ahead) upTo(i, n int, at func(int) *text.Value) {
+func (a *ahead) upTo(x *expansion, i, n int, at func(int) *text.Value) {
 	i, n = i+a.base, n+a.base
-	g := a.x.batch.Generation()
+	g := x.batch.Generation()
 	if g > a.generation+1 {
 		a.done = i // answers were forgotten
 	}
@@ -158,7 +157,8 @@ func (a *ahead) upTo(i, n int, at func(int) *text.Value) {
 		if v.Kind != text.ToAddress {
 			continue
 		}
-		a.x.later(func(x *expansion) error { return x.value(&v, a.m, rights{uid: Nobody}) })
+		m := a.m
+		x.later(func(x *expansion) error { return x.value(&v, m, rights{uid: Nobody}) })
 	}
 }
 

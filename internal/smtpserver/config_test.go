@@ -40,7 +40,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		RouterDir: "router3",
 		Listen:    []string{"127.0.0.1:25", "[::1]:25"},
 		RelayNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::1/128")},
-		MaxSize:   10 << 10, MaxRecipients: 5, MaxConnections: DefaultMaxConnections, MinRate: DefaultMinRate,
+		MaxSize:   10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: DefaultMaxConnections, MinRate: DefaultMinRate,
 	}
 	want.Access = got.Access                        // TestAccessSettingsComeFromTheConfiguration
 	want.Filters = got.Filters                      // TestFilterSettingsComeFromTheConfiguration

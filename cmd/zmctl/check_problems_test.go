@@ -334,6 +334,7 @@ func TestNamesBesideTheWayAreExplained(t *testing.T) {
 	a, name, _ := o.queue(t, "a@a.example.com")
 	names := map[string]string{
 		"transport/look." + name:               "note",
+		"transport/.copy." + name:              "copy",
 		"router/.tries.12":                     "tries",
 		"removed/" + a.ID.String() + ".queue":  "removed",
 		"removed/" + a.ID.String() + ".spec":   "removed",

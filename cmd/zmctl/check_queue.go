@@ -19,9 +19,13 @@ func (x *checker) queue() {
 			n, ok := postoffice.ParseName(f.Name)
 			other, twice := here[n]
 			noted, note := postoffice.ParseNote(f.Name)
+			of, copied := postoffice.ParseCopy(f.Name)
 			switch {
 			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
 				x.tell(about(f.path(), "note").say("A person's command has changed transport/%s; the scheduler reads that again and removes this.", noted))
+				return
+			case copied && dir == postoffice.Transport && f.Info.Mode.IsRegular():
+				x.tell(about(f.path(), "copy").say("The scheduler was replacing transport/%s by a copy with a shorter history; when it starts it removes what is left of that.", of))
 				return
 			case !f.Info.Mode.IsRegular():
 				x.foreign(f, "Neither a regular file nor a hash directory: nothing takes it up.")

@@ -151,15 +151,14 @@ func steps(m *message) []happened {
 		}
 	}
 	var list []happened
+	before := attempts{}
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]
 		h := happened{Time: e.Time, Event: clean(e.Event)}
-		for _, off := range e.Recipients() {
-			if a := address[off]; a != "" {
-				h.Recipients = append(h.Recipients, a)
-			}
+		for r := range m.parsed.About(e) {
+			h.Recipients = append(h.Recipients, clean(r.Address))
 		}
-		h.Text = inWords(e, h.Recipients)
+		h.Text = inWords(e, h.Recipients) + before.leftOut(m.parsed, e)
 		list = append(list, h)
 	}
 	for i := range m.parsed.Diagnostics {
@@ -174,12 +173,38 @@ func steps(m *message) []happened {
 	return list
 }
 
-// inWords tells an event.
-func inWords(e *workspec.Event, recipients []string) string {
+// attempts are the numbers of the last attempts that were told.
+type attempts map[int64]int
+
+// leftOut tells of the attempts before a deferral that a summary of the history has left out.
+func (a attempts) leftOut(spec *workspec.Spec, e *workspec.Event) (text string) {
+	if e.Event != workspec.EventDeferred {
+		return ""
+	}
+	n, _ := strconv.Atoi(e.Get("attempt"))
+	for r := range spec.About(e) {
+		if was := a[r.Offset]; text == "" && was > 0 && was+1 == n-1 {
+			text = fmt.Sprintf("; attempt %d before it is not listed", n-1)
+		} else if text == "" && was > 0 && was+1 < n {
+			text = fmt.Sprintf("; attempts %d to %d before it are not listed", was+1, n-1)
+		}
+		a[r.Offset] = n
+	}
+	return text
+}
+
+// named names the first of some recipients, and counts the others.
+func named(recipients []string) string {
 	names := brackets(recipients[:min(len(recipients), 5)])
 	if n := len(recipients) - 5; n > 0 {
 		names += fmt.Sprintf(" and %d more", n)
 	}
+	return names
+}
+
+// inWords tells an event.
+func inWords(e *workspec.Event, recipients []string) string {
+	names := named(recipients)
 	if names == "" {
 		names = "the message"
 	}
@@ -198,6 +223,13 @@ func inWords(e *workspec.Event, recipients []string) string {
 		return "the end of the data is about to be sent for " + names + ", by owner " + clean(e.Get("owner"))
 	case workspec.EventDeferred:
 		return fmt.Sprintf("attempt %s for %s failed: %s %s; next %s", clean(e.Get("attempt")), names, clean(e.Get("status")), clean(oneLine(e.Text)), milli(e.Get("next")))
+	case workspec.EventSummarised:
+		if n := e.Get("lines"); n != "0" {
+			return "the history was summarised: " + clean(n) + " lines about attempts that ended as the one before them are left out"
+		}
+		return "the history cannot be summarised further"
+	case workspec.EventSuperseded:
+		return "the history was about to be summarised"
 	case workspec.EventInDoubt:
 		return "whether " + names + " got it is in doubt, the agent died behind the end of the data; it is tried again"
 	case workspec.EventUnlocked:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -263,6 +264,7 @@ func (s *spool) readSpec(m *message) error {
 		return nil
 	}
 	removal, orders := m.parsed.Removal(), m.parsed.Orders()
+	told := toldOf(m.parsed)
 	for gi := range m.parsed.Groups {
 		g := &m.parsed.Groups[gi]
 		if !m.HasSender {
@@ -272,7 +274,7 @@ func (s *spool) readSpec(m *message) error {
 			}
 		}
 		for ri := range g.Recipients {
-			r := s.recipientOf(m.parsed, orders, &g.Recipients[ri])
+			r := s.recipientOf(told, orders, &g.Recipients[ri])
 			if removal.Removed(&g.Recipients[ri]) {
 				r.State, r.Next, r.Unserved = removed, nil, ""
 			} else {
@@ -284,7 +286,47 @@ func (s *spool) readSpec(m *message) error {
 	return nil
 }
 
-func (s *spool) recipientOf(spec *workspec.Spec, orders *workspec.Orders, r *workspec.Recipient) recipient {
+// told is what a specification's lines tell of each recipient, in their order.
+type told struct {
+	events      map[int64][]*workspec.Event // unserved, served and the last deferral
+	whole       []*workspec.Event           // those about the whole message
+	diagnostics map[int64][]*workspec.Diagnostic
+}
+
+func toldOf(spec *workspec.Spec) told {
+	t := told{events: map[int64][]*workspec.Event{}, diagnostics: map[int64][]*workspec.Diagnostic{}}
+	deferred := map[int64]int{} // where the last deferral is
+	for i := range spec.History {
+		e := &spec.History[i]
+		switch e.Event {
+		case workspec.EventUnserved, workspec.EventServed, workspec.EventDeferred:
+		default:
+			continue
+		}
+		some := false
+		for r := range spec.About(e) {
+			some = true
+			list := t.events[r.Offset]
+			if at, known := deferred[r.Offset]; known && e.Event == workspec.EventDeferred {
+				list[at] = e
+				continue
+			} else if e.Event == workspec.EventDeferred {
+				deferred[r.Offset] = len(list)
+			}
+			t.events[r.Offset] = append(list, e)
+		}
+		if !some && e.Recipient == 0 {
+			t.whole = append(t.whole, e)
+		}
+	}
+	for i := range spec.Diagnostics {
+		d := &spec.Diagnostics[i]
+		t.diagnostics[d.Of] = append(t.diagnostics[d.Of], d)
+	}
+	return t
+}
+
+func (s *spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Recipient) recipient {
 	out := recipient{Address: clean(r.Address), Channel: clean(r.Channel), Host: clean(r.Host), offset: r.Offset}
 	switch r.Tag {
 	case workspec.TagOK:
@@ -303,11 +345,7 @@ func (s *spool) recipientOf(spec *workspec.Spec, orders *workspec.Orders, r *wor
 	}
 	order := orders.Of(r.Offset)
 	var at time.Time
-	for i := range spec.History {
-		e := &spec.History[i]
-		if e.Recipient != r.Offset && e.Recipient != 0 {
-			continue
-		}
+	for _, e := range slices.Concat(told.whole, told.events[r.Offset]) {
 		switch e.Event {
 		case workspec.EventUnserved, workspec.EventServed:
 			out.serve(e)
@@ -329,11 +367,7 @@ func (s *spool) recipientOf(spec *workspec.Spec, orders *workspec.Orders, r *wor
 		}
 		out.Status, out.Last, at = clean(e.Get("status")), clean(oneLine(e.Text)), e.Time
 	}
-	for i := range spec.Diagnostics {
-		d := &spec.Diagnostics[i]
-		if d.Of != r.Offset {
-			continue
-		}
+	for _, d := range told.diagnostics[r.Offset] {
 		out.Reported = d.Reported
 		// The d line has whole seconds: of the same second it is the later one.
 		if !d.Time.Before(at.Truncate(time.Second)) {

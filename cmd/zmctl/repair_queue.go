@@ -73,8 +73,9 @@ func (p *planner) pairs() []*pair {
 		for _, f := range p.names(dir) {
 			n, ok := postoffice.ParseName(f.Name)
 			_, note := postoffice.ParseNote(f.Name)
+			_, copied := postoffice.ParseCopy(f.Name)
 			switch {
-			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
+			case (note || copied) && dir == postoffice.Transport && f.Info.Mode.IsRegular():
 			case !ok || !f.Info.Mode.IsRegular():
 				p.foreign(f)
 			case dir == postoffice.Queue:

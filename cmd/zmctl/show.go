@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/envelope"
 	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
 )
 
 func showCommand() *cli.Command {
@@ -207,6 +208,7 @@ func showHistory(w io.Writer, m *message) {
 	if m.parsed == nil || len(m.parsed.History)+len(m.parsed.Diagnostics) == 0 {
 		return
 	}
+	before := attempts{}
 	address := map[int64]string{}
 	for gi := range m.parsed.Groups {
 		for ri := range m.parsed.Groups[gi].Recipients {
@@ -223,8 +225,16 @@ func showHistory(w io.Writer, m *message) {
 		for _, a := range e.Attrs {
 			attrs.WriteString(" " + a.Key + "=" + a.Value)
 		}
-		fmt.Fprintf(w, "  %s  %s %s%s %s\n", e.Time.Format(timeFormat), p.State(e.Event, clean(e.Event)), address[e.Recipient],
-			clean(attrs.String()), clean(oneLine(e.Text)))
+		name := address[e.Recipient]
+		if e.Event == workspec.EventDeferred && name == "" {
+			var names []string
+			for r := range m.parsed.About(e) {
+				names = append(names, clean(r.Address))
+			}
+			name = named(names)
+		}
+		fmt.Fprintf(w, "  %s  %s %s%s %s%s\n", e.Time.Format(timeFormat), p.State(e.Event, clean(e.Event)), name,
+			clean(attrs.String()), clean(oneLine(e.Text)), before.leftOut(m.parsed, e))
 	}
 	for i := range m.parsed.Diagnostics {
 		d := &m.parsed.Diagnostics[i]

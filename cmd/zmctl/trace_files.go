@@ -41,6 +41,7 @@ func (s *spool) traceFiles(id postoffice.SpoolID) (*message, []trace.Step, error
 
 // traceHistory makes steps of a specification's lines, one for each recipient.
 func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
+	before := attempts{}
 	address := map[int64]*workspec.Recipient{}
 	for gi := range spec.Groups {
 		for ri := range spec.Groups[gi].Recipients {
@@ -52,24 +53,22 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 	for i := range spec.History {
 		e := &spec.History[i]
 		one := trace.Step{Time: e.Time, Event: traceWord(e), Told: []string{trace.History}, Who: clean(e.Get(workspec.KeyWho)), Kind: clean(e.Get("kind"))}
-		offsets := e.Recipients()
-		if e.Event == workspec.EventReport || len(offsets) == 0 || offsets[0] == 0 {
+		if e.Event == workspec.EventReport || e.Recipient == 0 && e.Get("rcpts") == "" {
 			var names []string
-			for _, off := range offsets {
-				if r := address[off]; r != nil {
-					names = append(names, clean(r.Address))
-				}
+			for r := range spec.About(e) {
+				names = append(names, clean(r.Address))
 			}
 			one.Text = inWords(e, names)
 			steps = append(steps, one)
 			continue
 		}
-		for _, off := range offsets {
-			if r := address[off]; r != nil {
-				steps = append(steps, traceEvent(one, e, r))
-				if e.Event == workspec.EventExpired {
-					expired[off] = e.Time
-				}
+		left := before.leftOut(spec, e)
+		for r := range spec.About(e) {
+			step := traceEvent(one, e, r)
+			step.Text += left
+			steps = append(steps, step)
+			if e.Event == workspec.EventExpired {
+				expired[r.Offset] = e.Time
 			}
 		}
 	}

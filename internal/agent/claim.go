@@ -111,7 +111,7 @@ func (d *Delivery) read() error {
 	d.some = false
 	ok, valid := d.readSome()
 	if ok {
-		return nil
+		return d.named()
 	}
 	raw, err := d.file.ReadInto(*d.buffer)
 	if err != nil {
@@ -129,7 +129,20 @@ func (d *Delivery) read() error {
 	if others && len(raw) >= leastOutlined && !valid {
 		d.agent.outlines.make(d.file, raw, d.Spec)
 	}
-	return nil
+	return d.named()
+}
+
+// named checks that the file still has its name, if a line in it says that a copy with a
+// shorter history may have taken its place while we waited for the lock.
+func (d *Delivery) named() error {
+	if !d.Spec.Superseded() {
+		return nil
+	}
+	replaced, err := d.file.Replaced()
+	if err == nil && replaced {
+		err = fmt.Errorf("read specification %s: %w", d.Job.Name, postoffice.ErrReplaced)
+	}
+	return err
 }
 
 // wants tells recipients of this agent's for a host, whatever their tags: of a list with

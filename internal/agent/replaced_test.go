@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/status"
 	"zmailer/internal/taproto"
 	"zmailer/internal/workspec"
 )
@@ -144,5 +145,45 @@ func TestShortenedMessageIsDeferred(t *testing.T) {
 	a := taproto.ParseLine([]byte(strings.TrimSpace(lines))).Answer
 	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.tags(file) != " " {
 		t.Errorf("answered %q, tags %q; want a deferral", lines, s.tags(file))
+	}
+}
+
+// Del2 K10: the scheduler replaces the file by a copy with a shorter history while the agent,
+// of a scheduler that was killed, waits for its lock: nobody is delivered to by the old file.
+func TestClaimAfterASummaryStartsAnew(t *testing.T) {
+	s := newSpool(t)
+	name := s.queue(rcpt{channel: "smtp", host: "h", address: "a@h"})
+	for n := range 9 {
+		s.event(name, workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, n+1, testTime, status.MailboxFull, "452 full"))
+	}
+	summarise := func() {
+		f, err := s.po.OpenSpec(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		raw, err := f.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := workspec.SupersededEvent(testTime)
+		if err := f.Replace(workspec.Summarise(raw, testTime), raw, workspec.AppendEvent(nil, &note)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fs.waiting = func(string) {
+		s.fs.waiting = nil
+		summarise()
+	}
+	delivered := 0
+	to := deliverFunc(func(_ context.Context, d *Delivery) {
+		delivered++
+		d.Done(d.Recipients[0], Result{Outcome: status.Delivered, Reply: "250 Ok"})
+	})
+	if got := s.do(name, "h", to); got != "#resync "+name+"\n" || delivered != 0 {
+		t.Errorf("the agent says %q, delivered %d", got, delivered)
+	}
+	if got := s.do(name, "h", to); delivered != 1 || s.tags(name) != "+" {
+		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.tags(name))
 	}
 }

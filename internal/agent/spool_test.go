@@ -248,6 +248,8 @@ type faultyFS struct {
 	mu   sync.Mutex
 	ops  []string // "open transport/1-7", "writeat", ...
 	fail func(op, name string) error
+	// waiting is called before a lock is waited for; nil: nothing happens then.
+	waiting func(name string)
 }
 
 func (f *faultyFS) step(op, name string) error {
@@ -314,6 +316,17 @@ func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
 
 func (f *faultyFile) ReadAt(b []byte, off int64) (int, error) {
 	return f.do("readat", func() (int, error) { return f.File.ReadAt(b, off) })
+}
+
+// WaitLock may have something happen while the lock is waited for.
+func (f *faultyFile) WaitLock() error {
+	f.fs.mu.Lock()
+	waiting := f.fs.waiting
+	f.fs.mu.Unlock()
+	if waiting != nil {
+		waiting(f.name)
+	}
+	return f.File.WaitLock()
 }
 
 func (f *faultyFile) Sync() error {

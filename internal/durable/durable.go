@@ -23,6 +23,9 @@ import (
 // ErrLocked is returned by Lock and TryLock's callers when a live process has it.
 var ErrLocked = errors.New("locked by a live process")
 
+// ErrNoExchange means that a file system cannot swap two names, as NFS cannot.
+var ErrNoExchange = errors.New("no RENAME_EXCHANGE")
+
 // FS is a tree of directories and regular files.
 type FS interface {
 	// Open opens a file with os.O_* flags; perm is used when it creates.
@@ -31,6 +34,9 @@ type FS interface {
 	Rename(oldname, newname string) error
 	// RenameNew moves a file; it fails with fs.ErrExist if newname exists.
 	RenameNew(oldname, newname string) error
+	// Exchange swaps the files of two names, in one step. ErrNoExchange: the file system
+	// cannot do that.
+	Exchange(a, b string) error
 	// Link gives a file a second name; it fails with fs.ErrExist if newname exists.
 	Link(oldname, newname string) error
 	// Remove unlinks a file (not a directory).

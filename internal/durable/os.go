@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -127,6 +128,15 @@ func (o *OS) RenameNew(oldname, newname string) error {
 		return unix.Renameat2(a.dir, a.base, b.dir, b.base, unix.RENAME_NOREPLACE)
 	})
 	return o.linkError("rename", oldname, newname, err)
+}
+
+// Exchange implements FS.
+func (o *OS) Exchange(a, b string) error {
+	err := retry(func() error { return unix.Renameat2(o.root, a, o.root, b, unix.RENAME_EXCHANGE) })
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("%w: %w", ErrNoExchange, err)
+	}
+	return o.linkError("exchange", a, b, err)
 }
 
 // Link implements FS.

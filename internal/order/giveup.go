@@ -24,7 +24,9 @@ func Expire(q Request, name string) (Result, error) {
 		last := map[int64]string{}
 		for i := range spec.History {
 			if e := &spec.History[i]; e.Event == workspec.EventDeferred {
-				last[e.Recipient] = e.Text
+				for r := range spec.About(e) {
+					last[r.Offset] = e.Text
+				}
 			}
 		}
 		code := status.Expired

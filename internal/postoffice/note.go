@@ -50,8 +50,8 @@ func (p *PostOffice) DropNote(name string) error {
 	return nil
 }
 
-// ListTransportAndNotes is ListTransport, and calls note with the names of the
-// specifications that a note is about.
+// ListTransportAndNotes is ListTransport, and calls note with the names that may be those of
+// notes (ParseNote) or of copies that were left (ParseCopy).
 func (p *PostOffice) ListTransportAndNotes(fn, note func(name string) error) error {
 	return p.listHashed(Transport, "", 2, fn, note)
 }

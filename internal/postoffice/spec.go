@@ -300,11 +300,8 @@ func (p *PostOffice) listEntry(top, sub string, e durable.Entry, depth int, fn, 
 		return p.listHashed(top, sub+e.Name, depth-1, fn, note)
 	case e.Type != 0 && e.Type != fs.ModeIrregular:
 		return nil
-	case note != nil && strings.HasPrefix(e.Name, notePrefix):
-		if about, ok := ParseNote(sub + e.Name); ok {
-			return note(about)
-		}
-		return nil
+	case note != nil && (strings.HasPrefix(e.Name, notePrefix) || strings.HasPrefix(e.Name, copyPrefix)):
+		return note(sub + e.Name)
 	}
 	if _, ok := ParseName(e.Name); !ok {
 		return nil

@@ -252,10 +252,21 @@ func word(address string) string { return address[:strings.IndexAny(address, ".@
 
 // deferred counts a recipient's deferrals so far.
 func deferred(spec *workspec.Spec, r *workspec.Recipient) int {
-	n := 0
+	n, last := 0, 0
 	for i := range spec.History {
-		if e := &spec.History[i]; e.Event == workspec.EventDeferred && e.Recipient == r.Offset {
-			n++
+		e := &spec.History[i]
+		if e.Event != workspec.EventDeferred {
+			continue
+		}
+		for about := range spec.About(e) {
+			if about.Offset != r.Offset {
+				continue
+			}
+			attempt, _ := strconv.Atoi(e.Get("attempt"))
+			if n++; last > 0 && attempt > last {
+				n += attempt - last - 1 // that a summary has left out
+			}
+			last = attempt
 		}
 	}
 	return n

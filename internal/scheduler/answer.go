@@ -323,6 +323,7 @@ func (e *engine) record(m *thread.Message, v *thread.Vertex, list []Outcome, rou
 			switch {
 			case left && round.Expired:
 				e.expire(v)
+			case left && rec.long && e.summarise(m, v):
 			case left:
 				e.core.Wait(v, e.now)
 			}

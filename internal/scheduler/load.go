@@ -132,6 +132,12 @@ func (s *Spool) loadAt(name string, a acquaintance) (l *Loaded, again string, er
 			return nil, "", err
 		}
 	}
+	if a == fresh && f.long(0, 1) {
+		// Nothing else of this scheduler has it yet.
+		if err := s.summarise(f); err != nil {
+			return nil, "", err
+		}
+	}
 	if l, err = s.describe(f, dead); err != nil {
 		return nil, "", err
 	}

@@ -104,13 +104,21 @@ func (l *lister) run(whole bool) error {
 	e := l.e
 	// Watched before they are listed, so that nothing falls between.
 	e.watchDirs()
+	var copies []string
 	err := e.po.ListTransportAndNotes(func(name string) error {
 		_, err := l.give(name, e.listed)
 		return err
 	}, func(name string) error {
-		e.post(func() { e.noted(name) })
+		if about, ok := postoffice.ParseNote(name); ok {
+			e.post(func() { e.noted(about) })
+		} else if of, ok := postoffice.ParseCopy(name); ok {
+			copies = append(copies, of)
+		}
 		return nil
 	})
+	if err == nil {
+		e.spool.SweepCopies(copies)
+	}
 	if err == nil {
 		_, err = l.flush(e.listed)
 	}

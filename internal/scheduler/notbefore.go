@@ -22,7 +22,7 @@ func (s *Spool) wish(f *opened, g *workspec.Group, r *workspec.Recipient, settin
 		return nil
 	}
 	e := workspec.DeferredEvent(s.Now(), r.Offset, 0, at, status.Code{Class: 4}, "not to be tried before "+at.UTC().Format(time.RFC1123Z))
-	c.event(e)
+	c.deferral(e)
 	if f.wished == nil {
 		f.wished = map[int64]time.Time{}
 	}
@@ -41,7 +41,9 @@ func (f *opened) wishes() map[int64]time.Time {
 		if m == nil {
 			m = map[int64]time.Time{}
 		}
-		m[e.Recipient] = time.UnixMilli(attrInt(e, "next"))
+		for r := range f.spec.About(e) {
+			m[r.Offset] = time.UnixMilli(attrInt(e, "next"))
+		}
 	}
 	return m
 }

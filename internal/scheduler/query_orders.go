@@ -72,6 +72,31 @@ func (t *toldOrders) first(id postoffice.SpoolID, e *workspec.Event, started, no
 	return true
 }
 
+// moved takes note that the history of a message was summarised, so that its lines have other
+// places: orders that were told stay told.
+func (t *toldOrders) moved(id postoffice.SpoolID, before, after *workspec.Spec) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range []map[postoffice.SpoolID]int64{t.now, t.before} {
+		last, known := m[id]
+		if !known {
+			continue
+		}
+		told := 0
+		for i := range before.History {
+			if e := &before.History[i]; orderOf(e) != "" && e.LineOffset <= last {
+				told++
+			}
+		}
+		m[id] = 0
+		for i := range after.History {
+			if e := &after.History[i]; orderOf(e) != "" && told > 0 {
+				m[id], told = e.LineOffset, told-1
+			}
+		}
+	}
+}
+
 // orders tells of the orders in a specification that a note was about. It is called by
 // the pool.
 func (s *Spool) orders(name string) {

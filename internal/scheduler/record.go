@@ -61,6 +61,8 @@ type recorded struct {
 	// taken are the deferred recipients about which a person has decided while an agent
 	// had them: they are not tried again now. ended are those of them that are final.
 	taken, ended map[int64]bool
+	// long: the history is to be summarised.
+	long bool
 }
 
 // record also tells what it found.
@@ -69,14 +71,14 @@ func (s *Spool) record(name string, list []Outcome) (recorded, error) {
 	for i := range list {
 		offsets[i] = list[i].Offset
 	}
-	f, err := s.openFor(name, offsets)
+	f, err := s.openUnread(name, offsets)
 	if err != nil {
 		return recorded{}, err
 	}
 	defer f.close()
 	now := s.Now()
 	rec := recorded{id: f.id}
-	return rec, f.underLock(func() error {
+	err = f.underLock(func() error {
 		c := changes{sync: true}
 		for i := range list {
 			s.recordOne(f, &list[i], &c, now)
@@ -84,12 +86,15 @@ func (s *Spool) record(name string, list []Outcome) (recorded, error) {
 		if f.orders != nil || f.removal != nil {
 			s.giveBack(f, list, &c, &rec)
 		}
-		if len(c.lines) == 0 && len(c.tags) == 0 {
+		if len(c.lines) == 0 && len(c.tags) == 0 && len(c.deferrals) == 0 {
 			return nil
 		}
 		// Crash: see changes.write. The decision to wait is acted on when it is durable.
-		return c.write(f)
+		err := c.write(f)
+		rec.long = f.long(len(c.lines), len(list))
+		return err
 	})
+	return rec, err
 }
 
 // giveBack has decisions hold that were made while an agent had the recipients.
@@ -149,7 +154,7 @@ func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: attrHost, Value: strconv.Itoa(o.HostTries)})
 		}
 		e.Attrs = append(e.Attrs, remoteAttr(&o.Notary)...)
-		c.event(e)
+		c.deferral(e)
 	}
 }
 

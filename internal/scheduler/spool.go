@@ -75,6 +75,18 @@ func (s *Spool) open(name string) (*opened, error) { return s.openFor(name, nil)
 // openFor is open for some recipients, by their offsets: of a list with very many, the
 // others are not even read.
 func (s *Spool) openFor(name string, only []int64) (*opened, error) {
+	f, err := s.openUnread(name, only)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.read(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// openUnread is openFor for who reads the file under its lock (underLock), and not before.
+func (s *Spool) openUnread(name string, only []int64) (*opened, error) {
 	file, err := s.PostOffice.OpenSpec(name)
 	if err != nil {
 		return nil, err
@@ -82,9 +94,6 @@ func (s *Spool) openFor(name string, only []int64) (*opened, error) {
 	f := &opened{Spec: file}
 	if only != nil {
 		f.only = slices.Sorted(slices.Values(only))
-	}
-	if err := f.read(); err != nil {
-		return nil, errors.Join(err, file.Close())
 	}
 	info, err := s.PostOffice.StatMessage(name)
 	switch {
@@ -184,7 +193,7 @@ func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.Ta
 // deferrals is what the history says of each recipient's last deferral.
 func (f *opened) deferrals() map[int64]*workspec.Event {
 	var m map[int64]*workspec.Event
-	for i := range f.spec.History {
+	for i := len(f.spec.History) - 1; i >= 0; i-- {
 		e := &f.spec.History[i]
 		if e.Event != workspec.EventDeferred {
 			continue
@@ -192,7 +201,11 @@ func (f *opened) deferrals() map[int64]*workspec.Event {
 		if m == nil {
 			m = map[int64]*workspec.Event{}
 		}
-		m[e.Recipient] = e
+		for r := range f.spec.About(e) {
+			if m[r.Offset] == nil {
+				m[r.Offset] = e
+			}
+		}
 	}
 	return m
 }
@@ -275,8 +288,10 @@ func (w *notify) read(value string) {
 // changes are lines to append and tags to set after them.
 type changes struct {
 	lines []byte
-	sync  bool // the lines must be durable before the tags
-	tags  []tagChange
+	// Deferrals become one line for all recipients of whom it says the same.
+	deferrals []deferrals
+	sync      bool // the lines must be durable before the tags
+	tags      []tagChange
 }
 
 type tagChange struct {
@@ -306,8 +321,39 @@ func (c *changes) diagnosticOf(g *workspec.Group, r *workspec.Recipient, now tim
 // event appends an h line.
 func (c *changes) event(e workspec.Event) { c.lines = workspec.AppendEvent(c.lines, &e) }
 
+// deferrals are a deferral and the recipients that it is about.
+type deferrals struct {
+	event workspec.Event
+	of    []int64
+}
+
+// deferral appends the h line of a deferral of one recipient.
+func (c *changes) deferral(e workspec.Event) {
+	// Neighbours mostly have the same reply.
+	for i := len(c.deferrals) - 1; i >= max(0, len(c.deferrals)-maxReplies); i-- {
+		if d := &c.deferrals[i]; d.event.Text == e.Text && slices.Equal(d.event.Attrs, e.Attrs) {
+			d.of = append(d.of, e.Recipient)
+			return
+		}
+	}
+	c.deferrals = append(c.deferrals, deferrals{e, []int64{e.Recipient}})
+}
+
+// maxReplies is how many replies are looked through for an equal one. With more of them
+// they differ by recipient.
+const maxReplies = 32
+
 // write makes the changes.
 func (c *changes) write(f *opened) error {
+	for i := range c.deferrals {
+		d := &c.deferrals[i]
+		if len(d.of) > 1 {
+			slices.Sort(d.of)
+			f.spec.SetAbout(&d.event, slices.Compact(d.of))
+		}
+		c.event(d.event)
+	}
+	c.deferrals = nil
 	if len(c.lines) > 0 {
 		// Crash: lines without their tags: the recipients are still open, are dealt
 		// with again and get another line; the last one counts.

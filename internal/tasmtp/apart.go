@@ -36,7 +36,9 @@ func apart(d *agent.Delivery) map[int64]bool {
 			found = map[int64]bool{}
 		}
 		if own || found != nil {
-			found[h.Recipient] = own
+			for r := range d.Spec.About(h) {
+				found[r.Offset] = own
+			}
 		}
 	}
 	return found

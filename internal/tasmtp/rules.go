@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,16 +72,36 @@ func isReply(s string) bool {
 
 // moves counts how often a rule has given one of the recipients another source.
 func moves(d *agent.Delivery, rcpts []*agent.Recipient) int {
-	most := 0
+	type count struct {
+		n, attempt int
+		moved      bool // at its last attempt
+	}
+	of := make(map[int64]*count, len(rcpts))
 	for _, rcpt := range rcpts {
-		n := 0
-		for i := range d.Spec.History {
-			h := &d.Spec.History[i]
-			if h.Recipient == rcpt.Offset && h.Event == workspec.EventDeferred && strings.HasSuffix(h.Text, otherSource) {
-				n++
-			}
+		of[rcpt.Offset] = &count{}
+	}
+	short := d.Spec.Summarised() > d.Spec.ZOffset
+	most := 0
+	for i := range d.Spec.History {
+		h := &d.Spec.History[i]
+		if h.Event != workspec.EventDeferred {
+			continue
 		}
-		most = max(most, n)
+		attempt, _ := strconv.Atoi(h.Get("attempt"))
+		moved := strings.HasSuffix(h.Text, otherSource)
+		for r := range d.Spec.About(h) {
+			c := of[r.Offset]
+			if c == nil {
+				continue
+			}
+			if short && c.moved && attempt > c.attempt {
+				c.n += attempt - c.attempt - 1 // a summary leaves those out that said the same
+			}
+			if c.moved, c.attempt = moved, attempt; moved {
+				c.n++
+			}
+			most = max(most, c.n)
+		}
 	}
 	return most
 }

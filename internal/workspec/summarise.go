@@ -31,21 +31,25 @@ func (s *Spec) Superseded() bool {
 // SupersededEvent is the line for that.
 func SupersededEvent(now time.Time) Event { return Event{Time: now, Event: EventSuperseded} }
 
+// SummarisedEvent is the line for a history that was found to be as short as it can be.
+func SummarisedEvent(now time.Time) Event {
+	return Event{Time: now, Event: EventSummarised, Attrs: []Attr{{keyLines, "0"}, {keyKept, "0"}}}
+}
+
 // Summarised returns the offset at which the lines begin that were appended since the
-// history was last summarised or, if it never was, since the file was written.
+// history was last summarised or, if it never was, since the file was written. It may be
+// off by the length of a line.
 func (s *Spec) Summarised() int64 {
-	if s.ZOffset == 0 {
-		return 0
-	}
+	at := s.ZOffset
 	for i := range s.History {
 		if e := &s.History[i]; e.Event == EventSummarised {
 			kept, err := strconv.ParseInt(e.Get(keyKept), 10, 64)
-			if err == nil && kept >= 0 && kept < s.Size {
-				return e.LineOffset + kept
+			if err == nil && kept >= 0 && e.LineOffset+kept < s.Size {
+				at = max(at, e.LineOffset+kept)
 			}
 		}
 	}
-	return s.ZOffset
+	return at
 }
 
 // How much of a history is kept: with every change of the reply it may take twice the room

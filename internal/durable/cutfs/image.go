@@ -65,7 +65,8 @@ type change struct {
 	mtime         time.Time   // settime
 	dir, newDir   int
 	name, newName string
-	replaced      int // rename: node that stood at newName; root: none
+	replaced      int  // rename: node that stood at newName; root: none
+	swaps         bool // rename: that one gets the old name
 
 	seq   int       // number among all changes
 	text  string    // as in the log
@@ -112,6 +113,11 @@ func (im *image) apply(c *change) {
 		im.leave(c.dir, c.name, c.at)
 		im.nodes[c.id].nlink--
 	case rename:
+		if c.swaps {
+			im.enter(c.dir, c.name, c.replaced, c.at)
+			im.enter(c.newDir, c.newName, c.id, c.at)
+			break
+		}
 		if c.replaced != root {
 			im.nodes[c.replaced].nlink--
 		}

@@ -135,6 +135,35 @@ func (f *FS) rename(oldname, newname string, fresh bool) error {
 	return nil
 }
 
+// Exchange implements durable.FS.
+func (f *FS) Exchange(a, b string) error { return linkError("exchange", a, b, f.exchange(a, b)) }
+
+func (f *FS) exchange(a, b string) error {
+	defer f.leave()
+	if err := f.enter(); err != nil {
+		return err
+	}
+	d := f.disk
+	id, dir, base, err := d.find(a)
+	if err != nil {
+		return err
+	}
+	other, otherDir, otherBase, err := d.find(b)
+	switch {
+	case err != nil:
+		return err
+	case d.current.nodes[id].mode.IsDir() || d.current.nodes[other].mode.IsDir():
+		return unix.ENOTDIR // of directories nobody here needs it
+	case id == other:
+		return nil
+	}
+	if err := f.step("exchange %s %s", a, b); err != nil {
+		return err
+	}
+	d.make(&change{kind: rename, swaps: true, id: id, dir: dir, name: base, newDir: otherDir, newName: otherBase, replaced: other})
+	return nil
+}
+
 // Link implements durable.FS.
 func (f *FS) Link(oldname, newname string) error {
 	return linkError("link", oldname, newname, f.link(oldname, newname))

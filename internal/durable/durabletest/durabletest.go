@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 		"missing names":                              missingNames,
 		"rename replaces":                            renameReplaces,
 		"RenameNew does not replace":                 renameNewKeepsTarget,
+		"Exchange swaps two files":                   exchangeSwaps,
 		"rename keeps inode and modification time":   renameKeepsIdentity,
 		"the time of the last write can be set":      modTimeCanBeSet,
 		"a link is a second name":                    linkIsSecondName,
@@ -273,6 +274,32 @@ func renameNewKeepsTarget(t *testing.T, f durable.FS) {
 	must(t, f.RenameNew("x", "z"))
 	if got := read(t, f, "z"); got != "new" {
 		t.Errorf("got %q, want new", got)
+	}
+}
+
+func exchangeSwaps(t *testing.T, f durable.FS) {
+	must(t, f.Mkdir("d", 0o700))
+	write(t, f, "x", "one")
+	write(t, f, "d/y", "two")
+	before, err := f.Stat("x")
+	must(t, err)
+	if err := f.Exchange("x", "d/y"); errors.Is(err, durable.ErrNoExchange) {
+		t.Skip(err)
+	} else {
+		must(t, err)
+	}
+	if got := read(t, f, "x") + read(t, f, "d/y"); got != "twoone" {
+		t.Errorf("got %q, want twoone", got)
+	}
+	after, err := f.Stat("d/y")
+	must(t, err)
+	if after.Ino != before.Ino || after.Nlink != 1 {
+		t.Errorf("got %+v, want %+v", after, before)
+	}
+	refused(t, "exchange with a missing file", f.Exchange("x", "z"), fs.ErrNotExist, "z")
+	refused(t, "exchange of a missing file", f.Exchange("z", "x"), fs.ErrNotExist, "z")
+	if got := read(t, f, "x"); got != "two" {
+		t.Errorf("got %q, want two", got)
 	}
 }
 

@@ -40,6 +40,14 @@ func (f *FS) RenameNew(oldname, newname string) error {
 	return f.below.RenameNew(oldname, newname)
 }
 
+// Exchange implements durable.FS.
+func (f *FS) Exchange(a, b string) error {
+	if err := f.check([]Op{Rename}, a, b); err != nil {
+		return err
+	}
+	return f.below.Exchange(a, b)
+}
+
 // Link implements durable.FS.
 func (f *FS) Link(oldname, newname string) error {
 	if err := f.check([]Op{Link}, oldname, newname); err != nil {

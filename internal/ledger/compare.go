@@ -30,6 +30,8 @@ const (
 	DiskOnly Kind = "disk-only" // in queue/, and the ledger does not know it
 	Returned Kind = "returned"  // ended in the ledger, and to be delivered by the disk
 	Uneven   Kind = "uneven"    // ended with another number of recipients than it had
+	// Unreported: ended with more failures that a sender was to be told of than reports told.
+	Unreported Kind = "unreported"
 )
 
 // Mismatch is a message that is on one side only, or not the same on both.
@@ -131,6 +133,9 @@ func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
 	}
 	var absent []postoffice.SpoolID
 	for id, r := range x.book.Records {
+		if r.bare() && r.Open() {
+			continue // only what a report has told of it is known
+		}
 		s := x.seen.find(id)
 		if s != nil {
 			x.taken[s] = true
@@ -142,6 +147,8 @@ func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
 			absent = append(absent, id)
 		case r.uneven():
 			x.say(id, Uneven, r.Size()-r.End.Total(), seenAt(s))
+		case r.untold() > 0:
+			x.say(id, Unreported, 0, seenAt(s))
 		case s != nil:
 			if err := x.returned(id, r, s); err != nil {
 				return nil, err
@@ -310,6 +317,9 @@ func (r *Record) words() string {
 		add("open")
 	} else {
 		add("%s:%s", r.Ended, r.End.append(nil))
+	}
+	if n := r.untold(); n > 0 {
+		add("%d of %d failures not reported", n, r.Owed)
 	}
 	add("last line %s", time.UnixMilli(r.Time).Format("2006-01-02 15:04:05"))
 	return strings.Join(list, ", ")

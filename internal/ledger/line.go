@@ -21,6 +21,7 @@ const (
 	Gone         // left without an end: N recipients, Why
 	Unknown      // not on the disk after a power loss: N recipients
 	Half         // a specification without its message was removed; ID is its inode number and last write
+	Told         // a report on N recipients of it that have failed is about to be submitted; Why is its file
 	Open         // a process writes from here on: Role, PID, Boot
 	Close        // it writes no more
 	Boot         // what processes of other boots left open is settled
@@ -45,6 +46,8 @@ func (v Verb) String() string {
 		return "unknown"
 	case Half:
 		return "half"
+	case Told:
+		return "told"
 	case Open:
 		return "open"
 	case Close:
@@ -65,13 +68,17 @@ type Line struct {
 	Entered bool
 	From    uint64 // of Moved: inode number
 	End     Outcomes
+	Owed    int64  // of Done: of those in End.Failed, how many a report has told of before
 	Why     string // one word
 	Role    string // of Open and Close
 	PID     int64
 	Boot    string // of Open and Boot
 }
 
-const entered = "entered"
+const (
+	entered = "entered"
+	owed    = " owed="
+)
 
 // Append appends the line to b.
 func (l *Line) Append(b []byte) []byte {
@@ -90,7 +97,7 @@ func (l *Line) Append(b []byte) []byte {
 	}
 	b = l.ID.AppendTo(b)
 	switch l.Verb {
-	case In, Routed, Found, Gone, Unknown:
+	case In, Routed, Found, Gone, Unknown, Told:
 		b = strconv.AppendInt(append(b, ' '), l.N, 10)
 		if l.Entered {
 			b = append(append(b, ' '), entered...)
@@ -102,6 +109,9 @@ func (l *Line) Append(b []byte) []byte {
 		b = strconv.AppendUint(append(b, ' '), l.From, 10)
 	case Done, Half:
 		b = l.End.append(b)
+		if l.Owed > 0 {
+			b = strconv.AppendInt(append(b, owed...), l.Owed, 10)
+		}
 	}
 	return append(b, '\n')
 }
@@ -235,6 +245,10 @@ func (l *Line) message(w *words) {
 		w.bad = w.bad || err != nil
 		l.From = n
 	case Done, Half:
+		if rest, digits, ok := bytes.Cut(w.rest, []byte(owed)); ok && l.Verb == Done {
+			l.Owed, ok = decimal(digits)
+			w.bad, w.rest = w.bad || !ok || l.Owed == 0, rest
+		}
 		l.End.parse(w)
 	default:
 		l.N = w.number()

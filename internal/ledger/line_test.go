@@ -20,6 +20,8 @@ func everyLine() map[string]Line {
 		"routed S12A28C7R0jBBrL 5 entered":                       {Time: now, Verb: Routed, ID: at, N: 5, Entered: true},
 		"found S12A28C7R0jBBrL 1 power":                          {Time: now, Verb: Found, ID: at, N: 1, Why: "power"},
 		"moved S12A28C7R0jBBrL 99":                               {Time: now, Verb: Moved, ID: at, From: 99},
+		"done S12A28C7R0jBBrL delivered=0 failed=2 owed=2":       {Time: now, Verb: Done, ID: at, End: Outcomes{Failed: 2}, Owed: 2},
+		"told S12A28C7R0jBBrL 2 report.1.x":                      {Time: now, Verb: Told, ID: at, N: 2, Why: "report.1.x"},
 		"done S12A28C7R0jBBrL delivered=0":                       {Time: now, Verb: Done, ID: at},
 		"done S12A28C7R0jBBrL delivered=2 failed=1 unknown=7":    {Time: now, Verb: Done, ID: at, End: Outcomes{Delivered: 2, Failed: 1, Unknown: 7}},
 		"gone S12A28C7R0jBBrL 4 vanished":                        {Time: now, Verb: Gone, ID: at, N: 4, Why: "vanished"},

@@ -91,8 +91,8 @@ func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error
 }
 
 // Explain enters that a person has taken the matter of a message in hand which Compare
-// has found missing or uneven: what has no outcome is counted as gone. Beyond what it
-// had, it is counted as added. ErrNotOpen: nothing is wrong with it. ErrOnDisk: its files
+// has found missing, uneven or unreported: what has no outcome is counted as gone. Beyond
+// what it had, it is counted as added; who was not told is taken to know. ErrNotOpen: nothing is wrong with it. ErrOnDisk: its files
 // are there, and it gets its end from them.
 func (j *Journal) Explain(found *Balance, id postoffice.SpoolID) error {
 	at := slices.IndexFunc(found.Wrong, func(w Mismatch) bool { return w.ID == id })
@@ -103,6 +103,12 @@ func (j *Journal) Explain(found *Balance, id postoffice.SpoolID) error {
 	case Missing:
 		return j.write(Line{Verb: Gone, ID: id, N: w.Recipients, Why: whySettled})
 	case Uneven:
+	case Unreported:
+		b, err := Read(j.po)
+		if err != nil || b.Records[id] == nil {
+			return errors.Join(err, fmt.Errorf("settle %s: %w", id, ErrNotOpen))
+		}
+		return j.write(Line{Verb: Told, ID: id, N: b.Records[id].untold(), Why: whySettled})
 	default:
 		return fmt.Errorf("settle %s: %w: %s", id, ErrOnDisk, w.Disk)
 	}

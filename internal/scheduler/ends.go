@@ -13,14 +13,7 @@ import (
 // open in none.
 func (s *Spool) ends(f *opened) ledger.Outcomes {
 	var e ledger.Outcomes
-	expired := map[int64]bool{}
-	for i := range f.spec.History {
-		if h := &f.spec.History[i]; h.Event == workspec.EventExpired || h.Event == workspec.EventRetry {
-			for _, off := range h.Recipients() {
-				expired[off] = h.Event == workspec.EventExpired || expired[off] && h.Get("reopen") == ""
-			}
-		}
-	}
+	expired := f.expired()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		switch {
 		case r.Tag == workspec.TagOK && f.orders.Of(r.Offset).Rerouted() != nil:
@@ -39,6 +32,52 @@ func (s *Spool) ends(f *opened) ledger.Outcomes {
 		}
 	})
 	return e
+}
+
+// expired are the recipients that were given up after their time, or by a person.
+func (f *opened) expired() map[int64]bool {
+	expired := map[int64]bool{}
+	for i := range f.spec.History {
+		if h := &f.spec.History[i]; h.Event == workspec.EventExpired || h.Event == workspec.EventRetry {
+			for _, off := range h.Recipients() {
+				expired[off] = h.Event == workspec.EventExpired || expired[off] && h.Get("reopen") == ""
+			}
+		}
+	}
+	return expired
+}
+
+// enterTold enters that a report tells of recipients, those that ends counts as failed.
+func (s *Spool) enterTold(f *opened, file string, offsets []int64) {
+	expired, n := f.expired(), 0
+	for _, off := range offsets {
+		if _, r := f.find(off); r != nil && r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !expired[off] {
+			n++
+		}
+	}
+	if n > 0 {
+		s.Ledger.Told(f.ledgerID(), n, file)
+	}
+}
+
+// toldByOthers enters failures that are marked as reported and that no report of ours tells
+// of: the message was another scheduler's before.
+func (s *Spool) toldByOthers(f *opened) {
+	ours := map[int64]bool{}
+	for i := range f.spec.History {
+		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == kindFailed {
+			for _, off := range e.Recipients() {
+				ours[off] = true
+			}
+		}
+	}
+	var list []int64
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if !ours[r.Offset] && wanted(r, kindFailed) && f.reportTo(g) != "" {
+			list = append(list, r.Offset)
+		}
+	})
+	s.enterTold(f, "other", list)
 }
 
 // finish removes a message whose recipients are all final and reported, or puts it
@@ -75,6 +114,7 @@ func (s *Spool) finishFailed(f *opened) (done bool, err error) {
 	if len(f.unreported()) > 0 {
 		return false, fmt.Errorf("end %s: %w", f.Name, ErrUnreported)
 	}
+	s.toldByOthers(f)
 	ends := s.ends(f)
 	id, removed := f.removedID()
 	if !removed || ends.Removed == 0 {
@@ -144,5 +184,5 @@ func (s *Spool) unlink(name string, id postoffice.SpoolID, recipients int) error
 // ended tells of a message's end before its files are removed.
 func (s *Spool) ended(id postoffice.SpoolID, e ledger.Outcomes) {
 	// Crash: the files are there still, and the next life tells it again.
-	s.Ledger.Done(id, e)
+	s.Ledger.DoneOwing(id, e, e.Failed)
 }

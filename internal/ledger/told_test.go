@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"testing"
+)
+
+// Dur1: the ledger sees for itself that a message has ended with a failure that no report
+// told of, keeps its account until an operator settles it, and counts a report once however
+// often it was entered.
+func TestDur1LedgerFindsUnreportedFailures(t *testing.T) {
+	tests := map[string]struct {
+		lines func(s *spool)
+		want  string // what is wrong
+	}{
+		"reported": {func(s *spool) {
+			s.j.Told(id(77, 1), 2, "report.1")
+			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
+		}, ""},
+		"in two reports, one of them entered again": {func(s *spool) {
+			s.j.Told(id(77, 1), 1, "report.1")
+			s.j.Told(id(77, 1), 1, "report.1")
+			s.j.Told(id(77, 1), 1, "report.2")
+			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
+		}, ""},
+		"not reported": {func(s *spool) { s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2) }, "unreported"},
+		"one of two": {func(s *spool) {
+			s.j.Told(id(77, 1), 1, "report.1")
+			s.j.Told(id(77, 1), 1, "report.1")
+			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
+		}, "unreported"},
+		"by a scheduler that enters no reports": {func(s *spool) { s.j.Done(id(77, 1), Outcomes{Delivered: 1, Failed: 2}) }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			s.j.Routed(id(77, 1), 3, false)
+			tt.lines(s)
+			for _, folded := range []bool{false, true} {
+				if folded { // the account is kept in base
+					s.j.Close()
+					if err := rotate(s.po.FS()); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := fold(s.po); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b, err := Compare(t.Context(), s.po, Patience{Looks: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for _, w := range b.Wrong {
+					got += string(w.Kind)
+				}
+				if got != tt.want || b.Difference != (Count{}) {
+					t.Errorf("folded %v: got %q and the difference %+v, want %q", folded, got, b.Difference, tt.want)
+				}
+				if folded && tt.want != "" {
+					j := New(s.po, Config{Role: "zmctl"})
+					defer j.Close()
+					if err := j.Explain(b, id(77, 1)); err != nil {
+						t.Fatal(err)
+					}
+					if b, err = Compare(t.Context(), s.po, Patience{Looks: 1}); err != nil || len(b.Wrong) > 0 {
+						t.Errorf("settled: %+v, %v", b.Wrong, err)
+					}
+				}
+			}
+		})
+	}
+}

@@ -142,6 +142,9 @@ func TestDel2HistoryIsBounded(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && tt.rcpts > 1000 {
+				tt.rcpts /= 10
+			}
 			var first, most bound
 			wait(t, tt.rcpts, tt.attempts, tt.say, func(n int, b bound) {
 				if n == 1 {

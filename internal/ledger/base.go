@@ -100,9 +100,6 @@ func (r *Record) append(out []byte, id postoffice.SpoolID) []byte {
 		out = l.Append(out)
 		l.Entered = false
 	}
-	for file, n := range r.Told {
-		out = (&Line{Time: r.Time, Verb: Told, ID: id, N: n, Why: file}).Append(out)
-	}
 	switch {
 	case r.Ended == Done && r.Why == ByPerson:
 		l.Verb, l.N, l.Why = Gone, r.End.Removed, ByPerson
@@ -111,7 +108,7 @@ func (r *Record) append(out []byte, id postoffice.SpoolID) []byte {
 	case r.Ended == Unknown:
 		l.Verb, l.N, l.Why = Unknown, r.End.Unknown, r.Why
 	case r.Ended != None:
-		l.Verb, l.End, l.Owed = Done, r.End, r.Owed
+		l.Verb, l.End, l.Unreported = Done, r.End, r.Unreported
 	default:
 		return out
 	}

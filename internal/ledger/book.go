@@ -14,11 +14,9 @@ type Record struct {
 	Ended Verb
 	End   Outcomes
 	Why   string
-	// Owed is how many of End.Failed a report has to have told of; Told is how many each
-	// report has, by its file.
-	Owed int64
-	Told map[string]int64
-	Time int64 // of the last line, milliseconds since 1970
+	// Unreported is the number of recipients in End.Failed that no report covers.
+	Unreported int64
+	Time       int64 // of the last line, milliseconds since 1970
 }
 
 // Open tells whether the message is to be on the disk.
@@ -39,26 +37,6 @@ func (r *Record) bare() bool { return r.In < 0 && r.Routed < 0 && r.Found < 0 }
 
 // uneven: it ended with another number of recipients than it had.
 func (r *Record) uneven() bool { return r.Ended != None && r.Size() != r.End.Total() }
-
-// untold is how many failures of a message that has ended no report has told of.
-func (r *Record) untold() int64 {
-	told := int64(0)
-	for _, n := range r.Told {
-		told += n
-	}
-	if r.Ended != Done {
-		return 0
-	}
-	return max(r.Owed-told, 0)
-}
-
-// tell takes in what a report tells; one that is entered again changes nothing.
-func (r *Record) tell(file string, n int64) {
-	if r.Told == nil {
-		r.Told = map[string]int64{}
-	}
-	r.Told[file] = n
-}
 
 // Sums count recipients, and messages apart.
 type Sums struct {
@@ -200,10 +178,10 @@ func (b *Book) apply(l *Line) {
 			b.late = append(b.late, *l)
 		}
 	case Told:
-		r.tell(l.Why, l.N)
+		r.Unreported = max(r.Unreported-l.N, 0)
 	case Done:
 		r.end(Done, l.End, "")
-		r.Owed = l.Owed
+		r.Unreported = l.Unreported
 		if r.bare() {
 			b.late = append(b.late, *l)
 		}
@@ -294,9 +272,6 @@ func (b *Book) adopt(id postoffice.SpoolID, from uint64, fits func(id postoffice
 		if *pair[0] < 0 {
 			*pair[0] = *pair[1]
 		}
-	}
-	for file, n := range r.Told {
-		to.tell(file, n)
 	}
 	to.Time = max(to.Time, r.Time)
 	delete(b.Records, old)

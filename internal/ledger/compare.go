@@ -147,7 +147,7 @@ func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
 			absent = append(absent, id)
 		case r.uneven():
 			x.say(id, Uneven, r.Size()-r.End.Total(), seenAt(s))
-		case r.untold() > 0:
+		case r.Unreported > 0:
 			x.say(id, Unreported, 0, seenAt(s))
 		case s != nil:
 			if err := x.returned(id, r, s); err != nil {
@@ -318,8 +318,8 @@ func (r *Record) words() string {
 	} else {
 		add("%s:%s", r.Ended, r.End.append(nil))
 	}
-	if n := r.untold(); n > 0 {
-		add("%d of %d failures not reported", n, r.Owed)
+	if r.Unreported > 0 {
+		add("%d of %d failures not reported", r.Unreported, r.End.Failed)
 	}
 	add("last line %s", time.UnixMilli(r.Time).Format("2006-01-02 15:04:05"))
 	return strings.Join(list, ", ")

@@ -157,7 +157,7 @@ func (b *Book) forget(po *postoffice.PostOffice) error {
 		left[e.Ino] = true
 	}
 	for id, r := range b.Records {
-		if r.Open() || r.uneven() || r.untold() > 0 || left[id.Ino] {
+		if r.Open() || r.uneven() || r.Unreported > 0 || left[id.Ino] {
 			continue
 		}
 		b.Sum.add(r)

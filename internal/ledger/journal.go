@@ -86,17 +86,11 @@ func (j *Journal) Moved(id postoffice.SpoolID, from uint64) {
 }
 
 // Done enters what became of a message whose files are about to be removed.
-func (j *Journal) Done(id postoffice.SpoolID, o Outcomes) { j.DoneOwing(id, o, 0) }
+func (j *Journal) Done(id postoffice.SpoolID, o Outcomes) { j.DoneUnreported(id, o, 0) }
 
-// DoneOwing is Done for a message of which Told has entered so many failures before.
-func (j *Journal) DoneOwing(id postoffice.SpoolID, o Outcomes, owed int64) {
-	_ = j.write(Line{Verb: Done, ID: id, End: o, Owed: owed})
-}
-
-// Told enters that a report on n recipients of a message that have failed is about to be
-// submitted. file names it: entered again it changes nothing.
-func (j *Journal) Told(id postoffice.SpoolID, n int, file string) {
-	_ = j.write(Line{Verb: Told, ID: id, N: int64(n), Why: file})
+// DoneUnreported is Done for a message of whose failed recipients so many are in no report.
+func (j *Journal) DoneUnreported(id postoffice.SpoolID, o Outcomes, unreported int64) {
+	_ = j.write(Line{Verb: Done, ID: id, End: o, Unreported: unreported})
 }
 
 // DoneAll is Done for several messages, in one write.

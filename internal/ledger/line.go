@@ -21,7 +21,7 @@ const (
 	Gone         // left without an end: N recipients, Why
 	Unknown      // not on the disk after a power loss: N recipients
 	Half         // a specification without its message was removed; ID is its inode number and last write
-	Told         // a report on N recipients of it that have failed is about to be submitted; Why is its file
+	Told         // the senders of N failed recipients that were in no report were told otherwise
 	Open         // a process writes from here on: Role, PID, Boot
 	Close        // it writes no more
 	Boot         // what processes of other boots left open is settled
@@ -68,16 +68,17 @@ type Line struct {
 	Entered bool
 	From    uint64 // of Moved: inode number
 	End     Outcomes
-	Owed    int64  // of Done: of those in End.Failed, how many a report has told of before
-	Why     string // one word
-	Role    string // of Open and Close
-	PID     int64
-	Boot    string // of Open and Boot
+	// Unreported, of Done: how many of End.Failed are in no report.
+	Unreported int64
+	Why        string // one word
+	Role       string // of Open and Close
+	PID        int64
+	Boot       string // of Open and Boot
 }
 
 const (
-	entered = "entered"
-	owed    = " owed="
+	entered    = "entered"
+	unreported = " unreported="
 )
 
 // Append appends the line to b.
@@ -109,8 +110,8 @@ func (l *Line) Append(b []byte) []byte {
 		b = strconv.AppendUint(append(b, ' '), l.From, 10)
 	case Done, Half:
 		b = l.End.append(b)
-		if l.Owed > 0 {
-			b = strconv.AppendInt(append(b, owed...), l.Owed, 10)
+		if l.Unreported > 0 {
+			b = strconv.AppendInt(append(b, unreported...), l.Unreported, 10)
 		}
 	}
 	return append(b, '\n')
@@ -245,9 +246,9 @@ func (l *Line) message(w *words) {
 		w.bad = w.bad || err != nil
 		l.From = n
 	case Done, Half:
-		if rest, digits, ok := bytes.Cut(w.rest, []byte(owed)); ok && l.Verb == Done {
-			l.Owed, ok = decimal(digits)
-			w.bad, w.rest = w.bad || !ok || l.Owed == 0, rest
+		if rest, digits, ok := bytes.Cut(w.rest, []byte(unreported)); ok && l.Verb == Done {
+			l.Unreported, ok = decimal(digits)
+			w.bad, w.rest = w.bad || !ok || l.Unreported == 0, rest
 		}
 		l.End.parse(w)
 	default:

@@ -108,7 +108,7 @@ func (j *Journal) Explain(found *Balance, id postoffice.SpoolID) error {
 		if err != nil || b.Records[id] == nil {
 			return errors.Join(err, fmt.Errorf("settle %s: %w", id, ErrNotOpen))
 		}
-		return j.write(Line{Verb: Told, ID: id, N: b.Records[id].untold(), Why: whySettled})
+		return j.write(Line{Verb: Told, ID: id, N: b.Records[id].Unreported, Why: whySettled})
 	default:
 		return fmt.Errorf("settle %s: %w: %s", id, ErrOnDisk, w.Disk)
 	}

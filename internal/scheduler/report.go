@@ -170,10 +170,9 @@ func (s *Spool) report(f *opened, list []owed, said map[int64]string, further bo
 		return fmt.Errorf("report on %s: %w", f.Name, err)
 	}
 	now := s.Now()
-	offsets, about := make([]string, len(list)), make([]int64, len(list))
+	offsets := make([]string, len(list))
 	for i := range list {
-		about[i] = list[i].r.Offset
-		offsets[i] = strconv.FormatInt(about[i], 10)
+		offsets[i] = strconv.FormatInt(list[i].r.Offset, 10)
 	}
 	line := workspec.AppendEvent(nil, &workspec.Event{Time: now, Event: workspec.EventReport, Attrs: []workspec.Attr{
 		{Key: "file", Value: file}, {Key: "kind", Value: list[0].kind}, {Key: "rcpts", Value: strings.Join(offsets, ",")}}})
@@ -185,9 +184,6 @@ func (s *Spool) report(f *opened, list []owed, said map[int64]string, further bo
 	// Crash: as before, or the name of the report is recorded and it is in public/.
 	if err := f.Sync(); err != nil {
 		return err
-	}
-	if list[0].kind == kindFailed {
-		s.enterTold(f, file, about)
 	}
 	// Crash: see SubmitPrepared: in public/ and submitted again, or in router/.
 	a, err := s.submitReport(file)
@@ -253,9 +249,6 @@ func (s *Spool) resumeReports(f *opened) error {
 	list := f.unmarked()
 	for _, e := range list {
 		file := e.Get("file")
-		if e.Get("kind") == kindFailed {
-			s.enterTold(f, file, e.Recipients())
-		}
 		a, err := s.submitReport(file)
 		switch {
 		case err == nil:

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 
 	"zmailer/internal/durable/cutfs"
 	"zmailer/internal/postoffice"
@@ -65,8 +66,9 @@ func (r *run) states(disk *cutfs.FS) map[string]state {
 			subject := lastSubject(string(raw[g.HeaderOffset:g.HeaderEnd]))
 			for _, rcpt := range g.Recipients {
 				s := state{delivered: rcpt.Tag == workspec.TagOK}
-				for _, e := range spec.History {
-					if e.Event == workspec.EventDeferred && e.Recipient == rcpt.Offset {
+				for i := range spec.History {
+					e := &spec.History[i]
+					if e.Event == workspec.EventDeferred && slices.ContainsFunc(slices.Collect(spec.About(e)), func(r *workspec.Recipient) bool { return r.Offset == rcpt.Offset }) {
 						s.attempt++
 					}
 				}

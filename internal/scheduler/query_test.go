@@ -119,7 +119,8 @@ func TestQueueIsShownOnTheSocket(t *testing.T) {
 			"\tThreads:    1 Msgs:     2 Procs: N Idle: N Plim:   0 Flim:   0\n" +
 			"Kids: N  Idle:  N  Msgs:   1  Thrds:   1  Rcpnts:    2  Uptime: T\nMsgs in 1 out 0 stored 1 Rcpnts in 2 out 0 stored 2"},
 		{mailq.Request{Kind: mailq.Thread, Channel: "smtp", Host: "SLOW.example"},
-			"FILE\t0\t<s@a.example>\tOFF\tUNIX\tUNIX\tUNIX\t1\tretry in T\t450 4.2.1 later\nFILE\t1\t<s@a.example>\tOFF\tUNIX\tUNIX\tUNIX\t1\tretry in T\t450 4.2.1 later"},
+			"#smtp/slow.example/0  N=1   R=2   A=1  W=T QA=T\n" +
+				"FILE\t0\t<s@a.example>\tOFF\tUNIX\tUNIX\tUNIX\t1\tretry in T\t450 4.2.1 later\nFILE\t1\t<s@a.example>\tOFF\tUNIX\tUNIX\tUNIX\t1\tretry in T\t450 4.2.1 later"},
 		{mailq.Request{Kind: mailq.Thread, Channel: "smtp", Host: "none.example"}, ""},
 	} {
 		got := timeless(askedLines(t, c, tt.req))

@@ -30,10 +30,11 @@ func statusCommand() *cli.Command {
 state, the recipients of queued mail by their states, and lists the processes that hold
 an owner number. The counts are those of the disk: ls | wc -l gives the same. Where more
 than 20000 messages are queued and the scheduler runs, those of queue/ and transport/ are
-the scheduler's, which takes no time; zmctl check counts the files. States are explained in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl
-orders and, of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started
-stand there with their age, and with what is wrong with them. Recipients are counted while
-there are at most 20000 specifications; zmctl queue --counts counts more.
+the scheduler's, which takes no time; zmctl check counts the files. States are explained
+in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl orders and,
+of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started stand there
+with their age, and with what is wrong with them. Recipients are counted while there are
+at most 20000 specifications; zmctl queue --counts counts more.
 
 At the end stand the alarms, if there are any: what is too old, makes no progress, or
 belongs to nothing (docs/alarms.md).

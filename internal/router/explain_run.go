@@ -244,8 +244,8 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 		}
 		uid, _ := strconv.ParseUint(to.Privilege, 10, 32)
 		sender := ""
-		if g != (group{}) {
-			sender = x.from(l, g)
+		if from := x.from(l, g); g.verp || from != x.from(l, group{}) {
+			sender = from
 		}
 		r.Targets = append(r.Targets, ExplainedTarget{
 			Channel: to.Channel, Host: to.Host, User: to.Address, Privilege: uint32(uid),

@@ -165,7 +165,7 @@ func TestDel7ManySlots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, scriptConf(c.vars, "maxthr=0 maxta=1 start=0"), 0, nil)
+			r := newRig(t, scriptConf(c.vars, "maxthr=0 maxta=1 start=0 maxunproven=0"), 0, nil)
 			waits := 44
 			if c.first > 0 {
 				waits = c.slots - c.first

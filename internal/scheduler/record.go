@@ -153,7 +153,9 @@ func (s *Spool) recordOne(f *opened, o *Outcome, c *changes, now time.Time) {
 		if o.HostTries > 0 {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: attrHost, Value: strconv.Itoa(o.HostTries)})
 		}
-		e.Attrs = append(e.Attrs, remoteAttr(&o.Notary)...)
+		if isReply(e.Text) {
+			e.Attrs = append(e.Attrs, remoteAttr(&o.Notary)...)
+		}
 		c.deferral(e)
 	}
 }

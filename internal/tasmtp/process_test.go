@@ -149,6 +149,7 @@ func (p *process) answers() []taproto.Answer {
 			return a
 		case taproto.LineAnswer:
 			a = append(a, l.Answer)
+		case taproto.LineSlots:
 		default:
 			p.t.Errorf("got %+v", l)
 		}

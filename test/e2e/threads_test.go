@@ -115,6 +115,9 @@ func classic(t *testing.T, dir, name, want string) {
 		t.Errorf("got thread %s/%s, then %q", channel, host, got)
 	}
 	say("SHOW THREAD " + channel + " " + host)
+	if got := line(); !strings.HasPrefix(got, "#"+channel+"/"+host+"/0\tN=1\tR=2") {
+		t.Errorf("got %q, want the thread's line", got)
+	}
 	for i, want := range []string{"0", "1"} {
 		f := strings.Split(line(), "\t")
 		if len(f) != 10 || f[0] != name || f[1] != want || f[2] != "<bob@mta.example>" || f[7] != "1" || !strings.HasPrefix(f[9], "4") {

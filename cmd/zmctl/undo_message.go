@@ -57,10 +57,37 @@ func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) 
 		return "is queued again for " + brackets(res.Changed), err
 	case m.From == postoffice.Queue:
 		// The specification is in transport/, on its way here or back.
-		return "", fmt.Errorf("undo %s: the scheduler is about to move it, or will when it runs: %w", e.id, errAgain)
+		moved, err := e.awaitMove()
+		if err == nil && moved == nil {
+			err = order.ErrMoved
+		}
+		if err != nil {
+			return "", err
+		}
+		return e.undoAway(moved, of)
 	}
 	name, err := e.po.PutBack(*m)
 	return "is " + name + " again", err
+}
+
+// awaitMove waits until the scheduler has moved the message's specification, too, and
+// returns the message as it is in removed/ then, nil if it is not there any more.
+func (e *editing) awaitMove() (*postoffice.RemovedMessage, error) {
+	if newSpool(e.po, e.now).runs("scheduler") {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for range 200 {
+			select {
+			case <-e.c.Context.Done():
+				return nil, e.c.Context.Err()
+			case <-tick.C:
+			}
+			if m, err := e.removed(); err != nil || m == nil || m.Spec != "" || m.From != postoffice.Queue {
+				return m, err
+			}
+		}
+	}
+	return nil, fmt.Errorf("undo %s: the scheduler is about to move it, or will when it runs: %w", e.id, errAgain)
 }
 
 // undoQueued takes back what was ordered last about a message in the queue.

@@ -315,7 +315,7 @@ func (w *summary) deferral(e *Event, at int32, changes int, last bool) {
 	for _, off := range list {
 		w.stamp[w.h.index[off]] = w.moment
 	}
-	key := strings.Join([]string{e.Get("attempt"), e.Get("next"), e.Get("status"), e.Get("host"), e.Text}, "\x00")
+	key := saying(e)
 	i, there := w.block[key]
 	if !there {
 		i = len(w.events)
@@ -346,14 +346,16 @@ func (w *summary) flush() {
 }
 
 // sameDeferral reports whether two deferrals say the same of their recipients.
-func sameDeferral(a, b *Event) bool {
-	if a.Text != b.Text {
-		return false
-	}
-	for _, key := range []string{"attempt", "next", "status", "host"} {
-		if a.Get(key) != b.Get(key) {
-			return false
+func sameDeferral(a, b *Event) bool { return saying(a) == saying(b) }
+
+// saying is all that a deferral says of each of its recipients: its attributes, whatever
+// their keys are, but for the list of recipients, and its text.
+func saying(e *Event) string {
+	var b strings.Builder
+	for _, a := range e.Attrs {
+		if a.Key != keyRecipients {
+			b.WriteString(a.Key + "=" + a.Value + "\x00")
 		}
 	}
-	return true
+	return b.String() + "\x00" + e.Text
 }

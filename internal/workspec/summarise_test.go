@@ -267,6 +267,36 @@ func TestSummaryTellsTheSame(t *testing.T) {
 	}
 }
 
+// Deferrals of one moment that came from several hosts do not become one: each recipient's
+// report names the host that has answered for it.
+func TestSummaryKeepsWhoHasAnswered(t *testing.T) {
+	file := many(t, 4, 1)
+	s, err := Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := allOffsets(s)
+	for n := 1; n < 9; n++ {
+		for i, off := range all {
+			e := Event{Time: summarisedAt.Add(time.Duration(n) * time.Minute), Recipient: off, Event: EventDeferred, Text: "451 later",
+				Attrs: []Attr{{"attempt", fmt.Sprint(n)}, {"next", "1795220000001"}, {"status", "4.0.0"}, {"remote", fmt.Sprintf("dns;mx%d", i%2)}}}
+			file = AppendEvent(file, &e)
+		}
+	}
+	after := parsed(t, Summarise(file, summarisedAt))
+	for i, off := range all {
+		last := ""
+		for k := range after.History {
+			if e := &after.History[k]; e.Event == EventDeferred && slices.Contains(aboutOf(after, e), off) {
+				last = e.Get("remote")
+			}
+		}
+		if want := fmt.Sprintf("dns;mx%d", i%2); last != want {
+			t.Errorf("recipient %d was answered by %q, want %q", i, last, want)
+		}
+	}
+}
+
 // What cannot be sure to be whole is left alone.
 func TestOnlyWholeFilesAreSummarised(t *testing.T) {
 	file := attempts(t, many(t, 6, 1), 1, 9, false, func(int, int) string { return "451 later" })

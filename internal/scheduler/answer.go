@@ -54,6 +54,7 @@ func (e *engine) hungry(a *agent) {
 		a.free = 1
 	case a.slots <= 1 && len(a.deliveries) > 0:
 		// One at a time and in order: the oldest is over.
+		a.forgetDoubts()
 		e.over(a, 0)
 		if len(a.deliveries) == 0 {
 			a.free = 1
@@ -69,6 +70,7 @@ func (e *engine) hungry(a *agent) {
 		a.slots = max(a.slots, a.free)
 		if a.free == a.slots {
 			// All slots are free, so nothing is under way, whatever was not answered.
+			a.forgetDoubts()
 			for len(a.deliveries) > 0 {
 				e.over(a, len(a.deliveries)-1)
 			}
@@ -163,7 +165,14 @@ func (e *engine) resync(a *agent, name, host string) {
 		}
 		found = true
 		e.log.Info("resync", "id", idOf(v.Message), "name", name, "pid", a.pid, "host", v.Thread.Host)
-		e.takeBackFrom(a, i)
+		if host != "" {
+			// It is sure which job it means, and nothing of that is under way.
+			j := a.deliveries[i]
+			a.answered(i)
+			e.lose(&j)
+		} else {
+			e.takeBackFrom(a, i)
+		}
 		if a.slots <= 1 {
 			e.promote(a)
 			break

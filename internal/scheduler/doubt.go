@@ -37,9 +37,11 @@ func (e *engine) takeBackFrom(a *agent, i int) {
 	if j.v == nil {
 		return
 	}
+	d := &doubt{m: j.v.Message, v: j.v, channel: j.v.Thread.Channel(), host: j.v.Thread.Host,
+		attempt: int(j.v.Attempts) + 1, rcpts: slices.Clone(j.v.Recipients())}
+	a.doubts = slices.DeleteFunc(a.doubts, d.covers)
 	if len(a.doubts) < maxDoubts {
-		a.doubts = append(a.doubts, &doubt{m: j.v.Message, v: j.v, channel: j.v.Thread.Channel(), host: j.v.Thread.Host,
-			attempt: int(j.v.Attempts) + 1, rcpts: slices.Clone(j.v.Recipients())})
+		a.doubts = append(a.doubts, d)
 	}
 	e.lose(&j)
 }
@@ -52,11 +54,27 @@ func (e *engine) toldByTag(v *thread.Vertex, r *thread.Recipient, delivered bool
 	}
 	for a := range e.agents {
 		for _, d := range a.doubts {
-			if i := d.find(r.Offset()); d.v == v && i >= 0 && d.rcpts[i].Result == thread.None {
+			if d.v != v {
+				continue
+			}
+			if i := d.find(r.Offset()); i >= 0 && d.rcpts[i].Result == thread.None {
 				d.rcpts[i].Result = result
 			}
 		}
 	}
+}
+
+// covers reports whether an older doubt is about nobody whom this one is not about, too: the
+// agent was given the same recipients again.
+func (d *doubt) covers(old *doubt) bool {
+	if old.v != d.v {
+		return false
+	}
+	ours := make(map[int64]bool, len(d.rcpts))
+	for i := range d.rcpts {
+		ours[d.rcpts[i].Offset()] = true
+	}
+	return !slices.ContainsFunc(old.rcpts, func(r thread.Recipient) bool { return r.Result == thread.None && !ours[r.Offset()] })
 }
 
 func (d *doubt) find(offset int64) int {
@@ -70,8 +88,11 @@ func (d *doubt) answered() bool {
 // late takes an answer about a job that was taken back; false: there is no such job.
 func (e *engine) late(a *agent, ans *taproto.Answer) bool {
 	for i, d := range a.doubts {
+		if d.m.Number != ans.Number {
+			continue
+		}
 		k := d.find(ans.Offset)
-		if d.m.Number != ans.Number || k < 0 {
+		if k < 0 {
 			continue
 		}
 		r := &d.rcpts[k]
@@ -147,6 +168,21 @@ func (e *engine) logLate(word string, d *doubt, o *Outcome, more ...slog.Attr) {
 		slog.Int("attempt", d.attempt), slog.Duration("took", e.now.Sub(id.Time()))}, more...)
 	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, list...)
 }
+
+// inDoubt reports whether an agent that lives may have the message's file open for a job
+// that was taken back from it.
+func (e *engine) inDoubt(m *thread.Message) bool {
+	for a := range e.agents {
+		if len(a.doubts) >= maxDoubts || slices.ContainsFunc(a.doubts, func(d *doubt) bool { return d.m == m }) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetDoubts takes an agent's word that nothing is under way in it: no answer comes any
+// more for what was taken back. What it left locked is locked until it ends.
+func (a *agent) forgetDoubts() { a.doubts = nil }
 
 // releaseDoubts has what an agent held locked read again when it has ended.
 func (e *engine) releaseDoubts(a *agent) {

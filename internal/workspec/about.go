@@ -51,6 +51,17 @@ func (s *Spec) find(offset int64) *Recipient {
 // between yields the recipients whose offsets are from the one to the other.
 func (s *Spec) between(from, to int64) iter.Seq[*Recipient] {
 	return func(yield func(*Recipient) bool) {
+		for gi, i := range s.placesBetween(from, to) {
+			if !yield(&s.Groups[gi].Recipients[i]) {
+				return
+			}
+		}
+	}
+}
+
+// placesBetween is between, and yields the number of the group and that in it.
+func (s *Spec) placesBetween(from, to int64) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
 		// Groups are in the order of the file, and so are their recipients.
 		first := sort.Search(len(s.Groups), func(i int) bool {
 			list := s.Groups[i].Recipients
@@ -60,10 +71,44 @@ func (s *Spec) between(from, to int64) iter.Seq[*Recipient] {
 			list := s.Groups[gi].Recipients
 			i, _ := slices.BinarySearchFunc(list, from, func(r Recipient, at int64) int { return cmp.Compare(r.Offset, at) })
 			for ; i < len(list) && list[i].Offset <= to; i++ {
-				if !yield(&list[i]) {
+				if !yield(gi, i) {
 					return
 				}
 			}
+		}
+	}
+}
+
+// numbering numbers the recipients of a specification in the file's order.
+type numbering struct {
+	s      *Spec
+	before []int32 // how many stand before each group
+	n      int32   // of all
+}
+
+func (s *Spec) numbering() numbering {
+	n := numbering{s: s, before: make([]int32, len(s.Groups))}
+	for gi := range s.Groups {
+		n.before[gi] = n.n
+		n.n += int32(len(s.Groups[gi].Recipients))
+	}
+	return n
+}
+
+// about is Spec.About with the numbers of the recipients.
+func (n *numbering) about(e *Event, fn func(r int32)) {
+	among := func(from, to int64) {
+		for gi, i := range n.s.placesBetween(from, to) {
+			fn(n.before[gi] + int32(i))
+		}
+	}
+	if e.Recipient != 0 {
+		among(e.Recipient, e.Recipient)
+		return
+	}
+	for word := range strings.SplitSeq(e.Get(keyRecipients), ",") {
+		if from, to, ok := parseRange(word); ok {
+			among(from, to)
 		}
 	}
 }

@@ -36,9 +36,7 @@ func (s *Spec) Doubts() Doubts {
 		case EventDeferred:
 			// An answer came, unless the lock was taken from an agent that gave none.
 			for r := range s.About(e) {
-				if !d.of(r.Offset).released {
-					d.one[r.Offset] = doubt{}
-				}
+				d.answer(r.Offset)
 			}
 		case EventInDoubt:
 			for r := range s.About(e) {
@@ -58,6 +56,19 @@ func (d *Doubts) send(s *Spec, e *Event, owner int) {
 	for r := range s.About(e) {
 		d.one[r.Offset] = doubt{owner: owner, sent: e}
 	}
+}
+
+// answer takes in an answer about a recipient. It says nothing of one that is not in doubt,
+// which most are: of them nothing is kept.
+func (d *Doubts) answer(recipient int64) (counts bool) {
+	is := d.of(recipient)
+	if is.released {
+		return false
+	}
+	if is != (doubt{}) {
+		d.one[recipient] = doubt{}
+	}
+	return true
 }
 
 func (d *Doubts) release(recipient int64, owner int) {

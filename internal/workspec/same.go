@@ -1,7 +1,6 @@
 package workspec
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 )
@@ -22,10 +21,23 @@ func (s *Spec) tellsTheSame(other *Spec) bool {
 	}
 	a, b := s.told(), other.told()
 	same := func(x, y *Event) bool { return x == y || x != nil && y != nil && sameLine(x, y) }
-	if !slices.EqualFunc(a.others, b.others, same) || !maps.EqualFunc(a.last, b.last, func(x, y deferral) bool {
-		return x.behind == y.behind && x.event.Time.Equal(y.event.Time) && sameDeferral(x.event, y.event)
+	if !slices.EqualFunc(a.others, b.others, same) || !slices.EqualFunc(a.last, b.last, func(x, y deferral) bool {
+		return x.behind == y.behind && (x.event == nil) == (y.event == nil)
 	}) {
 		return false
+	}
+	// Many recipients have one event.
+	alike := map[[2]*Event]bool{}
+	for i := range a.last {
+		x, y := a.last[i].event, b.last[i].event
+		pair := [2]*Event{x, y}
+		if x == nil || i > 0 && pair == [2]*Event{a.last[i-1].event, b.last[i-1].event} || alike[pair] {
+			continue
+		}
+		if !x.Time.Equal(y.Time) || !sameDeferral(x, y) {
+			return false
+		}
+		alike[pair] = true
 	}
 	before, after := s.Doubts(), other.Doubts()
 	for gi := range s.Groups {
@@ -51,20 +63,19 @@ type deferral struct {
 
 // told is what programs go by.
 type told struct {
-	last   map[int64]deferral
+	last   []deferral // of each recipient, in the file's order
 	others []*Event
 }
 
 func (s *Spec) told() told {
-	t := told{last: map[int64]deferral{}}
+	n := s.numbering()
+	t := told{last: make([]deferral, n.n)}
 	for i := range s.History {
 		e := &s.History[i]
 		switch e.Event {
 		case EventSent, EventUnlocked, EventInDoubt, EventSummarised, EventSuperseded:
 		case EventDeferred:
-			for r := range s.About(e) {
-				t.last[r.Offset] = deferral{e, len(t.others)}
-			}
+			n.about(e, func(r int32) { t.last[r] = deferral{e, len(t.others)} })
 		default:
 			t.others = append(t.others, e)
 		}

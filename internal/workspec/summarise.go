@@ -92,10 +92,10 @@ func Summarise(file []byte, now time.Time) []byte {
 
 // history is one to be summarised.
 type history struct {
-	file  []byte
-	s     *Spec
-	index map[int64]int32 // of recipients, in the file's order
-	all   []int64         // their offsets
+	file    []byte
+	s       *Spec
+	numbers numbering
+	all     []int64 // offsets of recipients, in the file's order
 	// decides is for each recipient the last event that decides whether it is in doubt:
 	// earlier ones do not count any more. -1: none.
 	decides []int32
@@ -104,12 +104,10 @@ type history struct {
 }
 
 func newHistory(file []byte, s *Spec) *history {
-	h := &history{file: file, s: s, index: map[int64]int32{}}
+	h := &history{file: file, s: s, numbers: s.numbering()}
 	for gi := range s.Groups {
 		for ri := range s.Groups[gi].Recipients {
-			off := s.Groups[gi].Recipients[ri].Offset
-			h.index[off] = int32(len(h.all))
-			h.all = append(h.all, off)
+			h.all = append(h.all, s.Groups[gi].Recipients[ri].Offset)
 		}
 	}
 	n := len(h.all)
@@ -137,25 +135,27 @@ func newHistory(file []byte, s *Spec) *history {
 			d.send(s, e, owner)
 			h.each(e, func(r int32) { h.decides[r] = at })
 		case EventInDoubt:
-			for r := range s.About(e) {
-				d.one[r.Offset] = doubt{}
-				h.decides[h.index[r.Offset]] = at
-			}
+			h.numbers.about(e, func(r int32) {
+				d.one[h.all[r]] = doubt{}
+				h.decides[r] = at
+			})
 		case EventUnlocked:
 			owner, _ := strconv.Atoi(e.Get("owner"))
 			d.release(e.Recipient, owner)
 		case EventDeferred:
-			for r := range s.About(e) {
-				k := h.index[r.Offset]
-				if !d.of(r.Offset).released {
-					d.one[r.Offset] = doubt{}
+			before, same := int32(-1), false // neighbours mostly have the same one
+			h.numbers.about(e, func(k int32) {
+				if d.answer(h.all[k]) {
 					h.decides[k] = at
 				}
-				if run[k] < 0 || !h.alike(run[k], at, mask) {
+				if run[k] >= 0 && run[k] != before {
+					before, same = run[k], h.alike(run[k], at, mask)
+				}
+				if run[k] < 0 || !same {
 					h.changes[k] = append(h.changes[k], at)
 				}
 				run[k], h.last[k] = at, at
-			}
+			})
 		default:
 			if e.Recipient != 0 || e.Get(keyRecipients) != "" {
 				h.each(e, func(r int32) { run[r] = -1 })
@@ -173,9 +173,7 @@ func (h *history) each(e *Event, fn func(r int32)) {
 		}
 		return
 	}
-	for r := range h.s.About(e) {
-		fn(h.index[r.Offset])
-	}
+	h.numbers.about(e, fn)
 }
 
 // alike reports whether two deferrals of a recipient say the same.
@@ -250,7 +248,9 @@ type summary struct {
 	block  map[string]int // of events, by what they say
 	moment int32
 	stamp  []int32 // the moment of each recipient
-	list   []int64 // scratch
+	// Scratch.
+	list    []int64
+	numbers []int32
 }
 
 // event takes in one event.
@@ -298,13 +298,14 @@ func (w *summary) event(e *Event, line []byte, at int32, changes int, last bool)
 }
 
 func (w *summary) deferral(e *Event, at int32, changes int, last bool) {
-	list, again := []int64(nil), false
+	list, again := w.numbers[:0], false
 	w.h.each(e, func(r int32) {
 		if w.h.keeps(e, at, r, changes, last) {
-			list = append(list, w.h.all[r])
+			list = append(list, r)
 			again = again || w.stamp[r] == w.moment
 		}
 	})
+	w.numbers = list
 	if len(list) == 0 {
 		w.left++
 		return
@@ -312,8 +313,8 @@ func (w *summary) deferral(e *Event, at int32, changes int, last bool) {
 	if again || len(w.events) > 0 && !w.events[0].Time.Equal(e.Time) {
 		w.flush()
 	}
-	for _, off := range list {
-		w.stamp[w.h.index[off]] = w.moment
+	for _, r := range list {
+		w.stamp[r] = w.moment
 	}
 	key := saying(e)
 	i, there := w.block[key]
@@ -324,7 +325,10 @@ func (w *summary) deferral(e *Event, at int32, changes int, last bool) {
 	} else {
 		w.left++
 	}
-	w.about[i] = append(w.about[i], list...)
+	w.about[i] = slices.Grow(w.about[i], len(list))
+	for _, r := range list {
+		w.about[i] = append(w.about[i], w.h.all[r])
+	}
 }
 
 // line takes in a line as it is.

@@ -13,6 +13,8 @@ SOAKHOPS ?= 100000
 SOAKMIME ?= 50000
 # Recipients whose ends make soak judges.
 SOAKFATES ?= 100000
+# Recipients of the message that waits for 1,000 attempts in make soak; make test has 1000.
+SOAKHISTORY ?= 10000
 # The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
 IMAGES ?= 20
 DISKFS ?= ext4,xfs
@@ -172,6 +174,7 @@ soak: build
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
 	$(GO) test ./internal/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
+	$(GO) test ./internal/scheduler -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # The same without hands in the spool: load, kills, signals, reloads, operations, few file

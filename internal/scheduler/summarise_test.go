@@ -137,9 +137,9 @@ func TestDel2HistoryIsBounded(t *testing.T) {
 		say             func(n int, address string) string
 	}{
 		"one reply, 1,000 attempts": {*historyRecipients, 1000, func(int, string) string { return "451 4.7.1 later" }},
-		"another one each time":                        {1000, 300, func(n int, _ string) string { return "451 4.7.1 " + strings.Repeat("x", 1+n%50) }},
-		"a number in it":                               {1000, 300, func(n int, _ string) string { return fmt.Sprintf("451 4.7.1 greylisted for %d seconds", 9999-n) }},
-		"of each recipient":                            {1000, 200, func(n int, address string) string { return "450 4.2.0 <" + address + ">: greylisted" }},
+		"another one each time":     {1000, 300, func(n int, _ string) string { return "451 4.7.1 " + strings.Repeat("x", 1+n%50) }},
+		"a number in it":            {1000, 300, func(n int, _ string) string { return fmt.Sprintf("451 4.7.1 greylisted for %d seconds", 9999-n) }},
+		"of each recipient":         {1000, 200, func(n int, address string) string { return "450 4.2.0 <" + address + ">: greylisted" }},
 		"of each recipient, another one each time": {1000, 200, func(n int, address string) string {
 			return "450 4.2.0 <" + address + ">: " + strings.Repeat("x", 1+n%50)
 		}},

@@ -105,10 +105,10 @@ type ownTrouble struct{ *Trouble }
 func (o *ownTrouble) Unwrap() error { return o.Trouble }
 
 // ownOf makes trouble with a file the user's, if it was his .forward that led to it and
-// not a table of the system's on the way.
+// not a table of the system's on the way. That we were not to wait any longer is nobody's.
 func (x *expansion) ownOf(why string, err error) error {
 	trouble, ok := IsTrouble(err)
-	if !ok {
+	if !ok || x.ctx.Err() != nil {
 		return err
 	}
 	own := why == "forward"

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -407,5 +408,29 @@ func TestForwardWithTroubleHarmsNobodyElse(t *testing.T) {
 				t.Errorf("said %d times, want once:\n%s", n, c.log.String())
 			}
 		})
+	}
+}
+
+// A router that stops, or a message that is given back since there is no place for it, may
+// end the wait for a file that a .forward includes. That is no fault of the file: the mail
+// must not go to the user's mailbox for it.
+func TestForwardIsNotIgnoredWhenTheWaitIsEnded(t *testing.T) {
+	c := newHomes(t, "~/.forward", map[string]string{
+		"home/carol/.forward": "carol@example.net\n:include:@DIR/home/carol/friends\n",
+		"home/carol/friends":  "x@example.net\n",
+	})
+	c.touch("home/carol/friends", 0) // it never settles, since the clock stands still
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var got []Target
+	err := c.Tables().Resolve(ctx, Query{Recipient: mustParse(t, "carol")}, func(to Target) error {
+		got = append(got, to)
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %+v, %v; want the end of the wait as the error", got, err)
+	}
+	if strings.Contains(c.log.String(), "forward-ignored") {
+		t.Errorf("the .forward was ignored:\n%s", c.log.String())
 	}
 }

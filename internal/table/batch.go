@@ -2,6 +2,7 @@ package table
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -64,6 +65,7 @@ type question struct {
 type reply struct {
 	begun bool          // somebody asks; else it waits for a permit
 	done  chan struct{} // closed when the rest is there
+	lost  bool          // the lookup panicked: there is no answer
 	v     Value
 	ok    bool
 	err   error
@@ -123,11 +125,15 @@ func (b *Batch) Lookup(t Table, key string) (Value, bool, error) {
 	}
 	select {
 	case <-r.done:
-		return r.v, r.ok, r.err
 	default:
+		b.waiter.Waits()
 	}
-	b.waiter.Waits()
-	return r.wait(b.ctx)
+	v, ok, err := r.wait(b.ctx)
+	if errors.Is(err, errLost) {
+		b.waiter.Waits()
+		return t.Lookup(b.ctx, key) // it panics here too, where it is known which message it was
+	}
+	return v, ok, err
 }
 
 // Prefetch is Lookup for the functions that Go calls.
@@ -145,7 +151,7 @@ func (b *Batch) Prefetch(t Table, key string) (Value, bool, error) {
 	case b.permits <- struct{}{}:
 		defer func() { <-b.permits }()
 	case <-r.done: // Lookup has asked meanwhile
-		return r.v, r.ok, r.err
+		return r.wait(b.background)
 	case <-b.background.Done():
 		return Value{}, false, b.background.Err()
 	}
@@ -179,13 +185,21 @@ func (b *Batch) find(q question) (r *reply, known bool) {
 }
 
 func (b *Batch) ask(ctx context.Context, r *reply, t Table, key string) {
+	r.lost = true
+	defer close(r.done) // also in a panic: others may wait
 	r.v, r.ok, r.err = t.Lookup(ctx, key)
-	close(r.done)
+	r.lost = false
 }
+
+// errLost is returned by wait if the lookup panicked.
+var errLost = errors.New("the lookup panicked")
 
 func (r *reply) wait(ctx context.Context) (Value, bool, error) {
 	select {
 	case <-r.done:
+		if r.lost {
+			return Value{}, false, errLost
+		}
 		return r.v, r.ok, r.err
 	case <-ctx.Done():
 		return Value{}, false, ctx.Err()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // counting is a table that has every key.
@@ -51,4 +52,50 @@ func TestDel4PanicAheadIsTheMessagesWhenItsTurnComes(t *testing.T) {
 	b.Begin(t.Context(), NoWaiter{}, NewPermits(2))
 	b.Go(func() { panic("ahead") })
 	b.End()
+}
+
+// breaking is a table whose lookups panic, once they may.
+type breaking struct{ begun, may chan struct{} }
+
+func (b *breaking) Lookup(context.Context, string) (Value, bool, error) {
+	b.begun <- struct{}{}
+	<-b.may
+	panic("broken")
+}
+
+func (b *breaking) Close() error { return nil }
+
+// The message does not wait for ever for the answer of a lookup ahead that panicked: it asks,
+// and panics, itself.
+func TestDel4MessageDoesNotWaitForALookupThatPanicked(t *testing.T) {
+	for name, early := range map[string]bool{"it waits already": true, "it comes later": false} {
+		t.Run(name, func(t *testing.T) {
+			tab := &breaking{begun: make(chan struct{}, 2), may: make(chan struct{})}
+			var b Batch
+			b.Begin(t.Context(), NoWaiter{}, NewPermits(1))
+			b.Go(func() { _, _, _ = b.Prefetch(tab, "k") })
+			<-tab.begun
+			if !early {
+				close(tab.may)
+				b.working.Wait()
+			}
+			ended := make(chan any, 1)
+			go func() {
+				defer func() { ended <- recover() }()
+				_, _, _ = b.Lookup(tab, "k")
+			}()
+			if early {
+				close(tab.may)
+			}
+			select {
+			case got := <-ended:
+				if got != "broken" {
+					t.Errorf("got %v, want the panic", got)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("it waits for ever")
+			}
+			b.End()
+		})
+	}
 }

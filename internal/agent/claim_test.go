@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -228,6 +229,40 @@ func TestSentNamesWhoIsInDoubt(t *testing.T) {
 	if h[1].Recipient != rs[2].Offset || !h[1].Time.Equal(testTime) {
 		t.Errorf("for one: got %+v, want recipient %d", h[1], rs[2].Offset)
 	}
+}
+
+// Other slots of the same owner have sent as well, to recipients of other hosts, and have
+// said where. One delivery to many, which lists nobody where that does not matter, must not
+// hide that from a Deliverer that settles by it.
+func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
+	s := newSpool(t)
+	s.agent.Settles = true
+	rcpts := []rcpt{{"local", "joe@h", "joe@h", ""}}
+	for i := range maxListed + 50 {
+		rcpts = append(rcpts, rcpt{"local", "jim@h", fmt.Sprintf("jim+%d@h", i), ""})
+	}
+	name := s.queue(rcpts...)
+	at := func(place string) workspec.Attr { return workspec.Attr{Key: "at", Value: place} }
+	s.do(name, "joe@h", deliverFunc(func(_ context.Context, d *Delivery) {
+		if err := d.SentTo(d.Recipients, at("joe's")); err != nil {
+			t.Error(err)
+		}
+		s.do(name, "jim@h", deliverFunc(func(_ context.Context, d *Delivery) {
+			if err := d.SentTo(d.Recipients, at("jim's")); err != nil {
+				t.Error(err)
+			}
+			doubts := s.spec(name).Doubts()
+			for i, r := range s.spec(name).Groups[0].Recipients {
+				want := "jim's"
+				if i == 0 {
+					want = "joe's"
+				}
+				if e := doubts.Sent(r.Offset); e == nil || e.Get("at") != want {
+					t.Fatalf("recipient %d: got %+v, want %s place", i, e, want)
+				}
+			}
+		}))
+	}))
 }
 
 func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17

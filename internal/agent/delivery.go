@@ -151,8 +151,10 @@ func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	d.lines = d.lines[:0]
 	for len(open) > 0 {
 		n := len(open)
-		if n > maxListed && len(rcpts) < len(d.Recipients) {
-			n = maxListed // it is about these alone: several events list them
+		if n > maxListed && (len(rcpts) < len(d.Recipients) || d.agent.Settles) {
+			// It is about these alone: several events list them. Other slots have locked
+			// recipients too, and have said where their messages are.
+			n = maxListed
 		}
 		d.lines = d.appendSent(d.lines, open[:n], where)
 		open = open[n:]

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"zmailer/internal/smtpclient"
 	"zmailer/internal/status"
@@ -76,54 +77,70 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 	if last != nil {
 		return nil, last
 	}
-	left, last := r.unheard.free(ctx, s.addrs)
-	for len(left) > 0 && (last == nil || ctx.Err() == nil) {
-		nc, t, src, why := r.dial(ctx, key.from, left)
-		if why != nil {
-			return nil, worse(last, why)
+	var until time.Time
+	for left := s.addrs; len(left) > 0 && (last == nil || ctx.Err() == nil); {
+		a := r.dialFree(ctx, key.from, left, &until)
+		if a.why != nil {
+			return nil, worse(last, a.why)
 		}
-		l, why := r.open(nc, key, d, t, src, g)
+		l, why := r.open(&a, key, d, g)
 		if why != nil && why.plain {
-			l, why = r.openPlain(ctx, key, d, t, g)
+			l, why = r.openPlain(ctx, key, d, a.target, g, &until)
 		}
 		if why == nil {
-			r.dead.raise(t, src)
+			r.dead.raise(a.target, a.source)
 			return l, nil
 		}
 		if why.silent {
-			r.unheard.silent(t)
-			r.dead.bury(t, src, why)
+			r.unheard.silent(a.target)
+			r.dead.bury(a.target, a.source, why)
 		}
 		last = worse(last, why)
-		left = behind(left, t)
+		left = behind(left, a.target)
 	}
 	return nil, last
 }
 
+// dialFree is dial at addresses that another session may be opened at, when there are some.
+// until is as for unheard.free.
+func (r *Relay) dialFree(ctx context.Context, from origin, addrs []target, until *time.Time) attempt {
+	for {
+		free, why := r.unheard.free(ctx, addrs, until)
+		if why != nil {
+			return attempt{why: why}
+		}
+		// Others may have taken the places meanwhile.
+		if a := r.dial(ctx, from, free); a.why == nil || !a.why.crowded || ctx.Err() != nil {
+			return a
+		}
+	}
+}
+
 // openPlain asks a server again with which TLS, which need not be, did not come about.
-func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *guard) (*link, *refusal) {
-	nc, t, src, why := r.dial(ctx, key.from, []target{t})
-	if why != nil {
-		return nil, why
+func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *guard, until *time.Time) (*link, *refusal) {
+	a := r.dialFree(ctx, key.from, []target{t}, until)
+	if a.why != nil {
+		return nil, a.why
 	}
 	plain := *g
 	plain.off, plain.count = true, nil
-	return r.open(nc, key, d, t, src, &plain)
+	return r.open(&a, key, d, &plain)
 }
 
 // open opens the session on a connection.
-func (r *Relay) open(nc net.Conn, key poolKey, d *destination, t target, src *source, g *guard) (*link, *refusal) {
+func (r *Relay) open(a *attempt, key poolKey, d *destination, g *guard) (*link, *refusal) {
+	defer r.unheard.end(a.trial, false) // in a panic; else it has ended
 	cfg := r.client
-	if src != nil {
-		cfg.Hostname = src.helo
+	if a.source != nil {
+		cfg.Hostname = a.source.helo
 	}
 	cfg.LMTP = d.lmtp
-	cfg.Ignore = r.ignored(key, t)
-	conn := smtpclient.New(nc, cfg)
-	l := &link{key: key, source: src, conn: conn, lmtp: d.lmtp, remote: t.remote(nc.LocalAddr())}
-	x := r.unheard.begin(t, nc)
-	why := r.secure(l, nc, g)
-	if r.unheard.end(x, why == nil) && why != nil {
+	cfg.Ignore = r.ignored(key, a.target)
+	conn := smtpclient.New(a.nc, cfg)
+	l := &link{key: key, source: a.source, conn: conn, lmtp: d.lmtp, remote: a.target.remote(a.nc.LocalAddr())}
+	r.unheard.connected(a.trial, a.nc)
+	why := r.secure(l, a.nc, g)
+	if r.unheard.end(a.trial, why == nil) && why != nil && why.outcome == status.Deferred && !isReply(why.reply) {
 		why.silent, why.plain = true, false
 		why.reply = fmt.Sprintf("no session within %v, while many hosts are silent", r.unheard.hurry)
 	}

@@ -30,6 +30,7 @@ type attempt struct {
 	source *source
 	turn   int // in the order of a race
 	nc     net.Conn
+	trial  *trial // with nc, while the session is opened; nil: it is not counted
 	why    *refusal
 }
 
@@ -37,7 +38,7 @@ type attempt struct {
 // that answers is kept (RFC 8305 §5). An address is tried when the one before has
 // failed or was silent for a while. Each is connected to from the origin's source of
 // its family, and left out if there is none.
-func (r *Relay) dial(ctx context.Context, from origin, addrs []target) (net.Conn, target, *source, *refusal) {
+func (r *Relay) dial(ctx context.Context, from origin, addrs []target) attempt {
 	var last *refusal
 	order := make([]attempt, 0, len(addrs))
 	for _, t := range interleave(addrs) {
@@ -50,14 +51,12 @@ func (r *Relay) dial(ctx context.Context, from origin, addrs []target) (net.Conn
 	}
 	switch len(order) {
 	case 0:
-		return nil, target{}, nil, last
+		return attempt{why: last}
 	case 1:
-		a := order[0]
-		r.try(ctx, &a)
-		return a.nc, a.target, a.source, a.why
+		r.try(ctx, &order[0])
+		return order[0]
 	}
-	won := r.race(ctx, order, last)
-	return won.nc, won.target, won.source, won.why
+	return r.race(ctx, order, last)
 }
 
 // race tries addresses in order until one answers. If none does it is told what worse
@@ -90,7 +89,7 @@ func (r *Relay) race(ctx context.Context, order []attempt, last *refusal) attemp
 			order[a.turn].why = a.why
 			if a.why == nil {
 				cancel()
-				go closeLate(ended, running)
+				go r.closeLate(ended, running)
 				r.overtaken(order[:a.turn])
 				return a
 			}
@@ -112,29 +111,34 @@ func (r *Relay) overtaken(before []attempt) {
 }
 
 // closeLate hangs up on the addresses that answered after another one had won.
-func closeLate(ended <-chan attempt, running int) {
+func (r *Relay) closeLate(ended <-chan attempt, running int) {
 	for range running {
 		if a := <-ended; a.nc != nil {
 			a.nc.Close()
+			r.unheard.end(a.trial, false)
 		}
 	}
 }
 
 // try connects to one address.
 func (r *Relay) try(ctx context.Context, a *attempt) {
+	x, ok := r.unheard.begin(a.target)
+	if !ok {
+		a.why = crowded(a.target)
+		return
+	}
 	// Deadlines of ours end a dead connection; keep-alive would cost four system
 	// calls for each.
 	dialer := net.Dialer{Timeout: r.client.Timeouts.Connect, KeepAlive: -1}
 	if a.source != nil {
 		a.source.bind(&dialer)
 	}
-	x := r.unheard.begin(a.target, nil)
 	nc, err := r.dialWith(&dialer, ctx, a.target.network, a.target.address)
-	r.unheard.end(x, false)
 	if err == nil {
-		a.nc = nc
+		a.nc, a.trial = nc, x
 		return
 	}
+	r.unheard.end(x, false)
 	if a.source != nil && unusable(err) {
 		a.why = r.sourceRefusal(a.source, err)
 		return

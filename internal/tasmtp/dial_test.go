@@ -76,7 +76,8 @@ func TestRefusedAddressMakesRoomAtOnce(t *testing.T) {
 			addrs = append(addrs, targets(fmt.Sprintf("127.0.0.%d:%d", i+2, sink.Port()))...)
 		}
 		start := time.Now()
-		nc, got, _, why := s.relay.dial(context.Background(), origin{}, append(addrs, targets(sink.Addr())...))
+		a := s.relay.dial(context.Background(), origin{}, append(addrs, targets(sink.Addr())...))
+		nc, got, why := a.nc, a.target, a.why
 		if why != nil {
 			t.Fatal(why.reply)
 		}
@@ -86,7 +87,8 @@ func TestRefusedAddressMakesRoomAtOnce(t *testing.T) {
 		}
 	}
 	other := new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.2:", sink.Port()))
-	nc, _, _, why := s.relay.dial(context.Background(), origin{}, targets(sink.Addr(), other.Addr()))
+	a := s.relay.dial(context.Background(), origin{}, targets(sink.Addr(), other.Addr()))
+	nc, why := a.nc, a.why
 	if why != nil {
 		t.Fatal(why.reply)
 	}
@@ -102,7 +104,7 @@ func TestLateConnectionIsClosed(t *testing.T) {
 	ended := make(chan attempt, 2)
 	ended <- attempt{why: &refusal{}}
 	ended <- attempt{nc: ours}
-	closeLate(ended, 2)
+	new(Relay).closeLate(ended, 2)
 	if _, err := theirs.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is open")
 	}
@@ -134,7 +136,8 @@ func TestRaceKeepsToTheSourcesOfItsZone(t *testing.T) {
 	s := newStation(t, sink.Port(), "")
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			nc, _, src, why := s.relay.dial(context.Background(), c.from, c.addrs)
+			a := s.relay.dial(context.Background(), c.from, c.addrs)
+			nc, src, why := a.nc, a.source, a.why
 			if why != nil {
 				if c.reply == "" || !strings.Contains(why.reply, c.reply) || why.weight != weightOurs {
 					t.Errorf("got %+v, want %q", why, c.reply)

@@ -22,6 +22,7 @@ type refusal struct {
 	text    string // dialogue
 	silent  bool   // the address kept us waiting for its answer
 	plain   bool   // TLS was not to be had; the same address may be asked without
+	crowded bool   // no address was tried, since others wait for the answers of all
 	mine    bool   // only for what the message or its sender wants: others may have the host
 }
 
@@ -37,11 +38,12 @@ const (
 	weightServer
 )
 
-// worse is the one of two refusals to tell; the later one of the same weight. Where one
+// worse is the one of two refusals to tell; the later one of the same weight, of an address
+// that was tried. Where one
 // server refuses this message alone, others may have that one, whatever the next says.
 func worse(old, latest *refusal) *refusal {
 	told, other := latest, old
-	if old != nil && old.weight > latest.weight {
+	if old != nil && (old.weight > latest.weight || old.weight == latest.weight && latest.crowded) {
 		told, other = old, latest
 	}
 	if other != nil && other.mine && !told.mine {

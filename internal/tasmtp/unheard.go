@@ -65,29 +65,41 @@ func newUnheard(slots int, log *slog.Logger) *unheard {
 		at: map[string]*waitingAt{}, trials: map[*trial]struct{}{}}
 }
 
-// begin counts an opening; nil: the address has answered before. leave ends it.
-func (u *unheard) begin(t target, nc net.Conn) *trial {
+// begin counts an opening, from the connecting to the end of it; nil: the address has
+// answered before. ok is false if there are as many at the address as may be.
+func (u *unheard) begin(t target) (x *trial, ok bool) {
 	if t.network == "unix" {
-		return nil
+		return nil, true
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.heard.Has(t.address) {
-		return nil
+		return nil, true
 	}
-	x := &trial{address: t.address, nc: nc}
-	if nc != nil {
-		x.timer = time.AfterFunc(u.hurry, func() { u.overdue(x) })
-	}
-	u.trials[x] = struct{}{}
 	w := u.at[t.address]
+	if w != nil && w.trials >= unheardAtOnce {
+		return nil, false
+	}
+	x = &trial{address: t.address}
+	u.trials[x] = struct{}{}
 	if w == nil {
 		w = &waitingAt{free: make(chan struct{})}
 		u.at[t.address] = w
 	}
 	w.trials++
 	u.press()
-	return x
+	return x, true
+}
+
+// connected notes the connection of an opening: its short time begins.
+func (u *unheard) connected(x *trial, nc net.Conn) {
+	if x == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	x.nc = nc
+	x.timer = time.AfterFunc(u.hurry, func() { u.overdue(x) })
 }
 
 // press follows the number of trials: when they come to hold half of the slots, those that
@@ -123,13 +135,17 @@ func (u *unheard) cutLate(x *trial) {
 	}
 }
 
-// end ends a trial and reports whether it was cut. answered: the session is open.
+// end ends a trial, if it has not ended, and reports whether it was cut. answered: the
+// session is open.
 func (u *unheard) end(x *trial, answered bool) (cut bool) {
 	if x == nil {
 		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if _, there := u.trials[x]; !there {
+		return x.cut
+	}
 	if x.timer != nil {
 		x.timer.Stop()
 	}
@@ -155,8 +171,9 @@ func (u *unheard) silent(t target) {
 }
 
 // free gives those of a server's addresses that another session may be opened at now. If
-// there are none it waits for one, but not for long: whoever waits holds a slot, too.
-func (u *unheard) free(ctx context.Context, addrs []target) ([]target, *refusal) {
+// there are none it waits for one, but not for long: whoever waits holds a slot, too. until
+// is when the wait for this server ends; zero: it has not begun.
+func (u *unheard) free(ctx context.Context, addrs []target, until *time.Time) ([]target, *refusal) {
 	var late <-chan time.Time
 	for {
 		list, busy := u.look(addrs)
@@ -164,7 +181,10 @@ func (u *unheard) free(ctx context.Context, addrs []target) ([]target, *refusal)
 			return list, nil
 		}
 		if late == nil {
-			timer := time.NewTimer(u.wait)
+			if until.IsZero() {
+				*until = time.Now().Add(u.wait)
+			}
+			timer := time.NewTimer(time.Until(*until))
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -174,10 +194,14 @@ func (u *unheard) free(ctx context.Context, addrs []target) ([]target, *refusal)
 		case <-late:
 		case <-ctx.Done():
 		}
-		t := addrs[0]
-		return nil, &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil),
-			reply: fmt.Sprintf("%d connections wait for an answer of %s already; it is not tried beside them", unheardAtOnce, t.address)}
+		return nil, crowded(addrs[0])
 	}
+}
+
+// crowded is why an address is not connected to.
+func crowded(t target) *refusal {
+	return &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil), crowded: true,
+		reply: fmt.Sprintf("%d connections wait for an answer of %s already; it is not tried beside them", unheardAtOnce, t.address)}
 }
 
 // look is free without the wait: busy is what to wait for if there are none.

@@ -1,6 +1,7 @@
 package tasmtp
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
@@ -199,24 +200,31 @@ func TestAtk3GreetingTimeIsShortUnderPressure(t *testing.T) {
 func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
 	u := newUnheard(2, slog.New(slog.DiscardHandler))
 	here, there := target{network: "tcp", address: "192.0.2.1:25"}, target{network: "tcp", address: "192.0.2.2:25"}
-	u.end(u.begin(here, nil), true)
-	if u.begin(here, nil) != nil {
+	begin := func(t target) *trial {
+		x, _ := u.begin(t)
+		return x
+	}
+	u.end(begin(here), true)
+	if begin(here) != nil {
 		t.Error("it is counted")
 	}
 	var held []*trial
 	for range unheardAtOnce {
-		held = append(held, u.begin(there, nil))
+		held = append(held, begin(there))
+	}
+	if x, ok := u.begin(there); ok {
+		t.Errorf("got %v, one more than may be", x)
 	}
 	if list, busy := u.look([]target{there, here}); busy != nil || len(list) != 1 || list[0] != here {
 		t.Errorf("got %v, want the one that answered", list)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if list, why := u.free(ctx, []target{there}); why == nil {
+	if list, why := u.free(ctx, []target{there}, new(time.Time)); why == nil {
 		t.Errorf("got %v though it has as many as it may", list)
 	}
 	u.silent(here)
-	x := u.begin(here, nil)
+	x := begin(here)
 	if x == nil {
 		t.Error("one that was silent is not counted")
 	}
@@ -226,7 +234,7 @@ func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
 	if len(u.at)+len(u.trials) > 0 || u.hectic {
 		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.trials))
 	}
-	if u.begin(target{network: "unix", address: "/x"}, nil) != nil {
+	if begin(target{network: "unix", address: "/x"}) != nil {
 		t.Error("a socket of this machine is counted")
 	}
 }
@@ -240,8 +248,10 @@ func TestAtk3TrialsAtOnce(t *testing.T) {
 		all.Go(func() {
 			for k := range 200 {
 				t := target{network: "tcp", address: fmt.Sprint(k%7, ":25")}
-				if list, _ := u.free(context.Background(), []target{t}); len(list) > 0 {
-					u.end(u.begin(t, nil), i == 0)
+				if list, _ := u.free(context.Background(), []target{t}, new(time.Time)); len(list) > 0 {
+					if x, ok := u.begin(t); ok {
+						u.end(x, i == 0)
+					}
 				}
 				if k%10 == 0 {
 					u.silent(t)
@@ -252,5 +262,77 @@ func TestAtk3TrialsAtOnce(t *testing.T) {
 	all.Wait()
 	if len(u.at)+len(u.trials) > 0 || u.hectic {
 		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.trials))
+	}
+}
+
+// Whoever waits for a place at a silent address gets none between the connection to it and the
+// session: of sixty names at two addresses, eight hold connections.
+func TestAtk3PlaceIsKeptFromConnectionToSession(t *testing.T) {
+	const hosts = 60
+	server := newMute(t, "127.0.0.9:0")
+	other := newMute(t, fmt.Sprint("127.0.0.10:", server.port))
+	var zone strings.Builder
+	for i := range hosts {
+		fmt.Fprintf(&zone, "h%d.test. 300 IN A 127.0.0.9\nh%d.test. 300 IN A 127.0.0.10\n", i, i)
+	}
+	dns := mxtest.Start(t, zone.String())
+	s := newStation(t, server.port, dns.Addr, func(c *Config) { c.Slots = 200 })
+	s.relay.unheard.wait = 300 * time.Millisecond
+	answers := s.begin(0, hosts)
+	for range hosts - 2*unheardAtOnce {
+		if a := take(t, answers); a.Word != taproto.DeferAll {
+			t.Errorf("got %+v", a)
+		}
+	}
+	for _, m := range []*mute{server, other} {
+		var open []net.Conn
+		for range unheardAtOnce {
+			open = append(open, m.next())
+		}
+		if n := len(m.came); n > 0 {
+			t.Errorf("%d more connections were made", n)
+		}
+		for _, c := range open {
+			c.Close()
+		}
+		m.l.Close()
+		for c := range m.came {
+			c.Close()
+		}
+	}
+}
+
+// A server that has refused us is not silent, though it does not answer QUIT: when its time
+// is over, what it said counts.
+func TestAtk3RefusalIsNotTakenForSilence(t *testing.T) {
+	for greeting, want := range map[string]taproto.Word{
+		"521 5.3.2 no mail here": taproto.Error2,
+		"554 5.7.1 not from you": taproto.DeferAll,
+	} {
+		t.Run(greeting[:3], func(t *testing.T) {
+			server := newMute(t, "127.0.0.9:0")
+			s := newStation(t, server.port, "")
+			u := s.relay.unheard
+			answers := make(chan taproto.Answer, 1)
+			name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.9]", "to@there.test")})
+			go func() { answers <- s.deliver(name, "[127.0.0.9]")[0] }()
+			c := server.next()
+			if _, err := fmt.Fprint(c, greeting+"\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(c).ReadString('\n'); line != "QUIT\r\n" {
+				t.Fatalf("got %q, %v", line, err)
+			}
+			u.mu.Lock()
+			u.hectic = true
+			var x *trial
+			for x = range u.trials {
+			}
+			u.mu.Unlock()
+			u.overdue(x)
+			if a := take(t, answers); a.Word != want || !strings.Contains(a.Text, greeting[:9]) {
+				t.Errorf("got %+v, want %s and the greeting", a, want)
+			}
+		})
 	}
 }

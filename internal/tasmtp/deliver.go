@@ -177,13 +177,16 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 			continue
 		}
 		res := l.result(&results[i])
-		if len(d.Recipients) > 1 && drew(&results[i], l.lmtp) {
-			res.Reply += triedApart
-		}
 		if results[i].InDoubt {
 			r.log.Warn("in-doubt", "id", d.ID(), "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
 		} else if !results[i].Another {
 			res = r.judge(d, l.key, rcpts[i], res)
+		}
+		if len(d.Recipients) > 1 && drew(&results[i], l.lmtp) && res.Outcome == status.Deferred {
+			reply, moved := strings.CutSuffix(res.Reply, otherSource)
+			if res.Reply = reply + triedApart; moved {
+				res.Reply += otherSource // moves looks for it at the end
+			}
 		}
 		decided, outcomes = append(decided, rcpts[i]), append(outcomes, res)
 	}

@@ -61,6 +61,40 @@ func TestRulesOnReplies(t *testing.T) {
 	}
 }
 
+// Z14: a rule sees what the server said to a recipient that draws 421, and nothing of ours
+// behind it; and the log and the report of one that fails do not speak of a next attempt.
+func TestRulesSeeTheReplyOfARecipientThatIsTriedApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule string
+		word taproto.Word
+		text string
+	}{
+		"at the end": {"smtp/* fail /not this one$/", taproto.Error2, "421 4.7.0 not this one"},
+		"our words":  {"smtp/* fail /transaction/", taproto.Deferred, "421 4.7.0 not this one" + "; the next attempt has a transaction for this recipient alone"},
+		"source": {"smtp/* source /not this one$/", taproto.Deferred,
+			"421 4.7.0 not this one; the next attempt has a transaction for this recipient alone; the next attempt comes from another source"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{Answer: func(command string) string {
+				if strings.HasPrefix(command, "RCPT To:<b@") {
+					return "421 4.7.0 not this one"
+				}
+				return ""
+			}}).Start(t, "", "")
+			spool := NewSpool(t)
+			setRules(t, spool, c.rule+"\n")
+			p := startIn(t, spool, conf(spool, sink))
+			rcpts := append(to("smtp", "[127.0.0.1]"), to("smtp", "[127.0.0.1]")...)
+			rcpts[1].Address = "b@there.test"
+			p.say(spool.Queue(Message{Rcpts: rcpts}) + "\t[127.0.0.1]\n")
+			a := p.answers()
+			if len(a) != 2 || a[0].Word != taproto.OK3 || a[1].Word != c.word || a[1].Text != c.text {
+				t.Errorf("got %+v, want %s %q", a, c.word, c.text)
+			}
+		})
+	}
+}
+
 // Z14, Z16: after a rule "source" the message goes on to the next source of its zone
 // and stays there.
 func TestTheNextSourceServesTheRetry(t *testing.T) {

@@ -23,7 +23,7 @@ func (t *transaction) afterQuestions() {
 	switch {
 	case !c.Usable():
 		// 421: there is nothing to send.
-	case c.r.Buffered() > 0 && !t.lastWord():
+	case c.unread() > 0 && !t.lastWord():
 		// Whose answers the others were is not known any more.
 		t.err = c.inStep(PhaseData)
 	case t.data.Class() != 3:
@@ -137,7 +137,7 @@ func (t *transaction) readFinals() {
 func (t *transaction) agreed() {
 	c := t.c
 	last := t.finals[len(t.finals)-1]
-	for c.r.Buffered() > 0 {
+	for c.unread() > 0 {
 		c.broken.Store(true)
 		b, _ := c.r.Peek(c.r.Buffered())
 		if wholeReply(b) {
@@ -154,7 +154,7 @@ func (t *transaction) agreed() {
 // left reports whether a server that said 421 ends the connection. If it goes on, 421 may
 // have been a notice, and what it was given may still be taken.
 func (c *Conn) left() bool {
-	if c.r.Buffered() > 0 || c.nc.SetReadDeadline(time.Now().Add(leaveWait)) != nil {
+	if c.unread() > 0 || c.nc.SetReadDeadline(time.Now().Add(leaveWait)) != nil {
 		return false
 	}
 	_, err := c.r.Peek(1)

@@ -164,6 +164,7 @@ func (e *ReplyError) Error() string { return fmt.Sprintf("%s: %s", e.Phase, e.Re
 type Conn struct {
 	nc    net.Conn
 	tls   *tls.ConnectionState // nil: in the clear
+	under *under               // what TLS reads from; nil: in the clear
 	r     *bufio.Reader
 	cfg   Config
 	ext   Extensions
@@ -230,12 +231,51 @@ func (c *Conn) write(p Phase, b []byte) error {
 
 // inStep closes a connection on which the server has said more than it was asked.
 func (c *Conn) inStep(p Phase) error {
-	if c.r.Buffered() == 0 {
+	n := c.unread()
+	if n == 0 {
 		return nil
 	}
-	b, _ := c.r.Peek(min(c.r.Buffered(), 80))
+	b, _ := c.r.Peek(min(n, 80))
 	return c.fail(p, fmt.Errorf("%w: not asked for: %.80q", ErrNoReply, b))
 }
+
+// unread returns how many bytes have come and were not read. Under TLS a read gives one
+// record: further ones that came with it are fetched here.
+func (c *Conn) unread() int {
+	if c.under == nil {
+		return c.r.Buffered()
+	}
+	c.under.dry = true
+	defer func() { c.under.dry = false }()
+	for c.r.Buffered() < c.r.Size() {
+		if _, err := c.r.Peek(c.r.Buffered() + 1); err != nil {
+			break // nothing more is here; an end comes again with the next read
+		}
+	}
+	return c.r.Buffered()
+}
+
+// under is a connection under TLS.
+type under struct {
+	net.Conn
+	dry bool // reads fail: only what TLS has read already is wanted
+}
+
+func (u *under) Read(b []byte) (int, error) {
+	if u.dry {
+		return 0, errDry
+	}
+	return u.Conn.Read(b)
+}
+
+// errDry is no end of the connection for TLS, since it is a temporary net.Error.
+var errDry error = dryError{}
+
+type dryError struct{}
+
+func (dryError) Error() string   { return "nothing more has been read" }
+func (dryError) Timeout() bool   { return true }
+func (dryError) Temporary() bool { return true }
 
 // reply waits for the answer of a phase. 421 may come anywhere and means that the
 // server is closing (RFC 5321 §3.8): it is returned as a reply, and the connection

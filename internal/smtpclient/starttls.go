@@ -50,14 +50,15 @@ func (c *Conn) StartTLS(cfg *tls.Config) error {
 func (c *Conn) BeginTLS(cfg *tls.Config) error { return c.handshake(cfg) }
 
 func (c *Conn) handshake(cfg *tls.Config) error {
-	secure := tls.Client(c.nc, cfg)
+	below := &under{Conn: c.nc}
+	secure := tls.Client(below, cfg)
 	c.nc.SetDeadline(time.Now().Add(c.cfg.Timeouts.of(PhaseTLS)))
 	if err := secure.HandshakeContext(context.Background()); err != nil {
 		c.Close()
 		return &TLSError{Err: err}
 	}
 	c.nc.SetDeadline(time.Time{})
-	c.nc = secure
+	c.nc, c.under = secure, below
 	c.r.Reset(secure)
 	state := secure.ConnectionState()
 	c.tls = &state

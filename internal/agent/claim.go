@@ -211,7 +211,7 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			if len(block) == cap(block) {
 				block = make([]Recipient, 0, min(2*cap(block)+1, 255))
 			}
-			block = append(block, Recipient{Recipient: r, Group: g, Sent: doubt.Sent(r.Offset)})
+			block = append(block, Recipient{Recipient: r, Group: g, Sent: doubt.Sent(r)})
 			d.Recipients = append(d.Recipients, &block[len(block)-1])
 			if owner := doubt.About(r); owner > 0 && !d.agent.Settles {
 				doubts = append(doubts, d.doubt(r.Offset, strconv.Itoa(owner)))

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -159,33 +157,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	c := exec.Command(self(t))
-	c.Env = append(os.Environ(), envAgent+"="+s.dir)
-	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	killed := false
-	t.Cleanup(func() {
-		if !killed {
-			c.Process.Kill()
-			c.Wait()
-		}
-	})
-	if _, err := io.WriteString(in, name+"\th\n"); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && lines.Text() != "# sent" {
-	}
+	c := s.send(t, name, "h")
 	// The hangup that the kernel sends to a stopped agent without a scheduler is no end.
 	if err := c.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -195,13 +167,7 @@ func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 		t.Errorf("while it lives: got %q, want %q", got, want)
 	}
 	dead := s.spec(name).Groups[0].Recipients[0].Owner
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	killed = true
-	if err := c.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("it ended before it was killed: %v", err)
-	}
+	c.kill()
 	begin := time.Now()
 	got := s.do(name, "h", give(ok))
 	if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {

@@ -137,7 +137,7 @@ func asked(t *testing.T, s *Spec, host string) (list []any) {
 			if !strings.EqualFold(r.Host, host) {
 				continue
 			}
-			list = append(list, g, *r, doubts.About(r), doubts.Sent(r.Offset), removal.Removed(r), orders.Waits(r, time.UnixMilli(1)))
+			list = append(list, g, *r, doubts.About(r), doubts.Sent(r), removal.Removed(r), orders.Waits(r, time.UnixMilli(1)))
 			for _, h := range s.History {
 				if h.Recipient == r.Offset {
 					list = append(list, h)

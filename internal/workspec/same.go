@@ -42,18 +42,13 @@ func (s *Spec) tellsTheSame(other *Spec) bool {
 	before, after := s.Doubts(), other.Doubts()
 	for gi := range s.Groups {
 		for ri := range s.Groups[gi].Recipients {
-			off := s.Groups[gi].Recipients[ri].Offset
-			x, y := before.of(off), after.of(off)
-			if x.owner != y.owner || x.released != y.released || (x.sent == nil) != (y.sent == nil) || x.sent != nil && x.sent.Text+place(x.sent) != y.sent.Text+place(y.sent) {
+			if !sameDoubt(&before, &after, &s.Groups[gi].Recipients[ri]) {
 				return false
 			}
 		}
 	}
 	return true
 }
-
-// place is where a sent event says that the message is.
-func place(e *Event) string { return e.Get("at") + " " + e.Get("date") }
 
 // deferral is a recipient's last one, and how many orders and the like stand before it.
 type deferral struct {

@@ -64,9 +64,10 @@ var keptChanges = [...]int{64, 24, 8, 4, 1}
 // Summarise returns the specification with a history that says in fewer lines how the
 // attempts for each recipient ended: the first one, each one whose reply was not that of
 // the one before it, and the last one; the numbers of attempts tell how many lie between.
-// Of sent, unlocked and in-doubt events it keeps those that no later one has made void. All
-// else stays as it is: what the router wrote, byte for byte, diagnostics, orders, and lines
-// of other programs.
+// Of sent, unlocked and in-doubt events it keeps those that no later one has made void, and
+// of sent events that list nobody those whose owner still has a lock or lost one without an
+// answer. All else stays as it is: what the router wrote, byte for byte, diagnostics,
+// orders, and lines of other programs.
 //
 // It returns nil for a file that is not complete or has no checksum, so that its end is
 // not sure, and for one about which the new history would not say the same.
@@ -96,6 +97,9 @@ type history struct {
 	s       *Spec
 	numbers numbering
 	all     []int64 // offsets of recipients, in the file's order
+	rcpts   []*Recipient
+	// doubts is what the whole history says.
+	doubts Doubts
 	// decides is for each recipient the last event that decides whether it is in doubt:
 	// earlier ones do not count any more. -1: none.
 	decides []int32
@@ -104,10 +108,11 @@ type history struct {
 }
 
 func newHistory(file []byte, s *Spec) *history {
-	h := &history{file: file, s: s, numbers: s.numbering()}
+	h := &history{file: file, s: s, numbers: s.numbering(), doubts: Doubts{one: map[int64]doubt{}}}
 	for gi := range s.Groups {
 		for ri := range s.Groups[gi].Recipients {
 			h.all = append(h.all, s.Groups[gi].Recipients[ri].Offset)
+			h.rcpts = append(h.rcpts, &s.Groups[gi].Recipients[ri])
 		}
 	}
 	n := len(h.all)
@@ -119,7 +124,6 @@ func newHistory(file []byte, s *Spec) *history {
 	for i := range run {
 		run[i] = -1
 	}
-	d := Doubts{one: map[int64]doubt{}}
 	masked := map[int32]string{}
 	mask := func(i int32) string {
 		if _, ok := masked[i]; !ok {
@@ -129,25 +133,12 @@ func newHistory(file []byte, s *Spec) *history {
 	}
 	for i := range s.History {
 		e, at := &s.History[i], int32(i)
+		h.doubts.next(s, e, func(recipient int64) { h.decides[h.number(recipient)] = at })
 		switch e.Event {
-		case EventSent:
-			owner, _ := strconv.Atoi(e.Get("owner"))
-			d.send(s, e, owner)
-			h.each(e, func(r int32) { h.decides[r] = at })
-		case EventInDoubt:
-			h.numbers.about(e, func(r int32) {
-				d.one[h.all[r]] = doubt{}
-				h.decides[r] = at
-			})
-		case EventUnlocked:
-			owner, _ := strconv.Atoi(e.Get("owner"))
-			d.release(e.Recipient, owner)
+		case EventSent, EventInDoubt, EventUnlocked:
 		case EventDeferred:
 			before, same := int32(-1), false // neighbours mostly have the same one
 			h.numbers.about(e, func(k int32) {
-				if d.answer(h.all[k]) {
-					h.decides[k] = at
-				}
 				if run[k] >= 0 && run[k] != before {
 					before, same = run[k], h.alike(run[k], at, mask)
 				}
@@ -157,7 +148,7 @@ func newHistory(file []byte, s *Spec) *history {
 				run[k], h.last[k] = at, at
 			})
 		default:
-			if e.Recipient != 0 || e.Get(keyRecipients) != "" {
+			if !e.listsNobody() {
 				h.each(e, func(r int32) { run[r] = -1 })
 			}
 		}
@@ -165,9 +156,15 @@ func newHistory(file []byte, s *Spec) *history {
 	return h
 }
 
+// number is that of the recipient at an offset.
+func (h *history) number(offset int64) int32 {
+	i, _ := slices.BinarySearch(h.all, offset)
+	return int32(i)
+}
+
 // each calls fn for every recipient that an event is about.
 func (h *history) each(e *Event, fn func(r int32)) {
-	if e.Recipient == 0 && e.Get(keyRecipients) == "" {
+	if e.listsNobody() {
 		for r := range h.all {
 			fn(int32(r))
 		}
@@ -199,10 +196,15 @@ func withoutNumbers(text string) string {
 
 // keeps reports whether the event still says something about a recipient.
 func (h *history) keeps(e *Event, at, r int32, changes int, last bool) bool {
+	if e.Event == EventSent && e.listsNobody() {
+		// It may be about recipients of which nothing will be said any more, so it does not
+		// wait for a later event about each of them.
+		return at >= h.decides[r] && h.doubts.needs(e, h.rcpts[r])
+	}
 	if e.Event != EventDeferred {
 		return at >= h.decides[r]
 	}
-	if last && at == h.last[r] || e.Get("attempt") == "0" {
+	if last && (at == h.last[r] || at == h.decides[r]) || e.Get("attempt") == "0" {
 		return true
 	}
 	i, found := slices.BinarySearch(h.changes[r], at)
@@ -255,7 +257,7 @@ type summary struct {
 
 // event takes in one event.
 func (w *summary) event(e *Event, line []byte, at int32, changes int, last bool) {
-	whole := e.Recipient == 0 && e.Get(keyRecipients) == ""
+	whole := e.listsNobody()
 	switch e.Event {
 	case EventSummarised:
 		if n, err := strconv.Atoi(e.Get(keyLines)); err == nil && n > 0 {

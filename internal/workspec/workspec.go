@@ -204,10 +204,10 @@ type Attr struct{ Key, Value string }
 
 // Words of Event.Event.
 const (
-	EventSent     = "sent"     // the final dot is about to be sent: in doubt until a tag says more. owner=N; recipient 0: all that N has locked
+	EventSent     = "sent"     // the final dot is about to be sent: in doubt until a tag says more. owner=N; about no recipient: all that N has locked
 	EventDeferred = "deferred" // attempt=N next=UNIXMS status=X.Y.Z rcpts=RANGES, text: the last answer
 	EventInDoubt  = "in-doubt" // an agent died after "sent"; delivered again by policy
-	EventUnlocked = "unlocked" // the lock of an owner that is dead, or does not know whether it has delivered, was made blank. owner=N
+	EventUnlocked = "unlocked" // the lock of an owner that is dead, or does not know whether it has delivered, was taken from it. owner=N
 	EventReport   = "report"   // file=T kind=failed|delayed|delivered rcpts=OFF,OFF: public/T is prepared and will be submitted
 	EventExpired  = "expired"
 	EventUnserved = "unserved" // no clause of scheduler.conf serves the recipient; text: what helps

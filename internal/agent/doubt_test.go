@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+
+	"zmailer/internal/workspec"
+)
+
+// stuck is an agent process that has recorded that it is sending, and goes no further.
+type stuck struct {
+	*exec.Cmd
+	t     *testing.T
+	ended bool
+}
+
+// send starts such a process for the recipients of a host.
+func (s *spool) send(t *testing.T, name, host string) *stuck {
+	t.Helper()
+	c := &stuck{Cmd: exec.Command(self(t)), t: t}
+	c.Env = append(os.Environ(), envAgent+"="+s.dir)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.kill)
+	if _, err := io.WriteString(in, name+"\t"+host+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if lines.Text() == "# sent" {
+			return c
+		}
+	}
+	t.Fatalf("the agent for %s ended before it sent: %v", host, lines.Err())
+	return nil
+}
+
+func (c *stuck) kill() {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	if err := c.Process.Kill(); err != nil {
+		c.t.Error(err)
+	}
+	if err := c.Wait(); err == nil || err.Error() != "signal: killed" {
+		c.t.Errorf("it ended before it was killed: %v", err)
+	}
+}
+
+// Del1: two agents send one message at the same time, each to the recipients of its host,
+// and one of them is killed before it has an answer. That its recipients are sent to again
+// is recorded for each of them, whoever of the two was the last to record that it sends,
+// and also where there are so many that the event does not list them.
+func TestDel1KilledWhileAnotherAgentSends(t *testing.T) {
+	for _, c := range []struct {
+		hosts [2]string
+		count [2]int
+		dies  int
+	}{
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{150, 150}, dies: 0},
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{150, 150}, dies: 1},
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{150, 3}, dies: 0},
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{150, 3}, dies: 1},
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{3, 150}, dies: 0},
+		{hosts: [2]string{"h0", "h1"}, count: [2]int{3, 150}, dies: 1},
+	} {
+		t.Run(fmt.Sprintf("%d and %d recipients, agent %d dies", c.count[0], c.count[1], c.dies), func(t *testing.T) {
+			s := newSpool(t)
+			var list []rcpt
+			for i, host := range c.hosts {
+				for n := range c.count[i] {
+					list = append(list, rcpt{"smtp", host, fmt.Sprintf("u%d@%s", n, host), ""})
+				}
+			}
+			name := s.queue(list...)
+			var agents []*stuck
+			for _, host := range c.hosts {
+				agents = append(agents, s.send(t, name, host))
+			}
+			owners := map[string]int{}
+			for _, r := range s.spec(name).Groups[0].Recipients {
+				owners[r.Host] = r.Owner
+			}
+			for _, i := range []int{c.dies, 1 - c.dies} {
+				agents[i].kill()
+				s.do(name, c.hosts[i], give(ok))
+				if got := s.inDoubt(name, owners[c.hosts[i]]); !slices.Equal(got, s.of(name, c.hosts[i])) {
+					t.Errorf("%d recipients of %s were sent to again with a doubt on record, want all %d", len(got), c.hosts[i], c.count[i])
+				}
+			}
+		})
+	}
+}
+
+// inDoubt are the recipients that a history says are in doubt by an owner.
+func (s *spool) inDoubt(name string, owner int) (list []int64) {
+	for _, e := range s.spec(name).History {
+		if e.Event == workspec.EventInDoubt && e.Get("owner") == strconv.Itoa(owner) {
+			list = append(list, e.Recipient)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// of are a host's recipients.
+func (s *spool) of(name, host string) (list []int64) {
+	for _, r := range s.spec(name).Groups[0].Recipients {
+		if r.Host == host {
+			list = append(list, r.Offset)
+		}
+	}
+	return list
+}

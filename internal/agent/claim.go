@@ -186,8 +186,8 @@ func (a *Agent) holds(owner int, alone bool) bool {
 	return alive
 }
 
-// choose finds the recipients that are to be delivered, and those among them that a
-// dead agent may have delivered.
+// choose finds the recipients that are to be delivered, and the events that record which
+// of them a dead agent may have delivered.
 func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 	d.Recipients, d.left = nil, false
 	doubt, removal, orders := d.Spec.Doubts(), d.Spec.Removal(), d.Spec.Orders()
@@ -213,8 +213,12 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			}
 			block = append(block, Recipient{Recipient: r, Group: g, Sent: doubt.Sent(r)})
 			d.Recipients = append(d.Recipients, &block[len(block)-1])
-			if owner := doubt.About(r); owner > 0 && !d.agent.Settles {
+			switch owner := doubt.About(r); {
+			case owner == 0:
+			case !d.agent.Settles:
 				doubts = append(doubts, d.doubt(r.Offset, strconv.Itoa(owner)))
+			case r.Tag == workspec.TagLocked && r.Owner == owner:
+				doubts = append(doubts, d.taken(r.Offset, owner))
 			}
 		}
 	}

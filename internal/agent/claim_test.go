@@ -252,12 +252,13 @@ func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
 				t.Error(err)
 			}
 			doubts := s.spec(name).Doubts()
-			for i, r := range s.spec(name).Groups[0].Recipients {
-				want := "jim's"
+			list := s.spec(name).Groups[0].Recipients
+			for i := range list {
+				r, want := &list[i], "jim's"
 				if i == 0 {
 					want = "joe's"
 				}
-				if e := doubts.Sent(r.Offset); e == nil || e.Get("at") != want {
+				if e := doubts.Sent(r); e == nil || e.Get("at") != want {
 					t.Fatalf("recipient %d: got %+v, want %s place", i, e, want)
 				}
 			}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"strconv"
 
 	"zmailer/internal/workspec"
 )
@@ -17,7 +18,16 @@ func (d *Delivery) doubt(recipient int64, owner string) workspec.Event {
 		Text:  "its agent died after it had sent the message; it is sent again"}
 }
 
-// record appends and logs doubts.
+// taken is the event that says that a recipient's lock is taken from a dead owner that may
+// have delivered. An agent that settles doubts writes it before it overwrites the lock: if
+// it dies, too, before it has found out, the doubt about the first owner must not go with
+// that owner's lock.
+func (d *Delivery) taken(recipient int64, owner int) workspec.Event {
+	return workspec.Event{Time: d.agent.now(), Recipient: recipient, Event: workspec.EventUnlocked,
+		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}}
+}
+
+// record appends doubts, and logs those that are not to be settled.
 func (d *Delivery) record(doubts []workspec.Event) error {
 	if len(doubts) == 0 {
 		return nil
@@ -25,6 +35,9 @@ func (d *Delivery) record(doubts []workspec.Event) error {
 	lines := d.lines[:0]
 	for i := range doubts {
 		lines = workspec.AppendEvent(lines, &doubts[i])
+		if doubts[i].Event != workspec.EventInDoubt {
+			continue
+		}
 		d.agent.log().Warn("in-doubt", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host,
 			"rcpt", d.address(doubts[i].Recipient), "owner", doubts[i].Get("owner"))
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -128,4 +129,66 @@ func (s *spool) of(name, host string) (list []int64) {
 		}
 	}
 	return list
+}
+
+// Del1: an agent that settles doubts takes over from a dead one, and dies itself before it
+// has found out. Who comes next is to find out about the first.
+func TestDel1DoubtOutlivesTheAgentThatWasToSettleIt(t *testing.T) {
+	for _, count := range []int{1, 150} {
+		t.Run(fmt.Sprint(count, " recipients"), func(t *testing.T) {
+			const first, second = 999998, 999999
+			s := newSpool(t)
+			var list []rcpt
+			for n := range count {
+				list = append(list, rcpt{"local", "h", fmt.Sprintf("u%d", n), ""})
+			}
+			name := s.queue(list...)
+			event := func(word string, owner int, recipient int64) {
+				s.event(name, workspec.Event{Time: testTime, Event: word, Recipient: recipient,
+					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}})
+			}
+			for i := range list {
+				s.mark(name, i, workspec.LockBytes(first))
+			}
+			if count == 1 {
+				event(workspec.EventSent, first, s.of(name, "h")[0])
+			} else {
+				event(workspec.EventSent, first, 0)
+			}
+			s.agent.Settles = true
+			s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+				// What the file says now, and these locks, is what the second leaves.
+				for i, r := range d.Recipients {
+					if r.Sent == nil || r.Sent.Get("owner") != strconv.Itoa(first) {
+						t.Fatalf("the second agent is to find out about %v", r.Sent)
+					}
+					s.mark(name, i, workspec.LockBytes(second))
+				}
+				left := s.text(name)
+				for _, r := range d.Recipients {
+					d.Done(r, later)
+				}
+				if err := os.WriteFile(s.path(name)+".left", []byte(left), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}))
+			if err := os.Rename(s.path(name)+".left", s.path(name)); err != nil {
+				t.Fatal(err)
+			}
+			// The scheduler mends the locks of the second, and puts its recipients off.
+			for i, off := range s.of(name, "h") {
+				event(workspec.EventUnlocked, second, off)
+				s.mark(name, i, workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo))
+				s.event(name, workspec.DeferredEvent(testTime, off, 1, testTime, later.Code, "the transport agent ended without an answer"))
+			}
+			s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+				for _, r := range d.Recipients {
+					if r.Sent == nil || r.Sent.Get("owner") != strconv.Itoa(first) {
+						t.Errorf("%s: the third agent is to find out about %v, want the sent event of the first", r.Address, r.Sent)
+					}
+					d.Done(r, ok)
+				}
+			}))
+		})
+	}
 }

@@ -88,6 +88,29 @@ func (q Request) told(res Result, verb string, err error) error {
 
 // locked runs fn on transport/name under its flock, sure that it is still the message's.
 func (q Request) locked(name string, fn func(*postoffice.Spec, *workspec.Spec) error) error {
+	for range looks {
+		if err := q.lockedOnce(name, fn); !errors.Is(err, errLookAgain) {
+			return err
+		}
+	}
+	return ErrMoved
+}
+
+// looks is how often a file is opened that has lost its name while its lock was waited for.
+const looks = 5
+
+// errLookAgain means that a copy with a shorter history may have the file's name now.
+var errLookAgain = errors.New("its history was summarised")
+
+// replaced is what it means that another file has the name of a locked one.
+func replaced(f *postoffice.Spec) error {
+	if spec, err := read(f); err == nil && spec.Superseded() {
+		return errLookAgain
+	}
+	return ErrMoved // somebody has edited it
+}
+
+func (q Request) lockedOnce(name string, fn func(*postoffice.Spec, *workspec.Spec) error) error {
 	f, err := q.PostOffice.OpenSpec(name)
 	if errors.Is(err, postoffice.ErrGone) {
 		return ErrMoved
@@ -102,12 +125,14 @@ func (q Request) locked(name string, fn func(*postoffice.Spec, *workspec.Spec) e
 	}
 	// While the lock was waited for, the scheduler may have put it away, or somebody
 	// another file into its place.
-	replaced, err := f.Replaced()
-	if errors.Is(err, postoffice.ErrGone) || err == nil && replaced {
+	moved, err := f.Replaced()
+	switch {
+	case errors.Is(err, postoffice.ErrGone):
 		return ErrMoved
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case moved:
+		return replaced(f)
 	}
 	info, err := q.PostOffice.StatMessage(name)
 	if errors.Is(err, postoffice.ErrGone) || err == nil && postoffice.IDOf(info) != q.ID {

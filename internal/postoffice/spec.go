@@ -33,7 +33,20 @@ func (p *PostOffice) OpenSpec(name string) (*Spec, error) {
 	return p.openSpecAt(Transport+"/"+name, name)
 }
 
-func (p *PostOffice) openSpecAt(path, name string) (*Spec, error) {
+func (p *PostOffice) openSpecAt(path, name string) (s *Spec, err error) {
+	for range opens {
+		if s, err = p.openSpecOnce(path, name); !errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		// It had lost its name when it was open: a summary may have taken its place.
+	}
+	return s, err
+}
+
+// opens is how often a specification is opened that has no name any more when it is.
+const opens = 3
+
+func (p *PostOffice) openSpecOnce(path, name string) (*Spec, error) {
 	f, err := p.fs.Open(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)

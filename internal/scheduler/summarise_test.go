@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/durable"
+	"zmailer/internal/order"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/scheduler/thread"
 	"zmailer/internal/status"
@@ -326,6 +328,75 @@ func TestEditDuringASummaryStays(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An order that waits for the lock while the history is summarised is carried out on the file
+// that has the name then: mailq's KILL does not ask again.
+func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
+	for when, locks := range map[string]bool{"after the open": false, "before the lock": true} {
+		t.Run(when, func(t *testing.T) {
+			b, _ := diskBox(t)
+			name := b.queue("a@b", rcpt{line: "smtp h user@h"})
+			b.lengthen(name, 2*longHistory)
+			info, err := b.po.StatMessage(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			po, err := postoffice.Open(postoffice.Config{FS: &opening{FS: b.fs, locks: locks, then: func() {
+				if err := b.spool.Summarise(name); err != nil {
+					t.Error(err)
+				}
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := order.Hold(order.Request{PostOffice: po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name, b.now.Add(time.Hour))
+			if err != nil || len(res.Changed) != 1 {
+				t.Errorf("%v, %+v", err, res)
+			}
+			b.wantLog("msg=summarised", name)
+			if s := b.parse(name); s.History[len(s.History)-1].Event != workspec.EventHold {
+				t.Error("the file says nothing of it")
+			}
+		})
+	}
+}
+
+// opening is a file system on which something happens once when a specification was opened
+// or, with locks, right before it is locked.
+type opening struct {
+	durable.FS
+	locks bool
+	then  func()
+}
+
+func (f *opening) once() {
+	if then := f.then; then != nil {
+		f.then = nil
+		then()
+	}
+}
+
+func (f *opening) Open(name string, flag int, perm fs.FileMode) (durable.File, error) {
+	file, err := f.FS.Open(name, flag, perm)
+	if err != nil || !strings.HasPrefix(name, "transport/") {
+		return file, err
+	}
+	if f.locks {
+		return &locking{file, f}, nil
+	}
+	f.once()
+	return file, nil
+}
+
+type locking struct {
+	durable.File
+	of *opening
+}
+
+func (f *locking) WaitLock() error {
+	f.of.once()
+	return f.File.WaitLock()
 }
 
 // editing is a file system on which somebody edits a file right before two are exchanged.

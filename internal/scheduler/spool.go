@@ -61,6 +61,8 @@ type opened struct {
 	// noMessage: queue/NAME is gone.
 	noMessage bool
 	removal   *workspec.Removal // nil: nobody was ever removed
+	voids     map[int64]int64   // see void, of voidOf
+	voidOf    *workspec.Spec
 	orders    *workspec.Orders  // nil: nothing was ever ordered
 	// wished is the time before which no attempt was wanted; nil: none was said for any.
 	wished map[int64]time.Time

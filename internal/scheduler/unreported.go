@@ -49,8 +49,16 @@ func (a *about) of(r *workspec.Recipient, kind string) (counts *workspec.Diagnos
 }
 
 // void is for each recipient that was opened again where the last line about that stands:
-// no diagnostic before it counts.
+// no diagnostic before it counts. It is found once for what was read.
 func (f *opened) void() map[int64]int64 {
+	if f.voidOf == f.spec {
+		return f.voids
+	}
+	f.voids, f.voidOf = f.findVoid(), f.spec
+	return f.voids
+}
+
+func (f *opened) findVoid() map[int64]int64 {
 	var m map[int64]int64
 	for i := range f.spec.History {
 		e := &f.spec.History[i]

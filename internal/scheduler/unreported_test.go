@@ -307,3 +307,41 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 	}
 	b.ordered(order.Remove(b.request(file), file))
 }
+
+// Many recipients that were opened again fail at once: what that takes grows as their number,
+// not as its square.
+func TestManyThatWereOpenedAgainFail(t *testing.T) {
+	took := func(n int) uint64 {
+		b, _ := diskBox(t)
+		list := make([]rcpt, n)
+		for i := range list {
+			list[i] = rcpt{line: fmt.Sprintf("smtp h user%d@h", i)}
+		}
+		name := b.queue("a@b", list...)
+		spec := b.parse(name)
+		offsets, outcomes := make([]int64, n), make([]Outcome, n)
+		for i := range offsets {
+			offsets[i] = offsetOf(spec, i)
+			outcomes[i] = Outcome{Offset: offsets[i], Result: thread.Failed, Text: "550 5.1.1 no such user"}
+		}
+		f, err := b.po.OpenSpec(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		e := workspec.OrderEvent(b.now, workspec.EventRetry, "S7A1", offsets, "me", "", "", workspec.Attr{Key: "reopen", Value: "1"})
+		if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
+			t.Fatal(err)
+		}
+		return allocated(func() {
+			if err := b.spool.Record(name, outcomes); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	took(10)
+	few, many := took(200), took(1600)
+	if many > 16*few {
+		t.Errorf("200 recipients take %d bytes of memory, 1600 take %d", few, many)
+	}
+}

@@ -63,7 +63,7 @@ type opened struct {
 	removal   *workspec.Removal // nil: nobody was ever removed
 	voids     map[int64]int64   // see void, of voidOf
 	voidOf    *workspec.Spec
-	orders    *workspec.Orders  // nil: nothing was ever ordered
+	orders    *workspec.Orders // nil: nothing was ever ordered
 	// wished is the time before which no attempt was wanted; nil: none was said for any.
 	wished map[int64]time.Time
 	before acquaintance

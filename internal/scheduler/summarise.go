@@ -128,7 +128,7 @@ func (s *Spool) replace(f *opened) error {
 	if err != nil {
 		return err
 	}
-	s.told.moved(f.id, f.spec, after)
+	s.told.moved(f.ledgerID(), f.spec, after)
 	// The file that is open has no name any more.
 	return f.reopen(s.PostOffice)
 }

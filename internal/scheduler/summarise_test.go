@@ -362,6 +362,42 @@ func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
 	}
 }
 
+// An order that is given after a summary is logged, also of a message whose file has another
+// inode number than its name says, as one has that came back from a backup.
+func TestOrderAfterASummaryIsLogged(t *testing.T) {
+	b, dir := diskBox(t)
+	name := b.queue("a@b", rcpt{line: "smtp h user@h"})
+	message := []byte(b.read("queue/" + name))
+	if err := os.WriteFile(dir+"/restored", message, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+"/restored", dir+"/queue/"+name); err != nil {
+		t.Fatal(err)
+	}
+	b.lengthen(name, 2*longHistory)
+	hold := func(verb func(order.Request, string) (order.Result, error), word string) {
+		t.Helper()
+		info, err := b.po.StatMessage(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.now = b.now.Add(time.Second)
+		if _, err := verb(order.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name); err != nil {
+			t.Fatal(err)
+		}
+		b.spool.orders(name)
+		b.wantLog("msg="+word, "rcpt=user@h")
+	}
+	hold(func(q order.Request, name string) (order.Result, error) {
+		return order.Hold(q, name, b.now.Add(time.Hour))
+	}, "held")
+	if err := b.spool.Summarise(name); err != nil {
+		t.Fatal(err)
+	}
+	b.wantLog("msg=summarised", name)
+	hold(order.Release, "released")
+}
+
 // opening is a file system on which something happens once when a specification was opened
 // or, with locks, right before it is locked.
 type opening struct {

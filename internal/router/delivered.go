@@ -16,7 +16,8 @@ import (
 // Mailboxes get the field from ta-mailbox. Members of a list share one header and have none.
 
 // What the fields may cost one message: each has a header, and so a transaction, of its own.
-// Above that the rest is forwarded without them. What comes back of it has fewer recipients.
+// Above that, in variants or in headers written, the rest is forwarded without them. What
+// comes back of it has fewer recipients.
 const (
 	mostForwarded  = 100     // recipients
 	mostForwardedB = 4 << 20 // bytes of headers

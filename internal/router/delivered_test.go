@@ -144,3 +144,25 @@ func TestAtk7HeadersOfForwardedMailAreBounded(t *testing.T) {
 		t.Errorf("the specification has %d bytes", got)
 	}
 }
+
+// Atk7: an alias of very many addresses, here and elsewhere by turns, does not get a header
+// for each change between them.
+func TestAtk7HeadersOfALargeAliasAreBounded(t *testing.T) {
+	t.Parallel()
+	var members strings.Builder
+	const n = 30_000
+	for i := range n / 2 {
+		fmt.Fprintf(&members, "bond+%d\nx%d@far.example\n", i, i)
+	}
+	o := newOffice(t, nil)
+	o.table("all", members.String())
+	o.table("aliases", "all: \":include:"+filepath.Join(o.conf, "all")+"\"\n")
+	o.r = o.router()
+	m := o.one("external\nfrom <q@example.net>\nto <all@example.org>\nenv-end\nX-Large: " + strings.Repeat("x", 10_000) + "\n\nx\n")
+	if got := len(m.recipients()); got != n {
+		t.Fatalf("%d recipients, want %d: %.300q", got, n, m.recipients())
+	}
+	if got := len(m.file); got > mostForwardedB+200*n {
+		t.Errorf("the specification has %d bytes", got)
+	}
+}

@@ -29,6 +29,9 @@ type sheet struct {
 	begun  bool
 	told   map[string]bool // other senders that have an e line
 	large  bool            // it holds Router.large
+	// Headers with Delivered-To, and their bytes: where recipients are not sorted there may
+	// be one for each change between those who have the field and those who do not.
+	forwards, forwardsB int
 }
 
 // kept is a recipient that is not written yet.
@@ -119,6 +122,9 @@ func (s *sheet) begin() error {
 
 // write writes one recipient, behind its sender. Groups of one variant share a header.
 func (s *sheet) write(g group, r *workspec.Recipient) error {
+	if s.forwards >= mostForwarded || s.forwardsB >= mostForwardedB {
+		g.variant = s.l.placeVariant(g.variant)
+	}
 	if s.begun && g.variant != s.at.variant {
 		s.header()
 	}
@@ -150,6 +156,10 @@ func (s *sheet) end() error {
 func (s *sheet) header() {
 	s.w.header = s.w.top(s.w.header[:0], s.l, s.at.variant)
 	s.w.spec.Header(s.w.header)
+	if s.l.placeVariant(s.at.variant) != s.at.variant {
+		s.forwards++
+		s.forwardsB += len(s.w.header)
+	}
 }
 
 // preamble gives the specification the lines that concern the whole message.

@@ -9,7 +9,9 @@
 // place. A line "..." stands for any lines, "..." in a line for any text. A last line "^C"
 // is the reader's: the command is interrupted when the rest is printed.
 //
-// Comments tell what a reader need not see:
+// What a reader need not see is in the page's side file, pages/NAME.md.txt: comments, each
+// below a line "=== before LINE", which names the block that they precede by its first line
+// ("=== before 2: LINE" is the second such block from there on), or "=== at the end":
 //
 //	<!-- system: SETTINGS -->  a mail system is made and runs from here on: system.sh says
 //	                           which; SETTINGS are lines of its zmailer.conf, or nothing
@@ -71,12 +73,23 @@ type page struct {
 	loose  []step   // commands that nothing runs
 }
 
-// parse takes a page apart.
+// parse parses a page in which the comments stand.
 func parse(text string) (page, error) {
-	p := parser{lines: strings.Split(text, "\n")}
+	lines, err := annotate(text, nil)
+	if err != nil {
+		return page{}, err
+	}
+	return parseLines(lines)
+}
+
+func parseLines(lines []numbered) (page, error) {
+	p := parser{}
+	for _, l := range lines {
+		p.lines, p.numbers = append(p.lines, l.text), append(p.numbers, l.n)
+	}
 	for p.at < len(p.lines) {
 		if err := p.next(); err != nil {
-			return page{}, fmt.Errorf("line %d: %w", p.at+1, err)
+			return page{}, fmt.Errorf("line %d: %w", p.numbers[min(p.at, len(p.lines)-1)], err)
 		}
 	}
 	if p.above != "" {
@@ -87,10 +100,11 @@ func parse(text string) (page, error) {
 
 type parser struct {
 	page
-	lines []string
-	at    int
-	above string // the word of the comment that the next block is meant by
-	path  string // what it says: a path, an address, a reason
+	lines   []string
+	numbers []int // in the page's file
+	at      int
+	above   string // the word of the comment that the next block is meant by
+	path    string // what it says: a path, an address, a reason
 }
 
 // next takes a line, a comment or a block.
@@ -106,7 +120,7 @@ func (p *parser) next() error {
 	case p.above != "" && strings.TrimSpace(line) != "":
 		return fmt.Errorf("no block follows the comment %q", p.above)
 	case strings.HasPrefix(line, "$ "):
-		p.loose = append(p.loose, step{line: p.at + 1, text: line})
+		p.loose = append(p.loose, step{line: p.numbers[p.at], text: line})
 	}
 	p.at++
 	return nil
@@ -130,7 +144,7 @@ func (p *parser) comment() error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), ":")
 	rest = strings.TrimSpace(rest)
 	if k, ok := map[string]kind{"run": hidden, "root": root, "system": system, "wait": wait, "needs": needs}[word]; ok {
-		p.steps = append(p.steps, step{kind: k, line: begin + 1, text: rest})
+		p.steps = append(p.steps, step{kind: k, line: p.numbers[begin], text: rest})
 		return nil
 	}
 	switch word {
@@ -158,9 +172,9 @@ func (p *parser) fenced(language string) error {
 	}
 	p.at++
 	if p.above == "" && strings.TrimSpace(language) == "console" {
-		return p.commands(begin+2, list)
+		return p.commands(p.numbers[begin]+1, list)
 	}
-	p.block(begin+2, list)
+	p.block(p.numbers[begin]+1, list)
 	return nil
 }
 
@@ -180,7 +194,7 @@ func (p *parser) indented() error {
 	for list[len(list)-1] == "" {
 		list = list[:len(list)-1]
 	}
-	p.block(begin+1, list)
+	p.block(p.numbers[begin], list)
 	return nil
 }
 

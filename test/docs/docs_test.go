@@ -55,7 +55,7 @@ func documents(t *testing.T) map[string]string {
 func TestCommandsPrintWhatThePagesShow(t *testing.T) {
 	ran := 0
 	for name, text := range documents(t) {
-		if p, err := parse(text); err == nil && len(p.steps) == 0 {
+		if p, err := parsePage(".", name, text); err == nil && len(p.steps) == 0 {
 			continue
 		}
 		ran++
@@ -70,7 +70,7 @@ func TestCommandsPrintWhatThePagesShow(t *testing.T) {
 }
 
 func runPage(t *testing.T, name, text string) {
-	p, err := parse(text)
+	p, err := parsePage(".", name, text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -121,7 +121,7 @@ func runPage(t *testing.T, name, text string) {
 // A command that a page shows is run, or the page says why it is not.
 func TestEveryCommandIsRun(t *testing.T) {
 	for name, text := range documents(t) {
-		p, err := parse(text)
+		p, err := parsePage(".", name, text)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

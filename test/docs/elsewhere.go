@@ -3,27 +3,19 @@ package docs
 import (
 	"fmt"
 	"os/exec"
-	"strings"
 	"time"
 )
 
 // Elsewhere are commands that a page shows for another kind of machine than a test runs
-// on. Their blocks say <!-- not run: by TEST, ... -->; that test runs them.
+// on. The page's side file says "not run: by TEST"; that test runs them.
 type Elsewhere struct {
 	steps []step
 	match *matcher
 }
 
-// ForElsewhere takes the commands of a part of a page, also of blocks that are not run here.
+// ForElsewhere returns the commands of a part of a page, without what a side file says of it.
 func ForElsewhere(text string) (*Elsewhere, error) {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "<!-- not run: by ") {
-			line = "\n"
-		}
-		lines = append(lines, line)
-	}
-	p, err := parse(strings.Join(lines, ""))
+	p, err := parse(text)
 	if err != nil {
 		return nil, err
 	}

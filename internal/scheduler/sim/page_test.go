@@ -43,8 +43,6 @@ on a virtual clock, with hosts and agents that are made up (internal/scheduler/s
 that is named fails if the bound is not kept; the numbers are those of one seed, as they were
 when this was last written by
 
-<!-- not run: the same test is run with all others, without -update -->
-
     go test ./internal/scheduler/sim -run TestThePageIsTrue -update
 
 Hosts take 50 to 150 ms for a message unless said otherwise, and settings are those of the

@@ -33,8 +33,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 SPOOLDIR ?= /var/spool/postoffice
 DESTDIR ?=
-# Numbers that grow with each commit; nothing has been released yet.
-VERSION ?= 0.0.$(shell git log -1 --format=%cd --date=format:%Y%m%d%H%M%S 2>/dev/null || echo 0)
+VERSION ?= 0.1.0
 ARCH ?= $(shell $(GO) env GOARCH)
 # yes: sendmail, mailq and newaliases are put below PREFIX, too.
 LINKS ?= yes
@@ -45,7 +44,7 @@ MAINTAINER ?= Postmaster <postmaster@localhost>
 CGO ?= 0
 export CGO_ENABLED := $(CGO)
 # Installed programs know where the machine's configuration is.
-LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X main.version=$(VERSION)
+LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
 .PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean

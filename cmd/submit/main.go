@@ -58,7 +58,6 @@ func main() {
 			&cli.BoolFlag{Name: "id", Usage: "print the spool ID, and end when the message is accepted"},
 		),
 		HideHelpCommand: true,
-		HideVersion:     true,
 		Action:          dispatch,
 	}
 	os.Args = append(os.Args[:1:1], submit.NormaliseArgs(calledAs(os.Args), takesValue(app.Flags))...)

@@ -163,7 +163,7 @@ func TestVersionTellsWhatIsMissing(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	wantIn(t, out, "zmctl unreleased, go1.", "find the program router")
+	wantIn(t, out, "zmctl "+config.Version+", go1.", "find the program router")
 	out, _, _ = invoke(t, "version", "--json")
 	var b build
 	if err := json.Unmarshal([]byte(out), &b); err != nil || len(b.Programs) != len(programs()) || b.Go == "" {

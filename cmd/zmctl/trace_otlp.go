@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"zmailer/internal/config"
 	"zmailer/internal/otlp"
 	"zmailer/internal/trace"
 )
@@ -15,7 +16,7 @@ func printOTLP(w io.Writer, lives []*trace.Life, addresses bool) error {
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
 	}
-	b, err := otlp.Request(lives, otlp.Options{Host: host, Version: version, Addresses: addresses})
+	b, err := otlp.Request(lives, otlp.Options{Host: host, Version: config.Version, Addresses: addresses})
 	if err != nil {
 		return err
 	}

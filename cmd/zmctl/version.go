@@ -9,10 +9,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
-)
 
-// version is what make install calls this version; the linker sets it.
-var version string
+	"zmailer/internal/config"
+)
 
 func versionCommand() *cli.Command {
 	return &cli.Command{
@@ -70,16 +69,13 @@ func runVersion(c *cli.Context) error {
 // thisBuild looks at zmctl itself and at the other programs; same tells whether all are
 // there and built alike.
 func thisBuild() (b *build, same bool) {
-	b = &build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b = &build{Version: config.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	own, ok := debug.ReadBuildInfo()
 	if ok {
 		b.Commit = setting(own, "vcs.revision")
 		if setting(own, "vcs.modified") == "true" {
 			b.Commit += ", changed"
 		}
-	}
-	if b.Version == "" {
-		b.Version = "unreleased"
 	}
 	same = true
 	for _, name := range programs() {

@@ -98,6 +98,8 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	// The library would exit by itself and print its own way.
 	app.ExitErrHandler = func(*cli.Context, error) {}
 	app.OnUsageError = usageError
+	app.Version = Version
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}
 	cli.FlagStringer = helpLine(cli.FlagStringer)
 	for _, c := range app.Commands {
 		setUsageError(c)

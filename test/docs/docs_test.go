@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// documents are all files that may have commands, with their texts.
+// documents returns the texts of all files that may have commands, by their paths below docs/.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
@@ -41,12 +41,16 @@ func documents(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	for _, file := range append(files, "../../README.md") {
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[filepath.Base(file)] = string(text)
+		name, err := filepath.Rel("../../docs", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
 	}
 	return texts
 }
@@ -55,7 +59,7 @@ func documents(t *testing.T) map[string]string {
 func TestCommandsPrintWhatThePagesShow(t *testing.T) {
 	ran := 0
 	for name, text := range documents(t) {
-		if p, err := parsePage(".", name, text); err == nil && len(p.steps) == 0 {
+		if p, err := parsePage(name, text); err == nil && len(p.steps) == 0 {
 			continue
 		}
 		ran++
@@ -70,7 +74,7 @@ func TestCommandsPrintWhatThePagesShow(t *testing.T) {
 }
 
 func runPage(t *testing.T, name, text string) {
-	p, err := parsePage(".", name, text)
+	p, err := parsePage(name, text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -101,11 +105,7 @@ func runPage(t *testing.T, name, text string) {
 		t.Error(err)
 	}
 	if *update && len(r.new) > 0 {
-		file := "../../docs/" + name
-		if name == "README.md" {
-			file = "../../" + name
-		}
-		if err := rewrite(file, r.new); err != nil {
+		if err := rewrite(filepath.Join("../../docs", name), r.new); err != nil {
 			t.Error(err)
 		}
 	}
@@ -121,7 +121,7 @@ func runPage(t *testing.T, name, text string) {
 // A command that a page shows is run, or the page says why it is not.
 func TestEveryCommandIsRun(t *testing.T) {
 	for name, text := range documents(t) {
-		p, err := parsePage(".", name, text)
+		p, err := parsePage(name, text)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -102,10 +102,11 @@ func annotate(text string, side []inserted) ([]numbered, error) {
 	return out, nil
 }
 
-// parsePage parses a page with its side file, which need not be there. Name is that of the
-// page's file, directory the one of this package.
-func parsePage(directory, name, text string) (page, error) {
-	b, err := os.ReadFile(filepath.Join(directory, sides, name+".txt"))
+// parsePage parses a page with its side file, which need not exist. Name is the path of the
+// page below docs/. The side file of ../README.md is pages/top-README.md.txt.
+func parsePage(name, text string) (page, error) {
+	name = strings.ReplaceAll(name, "../", "top-")
+	b, err := os.ReadFile(filepath.Join(sides, name+".txt"))
 	if err != nil && !os.IsNotExist(err) {
 		return page{}, err
 	}

@@ -2,7 +2,6 @@ package archtest
 
 import (
 	"cmp"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-var updateLicences = flag.Bool("update", false, "write docs/notes/licences.md")
 
 // licenceOf returns the SPDX identifier of a licence's text, "" if it is not a known one.
 func licenceOf(text string) string {
@@ -92,7 +89,7 @@ func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 	}
 	slices.Sort(rows)
 	want := strings.Join(rows, "\n") + "\n"
-	if *updateLicences {
+	if *update {
 		if err := os.WriteFile(page, []byte(before+head+want), 0o644); err != nil {
 			t.Fatal(err)
 		}

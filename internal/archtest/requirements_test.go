@@ -1,0 +1,97 @@
+package archtest
+
+import (
+	"cmp"
+	"flag"
+	"go/ast"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/requirements.md and docs/notes/licences.md")
+
+// requirementID is the id of a requirement in a comment or in the name of a test.
+var requirementID = regexp.MustCompile(`\b(?:[MKAZS]\d{1,2}|(?:Test)?(?:Sec|Dur|Loc|Net|Zm|Del|Op|Peer|Atk)\d{1,2})(?:[A-Z]\w*)?\b`)
+
+// idsIn returns the ids in a text, without the rest of a test's name.
+func idsIn(text string) []string {
+	var list []string
+	for _, m := range requirementID.FindAllString(text, -1) {
+		m = strings.TrimPrefix(m, "Test")
+		digits := strings.IndexAny(m, "0123456789")
+		end := digits
+		for end < len(m) && m[end] >= '0' && m[end] <= '9' {
+			end++
+		}
+		if end == len(m) || digits > 1 {
+			list = append(list, m[:end])
+		}
+	}
+	return list
+}
+
+// Each id in a comment is explained in docs/requirements.md, and each requirement there names
+// the test files that show it. `go test ./internal/archtest -run Requirements -update` writes
+// the files' names.
+func TestRequirementsAreExplainedAndShown(t *testing.T) {
+	sources, err := load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const page = "../../docs/requirements.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`(?m)^\| ([A-Z][a-z]*\d+) \| (.*) \| (.*) \|$`)
+	known := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		known[m[1]] = true
+	}
+	shown := map[string]map[string]bool{}
+	for _, s := range sources {
+		var ids []string
+		for _, group := range s.tree.Comments {
+			ids = append(ids, idsIn(group.Text())...)
+		}
+		for _, d := range s.tree.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test {
+				ids = append(ids, idsIn(f.Name.Name)...)
+			}
+		}
+		for _, id := range ids {
+			if !known[id] {
+				t.Errorf("%s mentions %s, which docs/requirements.md does not explain", s.name, id)
+			}
+			if s.test {
+				if shown[id] == nil {
+					shown[id] = map[string]bool{}
+				}
+				shown[id][s.name] = true
+			}
+		}
+	}
+	want := row.ReplaceAllStringFunc(string(text), func(line string) string {
+		m := row.FindStringSubmatch(line)
+		files := slices.SortedFunc(maps.Keys(shown[m[1]]), cmp.Compare[string])
+		if len(files) == 0 {
+			t.Errorf("no test shows %s: %s", m[1], m[2])
+		}
+		more := ""
+		if n := len(files) - 4; n > 0 {
+			files, more = files[:4], " and more"
+		}
+		return "| " + m[1] + " | " + m[2] + " | " + strings.Join(files, " ") + more + " |"
+	})
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Error("docs/requirements.md does not name the right files; -update writes them")
+	}
+}

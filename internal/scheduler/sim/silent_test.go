@@ -10,7 +10,7 @@ import (
 
 func TestAtk3SilentHostsDelayNoOwnMail(t *testing.T) { silentHosts(t) }
 
-// A3: reports to 500 hosts that take a connection and stay silent for 300 s each, and
+// Atk3: reports to 500 hosts that take a connection and stay silent for 300 s each, and
 // meanwhile the mail of our own users. At first no host is known, as after a restart.
 func silentHosts(t *testing.T) []row {
 	w := New(19, begin())

@@ -136,7 +136,7 @@ type rig struct {
 
 // newRig starts a system whose calls go through onCall.
 func newRig(bin, dir string, onCall func(inject.Call) inject.Action) (*rig, error) {
-	s := &suite.Suite{Bin: bin, Dir: dir, Settings: map[string]string{"ROUTERPOLL": "1s"}}
+	s := &suite.Suite{Bin: bin, Dir: dir, Settings: map[string]string{"ROUTERPOLL": "1s"}, Files: map[string]string{"scheduler.conf": load.SoonConf()}}
 	l, err := load.Prepare(s)
 	if err != nil {
 		return nil, err
@@ -174,6 +174,9 @@ func steps(ctx context.Context, bin, dir string) (found map[inject.Pair]bool, er
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	for round := range 3 {
+		if round == 2 {
+			r.load.Extra = []load.Kind{load.Long}
+		}
 		if err := r.load.Round(ctx, round); err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/test/inject"
+	"zmailer/test/load"
 	"zmailer/test/suite"
 )
 
@@ -185,9 +186,14 @@ func (c *campaign) one(ctx context.Context, injection Injection, patient bool) (
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, drainWithin, errors.New("the round is not accepted"))
 	defer cancel()
+	within := hitWithin
+	c.rig.load.Extra = nil
+	if load.Summarises(injection.Path) {
+		c.rig.load.Extra = []load.Kind{load.Long}
+		within *= 3 // it takes three attempts
+	}
 	sent := make(chan error, 1)
 	go func() { sent <- c.rig.load.Round(ctx, len(c.table.Trials)) }()
-	within := hitWithin
 	if patient {
 		within *= 5
 	}

@@ -14,10 +14,11 @@ import (
 // chose; hash directories are left out, since a file means the same with and without.
 //
 // Below the postoffice: "public/T", "public/report.T", "router/I", "router/I-P",
-// "router/..I-P", "router/.pickup.I.T", "queue/I-P", "transport/I-P", "owners/P", "deferred/I.why",
-// "freezer/I.cause", "postman/I", "postman/I_why", "ledger/NAME", ".nursery/P/T", ".probe.T", a directory as
-// "router/" and the postoffice as "./". Below the mailboxes: "mail/tmp/T",
-// "mail/new/T", and other files "mail/T". "socket REPLY-OR-COMMAND", "socket final
+// "router/..I-P", "router/.pickup.I.T", "queue/I-P", "transport/I-P",
+// "transport/.copy.I-P", "owners/P", "deferred/I.why", "freezer/I.cause", "postman/I",
+// "postman/I_why", "ledger/NAME", ".nursery/P/T", ".probe.T", a directory as "router/" and
+// the postoffice as "./". Below the mailboxes: "mail/tmp/T", "mail/new/T", and other files
+// "mail/T". "socket REPLY-OR-COMMAND", "socket final
 // dot", "socket 250 queued" for smtpserver's answer to it, "pipe", "pipe #word". A file
 // without a name that gets one is "unnamed". Everything else is named as it is.
 type Classes struct {

@@ -129,6 +129,7 @@ func TestClassOfPath(t *testing.T) {
 		"/po/router/..123-45":             "router/..I-P",
 		"/po/router/123-45 (deleted)":     "router/I-P",
 		"/po/transport/A/B/123-45":        "transport/I-P",
+		"/po/transport/A/B/.copy.123-45":  "transport/.copy.I-P",
 		"/po/transport/A":                 "transport/",
 		"/po/queue":                       "queue/",
 		"/po/deferred/12.users":           "deferred/I.users",

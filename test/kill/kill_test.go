@@ -45,6 +45,7 @@ func TestKillAtOneStepIsMended(t *testing.T) {
 	for _, target := range []Target{
 		{Pair: inject.Pair{Program: "router", Name: "renameat2", Path: "router/..I-P -> transport/I-P"}, Occurrence: 1},
 		{Pair: inject.Pair{Program: "scheduler", Name: "unlinkat", Path: "transport/I-P"}, Occurrence: 2, Whole: true},
+		{Pair: inject.Pair{Program: "scheduler", Name: "renameat2", Path: "transport/.copy.I-P -> transport/I-P"}, Occurrence: 1, Whole: true},
 		{Pair: inject.Pair{Program: "ta-mailbox", Name: "pwrite64", Path: "transport/I-P"}, Occurrence: 1, Torn: true},
 	} {
 		trial := l.try(t.Context(), target)

@@ -159,6 +159,10 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 	if t.Program == "submit" || t.After != nil && t.After.Program == "submit" {
 		l.load.StartSubmit, l.load.Ways = l.inject.Start, []string{load.BySubmit, load.ByUser}
 	}
+	l.load.Extra = nil
+	if load.Summarises(t.Path) || t.After != nil && load.Summarises(t.After.Path) {
+		l.load.Extra = []load.Kind{load.Long}
+	}
 	trial := &Trial{Target: t, Began: began, Dir: l.suite.Dir}
 	err := l.prepare(ctx, t)
 	whole := l.arm(t)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"zmailer/test/inject"
+	"zmailer/test/load"
 )
 
 // Phase is when a program makes a step.
@@ -67,7 +68,8 @@ func (t Target) String() string {
 	return text
 }
 
-// targets are the kills for a list of steps: each step once, and unless it is to be
+// targets are the kills for a list of steps: each step once, those of a history that is
+// summarised at each occurrence, and unless it is to be
 // quick the writes in their middle, the steady steps in the middle and at the end of a
 // round too, the whole system at each, and pickup twice in a row.
 func targets(steps []Step, quick bool) []Target {
@@ -85,13 +87,21 @@ func targets(steps []Step, quick bool) []Target {
 			first = 1
 		}
 		once = append(once, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: first})
+		if load.Summarises(s.Path) {
+			// One specification is replaced in a round, so each occurrence is another step.
+			for n := range s.Count {
+				if n+1 != first {
+					once = append(once, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: n + 1})
+				}
+			}
+		}
 		if slices.Contains([]string{"write", "pwrite64", "sendto"}, s.Name) {
 			torn = append(torn, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: 1 + (i+1)%max(1, min(4, s.Count)), Torn: true})
 		}
 		if s.Phase == Steady {
 			for _, n := range []int{1, 2, (s.Count + 1) / 2, s.Count} {
 				t := Target{Pair: s.Pair, Phase: s.Phase, Occurrence: n}
-				if n > 0 && n <= s.Count && n != first && !slices.Contains(again, t) {
+				if n > 0 && n <= s.Count && n != first && !load.Summarises(s.Path) && !slices.Contains(again, t) {
 					again = append(again, t)
 				}
 			}

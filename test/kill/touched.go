@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"zmailer/test/inject"
+	"zmailer/test/load"
 	"zmailer/test/suite"
 )
 
@@ -64,6 +65,9 @@ func Trace(ctx context.Context, bin, dir string) (*Tracer, error) {
 	}
 	defer s.Kill()
 	for n := range 2 {
+		if n == 1 {
+			l.Extra = []load.Kind{load.Long}
+		}
 		err = errors.Join(err, runRound(ctx, s, l, n))
 	}
 	return t, errors.Join(err, s.Stop())

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"zmailer/test/inject"
+	"zmailer/test/load"
 )
 
 // trace has a system work under strace and lists the steps that it saw, with their
@@ -36,6 +37,9 @@ func trace(ctx context.Context, bin, dir string) (map[inject.Pair]int, error) {
 	}
 	defer s.Kill()
 	for n := range 3 {
+		if n == 2 {
+			l.Extra = []load.Kind{load.Long}
+		}
 		err = errors.Join(err, runRound(ctx, s, l, n))
 	}
 	// strace holds the log open, so it has written everything when this returns.

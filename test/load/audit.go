@@ -78,6 +78,8 @@ func (k Kind) Destinations() []string {
 		return nil
 	case Mixed:
 		return []string{"sink", "sink later", "report"}
+	case Long:
+		return []string{"sink", "sink second", "sink third"}
 	}
 	return []string{"sink"}
 }
@@ -192,8 +194,13 @@ func (l *Load) Copies(sunk []*peer.Message) (Copies, error) {
 	for _, m := range sunk {
 		for _, r := range m.Recipients {
 			where := "sink"
-			if strings.HasPrefix(r, mixedLater) {
+			switch first, _, _ := strings.Cut(r, "."); first {
+			case mixedLater:
 				where = "sink later"
+			case longSecond:
+				where = "sink second"
+			case longThird:
+				where = "sink third"
 			}
 			l.take(found, where, bytes.ReplaceAll(m.Data, []byte("\r\n"), []byte("\n")))
 		}

@@ -39,7 +39,12 @@ const (
 	Mixed  Kind = "mixed"  // to three at the sink, which takes, defers and refuses; by submit
 )
 
-// Kinds are all of them.
+// Long goes to three at the sink, which defers each three times, with replies so long that
+// the scheduler summarises the message's history; by submit. It takes more attempts than
+// any other message, so a round has one only if the load's Extra says so.
+const Long Kind = "long"
+
+// Kinds are all others.
 func Kinds() []Kind { return []Kind{Relay, Local, Mbox, Three, Later, Fail, NoUser, Null, Mixed} }
 
 // Ways of submission.
@@ -86,6 +91,8 @@ type Load struct {
 	Size int
 	// Pad is how long headers are at most, bytes; each message's is of another length.
 	Pad int
+	// Extra are kinds of messages that a round has beside those of Kinds.
+	Extra []Kind
 	// Ways of submission, which messages take in turn; nil: all.
 	Ways []string
 	// StartSubmit starts submit: an injector's Start. nil: cmd.Start.
@@ -152,6 +159,24 @@ file/*
 	command="ta-mailbox --slots=4 $channel"
 `
 
+// SoonConf is SchedulerConf for a load with Long messages: every attempt comes after a
+// second.
+func SoonConf() string {
+	return strings.Replace(SchedulerConf, `retries="1 1 2 3"`, `retries="1"`, 1)
+}
+
+// Summarises reports whether a step, by its class of object, is one that only the history of
+// a Long message leads to.
+func Summarises(class string) bool { return strings.Contains(class, "transport/.copy.") }
+
+// How often, and with how many bytes, the sink defers a recipient of a Long message: three
+// recipients' replies are a history of more than 32 kB, of which the middle third says
+// nothing new.
+const (
+	longAttempts = 3
+	longReply    = 3900 // one line of a reply, of which ta-smtp reads 4096 bytes
+)
+
 // answer is the sink's word on a recipient.
 func answer(address string, attempt int) string {
 	kind, _, _ := strings.Cut(address, ".")
@@ -160,6 +185,8 @@ func answer(address string, attempt int) string {
 		return "550 5.1.1 no such user"
 	case (kind == string(Later) || kind == mixedLater) && attempt == 1:
 		return "451 4.2.1 later"
+	case (kind == string(Long) || kind == longSecond || kind == longThird) && attempt <= longAttempts:
+		return "451 4.2.1 <" + address + "> later " + strings.Repeat("x", longReply)
 	}
 	return ""
 }
@@ -184,7 +211,7 @@ func (l *Load) Tries() []Try {
 // Round has one message of each kind accepted, all at once, each offered until it is.
 // They come by SMTP, by submit and by a user's submit in turn.
 func (l *Load) Round(ctx context.Context, round int) error {
-	return l.Send(ctx, round, Kinds()...)
+	return l.Send(ctx, round, append(Kinds(), l.Extra...)...)
 }
 
 // Send is Round for some kinds. A kind may stand there more than once.
@@ -198,7 +225,7 @@ func (l *Load) Send(ctx context.Context, round int, kinds ...Kind) error {
 		}
 		by := ways[(i+round)%len(ways)]
 		switch {
-		case kind == Mixed && by == BySMTP, kind == Null && by == ByUser: // a user has no null sender
+		case (kind == Mixed || kind == Long) && by == BySMTP, kind == Null && by == ByUser: // a user has no null sender
 			by = BySubmit
 		}
 		wg.Go(func() { errs[i] = l.untilAccepted(ctx, round, kind, by) })

@@ -26,6 +26,12 @@ const (
 	mixedFail  = "mixed-fail"
 )
 
+// The first words of addresses to which a long message goes as well.
+const (
+	longSecond = "long-second"
+	longThird  = "long-third"
+)
+
 // from is a kind's sender.
 func from(kind Kind) string {
 	if kind == Null {
@@ -37,7 +43,10 @@ func from(kind Kind) string {
 // recipients are all that a message goes to.
 func recipients(kind Kind, token string) []string {
 	list := []string{recipient(kind, token)}
-	if kind == Mixed {
+	switch kind {
+	case Long:
+		list = append(list, longSecond+"."+token+"@sink.example", longThird+"."+token+"@sink.example")
+	case Mixed:
 		list = append(list, mixedLater+"."+token+"@sink.example", mixedFail+"."+token+"@sink.example")
 	}
 	return list

@@ -22,7 +22,7 @@ func TestWhyTellsTheChainOfCauses(t *testing.T) {
 	zmctl(t, s, "freeze", id)
 	wantIn(t, zmctl(t, s, "why", id), " are frozen by ", "because a person has said so", "zmctl thaw "+id)
 	history := zmctl(t, s, "history", id)
-	wantIn(t, history, "accepted from <bob@mta.example>", "routed to 3 recipients", "attempt 1 for <one@sink.example> failed: 4.2.1 451 4.2.1 later; next ",
+	wantIn(t, history, "accepted from <bob@mta.example>", "routed to 3 recipients", "attempt 1 for <one@sink.example>, <two@sink.example> failed: 4.2.1 451 4.2.1 later; next ",
 		"held <one@sink.example>, <two@sink.example> until ", ": for a test (order ", "frozen <one@sink.example>")
 	for line := range strings.Lines(zmctl(t, s, "history", "--json", id)) {
 		var h struct{ ID, Event, Text string }

@@ -26,7 +26,7 @@ func scenarios() []struct {
 		{"One sender against another", "TestOneSendersFloodLeavesRoomForAnother", senderAgainstSender},
 		{"Slow hosts against a fast one (Z9)", "TestSlowHostsDoNotBlockTheirRing", slowAgainstFast},
 		{"A black hole against everybody else (M23)", "TestABlackHoleDelaysNobodyElse", blackHole},
-		{"Hosts that accept connections and stay silent (A3)", "TestAtk3SilentHostsDelayNoOwnMail", silentHosts},
+		{"Hosts that accept connections and stay silent", "TestAtk3SilentHostsDelayNoOwnMail", silentHosts},
 		{"A dead host (Z18)", "TestADeadHostCostsOneConnectPerInterval", deadHost},
 		{"Oldest first (Z3)", "TestOldestFirstPerDestination", oldestFirst},
 		{"A hanging message (M28)", "TestOneHangingMessageDoesNotBlockTheRest", hangingMessage},

@@ -21,6 +21,7 @@ type agent struct {
 	free       int
 	claimed    bool      // it has said how many slots it has
 	doubts     []*doubt  // jobs that were taken back from it
+	locks      bool      // it may have left recipients locked of some that are no doubts any more
 	idleSaid   bool      // #idle was said, its #hungry is to come
 	said       time.Time // when it last spoke, or was started
 	born       time.Time // when it was started

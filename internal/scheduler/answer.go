@@ -169,6 +169,7 @@ func (e *engine) resync(a *agent, name, host string) {
 			// It is sure which job it means, and nothing of that is under way.
 			j := a.deliveries[i]
 			a.answered(i)
+			a.locks = true
 			e.lose(&j)
 		} else {
 			e.takeBackFrom(a, i)

@@ -182,11 +182,15 @@ func (e *engine) inDoubt(m *thread.Message) bool {
 
 // forgetDoubts takes an agent's word that nothing is under way in it: no answer comes any
 // more for what was taken back. What it left locked is locked until it ends.
-func (a *agent) forgetDoubts() { a.doubts = nil }
+func (a *agent) forgetDoubts() {
+	if len(a.doubts) > 0 {
+		a.doubts, a.locks = nil, true
+	}
+}
 
 // releaseDoubts has what an agent held locked read again when it has ended.
 func (e *engine) releaseDoubts(a *agent) {
-	if len(a.doubts) == 0 {
+	if len(a.doubts) == 0 && !a.locks {
 		return
 	}
 	a.doubts = nil

@@ -87,6 +87,11 @@ func TestDel3DoubtsDoNotAddUp(t *testing.T) {
 			if len(a.doubts) != want {
 				t.Errorf("%d doubts are kept, want %d", len(a.doubts), want)
 			}
+			// It may have left a lock all the same.
+			e.conf.locked, e.lockedWait = time.Second, time.Hour
+			if e.releaseDoubts(a); e.lockedWait != time.Second {
+				t.Error("what it has locked is not looked at when it has ended")
+			}
 		})
 	}
 }

@@ -149,10 +149,14 @@ func (s *Spool) refuseEnd(f *opened) error {
 	for i, r := range list {
 		offsets[i], addresses[i] = strconv.FormatInt(r.Offset, 10), r.Address
 	}
-	line := workspec.AppendEvent(nil, &workspec.Event{Time: s.Now(), Event: workspec.EventUnreported,
-		Attrs: []workspec.Attr{{Key: "rcpts", Value: strings.Join(offsets, ",")}},
-		Text:  "all recipients are final, and the sender was not told of these failures: " + strings.Join(addresses[:min(len(addresses), 10)], ", ")})
-	// Crash: the line or none; the next start finds the same.
-	err := f.Append(line)
+	rcpts, err := strings.Join(offsets, ","), error(nil)
+	// It stands there already when it was refused in an earlier life.
+	if n := len(f.spec.History); n == 0 || f.spec.History[n-1].Event != workspec.EventUnreported || f.spec.History[n-1].Get("rcpts") != rcpts {
+		line := workspec.AppendEvent(nil, &workspec.Event{Time: s.Now(), Event: workspec.EventUnreported,
+			Attrs: []workspec.Attr{{Key: "rcpts", Value: rcpts}},
+			Text:  "all recipients are final, and the sender was not told of these failures: " + strings.Join(addresses[:min(len(addresses), 10)], ", ")})
+		// Crash: the line or none; the next start finds the same.
+		err = f.Append(line)
+	}
 	return cmp.Or(err, fmt.Errorf("end %s: %w: %s", f.Name, ErrUnreported, strings.Join(addresses[:min(len(addresses), 10)], ", ")))
 }

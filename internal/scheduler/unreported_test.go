@@ -295,6 +295,16 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 	if got := b.list("queue"); len(got) != 1 || got[0] != file {
 		t.Errorf("queue/ has %q", got)
 	}
+	// Each start of the scheduler finds it so: the history does not grow by that.
+	if err := f.read(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.spool.refuseEnd(f); !errors.Is(err, ErrUnreported) {
+		t.Errorf("refused again: got %v", err)
+	}
+	if n := len(b.parse(file).History); n != len(s.History) {
+		t.Errorf("refused twice, it has %d lines of history, and %d before", n, len(s.History))
+	}
 
 	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.po)
 	e.spool, e.now = b.spool, time.Now()

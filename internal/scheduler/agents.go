@@ -79,10 +79,14 @@ func (a *agent) find(ans *taproto.Answer) (int, *thread.Recipient) {
 	return -1, nil
 }
 
-// answered takes note that a delivery is over. With one slot its #hungry follows.
-func (a *agent) answered(i int) {
+// answered takes note that a delivery is over. With one slot its #hungry follows, and the
+// agent may go on with the next one from now on.
+func (a *agent) answered(i int, now time.Time) {
 	if a.slots <= 1 {
 		a.deliveries[i].v, a.deliveries[i].outcomes = nil, nil
+		if next := a.first(); next >= 0 {
+			a.deliveries[next].heard = now
+		}
 		return
 	}
 	a.drop(i)

@@ -168,7 +168,7 @@ func (e *engine) resync(a *agent, name, host string) {
 		if host != "" {
 			// It is sure which job it means, and nothing of that is under way.
 			j := a.deliveries[i]
-			a.answered(i)
+			a.answered(i, e.now)
 			a.locks = true
 			e.lose(&j)
 		} else {
@@ -215,7 +215,7 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 		return
 	}
 	done := *j
-	a.answered(i)
+	a.answered(i, e.now)
 	e.end(&done)
 	if a.slots <= 1 {
 		e.promote(a)

@@ -33,7 +33,7 @@ const maxDoubts = 1000
 // takeBackFrom takes a delivery off an agent that lives.
 func (e *engine) takeBackFrom(a *agent, i int) {
 	j := a.deliveries[i]
-	a.answered(i)
+	a.answered(i, e.now)
 	if j.v == nil {
 		return
 	}

@@ -95,3 +95,24 @@ func TestDel3DoubtsDoNotAddUp(t *testing.T) {
 		})
 	}
 }
+
+// Del3: a job that waits in an agent with one slot for those before it is not overdue when
+// the answer for the last of these was read, and the #hungry behind it was not.
+func TestDel3QueuedJobIsNotOverdueBetweenAnswerAndHungry(t *testing.T) {
+	e, a := doubtful(1)
+	a.crew.settings.AnswerMax = time.Hour
+	e.giveOne(a, 7)
+	e.giveOne(a, 8)
+	e.now = e.now.Add(50 * time.Minute)
+	a.deliveries[0].heard = e.now // for one of its recipients
+	e.now = e.now.Add(20 * time.Minute)
+	a.answered(0, e.now)
+	e.overdueAt = e.now
+	e.overdue()
+	if a.deliveries[1].v == nil || len(a.doubts) > 0 {
+		t.Error("it is taken back")
+	}
+	if want := e.now.Add(time.Hour); !e.overdueAt.Equal(want) {
+		t.Errorf("it is looked again at %v, want %v", e.overdueAt, want)
+	}
+}

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -8,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/agent"
 	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/taproto"
 	"zmailer/internal/workspec"
 )
 
@@ -149,4 +152,54 @@ func tagsOK(t *testing.T, disk *cutfs.FS, name string) (n int) {
 		}
 	}
 	return n
+}
+
+// Atk6: an attempt for one of the tags alone, the others being held, ended between the copy
+// and the tag. The next one, for all of them, finds that copy.
+func TestAtk6CopyOfAnotherTagIsFound(t *testing.T) {
+	for name, template := range map[string]string{"Maildir": "$MAIL/%u/", "mbox": "$MAIL/%u"} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, template)
+			name := p.queue("s@example.org", "Subject: x\n\n", "body\n", tagged(3)...)
+			last := p.spec(name).Groups[0].Recipients[2]
+			p.agent.Do(p.Context(), taproto.Job{Name: name}, onlyLast{p.mailbox})
+			path := filepath.Join(p.dir, "transport", name)
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			p.must(err)
+			_, err = f.WriteAt(workspec.TagBytes(p.spec(name).Format, workspec.TagToDo), workspec.TagOffset(last.Offset))
+			p.must(err)
+			p.must(f.Close())
+			box := filepath.Join(p.mail, "jim")
+			if strings.HasSuffix(template, "/") {
+				// Its reader has seen it.
+				for _, file := range p.names(filepath.Join(box, "new")) {
+					p.must(os.Rename(filepath.Join(box, "new", file), filepath.Join(box, "cur", file+":2,S")))
+				}
+			}
+			for _, answer := range p.do(name) {
+				if !strings.HasPrefix(answer, "\tok3 ") {
+					t.Errorf("got %q, want ok3", answer)
+				}
+			}
+			copies := 0
+			if strings.HasSuffix(template, "/") {
+				copies = len(p.names(filepath.Join(box, "new"))) + len(p.names(filepath.Join(box, "cur")))
+			} else {
+				copies = strings.Count(p.read(box), "\nSubject: x\n")
+			}
+			if copies != 1 {
+				t.Errorf("got %d copies, want one", copies)
+			}
+		})
+	}
+}
+
+// onlyLast delivers to the last recipient of a job.
+type onlyLast struct{ to agent.Deliverer }
+
+func (o onlyLast) Deliver(ctx context.Context, d *agent.Delivery) {
+	all := d.Recipients
+	d.Recipients = all[len(all)-1:]
+	o.to.Deliver(ctx, d)
+	d.Recipients = all
 }

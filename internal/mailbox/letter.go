@@ -29,7 +29,7 @@ func senderAddress(s workspec.Sender) string {
 // letter is one message on its way to one store.
 type letter struct {
 	delivery  *agent.Delivery
-	recipient *agent.Recipient    // the first of all
+	recipient *agent.Recipient    // the first of all that has Sent, or the first
 	all       []*agent.Recipient  // whom this copy is for
 	lead      *workspec.Recipient // after whom it is named
 	now       time.Time

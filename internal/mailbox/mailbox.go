@@ -181,6 +181,12 @@ func (m *Mailbox) copy(ctx context.Context, d *agent.Delivery, list []*agent.Rec
 // deliver brings the message to one store, for recipients who all have that one.
 func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, list []*agent.Recipient) agent.Result {
 	r := list[0]
+	for _, one := range list {
+		if one.Sent != nil { // an attempt that was for some of them may have written the copy
+			r = one
+			break
+		}
+	}
 	if isPipe(r) {
 		return m.toPipe(d, r)
 	}

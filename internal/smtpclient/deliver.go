@@ -131,23 +131,34 @@ func (t *transaction) readFinals() {
 	t.agreed()
 }
 
-// agreed looks at answers beyond the last one. They end the connection, and where they say
-// something else than the last one nobody knows which of them is about the message. 421 may
-// come at any time (RFC 5321 §3.8).
+// agreed looks at answers beyond the last one. They end the connection, and nobody knows
+// which of all are about whom: with k of them too many, a recipient's is one of k+1. Where
+// these do not say the same he is in doubt. 421 may come at any time (RFC 5321 §3.8).
 func (t *transaction) agreed() {
-	c := t.c
-	last := t.finals[len(t.finals)-1]
+	c, n := t.c, len(t.finals)
 	for c.unread() > 0 {
 		c.broken.Store(true)
-		b, _ := c.r.Peek(c.r.Buffered())
-		if wholeReply(b) {
-			if r, err := readReply(c.r); err == nil && (r.Class() == last.Class() || r.Code == 421) {
-				continue
+		var r Reply // none: it is half a reply, or nonsense
+		if b, _ := c.r.Peek(c.r.Buffered()); wholeReply(b) {
+			r, _ = readReply(c.r)
+		}
+		if r.Code == 421 {
+			continue
+		}
+		if t.finals = append(t.finals, r); r.IsZero() {
+			break
+		}
+	}
+	all, first := t.finals, t.finals[0]
+	t.finals = all[:n]
+	for i := range t.finals {
+		for _, r := range all[i+1 : i+1+len(all)-n] {
+			if r.Class() != all[i].Class() {
+				all[i] = Reply{}
+				t.err = c.fail(PhaseDot, fmt.Errorf("%w: %d answers where there should be %d, the first is %s", ErrNoReply, len(all), n, first))
+				break
 			}
 		}
-		t.finals = t.finals[:len(t.finals)-1]
-		t.err = c.fail(PhaseDot, fmt.Errorf("%w: more than one answer, the first is %s", ErrNoReply, last))
-		return
 	}
 }
 

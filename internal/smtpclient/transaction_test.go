@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"zmailer/internal/status"
 )
@@ -456,6 +457,45 @@ func TestFaultOfOursEndsWithoutADot(t *testing.T) {
 			if all := strings.Join(rec.writes, ""); strings.HasSuffix(all, "\r\n.\r\n") || c.Usable() {
 				t.Errorf("ended with a dot; usable %v", c.Usable())
 			}
+		})
+	}
+}
+
+// Del1: where an LMTP server gives more answers to the final dot than there are recipients,
+// one of them was not asked for, and which one is not known. Only a recipient for whom all
+// answers that may be his say the same has an outcome.
+func TestDel1LMTPWithMoreAnswersThanRecipients(t *testing.T) {
+	for name, c := range map[string]struct{ answers, want []string }{
+		"all the same":      {[]string{"250", "250", "250", "250"}, []string{"delivered", "delivered", "delivered"}},
+		"421 behind them":   {[]string{"250", "550", "250", "421"}, []string{"delivered", "failed", "delivered"}},
+		"the first twice":   {[]string{"250", "250", "550", "250"}, []string{"delivered", "in doubt", "in doubt"}},
+		"the second twice":  {[]string{"250", "550", "550", "250"}, []string{"in doubt", "failed", "in doubt"}},
+		"the last twice":    {[]string{"250", "250", "550", "550"}, []string{"delivered", "in doubt", "failed"}},
+		"the first thrice":  {[]string{"250", "250", "250", "550", "250"}, []string{"delivered", "in doubt", "in doubt"}},
+		"and one more half": {[]string{"250", "250", "250", "25"}, []string{"delivered", "delivered", "in doubt"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &naive{extensions: pipelining, answer: func(command string) string {
+					if command == "." {
+						return strings.Join(c.answers, " x\r\n") + " x"
+					}
+					return ""
+				}}
+				conn, _ := farServer(t, n, Config{LMTP: true})
+				res, err := conn.Send(numbered(1, "a@test", "b@test", "c@test"))
+				var got []string
+				for _, r := range res {
+					if r.InDoubt {
+						got = append(got, "in doubt")
+						continue
+					}
+					got = append(got, r.Outcome.String())
+				}
+				if err != nil || !slices.Equal(got, c.want) || conn.Usable() {
+					t.Errorf("got %q, %v, usable %v, want %q", got, err, conn.Usable(), c.want)
+				}
+			})
 		})
 	}
 }

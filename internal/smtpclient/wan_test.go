@@ -98,7 +98,7 @@ func (n *naive) serve(nc net.Conn) {
 		verb, _, _ := strings.Cut(strings.ToUpper(line), " ")
 		usual := "250 2.0.0 ok"
 		switch verb {
-		case "EHLO":
+		case "EHLO", "LHLO":
 			usual = "250-naive.test\r\n250-" + strings.Join(n.extensions[1:], "\r\n250-") + "\r\n250 " + n.extensions[0]
 		case "RSET":
 			from, to = "", nil

@@ -132,7 +132,9 @@ func (o *OS) RenameNew(oldname, newname string) error {
 
 // Exchange implements FS.
 func (o *OS) Exchange(a, b string) error {
-	err := retry(func() error { return unix.Renameat2(o.root, a, o.root, b, unix.RENAME_EXCHANGE) })
+	err := o.doBoth(a, b, func(a, b place) error {
+		return unix.Renameat2(a.dir, a.base, b.dir, b.base, unix.RENAME_EXCHANGE)
+	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = fmt.Errorf("%w: %w", ErrNoExchange, err)
 	}

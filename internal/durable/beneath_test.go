@@ -146,7 +146,7 @@ func TestSec1RootFollowsNoLinkOutOfTheirDirectory(t *testing.T) {
 		"rename into": f.RenameNew("mine", "queue/mine"), "replace": f.Rename("mine", "queue/victim"),
 		"rename out of": f.RenameNew("queue/victim", "taken"), "link": f.Link("mine", "queue/mine"),
 		"exchange": f.Exchange("mine", "queue/victim"),
-		"mkdir": f.Mkdir("queue/sub", 0o700), "remove": f.Remove("queue/victim"),
+		"mkdir":    f.Mkdir("queue/sub", 0o700), "remove": f.Remove("queue/victim"),
 	} {
 		if err == nil {
 			t.Errorf("%s: it follows the link", what)

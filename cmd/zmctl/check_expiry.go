@@ -46,12 +46,16 @@ func (x *checker) aged() {
 // agedMessage adds to a finding what is too old in the message.
 func (x *checker) agedMessage(f *finding, m *message, expiry map[thread]time.Duration) {
 	age := x.now.Sub(m.Since)
+	removal := m.parsed.Removal()
+	if removal != nil {
+		age -= removal.Away
+	}
 	for i := range m.Recipients {
 		p := &m.Recipients[i]
 		if !p.open() || p.State == frozen {
 			continue
 		}
-		age := age - m.parsed.Orders().Of(p.offset).Away(m.Since, x.now)
+		age := age - m.parsed.Orders().Of(p.offset).Away(m.Since, x.now, removal)
 		limit, of := x.older, "as asked"
 		if limit <= 0 {
 			after, known := expiry[thread{p.Channel, p.Host}]

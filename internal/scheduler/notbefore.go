@@ -54,7 +54,7 @@ func (f *opened) awayOf(r *workspec.Recipient, now time.Time) time.Duration {
 	if f.orders == nil && f.wished == nil {
 		return 0
 	}
-	away := f.orders.Of(r.Offset).Away(f.arrival(), now)
+	away := f.orders.Of(r.Offset).Away(f.arrival(), now, f.removal)
 	if at, ok := f.wished[r.Offset]; ok {
 		away = max(away, min(at.Sub(f.arrival()), longestWait))
 	}

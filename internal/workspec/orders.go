@@ -1,6 +1,7 @@
 package workspec
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -23,13 +24,13 @@ type Order struct {
 	// a failure; zero: with the message's arrival.
 	Begun time.Time
 
-	away     time.Duration // in holds that are over, since Begun
-	hurry    int64         // line of the last order to try it now
-	fresh    int64         // line from which attempts count
-	expire   *Event        // it is given up by a person's word
-	reopen   *Event        // it was failed and is open again
-	reroute  *Event        // a copy for it went to the router
-	failedAt int64         // line of its last diagnostic that says failed
+	held     []span // holds that are over, since Begun
+	hurry    int64  // line of the last order to try it now
+	fresh    int64  // line from which attempts count
+	expire   *Event // it is given up by a person's word
+	reopen   *Event // it was failed and is open again
+	reroute  *Event // a copy for it went to the router
+	failedAt int64  // line of its last diagnostic that says failed
 }
 
 // Keys of orders beside id and rcpts.
@@ -151,26 +152,22 @@ func (r *Order) take(e *Event) {
 // release ends a hold.
 func (r *Order) release(at time.Time) {
 	if r.Hold != nil {
-		r.away += r.heldTo(at)
+		r.held = append(r.held, r.holdTo(at))
 		r.Hold, r.Until = nil, time.Time{}
 	}
 }
 
-// heldTo is how long the hold has lasted at a time.
-func (r Order) heldTo(at time.Time) time.Duration {
+// holdTo is the time of the hold up to another time.
+func (r Order) holdTo(at time.Time) span {
 	if !r.Until.IsZero() && r.Until.Before(at) {
 		at = r.Until
 	}
-	from := r.Hold.Time
-	if r.Begun.After(from) {
-		from = r.Begun
-	}
-	return max(at.Sub(from), 0)
+	return span{r.Hold.Time, at}
 }
 
 // begin begins its time anew.
 func (r *Order) begin(e *Event) {
-	r.Freeze, r.Begun, r.away = nil, e.Time, 0
+	r.Freeze, r.Begun, r.held = nil, e.Time, nil
 	r.hurry, r.fresh = e.LineOffset, e.LineOffset
 }
 
@@ -227,17 +224,20 @@ func (r Order) Held(now time.Time) bool {
 	return r.Hold != nil && (r.Until.IsZero() || r.Until.After(now))
 }
 
-// Away is how much of the time since the message's arrival does not make the recipient
-// older.
-func (r Order) Away(arrival, now time.Time) time.Duration {
-	away := r.away
+// Away returns how much of the time since the message's arrival does not make the recipient
+// older, beside m.Away, the time in which it was removed. m may be nil.
+func (r Order) Away(arrival, now time.Time, m *Removal) time.Duration {
+	spans := slices.Clone(r.held)
 	if r.Hold != nil {
-		away += r.heldTo(now)
+		spans = append(spans, r.holdTo(now))
 	}
 	if r.Begun.After(arrival) {
-		away += r.Begun.Sub(arrival)
+		spans = append(spans, span{arrival, r.Begun})
 	}
-	return away
+	if m == nil {
+		return length(spans)
+	}
+	return beside(spans, m.out)
 }
 
 // Hurried tells whether an order to try it now is younger than what stands at a line.

@@ -1,6 +1,7 @@
 package workspec
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestOrdersAreReadFromTheHistory(t *testing.T) {
 			if got := o.Tag(r); got != tt.want {
 				t.Errorf("tag %q, want %q", got, tt.want)
 			}
-			if got := o.Of(r.Offset).Away(arrival, now).Minutes(); got != float64(tt.away) {
+			if got := o.Of(r.Offset).Away(arrival, now, nil).Minutes(); got != float64(tt.away) {
 				t.Errorf("away %v minutes, want %d", got, tt.away)
 			}
 		})
@@ -139,7 +140,7 @@ func FuzzOrders(f *testing.F) {
 			for ri := range s.Groups[gi].Recipients {
 				r := &s.Groups[gi].Recipients[ri]
 				order := o.Of(r.Offset)
-				if away := order.Away(time.UnixMilli(1795220000000), now); away < 0 {
+				if away := order.Away(time.UnixMilli(1795220000000), now, nil); away < 0 {
 					t.Errorf("away %v", away)
 				}
 				if tag := o.Tag(r); tag != r.Tag && !order.Expired() && !order.Reopened() && order.Rerouted() == nil {
@@ -150,8 +151,51 @@ func FuzzOrders(f *testing.F) {
 				}
 			}
 		}
-		if none := o.Of(1 << 60); none != (Order{}) {
+		if none := o.Of(1 << 60); !reflect.DeepEqual(none, Order{}) {
 			t.Errorf("nobody's: %+v", none)
 		}
 	})
+}
+
+// M27: time in which a message was removed and a recipient held or frozen counts once,
+// so that mail of an operator that plays with it expires all the same.
+func TestOverlappingTimesCountOnce(t *testing.T) {
+	const off = int64(len("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\n"))
+	arrival := time.UnixMilli(1795220000000)
+	at := func(minutes int) time.Time { return arrival.Add(time.Duration(minutes) * time.Minute) }
+	order := func(minutes int, word string, more ...Attr) string {
+		e := OrderEvent(at(minutes), word, "S7A1", []int64{off}, "me", "", "why not", more...)
+		return string(AppendEvent(nil, &e))
+	}
+	removal := func(minutes int, word string) string {
+		e := RemovedEvent(at(minutes), word, "S7A1", []int64{off}, "me")
+		return string(AppendEvent(nil, &e))
+	}
+	out, in := removal(20, EventRemoved), removal(60, EventRestored)
+	tests := map[string]struct {
+		lines string
+		away  int // minutes of 90 that do not count, removals included
+	}{
+		"removed":                            {out + in, 40},
+		"frozen, removed, restored, thawed":  {order(10, EventFrozen, Attr{KeyCause, CausePerson}) + out + in + order(70, EventThawed), 70},
+		"thawed before it was removed":       {order(5, EventFrozen, Attr{KeyCause, CausePerson}) + order(10, EventThawed) + out + in, 50},
+		"held over the removal":              {order(10, EventHold) + out + in + order(70, EventRelease), 60},
+		"held within the removal":            {out + order(30, EventHold) + order(40, EventRelease) + in, 40},
+		"held into the removal":              {order(10, EventHold) + out + order(30, EventRelease) + in, 50},
+		"held until a time in it":            {order(10, EventHold, UntilAttr(at(30))...) + out + in, 50},
+		"held, and nothing of it is over":    {out + in + order(80, EventHold), 50},
+		"removed twice, held over the first": {order(10, EventHold) + out + in + order(65, EventRelease) + removal(70, EventRemoved) + removal(75, EventRestored), 60},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr           smtp h u@h 1\nm\nA: b\n\n" + tt.lines))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := s.Removal()
+			if got := (m.Away + s.Orders().Of(off).Away(arrival, at(90), m)).Minutes(); got != float64(tt.away) {
+				t.Errorf("%v minutes do not count, want %d", got, tt.away)
+			}
+		})
+	}
 }

@@ -16,6 +16,7 @@ type Removal struct {
 	// that time does not make it older.
 	Away time.Duration
 
+	out    []span           // the times that Away is the sum of
 	last   map[int64]*Event // by recipient
 	failed map[int64]int64  // line of the last diagnostic that says failed
 }
@@ -47,6 +48,7 @@ func (s *Spec) Removal() *Removal {
 			out = e.Time
 		case e.Event == EventRestored && !out.IsZero():
 			m.Away += max(e.Time.Sub(out), 0)
+			m.out = append(m.out, span{out, e.Time})
 			out = time.Time{}
 		}
 	}

@@ -247,7 +247,7 @@ func TestSummaryTellsTheSame(t *testing.T) {
 		for gi := range before.Groups {
 			for ri := range before.Groups[gi].Recipients {
 				r := before.Groups[gi].Recipients[ri]
-				if x.Waits(&r, now) != y.Waits(&r, now) || x.Of(r.Offset).Away(now, now) != y.Of(r.Offset).Away(now, now) {
+				if x.Waits(&r, now) != y.Waits(&r, now) || x.Of(r.Offset).Away(now, now, nil) != y.Of(r.Offset).Away(now, now, nil) {
 					t.Fatalf("orders about %d differ:\n%s\n%s", r.Offset, file, out)
 				}
 				// As it is, and when its lock is given back.

@@ -33,7 +33,7 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 				return err
 			}
 		}
-		if err := s.setConf(text, inPlace); err != nil {
+		if err := s.changeConf(text, inPlace); err != nil {
 			return err
 		}
 		if d.chance(30) {
@@ -50,6 +50,14 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 		s.reloaded.Add(1)
 	}
 	return nil
+}
+
+// changeConf is setConf while nobody starts the whole system, which would refuse a file of
+// which half is written.
+func (s *soak) changeConf(text string, inPlace bool) error {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	return s.setConf(text, inPlace)
 }
 
 // badConf has a scheduler.conf that cannot be used, or half of one, for a time. Nobody

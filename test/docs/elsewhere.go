@@ -2,7 +2,10 @@ package docs
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -13,9 +16,28 @@ type Elsewhere struct {
 	match *matcher
 }
 
-// ForElsewhere returns the commands of a part of a page, without what a side file says of it.
-func ForElsewhere(text string) (*Elsewhere, error) {
-	p, err := parse(text)
+// ForElsewhere returns the commands of a section of a page, also of blocks whose side file says
+// "not run: by TEST". Docs is the directory of the pages.
+func ForElsewhere(docs, name, title string) (*Elsewhere, error) {
+	text, err := os.ReadFile(filepath.Join(docs, name))
+	if err != nil {
+		return nil, err
+	}
+	lines, err := pageLines(filepath.Join(docs, "../test/docs", sides), name, string(text))
+	if err != nil {
+		return nil, err
+	}
+	var section []numbered
+	in := false
+	for _, l := range lines {
+		if strings.HasPrefix(l.text, "## ") {
+			in = l.text == "## "+title
+		}
+		if in && !strings.HasPrefix(l.text, "<!-- not run: by ") {
+			section = append(section, l)
+		}
+	}
+	p, err := parseLines(section)
 	if err != nil {
 		return nil, err
 	}

@@ -105,18 +105,27 @@ func annotate(text string, side []inserted) ([]numbered, error) {
 // parsePage parses a page with its side file, which need not exist. Name is the path of the
 // page below docs/. The side file of ../README.md is pages/top-README.md.txt.
 func parsePage(name, text string) (page, error) {
-	name = strings.ReplaceAll(name, "../", "top-")
-	b, err := os.ReadFile(filepath.Join(sides, name+".txt"))
-	if err != nil && !os.IsNotExist(err) {
+	lines, err := pageLines(sides, name, text)
+	if err != nil {
 		return page{}, err
+	}
+	return parseLines(lines)
+}
+
+// pageLines returns the lines of a page with those of its side file in a directory.
+func pageLines(directory, name, text string) ([]numbered, error) {
+	name = strings.ReplaceAll(name, "../", "top-") + ".txt"
+	b, err := os.ReadFile(filepath.Join(directory, name))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
 	}
 	side, err := parseSide(string(b))
 	if err != nil {
-		return page{}, fmt.Errorf("%s/%s.txt: %w", sides, name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	lines, err := annotate(text, side)
 	if err != nil {
-		return page{}, fmt.Errorf("%s/%s.txt: %w", sides, name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return parseLines(lines)
+	return lines, nil
 }

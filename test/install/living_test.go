@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"zmailer/test/docs"
@@ -26,8 +25,7 @@ func TestMachineWithSystemd(t *testing.T) {
 	}
 	run(t, "chroot", root, "useradd", "--create-home", "--shell", "/bin/bash", "alice")
 	m := boot(t, root)
-	page := sections(t, "install.md")
-	follow := func(title string) func(*testing.T) { return func(t *testing.T) { m.follow(t, page, title) } }
+	follow := func(title string) func(*testing.T) { return func(t *testing.T) { m.follow(t, "install.md", title) } }
 	script := func(name string, args ...string) func(*testing.T) {
 		return func(t *testing.T) { m.script(t, name, args...) }
 	}
@@ -42,7 +40,7 @@ func TestMachineWithSystemd(t *testing.T) {
 		{"it runs again", script("running.sh")},
 		{"mail has waited", script("waited.sh")},
 		{"rooms", script("room.sh")},
-		{"the proof", func(t *testing.T) { m.follow(t, sections(t, "privileges.md"), "The proof") }},
+		{"the proof", func(t *testing.T) { m.follow(t, "privileges.md", "The proof") }},
 		{"users", script("users.sh")},
 		{"killed", script("killed.sh")},
 		{"watchdog", script("watchdog.sh")},
@@ -78,21 +76,10 @@ func (m *machine) makeInstall(t *testing.T) {
 	}
 }
 
-// sections are the parts of a page, by their titles.
-func sections(t *testing.T, page string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for _, part := range strings.Split(read(t, filepath.Join("../../docs", page)), "\n## ")[1:] {
-		title, text, _ := strings.Cut(part, "\n")
-		all[title] = text
-	}
-	return all
-}
-
 // follow types what a section of a page shows, and compares what comes.
-func (m *machine) follow(t *testing.T, page map[string]string, title string) {
+func (m *machine) follow(t *testing.T, page, title string) {
 	t.Helper()
-	commands, err := docs.ForElsewhere(page[title])
+	commands, err := docs.ForElsewhere("../../docs", page, title)
 	if err == nil {
 		err = commands.Run(func(text string) *exec.Cmd { return m.command(t.Context(), "bash", "-c", text) })
 	}

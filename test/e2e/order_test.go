@@ -55,6 +55,9 @@ func (l *lot) old(dir string, age time.Duration) string {
 	if !strings.HasPrefix(a.Name, dir+"/") {
 		l.t.Fatalf("accepted as %s, want it in %s/", a.Name, dir)
 	}
+	if age == 0 {
+		return a.ID.String() // a router that runs may have it already
+	}
 	at := time.Now().Add(-age)
 	name := filepath.Join(l.s.PostOffice(), a.Name)
 	if err := os.Chtimes(name, at, at); err != nil {

@@ -41,9 +41,11 @@ type reader struct {
 	builds map[string]*strings.Builder
 	failed map[string]int // failed tests by package
 	faults []string       // what failed tests said, for the end
+	names  [][2]string    // of the failed tests that are counted, with their packages
 }
 
-func summarise(events io.Reader, out io.Writer) (counts, error) {
+// summarise returns the counts and the failed tests by package and name.
+func summarise(events io.Reader, out io.Writer) (counts, [][2]string, error) {
 	r := &reader{out: out, tests: map[[2]string]*test{}, builds: map[string]*strings.Builder{}, failed: map[string]int{}}
 	lines := bufio.NewReader(events)
 	for {
@@ -58,10 +60,10 @@ func summarise(events io.Reader, out io.Writer) (counts, error) {
 		}
 		if err == io.EOF {
 			r.repeat()
-			return r.counts, nil
+			return r.counts, r.names, nil
 		}
 		if err != nil {
-			return r.counts, err
+			return r.counts, r.names, err
 		}
 	}
 }
@@ -115,6 +117,7 @@ func (r *reader) testEnd(e event) {
 		r.counts.passed++
 	case "fail":
 		r.counts.failed++
+		r.names = append(r.names, [2]string{e.Package, e.Test})
 	case "skip":
 		r.counts.skipped++
 	}

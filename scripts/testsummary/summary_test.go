@@ -83,7 +83,7 @@ func TestSummaryCountsTestsWithoutSubtests(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			got, err := summarise(strings.NewReader(strings.Join(tt.events, "\n")), &out)
+			got, _, err := summarise(strings.NewReader(strings.Join(tt.events, "\n")), &out)
 			if err != nil || got != tt.counts || out.String() != tt.want {
 				t.Errorf("got %v %v\n%s\nwant %v\n%s", got, err, out.String(), tt.counts, tt.want)
 			}

@@ -53,12 +53,20 @@ func (s *soak) empty(ctx context.Context) error {
 	defer cancel()
 	// The log's events tell when to look; what is swept from public/ is not always
 	// followed by one, so it is looked at twice a second at the least.
+	freed := time.Now()
 	for begin := time.Now(); ; {
 		left, err := s.left()
 		if err != nil {
 			return err
 		}
 		if time.Since(begin) > settled {
+			// A hand may have had a frozen message on its way when all was thawed.
+			if len(left) > 0 && time.Since(freed) > settled {
+				freed = time.Now()
+				if err := s.free(ctx); err != nil {
+					return err
+				}
+			}
 			s.hand.dropHalves(left)
 			if err := s.putBack(ctx, left); err != nil {
 				return err

@@ -173,10 +173,10 @@ func steps(m *message) []happened {
 	return list
 }
 
-// attempts are the numbers of the last attempts that were told.
+// attempts has the number of the last attempt that was printed for each recipient.
 type attempts map[int64]int
 
-// leftOut tells of the attempts before a deferral that a summary of the history has left out.
+// leftOut describes the attempts before a deferral that a summary of the history has removed.
 func (a attempts) leftOut(spec *workspec.Spec, e *workspec.Event) (text string) {
 	if e.Event != workspec.EventDeferred {
 		return ""
@@ -202,7 +202,7 @@ func named(recipients []string) string {
 	return names
 }
 
-// inWords tells an event.
+// inWords describes an event.
 func inWords(e *workspec.Event, recipients []string) string {
 	names := named(recipients)
 	if names == "" {

@@ -30,9 +30,9 @@ func statusCommand() *cli.Command {
 state, the recipients of queued mail by their states, and lists the processes that hold
 an owner number. The counts are those of the disk: ls | wc -l gives the same. Where more
 than 20000 messages are queued and the scheduler runs, those of queue/ and transport/ are
-the scheduler's, which takes no time; zmctl check counts the files. States are explained
-in docs/spool.md. What daemons never take up is told by zmctl removed, zmctl orders and,
-of quarantine/, by zmctl check. Daemons that systemd or zmctl run has started stand there
+those of the scheduler, which are at hand; zmctl check counts the files. States are explained
+in docs/spool.md. zmctl removed, zmctl orders and, for quarantine/, zmctl check show what
+daemons never take up. Daemons that systemd or zmctl run has started stand there
 with their age, and with what is wrong with them. Recipients are counted while there are
 at most 20000 specifications; zmctl queue --counts counts more.
 
@@ -53,7 +53,7 @@ type overview struct {
 	// Recipients are those of queued mail, by state; nil if they were not counted.
 	Recipients []recipients `json:"recipients,omitempty"`
 	Uncounted  bool         `json:"recipients_not_counted,omitempty"`
-	// Counts are the scheduler's, of which queue/ and transport/ are told then.
+	// Counts are those of the scheduler; where there are any, queue/ and transport/ use them.
 	Counts    *mailq.StatusInfo `json:"scheduler_counts,omitempty"`
 	Owners    []owner           `json:"owners"`
 	Scheduler bool              `json:"scheduler_runs"`

@@ -15,8 +15,8 @@ import (
 // the files itself.
 const countsPatience = 5 * time.Second
 
-// schedulerCounts are what the running scheduler has counted; nil if it does not answer,
-// or has so few messages that their files are counted at once.
+// schedulerCounts asks the running scheduler for its counts. It returns nil if the scheduler
+// does not answer, or has so few messages that counting their files takes no longer.
 func schedulerCounts(ctx context.Context, dir string) *mailq.StatusInfo {
 	a, err := callScheduler(ctx, dir)
 	if err != nil {
@@ -44,11 +44,8 @@ func counted(top string, c *mailq.StatusInfo) directory {
 // isQueue reports whether the scheduler has counts of a directory.
 func isQueue(top string) bool { return top == postoffice.Queue || top == postoffice.Transport }
 
-// printCounts tells what the scheduler's counts hold beside the files.
+// printCounts prints the scheduler's counts that are not numbers of files.
 func printCounts(w io.Writer, c *mailq.StatusInfo) {
-	if c == nil {
-		return
-	}
 	fmt.Fprintf(w, "\nqueue and transport by the scheduler's counts: %d recipients for %d hosts", c.Recipients, c.Threads)
 	if c.Refused > 0 {
 		fmt.Fprintf(w, "; %d specifications that cannot be used are not among them", c.Refused)

@@ -21,7 +21,7 @@ const (
 	Gone         // left without an end: N recipients, Why
 	Unknown      // not on the disk after a power loss: N recipients
 	Half         // a specification without its message was removed; ID is its inode number and last write
-	Told         // the senders of N failed recipients that were in no report were told otherwise
+	Told         // an operator has informed the senders of N failed recipients that no report covers
 	Open         // a process writes from here on: Role, PID, Boot
 	Close        // it writes no more
 	Boot         // what processes of other boots left open is settled

@@ -43,7 +43,7 @@ type File struct {
 	done chan struct{}
 }
 
-// Open opens a log, as OpenFile does, and starts to copy. lost makes the line that tells how
+// Open opens a log, as OpenFile does, and starts to copy. lost makes the line that reports how
 // many lines could not be written.
 func Open(path string, own bool, lost func(lines int) []byte) (*File, error) {
 	f, err := OpenFile(path, own)

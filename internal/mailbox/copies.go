@@ -44,7 +44,7 @@ func leadOf(d *agent.Delivery, r *agent.Recipient) *workspec.Recipient {
 }
 
 // shares reports whether a recipient may share a copy with others of its group. A sender
-// that names the recipient (VERP) stands in the copy, and a loop is one recipient's alone.
+// that names the recipient (VERP) is written into the copy, and a loop is one recipient's alone.
 func shares(d *agent.Delivery, r *workspec.Recipient, g *workspec.Group) bool {
 	if r.Channel != "local" || !strings.Contains(r.Host, "@") || g.Sender.VERP != "" {
 		return false

@@ -42,7 +42,7 @@ func (s *Spec) Replace(b, was, note []byte) (err error) {
 	if err := s.Append(note); err != nil {
 		return fail(err)
 	}
-	// Crash: as before. SweepCopy tells by the line what a copy is that it finds.
+	// Crash: as before. SweepCopy recognises a copy by that line.
 	if err := s.Sync(); err != nil {
 		return fail(err)
 	}
@@ -86,7 +86,7 @@ func (s *Spec) Replace(b, was, note []byte) (err error) {
 	if err != nil {
 		return fail(err)
 	}
-	// Crash: the old file or the copy has the name, the other one stands beside it; both say
+	// Crash: the old file or the copy has the name, the other one is beside it; both say
 	// the same, and nothing is written to the copy before it is sure to keep the name.
 	if err := s.p.fs.Exchange(name, s.path); err != nil {
 		return fail(err)
@@ -100,7 +100,7 @@ func (s *Spec) Replace(b, was, note []byte) (err error) {
 	if err != nil {
 		return fail(errors.Join(err, s.putBack(name, info, f, note)))
 	}
-	// Crash: the old file stands there or not; nothing reads it.
+	// Crash: the old file is still there or not; nothing reads it.
 	if err := s.p.remove(name); err != nil {
 		return fail(err)
 	}
@@ -197,7 +197,7 @@ func (p *PostOffice) SweepCopy(name string, ours func(left, spec []byte) bool) (
 		if err := p.syncDir(dirOf(left)); err != nil {
 			return nil, err
 		}
-		// Crash: it stands there or not; nothing reads it.
+		// Crash: it is still there or not; nothing reads it.
 		if err := p.remove(left); err != nil {
 			return nil, err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // collectors is how many submissions are copied at the same time: they share their syncs. Of
-// one user there are at most perUser, so that large files of one keep nobody else waiting.
+// one user there are at most perUser, so that large files of one user do not keep the others waiting.
 const (
 	collectors = 5
 	perUser    = collectors - 1
@@ -149,7 +149,7 @@ func (c *collector) next() (name string, uid uint32, ok bool) {
 	return list[0], uid, true
 }
 
-// turn is whose turn it is, an index of turns; -1: there is nobody.
+// turn is whose turn it is, an index of turns; -1: no user waits.
 func (c *collector) turn() int {
 	return slices.IndexFunc(c.turns, func(uid uint32) bool { return c.busy[uid] < perUser })
 }
@@ -251,7 +251,7 @@ func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 		return done, r.disbelieve(name, disbelief)
 	}
 	if incomplete := (*postoffice.IncompleteError)(nil); errors.As(err, &incomplete) && !r.po.IsInbox(filepath.Dir(name)) {
-		// An earlier version let users make it there; nobody can complete it now.
+		// An earlier version let users make it there; no one can complete it now.
 		return done, r.putAside(name, err, "uid", incomplete.UID, "size", incomplete.Size)
 	}
 	if err != nil {

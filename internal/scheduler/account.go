@@ -38,7 +38,7 @@ type account struct {
 
 // account looks through tags and diagnostics. What counts for a final recipient is
 // its last diagnostic that agrees with the tag; others are of attempts that a crash
-// made void, or of ends that a person took back. Those of open recipients wait. A
+// made void, or of ends that an operator took back. Those of open recipients wait. A
 // recipient of which one that counts is marked has been reported.
 func (s *Spool) account(f *opened) *account {
 	a := &account{}

@@ -46,7 +46,7 @@ func (e *engine) takeBackFrom(a *agent, i int) {
 	e.lose(&j)
 }
 
-// toldByTag notes that a tag, not a status line, has told a recipient's outcome.
+// toldByTag records that a tag, not a status line, has shown a recipient's outcome.
 func (e *engine) toldByTag(v *thread.Vertex, r *thread.Recipient, delivered bool) {
 	result := thread.Failed
 	if delivered {
@@ -64,7 +64,7 @@ func (e *engine) toldByTag(v *thread.Vertex, r *thread.Recipient, delivered bool
 	}
 }
 
-// covers reports whether an older doubt is about nobody whom this one is not about, too: the
+// covers reports whether an older doubt is about no recipient that this one is not about, too: the
 // agent was given the same recipients again.
 func (d *doubt) covers(old *doubt) bool {
 	if old.v != d.v {
@@ -200,7 +200,7 @@ func (e *engine) releaseDoubts(a *agent) {
 
 // overdue takes back the jobs that have gone without an answer for answermax, and ends
 // the agents that keep them: they take nothing more, and when nothing else is under way in
-// one it is told to end, then killed.
+// one it is asked to end, then killed.
 func (e *engine) overdue() {
 	if e.overdueAt.IsZero() || e.now.Before(e.overdueAt) {
 		return

@@ -34,7 +34,7 @@ func (s *Spool) ends(f *opened) ledger.Outcomes {
 	return e
 }
 
-// expired are the recipients that were given up after their time, or by a person.
+// expired are the recipients that were given up after their time, or by an operator.
 func (f *opened) expired() map[int64]bool {
 	expired := map[int64]bool{}
 	for i := range f.spec.History {
@@ -74,7 +74,7 @@ func (s *Spool) unreportedBy(f *opened) (n int64) {
 }
 
 // finish removes a message whose recipients are all final and reported, or puts it
-// away if a person has removed the last of them. False: it was put back meanwhile.
+// away if an operator has removed the last of them. False: it was put back meanwhile.
 // ErrUnreported: a failure is not reported yet; nothing was changed.
 func (s *Spool) finish(f *opened) (done bool, err error) {
 	// Those whose note comes too late.
@@ -84,7 +84,7 @@ func (s *Spool) finish(f *opened) (done bool, err error) {
 		s.ended(f.ledgerID(), ends, 0)
 		done, err = true, s.unlink(f.Name, f.id, f.count())
 	} else {
-		// A person opens what has failed again under the same lock, and an undo what was
+		// An operator opens what has failed again under the same lock, and an undo what was
 		// removed.
 		err = f.underLock(func() error {
 			done, err = s.finishFailed(f)
@@ -126,7 +126,7 @@ func (s *Spool) finishFailed(f *opened) (done bool, err error) {
 }
 
 // undecided reports whether a recipient is open, or has a tag that does not follow yet what
-// a person has decided: its copy may still be on its way to the router.
+// an operator has decided: its copy may still be on its way to the router.
 func (f *opened) undecided() (open bool) {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		open = open || !final(r.Tag) || f.tagOf(r) != r.Tag

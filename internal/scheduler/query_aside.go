@@ -12,7 +12,7 @@ import (
 
 // ZMailer keeps every open recipient in a thread, and its mailq asks for threads alone.
 // Recipients that are held or frozen, on channel hold, or served by no clause are in no
-// thread of ours: for the classic listings they are told as threads in which nothing goes.
+// thread of ours: the classic listings show them as threads in which nothing moves.
 
 // asideKept is for how long a session uses what it has found: mailq asks for each thread.
 const asideKept = 10 * time.Second
@@ -68,7 +68,7 @@ func (q *query) aside() (list []partly, err error) {
 	return list, err
 }
 
-// asidePlaces are the places that a session tells of, in order.
+// asidePlaces are the places that a session shows, in order.
 func (s *querySession) asidePlaces() ([]*asidePlace, error) {
 	now := s.q.e.conf.clocks.now()
 	if s.asides != nil && now.Sub(s.asidesAt).Abs() < asideKept {

@@ -30,7 +30,7 @@ func (p *queryPlaces) admit(s *querySession) (dropped *querySession, ok bool) {
 	return dropped, true
 }
 
-// victim is who makes room, nil if nobody does: an idle stranger; for a trusted client also
+// victim is the client that makes room, nil if none does: an idle stranger; for a trusted client also
 // a busy one, then an idle and last a busy trusted one. Among equals it is the one that is
 // idle the longest, or has come first.
 func (p *queryPlaces) victim(trusted bool) (found *querySession) {

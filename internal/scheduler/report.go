@@ -89,7 +89,7 @@ func (s *Spool) Settle(name string, said map[int64]string) (Settled, error) {
 }
 
 // endsInAll is how often the end of a message is tried when a failure has come between its
-// reports and its end: a person had a recipient tried again, and it has failed again.
+// reports and its end: an operator had a recipient tried again, and it has failed again.
 const endsInAll = 3
 
 // reportEnds reports failures and successes that are due.

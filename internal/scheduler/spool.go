@@ -175,7 +175,7 @@ func (f *opened) arrival() time.Time {
 
 // notAfter is when a message was accepted at the latest whose file has a time that is still
 // to come: somebody has set it, or the clock, and its age must not wait for that. The
-// inode's change time, which nobody can set, and the history of the message bound it, so
+// inode's change time, which no user can set, and the history of the message bound it, so
 // that it stays the same from one start to the next.
 func (f *opened) notAfter(now time.Time) time.Time {
 	at := now

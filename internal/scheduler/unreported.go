@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUnreported means that all recipients of a message are final, and that one has failed
-// whose sender is to be told and was not. Its files stay where they are.
+// whose sender wants a report and has none. Its files stay where they are.
 var ErrUnreported = errors.New("a failed recipient is not reported")
 
 // about is the diagnostics of each recipient.
@@ -48,8 +48,8 @@ func (a *about) of(r *workspec.Recipient, kind string) (counts *workspec.Diagnos
 	return counts
 }
 
-// void is for each recipient that was opened again where the last line about that stands:
-// no diagnostic before it counts. It is found once for what was read.
+// void returns, for each recipient that was opened again, the offset of the last line about
+// that: no earlier diagnostic counts. It is computed once for each reading of the file.
 func (f *opened) void() map[int64]int64 {
 	if f.voidOf == f.spec {
 		return f.voids
@@ -77,7 +77,7 @@ func (f *opened) findVoid() map[int64]int64 {
 
 // undiagnosed are the failed recipients of which no diagnostic says so: an agent has
 // written none, or none that can be read, or it died, or we did, between tag and line.
-// Those that a person removed have none.
+// Those that an operator removed have none.
 func undiagnosed(f *opened) map[int64]bool {
 	var m map[int64]bool
 	about := f.diagnostics()
@@ -124,7 +124,7 @@ func (s *Spool) explain(f *opened) error {
 	})
 }
 
-// unreported are the recipients that have failed, whose sender is to be told and was not.
+// unreported are the recipients that have failed, whose sender wants a report and has none.
 // The question is not asked of what account has made of the file, but of each recipient.
 func (f *opened) unreported() (list []*workspec.Recipient) {
 	about := f.diagnostics()
@@ -150,7 +150,7 @@ func (s *Spool) refuseEnd(f *opened) error {
 		offsets[i], addresses[i] = strconv.FormatInt(r.Offset, 10), r.Address
 	}
 	rcpts, err := strings.Join(offsets, ","), error(nil)
-	// It stands there already when it was refused in an earlier life.
+	// It is there already when it was refused in an earlier life.
 	if n := len(f.spec.History); n == 0 || f.spec.History[n-1].Event != workspec.EventUnreported || f.spec.History[n-1].Get("rcpts") != rcpts {
 		line := workspec.AppendEvent(nil, &workspec.Event{Time: s.Now(), Event: workspec.EventUnreported,
 			Attrs: []workspec.Attr{{Key: "rcpts", Value: rcpts}},

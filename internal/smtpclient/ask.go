@@ -152,7 +152,7 @@ func (t *transaction) readMail() (err error) {
 		return err
 	}
 	// On a connection that has served others 503 means that the last transaction still
-	// stands open there: it says nothing about this message.
+	// is open there: it says nothing about this message.
 	if r.Class() == 3 || r.Code == 503 && c.served > 0 {
 		return c.fail(PhaseMail, fmt.Errorf("%w: MAIL answered with %s", ErrNoReply, r))
 	}

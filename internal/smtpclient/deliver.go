@@ -131,7 +131,7 @@ func (t *transaction) readFinals() {
 	t.agreed()
 }
 
-// agreed looks at answers beyond the last one. They end the connection, and nobody knows
+// agreed looks at answers beyond the last one. They end the connection, and it is not known
 // which of all are about whom: with k of them too many, a recipient's is one of k+1. Where
 // these do not say the same he is in doubt. 421 may come at any time (RFC 5321 §3.8).
 func (t *transaction) agreed() {

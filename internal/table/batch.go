@@ -271,7 +271,7 @@ func Ask(ctx context.Context, t Table, key string, w Waiter) (Value, bool, error
 	return t.Lookup(ctx, key)
 }
 
-// atHand returns an answer for which nobody has to be asked. here is false if there is none.
+// atHand returns an answer for which no source has to be asked. here is false if there is none.
 func atHand(ctx context.Context, t Table, key string) (a reply, here bool) {
 	if !Asks(t) {
 		a.v, a.ok, a.err = t.Lookup(ctx, key)

@@ -69,7 +69,7 @@ func (s *slots) add() bool {
 	}
 }
 
-// give gives a place back. One that nobody waits for is not needed any more.
+// give gives a place back. One that no lookup waits for is not needed any more.
 func (s *slots) give() {
 	if n := s.n.Load(); n > int64(s.first) && len(s.free) >= s.first && s.n.CompareAndSwap(n, n-1) {
 		return

@@ -167,7 +167,7 @@ func (s *Spec) ranges(chosen []int64) string {
 	return string(b)
 }
 
-// behind is the recipient that stands next behind one; 0: there is none, or it was left out.
+// behind is the offset of the recipient after another one; 0: there is none, or it was left out.
 func (s *Spec) behind(offset int64) int64 {
 	for r := range s.between(offset+1, 1<<62) {
 		if _, apart := slices.BinarySearch(s.Apart, r.Offset); apart {

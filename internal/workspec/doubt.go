@@ -16,7 +16,7 @@ import (
 type Doubts struct {
 	one     map[int64]doubt  // recipients with events of their own
 	rest    doubt            // all others
-	general map[int]position // by owner, its last sent event that lists nobody
+	general map[int]position // by owner, its last sent event that lists no recipient
 	count   int              // events so far
 }
 
@@ -24,7 +24,7 @@ type Doubts struct {
 type doubt struct {
 	sent  position // the last sent event that lists the recipient
 	owner int      // of that event
-	since int      // sent events that list nobody count if they come after this event
+	since int      // sent events that list no recipient count if they come after this event
 	// taken are the owners that sent, maybe to this recipient, and whose lock was taken
 	// from them or given back without an answer.
 	taken []taken
@@ -70,7 +70,7 @@ func (d *Doubts) next(s *Spec, e *Event, decided func(recipient int64)) {
 	switch e.Event {
 	case EventSent:
 		owner := ownerOf(e)
-		if e.listsNobody() {
+		if e.listsNone() {
 			if d.general == nil {
 				d.general = map[int]position{}
 			}
@@ -109,8 +109,8 @@ func ownerOf(e *Event) int {
 	return max(owner, 0)
 }
 
-// listsNobody reports whether an event names neither one recipient nor several.
-func (e *Event) listsNobody() bool { return e.Recipient == 0 && e.Get(keyRecipients) == "" }
+// listsNone reports whether an event names neither one recipient nor several.
+func (e *Event) listsNone() bool { return e.Recipient == 0 && e.Get(keyRecipients) == "" }
 
 // release takes in that the lock of an owner was taken from it: that of one recipient, or
 // with 0 all that it had.
@@ -194,7 +194,7 @@ func (d *Doubts) about(s doubt, r *Recipient) int {
 }
 
 // needs reports whether what is known of a recipient would be another thing without a sent
-// event that lists nobody.
+// event that lists no recipient.
 func (d *Doubts) needs(e *Event, r *Recipient) bool {
 	owner, s := ownerOf(e), d.of(r.Offset)
 	for _, t := range s.taken {

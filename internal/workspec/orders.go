@@ -27,7 +27,7 @@ type Order struct {
 	held     []span // holds that are over, since Begun
 	hurry    int64  // line of the last order to try it now
 	fresh    int64  // line from which attempts count
-	expire   *Event // it is given up by a person's word
+	expire   *Event // it was given up by an operator
 	reopen   *Event // it was failed and is open again
 	reroute  *Event // a copy for it went to the router
 	failedAt int64  // line of its last diagnostic that says failed
@@ -99,11 +99,11 @@ func orders(e *Event) bool {
 	return false
 }
 
-// reopens tells an order that opens recipients again that have failed.
-// Reopens tells an event that opens recipients again that had failed or were removed: what
-// was said of their end before it is void.
+// Reopens reports whether an event opens recipients again that had failed or were removed:
+// what the history says of their end before it is void.
 func Reopens(e *Event) bool { return reopens(e) || e.Event == EventRestored }
 
+// reopens reports whether an order opens recipients again that have failed.
 func reopens(e *Event) bool { return e.Event == EventRetry && e.Get(keyReopen) != "" }
 
 // end takes in a removal: what was opened again is no longer so.

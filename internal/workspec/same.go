@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// tellsTheSame reports whether another history of the same file tells what programs act on:
+// tellsTheSame reports whether another history of the same file has the same content that programs act on:
 // of each recipient its last deferral, what a header or minage wished, and whether it is in
 // doubt; and every diagnostic, order and other event.
 func (s *Spec) tellsTheSame(other *Spec) bool {

@@ -10,7 +10,7 @@ import (
 
 // Events of a specification whose history was summarised.
 const (
-	// EventSummarised stands right behind the z line: lines of attempts that told nothing
+	// EventSummarised follows the z line: lines of attempts that told nothing
 	// new were left out. lines=N: how many in all; kept=BYTES: the size of what was left.
 	EventSummarised = "summarised"
 	// EventSuperseded is written before a summarised copy takes the file's place: who reads
@@ -65,7 +65,7 @@ var keptChanges = [...]int{64, 24, 8, 4, 1}
 // attempts for each recipient ended: the first one, each one whose reply was not that of
 // the one before it, and the last one; the numbers of attempts tell how many lie between.
 // Of sent, unlocked and in-doubt events it keeps those that no later one has made void, and
-// of sent events that list nobody those whose owner still has a lock or lost one without an
+// of sent events that list no recipient those whose owner still has a lock or lost one without an
 // answer. All else stays as it is: what the router wrote, byte for byte, diagnostics,
 // orders, and lines of other programs.
 //
@@ -148,7 +148,7 @@ func newHistory(file []byte, s *Spec) *history {
 				run[k], h.last[k] = at, at
 			})
 		default:
-			if !e.listsNobody() {
+			if !e.listsNone() {
 				h.each(e, func(r int32) { run[r] = -1 })
 			}
 		}
@@ -164,7 +164,7 @@ func (h *history) number(offset int64) int32 {
 
 // each calls fn for every recipient that an event is about.
 func (h *history) each(e *Event, fn func(r int32)) {
-	if e.listsNobody() {
+	if e.listsNone() {
 		for r := range h.all {
 			fn(int32(r))
 		}
@@ -196,7 +196,7 @@ func withoutNumbers(text string) string {
 
 // keeps reports whether the event still says something about a recipient.
 func (h *history) keeps(e *Event, at, r int32, changes int, last bool) bool {
-	if e.Event == EventSent && e.listsNobody() {
+	if e.Event == EventSent && e.listsNone() {
 		// It may be about recipients of which nothing will be said any more, so it does not
 		// wait for a later event about each of them.
 		return at >= h.decides[r] && h.doubts.needs(e, h.rcpts[r])
@@ -257,7 +257,7 @@ type summary struct {
 
 // event takes in one event.
 func (w *summary) event(e *Event, line []byte, at int32, changes int, last bool) {
-	whole := e.listsNobody()
+	whole := e.listsNone()
 	switch e.Event {
 	case EventSummarised:
 		if n, err := strconv.Atoi(e.Get(keyLines)); err == nil && n > 0 {

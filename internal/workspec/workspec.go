@@ -215,7 +215,7 @@ const (
 	// EventUnreported: the message does not end, because the sender was not told of the
 	// failures at rcpts=OFF,OFF. text: of whom
 	EventUnreported = "unreported"
-	EventRemoved    = "removed"  // a person took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
+	EventRemoved    = "removed"  // an operator took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
 	EventRestored   = "restored" // and put them back
 	EventPolicy     = "policy"   // what router.star decided. rule=FILE:LINE count=N; text: the decision, and for whom
 

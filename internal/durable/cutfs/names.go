@@ -153,7 +153,7 @@ func (f *FS) exchange(a, b string) error {
 	case err != nil:
 		return err
 	case d.current.nodes[id].mode.IsDir() || d.current.nodes[other].mode.IsDir():
-		return unix.ENOTDIR // of directories nobody here needs it
+		return unix.ENOTDIR // no caller exchanges directories
 	case id == other:
 		return nil
 	}

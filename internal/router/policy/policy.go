@@ -201,6 +201,6 @@ type Env struct {
 	Resolve func(ctx context.Context, address string, give func(channel, host, user string) error) error
 	// Play: nothing is to be counted or logged; somebody asks what would happen.
 	Play bool
-	// Waiter is notified before a lookup that has to be waited for; nil: nobody is.
+	// Waiter is notified before a lookup that has to be waited for; nil: no one is.
 	Waiter table.Waiter
 }

@@ -60,7 +60,7 @@ type Query struct {
 	// Batch are the lookups of the message; nil: each is made by itself.
 	Batch  *table.Batch
 	Report bool       // the message is a report, for which other routes may hold
-	Trace  func(Step) // told of each step; nil: nobody wants to know
+	Trace  func(Step) // called for each step; may be nil
 }
 
 // Step is one thing that was looked up on the way to a target.

@@ -129,7 +129,7 @@ func (in *inspector) content(b []byte) {
 	}
 }
 
-// text counts what stands in a line.
+// text counts the kinds of bytes in a line.
 func (s *counts) text(line []byte, encoded bool) {
 	if len(line) == 0 {
 		return

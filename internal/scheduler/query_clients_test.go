@@ -88,7 +88,7 @@ func TestDel9WhoMakesRoom(t *testing.T) {
 // the engine and not at more.
 func TestDel9SearchForAThreadMakesNoTurnLong(t *testing.T) {
 	const many = 20 * askedAtOnce
-	q, e, turns := manyThreads(t, many)
+	q, e, turns := manyThreads(t, many, func(i uint64) string { return fmt.Sprintf("h%d.example", i) })
 	shots, sums, _, err := q.rings()
 	if err != nil {
 		t.Fatal(err)
@@ -119,13 +119,14 @@ func TestDel9SearchForAThreadMakesNoTurnLong(t *testing.T) {
 	}
 }
 
-// manyThreads is an engine with a message for each of many hosts, whose turns are counted.
-func manyThreads(t *testing.T, many int) (*query, *engine, *atomic.Int64) {
+// manyThreads is an engine with many messages, each for the host that a function gives, whose
+// turns are counted.
+func manyThreads(t *testing.T, many int, hostOf func(i uint64) string) (*query, *engine, *atomic.Int64) {
 	b, _ := diskBox(t)
 	e := newEngine(Config{Conf: b.spool.Conf, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, b.po)
 	e.now = b.now
 	for i := range uint64(many) {
-		host := fmt.Sprintf("h%d.example", i)
+		host := hostOf(i)
 		m := &thread.Message{Number: i + 1, Stamp: b.now.UnixNano(), Open: 1, Total: 1}
 		m.SetName(fmt.Sprint(i + 1))
 		e.messages.put(m)

@@ -44,7 +44,7 @@ MAINTAINER ?= Postmaster <postmaster@localhost>
 CGO ?= 0
 export CGO_ENABLED := $(CGO)
 # Installed programs know where the machine's configuration is.
-LDFLAGS = -s -w -X zmailer/internal/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/config.Version=$(VERSION)
+LDFLAGS = -s -w -X zmailer/internal/run/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/run/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
 .PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
@@ -83,7 +83,7 @@ deb rpm: package-root
 # need a right or a program that is not there say so. What takes longest begins first. A dozen packages run the programs: they are linked once.
 test: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary $(ATONCE) \
-		./test/install ./test/e2e ./test/faults ./test/crash ./cmd/zmctl ./test/docs ./internal/scheduler ./internal/smtpserver ./...
+		./test/install ./test/e2e ./test/faults ./test/crash ./cmd/zmctl ./test/docs ./internal/stage/scheduler ./internal/stage/smtpserver ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build
@@ -113,13 +113,13 @@ archtest:
 # own. Where nothing runs beside anything else
 # (internal/archtest looks) there is nothing to race, and the detector makes it ten times
 # as slow.
-ALONE = ./internal/address ./internal/dsn ./internal/scheduler/sim ./internal/scheduler/thread ./internal/tasmtp/downgrade
-RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup -e /cmd/lookup -e /internal/archtest $(ALONE:./%=-e /%$$))
+ALONE = ./internal/mail/address ./internal/mail/dsn ./internal/stage/scheduler/sim ./internal/stage/scheduler/thread ./internal/mail/downgrade
+RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup$$$$ -e /internal/lookup/ldap -e /internal/lookup/pam -e /internal/lookup/settings -e /internal/lookup/sqlite -e /cmd/lookup -e /internal/archtest $(ALONE:./%=-e /%$$))
 
 race:
 	@if command -v "$$($(GO) env CC)" >/dev/null; then \
 		export CGO_ENABLED=1; \
-		GORACE=atexit_sleep_ms=50 $(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./cmd/zmctl ./internal/scheduler ./internal/smtpserver ./internal/router $(RACED); \
+		GORACE=atexit_sleep_ms=50 $(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./cmd/zmctl ./internal/stage/scheduler ./internal/stage/smtpserver ./internal/stage/router $(RACED); \
 	else \
 		echo "skipped: the race detector needs a C compiler; shuffled alone"; \
 		$(GO) run ./scripts/testsummary $(ATONCE) -short -shuffle=on $(RACED); \
@@ -133,7 +133,7 @@ cuts:
 # Next hops that answer at random: HOPROUNDS conversations, HOP_SEED=N repeats one run.
 HOPROUNDS ?= 2000
 nexthop:
-	HOP_ROUNDS=$(HOPROUNDS) $(GO) test -count=1 -timeout 120m -run TestDel1RandomNextHop ./internal/tasmtp
+	HOP_ROUNDS=$(HOPROUNDS) $(GO) test -count=1 -timeout 120m -run TestDel1RandomNextHop ./internal/stage/tasmtp
 
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:
@@ -142,7 +142,7 @@ e2e:
 # Programs that call sendmail, with ours and with Postfix's: docs/submit.md. As root, with
 # the programs that .ci/run installs, nothing is skipped.
 sendmail: build
-	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./internal/submit ./test/sendmail
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./internal/stage/submit ./test/sendmail
 
 # The real programs killed at each state-changing system call, then each of those calls
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.
@@ -169,11 +169,11 @@ disk: build
 # Random messages are converted. Then random load, kills and edits by hand for a while;
 # tells the seed that repeats it. Then many losses of power on real file systems.
 soak: build
-	$(GO) test -count=1 ./internal/tasmtp/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
+	$(GO) test -count=1 ./internal/mail/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
-	$(GO) test ./internal/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
-	$(GO) test ./internal/scheduler -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
+	$(GO) test ./internal/stage/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
+	$(GO) test ./internal/stage/scheduler -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # The same without hands in the spool: load, kills, signals, reloads, operations, few file

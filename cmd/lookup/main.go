@@ -7,9 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logging"
 	"zmailer/internal/lookup"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
 )
 
 const description = `Answers lookups on standard input and output by the socketmap protocol

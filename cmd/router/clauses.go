@@ -10,8 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"zmailer/internal/config"
-	"zmailer/internal/router"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router"
 )
 
 // clauses asks the scheduler's program who serves a channel and host. It is started when

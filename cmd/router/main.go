@@ -7,11 +7,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logging"
-	"zmailer/internal/machine"
-	"zmailer/internal/notify"
-	"zmailer/internal/router"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/machine"
+	"zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/router"
 )
 
 const description = `Takes each message from $POSTOFFICE/router/, decides for every recipient by which

@@ -5,8 +5,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/router"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router"
 )
 
 // question is what a flag asks of a router that routes nothing; nil if none does.

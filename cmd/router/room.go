@@ -10,12 +10,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/filesystem"
-	"zmailer/internal/router"
-	"zmailer/internal/router/closed"
-	"zmailer/internal/twin"
+	"zmailer/internal/disk/filesystem"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
+	"zmailer/internal/run/helper"
+	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/closed"
 )
 
 // openFilesFlag has the program be the one that opens files for another router.

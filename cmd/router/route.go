@@ -12,8 +12,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/router"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router"
 )
 
 // shown is how many steps and targets of a recipient are told without --all.

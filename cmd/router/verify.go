@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/router"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router"
 )
 
 // verify tells whether there is anybody behind recipients: those on the command line, or

@@ -8,11 +8,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logging"
-	"zmailer/internal/machine"
-	"zmailer/internal/notify"
-	"zmailer/internal/scheduler"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/machine"
+	"zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/scheduler"
 )
 
 const description = `Reads the work specifications in $POSTOFFICE/transport/, starts transport agents as

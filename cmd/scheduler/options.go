@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/scheduler"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler"
 )
 
 // startFlags tell how the scheduler starts, as ZMailer's do.

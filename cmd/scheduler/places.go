@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"zmailer/internal/scheduler"
+	"zmailer/internal/stage/scheduler"
 )
 
 // schedulersAtOnce bounds the connections to a starter; one of them is the scheduler's.

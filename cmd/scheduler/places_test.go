@@ -4,8 +4,8 @@ import (
 	"net"
 	"testing"
 
-	"zmailer/internal/scheduler"
-	"zmailer/internal/twin/twintest"
+	"zmailer/internal/run/helper/twintest"
+	"zmailer/internal/stage/scheduler"
 )
 
 // newPlace is a connection that is served, and its other end.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/scheduler"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler"
 )
 
 // shownHosts is how many hosts the table has without --all.

@@ -15,13 +15,13 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/filesystem"
-	"zmailer/internal/logging"
-	"zmailer/internal/notify"
-	"zmailer/internal/scheduler"
-	"zmailer/internal/twin"
+	"zmailer/internal/disk/filesystem"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
+	"zmailer/internal/run/helper"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/scheduler"
 )
 
 // enterRoom looks at the postoffice's file system and has the scheduler give up root: what starts agents as others runs beside it

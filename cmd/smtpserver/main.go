@@ -8,11 +8,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/logging"
-	"zmailer/internal/notify"
-	"zmailer/internal/smtpserver"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/smtpserver"
 )
 
 const description = `Listens for SMTP clients (RFC 5321) and stores each message as a file, first in

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 
-	"zmailer/internal/config"
-	"zmailer/internal/filesystem"
-	"zmailer/internal/smtpserver"
+	"zmailer/internal/disk/filesystem"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver"
 )
 
 // serve takes mail, if the file system of the postoffice can hold it.

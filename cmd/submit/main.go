@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/submit"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/submit"
 )
 
 const description = `Reads a message from standard input and stores it as a file, first in

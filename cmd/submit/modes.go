@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/submit"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/submit"
 )
 
 // calledAs returns the arguments of a program that may be called by another name of

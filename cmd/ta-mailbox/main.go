@@ -8,11 +8,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/logging"
-	"zmailer/internal/machine"
-	"zmailer/internal/mailbox"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/machine"
+	"zmailer/internal/stage/mailbox"
 )
 
 const description = `Delivers to this machine's own stores. The scheduler starts it, in

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // The test program is ta-mailbox itself if this is set.

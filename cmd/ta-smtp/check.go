@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/tasmtp"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/tasmtp"
 )
 
 // checkConfig says what is wrong with what an agent reads.

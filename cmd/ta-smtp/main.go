@@ -7,11 +7,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/logging"
-	"zmailer/internal/machine"
-	"zmailer/internal/tasmtp"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/run/machine"
+	"zmailer/internal/stage/tasmtp"
 )
 
 const description = `Brings messages to other hosts. The scheduler starts it, in $POSTOFFICE/transport/,

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/tasmtp"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/tasmtp"
 )
 
 // question is what answers the flag that asks something, nil if none does.

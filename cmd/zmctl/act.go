@@ -12,11 +12,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
-	"zmailer/internal/paint"
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // act is one use of a verb. It looks at a message, notes it in its order, acts, and

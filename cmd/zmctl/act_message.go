@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/order"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/workspec"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/run/config"
 )
 
 // aside is what a command about deferred/, freezer/ or postman/ was told to be about: the

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
 )
 
 // put puts a message into deferred/, freezer/ or postman/, with a reason, and gives its

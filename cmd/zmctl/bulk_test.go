@@ -13,9 +13,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

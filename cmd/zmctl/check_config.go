@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 func checkConfigCommand() *cli.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 )
 
 // confined are the programs that confine themselves; starter is scheduler --start-agents.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"zmailer/internal/confine"
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/confine"
 )
 
 // Sec9: the self check of the sandbox tries every directory that a postoffice has.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 )
 

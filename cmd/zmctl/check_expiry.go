@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // askLimit is how long the scheduler's program may take to answer.

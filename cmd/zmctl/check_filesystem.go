@@ -1,8 +1,8 @@
 package main
 
 import (
-	"zmailer/internal/durable"
-	"zmailer/internal/filesystem"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/filesystem"
 )
 
 // fileSystem reports on the file system of the postoffice. What only a loss of power brings

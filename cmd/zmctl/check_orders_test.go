@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/order"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/workspec"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 )
 

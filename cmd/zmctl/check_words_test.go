@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // docs/check.md explains every problem that check can name, with its severity, and

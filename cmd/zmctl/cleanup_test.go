@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // M12: what was kept for long enough is dropped, an only copy never, nor any other mail

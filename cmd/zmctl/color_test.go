@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/logfile"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logfile"
 )
 
 // controlSocket is the name, in the postoffice, of the socket on which zmctl run is told

@@ -18,8 +18,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/address"
-	"zmailer/internal/config"
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
 )
 
 func dkimCommand() *cli.Command {

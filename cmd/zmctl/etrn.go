@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/address"
-	"zmailer/internal/config"
-	"zmailer/internal/mailq"
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+	"zmailer/internal/wire/mailq"
 )
 
 func etrnCommand() *cli.Command {

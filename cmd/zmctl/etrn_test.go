@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 func TestETRNWantsAHost(t *testing.T) {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
-	"zmailer/internal/mailq"
-	"zmailer/internal/paint"
+	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/watch"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
+	"zmailer/internal/wire/mailq"
 )
 
 func eventsCommand() *cli.Command {

@@ -10,15 +10,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/address"
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
-	"zmailer/internal/importer"
-	"zmailer/internal/importer/exim"
-	"zmailer/internal/importer/mailbox"
-	"zmailer/internal/importer/opensmtpd"
-	"zmailer/internal/importer/postfix"
-	"zmailer/internal/ledger"
+	"zmailer/internal/admin/importer"
+	"zmailer/internal/admin/importer/exim"
+	"zmailer/internal/admin/importer/mailbox"
+	"zmailer/internal/admin/importer/opensmtpd"
+	"zmailer/internal/admin/importer/postfix"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/address"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
 )
 
 const importExits = `

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/importer"
+	"zmailer/internal/admin/importer"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // oldMaildir has n messages.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/confine"
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 )
 
 func initCommand() *cli.Command {

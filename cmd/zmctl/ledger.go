@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/ledger"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/ui/term"
 )
 
 // Exit codes of check --ledger.

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
 )
 
 // A18: the ledger balances with what is on the disk; a message that was removed by hand

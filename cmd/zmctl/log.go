@@ -12,11 +12,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logging"
-	"zmailer/internal/logread"
-	"zmailer/internal/paint"
+	"zmailer/internal/admin/logread"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/ui/term"
 )
 
 func logCommand() *cli.Command {

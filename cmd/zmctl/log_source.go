@@ -14,9 +14,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logread"
+	"zmailer/internal/admin/logread"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // logOf tells where the log of a postoffice is. root is the file system's, "/".

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // idOne and idTwo are spool IDs of the log below.

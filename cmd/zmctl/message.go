@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/envelope"
+	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/internal/table"
 )
 

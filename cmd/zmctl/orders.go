@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // orderHead is what an order's file says before the messages.

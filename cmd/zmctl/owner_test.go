@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
 )
 
 // K10: an administrator's commands in a user's postoffice leave nothing there that

@@ -15,9 +15,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
-	"zmailer/internal/passwd"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/run/config"
 )
 
 func passwdCommand() *cli.Command {

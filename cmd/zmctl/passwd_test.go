@@ -12,8 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
-	"zmailer/internal/passwd"
+	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/run/config"
 )
 
 // typed runs zmctl passwd with something on its standard input.

@@ -8,7 +8,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/paint"
+	"zmailer/internal/ui/term"
 )
 
 const (

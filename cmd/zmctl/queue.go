@@ -14,8 +14,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/paint"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 func queueCommand() *cli.Command {

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"zmailer/internal/paint"
+	"zmailer/internal/ui/term"
 )
 
 // maxKeys bounds how many hosts or senders are counted one by one. What comes beyond is

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/paint"
+	"zmailer/internal/ui/term"
 )
 
 // tree is the view --tree: channel and host, below them messages. It keeps the oldest

@@ -8,9 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/order"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/config"
 )
 
 // editing is a command that changes one message.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/paint"
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/ui/term"
 	"zmailer/internal/workspec"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/ledger"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/ui/term"
 )
 
 func runRepair(c *cli.Context, po *postoffice.PostOffice) error {

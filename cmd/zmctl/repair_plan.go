@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 )
 

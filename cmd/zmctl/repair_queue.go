@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"zmailer/internal/envelope"
+	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )

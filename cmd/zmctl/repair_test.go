@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 )
 

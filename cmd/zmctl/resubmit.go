@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 func resubmitCommand() *cli.Command {

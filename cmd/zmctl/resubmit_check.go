@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // targetsShown is how many targets of a recipient are told.

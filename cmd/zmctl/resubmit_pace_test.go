@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // router takes what is in a router directory, the oldest first, until ctx is done, and does

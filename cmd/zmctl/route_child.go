@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // routing is what the router's program says it would do with a message: docs/route.md.

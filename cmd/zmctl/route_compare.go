@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/mail/address"
 )
 
 // Kinds of differences between where a recipient's mail goes and where a configuration

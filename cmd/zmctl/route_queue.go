@@ -14,10 +14,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/address"
-	"zmailer/internal/config"
+	"zmailer/internal/admin/selector"
+	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

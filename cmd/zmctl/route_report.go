@@ -12,8 +12,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/paint"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // service is what the scheduler's program says of a channel and host.

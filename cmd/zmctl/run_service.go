@@ -12,11 +12,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
-	"zmailer/internal/logfile"
-	"zmailer/internal/logging"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logfile"
+	"zmailer/internal/run/logging"
 )
 
 // backgroundFlag is what zmctl start gives to the zmctl run that it starts.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // running is a zmctl run in a process of its own with stand-ins for its daemons.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // startPatience is how long daemons may take to be ready.

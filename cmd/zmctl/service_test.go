@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // host is a machine without systemd, on which zmctl is called as from a shell, with

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // spool looks at a postoffice. It opens files for reading only, takes no lock on a

@@ -14,11 +14,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/alarm"
-	"zmailer/internal/config"
-	"zmailer/internal/mailq"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
+	"zmailer/internal/wire/mailq"
 )
 
 func statusCommand() *cli.Command {

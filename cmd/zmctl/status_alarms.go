@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"zmailer/internal/alarm"
-	"zmailer/internal/config"
-	"zmailer/internal/paint"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // alarms are what needs a person: what the scheduler saw in its last look, or if none

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/alarm"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
 )
 
 // A25: status tells what needs a person and ends with 1; with a scheduler what that has

@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"zmailer/internal/mailq"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/wire/mailq"
 )
 
 // countsPatience is how long status waits for the scheduler's counts before it counts

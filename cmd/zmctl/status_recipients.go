@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"zmailer/internal/selector"
+	"zmailer/internal/admin/selector"
 )
 
 // recipients are those in one state.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/machine"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/machine"
 )
 
 // longestPause is how many times the first pause a pause doubles up to, and a life

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // systemd is the service manager of the machine.

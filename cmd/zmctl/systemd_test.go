@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // fakeSystemd is a root directory and a systemctl and journalctl in PATH that write down

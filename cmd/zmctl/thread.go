@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/mailq"
-	"zmailer/internal/paint"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
+	"zmailer/internal/wire/mailq"
 )
 
 func threadCommand() *cli.Command {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/tlsrpt"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/tasmtp/tlsrpt"
 )
 
 func tlsrptCommand() *cli.Command {

@@ -10,8 +10,8 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/top"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/top"
 )
 
 func topCommand() *cli.Command {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/trace"
+	"zmailer/internal/run/config"
 )
 
 func traceCommand() *cli.Command {

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/trace"
 	"zmailer/internal/workspec"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/logging"
-	"zmailer/internal/logread"
+	"zmailer/internal/admin/logread"
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/trace"
+	"zmailer/internal/run/logging"
 )
 
 // traceLines finds the lines of the log that are about messages.

@@ -5,9 +5,9 @@ import (
 	"io"
 	"os"
 
-	"zmailer/internal/config"
-	"zmailer/internal/otlp"
-	"zmailer/internal/trace"
+	"zmailer/internal/admin/otlp"
+	"zmailer/internal/admin/trace"
+	"zmailer/internal/run/config"
 )
 
 // printOTLP prints lives as the body of a request to a collector of OpenTelemetry.

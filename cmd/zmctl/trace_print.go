@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/paint"
-	"zmailer/internal/trace"
+	"zmailer/internal/admin/trace"
+	"zmailer/internal/ui/term"
 )
 
 // shownSteps and shownRecipients bound what is told to a person of one message; --json

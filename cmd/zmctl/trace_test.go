@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/trace"
 	"zmailer/internal/workspec"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
-	"zmailer/internal/order"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
-	"zmailer/internal/order"
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

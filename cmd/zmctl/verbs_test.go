@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/status"
+	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 func versionCommand() *cli.Command {

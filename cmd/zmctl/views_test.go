@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/admin/selector"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
-	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 )
 

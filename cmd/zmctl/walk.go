@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/admin/selector"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
 )
 
 // ref names a file that may be a message, or its specification in transport/ if the

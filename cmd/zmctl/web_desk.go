@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web/desk"
 )
 
 // webDeskCommand is what zmweb starts: it answers on standard output what the pages ask on

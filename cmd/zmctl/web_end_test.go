@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web/desk"
 )
 
 // An order is finished by a child whose zmweb has ended, also when it cannot tell anybody.

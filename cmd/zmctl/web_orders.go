@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/ui/web/desk"
 )
 
 func webOrder(h *orderHead) desk.Order {

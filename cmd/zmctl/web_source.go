@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/envelope"
-	"zmailer/internal/mailq"
+	"zmailer/internal/admin/selector"
+	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/selector"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web/desk"
+	"zmailer/internal/wire/mailq"
 )
 
 // webSource makes the pages' values of what zmctl's commands see.

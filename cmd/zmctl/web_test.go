@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/web"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web"
+	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/workspec"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"zmailer/internal/plain"
+	"zmailer/internal/ui/sanitize"
 )
 
 // span is a time that passed or will pass, short: "4s", "12m", "1h20m", "3d4h".

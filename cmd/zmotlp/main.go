@@ -13,9 +13,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/logging"
-	"zmailer/internal/otlp/export"
+	"zmailer/internal/admin/otlp/export"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
 )
 
 const description = `Follows the postoffice, and sends the life of each message that has ended to a collector of

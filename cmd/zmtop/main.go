@@ -11,9 +11,9 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/top"
-	"zmailer/internal/top/live"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/top"
+	"zmailer/internal/ui/top/live"
 )
 
 const description = `Shows on a terminal, again and again: how much mail is in each stage and since when, how

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"syscall"
 
-	"zmailer/internal/config"
-	"zmailer/internal/passwd"
-	"zmailer/internal/passwd/pam"
-	"zmailer/internal/web"
+	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/lookup/passwd/pam"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web"
 )
 
 // access says who may come in.

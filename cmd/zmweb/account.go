@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"zmailer/internal/passwd"
+	"zmailer/internal/lookup/passwd"
 )
 
 // settled is how old a file must be for its time to tell whether it has changed since.

@@ -1,7 +1,7 @@
 // Command zmweb shows a postoffice to browsers. zmctl web starts it: what serves pages
 // stays out of zmctl, which starts and is a daemon.
 //
-// What pages say, and what they order, comes from a child, zmctl: internal/web/desk has
+// What pages say, and what they order, comes from a child, zmctl: internal/ui/web/desk has
 // what the two say to each other. It is started again when it has ended.
 package main
 
@@ -10,11 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/ledger"
-	"zmailer/internal/logging"
-	"zmailer/internal/web"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/ui/web"
+	"zmailer/internal/ui/web/desk"
 )
 
 const description = `Serves pages about the postoffice: its queue, threads, messages and their histories, what

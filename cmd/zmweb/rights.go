@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/web"
+	"zmailer/internal/ui/web"
 )
 
 // rights say what who logs in with a password may do.

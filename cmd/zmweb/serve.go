@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web/desk"
 )
 
 const (

@@ -12,10 +12,10 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/config"
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/web"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web"
 )
 
 // defaultWeb is WEBLISTEN's default.

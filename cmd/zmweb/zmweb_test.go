@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/web"
-	"zmailer/internal/web/desk"
+	"zmailer/internal/run/config"
+	"zmailer/internal/ui/web"
+	"zmailer/internal/ui/web/desk"
 )
 
 func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {

@@ -33,8 +33,8 @@ func (v Violation) String() string { return fmt.Sprintf("%s:%d: %s", v.File, v.L
 
 // source is one parsed file.
 type source struct {
-	name    string // "internal/router/router.go"
-	pkg     string // "internal/router"
+	name    string // "internal/stage/router/router.go"
+	pkg     string // "internal/stage/router"
 	test    bool
 	lines   int
 	text    []byte

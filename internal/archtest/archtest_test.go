@@ -103,68 +103,68 @@ func TestBreachesAreFound(t *testing.T) {
 		want       []string
 	}{
 		"a stage imports a stage": {
-			"internal/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport (\n\t\"os\"\n\t\"zmailer/internal/scheduler\"\n)\n",
-			[]string{"internal/router/a.go:8: internal/router must not import internal/scheduler"},
+			"internal/stage/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport (\n\t\"os\"\n\t\"zmailer/internal/stage/scheduler\"\n)\n",
+			[]string{"internal/stage/router/a.go:8: internal/stage/router must not import internal/stage/scheduler"},
 		},
 		"a stage imports agent": {
-			"internal/router/rules/a.go", "// Package rules does.\n//\n// Diagnostics: none.\npackage rules\n\nimport \"zmailer/internal/agent\"\n",
-			[]string{"internal/router/rules/a.go:6: internal/router/rules must not import internal/agent"},
+			"internal/stage/router/rules/a.go", "// Package rules does.\n//\n// Diagnostics: none.\npackage rules\n\nimport \"zmailer/internal/stage/agent\"\n",
+			[]string{"internal/stage/router/rules/a.go:6: internal/stage/router/rules must not import internal/stage/agent"},
 		},
 		"an agent's stage imports agent": {
-			"internal/mailbox/a.go", "// Package mailbox does.\n//\n// Diagnostics: none.\npackage mailbox\n\nimport \"zmailer/internal/agent\"\n", nil,
+			"internal/stage/mailbox/a.go", "// Package mailbox does.\n//\n// Diagnostics: none.\npackage mailbox\n\nimport \"zmailer/internal/stage/agent\"\n", nil,
 		},
 		"a format touches the disk": {
 			"internal/workspec/a.go", "// Package workspec does.\n//\n// Diagnostics: none.\npackage workspec\n\nimport \"os\"\n",
 			[]string{"internal/workspec/a.go:6: internal/workspec must not import os"},
 		},
 		"the lowest layer imports ours": {
-			"internal/status/a.go", "// Package status does.\n//\n// Diagnostics: none.\npackage status\n\nimport \"zmailer/internal/address\"\n",
-			[]string{"internal/status/a.go:6: internal/status must not import internal/address"},
+			"internal/run/metrics/a.go", "// Package metrics does.\n//\n// Diagnostics: none.\npackage metrics\n\nimport \"zmailer/internal/mail/address\"\n",
+			[]string{"internal/run/metrics/a.go:6: internal/run/metrics must not import internal/mail/address"},
 		},
 		"a program imports another's stage": {
-			"cmd/router/main.go", "// Command router runs.\npackage main\n\nimport \"zmailer/internal/scheduler\"\n",
-			[]string{"cmd/router/main.go:4: cmd/router must not import internal/scheduler"},
+			"cmd/router/main.go", "// Command router runs.\npackage main\n\nimport \"zmailer/internal/stage/scheduler\"\n",
+			[]string{"cmd/router/main.go:4: cmd/router must not import internal/stage/scheduler"},
 		},
 		"code imports what is for tests": {
-			"internal/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport \"zmailer/internal/durable/cutfs\"\n",
-			[]string{"internal/router/a.go:6: internal/router must not import internal/durable/cutfs"},
+			"internal/stage/router/a.go", "// Package router does.\n//\n// Diagnostics: none.\npackage router\n\nimport \"zmailer/internal/disk/cutfs\"\n",
+			[]string{"internal/stage/router/a.go:6: internal/stage/router must not import internal/disk/cutfs"},
 		},
 		"a test imports what is for tests": {
-			"internal/router/a_test.go", "package router\n\nimport \"zmailer/internal/durable/cutfs\"\n", nil,
+			"internal/stage/router/a_test.go", "package router\n\nimport \"zmailer/internal/disk/cutfs\"\n", nil,
 		},
 		"a package without a layer": {
 			"internal/misc/a.go", "// Package misc does.\n//\n// Diagnostics: none.\npackage misc\n",
 			[]string{"internal/misc/a.go:1: internal/misc stands in no layer; say in internal/archtest what it may import"},
 		},
 		"a long file": {
-			"internal/status/a_test.go", "package status\n" + long,
-			[]string{"internal/status/a_test.go:801: 901 lines, at most 800 are to be"},
+			"internal/mail/status/a_test.go", "package status\n" + long,
+			[]string{"internal/mail/status/a_test.go:801: 901 lines, at most 800 are to be"},
 		},
 		"a long main": {
 			"cmd/router/main.go", "// Command router runs.\npackage main\n" + long[:5*99],
 			[]string{"cmd/router/main.go:101: 101 lines, at most 100 are to be"},
 		},
 		"no package comment": {
-			"internal/status/a.go", "\npackage status\n", []string{"internal/status/a.go:2: internal/status has no package comment"},
+			"internal/mail/status/a.go", "\npackage status\n", []string{"internal/mail/status/a.go:2: internal/mail/status has no package comment"},
 		},
 		"a comment without diagnostics": {
-			"internal/status/a.go", "// Package status does.\npackage status\n",
-			[]string{"internal/status/a.go:1: the package comment has no \"Diagnostics:\""},
+			"internal/mail/status/a.go", "// Package status does.\npackage status\n",
+			[]string{"internal/mail/status/a.go:1: the package comment has no \"Diagnostics:\""},
 		},
 		"a comment that does not name the package": {
 			"test/peer/a.go", "// Peers for tests.\npackage peer\n",
 			[]string{"test/peer/a.go:1: the package comment does not begin with \"Package peer\""},
 		},
 		"a sleep and a stub": {
-			"internal/status/a_test.go", "package status\n\nimport \"time\"\n\nfunc f() {\n\ttime.Sleep(1)\n\tpanic(\"stub\")\n}\n",
-			[]string{"internal/status/a_test.go:6: time.Sleep; wait for an event with a deadline", "internal/status/a_test.go:7: a stub"},
+			"internal/mail/status/a_test.go", "package status\n\nimport \"time\"\n\nfunc f() {\n\ttime.Sleep(1)\n\tpanic(\"stub\")\n}\n",
+			[]string{"internal/mail/status/a_test.go:6: time.Sleep; wait for an event with a deadline", "internal/mail/status/a_test.go:7: a stub"},
 		},
 		"a setting that does not exist": {
 			"cmd/router/main.go", "// Command router runs.\npackage main\n\nfunc f(c *C) {\n\tc.String(\"HOSTNAME\", \"\")\n\tc.String(\"HOSTNAM\", \"\")\n}\n",
 			[]string{"cmd/router/main.go:6: HOSTNAM is not in config.Variables"},
 		},
 		"what the go command ignores": {
-			"internal/status/testdata/a.go", "package x\n\nimport \"zmailer/internal/agent\"\n", nil,
+			"internal/mail/status/testdata/a.go", "package x\n\nimport \"zmailer/internal/stage/agent\"\n", nil,
 		},
 	}
 	for name, tt := range tests {
@@ -185,8 +185,8 @@ func TestBreachesAreFound(t *testing.T) {
 }
 
 func TestUnparsableFileIsNamed(t *testing.T) {
-	_, err := Check(fstest.MapFS{"internal/status/a.go": {Data: []byte("package")}})
-	if err == nil || !strings.Contains(err.Error(), "internal/status/a.go") {
+	_, err := Check(fstest.MapFS{"internal/mail/status/a.go": {Data: []byte("package")}})
+	if err == nil || !strings.Contains(err.Error(), "internal/mail/status/a.go") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // Lengths in lines.

@@ -22,12 +22,12 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/lookup/ldap"
 	"zmailer/internal/lookup/pam"
 	"zmailer/internal/lookup/settings"
 	"zmailer/internal/lookup/sqlite"
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/run/config"
+	"zmailer/internal/wire/socketmap"
 )
 
 // Config says what is asked, and by whom.

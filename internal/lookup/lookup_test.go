@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/run/config"
+	"zmailer/internal/wire/socketmap"
 )
 
 // running is a Run over pipes, and a SQLite file that it asks.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // AlarmFile holds what needs a person, a line for each alarm; the scheduler writes it.

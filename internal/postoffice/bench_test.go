@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 func benchPostOffice(b *testing.B) (*PostOffice, *Owner) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // DefaultPostmanKeep is how long a copy stays in postman/.

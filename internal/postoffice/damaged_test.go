@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/faultfs"
-	"zmailer/internal/durable/loopdisk"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/disk/loopdisk"
 	"zmailer/internal/postoffice"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Waiting is a message in deferred/. Its file says all that a schedule needs: ModTime is

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 )
 
 const dur5Message = "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n"

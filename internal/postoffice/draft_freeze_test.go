@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 )
 
 // M13: a message that was frozen on its way in is in freezer/ or was not accepted,

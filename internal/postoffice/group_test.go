@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 )
 
 // commits has one draft committed, and n others come while the disk is busy with it. It

@@ -5,7 +5,7 @@ import (
 	"io"
 	"testing"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 )
 
 // Dur3: on a disk that promises no more than POSIX, with sync=strict, what HandOver has

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Messages of another system's queue are written in imports/, and not in public/, because

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Left is a number that a dead process has left: a file in owners/ that nobody holds.

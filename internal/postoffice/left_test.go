@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 )
 
 // lockLines reads what these tests write as a lock.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // MaxOwner is the largest owner number: the work specification's lock field has

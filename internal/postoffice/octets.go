@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // SizeError means that a message file has not the size that its first line records.

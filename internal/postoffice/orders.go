@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // OrderID names a person's order about queued mail, as "20261121-031502-hold-4711": when

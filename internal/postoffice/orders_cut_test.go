@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 )
 
 // M41: whatever an order has been told it may act on is in its file, after a kill or a

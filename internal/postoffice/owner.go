@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Owner is a number that this process holds for its life by a lock on

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // The trap "pid longer than the pid field": such a process has the lowest free number.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 )
 
 // user is the uid of who submits in these tests.

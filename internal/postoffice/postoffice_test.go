@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // TestMain serves as a second process: with HOLD_OWNER set it takes an owner number

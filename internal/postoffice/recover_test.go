@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // deadOwner gives an owner number that nobody holds: its lock file exists and is free.

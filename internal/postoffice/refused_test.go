@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 )
 
 // M2: a draft that was refused and cannot be removed loses its execute bit, so that no

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Last parts of names in removed/. A message is there as SPOOLID.queue with its

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Repair mends what recovery does not: names that are not the inode number, as after

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // A specification whose history has become long is replaced by a copy with a shorter one.

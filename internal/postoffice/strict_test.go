@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
-	"zmailer/internal/durable/faultfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 )
 
 // A directory that is there is made durable once by each process, and again when it was

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // A message that ends each router that routes it would stop all mail for ever: it

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 )
 
 // stale submits a message and makes it the claim of a dead owner.

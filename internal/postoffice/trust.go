@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Who may put what where (docs/privileges.md): only public/ can be written by users, and

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // children is how many children of a source are started without a wait, and kept.

@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // grace is how long the table that was read before serves after its file was taken away

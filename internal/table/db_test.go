@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/internal/table/text"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/internal/table/text"
 )
 

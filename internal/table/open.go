@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/lookup/settings"
+	"zmailer/internal/run/config"
 )
 
 // Open opens a source; its error is a *config.Error. Of servers, databases and

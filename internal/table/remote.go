@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/wire/socketmap"
 )
 
 // How long a source that keeps failing is left alone: nothing after the first two

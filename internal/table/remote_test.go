@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/run/config"
+	"zmailer/internal/wire/socketmap"
 )
 
 // short is a time limit for lookups that are to run into it.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // Source is one of the sources in a setting, taken apart.

@@ -14,7 +14,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/internal/table/text"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/status"
+	"zmailer/internal/mail/status"
 )
 
 // M19: what a torn append leaves behind hurts nobody, before and after the next

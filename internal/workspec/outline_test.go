@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/status"
+	"zmailer/internal/mail/status"
 )
 
 // hosts is a closed specification of several groups, one of which shares its header block

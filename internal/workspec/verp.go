@@ -3,7 +3,7 @@ package workspec
 import (
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/mail/address"
 )
 
 // For is the address that a recipient gets the message from: the sender's, or with VERP

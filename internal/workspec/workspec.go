@@ -26,7 +26,7 @@ import (
 	"strconv"
 	"time"
 
-	"zmailer/internal/status"
+	"zmailer/internal/mail/status"
 )
 
 // ErrUnknownFormat is returned for a specification whose @ line carries a bit

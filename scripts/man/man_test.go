@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/test/suite"
 )
 

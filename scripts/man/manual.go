@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // manual is what the pages are made of.

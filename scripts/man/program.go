@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // programPages are the page of a program and those of its commands.

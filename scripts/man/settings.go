@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // setting is one or several variables that stand under one comment of the default file.

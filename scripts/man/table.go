@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // narrow is how wide a table may be that stays one.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/status"
 	"zmailer/internal/workspec"
 	"zmailer/test/peer"
 )

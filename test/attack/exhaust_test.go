@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/durable/loopdisk"
+	"zmailer/internal/disk/loopdisk"
 )
 
 // Sec8: names in public/ change in a race with the router that picks up: a message, then a

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/tasmtp/mx/mxtest"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

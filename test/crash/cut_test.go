@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/scheduler"
+	"zmailer/internal/stage/scheduler"
 )
 
 var (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 )
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/ledger"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
 )
 
 // A18 K4 K7: stopped after any operation, ledger and disk agree when the next life has

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/envelope"
-	"zmailer/internal/ledger"
-	"zmailer/internal/order"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/workspec"
 )
 

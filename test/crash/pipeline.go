@@ -11,15 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/agent"
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/ledger"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/router"
-	"zmailer/internal/router/rules"
-	"zmailer/internal/scheduler"
-	"zmailer/internal/scheduler/thread"
-	"zmailer/internal/taproto"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/rules"
+	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
 

@@ -6,7 +6,7 @@ import (
 	"path"
 	"slices"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/order"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/scheduler"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler"
 	"zmailer/internal/workspec"
 )
 

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/order"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/scheduler"
-	"zmailer/internal/scheduler/thread"
-	"zmailer/internal/status"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"zmailer/internal/durable/cutfs"
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 )
 

@@ -12,9 +12,9 @@ import (
 	"maps"
 	"strings"
 
-	"zmailer/internal/agent"
-	"zmailer/internal/durable/cutfs"
-	"zmailer/internal/status"
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/agent"
 )
 
 // world is what lies outside the disk: who was told that a message is accepted, and

@@ -175,7 +175,7 @@ func TestUnreadableBitmapIsNoYes(t *testing.T) {
 }
 
 // Where every allocation of a block fails, write(2) succeeds and the data are dropped at
-// write-back. What of a group is then said by which call is tried in internal/durable.
+// write-back. What of a group is then said by which call is tried in internal/disk/durable.
 func TestNoBlockForTheDataIsNoYes(t *testing.T) {
 	if why := Missing(); why != "" {
 		t.Skip(why)

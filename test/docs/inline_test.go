@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // stands are words that stand for others in texts, with ones that a command takes.

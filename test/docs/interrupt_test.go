@@ -10,7 +10,7 @@ import (
 // A reader's Ctrl-C ends what goes on, a page ends where a program is missing, and what it
 // has copied from the sources is there.
 const interruptible = `# A page
-<!-- run: source internal/importer/opensmtpd/testdata/spool /srv/old -->
+<!-- run: source internal/admin/importer/opensmtpd/testdata/spool /srv/old -->
 ~~~console
 $ ls /srv/old
 queue

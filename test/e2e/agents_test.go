@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"zmailer/internal/tasmtp/mx/mxtest"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -260,7 +260,7 @@ func TestFanOutKeepsOneBody(t *testing.T) {
 // router/, and one that its router has routed, in queue/ and transport/.
 func TestFilesOfZMailerAreTakenOver(t *testing.T) {
 	t.Parallel()
-	message := read(t, "../../internal/envelope/testdata/zmailer/02-multi")
+	message := read(t, "../../internal/mail/envelope/testdata/zmailer/02-multi")
 	specification := read(t, "../../internal/workspec/testdata/samples/02-multi/transport-before")
 	for name, plant := range map[string]func(t *testing.T, s *suite.Suite){
 		"accepted": func(t *testing.T, s *suite.Suite) { place(t, s, "router", message) },

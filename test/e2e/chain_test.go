@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/tasmtp/mx/mxtest"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

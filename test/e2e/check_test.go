@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/config"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

@@ -181,7 +181,7 @@ func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
 			}
 			queue := fillOld(t, o)
 			if dir := os.Getenv("UPDATE_QUEUES"); dir != "" {
-				keepQueue(t, queue, filepath.Join("../../internal/importer", o.golden))
+				keepQueue(t, queue, filepath.Join("../../internal/admin/importer", o.golden))
 			}
 			takeOld(t, o, queue)
 		})

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/ledger"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

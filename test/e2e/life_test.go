@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	life "zmailer/internal/trace"
+	life "zmailer/internal/admin/trace"
 	"zmailer/test/suite"
 )
 

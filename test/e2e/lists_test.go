@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/wire/socketmap"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

@@ -14,7 +14,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"zmailer/internal/otlp"
+	"zmailer/internal/admin/otlp"
 	"zmailer/test/suite"
 )
 

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 	"zmailer/test/suite"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	_ "modernc.org/sqlite" // makes what the program lookup reads
 
-	"zmailer/internal/table/socketmap"
+	"zmailer/internal/wire/socketmap"
 	"zmailer/test/suite"
 )
 

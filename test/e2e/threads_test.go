@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/mailq"
+	"zmailer/internal/wire/mailq"
 	"zmailer/test/suite"
 )
 

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"zmailer/internal/smtpclient"
-	"zmailer/internal/status"
-	"zmailer/internal/tasmtp/tasmtptest"
-	"zmailer/internal/tlsrpt"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/stage/tasmtp/tlsrpt"
+	"zmailer/internal/wire/smtpclient"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

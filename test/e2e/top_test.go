@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/top"
+	"zmailer/internal/ui/top"
 	"zmailer/test/suite"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"zmailer/internal/tasmtp/mx/mxtest"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"zmailer/internal/durable"
+	"zmailer/internal/disk/durable"
 )
 
 // Classes turns the objects of calls into classes: what differs from one message to

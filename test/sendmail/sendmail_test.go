@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/envelope"
+	"zmailer/internal/mail/envelope"
 	"zmailer/test/suite"
 )
 

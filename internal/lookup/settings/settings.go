@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // Check reads the file of a sqlite: or ldap: source.

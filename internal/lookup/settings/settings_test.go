@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 func write(t *testing.T, dir, name, text string) string {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/mail/address"
 )
 
 // Key brings a key as a person writes it into the form that is compared.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/mail/address"
 )
 
 // masqueradeLine reads "key: address", one a line (docs/headers.md).

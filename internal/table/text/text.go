@@ -17,7 +17,7 @@ import (
 	"io"
 	"strings"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 // Kind is one of the tables, by the name of its file.

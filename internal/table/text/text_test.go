@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/config"
+	"zmailer/internal/run/config"
 )
 
 func scan(kind Kind, text string) ([]Entry, error) {

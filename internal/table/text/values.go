@@ -7,7 +7,7 @@ import (
 	"path"
 	"strings"
 
-	"zmailer/internal/address"
+	"zmailer/internal/mail/address"
 )
 
 // ValueKind is what a value of an alias leads to.

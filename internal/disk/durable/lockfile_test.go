@@ -1,0 +1,228 @@
+package durable_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/disk/durable"
+)
+
+// other is a user that owns nothing here.
+const other = 65534
+
+// openToAll is a directory that every user can search.
+func openToAll(t *testing.T) (string, *durable.OS) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lockfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return dir, f
+}
+
+// flockAsOther has another user try to take the flock of a file with flock(1), and keep
+// it until the test ends; taken reports whether it has it.
+func flockAsOther(t *testing.T, file string) (pid int, taken bool) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts processes of other users")
+	}
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip("flock(1) is missing")
+	}
+	cmd := exec.Command("flock", "-n", file, "sh", "-c", "echo taken; exec cat >/dev/null")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil && taken {
+			t.Error(err)
+		}
+	})
+	return cmd.Process.Pid, line == "taken\n"
+}
+
+// Sec5: another user cannot take the lock of a file that a process has made, has left, or
+// that an earlier version has left with mode 0644.
+func TestSec5OtherUsersCannotTakeALockFile(t *testing.T) {
+	dir, f := openToAll(t)
+	file := filepath.Join(dir, "l")
+	if err := os.WriteFile(file, []byte("an earlier version\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"l", "new"} {
+		l, err := f.Lock(name, []byte("who"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := f.Stat(name); err != nil || info.Mode.Perm() != durable.LockMode {
+			t.Errorf("%s: got %v, %v, want mode %v", name, info.Mode, err, durable.LockMode)
+		}
+		if err := l.Abandon(); err != nil {
+			t.Error(err)
+		}
+		if _, taken := flockAsOther(t, filepath.Join(dir, name)); taken {
+			t.Errorf("%s: another user has the lock", name)
+		}
+		if l, err = f.Lock(name, nil); err != nil {
+			t.Errorf("%s: the next start: %v", name, err)
+			continue
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Sec5: one who has held the lock since before the file was closed to others is named.
+func TestSec5ForeignHolderIsNamed(t *testing.T) {
+	dir, f := openToAll(t)
+	file := filepath.Join(dir, "l")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pid, taken := flockAsOther(t, file)
+	if !taken {
+		t.Fatal("the file is open to all and could not be locked")
+	}
+	_, err := f.Lock("l", nil)
+	if !errors.Is(err, durable.ErrLocked) || !strings.Contains(err.Error(), strconv.Itoa(pid)) || !strings.Contains(err.Error(), strconv.Itoa(other)) {
+		t.Errorf("got %v, want ErrLocked with pid %d and uid %d", err, pid, other)
+	}
+}
+
+// Sec5: what is not a regular file of this user is no lock file, and is left alone.
+func TestSec5ForeignLockFileIsRefused(t *testing.T) {
+	for what, plant := range map[string]func(path string) error{
+		"symbolic link": func(path string) error { return os.Symlink("target", path) },
+		"directory":     func(path string) error { return os.Mkdir(path, 0o700) },
+		"fifo":          func(path string) error { return unix.Mkfifo(path, 0o666) },
+		"another's file": func(path string) error {
+			if os.Geteuid() != 0 {
+				return errors.ErrUnsupported
+			}
+			return os.WriteFile(path, nil, 0o600)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir, f := openToAll(t)
+			file := filepath.Join(dir, "l")
+			err := errors.Join(os.WriteFile(filepath.Join(dir, "target"), []byte("keep"), 0o600), plant(file))
+			if errors.Is(err, errors.ErrUnsupported) {
+				t.Skip("only root gives files away")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			lock := func() error {
+				_, err := f.Lock("l", []byte("who"))
+				return err
+			}
+			if what == "another's file" {
+				if err = asOther(dir, lock); err == nil {
+					t.Fatal("another user's file was taken")
+				}
+			} else if err = lock(); err == nil {
+				t.Fatal("it was taken for a lock file")
+			}
+			var untrusted *durable.UntrustedError
+			if !errors.As(err, &untrusted) || untrusted.Path != file || untrusted.UID != uint32(os.Getuid()) {
+				t.Errorf("got %v, want an UntrustedError with path and owner", err)
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, "target")); string(b) != "keep" || err != nil {
+				t.Errorf("got %q, %v, want the link's target untouched", b, err)
+			}
+		})
+	}
+}
+
+// asOther runs f as another user, to whom the directory belongs.
+func asOther(dir string, f func() error) error {
+	if err := os.Chown(dir, other, other); err != nil {
+		return err
+	}
+	if err := syscall.Seteuid(other); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, syscall.Seteuid(0))
+}
+
+// Sec5: a user who has linked a lock file to a name of their own keeps nobody from
+// starting: a free one is replaced, a held one stays its holder's.
+func TestSec5LinkedLockFileIsReplaced(t *testing.T) {
+	dir, f := openToAll(t)
+	held, err := f.Lock("l", []byte("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := f.Stat("l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(dir, "l"), filepath.Join(dir, "theirs")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Lock("l", []byte("second")); !errors.Is(err, durable.ErrLocked) {
+		t.Errorf("while it is held: got %v, want ErrLocked", err)
+	}
+	if err := held.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := f.Lock("l", []byte("second"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := f.Stat("l")
+	if err != nil || after.Nlink != 1 || after.Ino == before.Ino {
+		t.Errorf("got %+v, %v, want another file with one link", after, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "theirs")); string(b) != "first" || err != nil {
+		t.Errorf("the old file: got %q, %v, want it untouched", b, err)
+	}
+	if err := next.Release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Stat("l"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the release: got %v, want no file", err)
+	}
+}

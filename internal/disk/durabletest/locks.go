@@ -1,0 +1,196 @@
+package durabletest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"zmailer/internal/disk/durable"
+)
+
+func open(t *testing.T, f durable.FS, name string) durable.File {
+	t.Helper()
+	file, err := f.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+	must(t, err)
+	return file
+}
+
+func try(t *testing.T, what string, file durable.File, want bool) {
+	t.Helper()
+	got, err := file.TryLock()
+	if got != want || err != nil {
+		t.Errorf("%s: got %v, %v, want %v", what, got, err, want)
+	}
+}
+
+func flockExcludes(t *testing.T, f durable.FS) {
+	a, b := open(t, f, "x"), open(t, f, "x")
+	try(t, "free file", a, true)
+	try(t, "again by its holder", a, true)
+	try(t, "by another open file", b, false)
+	must(t, f.RenameNew("x", "y"))
+	try(t, "after a rename", b, false)
+	must(t, a.Unlock())
+	try(t, "after unlock", b, true)
+	must(t, b.Close())
+	try(t, "after close", a, true)
+	must(t, a.Close())
+}
+
+func share(t *testing.T, what string, file durable.File, want bool) {
+	t.Helper()
+	got, err := file.TryShare()
+	if got != want || err != nil {
+		t.Errorf("%s: got %v, %v, want %v", what, got, err, want)
+	}
+}
+
+func flockIsShared(t *testing.T, f durable.FS) {
+	a, b, c := open(t, f, "x"), open(t, f, "x"), open(t, f, "x")
+	share(t, "free file", a, true)
+	share(t, "beside another", b, true)
+	share(t, "again by its holder", a, true)
+	try(t, "exclusive, shared by two", c, false)
+	try(t, "exclusive by one of the two", a, false)
+	share(t, "after a refusal", a, true)
+	must(t, b.Close())
+	try(t, "exclusive by the last that shares", a, true)
+	share(t, "held by another", c, false)
+	share(t, "by the holder, who gives up the exclusive one", a, true)
+	share(t, "beside it", c, true)
+	must(t, a.Unlock())
+	must(t, c.Close())
+	try(t, "after unlock and close", a, true)
+	must(t, a.Close())
+}
+
+func flockIsWaitedFor(t *testing.T, f durable.FS) {
+	a, b := open(t, f, "x"), open(t, f, "x")
+	must(t, a.WaitLock())
+	var released atomic.Bool
+	got := make(chan error, 1)
+	go func() {
+		err := b.WaitLock()
+		if err == nil && !released.Load() {
+			err = errors.New("the lock was given while it was held")
+		}
+		got <- err
+	}()
+	released.Store(true)
+	must(t, a.Unlock())
+	must(t, <-got)
+	try(t, "after the other got it", a, false)
+	must(t, a.Close())
+	must(t, b.Close())
+}
+
+func lockExcludes(t *testing.T, f durable.FS) {
+	l, err := f.Lock("l", []byte("pid 1\n"))
+	must(t, err)
+	if got := read(t, f, "l"); got != "pid 1\n" {
+		t.Errorf("got %q, want its content", got)
+	}
+	_, err = f.Lock("l", []byte("pid 2\n"))
+	refused(t, "second lock", err, durable.ErrLocked, "l")
+	if got := read(t, f, "l"); got != "pid 1\n" {
+		t.Errorf("got %q, want the holder's content", got)
+	}
+	must(t, l.Release())
+	_, err = f.Stat("l")
+	refused(t, "lock file after release", err, fs.ErrNotExist, "l")
+	l, err = f.Lock("l", nil)
+	must(t, err)
+	// Somebody removed the file by hand: release is still no error.
+	must(t, f.Remove("l"))
+	must(t, l.Release())
+}
+
+func leftLockFileIsTaken(t *testing.T, f durable.FS) {
+	write(t, f, "l", "a process that died, with a long line\n")
+	l, err := f.Lock("l", []byte("pid 2\n"))
+	must(t, err)
+	if got := read(t, f, "l"); got != "pid 2\n" {
+		t.Errorf("got %q, want the new content alone", got)
+	}
+	must(t, l.Release())
+}
+
+// Many take and release one lock; between open and flock the file may have been
+// unlinked and made again, and two must never both believe that they have it.
+func lockIsNeverHeldTwice(t *testing.T, f durable.FS) {
+	const takers, rounds = 6, 25
+	var holders, taken atomic.Int32
+	var wait sync.WaitGroup
+	for range takers {
+		wait.Go(func() {
+			for done := 0; done < rounds; {
+				l, err := f.Lock("l", []byte("x"))
+				if errors.Is(err, durable.ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := holders.Add(1); n != 1 {
+					t.Errorf("got %d holders, want 1", n)
+				}
+				taken.Add(1)
+				holders.Add(-1)
+				if err := l.Release(); err != nil {
+					t.Error(err)
+					return
+				}
+				done++
+			}
+		})
+	}
+	wait.Wait()
+	if got := taken.Load(); got != takers*rounds {
+		t.Errorf("got %d, want %d", got, takers*rounds)
+	}
+}
+
+// M19: lines that several processes append with one write each stay whole.
+func appendersDoNotMix(t *testing.T, f durable.FS) {
+	const writers, lines = 8, 100
+	write(t, f, "x", "")
+	var wait sync.WaitGroup
+	for w := range writers {
+		wait.Go(func() {
+			file, err := f.Open("x", os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range lines {
+				if _, err := fmt.Fprintf(file, "%d %d %s\n", w, i, strings.Repeat("x", 50+i)); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := file.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	next := [writers]int{}
+	for line := range strings.Lines(read(t, f, "x")) {
+		var w, i int
+		var rest string
+		if _, err := fmt.Sscanf(line, "%d %d %s\n", &w, &i, &rest); err != nil || i != next[w] || len(rest) != 50+i {
+			t.Fatalf("got %q (%v), want line %d of writer %d", line, err, next[w], w)
+		}
+		next[w]++
+	}
+	for w, n := range next {
+		if n != lines {
+			t.Errorf("writer %d: got %d lines, want %d", w, n, lines)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+// Package filesystem looks, when a daemon starts and when zmctl checks, whether the file
+// system of the postoffice keeps what docs/durability.md needs.
+//
+// It owns nothing on the disk but an empty file for a moment, .probe.* in the postoffice's
+// own directory, with which it tries a rename. One that a killed process has left is removed
+// by the next look.
+//
+// Diagnostics: a *config.Error if the postoffice cannot work there at all: it names the file
+// system and the remedy. A risk that only a loss of power brings is a line in the log.
+package filesystem
+
+import (
+	"log/slog"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/config"
+)
+
+// Found is what is to be said of a file system.
+type Found struct {
+	durable.Mount
+	Risks []durable.Risk
+	// Unusable is why no message can be moved there; nil: it can be, or could not be tried.
+	Unusable error
+}
+
+// Remedy is what to do where Found.Unusable is set.
+const Remedy = "move the postoffice to a local file system that has renameat2(RENAME_NOREPLACE), as ext4, xfs and btrfs have (docs/durability.md)"
+
+// Look finds the file system of a postoffice and tries a rename in it. Where quiet is set
+// it tries none on a kind that is known to have what is needed, and changes nothing there.
+func Look(dir string, strict, quiet bool) (Found, error) {
+	m, err := durable.MountOf(dir)
+	if err != nil {
+		return Found{}, err
+	}
+	found := Found{Mount: m, Risks: m.Risks(strict)}
+	if quiet && m.Renames() {
+		return found, nil
+	}
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		return Found{}, err
+	}
+	defer f.Close()
+	// A daemon that is not root may not be able to make names in the first.
+	found.Unusable = durable.ProbeRename(f, ".", "router", "owners")
+	return found, nil
+}
+
+// Check is called by a daemon before it takes or moves anything. It logs the risks.
+func Check(settings *config.Config, log *slog.Logger) error {
+	dir := settings.PostOffice()
+	found, err := Look(dir, settings.String("SYNC", "normal") == "strict", false)
+	if err != nil {
+		// Whoever opens the postoffice next says what is wrong with it.
+		return nil
+	}
+	if found.Unusable != nil {
+		return &config.Error{File: dir, Reason: "POSTOFFICE cannot be used: " + found.Mount.String() +
+			" cannot rename a file without replacing another, and no message could be moved; " + Remedy, Err: found.Unusable}
+	}
+	for _, r := range found.Risks {
+		log.Warn("file-system", "dir", dir, "type", found.Kind, "source", found.Source, "mount", found.Point, "reason", r.Text, "advice", r.Remedy)
+	}
+	return nil
+}

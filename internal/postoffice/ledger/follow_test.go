@@ -1,0 +1,106 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+)
+
+// A21: who follows the journal sees each line once, also when it is closed, numbered and
+// folded meanwhile.
+func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	f, err := durable.NewOS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	if err := postoffice.Init(f); err != nil {
+		t.Fatal(err)
+	}
+	po, err := postoffice.Open(postoffice.Config{FS: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(i int) postoffice.SpoolID {
+		return postoffice.SpoolID{Ino: uint64(i), MTime: 1_790_000_000_000_000_000}
+	}
+	before := New(po, Config{Role: "test"})
+	before.Routed(id(1), 1, false)
+	now, all := NewTail(po, false), NewTail(po, true)
+	defer now.Close()
+	defer all.Close()
+	seen := map[*Tail]map[postoffice.SpoolID]int{now: {}, all: {}}
+	read := func() {
+		t.Helper()
+		for tail, m := range seen {
+			if err := tail.Read(func(l Line) error {
+				if l.Verb == Routed {
+					m[l.ID]++
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read()
+	n := 1
+	for round := range 5 {
+		for range 20 {
+			n++
+			before.Routed(id(n), 1, false)
+			if n%7 == 0 {
+				read()
+			}
+		}
+		if err := rotate(f); err != nil {
+			t.Fatal(err)
+		}
+		if round%2 == 0 {
+			read()
+		}
+		// The writer goes on to a new journal, and the old one is folded.
+		n++
+		before.Routed(id(n), 1, false)
+		before.Close()
+		read()
+		before = New(po, Config{Role: "test"})
+		n++
+		before.Routed(id(n), 1, false)
+		if _, err := fold(po); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A line that is torn, and the one behind it.
+	h, err := os.OpenFile(filepath.Join(dir, "ledger", "journal"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteString("17900000"); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	n++
+	l := Line{Time: 1_790_000_000_000, Verb: Routed, ID: id(n), N: 1}
+	if _, err := fmt.Fprintf(h, "\n%s", l.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	for i := 1; i <= n; i++ {
+		if got := seen[all][id(i)]; got != 1 {
+			t.Errorf("line %d was seen %d times", i, got)
+		}
+		if got, want := seen[now][id(i)], min(1, i-1); got != want {
+			t.Errorf("line %d was seen %d times by who came later, want %d", i, got, want)
+		}
+	}
+	before.Close()
+}

@@ -1,0 +1,36 @@
+package confine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"zmailer/internal/run/config"
+)
+
+// METRICS=unix is no word to the reader: the right to make a socket in the postoffice, and to
+// remove it, is one to remove all.
+func TestWhatWritesNothingMakesNoSocket(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nMETRICS=unix\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]bool{"router": true, "scheduler": true, "reader": false} {
+		if got := PlanFor(program, c).Socket; got != want {
+			t.Errorf("%s: got %v", program, got)
+		}
+	}
+}
+
+// To become the user that one is says nothing of a right; a site may have DAEMONUSER=nobody.
+func TestAnotherUserIsNoneOfOnesOwn(t *testing.T) {
+	for _, uid := range []int{0, 1000, 65533, 65534} {
+		if got := another(uid); got == uid || got == 0 {
+			t.Errorf("uid %d: got %d", uid, got)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Package agent is what every transport agent shares: it talks to the scheduler
+// (formats.md "Scheduler and transport agent"), locks recipients in the work
+// specification, and marks and reports what became of them. How a message is
+// brought to a recipient is the Deliverer's.
+//
+// It owns the tags of the recipients it has locked, from the lock to the final
+// tag, and the d and h lines that it appends. It never creates, moves or removes a
+// file of the postoffice.
+//
+// What survives a crash: a recipient is locked with this process's owner number
+// before anything is sent, so that the locks of a dead agent are known as such and
+// taken over; a history line "sent" stands in the file before the final dot, so
+// that a take-over knows what is in doubt; a failure's diagnostic is on the disk
+// before the tag that says failed.
+//
+// Diagnostics: what one message's file is wrong with is logged and answered by
+// #resync; a disk that cannot be written makes recipients deferred; neither ends
+// the agent. Run fails only when it cannot talk to the scheduler.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/dsn"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// Agent is a running transport agent. Its exported fields are set before the first
+// call and not changed after.
+type Agent struct {
+	PostOffice *postoffice.PostOffice
+	Owner      *postoffice.Owner
+	Name       string           // for diagnostics: "smtp", "mailbox"
+	Channels   []string         // the channels it takes recipients of; empty: any
+	Log        *slog.Logger     // nil: discarded
+	Now        func() time.Time // nil: time.Now
+	// Settles: the Deliverer finds out by Recipient.Sent whether a delivery in doubt has
+	// taken place, and records by InDoubt where it cannot. Else every doubt is recorded
+	// before the recipient is delivered again.
+	Settles bool
+
+	mu    sync.Mutex
+	busy  map[string]int // jobs in progress by the specification's name
+	bears bool           // it has set locks: a loss of power may bring them back
+
+	outlines outlines
+}
+
+// Deliverer delivers the recipients of one job. It gives every recipient of d a
+// result by d.Done before it returns; one without is deferred.
+//
+// ctx is not done by an orderly stop: a delivery that has begun ends by itself,
+// within its own time limits.
+type Deliverer interface {
+	Deliver(ctx context.Context, d *Delivery)
+}
+
+// Delivery is one job's message and the recipients that this agent has locked. It
+// is valid until Deliver returns.
+type Delivery struct {
+	Job        taproto.Job
+	Spec       *workspec.Spec
+	Recipients []*Recipient // in the order of the file; a Recipient names its Group
+	Message    durable.File // queue/NAME, for ReadAt
+	Size       int64        // of the message file, bytes
+
+	agent  *Agent
+	file   *postoffice.Spec
+	text   *workspec.Excerpt // what was read of the specification; see trim
+	buffer *[]byte           // whose memory that is; nil: its own
+	body   int64             // where Body begins
+	whole  []byte            // the message file, if it is small
+	small  *[]byte           // whose buffer that is
+	idMu   sync.Mutex
+	known  bool // id is
+	id     postoffice.SpoolID
+	left   bool  // a recipient of this host is locked by somebody else
+	dead   []int // owners that were found dead
+	end    int64 // of what was read of the specification
+	some   bool  // not the whole of it was
+
+	mu    sync.Mutex
+	lines []byte // scratch
+	tag   []byte // the tag written last
+	block []byte // scratch
+}
+
+// Recipient is a locked recipient.
+type Recipient struct {
+	*workspec.Recipient
+	Group *workspec.Group
+	// Sent is the last event "sent" that no answer has followed: its agent died, and may
+	// have delivered. nil: there is none.
+	Sent *workspec.Event
+
+	index  int  // in Delivery.Recipients
+	beside bool // no other recipient stands between it and the one before it
+	resent bool // a "sent" of this delivery has followed
+	done   bool // it has its result
+	marked bool // and the file says so
+	result Result
+	answer taproto.Word // of a success
+}
+
+// Result is what became of a recipient.
+type Result struct {
+	Outcome status.Outcome
+	Code    status.Code
+	Reply   string // last answer, one line: "550 5.1.1 no such user"
+	Remote  string // "dns; mx.example.org (192.0.2.1)"
+	Text    string // the dialogue, lines parted by \n
+	// Host: the trouble is the host's or the network's, not this recipient's: every
+	// recipient of the thread waits (deferall). Only with Deferred.
+	Host bool
+	// Standing: the message may have been delivered all the same, and could not be taken
+	// back; the next attempt is to find that out by Recipient.Sent. Only with Deferred.
+	Standing bool
+	// After: try no recipient of this host for so long (retryat). Only with Deferred.
+	After time.Duration
+	// Relayed: the next host took over the sender's notification requests (RFC 3461
+	// §4.1), so no success report is owed by us.
+	Relayed bool
+	// Action of the success report, if one is owed: dsn.Delivered or dsn.Relayed (RFC
+	// 3464 §2.3.3). Empty: relayed on the channels smtp and smtpx, else delivered.
+	Action dsn.Action
+}
+
+func (a *Agent) log() *slog.Logger {
+	if a.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return a.Log
+}
+
+func (a *Agent) now() time.Time {
+	if a.Now == nil {
+		return time.Now()
+	}
+	return a.Now()
+}
+
+// Release gives the owner number back at the process's end. The number's file stays
+// if recipients were locked in it: final tags are not synced, so a loss of power may
+// bring a lock back, and whoever looks then must see an owner that is dead, not one
+// that never was. The scheduler removes the file when nothing bears the number.
+func (a *Agent) Release() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bears {
+		return a.Owner.Leave()
+	}
+	return a.Owner.Release()
+}
+
+// bear is called before recipients are locked.
+func (a *Agent) bear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bears = true
+}
+
+// enter counts a job on a specification and tells whether it is the only one of
+// this process.
+func (a *Agent) enter(name string) (alone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy == nil {
+		a.busy = map[string]int{}
+	}
+	a.busy[name]++
+	return a.busy[name] == 1
+}
+
+func (a *Agent) leave(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy[name]--; a.busy[name] == 0 {
+		delete(a.busy, name)
+	}
+}

@@ -1,0 +1,490 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+func TestLockNamesItsOwnerWhileDelivering(t *testing.T) { // M18
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""})
+	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		for _, r := range s.spec(name).Groups[0].Recipients {
+			if r.Tag != workspec.TagLocked || r.Owner != s.agent.Owner.Number() {
+				t.Errorf("got tag %q of owner %d, want ~ of %d", r.Tag, r.Owner, s.agent.Owner.Number())
+			}
+		}
+		d.Done(d.Recipients[0], ok)
+		d.Done(d.Recipients[1], later)
+	}))
+	for i, r := range s.spec(name).Groups[0].Recipients {
+		if want := []workspec.Tag{workspec.TagOK, workspec.TagToDo}[i]; r.Tag != want || r.Owner != 0 {
+			t.Errorf("after: got tag %q of owner %d, want %q of nobody", r.Tag, r.Owner, want)
+		}
+	}
+}
+
+func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""})
+	other := s.owner()
+	s.mark(name, 0, workspec.LockBytes(other.Number()))
+	got := s.do(name, "h", give(ok))
+	if strings.Count(got, "\tok3 ") != 1 || !strings.HasSuffix(got, "\n#resync "+name+"\n") {
+		t.Errorf("got %q, want one ok3 and then a resync", got)
+	}
+	if got := s.tags(name); got != "~+" {
+		t.Errorf("got tags %q, want ~+", got)
+	}
+	if got := s.spec(name).Groups[0].Recipients[0].Owner; got != other.Number() {
+		t.Errorf("got owner %d, want %d", got, other.Number())
+	}
+	// It dies: its lock is nobody's, and its file stays.
+	if err := other.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "owners", strconv.Itoa(other.Number())), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.do(name, "h", give(ok))
+	if got := s.tags(name); got != "++" {
+		t.Errorf("after its death: got tags %q, want ++", got)
+	}
+}
+
+// A crash may leave the first bytes of a lock: they must not be taken for another
+// owner, who may live.
+func TestTornLockIsNobodys(t *testing.T) { // M18
+	for n := 1; n < 7; n++ {
+		s := newSpool(t)
+		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+		// Of 111111 every start is the number of a process that is likely to live.
+		s.mark(name, 0, workspec.LockBytes(111111)[:n])
+		got := s.do(name, "h", give(ok))
+		if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
+			t.Errorf("first %d bytes: got %q and tags %q, want it delivered", n, got, s.tags(name))
+		}
+	}
+}
+
+// Where locks were set, a loss of power may bring one back, and a fault may leave one:
+// the owner's file stays to say that it is dead.
+func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
+	for name, c := range map[string]struct {
+		jobs, faultFrom int // writes of tags that work
+		tags            string
+		stays           bool
+	}{
+		"no delivery":            {0, 9, "", false},
+		"deferred":               {1, 9, "", true},
+		"lock not given back":    {1, 1, "~", true},
+		"not even the lock made": {1, 0, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			spec := s.queue(rcpt{"smtp", "h", "a@h", ""})
+			writes := 0
+			s.fs.failing(func(op, _ string) error {
+				if op == "writeat" {
+					if writes++; writes > c.faultFrom {
+						return unix.EIO
+					}
+				}
+				return nil
+			})
+			for range c.jobs {
+				s.do(spec, "h", give(later))
+			}
+			s.fs.failing(nil)
+			if err := s.agent.Release(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
+			if got := strings.TrimSpace(s.tags(spec)); got != c.tags || (err == nil) != c.stays {
+				t.Errorf("got tag %q and owner's file %v, want %q and there %v", got, err, c.tags, c.stays)
+			}
+			if alive, err := s.agent.PostOffice.OwnerAlive(s.agent.Owner.Number()); c.stays && (alive || err != nil) {
+				t.Errorf("its owner is alive: %v, %v", alive, err)
+			}
+		})
+	}
+}
+
+func TestOtherSlotsLockIsLeftAlone(t *testing.T) {
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	var second string
+	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		second = s.do(name, "h", give(noUser))
+		d.Done(d.Recipients[0], ok)
+	}))
+	if want := "#resync " + name + "\n"; second != want {
+		t.Errorf("second slot: got %q, want %q", second, want)
+	}
+	if got := s.tags(name); got != "+" {
+		t.Errorf("got tags %q, want +", got)
+	}
+}
+
+// What a dead agent did between "sent" and the tag nobody knows: it is recorded,
+// logged, and delivered again. What it did not send is no doubt.
+func TestTakeOverRecordsDoubt(t *testing.T) { // M18
+	const dead = 999998
+	sent := func(recipient int64, attrs ...workspec.Attr) workspec.Event {
+		return workspec.Event{Time: testTime, Recipient: recipient, Event: workspec.EventSent,
+			Attrs: append([]workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}, attrs...)}
+	}
+	released := func(recipient int64) workspec.Event {
+		return workspec.Event{Time: testTime, Recipient: recipient, Event: workspec.EventUnlocked,
+			Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}}
+	}
+	const mine, others = -1, -2 // stand for the recipients' offsets
+	for name, c := range map[string]struct {
+		locked  bool
+		history []workspec.Event
+		doubt   bool
+	}{
+		"never sent":                {locked: true},
+		"sent to all it had locked": {locked: true, history: []workspec.Event{sent(0)}, doubt: true},
+		"sent to this one":          {locked: true, history: []workspec.Event{sent(mine)}, doubt: true},
+		"sent to another":           {locked: true, history: []workspec.Event{sent(others)}},
+		"sent, then refused and retried": {locked: true, history: []workspec.Event{sent(0),
+			workspec.DeferredEvent(testTime, mine, 1, testTime, later.Code, "451")}},
+		"sent, doubted before": {locked: true, history: []workspec.Event{sent(mine), {Time: testTime, Recipient: mine, Event: workspec.EventInDoubt}}},
+		"sent, released, and put off by the scheduler": {history: []workspec.Event{sent(0), released(mine),
+			workspec.DeferredEvent(testTime, mine, 1, testTime, later.Code, "the transport agent ended without an answer")}, doubt: true},
+		"sent and released":     {history: []workspec.Event{sent(0), released(mine)}, doubt: true},
+		"sent, all released":    {history: []workspec.Event{sent(mine), released(0)}, doubt: true},
+		"released, not sent":    {history: []workspec.Event{released(mine)}},
+		"sent for others, open": {history: []workspec.Event{sent(0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			file := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "other", "b@other", ""})
+			rs := s.spec(file).Groups[0].Recipients
+			if c.locked {
+				s.mark(file, 0, workspec.LockBytes(dead))
+			}
+			for _, e := range c.history {
+				switch e.Recipient {
+				case mine:
+					e.Recipient = rs[0].Offset
+				case others:
+					e.Recipient = rs[1].Offset
+				}
+				s.event(file, e)
+			}
+			got := s.do(file, "h", give(ok))
+			if !strings.Contains(got, "\tok3 ") || s.tags(file) != "+ " {
+				t.Errorf("got %q and tags %q, want it delivered", got, s.tags(file))
+			}
+			doubts := 0
+			for _, e := range s.spec(file).History[len(c.history):] {
+				if e.Event == workspec.EventInDoubt && e.Recipient == rs[0].Offset && e.Get("owner") == strconv.Itoa(dead) {
+					doubts++
+				}
+			}
+			if want := map[bool]int{true: 1}[c.doubt]; doubts != want {
+				t.Errorf("got %d in-doubt events, want %d", doubts, want)
+			}
+			if got := strings.Contains(s.log.String(), "msg=in-doubt"); got != c.doubt {
+				t.Errorf("in the log: got %v, want %v", got, c.doubt)
+			}
+		})
+	}
+}
+
+func TestSentNamesWhoIsInDoubt(t *testing.T) {
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""}, rcpt{"smtp", "h", "c@h", ""})
+	rs := s.spec(name).Groups[0].Recipients
+	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		d.Done(d.Recipients[0], noUser)
+		for _, rcpts := range [][]*Recipient{d.Recipients, d.Recipients[2:], d.Recipients[:1]} {
+			if err := d.SentTo(rcpts); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	h := s.spec(name).History
+	if len(h) != 2 {
+		t.Fatalf("got %d events, want 2: the last has nobody to name", len(h))
+	}
+	want := strconv.FormatInt(rs[1].Offset, 10) + "," + strconv.FormatInt(rs[2].Offset, 10)
+	if h[0].Recipient != 0 || h[0].Get("rcpts") != want || h[0].Get("owner") != strconv.Itoa(s.agent.Owner.Number()) {
+		t.Errorf("for two: got %+v, want rcpts=%s", h[0], want)
+	}
+	if h[1].Recipient != rs[2].Offset || !h[1].Time.Equal(testTime) {
+		t.Errorf("for one: got %+v, want recipient %d", h[1], rs[2].Offset)
+	}
+}
+
+// Other slots of the same owner have sent as well, to recipients of other hosts, and have
+// said where. One delivery to many, which lists nobody where that does not matter, must not
+// hide that from a Deliverer that settles by it.
+func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
+	s := newSpool(t)
+	s.agent.Settles = true
+	rcpts := []rcpt{{"local", "joe@h", "joe@h", ""}}
+	for i := range maxListed + 50 {
+		rcpts = append(rcpts, rcpt{"local", "jim@h", fmt.Sprintf("jim+%d@h", i), ""})
+	}
+	name := s.queue(rcpts...)
+	at := func(place string) workspec.Attr { return workspec.Attr{Key: "at", Value: place} }
+	s.do(name, "joe@h", deliverFunc(func(_ context.Context, d *Delivery) {
+		if err := d.SentTo(d.Recipients, at("joe's")); err != nil {
+			t.Error(err)
+		}
+		s.do(name, "jim@h", deliverFunc(func(_ context.Context, d *Delivery) {
+			if err := d.SentTo(d.Recipients, at("jim's")); err != nil {
+				t.Error(err)
+			}
+			doubts := s.spec(name).Doubts()
+			list := s.spec(name).Groups[0].Recipients
+			for i := range list {
+				r, want := &list[i], "jim's"
+				if i == 0 {
+					want = "joe's"
+				}
+				if e := doubts.Sent(r); e == nil || e.Get("at") != want {
+					t.Fatalf("recipient %d: got %+v, want %s place", i, e, want)
+				}
+			}
+		}))
+	}))
+}
+
+func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17
+	for name, c := range map[string]struct {
+		spoil func(s *spool, name string)
+		log   string
+	}{
+		"specification gone": {func(s *spool, name string) { os.Remove(s.path(name)) }, "somebody else has taken it"},
+		"message gone":       {func(s *spool, name string) { os.Remove(s.dir + "/queue/" + name) }, "somebody else has taken it"},
+		"not a specification": {func(s *spool, name string) { os.WriteFile(s.path(name), []byte("r\n"), 0o600) },
+			"work specification, byte 0"},
+		"unknown format bits": {func(s *spool, name string) {
+			os.WriteFile(s.path(name), []byte(strings.Replace(s.text(name), "@ 0x00000007", "@ 0x00000087", 1)), 0o600)
+		}, "unknown format bits"},
+		"cut short": {func(s *spool, name string) { os.Truncate(s.path(name), 100) }, "did not finish it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			file := s.queue(rcpt{"smtp", "h", "a@h", ""})
+			c.spoil(s, file)
+			before, _ := os.ReadFile(s.path(file))
+			got := s.do(file, "h", deliverFunc(func(context.Context, *Delivery) { t.Error("delivered") }))
+			if want := "#resync " + file + "\n"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if got := s.log.String(); !strings.Contains(got, c.log) {
+				t.Errorf("got log %q, want %q in it", got, c.log)
+			}
+			if after, _ := os.ReadFile(s.path(file)); string(after) != string(before) {
+				t.Errorf("the file was touched: got %q, want %q", after, before)
+			}
+		})
+	}
+}
+
+func TestNameOutsideTransportIsRefused(t *testing.T) {
+	s := newSpool(t)
+	for _, name := range []string{"../queue/1", "/etc/passwd", "A/../../x", ""} {
+		if got, want := s.do(name, "h", give(ok)), "#resync "+name+"\n"; got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+	for _, op := range s.fs.taken() {
+		if strings.Contains(op, "../..") || strings.Contains(op, "passwd") {
+			t.Errorf("got operation %q", op)
+		}
+	}
+}
+
+func TestBodyOffsetBeyondTheMessageDefers(t *testing.T) {
+	s := newSpool(t)
+	name, _ := s.message("Subject: x\n\n", "body\n")
+	s.specify(name, 10000, "X: y\n", rcpt{"smtp", "h", "a@h", ""})
+	got := s.do(name, "h", give(ok))
+	if !strings.Contains(got, "\tdeferred ") || !strings.Contains(got, "body at byte 10000") || s.tags(name) != " " {
+		t.Errorf("got %q and tags %q, want a deferral that says why", got, s.tags(name))
+	}
+}
+
+func TestOnlyRecipientsOfChannelAndHostAreTaken(t *testing.T) {
+	rcpts := []rcpt{{"smtp", "h", "a@h", ""}, {"smtp", "other", "b@other", ""}, {"hold", "h", "c@h", ""}, {"local", "H", "d@H", ""}}
+	for name, c := range map[string]struct {
+		host string
+		tags string
+	}{
+		"one host, in any case": {"h", "+  +"},
+		"any host":              {"", "++ +"},
+		"no such host":          {"x", "    "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			file := s.queue(rcpts...)
+			s.do(file, c.host, give(ok))
+			if got := s.tags(file); got != c.tags {
+				t.Errorf("got tags %q, want %q", got, c.tags)
+			}
+		})
+	}
+}
+
+// Header block, the empty line if the message has one, body: byte for byte.
+func TestHeaderAndBodyAreTheMessagesBytes(t *testing.T) { // M31
+	big := strings.Repeat("0123456789abcdef\n", 20000)
+	for name, c := range map[string]struct {
+		header, body string // of the message file; the header with its empty line
+		want         string
+	}{
+		"a body":                      {"Subject: x\n\n", "body\n", "\nbody\n"},
+		"an empty body":               {"Subject: x\n\n", "", "\n"},
+		"no empty line":               {"Subject: x\n", "", ""},
+		"one byte":                    {"Subject: x\n\n", "x", "\nx"},
+		"an empty line to begin with": {"Subject: x\n\n", "\nx\n", "\n\nx\n"},
+		"no headers":                  {"\n", "x\n", "\nx\n"},
+		"NUL and 8 bit":               {"Subject: x\n\n", "\x00\xff\r\n\x00", "\n\x00\xff\r\n\x00"},
+		"larger than any buffer":      {"Subject: x\n\n", big, "\n" + big},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			file, body := s.message(c.header, c.body)
+			header := "Received: here\nSubject: " + strings.Repeat("x", 200<<10) + "\n"
+			s.specify(file, body, header, rcpt{"smtp", "h", "a@h", ""})
+			s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+				if got := string(d.Header(d.Recipients[0].Group)); got != header {
+					t.Errorf("header: got %d bytes %.60q, want %d", len(got), got, len(header))
+				}
+				for range 2 { // each from the start
+					got, err := io.ReadAll(d.Body())
+					if err != nil || string(got) != c.want {
+						t.Errorf("body: got %d bytes %.60q, %v, want %d bytes", len(got), got, err, len(c.want))
+					}
+					if d.BodySize() != int64(len(c.want)) {
+						t.Errorf("size: got %d, want %d", d.BodySize(), len(c.want))
+					}
+				}
+				info, err := os.Stat(s.dir + "/queue/" + file)
+				if err != nil || d.ID().Time() != info.ModTime() || d.Size != info.Size() || !strings.HasPrefix(file, strconv.FormatUint(d.ID().Ino, 10)) {
+					t.Errorf("message: got ID %v, size %d; want those of %s", d.ID(), d.Size, file)
+				}
+				d.Done(d.Recipients[0], ok)
+			}))
+			if got := s.tags(file); got != "+" {
+				t.Errorf("got tags %q, want +", got)
+			}
+		})
+	}
+}
+
+// The agent opens NAME in transport/ and the message beside it in queue/, and at
+// every hash depth.
+func TestHashedNamesAreFound(t *testing.T) { // M31, M21
+	s := newSpool(t)
+	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	for _, top := range []string{"queue", "transport"} {
+		if err := os.MkdirAll(s.dir+"/"+top+"/D/Q", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(s.dir+"/"+top+"/"+name, s.dir+"/"+top+"/D/Q/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fs.taken()
+	got := s.do("D/Q/"+name, "h", give(ok))
+	number, _, _ := strings.Cut(name, "-")
+	if !strings.HasPrefix(got, number+"/") || s.tags("D/Q/"+name) != "+" {
+		t.Errorf("got %q, want it delivered", got)
+	}
+	ops := strings.Join(s.fs.taken(), "\n")
+	if !strings.Contains(ops, "open transport/D/Q/"+name+"\n") || !strings.Contains(ops, "open queue/D/Q/"+name+"\n") {
+		t.Errorf("got operations:\n%s", ops)
+	}
+}
+
+func TestFormatWithoutOwnersIsLockedByOneByte(t *testing.T) {
+	s := newSpool(t)
+	name, body := s.message("Subject: x\n\n", "body\n")
+	text := "@ 0x00000004\ni " + name + "\no " + strconv.FormatInt(body, 10) + "\ns local s s@example.org 1\nr smtp h a@h 65534\nm\nX: y\n\n"
+	if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		if got, want := s.text(name), strings.Replace(text, "\nr smtp", "\nr~smtp", 1); got != want {
+			t.Errorf("while delivering: got %q, want %q", got, want)
+		}
+		d.Done(d.Recipients[0], ok)
+	}))
+	if got, want := s.text(name), strings.Replace(text, "\nr smtp", "\nr+smtp", 1); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A reader that looks while locks and tags are written sees whole fields only.
+func TestReaderSeesWholeTags(t *testing.T) { // M18
+	s := newSpool(t)
+	var rcpts []rcpt
+	for range 50 {
+		rcpts = append(rcpts, rcpt{"smtp", "h", "a@h", ""})
+	}
+	name := s.queue(rcpts...)
+	done := make(chan string)
+	go func() { done <- s.do(name, "h", give(ok)) }()
+	deadline := time.After(20 * time.Second)
+	for {
+		spec := s.spec(name)
+		for _, r := range spec.Groups[0].Recipients {
+			// Without the flock a reader may catch the seven bytes half copied: then the
+			// lock is nobody's, and whoever acts on it reads again under the flock.
+			if r.Tag == workspec.TagLocked && r.Owner != 0 && r.Owner != s.agent.Owner.Number() {
+				t.Fatalf("got a lock of owner %d, want %d", r.Owner, s.agent.Owner.Number())
+			}
+		}
+		select {
+		case got := <-done:
+			if n := strings.Count(got, "\tok3 "); n != 50 {
+				t.Errorf("got %d ok3, want 50", n)
+			}
+			return
+		case <-deadline:
+			t.Fatal("the job does not end")
+		default:
+		}
+	}
+}
+
+func TestJobsOfOneMessageRunAtOnce(t *testing.T) {
+	s := newSpool(t)
+	hosts := []string{"h1", "h2", "h3", "h4"}
+	var rcpts []rcpt
+	for _, h := range hosts {
+		rcpts = append(rcpts, rcpt{"smtp", h, "a@" + h, ""})
+	}
+	name := s.queue(rcpts...)
+	lines := make(chan []taproto.Line, len(hosts))
+	for _, h := range hosts {
+		go func() { lines <- s.agent.Do(t.Context(), taproto.Job{Name: name, Host: h}, give(ok)) }()
+	}
+	for range hosts {
+		if got := <-lines; len(got) != 1 || got[0].Answer.Word != taproto.OK3 {
+			t.Errorf("got %+v, want one ok3", got)
+		}
+	}
+	if got := s.tags(name); got != "++++" {
+		t.Errorf("got tags %q, want ++++", got)
+	}
+}

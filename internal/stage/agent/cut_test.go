@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// cutDisk is a test disk with one queued message: to delivered@h, failed@h, which
+// is to fail, and wanted@h, who wants a success report; behind them to somebody at each of
+// as many other hosts.
+func cutDisk(t *testing.T, others int) (*cutfs.FS, string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk := cutfs.New()
+	must(postoffice.Init(disk))
+	put := func(name string, b []byte) uint64 {
+		f, err := disk.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+		must(err)
+		_, err = f.Write(b)
+		must(err)
+		must(f.Sync())
+		info, err := f.Stat()
+		must(err)
+		must(f.Close())
+		return info.Ino
+	}
+	name := strconv.FormatUint(put("queue/new", []byte(testEnvelope+"Subject: x\n\nbody\n")), 10) + "-7"
+	must(disk.Rename("queue/new", "queue/"+name))
+	var b bytes.Buffer
+	w := workspec.NewWriter(&b)
+	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len("Subject: x\n\n"))})
+	var list []workspec.Recipient
+	for _, address := range []string{"delivered@h", "failed@h", "wanted@h"} {
+		r := workspec.Recipient{Channel: "smtp", Host: "h", Address: address, Privilege: "65534"}
+		if address == "wanted@h" {
+			r.Notary = "NOTIFY=SUCCESS"
+		}
+		list = append(list, r)
+	}
+	for i := range others {
+		host := fmt.Sprintf("other%d.example", i)
+		list = append(list, workspec.Recipient{Channel: "smtp", Host: host, Address: "somebody@" + host, Privilege: "65534"})
+	}
+	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"}, list, []byte("Subject: x\n"))
+	must(w.Close())
+	put("transport/"+name, b.Bytes())
+	for _, dir := range []string{"queue", "transport", "."} {
+		must(disk.SyncDir(dir))
+	}
+	return disk, name
+}
+
+// world is what happened outside: how often each recipient got the message.
+type world map[string]int
+
+// attempt runs the jobs of hosts in a process on a test disk.
+func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world, cut func(*cutfs.FS)) *cutfs.FS {
+	t.Helper()
+	proc := disk.Process()
+	po, err := postoffice.Open(postoffice.Config{FS: proc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := po.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{PostOffice: po, Owner: owner, Name: "test", Now: func() time.Time { return testTime }}
+	cut(proc)
+	to := deliverFunc(func(_ context.Context, d *Delivery) {
+		for _, r := range d.Recipients {
+			if r.Address == "failed@h" {
+				d.Done(r, noUser)
+			}
+		}
+		if err := d.Sent(); err != nil {
+			return
+		}
+		for _, r := range d.Recipients {
+			if r.Address != "failed@h" {
+				w[r.Address]++
+				d.Done(r, ok)
+			}
+		}
+	})
+	for _, host := range hosts {
+		a.Do(t.Context(), taproto.Job{Name: name, Host: host}, to)
+	}
+	return proc
+}
+
+func readSpec(t *testing.T, disk *cutfs.FS, name string) *workspec.Spec {
+	t.Helper()
+	f, err := disk.Open("transport/"+name, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := workspec.Parse(b)
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, b, disk.Log())
+	}
+	return s
+}
+
+// The process or the machine stops before every operation of a job, in every way in
+// which a disk may lose what was not synced. A final tag is never more than what
+// happened; the next attempt ends what is open; a process that only died delivers
+// once, or the doubt is recorded.
+func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
+	tests := map[string]struct {
+		others int
+		hosts  []string
+	}{
+		"one host": {0, []string{"h"}},
+		// The specification is read once, and then what concerns each host.
+		"the second of 150 hosts": {150, []string{"other7.example", "h"}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			surviveEveryCut(t, c.others, c.hosts)
+		})
+	}
+}
+
+func surviveEveryCut(t *testing.T, others int, hosts []string) {
+	for n := 0; ; n++ {
+		disk, name := cutDisk(t, others)
+		first := world{}
+		proc := attempt(t, disk, name, hosts, first, func(p *cutfs.FS) { p.CutInside(n) })
+		over := !proc.Dead()
+		for _, loss := range proc.Losses() {
+			w := world{}
+			for address, count := range first {
+				w[address] = count
+			}
+			next := proc.Restart(loss)
+			where := fmt.Sprintf("operation %d, %v", n, loss)
+			checkTags(t, readSpec(t, next, name), w, where)
+			attempt(t, next, name, hosts, w, func(*cutfs.FS) {})
+			s := readSpec(t, next, name)
+			checkTags(t, s, w, where+", next attempt")
+			checkEnd(t, s, hosts, w, loss.Power, where)
+		}
+		if t.Failed() {
+			t.Fatal(proc.Log())
+		}
+		if over {
+			if n < 7 {
+				t.Errorf("got %d operations: too few", n)
+			}
+			return
+		}
+	}
+}
+
+// checkTags wants no final tag of what has not happened or has no diagnostic.
+func checkTags(t *testing.T, s *workspec.Spec, w world, where string) {
+	t.Helper()
+	reported := map[int64]bool{}
+	for _, d := range s.Diagnostics {
+		reported[d.Recipient] = true
+	}
+	for _, r := range s.Groups[0].Recipients {
+		switch r.Tag {
+		case workspec.TagOK:
+			if w[r.Address] == 0 {
+				t.Errorf("%s: %s is marked and was not delivered", where, r.Address)
+			}
+		case workspec.TagFailed:
+			if !reported[r.Offset] {
+				t.Errorf("%s: %s is marked failed without a diagnostic", where, r.Address)
+			}
+		}
+	}
+}
+
+// checkEnd wants everything final of those hosts, and nothing twice but in doubt.
+func checkEnd(t *testing.T, s *workspec.Spec, hosts []string, w world, power bool, where string) {
+	t.Helper()
+	doubts := map[int64]int{}
+	for _, e := range s.History {
+		if e.Event == workspec.EventInDoubt {
+			doubts[e.Recipient]++
+		}
+	}
+	for _, r := range s.Groups[0].Recipients {
+		if !slices.Contains(hosts, r.Host) {
+			continue
+		}
+		if want := map[bool]workspec.Tag{true: workspec.TagFailed, false: workspec.TagOK}[r.Address == "failed@h"]; r.Tag != want {
+			t.Errorf("%s: %s: got tag %q, want %q", where, r.Address, byte(r.Tag), byte(want))
+		}
+		if !power && w[r.Address] > 1+doubts[r.Offset] {
+			t.Errorf("%s: %s was delivered %d times, %d of them in doubt", where, r.Address, w[r.Address], doubts[r.Offset])
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"zmailer/internal/mail/status"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// replace puts an edited copy into a specification's place, as an editor does.
+func (s *spool) replace(name string, edit func(text string) string) {
+	s.Helper()
+	if err := os.WriteFile(s.path("edited"), []byte(edit(s.text(name))), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.Rename(s.path("edited"), s.path(name)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// withoutZ makes a specification that of a writer that writes no z line, which may be
+// edited, and gives it an l line.
+func withoutZ(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "z "):
+		case strings.HasPrefix(line, "i "):
+			b.WriteString(line + "l x\n")
+		default:
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// K10: the specification is replaced by an edited copy, with our locks in it, while we
+// deliver: the results are marked in the new file, wherever the recipients stand there.
+func TestResultsFollowAReplacedSpecification(t *testing.T) {
+	tests := map[string]struct {
+		edit   func(string) string
+		tags   string
+		logged string
+	}{
+		"the same text":        {func(s string) string { return s }, "+- ", ""},
+		"a longer line before": {func(s string) string { return strings.Replace(s, "\nl x\n", "\nl longer than before\n", 1) }, "+- ", ""},
+		"without our locks": {func(s string) string {
+			i := strings.IndexByte(s, '~')
+			return strings.ReplaceAll(s, s[i:i+7], "       ")
+		}, "+- ", ""},
+		"one recipient less": {func(s string) string {
+			i := strings.Index(s, "\nr")
+			return s[:i] + s[i+1+strings.Index(s[i+1:], "\n"):]
+		}, "- ", "msg=replaced"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSpool(t)
+			file := s.queue(rcpt{"smtp", "h", "ok@h", ""}, rcpt{"smtp", "h", "bad@h", ""}, rcpt{"smtp", "h", "later@h", ""})
+			s.replace(file, withoutZ)
+			results := []Result{ok, noUser, later}
+			lines := s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+				s.replace(file, tt.edit)
+				for i, r := range d.Recipients {
+					d.Done(r, results[i])
+				}
+			}))
+			if got := s.tags(file); got != tt.tags {
+				t.Errorf("tags %q, want %q; answers\n%s\n%s", got, tt.tags, lines, s.text(file))
+			}
+			if got := s.log.String(); tt.logged == "" && strings.Contains(got, "msg=replaced") || !strings.Contains(got, tt.logged) {
+				t.Errorf("logged %s", got)
+			}
+			for _, d := range s.spec(file).Diagnostics {
+				if r := s.spec(file).Groups[0].Recipients; d.Recipient != r[len(r)-2].Offset {
+					t.Errorf("a diagnostic of byte %d, want %d", d.Recipient, r[len(r)-2].Offset)
+				}
+			}
+		})
+	}
+}
+
+// K10: the files are moved to another hash directory while we deliver, and given to
+// us again from there: the lock is our own, and the delivery under way.
+func TestMovedSpecificationIsNotDeliveredTwice(t *testing.T) {
+	s := newSpool(t)
+	file := s.queue(rcpt{"smtp", "h", "once@h", ""})
+	again := ""
+	s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		for _, dir := range []string{"queue", "transport"} {
+			sub := filepath.Join(s.dir, dir, "A")
+			if err := os.Mkdir(sub, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(s.dir, dir, file), filepath.Join(sub, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again = s.do("A/"+file, "h", give(noUser))
+		d.Done(d.Recipients[0], ok)
+	}))
+	if got := s.tags("A/" + file); got != "+" || again != "#resync A/"+file+"\n" {
+		t.Errorf("tags %q, the second job was answered by %q", got, again)
+	}
+}
+
+// A15: a recipient that a person has removed is left alone, even if its tag does not say
+// so yet.
+func TestRemovedRecipientIsNotDelivered(t *testing.T) {
+	s := newSpool(t)
+	file := s.queue(rcpt{"smtp", "h", "removed@h", ""}, rcpt{"smtp", "h", "open@h", ""})
+	off := s.spec(file).Groups[0].Recipients[0].Offset
+	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRemoved, "S1A1", []int64{off}, "test"))
+	s.do(file, "h", give(ok))
+	if got := s.tags(file); got != " +" {
+		t.Errorf("tags %q, want the second recipient alone delivered", got)
+	}
+	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRestored, "S1A1", []int64{off}, "test"))
+	s.do(file, "h", give(ok))
+	if got := s.tags(file); got != "++" {
+		t.Errorf("tags %q after it was put back", got)
+	}
+}
+
+// K10: a message file that somebody has cut is not delivered cut.
+func TestShortenedMessageIsDeferred(t *testing.T) {
+	s := newSpool(t)
+	file := s.queue(rcpt{"smtp", "h", "a@h", ""})
+	message := filepath.Join(s.dir, "queue", file)
+	b, err := os.ReadFile(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprintf("comment octets %016d\n", len(b)+32+5)
+	if err := os.WriteFile(message, append([]byte(line), b...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines := s.do(file, "h", give(ok))
+	a := taproto.ParseLine([]byte(strings.TrimSpace(lines))).Answer
+	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.tags(file) != " " {
+		t.Errorf("answered %q, tags %q; want a deferral", lines, s.tags(file))
+	}
+}
+
+// Del2 K10: the scheduler replaces the file by a copy with a shorter history while the agent,
+// of a scheduler that was killed, waits for its lock: nobody is delivered to by the old file.
+func TestClaimAfterASummaryStartsAnew(t *testing.T) {
+	s := newSpool(t)
+	name := s.queue(rcpt{channel: "smtp", host: "h", address: "a@h"})
+	for n := range 9 {
+		s.event(name, workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, n+1, testTime, status.MailboxFull, "452 full"))
+	}
+	summarise := func() {
+		f, err := s.po.OpenSpec(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		raw, err := f.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := workspec.SupersededEvent(testTime)
+		if err := f.Replace(workspec.Summarise(raw, testTime), raw, workspec.AppendEvent(nil, &note)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fs.waiting = func(string) {
+		s.fs.waiting = nil
+		summarise()
+	}
+	delivered := 0
+	to := deliverFunc(func(_ context.Context, d *Delivery) {
+		delivered++
+		d.Done(d.Recipients[0], Result{Outcome: status.Delivered, Reply: "250 Ok"})
+	})
+	if got := s.do(name, "h", to); got != "#resync "+name+"\n" || delivered != 0 {
+		t.Errorf("the agent says %q, delivered %d", got, delivered)
+	}
+	if got := s.do(name, "h", to); delivered != 1 || s.tags(name) != "+" {
+		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.tags(name))
+	}
+}

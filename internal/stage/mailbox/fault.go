@@ -1,0 +1,81 @@
+package mailbox
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/agent"
+)
+
+// fault is an error whose status is known where it occurs.
+type fault struct {
+	code status.Code
+	text string
+	err  error
+}
+
+func (f *fault) Error() string {
+	if f.err == nil {
+		return f.text
+	}
+	return f.text + ": " + f.err.Error()
+}
+
+func (f *fault) Unwrap() error { return f.err }
+
+// standing is an error after which the message may stand in the store, whole.
+type standing struct{ err error }
+
+func (s *standing) Error() string { return s.err.Error() }
+func (s *standing) Unwrap() error { return s.err }
+
+// result turns an error into a recipient's result (K14): what the machine's
+// administrator must mend is deferred, and said in the log.
+func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent.Result {
+	code, text := classify(err)
+	res := agent.Result{Outcome: code.Outcome(), Code: code, Reply: code.String() + " " + text, Text: err.Error()}
+	if stands := (*standing)(nil); errors.As(err, &stands) {
+		res.Standing = true
+	}
+	if res.Outcome == status.Deferred {
+		m.c.Log.Warn("local-trouble", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel, "status", code, "reason", err)
+	}
+	return res
+}
+
+// classify gives the enhanced status code of an error and what a sender may read
+// of it, RFC 3463 §3.3, §3.4. Nothing that the system says is permanent.
+func classify(err error) (status.Code, string) {
+	var f *fault
+	if errors.As(err, &f) {
+		return f.code, f.text
+	}
+	is := func(list ...unix.Errno) bool {
+		for _, e := range list {
+			if errors.Is(err, e) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case is(unix.EDQUOT):
+		return status.MailboxFull, "the mailbox is over its quota"
+	case is(unix.ENOSPC):
+		return status.Code{Class: 4, Subject: 3, Detail: 1}, "the mail system's disk is full"
+	case is(unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP, unix.EROFS, unix.ENAMETOOLONG, unix.EFBIG):
+		return configTrouble, fmt.Sprintf("the mailbox cannot be written: %v", errnoOf(err))
+	}
+	return status.SystemTrouble, "local trouble with the mailbox"
+}
+
+func errnoOf(err error) error {
+	var e unix.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}

@@ -1,0 +1,200 @@
+package mailbox
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// testTime is when everything is delivered.
+var testTime = time.Date(2026, 11, 21, 0, 12, 50, 123456000, time.UTC)
+
+// post is a postoffice and an agent with a Mailbox, all on real files.
+type post struct {
+	*testing.T
+	dir     string // the postoffice
+	mail    string // where the template leads
+	agent   *agent.Agent
+	mailbox *Mailbox
+	log     *logBuffer
+}
+
+// newPost makes a post; in the template $MAIL is its mail directory. jim and joe are
+// its users.
+func newPost(t *testing.T, template string) *post {
+	t.Helper()
+	p := &post{T: t, dir: t.TempDir(), mail: t.TempDir(), log: &logBuffer{}}
+	for _, sub := range []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners"} {
+		p.must(os.Mkdir(filepath.Join(p.dir, sub), 0o755))
+	}
+	list := filepath.Join(t.TempDir(), "users")
+	p.must(os.WriteFile(list, []byte("# local users\njim\n joe \nnobody-knows\n"), 0o644))
+	po, err := postoffice.OpenDir(p.dir, 0, false)
+	p.must(err)
+	owner, err := po.NewOwner("test")
+	p.must(err)
+	t.Cleanup(func() { owner.Release() })
+	log := slog.New(slog.NewTextHandler(p.log, nil))
+	p.mailbox, err = New(Config{
+		PostOffice: p.dir,
+		Template:   strings.ReplaceAll(template, "$MAIL", p.mail), LocalUsers: list, Hostname: "mta.example.org",
+		LockWait: 20 * time.Second, Log: log, Now: func() time.Time { return testTime },
+	})
+	p.must(err)
+	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Channels: Channels(), Log: log, Now: p.mailbox.c.Now, Settles: true}
+	return p
+}
+
+func (p *post) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+const testEnvelope = "from <s@example.org>\nto <r@example.org>\nenv-end\n"
+
+// ownUID is the privilege that needs no change of identity.
+func ownUID() string { return strconv.Itoa(os.Getuid()) }
+
+// mailTo is a local recipient's r line as the router writes it.
+func mailTo(address string) workspec.Recipient {
+	return workspec.Recipient{Channel: "local", Host: address, Address: address, Privilege: ownUID()}
+}
+
+// fileTo is a file's.
+func fileTo(path string) workspec.Recipient {
+	return workspec.Recipient{Channel: "file", Host: "file." + ownUID(), Address: path, Privilege: ownUID()}
+}
+
+// queue writes a message and its specification. The message is header, with its
+// empty line if it is to have one, and body; the specification's header block is the
+// header below a Received line.
+func (p *post) queue(sender, header, body string, rcpts ...workspec.Recipient) string {
+	p.Helper()
+	tmp := filepath.Join(p.dir, "queue", "new")
+	p.must(os.WriteFile(tmp, []byte(testEnvelope+header+body), 0o600))
+	info, err := os.Stat(tmp)
+	p.must(err)
+	name := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10) + "-7"
+	p.must(os.Rename(tmp, filepath.Join(p.dir, "queue", name)))
+
+	var b bytes.Buffer
+	w := workspec.NewWriter(&b)
+	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(header))})
+	s := workspec.Sender{Channel: "local", Host: "sender", Address: sender, Privilege: "1"}
+	if sender == "<>" {
+		s = workspec.Sender{Channel: "error", Host: "-", Address: sender, Privilege: "65534"}
+	}
+	w.Group(s, rcpts, []byte("Received: here\n"+strings.TrimSuffix(header, "\n\n")))
+	p.must(w.Close())
+	p.must(os.WriteFile(filepath.Join(p.dir, "transport", name), b.Bytes(), 0o600))
+	return name
+}
+
+// do delivers a queued message and gives what the scheduler is told after
+// NUMBER/OFFSET, a line for each recipient.
+func (p *post) do(name string) []string {
+	p.Helper()
+	var said []string
+	for _, l := range p.agent.Do(p.Context(), taproto.Job{Name: name}, p.mailbox) {
+		line := strings.TrimSuffix(string(taproto.AppendLine(nil, &l)), "\n")
+		line = strings.ReplaceAll(line, fmt.Sprintf("mailbox[%d]", os.Getpid()), "mailbox[PID]")
+		if l.Kind == taproto.LineAnswer {
+			_, line, _ = strings.Cut(line, "\t")
+		}
+		said = append(said, line)
+	}
+	return said
+}
+
+// deliver queues and delivers one message to one recipient and wants it delivered.
+func (p *post) deliver(sender, header, body string, r workspec.Recipient) {
+	p.Helper()
+	got := p.do(p.queue(sender, header, body, r))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
+		p.Fatalf("got %q, want ok3; log:\n%s", got, p.log)
+	}
+}
+
+// spec is a specification as it is now.
+func (p *post) spec(name string) *workspec.Spec {
+	p.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "transport", name))
+	p.must(err)
+	s, err := workspec.Parse(b)
+	p.must(err)
+	return s
+}
+
+// maildir is the content of the files in a Maildir's new/, in order of their names.
+func (p *post) maildir(dir string) []string {
+	p.Helper()
+	var files []string
+	for _, name := range p.names(filepath.Join(dir, "new")) {
+		files = append(files, p.read(filepath.Join(dir, "new", name)))
+	}
+	if left := p.names(filepath.Join(dir, "tmp")); len(left) > 0 {
+		p.Errorf("left in tmp/: %q", left)
+	}
+	return files
+}
+
+func (p *post) names(dir string) []string {
+	p.Helper()
+	entries, err := os.ReadDir(dir)
+	p.must(err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p *post) read(name string) string {
+	p.Helper()
+	b, err := os.ReadFile(name)
+	p.must(err)
+	return string(b)
+}
+
+func (p *post) mode(name string) fs.FileMode {
+	p.Helper()
+	info, err := os.Lstat(name)
+	p.must(err)
+	return info.Mode().Perm()
+}
+
+// logBuffer is a log that is read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,168 @@
+package mailbox
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/disk/durable"
+)
+
+// What a store may be. As Postfix's strict_mailbox_ownership has it, a mailbox belongs to
+// its recipient and has one name: in a directory that others write to, /var/mail with mode
+// 1777, another user may have made it first. What is refused is not touched, and its
+// mail waits for an operator.
+
+// refused is a store that is not its recipient's.
+func refused(name string, st *unix.Stat_t, why string) error {
+	return &fault{
+		code: configTrouble, text: "the mailbox does not belong to its recipient",
+		err: fmt.Errorf("%s (owner uid %d, mode %o, links %d): %s", name, st.Uid, st.Mode&0o7777, st.Nlink, why),
+	}
+}
+
+// owner is the uid that a store must have: without root's privilege everything is ours.
+func (m *Mailbox) owner(t target) int {
+	if !m.creds.root {
+		return os.Geteuid()
+	}
+	return t.as.uid
+}
+
+// others reports whether everybody may make names in a directory.
+func others(dir *unix.Stat_t) bool { return dir.Mode&unix.S_IWOTH != 0 }
+
+// checkFile checks an open mbox file.
+func (b *mbox) checkFile(st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return &fault{code: configTrouble, text: "the mailbox is not a regular file"}
+	}
+	strict := b.t.spool
+	if !strict {
+		var dir unix.Stat_t
+		if err := unix.Fstat(b.dir, &dir); err != nil {
+			return err
+		}
+		strict = others(&dir)
+	}
+	switch uid := b.m.owner(b.t); {
+	case !strict:
+		return nil
+	case int(st.Uid) != uid:
+		return refused(b.t.path, st, fmt.Sprintf("it must belong to uid %d; chown it, or move it away", uid))
+	case st.Nlink > 1:
+		return refused(b.t.path, st, "it has another name; remove that, or move the file away")
+	}
+	return nil
+}
+
+// openAbove opens the directory that a name is in, to work relative to it.
+func openAbove(name string, uid int) (int, error) {
+	fd, _, err := openWay(path.Dir(name), uid)
+	return fd, err
+}
+
+// openWay opens a directory. What everybody may have put on the way to it, a directory
+// or a symbolic link in one that all may write to, must belong to uid or root.
+func openWay(dir string, uid int) (fd int, st unix.Stat_t, err error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fail := func(op string, err error) (int, unix.Stat_t, error) {
+		if fd >= 0 {
+			_ = unix.Close(fd) // a place, nothing that was written
+		}
+		return -1, st, fmt.Errorf("%s directory %s: %w", op, dir, err)
+	}
+	if fd, err = openat(unix.AT_FDCWD, "/", flags, 0); err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err != nil {
+		return fail("open", err)
+	}
+	rest, links := dir, 0
+	for {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		if name == "" {
+			return fd, st, nil
+		}
+		next, err := openat(fd, name, flags, 0)
+		if err != nil {
+			return fail("open", err)
+		}
+		var is unix.Stat_t
+		if err := unix.Fstat(next, &is); err != nil {
+			_ = unix.Close(next)
+			return fail("stat", err)
+		}
+		if others(&st) && name != "../.." && is.Uid != 0 && int(is.Uid) != uid {
+			_ = unix.Close(next)
+			_, _, _ = fail("open", unix.EPERM)
+			return -1, st, refused(dir, &is, fmt.Sprintf("%s on the way to it stands where everybody may make it, and belongs neither to root nor to uid %d", name, uid))
+		}
+		switch is.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			_ = unix.Close(fd)
+			fd, st = next, is
+			continue
+		case unix.S_IFLNK:
+		default:
+			_ = unix.Close(next)
+			return fail("open", unix.ENOTDIR)
+		}
+		to, err := readLink(next)
+		_ = unix.Close(next)
+		if links++; err == nil && links > 40 {
+			err = unix.ELOOP
+		}
+		if err != nil {
+			return fail("open", err)
+		}
+		if rest = to + "/" + rest; strings.HasPrefix(to, "/") {
+			_ = unix.Close(fd)
+			if fd, err = openat(unix.AT_FDCWD, "/", flags, 0); err == nil {
+				err = unix.Fstat(fd, &st)
+			}
+			if err != nil {
+				return fail("open", err)
+			}
+		}
+	}
+}
+
+// readLink is where an open symbolic link leads.
+func readLink(fd int) (string, error) {
+	b := make([]byte, unix.PathMax)
+	n, err := count(func() (int, error) { return unix.Readlinkat(fd, "", b) })
+	if err != nil {
+		return "", err
+	}
+	return string(b[:n]), nil
+}
+
+// openMaildir opens a Maildir's directory; strict: it must belong to uid.
+func openMaildir(dir string, uid int, strict bool) (maildirFS, error) {
+	fd, st, err := openWay(dir, uid)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if strict && int(st.Uid) != uid {
+		return nil, refused(dir, &st, fmt.Sprintf("it must belong to uid %d; chown it, or move it away", uid))
+	}
+	box, err := durable.NewOSAt(fd, dir)
+	if err != nil || !others(&st) {
+		return box, err
+	}
+	for _, sub := range []string{"tmp", "new", "cur"} {
+		var is unix.Stat_t
+		err := unix.Fstatat(fd, sub, &is, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && (is.Mode&unix.S_IFMT != unix.S_IFDIR || int(is.Uid) != uid) {
+			_ = box.Close()
+			return nil, refused(dir+"/"+sub, &is, fmt.Sprintf("it must be a directory of uid %d", uid))
+		}
+	}
+	return box, nil
+}

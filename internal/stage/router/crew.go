@@ -1,0 +1,181 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"zmailer/internal/disk/watch"
+)
+
+// The workers take turns at leading. Who leads waits for hints and routes what comes by
+// itself, so that nobody else is woken for a message that comes alone. It gives the lead
+// away before it routes when many messages wait, and while it routes when that begins to
+// take long; whoever is free then leads (docs/notes/leading.md). A message that waits for
+// its lookups gets a place of its own, and its worker's place goes to another (apart.go).
+
+const (
+	// manyWaiting is how many messages wait when they are routed side by side: fewer are
+	// routed in less time than waking another worker takes.
+	manyWaiting = 8
+	// glance is how many messages go between two looks for hints while messages wait.
+	glance = 16
+)
+
+// hinter gives hints, as a watch.Watcher does.
+type hinter interface {
+	Await(until time.Time) []watch.Hint
+	Interrupt()
+}
+
+// crew is what the workers share beside the dispatcher itself.
+type crew struct {
+	lead    sync.Mutex // held by the worker that leads
+	workers sync.WaitGroup
+
+	// Used by the one who leads.
+	unseen int // messages since the last look for hints
+
+	mu     sync.Mutex
+	done   []outcome // of messages that were not routed by the one who leads
+	idle   bool      // it waits for hints
+	places places    // of messages that wait for their lookups
+}
+
+// run serves until ctx is done. What the workers have begun is finished then; what waits
+// for a lookup is given back.
+func (d *dispatcher) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, d.hints.Interrupt)()
+	base, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(errStopped) })()
+	for range d.r.c.Workers {
+		d.workers.Go(func() { d.work(ctx, base) })
+	}
+	d.workers.Wait()
+	d.settle()
+}
+
+// work leads, and routes what it finds. ctx ends the work, base the lookups of messages.
+func (d *dispatcher) work(ctx, base context.Context) {
+	t := newTurn(d, base, func() { d.work(ctx, base) })
+	defer func() { t.cancel(nil) }()
+	for {
+		if !t.leads {
+			d.lead.Lock()
+			t.leads = true
+		}
+		o, ok := d.await(ctx)
+		if !ok {
+			t.Busy()
+			return
+		}
+		d.given(o)
+		t.begin(o)
+		if o.apart || d.waiting() >= manyWaiting {
+			t.Busy()
+		}
+		end := outcome{o.name, d.r.routeFor(t.ctx, t, o.name, o.tried)}
+		apart := t.end()
+		if t.leads {
+			d.ended(end)
+		} else {
+			d.report(end)
+		}
+		if apart {
+			return // another worker has its place
+		}
+	}
+}
+
+// await gives the next message, when there is one. ok is false when ctx is done.
+func (d *dispatcher) await(ctx context.Context) (o order, ok bool) {
+	for ctx.Err() == nil {
+		d.r.c.Service.Alive()
+		d.settle()
+		if !d.wakeAt.IsZero() && !time.Now().Before(d.wakeTime) {
+			d.wakeAt = time.Time{}
+			d.scan()
+		}
+		o, ok := d.next()
+		switch {
+		case ok && len(d.lanes) == 1 && d.unseen < glance:
+			d.unseen++
+			return o, true
+		case ok:
+			d.look(time.Unix(1, 0)) // what has come may go before it
+			if o, ok := d.next(); ok {
+				return o, true
+			}
+		case d.rest():
+			var until time.Time
+			if !d.wakeAt.IsZero() {
+				until = d.wakeTime
+			}
+			d.look(until)
+			d.rested()
+		}
+	}
+	return order{}, false
+}
+
+// look takes the hints, waiting for some until a time.
+func (d *dispatcher) look(until time.Time) {
+	d.unseen = 0
+	for _, h := range d.hints.Await(until) {
+		d.hint(h)
+	}
+}
+
+// waiting is how many messages wait.
+func (d *dispatcher) waiting() int {
+	n := 0
+	for _, l := range d.lanes {
+		n += len(l.queue)
+	}
+	return n
+}
+
+// rest is called before the one who leads waits: from now on it is to be interrupted. It
+// tells whether there is nothing to settle.
+func (d *dispatcher) rest() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = len(d.done) == 0
+	return d.idle
+}
+
+func (d *dispatcher) rested() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = false
+}
+
+// report tells the one who leads what became of a message.
+func (d *dispatcher) report(o outcome) {
+	d.mu.Lock()
+	d.done = append(d.done, o)
+	idle := d.idle
+	d.mu.Unlock()
+	if idle {
+		d.hints.Interrupt()
+	}
+}
+
+// settle takes what was reported.
+func (d *dispatcher) settle() {
+	d.mu.Lock()
+	list := d.done
+	d.done = nil
+	d.mu.Unlock()
+	for _, o := range list {
+		d.ended(o)
+	}
+}
+
+// ended takes one outcome.
+func (d *dispatcher) ended(o outcome) {
+	d.running--
+	d.alone = false
+	d.routed(o)
+}

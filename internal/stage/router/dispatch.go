@@ -1,0 +1,367 @@
+package router
+
+import (
+	"errors"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"zmailer/internal/disk/watch"
+	"zmailer/internal/postoffice"
+)
+
+// How long is waited after trouble before the next attempt (K12).
+const (
+	firstPause = time.Second
+	longest    = time.Minute
+)
+
+// scanGap is the least time between two scans of router/ while messages wait: hints
+// that were lost in a flood must not cost a scan each.
+const scanGap = time.Second
+
+// lastWait is how long messages that have ended routers let others go first. With
+// nothing else to do they are routed at once.
+const lastWait = time.Minute
+
+// dispatcher tells what is to be routed next. The worker that leads uses it (crew.go).
+type dispatcher struct {
+	crew
+	r     *Router
+	hints hinter
+	// submissions takes what users have put into a router directory; nil: nobody copies that.
+	submissions *collector
+	watch       func(dir string) // has hints come of a directory that was made meanwhile
+	lanes       []*lane          // one for each router directory, in the order in which they come
+	last        []order          // after those, one at a time: they have ended routers
+	crowd       crowd            // they wait for lookups, and for a place where they may
+	// sinceAged and sinceLast are how many messages went since one that had its turn
+	// because it was too old for its directory, and since one that had ended routers.
+	sinceAged, sinceLast int
+	// tried is when each message that has ended a router was first put last.
+	tried   map[string]time.Time
+	running int  // orders that workers have
+	alone   bool // what runs has ended routers: nothing is given beside it
+
+	scanned, recovered time.Time
+	wakeAt             time.Time // of the next scan that nobody else asks for; zero: none
+	wakeTime           time.Time // the same on the system's clock
+
+	pause pause            // of all routing: the storage is in trouble
+	later map[string]pause // of single messages
+}
+
+// pause is a wait that doubles until something succeeds.
+type pause struct {
+	length time.Duration // 0: none
+	until  time.Time
+}
+
+// longer starts the pause or doubles it. Failures that were under way when it
+// started do not.
+func (p *pause) longer(now time.Time) {
+	if now.Before(p.until) {
+		return
+	}
+	p.length = min(max(firstPause, 2*p.length), longest)
+	p.until = now.Add(p.length)
+}
+
+func newDispatcher(r *Router, hints hinter) *dispatcher {
+	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
+		watch: func(string) {}, lanes: []*lane{{dir: r.po.RouterDir()}}, sinceAged: turns, sinceLast: turns}
+}
+
+// next is what a worker is to get: by directory, and in each by age. A message that
+// waits in a lower directory for too long gets each fourth turn. One that has ended
+// routers waits until there is nothing else, but not for ever, and runs alone: what dies
+// with it would be suspected too (M8).
+func (d *dispatcher) next() (o order, ok bool) {
+	if d.now().Before(d.pause.until) || d.lonely() {
+		return order{}, false
+	}
+	d.skipTried()
+	first, waits := d.first()
+	if o, ok, wait := d.nextLast(waits); ok || wait {
+		return o, ok
+	}
+	if o, ok := d.nextApart(); ok {
+		return o, true
+	}
+	if o, ok := d.aged(); ok {
+		return o, true
+	}
+	return first, waits
+}
+
+// skipTried puts those last that have a marker by now: another router died with them. Those
+// that wait for a place have their own list.
+func (d *dispatcher) skipTried() {
+	for _, l := range d.lanes {
+		for len(l.queue) > 0 && d.crowd.has(l.queue[0].name) {
+			l.queue = l.queue[1:]
+		}
+	}
+	if len(d.tried) == 0 {
+		return
+	}
+	for _, l := range d.lanes {
+		for len(l.queue) > 0 && d.isTried(l.queue[0].name) {
+			d.putLast(l.queue[0])
+			l.queue = l.queue[1:]
+		}
+	}
+}
+
+// given takes an order off its list.
+func (d *dispatcher) given(o order) {
+	d.running++
+	d.sinceAged, d.sinceLast = d.sinceAged+1, d.sinceLast+1
+	if o.apart {
+		d.crowd.take()
+		return
+	}
+	if o.tried {
+		d.alone, d.sinceLast = true, 0
+		d.last = d.last[1:]
+		return
+	}
+	if o.aged {
+		d.sinceAged = 0
+	}
+	d.take(o)
+}
+
+func (d *dispatcher) isTried(name string) bool {
+	if len(d.tried) == 0 {
+		return false
+	}
+	_, ok := d.tried[name]
+	return ok
+}
+
+// putLast adds a message that has ended routers.
+func (d *dispatcher) putLast(o order) {
+	if _, ok := d.tried[o.name]; !ok {
+		d.tried[o.name] = d.now()
+	}
+	if slices.ContainsFunc(d.last, func(have order) bool { return have.name == o.name }) {
+		return
+	}
+	o.tried = true
+	d.last = append(d.last, o)
+}
+
+func (d *dispatcher) now() time.Time { return d.r.c.Now() }
+
+// hint takes a name into the queue without a look at the directory, or scans it.
+func (d *dispatcher) hint(h watch.Hint) {
+	if h.Name != "" {
+		d.named(filepath.Base(h.Dir), h.Name)
+		return
+	}
+	if h.Lost {
+		for _, l := range d.lanes {
+			l.listed = time.Time{} // something has come that nobody told of
+		}
+	}
+	if d.now().Sub(d.recovered) >= d.r.c.Poll*9/10 {
+		d.recover()
+	}
+	if next := d.scanned.Add(scanGap); !d.empty() && d.now().Before(next) {
+		d.wakeBy(next)
+		return
+	}
+	d.scan()
+}
+
+// named is hint for a name that has appeared in a directory.
+func (d *dispatcher) named(dir, base string) {
+	if ino, ok := postoffice.TriesMarker(base); ok {
+		// The marker comes before the message is given back.
+		if name := postoffice.RouterName(dir, strconv.FormatUint(ino, 10)); !d.isTried(name) {
+			d.tried[name] = d.now()
+		}
+		return
+	}
+	name := postoffice.RouterName(dir, base)
+	if p, waits := d.later[name]; waits && d.now().Before(p.until) || d.crowd.has(name) {
+		return
+	}
+	if l := d.lane(dir); l != nil {
+		l.queue = append(l.queue, order{name: name, since: d.now()})
+	}
+}
+
+// wakeBy has a scan made at a time, if none is due before.
+func (d *dispatcher) wakeBy(at time.Time) {
+	if d.wakeAt.IsZero() || at.Before(d.wakeAt) {
+		d.wakeAt = at
+		d.wakeTime = time.Now().Add(at.Sub(d.now()))
+	}
+}
+
+func (d *dispatcher) recover() {
+	d.recovered = d.now()
+	if err := d.r.Recover(); err != nil {
+		d.trouble(err)
+	}
+}
+
+// scan makes the queues anew from the directories: all that is in a queue is in its
+// directory too, unless somebody else has it by now.
+func (d *dispatcher) scan() {
+	if d.now().Before(d.pause.until) {
+		d.wakeBy(d.pause.until)
+		return
+	}
+	d.scanned = d.now()
+	listed, err := d.list()
+	if err != nil {
+		d.trouble(err)
+		return
+	}
+	d.last = slices.DeleteFunc(d.last, func(o order) bool { _, ok := listed[o.dir()]; return ok })
+	later := map[string]pause{}
+	for _, l := range d.lanes {
+		if list, ok := listed[l.dir]; ok {
+			d.sort(l, list, later)
+		}
+	}
+	for name, wait := range d.later {
+		// One that is not listed may be another router's claim just now and come back.
+		if _, known := later[name]; !known && d.scanned.Before(wait.until.Add(longest)) {
+			later[name] = wait
+		}
+	}
+	d.later = later
+	d.forgetTried(listed)
+}
+
+// list lists the directories that are due, by their names.
+func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
+	if err := d.openLanes(); err != nil {
+		return nil, err
+	}
+	listed := map[string][]postoffice.Pending{}
+	above := false // something waits in a directory before
+	for _, l := range d.lanes {
+		if !d.isDue(l, above) {
+			continue
+		}
+		list, err := d.r.po.ListRouterDir(l.dir, !d.r.c.Unsorted, d.scanned)
+		if err != nil {
+			return nil, err
+		}
+		listed[l.dir] = list
+		above = above || slices.ContainsFunc(list, func(p postoffice.Pending) bool {
+			_, failed := d.later[p.Name]
+			return !failed && p.Tries == 0
+		})
+	}
+	return listed, nil
+}
+
+// forgetTried drops what is known of messages that have left router/. A marker's hint
+// comes before its message does, so young ones stay.
+func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
+	if len(d.tried) == 0 {
+		return
+	}
+	there := map[string]bool{}
+	for _, list := range listed {
+		for _, p := range list {
+			there[p.Name] = p.Tries > 0
+		}
+	}
+	for name, since := range d.tried {
+		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.lane(path.Dir(postoffice.RouterPath(name))) != nil {
+			continue
+		}
+		if tries, ok := there[name]; !tries && (ok || d.scanned.Sub(since) > lastWait) {
+			delete(d.tried, name)
+		}
+	}
+}
+
+// routed draws the consequences of what became of a message.
+func (d *dispatcher) routed(o outcome) {
+	switch {
+	case o.err == nil:
+		d.fine(o.name)
+	case errors.Is(o.err, postoffice.ErrGone):
+		// Another router has it.
+	case errors.Is(o.err, errCrowded):
+		d.crowd.add(order{name: o.name, since: d.now(), apart: true})
+	case errors.Is(o.err, errStopped):
+		// It is in router/ again, and nothing has failed.
+	case errors.Is(o.err, postoffice.ErrSubmission):
+		// Giving it back gives one more hint, which is passed over.
+		d.wait(o.name)
+		if d.submissions != nil {
+			d.submissions.add(postoffice.RouterPath(o.name))
+		}
+	case errors.Is(o.err, postoffice.ErrUnsettled), errors.Is(o.err, postoffice.ErrIrregular):
+		// Of what is no message, giving it back gives one more hint, which is passed over;
+		// a scan does not list it (M5).
+		d.wait(o.name)
+	case errors.Is(o.err, ErrPanic):
+		// That was logged with its stack.
+		if !d.isTried(o.name) {
+			d.tried[o.name] = d.now()
+		}
+		d.wait(o.name)
+	default:
+		d.putBack(o)
+	}
+}
+
+// wait has a message wait, longer each time.
+func (d *dispatcher) wait(name string) {
+	p := d.later[name]
+	p.longer(d.now())
+	d.later[name] = p
+	d.wakeBy(p.until)
+}
+
+// fine ends the pauses.
+func (d *dispatcher) fine(name string) {
+	if d.pause.length != 0 {
+		d.pause = pause{}
+		d.r.c.Log.Info("storage-recovered")
+	}
+	if len(d.later) > 0 {
+		delete(d.later, name)
+	}
+	if len(d.tried) > 0 {
+		delete(d.tried, name)
+	}
+}
+
+// putBack has a message wait that could not be routed, and with trouble of the
+// storage all others. That the message itself waits longer lets the others pass it
+// when the storage is bad in one place only.
+func (d *dispatcher) putBack(o outcome) {
+	p, again := d.later[o.name]
+	p.longer(d.now())
+	d.later[o.name] = p
+	d.wakeBy(p.until)
+	if isStorage(o.err) {
+		d.trouble(o.err)
+		return
+	}
+	if !again {
+		d.r.c.Log.Error("not-routed", "name", postoffice.RouterPath(o.name), "reason", o.err, "again", p.length)
+	}
+}
+
+// trouble pauses all routing. It is said once.
+func (d *dispatcher) trouble(err error) {
+	if d.pause.length == 0 {
+		d.r.c.Log.Error("storage-trouble", "reason", err, "longest", longest)
+	}
+	d.pause.longer(d.now())
+	d.wakeBy(d.pause.until)
+}

@@ -1,0 +1,332 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// Question is what is to be explained. The message is taken as it stands in its file;
+// what is said beside it counts more.
+type Question struct {
+	// Message is a message file, with or without envelope lines; nil: there is only an
+	// envelope.
+	Message *SpoolFile
+	From    *string  // sender; the message came from outside then, as by smtpserver
+	To      []string // recipients; none: those of the message
+	Steps   bool     // tell them
+	// Most is how many targets and steps are kept of each recipient, 0: all. The others
+	// are counted.
+	Most int
+}
+
+// SpoolFile is a message file that is looked at.
+type SpoolFile struct {
+	Name string // as it was asked for
+	Info durable.Info
+	File durable.File
+}
+
+// Explainer tells what the router would do, by the router's own tables and decisions,
+// and does nothing: it claims no message, holds no owner number and writes no file. For
+// one goroutine.
+type Explainer struct {
+	r   *Router
+	w   *worker
+	dir *durable.OS // nil: there is no postoffice, or none that we may read
+}
+
+// NewExplainer reads settings and tables. Its errors are *config.Error.
+func NewExplainer(c Config) (*Explainer, error) {
+	c.Log, c.Ledger = nil, nil // what is asked in play does not stand in the log
+	r, err := assemble(c)
+	if err != nil {
+		return nil, err
+	}
+	// The router's files are the postoffice's; who asks may be anybody.
+	if st := (unix.Stat_t{}); unix.Stat(c.PostOffice, &st) == nil {
+		r.self = st.Uid
+	}
+	r.play = true
+	// It tells what a person has thawed; who may not read that hears of a freeze.
+	x := &Explainer{r: r, w: r.idle.New().(*worker)}
+	if x.dir, err = durable.NewOS(c.PostOffice); err == nil {
+		r.po, _ = postoffice.Open(postoffice.Config{FS: x.dir, HashLevels: c.HashLevels})
+	}
+	return x, nil
+}
+
+// Messages is a directory with message files to be explained.
+type Messages struct{ dir *durable.OS }
+
+// OpenMessages opens a directory: a postoffice, or any.
+func OpenMessages(name string) (*Messages, error) {
+	dir, err := durable.NewOS(name)
+	return &Messages{dir}, err
+}
+
+// Close gives the directory back.
+func (d *Messages) Close() error { return d.dir.Close() }
+
+// Message opens a file below the directory or, if its path is absolute, anywhere. It never
+// waits, as opening a pipe would.
+func (d *Messages) Message(name string) (*SpoolFile, error) {
+	info, err := d.dir.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode.IsRegular() {
+		return nil, fmt.Errorf("open %s: not a regular file", name)
+	}
+	f, err := d.dir.Open(name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	// Another file may have the name by now.
+	if info, err = f.Stat(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &SpoolFile{Name: name, Info: info, File: f}, nil
+}
+
+// ReadMessage reads a message that no file holds. It is its reader's own.
+func ReadMessage(in io.Reader) (*SpoolFile, error) {
+	text, err := io.ReadAll(io.LimitReader(in, envelope.MaxHeader))
+	if err != nil {
+		return nil, fmt.Errorf("read the message: %w", err)
+	}
+	info := durable.Info{UID: uint32(os.Geteuid()), ModTime: time.Now(), Size: math.MaxInt64}
+	return &SpoolFile{Name: "-", Info: info, File: unsaved{text: bytes.NewReader(text)}}, nil
+}
+
+// unsaved is a message that no file holds; it can be read, and nothing else.
+type unsaved struct {
+	durable.File
+	text *bytes.Reader
+}
+
+func (u unsaved) ReadAt(b []byte, off int64) (int, error) { return u.text.ReadAt(b, off) }
+func (u unsaved) Close() error                            { return nil }
+
+// afresh is a message file that is read from its beginning, however often it was read.
+type afresh struct {
+	durable.File
+	from *io.SectionReader
+}
+
+func (a afresh) Read(b []byte) (int, error) { return a.from.Read(b) }
+
+// ExplainFile explains the message in a file, in short.
+func (x *Explainer) ExplainFile(ctx context.Context, d *Messages, name string) *Explanation {
+	m, err := d.Message(name)
+	if err != nil {
+		e := &Explanation{File: name, Verdict: VerdictUnreadable, Reason: err.Error()}
+		if errors.Is(err, fs.ErrNotExist) {
+			e.Verdict, e.Reason = VerdictGone, ""
+		}
+		return e
+	}
+	// Opened for reading: close has nothing to lose.
+	defer m.File.Close()
+	return x.Explain(ctx, Question{Message: m})
+}
+
+// Close ends the connections and children of the tables.
+func (x *Explainer) Close() error {
+	err := x.r.closeTables()
+	if x.dir != nil {
+		err = errors.Join(err, x.dir.Close())
+	}
+	return err
+}
+
+// Explain answers a question.
+func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
+	e = &Explanation{UID: uint32(os.Geteuid())}
+	l := letter{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.r.c.Now()}}}
+	if q.Message != nil {
+		e.File, e.UID = q.Message.Name, q.Message.Info.UID
+		l.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
+			File: afresh{q.Message.File, io.NewSectionReader(q.Message.File, 0, math.MaxInt64)}}
+	}
+	l.uid, l.id = l.claim.Info.UID, l.claim.ID.String()
+	if l.claim.ID.Ino != 0 {
+		e.ID = l.id
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			// So would it end a router. The worker is not to be used again.
+			x.w = x.r.idle.New().(*worker)
+			e.Verdict, e.Reason = VerdictUnreadable, fmt.Sprintf("the router panics on it: %v", p)
+		}
+	}()
+	defer l.release(x.r.c.Log)
+	aside, err := x.decide(ctx, &l, q, e)
+	x.conclude(e, aside, err)
+	return e
+}
+
+// decide takes the router's steps up to where it would write something down.
+func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanation) (aside string, err error) {
+	l.head = &envelope.Message{}
+	if q.Message != nil {
+		if aside, err = x.w.read(l); aside != "" || err != nil {
+			return aside, err
+		}
+	}
+	e.UID = l.uid
+	if login, err := x.r.logins.of(e.UID); err == nil {
+		e.Login = login
+	}
+	if q.From != nil {
+		l.uid = x.r.self
+		l.head.External, l.head.HasFrom, l.head.From = true, true, *q.From
+	}
+	if len(q.To) > 0 {
+		l.head.Recipients = nil
+		for _, to := range q.To {
+			l.head.Recipients = append(l.head.Recipients, envelope.Recipient{Address: to})
+		}
+	}
+	var said []ExplainedStep
+	if q.Steps {
+		l.trace = func(s rules.Step) { said = append(said, explained(s)) }
+	}
+	err = x.w.prepare(l)
+	x.submitted(l, e)
+	if q.Steps {
+		e.Steps = append(append(e.Steps, submitter(l, e)), said...)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "", x.resolve(l, q, e)
+}
+
+// resolve has the recipients resolved, and notes down what is said on the way.
+func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
+	var r *ExplainedRecipient
+	l.next = func(to *envelope.Recipient) {
+		r = &ExplainedRecipient{Address: printable(to.Address)}
+		e.Recipients = append(e.Recipients, r)
+	}
+	if q.Steps {
+		l.trace = func(s rules.Step) {
+			if q.Most > 0 && len(r.Steps) >= q.Most {
+				r.moreSteps++
+				return
+			}
+			r.Steps = append(r.Steps, explained(s))
+		}
+	}
+	return x.w.resolve(l, func(g group, to *workspec.Recipient) error {
+		if to.Channel == rules.Error {
+			r.errors++
+		}
+		if q.Most > 0 && len(r.Targets) >= q.Most {
+			r.More++
+			return nil
+		}
+		uid, _ := strconv.ParseUint(to.Privilege, 10, 32)
+		sender := ""
+		if from := x.from(l, g); g.verp || from != x.from(l, group{}) {
+			sender = from
+		}
+		r.Targets = append(r.Targets, ExplainedTarget{
+			Channel: to.Channel, Host: to.Host, User: to.Address, Privilege: uint32(uid),
+			Sender: sender, VERP: g.verp, After: len(r.Steps),
+		})
+		return nil
+	})
+}
+
+func explained(s rules.Step) ExplainedStep {
+	return ExplainedStep{s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result}
+}
+
+// submitted notes what the router believes of the envelope.
+func (x *Explainer) submitted(l *letter, e *Explanation) {
+	e.Trusted, e.External, e.Report = l.trusted, l.external, l.report
+	e.Sender, e.Claimed = x.from(l, group{}), l.claimed
+}
+
+// from is the sender that a group has in the work specification.
+func (x *Explainer) from(l *letter, g group) string {
+	s := sheet{w: x.w, l: l}
+	if from := s.sender(g); from.Address != "<>" {
+		return from.Address
+	}
+	return ""
+}
+
+// submitter says it for people.
+func submitter(l *letter, e *Explanation) ExplainedStep {
+	who := "uid " + strconv.FormatUint(uint64(l.uid), 10)
+	if l.uid == e.UID && e.Login != "" {
+		who = e.Login
+	}
+	s := ExplainedStep{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
+	switch {
+	case l.trusted && l.head.HasFrom:
+		s.Result = "submitted by " + who + ", who is trusted: believed"
+	case l.trusted:
+		s.Result = "submitted by " + who + ", who is trusted; no from line"
+	case e.Claimed != "":
+		s.Result = "submitted by " + who + ", who is not trusted: " + e.Claimed + " is replaced"
+	case l.head.HasFrom:
+		s.Result = "submitted by " + who + ", who is not trusted: only the sender is believed"
+	default:
+		s.Result = "submitted by " + who + ", who is not trusted: privileged envelope lines do not count"
+	}
+	switch {
+	case l.report:
+		s.Result += "; it is a report"
+	case l.external:
+		s.Result += "; it came from outside"
+	}
+	return s
+}
+
+// conclude says what becomes of the message.
+func (x *Explainer) conclude(e *Explanation, aside string, err error) {
+	trouble, deferred := rules.IsTrouble(err)
+	frozen, held := isFrozen(err)
+	switch {
+	case held:
+		e.Verdict, e.Why, e.Reason = VerdictFrozen, frozen.cause, frozen.reason
+		if n := len(e.Recipients); n > 0 {
+			last := e.Recipients[n-1]
+			last.Verdict, last.Reason = VerdictFrozen, frozen.reason
+		}
+	case aside != "":
+		e.Verdict, e.Reason = VerdictSetAside, aside
+	case deferred:
+		e.Verdict, e.Why, e.Reason = VerdictDeferred, trouble.Why, err.Error()
+		if n := len(e.Recipients); n > 0 {
+			last := e.Recipients[n-1]
+			last.Verdict, last.Reason = VerdictDeferred, err.Error()
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		e.Verdict = VerdictGone
+	case err != nil:
+		e.Verdict, e.Reason = VerdictUnreadable, err.Error()
+	case len(e.Recipients) == 0:
+		e.Verdict, e.Reason = VerdictSetAside, noRecipient
+	}
+	e.judge()
+}

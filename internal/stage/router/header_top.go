@@ -1,0 +1,145 @@
+package router
+
+import (
+	"net/mail"
+	"strings"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+)
+
+// top makes the header block as it is to be sent: our Received field, what a local
+// submitter left to us, then the message's own fields as they stand. Of those none is
+// changed but what the configuration asks for (masquerade, header-rules, and the policy
+// for this variant of the message), and none left out but Bcc of local mail.
+//
+// It is made of the message file alone, each time the message is routed: nothing is
+// added twice (S13).
+func (w *worker) top(b []byte, l *letter, variant int) []byte {
+	resent, _ := l.resent()
+	own := 0
+	// A header that begins with a blank goes on with the field above it. That may be
+	// Received, and no other.
+	folded := len(l.head.Header) > 0 && (l.head.Header[0] == ' ' || l.head.Header[0] == '\t')
+	if !folded {
+		b = l.received(b, w.r.c.Hostname)
+		// Postfix puts it below its own Received field too.
+		b = l.deliveredField(b, variant)
+		own = len(b)
+	}
+	if resent < 0 {
+		b = l.made(b, "", w.r.c.Hostname)
+	}
+	if folded {
+		b = l.deliveredField(b, variant)
+		b = l.received(b, w.r.c.Hostname)
+	}
+	if resent < 0 && len(l.masked) == 0 && l.external && !l.fromLines {
+		b = append(b, l.head.Header...)
+	} else {
+		for i := range l.header.fields {
+			f := &l.header.fields[i]
+			if i == resent {
+				b = l.made(b, "Resent-", w.r.c.Hostname)
+			}
+			switch raw, masked := l.masked[i]; {
+			case masked:
+				b = append(b, raw...)
+			case !l.hides(f.Name):
+				b = append(b, f.Raw...)
+			}
+		}
+	}
+	if rules := w.r.rulesOfHeaders(); rules.concern(l) {
+		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), l.origin())
+	}
+	if rules := l.headerEdits(variant); rules != nil {
+		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), fromHere)
+	}
+	return b
+}
+
+// hides tells a field that is not to be sent. RFC 5322 §3.6.3 leaves Bcc to who makes
+// the message; one that was handed in here with it is on its way from there to the
+// others. What came from outside is the business of its sender, and may be signed.
+func (l *letter) hides(name string) bool {
+	return isBlind(name) && (!l.external || l.fromLines)
+}
+
+// resent is the block of Resent fields that the local submitter has put on, as
+// fields[from:to]; from is -1 if there is none. One below a Received field was put on
+// elsewhere, RFC 5322 §3.6.6.
+func (l *letter) resent() (from, to int) {
+	if l.external {
+		return -1, 0
+	}
+	from, to = envelope.UppermostResent(l.header.fields)
+	for i := range max(from, 0) {
+		if strings.EqualFold(l.header.fields[i].Name, "Received") {
+			return -1, 0
+		}
+	}
+	return from, to
+}
+
+// ours is the message's own fields, or of a message that was resent here the resent
+// ones: what its local submitter has made.
+func (l *letter) ours() (prefix string, fields []envelope.Field, offset int) {
+	if from, to := l.resent(); from >= 0 {
+		return "Resent-", l.header.fields[from:to], from
+	}
+	return "", l.header.fields, 0
+}
+
+// made appends the fields that a message must have and a local submitter may leave to us
+// (RFC 6409 §8): From, Date, Message-ID, or for a message that was resent the same with
+// prefix Resent-, because then the others are not his (RFC 5322 §3.6.6). Mail from
+// outside gets none but the Sender of a submitter who is not who he says.
+func (l *letter) made(b []byte, prefix, hostname string) []byte {
+	_, fields, _ := l.ours()
+	find := func(name string) *envelope.Field {
+		for i := range fields {
+			if strings.EqualFold(fields[i].Name, prefix+name) {
+				return &fields[i]
+			}
+		}
+		return nil
+	}
+	from := find("From")
+	// RFC 5322 §3.6.2: Sender stands only beside a From that names somebody else.
+	if l.claimed != "" && from != nil && !names(from, l.author) && !names(find("Sender"), l.author) {
+		b = append(append(append(append(b, prefix...), "Sender: "...), l.sender.String()...), '\n')
+	}
+	if l.external {
+		return b
+	}
+	if from == nil {
+		a := mail.Address{Name: l.head.FullName, Address: l.sender.String()}
+		if l.sender.IsNull() {
+			a = mail.Address{Address: "MAILER-DAEMON@" + hostname}
+		}
+		b = append(append(append(append(b, prefix...), "From: "...), fromPhrase(a)...), '\n')
+	}
+	if find("Date") == nil {
+		b = append(l.date(append(append(b, prefix...), "Date: "...)), '\n')
+	}
+	if find("Message-ID") == nil {
+		b = append(append(append(append(b, prefix...), "Message-ID: "...), l.madeID(hostname)...), '\n')
+	}
+	return b
+}
+
+// makesID tells whether made gives the message its Message-ID.
+func (l *letter) makesID() bool {
+	from, _ := l.resent()
+	return from < 0 && !l.external && l.header.messageID == nil
+}
+
+// names tells whether a field holds this one address.
+func names(f *envelope.Field, m address.Mailbox) bool {
+	if f == nil {
+		return false
+	}
+	list := address.ParseList(f.Value())
+	return len(list) == 1 && list[0].Err == nil && strings.EqualFold(list[0].Mailbox.Key(), m.Key())
+}

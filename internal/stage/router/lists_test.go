@@ -1,0 +1,234 @@
+package router
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/workspec"
+)
+
+// lists makes an office with lists.
+func lists(t testing.TB, files map[string]string) *office {
+	t.Helper()
+	return newOffice(t, nil, func(c *Config) { writeLists(t, c.Rules.Dir, files) })
+}
+
+func writeLists(t testing.TB, conf string, files map[string]string) {
+	t.Helper()
+	dir := filepath.Join(conf, "lists")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// people is a list's file of n members in their order, none of which stands where sorting
+// would put it.
+func people(n int, name string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%s%d@h%d.example.net\n", name, n-i, (i*7)%10)
+	}
+	return b.String()
+}
+
+// senders is the groups of a specification: sender, VERP, number of recipients.
+func senders(m *routed) string {
+	var list []string
+	for _, g := range m.spec.Groups {
+		list = append(list, fmt.Sprintf("%s%s %d", g.Sender.Address, g.Sender.VERP, len(g.Recipients)))
+	}
+	return strings.Join(list, ", ")
+}
+
+func sortedByHost(list []workspec.Recipient) bool {
+	return slices.IsSortedFunc(list, func(a, b workspec.Recipient) int {
+		return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Host, b.Host))
+	})
+}
+
+// What stands in memory is sorted, what does not is in the order of the list; each
+// recipient is there once, also one of two lists.
+func TestLargeListsAreWrittenAsTheyAreRead(t *testing.T) {
+	o := lists(t, map[string]string{
+		"small": people(1000, "s"), "twin": people(1000, "s") + "only@twin.example.net\n",
+		"large": people(2500, "l") + "l7@H1.EXAMPLE.net\nL7@h1.example.net\n" + people(10, "s"), "news": "#!verp\n" + people(700, "l") + people(700, "n"),
+	})
+	small := o.one("from <q@example.net>\nto <small@example.org>\nto <twin@example.org>\nto <q@example.com>\nenv-end\nSubject: x\n\nbody\n")
+	if got, want := senders(&small), "owner-small@example.org 1000, owner-twin@example.org 1, q@example.net 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, g := range small.spec.Groups {
+		if !sortedByHost(g.Recipients) {
+			t.Errorf("%s: not sorted", g.Sender.Address)
+		}
+	}
+	m := o.one("from <q@example.net>\nto <bond>\nto <large@example.org>\nto <news@example.org>\nenv-end\nSubject: x\n\nbody\n")
+	// A domain's case makes no difference, a local part's does: 2500, one and ten.
+	if got, want := senders(&m), "q@example.net 1, owner-large@example.org 2511, owner-news@example.org+ 700"; got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	large, late := m.spec.Groups[1].Recipients, m.spec.Groups[2].Recipients
+	if known := maxSorted; !sortedByHost(large[:known]) || sortedByHost(large[:known+3]) {
+		t.Errorf("the first %d are not what is sorted", known)
+	}
+	var order strings.Builder
+	for _, r := range late {
+		fmt.Fprintln(&order, r.Address)
+	}
+	if order.String() != people(700, "n") {
+		t.Error("the members of the last list are not in the order of the file")
+	}
+	if got, want := strings.Join(m.spec.ErrorTo, " "), "q@example.net owner-large@example.org owner-news@example.org"; got != want {
+		t.Errorf("e lines: %s, want %s", got, want)
+	}
+	if !workspec.Complete(m.file) || bytes.Count(m.file, []byte("\nSubject: x\n")) != 1 {
+		t.Error("not complete, or with several header blocks")
+	}
+}
+
+// What is known only after thousands were written is not worse than at once: the message
+// waits, whole, and nobody gets it.
+func TestTroubleInTheMiddleOfALargeListDefersTheMessage(t *testing.T) {
+	o := lists(t, map[string]string{"large": people(3000, "l") + ":include:/no/such/file\n" + people(10, "x")})
+	a := o.submit(plain("large@example.org"))
+	if _, err := o.r.RouteAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := handedOver(t, o.po); len(got) != 0 {
+		t.Errorf("%d messages were handed over", len(got))
+	}
+	var deferred []string
+	for _, name := range o.names("deferred") {
+		if strings.HasPrefix(name, fmt.Sprint(a.ID.Ino)) {
+			deferred = append(deferred, name)
+		}
+	}
+	if len(deferred) != 1 {
+		t.Errorf("deferred/: %q\n%s", o.names("deferred"), o.log)
+	}
+	for _, name := range o.names("router") {
+		if strings.HasPrefix(name, "../..") {
+			t.Errorf("work file %s is left", name)
+		}
+	}
+	// Mended, it goes to everybody once.
+	writeLists(t, o.conf, map[string]string{"large": people(3000, "l")})
+	if err := os.Rename(filepath.Join(o.dir, "deferred", deferred[0]), filepath.Join(o.dir, "router", fmt.Sprint(a.ID.Ino))); err != nil {
+		t.Fatal(err)
+	}
+	if m := o.route(); len(m) != 1 || len(m[0].recipients()) != 3000 {
+		t.Errorf("after the list was mended: %d messages", len(m))
+	}
+}
+
+// A disk that is full after the first 64 kB leaves the message in router/ and nothing
+// else, as one that was full before.
+func TestFullDiskInTheMiddleOfALargeList(t *testing.T) {
+	o := lists(t, map[string]string{"large": people(5000, "l")})
+	o.submit(plain("large@example.org"))
+	writes := 0
+	full := o.disk.On(faultfs.Write, "router/..*", faultfs.Always, func(string) error {
+		if writes++; writes > 1 {
+			return unix.ENOSPC
+		}
+		return nil
+	})
+	if _, err := o.r.RouteAll(); !errors.Is(err, unix.ENOSPC) || writes != 2 {
+		t.Fatalf("got %v after %d writes, want one that fails and none behind it", err, writes)
+	}
+	o.expect("full", map[string]int{"router": 1})
+	full.End()
+	if m := o.route(); len(m) != 1 || len(m[0].recipients()) != 5000 {
+		t.Errorf("with room again: %d messages", len(m))
+	}
+}
+
+// M37, RFC 3461 §5.2.7.1: what an author asks to be told ends at the list: it has the
+// message. §5.2.7.3: an alias of several is expanded, once.
+func TestAuthorsWishesEndAtTheList(t *testing.T) {
+	t.Parallel()
+	const members = "ann@a.example.net\nbob@b.example.net\n"
+	tests := map[string]struct {
+		from, to, todsn string
+		want            string
+	}{
+		"a list": {"q@example.net", "pets@example.org", "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;old@example.net",
+			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
+				"q@example.net: bitbucket list pets@example.org [NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;old@example.net] [HDRS QQ1]"},
+		"a list, nothing asked": {"q@example.net", "pets@example.org", "",
+			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
+		"a list, never": {"q@example.net", "pets@example.org", "NOTIFY=NEVER",
+			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
+		"a list of one": {"q@example.net", "one@example.org", "NOTIFY=SUCCESS",
+			"owner-one@example.org: ann@a.example.net [] [ ]; " +
+				"q@example.net: bitbucket list one@example.org [NOTIFY=SUCCESS ORCPT=rfc822;one@example.org] [HDRS QQ1]"},
+		"an alias of a list and a person": {"q@example.net", "both@example.org", "NOTIFY=SUCCESS,DELAY",
+			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
+				"q@example.net: bitbucket expanded both@example.org [NOTIFY=SUCCESS,DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]"},
+		"an alias of a person and a list": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS",
+			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
+				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=NEVER ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
+		"an alias of one": {"q@example.net", "single@example.org", "NOTIFY=SUCCESS",
+			"q@example.net: carol@c.example.net [NOTIFY=SUCCESS ORCPT=rfc822;single@example.org] [HDRS QQ1]"},
+		// RFC 8689 is no wish to be told, and holds for every copy.
+		"a list, TLS required": {"q@example.net", "pets@example.org", "NOTIFY=NEVER REQUIRETLS=YES",
+			"owner-pets@example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]"},
+		"an address, TLS required": {"q@example.net", "q@d.example.net", "NOTIFY=SUCCESS REQUIRETLS=YES",
+			"q@example.net: q@d.example.net [NOTIFY=SUCCESS REQUIRETLS=YES] [HDRS QQ1]"},
+		"an alias of several, TLS required": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS REQUIRETLS=YES",
+			"owner-pets@mx.example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]; " +
+				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
+				"q@example.net: carol@c.example.net [NOTIFY=NEVER REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
+		"the null sender stays": {"", "pets@example.org", "",
+			"<>: ann@a.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1] bob@b.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1]"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, map[string]string{"aliases": "both: pets, carol@c.example.net\nhtob: carol@c.example.net, pets\nsingle: carol@c.example.net\n"},
+				func(c *Config) {
+					writeLists(t, c.Rules.Dir, map[string]string{"pets": members, "one": "ann@a.example.net\n"})
+				})
+			from := "from <" + tt.from + ">\n"
+			if tt.from == "" {
+				from = "channel error\n"
+			}
+			todsn := ""
+			if tt.todsn != "" {
+				todsn = "todsn " + tt.todsn + "\n"
+			}
+			m := o.one("external\n" + from + "envid QQ1\nnotaryret HDRS\n" + todsn + "to <" + tt.to + ">\nenv-end\nSubject: x\n\nbody\n")
+			var groups []string
+			for _, g := range m.spec.Groups {
+				text := g.Sender.Address + ":"
+				for _, r := range g.Recipients {
+					if r.Channel != "smtp" {
+						text += " " + r.Channel + " " + r.Host
+					}
+					text += fmt.Sprintf(" %s [%s] [%s %s]", r.Address, r.Notary, r.Ret, r.EnvID)
+				}
+				groups = append(groups, text)
+			}
+			if got := strings.Join(groups, "; "); got != tt.want {
+				t.Errorf("got\n%s\nwant\n%s", strings.ReplaceAll(got, "; ", "\n"), strings.ReplaceAll(tt.want, "; ", "\n"))
+			}
+		})
+	}
+}

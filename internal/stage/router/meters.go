@@ -1,0 +1,51 @@
+package router
+
+import (
+	"time"
+
+	"zmailer/internal/run/metrics"
+)
+
+// What becomes of a message, as the metrics name it.
+const (
+	resultRouted   = "routed"
+	resultDeferred = "deferred"  // to deferred/
+	resultFrozen   = "frozen"    // to freezer/
+	resultAside    = "set-aside" // to postman/
+	resultBack     = "given-back"
+)
+
+// meters are what the router counts (Z26); without METRICS they count nothing.
+type meters struct {
+	messages   *metrics.Counters
+	recipients *metrics.Counters
+	waited     *metrics.Histogram
+	routing    *metrics.Histogram
+}
+
+func newMeters(s *metrics.Set) meters {
+	m := meters{
+		messages: s.Counter("zmailer_router_messages_total",
+			"Messages that a router has claimed, by what became of them.", "result"),
+		recipients: s.Counter("zmailer_router_recipients_total",
+			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel"),
+		waited: s.Histogram("zmailer_router_wait_seconds",
+			"From the acceptance of a message until a router began with it.", metrics.Short()).With(),
+		routing: s.Histogram("zmailer_router_routing_seconds",
+			"From then until it was handed over to the scheduler.", metrics.Short()).With(),
+	}
+	for _, result := range []string{resultRouted, resultDeferred, resultFrozen, resultAside, resultBack} {
+		m.messages.With(result) // is there with 0: the first one is a rise, too
+	}
+	return m
+}
+
+// routed counts a message that was handed over.
+func (m *meters) routed(l *letter, start time.Time, now func() time.Time) {
+	if m.messages == nil {
+		return
+	}
+	m.messages.With(resultRouted).Add(1)
+	m.waited.Observe(max(start.Sub(l.claim.ID.Time()), 0))
+	m.routing.Observe(max(now().Sub(start), 0))
+}

@@ -1,0 +1,298 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/stage/router/policy"
+	"zmailer/internal/stage/router/rules"
+)
+
+// counsel is what the policy, router.star, says of a message. Without a policy it is the
+// zero value: nothing.
+type counsel struct {
+	program *policy.Program
+	session *policy.Session
+	fate    policy.Action // of all recipients; None: each is asked about
+	copies  []string      // addresses that get the message too
+}
+
+// frozen is the decision of a policy that a person is to look at the message first.
+type frozen struct{ cause, reason string }
+
+func (f *frozen) Error() string { return f.reason }
+
+func policyConfig(c Config) policy.Config {
+	out := policy.Config{Dir: c.Rules.Dir, Hostname: c.Hostname, Steps: c.PolicySteps, Time: c.PolicyTime, Now: c.Now, Log: c.Log}
+	out.Source.Timeout, out.Source.Keep, out.Source.Parallel = c.LookupTimeout, c.LookupKeep, c.LookupParallel
+	return out
+}
+
+// checkPolicy reads the program and tries it on made-up mail.
+func checkPolicy(c Config) error {
+	_, err := policy.Check(policyConfig(c))
+	return err
+}
+
+// consult asks the policy about the message as a whole. Its error is a *frozen, or a
+// *rules.Trouble: nothing is decided then.
+func (r *Router) consult(l *letter) error {
+	if len(l.to) == 0 {
+		return nil
+	}
+	p := &l.policy
+	if p.program = r.policy.Current(); p.program == nil {
+		return nil
+	}
+	l.Busy() // it may take its time
+	m, err := r.describe(l)
+	if err != nil {
+		return err
+	}
+	p.session = r.policy.Begin(p.program, r.policyEnv(l), m)
+	d, err := p.session.Message(l.context())
+	if p.fate, err = r.heed(l, "", d, err); err != nil {
+		return err
+	}
+	p.copies = d.Copies
+	l.variants = append(l.variants[:0], changes(d.Edits))
+	return nil
+}
+
+// release ends the use of the program.
+func (l *letter) release(log *slog.Logger) {
+	if err := l.policy.program.Release(); err != nil {
+		log.Warn("policy-tables", "reason", err)
+	}
+	l.policy = counsel{}
+}
+
+// heed notes what was decided and gives the fate of the recipients that it is about. A
+// decision about the whole message is the error.
+func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (policy.Action, error) {
+	if err != nil {
+		return policy.Action{}, &rules.Trouble{Why: "policy", Err: err}
+	}
+	for _, a := range d.Actions {
+		r.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", l.id), slog.String("rcpt", rcpt),
+			slog.String("decision", a.Sentence()), slog.String("rule", a.Rule()))
+		l.said(rcpt, a, a.Sentence())
+		if a.Fate != d.Fate.Fate {
+			l.noted(rcpt, a.Rule(), a.Sentence())
+		}
+	}
+	f := d.Fate
+	if l.origin() == fromUs && withholds(f.Fate) {
+		r.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
+		l.said(rcpt, &f, ownReport)
+		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
+		return policy.Action{}, nil
+	}
+	switch f.Fate {
+	case policy.Defer:
+		return f, &rules.Trouble{Why: "policy", Err: fmt.Errorf("%s: %s", f.Rule(), f.Text)}
+	case policy.Freeze:
+		if !r.thawed(l.claim.ID) {
+			return f, &frozen{f.Cause, f.Rule() + ": " + f.Text}
+		}
+		l.said(rcpt, &f, thawedBefore)
+		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
+		return policy.Action{}, nil
+	}
+	if f.Fate != policy.None {
+		l.noted(rcpt, f.Rule(), f.Sentence())
+	}
+	return f, nil
+}
+
+// thawedBefore is why a message is not frozen again.
+const thawedBefore = "a person has thawed the message"
+
+// ownReport is why such a decision does not count: who is told of mail that failed must
+// not depend on rules that were made for other mail.
+const ownReport = "it is a report of this mail system: the tables decide"
+
+// withholds tells the decisions that keep mail from somebody.
+func withholds(f policy.Fate) bool {
+	return f == policy.Reject || f == policy.Freeze || f == policy.Defer || f == policy.Drop
+}
+
+// said traces what the policy did.
+func (l *letter) said(rcpt string, a *policy.Action, result string) {
+	if l.trace != nil {
+		l.trace(rules.Step{Address: rcpt, Table: policy.File, Where: a.Where(), Result: result})
+	}
+}
+
+// policyEnv is what the program may ask the tables.
+func (r *Router) policyEnv(l *letter) *policy.Env {
+	return &policy.Env{
+		Play: r.play, Waiter: l,
+		IsLocal: func(ctx context.Context, domain string) (bool, error) {
+			return r.rules.Tables().IsLocal(ctx, address.Mailbox{Local: "x", Domain: domain})
+		},
+		Resolve: func(ctx context.Context, to string, give func(channel, host, user string) error) error {
+			m, err := address.Parse(to)
+			if err != nil {
+				return err
+			}
+			return r.rules.Tables().Resolve(ctx, rules.Query{Recipient: m, Report: l.report}, func(t rules.Target) error {
+				return give(t.Channel, t.Host, t.User)
+			})
+		},
+	}
+}
+
+// describe is the message as the program sees it: what is believed of its envelope, and
+// its header as it came.
+func (r *Router) describe(l *letter) (*policy.Message, error) {
+	e := &l.head.Envelope
+	m := &policy.Message{
+		ID: l.id, Sender: l.sender, External: l.external, Report: l.report, UID: l.uid,
+		Accepted: l.claim.ID.Time(), Size: l.claim.Info.Size - l.head.HeaderOffset, Header: l.header.fields,
+	}
+	if l.claim.Info.Size == math.MaxInt64 { // its body was not read
+		m.Size = l.head.BodyOffset - l.head.HeaderOffset
+	}
+	if l.trusted {
+		m.RcvdFrom, m.Protocol, m.Ident = e.RcvdFrom, e.With, e.IdentInfo
+	}
+	if !l.external {
+		login, err := r.logins.of(m.UID)
+		if err != nil {
+			return nil, &rules.Trouble{Why: "users", Err: err}
+		}
+		m.Login = login
+	}
+	m.Recipients = make([]string, len(l.to))
+	for i := range l.to {
+		m.Recipients[i] = l.to[i].Address
+	}
+	return m, nil
+}
+
+// changes makes a variant of a program's edits.
+func changes(edits []*policy.Action) variant {
+	var v variant
+	for _, a := range edits {
+		switch a.Fate {
+		case policy.AddHeader:
+			v.header = append(v.header, headerRule{who: fromAll, action: addField, line: string(appendField(nil, a.Name, []byte(a.Value)))})
+		case policy.RemoveHeader:
+			v.header = append(v.header, headerRule{who: fromAll, action: removeField, name: strings.ToLower(a.Name)})
+		case policy.SetSender:
+			// It was parsed when it was made.
+			m, _ := address.Parse(a.Name)
+			v.sender = &m
+		case policy.Split:
+			v.split = a.Name
+		}
+	}
+	return v
+}
+
+// place gives the targets of one recipient, as the policy or the tables have it, and then
+// who gets a copy.
+func (w *worker) place(l *letter, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *asked) error {
+	fate, copies, err := w.fateOf(l, to, m, tables, a)
+	if err != nil {
+		return err
+	}
+	if err := w.follow(&fate, l, m, tables, a); err != nil {
+		return err
+	}
+	if err := a.end(); err != nil {
+		return err
+	}
+	return w.archive(l, copies, a.variant, tables, a.give)
+}
+
+// fateOf asks the policy about a recipient, unless it has decided about all.
+func (w *worker) fateOf(l *letter, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *asked) (policy.Action, []string, error) {
+	if l.policy.fate.Fate != policy.None || l.policy.session == nil || m.Local == "" {
+		return l.policy.fate, nil, nil
+	}
+	ctx := l.context()
+	local, err := tables.IsLocal(ctx, m)
+	if err != nil {
+		return policy.Action{}, nil, err
+	}
+	r := &policy.Recipient{Address: m, Domain: strings.ToLower(w.r.c.Hostname), Local: local, DSN: to.DSN}
+	if d, err := m.ASCIIDomain(); err == nil && d != "" {
+		r.Domain = d
+	} else if m.Domain != "" {
+		return policy.Action{}, nil, nil // the tables know what to do with a domain that is none
+	}
+	d, err := l.policy.session.Recipient(ctx, r)
+	fate, err := w.r.heed(l, m.String(), d, err)
+	if err != nil {
+		return fate, nil, err
+	}
+	a.variant = l.vary(changes(d.Edits))
+	return fate, d.Copies, nil
+}
+
+// follow gives the targets that a recipient has by its fate.
+func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *rules.Tables, a *asked) error {
+	switch f.Fate {
+	case policy.Route:
+		return a.take(tables.Routed(m, f.Channel, f.Host))
+	case policy.Reject:
+		return a.take(rules.Target{Channel: rules.Error, Host: rules.ErrorHost(f.Code, f.Text), User: m.String(), Privilege: rules.Nobody})
+	case policy.Drop:
+		return a.take(rules.Target{Channel: rules.Bitbucket, Host: "-", User: m.String(), Privilege: rules.Nobody})
+	case policy.Redirect:
+		for _, other := range f.Addresses {
+			// A report names the recipient that the sender knows.
+			if err := w.resolveFor(l, other, tables, func(t rules.Target) error {
+				t.Via = append([]string{m.String()}, t.Via...)
+				return a.take(t)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, a.take)
+}
+
+// resolveFor has the tables resolve an address that a program gave.
+func (w *worker) resolveFor(l *letter, to string, tables *rules.Tables, give func(rules.Target) error) error {
+	m, err := address.Parse(to)
+	if err != nil {
+		return &rules.Trouble{Why: "policy", Err: err} // it was parsed when it was made
+	}
+	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, give)
+}
+
+// archive gives the message to further addresses. Its sender has not named them, and does
+// not hear of them.
+func (w *worker) archive(l *letter, list []string, variant int, tables *rules.Tables, give giver) error {
+	for _, other := range list {
+		to := &envelope.Recipient{Address: other, DSN: "NOTIFY=NEVER"}
+		if l.next != nil {
+			l.next(to)
+		}
+		a := newAsked(l, to, address.Mailbox{}, give)
+		a.variant, a.keep = variant, true
+		if err := w.resolveFor(l, other, tables, a.take); err != nil {
+			return err
+		}
+		if err := a.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isFrozen gives the *frozen in an error.
+func isFrozen(err error) (*frozen, bool) {
+	f := (*frozen)(nil)
+	return f, errors.As(err, &f)
+}

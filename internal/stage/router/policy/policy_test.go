@@ -1,0 +1,351 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/config"
+)
+
+// desk is a configuration directory with a program.
+type desk struct {
+	*testing.T
+	dir string
+	log *logged
+	now time.Time
+	p   *Policy
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newDesk(t testing.TB, files map[string]string) *desk {
+	d := &desk{dir: t.TempDir(), log: &logged{}, now: time.Now()}
+	if tt, ok := t.(*testing.T); ok {
+		d.T = tt
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (d *desk) config() Config {
+	return Config{Dir: d.dir, Hostname: "mta.example", Now: func() time.Time { return d.now }, Log: slog.New(slog.NewTextHandler(d.log, nil))}
+}
+
+func (d *desk) open(t testing.TB) {
+	t.Helper()
+	p, err := New(d.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d.p = p
+}
+
+// session begins with a message.
+func (d *desk) session(t testing.TB, m *Message) *Session {
+	t.Helper()
+	prog := d.p.Current()
+	if prog == nil {
+		t.Fatal("there is no program")
+	}
+	t.Cleanup(func() {
+		if err := prog.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d.p.Begin(prog, d.env(), m)
+}
+
+func (d *desk) env() *Env {
+	return &Env{
+		IsLocal: func(_ context.Context, domain string) (bool, error) {
+			if domain == "unknown.example" {
+				return false, errors.New("localnames cannot be read")
+			}
+			return domain == "mta.example", nil
+		},
+		Resolve: func(_ context.Context, a string, give func(channel, host, user string) error) error {
+			for i := range strings.Count(a, "x") + 1 {
+				if err := give("smtp", fmt.Sprintf("h%d.example", i), a); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func message() *Message {
+	return &Message{
+		ID: "S1", Sender: address.Mailbox{Local: "Bond", Domain: "MTA.example"}, Size: 1234,
+		Accepted: time.Date(2026, 11, 22, 13, 14, 15, 0, time.Local), UID: 1007, Login: "bond",
+		Header:     envelope.Fields([]byte("From: bond@mta.example\nX-Tag: one\nX-Tag: two\n  folded\nSubject: \xff\n")),
+		Recipients: []string{"ann@far.example", "q"},
+	}
+}
+
+func to(t testing.TB, s string) *Recipient {
+	t.Helper()
+	m, err := address.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := domainOf(m, "mta.example")
+	return &Recipient{Address: m, Domain: d, Local: d == "mta.example"}
+}
+
+// one runs a program with one function on a message and gives its decision.
+func one(t *testing.T, text string) (Decision, error) {
+	t.Helper()
+	d := newDesk(t, map[string]string{File: text})
+	d.open(t)
+	s := d.session(t, message())
+	if s.p.recipient != nil {
+		return s.Recipient(context.Background(), to(t, "ann@far.example"))
+	}
+	return s.Message(context.Background())
+}
+
+func TestNoProgramDecidesNothing(t *testing.T) {
+	d := newDesk(t, nil)
+	d.open(t)
+	if p := d.p.Current(); p != nil {
+		t.Errorf("got %v, want none", p)
+	}
+	if err := (*Policy)(nil).Close(); err != nil || (*Policy)(nil).Current() != nil {
+		t.Error("no policy is no empty one")
+	}
+}
+
+func TestWhatActionsMean(t *testing.T) {
+	tests := map[string]struct {
+		program string
+		want    string // sentences
+	}{
+		"nothing":            {"def message(m): pass", ""},
+		"None":               {"def message(m): return None", ""},
+		"route":              {"def message(m): return route('smtp!relay.example')", "route to smtp!relay.example"},
+		"route, two words":   {"def message(m): return route('smtp', '[192.0.2.1]:2525')", "route to smtp![192.0.2.1]:2525"},
+		"route, own host":    {"def message(m): return route('smtpx!')", "route to smtpx!"},
+		"reject":             {"def message(m): return reject('5.7.1', 'not from you')", "reject 5.7.1: not from you"},
+		"freeze":             {"def message(m): return freeze('flood', 'more than 10')", "freeze (flood): more than 10"},
+		"freeze, a word":     {"def message(m): return freeze('flood')", "freeze (flood): flood"},
+		"defer":              {"def message(m): return defer('later')", "defer: later"},
+		"redirect":           {"def message(m): return redirect('a@b.example', 'c')", "redirect to a@b.example, c"},
+		"redirect, list":     {"def message(m): return redirect(['a@b.example'] * 7)", "redirect to a@b.example, a@b.example, a@b.example, a@b.example, a@b.example and 2 more"},
+		"drop":               {"def recipient(m, r): return drop()", "drop"},
+		"accept":             {"def recipient(m, r): return accept()", "accept: the tables decide"},
+		"several":            {"def message(m): return [add_header('X-A', 'b c'), None, remove_header('X-B'), set_sender('a@b.example'), split('eu'), copy('x@y.example'), drop()]", "add header X-A: b c; remove header X-B; set sender <a@b.example>; split off as eu; copy to x@y.example; drop"},
+		"tuple":              {"def message(m): return drop(), copy('x@y.example')", "drop; copy to x@y.example"},
+		"default parameters": {"def message(m, x=1): return drop()", "drop"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d, err := one(t, tt.program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, a := range d.Actions {
+				got = append(got, a.Sentence())
+				if want := "router.star:1"; a.Rule() != want || !strings.HasSuffix(a.Where(), "/"+want) {
+					t.Errorf("rule %s, where %s, want %s", a.Rule(), a.Where(), want)
+				}
+			}
+			if s := strings.Join(got, "; "); s != tt.want {
+				t.Errorf("got %q, want %q", s, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecisionHasOneFateAndItsEdits(t *testing.T) {
+	d, err := one(t, "def recipient(m, r):\n    return [add_header('X-A', 'b'), copy('x@y.example', 'z@y.example'),\n        route('smtp!h')]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Fate.Fate != Route || d.Fate.Host != "h" || d.Fate.Rule() != "router.star:3" || len(d.Edits) != 1 || d.Edits[0].Value != "b" || len(d.Copies) != 2 {
+		t.Errorf("got %+v", d)
+	}
+}
+
+// Each program fails on the message, with the place where it does.
+func TestFailuresNameTheirPlace(t *testing.T) {
+	tests := map[string][2]string{
+		"division":            {"def message(m):\n    x = 0\n    return 1 // x", "router.star:3:14: floored division by zero (router.star:3:14 in message)"},
+		"in a function":       {"def f(x):\n    return x['a']\n\ndef message(m):\n    return f({})", "router.star:2:13: key \"a\" not in dict (router.star:5:13 in message, router.star:2:13 in f)"},
+		"fail":                {"def message(m):\n    fail('no way')", "router.star:2:9: fail: no way"},
+		"string":              {"def message(m):\n    return str(m.size)", "router.star:1:1: message returned a value of type string where None, an action or a list of actions is wanted"},
+		"list in a list":      {"def message(m):\n    return [[drop()]]", "message returned a value of type list"},
+		"two fates":           {"def message(m):\n    return [drop(),\n        accept()]", "two decisions: drop in line 2 and accept in line 3"},
+		"bad code":            {"def message(m):\n    return reject('550', 'x')", `router.star:2:18: reject: "550" is no status code of a failure`},
+		"temporary":           {"def message(m):\n    return reject('4.7.1', 'x')", "no status code of a failure"},
+		"no reason":           {"def message(m):\n    return reject('5.7.1', ' ')", "the sender is to learn why"},
+		"newline":             {"def message(m):\n    return reject('5.7.1', 'a\\nb')", "control character 0x0a"},
+		"bad route":           {"def message(m):\n    return route('relay.example')", "want channel!host"},
+		"blank in a host":     {"def message(m):\n    return route('smtp!a b')", "blank or control character"},
+		"route to a pipe":     {"def message(m):\n    return route('pipe!x')", "channel pipe is not for programs"},
+		"route to error":      {"def message(m):\n    return route('error!x')", "use reject"},
+		"bad cause":           {"def message(m):\n    return freeze('../x')", "want a word of small letters"},
+		"bad address":         {"def message(m):\n    return redirect('a b@c')", "router.star:2:20: redirect: "},
+		"null address":        {"def message(m):\n    return redirect('<>')", "redirect: "},
+		"no address":          {"def message(m):\n    return redirect([])", "0 addresses"},
+		"number as address":   {"def message(m):\n    return copy(1)", "copy: want addresses, got a value of type int"},
+		"bad field":           {"def message(m):\n    return add_header('X A', 'b')", `"X A" is no field name`},
+		"colon in a field":    {"def message(m):\n    return add_header('X:', 'b')", "is no field name"},
+		"header injection":    {"def message(m):\n    return add_header('X-A', 'b\\nBcc: c')", "control character"},
+		"trace field":         {"def message(m):\n    return remove_header('received')", "messages in a circle are known by it"},
+		"bad glob":            {"def message(m):\n    return remove_header('x-[')", "syntax error in pattern"},
+		"sender alone":        {"def message(m):\n    return set_sender('bond')", "want an address with its domain"},
+		"two senders":         {"def message(m):\n    return [set_sender('a@b.example'), set_sender('c@b.example')]", "set_sender twice: in line 2 and in line 2"},
+		"unknown attribute":   {"def f(m):\n    return m.sendr\ndef message(m):\n    return f(m)", "router.star:2:13: message has no .sendr field or method"},
+		"unknown argument":    {"def message(m):\n    return route(too='smtp!h')", "unexpected keyword argument"},
+		"lookup of a number":  {"T = table('t')\ndef message(m):\n    return T(1)", "the key is a value of type int"},
+		"table in a function": {"def message(m):\n    return table('t')", "declare it at the top level"},
+		"lookup that fails":   {"def message(m):\n    is_local('a@unknown.example')", "router.star:2:13: localnames cannot be read"},
+		"very many places":    {"def message(m):\n    resolve('x' * 60 + '@' + 'x.' * 500 + 'example')", "is no address"},
+		"bad network":         {"def message(m):\n    in_network(m.client, '192.0.2.0/99')", "is no network"},
+		"bad period":          {"def message(m):\n    rate('k', 1, 'soon')", "it must be like"},
+		"recursion":           {"def f(x): return f(x)\ndef message(m): return f(1)", "function f called recursively"},
+		"change of a global":  {"L = []\ndef message(m): L.append(1)", "cannot append to frozen list"},
+		"change of the mail":  {"def message(m): m.recipients.append('x')", "cannot append to frozen list"},
+		"loaded file":         {"load('lib.star', 'f')\ndef message(m):\n    f(m)", "lib.star:2:6: "},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, map[string]string{File: tt[0], "t": "a b\n", "lib.star": "def f(m):\n    m()\n"})
+			d.open(t)
+			_, err := d.session(t, message()).Message(context.Background())
+			failed := (*Error)(nil)
+			if !errors.As(err, &failed) || !strings.Contains(err.Error(), tt[1]) {
+				t.Errorf("got %v, want %q", err, tt[1])
+			}
+			if failed != nil && !strings.HasPrefix(failed.Where, "router.star:") && name != "loaded file" {
+				t.Errorf("place: got %q", failed.Where)
+			}
+		})
+	}
+}
+
+// What is wrong with a program is told before it decides about mail.
+func TestBadProgramIsAConfigErrorWithItsPlace(t *testing.T) {
+	tests := map[string]struct {
+		program string
+		want    string
+		place   string // LINE:COL
+	}{
+		"syntax":                {"def message(m):\n    return )", "", "2:12"},
+		"undefined":             {"def message(m):\n    return rout('x')", "undefined: rout", "2:12"},
+		"tab and blanks":        {"def message(m):\n    if m:\n\treturn\n      x", "", ""},
+		"neither":               {"x = 1", "defines neither message(m) nor recipient(m, r)", ""},
+		"no function":           {"message = 1", "message is a value of type int", ""},
+		"parameters":            {"x = 1\ndef recipient(m):\n    pass", "want recipient(m, r)", "2:1"},
+		"keyword parameters":    {"def message(m, **k):\n    pass", "want message(m)", "1:1"},
+		"almost":                {"def message(m): pass\ndef recipients(m, r): pass", "never called", "2:5"},
+		"returns a string":      {"def message(m):\n    return 'drop'", "message returns a string", "2:12"},
+		"returns a number":      {"def message(m):\n    return [0]", "message returns a number", "2:13"},
+		"returns a bool":        {"def message(m):\n    return True", "message returns a bool", "2:12"},
+		"returns a dict":        {"def message(m):\n    return {'a': drop()}", "message returns a dict", "2:12"},
+		"not called":            {"def message(m):\n    return drop", "drop, which is not called", "2:12"},
+		"either":                {"def recipient(m, r):\n    return drop() if r.is_local else 'x'", "recipient returns a string", "2:38"},
+		"attribute":             {"def message(m):\n    if m.sendr == '': return drop()", "there is no .sendr; there are [client ", "2:10"},
+		"attribute of r":        {"def recipient(m, r):\n    if r.size > 1: return drop()", "there is no .size; there are [address ", "2:10"},
+		"fails at the top":      {"def f():\n    return 1 // 0\nx = f()\ndef message(m): pass", "division by zero", "2:14"},
+		"asks at the top":       {"x = is_local('a')\ndef message(m): pass", "may be called for a message only", "1:13"},
+		"no such table":         {"T = table('nosuch')\ndef message(m): pass", "no such file", ""},
+		"no such source":        {"T = table('foo:bar')\ndef message(m): pass", "no kind of source", ""},
+		"bad table":             {"T = table('bad')\ndef message(m): pass", "stands in a line before already", ""},
+		"load, a path":          {"load('../x.star', 'f')\ndef message(m): pass", "want the name of a file beside router.star", "1:1"},
+		"load, none":            {"load('none.star', 'f')\ndef message(m): pass", "none.star", ""},
+		"load, bad":             {"load('bad.star', 'f')\ndef message(m): pass", "bad.star:1:5: ", "1:1"},
+		"load, a circle":        {"load('self.star', 'f')\ndef message(m): pass", "in a circle", ""},
+		"load, no such name":    {"load('lib.star', 'g')\ndef message(m): pass", "g not found", "1:1"},
+		"two at once":           {"def message(m):\n    d = {}\n    x, d['a'] = 1, 2", "assign to elements", "3:8"},
+		"elements of a loop":    {"def message(m):\n    d = {}\n    for d['a'] in [1]: pass", "assign to elements in a statement of their own", "3:9"},
+		"bytes":                 {"x = bytes('a')\ndef message(m): pass", "there is no bytes", "1:10"},
+		"circle of steps":       {"def f():\n    for i in range(100000000): pass\nf()\ndef message(m): pass", "steps", "2:5"},
+		"more than one":         {"def message(m):\n    a()\n    b()", "undefined: b", ""},
+		"name of a guard":       {"def message(m):\n    return \x00op(1)", "byte 0x00", "2:0"},
+		"very large":            {"# " + strings.Repeat("x", maxSource) + "\ndef message(m): pass", "has more than 128 kB", ""},
+		"brackets":              {strings.Repeat("(", maxSource-10), "", ""},
+		"minus":                 {"x = " + strings.Repeat("-", maxSource-10), "", ""},
+		"not":                   {"x = " + strings.Repeat("not ", maxSource/4-10) + "1\ndef message(m): pass", "", ""},
+		"sum":                   {"x = " + strings.Repeat("1+", maxSource/2-20) + "1\ndef message(m): pass", "nested too deep", ""},
+		"lambda":                {"x = " + strings.Repeat("lambda:", maxSource/7-10) + "1\ndef message(m): pass", "", ""},
+		"either, or, or, or":    {"x = " + strings.Repeat("1 if 1 else ", maxSource/12-10) + "1\ndef message(m): pass", "", ""},
+		"blocks in one another": {deepBlocks(450), "", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && len(tt.program) > 10000 {
+				t.Skip("a very large file")
+			}
+			d := newDesk(t, map[string]string{File: tt.program, "bad": "a b\na c\n", "bad.star": "x = )", "self.star": "load('self.star', 'f')\n", "lib.star": "f = 1\n"})
+			p, err := New(d.config())
+			bad := (*config.Error)(nil)
+			if !errors.As(err, &bad) {
+				if err == nil {
+					p.Close()
+				}
+				if name == "blocks in one another" || name == "not" || name == "lambda" || name == "either, or, or, or" {
+					return // it may be taken; it must not crash
+				}
+				t.Fatalf("got %v, want a *config.Error", err)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if tt.place != "" && fmt.Sprintf("%d:%d", bad.Line, bad.Column) != tt.place {
+				t.Errorf("place: got %d:%d, want %s (%v)", bad.Line, bad.Column, tt.place, err)
+			}
+			if !strings.HasPrefix(bad.File, d.dir) && !strings.Contains(err.Error(), "source") {
+				t.Errorf("file: got %q (%v)", bad.File, err)
+			}
+		})
+	}
+}
+
+func deepBlocks(n int) string {
+	var b strings.Builder
+	b.WriteString("def message(m):\n")
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i+1) + "if m:\n")
+	}
+	b.WriteString(strings.Repeat(" ", n+1) + "pass\n")
+	return b.String()
+}

@@ -1,0 +1,212 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"zmailer/internal/run/config"
+	"zmailer/internal/table"
+	"zmailer/internal/table/text"
+)
+
+// source is a table that a program has declared: t(key), t.get(key, default), key in t,
+// t[key].
+type source struct {
+	name string
+	kind text.Kind // of which its keys have the form; "": any
+	file *config.File[map[string]string]
+	tab  table.Table // nil: it is a file
+}
+
+func (s *source) String() string        { return fmt.Sprintf("table(%q)", s.name) }
+func (s *source) Type() string          { return "table" }
+func (s *source) Freeze()               {}
+func (s *source) Truth() starlark.Bool  { return true }
+func (s *source) Hash() (uint32, error) { return starlark.String(s.name).Hash() }
+func (s *source) Name() string          { return "table" }
+func (s *source) AttrNames() []string   { return []string{"get"} }
+
+func (s *source) Attr(name string) (starlark.Value, error) {
+	if name != "get" {
+		return nil, nil
+	}
+	return starlark.NewBuiltin("get", func(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
+		var key, other starlark.Value = nil, starlark.None
+		if err := starlark.UnpackArgs(b.Name(), a, kw, "key", &key, "default?", &other); err != nil {
+			return nil, err
+		}
+		v, ok, err := s.find(t, key)
+		if err != nil || ok {
+			return v, err
+		}
+		return other, nil
+	}), nil
+}
+
+// CallInternal is t(key): the value, None if there is no such key.
+func (s *source) CallInternal(t *starlark.Thread, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
+	var key starlark.Value
+	if err := starlark.UnpackArgs("table", a, kw, "key", &key); err != nil {
+		return nil, err
+	}
+	v, _, err := s.find(t, key)
+	return v, err
+}
+
+// find looks a key up. An error means that nobody knows now.
+func (s *source) find(t *starlark.Thread, key starlark.Value) (starlark.Value, bool, error) {
+	k, ok := starlark.AsString(key)
+	if !ok {
+		return nil, false, fmt.Errorf("%s: the key is a value of type %s, want a string", s, key.Type())
+	}
+	c := callOf(t)
+	if err := c.asking(); err != nil {
+		return nil, false, fmt.Errorf("%s %w", s, err)
+	}
+	k = strings.ToLower(k)
+	if s.kind != "" {
+		if norm, err := text.Key(s.kind, k); err == nil {
+			k = norm
+		}
+	}
+	if s.file != nil {
+		v, ok := s.file.Current()[k]
+		if !ok {
+			return starlark.None, false, nil
+		}
+		return starlark.String(v), true, nil
+	}
+	if c.rates == nil {
+		return starlark.None, false, nil // a check: the table may be anywhere
+	}
+	var w table.Waiter = table.NoWaiter{}
+	if c.env != nil && c.env.Waiter != nil {
+		w = c.env.Waiter
+	}
+	v, ok, err := table.Ask(c.ctx, s.tab, k, w)
+	if err != nil {
+		return nil, false, fmt.Errorf("look up %s: %w", k, err)
+	}
+	if !ok {
+		return starlark.None, false, nil
+	}
+	if len(v.Text) > maxValue/2 {
+		return nil, false, fmt.Errorf("look up %s: the value has %d bytes", k, len(v.Text))
+	}
+	return starlark.String(oneLine(v.Text)), true, meterOf(t).pay(int64(len(v.Text)))
+}
+
+// maxTables bounds what one program may open.
+const maxTables = 100
+
+// declare is table(source), at the top level.
+func declare(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
+	var name string
+	if err := starlark.UnpackArgs(b.Name(), a, kw, "source", &name); err != nil {
+		return nil, err
+	}
+	c := callOf(t)
+	if !c.top {
+		return nil, errors.New("table: declare it at the top level, in a line of its own, so that it is opened once: VIP = table(\"vip\")")
+	}
+	for _, s := range c.prog.tables {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	if len(c.prog.tables) >= maxTables {
+		return nil, fmt.Errorf("table: more than %d tables", maxTables)
+	}
+	s, err := openSource(name, c.c)
+	if err != nil {
+		return nil, fmt.Errorf("table: %w", err)
+	}
+	c.prog.tables = append(c.prog.tables, s)
+	return s, nil
+}
+
+func openSource(name string, c *Config) (*source, error) {
+	from, err := table.Parse(name, c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{name: name}
+	base := filepath.Base(from.Rest)
+	if kind := text.Kind(strings.TrimSuffix(base, filepath.Ext(base))); slices.Contains(text.Kinds(), kind) {
+		s.kind = kind
+	}
+	if from.Scheme == "file" {
+		s.file, err = config.OpenFile(from.Rest, s.parse, config.FileOptions{Required: true, Now: c.Now, Log: c.Log})
+		return s, err
+	}
+	o := c.Source
+	if from.Scheme != "db" {
+		o.Name = "policy" // the map that a server is asked for
+	}
+	s.tab, err = table.Open(name, o)
+	return s, err
+}
+
+// parse reads a text table: the known ones in their own form, any other as lines of a
+// key, a colon or blanks, and a value.
+func (s *source) parse(file string, content []byte) (map[string]string, error) {
+	m := map[string]string{}
+	if s.kind != "" {
+		err := text.Scan(s.kind, file, bytes.NewReader(content), func(e text.Entry) error {
+			if _, twice := m[e.Key]; !twice {
+				m[e.Key] = oneLine(e.Text)
+			}
+			return nil
+		})
+		return m, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(content))
+	lines.Buffer(nil, maxValue)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		end := strings.IndexAny(line, " \t")
+		if end < 0 {
+			end = len(line)
+		}
+		key := strings.ToLower(strings.TrimSuffix(line[:end], ":"))
+		if key == "" {
+			return nil, &config.Error{File: file, Line: n, Reason: "no key before the colon"}
+		}
+		if _, twice := m[key]; twice {
+			return nil, &config.Error{File: file, Line: n, Reason: fmt.Sprintf("%q stands in a line before already", key)}
+		}
+		m[key] = strings.TrimSpace(line[end:])
+	}
+	if err := lines.Err(); err != nil {
+		return nil, &config.Error{File: file, Line: n + 1, Reason: "cannot be read", Err: err}
+	}
+	return m, nil
+}
+
+// oneLine is a value that went on over several lines.
+func oneLine(s string) string {
+	if !strings.Contains(s, "\n") {
+		return s
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// close ends what the table has open.
+func (s *source) close() error {
+	if s.tab == nil {
+		return nil
+	}
+	return s.tab.Close()
+}

@@ -1,0 +1,344 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router/rules"
+	"zmailer/internal/workspec"
+)
+
+// byDefault is RESUBMIT and RESUBMITEXPIRY as they are without a setting.
+var byDefault = config.Resubmission{First: 5 * time.Minute, Longest: time.Hour, Expiry: 3 * 24 * time.Hour}
+
+// deferring is an office whose list cannot be read until mend, and its clock.
+type deferring struct {
+	*office
+	list string
+	mu   sync.Mutex
+	time time.Time
+}
+
+func newDeferring(t *testing.T, s config.Resubmission, change ...func(*Config)) *deferring {
+	t.Helper()
+	d := &deferring{list: filepath.Join(t.TempDir(), "members"), time: time.Now()}
+	change = append(change, func(c *Config) { c.Now, c.Resubmit = d.now, s })
+	d.office = newOffice(t, map[string]string{"aliases": "team: :include:" + d.list + "\n"}, change...)
+	return d
+}
+
+func (d *deferring) now() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.time
+}
+
+func (d *deferring) later(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.time = d.time.Add(by)
+}
+
+func (d *deferring) mend() {
+	d.t.Helper()
+	if err := os.WriteFile(d.list, []byte("bond\nq@example.net\n"), 0o644); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// age makes the deferred messages older: they arrived by so much earlier.
+func (d *deferring) age(by time.Duration) {
+	d.t.Helper()
+	for _, name := range d.names("deferred") {
+		if strings.HasPrefix(name, "reason.") {
+			continue
+		}
+		at := time.Now().Add(-by)
+		if err := os.Chtimes(filepath.Join(d.dir, "deferred", name), at, at); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// look is what a router does at each poll, and waits for last attempts.
+func (d *deferring) look() {
+	d.t.Helper()
+	if err := d.r.Recover(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.r.resubmits.done.Wait()
+}
+
+// Dur5: a message whose lookup failed is routed again by itself when its wait is over, and
+// no sooner; what it waits doubles with its age, up to the longest.
+func TestDur5DeferredMessageIsRoutedAgainByItself(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ age, wait time.Duration }{
+		"just arrived":   {0, 5 * time.Minute},
+		"twenty minutes": {20 * time.Minute, 20 * time.Minute},
+		"a day":          {24 * time.Hour, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeferring(t, byDefault)
+			a := d.submit(plain("team@example.org"))
+			d.route()
+			d.logged(1, "msg=deferred", "id="+a.ID.String(), " next=")
+			if c.age > 0 {
+				d.age(c.age)
+			}
+			d.later(c.wait - 10*time.Second)
+			d.look()
+			d.expect("before its time", map[string]int{"deferred": 1})
+			d.later(20 * time.Second)
+			d.look()
+			d.expect("at its time", map[string]int{"router": 1})
+			d.logged(1, "msg=resubmitted", "why=include")
+			d.route()
+			d.expect("tried in vain", map[string]int{"deferred": 1})
+			d.mend()
+			d.later(2 * time.Hour)
+			d.look()
+			if got := d.route(); len(got) != 1 || len(got[0].recipients()) != 2 {
+				t.Errorf("mended: got %+v", got)
+			}
+			d.expect("mended", map[string]int{"queue": 1, "transport": 1})
+		})
+	}
+}
+
+// Dur5: one that is too old gets a last attempt. If that fails, too, each recipient fails
+// with 5.4.7, as the sender wants to hear of it; else the message is routed.
+func TestDur5ExpiredMessageIsGivenUp(t *testing.T) {
+	t.Parallel()
+	text := "from <q@example.net>\nret HDRS\nenvid e1\ntodsn NOTIFY=NEVER\nto <team@example.org>\nto <bond@example.org>\nenv-end\nSubject: x\n\nb\n"
+	for name, mended := range map[string]bool{"in vain": false, "mended": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeferring(t, byDefault)
+			d.submit(text)
+			d.route()
+			d.age(byDefault.Expiry)
+			if mended {
+				d.mend()
+			}
+			d.later(byDefault.Longest + time.Minute)
+			d.look()
+			d.expect("after the last attempt", map[string]int{"queue": 1, "transport": 1})
+			got := handedOver(t, d.po)
+			if len(got) != 1 {
+				t.Fatalf("got %+v, want one message", got)
+			}
+			failed := 0
+			for _, r := range got[0].spec.Groups[0].Recipients {
+				if r.Channel == rules.Error && strings.HasPrefix(r.Host, "5.4.7:") {
+					failed++
+				}
+			}
+			if want := map[bool]int{false: 2}[mended]; failed != want {
+				t.Errorf("got %d failed recipients in %+v, want %d", failed, got[0].spec.Groups, want)
+			}
+			if !mended {
+				d.logged(1, "msg=given-up", "why=include", "rcpts=2")
+				if n := got[0].spec.Groups[0].Recipients[0].Notary; n != "NOTIFY=NEVER" {
+					t.Errorf("got %q, want what the sender wants to hear", n)
+				}
+			}
+		})
+	}
+}
+
+// Dur5: what a router may not try by itself stays: with RESUBMIT=off all, else what has
+// ended routers, and a file that has another name, as after a copy by links.
+func TestDur5SomeMessagesWaitForAnOperator(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		s    config.Resubmission
+		make func(path string) error
+	}{
+		"off":           {config.Resubmission{}, func(string) error { return nil }},
+		"ended routers": {byDefault, func(path string) error { return os.Rename(path, strings.TrimSuffix(path, "include")+"crash") }},
+		"another name": {byDefault, func(path string) error {
+			return os.Link(path, filepath.Join(filepath.Dir(path), "../..", "queue", "1-2"))
+		}},
+		"off and expired": {config.Resubmission{Expiry: time.Second}, func(string) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeferring(t, c.s)
+			a := d.submit(plain("team@example.org"))
+			d.route()
+			if err := c.make(filepath.Join(d.dir, "deferred", fmt.Sprintf("%d.include", a.ID.Ino))); err != nil {
+				t.Fatal(err)
+			}
+			d.later(100 * time.Hour)
+			d.look()
+			if got := d.names("router"); len(got) != 0 {
+				t.Errorf("got %q in router/", got)
+			}
+			if list, err := d.po.ListDeferred(); len(list) != 1 || err != nil {
+				t.Errorf("got %q, %v, want it deferred", list, err)
+			}
+		})
+	}
+}
+
+// Dur5: many routers beside each other give each message back once, and up once.
+func TestDur5ManyRoutersTryEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	for name, age := range map[string]time.Duration{"again": time.Minute, "last": byDefault.Expiry} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeferring(t, byDefault)
+			const messages = 40
+			for range messages {
+				d.submit(plain("team@example.org"))
+			}
+			d.route()
+			d.age(age)
+			routers := []*Router{d.r}
+			for range 4 {
+				routers = append(routers, d.router(func(c *Config) { c.Now, c.Resubmit = d.now, byDefault }))
+			}
+			d.mend()
+			d.later(2 * time.Hour)
+			var wait sync.WaitGroup
+			for _, r := range routers {
+				wait.Go(func() {
+					if err := r.Recover(); err != nil {
+						t.Error(err)
+					}
+					r.resubmits.done.Wait()
+				})
+			}
+			wait.Wait()
+			d.route()
+			d.expect("all of them", map[string]int{"queue": messages, "transport": messages})
+		})
+	}
+}
+
+// Dur5: after a kill or a loss of power at any operation, of a usual attempt or of the
+// last one, the next routers hand the message over, once.
+func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
+	for name, after := range map[string]time.Duration{"again": 10 * time.Minute, "last": 100 * time.Hour} {
+		for mode, strict := range map[string]bool{"": false, " strict": true} {
+			t.Run(name+mode, func(t *testing.T) {
+				conf := t.TempDir()
+				write := func(name, text string) {
+					t.Helper()
+					if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write("aliases", "a: :include:"+filepath.Join(conf, "members")+"\n")
+				write("localnames", "example.net\n")
+				start := func(disk *cutfs.FS, ahead time.Duration) (*postoffice.PostOffice, *Router, error) {
+					p, err := postoffice.Open(postoffice.Config{FS: disk, Strict: strict})
+					if err != nil {
+						return nil, nil, err
+					}
+					r, err := New(p, Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: conf}, Resubmit: byDefault,
+						Now: func() time.Time { return time.Now().Add(ahead) }})
+					return p, r, err
+				}
+				life := func(disk *cutfs.FS, ahead time.Duration) error {
+					_, r, err := start(disk, ahead)
+					if err != nil {
+						return err
+					}
+					err = r.Recover()
+					r.resubmits.done.Wait()
+					_, rerr := r.RouteAll()
+					return errors.Join(err, rerr)
+				}
+				cuts := 0
+				for n := 0; ; n++ {
+					disk := cutfs.New()
+					if err := postoffice.Init(disk); err != nil {
+						t.Fatal(err)
+					}
+					p, r, err := start(disk, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					submit(t, p, "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n")
+					if _, err := r.RouteAll(); err != nil {
+						t.Fatal(err)
+					}
+					for _, dir := range postoffice.Directories() {
+						if err := disk.SyncDir(dir); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if list, err := p.ListDeferred(); err != nil || len(list) != 1 {
+						t.Fatalf("got %q, %v, want it deferred", list, err)
+					}
+					disk = disk.Process()
+					disk.CutAfter(n)
+					if n%2 == 1 {
+						disk.CutInside(n)
+					}
+					_ = life(disk, after) // a dying process
+					if !disk.Dead() {
+						p, err := postoffice.Open(postoffice.Config{FS: disk})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got := handedOver(t, p); len(got) != map[string]int{"last": 1}[name] {
+							t.Errorf("uncut: got %+v", got)
+						}
+						break
+					}
+					cuts++
+					for _, loss := range disk.Losses() {
+						next := disk.Restart(loss)
+						var got []routed
+						for round := range 5 {
+							if err := life(next.Process(), after+time.Duration(round)*200*time.Hour); err != nil {
+								t.Fatal(err)
+							}
+							p, err := postoffice.Open(postoffice.Config{FS: next})
+							if err != nil {
+								t.Fatal(err)
+							}
+							if _, err := p.RecoverQueue(time.Now().Add(time.Hour)); err != nil {
+								t.Fatal(err)
+							}
+							err = p.ListTransport(func(name string) error {
+								s, err := p.OpenSpec(name)
+								if err != nil {
+									return err
+								}
+								b, err := s.Read()
+								if err := errors.Join(err, s.Close()); err != nil || workspec.Complete(b) {
+									return err
+								}
+								return p.Reroute(name)
+							})
+							if err != nil {
+								t.Fatal(err)
+							}
+							got = handedOver(t, p)
+						}
+						if ids := subjects(got); ids != "a" {
+							t.Fatalf("cut before operation %d, %v: got %q, want the message once\n%s", n, loss, ids, disk.Log())
+						}
+					}
+				}
+				if cuts < 5 {
+					t.Errorf("cuts: got %d, want more operations than that", cuts)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/router/rules"
+)
+
+// M4, and the trap "new mail that starves old", in router/.
+func TestOldestMessageIsRoutedFirst(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	at := time.Now().Truncate(time.Second)
+	var want []string
+	accepted := map[int]postoffice.Accepted{}
+	// 7 has no divisor in common with 20: every age once, in no order.
+	for i := range 20 {
+		age := i * 7 % 20
+		accepted[age] = o.submit(plain(fmt.Sprintf("age%d@example.net", age)))
+		when := at.Add(-time.Duration(age) * time.Second)
+		if err := os.Chtimes(filepath.Join(o.dir, accepted[age].Name), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for age := 19; age >= 0; age-- {
+		want = append(want, fmt.Sprint(accepted[age].ID.Ino))
+	}
+	o.route()
+	var got []string
+	for line := range strings.Lines(o.log.String()) {
+		if _, rest, ok := strings.Cut(line, " name="); ok && strings.Contains(line, "msg=routed") {
+			ino, _, _ := strings.Cut(rest, "-")
+			got = append(got, ino)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("order: got %v, want %v", got, want)
+	}
+}
+
+// M4
+func TestUnsortedRouterLooksAtNoTimes(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil, func(c *Config) { c.Unsorted = true })
+	for i := range 5 {
+		o.submit(plain(fmt.Sprintf("u%d@example.net", i)))
+	}
+	stats := o.disk.On(faultfs.Stat, "router/*", faultfs.Always, func(name string) error {
+		if !strings.Contains(name, "-") {
+			return fs.ErrInvalid
+		}
+		return nil
+	})
+	defer stats.End()
+	if n, err := o.r.RouteAll(); n != 5 || err != nil {
+		t.Errorf("got %d, %v, want 5 without a stat of what waits", n, err)
+	}
+}
+
+// M5
+func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	a := o.submit(plain("a@example.net"))
+	router := filepath.Join(o.dir, postoffice.Router)
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(router, ".x"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "core"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "12x"), nil, 0o600),
+		os.WriteFile(filepath.Join(router, "012"), nil, 0o600),
+		os.Mkdir(filepath.Join(router, "13"), 0o700),
+		os.Symlink(filepath.Join(o.dir, a.Name), filepath.Join(router, "14")),
+		mkfifo(filepath.Join(router, "15")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := o.r.RouteAll(); n != 1 || err != nil {
+		t.Errorf("got %d, %v, want 1", n, err)
+	}
+	// By a hint, without a look at the directory.
+	d := newDispatcher(o.r, nil)
+	for _, got := range o.hinted(t, "13", "14", "15") {
+		if !errors.Is(got.err, postoffice.ErrIrregular) {
+			t.Errorf("hint at %s: got %v", got.name, got.err)
+		}
+		// It was given back, which is a hint too: nobody follows that one.
+		d.routed(got)
+		d.named(postoffice.Router, got.name)
+	}
+	if !d.empty() {
+		t.Error("what is no message is tried again at once")
+	}
+	if got := o.hinted(t, "16"); !errors.Is(got[0].err, postoffice.ErrGone) {
+		t.Errorf("hint at nothing: got %v", got[0].err)
+	}
+	if got, want := len(o.names("router")), 7; got != want {
+		t.Errorf("left alone: got %q, want %d", o.names("router"), want)
+	}
+	for _, name := range []string{".x", "core", "12x"} {
+		if isMessage(name) {
+			t.Errorf("a hint at %s is taken", name)
+		}
+	}
+}
+
+// M10
+func TestRoutingTroubleDefersUntilResubmitted(t *testing.T) {
+	t.Parallel()
+	list := filepath.Join(t.TempDir(), "members")
+	now := time.Now()
+	o := newOffice(t, map[string]string{"aliases": "team: :include:" + list + "\n"}, func(c *Config) { c.Now = func() time.Time { return now } })
+	a := o.submit(plain("team@example.org"))
+	resubmit := func() {
+		t.Helper()
+		names, err := o.po.ListDeferred()
+		if err != nil || len(names) != 1 || names[0] != fmt.Sprintf("%d.include", a.ID.Ino) {
+			t.Fatalf("deferred: got %q, %v, want %d.include", names, err, a.ID.Ino)
+		}
+		if _, err := o.po.Resubmit(names[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.route()
+	o.expect("first", map[string]int{"deferred": 1})
+	o.logged(1, "msg=deferred", "id="+a.ID.String(), list)
+	resubmit()
+	o.route()
+	o.expect("again", map[string]int{"deferred": 1})
+	resubmit()
+	if err := os.WriteFile(list, []byte("bond\nq@example.net\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * time.Second)
+	if got := o.route(); len(got) != 1 || got[0].spec.Message != got[0].name || len(got[0].recipients()) != 2 {
+		t.Errorf("mended: got %+v", got)
+	}
+	o.expect("mended", map[string]int{"queue": 1, "transport": 1})
+}
+
+// M12
+func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{
+		"not an envelope":   "from <q@example.net>\nto <a@example.net>\n!!!\nenv-end\nSubject: x\n\n",
+		"two senders":       "from <q@example.net>\nfrom <r@example.net>\nto <a@example.net>\nenv-end\nSubject: x\n\n",
+		"bad recipient":     "from <q@example.net>\nto <a b@example.net>\nenv-end\nSubject: x\n\n",
+		"no recipient":      "from <q@example.net>\nenv-end\nSubject: x\n\nbody\n",
+		"no recipient left": "from <q@example.net>\nenv-end\nTo: undisclosed-recipients:;\n\nbody\n",
+		"ends too early":    "from <q@example.net>\nto <a@exa",
+		"nothing":           "",
+	}
+	for name, text := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, nil)
+			a := o.submit(text)
+			o.route()
+			o.expect(name, map[string]int{"postman": 1})
+			if got, want := o.names("postman")[0], fmt.Sprint(a.ID.Ino); got != want {
+				t.Errorf("name: got %s, want %s", got, want)
+			}
+			o.logged(1, "msg=set-aside", "id="+a.ID.String(), "name=postman/"+fmt.Sprint(a.ID.Ino), "reason=")
+		})
+	}
+}
+
+func TestMessageThatHasLostItsEndIsSetAside(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	a := o.submit(plain("a@example.net"))
+	if err := os.Truncate(filepath.Join(o.dir, a.Name), a.Size-3); err != nil {
+		t.Fatal(err)
+	}
+	o.route()
+	o.expect("truncated", map[string]int{"postman": 1})
+	o.logged(1, "set-aside", fmt.Sprint(a.Size))
+}
+
+// M12
+func TestBrokenHeaderGoesOnWithASoftCopy(t *testing.T) {
+	t.Parallel()
+	const text = "from <q@example.net>\nto <a@example.net>\nenv-end\nFrom: q@example.net\nthis is no field\nSubject: x\n\nbody\n"
+	o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
+	m := o.one(text)
+	if want := "From: q@example.net\nthis is no field\nSubject: x\n"; !strings.HasSuffix(m.header(), want) {
+		t.Errorf("header: got %q, want %q at its end", m.header(), want)
+	}
+	o.expect("with copies", map[string]int{"queue": 1, "transport": 1, "postman": 1})
+	if got := o.names("postman")[0]; !strings.HasSuffix(got, "_header") {
+		t.Errorf("copy: got %s, want <ino>_header", got)
+	}
+	o = newOffice(t, nil)
+	o.one(text)
+	o.expect("without", map[string]int{"queue": 1, "transport": 1})
+}
+
+// M15, but for the report
+func TestMessageWithTooManyReceivedFieldsIsALoop(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{50, 51} {
+		o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
+		m := o.one("from <q@example.net>\nto <a@example.net>\nto <bond@example.org>\nenv-end\n" + strings.Repeat("RECEIVED: by a; x\n", n) + "From: q@example.net\n\n")
+		want, copies := "local bond@example.org bond@example.org, smtp example.net a@example.net", 0
+		if n > 50 {
+			want, copies = "error loop a@example.net, error loop bond@example.org", 1
+		}
+		if got := strings.Join(m.recipients(), ", "); got != want {
+			t.Errorf("%d fields: got %q, want %q", n, got, want)
+		}
+		o.expect(fmt.Sprint(n, " fields"), map[string]int{"queue": 1, "transport": 1, "postman": copies})
+	}
+}
+
+func TestRecipientsInTheHeaderAreTakenWhenTheEnvelopeHasNone(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	m := o.one("to bond\n\n")
+	if got, want := strings.Join(m.recipients(), ", "), "local bond@mx.example.org bond@mx.example.org"; got != want {
+		t.Errorf("smallest file: got %q, want %q", got, want)
+	}
+	m = o.one("env-end\nTo: bond, Q <q@example.net>\nBcc: m@example.net,\n  moneypenny\nSubject: x\n\n")
+	if got, want := strings.Join(m.recipients(), ", "), "local bond@mx.example.org bond@mx.example.org, local moneypenny@mx.example.org moneypenny@mx.example.org, smtp example.net q@example.net, smtp example.net m@example.net"; got != want {
+		t.Errorf("header: got %q, want %q", got, want)
+	}
+	if h := m.header(); strings.Contains(h, "moneypenny") || !strings.Contains(h, "To: bond, Q <q@example.net>\nSubject: x\n") {
+		t.Errorf("header: got %q, want all but Bcc", h)
+	}
+	// It is left out of what local people hand in even where the envelope names the
+	// recipients; header_top_test.go has the rest.
+	m = o.one("to bond\nenv-end\nBcc: m@example.net\n\n")
+	if h := m.header(); strings.Contains(h, "Bcc") {
+		t.Errorf("header: got %q, want no Bcc", h)
+	}
+}
+
+// M8: it goes behind all others, and to postman/ after so many tries.
+func TestMessageThatMakesTheRouterPanicGoesLastAndIsSetAside(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil, func(c *Config) {
+		c.Rules.LocalUsers, c.Rules.Passwd, c.Tries = "passwd", panics{}, 3
+	})
+	bad := o.submit(plain("bond@example.org"))
+	marker := filepath.Join(o.dir, "router", fmt.Sprintf(".tries.%d", bad.ID.Ino))
+	for try := 1; try < 3; try++ {
+		for range 5 {
+			o.submit(plain("a@example.net"))
+		}
+		if n, err := o.r.RouteAll(); n != 5 || !errors.Is(err, ErrPanic) {
+			t.Errorf("try %d: got %d, %v, want 5 and a panic", try, n, err)
+		}
+		o.expect("panic", map[string]int{"router": 2, "queue": 5 * try, "transport": 5 * try})
+		list, err := o.po.ListRouter(true, time.Now())
+		if err != nil || len(list) != 1 || list[0].Tries != try {
+			t.Errorf("listed: got %+v, %v, want %d tries", list, err, try)
+		}
+		b, err := os.ReadFile(marker)
+		if err != nil || strings.Count(string(b), bad.ID.String()+" ") != try || !strings.Contains(string(b), " panic: no users today\n") {
+			t.Errorf("marker: got %q, %v, want %d lines", b, err, try)
+		}
+	}
+	if n, err := o.r.RouteAll(); n != 1 || err != nil {
+		t.Errorf("last try: got %d, %v, want 1", n, err)
+	}
+	o.expect("in the end", map[string]int{"postman": 1, "queue": 10, "transport": 10})
+	o.logged(3, "msg=crash", "no users today", "router_test.go")
+	o.logged(1, "msg=set-aside", "level=ERROR", "id="+bad.ID.String(), fmt.Sprintf("name=postman/%d", bad.ID.Ino), "no users today", "advice=")
+}
+
+// M8: the marker goes when the message leaves, whichever way.
+func TestMarkerGoesWithItsMessage(t *testing.T) {
+	t.Parallel()
+	for name, rcpt := range map[string]string{"handed over": "a@example.net", "deferred": "team@example.org", "set aside": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere\n"})
+			text := "from <q@example.net>\nenv-end\n\n"
+			if rcpt != "" {
+				text = plain(rcpt)
+			}
+			o.leave(o.submit(text), 7)
+			if err := o.r.Recover(); err != nil {
+				t.Fatal(err)
+			}
+			if got := o.names("router"); len(got) != 2 {
+				t.Fatalf("router/: got %q, want a message and its marker", got)
+			}
+			if n, err := o.r.RouteAll(); n != 1 || err != nil {
+				t.Fatalf("got %d, %v, want 1", n, err)
+			}
+			if got := o.names("router"); len(got) != 0 {
+				t.Errorf("router/: got %q, want nothing", got)
+			}
+		})
+	}
+}
+
+// leave makes a message the claim of a dead owner.
+func (o *office) leave(a postoffice.Accepted, owner int) {
+	o.t.Helper()
+	if err := errors.Join(os.WriteFile(filepath.Join(o.dir, "owners", fmt.Sprint(owner)), nil, 0o644),
+		os.Rename(filepath.Join(o.dir, a.Name), filepath.Join(o.dir, fmt.Sprintf("%s-%d", a.Name, owner)))); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// panics is a user database with a defect.
+type panics struct{}
+
+func (panics) Lookup(string) (rules.User, bool, error) { panic("no users today") }
+
+func (panics) LookupUID(uint32) (rules.User, bool, error) { panic("no users today") }

@@ -1,0 +1,105 @@
+package rules
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"zmailer/internal/mail/address"
+)
+
+// MaxDepth is how deep aliases may lead into one another.
+const MaxDepth = 64
+
+// kinds of steps on the way from a recipient to its targets.
+const (
+	inFQDN       = 'f' // fqdnaliases
+	inAliases    = 'a'
+	inList       = 'l'
+	inOwner      = 'o' // the owner of a list
+	inInclude    = 'i'
+	inForward    = 'h'
+	inPostmaster = 'p' // the POSTMASTER setting
+)
+
+// step is one thing that is being expanded.
+type step struct {
+	table byte
+	key   string
+}
+
+// frame is a step on the way to what is expanded now.
+type frame struct {
+	step
+	name  string // for people
+	where where  // of the value that is expanded now
+}
+
+func (x *expansion) onPath(s step) bool {
+	return slices.ContainsFunc(x.path, func(f frame) bool { return f.step == s })
+}
+
+// Of a chain that is longer than the two together only its beginning and end are told.
+const (
+	chainHead = 8
+	chainTail = 4
+)
+
+// chain is the way to where we are, for people: "a (aliases:1) -> b (aliases:2) -> a".
+func (x *expansion) chain(last string) string {
+	var b strings.Builder
+	n := len(x.path)
+	for i := range x.path {
+		if n > chainHead+chainTail && i == chainHead {
+			fmt.Fprintf(&b, "(%d more) -> ", n-chainHead-chainTail)
+		}
+		if n > chainHead+chainTail && i >= chainHead && i < n-chainTail {
+			continue
+		}
+		f := &x.path[i]
+		b.WriteString(f.name)
+		if f.where.file != "" {
+			fmt.Fprintf(&b, " (%s)", f.where)
+		}
+		b.WriteString(" -> ")
+	}
+	b.WriteString(last)
+	return b.String()
+}
+
+// loop fails m, whose way leads back to where it was.
+func (x *expansion) loop(m address.Mailbox, last string) error {
+	return x.failText(ErrLoop, m, x.chain(last))
+}
+
+// within does one step of the way, once per recipient.
+func (x *expansion) within(f frame, do func() error) error {
+	id := stepID{}
+	for i := range id {
+		id[i] = maphash.Comparable(x.t.seeds[i], f.step)
+	}
+	if _, again := x.done[id]; again {
+		return nil
+	}
+	if len(x.path) >= MaxDepth {
+		return x.failText(ErrLoop, x.rcpt, fmt.Sprintf("more than %d steps: %s", MaxDepth, x.chain(f.name)))
+	}
+	via := x.via
+	x.path = append(x.path, f)
+	x.via = append(via[:len(via):len(via)], f.name)
+	err := do()
+	x.path, x.via = x.path[:len(x.path)-1], via
+	if x.done == nil {
+		x.done = map[stepID]struct{}{}
+	}
+	x.done[id] = struct{}{}
+	if x.logDone {
+		x.doneLog = append(x.doneLog, id)
+	}
+	return err
+}
+
+// stepID stands for a step that was done: of a list's members there may be a hundred
+// thousand. That two of n steps have the same is less likely than n*n/2^129.
+type stepID [2]uint64

@@ -1,0 +1,167 @@
+package rules
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/run/config"
+)
+
+func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
+	tests := map[string]struct {
+		file, text string
+		line       int
+		want       string
+	}{
+		"route of one word":           {"routes", "a.example smtp!\nb.example\n", 2, "want two words"},
+		"route of three words":        {"routes", "b.example smtp!a b\n", 1, "want two words"},
+		"route without !":             {"routes", "# x\n\nb.example smtp:x\n", 3, `no ! in "smtp:x"`},
+		"route to no channel":         {"routes", "b.example !host\n", 1, `"" is no channel`},
+		"route to a shouted channel":  {"routes", "b.example SMTP!host\n", 1, `"SMTP" is no channel`},
+		"route to local with a host":  {"routes", "b.example local!host\n", 1, "takes no host"},
+		"route for no domain":         {"routes", "b..example smtp!\n", 1, "bad key"},
+		"route for an empty suffix":   {"routes", ".. smtp!\n", 1, "bad key"},
+		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example stands in line 1 already"},
+		"two defaults":                {"routes", ". smtp!\n. smtp!x\n", 2, "in line 1 already"},
+		"two local names in a line":   {"localnames", "a.example b.example\n", 1, "one domain a line"},
+		"local name that is none":     {"localnames", "-\n", 1, "bad domain"},
+		"alias without colon":         {"aliases", "a b\n", 1, "no colon"},
+		"alias without name":          {"aliases", ": b\n", 1, "no name"},
+		"alias without value":         {"aliases", "a: b\nb:\n", 2, "/dev/null drops the mail"},
+		"alias with an empty value":   {"aliases", "a: b,, c\n", 1, "empty value"},
+		"alias twice":                 {"aliases", "a: b\nA: c\n", 2, "a stands in line 1 already"},
+		"alias of an address":         {"aliases", "a@b.example: c\n", 1, "belongs in fqdnaliases"},
+		"alias with a blank":          {"aliases", "a b: c\n", 1, "write it in quotes"},
+		"continuation of nothing":     {"aliases", "# x\n  a: b\n", 2, "begins with a blank"},
+		"value on the third line":     {"aliases", "a: b,\n# x\n  c d,\n  e\n", 3, "bad alias"},
+		"relative include":            {"aliases", "a: :include:lists/x\n", 1, "path from the root"},
+		"unknown directive":           {"aliases", "a: :fail: no\n", 1, ":include:"},
+		"no command":                  {"aliases", "a: |\n", 1, "without a command"},
+		"null address":                {"aliases", "a: <>\n", 1, "no recipient"},
+		"control character":           {"aliases", "a: \"|x\x01\"\n", 1, "control character"},
+		"whole address without @":     {"fqdnaliases", "a: b\n", 1, "belongs in aliases"},
+		"whole address, bad domain":   {"fqdnaliases", "a@b..c: b\n", 1, "bad alias"},
+		"sender chooses the program":  {"fqdnaliases", "@b.example: \"|prog %1\"\n", 1, "a sender would choose"},
+		"sender chooses the file":     {"fqdnaliases", "@b.example: /srv/%1\n", 1, "a sender would choose"},
+		"sender chooses the list":     {"fqdnaliases", "@b.example: :include:/srv/%1\n", 1, "a sender would choose"},
+		"sender chooses the domain":   {"fqdnaliases", "@b.example: \"x\"@%1.example\n", 1, "bad alias"},
+		"user with a path":            {"users", "carol\n../x\n", 2, "one login name a line"},
+		"two users on one line":       {"users", "carol dave\n", 1, "one login name a line"},
+		"user with a comment":         {"users", "carol # x\n", 1, "one login name a line"},
+		"user that hides a directory": {"users", ".\n", 1, "one login name a line"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newConf(t, map[string]string{"users": "carol\n"})
+			c.write(tt.file, tt.text)
+			_, err := New(c.config())
+			bad := (*config.Error)(nil)
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %v, want a *config.Error", err)
+			}
+			if filepath.Base(bad.File) != tt.file || bad.Line != tt.line || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want %s:%d and %q", err, tt.file, tt.line, tt.want)
+			}
+			if config.Exit(err) != config.ExitConfig {
+				t.Errorf("exit code: got %d, want %d", config.Exit(err), config.ExitConfig)
+			}
+		})
+	}
+}
+
+func TestChangedTableHoldsFromTheNextLook(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "a: carol\n"})
+	const none = "error nouser b@mx.example.org 65534"
+	const carol = "local carol@mx.example.org carol@mx.example.org UID"
+	expect := func(what, rcpt, want string) {
+		t.Helper()
+		if got := strings.Join(c.resolve(rcpt, false), ", "); got != want {
+			t.Errorf("%s: got %q, want %q\n%s", what, got, want, c.log.String())
+		}
+	}
+	expect("before", "b", none)
+	c.write("aliases", "a: carol\nb: carol\n")
+	expect("within the second", "b", none)
+	c.advance(period)
+	expect("after a second", "b", carol)
+
+	// A bad change is said once and does no harm.
+	c.write("aliases", "a: carol\nb\n")
+	for range 3 {
+		c.advance(period)
+		expect("bad change", "b", carol)
+	}
+	if got := strings.Count(c.log.String(), "table-refused"); got != 1 {
+		t.Errorf("refusals logged: got %d, want 1\n%s", got, c.log.String())
+	}
+	if want := filepath.Join(c.dir, "aliases") + ":2: "; !strings.Contains(c.log.String(), want) {
+		t.Errorf("log: got %s, want %s", c.log.String(), want)
+	}
+
+	// An editor that replaces a file has it away for a moment.
+	c.write("aliases", "b: carol\n")
+	c.advance(period)
+	expect("mended", "b", carol)
+	path := filepath.Join(c.dir, "aliases")
+	if err := os.Rename(path, path+"~"); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(period)
+	expect("gone for a moment", "b", carol)
+	if err := os.Rename(path+"~", path); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(period)
+	expect("back", "b", carol)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	c.advance(period)
+	expect("gone at the first look", "b", carol)
+	c.advance(period)
+	expect("gone at the second look", "b", none)
+}
+
+func TestFileThatIsBeingWrittenIsReadWhenItHasSettled(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "b: carol\n"})
+	c.advance(period)
+	c.write("aliases", "")
+	c.touch("aliases", 0)
+	const carol = "local carol@mx.example.org carol@mx.example.org UID"
+	if got := c.resolve("b", false); got[0] != carol {
+		t.Errorf("truncated: got %q, want what was there before", got)
+	}
+	c.advance(settle - time.Millisecond)
+	if got := c.resolve("b", false); got[0] != carol {
+		t.Errorf("not settled: got %q, want what was there before", got)
+	}
+	c.advance(time.Millisecond)
+	if got := c.resolve("b", false); got[0] == carol {
+		t.Errorf("settled: got %q, want the empty table", got)
+	}
+}
+
+func TestTableThatCannotBeReadStaysAsItWas(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "b: carol\n"})
+	path := filepath.Join(c.dir, "aliases")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.touch("aliases", -time.Hour)
+	for range 3 {
+		c.advance(period)
+		if got, want := c.resolve("b", false)[0], "local carol@mx.example.org carol@mx.example.org UID"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := strings.Count(c.log.String(), "not a regular file"); got != 1 {
+		t.Errorf("refusals logged: got %d, want 1\n%s", got, c.log.String())
+	}
+}

@@ -1,0 +1,436 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/config"
+)
+
+// newHomes is a conf whose users carol and dave are us, with homes; erin's home is not
+// there, and ghost has none.
+func newHomes(t *testing.T, forward string, files map[string]string) *conf {
+	t.Helper()
+	users := system{}
+	return newSystem(t, users, files, func(k *Config) {
+		me := uint32(os.Geteuid())
+		for login, home := range map[string]string{"carol": "home/carol", "dave": "home/dave", "erin": "away/erin"} {
+			users[login] = User{UID: me, Home: filepath.Join(k.Dir, home)}
+		}
+		users["ghost"] = User{UID: me, Home: "/nonexistent"}
+		for _, home := range []string{"home/carol", "home/dave"} {
+			if err := os.MkdirAll(filepath.Join(k.Dir, home), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.Forward = forward
+	})
+}
+
+const (
+	carolsMailbox = "local carol@mx.example.org carol@mx.example.org UID"
+	davesMailbox  = "local dave@mx.example.org dave@mx.example.org UID"
+)
+
+func TestForwardSendsAUsersMailOn(t *testing.T) {
+	const away = "smtp example.net carol@example.net 65534"
+	tests := map[string]struct {
+		forward string // of carol; -: none
+		want    []string
+	}{
+		"none":                        {"-", []string{carolsMailbox}},
+		"empty":                       {"# not now\n\n", []string{carolsMailbox}},
+		"elsewhere":                   {"carol@example.net\n", []string{away}},
+		"elsewhere and a copy":        {"\\carol, carol@example.net\n", []string{carolsMailbox, away}},
+		"elsewhere and herself":       {"carol@example.net\ncarol\n", []string{away, carolsMailbox}},
+		"another user, who has one":   {"dave\n", []string{"file file /srv/dave UID"}},
+		"another's mailbox":           {"\\dave\n", []string{davesMailbox}},
+		"a program":                   {"\"|/usr/bin/vacation carol\"\n", []string{"pipe pipe |/usr/bin/vacation carol UID"}},
+		"a file and a Maildir":        {"/srv/a, /srv/b/\n", []string{"file file /srv/a UID", "file file /srv/b/ UID"}},
+		"nothing":                     {"/dev/null\n", []string{"bitbucket - /dev/null 65534"}},
+		"a list of hers":              {":include:@DIR/home/carol/friends\n", []string{away, "pipe pipe |/bin/prog UID"}},
+		"who sends it back":           {"back\n", []string{carolsMailbox}},
+		"not to be understood":        {"carol@example.net\na b\n", []string{carolsMailbox}},
+		"too large":                   {strings.Repeat("# x\n", keptRoll/4+1) + "carol@example.net\n", []string{carolsMailbox}},
+		"an address that is not here": {"nobody-here\n", []string{"error nouser nobody-here@mx.example.org 65534"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newHomes(t, "~/.forward", map[string]string{
+				"home/dave/.forward": "/srv/dave\n", "home/carol/friends": "carol@example.net\n|/bin/prog\n", "aliases": "back: carol\n",
+			})
+			if tt.forward != "-" {
+				c.write("home/carol/.forward", tt.forward)
+			}
+			if diff := cmp.Diff(c.resolve("carol", false), tt.want); diff != "" {
+				t.Errorf("-got +want:\n%s\n%s", diff, c.log.String())
+			}
+		})
+	}
+}
+
+func TestForwardThatIsNotSafeIsIgnoredAndSaidOnce(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(dir, path string) error
+		want  string // in the log
+		root  bool
+	}{
+		"its group may write it":      {func(_, path string) error { return os.Chmod(path, 0o664) }, "/.forward may be written by its group", false},
+		"everybody may write it":      {func(_, path string) error { return os.Chmod(path, 0o646) }, "/.forward may be written by everybody", false},
+		"everybody may write home":    {func(_, path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "home/carol may be written by everybody", false},
+		"group may write above home":  {func(dir, _ string) error { return os.Chmod(filepath.Join(dir, "home"), 0o775) }, "/home may be written by its group", false},
+		"it is a directory":           {func(_, path string) error { return os.Mkdir(path+"x", 0o755) }, "not a regular file", false},
+		"it is a FIFO":                {func(_, path string) error { return joinErr(os.Remove(path), syscall.Mkfifo(path, 0o644)) }, "not a regular file", false},
+		"it is another user's":        {func(_, path string) error { return os.Chown(path, 70001, -1) }, "it belongs to uid 70001, not to carol", true},
+		"it is a link to another's":   {func(dir, path string) error { return linkToOther(dir, path, 70001, -1) }, "it belongs to uid 70001, not to carol", true},
+		"it is another's link":        {func(dir, path string) error { return linkToOther(dir, path, -1, 70001) }, ".forward on the way to", true},
+		"home is another user's":      {func(_, path string) error { return os.Chown(filepath.Dir(path), 70001, -1) }, "belongs to uid 70001, neither root nor the file's owner", true},
+		"it says what means nothing":  {func(_, path string) error { return os.WriteFile(path, []byte("a b\n"), 0o644) }, ".forward:1: bad line of a list", false},
+		"it is a link to itself":      {func(_, path string) error { return joinErr(os.Remove(path), os.Symlink(path, path)) }, "", false},
+		"it is a link to what is not": {func(dir, path string) error { return joinErr(os.Remove(path), os.Symlink(dir+"/gone", path)) }, "", false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.root && os.Geteuid() != 0 {
+				t.Skip("only root gives files away")
+			}
+			c := newHomes(t, "~/.forward", map[string]string{"home/carol/.forward": "carol@example.net\n"})
+			path := filepath.Join(c.dir, "home/carol/.forward")
+			if name == "it is a directory" {
+				if err := joinErr(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := tt.spoil(c.dir, path); err != nil {
+				t.Fatal(err)
+			}
+			if tt.want == "" {
+				// What a link leads to may come back: with a file gone for good it is no .forward, with
+				// ELOOP nobody knows.
+				got := c.resolve("carol", false)
+				if name == "it is a link to itself" && !strings.HasPrefix(got[0], "trouble: ") || name != "it is a link to itself" && got[0] != carolsMailbox {
+					t.Errorf("got %q", got)
+				}
+				return
+			}
+			for range 3 {
+				c.touchIf(path)
+				if got, want := c.resolve("carol", false), []string{carolsMailbox}; !cmp.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			}
+			log := c.log.String()
+			if n := strings.Count(log, "forward-ignored"); n != 1 || !strings.Contains(log, tt.want) {
+				t.Errorf("said %d times, want once, with %q:\n%s", n, tt.want, log)
+			}
+		})
+	}
+}
+
+// touchIf makes a regular file's change an hour old.
+func (c *conf) touchIf(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		rel, err := filepath.Rel(c.dir, path)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.touch(rel, -1e9*3600)
+	}
+}
+
+func joinErr(list ...error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkToOther puts a symbolic link in the place of a file, and gives file and link to
+// uids.
+func linkToOther(dir, path string, file, link int) error {
+	to := filepath.Join(dir, "other")
+	return joinErr(os.Rename(path, to), os.Chown(to, file, -1), os.Symlink(to, path), os.Lchown(path, link, -1))
+}
+
+func TestForwardThatCannotBeToldIsTrouble(t *testing.T) {
+	c := newHomes(t, "~/.forward", map[string]string{"home/dave/.forward": "carol\n"})
+	// A home that is not mounted.
+	if got, want := c.resolve("erin", false), "trouble: "+filepath.Join(c.dir, "away/erin/.forward")+": "+filepath.Join(c.dir, "away/erin")+" is not there"; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// One that is not meant to be there.
+	if got, want := c.resolve("ghost", false), []string{"local ghost@mx.example.org ghost@mx.example.org UID"}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// One that is being written.
+	c.Tables().rolls.tries = 2
+	c.touch("home/dave/.forward", 0)
+	if got := c.resolve("dave", false); len(got) != 1 || !strings.Contains(got[0], "dave/.forward: it is being changed") {
+		t.Errorf("got %q, want trouble", got)
+	}
+}
+
+// A home below a directory that the router may not enter: that it is not there it has to be told.
+func TestClosedDirectoryHidesNoMissingHome(t *testing.T) {
+	above := t.TempDir()
+	home := filepath.Join(above, "erin")
+	known := lookedUp{}
+	for at := above; ; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known[at] = info
+		if at == "/" {
+			break
+		}
+	}
+	if err := os.Chmod(above, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(above, 0o700) })
+	if os.Geteuid() == 0 {
+		// This thread looks without root's rights to files; it ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setfsuid(4711); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Setfsuid(0) }) // before the directory is removed
+	}
+	if _, err := os.Stat(home); !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("the directory is not closed: %v", err)
+	}
+	f, err := newForwards("~/.forward", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := User{Login: "erin", Home: home}
+	file := filepath.Join(home, ".forward")
+	why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist)
+	if why != "" || trouble == nil || !strings.Contains(trouble.Error(), home+" is not there; mount it") {
+		t.Errorf("got %q, %v", why, trouble)
+	}
+	known[home] = known[above]
+	if why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist); why != "" || trouble != nil {
+		t.Errorf("a home that is there: got %q, %v", why, trouble)
+	}
+}
+
+// lookedUp is Closed for names that are known.
+type lookedUp map[string]fs.FileInfo
+
+func (l lookedUp) Look(path string) (fs.FileInfo, string, error) {
+	if info := l[path]; info != nil {
+		return info, "", nil
+	}
+	return nil, "", &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
+}
+
+func (l lookedUp) Open(path string) (*os.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+}
+
+func TestForwardSettingIsThePathOfTheFile(t *testing.T) {
+	files := map[string]string{"home/carol/.forward": "dave\n", "home/carol/.fwd-carol": "a@example.net\n", "forward/carol": "b@example.net\n"}
+	tests := map[string]struct{ setting, want string }{
+		"usual":        {"~/.forward", davesMailbox},
+		"off":          {"", carolsMailbox},
+		"other name":   {"~/.fwd-%u", "smtp example.net a@example.net 65534"},
+		"a directory":  {"@DIR/forward/%u", "smtp example.net b@example.net 65534"},
+		"not mounted":  {"@DIR/nowhere/%u", "trouble: @DIR/nowhere/carol: @DIR/nowhere is not there; mount it, or give carol an alias, or set FORWARD=off"},
+		"only for him": {"@DIR/forward/%u.mine", carolsMailbox},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newHomes(t, "", files)
+			k := c.config()
+			k.Passwd = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}, "dave": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/dave"}}
+			k.Forward = strings.ReplaceAll(tt.setting, "@DIR", c.dir)
+			r, err := New(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Rules = r
+			if got, want := c.resolve("carol", false), []string{strings.ReplaceAll(tt.want, "@DIR", c.dir)}; !cmp.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	for _, bad := range []string{"forward", "/var/forward", "~carol/.forward"} {
+		if _, err := New(Config{Dir: t.TempDir(), Hostname: "mx.example.org", Forward: bad}); config.Exit(err) != config.ExitConfig {
+			t.Errorf("%s: got %v, want a configuration error", bad, err)
+		}
+	}
+}
+
+// RFC 5233
+func TestTagIsLookedUpWholeAndThenLeftOut(t *testing.T) {
+	files := map[string]string{
+		"aliases": "carol+archive: /srv/archive\nsales: carol\nring: ring+x\n", "lists/staff": "carol\n", "lists/dave+list": "dave\n",
+		"fqdnaliases": "boss@example.org: %1@example.net\nboss+x@example.org: dave\n",
+	}
+	mailbox := func(login, tag string) []string {
+		return []string{"local " + login + "@mx.example.org " + login + tag + "@mx.example.org UID"}
+	}
+	tests := map[string]struct {
+		separators, rcpt string
+		want             []string
+	}{
+		"user":                        {"+", "carol+shop", mailbox("carol", "+shop")},
+		"user, tag in upper case":     {"+", "Carol+Shop", mailbox("carol", "+Shop")},
+		"two tags":                    {"+", "carol+a+b", mailbox("carol", "+a+b")},
+		"empty tag":                   {"+", "carol+", mailbox("carol", "+")},
+		"tag with a blank":            {"+", `"carol+a b"@mx.example.org`, []string{`local carol@mx.example.org "carol+a b"@mx.example.org UID`}},
+		"alias of the whole":          {"+", "carol+archive", []string{"file file /srv/archive UID"}},
+		"alias without the tag":       {"+", "sales+x", mailbox("carol", "")},
+		"list of the whole":           {"+", "dave+list", mailbox("dave", "")},
+		"list without the tag":        {"+", "staff+x", mailbox("carol", "")},
+		"whole address":               {"+", "boss+x@example.org", mailbox("dave", "")},
+		"whole address, tag left out": {"+", "boss+y@example.org", []string{"smtp example.net boss+y@example.net 65534"}},
+		"another separator":           {"-", "carol-shop", mailbox("carol", "-shop")},
+		"one of two":                  {"+-", "carol-shop", mailbox("carol", "-shop")},
+		"none":                        {"", "carol+shop", []string{"error nouser carol+shop@mx.example.org 65534"}},
+		"no such user":                {"+", "nobody-here+x", []string{"error nouser nobody-here+x@mx.example.org 65534"}},
+		"nothing before it":           {"+", "+carol", []string{"error nouser +carol@mx.example.org 65534"}},
+		"postmaster":                  {"+", "postmaster+x", []string{"local root@mx.example.org root@mx.example.org 65534"}},
+		"alias in a circle":           {"+", "ring", []string{"error loop: ring (aliases:3) -> ring+x: ring+x 65534"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			me := uint32(os.Geteuid())
+			c := newSystem(t, system{"carol": {UID: me}, "dave": {UID: me}}, files, func(k *Config) { k.Subaddress = tt.separators })
+			if diff := cmp.Diff(c.resolve(tt.rcpt, false), tt.want); diff != "" {
+				t.Errorf("%s (-got +want):\n%s", tt.rcpt, diff)
+			}
+		})
+	}
+}
+
+// What is asked, in which order, is what docs/routing.md says.
+func TestTraceTellsEveryStep(t *testing.T) {
+	c := newHomes(t, "~/.forward", map[string]string{
+		"localnames": "example.org\n", "routes": ".example.net smtp!hub\n", "fqdnaliases": "@old.example: %1@example.org\n",
+		"aliases": "# x\nsales: team+x, :include:@DIR/members\n", "lists/team": "carol\n", "members": "\nbob@a.example.net\n",
+		"home/carol/.forward": "\\carol\n",
+	})
+	k := c.config()
+	k.Passwd, k.Forward, k.Subaddress = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}}, "~/.forward", "+"
+	r, err := New(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Rules = r
+	var got []string
+	steps := func(s Step) {
+		text := strings.NewReplacer(c.dir+"/", "", fmt.Sprint("uid ", os.Geteuid()), "uid UID").Replace(
+			fmt.Sprintf("%d %s | %s | %s | %s | %s", s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result))
+		got = append(got, text)
+	}
+	m := mustParse(t, "sales@old.example")
+	if err := r.Tables().Resolve(t.Context(), Query{Recipient: m, Trace: steps}, func(Target) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"0 sales@old.example | fqdnaliases | fqdnaliases:1 | @old.example | %1@example.org",
+		"1 sales@example.org | fqdnaliases |  |  | no entry",
+		"1 sales@example.org | localnames | localnames:1 | example.org | example.org is ours",
+		"1 sales@example.org | aliases | aliases:2 | sales | team+x, :include:members",
+		"2 team+x | fqdnaliases |  |  | no entry",
+		"2 team+x | aliases |  |  | no entry",
+		"2 team+x | lists |  |  | no entry",
+		"2 team+x | users |  |  | no user team+x",
+		"2 team+x | aliases |  |  | no entry",
+		"2 team+x | lists | lists/team | team | acts as uid UID, sender owner-team@mx.example.org",
+		"3 carol | fqdnaliases |  |  | no entry",
+		"3 carol | aliases |  |  | no entry",
+		"3 carol | lists |  |  | no entry",
+		"3 carol | .forward | home/carol/.forward | carol | acts as uid UID",
+		"4 carol | users |  | carol | mailbox of carol, uid UID",
+		"2 sales@example.org | :include: | members | members | acts as uid UID",
+		"3 bob@a.example.net | fqdnaliases |  |  | no entry",
+		"3 bob@a.example.net | localnames |  |  | no entry",
+		"3 bob@a.example.net | routes | routes:1 | .example.net | smtp!hub",
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("-got +want:\n%s", diff)
+	}
+}
+
+// K9: a .forward that includes a file which cannot be read is that user's affair: his mail
+// is in his mailbox, every other recipient's goes its way, and the log says so once.
+func TestForwardWithTroubleHarmsNobodyElse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		forward string // of carol
+		aliases string
+		rcpt    string
+		want    []string
+	}{
+		"a file that is not there": {
+			"carol@example.net\n:include:@DIR/gone\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"a file in a file of hers": {
+			":include:@DIR/home/carol/friends\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"what she had led to before goes on from elsewhere": {
+			"dave, :include:@DIR/gone\n", "", "team", []string{"smtp a.example.net bob@a.example.net 65534", carolsMailbox, "file file /srv/dave UID"}},
+		"by another's .forward": {
+			":include:@DIR/gone\n", "", "dave2", []string{carolsMailbox, "smtp b.example.net dave@b.example.net 65534"}},
+		"an alias of the system's with that trouble is everybody's": {
+			"broken\n", "broken: :include:@DIR/gone\n", "team", []string{"trouble"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newHomes(t, "~/.forward", map[string]string{
+				"home/carol/.forward": tt.forward, "home/dave/.forward": "/srv/dave\n",
+				"home/carol/friends": "x@example.net\n:include:@DIR/gone\n",
+				"lists/team":         "bob@a.example.net\ncarol\ndave\n",
+				"aliases":            "dave2: carol, dave@b.example.net\n" + tt.aliases,
+			})
+			for range 2 {
+				got := c.resolve(tt.rcpt, false)
+				if len(tt.want) == 1 && strings.HasPrefix(got[0], tt.want[0]) {
+					return
+				}
+				if diff := cmp.Diff(got, tt.want); diff != "" {
+					t.Errorf("-got +want:\n%s", diff)
+				}
+			}
+			if n := strings.Count(c.log.String(), "forward-ignored"); n != 1 {
+				t.Errorf("said %d times, want once:\n%s", n, c.log.String())
+			}
+		})
+	}
+}
+
+// A router that stops, or a message that is given back since there is no place for it, may
+// end the wait for a file that a .forward includes. That is no fault of the file: the mail
+// must not go to the user's mailbox for it.
+func TestForwardIsNotIgnoredWhenTheWaitIsEnded(t *testing.T) {
+	c := newHomes(t, "~/.forward", map[string]string{
+		"home/carol/.forward": "carol@example.net\n:include:@DIR/home/carol/friends\n",
+		"home/carol/friends":  "x@example.net\n",
+	})
+	c.touch("home/carol/friends", 0) // it never settles, since the clock stands still
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var got []Target
+	err := c.Tables().Resolve(ctx, Query{Recipient: mustParse(t, "carol")}, func(to Target) error {
+		got = append(got, to)
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %+v, %v; want the end of the wait as the error", got, err)
+	}
+	if strings.Contains(c.log.String(), "forward-ignored") {
+		t.Errorf("the .forward was ignored:\n%s", c.log.String())
+	}
+}

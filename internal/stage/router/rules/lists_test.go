@@ -1,0 +1,385 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+)
+
+// senders gives the targets of an address as "user <- owner", with a star if each is
+// named in it.
+func (c *conf) senders(rcpt string, report bool) []string {
+	c.t.Helper()
+	m, err := address.Parse(rcpt)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	list, err := collect(c.Tables(), m, report)
+	if err != nil {
+		return []string{"trouble: " + err.Error()}
+	}
+	var out []string
+	for _, k := range list {
+		s := k.User + " <- " + k.Owner
+		if k.Channel == Error {
+			s = "error " + s
+		}
+		if k.VERP {
+			s += "*"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// system is the user database that most tests ask: logins with their uid and home.
+type system map[string]User
+
+func (s system) Lookup(login string) (User, bool, error) {
+	u, ok := s[login]
+	u.Login = login
+	return u, ok, nil
+}
+
+func (s system) LookupUID(uid uint32) (User, bool, error) {
+	for login, u := range s {
+		if u.UID == uid {
+			u.Login = login
+			return u, true, nil
+		}
+	}
+	return User{}, false, nil
+}
+
+// newSystem is newConf with a user database instead of the file users.
+func newSystem(t testing.TB, users system, files map[string]string, change func(*Config)) *conf {
+	t.Helper()
+	c := newConf(t, files)
+	k := c.config()
+	k.Passwd = users
+	if change != nil {
+		change(&k)
+	}
+	r, err := New(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Rules = r
+	return c
+}
+
+// M47
+func TestListGivesItsMembersAndItsOwner(t *testing.T) {
+	me := uint32(os.Geteuid())
+	users := system{"lena": {UID: me}, "carol": {UID: 70001}, "dave": {UID: 70002}}
+	c := newSystem(t, users, map[string]string{
+		"localnames":       "example.org\n",
+		"lists/staff":      "# the staff\ncarol\nDave <dave@example.org>, eve@example.net\n",
+		"lists/news":       "#!verp\neve@example.net\nfrank@example.net\n",
+		"lists/all":        "staff\nnews@example.org\ngrace@example.net\n",
+		"lists/ring":       "ring@example.org\ncarol\n",
+		"lists/empty":      "# nobody yet\n",
+		"lists/owner-odd":  "carol\n",
+		"lists/old~":       "carol\n",
+		"lists/sub/x":      "carol\n",
+		"members":          "carol\neve@example.net\n",
+		"members-verp":     "#!verp\neve@example.net\n",
+		"aliases":          "owner-news: dave\nteam: :include:@DIR/members\nowner-team: dave\nmany: :include:@DIR/members\nset: :include:@DIR/members-verp\nowner-set: dave\nover: carol\nowner-over: dave\n",
+		"fqdnaliases":      "",
+		"lists/.hidden":    "carol\n",
+		"lists/longer.dot": "carol\n",
+	}, nil)
+	const here = "@mx.example.org"
+	tests := map[string]struct {
+		rcpt string
+		want []string
+	}{
+		"members":                      {"staff", []string{"carol" + here + " <- owner-staff" + here, "dave@example.org <- owner-staff" + here, "eve@example.net <- owner-staff" + here}},
+		"in another case and domain":   {"Staff@example.org", []string{"carol" + here + " <- owner-staff@example.org", "dave@example.org <- owner-staff@example.org", "eve@example.net <- owner-staff@example.org"}},
+		"request goes to the owner":    {"staff-request", []string{"lena" + here + " <- "}},
+		"owner before":                 {"owner-staff", []string{"lena" + here + " <- "}},
+		"owner behind":                 {"Staff-Owner@example.org", []string{"lena" + here + " <- "}},
+		"owner is an alias":            {"news-request", []string{"dave" + here + " <- "}},
+		"owner behind is an alias":     {"news-owner@example.org", []string{"dave" + here + " <- "}},
+		"VERP":                         {"news", []string{"eve@example.net <- owner-news" + here + "*", "frank@example.net <- owner-news" + here + "*"}},
+		"VERP comes back":              {"owner-news+eve=example.net@example.org", []string{"dave" + here + " <- "}},
+		"VERP comes back to a login":   {"owner-staff+eve=example.net", []string{"lena" + here + " <- "}},
+		"list of lists":                {"all", []string{"carol" + here + " <- owner-staff" + here, "dave@example.org <- owner-staff" + here, "eve@example.net <- owner-staff" + here, "eve@example.net <- owner-news@example.org*", "frank@example.net <- owner-news@example.org*", "grace@example.net <- owner-all" + here}},
+		"list that is its own member":  {"ring", []string{"error ring@example.org <- owner-ring" + here, "carol" + here + " <- owner-ring" + here}},
+		"list without members":         {"empty", []string{"empty <- "}},
+		"list that is called an owner": {"owner-odd", []string{"carol" + here + " <- owner-owner-odd" + here}},
+		"dot inside":                   {"longer.dot", []string{"carol" + here + " <- owner-longer.dot" + here}},
+		"an editor's copy is none":     {"old~", []string{"error old~" + here + " <- "}},
+		"a hidden file is none":        {".hidden", []string{"error"}},
+		"a directory is none":          {"sub", []string{"error sub" + here + " <- "}},
+		"nor what is in it":            {"sub/x", []string{"error sub/x" + here + " <- "}},
+		"nor what is above":            {"../members", []string{"error"}},
+		"owner of no list":             {"owner-nothing", []string{"error owner-nothing" + here + " <- "}},
+		"request of no list":           {"nothing-request", []string{"error nothing-request" + here + " <- "}},
+		"include with an owner":        {"team", []string{"carol" + here + " <- owner-team" + here, "eve@example.net <- owner-team" + here}},
+		"include without":              {"many", []string{"carol" + here + " <- ", "eve@example.net <- "}},
+		"include with VERP":            {"set", []string{"eve@example.net <- owner-set" + here + "*"}},
+		"VERP of it comes back":        {"owner-set+eve=example.net", []string{"dave" + here + " <- "}},
+		"alias with an owner, no list": {"over", []string{"carol" + here + " <- "}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tt.want[0] == "error" {
+				m := address.Mailbox{Local: tt.rcpt, Domain: "example.org"}
+				list, err := collect(c.Tables(), m, false)
+				if err != nil || len(list) != 1 || list[0].Channel != Error || list[0].Host != ErrNoUser {
+					t.Errorf("%s: got %+v, %v, want no such user", tt.rcpt, list, err)
+				}
+				return
+			}
+			if diff := cmp.Diff(c.senders(tt.rcpt, false), tt.want); diff != "" {
+				t.Errorf("%s (-got +want):\n%s", tt.rcpt, diff)
+			}
+		})
+	}
+	if got, want := c.senders("news", true), []string{"eve@example.net <- ", "frank@example.net <- "}; !cmp.Equal(got, want) {
+		t.Errorf("a report has no owner: got %q, want %q", got, want)
+	}
+	if got := c.resolve("ring", false)[0]; got != "error loop: ring (lists/ring:1) -> ring@example.org: ring@example.org 65534" {
+		t.Errorf("ring: got %q", got)
+	}
+}
+
+func TestOwnerOfAListThatNobodyOwnsIsThePostmaster(t *testing.T) {
+	c := newSystem(t, system{"carol": {UID: 70001}}, map[string]string{"lists/staff": "carol\n"}, func(k *Config) { k.Postmaster = "carol" })
+	if got, want := c.senders("owner-staff", false), []string{"carol@mx.example.org <- "}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Each owner is tried before his mail is given to him, and that may lead to the next one.
+func TestChainOfOwnersIsFollowedOnce(t *testing.T) {
+	files := map[string]string{}
+	var aliases strings.Builder
+	const n = 25
+	for i := range n {
+		files[fmt.Sprintf("lists/l%d", i)] = "carol\n"
+		fmt.Fprintf(&aliases, "owner-l%d: l%d-request\n", i, i+1)
+	}
+	fmt.Fprintf(&aliases, "l%d-request: carol\n", n)
+	files["aliases"] = aliases.String()
+	asked := 0
+	c := newSystem(t, system{"carol": {UID: 70001}}, files, func(k *Config) { k.Passwd = counted{k.Passwd, &asked} })
+	if got, want := c.senders("l0-request", false), []string{"carol@mx.example.org <- "}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if asked > 100*n {
+		t.Errorf("got %d lookups of users for %d lists: want them to grow no faster than the square", asked, n)
+	}
+}
+
+// counted counts lookups.
+type counted struct {
+	Users
+	n *int
+}
+
+func (c counted) LookupUID(uid uint32) (User, bool, error) {
+	*c.n++
+	return c.Users.LookupUID(uid)
+}
+
+func TestListsThatComeLaterAreSeen(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n"})
+	if got := c.resolve("staff", false)[0]; !strings.HasPrefix(got, "error nouser") {
+		t.Fatalf("no lists: got %q", got)
+	}
+	c.write("lists/staff", "carol\n")
+	c.advance(period)
+	if got := c.resolve("staff", false)[0]; !strings.HasPrefix(got, "local carol@") {
+		t.Errorf("got %q, want carol's mailbox", got)
+	}
+	c.write("lists/staff", "carol\nx y\n")
+	c.advance(period)
+	m := address.Mailbox{Local: "staff"}
+	_, err := collect(c.Tables(), m, false)
+	if trouble, ok := IsTrouble(err); !ok || trouble.Why != "lists" || !strings.Contains(err.Error(), "staff:2: bad line of a list") {
+		t.Errorf("got %v, want trouble with lists, file and line", err)
+	}
+}
+
+// largeList writes a list that is not kept in memory.
+func (c *conf) largeList(name string, n int) {
+	var b strings.Builder
+	b.WriteString(verpMark + "\n")
+	for i := range n {
+		fmt.Fprintf(&b, "member%06d@list.example\n", i)
+	}
+	c.write(name, b.String())
+}
+
+func TestLargeListIsReadWhileItIsExpanded(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n"})
+	const n = 5000
+	c.largeList("lists/large", n)
+	c.write("aliases", "more: :include:"+filepath.Join(c.dir, "lists/large")+"\n")
+	c.advance(period)
+	for _, rcpt := range []string{"large", "more"} {
+		list, err := collect(c.Tables(), address.Mailbox{Local: rcpt}, false)
+		if err != nil || len(list) != n {
+			t.Fatalf("%s: got %d targets, %v, want %d", rcpt, len(list), err, n)
+		}
+		if got, want := list[n-1].User, fmt.Sprintf("member%06d@list.example", n-1); got != want {
+			t.Errorf("last of %s: got %s, want %s", rcpt, got, want)
+		}
+		if list[0].VERP != (rcpt == "large") {
+			t.Errorf("%s: VERP is %v", rcpt, list[0].VERP)
+		}
+	}
+	stop := errors.New("enough")
+	got := 0
+	err := c.Tables().Resolve(t.Context(), Query{Recipient: address.Mailbox{Local: "large"}}, func(Target) error {
+		if got++; got == 10 {
+			return stop
+		}
+		return nil
+	})
+	if got != 10 || err != stop {
+		t.Errorf("got %d targets and %v, want 10 and the error that give returned", got, err)
+	}
+	// Nothing of it is kept.
+	allocs := testing.AllocsPerRun(1, func() {
+		_ = c.Tables().Resolve(t.Context(), Query{Recipient: address.Mailbox{Local: "large"}}, func(Target) error { return nil })
+	})
+	if per := allocs / n; per > 20 {
+		t.Errorf("got %.1f allocations a member, want 20 at most", per)
+	}
+}
+
+func TestListThatChangesWhileItIsReadIsOldWholeOrTrouble(t *testing.T) {
+	const n = 5000
+	count := func(c *conf, rcpt string, change func()) (int, error) {
+		got := 0
+		err := c.Tables().Resolve(t.Context(), Query{Recipient: address.Mailbox{Local: rcpt}}, func(Target) error {
+			if got++; got == 1 {
+				change()
+			}
+			return nil
+		})
+		return got, err
+	}
+	tests := map[string]struct {
+		change func(path string) error
+		large  bool // trouble; else all of the old
+	}{
+		"appended to": {func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("late@list.example\n")
+			return errors.Join(err, f.Close())
+		}, true},
+		"truncated":    {func(path string) error { return os.Truncate(path, 70000) }, true},
+		"written over": {func(path string) error { return os.WriteFile(path, []byte("one@list.example\n"), 0o644) }, true},
+		"replaced by a rename": {func(path string) error {
+			return errors.Join(os.WriteFile(path+"~", []byte("one@list.example\n"), 0o644), os.Rename(path+"~", path))
+		}, false},
+		"removed": {os.Remove, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newConf(t, map[string]string{"users": "carol\n", "lists/small": "a@list.example\nb@list.example\n"})
+			c.largeList("lists/large", n)
+			change := func(list string) func() {
+				return func() {
+					if err := tt.change(filepath.Join(c.dir, "lists", list)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			got, err := count(c, "large", change("large"))
+			trouble, ok := IsTrouble(err)
+			switch {
+			case tt.large && (!ok || trouble.Why != "lists" || !errors.Is(err, errChanging)):
+				t.Errorf("large: got %d targets, %v, want trouble: it is being changed", got, err)
+			case !tt.large && (err != nil || got != n):
+				t.Errorf("large: got %d targets, %v, want the %d that there were", got, err, n)
+			}
+			if got, err := count(c, "small", change("small")); err != nil || got != 2 {
+				t.Errorf("small: got %d targets, %v, want the 2 that there were", got, err)
+			}
+		})
+	}
+}
+
+// While the directory is being replaced nobody is told that there is no such list.
+func TestListsThatAreGoneAreTrouble(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
+	want := c.resolve("staff", false)
+	dir := filepath.Join(c.dir, "lists")
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"staff", "nosuch"} {
+		c.advance(time.Hour)
+		list, err := collect(c.Tables(), address.Mailbox{Local: name}, false)
+		if trouble, ok := IsTrouble(err); !ok || trouble.Why != "lists" {
+			t.Errorf("%s: got %v, %v, want trouble with the lists", name, list, err)
+		}
+	}
+	if err := os.Rename(dir+".old", dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.resolve("staff", false); !cmp.Equal(got, want) {
+		t.Errorf("back again: got %q, want %q", got, want)
+	}
+}
+
+func TestListThatIsBeingWrittenIsWaitedFor(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
+	c.Tables().rolls.tries = 2
+	c.touch("lists/staff", 0) // it never settles, since the clock stands still
+	list, err := collect(c.Tables(), address.Mailbox{Local: "staff"}, false)
+	if _, ok := IsTrouble(err); !ok || !errors.Is(err, errChanging) {
+		t.Errorf("got %v, %v, want trouble: it is being changed", list, err)
+	}
+	// Each look at the clock is a moment later: it settles while somebody waits.
+	k := c.config()
+	k.Now = func() time.Time { return time.Unix(0, c.now.Add(int64(settle/4))) }
+	r, err := New(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Rules = r
+	c.touch("lists/staff", 0)
+	if got, want := c.resolve("staff", false), []string{"smtp list.example a@list.example 65534"}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestListWithALineWithoutEndIsTrouble(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "lists/large": "a@list.example\n" + strings.Repeat("x", 2*maxLine)})
+	_, err := collect(c.Tables(), address.Mailbox{Local: "large"}, false)
+	bad := (*config.Error)(nil)
+	if _, ok := IsTrouble(err); !ok || !errors.As(err, &bad) || bad.Line != 2 {
+		t.Errorf("got %v, want trouble with line 2", err)
+	}
+}
+
+// A file that includes itself by other names is read once, however many there are.
+func TestIncludedFileIsKnownByMoreThanItsName(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "x: :include:@DIR/f\n",
+		"f": ":include:@DIR/./f\n:include:@DIR//f\n:include:@DIR/link\na@example.net\n"})
+	if err := os.Symlink("f", filepath.Join(c.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	got := c.resolve("x", false)
+	if len(got) != 4 || got[3] != "smtp example.net a@example.net 65534" {
+		t.Errorf("want three loops and an address, got %d: %q", len(got), got)
+	}
+}

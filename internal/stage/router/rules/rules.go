@@ -1,0 +1,285 @@
+// Package rules says where a recipient goes: it turns an address into targets, each
+// a channel, a host and a user with a privilege. What it asks, in this order, is told
+// in docs/routing.md:
+//
+//	fqdnaliases  whole addresses, first
+//	localnames   domains that are ours; their users are looked up in
+//	aliases      , then among
+//	lists        , then among the local users, who may have a .forward
+//	routes       all other domains
+//
+// It owns nothing on disk and only reads. Text tables are held in memory as hash maps
+// and read again when their files have changed; other sources are asked for each key
+// (package table). A message is resolved with one snapshot of them (Tables). Nothing
+// here survives a crash, or needs to.
+//
+// Diagnostics: New returns a *config.Error that names file, line and reason; the
+// program exits with 78. A table that turns bad later is logged once, and the one
+// read before stays. *Trouble means that a lookup could not be made now: the message
+// must wait, nothing is known about the recipient. A recipient that cannot be
+// delivered is no error but a target of channel error.
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+	"zmailer/internal/table"
+	"zmailer/internal/table/text"
+)
+
+// Config says where the rules come from.
+type Config struct {
+	// Dir holds routes, aliases, fqdnaliases, localnames and lists/; one that is missing
+	// is empty. With no Dir the tables built into the programs are used.
+	Dir string
+	// Sources are those of a table, asked in their order; a table that has none is
+	// the file of its name in Dir.
+	Sources map[text.Kind][]string
+	// Source is what the sources that are not text files have in common.
+	Source     table.Options
+	Hostname   string // this machine's; its domain is local
+	Postmaster string // whom mail for postmaster goes to if no alias says so; an address or a local user
+	// LocalUsers is "passwd" (also if empty), or the path of a file with one login a
+	// line.
+	LocalUsers string
+	// Subaddress are the characters of which one parts user and tag; "": there are no
+	// tags.
+	Subaddress string
+	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
+	// have none.
+	Forward string
+	Closed  Closed           // for .forward files and what they and lists include; nil: nobody
+	Passwd  Users            // nil: the system's
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: discarded
+}
+
+// period is how often files are looked at, at most.
+const period = time.Second
+
+// Rules are the tables and their files. It may be used by many goroutines.
+type Rules struct {
+	now  func() time.Time
+	log  *slog.Logger
+	next atomic.Int64 // when the files are looked at again, UnixNano
+	cur  atomic.Pointer[Tables]
+
+	mu    sync.Mutex // held by who looks at the files
+	feeds []feed
+	open  []*external
+}
+
+// feed is a file and what it is read into.
+type feed struct {
+	file  watched
+	parse func(to *Tables, s source) error
+}
+
+// New reads all tables. A bad one is a *config.Error.
+func New(c Config) (*Rules, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	t, err := newTables(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rules{now: c.Now, log: c.Log}
+	for _, kind := range text.Kinds() {
+		if kind == text.Masquerade {
+			continue // it says nothing of recipients
+		}
+		if err := r.addTable(t, c, kind); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	if c.LocalUsers != "" && c.LocalUsers != "passwd" {
+		r.feeds = append(r.feeds, feed{watched{path: c.LocalUsers, required: true}, (*Tables).parseUsers})
+	}
+	for i := range r.feeds {
+		k := &r.feeds[i]
+		s, _, err := k.file.read(c.Now(), true)
+		if err == nil {
+			err = k.parse(t, s)
+		}
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	t.lookForLists()
+	r.cur.Store(t)
+	r.next.Store(c.Now().Add(period).UnixNano())
+	return r, nil
+}
+
+// addTable makes the layers of one table, a source each.
+func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
+	sources := c.Sources[kind]
+	layers := t.layersOf(kind)
+	if len(sources) == 0 && c.Dir == "" {
+		*layers = make([]layer, 1)
+		built := source{name: "built-in " + string(kind), text: string(config.Default(string(kind))),
+			rights: rights{uid: Nobody, why: "built-in tables belong to nobody"}}
+		return t.parseLayer(kind, 0, built)
+	}
+	if len(sources) == 0 {
+		sources = []string{filepath.Join(c.Dir, string(kind))}
+	}
+	*layers = make([]layer, len(sources))
+	for i, name := range sources {
+		s, err := table.Parse(name, c.Dir)
+		if err != nil {
+			return err
+		}
+		if s.Scheme == "file" {
+			r.feeds = append(r.feeds, feed{
+				// A source that somebody has named must be there; one beside zmailer.conf may be.
+				watched{path: s.Rest, required: len(c.Sources[kind]) > 0},
+				func(to *Tables, s source) error { return to.parseLayer(kind, i, s) },
+			})
+			continue
+		}
+		o := c.Source
+		o.Name, o.Dir, o.Now, o.Log = string(kind), c.Dir, c.Now, c.Log
+		opened, err := table.Open(name, o)
+		if err != nil {
+			return err
+		}
+		e := &external{Table: opened, name: name, kind: kind}
+		(*layers)[i].ext = e
+		r.open = append(r.open, e)
+	}
+	return nil
+}
+
+// newTables makes empty tables.
+func newTables(c Config) (*Tables, error) {
+	host := address.Mailbox{Local: "postmaster", Domain: c.Hostname}
+	hostname, err := host.ASCIIDomain()
+	if err != nil || hostname == "" {
+		return nil, &config.Error{File: "HOSTNAME", Reason: fmt.Sprintf("%q is no domain", c.Hostname), Err: err}
+	}
+	if c.Postmaster == "" {
+		c.Postmaster = "postmaster"
+	}
+	postmaster, err := address.Parse(c.Postmaster)
+	if err != nil || postmaster.IsNull() {
+		return nil, &config.Error{File: "POSTMASTER", Reason: fmt.Sprintf("%q is neither an address nor a local user", c.Postmaster), Err: err}
+	}
+	if c.Passwd == nil {
+		c.Passwd = newPasswd(c.Now)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	forwards, err := newForwards(c.Forward, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tables{
+		hostname:   hostname,
+		postmaster: postmaster,
+		passwd:     c.Passwd,
+		rolls:      &rolls{now: c.Now, tries: triesToRead, reach: reach{c.Closed}, files: map[string]*roll{}},
+		forwards:   forwards,
+		subaddress: c.Subaddress,
+		log:        c.Log,
+		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+	}
+	if c.Dir != "" {
+		t.listDir = filepath.Join(c.Dir, "lists")
+	}
+	return t, nil
+}
+
+// Tables gives the tables as they are now. It looks at the files at most once a
+// second.
+func (r *Rules) Tables() *Tables {
+	now := r.now()
+	left := r.next.Load() - now.UnixNano()
+	if left > 0 && left <= int64(period) || !r.mu.TryLock() {
+		return r.cur.Load()
+	}
+	defer r.mu.Unlock()
+	next := now.Add(period)
+	old := r.cur.Load()
+	t := *old
+	changed := t.lookForLists()
+	for i := range r.feeds {
+		k := &r.feeds[i]
+		s, state, err := k.file.read(now, false)
+		switch {
+		case err != nil:
+			r.refused(k.file.path, err)
+		case state == unsettled:
+			next = now.Add(settle)
+		case state == fresh:
+			tried := t
+			if err := k.parse(&tried, s); err != nil {
+				r.refused(k.file.path, err)
+				continue
+			}
+			t, changed = tried, true
+			r.log.Info("table-read", "file", k.file.path)
+		}
+	}
+	if changed {
+		r.cur.Store(&t)
+	}
+	r.next.Store(next.UnixNano())
+	return r.cur.Load()
+}
+
+// refused says once per change that a table cannot be used.
+func (r *Rules) refused(path string, err error) {
+	r.log.Error("table-refused", "file", path, "reason", err, "kept", "the table as it was read before")
+}
+
+// Close ends the connections and programs of the sources. No Tables is to be used
+// after it.
+func (r *Rules) Close() error {
+	var err error
+	for _, e := range r.open {
+		err = errors.Join(err, e.Close())
+	}
+	r.open = nil
+	return err
+}
+
+// Check looks at what New does not: it asks each source for a key, reads all lists, and
+// looks for programs and files that will be refused. Its errors are *config.Error.
+func (r *Rules) Check(ctx context.Context) error {
+	var err error
+	for _, e := range r.open {
+		if _, _, asked := e.Lookup(ctx, "postmaster"); asked != nil {
+			err = errors.Join(err, &config.Error{File: e.name, Reason: "cannot be asked for " + string(e.kind), Err: asked})
+		}
+	}
+	t := r.Tables()
+	err = errors.Join(err, checkRights(t.aliases), checkRights(t.fqdn))
+	if t.lists == "" {
+		return err
+	}
+	names, listed := os.ReadDir(t.lists)
+	if listed != nil {
+		return errors.Join(err, &config.Error{File: t.lists, Reason: "cannot be listed", Err: listed})
+	}
+	for _, n := range names {
+		err = errors.Join(err, t.checkList(ctx, n.Name()))
+	}
+	return err
+}

@@ -1,0 +1,476 @@
+package rules
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+)
+
+// conf is a directory of tables and the rules over it.
+type conf struct {
+	*Rules
+	t   testing.TB
+	dir string
+	now atomic.Int64 // UnixNano
+	log bytes.Buffer
+}
+
+// newConf writes the files, whose changes are an hour old, and reads them. Local
+// users are those of the file users, if there is one.
+func newConf(t testing.TB, files map[string]string) *conf {
+	t.Helper()
+	if os.Geteuid() == Nobody {
+		t.Skip("what is nobody's and what is ours cannot be told apart")
+	}
+	c := &conf{t: t, dir: t.TempDir()}
+	c.now.Store(time.Now().UnixNano())
+	for name, text := range files {
+		c.write(name, text)
+	}
+	r, err := New(c.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Rules = r
+	return c
+}
+
+func (c *conf) config() Config {
+	k := Config{
+		Dir: c.dir, Hostname: "mx.example.org", LocalUsers: filepath.Join(c.dir, "users"),
+		Now: func() time.Time { return time.Unix(0, c.now.Load()) },
+		Log: slog.New(slog.NewTextHandler(&c.log, nil)),
+	}
+	if _, err := os.Stat(k.LocalUsers); err != nil {
+		k.LocalUsers = "passwd"
+	}
+	return k
+}
+
+// write writes a file whose change is an hour old; @DIR is our directory.
+func (c *conf) write(name, text string) {
+	c.t.Helper()
+	path := filepath.Join(c.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "@DIR", c.dir)), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	c.touch(name, -time.Hour)
+}
+
+// touch sets a file's mtime relative to the clock.
+func (c *conf) touch(name string, age time.Duration) {
+	c.t.Helper()
+	at := time.Unix(0, c.now.Load()).Add(age)
+	if err := os.Chtimes(filepath.Join(c.dir, name), at, at); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *conf) advance(d time.Duration) { c.now.Add(int64(d)) }
+
+// collect gives the targets of an address.
+func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
+	var list []Target
+	err := k.Resolve(context.Background(), Query{Recipient: m, Report: report}, func(t Target) error {
+		list = append(list, t)
+		return nil
+	})
+	return list, err
+}
+
+// resolve gives the targets of an address as text; UID stands for our own uid, and
+// paths are those below our directory.
+func (c *conf) resolve(rcpt string, report bool) []string {
+	c.t.Helper()
+	m, err := address.Parse(rcpt)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	list, err := collect(c.Tables(), m, report)
+	if err != nil {
+		return []string{"trouble: " + err.Error()}
+	}
+	var out []string
+	for _, k := range list {
+		uid := fmt.Sprint(k.Privilege)
+		if k.Privilege == uint32(os.Geteuid()) {
+			uid = "UID"
+		}
+		host := strings.TrimSuffix(k.Host, fmt.Sprint(".", os.Geteuid()))
+		word, coded, more := strings.Cut(host, ":")
+		if more && k.Channel == Error {
+			text, err := address.DecodeXText(coded)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			host = word + ": " + strings.ReplaceAll(strings.ReplaceAll(text, c.dir+"/", ""), c.dir, "DIR") + ":"
+		}
+		out = append(out, k.Channel+" "+host+" "+k.User+" "+uid)
+	}
+	return out
+}
+
+func tables() map[string]string {
+	return map[string]string{
+		"users":      "# staff\ncarol\n dave\n\nzoë\n",
+		"localnames": "# ours\nexample.org\nBücher.example\n",
+		"routes": `
+example.com        smtp!hub.example.com
+.example.com       smtpx![192.0.2.25]:2525
+deep.a.example.com lmtp!unix:/run/lmtp
+.a.example.com     smtp!
+xn--mnchen-3ya.de  smtp!muenchen
+hosted.example     local!
+.void.example      bitbucket!
+.refuse.example    error!policy
+.                  smtp!smarthost.example.net
+.:ERROR            smtp!reports.example.net
+`,
+		"aliases": `
+# comment
+sales:	carol, Dave,
+# a comment inside
+	eve@example.com,
+"john doe": dave
+quoted: "john doe", "|/bin/filter -a, -b"
+prog: |"/bin/prog a b"
+file: /var/archive/mail
+dir: "/var/archive/dir/"
+drop: /dev/null
+carol-copy: carol, carol-copy
+carol: carol, archive@example.com
+dave: \dave, sales-archive
+sales-archive: /srv/sales
+named: Eve Adams <eve@example.com>, <mallory@example.com>
+twice: carol, \carol, carol, once
+once: \carol
+ring-a: ring-b
+ring-b: ring-a
+half: /srv/half, ring-a
+postmaster: \carol
+`,
+		"fqdnaliases": `
+info@example.org: \dave@example.org, info@example.com
+Boss@Example.COM: \carol
+@old.example: %1@example.org
+@mixed.example: info+%1@example.net, /srv/mixed
+keep@example.net: keep@example.net, \carol
+`,
+	}
+}
+
+// M47
+func TestRecipientGoesWhereTheTablesSay(t *testing.T) {
+	c := newConf(t, tables())
+	const smarthost = "smtp smarthost.example.net "
+	tests := map[string]struct {
+		rcpt string
+		want []string
+	}{
+		"exact route":                        {"x@Example.COM", []string{"smtp hub.example.com x@Example.COM 65534"}},
+		"final dot":                          {"x@example.com.", []string{"smtp hub.example.com x@example.com 65534"}},
+		"below a suffix":                     {"x@b.c.example.com", []string{"smtpx [192.0.2.25]:2525 x@b.c.example.com 65534"}},
+		"longest suffix":                     {"x@q.a.example.com", []string{"smtp q.a.example.com x@q.a.example.com 65534"}},
+		"a suffix matches its own domain":    {"x@a.example.com", []string{"smtp a.example.com x@a.example.com 65534"}},
+		"exact before suffix":                {"x@deep.a.example.com", []string{"lmtp unix:/run/lmtp x@deep.a.example.com 65534"}},
+		"no suffix inside a label":           {"x@notexample.com", []string{smarthost + "x@notexample.com 65534"}},
+		"default":                            {"x@example.edu", []string{smarthost + "x@example.edu 65534"}},
+		"U-label against A-label":            {"x@München.de", []string{"smtp muenchen x@münchen.de 65534"}},
+		"refused by route":                   {"x@a.refuse.example", []string{"error policy x@a.refuse.example 65534"}},
+		"dropped by route":                   {"x@a.void.example", []string{"bitbucket a.void.example x@a.void.example 65534"}},
+		"local user":                         {"zoë@example.org", []string{"local zoë@example.org zoë@example.org UID"}},
+		"local user in another case":         {"ZOË@EXAMPLE.org", []string{"local zoë@example.org zoë@example.org UID"}},
+		"local domain with U-labels":         {"zoë@bücher.example", []string{"local zoë@xn--bcher-kva.example zoë@xn--bcher-kva.example UID"}},
+		"bare name is at this host":          {"zoë", []string{"local zoë@mx.example.org zoë@mx.example.org UID"}},
+		"route to channel local":             {"zoë@hosted.example", []string{"local zoë@hosted.example zoë@hosted.example UID"}},
+		"unknown user":                       {"nobody-here@example.org", []string{"error nouser nobody-here@example.org 65534"}},
+		"unknown bare user":                  {"nobody-here", []string{"error nouser nobody-here@mx.example.org 65534"}},
+		"alias with several values":          {"Sales@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534", "local dave@mx.example.org dave@mx.example.org UID", "file file /srv/sales UID", "smtp hub.example.com eve@example.com 65534"}},
+		"name in quotes":                     {`"John Doe"@example.org`, []string{"local dave@mx.example.org dave@mx.example.org UID", "file file /srv/sales UID"}},
+		"values in quotes":                   {"quoted@example.org", []string{"local dave@mx.example.org dave@mx.example.org UID", "file file /srv/sales UID", "pipe pipe |/bin/filter -a, -b UID"}},
+		"program":                            {"prog@example.org", []string{"pipe pipe |/bin/prog a b UID"}},
+		"file":                               {"file@example.org", []string{"file file /var/archive/mail UID"}},
+		"Maildir":                            {"dir@example.org", []string{"file file /var/archive/dir/ UID"}},
+		"/dev/null":                          {"drop@example.org", []string{"bitbucket - /dev/null 65534"}},
+		"alias that names itself":            {"carol@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534"}},
+		"alias that names itself, no user":   {"carol-copy@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp hub.example.com archive@example.com 65534", "error loop: carol-copy@example.org (aliases:12) -> carol-copy: carol-copy 65534"}},
+		"backslash ends aliasing":            {"dave@example.org", []string{"local dave@mx.example.org dave@mx.example.org UID", "file file /srv/sales UID"}},
+		"named addresses":                    {"named@example.org", []string{"smtp hub.example.com eve@example.com 65534", "smtp hub.example.com mallory@example.com 65534"}},
+		"loop":                               {"ring-a@example.org", []string{"error loop: ring-a@example.org (aliases:19) -> ring-b (aliases:20) -> ring-a: ring-a 65534"}},
+		"loop beside a delivery":             {"half@example.org", []string{"file file /srv/half UID", "error loop: half@example.org (aliases:21) -> ring-a (aliases:19) -> ring-b (aliases:20) -> ring-a: ring-a 65534"}},
+		"postmaster by alias":                {"PostMaster@example.org", []string{"local carol@mx.example.org carol@mx.example.org UID"}},
+		"whole address":                      {"info@example.org", []string{"local dave@example.org dave@example.org UID", "smtp hub.example.com info@example.com 65534"}},
+		"whole address elsewhere":            {"boss@example.com", []string{"local carol@mx.example.org carol@mx.example.org UID"}},
+		"whole domain":                       {"Zoë@old.example", []string{"local zoë@example.org zoë@example.org UID"}},
+		"whole domain, user in part":         {"a@mixed.example", []string{smarthost + "info+a@example.net 65534", "file file /srv/mixed UID"}},
+		"whole domain, user in quotes":       {`"|/bin/sh"@mixed.example`, []string{smarthost + "info+|/bin/sh@example.net 65534", "file file /srv/mixed UID"}},
+		"whole address that names itself":    {"keep@example.net", []string{smarthost + "keep@example.net 65534", "local carol@mx.example.org carol@mx.example.org UID"}},
+		"nobody chooses a program by a name": {`"|/bin/sh"@example.org`, []string{"error nouser |/bin/sh@example.org 65534"}},
+		"nobody chooses a file by a name":    {"/etc/passwd@example.org", []string{"error nouser /etc/passwd@example.org 65534"}},
+		"nobody chooses a list by a name":    {`":include:/etc/passwd"@example.org`, []string{`error nouser ":include:/etc/passwd"@example.org 65534`}},
+		"address literal":                    {"x@[192.0.2.1]", []string{smarthost + "x@[192.0.2.1] 65534"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.resolve(tt.rcpt, false), tt.want); diff != "" {
+				t.Errorf("%s (-got +want):\n%s", tt.rcpt, diff)
+			}
+		})
+	}
+	t.Run("route of a report", func(t *testing.T) {
+		if diff := cmp.Diff(c.resolve("x@example.edu", true), []string{"smtp reports.example.net x@example.edu 65534"}); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestMissingTablesAreEmpty(t *testing.T) {
+	c := newConf(t, nil)
+	tests := map[string]struct{ rcpt, want string }{
+		"domain":                   {"x@Example.COM", "smtp example.com x@Example.COM 65534"},
+		"IPv4 literal, no MX":      {"x@[192.0.2.1]", "smtp [192.0.2.1] x@[192.0.2.1] 65534"},
+		"IPv6 literal, no MX":      {"x@[IPv6:2001:db8::1]", "smtp [2001:db8::1] x@[IPv6:2001:db8::1] 65534"},
+		"this host":                {"no-such-user@mx.example.org", "error nouser no-such-user@mx.example.org 65534"},
+		"null address":             {"<>", "error badaddress  65534"},
+		"the system's user":        {"root", fmt.Sprintf("local root@mx.example.org root@mx.example.org %s", uidWord(0))},
+		"postmaster without alias": {"postmaster", fmt.Sprintf("local root@mx.example.org root@mx.example.org %s", uidWord(0))},
+	}
+	for name, tt := range tests {
+		if got := strings.Join(c.resolve(tt.rcpt, false), ", "); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func uidWord(uid int) string {
+	if uid == os.Geteuid() {
+		return "UID"
+	}
+	return fmt.Sprint(uid)
+}
+
+func TestPostmasterIsAlwaysDelivered(t *testing.T) {
+	root := "local root@mx.example.org root@mx.example.org " + uidWord(0)
+	tests := map[string]struct{ aliases, setting, want string }{
+		"setting is a user":                 {"", "carol", "local carol@mx.example.org carol@mx.example.org UID"},
+		"setting is an address":             {"", "hostmaster@example.com", "smtp example.com hostmaster@example.com 65534"},
+		"setting is an alias":               {"team: carol", "team", "local carol@mx.example.org carol@mx.example.org UID"},
+		"setting leads nowhere, root alias": {"root: carol", "nobody-here", "local carol@mx.example.org carol@mx.example.org UID"},
+		"all lead nowhere":                  {"root: nobody-here", "nobody-here", root},
+		"setting is root, which is no user": {"", "root", root},
+		"all lead to each other":            {"root: postmaster", "postmaster", root},
+		"setting leads back to postmaster":  {"team: postmaster", "team", root},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newConf(t, map[string]string{"users": "carol\n", "aliases": tt.aliases + "\n"})
+			k := c.config()
+			k.Postmaster = tt.setting
+			r, err := New(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Rules = r
+			if got := strings.Join(c.resolve("postmaster@mx.example.org", false), ", "); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDeepAliasesEndAsALoop(t *testing.T) {
+	var deep, wide strings.Builder
+	for i := range MaxDepth + 1 {
+		fmt.Fprintf(&deep, "a%d: a%d\n", i, i+1)
+		// Each level names the next one twice: 2^65 ways, one result.
+		fmt.Fprintf(&wide, "b%d: b%d, \"b%d\"\n", i, i+1, i+1)
+	}
+	c := newConf(t, map[string]string{"users": "a65\nb60\n", "aliases": deep.String() + wide.String()})
+	if got, want := c.resolve("a0", false), []string{"error loop: more than 64 steps: a0 (aliases:1) -> a1 (aliases:2) -> a2 (aliases:3) -> a3 (aliases:4) -> a4 (aliases:5) -> a5 (aliases:6) -> " +
+		"a6 (aliases:7) -> a7 (aliases:8) -> (52 more) -> a60 (aliases:61) -> a61 (aliases:62) -> a62 (aliases:63) -> a63 (aliases:64) -> a64: a0 65534"}; !cmp.Equal(got, want) {
+		t.Errorf("65 levels: got %q, want %q", got, want)
+	}
+	if got, want := c.resolve("a1", false), []string{"local a65@mx.example.org a65@mx.example.org UID"}; !cmp.Equal(got, want) {
+		t.Errorf("64 levels: got %q, want %q", got, want)
+	}
+	if got, want := c.resolve("b10", false), []string{"error nouser b65@mx.example.org 65534", "error nouser b65@mx.example.org 65534"}; !cmp.Equal(got, want) {
+		t.Errorf("wide: got %q, want %q", got, want)
+	}
+}
+
+// What a report says has an end.
+func TestChainOfLongNamesIsCut(t *testing.T) {
+	var aliases strings.Builder
+	const n = 12
+	for i := range n {
+		fmt.Fprintf(&aliases, "\"%d%s\": \"%d%s\"\n", i, strings.Repeat("ö", 200), (i+1)%n, strings.Repeat("ö", 200))
+	}
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": aliases.String()})
+	got := c.resolve("0"+strings.Repeat("ö", 200), false)
+	if len(got) != 1 || len(got[0]) > maxText+1000 || !strings.Contains(got[0], " ... ") || !utf8.ValidString(got[0]) {
+		t.Errorf("got %d bytes: %q", len(got[0]), got)
+	}
+}
+
+func TestViaNamesTheAliasesOnTheWay(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "sales: team\nteam: carol\n", "fqdnaliases": "@old.example: %1@mx.example.org\n"})
+	list, err := collect(c.Tables(), address.Mailbox{Local: "sales", Domain: "old.example"}, false)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	if diff := cmp.Diff(list[0].Via, []string{"sales@old.example", "sales@mx.example.org", "team"}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestListIsReadWhenItIsUsed(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\ndave\n"})
+	list := filepath.Join(c.dir, "members")
+	c.write("aliases", "list: \":include:"+list+"\"\n")
+	c.advance(period)
+	if got := c.resolve("list", false); len(got) != 1 || !strings.HasPrefix(got[0], "trouble: :include:"+list) {
+		t.Fatalf("no list: got %q, want trouble", got)
+	}
+	c.write("members", "# members\ncarol\n\nEve <eve@example.com>, dave\n")
+	c.advance(period)
+	want := []string{"local carol@mx.example.org carol@mx.example.org UID", "smtp example.com eve@example.com 65534", "local dave@mx.example.org dave@mx.example.org UID"}
+	if got := c.resolve("list", false); !cmp.Equal(got, want) {
+		t.Errorf("list: got %q, want %q", got, want)
+	}
+	c.write("members", "carol\n")
+	c.advance(period)
+	if got := c.resolve("list", false); !cmp.Equal(got, want[:1]) {
+		t.Errorf("changed list: got %q, want %q", got, want[:1])
+	}
+	c.write("members", "")
+	c.advance(period)
+	if got, want := c.resolve("list", false), []string{"bitbucket - list 65534"}; !cmp.Equal(got, want) {
+		t.Errorf("list without members: got %q, want %q", got, want)
+	}
+	c.write("members", "carol\n<>\n")
+	c.advance(period)
+	if got := c.resolve("list", false); len(got) != 1 || !strings.Contains(got[0], "members:2: bad line of a list") {
+		t.Errorf("bad line: got %q, want trouble with file and line", got)
+	}
+	c.write("members", ":include:"+list+"\n/srv/list\n")
+	c.advance(period)
+	if got, want := c.resolve("list", false), []string{"error loop: list (aliases:1) -> :include:members (members:1) -> :include:members: list 65534", "file file /srv/list UID"}; !cmp.Equal(got, want) {
+		t.Errorf("list that includes itself: got %q, want %q", got, want)
+	}
+}
+
+// M48
+func TestValuesOfAFileThatOthersMayWriteActAsNobody(t *testing.T) {
+	c := newConf(t, map[string]string{"users": "carol\n"})
+	list := filepath.Join(c.dir, "members")
+	c.write("members", "|/bin/prog\n")
+	c.write("aliases", "list: :include:"+list+", /srv/list\n")
+	c.advance(period)
+	for _, tt := range []struct {
+		name, file string
+		mode       os.FileMode
+		want       []string
+	}{
+		{"only the owner", "members", 0o644, []string{"pipe pipe |/bin/prog UID", "file file /srv/list UID"}},
+		{"group writes the list", "members", 0o664, []string{"error unsafe: |/bin/prog in members:1: members may be written by its group: list 65534", "file file /srv/list UID"}},
+		{"all write the aliases", "aliases", 0o646, []string{"error unsafe: |/bin/prog in members:1: aliases may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: aliases may be written by everybody: list 65534"}},
+		{"again only the owner's", "members", 0o644, []string{"error unsafe: |/bin/prog in members:1: aliases may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: aliases may be written by everybody: list 65534"}},
+		{"aliases as well", "aliases", 0o644, []string{"pipe pipe |/bin/prog UID", "file file /srv/list UID"}},
+		{"all write the directory", ".", 0o777, []string{"error unsafe: |/bin/prog in members:1: the directory DIR may be written by everybody: list 65534",
+			"error unsafe: /srv/list in aliases:1: the directory DIR may be written by everybody: list 65534"}},
+	} {
+		if err := os.Chmod(filepath.Join(c.dir, tt.file), tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		c.advance(period)
+		if got := c.resolve("list", false); !cmp.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// unreachable is a user database that does not answer.
+type unreachable struct{}
+
+func (unreachable) Lookup(string) (User, bool, error) {
+	return User{}, false, errors.New("no answer")
+}
+
+func (unreachable) LookupUID(uint32) (User, bool, error) {
+	return User{}, false, errors.New("no answer")
+}
+
+func TestLookupThatFailsIsTroubleNotAnUnknownUser(t *testing.T) {
+	c := newConf(t, nil)
+	k := c.config()
+	k.Passwd = unreachable{}
+	r, err := New(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = collect(r.Tables(), address.Mailbox{Local: "carol"}, false)
+	if trouble, ok := IsTrouble(err); !ok || trouble.Why != "users" {
+		t.Errorf("got %v, want trouble with users", err)
+	}
+	if _, err := collect(r.Tables(), address.Mailbox{Local: "x", Domain: "example.com"}, false); err != nil {
+		t.Errorf("a remote address needs no users: got %v", err)
+	}
+}
+
+func TestBuiltInTablesAreUsedWithoutADirectory(t *testing.T) {
+	r, err := New(Config{Hostname: "mx.example.org"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := r.Tables().IsLocal(t.Context(), address.Mailbox{Local: "x", Domain: "LocalHost"}); !ok || err != nil {
+		t.Error("localhost: got remote, want local as the built-in localnames say")
+	}
+	list, err := collect(r.Tables(), address.Mailbox{Local: "x", Domain: "example.com"}, false)
+	if err != nil || len(list) != 1 || list[0].Channel != SMTP || list[0].Host != "example.com" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+func TestUnusableSettingIsAConfigurationError(t *testing.T) {
+	dir := t.TempDir()
+	tests := map[string]Config{
+		"host name":         {Dir: dir, Hostname: "not a domain"},
+		"no host name":      {Dir: dir},
+		"postmaster":        {Dir: dir, Hostname: "x.example", Postmaster: "a b"},
+		"file of users":     {Dir: dir, Hostname: "x.example", LocalUsers: filepath.Join(dir, "missing")},
+		"directory instead": {Dir: dir, Hostname: "x.example", LocalUsers: dir},
+	}
+	for name, c := range tests {
+		if _, err := New(c); config.Exit(err) != config.ExitConfig {
+			t.Errorf("%s: got %v, want a configuration error", name, err)
+		}
+	}
+}
+
+func mustParse(t *testing.T, s string) address.Mailbox {
+	t.Helper()
+	m, err := address.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

@@ -1,0 +1,109 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"zmailer/internal/disk/watch"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/config"
+)
+
+// Run routes until ctx is done; messages on their way are finished then, those that wait for
+// a lookup are given back. With Once
+// it routes what is there and returns.
+func Run(ctx context.Context, c Config) (err error) {
+	p, err := openPostOffice(c)
+	if err != nil {
+		return err
+	}
+	c.Ledger = ledger.New(p, ledger.Config{Role: "router", Log: c.Log, Now: c.Now})
+	defer c.Ledger.Close()
+	r, err := New(p, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.settleUnfinished(); err != nil {
+		return err
+	}
+	r.secure()
+	var stop context.CancelCauseFunc
+	r.base, stop = context.WithCancelCause(context.Background())
+	defer context.AfterFunc(ctx, func() { stop(errStopped) })()
+	if c.Once {
+		rerr := errors.Join(r.Recover(), r.pickUpAll())
+		_, err := r.RouteAll()
+		return errors.Join(rerr, err)
+	}
+	if err := p.EnsureRouterDirs(c.RouterDirs); err != nil {
+		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
+	}
+	defer c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)()
+	r.serve(ctx, filepath.Join(c.PostOffice, p.RouterDir()))
+	return nil
+}
+
+// serve routes what appears in dir, the path of router/, and in the directories beside
+// it until ctx is done.
+func (r *Router) serve(ctx context.Context, dir string) {
+	hints := watch.Open([]string{dir}, r.c.Poll, isNews, r.c.Log)
+	defer hints.Close()
+	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
+	d := newDispatcher(r, hints)
+	inboxes := r.po.Inboxes()
+	for i, inbox := range inboxes {
+		inboxes[i] = filepath.Join(filepath.Dir(dir), inbox)
+	}
+	renamed := watch.Renamed(inboxes, r.c.Poll, postoffice.IsSubmission, slog.New(slog.DiscardHandler)) // a refusal was logged for hints
+	defer renamed.Close()
+	d.submissions = newCollector(r, renamed)
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		d.submissions.run(ctx)
+	}()
+	defer func() { <-collected }()
+	d.watch = func(name string) {
+		// An error means that it is gone again; the periodic look tries again.
+		_ = hints.Add(filepath.Join(filepath.Dir(dir), name))
+		r.c.Log.Info("router-directory", "name", name)
+	}
+	defer r.c.Service.Watch(hints.Interrupt)()
+	r.c.Service.Ready("routes %s with %d workers", dir, r.c.Workers)
+	defer context.AfterFunc(ctx, r.c.Service.Stopping)()
+	d.run(ctx)
+	r.c.Log.Info("stopped")
+}
+
+// isMessage tells a name in router/ that is free to be claimed.
+func isMessage(name string) bool {
+	n, ok := postoffice.ParseName(name)
+	return ok && n.Owner == 0
+}
+
+// isNews tells a name in router/ that is worth a hint: a message, or the marker of one
+// that has ended a router.
+func isNews(name string) bool {
+	_, marker := postoffice.TriesMarker(name)
+	return marker || isMessage(name)
+}
+
+// order is a message that a worker is to route.
+type order struct {
+	name  string // as Claim takes it
+	tried bool   // it has ended routers: nothing else is routed beside it
+	apart bool   // it waits for lookups: it has a place of its own
+	aged  bool   // it has its turn because it has waited for too long
+	since time.Time
+}
+
+// outcome is what routing it came to.
+type outcome struct {
+	name string
+	err  error
+}

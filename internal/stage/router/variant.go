@@ -1,0 +1,86 @@
+package router
+
+import (
+	"strings"
+
+	"zmailer/internal/mail/address"
+)
+
+// variant is a message as some of its recipients get it: with another sender, with other
+// fields in its header, or by itself, as the policy wants it. 0 is what all others get.
+type variant struct {
+	header []headerRule
+	sender *address.Mailbox // nil: the message's
+	split  string           // the policy's own word for its recipients; ""
+	// delivered is the address of ours that it is forwarded for; "": it is not. of is the
+	// variant that it would have without that.
+	delivered string
+	of        int
+}
+
+// vary gives the variant that has these changes besides those of the whole message; the
+// same changes give the same one. Without any it is 0.
+func (l *letter) vary(v variant) int {
+	if len(v.header) == 0 && v.sender == nil && v.split == "" && v.delivered == "" {
+		return 0
+	}
+	key := v.key()
+	if i, ok := l.varied[key]; ok {
+		return i
+	}
+	if len(l.variants) == 0 {
+		l.variants = append(l.variants, variant{})
+	}
+	if l.varied == nil {
+		l.varied = map[string]int{}
+	}
+	l.variants = append(l.variants, v)
+	l.varied[key] = len(l.variants) - 1
+	return len(l.variants) - 1
+}
+
+// key is the same for the same changes, and for no others: no field holds a NUL.
+func (v *variant) key() string {
+	var b strings.Builder
+	b.WriteString(v.split)
+	b.WriteByte(0)
+	if v.sender != nil {
+		b.WriteString(v.sender.String())
+	}
+	b.WriteByte(0)
+	b.WriteString(v.delivered)
+	for i := range v.header {
+		b.WriteString("\x00" + v.header[i].name + "\x00" + v.header[i].line)
+	}
+	return b.String()
+}
+
+// from is the sender of a variant. The null sender stays: nobody is to be told of a
+// report (RFC 5321 §4.5.5).
+func (l *letter) from(i int) address.Mailbox {
+	if l.sender.IsNull() || len(l.variants) == 0 {
+		return l.sender
+	}
+	for _, v := range [...]*variant{&l.variants[i], &l.variants[0]} {
+		if v.sender != nil {
+			return *v.sender
+		}
+	}
+	return l.sender
+}
+
+// headerEdits are the changes in the header of a variant, nil if there are none: first
+// those of the whole message.
+func (l *letter) headerEdits(i int) *headerRules {
+	if len(l.variants) == 0 {
+		return nil
+	}
+	list := l.variants[0].header
+	if i > 0 {
+		list = append(list[:len(list):len(list)], l.variants[i].header...)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return &headerRules{list: list}
+}

@@ -1,0 +1,246 @@
+package router
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/router/policy"
+	"zmailer/internal/stage/router/rules"
+)
+
+// What a Verifier says of a recipient (docs/access.md).
+const (
+	RcptKnown   = "known"   // its mail goes somewhere
+	RcptUnknown = "unknown" // its mail comes back, whoever sends it
+	RcptRefused = "refused" // this sender's mail comes back, as router.star has it now
+	RcptTrouble = "trouble" // nobody knows now
+)
+
+// Known is what a Verifier says of a recipient.
+type Known struct {
+	Word string      // one of those above
+	Code status.Code // why, if it is unknown or refused
+	Text string      // the same in words, or what the trouble is
+}
+
+// Verifier tells whether there is anybody behind a recipient, by the router's own tables
+// and decisions, before its mail is taken. It does nothing. Many goroutines may use it.
+type Verifier struct {
+	r     *Router
+	limit time.Duration
+}
+
+// NewVerifier reads settings and tables. Its errors are *config.Error. limit is how long
+// one recipient may take.
+func NewVerifier(c Config, limit time.Duration) (*Verifier, error) {
+	c.Log, c.Ledger = nil, nil // what is asked in play does not stand in the log
+	r, err := assemble(c)
+	if err != nil {
+		return nil, err
+	}
+	r.play = true
+	return &Verifier{r, limit}, nil
+}
+
+// Close ends the connections and children of the tables.
+func (v *Verifier) Close() error { return v.r.closeTables() }
+
+// Verify tells of one recipient of a message from outside. from is its sender, with
+// brackets or without.
+func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
+	ctx, cancel := context.WithTimeout(ctx, v.limit)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			k = Known{Word: RcptTrouble, Text: fmt.Sprintf("the router panics on it: %v", p)}
+		}
+	}()
+	m, err := address.Parse(to)
+	if err != nil || m.IsNull() {
+		return Known{Word: RcptUnknown, Code: status.BadAddress, Text: "this is not an address"}
+	}
+	target, err := v.r.rules.Tables().Verify(ctx, m)
+	if err != nil {
+		return Known{Word: RcptTrouble, Text: err.Error()}
+	}
+	if target.Channel != rules.Error {
+		return Known{Word: RcptKnown}
+	}
+	code, text := whyError(target.Host)
+	fate, asked := v.fate(from, m)
+	switch {
+	case !asked:
+		return Known{Word: RcptUnknown, Code: code, Text: text}
+	case fate.Fate == policy.None:
+		return Known{Word: RcptRefused, Code: code, Text: text}
+	case fate.Fate == policy.Reject:
+		if c, ok := status.Parse(fate.Code); ok && fate.Text != "" {
+			code, text = c, fate.Text
+		}
+		return Known{Word: RcptRefused, Code: code, Text: text}
+	}
+	// It has something else to do with such mail, or needs more than the envelope to tell.
+	return Known{Word: RcptKnown}
+}
+
+// fate asks router.star what it would do with a message of which only the envelope is
+// known. asked is false if there is no such program.
+func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, asked bool) {
+	l := letter{
+		uid: v.r.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.r.self, ModTime: v.r.c.Now()}},
+		head: &envelope.Message{},
+	}
+	l.id = l.claim.ID.String()
+	l.head.External, l.head.HasFrom = true, true
+	l.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
+	l.head.Recipients = []envelope.Recipient{{Address: to.String()}}
+	w := v.r.idle.Get().(*worker)
+	err := w.prepare(&l)
+	defer l.release(slog.New(slog.DiscardHandler))
+	if l.policy.program == nil && err == nil {
+		v.r.idle.Put(w)
+		return policy.Action{}, false
+	}
+	if err == nil {
+		fate, _, err = w.fateOf(&l, &l.to[0], to, v.r.rules.Tables(), newAsked(&l, &l.to[0], to, nil))
+	}
+	v.r.idle.Put(w)
+	if err != nil {
+		// Frozen, put off, or an error of the program: the message is what that is about.
+		return policy.Action{Fate: policy.Defer}, true
+	}
+	return fate, true
+}
+
+// whyError is what a host of channel error tells a client (docs/notes/error-channel.md).
+// What is wrong with our files is not for it.
+func whyError(host string) (status.Code, string) {
+	word, coded, _ := strings.Cut(host, ":")
+	switch word {
+	case rules.ErrBadAddress:
+		return status.BadAddress, "this is not an address"
+	case rules.ErrLoop:
+		return status.RoutingLoop, "the address leads back to itself"
+	case rules.ErrUnsafe, "norelay":
+		return status.Code{Class: 5, Subject: 7, Detail: 1}, "mail for this address is not taken"
+	}
+	c, ok := status.Parse(word)
+	if !ok {
+		return status.BadMailbox, "no such user here"
+	}
+	c.Class = 5
+	text, err := address.DecodeXText(coded)
+	if err != nil || text == "" {
+		text = "mail for this address is not taken"
+	}
+	return c, text
+}
+
+// verifiers is how many recipients are verified at the same time.
+const verifiers = 16
+
+// VerifyGreeting is the first line that Serve says: the tables are read.
+const VerifyGreeting = "zmailer rcpt-check 1"
+
+// Serve answers requests, a line each, until in ends: "ID FROM TO", the addresses in
+// xtext (RFC 3461 §4) and FROM in brackets. The answers are lines "ID WORD CODE TEXT", in
+// the order in which they are known. Its error is that of in or out.
+func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	var failed error
+	say := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := io.WriteString(out, line+"\n"); err != nil && failed == nil {
+			failed = fmt.Errorf("answer: %w", err)
+			cancel() // nobody listens
+		}
+	}
+	say(VerifyGreeting)
+	var working sync.WaitGroup
+	places := make(chan struct{}, verifiers)
+	lines := bufio.NewReaderSize(in, maxVerifyLine)
+	var err error
+	for ctx.Err() == nil {
+		var line []byte
+		if line, err = lines.ReadSlice('\n'); err != nil {
+			break
+		}
+		id, from, to, perr := parseVerify(line)
+		if perr != nil {
+			err = perr
+			break
+		}
+		places <- struct{}{}
+		working.Go(func() {
+			defer func() { <-places }()
+			say(id + " " + v.Verify(ctx, from, to).String())
+		})
+	}
+	working.Wait()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, failed)
+}
+
+// maxVerifyLine is how long a request may be. Bytes.
+const maxVerifyLine = 16 << 10
+
+// String is the answer as Serve says it: one line.
+func (k Known) String() string {
+	code := "-"
+	if !k.Code.IsZero() {
+		code = k.Code.String()
+	}
+	text := strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, k.Text)
+	if len(text) > maxVerifyText {
+		text = strings.ToValidUTF8(text[:maxVerifyText], "")
+	}
+	return k.Word + " " + code + " " + text
+}
+
+// maxVerifyText bounds what an answer says. Bytes.
+const maxVerifyText = 400
+
+// parseVerify reads a request.
+func parseVerify(line []byte) (id, from, to string, err error) {
+	f := bytes.Fields(line)
+	if len(f) != 3 {
+		return "", "", "", fmt.Errorf("a request is ID FROM TO, not %.80q", line)
+	}
+	if from, err = address.DecodeXText(string(f[1])); err == nil {
+		to, err = address.DecodeXText(string(f[2]))
+	}
+	return string(f[0]), from, to, err
+}
+
+// Tell verifies recipients for a person, a line each.
+func (v *Verifier) Tell(ctx context.Context, out io.Writer, from string, list []string) error {
+	for _, to := range list {
+		if _, err := fmt.Fprintf(out, "%s: %s\n", to, v.Verify(ctx, from, to)); err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/stage/router/rules"
+)
+
+// newVerifier has the users bond and moneypenny in example.org and mx.example.org.
+func newVerifier(t testing.TB, tables map[string]string) *Verifier {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"users": "bond\nmoneypenny\n", "localnames": "example.org\n"} {
+		if _, ok := tables[name]; !ok {
+			tables[name] = text
+		}
+	}
+	for name, text := range tables {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := NewVerifier(Config{Hostname: "mx.example.org", Rules: rules.Config{
+		Dir: dir, Postmaster: "bond", LocalUsers: filepath.Join(dir, "users"), Subaddress: "+",
+	}}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close() })
+	return v
+}
+
+func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
+	tables := map[string]string{
+		"aliases": "round: about\nabout: round\nbad: |/bin/sh\n",
+		"routes":  "closed.example error!5.1.6:moved+20away\nshut.example error!4.7.0\n",
+	}
+	for to, want := range map[string]string{
+		"bond@example.org":   "known - ",
+		"x@far.example":      "known - ",
+		"nobody@example.org": "unknown 5.1.1 no such user here",
+		"round@example.org":  "unknown 5.4.6 the address leads back to itself",
+		"x@closed.example":   "unknown 5.1.6 moved away",
+		"x@shut.example":     "unknown 5.7.0 mail for this address is not taken",
+		"@":                  "unknown 5.1.3 this is not an address",
+		"":                   "unknown 5.1.3 this is not an address",
+	} {
+		if got := newVerifier(t, tables).Verify(context.Background(), "<q@example.net>", to).String(); got != want {
+			t.Errorf("%q: got %q, want %q", to, got, want)
+		}
+	}
+	nobodys := newVerifier(t, map[string]string{"aliases": "bad: |/bin/sh\n"})
+	if err := os.Chmod(filepath.Join(nobodys.r.c.Rules.Dir, "aliases"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewVerifier(nobodys.r.c, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if got := v.Verify(context.Background(), "", "bad@example.org"); got.Text != "mail for this address is not taken" {
+		t.Errorf("got %q, want nothing of our files", got)
+	}
+}
+
+// Whom the tables do not know router.star may know; what it decides by the content is
+// not decided before that.
+func TestVerifierAsksThePolicyAboutWhomNobodyKnows(t *testing.T) {
+	for name, tt := range map[string]struct{ star, want string }{
+		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 no such user here"},
+		"another place":    {"def recipient(m, r):\n    return redirect(\"bond\")\n", "known - "},
+		"drops it":         {"def recipient(m, r):\n    return drop()\n", "known - "},
+		"freezes it":       {"def message(m):\n    return freeze(\"odd\", \"look\")\n", "known - "},
+		"rejects it":       {"def recipient(m, r):\n    return reject(\"5.7.1\", \"not from \" + m.sender)\n", "refused 5.7.1 not from q@example.net"},
+		"makes an error":   {"def recipient(m, r):\n    return 1 // 0\n", "known - "},
+		"wants the header": {"def recipient(m, r):\n    return redirect(m.headers(\"X-To\")[0])\n", "known - "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVerifier(t, map[string]string{"router.star": tt.star})
+			if got := v.Verify(context.Background(), "<q@example.net>", "old@example.org").String(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if got := v.Verify(context.Background(), "<q@example.net>", "bond@example.org"); got.Word != RcptKnown {
+				t.Errorf("whom the tables know: got %q", got)
+			}
+		})
+	}
+}
+
+func TestServeAnswersEachQuestionOnce(t *testing.T) {
+	v := newVerifier(t, map[string]string{})
+	var in strings.Builder
+	var want []string
+	for i, to := range []string{"bond@example.org", "nobody@example.org", `"a b"@example.org`, "bond+tag@mx.example.org"} {
+		id := string(rune('a' + i))
+		in.WriteString(id + " " + address.EncodeXText("<q@example.net>") + " " + address.EncodeXText(to) + "\n")
+		answer := " known - "
+		if i == 1 || i == 2 {
+			answer = " unknown 5.1.1 no such user here"
+		}
+		want = append(want, id+answer)
+	}
+	var out strings.Builder
+	if err := v.Serve(context.Background(), strings.NewReader(in.String()), &out); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if got[0] != VerifyGreeting {
+		t.Errorf("greeting %q", got[0])
+	}
+	got = got[1:]
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := v.Serve(context.Background(), strings.NewReader("what\n"), io.Discard); err == nil {
+		t.Error("a line that is no question: got no error")
+	}
+	if err := v.Serve(context.Background(), strings.NewReader(in.String()), deaf{}); err == nil {
+		t.Error("nobody listens: got no error")
+	}
+}
+
+type deaf struct{}
+
+func (deaf) Write([]byte) (int, error) { return 0, errors.New("nobody listens") }
+
+// FuzzServe: whatever comes in, each answer is one line of four words.
+func FuzzServe(f *testing.F) {
+	v := newVerifier(f, map[string]string{"aliases": "a: b\nb: a\n"})
+	for _, s := range []string{"1 <> bond\n", "1 <a@b> nobody+2Bx@example.org\n2 x y\n", "\n", "1 + +\n", "1 2 3 4\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		var out strings.Builder
+		_ = v.Serve(context.Background(), strings.NewReader(in), &out)
+		for line := range strings.Lines(out.String()) {
+			if strings.TrimSuffix(line, "\n") == VerifyGreeting {
+				continue
+			}
+			if f := strings.SplitN(line, " ", 4); len(f) != 4 || !strings.HasSuffix(line, "\n") || strings.ContainsAny(line[:len(line)-1], "\r\n") {
+				t.Errorf("%q: answer %q", in, line)
+			}
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// setClock is a clock that a test may set, beside the system's that runs on.
+type setClock struct{ ahead atomic.Int64 }
+
+func (c *setClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *setClock) set(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// waiting has every clause wait a quarter of a second, or half.
+func waiting(s *Settings) {
+	s.Interval, s.Expiry = 250*time.Millisecond, time.Hour
+	s.Retries = []int{1, 2}
+}
+
+// A5 M27: the clock is set by a day while messages wait: they are tried when they would
+// have been, a host in trouble is, none expires, agents go on.
+func TestClockSetByADayWhileMessagesWait(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			clock := &setClock{}
+			r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
+			r.config.clocks.now = clock.now
+			var want []string
+			for i := range 4 {
+				want = append(want, fmt.Sprintf("defer3.%d@h", i), fmt.Sprintf("retryat1.%d@h", i))
+				r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d %s", i, want[2*i])}, rcpt{line: fmt.Sprintf("smtp g%d %s", i, want[2*i+1])})
+			}
+			r.start()
+			r.wait(8, "msg=deferred", "attempt=1")
+			set := time.Now()
+			clock.set(by)
+			r.wait(1, "msg=clock-set", "by=")
+			// The next attempt comes within the longest interval, whatever the machine's load
+			// adds to it.
+			r.wait(4, "msg=deferred", "attempt=2")
+			r.wait(4, "msg=finished")
+			if took := time.Since(set); took > patience/2 {
+				t.Errorf("all was delivered %v after the clock was set, want about a second", took)
+			}
+			r.deliveredOnce(want...)
+			if n, _ := r.events.count("msg=expired"); n != 0 {
+				t.Errorf("%d recipients expired, want none", n)
+			}
+			if n, _ := r.events.count("msg=clock-set"); n != 1 {
+				t.Errorf("the clock is said to be set %d times, want once", n)
+			}
+		})
+	}
+}
+
+// A5: the clock is set back while no scheduler runs: what the last one decided to wait
+// for is not waited for a day longer.
+func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
+	t.Parallel()
+	clock := &setClock{}
+	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
+	r.config.clocks.now = clock.now
+	for i := range 3 {
+		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d defer2.%d@h", i, i)}, rcpt{line: fmt.Sprintf("smtp g%d deferall1.%d@h", i, i)})
+	}
+	r.start()
+	r.wait(6, "msg=deferred")
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	clock.set(-24 * time.Hour)
+	r.start()
+	r.wait(3, "msg=finished")
+	if n, _ := r.events.count("msg=expired"); n != 0 {
+		t.Errorf("%d recipients expired, want none", n)
+	}
+}
+
+func TestNextAttemptIsNeverFurtherAwayThanWasDecided(t *testing.T) {
+	at := time.UnixMilli(2e12)
+	tests := map[string]struct{ wait, passed, want time.Duration }{
+		"while it waits":        {time.Hour, 20 * time.Minute, 40 * time.Minute},
+		"over":                  {time.Hour, 2 * time.Hour, -time.Hour},
+		"clock set back a day":  {time.Hour, -24 * time.Hour, time.Hour},
+		"clock set back a bit":  {time.Hour, -time.Second, time.Hour},
+		"clock set forward":     {time.Hour, 24 * time.Hour, -23 * time.Hour},
+		"asked for by the host": {9 * time.Hour, -24 * time.Hour, 9 * time.Hour},
+	}
+	for name, tt := range tests {
+		line := workspec.AppendEvent(nil, &workspec.Event{Time: at, Recipient: 1, Event: workspec.EventDeferred,
+			Attrs: []workspec.Attr{{Key: "next", Value: fmt.Sprint(at.Add(tt.wait).UnixMilli())}}})
+		spec, err := workspec.Parse(append([]byte("i 7-1\n"), line...))
+		if err != nil || len(spec.History) != 1 {
+			t.Fatalf("%s: %v, %d lines", name, err, len(spec.History))
+		}
+		now := at.Add(tt.passed)
+		if got := nextOf(&spec.History[0], now).Sub(now); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// M36: failures that were gathered before the clock was set back are reported, not kept
+// for a day.
+func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
+	err := b.spool.Record(name, []Outcome{{Offset: offsetOf(b.parse(name), 0), Result: thread.Failed, Text: "550 5.1.1 no"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := func(want int) {
+		t.Helper()
+		if _, err := b.spool.Settle(name, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(b.list("router")); got != want {
+			t.Errorf("router/: got %d reports, want %d", got, want)
+		}
+	}
+	b.spool.Conf.ReportInterval = time.Hour
+	settle(0)
+	b.now = b.now.Add(-24 * time.Hour)
+	settle(1)
+}
+
+// A clock that is set by an hour makes no agent deaf and no thread still.
+func TestClockThatIsSetMovesWhatIsMeasured(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	a := &agent{deliveries: []delivery{{given: now}}, said: now, born: now, idle: now, closedAt: now}
+	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{a: true}}
+	e.lookout.still = map[*thread.Thread]stillness{nil: {since: now}}
+	e.shift(time.Hour)
+	want := now.Add(time.Hour)
+	for name, got := range map[string]time.Time{"a delivery": a.deliveries[0].given, "an agent's word": a.said, "its start": a.born,
+		"its rest": a.idle, "its end": a.closedAt, "the last progress": e.lookout.still[nil].since} {
+		if !got.Equal(want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// A reminder of a message that is gone from the disk, while an agent has it still, does
+// nothing to its name, which may be another's by then.
+func TestReminderOfWhatIsGone(t *testing.T) {
+	e := &engine{busy: map[*thread.Message]*ops{}}
+	e.remind(&thread.Message{Number: 1})
+	if len(e.busy) != 0 {
+		t.Error("its file is looked at")
+	}
+}
+
+// M27: CLOCK_BOOTTIME is asked for once a second, and at once when the machine may have
+// slept, which its time of day alone tells.
+func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
+	boot, asked := 7*time.Hour, 0
+	known := true
+	b := bootClock{ask: func() (time.Duration, bool) { asked++; return boot, known }}
+	day, even := 30*time.Hour, time.Duration(0)
+	pass := func(awake, asleep, set time.Duration) {
+		day, even, boot = day+awake+asleep+set, even+awake, boot+awake+asleep
+	}
+	for _, step := range []struct {
+		name               string
+		awake, asleep, set time.Duration
+		silent             bool
+		asked              int
+	}{
+		{name: "the first time", asked: 1},
+		{name: "half a second later", awake: time.Second / 2},
+		{name: "a second later", awake: time.Second / 2, asked: 1},
+		{name: "after a sleep", awake: time.Millisecond, asleep: time.Hour, asked: 1},
+		{name: "after the clock was set", awake: time.Millisecond, set: -time.Hour, asked: 1},
+		{name: "and then", awake: time.Millisecond},
+		{name: "without an answer", awake: 2 * time.Second, silent: true, asked: 1},
+	} {
+		pass(step.awake, step.asleep, step.set)
+		known = !step.silent
+		before := asked
+		if got := b.read(day, even); got != boot {
+			t.Errorf("%s: got %v, want %v", step.name, got, boot)
+		}
+		if got := asked - before; got != step.asked {
+			t.Errorf("%s: it was asked %d times, want %d", step.name, got, step.asked)
+		}
+	}
+}

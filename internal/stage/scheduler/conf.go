@@ -1,0 +1,287 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"zmailer/internal/run/config"
+)
+
+// Conf is a read scheduler.conf.
+type Conf struct {
+	// ReportInterval is how long failures of a message are gathered before they are
+	// reported while others of its recipients are still open (PARAM
+	// global-report-interval).
+	ReportInterval time.Duration
+	// CopyUndeliverable: what cannot be delivered and has no sender to tell is kept
+	// for the postmaster, in postman/ (PARAM deliveryreports = postman).
+	CopyUndeliverable bool
+	// Reports is what reports look like.
+	Reports ReportConf
+	// MailQSock and AuthFile are for the query socket.
+	MailQSock, AuthFile string
+	// NoEffect are ZMailer's settings that mean nothing here, as "file:line:column: key".
+	NoEffect []string
+
+	file    string
+	text    string
+	clauses []clause
+	bodies  []body
+	mu      sync.Mutex
+	cache   map[string]*Settings // by the bodies that match
+	next    atomic.Pointer[Conf] // the version that holds now, nil for this one
+}
+
+// place is where something stands in the file, both from 1.
+type place struct{ line, column int }
+
+// clause is a pattern; what it sets is in the body, which clauses may share.
+type clause struct {
+	name          string
+	channel, host []string // shell patterns, of which one is to match
+	at            place
+	body          int
+}
+
+// body is the settings of one or more clauses.
+type body struct {
+	// name tells it from others, and is the same in a later version of the file: the
+	// pattern of the clause that it stands in, with a number if an earlier one has that
+	// too.
+	name  string
+	sets  []setting
+	where map[string]place // of each key, as it was set last
+	last  bool             // it has a command
+}
+
+// setting changes one value.
+type setting func(*Settings)
+
+const defaultReportInterval = 5 * time.Minute
+
+// ParseConf reads scheduler.conf (docs/scheduler.conf.md). file is its name for errors.
+// getenv looks up ${NAME} of commands. The error tells of everything that is wrong, each
+// as a *config.Error.
+func ParseConf(file string, text []byte, getenv func(string) (string, bool)) (*Conf, error) {
+	p := confParser{
+		getenv: getenv, words: keywords(),
+		conf: &Conf{ReportInterval: defaultReportInterval, Reports: defaultReportConf(), cache: map[string]*Settings{}, file: file, text: string(text)},
+	}
+	p.parse(string(text))
+	if len(p.conf.clauses) == 0 && len(p.errs) == 0 {
+		p.errs = append(p.errs, &config.Error{File: file, Reason: "no clause: nothing could be delivered"})
+	}
+	if len(p.errs) > 0 {
+		return nil, errors.Join(p.errs...)
+	}
+	p.conf.nameBodies()
+	return p.conf, nil
+}
+
+// Errors are the errors that ParseConf or LoadConf has joined.
+func Errors(err error) []error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		return list.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+type confParser struct {
+	getenv func(string) (string, bool)
+	words  map[string]keyword
+	conf   *Conf
+	errs   []error
+	line   line // at hand
+	open   int  // clauses at the end that have no body yet, or share the last one
+	inBody bool
+}
+
+// line is a line, or some that were joined by backslashes.
+type line struct {
+	text   string
+	pieces []piece
+}
+
+// piece is where a line of the file begins in a joined one.
+type piece struct{ start, line int }
+
+// at is where a rest of the line begins.
+func (l *line) at(rest string) place {
+	off := len(l.text) - len(rest)
+	i := len(l.pieces) - 1
+	for i > 0 && l.pieces[i].start > off {
+		i--
+	}
+	return place{l.pieces[i].line, utf8.RuneCountInString(l.text[l.pieces[i].start:off]) + 1}
+}
+
+func (c *Conf) bad(at place, format string, args ...any) error {
+	return &config.Error{File: c.file, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
+}
+
+// bad notes an error; reading goes on for those behind it.
+func (p *confParser) bad(at place, format string, args ...any) {
+	const most = 100
+	if len(p.errs) < most {
+		p.errs = append(p.errs, p.conf.bad(at, format, args...))
+	}
+}
+
+func (p *confParser) parse(text string) {
+	number := 0
+	for l := range strings.Lines(text) {
+		number++
+		l = strings.TrimRight(l, "\r\n")
+		if i := strings.IndexFunc(l, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f || r == utf8.RuneError }); i >= 0 {
+			p.bad(place{number, utf8.RuneCountInString(l[:i]) + 1}, "a character that is no text")
+			p.line = line{}
+			continue
+		}
+		p.line.pieces = append(p.line.pieces, piece{len(p.line.text), number})
+		// A backslash at the end goes on with the next line.
+		cut, more := strings.CutSuffix(l, `\`)
+		if p.line.text += cut; more {
+			continue
+		}
+		p.parseLine()
+		p.line = line{}
+	}
+	if len(p.line.pieces) > 0 {
+		p.bad(place{number, 0}, `the last line ends in \`)
+	}
+	if p.open > 0 && !p.inBody {
+		p.bad(p.conf.clauses[len(p.conf.clauses)-1].at, "the last clause has no settings")
+	}
+}
+
+func (p *confParser) parseLine() {
+	text := p.line.text
+	rest := strings.TrimLeft(text, " \t")
+	if rest == "" || rest[0] == '#' {
+		return
+	}
+	if param, ok := cutFold(rest, "PARAM"); ok {
+		p.parseParam(param)
+		return
+	}
+	if len(rest) == len(text) {
+		end := strings.IndexAny(text, " \t#")
+		if end < 0 {
+			end = len(text)
+		}
+		p.startClause(text[:end])
+		rest = text[end:]
+	}
+	if p.open == 0 && strings.TrimLeft(rest, " \t") != "" {
+		p.bad(p.line.at(strings.TrimLeft(rest, " \t")), "settings before the first clause; a clause starts at column 1 with channel/host")
+		return
+	}
+	for {
+		t, left, err := p.next(rest)
+		if err != "" {
+			p.bad(t.at, "%s", err)
+			return
+		}
+		if t.key == "" {
+			return
+		}
+		p.set(t)
+		rest = left
+	}
+}
+
+// set reads a setting and gives it to the body at hand.
+func (p *confParser) set(t token) {
+	p.inBody = true
+	key := strings.ToLower(t.key)
+	word, ok := p.words[key]
+	if !ok {
+		p.bad(t.at, "%s is no setting; did you mean %s? docs/scheduler.conf.md has them all", t.key, nearest(key, p.words))
+		return
+	}
+	set, err := word.read(p, t.value, t.has)
+	switch {
+	case err != nil && key == "command":
+		p.bad(t.valueAt, "command: %v", err)
+		return
+	case err != nil:
+		p.bad(t.valueAt, "%s=%s: %v", t.key, t.value, err)
+		return
+	}
+	if word.idle {
+		p.conf.NoEffect = append(p.conf.NoEffect, p.conf.bad(t.at, "%s", key).Error())
+	}
+	b := &p.conf.bodies[len(p.conf.bodies)-1]
+	b.sets = append(b.sets, set)
+	b.where[key] = t.at
+	b.last = b.last || key == "command"
+}
+
+// cutFold cuts a word in any case from the start of s.
+func cutFold(s, word string) (string, bool) {
+	if len(s) < len(word) || !strings.EqualFold(s[:len(word)], word) {
+		return s, false
+	}
+	return s[len(word):], true
+}
+
+// startClause begins a clause. One before it without settings shares its body.
+func (p *confParser) startClause(pattern string) {
+	at := p.line.at(p.line.text)
+	if p.open == 0 || p.inBody {
+		p.open, p.inBody = 0, false
+		p.startBody()
+	}
+	p.open++
+	channel, host, ok := strings.Cut(pattern, "/")
+	if !ok {
+		host = "*"
+	}
+	c := clause{name: pattern, at: at, body: len(p.conf.bodies) - 1}
+	defer func() { p.conf.clauses = append(p.conf.clauses, c) }()
+	switch {
+	case channel == "" || host == "":
+		p.bad(at, "%s: a clause is channel/host", pattern)
+		return
+	case strings.ContainsRune(pattern, '='):
+		p.bad(at, "%s: settings stand on lines that begin with a blank", pattern)
+		return
+	}
+	for _, glob := range []string{channel, host} {
+		if err := checkGlob(glob); err != nil {
+			p.bad(at, "%s: %v", pattern, err)
+			return
+		}
+	}
+	c.channel, c.host = expandBraces(channel), expandBraces(strings.ToLower(host))
+}
+
+func (p *confParser) startBody() {
+	if len(p.conf.bodies) == 1<<16 {
+		p.bad(p.line.at(p.line.text), "more than %d clauses", 1<<16)
+	}
+	p.conf.bodies = append(p.conf.bodies, body{where: map[string]place{}})
+}
+
+// nameBodies gives each body its name.
+func (c *Conf) nameBodies() {
+	last, seen := map[int]string{}, map[string]int{}
+	for i := range c.clauses {
+		last[c.clauses[i].body] = c.clauses[i].name
+	}
+	for i := range c.bodies {
+		b := &c.bodies[i]
+		b.name = last[i]
+		if seen[last[i]]++; seen[last[i]] > 1 {
+			b.name = fmt.Sprintf("%s\x00%d", last[i], seen[last[i]])
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package scheduler
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/config"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func testEnv(name string) (string, bool) {
+	v, ok := map[string]string{"LOGDIR": "/var/log/mail", "EVIL": "$host"}[name]
+	return v, ok
+}
+
+func mustConf(t testing.TB, text string) *Conf {
+	t.Helper()
+	c, err := ParseConf("scheduler.conf", []byte(text), testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// dump writes settings as one block of text.
+func dump(channel, host string, s *Settings) string {
+	if s == nil {
+		return fmt.Sprintf("%s %s: no clause\n\n", channel, host)
+	}
+	argv, env := s.Command.Build(channel, host)
+	return fmt.Sprintf("%s %s: interval %v retries %v expiry %v expiry2 %v idlemax %v\n"+
+		"  maxta %d maxchannel %d maxring %d maxthr %d overfeed %d ageorder %v bychannel %v\n"+
+		"  start %d rate %v hostrate %v jitter %d minage %v notbefore %q onexpiry %d sources %q helo %q\n"+
+		"  reporttimes %v queueonly %v wakeuprestartonly %v user %q group %q nice %d\n"+
+		"  clause %s command %q %q ring %q\n\n",
+		channel, host, s.Interval, s.Retries, s.Expiry, s.Expiry2, s.IdleMax,
+		s.MaxTA, s.MaxChannel, s.MaxRing, s.MaxThr, s.Overfeed, s.AgeOrder, s.ByChannel,
+		s.Start, s.Rate, s.HostRate, s.Jitter, s.MinAge, s.NotBefore, s.OnExpiry, s.Sources, s.Helo,
+		s.ReportTimes, s.QueueOnly, s.WakeupRestartOnly, s.User, s.Group, s.Nice,
+		s.Clause, env, argv, s.RingKey(channel, host))
+}
+
+// M30: golden configurations. A line "#? channel host" in one asks for a match.
+func TestGoldenConfigurations(t *testing.T) {
+	files, err := filepath.Glob("testdata/conf/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no configurations", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := ParseConf(filepath.Base(file), text, testEnv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("report interval %v, copy undeliverable %v, mailqsock %q, authfile %q\n\n",
+				c.ReportInterval, c.CopyUndeliverable, c.MailQSock, c.AuthFile)
+			got += fmt.Sprintf("without effect: %q\n\n", c.NoEffect)
+			for line := range strings.Lines(string(text)) {
+				if ask, ok := strings.CutPrefix(line, "#? "); ok {
+					f := strings.Fields(ask)
+					got += dump(f[0], f[1], c.Match(f[0], f[1]))
+				}
+			}
+			golden(t, strings.TrimSuffix(file, ".conf")+".golden", got)
+		})
+	}
+}
+
+// M30: every error of a bad configuration is told, with file, line and column.
+func TestGoldenErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/conf/bad/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no configurations", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = ParseConf(filepath.Base(file), text, testEnv)
+			if err == nil {
+				t.Fatal("it was taken")
+			}
+			golden(t, strings.TrimSuffix(file, ".conf")+".golden", err.Error()+"\n")
+		})
+	}
+}
+
+// golden compares with a file, or rewrites it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
+	c, err := ParseConf("built-in scheduler.conf", config.Default("scheduler.conf"), testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, channel := range []string{"smtp", "smtpx", "lmtp", "local", "file"} {
+		s := c.Match(channel, "host.example")
+		if s == nil || s.MaxThr < 2 || s.Expiry != 72*time.Hour {
+			t.Errorf("%s: got %+v", channel, s)
+			continue
+		}
+		argv, _ := s.Command.Build(channel, "host.example")
+		if argv[len(argv)-1] != channel {
+			t.Errorf("%s: command %q does not name it", channel, argv)
+		}
+	}
+}
+
+func TestBadConfigurationIsNamedWithFileLineAndReason(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		line int
+		want string
+	}{
+		"nothing":                   {"# only\n", 0, "no clause"},
+		"setting before a clause":   {"\tinterval=1m\n", 1, "before the first clause"},
+		"setting at column 1":       {"*/*\ninterval=1m\n", 2, "begin with a blank"},
+		"unknown key":               {"*/*\n\tintervall=1m\n", 2, "intervall is no setting; did you mean interval?"},
+		"bad interval":              {"*/*\n\tinterval=soon\n", 2, "interval=soon: "},
+		"no interval":               {"*/*\n\tinterval=0\n", 2, "longer than nothing"},
+		"empty value":               {"*/*\n\tinterval=\n", 2, "interval= has no value"},
+		"bad number":                {"*/*\n\tmaxta=-1\n", 2, "a number from 0 to"},
+		"nice out of range":         {"*/*\n\tnice=20\n", 2, "from -20 to 19"},
+		"retry of nothing":          {"*/*\n\tretries=\"1 0\"\n", 2, "numbers from 1"},
+		"no retries":                {"*/*\n\tretries=\"\"\n", 2, "there must be 1"},
+		"flag with a value":         {"*/*\n\tageorder=maybe\n", 2, "stands alone"},
+		"report times descend":      {"*/*\n\treporttimes=\"4h 1h\"\n", 2, "ascend"},
+		"open quote":                {"*/*\n\tcommand=\"x\n", 2, "no closing"},
+		"text behind quote":         {"*/*\n\tcommand=\"x\"y\n", 2, "after the closing"},
+		"command without a program": {"*/*\n\tcommand=\"[A=b]\"\n", 2, "no program"},
+		"command without a value":   {"*/*\n\tcommand\n", 2, "no program"},
+		"bad variable":              {"*/*\n\tcommand=\"[A b] x\"\n", 2, "want VAR=value"},
+		"open bracket":              {"*/*\n\tcommand=\"[A=b x\"\n", 2, "[ without ]"},
+		"unknown variable":          {"*/*\n\tcommand=\"x ${NOSUCH}\"\n", 2, "${NOSUCH} is not set"},
+		"variable with a dollar":    {"*/*\n\tcommand=\"x ${EVIL}\"\n", 2, "holds a $"},
+		"slip in $host":             {"*/*\n\tcommand=\"x $hots\"\n", 2, "neither $channel"},
+		"inner quote":               {"*/*\n\tcommand=\"x 'y\"\n", 2, "no closing '"},
+		"last clause empty":         {"*/*\n\tmaxta=1\nsmtp/*\n# end\n", 3, "has no settings"},
+		"pattern without host":      {"smtp/\n\tmaxta=1\n", 1, "channel/host"},
+		"open class":                {"smtp/[a\n\tmaxta=1\n", 1, "[ without ]"},
+		"open brace":                {"smtp/{a\n\tmaxta=1\n", 1, "{ without }"},
+		"too many words":            {"smtp/{a,b,c,d,e,f,g,h,i,j}{a,b,c,d,e,f,g,h,i,j}{a,b,c,d,e,f,g,h,i,j}{a,b}\n\tmaxta=1\n", 1, "more than 1000"},
+		"unknown parameter":         {"PARAM nosuch = 1\n", 1, "is not known"},
+		"parameter without a value": {"PARAM authfile\n", 1, "want PARAM name = value"},
+		"bad report interval":       {"PARAM global-report-interval = x\n", 1, "global-report-interval=x"},
+		"bad report choice":         {"PARAM deliveryreports = maybe\n", 1, "drop or postman"},
+		"no text":                   {"*/*\n\tuser=\x01\n", 2, "no text"},
+		"ends in a backslash":       {"*/* maxta=1 \\\n", 1, `ends in \`},
+		"user without a value":      {"*/*\n\tuser\n", 2, "no value"},
+		"equals sign alone":         {"*/*\n\t=5\n", 2, "without a key"},
+		"quote alone":               {"*/*\n\tuser\"x\"\n", 2, "no key=value"},
+		"rate without a time":       {"*/*\n\trate=10\n", 2, "like 10/s"},
+		"rate of nothing":           {"*/*\n\trate=0/s\n", 2, "like 10/s"},
+		"rate of strange time":      {"*/*\n\thostrate=1/y\n", 2, "like 10/s"},
+		"onexpiry unknown":          {"*/*\n\tonexpiry=keep\n", 2, "bounce, freeze or drop"},
+		"jitter above a wait":       {"*/*\n\tjitter=101\n", 2, "from 0 to 100"},
+		"source that is a name":     {"*/*\n\tsources=mx.example.org\n", 2, "mx.example.org is no IP address"},
+		"source that is any":        {"*/*\n\tsources=192.0.2.1,0.0.0.0\n", 2, "0.0.0.0 is no IP address"},
+		"source of a link":          {"*/*\n\tsources=fe80::1%eth0\n", 2, "no IP address"},
+		"no source":                 {"*/*\n\tsources=,\n", 2, "names no address"},
+		"helo of two words":         {"*/*\n\thelo=\"a b\"\n", 2, "host name"},
+		"helo ends in a dash":       {"*/*\n\thelo=a-.example\n", 2, "host name"},
+		"helo of no address":        {"*/*\n\thelo=[1.2.3]\n", 2, "host name"},
+		"field with a colon":        {"*/*\n\tnotbefore=Date:\n", 2, "without the colon"},
+		"minage of words":           {"*/*\n\tminage=soon\n", 2, "minage=soon"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseConf("dir/scheduler.conf", []byte(tt.text), testEnv)
+			var bad *config.Error
+			if !errors.As(err, &bad) {
+				t.Fatalf("got %v, want an *config.Error", err)
+			}
+			if bad.File != "dir/scheduler.conf" || bad.Line != tt.line || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want line %d and %q", err, tt.line, tt.want)
+			}
+			if config.Exit(err) != config.ExitConfig {
+				t.Errorf("exit code %d", config.Exit(err))
+			}
+		})
+	}
+}
+
+func TestGlob(t *testing.T) {
+	tests := map[string]struct {
+		pattern, s string
+		want       bool
+	}{
+		"star":                    {"*", "anything/at:all", true},
+		"star and nothing":        {"*", "", true},
+		"suffix":                  {"*.example.org", "mx.example.org", true},
+		"suffix alone":            {"*.example.org", "example.org", false},
+		"two stars":               {"*.a.*", "x.a.a.y", true},
+		"question mark":           {"m?", "mx", true},
+		"question mark, nothing":  {"m?", "m", false},
+		"class":                   {"m[a-c]x", "mbx", true},
+		"class with ]":            {"m[]x]", "m]", true},
+		"negated class":           {"m[!a-c]", "mb", false},
+		"backslash":               {`\*`, "*", true},
+		"backslash is no star":    {`\*`, "x", false},
+		"longer than the string":  {"abc", "ab", false},
+		"shorter than the string": {"ab", "abc", false},
+		"many stars, no match":    {"*a*a*a*a*a*a*b", strings.Repeat("a", 250), false},
+	}
+	for name, tt := range tests {
+		if got := glob(tt.pattern, tt.s); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func FuzzParseConf(f *testing.F) {
+	files, _ := filepath.Glob("testdata/conf/*.conf")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			f.Add(string(text), "smtp", "mx.example.org")
+		}
+	}
+	bad, _ := filepath.Glob("testdata/conf/bad/*.conf")
+	for _, file := range bad {
+		if text, err := os.ReadFile(file); err == nil {
+			f.Add(string(text), "smtp", "mx.example.org")
+		}
+	}
+	f.Add("a/[!]b]{x,y}\n command=\"[A=$host] 'b c' $channel\"\n", "a", "bx")
+	f.Fuzz(func(t *testing.T, text, channel, host string) {
+		c, err := ParseConf("f", []byte(text), testEnv)
+		if err != nil {
+			for _, err := range Errors(err) {
+				var bad *config.Error
+				if !errors.As(err, &bad) {
+					t.Fatalf("%v is no *config.Error", err)
+				}
+				if bad.Line > strings.Count(text, "\n")+1 || bad.Column < 0 || bad.Column > len(text)+1 {
+					t.Fatalf("%v stands outside of %q", err, text)
+				}
+			}
+			return
+		}
+		s := c.Match(channel, host)
+		if s == nil {
+			return
+		}
+		if s != c.Match(channel, host) {
+			t.Fatal("the same question has two answers")
+		}
+		if s.MaxThr > 0 && s.Start > s.MaxThr || s.Start < 1 || s.Rate.N > 0 && s.Rate.Per <= 0 {
+			t.Fatalf("bounds that cannot hold: %+v", s)
+		}
+		if len(s.Command.Words) == 0 || s.Interval <= 0 || len(s.Retries) == 0 || s.IdleMax < 0 {
+			t.Fatalf("settings that cannot work: %+v", s)
+		}
+		s.Command.Build(channel, host)
+		s.RingKey(channel, host)
+	})
+}

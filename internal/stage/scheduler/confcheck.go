@@ -1,0 +1,257 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"zmailer/internal/run/config"
+)
+
+// CheckConfig writes all that is wrong with the configuration, and what is allowed and
+// hardly meant, a line each with file, line and column. It tells whether it can be used.
+func CheckConfig(c *config.Config, out io.Writer) bool {
+	cfg, err := ConfigFrom(c)
+	if err != nil {
+		for _, err := range Errors(err) {
+			fmt.Fprintln(out, err)
+		}
+		return false
+	}
+	if bad := cfg.Conf.badPolicies(); len(bad) > 0 {
+		for _, err := range bad {
+			fmt.Fprintln(out, err)
+		}
+		return false
+	}
+	routes, err := cfg.Conf.checkRoutes(c)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return false
+	}
+	for _, warning := range append(cfg.Conf.warnings(), routes...) {
+		fmt.Fprintln(out, warning)
+	}
+	fmt.Fprintf(out, "%s: %d clauses; the configuration can be used\n", cfg.Conf.file, len(cfg.Conf.clauses))
+	return true
+}
+
+func (c *Conf) warn(at place, format string, args ...any) error {
+	return c.bad(at, "warning: "+format, args...)
+}
+
+// warnings tell what the file says in vain, and of programs that cannot be started.
+func (c *Conf) warnings() (list []error) {
+	for i := range c.clauses {
+		cl := &c.clauses[i]
+		if by := c.coveredBy(i); by != nil {
+			list = append(list, c.warn(cl.at, "%s is never reached: %s in line %d matches all of it first and has a command", cl.name, by.name, by.at.line))
+			continue
+		}
+		if !c.bodies[cl.body].last && !c.served(i) {
+			list = append(list, c.warn(cl.at, "%s has no command, and no clause with one follows: its mail waits, and expires", cl.name))
+		}
+	}
+	for i := range c.bodies {
+		list = append(list, c.warnBody(&c.bodies[i])...)
+	}
+	for _, where := range c.NoEffect {
+		list = append(list, fmt.Errorf("%s: %s", where, "warning: it means nothing here"))
+	}
+	return list
+}
+
+// warnBody looks at the settings of one body alone.
+func (c *Conf) warnBody(b *body) (list []error) {
+	s := defaultSettings()
+	for _, set := range b.sets {
+		set(&s)
+	}
+	says := func(key string) bool { _, ok := b.where[key]; return ok }
+	if says("start") && says("maxthr") && s.MaxThr > 0 && s.Start > s.MaxThr {
+		list = append(list, c.warn(b.where["start"], "start=%d is above maxthr=%d, which holds", s.Start, s.MaxThr))
+	}
+	if says("maxthr") && says("maxring") && s.MaxRing > 0 && s.MaxThr > s.MaxRing {
+		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d is above maxring=%d, which holds", s.MaxThr, s.MaxRing))
+	}
+	if says("maxunproven") && says("maxring") && s.MaxRing > 0 && s.MaxUnproven >= s.MaxRing {
+		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may take all places", s.MaxUnproven, s.MaxRing))
+	}
+	if says("expiry2") && says("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
+		list = append(list, c.warn(b.where["expiry"], "expiry=%v comes after expiry2=%v, which ends all", s.Expiry, s.Expiry2))
+	}
+	if says("reporttimes") && says("expiry") && s.Expiry > 0 && len(s.ReportTimes) > 0 && s.ReportTimes[len(s.ReportTimes)-1] >= s.Expiry {
+		list = append(list, c.warn(b.where["reporttimes"], "the last of reporttimes is not before expiry=%v", s.Expiry))
+	}
+	if b.last {
+		if err := checkProgram(s.Command.Words[0]); err != nil {
+			list = append(list, c.warn(b.where["command"], "%v", err))
+		}
+	}
+	return list
+}
+
+// checkProgram tells why a program could not be started.
+func checkProgram(name string) error {
+	if strings.Contains(name, "$") {
+		return nil // it depends on channel or host
+	}
+	path, err := findProgram(name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s is not there", path)
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is no program that can be run", path)
+	}
+	return nil
+}
+
+// coveredBy is the clause before i that takes everything that i matches, nil if none does.
+func (c *Conf) coveredBy(i int) *clause {
+	cl := &c.clauses[i]
+	for j := range i {
+		by := &c.clauses[j]
+		if c.bodies[by.body].last && coverAll(by.channel, cl.channel) && coverAll(by.host, cl.host) {
+			return by
+		}
+	}
+	return nil
+}
+
+// served tells whether a clause with a command behind i may match what i does.
+func (c *Conf) served(i int) bool {
+	for j := i + 1; j < len(c.clauses); j++ {
+		if c.bodies[c.clauses[j].body].last && overlap(c.clauses[i].channel, c.clauses[j].channel) {
+			return true
+		}
+	}
+	return false
+}
+
+// overlap tells patterns of which some word may match both; it says so too often rather
+// than too seldom.
+func overlap(a, b []string) bool {
+	wild := func(s string) bool { return strings.ContainsAny(s, `*?[\`) }
+	for _, p := range a {
+		for _, q := range b {
+			if wild(p) && wild(q) || glob(p, q) || glob(q, p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// coverAll tells whether each of some patterns is covered by one of others.
+func coverAll(by, patterns []string) bool {
+	for _, q := range patterns {
+		if !slices.ContainsFunc(by, func(p string) bool { return covers(pieces(p), pieces(q)) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// pieces parts a pattern into what matches one character each, and stars.
+func pieces(pattern string) (list []string) {
+	for pattern != "" {
+		n := 1
+		switch pattern[0] {
+		case '[':
+			n = classEnd(pattern) + 1
+		case '\\':
+			n = 2
+		}
+		list = append(list, pattern[:n])
+		pattern = pattern[n:]
+	}
+	return list
+}
+
+// covers tells whether one pattern matches all that another does. It may overlook that.
+func covers(p, q []string) bool {
+	// reached[j]: what was read of p covers the first j pieces of q.
+	reached := make([]bool, len(q)+1)
+	reached[0] = true
+	for _, piece := range p {
+		next := make([]bool, len(q)+1)
+		for j := range reached {
+			switch {
+			case piece == "*":
+				next[j] = reached[j] || j > 0 && next[j-1]
+			case j > 0 && reached[j-1] && q[j-1] != "*":
+				next[j] = piece == "?" || piece == q[j-1] || len(q[j-1]) == 1 && q[j-1] != "?" && glob(piece, q[j-1])
+			}
+		}
+		reached = next
+	}
+	return reached[len(q)]
+}
+
+// checkRoutes looks through the text tables of the setting ROUTES. What other sources
+// answer is not known until they are asked.
+func (c *Conf) checkRoutes(settings *config.Config) (list []error, err error) {
+	sources := strings.Fields(settings.String("ROUTES", ""))
+	if len(sources) == 0 {
+		routes, from, err := settings.Read("routes")
+		return c.unservedRoutes(from, string(routes)), err
+	}
+	for _, source := range sources {
+		scheme, path, ok := strings.Cut(source, ":")
+		switch {
+		case !ok || strings.Contains(scheme, "/"):
+			path = source
+		case scheme != "file":
+			continue
+		}
+		if !filepath.IsAbs(path) {
+			path = settings.Path(path)
+		}
+		routes, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the router's check tells
+		}
+		if err != nil {
+			return nil, &config.Error{File: path, Reason: "cannot be read", Err: err}
+		}
+		list = append(list, c.unservedRoutes(path, string(routes))...)
+	}
+	return list, nil
+}
+
+// unservedRoutes tells of routes to channels that no clause serves (Z8).
+func (c *Conf) unservedRoutes(file, text string) (list []error) {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		channel, _, ok := strings.Cut(fields[1], "!")
+		if !ok || c.serves(channel) {
+			continue
+		}
+		list = append(list, &config.Error{File: file, Line: number, Column: strings.Index(line, fields[1]) + 1,
+			Reason: fmt.Sprintf("warning: no clause of scheduler.conf with a command serves channel %s: mail for %s would wait, and expire", channel, fields[0])})
+	}
+	return list
+}
+
+// serves tells whether some mail of a channel has an agent, or needs none.
+func (c *Conf) serves(channel string) bool {
+	switch channel {
+	case channelError, channelBitbucket, channelHold:
+		return true
+	}
+	return slices.ContainsFunc(c.clauses, func(cl clause) bool { return c.bodies[cl.body].last && globAny(cl.channel, channel) })
+}

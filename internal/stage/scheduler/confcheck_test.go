@@ -1,0 +1,129 @@
+package scheduler
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"zmailer/internal/run/config"
+)
+
+// checked is what CheckConfig says of a directory with these files.
+func checked(t *testing.T, files map[string]string) (string, bool) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "zmailer.conf"), []byte("HOSTNAME=mx.example.org\n"+files["zmailer.conf"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	ok := CheckConfig(c, &out)
+	return strings.ReplaceAll(out.String(), dir+"/", ""), ok
+}
+
+// M30, Z8: what is allowed and hardly meant is told: clauses that nothing reaches, programs
+// that are not there, limits that others undo, routes to channels that nothing serves.
+func TestHardlyMeantConfigurations(t *testing.T) {
+	got, ok := checked(t, map[string]string{
+		"scheduler.conf": `*/* maxring=5 maxthr=9 expiry=3d expiry2=1d reporttimes="4h 4d" skew=5
+smtp/*.example start=7 maxthr=3
+	command="/bin/sh"
+smtp/mx.example	command="/bin/sh"
+smtp/[ab].example command="/nonexistent/ta $channel"
+smtp/*	command="/etc $channel"
+smtp/{a,b}.other expiry=1h
+uucp/*	expiry=9d
+{local,file}/*	command="no-such-agent-anywhere"
+local/x?z command="/bin/sh"
+`,
+		"routes": "# comment\n.x.example  uucp!gate\n\thold.example hold!NS:h\n.  \tsmtp!\n.y lmtp!unix:/x # because\n",
+	})
+	if !ok {
+		t.Error("it cannot be used")
+	}
+	golden(t, "testdata/conf/warnings.golden", got)
+}
+
+// Z8: every text table that ROUTES names is looked through, not only the one beside
+// zmailer.conf.
+func TestRoutesOfTheSettingAreLookedThrough(t *testing.T) {
+	got, ok := checked(t, map[string]string{
+		"scheduler.conf": "smtp/* command=\"/bin/sh\"\n",
+		"zmailer.conf":   "ROUTES=\"first db:big.db file:second missing\"\n",
+		"routes":         "not.example asked!for\n",
+		"first":          "a.example smtp!x\nb.example uucp!gate\n",
+		"second":         "c.example pigeon!loft\n",
+	})
+	if !ok {
+		t.Error("it cannot be used")
+	}
+	for _, want := range []string{"first:2:11: warning: no clause of scheduler.conf with a command serves channel uucp", "second:1:11: warning: no clause of scheduler.conf with a command serves channel pigeon"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %q in it", got, want)
+		}
+	}
+	if strings.Contains(got, "asked") {
+		t.Errorf("a table that is not used is looked through: %s", got)
+	}
+}
+
+// M30: all errors are told, not the first one alone, and the exit code can follow.
+func TestCheckTellsAllErrors(t *testing.T) {
+	got, ok := checked(t, map[string]string{"scheduler.conf": "smtp/* maxtr=1 rate=x\n\tuser=no-such-user\n"})
+	want := "scheduler.conf:1:8: maxtr is no setting; did you mean maxta? docs/scheduler.conf.md has them all\n" +
+		"scheduler.conf:1:21: rate=x: it must be like 10/s, 100/m, 1000/h or 30/10m; 0 is no limit\n"
+	if ok || got != want {
+		t.Errorf("got %t\n%s\nwant\n%s", ok, got, want)
+	}
+	got, ok = checked(t, map[string]string{"scheduler.conf": "smtp/* command=x\n\tuser=no-such-user\n"})
+	if want := "scheduler.conf:2:2: there is no user no-such-user\n"; ok || got != want {
+		t.Errorf("got %t\n%s\nwant\n%s", ok, got, want)
+	}
+}
+
+func TestBuiltInConfigurationHasNothingToWarnOf(t *testing.T) {
+	conf := mustConf(t, string(config.Default("scheduler.conf")))
+	for _, w := range conf.warnings() {
+		if !strings.Contains(w.Error(), "neither beside the scheduler nor in PATH") {
+			t.Error(w)
+		}
+	}
+	for _, w := range conf.unservedRoutes("routes", string(config.Default("routes"))) {
+		t.Error(w)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	tests := map[string]struct {
+		p, q string
+		want bool
+	}{
+		"all":                   {"*", "a*b?[c]", true},
+		"the same":              {"a*[bc]", "a*[bc]", true},
+		"suffix of a longer":    {"*.example", "*.mx.example", true},
+		"longer than a suffix":  {"*.mx.example", "*.example", false},
+		"class covers a letter": {"[a-c]x", "bx", true},
+		"letter is no class":    {"bx", "[a-c]x", false},
+		"? covers one":          {"a?c", "abc", true},
+		"? does not cover *":    {"a?c", "a*c", false},
+		"* covers ?":            {"a*c", "a??c", true},
+		"nothing":               {"", "", true},
+		"* and nothing":         {"*", "", true},
+		"not the end":           {"a", "ab", false},
+	}
+	for name, tt := range tests {
+		if got := covers(pieces(tt.p), pieces(tt.q)); got != tt.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xrash/smetrics"
+
+	"zmailer/internal/run/config"
+)
+
+// token is one keyword or key=value of a line.
+type token struct {
+	key, value  string
+	has         bool // there is a =
+	at, valueAt place
+}
+
+// next cuts a token from a rest of the line; one without a key means that none is left.
+// bad tells what is wrong at the token's place.
+func (p *confParser) next(s string) (t token, rest, bad string) {
+	s = strings.TrimLeft(s, " \t")
+	t.at = p.line.at(s)
+	if s == "" || s[0] == '#' {
+		return t, "", ""
+	}
+	end := strings.IndexAny(s, " \t=#\"")
+	if end < 0 {
+		end = len(s)
+	}
+	whole := s
+	t.key, s = s[:end], s[end:]
+	t.valueAt = t.at
+	after := strings.TrimLeft(s, " \t")
+	if !strings.HasPrefix(after, "=") {
+		if t.key == "" || strings.HasPrefix(s, `"`) {
+			return t, "", fmt.Sprintf("%.40q is no key=value", whole)
+		}
+		return t, s, ""
+	}
+	if t.key == "" {
+		return t, "", "= without a key"
+	}
+	s = strings.TrimLeft(after[1:], " \t")
+	t.has, t.valueAt = true, p.line.at(s)
+	if strings.HasPrefix(s, `"`) {
+		value, rest, ok := unquote(s[1:])
+		if !ok {
+			return t, "", fmt.Sprintf(`%s: no closing "`, t.key)
+		}
+		if rest != "" && !strings.ContainsAny(rest[:1], " \t#") {
+			t.at = p.line.at(rest)
+			return t, "", fmt.Sprintf(`%s: text after the closing "`, t.key)
+		}
+		t.value = value
+		return t, rest, ""
+	}
+	if end = strings.IndexAny(s, " \t"); end < 0 {
+		end = len(s)
+	}
+	if end == 0 || s[0] == '#' {
+		return t, "", fmt.Sprintf("%s= has no value", t.key)
+	}
+	t.value = s[:end]
+	return t, s[end:], ""
+}
+
+// unquote reads up to the closing quote; a backslash takes the next character as it
+// is.
+func unquote(s string) (value, rest string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return b.String(), s[i+1:], true
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return "", "", false
+}
+
+// params are the names of PARAM lines, with what reads them.
+func params() map[string]func(c *Conf, value string) error {
+	all := map[string]func(c *Conf, value string) error{
+		"mailqsock": func(c *Conf, value string) error { c.MailQSock = value; return nil },
+		"authfile":  func(c *Conf, value string) error { c.AuthFile = value; return nil },
+		"global-report-interval": func(c *Conf, value string) (err error) {
+			c.ReportInterval, err = config.ParseDuration(value)
+			return err
+		},
+		"deliveryreports": func(c *Conf, value string) error {
+			if value != "drop" && value != "postman" {
+				return fmt.Errorf("it must be drop or postman")
+			}
+			c.CopyUndeliverable = value == "postman"
+			return nil
+		},
+	}
+	for _, name := range reportParams() {
+		all[name] = func(c *Conf, value string) error { return c.Reports.set(name, value) }
+	}
+	return all
+}
+
+// parseParam reads what follows PARAM: name = value.
+func (p *confParser) parseParam(s string) {
+	t, rest, bad := p.next(s)
+	if bad != "" {
+		p.bad(t.at, "%s", bad)
+		return
+	}
+	rest = strings.TrimLeft(rest, " \t")
+	if t.key == "" || !t.has || rest != "" && rest[0] != '#' {
+		p.bad(t.at, "want PARAM name = value")
+		return
+	}
+	known := params()
+	put := known[strings.ToLower(t.key)]
+	if put == nil {
+		p.bad(t.at, "PARAM %s is not known; did you mean %s?", t.key, nearest(strings.ToLower(t.key), known))
+		return
+	}
+	if err := put(p.conf, t.value); err != nil {
+		p.bad(t.valueAt, "PARAM %s=%s: %v", t.key, t.value, err)
+	}
+}
+
+// nearest is the known name with the least edits from name.
+func nearest[T any](name string, known map[string]T) string {
+	best, least := "", 0
+	for k := range known {
+		if d := smetrics.WagnerFischer(name, k, 1, 1, 1); best == "" || d < least || d == least && k < best {
+			best, least = k, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,124 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/config"
+)
+
+// Recipients on channel hold wait for a condition, which is their host (M11):
+//
+//	timeout:SECONDS   the time, in seconds since 1970, has come
+//	age:INTERVAL      the message is that old: seconds, or 2h30m
+//	io:/FILE          the file can be opened and read
+//	ns:NAME/TYPE      a name server answers the question, with yes or no; TYPE is a by default
+//
+// Then they, and only they, are routed again.
+
+// condition is what a host of channel hold says.
+type condition struct {
+	at  time.Time     // timeout
+	age time.Duration // age
+	// ask finds out what cannot be told from the clock; nil: the clock tells.
+	ask func(ctx context.Context, server string) error
+}
+
+// parseCondition reads it. The class may be in any case, as in ZMailer.
+func parseCondition(host string) (c condition, err error) {
+	class, arg, ok := strings.Cut(host, ":")
+	if !ok || arg == "" {
+		return c, errors.New("it is not CLASS:ARGUMENT")
+	}
+	switch strings.ToLower(class) {
+	case "timeout":
+		n, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || n < 0 || n > 1<<40 {
+			return c, errors.New("timeout wants seconds since 1970")
+		}
+		c.at = time.Unix(n, 0)
+	case "age":
+		if n, err := strconv.ParseUint(arg, 10, 31); err == nil {
+			c.age = time.Duration(n) * time.Second
+		} else if c.age, err = config.ParseDuration(arg); err != nil {
+			return c, fmt.Errorf("age: %w", err)
+		}
+	case "io":
+		if !filepath.IsAbs(arg) {
+			return c, errors.New("io wants an absolute path")
+		}
+		c.ask = func(context.Context, string) error { return readable(arg) }
+	case "ns":
+		name, kind, typed := strings.Cut(arg, "/")
+		t, known := dns.StringToType[strings.ToUpper(kind)]
+		if !typed {
+			t, known = dns.TypeA, true
+		}
+		if _, ok := dns.IsDomainName(name); !ok || !known || name == "" {
+			return c, errors.New("ns wants NAME/TYPE")
+		}
+		c.ask = func(ctx context.Context, server string) error { return answered(ctx, server, name, t) }
+	default:
+		return c, fmt.Errorf("its class %q is unknown; there are timeout, age, io, ns", class)
+	}
+	return c, nil
+}
+
+// readable tells whether a file can be opened and read.
+func readable(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	// Opened for reading: close has nothing to lose.
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if _, err := f.Read(make([]byte, 1)); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// answered tells whether a name server says yes or no. server "": those of
+// /etc/resolv.conf.
+func answered(ctx context.Context, server, name string, kind uint16) error {
+	servers := []string{server}
+	if server == "" {
+		c, err := dns.ClientConfigFromFile("/etc/resolv.conf")
+		if err != nil {
+			return err
+		}
+		servers = servers[:0]
+		for _, s := range c.Servers {
+			servers = append(servers, net.JoinHostPort(s, c.Port))
+		}
+	}
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(name), kind)
+	err := errors.New("there is no name server")
+	for _, s := range servers {
+		var r *dns.Msg
+		if r, _, err = (&dns.Client{Timeout: askTimeout / 2}).ExchangeContext(ctx, q, s); err != nil {
+			continue
+		}
+		if r.Rcode == dns.RcodeSuccess || r.Rcode == dns.RcodeNameError {
+			return nil
+		}
+		err = fmt.Errorf("%s says %s", s, dns.RcodeToString[r.Rcode])
+	}
+	return err
+}

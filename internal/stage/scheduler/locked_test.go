@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// M18: the agent of a scheduler that was killed ends its delivery under the next one,
+// which notices that without waiting for its next look at transport/; so it does when
+// that agent is killed.
+func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
+	t.Parallel()
+	conf := scriptConf("TEST_SLOTS=2", "")
+	tests := map[string]func(r *rig, gate func()){
+		"it delivers":  func(_ *rig, gate func()) { gate() },
+		"it is killed": func(r *rig, gate func()) { r.killAgents(); gate(); r.atGate()() },
+	}
+	for name, end := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, conf, 0, quick)
+			r.config.Look, r.config.locked = time.Hour, 20*time.Millisecond
+			r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			cmd := r.process(conf)
+			gate := r.atGate()
+			r.kill(cmd)
+			r.start()
+			r.wait(1, "msg=queued")
+			end(r, gate)
+			r.drained()
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+			r.deliveredOnce("gate@h")
+		})
+	}
+}
+
+// The looks back off until those at transport/ come as often, and begin anew with the
+// next message.
+func TestLooksAtLockedRecipientsBackOff(t *testing.T) {
+	b, _ := diskBox(t)
+	start := time.Now()
+	e := newEngine(Config{Conf: b.spool.Conf, Look: 15 * time.Second, Log: b.spool.Log}, b.po)
+	m := &thread.Message{Number: 1}
+	e.busy[m] = &ops{} // so that nothing is read
+	looks := func() (list []time.Duration) {
+		for range 10 {
+			if e.lockedAt.IsZero() {
+				break
+			}
+			e.now = e.lockedAt
+			list = append(list, e.now.Sub(start))
+			e.lookAtLocked()
+		}
+		return list
+	}
+	want := []time.Duration{time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}
+	for range 2 {
+		e.now = start
+		e.hold(m)
+		if got := looks(); !slices.Equal(got, want) {
+			t.Errorf("looks after %v, want %v", got, want)
+		}
+		delete(e.locked, m)
+		e.reloadLocked()
+	}
+}

@@ -1,0 +1,47 @@
+package scheduler
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// K10: a message's files are in another hash directory than they belong in, and stayed
+// there because an agent held a recipient. A change that waits behind the one which moves
+// them is made where they are then.
+func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
+	b, dir := diskBox(t)
+	name := b.queue("a@b", rcpt{line: "smtp h x@h"})
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
+	e.pool = newPool(e.load)
+	defer e.pool.close()
+	e.tick()
+	n, _ := postoffice.ParseName(name)
+	m := &thread.Message{Number: n.Ino}
+	m.SetName("A/" + name)
+	e.messages.put(m)
+	for _, top := range []string{"transport", "queue"} {
+		if err := os.Mkdir(filepath.Join(dir, top, "A"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, top, name), filepath.Join(dir, top, "A", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.reload(m, nil)
+	e.noted(m.Name())
+	e.record(m, nil, nil, thread.Round{})
+	for e.busy[m] != nil {
+		<-e.box.wake
+		for _, fn := range e.box.take(nil) {
+			fn()
+		}
+	}
+	if got := b.log.String(); strings.Contains(got, "vanished") || m.Name() != name {
+		t.Errorf("the message is given up:\n%s", got)
+	}
+}

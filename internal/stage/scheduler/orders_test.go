@@ -1,0 +1,372 @@
+package scheduler
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// clockBox is a box whose disk has the virtual clock, too.
+func clockBox(t testing.TB, conf string) *box {
+	t.Helper()
+	f := cutfs.New()
+	b := newBoxConf(t, f, 0, conf)
+	f.SetClock(func() time.Time { return b.now })
+	return b
+}
+
+// request is an order about one message; addresses none: about all its recipients.
+func (b *box) request(name string, addresses ...string) order.Request {
+	b.t.Helper()
+	info, err := b.po.StatMessage(name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	q := order.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "a test", Reason: "because"}
+	if len(addresses) > 0 {
+		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return slices.Contains(addresses, r.Address) }
+	}
+	return q
+}
+
+// ordered checks that an order was about n recipients.
+func (b *box) ordered(res order.Result, err error) func(n int) {
+	return func(n int) {
+		b.t.Helper()
+		if err != nil || len(res.Changed) != n {
+			b.t.Fatalf("the order was about %q, %v; want %d", res.Changed, err, n)
+		}
+	}
+}
+
+// open are the addresses that agents are to have, with the time until the next attempt.
+func (b *box) open(name string) string {
+	b.t.Helper()
+	var list []string
+	for _, w := range b.load(name).Open {
+		word := w.Address
+		if w.Next.After(b.now) {
+			word += " in " + w.Next.Sub(b.now).String()
+		}
+		list = append(list, word)
+	}
+	return strings.Join(list, ", ")
+}
+
+// deferredOnce has an attempt for a recipient fail now; the next one is in an hour.
+func (b *box) deferredOnce(name string, n int) {
+	b.t.Helper()
+	err := b.spool.Record(name, []Outcome{{Offset: offsetOf(b.parse(name), n), Result: thread.Deferred, Attempt: 3, Next: b.now.Add(time.Hour),
+		Notary: workspec.Notary{Status: "4.2.2"}, Text: "mailbox full"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A hold has chosen recipients wait, over restarts, until it is released or its time has
+// come; that time does not make them older, and no report is sent on it.
+func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
+	b := clockBox(t, testConf)
+	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
+	b.ordered(order.Hold(b.request(file, "x@h"), file, time.Time{}))(1)
+	if got := b.open(file); got != "y@h" {
+		t.Errorf("open: %q, want y@h", got)
+	}
+	if l := b.load(file); l.Held != 1 || len(l.Aside) != 1 || !l.Wake.IsZero() {
+		t.Errorf("held %d at %v, wakes %v", l.Held, l.Aside, l.Wake)
+	}
+	b.now = b.now.Add(200 * time.Hour) // expiry is 3d
+	b.agentMarks(file, 1, "", workspec.TagOK)
+	if s := b.settle(file); s.Expired != 0 || s.Finished || len(b.reports()) != 0 {
+		t.Errorf("settled %+v with %d reports", s, len(b.reports()))
+	}
+	b.ordered(order.Release(b.request(file), file))(1)
+	l := b.load(file)
+	if len(l.Open) != 1 || l.Open[0].Away != 200*time.Hour {
+		t.Fatalf("after the release: %+v, want 200h that do not count", l.Open)
+	}
+	if got := l.Look.Sub(b.now).Round(time.Second); got != 4*time.Hour {
+		t.Errorf("its delay is reported in %v, want 4h as for a new one", got)
+	}
+	if _, err := order.Release(b.request(file), file); !errors.Is(err, order.ErrNothing) {
+		t.Errorf("a second release: %v", err)
+	}
+
+	// Until a time.
+	b.ordered(order.Hold(b.request(file), file, b.now.Add(time.Hour)))(1)
+	if l := b.load(file); len(l.Open) != 0 || l.Look.Sub(b.now) != time.Hour || l.Wake != l.Look {
+		t.Errorf("held for an hour: %d open, look in %v", len(l.Open), l.Look.Sub(b.now))
+	}
+	if s := b.settle(file); s.Woken || s.Look.Sub(b.now) != time.Hour {
+		t.Errorf("settled at once: %+v", s)
+	}
+	b.now = b.now.Add(time.Hour)
+	if s := b.settle(file); !s.Woken {
+		t.Errorf("settled in time: %+v, want it woken", s)
+	}
+	if got := b.open(file); got != "x@h" || b.load(file).Open[0].Away != 201*time.Hour {
+		t.Errorf("after its time: open %q, %+v", got, b.load(file).Open)
+	}
+}
+
+// Frozen recipients wait for a person; a thaw begins their time anew, with the first of
+// the waits.
+func TestFrozenRecipientsWaitForAPerson(t *testing.T) { // A13
+	b := clockBox(t, testConf)
+	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
+	b.now = b.now.Add(70 * time.Hour)
+	b.deferredOnce(file, 0)
+	b.ordered(order.Freeze(b.request(file, "x@h"), file, workspec.CausePerson))(1)
+	b.now = b.now.Add(700 * time.Hour)
+	if s := b.settle(file); s.Expired != 0 {
+		t.Errorf("settled %+v", s)
+	}
+	if held, err := b.spool.Expire(file, []int64{offsetOf(b.parse(file), 0)}, "x"); err != nil || len(held) != 0 || tags(b.parse(file)) != "  " {
+		t.Errorf("expired what is frozen: %v, %v, tags %q", held, err, tags(b.parse(file)))
+	}
+	if got := b.open(file); got != "y@h" {
+		t.Errorf("open: %q, want y@h", got)
+	}
+	b.ordered(order.Thaw(b.request(file), file))(1)
+	l := b.load(file)
+	if len(l.Open) != 2 || l.Open[0].Address != "x@h" || l.Open[0].Attempts != 0 || !l.Open[0].Next.IsZero() || l.Open[0].Away.Round(time.Second) != 770*time.Hour {
+		t.Errorf("thawed: %+v, want a new time", l.Open)
+	}
+}
+
+// A thaw while an agent has a recipient begins its time anew, too: that this attempt was
+// thought to be the last one is no longer true.
+func TestThawedInFlightDoesNotExpire(t *testing.T) {
+	b := clockBox(t, testConf)
+	file := b.queue("a@b", rcpt{line: "smtp h x@h"})
+	off := []int64{offsetOf(b.parse(file), 0)}
+	b.now = b.now.Add(100 * time.Hour)
+	owner, err := b.po.NewOwner("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lock(file, 0, owner.Number())
+	for _, give := range []func() (order.Result, error){
+		func() (order.Result, error) { return order.Freeze(b.request(file), file, workspec.CausePerson) },
+		func() (order.Result, error) { return order.Thaw(b.request(file), file) },
+	} {
+		if res, err := give(); err != nil || len(res.Busy) != 1 {
+			t.Fatalf("got %+v, %v", res, err)
+		}
+	}
+	b.agentMarks(file, 0, "", workspec.TagToDo)
+	b.deferredOnce(file, 0)
+	if err := b.po.DropNote(file); err != nil {
+		t.Fatal(err)
+	}
+	_, waiting, err := b.spool.expire(file, off, "")
+	if err != nil || len(waiting) != 1 || tags(b.parse(file)) != " " || len(b.list("transport")) != 2 {
+		t.Errorf("waiting %v, %v, tags %q, transport/ has %v; want it open and a note", waiting, err, tags(b.parse(file)), b.list("transport"))
+	}
+	b.now = b.now.Add(100 * time.Hour)
+	if _, waiting, err := b.spool.expire(file, off, ""); err != nil || len(waiting) != 0 || tags(b.parse(file)) != "-" {
+		t.Errorf("waiting %v, %v, tags %q; want it failed", waiting, err, tags(b.parse(file)))
+	}
+}
+
+// A6: what becomes of a recipient at the end of its time is onexpiry's.
+func TestEndOfTimeIsAsOnExpirySays(t *testing.T) {
+	for what, want := range map[string]struct {
+		tag     string // of the first
+		reports int
+		log     []string
+	}{
+		"bounce": {"-", 1, []string{"msg=expired", "dropped=false"}},
+		"drop":   {"-", 0, []string{"msg=expired", "dropped=true"}},
+		"freeze": {" ", 0, []string{"msg=frozen", "cause=expired", "full"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := clockBox(t, strings.Replace(testConf, "expiry=3d", "expiry=3d onexpiry="+what, 1))
+			file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "uucp h z@h"})
+			b.load(file) // tells that nothing serves z@h
+			b.deferredOnce(file, 0)
+			b.now = b.now.Add(80 * time.Hour)
+			_, waiting, err := b.spool.expire(file, []int64{offsetOf(b.parse(file), 0)}, "")
+			if err != nil || (len(waiting) == 1) != (what == "freeze") {
+				t.Errorf("waiting: %v, %v", waiting, err)
+			}
+			if got := tags(b.parse(file)); got != want.tag+" " {
+				t.Errorf("tags %q, want %q for the first", got, want.tag)
+			}
+			done := b.settle(file).Finished
+			if n := len(b.reports()); n != want.reports || done != (what != "freeze") {
+				t.Errorf("%d reports, want %d; finished %v", n, want.reports, done)
+			}
+			b.wantLog(append(want.log, "rcpt=x@h")...)
+			b.wantLog(want.log[0], "rcpt=z@h")
+			if what != "freeze" {
+				return
+			}
+			if l := b.load(file); l.Held != 2 || len(l.Open) != 0 {
+				t.Errorf("after a restart: held %d, open %d", l.Held, len(l.Open))
+			}
+			b.ordered(order.Thaw(b.request(file, "x@h"), file))(1)
+			if got := b.open(file); got != "x@h" {
+				t.Errorf("thawed: %q", got)
+			}
+		})
+	}
+}
+
+// A retry is due now, whatever the recipient or its host waits for, and keeps the count of
+// its attempts.
+func TestRetryIsDueNow(t *testing.T) { // A13
+	b := clockBox(t, testConf)
+	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
+	b.deferredOnce(file, 0)
+	b.deferredOnce(file, 1)
+	if got := b.open(file); got != "x@h in 1h0m0s, y@h in 1h0m0s" {
+		t.Fatalf("open: %q", got)
+	}
+	b.ordered(order.Retry(b.request(file, "y@h"), file))(1)
+	if got := b.open(file); got != "x@h in 1h0m0s, y@h" {
+		t.Errorf("open: %q, want y@h now", got)
+	}
+	if w := b.load(file).Open[1]; w.Attempts != 3 || !w.Hurry {
+		t.Errorf("got %+v", w)
+	}
+	b.deferredOnce(file, 1)
+	if got := b.open(file); got != "x@h in 1h0m0s, y@h in 1h0m0s" {
+		t.Errorf("after the attempt: %q", got)
+	}
+}
+
+// A13: a recipient that has failed is opened again while its sender was not told; its
+// time begins anew, and the failure of before is not reported.
+func TestFailedRecipientIsOpenedAgain(t *testing.T) {
+	b := clockBox(t, testConf)
+	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
+	b.agentMarks(file, 0, "failed", workspec.TagFailed)
+	b.settle(file) // gathers for five minutes
+	if _, err := order.Retry(b.request(file, "x@h"), file); !errors.Is(err, order.ErrNothing) {
+		t.Errorf("without Failed: %v", err)
+	}
+	again := b.request(file, "x@h")
+	again.Failed = true
+	b.ordered(order.Retry(again, file))(1)
+	if got := b.open(file); got != "x@h, y@h" {
+		t.Errorf("open: %q", got)
+	}
+	b.now = b.now.Add(10 * time.Minute)
+	b.settle(file)
+	if n := len(b.reports()); n != 0 {
+		t.Errorf("%d reports on a recipient that is open", n)
+	}
+	b.agentMarks(file, 0, "failed", workspec.TagFailed)
+	b.now = b.now.Add(10 * time.Minute)
+	b.settle(file)
+	if n := len(b.reports()); n != 1 {
+		t.Errorf("%d reports, want one on the second failure", n)
+	}
+	again = b.request(file, "x@h")
+	again.Failed = true
+	if _, err := order.Retry(again, file); !errors.Is(err, order.ErrNothing) {
+		t.Errorf("the sender was told: %v", err)
+	}
+	again.Told = true
+	b.ordered(order.Retry(again, file))(1)
+	b.agentMarks(file, 0, "", workspec.TagOK)
+	b.agentMarks(file, 1, "", workspec.TagOK)
+	if !b.settle(file).Finished {
+		t.Error("it is not finished")
+	}
+}
+
+// M41: expiry by a person, of one recipient or of the message, reported or silent; what is
+// frozen or held, too.
+func TestExpiryByAPerson(t *testing.T) {
+	for name, report := range map[string]bool{"reported": true, "silent": false} {
+		t.Run(name, func(t *testing.T) {
+			b := clockBox(t, testConf)
+			file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"}, rcpt{line: "smtp h z@h"})
+			b.ordered(order.Freeze(b.request(file, "y@h"), file, workspec.CausePerson))(1)
+			b.deferredOnce(file, 0)
+			q := b.request(file, "x@h", "y@h")
+			q.Report = report
+			b.ordered(order.Expire(q, file))(2)
+			if got := b.open(file); got != "z@h" || tags(b.parse(file)) != "-- " {
+				t.Errorf("open %q, tags %q", got, tags(b.parse(file)))
+			}
+			b.agentMarks(file, 2, "", workspec.TagOK)
+			if !b.settle(file).Finished {
+				t.Error("it is not finished")
+			}
+			reports := b.reports()
+			if (len(reports) == 1) != report {
+				t.Fatalf("%d reports", len(reports))
+			}
+			if report && (!strings.Contains(reports[0], "4.4.7") || !strings.Contains(reports[0], "mailbox full") || len(fields(reports[0], "Final-Recipient")) != 2) {
+				t.Errorf("got %s", reports[0])
+			}
+		})
+	}
+}
+
+// What is ordered while an agent has a recipient holds when the agent gives it back, and
+// means nothing if it delivers.
+func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
+	tests := map[string]struct {
+		order func(order.Request, string) (order.Result, error)
+		tag   string // then
+	}{
+		"hold":   {func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) }, " "},
+		"freeze": {func(q order.Request, n string) (order.Result, error) { return order.Freeze(q, n, workspec.CausePerson) }, " "},
+		"expire": {order.Expire, "-"},
+		"remove": {order.Remove, "-"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, delivered := range []bool{false, true} {
+				b := clockBox(t, testConf)
+				file := b.queue("a@b", rcpt{line: "smtp h x@h"})
+				owner, err := b.po.NewOwner("test-agent")
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.lock(file, 0, owner.Number())
+				res, err := tt.order(b.request(file), file)
+				if err != nil || len(res.Changed) != 0 || len(res.Busy) != 1 {
+					t.Fatalf("got %+v, %v, want it busy", res, err)
+				}
+				if l := b.load(file); len(l.Open) != 1 || !l.Open[0].Locked {
+					t.Errorf("while the agent has it: %+v", l.Open)
+				}
+				if delivered {
+					b.agentMarks(file, 0, "", workspec.TagOK)
+					if !b.settle(file).Finished || len(b.list("removed")) != 0 {
+						t.Errorf("it was delivered, and is not finished; removed/ has %v", b.list("removed"))
+					}
+					continue
+				}
+				b.agentMarks(file, 0, "", workspec.TagToDo)
+				rec, err := b.spool.record(file, []Outcome{{Offset: offsetOf(b.parse(file), 0), Result: thread.Deferred, Attempt: 1, Next: b.now.Add(time.Hour)}})
+				if err != nil || len(rec.taken) != 1 || (len(rec.ended) == 1) != (tt.tag == "-") || tags(b.parse(file)) != tt.tag {
+					t.Errorf("given back: %+v, %v, tags %q, want %q", rec, err, tags(b.parse(file)), tt.tag)
+				}
+				if tt.tag == " " {
+					if got := b.open(file); got != "" {
+						t.Errorf("open: %q", got)
+					}
+				} else if !b.settle(file).Finished {
+					t.Error("it is not finished")
+				}
+				if err := owner.Release(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,32 @@
+package scheduler
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"zmailer/internal/run/logging"
+)
+
+// An agent has our standard error, and finds the journal there as we do.
+func TestAgentsKnowTheJournal(t *testing.T) {
+	t.Setenv(logging.JournalVariable, "7:8")
+	t.Setenv("SECRET", "x")
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p, err := launch{argv: []string{"/usr/bin/env"}, env: []string{"A=1"}}.begin(theirs, theirs, false)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(out)
+	if _, werr := p.Wait(); err != nil || werr != nil {
+		t.Fatal(err, werr)
+	}
+	if string(got) != "A=1\nJOURNAL_STREAM=7:8\n" {
+		t.Errorf("its environment is %q", got)
+	}
+}

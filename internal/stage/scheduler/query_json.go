@@ -1,0 +1,203 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/wire/mailq"
+)
+
+// json writes one line.
+func (s *querySession) json(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return s.write(mailq.AppendLine(nil, string(line)))
+}
+
+// jsonStatus answers JSON STATUS by what the engine counts: no message is looked at.
+func (s *querySession) jsonStatus() error {
+	e := s.q.e
+	i := mailq.StatusInfo{PID: os.Getpid()}
+	err := s.q.threads(func() {
+		sums, c := e.sums(), &e.counts
+		i.Now, i.UptimeSeconds = e.now.UTC(), int64(sums.Uptime/time.Second)
+		i.Messages, i.Refused, i.Agents, i.Idle = sums.Messages, len(e.refused), sums.Agents, sums.Idle
+		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = c.MessagesIn, c.MessagesOut, c.RecipientsIn, c.RecipientsOut
+		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = c.Attempts, c.Deliveries, c.Deferrals, c.Failures
+		i.MostAtOnce, i.Scanned = s.q.most, e.scan == scanTold
+		if first := e.lookout.first; first != 0 {
+			i.OldestSeconds = int64(since(time.Unix(0, first), e.now) / time.Second)
+		}
+		e.core.Rings(func(*thread.Ring) { i.Rings++ })
+	}, func(t *thread.Thread) {
+		i.Threads++
+		i.Recipients += t.Brief(e.now).Recipients
+	})
+	if err != nil {
+		return s.stopped()
+	}
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	if err := s.json(&i); err != nil {
+		return err
+	}
+	return s.say(mailq.End)
+}
+
+// json is the thread as JSON tells it.
+func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
+	i := mailq.ThreadInfo{Channel: t.channel, Host: t.host, State: t.stats.State, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
+		Ready: t.stats.Ready, Running: t.stats.Running, Limit: t.stats.Limit, Attempts: t.stats.Attempts, Tries: t.stats.Tries,
+		Until: t.stats.Until, Oldest: t.stats.Oldest, Trouble: t.stats.Trouble, Crowd: t.stats.Crowd,
+		Clause: t.ring.clause, RingRunning: t.ring.running, MaxRing: t.ring.maxRing, MaxChannel: t.ring.maxChannel,
+		MaxThread: t.ring.maxThread, PID: t.pid}
+	if t.stats.Until.After(now) {
+		i.WaitSeconds = int64((t.stats.Until.Sub(now) + time.Second - 1) / time.Second)
+	}
+	if !t.stats.Oldest.IsZero() {
+		i.OldestSeconds = int64(since(t.stats.Oldest, now) / time.Second)
+	}
+	return i
+}
+
+// jsonThread answers JSON THREAD: the thread, then its recipients.
+func (s *querySession) jsonThread(r mailq.Request) error {
+	t, shot, err := s.q.find(r.Channel, r.Host)
+	switch {
+	case err != nil:
+		return s.stopped()
+	case t == nil:
+		return s.no("no such thread")
+	}
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	if err := s.json(shot.json(shot.now)); err != nil {
+		return err
+	}
+	err = s.q.messages(t, func(m *threadMessage) error {
+		for _, w := range s.q.waiting(m, shot) {
+			if err := s.json(w.json()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.say(mailq.End)
+}
+
+// json is the recipient as JSON tells it.
+func (w *waitingRecipient) json() mailq.WaitingInfo {
+	i := mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.channel, Host: w.host, Rcpt: w.address, From: w.sender,
+		State: w.state, Attempts: w.tries, Accepted: w.accepted, Next: w.next, Last: w.last, Expires: w.expires,
+		Until: w.until, Cause: w.cause, Status: w.status, Answer: w.answer}
+	return i
+}
+
+// mostWhys is of how many threads a message tells why it waits.
+const mostWhys = 100
+
+// jsonMessage answers JSON MESSAGE: why this message waits.
+func (s *querySession) jsonMessage(r mailq.Request) error {
+	m, err := s.q.message(r.ID)
+	switch {
+	case errors.Is(err, errStopped):
+		return s.stopped()
+	case err != nil:
+		return s.no(err.Error())
+	}
+	info := mailq.MessageInfo{ID: m.id.String(), Name: m.name, Why: []mailq.WhyInfo{}, Recipients: []mailq.WaitingInfo{}}
+	if err := s.q.ask(func() { s.q.whys(m, &info) }); err != nil {
+		return s.stopped()
+	}
+	for _, w := range s.q.waiting(m, nil) {
+		info.Recipients = append(info.Recipients, w.json())
+	}
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	if err := s.json(&info); err != nil {
+		return err
+	}
+	return s.say(mailq.End)
+}
+
+// whys fills in what the engine knows; it is the engine that calls it.
+func (q *query) whys(m *threadMessage, info *mailq.MessageInfo) {
+	e := q.e
+	n, _ := postoffice.ParseName(m.name)
+	x := e.messages.get(n.Ino)
+	if x == nil || idOf(x) != m.id {
+		return
+	}
+	info.Open, info.Total = int(x.Open), int(x.Total)
+	x.Vertices(func(v *thread.Vertex) {
+		if q.visited++; q.visited > mostWhys {
+			info.More = true
+			return
+		}
+		t := v.Thread
+		ring := &ringShot{key: t.Ring.Key, running: t.Ring.Running(), maxRing: t.Ring.Policy.MaxRing, maxChannel: t.Ring.Policy.MaxChannel,
+			maxThread: t.Ring.Policy.MaxThread}
+		if c, _ := t.Ring.Serve.(*crew); c != nil {
+			ring.clause = c.settings.Clause
+		}
+		shot := threadShot{ring: ring, channel: t.Channel(), host: t.Host, stats: t.Brief(e.now), now: e.now}
+		w := mailq.WhyInfo{Thread: shot.json(e.now)}
+		w.Text = shot.why(v)
+		info.Why = append(info.Why, w)
+	})
+}
+
+// why says in words what a part of a message waits for.
+func (t *threadShot) why(v *thread.Vertex) string {
+	limit := func(n int) bool { return n > 0 }
+	s := &t.stats
+	switch {
+	case v.Running():
+		return "an agent delivers it, since " + v.Started().Format(time.TimeOnly)
+	case !v.Waiting():
+		return "what became of its last attempt is being written down"
+	case s.State == thread.Paused:
+		return "its clause is queueonly: it waits for an ETRN"
+	case s.State == thread.Throttled:
+		return "the rate of its clause is used up until " + s.Until.Format(time.TimeOnly)
+	case s.Until.After(t.now) && s.Tries > 0:
+		text := fmt.Sprintf("its host failed %s; it is tried again at %s", inRow(s.Tries), s.Until.Format(time.RFC3339))
+		if s.Trouble != "" {
+			text += "; it said: " + strings.TrimSpace(s.Trouble)
+		}
+		return text
+	case s.State == thread.NoPlace:
+		return "it waits for a place: " + s.Crowd + " (maxunproven)"
+	case s.State == thread.Probing:
+		return "its host was in trouble; another message is the probe"
+	case limit(s.Limit) && s.Running >= s.Limit:
+		return fmt.Sprintf("its thread has all of its %d places taken", s.Limit)
+	case limit(t.ring.maxRing) && t.ring.running >= t.ring.maxRing:
+		return fmt.Sprintf("its ring has all of its %d places taken (maxring)", t.ring.maxRing)
+	case s.Ready == 0:
+		return "it waits for its own next attempt, at " + v.Next().Format(time.RFC3339)
+	}
+	return "it waits for its turn, for an agent or for room in its channel"
+}
+
+// inRow is how often something failed without a success between.
+func inRow(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times in a row", n)
+}

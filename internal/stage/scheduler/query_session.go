@@ -1,0 +1,277 @@
+package scheduler
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/wire/mailq"
+)
+
+// querySession is one client.
+type querySession struct {
+	q         *query
+	conn      net.Conn
+	in        *bufio.Reader
+	out       *bufio.Writer
+	challenge string
+	from      netip.Addr // where it comes from, for the authfile
+	who       string     // for logs and for the history of messages
+	rights    mailq.Rights
+	trusted   bool         // it has all rights, by the uid of its process
+	failures  int          // logins
+	idle      atomic.Int64 // since when the client is to say something; 0: it is answered
+
+	asides   []*asidePlace // see asidePlaces; nil: not asked yet
+	asidesAt time.Time
+}
+
+// challenges counts them, so that no two are alike.
+var challenges atomic.Uint64
+
+func newQuerySession(q *query, conn net.Conn) *querySession {
+	s := &querySession{q: q, conn: conn}
+	s.in = bufio.NewReaderSize(conn, mailq.MaxLine)
+	s.out = bufio.NewWriterSize(patientWriter{conn}, 32<<10)
+	now := q.e.conf.clocks.now()
+	s.challenge = mailq.Challenge(fmt.Sprintf("%d.%d.%d.%d", now.Unix(), now.Nanosecond()/1000, os.Getpid(), challenges.Add(1)))
+	s.who = conn.RemoteAddr().String()
+	switch c := conn.(type) {
+	case *net.UnixConn:
+		s.from = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		s.who = "unix"
+		if uid, ok := peer(c); ok {
+			s.who = fmt.Sprintf("uid %d", uid)
+			if uid == 0 || uid == os.Geteuid() || uid == q.owner() {
+				s.rights, s.trusted = mailq.All, true
+			}
+		}
+	case *net.TCPConn:
+		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			s.from = a.AddrPort().Addr()
+		}
+	}
+	return s
+}
+
+// patientWriter gives the client a time to take each part of an answer.
+type patientWriter struct{ conn net.Conn }
+
+func (w patientWriter) Write(b []byte) (int, error) {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(queryWrite)); err != nil {
+		return 0, err
+	}
+	return w.conn.Write(b)
+}
+
+// peer is the uid of the process at the other end.
+func peer(c *net.UnixConn) (uid int, ok bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = int(cred.Uid)
+		}
+	})
+	return uid, err == nil && cerr == nil
+}
+
+// owner is the uid that the postoffice belongs to, -1 if that cannot be told.
+func (q *query) owner() int {
+	info, err := os.Stat(q.e.conf.Dir)
+	if err != nil {
+		return -1
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(q.e.conf.Dir, &st); err != nil || !info.IsDir() {
+		return -1
+	}
+	return int(st.Uid)
+}
+
+// run serves the client until one of the two ends it.
+func (s *querySession) run() {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		// The end of the scheduler, or of the client, ends every wait.
+		select {
+		case <-s.q.ctx.Done():
+		case <-stop:
+		}
+		_ = s.conn.Close()
+	}()
+	_, _ = s.out.Write(mailq.Greeting(s.challenge))
+	for s.out.Flush() == nil {
+		line, err := s.line()
+		if err != nil {
+			if errors.Is(err, bufio.ErrBufferFull) {
+				_ = s.no("BAD; a line without end")
+				_ = s.out.Flush()
+			}
+			return
+		}
+		if err := s.answer(line); err != nil {
+			if errors.Is(err, errStopped) {
+				_ = s.out.Flush()
+			}
+			return
+		}
+	}
+}
+
+// line reads a request. What a client leaves half said was not said.
+func (s *querySession) line() ([]byte, error) {
+	wait := queryIdle
+	if !s.rights.LoggedIn() {
+		wait = queryLogin
+	}
+	if err := s.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return nil, err
+	}
+	s.waits()
+	b, err := s.in.ReadSlice('\n')
+	s.works()
+	if err != nil {
+		return nil, err
+	}
+	return b[:len(b)-1], nil
+}
+
+// errBye ends a session.
+var errBye = errors.New("bye")
+
+// answer does what a line asks for. Its errors end the session.
+func (s *querySession) answer(line []byte) error {
+	r, err := mailq.ParseRequest(line)
+	switch {
+	case err != nil && !s.rights.LoggedIn():
+		return s.no("BAD; USER MUST AUTHENTICATE")
+	case err != nil:
+		return s.no("MAILQ2 Unknown command; there are AUTH, SHOW, ETRN, KILL, JSON, QUIT")
+	case !s.rights.May(r.Kind) && !s.rights.LoggedIn():
+		return s.no("BAD; USER MUST AUTHENTICATE")
+	case !s.rights.May(r.Kind):
+		s.q.e.log.Warn("query-refused", "client", s.who, "command", r.Kind.String())
+		return s.no("MAILQ2 refused by access control: " + r.Kind.String())
+	}
+	switch r.Kind {
+	case mailq.Auth:
+		return s.login(r)
+	case mailq.Quit:
+		_ = s.yes("Bye bye")
+		_ = s.out.Flush()
+		return errBye
+	case mailq.ETRN:
+		return s.etrn(r)
+	case mailq.KillThread:
+		return s.killThread(r)
+	case mailq.KillMessage:
+		return s.killMessage(r)
+	case mailq.JSONEvents:
+		return s.follow()
+	default:
+		return s.show(r)
+	}
+}
+
+// no says that it will not be.
+func (s *querySession) no(text string) error { return s.say("-" + text) }
+
+// yes says that it is done.
+func (s *querySession) yes(text string) error { return s.say("+" + text) }
+
+func (s *querySession) say(text string) error {
+	_, err := s.out.WriteString(text + "\n")
+	return err
+}
+
+// write writes lines of an answer.
+func (s *querySession) write(b []byte) error {
+	_, err := s.out.Write(b)
+	return err
+}
+
+// login gives the rights that the authfile says. Somebody who has all of them already,
+// by the uid of his process, keeps them whatever he says: ZMailer's mailq always logs
+// in.
+func (s *querySession) login(r mailq.Request) error {
+	if s.rights == mailq.All {
+		return s.yes("OK")
+	}
+	f, err := s.q.authFile()
+	if err != nil {
+		s.q.e.log.Error("query-authfile", "reason", err, "advice", "nobody can log in until it can be read")
+		return s.no("BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS")
+	}
+	s.rights = f.Login(r.User, r.Digest, s.challenge, s.from)
+	if s.rights.LoggedIn() {
+		s.who = r.User + " from " + s.conn.RemoteAddr().String()
+		return s.yes("OK")
+	}
+	s.failures++
+	s.q.e.log.Warn("query-login-failed", "client", s.who, "user", cut(r.User))
+	if !s.q.pause(queryPause) {
+		return errStopped
+	}
+	_ = s.no("BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS")
+	if s.failures >= queryLogins {
+		_ = s.out.Flush()
+		return errBye
+	}
+	return nil
+}
+
+// maxAuthFile is how large an authfile may be.
+const maxAuthFile = 1 << 20
+
+// authFile reads PARAM authfile as it is now.
+func (q *query) authFile() (*mailq.AuthFile, error) {
+	var name string
+	if err := q.ask(func() { name = q.e.conf.authFile() }); err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return mailq.ParseAuthFile(nil), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxAuthFile))
+	if err != nil {
+		return nil, err
+	}
+	a := mailq.ParseAuthFile(text)
+	if len(a.Bad) > 0 {
+		q.e.log.Warn("query-authfile", "reason", fmt.Errorf("%s: lines %v cannot be read", name, a.Bad), "advice", "they let nobody in")
+	}
+	if info, err := f.Stat(); err == nil && info.Mode()&(fs.ModePerm&0o006) != 0 {
+		q.e.log.Warn("query-authfile", "reason", fmt.Errorf("%s: its mode is %v: everybody can read its passwords", name, info.Mode()), "advice", "chmod o= it")
+	}
+	return a, nil
+}
+
+// authFile is the path of the authfile, "" if there is none. One without a slash at its
+// beginning is beside zmailer.conf.
+func (c *Config) authFile() string {
+	name := c.Conf.current().AuthFile
+	if name != "" && !filepath.IsAbs(name) && c.ZConfig != "" {
+		name = filepath.Join(filepath.Dir(c.ZConfig), name)
+	}
+	return name
+}

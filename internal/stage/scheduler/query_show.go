@@ -1,0 +1,331 @@
+package scheduler
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/wire/mailq"
+)
+
+// counts are what happened since the start.
+type counts struct {
+	MessagesIn, MessagesOut     uint64
+	RecipientsIn, RecipientsOut uint64 // out: with a final outcome
+	Deliveries, Failures        uint64 // recipients
+	Deferrals                   uint64 // recipients, each time
+	Attempts                    uint64 // given to agents
+}
+
+// final counts a recipient that is done with.
+func (c *counts) final(r thread.Result) {
+	c.RecipientsOut++
+	if r == thread.Delivered {
+		c.Deliveries++
+	} else {
+		c.Failures++
+	}
+}
+
+// ringShot is a ring as it was at a moment.
+type ringShot struct {
+	key, clause                    string
+	channel, host                  string // for the classic listing
+	running, procs, idle           int
+	maxRing, maxChannel, maxThread int
+	overfeed                       int
+	threads                        []*thread.Thread
+	seenThreads, messages, rcpts   int
+}
+
+// threadShot is a thread as it was at a moment.
+type threadShot struct {
+	ring          *ringShot
+	channel, host string
+	stats         thread.Stats
+	pid           int
+	now           time.Time
+}
+
+// rings takes all rings and what threads they have, in order.
+func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
+	list, s, c, err = q.unsorted(func() {})
+	slices.SortFunc(list, func(a, b *ringShot) int { return strings.Compare(a.key, b.key) })
+	for _, r := range list {
+		// Neither of them changes as long as the thread lives.
+		slices.SortFunc(r.threads, func(a, b *thread.Thread) int {
+			return cmp.Or(strings.Compare(a.Channel(), b.Channel()), strings.Compare(a.Host, b.Host))
+		})
+	}
+	return list, s, c, err
+}
+
+// unsorted is rings without an order; the engine calls also in the turn of the first part.
+func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts, err error) {
+	shots := map[*thread.Ring]*ringShot{}
+	shot := func(r *thread.Ring) *ringShot {
+		if shots[r] == nil {
+			shots[r] = shotOf(r)
+			list = append(list, shots[r])
+		}
+		return shots[r]
+	}
+	err = q.threads(func() {
+		also()
+		s = q.e.sums()
+		c = q.e.counts
+		q.e.core.Rings(func(r *thread.Ring) { shot(r) })
+	}, func(t *thread.Thread) {
+		r := shot(t.Ring)
+		r.threads = append(r.threads, t)
+		s.Threads++
+	})
+	return list, s, c, err
+}
+
+func shotOf(r *thread.Ring) *ringShot {
+	shot := &ringShot{key: r.Key, running: r.Running(), maxRing: r.Policy.MaxRing, maxChannel: r.Policy.MaxChannel, maxThread: r.Policy.MaxThread}
+	if c, _ := r.Serve.(*crew); c != nil {
+		shot.clause, shot.channel, shot.host = c.settings.Clause, c.channel, c.host
+		shot.overfeed = c.settings.Overfeed
+		shot.procs = len(c.agents)
+		for _, a := range c.agents {
+			if len(a.deliveries) == 0 {
+				shot.idle++
+			}
+		}
+	}
+	return shot
+}
+
+// sums are what the engine knows without a search.
+func (e *engine) sums() mailq.Sums {
+	s := mailq.Sums{Agents: len(e.agents), Messages: e.messages.len(), Uptime: e.now.Sub(e.spool.Started),
+		MessagesIn: e.counts.MessagesIn, MessagesOut: e.counts.MessagesOut,
+		RecipientsIn: e.counts.RecipientsIn, RecipientsOut: e.counts.RecipientsOut}
+	for a := range e.agents {
+		if len(a.deliveries) == 0 {
+			s.Idle++
+		}
+	}
+	return s
+}
+
+// each gives the threads of a ring, a part at a time. Those that have ended since are
+// left out.
+func (q *query) each(r *ringShot, fn func(*threadShot) error) error {
+	at := tour{ring: r, shots: make([]threadShot, 0, askedAtOnce/10)}
+	for at.thread < len(r.threads) {
+		at.shots = at.shots[:0]
+		if err := q.ask(func() { q.walk(&at) }); err != nil {
+			return err
+		}
+		for i := range at.shots {
+			s := &at.shots[i]
+			r.seenThreads++
+			r.messages += s.stats.Vertices
+			r.rcpts += s.stats.Recipients
+			if err := fn(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tour is how far a walk through the threads of a ring has come.
+type tour struct {
+	ring   *ringShot
+	thread int // its number
+	vertex int // of those of that thread
+	shots  []threadShot
+	part   threadShot // of the thread that is not ended
+}
+
+// walk goes on with a tour until it has looked at askedAtOnce vertices or made as many
+// shots as there is room for; the engine calls it.
+func (q *query) walk(at *tour) {
+	for at.thread < len(at.ring.threads) && len(at.shots) < cap(at.shots) && q.visited < askedAtOnce {
+		t := at.ring.threads[at.thread]
+		if at.vertex == 0 {
+			at.part = q.shot(at.ring, t)
+		}
+		if !q.sum(t, at) {
+			return
+		}
+		if at.part.stats.Vertices > 0 {
+			at.shots = append(at.shots, at.part)
+		}
+		at.thread, at.vertex = at.thread+1, 0
+	}
+}
+
+// shot is what the core tells of a thread without a look at its vertices.
+func (q *query) shot(r *ringShot, t *thread.Thread) threadShot {
+	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(q.e.now), now: q.e.now}
+	if a, _ := t.Serve.(*agent); a != nil && !a.ended && s.stats.Running > 0 {
+		s.pid = a.pid
+	}
+	q.visited++
+	return s
+}
+
+// sum looks at the vertices of a thread for what the core keeps no count of; false: it
+// goes on in the next turn.
+func (q *query) sum(t *thread.Thread, at *tour) bool {
+	s := &at.part.stats
+	if at.vertex == 0 && !s.Oldest.IsZero() && s.State != thread.Waiting {
+		return true
+	}
+	done := true
+	t.Vertices(at.vertex, func(v *thread.Vertex) bool {
+		if q.visited >= askedAtOnce {
+			done = false
+			return false
+		}
+		q.visited++
+		at.vertex++
+		if id := idOf(v.Message); s.Oldest.IsZero() || id.Time().Before(s.Oldest) {
+			s.Oldest = id.Time()
+		}
+		if next := v.Next(); s.State == thread.Waiting && !next.IsZero() && (s.Until.IsZero() || next.Before(s.Until)) {
+			s.Until = next
+		}
+		return true
+	})
+	return done
+}
+
+// show answers what a request wants to see.
+func (s *querySession) show(r mailq.Request) error {
+	if r.Kind == mailq.Thread {
+		return s.showThread(r)
+	}
+	if r.Kind == mailq.JSONThread {
+		return s.jsonThread(r)
+	}
+	if r.Kind == mailq.JSONMessage {
+		return s.jsonMessage(r)
+	}
+	if r.Kind == mailq.JSONStatus {
+		return s.jsonStatus()
+	}
+	rings, sums, counts, err := s.q.rings()
+	if err != nil {
+		return s.stopped()
+	}
+	threads := r.Kind == mailq.Threads || r.Kind == mailq.Threads2
+	if threads {
+		s.asides = nil
+		if _, err := s.asidePlaces(); err != nil {
+			return s.stopped()
+		}
+	}
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	now := s.q.e.conf.clocks.now()
+	for _, ring := range rings {
+		if err := s.showRing(r.Kind, ring, now); err != nil {
+			return err
+		}
+		sums.Recipients += ring.rcpts
+	}
+	if threads {
+		n, err := s.showAside(r.Kind, now)
+		if err != nil {
+			return err
+		}
+		sums.Recipients += n
+	}
+	switch r.Kind {
+	case mailq.Short, mailq.Threads, mailq.SNMP:
+		err = s.write(mailq.AppendSums(nil, &sums, r.Kind == mailq.SNMP))
+	case mailq.Counters:
+		err = s.write(counters(&sums, len(rings), &counts, now))
+	}
+	if err != nil {
+		return err
+	}
+	return s.say(mailq.End)
+}
+
+// showRing writes what a listing has of one ring.
+func (s *querySession) showRing(k mailq.Kind, r *ringShot, now time.Time) error {
+	classic := k == mailq.Short || k == mailq.Threads
+	if classic {
+		if err := s.write(mailq.AppendLine(nil, cmp.Or(r.clause, "?/?")+"/0")); err != nil {
+			return err
+		}
+	}
+	err := s.q.each(r, func(t *threadShot) error {
+		switch k {
+		case mailq.Threads:
+			s.threaded(t.channel, t.host)
+			line := t.line(now)
+			return s.write(mailq.AppendThreads(nil, &line))
+		case mailq.Threads2:
+			s.threaded(t.channel, t.host)
+			line := t.line(now)
+			return s.write(mailq.AppendThreads2(nil, &line))
+		case mailq.JSONThreads:
+			return s.json(t.json(now))
+		}
+		return nil
+	})
+	if err != nil || !classic {
+		return err
+	}
+	return s.write(mailq.AppendRing(nil, &mailq.RingLine{Pattern: r.clause, Threads: r.seenThreads, Recipients: r.rcpts,
+		Procs: r.procs, Idle: r.idle, Limit: r.maxRing, Overfeed: r.overfeed}))
+}
+
+// stopped ends an answer that the engine does not give any more.
+func (s *querySession) stopped() error {
+	_ = s.no("the scheduler stops")
+	return errStopped
+}
+
+// line is the thread for the classic listings.
+func (t *threadShot) line(now time.Time) mailq.ThreadLine {
+	l := mailq.ThreadLine{Channel: t.channel, Host: t.host, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
+		Attempts: int(t.stats.Attempts), PID: t.pid, Age: since(t.stats.Oldest, now)}
+	if t.stats.Oldest.IsZero() {
+		l.Age = 0
+	}
+	if t.stats.Until.After(now) {
+		l.Wait = t.stats.Until.Sub(now)
+	}
+	if t.stats.Ready > 0 && l.Wait == 0 {
+		switch {
+		case t.stats.Limit > 0 && t.stats.Running >= t.stats.Limit:
+			l.Pending = "threadwait"
+		case t.stats.Running == 0:
+			l.Pending = "channelwait"
+		}
+	}
+	return l
+}
+
+// counters is SHOW COUNTERS: ZMailer's names where it counts the same.
+func counters(s *mailq.Sums, rings int, c *counts, now time.Time) []byte {
+	b := mailq.AppendCounter(nil, "Time_now", uint64(now.Unix()))
+	for _, line := range []struct {
+		name string
+		n    uint64
+	}{
+		{"SYS.SchedulerMasterPID", uint64(os.Getpid())},
+		{"SC.ReceivedMessages", c.MessagesIn}, {"SC.ReceivedRecipients", c.RecipientsIn},
+		{"SC.TransmittedMessages", c.MessagesOut}, {"SC.TransmittedRecipients", c.RecipientsOut},
+		{"SC.StoredMessages-G", uint64(s.Messages)}, {"SC.StoredRecipients-G", uint64(s.Recipients)},
+		{"SC.StoredThreads-G", uint64(s.Threads)}, {"SC.Rings-G", uint64(rings)},
+		{"SC.TransportAgentsActive-G", uint64(s.Agents - s.Idle)}, {"SC.TransportAgentsIdle-G", uint64(s.Idle)},
+		{"SC.Attempts", c.Attempts}, {"SC.Deliveries", c.Deliveries}, {"SC.Deferrals", c.Deferrals}, {"SC.Failures", c.Failures},
+	} {
+		b = mailq.AppendCounter(b, line.name, line.n)
+	}
+	return b
+}

@@ -1,0 +1,245 @@
+package scheduler
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/wire/mailq"
+	"zmailer/internal/workspec"
+)
+
+// threadMessage is a message of a thread, as the engine has it.
+type threadMessage struct {
+	name    string
+	id      postoffice.SpoolID
+	running bool
+	since   time.Time // when it was given to an agent
+}
+
+// find looks a thread up. nil: there is none.
+func (q *query) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
+	key := ""
+	if s := q.e.conf.Conf.current().Match(channel, host); s != nil {
+		key = s.RingKey(channel, host)
+	}
+	var ring *ringShot
+	err = q.ask(func() {
+		if t = q.e.core.Find(key, channel, host); t != nil {
+			ring = shotOf(t.Ring)
+		}
+	})
+	if err != nil || t == nil {
+		return nil, nil, err
+	}
+	ring.threads = []*thread.Thread{t}
+	err = q.each(ring, func(s *threadShot) error {
+		one := *s
+		shot = &one
+		return nil
+	})
+	if err != nil || shot == nil {
+		return nil, nil, err
+	}
+	return t, shot, nil
+}
+
+// messages gives the messages of a thread, a part at a time: while it is read, the
+// thread goes on, so that one that came or went meanwhile may be told or not.
+func (q *query) messages(t *thread.Thread, fn func(*threadMessage) error) error {
+	for from := 0; ; from += askedAtOnce {
+		list := make([]threadMessage, 0, 64)
+		err := q.ask(func() {
+			t.Vertices(from, func(v *thread.Vertex) bool {
+				q.visited++
+				list = append(list, threadMessage{name: v.Message.Name(), id: idOf(v.Message), running: v.Running(), since: v.Started()})
+				return len(list) < askedAtOnce
+			})
+		})
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := fn(&list[i]); err != nil {
+				return err
+			}
+		}
+		if len(list) < askedAtOnce {
+			return nil
+		}
+	}
+}
+
+// showThread answers SHOW THREAD: the open recipients of one channel and host, from the
+// files of their messages.
+func (s *querySession) showThread(r mailq.Request) error {
+	t, shot, err := s.q.find(r.Channel, r.Host)
+	if err != nil {
+		return s.stopped()
+	}
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	if t != nil {
+		line := shot.line(s.q.e.conf.clocks.now())
+		if err := s.write(mailq.AppendThreadHead(nil, &line)); err != nil {
+			return err
+		}
+		err := s.q.messages(t, func(m *threadMessage) error {
+			for _, w := range s.q.waiting(m, shot) {
+				entry := w.entry(shot)
+				if err := s.write(mailq.AppendEntry(nil, &entry)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.showThreadAside(r, t != nil); err != nil {
+		return err
+	}
+	return s.say(mailq.End)
+}
+
+// waitingRecipient is an open recipient as its file has it.
+type waitingRecipient struct {
+	message  *threadMessage
+	index    int
+	channel  string
+	host     string
+	address  string
+	sender   string
+	offset   int64
+	tries    int
+	next     time.Time
+	last     time.Time // of the last attempt
+	answer   string
+	status   string
+	state    string // queued, waiting, running, unserved, held, frozen
+	until    time.Time
+	cause    string
+	accepted time.Time
+	expires  time.Time
+}
+
+// waiting reads the open recipients of a message for a thread. A file that is gone has
+// none, one that cannot be read neither: the log tells of it elsewhere.
+func (q *query) waiting(m *threadMessage, shot *threadShot) (list []waitingRecipient) {
+	q.reading <- struct{}{}
+	defer func() { <-q.reading }()
+	f, err := q.e.spool.open(m.name)
+	if err != nil || f.id != m.id && !f.noMessage {
+		if err == nil {
+			f.close()
+		}
+		return nil
+	}
+	defer f.close()
+	now := q.e.conf.clocks.now()
+	last, orders := f.deferrals(), f.spec.Orders()
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if final(f.removal.Tag(r)) || shot != nil && (r.Channel != shot.channel || !strings.EqualFold(r.Host, shot.host)) {
+			return
+		}
+		w := waitingRecipient{message: m, index: len(list), channel: strings.Clone(r.Channel), host: strings.Clone(r.Host), address: strings.Clone(r.Address), sender: strings.Clone(g.Sender.Address),
+			offset: r.Offset, accepted: f.arrival(), state: "queued"}
+		if g.Sender.Channel == channelError {
+			w.sender = ""
+		}
+		settings, unserved := q.e.spool.unserved(r)
+		if settings != nil && settings.giveUp() > 0 {
+			w.expires = f.arrival().Add(f.away() + settings.giveUp())
+		}
+		if e := last[r.Offset]; e != nil {
+			w.tries, w.next, w.last = int(attrInt(e, "attempt")), nextOf(e, now), e.Time
+			w.answer, w.status, w.state = strings.Clone(e.Text), strings.Clone(e.Get("status")), "waiting"
+		}
+		switch {
+		case r.Tag == workspec.TagLocked:
+			w.state = "running"
+		case unserved:
+			w.state = "unserved"
+		}
+		o := orders.Of(r.Offset)
+		w.order(&o, now)
+		list = append(list, w)
+	})
+	return list
+}
+
+// order brings in what a person has said.
+func (w *waitingRecipient) order(o *workspec.Order, now time.Time) {
+	switch {
+	case o.Freeze != nil:
+		w.state, w.cause, w.expires = "frozen", strings.Clone(o.Freeze.Get(workspec.KeyCause)), time.Time{}
+	case o.Held(now):
+		w.state, w.until = "held", o.Until
+	}
+}
+
+// entry is the recipient for the classic listing.
+func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
+	e := mailq.Entry{File: w.message.name, Index: w.index, Sender: w.sender, Offset: w.offset, Expires: w.expires,
+		Next: w.next, Last: w.last, Tries: w.tries, Answer: w.answer}
+	if w.message.running && w.message.since.After(e.Last) {
+		e.Last = w.message.since
+	}
+	if t.stats.Until.After(e.Next) {
+		e.Next = t.stats.Until
+	}
+	switch {
+	case w.aside():
+		e.State = w.state
+	case w.message.running && t.pid > 0:
+		e.State = "running now, pid=" + strconv.Itoa(t.pid)
+	case w.message.running:
+		e.State = "running now"
+	case e.Next.After(t.now):
+		e.State = "retry in " + mailq.Span(e.Next.Sub(t.now))
+	case t.stats.Limit > 0 && t.stats.Running >= t.stats.Limit:
+		e.State = "waiting for thread slot"
+	default:
+		e.State = "waiting for channel slot"
+	}
+	if e.Answer == "" {
+		e.Answer = t.stats.Trouble
+	}
+	return e
+}
+
+// errNoMessage means that the queue has none of that name.
+var errNoMessage = errors.New("no such message in the queue")
+
+// message finds a message by its spool ID or by its name below transport/.
+func (q *query) message(id string) (*threadMessage, error) {
+	want, err := postoffice.ParseSpoolID(id)
+	byID := err == nil
+	if !byID {
+		n, ok := postoffice.ParseName(id)
+		if !ok {
+			return nil, errNoMessage
+		}
+		want.Ino = n.Ino
+	}
+	var found *threadMessage
+	err = q.ask(func() {
+		m := q.e.messages.get(want.Ino)
+		if byID && (m == nil || idOf(m) != want) {
+			m = q.e.messages.get(q.e.inodes[want.Ino])
+		}
+		if m == nil || byID && idOf(m) != want || !byID && !m.Named(id) {
+			return
+		}
+		found = &threadMessage{name: m.Name(), id: idOf(m)}
+	})
+	if err == nil && found == nil {
+		err = errNoMessage
+	}
+	return found, err
+}

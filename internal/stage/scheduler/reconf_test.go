@@ -1,0 +1,225 @@
+package scheduler
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/run/config"
+)
+
+// follow has the rig's scheduler read its configuration from a file; ask has it do so now.
+func (r *rig) follow(text string) (put func(string), ask func()) {
+	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "scheduler.conf")
+	put = func(text string) {
+		r.t.Helper()
+		// As editors do it: a new file in the place of the old one.
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	put(text)
+	c := make(chan os.Signal, 1)
+	r.config.Reread = Reread{File: path, Ask: c, Read: func() (*Conf, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return ParseConf("scheduler.conf", text, testEnv)
+	}}
+	return put, func() { c <- syscall.SIGHUP }
+}
+
+// pids are those of the agents that were started for a channel.
+func (r *rig) pids(channel string) (list []string) {
+	for line := range strings.Lines(r.events.String()) {
+		if strings.Contains(line, "msg=agent-started") && strings.Contains(line, "channel="+channel) {
+			_, rest, _ := strings.Cut(line, "pid=")
+			list = append(list, strings.Fields(rest)[0])
+		}
+	}
+	return list
+}
+
+// M30: a new configuration takes effect while agents and deliveries go on; what waits in
+// the queue follows it (the trap "configuration frozen into queued mail").
+func TestReloadKeepsRunningAgents(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.queue("a@b", rcpt{line: "smtp h gate@h"})
+	r.queue("a@b", rcpt{line: "smtp old defer9@h"})
+	r.queue("a@b", rcpt{line: "uucp far x@h"})
+	r.start()
+	open := r.atGate()
+	r.wait(1, "msg=deferred", "defer9@h")
+	r.wait(1, "msg=unknown-channel", "x@h")
+
+	// Another order of clauses, an alias, other limits, a new channel, a shorter expiry.
+	put("uucp/*\n" + clause + "*/* interval=1h retries=1 idlemax=1h maxthr=7\nsmtp/*.old\n expiry=9d\nsmtp/old\n\texpiry=1s\nlmtp/*\nsmtp/*\n" + clause)
+	ask()
+	r.wait(1, "msg=conf-read", "why=asked")
+	r.wait(1, "msg=delivered", "x@h")
+	r.wait(1, "msg=expired", "defer9@h")
+	open()
+	r.wait(1, "msg=delivered", "gate@h")
+	r.queue("a@b", rcpt{line: "smtp h ok.later@h"})
+	r.wait(1, "msg=delivered", "ok.later@h")
+	if got := r.pids("smtp"); len(got) != 1 {
+		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
+	}
+	if n, _ := r.events.count("msg=agent-ended"); n > 0 {
+		t.Errorf("%d agents have ended", n)
+	}
+}
+
+// M30: times of reports that have changed count for mail that waits.
+func TestReloadChangesTheTimesOfReports(t *testing.T) {
+	t.Parallel()
+	clause := "smtp/*\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.queue("a@b", rcpt{line: "smtp h defer9@h", notary: "NOTIFY=DELAY"})
+	r.start()
+	r.wait(1, "msg=deferred")
+	put("*/* interval=1h retries=1 expiry=3d reporttimes=1s\n" + clause)
+	ask()
+	r.wait(1, "msg=report", "kind=delayed", "rcpt=a@b")
+}
+
+// M30: a bad file is refused with line and reason, and the old one stays.
+func TestBadReloadIsRefused(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.start()
+	r.wait(1, "msg=delivered", "ok@h")
+	put("*/* interval=1h\nsmtp/*\n\tmaxtr=5 rate=many\n" + clause)
+	ask()
+	r.wait(1, "msg=conf-refused", "scheduler.conf:3:2: maxtr is no setting", "the old one stays")
+	r.wait(1, "msg=conf-refused", "scheduler.conf:3:15: rate=many")
+	r.queue("a@b", rcpt{line: "smtp h ok.2@h"})
+	r.wait(1, "msg=delivered", "ok.2@h")
+	if got := r.pids("smtp"); len(got) != 1 {
+		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
+	}
+	if n, _ := r.events.count("msg=conf-read"); n != 0 {
+		t.Error("it was taken")
+	}
+}
+
+// M30: a file that goes away while the scheduler runs is not replaced by the built-in one.
+func TestMissingFileIsRefusedAtAReload(t *testing.T) {
+	main := filepath.Join(t.TempDir(), "zmailer.conf")
+	file := filepath.Join(filepath.Dir(main), "scheduler.conf")
+	for name, text := range map[string]string{main: "HOSTNAME=mta.example\nPOSTOFFICE=/nowhere\n", file: "*/*\n\tcommand=true\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := config.Load(main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := ConfigFrom(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.Reread.Read(); err != nil {
+		t.Errorf("with the file: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := cfg.Reread.Read(); err == nil || !strings.Contains(err.Error(), file+": it is gone") {
+		t.Errorf("without the file: got %+v, %v", next, err)
+	}
+}
+
+// M30: a file that changes is read without being asked for.
+func TestChangedFileIsRead(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, _ := r.follow(before)
+	r.queue("a@b", rcpt{line: "uucp far x@h"})
+	r.start()
+	r.wait(1, "msg=unknown-channel")
+	put(before + "uucp/*\n" + clause)
+	r.wait(1, "msg=conf-read", "why=changed")
+	r.wait(1, "msg=delivered", "x@h")
+}
+
+// M30: of two hosts that one clause served, one is taken out of it.
+func TestReloadTakesAHostOutOfAClause(t *testing.T) {
+	t.Parallel()
+	clause := "smtp/h\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/far\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.queue("a@b", rcpt{line: "smtp far defer1.x@far"})
+	r.queue("a@b", rcpt{line: "smtp h defer1.x@h"})
+	r.start()
+	r.wait(2, "msg=recorded")
+	put(strings.Replace(before, "smtp/far\n", "", 1))
+	ask()
+	r.wait(1, "msg=conf-read")
+	r.wait(1, "msg=unknown-channel", "x@far")
+	if n, _ := r.events.count("msg=unknown-channel", "x@h"); n != 0 {
+		t.Error("the other host is not served either")
+	}
+}
+
+// M30: agents that the new configuration would start in another way end when their
+// deliveries are done, and mail of a clause that is gone waits for it to come back.
+func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
+	t.Parallel()
+	conf := func(vars, patterns string) string {
+		return "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\n" + patterns + "\t" + agentCommand(vars) + "\n"
+	}
+	before := conf("TEST_SLOTS=5", "smtp/*\nx/*\n")
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.queue("a@b", rcpt{line: "smtp h gate@h"})
+	r.queue("a@b", rcpt{line: "x h defer9@h"})
+	r.start()
+	open := r.atGate()
+	r.wait(1, "msg=deferred", "defer9@h")
+
+	put(conf("TEST_SLOTS=6", "smtp/*\n"))
+	ask()
+	r.wait(1, "msg=conf-read", "agents=2")
+	r.wait(1, "msg=unknown-channel", "defer9@h")
+	r.wait(1, "msg=agent-ended", "pid="+r.pids("x")[0])
+	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.wait(1, "msg=delivered", "ok@h")
+	open()
+	r.wait(1, "msg=delivered", "gate@h")
+	list := r.pids("smtp")
+	if len(list) != 2 {
+		t.Fatalf("agents for smtp: %q, want an old one and a new one", list)
+	}
+	r.wait(1, "msg=agent-ended", "pid="+list[0])
+
+	// Its time was an hour away; that is still so.
+	put(conf("TEST_SLOTS=6", "x/*\nsmtp/*\n"))
+	ask()
+	r.wait(2, "msg=conf-read")
+	r.wait(1, "msg=queued")
+	put(strings.Replace(conf("TEST_SLOTS=6", "x/*\nsmtp/*\n"), "interval=1h", "interval=1s", 1))
+	ask()
+	r.wait(2, "msg=deferred", "defer9@h")
+}

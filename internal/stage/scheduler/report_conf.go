@@ -1,0 +1,150 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/dsn"
+	"zmailer/internal/run/config"
+)
+
+// ReportConf is what scheduler.conf says of reports, in PARAM lines.
+type ReportConf struct {
+	// Language of those who do not say what they read (report-language).
+	Language string
+	// Size is the largest message that a failure report returns whole if the sender did
+	// not say what he wants back (RFC 3461 §4.3), FullSize if he wants all (report-size,
+	// report-full-size); 0: any. Bytes.
+	Size, FullSize int64
+	// CopyTo gets a copy of each failure report; "": nobody (report-copies).
+	CopyTo string
+	// Texts are the words; nil: the built-in ones.
+	Texts *dsn.Texts
+}
+
+func defaultReportConf() ReportConf {
+	return ReportConf{Language: dsn.DefaultLanguage, Size: 64 << 10, FullSize: 10 << 20}
+}
+
+// reportParams are the names of PARAM lines that set takes.
+func reportParams() []string {
+	return []string{"report-language", "report-size", "report-full-size", "report-copies"}
+}
+
+// set takes one of reportParams.
+func (r *ReportConf) set(name, value string) (err error) {
+	switch name {
+	case "report-language":
+		if r.Language = strings.ToLower(value); !dsn.IsLanguage(r.Language) {
+			return errors.New("it must be a language tag like en, de or pt-br")
+		}
+	case "report-size":
+		r.Size, err = config.ParseSize(value)
+	case "report-full-size":
+		r.FullSize, err = config.ParseSize(value)
+	case "report-copies":
+		if r.CopyTo = value; strings.EqualFold(value, "none") {
+			r.CopyTo = ""
+			return nil
+		}
+		if m, perr := address.Parse(value); perr != nil || m.IsNull() {
+			return errors.New("it must be none, or an address like postmaster@example.org")
+		}
+	}
+	return err
+}
+
+// limit is the size of the largest message that is returned whole for a RET.
+func (r *ReportConf) limit(ret string) int64 {
+	if strings.EqualFold(ret, "FULL") {
+		return r.FullSize
+	}
+	return r.Size
+}
+
+// loadTexts reads the words of reports: the built-in ones, and instead of them those
+// in reports/LANGUAGE/KIND beside zmailer.conf. Its errors, *config.Error, tell of every
+// text that cannot be used.
+func (r *ReportConf) loadTexts(c *config.Config) (errs []error) {
+	texts, err := dsn.BuiltIn()
+	if err != nil {
+		return []error{err}
+	}
+	dir := c.Path("reports")
+	if dir != "" {
+		errs = readTexts(texts, dir)
+	}
+	if texts.Language = r.Language; len(errs) == 0 && !texts.Has(r.Language) {
+		errs = append(errs, &config.Error{File: textDir(dir, r.Language), Reason: "PARAM report-language names it, and there are no texts in it"})
+	}
+	if len(errs) == 0 {
+		r.Texts = texts
+	}
+	return errs
+}
+
+func textDir(dir, language string) string {
+	if dir == "" {
+		return "built-in reports/" + language
+	}
+	return filepath.Join(dir, language)
+}
+
+func readTexts(texts *dsn.Texts, dir string) (errs []error) {
+	languages, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []error{&config.Error{File: dir, Reason: "cannot be read", Err: err}}
+	}
+	for _, l := range languages {
+		sub := filepath.Join(dir, l.Name())
+		if ignored(l.Name()) {
+			continue
+		}
+		files, err := os.ReadDir(sub)
+		if err != nil {
+			errs = append(errs, &config.Error{File: sub, Reason: "must be a directory LANGUAGE with the texts " + strings.Join(dsn.Kinds(), ", "), Err: err})
+			continue
+		}
+		for _, f := range files {
+			if ignored(f.Name()) {
+				continue
+			}
+			if err := readText(texts, l.Name(), f.Name(), filepath.Join(sub, f.Name())); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
+func readText(texts *dsn.Texts, language, kind, file string) error {
+	if !slices.Contains(dsn.Kinds(), kind) {
+		return &config.Error{File: file, Reason: "is no text of a report; there are " + strings.Join(dsn.Kinds(), ", ")}
+	}
+	text, err := os.ReadFile(file)
+	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
+		return &config.Error{File: file, Reason: "cannot be read", Err: perr.Err}
+	}
+	if err := texts.Replace(language, kind, string(text)); err != nil {
+		e := &config.Error{File: file, Reason: fmt.Sprint(err)}
+		if t := (*dsn.TextError)(nil); errors.As(err, &t) {
+			e.Line, e.Reason = t.Line, t.Reason
+		}
+		return e
+	}
+	return nil
+}
+
+// ignored are what editors leave.
+func ignored(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
+}

@@ -1,0 +1,239 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/metrics"
+	manager "zmailer/internal/run/sdnotify"
+)
+
+// Config is what the scheduler works by.
+type Config struct {
+	Dir         string // postoffice
+	HashLevels  int
+	Strict      bool // sync=strict
+	Conf        *Conf
+	ZConfig     string // path of zmailer.conf, for the agents; "" if there is none
+	Hostname    string
+	Postmaster  string // address that reports come from
+	StopTimeout time.Duration
+	Look        time.Duration // between looks at transport/
+	Log         *slog.Logger
+	Reread      Reread
+	Service     *manager.Service // is told how we are; nil: nobody is
+	Starter     *StarterClient   // starts agents that run as others; nil: we do
+	AtOnce      int              // specifications that are read at one go; 0: as it suits
+	ReadFirst   bool             // all of transport/ is read before the first delivery
+	Freeze      bool             // nothing is started or given up
+	OnlyChannel string           // with OnlyHost the one thread that is served, "*" stands for all; "": all are
+	OnlyHost    string
+	StrictStart bool // do not start while unfinished files are in public/ (A7)
+
+	// Resolver is the host:port of a name server, for channel hold; "": those of
+	// /etc/resolv.conf.
+	Resolver string
+	// KeepRemoved is how long messages that a person removed stay in removed/; 0: for ever.
+	KeepRemoved time.Duration
+
+	// Alarms are the limits of what needs nobody; Lookout is the time between two looks
+	// for what does.
+	Alarms  alarm.Limits
+	Lookout time.Duration
+
+	// Metrics counts; nil: nobody wants that.
+	Metrics *metrics.Set
+
+	listing func()        // called before names that were listed are given to the engine; nil: nothing is
+	alone   time.Duration // how long a specification waits for its message; 0: aloneGrace
+	deaf    time.Duration // how long an agent may leave a delivery unread; 0: deafAfter
+	locked  time.Duration // before the first second look at what others have locked; 0: lockedAfter
+	restart time.Duration // before the first new start of an agent; 0: defaultRestart
+	clocks  clocks
+}
+
+// Defaults of Config.
+const (
+	DefaultStopTimeout = 30 * time.Second
+	DefaultLook        = 15 * time.Second
+	defaultRestart     = time.Second
+	defaultKeepRemoved = 3 * 24 * time.Hour
+)
+
+// ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
+// beside it. Its errors are *config.Error.
+func ConfigFrom(c *config.Config) (Config, error) {
+	levels, err := c.Int("HASHLEVELS", 0)
+	if err != nil {
+		return Config{}, err
+	}
+	host, err := c.Hostname()
+	if err != nil {
+		return Config{}, err
+	}
+	// It does not stay root, where the agents' starter does.
+	root := rootStarts()
+	conf, err := loadConf(c, root)
+	if err != nil {
+		return Config{}, err
+	}
+	look, err := c.Duration("SCHEDULERPOLL", DefaultLook)
+	if err != nil {
+		return Config{}, err
+	}
+	keep, err := c.Duration("REMOVEDKEEP", defaultKeepRemoved)
+	if err != nil {
+		return Config{}, err
+	}
+	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
+	if err != nil {
+		return Config{}, c.Invalid("ALARMS", "cannot be used", err)
+	}
+	place, err := c.Metrics("scheduler")
+	if err != nil {
+		return Config{}, err
+	}
+	master := c.String("POSTMASTER", "postmaster")
+	if !strings.Contains(master, "@") {
+		master += "@" + host
+	}
+	return Config{
+		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: conf, ZConfig: c.File,
+		Hostname: host, Postmaster: master, StopTimeout: DefaultStopTimeout, Look: look,
+		KeepRemoved: keep, Alarms: limits, Lookout: DefaultLookout, Resolver: c.String("RESOLVER", ""),
+		Metrics: metrics.New("scheduler", place),
+		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*Conf, error) {
+			next, err := loadConf(c, root)
+			if err == nil && conf.file == c.Path("scheduler.conf") && next.file != conf.file {
+				return nil, &config.Error{File: conf.file, Reason: "it is gone; the built-in one is used by a start alone"}
+			}
+			return next, err
+		}},
+	}, nil
+}
+
+// LoadConf reads scheduler.conf, the built-in one if there is none, and the texts of
+// reports. ${NAME} in a command is a variable of zmailer.conf or of the environment.
+func LoadConf(c *config.Config) (*Conf, error) { return loadConf(c, rootStarts()) }
+
+// StarterVariable names, in the environment, the socket of a starter of agents that runs
+// already.
+const StarterVariable = "AGENTSTARTER"
+
+// rootStarts tells whether agents are started by root: the scheduler, or its starter.
+func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(StarterVariable) != "" }
+
+func loadConf(c *config.Config, root bool) (*Conf, error) {
+	text, from, err := c.Read("scheduler.conf")
+	if err != nil {
+		return nil, err
+	}
+	conf, err := ParseConf(from, text, func(name string) (string, bool) {
+		if v := c.String(name, ""); v != "" {
+			return v, true
+		}
+		return os.LookupEnv(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return conf, errors.Join(append(conf.checkIdentities(root), conf.Reports.loadTexts(c)...)...)
+}
+
+// Run schedules the mail of a postoffice until ctx is done and running deliveries
+// have ended, or StopTimeout is over. A second scheduler in the same postoffice gets
+// durable.ErrLocked with the first one's pid (A1).
+func Run(ctx context.Context, c Config) error {
+	po, err := postoffice.OpenDir(c.Dir, c.HashLevels, c.Strict)
+	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
+		return &config.Error{File: c.Dir, Reason: "cannot be used as the postoffice", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if f, ok := po.FS().(io.Closer); ok {
+			// Only the directory's descriptor: there is nothing to lose.
+			_ = f.Close()
+		}
+	}()
+	if why, frozen := po.Frozen(); frozen {
+		return &config.Error{File: filepath.Join(c.Dir, postoffice.FreezeFlag),
+			Reason: "the service is frozen (" + why + "); zmctl thaw-service lets it start"}
+	}
+	release, err := exclusive(ctx, po)
+	if err != nil {
+		return err
+	}
+	if err := settleUnfinished(c, po); err != nil {
+		return errors.Join(err, release())
+	}
+	for _, where := range c.Conf.NoEffect {
+		c.Log.Warn("setting-without-effect", "setting", where)
+	}
+	c.Log.Info("started", "postoffice", c.Dir, "pid", os.Getpid(), "hashlevels", c.HashLevels)
+	ctx, starterGone := c.withStarter(ctx)
+	err = newEngine(c, po).run(ctx)
+	err = errors.Join(err, starterGone())
+	if rerr := release(); rerr != nil {
+		err = errors.Join(err, fmt.Errorf("stop: %w", rerr))
+	}
+	c.Log.Info("stopped")
+	return err
+}
+
+// withStarter ends ctx when the starter of agents does, and tells whether that was so.
+func (c *Config) withStarter(ctx context.Context) (context.Context, func() error) {
+	if c.Starter == nil {
+		return ctx, func() error { return nil }
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-c.Starter.Gone():
+			cancel(ErrStarter)
+		case <-stop:
+		}
+	}()
+	return ctx, func() error {
+		close(stop)
+		if cause := context.Cause(ctx); errors.Is(cause, ErrStarter) {
+			return cause
+		}
+		cancel(nil)
+		return nil
+	}
+}
+
+// lockGrace is how long the lock of another scheduler is waited for: one that was
+// killed while it started an agent leaves it to that process until its exec(2).
+const lockGrace = time.Second
+
+// exclusive takes the lock of the one scheduler.
+func exclusive(ctx context.Context, po *postoffice.PostOffice) (release func() error, err error) {
+	deadline := time.Now().Add(lockGrace)
+	for {
+		release, err = po.Exclusive("scheduler")
+		if !errors.Is(err, durable.ErrLocked) || time.Now().After(deadline) {
+			return release, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockGrace / 20):
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"testing"
+
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// Own mail is what a local user has submitted or one who logged in; what has no sender is
+// a report, whoever submitted it.
+func TestAtk3WhoseMailItIs(t *testing.T) {
+	null := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: "65534"}
+	outside := workspec.Sender{Channel: "local", Address: "x@far.example", Privilege: "65534"}
+	local := workspec.Sender{Channel: "local", Address: "bob@mta.example", Privilege: "1000"}
+	for name, c := range map[string]struct {
+		own  bool
+		from workspec.Sender
+		want thread.Origin
+	}{
+		"from outside":             {false, outside, thread.Relayed},
+		"from a local user":        {false, local, thread.Own},
+		"from one who logged in":   {true, outside, thread.Own},
+		"a report":                 {false, null, thread.Report},
+		"a report of one's own":    {true, null, thread.Report},
+		"of a program like sample": {false, workspec.Sender{Channel: "smtp", Address: "x@far.example"}, thread.Relayed},
+	} {
+		spec := &workspec.Spec{Own: c.own, Groups: []workspec.Group{{Sender: c.from}}}
+		if got := whoseMail(spec); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+	one := &opened{spec: &workspec.Spec{Groups: []workspec.Group{{Sender: outside}}}}
+	other := &opened{spec: &workspec.Spec{Own: true, Groups: []workspec.Group{{Sender: outside}}}}
+	a, b := &thread.Message{Sender: one.senderKey()}, &thread.Message{Sender: other.senderKey()}
+	if !a.SameSender(b) || a.Origin() == b.Origin() {
+		t.Errorf("origins %v and %v of one sender", a.Origin(), b.Origin())
+	}
+}
+
+// Without maxunproven half of the places are kept, whichever limit says how many there are.
+func TestAtk3HalfOfThePlacesAreKept(t *testing.T) {
+	for clause, want := range map[string]int{
+		`maxta=50 maxring=100 command="a --slots=20"`:                50,
+		`maxta=50 maxring=100 maxunproven=80 command="a --slots=20"`: 80,
+		`maxta=50 maxring=100 maxunproven=0 command="a --slots=20"`:  0,
+		`maxta=50 maxring=100 maxchannel=31 command="a --slots=20"`:  16,
+		`maxta=1 maxring=100 command="a --slots=20"`:                 10,
+		`maxta=50 maxring=100 command=a`:                             25,
+		`maxta=0 maxring=0 command=a`:                                0,
+		`maxta=10 maxring=0 command=a`:                               5,
+		`maxring=1 command=a`:                                        1,
+		`maxring=2 command=a`:                                        2,
+		`maxring=3 command=a`:                                        2,
+	} {
+		conf := mustConf(t, "*/* "+clause+"\n")
+		if got := conf.Match("smtp", "h").Policy().MaxUnproven; got != want {
+			t.Errorf("%s: got %d, want %d", clause, got, want)
+		}
+	}
+}

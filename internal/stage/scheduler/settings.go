@@ -1,0 +1,133 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// Settings is what the matching clauses say about one channel and host.
+type Settings struct {
+	Interval    time.Duration
+	Retries     []int
+	Jitter      int           // percent
+	MinAge      time.Duration // not tried while younger
+	NotBefore   string        // header field with a date, not tried before that; "": none
+	Expiry      time.Duration // 0: never
+	Expiry2     time.Duration // 0: never
+	OnExpiry    OnExpiry
+	IdleMax     time.Duration
+	AnswerMax   time.Duration   // a job may go without an answer; 0: without end
+	ReportTimes []time.Duration // ages at which a delay is reported, ascending
+
+	MaxTA      int // agent processes of the whole scheduler; 0: no limit
+	MaxChannel int // deliveries at once; 0: no limit
+	MaxRing    int // deliveries at once; 0: no limit
+	MaxThr     int // deliveries at once; 0: no limit
+	// MaxUnproven bounds deliveries at once to hosts that have not answered; 0: no limit,
+	// below 0: half of the places, see unproven.
+	MaxUnproven int
+	Start       int // deliveries at once to a host of which nothing is known; at most MaxThr
+	Overfeed    int // deliveries that a one-slot agent may have queued
+
+	Rate, HostRate thread.Rate // deliveries of the clause, and to each host
+
+	AgeOrder  bool
+	ByChannel bool // one ring per channel even if the command does not name it
+
+	QueueOnly         bool // nothing is started until somebody asks for it
+	WakeupRestartOnly bool // new mail waits for what waits already
+
+	User, Group string // of the agents; "": ours
+	Nice        int
+	Sources     []string // IP addresses that agents send from
+	Helo        string   // name that agents call themselves
+	TLS         string   // the policy of agents towards the hosts, as the file tls has it
+	Auth        string   // the account of the file credentials that agents log in with
+
+	Command Command
+	Clause  string // the pattern of the clause with the command, for people
+
+	ring string // that serves it, if that does not depend on channel and host
+	key  string // of the bodies that matched, for RingKey
+}
+
+// OnExpiry is what becomes of a recipient whose time is over (A6).
+type OnExpiry uint8
+
+// What becomes of expired recipients.
+const (
+	ExpiryBounce OnExpiry = iota // given up, the sender is told
+	ExpiryFreeze                 // it waits for a person
+	ExpiryDrop                   // given up, nobody is told
+)
+
+// defaultStart is how many deliveries to a new host begin at once.
+const defaultStart = 5
+
+func defaultSettings() Settings {
+	return Settings{
+		Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour,
+		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, MaxUnproven: -1, AnswerMax: 12 * time.Hour,
+	}
+}
+
+// Policy is the part that the thread core works by.
+func (s *Settings) Policy() thread.Policy {
+	return thread.Policy{
+		Interval: s.Interval, Retries: s.Retries, Jitter: s.Jitter, Expiry: s.Expiry, Expiry2: s.Expiry2,
+		MaxChannel: s.MaxChannel, MaxRing: s.MaxRing, MaxThread: s.MaxThr, MaxUnproven: s.unproven(), Start: s.Start, AgeOrder: s.AgeOrder,
+		Rate: s.Rate, HostRate: s.HostRate, QueueOnly: s.QueueOnly, JoinWaiting: s.WakeupRestartOnly,
+	}
+}
+
+// settle gives values to what depends on others.
+func (s *Settings) settle() {
+	if s.IdleMax == 0 {
+		s.IdleMax = 3 * s.Interval
+	}
+	if s.Start == 0 {
+		s.Start = defaultStart
+	}
+	if s.MaxThr > 0 {
+		s.Start = min(s.Start, s.MaxThr)
+	}
+	for i, n := range s.Retries {
+		// Such a wait is longer than any expiry anyway.
+		if int64(n) > int64(maxWait/s.Interval) {
+			s.Retries = append([]int(nil), s.Retries...)
+			s.Retries[i] = max(1, int(maxWait/s.Interval))
+		}
+	}
+	if !s.ByChannel && !s.Command.NamesChannel && !s.Command.NamesHost {
+		s.ring = s.key + "\x00\x00"
+	}
+}
+
+// RingKey names the ring that serves a channel and host with these settings: agents
+// whose command names the channel or the host serve no other. It is the same in another
+// version of the file in which the same clauses match.
+func (s *Settings) RingKey(channel, host string) string {
+	if s.ring != "" {
+		return s.ring
+	}
+	b := append(make([]byte, 0, len(s.key)+len(channel)+len(host)+2), s.key...)
+	b = append(b, 0)
+	if s.ByChannel || s.Command.NamesChannel {
+		b = append(b, channel...)
+	}
+	b = append(b, 0)
+	if s.Command.NamesHost {
+		b = append(b, strings.ToLower(host)...)
+	}
+	return string(b)
+}
+
+// sameAgents tells whether an agent that was started for one can serve the other.
+func (s *Settings) sameAgents(t *Settings) bool {
+	return slices.Equal(s.Command.Words, t.Command.Words) && slices.Equal(s.Command.Env, t.Command.Env) &&
+		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo &&
+		s.TLS == t.TLS && s.Auth == t.Auth
+}

@@ -1,0 +1,308 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/sim"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// Simulation is what is assumed when the queue is played on a virtual clock.
+type Simulation struct {
+	Set     string        // clauses that would be, one a line; "": none
+	Down    []string      // hosts, or channel/hosts, that never answer
+	Up      []string      // that answer from now on, whatever they did before
+	Latency time.Duration // of a delivery, half more or less; 0: 500ms
+	Until   time.Duration // how far to play; 0: until nothing is left, a year at most
+	Seed    uint64
+}
+
+// Simulated is what a simulation has shown.
+type Simulated struct {
+	Now          time.Time    `json:"now"`
+	Messages     int          `json:"messages"`
+	Recipients   int          `json:"recipients"`
+	EndingAtOnce int          `json:"ending_at_once"` // on channels error and bitbucket
+	Aside        int          `json:"aside"`          // held, frozen, without a clause
+	Unread       []string     `json:"unread,omitempty"`
+	Assumptions  []string     `json:"assumptions"`
+	Courses      []*SimCourse `json:"courses"` // as it is, and with Set
+}
+
+// SimCourse is one run over the queue.
+type SimCourse struct {
+	Set       string     `json:"set,omitempty"`
+	Delivered int        `json:"delivered"`
+	Expired   int        `json:"expired"`
+	Left      int        `json:"left"`
+	Ended     float64    `json:"ended_after"` // seconds until the last outcome
+	Hosts     []*SimHost `json:"hosts"`
+}
+
+// SimHost is what becomes of a host's mail. Recipients are counted.
+type SimHost struct {
+	Host       string  `json:"host"`
+	Messages   int     `json:"messages"`
+	Recipients int     `json:"recipients"`
+	Delivered  int     `json:"delivered"`
+	Expired    int     `json:"expired"`
+	Left       int     `json:"left"`
+	Drained    float64 `json:"drained_after"` // seconds until its last outcome; -1: some are left
+	Connects   int     `json:"connects"`
+	Trouble    string  `json:"trouble,omitempty"` // what the host has said last
+}
+
+// aYear bounds simulations without an end.
+const aYear = 366 * 24 * time.Hour
+
+// Simulate plays a copy of the queue of c's postoffice. The postoffice is only read, and
+// may be in use meanwhile. Its errors are those of the configuration and of the disk.
+func Simulate(ctx context.Context, c Config, a Simulation) (*Simulated, error) {
+	po, err := postoffice.OpenDir(c.Dir, c.HashLevels, false)
+	if err != nil {
+		return nil, &config.Error{File: c.Dir, Reason: "cannot be used as the postoffice", Err: err}
+	}
+	defer func() {
+		if f, ok := po.FS().(io.Closer); ok {
+			_ = f.Close() // only the directory's descriptor
+		}
+	}()
+	now := c.clocks.orSystem().now()
+	s := &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	q := &simQueue{result: &Simulated{Now: now}, since: map[string]time.Time{}, trouble: map[string]string{}}
+	if err := q.read(ctx, s); err != nil {
+		return nil, err
+	}
+	a.Latency = cmpOr(a.Latency, 500*time.Millisecond)
+	q.result.Assumptions = a.assumptions()
+	sets := []string{""}
+	if a.Set = strings.TrimSpace(a.Set); a.Set != "" {
+		sets = append(sets, a.Set)
+	}
+	for _, set := range sets {
+		conf, err := newWhatIf(c.Conf, set)
+		if err != nil {
+			return nil, err
+		}
+		course := q.play(conf, &a)
+		course.Set = set
+		q.result.Courses = append(q.result.Courses, course)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("simulate: %w", err)
+		}
+	}
+	return q.result, nil
+}
+
+func cmpOr(d, def time.Duration) time.Duration {
+	if d <= 0 {
+		return def
+	}
+	return d
+}
+
+// simQueue is what was read of the queue.
+type simQueue struct {
+	mail    []*peeked
+	since   map[string]time.Time // when a host that is in trouble failed first
+	trouble map[string]string    // what it said
+	result  *Simulated
+}
+
+// read looks at every specification. What cannot be read is told; what went away
+// meanwhile is gone.
+func (q *simQueue) read(ctx context.Context, s *Spool) error {
+	r := q.result
+	err := s.PostOffice.ListTransport(func(name string) error {
+		p, err := s.peek(name)
+		syntax := (*workspec.SyntaxError)(nil)
+		switch {
+		case errors.Is(err, postoffice.ErrGone):
+			return ctx.Err()
+		case errors.As(err, &syntax), errors.Is(err, workspec.ErrUnknownFormat), errors.Is(err, fs.ErrPermission):
+			r.Unread = append(r.Unread, err.Error())
+			return ctx.Err()
+		case err != nil:
+			return err
+		case p == nil:
+			return ctx.Err()
+		}
+		r.Messages++
+		r.Recipients += len(p.open) + p.ending + p.aside
+		r.EndingAtOnce += p.ending
+		r.Aside += p.aside
+		for _, f := range p.failed {
+			if first, ok := q.since[f.host]; !ok || f.at.Before(first) {
+				q.since[f.host] = f.at
+			}
+		}
+		for i := range p.open {
+			if w := &p.open[i]; w.HostTries > 0 {
+				q.trouble[threadName(w.Channel, w.Host)] = w.HostText
+			}
+		}
+		if len(p.open) > 0 {
+			q.mail = append(q.mail, p)
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	// The order of a directory is no property of the queue.
+	slices.SortFunc(q.mail, func(a, b *peeked) int { return strings.Compare(a.id.String(), b.id.String()) })
+	return nil
+}
+
+// assumptions says in words what the world of the simulation is like.
+func (a *Simulation) assumptions() []string {
+	list := []string{
+		fmt.Sprintf("a delivery takes %v, half more or less; a new connection 100ms; one that fails 30s", a.Latency),
+		"a host that is in trouble stays so for as long again as it has been, then it answers",
+		"a recipient that was put off n times for its own sake is put off again with a chance of n+1 in n+2",
+		"everything else is delivered at its first attempt; no new mail comes",
+	}
+	if len(a.Down) > 0 {
+		list = append(list, "never answers: "+strings.Join(a.Down, " "))
+	}
+	if len(a.Up) > 0 {
+		list = append(list, "answers from now on: "+strings.Join(a.Up, " "))
+	}
+	return list
+}
+
+// play runs the queue under a configuration.
+func (q *simQueue) play(conf *whatIf, a *Simulation) *SimCourse {
+	w := sim.New(a.Seed, q.result.Now)
+	random := rand.New(rand.NewPCG(a.Seed, 3))
+	hosts := map[*sim.Host]*SimHost{}
+	for _, p := range q.mail {
+		m := sim.Message{From: p.sender, Origin: p.origin, Accepted: p.id.Time(), Away: p.away}
+		for open := p.open; len(open) > 0; {
+			name, n := threadName(open[0].Channel, open[0].Host), 1
+			for n < len(open) && threadName(open[n].Channel, open[n].Host) == name {
+				n++
+			}
+			s := conf.match(open[0].Channel, open[0].Host)
+			if s == nil {
+				open = open[n:]
+				continue
+			}
+			h := w.Host(name)
+			if hosts[h] == nil {
+				hosts[h] = &SimHost{Host: name, Trouble: q.trouble[name]}
+				q.dress(h, a, random)
+			}
+			hosts[h].Messages++
+			hosts[h].Recipients += n
+			m.To = append(m.To, sim.Destination{Ring: ringFor(w, s, open[0].Channel, open[0].Host), Name: name, Rcpts: n, History: historyOf(open[:n])})
+			open = open[n:]
+		}
+		w.Send(m)
+	}
+	until := cmpOr(a.Until, aYear)
+	w.Drain(until)
+	return sumUp(w, hosts)
+}
+
+// ringFor is the ring of a channel and host under some settings.
+func ringFor(w *sim.World, s *Settings, channel, host string) *sim.Ring {
+	return w.Ring(s.RingKey(channel, host), s.Policy(), sim.Ring{Slots: slotsOf(&s.Command), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
+}
+
+// slotsOf is how many deliveries an agent does at once by its command line.
+func slotsOf(c *Command) int {
+	for i, word := range c.Words {
+		value, ok := strings.CutPrefix(word, "--slots=")
+		if !ok && word == "--slots" && i+1 < len(c.Words) {
+			value, ok = c.Words[i+1], true
+		}
+		if n, err := strconv.Atoi(value); ok && err == nil && n > 0 {
+			return n
+		}
+	}
+	return 1
+}
+
+// historyOf is what recipients of one thread have behind them together, as the engine
+// reckons it.
+func historyOf(list []Waiting) (h thread.History) {
+	for i := range list {
+		w := &list[i]
+		if i == 0 || w.Next.Before(h.Next) {
+			h.Next = w.Next
+		}
+		h.Attempts, h.Away = max(h.Attempts, w.Attempts), max(h.Away, w.Away)
+		if w.HostTries > 0 {
+			h.HostTries, h.HostText = max(h.HostTries, w.HostTries), w.HostText
+		}
+	}
+	return h
+}
+
+// dress gives a host the properties that are assumed.
+func (q *simQueue) dress(h *sim.Host, a *Simulation, random *rand.Rand) {
+	h.Latency, h.Spread, h.Connect, h.Timeout = a.Latency, 0.5, 100*time.Millisecond, 30*time.Second
+	h.Judge = func(l *sim.Letter, _ time.Time) sim.Verdict {
+		if n := l.Deferred; n > 0 && random.IntN(n+2) < n+1 {
+			return sim.Verdict{Result: thread.Deferred}
+		}
+		return sim.Verdict{}
+	}
+	_, host, _ := strings.Cut(h.Name, "/")
+	named := func(list []string) bool {
+		return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, host) || strings.EqualFold(s, h.Name) })
+	}
+	since, inTrouble := q.since[h.Name]
+	switch {
+	case named(a.Down):
+		h.Down = []sim.Outage{{To: sim.Forever}}
+	case inTrouble && !named(a.Up):
+		h.Down = []sim.Outage{{To: max(q.result.Now.Sub(since), 0)}}
+	}
+}
+
+// sumUp counts what became of the letters.
+func sumUp(w *sim.World, hosts map[*sim.Host]*SimHost) *SimCourse {
+	c := &SimCourse{}
+	last := map[*sim.Host]time.Duration{}
+	start := w.Now().Add(-w.Since())
+	for _, l := range w.Letters {
+		h := hosts[l.Host]
+		if l.Outcome != sim.Open {
+			last[l.Host] = max(last[l.Host], l.Done.Sub(start))
+		}
+		switch l.Outcome {
+		case sim.Delivered:
+			h.Delivered += l.Rcpts
+		case sim.Expired, sim.Failed:
+			h.Expired += l.Rcpts
+		case sim.Open:
+			h.Left += l.Rcpts
+		}
+	}
+	for sh, h := range hosts {
+		h.Connects, h.Drained = sh.Connects, last[sh].Seconds()
+		c.Ended = max(c.Ended, h.Drained)
+		if h.Left > 0 {
+			h.Drained = -1
+		}
+		c.Delivered, c.Expired, c.Left = c.Delivered+h.Delivered, c.Expired+h.Expired, c.Left+h.Left
+		c.Hosts = append(c.Hosts, h)
+	}
+	slices.SortFunc(c.Hosts, func(a, b *SimHost) int { return strings.Compare(a.Host, b.Host) })
+	return c
+}

@@ -1,0 +1,283 @@
+package access
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+)
+
+// parseCondition reads key=value, key!=value or key>number.
+func parseCondition(word string, open func(source, key string) (set, error)) (condition, error) {
+	i := strings.IndexAny(word, "!=>")
+	if i <= 0 {
+		return condition{}, fmt.Errorf("%q is no condition: want key=value", word)
+	}
+	c := condition{key: strings.ToLower(word[:i])}
+	rest := word[i:]
+	if rest[0] == '>' {
+		return c, c.above(rest[1:])
+	}
+	if c.negate = strings.HasPrefix(rest, "!="); c.negate {
+		rest = rest[1:]
+	}
+	value := strings.TrimPrefix(rest, "=")
+	if rest[0] != '=' || value == "" {
+		return condition{}, fmt.Errorf("%q is no condition: want key=value", word)
+	}
+	return c, c.among(value, open)
+}
+
+// above is a condition on a number.
+func (c *condition) above(value string) error {
+	n, err := int64(0), error(nil)
+	switch c.key {
+	case "size":
+		if n, err = config.ParseSize(value); err == nil {
+			c.match = func(_ context.Context, f *Facts) (answer, error) { return when(f.Whole, f.Size > n), nil }
+		}
+	case "rcpts":
+		if n, err = strconv.ParseInt(value, 10, 64); err == nil {
+			c.match = func(_ context.Context, f *Facts) (answer, error) { return when(f.Whole, int64(f.Rcpts) > n), nil }
+		} else {
+			err = errors.New("it must be a number")
+		}
+	default:
+		err = errors.New("only size and rcpts are numbers")
+	}
+	if err != nil {
+		return fmt.Errorf("%s>%s: %w", c.key, value, err)
+	}
+	return nil
+}
+
+// when is an answer that is known at a time.
+func when(known, holds bool) answer {
+	switch {
+	case !known:
+		return later
+	case holds:
+		return yes
+	}
+	return no
+}
+
+func is(holds bool) (answer, error) { return when(true, holds), nil }
+
+// among is a condition on words, nets, hosts or addresses.
+func (c *condition) among(value string, open func(source, key string) (set, error)) error {
+	var s set
+	var err error
+	switch c.key {
+	case "client", "name", "helo", "from", "to", "user":
+		if isSource(value) {
+			s, err = open(value, c.key)
+		} else {
+			m := newMembers(c.key)
+			for _, v := range strings.Split(value, ",") {
+				if err = m.add(v); err != nil {
+					break
+				}
+			}
+			s = m
+		}
+	}
+	if err != nil {
+		if bad := (*config.Error)(nil); errors.As(err, &bad) {
+			return err
+		}
+		return fmt.Errorf("%s=%s: %w", c.key, value, err)
+	}
+	words := strings.Split(strings.ToLower(value), ",")
+	switch c.key {
+	case "client":
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.client(ctx, f.Client) }
+	case "name":
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.host(ctx, f.Name) }
+	case "helo":
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.host(ctx, f.Helo) }
+	case "user":
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.word(ctx, f.User) }
+	case "from":
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.mailbox(ctx, f.From, false) }
+	case "to":
+		c.to = s
+		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.mailbox(ctx, f.To, f.Local) }
+	case "role":
+		c.match = func(_ context.Context, f *Facts) (answer, error) { return is(slices.Contains(words, f.Role)) }
+		return known(words, "mx", "submission", "submissions", "lmtp")
+	case "tls":
+		c.match = func(_ context.Context, f *Facts) (answer, error) { return is(f.TLS == (words[0] == "yes")) }
+		if len(words) > 1 {
+			return errors.New("tls= is yes or no")
+		}
+		return known(words, "yes", "no")
+	case "cert":
+		return c.certificate(words)
+	case "policy":
+		c.result(words)
+		return known(words, "none", "quarantine", "reject")
+	case "spf", "dkim", "dmarc":
+		c.result(words)
+		return known(words, "none", "neutral", "pass", "fail", "softfail", "policy", "temperror", "permerror")
+	default:
+		return fmt.Errorf("%q is no key: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size> or rcpts>", c.key)
+	}
+	return nil
+}
+
+// known checks words.
+func known(words []string, all ...string) error {
+	for _, w := range words {
+		if !slices.Contains(all, w) {
+			return fmt.Errorf("%q is none of %s", w, strings.Join(all, ", "))
+		}
+	}
+	return nil
+}
+
+// certificate is a condition on the fingerprint of the client's certificate.
+func (c *condition) certificate(words []string) error {
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, ":", "")
+		if b, err := hex.DecodeString(words[i]); w != "*" && (err != nil || len(b) != 32) {
+			return fmt.Errorf("%q is no fingerprint: want the 64 hexadecimal digits of a SHA-256", w)
+		}
+	}
+	any := slices.Contains(words, "*")
+	c.match = func(_ context.Context, f *Facts) (answer, error) {
+		return is(f.Cert != "" && (any || slices.Contains(words, f.Cert)))
+	}
+	return nil
+}
+
+// result is a condition on what a check said.
+func (c *condition) result(words []string) {
+	key := c.key
+	c.match = func(_ context.Context, f *Facts) (answer, error) {
+		got := map[string]string{"spf": f.SPF, "dkim": f.DKIM, "dmarc": f.DMARC, "policy": f.Policy}[key]
+		if got == "" && !f.Whole {
+			return later, nil
+		}
+		if got == "" {
+			got = "none"
+		}
+		return is(slices.Contains(words, got))
+	}
+}
+
+// members is a set that the file itself, or a list, holds.
+type members struct {
+	key       string
+	everybody bool
+	nobody    bool // nobody has authenticated, or the null sender, or a Unix socket
+	local     bool // domains of ours
+	nets      []netip.Prefix
+	exact     map[string]struct{} // addresses, words, hosts and domains, in lower case
+	below     map[string]struct{} // domains that are meant with all below them
+	parts     map[string]struct{} // local parts, in any domain
+}
+
+func newMembers(key string) *members {
+	return &members{key: key, exact: map[string]struct{}{}, below: map[string]struct{}{}, parts: map[string]struct{}{}}
+}
+
+// add takes one value.
+func (m *members) add(v string) error {
+	if v == "" {
+		return errors.New("a value is empty")
+	}
+	if v == "*" {
+		m.everybody = true
+		return nil
+	}
+	switch m.key {
+	case "client":
+		return m.addNet(v)
+	case "user":
+		if v == "-" {
+			m.nobody = true
+			return nil
+		}
+		m.exact[strings.ToLower(v)] = struct{}{}
+		return nil
+	case "name", "helo":
+		return m.addDomain(v)
+	}
+	return m.addMailbox(v)
+}
+
+func (m *members) addNet(v string) error {
+	if v == "unix" {
+		m.nobody = true
+		return nil
+	}
+	n, err := netip.ParsePrefix(v)
+	if err != nil {
+		a, aerr := netip.ParseAddr(v)
+		if aerr != nil {
+			return fmt.Errorf("%q is neither a network nor an address", v)
+		}
+		n = netip.PrefixFrom(a, a.BitLen())
+	}
+	m.nets = append(m.nets, n.Masked())
+	return nil
+}
+
+// addDomain takes a domain, or .domain, which is that and all below it.
+func (m *members) addDomain(v string) error {
+	domain, all := strings.CutPrefix(v, ".")
+	d, err := (address.Mailbox{Local: "x", Domain: strings.TrimSuffix(domain, ".")}).ASCIIDomain()
+	if err != nil || d == "" {
+		return fmt.Errorf("%q is no domain", v)
+	}
+	if all {
+		m.below[d] = struct{}{}
+	} else {
+		m.exact[d] = struct{}{}
+	}
+	return nil
+}
+
+// addMailbox takes an address, a domain, .domain, @domain, user@, @local or <>.
+func (m *members) addMailbox(v string) error {
+	local, domain, at := strings.Cut(v, "@")
+	switch {
+	case v == "<>":
+		m.nobody = true
+		return nil
+	case v == "@local":
+		if m.key != "to" {
+			return errors.New("@local is said of recipients: to=@local")
+		}
+		m.local = true
+		return nil
+	case !at || local == "":
+		return m.addDomain(strings.TrimPrefix(v, "@"))
+	case domain == "":
+		m.parts[strings.ToLower(local)] = struct{}{}
+		return nil
+	}
+	box, err := address.Parse(v)
+	if err != nil {
+		return err
+	}
+	m.exact[mailboxKey(box)] = struct{}{}
+	return nil
+}
+
+// mailboxKey is an address as it is compared: in lower case, its domain in A-labels.
+func mailboxKey(m address.Mailbox) string {
+	d, err := m.ASCIIDomain()
+	if err != nil {
+		d = strings.ToLower(m.Domain)
+	}
+	return strings.ToLower(m.Local) + "@" + d
+}

@@ -1,0 +1,223 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"zmailer/internal/run/config"
+)
+
+// kind is what a rule says; of accept there are two more.
+type kind uint8
+
+const (
+	kindAccept kind = iota
+	kindRelay       // accept, whatever the domain of the recipient
+	kindReject
+	kindDefer
+	kindFreeze
+	kindETRN // who may start a queue; it decides on no mail
+)
+
+func kindOf(word string) (kind, bool) {
+	for k, w := range []string{"accept", "relay", "reject", "defer", "freeze", "etrn"} {
+		if strings.EqualFold(word, w) {
+			return kind(k), true
+		}
+	}
+	return 0, false
+}
+
+// rule is one line of the file.
+type rule struct {
+	line    int
+	text    string // as it stands
+	kind    kind
+	conds   []condition
+	verdict Verdict
+}
+
+// answer is what a condition says of facts.
+type answer uint8
+
+const (
+	no answer = iota
+	yes
+	later // not known before the content
+)
+
+// condition is key=value.
+type condition struct {
+	key    string
+	negate bool
+	to     set // of to=, which a recipient may be named by
+	match  func(ctx context.Context, f *Facts) (answer, error)
+}
+
+// holds tells whether all conditions do. One that does not is enough, whatever the
+// others are waiting for.
+func (r *rule) holds(ctx context.Context, f *Facts) (answer, error) {
+	all := yes
+	for i := range r.conds {
+		c := &r.conds[i]
+		a, err := c.match(ctx, f)
+		if err != nil {
+			return no, fmt.Errorf("%s=: %w", c.key, err)
+		}
+		switch {
+		case a == later:
+			all = later
+		case (a == yes) == c.negate:
+			return no, nil
+		}
+	}
+	return all, nil
+}
+
+// ruleset is the parsed file.
+type ruleset struct {
+	name  string
+	rules []*rule
+}
+
+// parse reads the file. open makes a set of a source that a value names.
+func parse(name string, text []byte, open func(source, key string) (set, error)) (*ruleset, error) {
+	rs := &ruleset{name: name}
+	number, start := 0, 0
+	pending := ""
+	add := func() error {
+		if pending == "" {
+			return nil
+		}
+		r, err := parseRule(pending, open)
+		if err != nil {
+			return &config.Error{File: name, Line: start, Reason: err.Error()}
+		}
+		r.line, r.verdict.By = start, "access:"+strconv.Itoa(start)
+		rs.rules, pending = append(rs.rules, r), ""
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		number++
+		// A line that begins with a blank goes on with the rule above it.
+		more := line[0] == ' ' || line[0] == '\t'
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line[0] == '#':
+			continue
+		case more && pending != "":
+			pending += "\n" + line
+			continue
+		case more:
+			return nil, &config.Error{File: name, Line: number, Reason: "it goes on with no rule: a rule begins at the beginning of the line"}
+		}
+		if err := add(); err != nil {
+			return nil, err
+		}
+		pending, start = line, number
+	}
+	return rs, add()
+}
+
+// parseRule reads "action key=value ... : text".
+func parseRule(line string, open func(source, key string) (set, error)) (*rule, error) {
+	words, text, err := splitRule(line)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) == 0 {
+		return nil, errors.New("a rule begins with what is to be done")
+	}
+	r := &rule{text: strings.Join(strings.Fields(line), " ")}
+	k, ok := kindOf(words[0])
+	if !ok {
+		return nil, fmt.Errorf("%q is no action: want accept, relay, reject, defer, freeze or etrn", words[0])
+	}
+	r.kind = k
+	who := false
+	for _, word := range words[1:] {
+		if value, is := strings.CutPrefix(word, "cause="); is {
+			if k != kindFreeze || value == "" {
+				return nil, fmt.Errorf("cause= names the file in freezer/: it goes with freeze")
+			}
+			r.verdict.Cause = value
+			continue
+		}
+		c, err := parseCondition(word, open)
+		if err != nil {
+			return nil, err
+		}
+		r.conds = append(r.conds, c)
+		who = who || c.tellsWho(word)
+	}
+	switch {
+	case (k == kindRelay || k == kindETRN) && !who:
+		return nil, fmt.Errorf("%s wants to know for whom: client=, user= or cert=; without it everybody may", words[0])
+	case k == kindETRN && text != "":
+		return nil, fmt.Errorf("etrn takes no text")
+	}
+	return r, r.decideAs(text)
+}
+
+// tellsWho tells a condition that somebody in particular has to meet.
+func (c *condition) tellsWho(word string) bool {
+	if c.negate {
+		return false
+	}
+	_, values, _ := strings.Cut(word, "=")
+	for _, v := range strings.Split(values, ",") {
+		switch c.key {
+		case "user":
+			if v == "-" {
+				return false
+			}
+		case "client":
+			if v == "*" || strings.HasSuffix(v, "/0") {
+				return false
+			}
+		case "cert":
+			if v == "*" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// names tells whether a rule says of a recipient that it, or its domain, is meant.
+func (r *rule) names(ctx context.Context, f *Facts) (bool, error) {
+	for i := range r.conds {
+		c := &r.conds[i]
+		if c.to == nil || c.negate {
+			continue
+		}
+		if a, err := c.to.names(ctx, f.To); a == yes || err != nil {
+			return a == yes, err
+		}
+	}
+	return false, nil
+}
+
+// decideAs fills in the verdict.
+func (r *rule) decideAs(text string) error {
+	v := &r.verdict
+	switch r.kind {
+	case kindReject:
+		v.Action = Reject
+	case kindDefer:
+		v.Action = Defer
+	case kindFreeze:
+		v.Action = Freeze
+		if v.Cause == "" {
+			v.Cause = "access"
+		}
+	default:
+		v.Action = Accept
+	}
+	return v.say(text)
+}

@@ -1,0 +1,241 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+	"zmailer/internal/table"
+)
+
+// set is what a value stands for: its members, a list, or a table that is asked.
+type set interface {
+	client(context.Context, netip.Addr) (answer, error)
+	host(context.Context, string) (answer, error)
+	word(context.Context, string) (answer, error)
+	mailbox(ctx context.Context, m address.Mailbox, local bool) (answer, error)
+	// names tells whether an address or its domain stands there: neither * nor a local
+	// part in whatever domain.
+	names(ctx context.Context, m address.Mailbox) (answer, error)
+}
+
+func (m *members) client(_ context.Context, a netip.Addr) (answer, error) {
+	if !a.IsValid() {
+		return is(m.everybody || m.nobody)
+	}
+	a = a.Unmap().WithZone("")
+	for _, n := range m.nets {
+		if n.Contains(a) {
+			return yes, nil
+		}
+	}
+	return is(m.everybody)
+}
+
+func (m *members) host(_ context.Context, name string) (answer, error) {
+	if name == "" {
+		return no, nil
+	}
+	return is(m.everybody || m.domain(strings.ToLower(strings.TrimSuffix(name, "."))))
+}
+
+func (m *members) word(_ context.Context, w string) (answer, error) {
+	if w == "" {
+		return is(m.nobody)
+	}
+	_, ok := m.exact[strings.ToLower(w)]
+	return is(ok || m.everybody)
+}
+
+func (m *members) mailbox(_ context.Context, box address.Mailbox, local bool) (answer, error) {
+	if box.IsNull() {
+		return is(m.everybody || m.nobody)
+	}
+	if m.everybody || m.local && local {
+		return yes, nil
+	}
+	if _, ok := m.parts[strings.ToLower(box.Local)]; ok {
+		return yes, nil
+	}
+	return m.names(context.Background(), box)
+}
+
+func (m *members) names(_ context.Context, box address.Mailbox) (answer, error) {
+	key := mailboxKey(box)
+	if _, ok := m.exact[key]; ok {
+		return yes, nil
+	}
+	return is(m.domain(key[strings.LastIndexByte(key, '@')+1:]))
+}
+
+func (m *members) domain(d string) bool {
+	if _, ok := m.exact[d]; ok {
+		return true
+	}
+	for more := len(m.below) > 0; more; _, d, more = strings.Cut(d, ".") {
+		if _, ok := m.below[d]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// isSource tells a value that names a list or a table.
+func isSource(v string) bool {
+	scheme, _, ok := strings.Cut(v, ":")
+	if !ok {
+		return false
+	}
+	switch scheme {
+	case "file", "db", "sqlite", "ldap", "exec", "socket":
+		return true
+	}
+	return false
+}
+
+// list is a file with a value a line.
+type list struct{ *config.File[*members] }
+
+func (l list) client(ctx context.Context, a netip.Addr) (answer, error) {
+	return l.Current().client(ctx, a)
+}
+func (l list) host(ctx context.Context, s string) (answer, error) { return l.Current().host(ctx, s) }
+func (l list) word(ctx context.Context, s string) (answer, error) { return l.Current().word(ctx, s) }
+func (l list) mailbox(ctx context.Context, m address.Mailbox, local bool) (answer, error) {
+	return l.Current().mailbox(ctx, m, local)
+}
+func (l list) names(ctx context.Context, m address.Mailbox) (answer, error) {
+	return l.Current().names(ctx, m)
+}
+
+// parseList reads a value a line; # begins a comment.
+func parseList(key string) func(name string, text []byte) (*members, error) {
+	return func(name string, text []byte) (*members, error) {
+		m := newMembers(key)
+		number := 0
+		for line := range bytes.Lines(text) {
+			number++
+			word, _, _ := strings.Cut(string(line), "#")
+			if word = strings.TrimSpace(word); word == "" {
+				continue
+			}
+			if err := m.add(word); err != nil {
+				return nil, &config.Error{File: name, Line: number, Reason: err.Error()}
+			}
+		}
+		return m, nil
+	}
+}
+
+// asked is a table that is asked for keys; that it has one is all that counts.
+type asked struct{ table.Table }
+
+func (t asked) any(ctx context.Context, keys ...string) (answer, error) {
+	for _, key := range keys {
+		if _, ok, err := t.Lookup(ctx, key); err != nil || ok {
+			return when(true, ok), err
+		}
+	}
+	return no, nil
+}
+
+func (t asked) client(ctx context.Context, a netip.Addr) (answer, error) {
+	if !a.IsValid() {
+		return no, nil
+	}
+	return t.any(ctx, a.Unmap().WithZone("").String())
+}
+
+func (t asked) host(ctx context.Context, name string) (answer, error) {
+	if name == "" {
+		return no, nil
+	}
+	return t.any(ctx, parents(strings.ToLower(strings.TrimSuffix(name, ".")))...)
+}
+
+func (t asked) word(ctx context.Context, w string) (answer, error) {
+	if w == "" {
+		return no, nil
+	}
+	return t.any(ctx, w)
+}
+
+func (t asked) mailbox(ctx context.Context, m address.Mailbox, _ bool) (answer, error) {
+	if m.IsNull() {
+		return no, nil
+	}
+	key := mailboxKey(m)
+	return t.any(ctx, append([]string{key}, parents(key[strings.LastIndexByte(key, '@')+1:])...)...)
+}
+
+func (t asked) names(ctx context.Context, m address.Mailbox) (answer, error) {
+	return t.mailbox(ctx, m, false)
+}
+
+// parents are the keys of a domain: itself, then .domain for itself and all above it.
+func parents(d string) []string {
+	keys := []string{d}
+	for more := d != ""; more; _, d, more = strings.Cut(d, ".") {
+		keys = append(keys, "."+d)
+	}
+	return keys
+}
+
+// sources are the lists and tables that were opened, by what names them. They stay open
+// when the rules are read again.
+type sources struct {
+	o Options
+
+	mu   sync.Mutex
+	open map[string]set
+}
+
+func (s *sources) set(source, key string) (set, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := key + " " + source
+	if known := s.open[id]; known != nil {
+		return known, nil
+	}
+	from, err := table.Parse(source, s.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var opened set
+	if from.Scheme == "file" {
+		f, err := config.OpenFile(from.Rest, parseList(key), config.FileOptions{Required: true, Now: s.o.Now, Log: s.o.Log})
+		if err != nil {
+			return nil, err
+		}
+		opened = list{f}
+	} else {
+		o := s.o.Source
+		o.Name, o.Dir, o.Now, o.Log = "access", s.o.Dir, s.o.Now, s.o.Log
+		t, err := table.Open(source, o)
+		if err != nil {
+			return nil, err
+		}
+		opened = asked{t}
+	}
+	s.open[id] = opened
+	return opened, nil
+}
+
+// close ends the connections and programs of the tables.
+func (s *sources) close() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, opened := range s.open {
+		if t, ok := opened.(asked); ok {
+			if cerr := t.Close(); err == nil {
+				err = cerr
+			}
+		}
+	}
+	s.open = map[string]set{}
+	return err
+}

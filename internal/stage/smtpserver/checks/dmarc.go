@@ -1,0 +1,144 @@
+package checks
+
+import (
+	"context"
+	"strings"
+
+	"github.com/emersion/go-msgauth/dmarc"
+	"golang.org/x/net/publicsuffix"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+)
+
+// DMARC is whether SPF or DKIM speak for the author's domain. The zero value: not
+// checked.
+type DMARC struct {
+	Value  Value
+	Domain string // of the From field, ASCII; "": it has not exactly one
+	Policy string // what the domain asks for: none, quarantine, reject; "": it has no policy
+}
+
+// DMARC evaluates the other results (RFC 7489 §6.6.2).
+func (c *Checker) DMARC(ctx context.Context, header []envelope.Field, r *Results) DMARC {
+	if !c.cfg.DMARC {
+		return DMARC{}
+	}
+	domain, ok := author(header)
+	if !ok {
+		return DMARC{Value: PermError}
+	}
+	d := DMARC{Value: None, Domain: domain}
+	record, from, value := c.record(ctx, domain)
+	if record == nil {
+		d.Value = value
+		return d
+	}
+	d.Policy = c.policy(record, from != domain)
+	switch {
+	case r.speaks(domain, record):
+		d.Value = Pass
+	case r.SPF.Value == TempError || r.DKIMValue() == TempError:
+		d.Value = TempError
+	default:
+		d.Value = Fail
+	}
+	return d
+}
+
+// speaks tells whether a check that was passed is for the author's domain.
+func (r *Results) speaks(domain string, record *dmarc.Record) bool {
+	if r.SPF.Value == Pass && aligned(r.SPF.Domain, domain, record.SPFAlignment) {
+		return true
+	}
+	for _, s := range r.DKIM {
+		if s.Value == Pass && aligned(s.Domain, domain, record.DKIMAlignment) {
+			return true
+		}
+	}
+	return false
+}
+
+// aligned is RFC 7489 §3.1.
+func aligned(checked, author string, mode dmarc.AlignmentMode) bool {
+	if mode == dmarc.AlignmentStrict {
+		return checked == author
+	}
+	return organisation(checked) == organisation(author)
+}
+
+// organisation is the domain that somebody has registered (RFC 7489 §3.2).
+func organisation(domain string) string {
+	if o, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
+		return o
+	}
+	return domain // a public suffix itself
+}
+
+// record finds the domain's policy, or its organisation's, and says whose it is; without
+// one, value says why.
+func (c *Checker) record(ctx context.Context, domain string) (r *dmarc.Record, from string, value Value) {
+	for _, from := range []string{domain, organisation(domain)} {
+		texts, err := c.dns.LookupTXT(ctx, "_dmarc."+from)
+		if err != nil && !missing(err) {
+			return nil, "", TempError
+		}
+		var own []string
+		for _, t := range texts {
+			if version, _, _ := strings.Cut(t, ";"); strings.Join(strings.Fields(version), "") == "v=DMARC1" {
+				own = append(own, t)
+			}
+		}
+		switch {
+		case len(own) > 1:
+			return nil, "", None // RFC 7489 §6.6.3: as if there were none
+		case len(own) == 1:
+			r, err := dmarc.Parse(own[0])
+			if err != nil {
+				return nil, "", PermError
+			}
+			return r, from, None
+		case from == organisation(domain):
+			return nil, "", None
+		}
+	}
+	return nil, "", None
+}
+
+// policy is what the domain asks for, for this message (RFC 7489 §6.6.4).
+func (c *Checker) policy(r *dmarc.Record, sub bool) string {
+	p := r.Policy
+	if sub && r.SubdomainPolicy != "" {
+		p = r.SubdomainPolicy
+	}
+	if r.Percent != nil && c.cfg.Percent() >= *r.Percent {
+		switch p {
+		case dmarc.PolicyReject:
+			p = dmarc.PolicyQuarantine
+		case dmarc.PolicyQuarantine:
+			p = dmarc.PolicyNone
+		}
+	}
+	return string(p)
+}
+
+// author is the domain of the From field, which must be one (RFC 7489 §6.6.1).
+func author(header []envelope.Field) (string, bool) {
+	domain, fields := "", 0
+	for _, f := range header {
+		if !strings.EqualFold(f.Name, "From") {
+			continue
+		}
+		if fields++; fields > 1 {
+			return "", false
+		}
+		for _, a := range address.ParseList(f.Value()) {
+			d, err := a.Mailbox.ASCIIDomain()
+			if a.Err != nil || err != nil || d == "" || domain != "" && domain != strings.ToLower(d) {
+				return "", false
+			}
+			domain = strings.ToLower(d)
+		}
+	}
+	return domain, domain != "" && !strings.HasPrefix(domain, "[")
+}

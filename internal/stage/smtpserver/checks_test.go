@@ -1,0 +1,288 @@
+package smtpserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/checks"
+	"zmailer/internal/stage/smtpserver/checks/checkstest"
+)
+
+// strangers has the server take clients for strangers and check them all.
+func strangers(server string) func(*Config) {
+	return func(c *Config) {
+		c.RelayNets = nil
+		c.LocalNames = "" // the built-in one: localhost
+		c.Filters.Checks = checks.Config{SPF: true, DKIM: true, DMARC: true, Server: server}
+	}
+}
+
+const toUs = "b@mx.example.org"
+
+// mail hands a message in; its lines end in LF.
+func (p *peer) mail(from, to, message, want string) string {
+	p.t.Helper()
+	p.say("EHLO client.example.net", "250")
+	p.say("MAIL FROM:<"+from+">", "250")
+	p.say("RCPT TO:<"+to+">", "250")
+	p.say("DATA", "354")
+	p.send(strings.ReplaceAll(strings.ReplaceAll(message, "\n", "\r\n"), "\r\n.", "\r\n.."))
+	return p.say(".", want)
+}
+
+func TestResultsStandOnTopOfStrangersMail(t *testing.T) {
+	key := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, `a.example. TXT "v=spf1 ip4:127.0.0.1 -all"`, `_dmarc.a.example. TXT "v=DMARC1; p=reject"`,
+		checkstest.TXT("s._domainkey.a.example", key.Record))
+	const letter = "From: a@a.example\nSubject: x\n\nhi\n"
+	signed := key.Sign(t, letter, "a.example", "s", true)
+	forged := "Authentication-Results: mx.example.org; dmarc=pass\n"
+	const top = "Authentication-Results: mx.example.org;\n\t"
+	for name, tt := range map[string]struct{ from, message, want string }{
+		"all is well": {"a@a.example", signed,
+			top + "spf=pass smtp.mailfrom=a@a.example;\n\tdkim=pass header.d=a.example header.i=@a.example;\n\tdmarc=pass header.from=a.example policy.dmarc=reject\n" + signed},
+		"a stranger's name": {"x@b.example", letter,
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + letter},
+		"forged results go, others' stay": {"x@b.example", forged + "Authentication-Results: b.example; spf=pass\n" + letter,
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\nAuthentication-Results: b.example; spf=pass\n" + letter},
+		"a header that goes on with ours": {"x@b.example", " ;dkim=pass header.d=a.example\nFrom: a@a.example\n\nhi\n",
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n\n ;dkim=pass header.d=a.example\nFrom: a@a.example\n\nhi\n"},
+		"an mbox file's line": {"x@b.example", "From x Thu\nFrom: a@b.example\n\nhi\n",
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nX-Mailbox-Line: From x Thu\nFrom: a@b.example\n\nhi\n"},
+		"a line in the header that is none": {"x@b.example", "From: a@b.example\njunk\n" + forged + "\nhi\n",
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nFrom: a@b.example\njunk\n\nhi\n"},
+		"no body":    {"x@b.example", "From: a@b.example\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nFrom: a@b.example\n"},
+		"no header":  {"x@b.example", "\nhi\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n\nhi\n"},
+		"no DNS":     {"x@broken.example", "From: a@broken.example\n\n", top + "spf=temperror smtp.mailfrom=x@broken.example;\n\tdkim=none;\n\tdmarc=temperror header.from=broken.example\nFrom: a@broken.example\n\n"},
+		"null":       {"", letter, top + "spf=none smtp.helo=client.example.net;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + letter},
+		"large":      {"a@a.example", signed + strings.Repeat("0123456789\n", 60000), ""},
+		"empty":      {"x@b.example", "", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n"},
+		"CR forgery": {"x@b.example", "From: a@b.example\nX: y\rAuthentication-Results: mx.example.org; spf=pass\n\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nFrom: a@b.example\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, strangers(server))
+			r.dial().mail(tt.from, toUs, tt.message, "250 2.0.0 queued as S")
+			got := r.content()
+			if tt.want == "" {
+				tt.want = top + "spf=pass smtp.mailfrom=a@a.example;\n\tdkim=fail header.d=a.example header.i=@a.example;\n\tdmarc=pass header.from=a.example policy.dmarc=reject\n" + tt.message
+			}
+			if got != tt.want {
+				t.Errorf("got\n%.600q\nwant\n%.600q", got, tt.want)
+			}
+			if left := r.names("public"); len(left) > 0 {
+				t.Errorf("public/ holds %q", left)
+			}
+			if !strings.Contains(r.log.String(), "msg=checked") {
+				t.Error("the log says nothing of it")
+			}
+		})
+	}
+}
+
+// What our own people hand in is none of SPF's business, and costs no question.
+func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
+	z, server := checkstest.Serve(t)
+	r := start(t, func(c *Config) {
+		c.Filters.Checks = checks.Config{SPF: true, DKIM: true, DMARC: true, Server: server}
+	})
+	const letter = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
+	r.dial().mail("a@a.example", "x@anywhere.example", letter, "250")
+	if got := r.content(); got != letter {
+		t.Errorf("got %q", got)
+	}
+	if n := z.Count(); n > 0 {
+		t.Errorf("%d questions", n)
+	}
+}
+
+// The digest of a long message takes no time from the questions to the name server.
+func TestDigestTakesNoTimeFromTheNameServer(t *testing.T) {
+	key := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
+	r := start(t, func(c *Config) { strangers(server)(c); c.Filters.Checks.Timeout = 400 * time.Millisecond })
+	head := key.Sign(t, "From: a@a.example\n\nhi\n", "a.example", "s", true)
+	r.dial().mail("x@b.example", toUs, head+strings.Repeat(strings.Repeat(" x", 500)+"\n", 20000), "250")
+	if got := r.content(); !strings.Contains(got[:1000], "dmarc=fail header.from=a.example policy.dmarc=reject") {
+		t.Errorf("got %.500s", got)
+	}
+}
+
+// The rules in access decide by the results; without a rule the policy of a domain
+// refuses nothing.
+func TestRulesDecideByResults(t *testing.T) {
+	_, server := checkstest.Serve(t, `a.example. TXT "v=spf1 -all"`, `_dmarc.a.example. TXT "v=DMARC1; p=reject"`, `_dmarc.q.example. TXT "v=DMARC1; p=quarantine"`)
+	dir := t.TempDir()
+	rules := "reject dmarc=fail policy=reject : \"no such thing\"\nfreeze dmarc=fail\ndefer spf=temperror\n"
+	if err := os.WriteFile(filepath.Join(dir, "access"), []byte(rules), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, func(c *Config) { strangers(server)(c); c.Access.Dir = dir })
+	p := r.dial()
+	p.mail("a@a.example", toUs, "From: a@a.example\n\nhi\n", "550 5.7.1 no such thing")
+	p.mail("a@broken.example", toUs, "From: a@b.example\n\nhi\n", "450 4.7.1")
+	r.nothing()
+	p.mail("a@b.example", toUs, "From: a@q.example\n\nhi\n", "250")
+	if got := r.names("freezer"); len(got) == 0 {
+		t.Error("nothing in freezer/")
+	}
+	p.mail("a@b.example", toUs, "From: a@b.example\n\nhi\n", "250")
+	if got := r.names("router"); len(got) != 1 {
+		t.Errorf("router/ holds %q", got)
+	}
+}
+
+func TestHeaderWithoutEndIsRefused(t *testing.T) {
+	_, server := checkstest.Serve(t)
+	r := start(t, strangers(server))
+	p := r.dial()
+	p.transactionTo(toUs)
+	line := strings.Repeat("x", 64<<10)
+	p.send("X: ")
+	for range 40 {
+		p.send(line)
+	}
+	p.send("\r\n")
+	p.say(".", "552 5.3.4 the header is too long")
+	p.mail("x@b.example", toUs, "From: a@b.example\n\nhi\n", "250")
+	if got := r.names("router"); len(got) != 1 {
+		t.Errorf("router/ holds %q", got)
+	}
+}
+
+// A large message that is held, digested twice and written is never in memory.
+func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
+	key := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record))
+	r := start(t, strangers(server))
+	head := "From: a@a.example\n\nhi\n"
+	for range 2 {
+		head = key.Sign(t, head, "a.example", "s", true)
+	}
+	const size = 24 << 20
+	p := r.dial()
+	p.transactionTo(toUs)
+	p.send(strings.ReplaceAll(head, "\n", "\r\n"))
+	piece := strings.Repeat("0123456789abcdef0123456789abcdef0123456789abcdef\r\n", 2000)
+	runtime.GC() // what tests before this one have left
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var most uint64
+	look := func() {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		most = max(most, m.HeapAlloc)
+	}
+	for n := 0; n < size; n += len(piece) {
+		p.send(piece)
+		if n%(len(piece)*50) == 0 {
+			look()
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				look()
+			}
+		}
+	}()
+	p.say(".", "250")
+	done <- struct{}{}
+	if most > before.HeapAlloc+(20<<20) {
+		t.Errorf("the heap has grown from %d to %d bytes", before.HeapAlloc, most)
+	}
+	if got := r.content(); strings.Count(got, "dkim=fail") != 2 || len(got) < size/50*49 {
+		t.Errorf("%d bytes, %.500q", len(got), got)
+	}
+}
+
+func TestDiskTroubleWhileHeldIsTemporary(t *testing.T) {
+	_, server := checkstest.Serve(t)
+	for _, op := range []string{"write", "open", "rename", "fsync"} {
+		t.Run(op, func(t *testing.T) {
+			disk := &troubled{}
+			var full fault
+			disk.before = full.before
+			r := start(t, func(c *Config) { strangers(server)(c); c.FS = disk })
+			p := r.dial()
+			full.set(op, unix.ENOSPC)
+			big := "From: a@b.example\n\n" + strings.Repeat("0123456789\n", 60000)
+			p.mail("x@b.example", toUs, big, "452 4.3.1")
+			full.set(op, nil)
+			if left := append(r.names("router"), r.names("public")...); len(left) > 0 {
+				t.Errorf("left %q", left)
+			}
+			p.mail("x@b.example", toUs, big, "250")
+		})
+	}
+}
+
+func TestClientThatIsLostLeavesNothingHeld(t *testing.T) {
+	_, server := checkstest.Serve(t)
+	r := start(t, strangers(server))
+	p := r.dial()
+	p.transactionTo(toUs)
+	p.send("From: a@b.example\r\n\r\n" + strings.Repeat("0123456789\r\n", 60000))
+	p.Close()
+	r.stop()
+	if err := r.ended(); err != nil {
+		t.Fatal(err)
+	}
+	r.nothing()
+}
+
+func TestFilterSettingsComeFromTheConfiguration(t *testing.T) {
+	c, err := ConfigFrom(load(t, "HOSTNAME=x\nCHECKS=\"spf dkim dmarc\"\nRESOLVER=127.0.0.1:53\nCHECKTIME=3s\nMILTERS=\"unix:/m inet:localhost:1\"\nMILTERTIME=1s\nMILTERCONTENTTIME=2m\nMILTERTROUBLE=accept\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := c.Filters
+	want := "{true true true  127.0.0.1:53 3s} unix:/m 1s 2m0s inet:localhost:1 true"
+	k := f.Checks
+	got := fmt.Sprintf("{%v %v %v %s %s %s} %s %v %v %s %v", k.SPF, k.DKIM, k.DMARC, k.Host, k.Server, k.Timeout,
+		f.Milters[0].Name(), f.Milters[0].Timeout, f.Milters[0].ContentTimeout, f.Milters[1].Name(), f.TroubleAccepts)
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, line := range []string{"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
+		if _, err := settings(t, line); err == nil {
+			t.Errorf("%s is taken", line)
+		}
+	}
+}
+
+// settings reads zmailer.conf of one line.
+func settings(t *testing.T, line string) (Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(file, []byte("HOSTNAME=x\n"+line+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		return Config{}, err
+	}
+	return ConfigFrom(c)
+}
+
+// transactionTo opens one up to the 354.
+func (p *peer) transactionTo(to string) {
+	p.t.Helper()
+	p.say("EHLO client.example.net", "250")
+	p.say("MAIL FROM:<x@b.example>", "250")
+	p.say("RCPT TO:<"+to+">", "250")
+	p.say("DATA", "354")
+}

@@ -1,0 +1,304 @@
+// Package limits counts what clients do and tells when it is too much: connections,
+// messages, recipients and wrong passwords, for each address or user, and what the
+// machine has left (M46).
+//
+// It owns nothing on disk and reads /proc/loadavg. What it has counted is forgotten when
+// the program ends. Its memory is bounded: with more addresses than it can hold at once,
+// those are forgotten that have the most left.
+//
+// Diagnostics: *Excess says which limit was reached; it is temporary. Space's other errors
+// mean that the file system cannot be asked.
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/run/config"
+)
+
+// maxCounted is how many addresses and users are counted at a time. Some 200 bytes each.
+const maxCounted = 100_000
+
+// Rate is so many in a time, and so many at once after a pause. The zero value: no limit.
+type Rate struct {
+	Count int
+	Per   time.Duration
+}
+
+// ParseRate reads "60/1m"; "off" is no limit.
+func ParseRate(s string) (Rate, error) {
+	if s == "off" {
+		return Rate{}, nil
+	}
+	count, per, ok := strings.Cut(s, "/")
+	n, err := strconv.Atoi(count)
+	d, derr := config.ParseDuration(per)
+	if !ok || err != nil || derr != nil || n < 1 || d < time.Second {
+		return Rate{}, errors.New("it must be a number and a time, like 60/1m, or off")
+	}
+	return Rate{n, d}, nil
+}
+
+func (r Rate) String() string {
+	if r.Count == 0 {
+		return "off"
+	}
+	return fmt.Sprintf("%d in %v", r.Count, r.Per)
+}
+
+// What is counted.
+const (
+	connecting = iota
+	sending
+	naming
+	guessing
+	kinds
+)
+
+// Config says where the limits are. What is zero is not limited.
+type Config struct {
+	PerAddress  int  // connections of one address at a time
+	Connections Rate // of one address
+	Messages    Rate // of one user, or address
+	Recipients  Rate // the same
+	Failures    Rate // of passwords, of one address
+	Exempt      []netip.Prefix
+
+	MinFree  int64   // bytes that are to be left for others
+	MinFiles int64   // the same for files
+	MaxLoad  float64 // load average of a minute
+
+	Now     func() time.Time
+	Load    func() (float64, error)                       // nil: /proc/loadavg
+	Measure func(dir string) (free, files int64, e error) // nil: statfs(2); files -1: without limit
+}
+
+// Excess is a limit that was reached.
+type Excess struct {
+	What string // "connections of your address", for the client
+	By   string // the limit as it is set, for the log
+}
+
+func (e *Excess) Error() string { return "limits: too many " + e.What + " (" + e.By + ")" }
+
+// Limits counts. It may be used by many goroutines.
+type Limits struct {
+	c     Config
+	rates [kinds]Rate
+	most  int // of accounts; smaller in tests
+
+	mu       sync.Mutex
+	accounts map[key]*account
+
+	space gauge[room]
+	load  gauge[float64]
+}
+
+// key is who is counted: a user, or the network that stands for an address.
+type key struct {
+	user string
+	net  netip.Prefix
+}
+
+// account is what one of them has done. Of each kind the time is kept up to which it has
+// used its rate in advance (the theoretical arrival time of GCRA, ITU-T I.371).
+type account struct {
+	open int // connections
+	upto [kinds]time.Time
+}
+
+// New begins to count.
+func New(c Config) *Limits {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Load == nil {
+		c.Load = readLoad
+	}
+	if c.Measure == nil {
+		c.Measure = measure
+	}
+	l := &Limits{c: c, most: maxCounted, accounts: map[key]*account{}}
+	l.rates = [kinds]Rate{connecting: c.Connections, sending: c.Messages, naming: c.Recipients, guessing: c.Failures}
+	return l
+}
+
+// Exempt tells a client that is not counted: of LIMITSEXEMPT, or of a Unix socket.
+func (l *Limits) Exempt(a netip.Addr) bool {
+	if !a.IsValid() {
+		return true
+	}
+	a = a.Unmap().WithZone("")
+	for _, n := range l.c.Exempt {
+		if n.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// network is what stands for an address: of IPv6 the 64 bits that one customer has at
+// least to himself.
+func network(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	n, _ := a.Prefix(bits) // bits fit
+	return n
+}
+
+// who is counted: a user wherever he is, else the address.
+func who(a netip.Addr, user string) key {
+	if user != "" {
+		return key{user: user}
+	}
+	return key{net: network(a)}
+}
+
+// account finds who is counted, or begins to. l.mu is held.
+func (l *Limits) account(k key, now time.Time) *account {
+	a := l.accounts[k]
+	if a == nil {
+		if len(l.accounts) >= l.most {
+			l.forget(now)
+		}
+		a = &account{}
+		l.accounts[k] = a
+	}
+	return a
+}
+
+// forget takes accounts away that have nothing left to remember, and if there are none,
+// of some the one that has least. l.mu is held.
+func (l *Limits) forget(now time.Time) {
+	const look = 64
+	var least key
+	var upto time.Time
+	seen, gone := 0, 0
+	for k, a := range l.accounts { // begins at a random one
+		if a.open > 0 {
+			continue // as many as there are connections
+		}
+		last := a.last()
+		if !last.After(now) {
+			delete(l.accounts, k)
+			gone++
+		} else if least == (key{}) || last.Before(upto) {
+			least, upto = k, last
+		}
+		if seen++; seen >= look {
+			break
+		}
+	}
+	if gone == 0 && least != (key{}) {
+		delete(l.accounts, least)
+	}
+}
+
+// last is until when an account has something to remember.
+func (a *account) last() time.Time {
+	last := a.upto[0]
+	for _, t := range a.upto[1:] {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}
+
+// take counts one of a kind; false: the rate is used up, and nothing was counted.
+func (l *Limits) take(k key, kind int) bool {
+	r := l.rates[kind]
+	if r.Count == 0 {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.c.Now()
+	a := l.account(k, now)
+	next := a.upto[kind]
+	if next.Before(now) {
+		next = now
+	}
+	next = next.Add(r.Per / time.Duration(r.Count))
+	if next.Sub(now) > r.Per {
+		return false
+	}
+	a.upto[kind] = next
+	return true
+}
+
+// giveBack undoes a take.
+func (l *Limits) giveBack(k key, kind int) {
+	r := l.rates[kind]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[k]; a != nil && r.Count > 0 {
+		a.upto[kind] = a.upto[kind].Add(-r.Per / time.Duration(r.Count))
+	}
+}
+
+// Connect counts a connection until done is called. done is nil with an *Excess.
+func (l *Limits) Connect(a netip.Addr) (done func(), err error) {
+	if l.Exempt(a) {
+		return func() {}, nil
+	}
+	k := who(a, "")
+	if !l.take(k, connecting) {
+		return nil, &Excess{What: "connections from your address in a short time", By: l.c.Connections.String()}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.account(k, l.c.Now())
+	if l.c.PerAddress > 0 && one.open >= l.c.PerAddress {
+		return nil, &Excess{What: "connections from your address", By: strconv.Itoa(l.c.PerAddress)}
+	}
+	one.open++
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if one.open--; one.open == 0 && !one.last().After(l.c.Now()) {
+				delete(l.accounts, k)
+			}
+		})
+	}, nil
+}
+
+// Message counts a message.
+func (l *Limits) Message(a netip.Addr, user string) error {
+	if user == "" && l.Exempt(a) || l.take(who(a, user), sending) {
+		return nil
+	}
+	return &Excess{What: "messages in a short time", By: l.c.Messages.String()}
+}
+
+// Recipient counts a recipient.
+func (l *Limits) Recipient(a netip.Addr, user string) error {
+	if user == "" && l.Exempt(a) || l.take(who(a, user), naming) {
+		return nil
+	}
+	return &Excess{What: "recipients in a short time", By: l.c.Recipients.String()}
+}
+
+// Guess counts a try of a password before it is made, so that tries at the same time are
+// counted too; right takes it back.
+func (l *Limits) Guess(a netip.Addr) (right func(), err error) {
+	k := who(a, "")
+	if l.Exempt(a) {
+		return func() {}, nil
+	}
+	if !l.take(k, guessing) {
+		return nil, &Excess{What: "wrong passwords from your address", By: l.c.Failures.String()}
+	}
+	return func() { l.giveBack(k, guessing) }, nil
+}

@@ -1,0 +1,215 @@
+// Package rcptcheck asks the router whether there is anybody behind a recipient, before
+// its mail is taken: a child process, router --verify, which is started when it is asked
+// first, serves all sessions, and is killed when it does not answer (docs/access.md).
+//
+// It owns the child and a memory of its answers; nothing of it survives a crash. A child
+// whose server is killed finds the end of its input and ends.
+//
+// Diagnostics: an error of Check means that nobody knows now: the program cannot be
+// started, has ended, does not answer in time, or says that a table cannot be asked. It
+// is never "no such user".
+package rcptcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/status"
+)
+
+// Options say whom to ask and how long what he says is believed.
+type Options struct {
+	Program []string      // with its arguments; nil: router --verify, beside this program
+	Env     []string      // of it, beside PATH, HOME, TZ and LANG
+	Time    time.Duration // for one answer; 0: DefaultTime
+	Keep    time.Duration // how long an answer is remembered; that there is nobody, a tenth of it
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Defaults of Options.
+const (
+	DefaultTime = 5 * time.Second
+	DefaultKeep = 10 * time.Minute
+)
+
+// unknownPart is how much shorter it is remembered that there is nobody: who has just
+// been given a mailbox is to get mail.
+const unknownPart = 10
+
+// Answer is what the router says of a recipient.
+type Answer struct {
+	Known bool
+	Code  status.Code // why not
+	Text  string      // the same in words
+}
+
+// Checker asks. Many goroutines may use it.
+type Checker struct {
+	o     Options
+	known memory
+	none  memory
+
+	mu     sync.Mutex
+	child  *child // nil: none runs
+	closed bool
+	next   uint64    // number of the next question
+	fails  int       // failures since the last answer
+	again  time.Time // no child is started before
+	last   error     // the last failure
+}
+
+// New makes a checker. Nothing is started yet.
+func New(o Options) (*Checker, error) {
+	if o.Time <= 0 {
+		o.Time = DefaultTime
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Program) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find the program router: %w", err)
+		}
+		o.Program = []string{filepath.Join(filepath.Dir(self), "router"), "--verify"}
+	}
+	return &Checker{o: o}, nil
+}
+
+// Check tells whether there is anybody behind a recipient of mail from a sender.
+func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, error) {
+	key := to.String()
+	now := c.o.Now()
+	if a, ok := c.known.get(key, now); ok {
+		return a, nil
+	}
+	if a, ok := c.none.get(key, now); ok {
+		return a, nil
+	}
+	word, a, err := c.ask(ctx, from, to)
+	if err != nil {
+		return Answer{}, err
+	}
+	switch word {
+	case "known":
+		c.known.put(key, a, now, c.o.Keep)
+	case "unknown":
+		c.none.put(key, a, now, c.o.Keep/unknownPart)
+	}
+	return a, nil
+}
+
+// ask asks the child. One that ends while it is asked is started once more.
+func (c *Checker) ask(ctx context.Context, from, to address.Mailbox) (string, Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Time)
+	defer cancel()
+	question := address.EncodeXText("<"+from.String()+">") + " " + address.EncodeXText(to.String())
+	line, err := c.once(ctx, question)
+	if errors.Is(err, errEnded) && ctx.Err() == nil {
+		line, err = c.once(ctx, question)
+	}
+	if err != nil {
+		return "", Answer{}, err
+	}
+	return parseAnswer(line)
+}
+
+// once asks one child, and has it killed if it says nothing in all the time.
+func (c *Checker) once(ctx context.Context, question string) (string, error) {
+	k, id, err := c.take()
+	if err != nil {
+		return "", err
+	}
+	line, err := k.ask(ctx, id, question)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.fails, c.last = 0, nil
+		return line, nil
+	}
+	if k.dead() && c.child == k {
+		c.child = nil
+		c.failed(err)
+	}
+	return "", err
+}
+
+// How long a program that keeps failing is left alone: nothing after the first two
+// failures, which one question may meet, then twice as long each time.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// failed notes a failure. c.mu is held.
+func (c *Checker) failed(err error) {
+	c.last = err
+	if c.fails++; c.fails > 2 {
+		c.again = c.o.Now().Add(min(firstPause<<min(c.fails-3, 10), lastPause))
+	}
+}
+
+// take gives the child, started if there is none, and a number for a question.
+func (c *Checker) take() (*child, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, 0, os.ErrClosed
+	}
+	c.next++
+	if c.child != nil && !c.child.dead() {
+		return c.child, c.next, nil
+	}
+	if left := c.again.Sub(c.o.Now()); left > 0 && left <= lastPause {
+		return nil, 0, fmt.Errorf("%s: asked again in %v: %w", c.o.Program[0], left.Round(time.Millisecond), c.last)
+	}
+	k, err := start(&c.o)
+	if err != nil {
+		c.failed(err)
+		return nil, 0, err
+	}
+	c.child = k
+	return k, c.next, nil
+}
+
+// Close ends the child.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	k := c.child
+	c.child, c.closed = nil, true
+	c.mu.Unlock()
+	if k != nil {
+		k.end()
+	}
+}
+
+// parseAnswer reads "WORD CODE TEXT".
+func parseAnswer(line string) (word string, a Answer, err error) {
+	word, rest, _ := strings.Cut(line, " ")
+	code, text, _ := strings.Cut(rest, " ")
+	switch word {
+	case "known":
+		return word, Answer{Known: true}, nil
+	case "unknown", "refused":
+		s, ok := status.Parse(code)
+		if !ok || s.Class != 5 {
+			return "", Answer{}, fmt.Errorf("the router's answer %.80q has no code", line)
+		}
+		return word, Answer{Code: s, Text: strings.TrimSpace(text)}, nil
+	case "trouble":
+		return "", Answer{}, fmt.Errorf("the router cannot tell: %s", text)
+	}
+	return "", Answer{}, fmt.Errorf("the router answers %.80q", line)
+}

@@ -1,0 +1,262 @@
+package rcptcheck
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/status"
+)
+
+// program writes a shell script that plays the router, and gives a checker of it. $RUNS
+// is a file with a line for each time it was started, $ASKED for each question.
+func program(t *testing.T, o Options, script string) (*Checker, string) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "router")
+	text := "#!/bin/sh\nRUNS=" + dir + "/runs ASKED=" + dir + "/asked\necho run >>$RUNS\n" + script
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o.Program = []string{path, "--verify"}
+	if o.Time == 0 {
+		o.Time = 20 * time.Second
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, dir
+}
+
+// answering plays a router that knows everybody but those whose address has "no" in it.
+const answering = `echo zmailer rcpt-check 1
+while read id from to; do
+	echo $to >>$ASKED
+	case $to in
+	*no*) echo $id unknown 5.1.1 no such user here;;
+	*slow*) ;;
+	*odd*) echo $id what;;
+	*lookup*) echo $id trouble - the table is down;;
+	*moved*) echo $id refused 5.1.6 moved away;;
+	*die*) exit 3;;
+	*) echo $id known - ;;
+	esac
+done
+`
+
+func box(s string) address.Mailbox { return address.Mailbox{Local: s, Domain: "example.org"} }
+
+func lines(t *testing.T, dir, name string) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+func TestAnswersOfTheChildAreTakenAsTheyAre(t *testing.T) {
+	c, dir := program(t, Options{}, answering)
+	for to, tt := range map[string]struct {
+		want  Answer
+		wrong string
+	}{
+		"bob":    {want: Answer{Known: true}},
+		"nobody": {want: Answer{Code: status.BadMailbox, Text: "no such user here"}},
+		"moved":  {want: Answer{Code: status.Code{Class: 5, Subject: 1, Detail: 6}, Text: "moved away"}},
+		"lookup": {wrong: "the table is down"},
+		"odd":    {wrong: `answers "what"`},
+	} {
+		got, err := c.Check(context.Background(), address.Mailbox{}, box(to))
+		if tt.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%s: got %v, want %q", to, err, tt.wrong)
+			}
+		} else if got != tt.want || err != nil {
+			t.Errorf("%s: got %+v, %v, want %+v", to, got, err, tt.want)
+		}
+	}
+	if n := lines(t, dir, "runs"); n != 1 {
+		t.Errorf("started %d times, want once", n)
+	}
+}
+
+// One child serves all sessions, several questions at a time.
+func TestOneChildServesEverybody(t *testing.T) {
+	c, dir := program(t, Options{}, answering)
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			want := i%2 == 0
+			name := "user" + strconv.Itoa(i)
+			if !want {
+				name = "no" + strconv.Itoa(i)
+			}
+			got, err := c.Check(context.Background(), box("a"), box(name))
+			if err != nil || got.Known != want {
+				t.Errorf("%s: got %+v, %v", name, got, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := lines(t, dir, "runs"); n != 1 {
+		t.Errorf("started %d times, want once", n)
+	}
+}
+
+func TestAnswersAreRememberedForAWhile(t *testing.T) {
+	now := time.Now()
+	c, dir := program(t, Options{Keep: 10 * time.Minute, Now: func() time.Time { return now }}, answering)
+	ask := func(to string, times int) {
+		t.Helper()
+		if _, err := c.Check(context.Background(), box("a"), box(to)); err != nil {
+			t.Fatal(err)
+		}
+		if n := lines(t, dir, "asked"); n != times {
+			t.Errorf("%s at %v: asked %d times, want %d", to, now, n, times)
+		}
+	}
+	ask("bob", 1)
+	ask("nobody", 2)
+	ask("moved", 3)
+	now = now.Add(59 * time.Second)
+	ask("bob", 3)
+	ask("nobody", 3)
+	ask("moved", 4) // that is for its sender
+	now = now.Add(2 * time.Second)
+	ask("nobody", 5)
+	ask("bob", 5)
+	now = now.Add(10 * time.Minute)
+	ask("bob", 6)
+	now = now.Add(-time.Hour)
+	ask("bob", 7)
+}
+
+func TestChildThatEndsIsStartedAgain(t *testing.T) {
+	c, dir := program(t, Options{}, answering)
+	ctx := context.Background()
+	if _, err := c.Check(ctx, box("a"), box("bob")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Check(ctx, box("a"), box("die")); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("got %v, want that it has ended", err)
+	}
+	if got, err := c.Check(ctx, box("a"), box("carol")); !got.Known || err != nil {
+		t.Errorf("afterwards got %+v, %v", got, err)
+	}
+	// Asked once more, by the child that was started for that.
+	if n := lines(t, dir, "runs"); n != 3 {
+		t.Errorf("started %d times, want 3", n)
+	}
+}
+
+func TestChildThatDoesNotAnswerIsKilled(t *testing.T) {
+	c, dir := program(t, Options{Time: 300 * time.Millisecond}, answering)
+	ctx := context.Background()
+	if _, err := c.Check(ctx, box("a"), box("slow")); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("got %v, want that it does not answer", err)
+	}
+	c.o.Time = 20 * time.Second
+	if got, err := c.Check(ctx, box("a"), box("bob")); !got.Known || err != nil {
+		t.Errorf("afterwards got %+v, %v", got, err)
+	}
+	if n := lines(t, dir, "runs"); n != 2 {
+		t.Errorf("started %d times, want 2", n)
+	}
+}
+
+// One that answers others is not killed for one question that takes long.
+func TestSlowAnswerCostsNobodyElse(t *testing.T) {
+	c, dir := program(t, Options{}, answering)
+	ctx := context.Background()
+	// Its time is over while others are answered: the program is not stuck.
+	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := c.Check(short, box("a"), box("slow"))
+		waits <- err
+	}()
+	for i := 0; len(waits) == 0; i++ {
+		if got, err := c.Check(ctx, box("a"), box("user"+strconv.Itoa(i))); !got.Known || err != nil {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	}
+	if err := <-waits; err == nil {
+		t.Error("got an answer to what was not answered")
+	}
+	if n := lines(t, dir, "runs"); n != 1 {
+		t.Errorf("started %d times, want once", n)
+	}
+}
+
+func TestProgramThatCannotRunIsTroubleAndLeftAlone(t *testing.T) {
+	now := time.Now()
+	c, dir := program(t, Options{Now: func() time.Time { return now }}, "echo there is no such setting >&2\nexit 78\n")
+	ctx := context.Background()
+	for range 3 {
+		_, err := c.Check(ctx, box("a"), box("bob"))
+		if err == nil || !strings.Contains(err.Error(), "no such setting") {
+			t.Errorf("got %v, want what the program says", err)
+		}
+	}
+	n := lines(t, dir, "runs")
+	if _, err := c.Check(ctx, box("a"), box("bob")); err == nil || lines(t, dir, "runs") != n {
+		t.Errorf("got %v and another start, want a pause", err)
+	}
+	now = now.Add(time.Minute)
+	if _, err := c.Check(ctx, box("a"), box("bob")); err == nil || lines(t, dir, "runs") == n {
+		t.Errorf("got %v and no start after the pause", err)
+	}
+	c.o.Program = []string{filepath.Join(dir, "nothing")}
+	now = now.Add(time.Minute)
+	if _, err := c.Check(ctx, box("a"), box("bob")); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("got %v, want that there is no such program", err)
+	}
+}
+
+// What is asked about comes from outside: none of it ends a line or a word.
+func TestQuestionIsOneLineOfThreeWords(t *testing.T) {
+	c, dir := program(t, Options{}, answering)
+	for _, local := range []string{"a b", "a\tb", `a"b`, "a\\b", "ü", "a+b=c"} {
+		if got, err := c.Check(context.Background(), address.Mailbox{Local: local, Domain: "example.net"}, box(local)); !got.Known || err != nil {
+			t.Errorf("%q: got %+v, %v", local, got, err)
+		}
+	}
+	if n := lines(t, dir, "asked"); n != 6 {
+		t.Errorf("got %d lines, want 6", n)
+	}
+}
+
+func TestMemoryStaysBounded(t *testing.T) {
+	var m memory
+	now := time.Now()
+	for i := range 3 * maxKept {
+		m.put(fmt.Sprint(i), Answer{}, now, time.Minute)
+	}
+	if n := len(m.kept); n > maxKept {
+		t.Errorf("%d answers are kept, at most %d may be", n, maxKept)
+	}
+}
+
+// FuzzAnswer: whatever the child says is an answer or an error.
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []string{"known - ", "unknown 5.1.1 no such user", "unknown 4.1.1 x", "refused 5.7.1", "trouble - x", "", "known"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		_, a, err := parseAnswer(line)
+		if err == nil && !a.Known && a.Code.Class != 5 {
+			t.Errorf("%q: refused with %v", line, a.Code)
+		}
+	})
+}

@@ -1,0 +1,453 @@
+package smtpserver
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/run/config"
+)
+
+// writePair makes a certificate that signs itself, and its key, as PREFIX.pem and
+// PREFIX.key.
+func writePair(t testing.TB, prefix, name string, until time.Time) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: until.AddDate(-2, 0, 0), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, prefix+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+	writeFile(t, prefix+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, content, mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nextYear is when the tests' certificates end.
+func nextYear() time.Time { return time.Now().AddDate(1, 0, 0) }
+
+// secured is a server with a certificate for mx.example.org that its clients trust.
+type secured struct {
+	*running
+	roots *x509.CertPool
+	cert  string // the certificate's file
+	addrs []net.Addr
+}
+
+// startSecured serves mx, submission, submissions, in this order, then LMTP.
+func startSecured(t testing.TB, change func(*Config)) *secured {
+	t.Helper()
+	prefix := filepath.Join(t.TempDir(), "mx")
+	s := &secured{roots: x509.NewCertPool(), cert: prefix + ".pem"}
+	s.roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
+	s.running = start(t, func(c *Config) {
+		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}
+		c.TLS = TLSFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
+		first := c.Ready
+		c.Ready = func(a []net.Addr) { s.addrs = a; first(a) }
+		if change != nil {
+			change(c)
+		}
+	})
+	return s
+}
+
+func (s *secured) config() *tls.Config {
+	return &tls.Config{ServerName: "mx.example.org", RootCAs: s.roots}
+}
+
+// secure shakes hands and goes on in TLS.
+func (p *peer) secure(c *tls.Config) *tls.Conn {
+	p.t.Helper()
+	conn := tls.Client(p.Conn, c)
+	if err := conn.Handshake(); err != nil {
+		p.t.Fatal("handshake: ", err)
+	}
+	p.Conn, p.r = conn, bufio.NewReader(conn)
+	return conn
+}
+
+// implicit connects to submissions.
+func (s *secured) implicit() *peer {
+	s.t.Helper()
+	p := s.connectTo("tcp", s.addrs[2].String())
+	p.secure(s.config())
+	p.expect("220")
+	return p
+}
+
+func TestStartTLSProtectsTheRest(t *testing.T) {
+	s := startSecured(t, nil)
+	p := s.dial()
+	if got := p.say("EHLO c", "250"); !strings.Contains(got, "STARTTLS") || strings.Contains(got, "REQUIRETLS") {
+		t.Errorf("EHLO in the clear: %q", got)
+	}
+	p.say("STARTTLS now", "501 5.5.4")
+	p.say("starttls", "220 2.0.0")
+	p.secure(s.config())
+	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") || !strings.Contains(got, "REQUIRETLS") {
+		t.Errorf("EHLO in TLS: %q", got)
+	}
+	p.say("STARTTLS", "503 5.5.1")
+	p.say("MAIL FROM:<a@example.net> REQUIRETLS", "250")
+	p.say("RCPT TO:<b@mx.example.org> NOTIFY=NEVER", "250")
+	p.say("RCPT TO:<c@mx.example.org>", "250")
+	p.say("DATA", "354")
+	p.say("x\r\n.", "250")
+	p.say("QUIT", "221")
+	p.end()
+	got := s.only()
+	for _, want := range []string{"with ESMTPS\n", "todsn NOTIFY=NEVER REQUIRETLS=YES\nto <b@", "todsn REQUIRETLS=YES\nto <c@"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// RFC 8689 §2: what asks for TLS onward has to come by TLS.
+func TestRequireTLSNeedsTLSHere(t *testing.T) {
+	s := startSecured(t, nil)
+	p := s.dial()
+	p.say("EHLO c", "250")
+	p.say("MAIL FROM:<a@example.net> REQUIRETLS", "530 5.7.10")
+	p.say("MAIL FROM:<a@example.net>", "250")
+}
+
+// RFC 3207 §4.2: what was said in the clear is forgotten, whatever it was.
+func TestStartTLSForgetsWhatWasSaid(t *testing.T) {
+	s := startSecured(t, nil)
+	p := s.dial()
+	p.say("EHLO c", "250")
+	p.say("MAIL FROM:<clear@example.net>", "250")
+	p.say("RCPT TO:<clear@mx.example.org>", "250")
+	p.say("STARTTLS", "220")
+	p.secure(s.config())
+	p.say("RCPT TO:<b@mx.example.org>", "502")
+	p.say("DATA", "502")
+	p.say("MAIL FROM:<a@example.net>", "502 5.5.1") // no EHLO yet
+	p.say("EHLO c2", "250")
+	p.say("RCPT TO:<b@mx.example.org>", "502")
+	p.say("MAIL FROM:<a@example.net>", "250")
+	p.say("RCPT TO:<b@mx.example.org>", "250")
+	p.say("DATA", "354")
+	p.say("x\r\n.", "250")
+	if got := s.only(); strings.Contains(got, "clear@") || !strings.Contains(got, "rcvdfrom c2 ") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// CVE-2011-0411: what is put behind STARTTLS in the clear is never taken for what the
+// client says in TLS, whether it comes with the command or after it.
+func TestCommandsInjectedBehindStartTLSAreNotUsed(t *testing.T) {
+	s := startSecured(t, nil)
+	p := s.dial()
+	p.say("EHLO c", "250")
+	p.send("STARTTLS\r\nMAIL FROM:<evil@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nDATA\r\nevil\r\n.\r\n")
+	p.expect("501 5.5.1")
+	p.end()
+	p = s.dial()
+	p.say("EHLO c", "250")
+	p.say("STARTTLS", "220")
+	p.send("MAIL FROM:<evil@example.net>\r\nRCPT TO:<b@mx.example.org>\r\n")
+	if b, err := io.ReadAll(p.r); bytes.Contains(b, []byte("250")) {
+		t.Errorf("answered %q, %v", b, err)
+	}
+	// A half line before it cannot lengthen the command either.
+	p = s.dial()
+	p.send("EHLO c\r\nSTARTTLS\r\nRS")
+	p.expect("250", "501 5.5.1")
+	p.end()
+	s.nothing()
+}
+
+func TestNoCertificateNoStartTLS(t *testing.T) {
+	r := start(t, func(c *Config) { c.SubmissionListen = []string{"127.0.0.1:0"} })
+	p := r.dial()
+	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") {
+		t.Errorf("EHLO: %q", got)
+	}
+	p.say("STARTTLS", "502 5.5.1")
+	p.say("NOOP", "250")
+	if !strings.Contains(r.log.String(), "msg=no-tls role=submission") {
+		t.Error("submission without a certificate is not complained of")
+	}
+	err := Run(t.Context(), Config{PostOffice: r.dir, FS: r.disk, SubmissionsListen: []string{"127.0.0.1:0"}})
+	if bad := (*config.Error)(nil); !errors.As(err, &bad) {
+		t.Errorf("submissions without a certificate: %v", err)
+	}
+}
+
+func TestSubmissionsBeginInTLS(t *testing.T) {
+	s := startSecured(t, nil)
+	p := s.implicit()
+	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") {
+		t.Errorf("EHLO: %q", got)
+	}
+	p.say("NOOP", "250")
+	// In the clear nothing is said.
+	p = s.connectTo("tcp", s.addrs[2].String())
+	p.send("EHLO c\r\n")
+	if b, err := io.ReadAll(p.r); bytes.Contains(b, []byte("220")) {
+		t.Errorf("in the clear: %q, %v", b, err)
+	}
+}
+
+// A handshake that does not go on keeps no other client waiting, and ends.
+func TestSlowHandshakeIsEndedAndBlocksNobody(t *testing.T) {
+	s := startSecured(t, func(c *Config) { c.TLSTimeout = 300 * time.Millisecond })
+	var silent []*peer
+	for range 5 {
+		silent = append(silent, s.connectTo("tcp", s.addrs[2].String()))
+	}
+	s.implicit().say("NOOP", "250")
+	for _, p := range silent {
+		p.end()
+	}
+	p := s.dial()
+	p.say("STARTTLS", "220")
+	p.send("\x16\x03\x01")
+	p.end()
+	eventually(t, "a line for the failed handshakes", func() bool { return strings.Count(s.log.String(), "msg=tls-failed") >= 6 })
+}
+
+// A17 in TLS: idle connections are told, transactions finish.
+func TestStopInTLS(t *testing.T) {
+	users := accounts(t)
+	s := startSecured(t, func(c *Config) { c.Users.Source = "file:" + users })
+	idle, data, early := s.implicit(), s.implicit(), s.connectTo("tcp", s.addrs[2].String())
+	data.say("EHLO c", "250")
+	data.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+	data.say("MAIL FROM:<a@b>", "250")
+	data.say("RCPT TO:<c@mx.example.org>", "250")
+	data.say("DATA", "354")
+	s.stop()
+	idle.expect("421 4.3.2")
+	idle.end()
+	early.end()
+	data.say("x\r\n.", "250")
+	data.expect("421 4.3.2")
+	data.end()
+	if err := s.ended(); err != nil {
+		t.Error(err)
+	}
+	s.only()
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	s := startSecured(t, nil)
+	c := s.config()
+	c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	p := s.connectTo("tcp", s.addrs[2].String())
+	if err := tls.Client(p.Conn, c).Handshake(); err == nil {
+		t.Error("TLS 1.1 is spoken")
+	}
+}
+
+// Session tickets hold while the certificates do.
+func TestSessionsAreResumed(t *testing.T) {
+	s := startSecured(t, nil)
+	c := s.config()
+	c.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+	for _, want := range []bool{false, true} {
+		p := s.connectTo("tcp", s.addrs[2].String())
+		conn := p.secure(c)
+		p.expect("220")
+		if got := conn.ConnectionState().DidResume; got != want {
+			t.Errorf("resumed: %v, want %v", got, want)
+		}
+		p.say("QUIT", "221")
+	}
+}
+
+func TestClientCertificateIsAskedForIfTold(t *testing.T) {
+	mine := filepath.Join(t.TempDir(), "client")
+	writePair(t, mine, "client.example.net", nextYear())
+	pair, err := tls.LoadX509KeyPair(mine+".pem", mine+".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ask := range []bool{false, true} {
+		s := startSecured(t, func(c *Config) { c.TLS.Ask = ask })
+		c, asked := s.config(), false
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked = true
+			return &pair, nil
+		}
+		p := s.dial()
+		p.say("STARTTLS", "220")
+		p.secure(c)
+		p.say("EHLO c", "250")
+		if asked != ask {
+			t.Errorf("asked: %v, want %v", asked, ask)
+		}
+	}
+}
+
+// shown is the certificate that a handshake for a name gets.
+func shown(t *testing.T, c *certificates, name string) string {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	go func() { _ = tls.Server(theirs, c.config()).Handshake() }()
+	client := tls.Client(ours, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	if err := client.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return client.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+func TestNameDecidesBetweenCertificates(t *testing.T) {
+	dir := t.TempDir()
+	one := writePair(t, filepath.Join(dir, "one"), "one.example", nextYear())
+	two := writePair(t, filepath.Join(dir, "two"), "two.example", nextYear())
+	c, err := openCertificates(TLSFiles{
+		Certs: []string{filepath.Join(dir, "one.pem"), filepath.Join(dir, "two.pem")},
+		Keys:  []string{filepath.Join(dir, "one.key"), filepath.Join(dir, "two.key")},
+	}, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]*x509.Certificate{"one.example": one, "two.example": two, "three.example": one} {
+		if got := shown(t, c, name); got != want.SerialNumber.String() {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
+}
+
+func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
+	prefix := filepath.Join(t.TempDir(), "mx")
+	now := time.Now()
+	log := &lockedBuffer{}
+	first := writePair(t, prefix, "mx.example.org", nextYear())
+	c, err := openCertificates(TLSFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}},
+		func() time.Time { return now }, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(step string, want *x509.Certificate) {
+		t.Helper()
+		if got := shown(t, c, "mx.example.org"); got != want.SerialNumber.String() {
+			t.Errorf("%s: got %s, want %s\n%s", step, got, want.SerialNumber, log.String())
+		}
+	}
+	check("at the start", first)
+	same := c.config()
+	now = now.Add(time.Minute)
+	if c.config() != same {
+		t.Error("nothing has changed, but tickets are void")
+	}
+	second := writePair(t, prefix, "mx.example.org", nextYear())
+	now = now.Add(certificatePeriod / 2)
+	check("within the period", first)
+	now = now.Add(time.Minute)
+	check("changed", second)
+	key, err := os.ReadFile(prefix + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(){
+		"key of another": func() { writePair(t, prefix, "mx.example.org", nextYear()); writeFile(t, prefix+".key", key, 0o600) },
+		"no PEM":         func() { writeFile(t, prefix+".pem", []byte("nonsense"), 0o644) },
+		"gone":           func() { os.Remove(prefix + ".pem") },
+		"open to all":    func() { writePair(t, prefix, "mx.example.org", nextYear()); os.Chmod(prefix+".key", 0o644) },
+	} {
+		change()
+		before := strings.Count(log.String(), "tls-refused")
+		for range 3 {
+			now = now.Add(time.Minute)
+			check(name, second)
+		}
+		if got := strings.Count(log.String(), "tls-refused") - before; got != 1 {
+			t.Errorf("%s: complained of %d times\n%s", name, got, log.String())
+		}
+	}
+	third := writePair(t, prefix, "mx.example.org", now.Add(24*time.Hour))
+	now = now.Add(time.Minute)
+	check("mended", third)
+	if !strings.Contains(log.String(), "level=WARN msg=tls-certificate") {
+		t.Error("that it ends tomorrow is not said")
+	}
+}
+
+func TestBadCertificateAtTheStartIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	prefix := filepath.Join(dir, "mx")
+	writePair(t, prefix, "mx.example.org", nextYear())
+	both := append(read(t, prefix+".pem"), read(t, prefix+".key")...)
+	writeFile(t, filepath.Join(dir, "both.pem"), both, 0o600)
+	writeFile(t, filepath.Join(dir, "open.pem"), both, 0o644)
+	for name, test := range map[string]struct {
+		files TLSFiles
+		want  string // in the error; "": none
+	}{
+		"key in the same file": {TLSFiles{Certs: []string{filepath.Join(dir, "both.pem")}}, ""},
+		"not there":            {TLSFiles{Certs: []string{filepath.Join(dir, "none")}}, "none: the certificate"},
+		"everybody's":          {TLSFiles{Certs: []string{filepath.Join(dir, "open.pem")}}, "chmod o="},
+		"a directory":          {TLSFiles{Certs: []string{dir}}, "no regular file"},
+		"no key":               {TLSFiles{Certs: []string{prefix + ".key"}}, "mx.key: the certificate"},
+		"one key too few":      {TLSFiles{Certs: []string{prefix + ".pem", prefix + ".pem"}, Keys: []string{prefix + ".key"}}, "2 certificates and 1 keys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Config{TLS: test.files, Log: slog.New(slog.DiscardHandler)}
+			_, err := c.openTLS()
+			if bad := (*config.Error)(nil); test.want == "" && err != nil || test.want != "" && (!errors.As(err, &bad) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,214 @@
+package tasmtp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"zmailer/internal/mail/status"
+	"zmailer/internal/wire/smtpclient"
+)
+
+// link is an open session with a server.
+type link struct {
+	key    poolKey
+	source *source // nil: the system's choice
+	conn   *smtpclient.Conn
+	lmtp   bool
+	remote string // for reports
+	lease
+}
+
+// connect opens a session with the first server of a destination that wants one.
+// Addresses that were dead a while ago come last.
+func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link, *refusal) {
+	ctx, cancel := context.WithTimeout(ctx, r.search)
+	defer cancel()
+	var last *refusal
+	var later []server
+	for s, why := range r.servers(ctx, d) {
+		if why == nil {
+			alive, dead := r.dead.part(key.from, s.addrs)
+			if len(dead) > 0 {
+				later = append(later, server{name: s.name, addrs: dead})
+			}
+			if s.addrs = alive; len(alive) == 0 {
+				continue
+			}
+			var l *link
+			if l, why = r.connectTo(ctx, key, d, s); why == nil {
+				return l, nil
+			}
+		}
+		last = r.notConnected(key, last, why)
+		if ctx.Err() != nil {
+			return nil, last
+		}
+	}
+	for _, s := range later {
+		var why *refusal
+		if s.addrs, why = r.dead.last(key.from, s.addrs); len(s.addrs) > 0 {
+			var l *link
+			if l, why = r.connectTo(ctx, key, d, s); why == nil {
+				return l, nil
+			}
+		}
+		if last = r.notConnected(key, last, why); ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, last
+}
+
+// notConnected is what is to be told after one more server did not take us.
+func (r *Relay) notConnected(key poolKey, last, why *refusal) *refusal {
+	r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
+	return worse(last, why)
+}
+
+// connectTo opens a session at the first address of a server that wants one.
+func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s server) (*link, *refusal) {
+	g, last := r.guard(ctx, key.terms, d, &s)
+	if last != nil {
+		return nil, last
+	}
+	var until time.Time
+	for left := s.addrs; len(left) > 0 && (last == nil || ctx.Err() == nil); {
+		a := r.dialFree(ctx, key.from, left, &until)
+		if a.why != nil {
+			return nil, worse(last, a.why)
+		}
+		l, why := r.open(&a, key, d, g)
+		if why != nil && why.plain {
+			l, why = r.openPlain(ctx, key, d, a.target, g, &until)
+		}
+		if why == nil {
+			r.dead.raise(a.target, a.source)
+			return l, nil
+		}
+		if why.silent {
+			r.unheard.silent(a.target)
+			r.dead.bury(a.target, a.source, why)
+		}
+		last = worse(last, why)
+		left = behind(left, a.target)
+	}
+	return nil, last
+}
+
+// dialFree is dial at addresses that another session may be opened at, when there are some.
+// until is as for unheard.free.
+func (r *Relay) dialFree(ctx context.Context, from origin, addrs []target, until *time.Time) attempt {
+	for {
+		free, why := r.unheard.free(ctx, addrs, until)
+		if why != nil {
+			return attempt{why: why}
+		}
+		// Others may have taken the places meanwhile.
+		if a := r.dial(ctx, from, free); a.why == nil || !a.why.crowded || ctx.Err() != nil {
+			return a
+		}
+	}
+}
+
+// openPlain asks a server again with which TLS, which need not be, did not come about.
+func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *guard, until *time.Time) (*link, *refusal) {
+	a := r.dialFree(ctx, key.from, []target{t}, until)
+	if a.why != nil {
+		return nil, a.why
+	}
+	plain := *g
+	plain.off, plain.count = true, nil
+	return r.open(&a, key, d, &plain)
+}
+
+// open opens the session on a connection.
+func (r *Relay) open(a *attempt, key poolKey, d *destination, g *guard) (*link, *refusal) {
+	defer r.unheard.end(a.trial, false) // in a panic; else it has ended
+	cfg := r.client
+	if a.source != nil {
+		cfg.Hostname = a.source.helo
+	}
+	cfg.LMTP = d.lmtp
+	cfg.Ignore = r.ignored(key, a.target)
+	conn := smtpclient.New(a.nc, cfg)
+	l := &link{key: key, source: a.source, conn: conn, lmtp: d.lmtp, remote: a.target.remote(a.nc.LocalAddr())}
+	r.unheard.connected(a.trial, a.nc)
+	why := r.secure(l, a.nc, g)
+	if r.unheard.end(a.trial, why == nil) && why != nil && why.outcome == status.Deferred && !isReply(why.reply) {
+		why.silent, why.plain = true, false
+		why.reply = fmt.Sprintf("no session within %v, while many hosts are silent", r.unheard.hurry)
+	}
+	if why != nil {
+		return nil, why
+	}
+	return l, nil
+}
+
+// ignored returns the EHLO keywords of a server that are not believed.
+func (r *Relay) ignored(key poolKey, t target) []string {
+	var list []string
+	if r.discard != nil {
+		host, _ := netip.ParseAddrPort(t.address)
+		list = r.discard.Current().Match(key.channel, key.host, host.Addr())
+	}
+	if r.pool.isSlow(key) {
+		list = append(slices.Clone(list), "PIPELINING")
+	}
+	return list
+}
+
+// helloRefusal is why a session was not opened. All of it may be over later: a
+// server that says 5xx to a host is not the judge of the recipients. Only 521 as the
+// greeting says that the host never takes mail (RFC 7504 section 3).
+func (l *link) helloRefusal(err error) *refusal {
+	why := &refusal{weight: weightServer, remote: l.remote, text: l.conn.HelloText()}
+	if refused := (*smtpclient.ReplyError)(nil); errors.As(err, &refused) {
+		why.reply = refused.Reply.String()
+		if refused.Phase == smtpclient.PhaseGreeting && refused.Reply.Code == 521 {
+			why.outcome, why.weight, why.code = status.Failed, weightPermanent, neverMail
+			if code := refused.Reply.Status(); code.Class == 5 && code.Subject != 0 {
+				why.code = code
+			}
+			return why
+		}
+		why.code = notNow
+		if code := refused.Reply.Status(); code.Subject != 0 {
+			why.code = status.Code{Class: 4, Subject: code.Subject, Detail: code.Detail}
+		}
+		return why
+	}
+	why.weight, why.code, why.reply = weightConnect, status.BadConnection, brief(err)
+	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
+		why.silent = broke.Timeout()
+	}
+	return why
+}
+
+// brief is an error in words for a diagnostic, which names both ends anyhow.
+func brief(err error) string {
+	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
+		return broke.Phase.String() + ": " + cause(broke.Err).Error()
+	}
+	return err.Error()
+}
+
+// cause leaves out of an error what the diagnostic says anyhow: operation and both
+// addresses.
+func cause(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		if op.Timeout() {
+			return os.ErrDeadlineExceeded
+		}
+		err = op.Err
+		if call := (*os.SyscallError)(nil); errors.As(err, &call) {
+			err = call.Err
+		}
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+package tasmtp
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+)
+
+// clock is a time that a test sets.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+
+func (c *clock) add(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
+
+// journal is a log that a test counts in.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+// tries counts the attempts to connect to an address that failed.
+func (j *journal) tries(addr string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(j.text.String()) {
+		if strings.Contains(line, "not-connected") && strings.Contains(line, "connect to "+addr+":") && !strings.Contains(line, "channel=") {
+			n++
+		}
+	}
+	return n
+}
+
+// deadStation keeps no connection, so that each message looks for one, and remembers
+// for 15 minutes of its own clock.
+func deadStation(t *testing.T, port int, resolver string) (*station, *clock, *journal) {
+	t.Helper()
+	log, now := &journal{}, &clock{now: time.Unix(1e9, 0)}
+	s := newStation(t, port, resolver, func(c *Config) {
+		c.Idle, c.DeadTime, c.Timeouts.Connect = 0, 15*time.Minute, 300*time.Millisecond
+		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	s.relay.dead.now = now.Now
+	return s, now, log
+}
+
+const twoServers = `
+there.test. 300 IN MX 10 dead.test.
+there.test. 300 IN MX 20 good.test.
+dead.test.  300 IN A  127.0.0.3
+good.test.  300 IN A  127.0.0.1
+`
+
+// A22, A23: a first MX that is dead costs one time-out, not one for each message; it is
+// asked again when its time is over, and serves again when it answers.
+func TestDeadFirstServerCostsOneTimeout(t *testing.T) {
+	dead := fullListener(t, "127.0.0.3:0")
+	good := new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", dead.Port))
+	server := mxtest.Start(t, twoServers)
+	s, now, log := deadStation(t, dead.Port, server.Addr)
+	for round := 1; round <= 2; round++ {
+		for i := range 100 {
+			if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
+				t.Fatalf("message %d: got %+v", i, a)
+			}
+		}
+		if got := log.tries(dead.String()); got != round {
+			t.Errorf("round %d: %d attempts at the dead server", round, got)
+		}
+		now.add(15 * time.Minute)
+	}
+	if got := len(good.Messages()); got != 200 {
+		t.Errorf("%d messages arrived", got)
+	}
+}
+
+// Of many deliveries at once each may be the one that finds out, and none later.
+func TestDeliveriesAtOnceFindOutOnce(t *testing.T) {
+	dead := fullListener(t, "127.0.0.3:0")
+	new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", dead.Port))
+	server := mxtest.Start(t, twoServers)
+	s, now, log := deadStation(t, dead.Port, server.Addr)
+	s.one("smtp", "there.test")
+	now.add(15 * time.Minute)
+	var names []string
+	for range 20 {
+		names = append(names, s.Queue(Message{Rcpts: rcpts("smtp", "there.test", "to@there.test")}))
+	}
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() { s.deliver(name, "there.test") })
+	}
+	all.Wait()
+	if got := log.tries(dead.String()); got != 2 {
+		t.Errorf("%d attempts, want the first and one more", got)
+	}
+}
+
+func TestServerThatCameBackIsFirstAgain(t *testing.T) {
+	good := new(Sink).Start(t, "", "")
+	server := mxtest.Start(t, twoServers)
+	s, now, log := deadStation(t, good.Port(), server.Addr)
+	addr := fmt.Sprint("127.0.0.3:", good.Port())
+	s.one("smtp", "there.test")
+	if got := log.tries(addr); got != 1 {
+		t.Fatalf("%d attempts, want 1", got)
+	}
+	back := new(Sink).Start(t, "tcp", addr)
+	s.one("smtp", "there.test")
+	now.add(15 * time.Minute)
+	for range 3 {
+		s.one("smtp", "there.test")
+	}
+	if got, want := fmt.Sprint(good.Connects(), back.Connects()), "2 3"; got != want {
+		t.Errorf("connections: got %s, want %s", got, want)
+	}
+	if s.relay.dead.some.Load() {
+		t.Error("it is still taken for dead")
+	}
+}
+
+// Where every address is dead, one message a minute tries those that keep it waiting;
+// the others are told at once. An address that refuses costs nothing and is tried by
+// each, so that a server that starts again gets its mail.
+func TestAllServersDead(t *testing.T) {
+	silent := fullListener(t, "127.0.0.3:0")
+	server := mxtest.Start(t, `
+silent.test.  300 IN A 127.0.0.3
+refuse.test.  300 IN A 127.0.0.1
+`)
+	s, now, log := deadStation(t, silent.Port, server.Addr)
+	for minute := 1; minute <= 3; minute++ {
+		for i := range 10 {
+			a := s.one("smtp", "silent.test")
+			want := "connect to " + silent.String() + ": i/o timeout"
+			if i > 0 {
+				want += notTried
+			}
+			if a.Word != taproto.DeferAll || a.Text != want || notary(a) != "4.4.1 dns; silent.test" {
+				t.Errorf("got %s %s, want %s", a.Word, a.Text, want)
+			}
+		}
+		if got := log.tries(silent.String()); got != minute {
+			t.Errorf("%d attempts after %d minutes", got, minute)
+		}
+		now.add(probeEvery)
+	}
+	refused := fmt.Sprint("127.0.0.1:", silent.Port)
+	for range 3 {
+		s.one("smtp", "refuse.test")
+	}
+	if got := log.tries(refused); got != 3 {
+		t.Errorf("%d attempts at a server that refuses, want 3", got)
+	}
+	new(Sink).Start(t, "tcp", refused)
+	if a := s.one("smtp", "refuse.test"); a.Word != taproto.OK3 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// A server that takes the connection and says nothing is as dead.
+func TestSilentGreetingIsRemembered(t *testing.T) {
+	good := new(Sink).Start(t, "", "")
+	mute := (&Sink{Answer: func(string) string { return "SILENCE" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
+	server := mxtest.Start(t, twoServers)
+	s, _, _ := deadStation(t, good.Port(), server.Addr)
+	s.relay.client.Timeouts.Greeting = 500 * time.Millisecond
+	for range 5 {
+		if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
+			t.Errorf("got %+v", a)
+		}
+	}
+	if got := mute.Connects(); got != 1 {
+		t.Errorf("%d connections to the mute server, want 1", got)
+	}
+}
+
+// A server that says no is not dead: it keeps its place.
+func TestRefusingServerKeepsItsPlace(t *testing.T) {
+	good := new(Sink).Start(t, "", "")
+	busy := (&Sink{Answer: func(string) string { return "421 4.3.2 busy" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
+	server := mxtest.Start(t, twoServers)
+	s, _, _ := deadStation(t, good.Port(), server.Addr)
+	for range 3 {
+		s.one("smtp", "there.test")
+	}
+	if got := busy.Connects(); got != 3 {
+		t.Errorf("%d connections to the busy server, want 3", got)
+	}
+}
+
+// RFC 8305 §4: what was slower is not first the next time.
+func TestSlowFamilyIsRemembered(t *testing.T) {
+	silent := fullListener(t, "[::1]:0")
+	new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", silent.Port))
+	server := mxtest.Start(t, "there.test. 300 IN AAAA ::1\nthere.test. 300 IN A 127.0.0.1\n")
+	s, _, log := deadStation(t, silent.Port, server.Addr)
+	s.relay.client.Timeouts.Connect = Patience
+	s.one("smtp", "there.test")
+	s.one("smtp", "there.test")
+	if got := log.tries(silent.String()); got != 0 {
+		t.Errorf("the attempt failed %d times instead of being given up", got)
+	}
+	alive, _ := s.relay.dead.part(origin{}, targets(silent.String()))
+	if len(alive) != 0 {
+		t.Error("the slow address is not remembered")
+	}
+}
+
+func TestDeadTimeOffKeepsTheOrder(t *testing.T) {
+	good := new(Sink).Start(t, "", "")
+	server := mxtest.Start(t, twoServers)
+	s, _, log := deadStation(t, good.Port(), server.Addr)
+	s.relay.dead.keep = 0
+	for range 3 {
+		s.one("smtp", "there.test")
+	}
+	if got := log.tries(fmt.Sprint("127.0.0.3:", good.Port())); got != 3 {
+		t.Errorf("%d attempts, want 3", got)
+	}
+}
+
+func TestDeadAddressesAreBounded(t *testing.T) {
+	now := &clock{now: time.Unix(1e9, 0)}
+	d := deadAddrs{keep: time.Hour, now: now.Now}
+	for i := range maxDead + 10 {
+		d.bury(target{network: "tcp", address: fmt.Sprint(i)}, nil, &refusal{})
+		now.add(time.Microsecond)
+	}
+	if got := len(d.all); got != maxDead {
+		t.Errorf("%d are remembered, want %d", got, maxDead)
+	}
+	if alive, _ := d.part(origin{}, []target{{network: "tcp", address: "9"}}); len(alive) != 1 {
+		t.Error("the oldest is not forgotten first")
+	}
+	now.add(2 * time.Hour)
+	d.bury(target{network: "tcp", address: "x"}, nil, &refusal{})
+	if got := len(d.all); got != 1 {
+		t.Errorf("%d are remembered after their time, want 1", got)
+	}
+}

@@ -1,0 +1,74 @@
+package tasmtp
+
+import (
+	"strconv"
+	"testing"
+
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// Net7, RFC 7504: a host that greets with 521 takes no mail at all. The next server is asked;
+// if none takes mail, now or later, the recipient fails.
+func TestNet7GreetingThatRefusesAllMail(t *testing.T) {
+	server := mxtest.Start(t, `
+both.test.      300 IN MX 10 first.test.
+both.test.      300 IN MX 20 second.test.
+alone.test.     300 IN MX 10 first.test.
+alone.test.     300 IN MX 20 first2.test.
+silent.test.    300 IN MX 10 first.test.
+silent.test.    300 IN MX 20 closed.test.
+first.test.     300 IN A 127.0.0.2
+first2.test.    300 IN A 127.0.0.2
+second.test.    300 IN A 127.0.0.3
+closed.test.    300 IN A 127.0.0.4
+`)
+	greets := func(text string) *Sink {
+		return &Sink{Answer: func(command string) string {
+			if command == "GREETING" {
+				return text
+			}
+			return ""
+		}}
+	}
+	for name, c := range map[string]struct {
+		greeting string
+		never    bool
+		code     string
+	}{
+		"521":                   {"521 no.test does not accept mail", true, "5.3.2"},
+		"521, with a code":      {"521 5.7.1 not from you", true, "5.7.1"},
+		"554, which may change": {"554 5.7.1 not from you", false, "4.7.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			good := new(Sink).Start(t, "tcp", "127.0.0.3:0")
+			refuses := greets(c.greeting).Start(t, "tcp", "127.0.0.2:"+strconv.Itoa(good.Port()))
+			s := newStation(t, good.Port(), server.Addr)
+			if a := s.one("smtp", "both.test"); a.Word != taproto.OK3 {
+				t.Errorf("with another server: got %+v", a)
+			}
+			name := s.Queue(Message{Rcpts: rcpts("smtp", "alone.test", "to@alone.test")})
+			a := s.deliver(name, "alone.test")[0]
+			if got := a.Word == taproto.Error2; got != c.never {
+				t.Errorf("alone: got %+v, want a failure: %v", a, c.never)
+			}
+			code := ""
+			if list := s.Spec(name).Diagnostics; len(list) > 0 {
+				code = list[0].Notary.Status
+			} else {
+				code = workspec.ParseNotary(a.Notary).Status
+			}
+			if code != c.code {
+				t.Errorf("alone: got %s, want %s", code, c.code)
+			}
+			if a := s.one("smtp", "silent.test"); a.Word != taproto.DeferAll {
+				t.Errorf("with a server that may come back: got %+v", a)
+			}
+			if got := refuses.Connects(); got == 0 {
+				t.Error("the refusing server was never asked")
+			}
+		})
+	}
+}

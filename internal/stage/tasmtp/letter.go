@@ -1,0 +1,217 @@
+package tasmtp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"zmailer/internal/mail/downgrade"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/wire/smtpclient"
+)
+
+// transact sends a letter over a connection.
+func (r *Relay) transact(l *link, d *agent.Delivery, rcpts []*agent.Recipient) ([]smtpclient.Result, error) {
+	m, unsent := r.message(d, l, rcpts)
+	if m == nil {
+		return unsent, nil
+	}
+	return l.conn.Send(m)
+}
+
+// message is what is sent to recipients of one part over a connection: the bytes that
+// its server takes. Where there is none the results of all recipients are given.
+func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*smtpclient.Message, []smtpclient.Result) {
+	first := rcpts[0]
+	c := content{header: d.Header(first.Group), body: d.Body}
+	c.size = int64(len(c.header)) + d.BodySize()
+	err := r.adapt(d, l, &c)
+	if err == nil {
+		err = c.tame() // what is encoded now has its own
+	}
+	if err == nil && !l.lmtp {
+		err = r.sign(d, &c)
+	}
+	if err != nil {
+		return nil, notSent(err, len(rcpts))
+	}
+	m := &smtpclient.Message{
+		From: sender(first), Ret: first.Ret, EnvID: first.EnvID, UTF8: c.utf8,
+		Header: c.header, Body: c.body(), Size: c.size,
+		Recipients: make([]smtpclient.Recipient, len(rcpts)),
+		RequireTLS: requires(first),
+	}
+	for i, rcpt := range rcpts {
+		notify, orcpt := wishes(rcpt.Notary)
+		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: notify, ORcpt: orcpt, Brief: !rcpt.AsksSuccess()}
+	}
+	m.Sent = func(accepted []int) error {
+		if len(accepted) == len(rcpts) {
+			return d.SentTo(rcpts)
+		}
+		some := make([]*agent.Recipient, len(accepted))
+		for i, n := range accepted {
+			some[i] = rcpts[n]
+		}
+		return d.SentTo(some)
+	}
+	return m, nil
+}
+
+// content is a letter's bytes: header lines, and a body that can be read again.
+type content struct {
+	header []byte
+	body   func() io.Reader
+	size   int64
+	utf8   bool // the header needs SMTPUTF8
+
+	looked bool  // the body has been read through:
+	wild   bool  // it has bytes that tame changes
+	ends   int64 // CRs before a line end
+}
+
+// letterError is a letter that is not sent.
+type letterError struct {
+	outcome status.Outcome
+	code    status.Code
+	err     error
+}
+
+func (e *letterError) Error() string { return e.err.Error() }
+
+func (e *letterError) Unwrap() error { return e.err }
+
+// notSent is the results of recipients whose letter could not be made. Trouble that is
+// not the message's is ours and passes.
+func notSent(err error, recipients int) []smtpclient.Result {
+	res := smtpclient.Result{Code: status.SystemTrouble, Phase: smtpclient.PhaseMail, Err: err}
+	if never := (*letterError)(nil); errors.As(err, &never) {
+		res.Outcome, res.Code = never.outcome, never.code
+	}
+	all := make([]smtpclient.Result, recipients)
+	for i := range all {
+		all[i] = res
+	}
+	return all
+}
+
+var errHeaderUTF8 = errors.New("the header is not ASCII and the server does not offer SMTPUTF8")
+
+// needsUTF8 is RFC 3463 §3.7 as RFC 6531 §3.5 has it: the receiver does not take this
+// message's addresses or header.
+var needsUTF8 = status.Code{Class: 5, Subject: 6, Detail: 7}
+
+// adapt makes a message fit for a server.
+func (r *Relay) adapt(d *agent.Delivery, l *link, c *content) error {
+	ext := l.conn.Extensions()
+	var err error
+	if c.utf8, err = internationalized(d, c.header); err != nil {
+		return err
+	}
+	if c.utf8 && !ext.SMTPUTF8 {
+		return &letterError{status.Failed, needsUTF8, errHeaderUTF8}
+	}
+	return r.convert(d, l, c, ext.EightBitMIME)
+}
+
+// internationalized tells a message that came with SMTPUTF8 and whose header has use of
+// it (RFC 6531 §3.5). Other octets in headers, which have been in use longer than that
+// extension, go as they came.
+func internationalized(d *agent.Delivery, header []byte) (bool, error) {
+	if isASCII(header) {
+		return false, nil
+	}
+	m, err := readEnvelope(d)
+	if m == nil || err != nil {
+		return false, err
+	}
+	// RFC 6531 §4.3: UTF8SMTP, UTF8SMTPS, UTF8LMTPA ...
+	return len(m.With) > 4 && strings.EqualFold(m.With[:4], "UTF8"), nil
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// readEnvelope reads the head of the message file; nil: it is not one of ours.
+func readEnvelope(d *agent.Delivery) (*envelope.Message, error) {
+	m, err := envelope.Read(io.NewSectionReader(d.Message, 0, d.Size))
+	if syntax := (*envelope.SyntaxError)(nil); errors.As(err, &syntax) {
+		return nil, nil // the router has read it before; another program's file
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the message: %w", err)
+	}
+	return m, nil
+}
+
+// convert encodes what a server does not take.
+func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) error {
+	scan := downgrade.NewScan(c.header, eight)
+	if err := c.look(&scan); err != nil {
+		return err
+	}
+	if !scan.Found() {
+		return nil
+	}
+	plan, err := downgrade.Inspect(c.header, c.body(), eight)
+	if never := (*downgrade.Error)(nil); errors.As(err, &never) {
+		return &letterError{status.Failed, never.Code, err}
+	}
+	if err != nil {
+		return fmt.Errorf("read the message: %w", err)
+	}
+	if !plan.Changed() {
+		return nil
+	}
+	// A signature covers the bytes as they were.
+	r.log.Info("converted", "id", d.ID(), "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
+		"signed", hasField(c.header, "DKIM-Signature"))
+	body := c.body
+	c.header, c.size, c.looked = plan.Header, plan.Size, false
+	c.body = func() io.Reader { return plan.Body(body()) }
+	return nil
+}
+
+// hasField tells whether a header has a field of a name.
+func hasField(header []byte, name string) bool {
+	for _, f := range envelope.Fields(header) {
+		if strings.EqualFold(f.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// sender is the address for MAIL; that of channel error is the null sender, whatever
+// address stands beside it.
+func sender(rcpt *agent.Recipient) string {
+	s := &rcpt.Group.Sender
+	if s.Channel == "error" {
+		return ""
+	}
+	return s.For(rcpt.Address)
+}
+
+// wishes takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and
+// INFROM, which a ZMailer router adds, are no parameters of RCPT.
+func wishes(notary string) (notify, orcpt string) {
+	for f := range strings.FieldsSeq(notary) {
+		key, value, _ := strings.Cut(f, "=")
+		switch {
+		case strings.EqualFold(key, "NOTIFY"):
+			notify = value
+		case strings.EqualFold(key, "ORCPT"):
+			orcpt = value
+		}
+	}
+	return notify, orcpt
+}

@@ -1,0 +1,218 @@
+package tasmtp
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+)
+
+// M33, A22: one connection serves many messages; MAIL goes out at once.
+func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	for range 50 {
+		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
+			t.Fatalf("got %+v", a)
+		}
+	}
+	if got := sink.Connects(); got != 1 {
+		t.Errorf("%d connections for 50 messages, want 1", got)
+	}
+	// A message that is refused does not cost the connection.
+	for range 3 {
+		name := s.Queue(Message{Sender: "grüße@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")})
+		if got, want := words(s.deliver(name, "[127.0.0.1]")), "error2 sender: "; !strings.HasPrefix(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := sink.Connects(); got != 1 {
+		t.Errorf("%d connections, want 1", got)
+	}
+}
+
+func TestConnectionBelongsToChannelAndHost(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	for range 3 {
+		s.one("smtp", "[127.0.0.1]")
+		s.one("smtpx", "[127.0.0.1]")
+		s.one("smtp", fmt.Sprintf("[127.0.0.1]:%d", sink.Port()))
+	}
+	if got := sink.Connects(); got != 3 {
+		t.Errorf("%d connections, want 3", got)
+	}
+}
+
+// A22: an idle connection is closed with QUIT after its time.
+func TestIdleConnectionTakesLeave(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 20 * time.Millisecond })
+	s.one("smtp", "[127.0.0.1]")
+	sink.WaitQuits(1)
+	sink.WaitClosed()
+	s.one("smtp", "[127.0.0.1]")
+	if got := sink.Connects(); got != 2 {
+		t.Errorf("%d connections, want 2", got)
+	}
+}
+
+func TestWithoutIdleTimeNothingIsKept(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 0 })
+	s.one("smtp", "[127.0.0.1]")
+	sink.WaitQuits(1)
+	s.one("smtp", "[127.0.0.1]")
+	sink.WaitQuits(2)
+}
+
+// A kept connection that the server has closed meanwhile costs no attempt: the
+// message goes out on a new one at once, and arrives once.
+func TestDeadKeptConnectionIsReplaced(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	s.one("smtp", "[127.0.0.1]")
+	for i := range 3 {
+		sink.HangUp()
+		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
+			t.Errorf("got %+v", a)
+		}
+		if got, want := len(sink.Messages()), i+2; got != want {
+			t.Errorf("%d messages, want %d", got, want)
+		}
+	}
+}
+
+// A server that limits the messages of a connection says 421 to MAIL.
+func TestServerThatLimitsMessagesPerConnection(t *testing.T) {
+	var mu sync.Mutex
+	n := 0
+	sink := (&Sink{Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if command == "GREETING" {
+			n = 0
+		}
+		if strings.HasPrefix(command, "MAIL") {
+			if n++; n > 2 {
+				return "421 4.7.0 enough for one connection"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	for range 9 {
+		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
+			t.Errorf("got %+v", a)
+		}
+	}
+	if got := sink.Connects(); got != 5 {
+		t.Errorf("%d connections for 9 messages, want 5", got)
+	}
+}
+
+// The retry is one: a server that closes each connection at MAIL is not asked for
+// ever.
+func TestDeadConnectionIsRetriedOnce(t *testing.T) {
+	var mu sync.Mutex
+	mails := 0
+	sink := (&Sink{Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.HasPrefix(command, "MAIL") {
+			if mails++; mails > 1 {
+				return "HANGUP"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	s.one("smtp", "[127.0.0.1]")
+	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.DeferAll {
+		t.Errorf("got %+v", a)
+	}
+	if got := sink.Connects(); got != 2 {
+		t.Errorf("%d connections, want 2", got)
+	}
+}
+
+// A transaction that broke after MAIL was answered is never repeated by itself: the
+// scheduler decides.
+func TestBrokenTransactionIsNotRepeated(t *testing.T) {
+	var mu sync.Mutex
+	dots := 0
+	sink := (&Sink{Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if command == "." {
+			if dots++; dots > 1 {
+				return "HANGUP"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	s.one("smtp", "[127.0.0.1]")
+	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.Deferred {
+		t.Errorf("got %+v", a)
+	}
+	if got := len(sink.Messages()); got != 2 {
+		t.Errorf("%d messages came, want 2", got)
+	}
+}
+
+// Z9: as many connections at once as there are slots, one for each delivery, and no
+// more are kept.
+func TestConcurrentDeliveriesHaveAConnectionEach(t *testing.T) {
+	const slots = 4
+	var gate sync.WaitGroup
+	gate.Add(slots)
+	sink := (&Sink{Answer: func(command string) string {
+		if command == "." {
+			gate.Done()
+			gate.Wait() // all of them are in the middle of a message
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	var names []string
+	for range slots {
+		names = append(names, s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}))
+	}
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() { s.deliver(name, "[127.0.0.1]") })
+	}
+	all.Wait()
+	if got := sink.Connects(); got != slots {
+		t.Errorf("%d connections, want %d", got, slots)
+	}
+	if got := len(s.relay.pool.links); got != slots {
+		t.Errorf("%d kept, want %d", got, slots)
+	}
+}
+
+func TestKeptConnectionsAreBounded(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Slots = 1 })
+	for i := range keepPerSlot + 3 {
+		s.one("smtp", fmt.Sprintf("127.0.0.1:%d", sink.Port())) // always in use
+		s.one("smtpx", fmt.Sprintf("[127.0.0.%d]:%d", 1, sink.Port()))
+		s.one(fmt.Sprintf("smtp-%d", i), "[127.0.0.1]")
+	}
+	s.relay.pool.mu.Lock()
+	got := len(s.relay.pool.links)
+	s.relay.pool.mu.Unlock()
+	if got > keepPerSlot {
+		t.Errorf("%d kept, want at most %d", got, keepPerSlot)
+	}
+	// The two that were in use all the time are still the first ones.
+	if got, want := sink.Connects(), keepPerSlot+3+2; got != want {
+		t.Errorf("%d connections, want %d", got, want)
+	}
+	sink.WaitQuits(5)
+}

@@ -1,0 +1,229 @@
+package tasmtp_test
+
+import (
+	"bufio"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/run/config"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+func to(channel, host string) []workspec.Recipient {
+	return []workspec.Recipient{{Channel: channel, Host: host, Address: "to@there.test"}}
+}
+
+// Z2, Z4: a message of 100 MB goes through in constant memory, every byte of it.
+func TestBigMessageInConstantMemory(t *testing.T) {
+	const (
+		lines = 1 << 20
+		limit = 64 << 10 // KB
+	)
+	sink := (&Sink{Discard: true}).Start(t, "", "")
+	spool := NewSpool(t)
+	name := spool.NewName()
+	f, err := os.Create(filepath.Join(spool.Dir, "queue", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := bufio.NewWriterSize(f, 1<<20)
+	fmt.Fprint(stored, Envelope(), "\n")
+	sum := crc32.NewIEEE()
+	sent := bufio.NewWriterSize(sum, 1<<20)
+	fmt.Fprint(sent, "Subject: test\r\n\r\n")
+	total := int64(len("Subject: test\r\n\r\n"))
+	for i := range lines {
+		line := strings.Repeat(string(rune('a'+i%26)), 100)
+		if i%5 == 0 {
+			line = "." + line[:99]
+			n, _ := sent.WriteString(".")
+			total += int64(n)
+		}
+		stored.WriteString(line + "\n")
+		n, _ := sent.WriteString(line + "\r\n")
+		total += int64(n)
+	}
+	fmt.Fprint(sent, ".\r\n")
+	total += int64(len(".\r\n"))
+	sent.Flush()
+	if err := stored.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spool.Specify(name, Message{Rcpts: to("smtp", "[127.0.0.1]")}, int64(len(Envelope())+1))
+
+	p := start(t, spool, conf(spool, sink), "--slots=4", "smtp")
+	for range 4 {
+		p.answers()
+	}
+	p.say(name + "\t[127.0.0.1]\n")
+	if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
+		t.Fatalf("got %+v", a)
+	}
+	if m := sink.Messages(); m[0].Bytes != total || m[0].Sum != sum.Sum32() {
+		t.Errorf("got %d bytes with sum %x, want %d with %x", m[0].Bytes, m[0].Sum, total, sum.Sum32())
+	}
+	if got := peakMemory(t, p.cmd.Process.Pid); got > limit {
+		t.Errorf("peak memory %d KB, want at most %d", got, limit)
+	}
+}
+
+// peakMemory is a process's VmHWM, KB.
+func peakMemory(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	n, err := strconv.Atoi(strings.Fields(rest + " x")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A17: a signal, or the end of its input, lets the agent finish what it has begun:
+// the recipient is marked and answered, and the server hears QUIT.
+func TestStopFinishesTheMessageAtHand(t *testing.T) {
+	stops := map[string]func(*process) error{
+		"SIGTERM":      func(p *process) error { return p.cmd.Process.Signal(syscall.SIGTERM) },
+		"SIGINT":       func(p *process) error { return p.cmd.Process.Signal(syscall.SIGINT) },
+		"end of input": func(p *process) error { return p.in.Close() },
+		"empty line":   func(p *process) error { _, err := io.WriteString(p.in, "\n"); return err },
+	}
+	for name, stop := range stops {
+		t.Run(name, func(t *testing.T) {
+			atDot, goOn := make(chan struct{}, 2), make(chan struct{})
+			sink := (&Sink{Answer: func(command string) string {
+				if command == "." {
+					atDot <- struct{}{}
+					<-goOn
+				}
+				return ""
+			}}).Start(t, "", "")
+			spool := NewSpool(t)
+			first, second := spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}), spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")})
+			p := start(t, spool, conf(spool, sink), "smtp")
+			p.answers()
+			p.say(first + "\t[127.0.0.1]\n" + second + "\t[127.0.0.1]\n")
+			<-atDot
+			if err := stop(p); err != nil {
+				t.Fatal(err)
+			}
+			close(goOn)
+			if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
+				t.Errorf("got %+v", a)
+			}
+			// Whether the second was begun depends on what came first; what was begun
+			// was finished.
+			if got := p.end(); got != 0 {
+				t.Errorf("exit code %d: %s", got, p.stderr.String())
+			}
+			if got := spool.Tags(first); got != "+" {
+				t.Errorf("tag %q", got)
+			}
+			if got := spool.Tags(second); got != " " && got != "+" {
+				t.Errorf("tag %q of the one that was not begun", got)
+			}
+			sink.WaitQuits(1)
+		})
+	}
+}
+
+// A22: connections, descriptors and slots after many messages are as few as before.
+func TestManyMessagesLeaveNothingOpen(t *testing.T) {
+	const messages, slots = 300, 4
+	sink := new(Sink).Start(t, "", "")
+	spool := NewSpool(t)
+	p := start(t, spool, conf(spool, sink), "--slots=4", "--idle=1m", "smtp")
+	for range slots {
+		p.answers()
+	}
+	job := func(n int) {
+		for range n {
+			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
+		}
+		for range n {
+			if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
+				t.Errorf("got %+v", a)
+			}
+		}
+	}
+	job(2 * slots)
+	before := descriptors(t, p.cmd.Process.Pid)
+	job(messages)
+	if got := sink.Connects(); got > slots {
+		t.Errorf("%d connections, want at most %d", got, slots)
+	}
+	if got := descriptors(t, p.cmd.Process.Pid); got > before+slots {
+		t.Errorf("%d descriptors, %d before", got, before)
+	}
+	if got := len(sink.Messages()); got != messages+2*slots {
+		t.Errorf("%d messages, want %d", got, messages+2*slots)
+	}
+}
+
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(d)
+}
+
+func TestBadStart(t *testing.T) {
+	cases := map[string]struct {
+		conf string
+		args []string
+		dir  string // below the postoffice; "": transport
+		code int
+		text string
+	}{
+		"unknown channel":  {"", []string{"local"}, "", config.ExitUsage, "no channel of this agent: local"},
+		"no slots":         {"", []string{"--slots=0", "smtp"}, "", config.ExitUsage, "--slots"},
+		"unknown flag":     {"", []string{"--sluts=1"}, "", config.ExitUsage, "--help"},
+		"bad port":         {"SMTPPORT=x\n", []string{"smtp"}, "", config.ExitConfig, "zmailer.conf:1"},
+		"bad host name":    {"\nHOSTNAME=a..b\n", []string{"smtp"}, "", config.ExitConfig, "zmailer.conf:2: HOSTNAME=a..b"},
+		"not in transport": {"HOSTNAME=here.test\n", []string{"smtp"}, ".", config.ExitConfig, "transport/"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			spool := NewSpool(t)
+			cmd := command(t, spool, c.conf, c.args...)
+			if c.dir != "" {
+				cmd.Dir = filepath.Join(spool.Dir, c.dir)
+			}
+			out, err := cmd.CombinedOutput()
+			exit, ok := err.(*exec.ExitError)
+			if !ok || exit.ExitCode() != c.code || !strings.Contains(string(out), c.text) {
+				t.Errorf("got %v, %s; want exit code %d, %s", err, out, c.code, c.text)
+			}
+		})
+	}
+}
+
+func TestHelpTeaches(t *testing.T) {
+	out, err := command(t, NewSpool(t), "", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--slots", "--idle", "smtpx", "lmtp", "unix:/path", "RESOLVER", "Exit codes"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("--help does not tell of %s", want)
+		}
+	}
+}

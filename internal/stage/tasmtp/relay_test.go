@@ -1,0 +1,412 @@
+package tasmtp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/smtpclient"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// station is a postoffice, a Relay on it and the agent between them.
+type station struct {
+	*Spool
+	t     *testing.T
+	relay *Relay
+	agent *agent.Agent
+}
+
+// newStation makes one that asks servers on a port and a name server, "" for none.
+func newStation(t *testing.T, port int, resolver string, change ...func(*Config)) *station {
+	t.Helper()
+	if resolver == "" {
+		resolver = "127.0.0.1:1" // nobody: an unexpected question fails the test
+	}
+	cfg := Config{Hostname: "here.test", Port: port, Resolver: resolver, Slots: 4, Idle: Patience,
+		Timeouts: smtpclient.Timeouts{Quit: Patience}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return stationFor(t, NewSpool(t), cfg)
+}
+
+// stationOn makes one whose servers are in memory and have their usual time-outs; it is
+// for a synctest bubble, outside of which the spool was made.
+func stationOn(t *testing.T, spool *Spool, change func(*Config)) *station {
+	t.Helper()
+	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Slots: 4}
+	change(&cfg)
+	return stationFor(t, spool, cfg)
+}
+
+func stationFor(t *testing.T, spool *Spool, cfg Config) *station {
+	t.Helper()
+	relay, err := NewRelay(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &station{Spool: spool, t: t, relay: relay}
+	owner, err := s.PostOffice.NewOwner("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		relay.Close()
+		if err := owner.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.agent = &agent.Agent{PostOffice: s.PostOffice, Owner: owner, Name: "smtp"}
+	return s
+}
+
+// deliver performs a job and returns the answers.
+func (s *station) deliver(name, host string) []taproto.Answer {
+	s.t.Helper()
+	var answers []taproto.Answer
+	for _, l := range s.agent.Do(context.Background(), taproto.Job{Name: name, Host: host}, s.relay) {
+		if l.Kind != taproto.LineAnswer {
+			s.t.Errorf("%s: got %+v, want answers only", name, l)
+			continue
+		}
+		answers = append(answers, l.Answer)
+	}
+	return answers
+}
+
+// one queues a message to one recipient, delivers it and returns the answer.
+func (s *station) one(channel, host string) taproto.Answer {
+	s.t.Helper()
+	name := s.Queue(Message{Rcpts: rcpts(channel, host, "to@there.test")})
+	answers := s.deliver(name, host)
+	if len(answers) != 1 {
+		s.t.Fatalf("got %d answers, want 1", len(answers))
+	}
+	return answers[0]
+}
+
+// words is the answers in short.
+func words(answers []taproto.Answer) string {
+	var s []string
+	for _, a := range answers {
+		s = append(s, fmt.Sprintf("%s %s", a.Word, a.Text))
+	}
+	return strings.Join(s, "; ")
+}
+
+func rcpts(channel, host string, addresses ...string) []workspec.Recipient {
+	var list []workspec.Recipient
+	for _, a := range addresses {
+		list = append(list, workspec.Recipient{Channel: channel, Host: host, Address: a})
+	}
+	return list
+}
+
+// closedPort is a TCP port of 127.0.0.1 that nobody listens on.
+func closedPort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// M49: one delivery on each channel, however the host is written.
+func TestOneDeliveryOnEachChannel(t *testing.T) {
+	dns := mxtest.Start(t, `
+there.test.     300 IN MX 10 mx.there.test.
+mx.there.test.  300 IN A  127.0.0.1
+direct.test.    300 IN A  127.0.0.1
+direct.test.    300 IN MX 10 nowhere.test.
+`)
+	smtp := new(Sink).Start(t, "", "")
+	lmtp := (&Sink{LMTP: true, Extensions: []string{"PIPELINING", "8BITMIME"}}).Start(t, "", "")
+	socket := t.TempDir() + "/Lmtp.sock"
+	onSocket := (&Sink{LMTP: true, Extensions: []string{"PIPELINING"}}).Start(t, "unix", socket)
+	_, lmtpPort, _ := net.SplitHostPort(lmtp.Addr())
+	s := newStation(t, smtp.Port(), dns.Addr)
+	cases := map[string]struct {
+		channel, host string
+		sink          *Sink
+	}{
+		"smtp by MX":             {"smtp", "there.test", smtp},
+		"smtp by MX, upper case": {"smtp", "THERE.test", smtp},
+		"smtp to host:port":      {"smtp", "direct.test:" + fmt.Sprint(smtp.Port()), smtp},
+		"smtp to an address":     {"smtp", "[127.0.0.1]", smtp},
+		"smtp to address:port":   {"smtp", "[127.0.0.1]:" + fmt.Sprint(smtp.Port()), smtp},
+		"smtp to a host in []":   {"smtp", "[direct.test]", smtp},
+		"smtpx to a host":        {"smtpx", "direct.test", smtp},
+		"smtpx to localhost":     {"smtpx", "localhost", smtp},
+		"lmtp to host:port":      {"lmtp", "direct.test:" + lmtpPort, lmtp},
+		"lmtp to address:port":   {"lmtp", "[127.0.0.1]:" + lmtpPort, lmtp},
+		"lmtp to a unix socket":  {"lmtp", "unix:" + socket, onSocket},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := len(c.sink.Messages())
+			a := s.one(c.channel, c.host)
+			if a.Word != taproto.OK3 {
+				t.Fatalf("got %+v", a)
+			}
+			m := c.sink.Messages()
+			if len(m) != before+1 || m[before].Rcpts[0] != "RCPT To:<to@there.test>" || m[before].Data != "Subject: test\r\n\r\nbody\r\n.\r\n" {
+				t.Errorf("got %+v", m[before:])
+			}
+		})
+	}
+}
+
+// Z4: header, body and their line ends at the sink, for whatever is stored.
+func TestBytesAtTheSink(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	const header = "Subject: test\nX-Long: folded\n\tline\n"
+	const sent = "Subject: test\r\nX-Long: folded\r\n\tline\r\n"
+	cases := map[string]struct{ stored, want string }{
+		"empty body":            {"\n", "\r\n.\r\n"},
+		"one byte, no newline":  {"\nx", "\r\nx\r\n.\r\n"},
+		"LF to CRLF":            {"\na\nb\n", "\r\na\r\nb\r\n.\r\n"},
+		"lone dot":              {"\n.\n", "\r\n..\r\n.\r\n"},
+		"lone dot, no newline":  {"\n.", "\r\n..\r\n.\r\n"},
+		"dots":                  {"\n..\n.a\na.\n", "\r\n...\r\n..a\r\na.\r\n.\r\n"},
+		"bare CR":               {"\na\rb\r", "\r\na b \r\n.\r\n"},
+		"CRLF in the store":     {"\na\r\n", "\r\na\r\n.\r\n"},
+		"an attempt to smuggle": {"\na\r\n.\r\nMAIL FROM:<x@y>\r\n", "\r\na\r\n..\r\nMAIL FROM:<x@y>\r\n.\r\n"},
+		"NULs and 8 bit":        {"\n\x00\xff\x00\n\x80", "\r\n\x00\xff\x00\r\n\x80\r\n.\r\n"},
+		"empty lines":           {"\n\n\n", "\r\n\r\n\r\n.\r\n"},
+		"one long line":         {"\n" + strings.Repeat("x", 300000), "\r\n" + strings.Repeat("x", 300000) + "\r\n.\r\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			file := s.Queue(Message{Header: header, Stored: c.stored, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")})
+			if got := words(s.deliver(file, "[127.0.0.1]")); !strings.HasPrefix(got, "ok3") {
+				t.Fatalf("got %s", got)
+			}
+			m := sink.Messages()
+			if got, want := m[len(m)-1].Data, sent+c.want; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// Z4: a message without an empty line after its headers has none on the line too.
+func TestMessageThatIsAllHeader(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	name := s.NewName()
+	s.Write("queue/"+name, []byte(Envelope()))
+	s.Specify(name, Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
+	s.deliver(name, "[127.0.0.1]")
+	if got, want := sink.Messages()[0].Data, "Subject: test\r\n.\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// S8: an outcome for each recipient; in the next rounds only those that are left.
+func TestTwoPartialRoundsDeliverEachRecipientOnce(t *testing.T) {
+	var round atomic.Int32
+	sink := (&Sink{Answer: func(command string) string {
+		switch r := round.Load(); {
+		case strings.HasPrefix(command, "RCPT To:<b") && r < 1:
+			return "451 4.2.1 b is busy"
+		case strings.HasPrefix(command, "RCPT To:<c") && r < 2:
+			return "451 4.2.1 c is busy"
+		case strings.HasPrefix(command, "RCPT To:<d"):
+			return "550 5.1.1 no d here"
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
+	rounds := []struct{ answers, tags, taken string }{
+		{"ok3 250 2.0.0 queued; deferred 451 4.2.1 b is busy; deferred 451 4.2.1 c is busy; error2 550 5.1.1 no d here; ok3 250 2.0.0 queued",
+			"+  -+", "[RCPT To:<a@x> RCPT To:<e@x>]"},
+		{"ok3 250 2.0.0 queued; deferred 451 4.2.1 c is busy", "++ -+", "[RCPT To:<b@x>]"},
+		{"ok3 250 2.0.0 queued", "+++-+", "[RCPT To:<c@x>]"},
+	}
+	for i, want := range rounds {
+		if got := words(s.deliver(name, "[127.0.0.1]")); got != want.answers {
+			t.Errorf("round %d: got %s, want %s", i, got, want.answers)
+		}
+		if got := s.Tags(name); got != want.tags {
+			t.Errorf("round %d: tags %q, want %q", i, got, want.tags)
+		}
+		if got := fmt.Sprint(sink.Messages()[i].Rcpts); got != want.taken {
+			t.Errorf("round %d: sent to %s, want %s", i, got, want.taken)
+		}
+		round.Add(1)
+	}
+}
+
+// The diagnostic of a failure has the form that a ZMailer agent writes.
+func TestDiagnosticOfAFailure(t *testing.T) {
+	sink := (&Sink{Answer: func(command string) string {
+		if strings.HasPrefix(command, "RCPT") {
+			return "550 5.1.1 fail1@b.example.com: no such user here"
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "fail1@b.example.com")})
+	s.deliver(name, "[127.0.0.1]")
+	spec := s.Spec(name)
+	if len(spec.Diagnostics) != 1 {
+		t.Fatalf("got %d diagnostics", len(spec.Diagnostics))
+	}
+	d := spec.Diagnostics[0]
+	if got, want := d.Text, "\n<<- MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21"+
+		"\n->> 250 2.1.0 Ok\n<<- RCPT To:<fail1@b.example.com>\n->> 550 5.1.1 fail1@b.example.com: no such user here"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := d.Notary.Status, "5.1.1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := d.Notary.Diagnostic, "smtp; 550 "; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := d.Notary.Remote, fmt.Sprintf("X-IP-addr; [127.0.0.1] (127.0.0.1|%d|127.0.0.1|", sink.Port()); !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q...", got, want)
+	}
+}
+
+// RFC 3461 §5.2: wishes go to a server that knows DSN, which then owes the report;
+// ZMailer's own keys stay here. To another server they do not go, and we owe it.
+func TestWishesOfTheSender(t *testing.T) {
+	const notary = "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x INRCPT=rfc822;to@x INFROM=rfc822;sender@here.test"
+	rcpt := func() []workspec.Recipient {
+		return []workspec.Recipient{{Channel: "smtp", Host: "[127.0.0.1]", Address: "to@x", Notary: notary, Ret: "HDRS", EnvID: "QQ314159"}}
+	}
+	t.Run("DSN", func(t *testing.T) {
+		sink := new(Sink).Start(t, "", "")
+		s := newStation(t, sink.Port(), "")
+		if got := words(s.deliver(s.Queue(Message{Rcpts: rcpt()}), "[127.0.0.1]")); got != "ok3 250 2.0.0 queued" {
+			t.Errorf("got %s", got)
+		}
+		m := sink.Messages()[0]
+		if got, want := m.Mail, "MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21 ENVID=QQ314159 RET=HDRS"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got, want := m.Rcpts[0], "RCPT To:<to@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+	t.Run("no DSN", func(t *testing.T) {
+		sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
+		s := newStation(t, sink.Port(), "")
+		name := s.Queue(Message{Rcpts: rcpt()})
+		if got := words(s.deliver(name, "[127.0.0.1]")); got != "ok2 250 2.0.0 queued" {
+			t.Errorf("got %s", got)
+		}
+		m := sink.Messages()[0]
+		if m.Mail != "MAIL From:<sender@here.test>" || m.Rcpts[0] != "RCPT To:<to@x>" {
+			t.Errorf("got %+v", m)
+		}
+		if got, want := s.Spec(name).Diagnostics[0].Notary.Action, "relayed"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+// RFC 3464 §2.3.3: a host that does not report itself was relayed to; what a local
+// store has taken by LMTP is delivered.
+func TestSuccessReportNamesWhatWasDone(t *testing.T) {
+	for channel, want := range map[string]string{"smtp": "relayed", "smtpx": "relayed", "smtp-slow": "relayed", "lmtp": "delivered"} {
+		sink := (&Sink{LMTP: channel == "lmtp", Extensions: []string{"PIPELINING"}}).Start(t, "", "")
+		s := newStation(t, sink.Port(), "")
+		host := fmt.Sprintf("[127.0.0.1]:%d", sink.Port())
+		list := rcpts(channel, host, "to@x")
+		list[0].Notary = "NOTIFY=SUCCESS"
+		name := s.Queue(Message{Rcpts: list})
+		s.deliver(name, host)
+		if d := s.Spec(name).Diagnostics; len(d) != 1 || d[0].Notary.Action != want {
+			t.Errorf("%s: got %+v, want %s", channel, d, want)
+		}
+	}
+}
+
+func TestNullSender(t *testing.T) {
+	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	s.deliver(s.Queue(Message{Sender: "-", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}), "[127.0.0.1]")
+	if got, want := sink.Messages()[0].Mail, "MAIL From:<>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// RFC 5321 §4.5.3.1.10: recipients that are too many for one transaction go into
+// the next at once, not after a retry.
+func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
+	n := 0
+	sink := (&Sink{Answer: func(command string) string {
+		switch {
+		case strings.HasPrefix(command, "MAIL"):
+			n = 0
+		case strings.HasPrefix(command, "RCPT"):
+			if n++; n > 2 {
+				return "452 4.5.3 too many recipients"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
+	s.deliver(name, "[127.0.0.1]")
+	if got, want := s.Tags(name), "+++++"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := len(sink.Messages()); got != 3 || sink.Connects() != 1 {
+		t.Errorf("got %d transactions on %d connections, want 3 on 1", got, sink.Connects())
+	}
+}
+
+// A server that never takes a second recipient ends the rounds all the same.
+func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
+	sink := (&Sink{Answer: func(command string) string {
+		if strings.HasPrefix(command, "RCPT") {
+			return "452 4.5.3 too many recipients"
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x")})
+	if got, want := words(s.deliver(name, "[127.0.0.1]")), "deferred 452 4.5.3 too many recipients; deferred 452 4.5.3 too many recipients"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Recipients with other headers, or other wishes about the report, are other
+// transactions; all on one connection.
+func TestOneTransactionPerGroup(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
+	list[1].Ret, list[2].EnvID = "FULL", "other"
+	s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]")
+	if got := len(sink.Messages()); got != 3 || sink.Connects() != 1 {
+		t.Errorf("got %d transactions on %d connections, want 3 on 1", got, sink.Connects())
+	}
+}
+
+// A delivery that has ended leaves nothing behind when the agent stops.
+func TestCloseTakesLeave(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	s.one("smtp", "[127.0.0.1]")
+	s.relay.Close()
+	sink.WaitQuits(1)
+	sink.WaitClosed()
+	if got := len(s.relay.pool.links); got != 0 {
+		t.Errorf("%d connections kept", got)
+	}
+}

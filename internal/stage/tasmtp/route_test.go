@@ -1,0 +1,295 @@
+package tasmtp
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"zmailer/internal/stage/tasmtp/mx/mxtest"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// notary of a deferred answer, in short: status and remote without ports.
+func notary(a taproto.Answer) string {
+	n := workspec.ParseNotary(a.Notary)
+	remote, _, _ := strings.Cut(n.Remote, " (")
+	return n.Status + " " + remote
+}
+
+// S19: what the name server says decides between failed and deferred; Host trouble
+// holds the thread.
+func TestWhatTheNameServerSays(t *testing.T) {
+	const zone = `
+null.test.      300 IN MX    0 .
+txt.test.       300 IN TXT   "neither MX nor address"
+dangling.test.  300 IN MX    10 gone.test.
+mxtxt.test.     300 IN MX    10 txt.test.
+self.test.      300 IN MX    10 HERE.test.
+self.test.      300 IN MX    10 equal.test.
+self.test.      300 IN MX    20 worse.test.
+half.test.      300 IN MX    10 gone.test.
+half.test.      300 IN MX    20 broken.test.
+here.test.      300 IN A     127.0.0.1
+equal.test.     300 IN A     127.0.0.1
+worse.test.     300 IN A     127.0.0.1
+`
+	server := mxtest.Start(t, zone)
+	server.Fail("broken.test", dns.RcodeServerFailure, 999)
+	sink := new(Sink).Start(t, "", "") // must stay alone
+	s := newStation(t, sink.Port(), server.Addr)
+	cases := map[string]struct {
+		channel, host string
+		word          taproto.Word
+		code, text    string
+	}{
+		"no such domain":             {"smtp", "gone.test", taproto.Error2, "5.1.2", "no such domain"},
+		"no such host, smtpx":        {"smtpx", "gone.test", taproto.Error2, "5.1.2", "no such domain"},
+		"null MX":                    {"smtp", "null.test", taproto.Error2, "5.1.10", "takes no mail"},
+		"neither MX nor address":     {"smtp", "txt.test", taproto.Error2, "5.4.4", "none"},
+		"MX that does not exist":     {"smtp", "dangling.test", taproto.Error2, "5.4.4", "no such domain"},
+		"MX without address":         {"smtp", "mxtxt.test", taproto.Error2, "5.4.4", "none"},
+		"best MX is ourselves":       {"smtp", "self.test", taproto.Error2, "5.4.6", "loops back to here.test"},
+		"our own name without MX":    {"smtp", "here.test", taproto.Error2, "5.4.6", "loops back to here.test"},
+		"SERVFAIL":                   {"smtp", "broken.test", taproto.DeferAll, "4.4.3", "SERVFAIL"},
+		"one MX cannot be looked up": {"smtp", "half.test", taproto.DeferAll, "4.4.3", "SERVFAIL"},
+		"domain that cannot exist":   {"smtp", "a..b", taproto.Error2, "5.1.2", "empty label"},
+		"fault of the routing table": {"smtpx", "here.test:0", taproto.DeferAll, "4.3.5", "no port"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			file := s.Queue(Message{Rcpts: rcpts(c.channel, c.host, "a@x", "b@x")})
+			answers := s.deliver(file, c.host)
+			if len(answers) != 2 {
+				t.Fatalf("got %+v", answers)
+			}
+			for _, a := range answers {
+				if a.Word != c.word || !strings.Contains(a.Text, c.text) {
+					t.Errorf("got %s %s, want %s %s", a.Word, a.Text, c.word, c.text)
+				}
+			}
+			got := workspec.ParseNotary(answers[0].Notary).Status
+			if c.word == taproto.Error2 {
+				got = s.Spec(file).Diagnostics[0].Notary.Status
+			}
+			if got != c.code {
+				t.Errorf("got %s, want %s", got, c.code)
+			}
+		})
+	}
+	if got := sink.Connects(); got != 0 {
+		t.Errorf("%d connections were made", got)
+	}
+}
+
+// S19: a server that is better than ourselves is used, those behind us are not.
+func TestLoopToSelfKeepsBetterServers(t *testing.T) {
+	server := mxtest.Start(t, `
+there.test.  300 IN MX 5  better.test.
+there.test.  300 IN MX 10 here.test.
+there.test.  300 IN MX 20 worse.test.
+better.test. 300 IN A  127.0.0.2
+worse.test.  300 IN A  127.0.0.1
+`)
+	sink := new(Sink).Start(t, "", "") // on 127.0.0.1: where worse.test is
+	s := newStation(t, sink.Port(), server.Addr)
+	a := s.one("smtp", "there.test")
+	if got, want := notary(a), "4.4.1 dns; better.test"; a.Word != taproto.DeferAll || got != want {
+		t.Errorf("got %s %s, want %s", a.Word, got, want)
+	}
+	if sink.Connects() != 0 {
+		t.Error("a server behind ourselves was used")
+	}
+}
+
+// S19: by preference, to the next address when one does not answer, to the next
+// server when one does not want us; an alias is followed.
+func TestNextServerIsTried(t *testing.T) {
+	server := mxtest.Start(t, `
+alias.test.  300 IN CNAME there.test.
+there.test.  300 IN MX 30 good.test.
+there.test.  300 IN MX 20 refusing.test.
+there.test.  300 IN MX 10 dead.test.
+there.test.  300 IN MX 15 gone.test.
+dead.test.   300 IN A  127.0.0.3
+dead.test.   300 IN A  127.0.0.4
+refusing.test. 300 IN A 127.0.0.2
+good.test.   300 IN A  127.0.0.1
+`)
+	for _, greeting := range []string{"554 5.7.1 go away", "421 4.3.2 busy", "450 4.3.2 later", "HANGUP", "what?"} {
+		t.Run(greeting, func(t *testing.T) {
+			good := new(Sink).Start(t, "", "")
+			refusing := (&Sink{Answer: func(string) string { return greeting }}).Start(t, "tcp", fmt.Sprint("127.0.0.2:", good.Port()))
+			s := newStation(t, good.Port(), server.Addr)
+			if a := s.one("smtp", "alias.test"); a.Word != taproto.OK3 {
+				t.Errorf("got %+v", a)
+			}
+			if refusing.Connects() != 1 || good.Connects() != 1 {
+				t.Errorf("connections: %d to the better, %d to the worse", refusing.Connects(), good.Connects())
+			}
+		})
+	}
+}
+
+// What is told when no server wants us: never a failure, always the host's matter.
+func TestNoServerWantsUs(t *testing.T) {
+	closed := closedPort(t)
+	refusing := func(answer func(string) string) int {
+		return (&Sink{Answer: answer}).Start(t, "", "").Port()
+	}
+	greet := func(text string) int { return refusing(func(string) string { return text }) }
+	on := func(verb, text string) int {
+		return refusing(func(c string) string {
+			if strings.HasPrefix(c, verb) {
+				return text
+			}
+			return ""
+		})
+	}
+	cases := map[string]struct {
+		port       int
+		code, text string
+	}{
+		"connection refused":  {closed, "4.4.1", fmt.Sprintf("connect to 127.0.0.1:%d: connection refused", closed)},
+		"greeting 554":        {greet("554 5.7.1 go away"), "4.7.1", "554 5.7.1 go away"},
+		"greeting 554, bare":  {greet("554 no"), "4.3.2", "554 no"},
+		"greeting 421":        {greet("421 4.3.2 busy"), "4.3.2", "421 4.3.2 busy"},
+		"hangs up at once":    {greet("HANGUP"), "4.4.2", "waiting for the greeting: unexpected EOF"},
+		"EHLO and HELO no":    {on("", "550 5.7.1 no"), "4.7.1", "550 5.7.1 no"},
+		"EHLO 421":            {on("EHLO", "421 4.7.0 enough"), "4.7.0", "421 4.7.0 enough"},
+		"MAIL 450":            {on("MAIL", "450 4.7.1 slow down"), "4.7.1", "450 4.7.1 slow down"},
+		"MAIL 421":            {on("MAIL", "421 4.7.1 slow down"), "4.7.1", "421 4.7.1 slow down"},
+		"hangs up after MAIL": {on("MAIL", "HANGUP"), "4.4.2", "waiting for the answer to MAIL: unexpected EOF"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStation(t, c.port, "")
+			a := s.one("smtp", "[127.0.0.1]")
+			if a.Word != taproto.DeferAll || !strings.HasSuffix(a.Text, c.text) {
+				t.Errorf("got %s %s, want %s", a.Word, a.Text, c.text)
+			}
+			if got, want := notary(a), c.code+" X-IP-addr; [127.0.0.1]"; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// K14: what one message or mailbox meets does not hold the thread.
+func TestWhatConcernsOneMessageDoesNotHoldTheThread(t *testing.T) {
+	cases := map[string]struct{ command, answer string }{
+		"mailbox full":            {"RCPT", "452 4.2.2 full"},
+		"greylisted":              {"RCPT", "451 4.7.1 later"},
+		"421 to RCPT":             {"RCPT", "421 4.7.0 enough"},
+		"hangs up at RCPT":        {"RCPT", "HANGUP"},
+		"sender not known now":    {"MAIL", "450 4.1.8 sender's domain cannot be looked up"},
+		"no space for this size":  {"MAIL", "452 4.3.1 no space"},
+		"DATA refused":            {"DATA", "451 4.3.0 later"},
+		"message refused":         {".", "451 4.6.0 later"},
+		"421 to the dot":          {".", "421 4.3.0 closing"},
+		"hangs up on the message": {".", "HANGUP"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{Answer: func(command string) string {
+				if strings.HasPrefix(command, c.command) {
+					return c.answer
+				}
+				return ""
+			}}).Start(t, "", "")
+			s := newStation(t, sink.Port(), "")
+			if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.Deferred {
+				t.Errorf("got %s %s, want deferred", a.Word, a.Text)
+			}
+		})
+	}
+}
+
+// A connection that is lost after the final dot: the message may have arrived, and
+// that is said.
+func TestLostAfterTheDotIsInDoubt(t *testing.T) {
+	sink := (&Sink{Answer: func(command string) string {
+		if command == "." {
+			return "HANGUP"
+		}
+		return ""
+	}}).Start(t, "", "")
+	var log strings.Builder
+	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	a := s.one("smtp", "[127.0.0.1]")
+	if got, want := a.Text, "waiting for the answer to the final dot: unexpected EOF; in doubt, the server may have taken the message"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := log.String(); !strings.Contains(got, "msg=in-doubt") || !strings.Contains(got, "rcpt=to@there.test") {
+		t.Errorf("logged %q", got)
+	}
+}
+
+// A destination that is down is looked at once per message, not once per transaction.
+func TestDeadHostIsTriedOncePerMessage(t *testing.T) {
+	var tries atomic.Int32
+	sink := (&Sink{Answer: func(string) string { tries.Add(1); return "554 no" }}).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
+	list[1].Ret, list[2].EnvID = "FULL", "other"
+	if answers := s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]"); len(answers) != 3 {
+		t.Errorf("got %+v", answers)
+	}
+	if got := sink.Connects(); got != 1 {
+		t.Errorf("%d connections, want 1", got)
+	}
+}
+
+// The search for a server ends in time, however many addresses there are.
+func TestSearchHasADeadline(t *testing.T) {
+	var zone strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&zone, "there.test. 300 IN MX %d mx%d.test.\nmx%d.test. 300 IN A 127.0.0.1\n", i, i, i)
+	}
+	server := mxtest.Start(t, zone.String())
+	sink := (&Sink{Answer: func(string) string { return "SILENCE" }}).Start(t, "", "")
+	s := newStation(t, sink.Port(), server.Addr, func(c *Config) {
+		c.Search = 100 * time.Millisecond
+		c.Timeouts.Greeting = 60 * time.Millisecond
+	})
+	a := s.one("smtp", "there.test")
+	if a.Word != taproto.DeferAll || !strings.Contains(a.Text, "waiting for the greeting: ") {
+		t.Errorf("got %s %s", a.Word, a.Text)
+	}
+	if got := sink.Connects(); got > 5 {
+		t.Errorf("%d servers were tried", got)
+	}
+}
+
+// K15
+func TestConnectTimeout(t *testing.T) {
+	addr := fullListener(t, "127.0.0.1:0")
+	s := newStation(t, addr.Port, "", func(c *Config) { c.Timeouts.Connect = 50 * time.Millisecond })
+	a := s.one("smtp", "[127.0.0.1]")
+	if got, want := a.Text, "connect to "+addr.String()+": i/o timeout"; a.Word != taproto.DeferAll || got != want {
+		t.Errorf("got %s %s, want %s", a.Word, got, want)
+	}
+	if got, want := notary(a), "4.4.1 X-IP-addr; [127.0.0.1]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A socket that is not there yet is a server that is down.
+func TestMissingSocketIsDeferred(t *testing.T) {
+	s := newStation(t, 1, "")
+	path := filepath.Join(t.TempDir(), "lmtp.sock")
+	a := s.one("lmtp", "unix:"+path)
+	if a.Word != taproto.DeferAll || !strings.Contains(a.Text, "no such file") {
+		t.Errorf("got %s %s", a.Word, a.Text)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket was made")
+	}
+}

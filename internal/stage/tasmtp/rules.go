@@ -1,0 +1,139 @@
+package tasmtp
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/tasmtp/replies"
+	"zmailer/internal/wire/smtpclient"
+	"zmailer/internal/workspec"
+)
+
+// openRules reads the file of rules on replies, or the table of EHLO keywords. One that
+// cannot be used at the start stops no mail: there are no rules until it is mended. nil:
+// there is no file to have some in.
+func openRules[T any](path string, parse func(file string, text []byte) (T, error), what string, now func() time.Time, log *slog.Logger) *config.File[T] {
+	if path == "" {
+		return nil
+	}
+	f, err := config.OpenFile(path, parse, config.FileOptions{Now: now, Log: log})
+	if err != nil {
+		log.Error("table-refused", "file", path, "reason", err, "kept", "no "+what+" until the lines are mended")
+	}
+	return f
+}
+
+// otherSource ends the reply of a recipient that a rule gives another source. The
+// scheduler writes it into the history, where later attempts find it.
+const otherSource = "; the next attempt comes from another source"
+
+// judge applies the rules to a result. Only what a server said is judged, and never
+// what may have been delivered.
+func (r *Relay) judge(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
+	if r.rules == nil || res.Outcome == status.Delivered || !isReply(res.Reply) {
+		return res
+	}
+	rule := r.rules.Current().Match(key.channel, key.host, res.Reply)
+	if rule == nil {
+		return res
+	}
+	r.log.Info("reply-rule", "id", d.ID(), "rcpt", rcpt.Address, "channel", key.channel, "host", key.host,
+		"rule", rule.Where(), "action", rule.Action.String(), "reply", res.Reply)
+	return apply(rule, res)
+}
+
+// apply makes of a result what a rule says.
+func apply(rule *replies.Rule, res agent.Result) agent.Result {
+	res.Outcome, res.Host, res.After = status.Deferred, false, 0
+	switch rule.Action {
+	case replies.Fail:
+		res.Outcome = status.Failed
+	case replies.Slow:
+		res.Host, res.After = true, rule.Wait
+	case replies.Source:
+		res.Reply += otherSource
+	case replies.Host:
+		res.Host = true
+	}
+	return res
+}
+
+// isReply tells a line that begins with the code of a server's refusal.
+func isReply(s string) bool {
+	return len(s) > 3 && (s[0] == '4' || s[0] == '5') && '0' <= s[1] && s[1] <= '9' && '0' <= s[2] && s[2] <= '9' && s[3] == ' '
+}
+
+// moves counts how often a rule has given one of the recipients another source.
+func moves(d *agent.Delivery, rcpts []*agent.Recipient) int {
+	type count struct {
+		n, attempt int
+		moved      bool // at its last attempt
+	}
+	of := make(map[int64]*count, len(rcpts))
+	for _, rcpt := range rcpts {
+		of[rcpt.Offset] = &count{}
+	}
+	short := d.Spec.Summarised() > d.Spec.ZOffset
+	most := 0
+	for i := range d.Spec.History {
+		h := &d.Spec.History[i]
+		if h.Event != workspec.EventDeferred {
+			continue
+		}
+		attempt, _ := strconv.Atoi(h.Get("attempt"))
+		moved := strings.HasSuffix(h.Text, otherSource)
+		for r := range d.Spec.About(h) {
+			c := of[r.Offset]
+			if c == nil {
+				continue
+			}
+			if short && c.moved && attempt > c.attempt {
+				c.n += attempt - c.attempt - 1 // a summary leaves those out that said the same
+			}
+			if c.moved, c.attempt = moved, attempt; moved {
+				c.n++
+			}
+			most = max(most, c.n)
+		}
+	}
+	return most
+}
+
+// TestReply says what the rules make of a reply of a channel/host. The error is a
+// *config.Error.
+func TestReply(c *config.Config, where, reply string, out io.Writer) error {
+	channel, host, ok := strings.Cut(where, "/")
+	if !ok || !isReply(reply) {
+		return &config.Error{File: "command line", Reason: "want channel/host and a reply of 4xx or 5xx, like smtp/example.com '450 4.7.1 Greylisted'"}
+	}
+	text, from, err := c.Read("replies")
+	if err != nil {
+		return err
+	}
+	table, err := replies.Parse(from, text)
+	if err != nil {
+		return err
+	}
+	rule := table.Match(channel, host, reply)
+	if rule == nil {
+		plain := smtpclient.Reply{Code: int(reply[0]-'0') * 100}
+		effect := "the recipient waits"
+		if plain.Class() == 5 {
+			effect = "the recipient fails"
+		}
+		_, err = fmt.Fprintf(out, "no rule matches: %s, as the code says\n", effect)
+	} else {
+		_, err = fmt.Fprintf(out, "%s: %s\n%s: %s\n", rule.Where(), rule, rule.Action, rule.Effect())
+	}
+	if err != nil {
+		return fmt.Errorf("test reply: %w", err)
+	}
+	return nil
+}

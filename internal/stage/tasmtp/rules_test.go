@@ -1,0 +1,162 @@
+package tasmtp_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/run/config"
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
+)
+
+// setRules writes the file replies of a spool.
+func setRules(t *testing.T, s *Spool, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.Dir, "replies"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Z14: each action on a real conversation, at RCPT and before there is a session.
+func TestRulesOnReplies(t *testing.T) {
+	cases := map[string]struct {
+		rule, at, reply string
+		word            taproto.Word
+		after           time.Duration
+		text            string
+	}{
+		"none":                    {"smtp/other defer /./", "RCPT", "550 5.1.1 no such user", taproto.Error2, 0, "550 5.1.1"},
+		"defer a 5xx":             {"smtp/* defer /greylist/i", "RCPT", "550 5.7.1 Greylisted", taproto.Deferred, 0, "550 5.7.1 Greylisted"},
+		"fail a 4xx":              {"smtp/* fail /unknown/", "RCPT", "450 4.1.1 user unknown", taproto.Error2, 0, "450 4.1.1"},
+		"slow":                    {"smtp/* slow 10m /too many/", "RCPT", "450 4.7.0 too many", taproto.RetryAt, 10 * time.Minute, ""},
+		"slow at greeting":        {"smtp/* slow 1h /TSS04/", "GREETING", "421 4.7.0 [TSS04] enough", taproto.RetryAt, time.Hour, ""},
+		"host, of a 5xx":          {"smtp/* host /blocklist/", "RCPT", "554 5.7.1 on a blocklist", taproto.DeferAll, 0, ""},
+		"source":                  {"smtp/* source /reputation/", "RCPT", "450 4.7.1 poor reputation", taproto.Deferred, 0, "another source"},
+		"no host any more":        {"smtp/* defer /busy/", "GREETING", "421 4.3.2 busy", taproto.Deferred, 0, ""},
+		"of several lines":        {"smtp/* defer /one two/", "RCPT", "550-5.0.0 one\n550 5.0.0 two", taproto.Deferred, 0, ""},
+		"not of what we say":      {"smtp/* fail /./", "GREETING", "HANGUP", taproto.DeferAll, 0, "greeting"},
+		"not of what is in doubt": {"smtp/* fail /./", ".", "HANGUP", taproto.Deferred, 0, "in doubt"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{Answer: func(command string) string {
+				if strings.HasPrefix(command, c.at) {
+					return c.reply
+				}
+				return ""
+			}}).Start(t, "", "")
+			spool := NewSpool(t)
+			setRules(t, spool, "# one line of comment\n"+c.rule+"\n")
+			p := startIn(t, spool, conf(spool, sink))
+			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
+			a := p.answers()
+			if len(a) != 1 || a[0].Word != c.word || a[0].After != c.after || !strings.Contains(a[0].Text, c.text) {
+				t.Errorf("got %+v, want %s %v %s", a, c.word, c.after, c.text)
+			}
+		})
+	}
+}
+
+// Z14: a rule sees what the server said to a recipient that draws 421, and nothing of ours
+// behind it; and the log and the report of one that fails do not speak of a next attempt.
+func TestRulesSeeTheReplyOfARecipientThatIsTriedApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule string
+		word taproto.Word
+		text string
+	}{
+		"at the end": {"smtp/* fail /not this one$/", taproto.Error2, "421 4.7.0 not this one"},
+		"our words":  {"smtp/* fail /transaction/", taproto.Deferred, "421 4.7.0 not this one" + "; the next attempt has a transaction for this recipient alone"},
+		"source": {"smtp/* source /not this one$/", taproto.Deferred,
+			"421 4.7.0 not this one; the next attempt has a transaction for this recipient alone; the next attempt comes from another source"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{Answer: func(command string) string {
+				if strings.HasPrefix(command, "RCPT To:<b@") {
+					return "421 4.7.0 not this one"
+				}
+				return ""
+			}}).Start(t, "", "")
+			spool := NewSpool(t)
+			setRules(t, spool, c.rule+"\n")
+			p := startIn(t, spool, conf(spool, sink))
+			rcpts := append(to("smtp", "[127.0.0.1]"), to("smtp", "[127.0.0.1]")...)
+			rcpts[1].Address = "b@there.test"
+			p.say(spool.Queue(Message{Rcpts: rcpts}) + "\t[127.0.0.1]\n")
+			a := p.answers()
+			if len(a) != 2 || a[0].Word != taproto.OK3 || a[1].Word != c.word || a[1].Text != c.text {
+				t.Errorf("got %+v, want %s %q", a, c.word, c.text)
+			}
+		})
+	}
+}
+
+// Z14, Z16: after a rule "source" the message goes on to the next source of its zone
+// and stays there.
+func TestTheNextSourceServesTheRetry(t *testing.T) {
+	sink := (&Sink{Answer: func(command string) string {
+		if strings.HasPrefix(command, "RCPT") {
+			return "450 4.7.1 poor reputation"
+		}
+		return ""
+	}}).Start(t, "", "")
+	spool := NewSpool(t)
+	setRules(t, spool, "smtp/* source /reputation/\n")
+	p := startIn(t, spool, conf(spool, sink), "SOURCES=127.0.0.2,127.0.0.3")
+	name := spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")})
+	var peers []string
+	for range 3 {
+		p.say(name + "\t[127.0.0.1]\n")
+		a := p.answers()
+		if len(a) != 1 {
+			t.Fatalf("got %+v", a)
+		}
+		_, ends, _ := strings.Cut(a[0].Notary, "|")
+		peers = append(peers, strings.Split(ends, "|")[1])
+		// What the scheduler writes of a deferral.
+		line := workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a[0].Offset, Event: workspec.EventDeferred, Text: a[0].Text})
+		f, err := os.OpenFile(filepath.Join(spool.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(line); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if peers[0] == peers[1] || peers[1] == peers[2] || peers[0] != peers[2] {
+		t.Errorf("it came from %v", peers)
+	}
+}
+
+func TestReplyCanBeTried(t *testing.T) {
+	spool := NewSpool(t)
+	setRules(t, spool, "\nsmtp/*.com slow 5m /greylist/i\n")
+	cases := map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"match":    {[]string{"--test-reply", "smtp/example.com", "450 4.7.1 Greylisted"}, 0, "/replies:2: smtp/*.com slow 5m /greylist/i\nslow: the recipient waits, and nothing is sent to the host for 5m0s\n"},
+		"none":     {[]string{"--test-reply", "smtp/example.org", "550 5.1.1 Greylisted"}, 0, "no rule matches: the recipient fails, as the code says\n"},
+		"no reply": {[]string{"--test-reply", "smtp/example.org", "hello"}, config.ExitConfig, "want channel/host and a reply"},
+	}
+	for name, c := range cases {
+		cmd := command(t, spool, "HOSTNAME=here.test\n", c.args...)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.code || !strings.HasSuffix(string(out), c.want) && !(c.code != 0 && strings.Contains(string(out), c.want)) {
+			t.Errorf("%s: got %d, %q, want %q", name, cmd.ProcessState.ExitCode(), out, c.want)
+		}
+	}
+	setRules(t, spool, "smtp/* slow 5m /(/\n")
+	cmd := command(t, spool, "HOSTNAME=here.test\n", "--test-reply", "smtp/h", "450 x")
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != config.ExitConfig || !strings.Contains(string(out), "replies:1:16: ") {
+		t.Errorf("a bad file: got %d, %s", cmd.ProcessState.ExitCode(), out)
+	}
+}

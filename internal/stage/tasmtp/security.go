@@ -1,0 +1,218 @@
+package tasmtp
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/tasmtp/credentials"
+	"zmailer/internal/stage/tasmtp/mx"
+	"zmailer/internal/stage/tasmtp/sts"
+	"zmailer/internal/stage/tasmtp/tlspolicy"
+	"zmailer/internal/stage/tasmtp/tlsrpt"
+	"zmailer/internal/wire/smtpclient"
+)
+
+// Security is what a Relay is told about TLS and logins.
+type Security struct {
+	Policies    string // path of the file tls; "": there is none
+	Credentials string // path of the file credentials; "": there is none
+	// Clause is the policy of the agent's clause in scheduler.conf, and Account the
+	// name of the account for its hosts; "": it has none.
+	Clause, Account string
+	Trust           bool           // what name servers elsewhere call validated is believed
+	Roots           *x509.CertPool // of SMTP and HTTPS servers; nil: the system's
+	STSPort         int            // of HTTPS servers; 0: 443
+	// Disk is the postoffice's, for sts/ and tlsrpt/; nil: policies are forgotten and
+	// nothing is counted.
+	Disk   durable.FS
+	Look   bool          // Disk is only read, whatever Report says
+	Report bool          // tlsrpt/ is written
+	Keep   time.Duration // days of it stay so long; 0: for ever
+}
+
+// securityFrom takes what zmailer.conf says: DANETRUST, TLSRPT, TLSRPTKEEP, and the places
+// of the files tls and credentials beside it.
+func securityFrom(c *config.Config) (s Security, err error) {
+	if s.Trust, err = c.Bool("DANETRUST", false); err != nil {
+		return s, err
+	}
+	if s.Report, err = c.Bool("TLSRPT", true); err != nil {
+		return s, err
+	}
+	if s.Keep, err = c.Duration("TLSRPTKEEP", 30*24*time.Hour); err != nil {
+		return s, err
+	}
+	s.Policies, s.Credentials = c.Path("tls"), c.Path("credentials")
+	return s, nil
+}
+
+// clause reads what the scheduler says about the hosts of a clause: TLSPOLICY, its tls=,
+// and ACCOUNT, its auth=.
+func (s *Security) clause(getenv func(string) string) error {
+	s.Clause, s.Account = getenv("TLSPOLICY"), getenv("ACCOUNT")
+	if s.Clause == "" {
+		return nil
+	}
+	if _, err := tlspolicy.ParsePolicy(s.Clause, ""); err != nil {
+		return &config.Error{File: "environment", Reason: "TLSPOLICY", Err: err}
+	}
+	return nil
+}
+
+// use takes the postoffice's disk. What cannot be written there is done without.
+func (s *Security) use(p *postoffice.PostOffice, log *slog.Logger) {
+	s.Disk = p.FS()
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	for _, dir := range []string{postoffice.STS, postoffice.TLSRPT} {
+		if _, err := s.Disk.Stat(dir); err == nil {
+			continue
+		}
+		if err := p.Ensure(dir); err != nil {
+			log.Warn("directory-missing", "dir", dir, "reason", err)
+		}
+	}
+	if err := sts.Sweep(s.Disk, time.Now()); err != nil {
+		log.Warn("sts-not-swept", "reason", err)
+	}
+}
+
+// security is that in use.
+type security struct {
+	policies *config.File[*tlspolicy.Table]
+	accounts *config.File[*credentials.Table]
+	clause   *tlspolicy.Policy // nil: there is none
+	account  string
+	may      *tlspolicy.Policy // where nothing is said
+	roots    *x509.CertPool
+	sts      *sts.Store
+	reports  *tlsrpt.Recorder // nil: nothing is counted
+	sessions tls.ClientSessionCache
+	told     atomic.Bool // that DANE cannot be used
+	far      bool        // this machine's servers are treated as others', for tests
+}
+
+// sessionsKept is how many hosts a TLS session is remembered of, to go on with.
+const sessionsKept = 1000
+
+func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*security, error) {
+	s := &security{account: c.Account, roots: c.Roots, sessions: tls.NewLRUClientSessionCache(sessionsKept),
+		may: &tlspolicy.Policy{Text: "may", Where: "built in"}}
+	var err error
+	if s.policies, err = config.OpenFile(c.Policies, tlspolicy.Parse, config.FileOptions{Log: log}); err != nil {
+		return nil, err
+	}
+	if s.accounts, err = config.OpenFile(c.Credentials, credentials.Parse, config.FileOptions{Secret: true, Log: log}); err != nil {
+		return nil, err
+	}
+	if c.Clause != "" {
+		p, err := tlspolicy.ParsePolicy(c.Clause, "")
+		if err != nil {
+			return nil, &config.Error{File: "scheduler.conf", Reason: "tls=", Err: err}
+		}
+		p.Where = "scheduler.conf"
+		s.clause = &p
+	}
+	s.sts = sts.New(sts.Config{FS: c.Disk, Look: c.Look, Text: resolver.Text, Addrs: resolver.Addrs, Roots: c.Roots, Port: c.STSPort, Log: log})
+	if c.Disk != nil && c.Report && !c.Look {
+		s.reports = tlsrpt.New(c.Disk, c.Keep, time.Now, log)
+	}
+	return s, nil
+}
+
+// terms are what messages ask of the connection that they go by.
+type terms struct {
+	policy   *tlspolicy.Policy // nil: a socket on this machine
+	explicit bool              // the policy is of this destination or clause, not the one for all
+	account  *credentials.Account
+	require  bool // REQUIRETLS (RFC 8689)
+	relaxed  bool // TLS-Required: No
+}
+
+// ask puts into a key what the recipients of a part ask for. A host that cannot be is told
+// when it is connected to.
+func (r *Relay) ask(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipient) *refusal {
+	first := rcpts[0]
+	dest, err := parseDestination(key.channel, key.host, r.port)
+	if err != nil {
+		return nil
+	}
+	if key.terms, err = r.terms(&dest, sender(first), requires(first), d.Header(first.Group)); err != nil {
+		return &refusal{code: badSetup, weight: weightOurs, reply: err.Error()}
+	}
+	return nil
+}
+
+// requires tells a recipient whose N line has REQUIRETLS=YES.
+func requires(rcpt *agent.Recipient) bool {
+	for f := range strings.FieldsSeq(rcpt.Notary) {
+		if key, value, _ := strings.Cut(f, "="); strings.EqualFold(key, "REQUIRETLS") && strings.EqualFold(value, "YES") {
+			return true
+		}
+	}
+	return false
+}
+
+// terms of a part of a message: where it goes, from whom, whether a recipient's N line
+// requires TLS and whether the header says that it is not required.
+func (r *Relay) terms(d *destination, from string, require bool, header []byte) (terms, error) {
+	if d.unix != "" {
+		return terms{}, nil
+	}
+	name := d.name
+	if d.addr.IsValid() {
+		name = d.addr.String()
+	}
+	s := r.security
+	t := terms{require: require, relaxed: !require && notRequired(header)}
+	table := s.policies.Current()
+	var ok bool
+	if t.policy, ok = table.Find(name, d.port); ok || s.clause != nil {
+		if t.explicit = true; !ok {
+			t.policy = s.clause
+		}
+	} else if t.policy, ok = table.Default(); !ok {
+		t.policy = s.may
+	}
+	t.account = s.accounts.Current().Find(name, d.port, from, s.account)
+	if t.account == nil && s.account != "" {
+		return t, fmt.Errorf("no account %s for %s in the file credentials", s.account, name)
+	}
+	if t.account != nil {
+		t.relaxed = false // the sender's mail may do without, the password may not
+	}
+	return t, nil
+}
+
+// login is what the client needs of an account.
+func (t *terms) login() smtpclient.Account {
+	return smtpclient.Account{User: t.account.User, Password: t.account.Password}
+}
+
+// notRequired tells a header with "TLS-Required: No" (RFC 8689 §5).
+func notRequired(header []byte) bool {
+	name := []byte("tls-required:")
+	for len(header) > 0 {
+		line := header
+		if i := bytes.IndexByte(header, '\n'); i >= 0 {
+			line, header = header[:i], header[i+1:]
+		} else {
+			header = nil
+		}
+		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], name) {
+			return bytes.EqualFold(bytes.TrimSpace(line[len(name):]), []byte("no"))
+		}
+	}
+	return false
+}

@@ -1,0 +1,216 @@
+package tasmtp
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/internal/wire/taproto"
+	"zmailer/test/peer"
+)
+
+// together delivers n messages at once, as so many slots do, and gives their answers.
+func (s *station) together(n int, host string) []taproto.Answer {
+	s.t.Helper()
+	answers := make([]taproto.Answer, n)
+	names := make([]string, n)
+	for i := range n {
+		names[i] = s.Queue(Message{Rcpts: rcpts("smtp", host, fmt.Sprintf("to%d@there.test", i))})
+	}
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() {
+			if a := s.deliver(name, host); len(a) == 1 {
+				answers[i] = a[0]
+			}
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// farFrom is the port of a server that is so far away.
+func farFrom(t *testing.T, addr string, way time.Duration) int {
+	t.Helper()
+	far := &peer.Far{To: addr, Way: way}
+	if err := far.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(far.Close)
+	return far.Port()
+}
+
+// rcptCounts is how often each recipient's message came.
+func rcptCounts(messages []Taken) map[string]int {
+	n := map[string]int{}
+	for _, m := range messages {
+		for _, r := range m.Rcpts {
+			n[r]++
+		}
+	}
+	return n
+}
+
+// allOnce fails the test unless each of n messages was delivered, once.
+func allOnce(t *testing.T, sink *Sink, answers []taproto.Answer) {
+	t.Helper()
+	for i, a := range answers {
+		if a.Word != taproto.OK3 {
+			t.Errorf("message %d: got %+v", i, a)
+		}
+	}
+	counts := rcptCounts(sink.Messages())
+	for i := range answers {
+		if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != 1 {
+			t.Errorf("message %d came %d times", i, got)
+		}
+	}
+}
+
+// A22: no more connections to a host than --connections, whatever the server can do, and
+// a large message gets its turn.
+func TestConnectionsToAHostAreBounded(t *testing.T) {
+	for name, extensions := range map[string][]string{"PIPELINING": {"PIPELINING"}, "nothing": {"8BITMIME"}} {
+		t.Run(name, func(t *testing.T) {
+			sink := (&Sink{Extensions: extensions}).Start(t, "", "")
+			s := newStation(t, farFrom(t, sink.Addr(), 2*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 16, 2 })
+			large := s.Queue(Message{Stored: "\n" + strings.Repeat("a line\n", 50_000), Rcpts: rcpts("smtp", "[127.0.0.1]", "large@there.test")})
+			var done sync.WaitGroup
+			done.Go(func() {
+				if a := s.deliver(large, "[127.0.0.1]"); a[0].Word != taproto.OK3 {
+					t.Errorf("large: got %+v", a)
+				}
+			})
+			allOnce(t, sink, s.together(40, "[127.0.0.1]"))
+			done.Wait()
+			if got := sink.Connects(); got > 2 {
+				t.Errorf("%d connections, want at most 2", got)
+			}
+		})
+	}
+}
+
+// await waits until something is so.
+func await(t *testing.T, so func() bool) {
+	late := time.After(Patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Error("waited too long")
+			return
+		}
+	}
+}
+
+// A server that ends each connection with 421 after a few messages: the others go on
+// another at once, none twice, none put off.
+func TestServerThatLimitsMessagesOfAConnection(t *testing.T) {
+	var mu sync.Mutex
+	n := 0
+	sink := (&Sink{Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if command == "GREETING" {
+			n = 0
+		}
+		if strings.HasPrefix(command, "MAIL") {
+			if n++; n > 6 {
+				return "421 4.7.0 enough for one connection"
+			}
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
+	for range 5 {
+		before := len(sink.Messages())
+		for i, a := range s.together(8, "[127.0.0.1]") {
+			if a.Word != taproto.OK3 {
+				t.Errorf("message %d: got %+v", i, a)
+			}
+		}
+		if got := len(sink.Messages()) - before; got != 8 {
+			t.Errorf("%d messages came, want 8", got)
+		}
+	}
+}
+
+// A22: a connection is given up after five minutes or a thousand messages.
+func TestConnectionIsNotUsedForEver(t *testing.T) {
+	sink := new(Sink).Start(t, "", "")
+	s := newStation(t, sink.Port(), "")
+	now := time.Now()
+	s.relay.pool.now = func() time.Time { return now }
+	s.one("smtp", "[127.0.0.1]")
+	now = now.Add(maxAge)
+	s.one("smtp", "[127.0.0.1]")
+	if got := sink.Connects(); got != 2 {
+		t.Errorf("after its time: %d connections, want 2", got)
+	}
+	s.relay.pool.mu.Lock()
+	for _, l := range s.relay.pool.links {
+		l.uses = maxUses - 1
+	}
+	s.relay.pool.mu.Unlock()
+	s.one("smtp", "[127.0.0.1]")
+	s.one("smtp", "[127.0.0.1]")
+	if got := sink.Connects(); got != 3 {
+		t.Errorf("after its uses: %d connections, want 3", got)
+	}
+}
+
+// A list with a sender of its own for each recipient is a transaction for each, all of them
+// on one connection.
+func TestTransactionsOfAMessageUseOneConnection(t *testing.T) {
+	const recipients = 60
+	var mu sync.Mutex
+	mails := 0
+	sink := (&Sink{Answer: func(command string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case strings.HasPrefix(command, "MAIL"):
+			mails++
+		case strings.HasPrefix(command, "RCPT To:<to7@"):
+			return "550 5.1.1 no such user"
+		}
+		return ""
+	}}).Start(t, "", "")
+	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots = 1 })
+	var to []string
+	for i := range recipients {
+		to = append(to, fmt.Sprintf("to%d@there.test", i))
+	}
+	name := s.Queue(Message{Sender: "list@here.test", VERP: "list-?@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", to...)})
+	begin := time.Now()
+	answers := s.deliver(name, "[127.0.0.1]")
+	t.Logf("%d transactions in %v", recipients, time.Since(begin))
+	for i, a := range answers {
+		if want := taproto.OK3; i != 7 && a.Word != want || i == 7 && a.Word != taproto.Error2 {
+			t.Errorf("recipient %d: got %+v", i, a)
+		}
+	}
+	counts := rcptCounts(sink.Messages())
+	for i := range recipients {
+		want := 1
+		if i == 7 {
+			want = 0
+		}
+		if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != want {
+			t.Errorf("recipient %d: %d messages, want %d", i, got, want)
+		}
+	}
+	if got := sink.Connects(); got != 1 {
+		t.Errorf("%d connections, want 1", got)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if mails != recipients {
+		t.Errorf("%d transactions, want %d", mails, recipients)
+	}
+}

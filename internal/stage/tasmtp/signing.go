@@ -1,0 +1,119 @@
+package tasmtp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/tasmtp/sign"
+)
+
+// noKey is RFC 3463 §3.8: cryptographic failure; of ours, so it passes.
+var noKey = status.Code{Class: 4, Subject: 7, Detail: 5}
+
+// sign puts our signatures on top of a letter of ours from a domain that has keys. It
+// comes last: what is signed is what is sent.
+func (r *Relay) sign(d *agent.Delivery, c *content) error {
+	if r.keys.Empty() {
+		return nil
+	}
+	keys := r.keys.For(author(c.header))
+	if len(keys) == 0 {
+		return nil
+	}
+	ours, err := r.ours(d)
+	if err != nil || !ours {
+		return err
+	}
+	fields, err := sign.Sign(keys, c.header, c.body(), time.Now())
+	trouble := (*sign.Error)(nil)
+	switch {
+	case errors.As(err, &trouble):
+		return &letterError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; our postmaster has been told")}
+	case errors.Is(err, sign.ErrShape):
+		r.log.Warn("not-signed", "id", d.ID(), "domain", keys[0].Domain, "reason", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("sign the message: %w", err)
+	}
+	c.header = slices.Concat(fields, c.header)
+	c.size += int64(len(fields))
+	return nil
+}
+
+// author is the domain of the From field; "" unless it can be told for sure.
+func author(header []byte) string {
+	domain := ""
+	for _, f := range envelope.Fields(header) {
+		if !strings.EqualFold(f.Name, "From") {
+			continue
+		}
+		list := address.ParseList(f.Value())
+		if domain != "" || len(list) == 0 || list[0].Err != nil {
+			return ""
+		}
+		var err error
+		if domain, err = list[0].Mailbox.ASCIIDomain(); err != nil {
+			return ""
+		}
+	}
+	return domain
+}
+
+// ours tells a message that came from this machine, from somebody who had shown who he is,
+// or from a client in SIGNNETS. What came from elsewhere and passes through, to the
+// address that an alias has, is not vouched for, whatever its From says.
+func (r *Relay) ours(d *agent.Delivery) (bool, error) {
+	m, err := readEnvelope(d)
+	if m == nil || err != nil {
+		return false, err
+	}
+	if m.RcvdFrom == "" || strings.HasSuffix(strings.ToUpper(m.With), "A") {
+		return true, nil // RFC 3848: ESMTPA, ESMTPSA
+	}
+	client, ok := clientAddr(m.RcvdFrom)
+	return ok && slices.ContainsFunc(r.signNets, func(net netip.Prefix) bool { return net.Contains(client) }), nil
+}
+
+// clientAddr finds the client's address in "greeting (name [192.0.2.1])". It stands last:
+// what is before it is the client's to say.
+func clientAddr(rcvdFrom string) (netip.Addr, bool) {
+	text := rcvdFrom[strings.LastIndexByte(rcvdFrom, '[')+1:]
+	text, rest, _ := strings.Cut(text, "]")
+	a, err := netip.ParseAddr(strings.TrimPrefix(text, "IPv6:"))
+	return a.Unmap(), err == nil && strings.HasPrefix(rest, ")")
+}
+
+// signNets are the networks of SIGNNETS, or without it of RELAYNETS.
+func signNets(c *config.Config) ([]netip.Prefix, error) {
+	name := "SIGNNETS"
+	words := c.List(name)
+	if len(words) == 0 {
+		name = "RELAYNETS"
+		words = c.List(name)
+	}
+	if len(words) == 0 {
+		words = []string{"127.0.0.0/8", "::1/128"}
+	}
+	var nets []netip.Prefix
+	for _, word := range words {
+		a, err := netip.ParseAddr(word)
+		net := netip.PrefixFrom(a, a.BitLen())
+		if err != nil {
+			net, err = netip.ParsePrefix(word)
+		}
+		if err != nil {
+			return nil, c.Invalid(name, "cannot be used", err)
+		}
+		nets = append(nets, net.Masked())
+	}
+	return nets, nil
+}

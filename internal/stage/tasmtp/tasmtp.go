@@ -1,0 +1,253 @@
+// Package tasmtp is the stage of the transport agent ta-smtp: it brings messages to
+// other hosts by SMTP (channels smtp, and smtpx without MX) and to local stores by
+// LMTP (channel lmtp).
+//
+// It owns connections: those in use, and those kept for the next message to the
+// same channel and host. Tags, locks and answers to the scheduler are package
+// agent's.
+//
+// What survives a crash: nothing of this package's. Right before a final dot
+// agent.Delivery.SentTo has recorded who may get the message, so that whoever takes
+// over knows what is in doubt.
+//
+// Diagnostics: nothing errs towards the caller; every recipient gets a result. What
+// is the host's or the network's fault is marked so (Result.Host), and the whole
+// thread waits; what concerns one message or mailbox never stops the thread (K14).
+package tasmtp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/agent"
+	"zmailer/internal/stage/tasmtp/discard"
+	"zmailer/internal/stage/tasmtp/mx"
+	"zmailer/internal/stage/tasmtp/replies"
+	"zmailer/internal/stage/tasmtp/sign"
+	"zmailer/internal/wire/smtpclient"
+)
+
+// Config is what an agent process is started with.
+type Config struct {
+	PostOffice string // directory
+	Strict     bool   // SYNC=strict
+	Channels   []string
+	Slots      int
+	Hostname   string // our name, for EHLO and to recognize ourselves among MX records
+	Port       int    // of other hosts' servers; 0: 25
+	// Listeners are the addresses that smtpserver takes mail on, an unspecified one for all
+	// of this machine: no MX record sends mail there.
+	Listeners []netip.AddrPort
+	Resolver  string        // host:port of a name server; "": those of /etc/resolv.conf
+	Idle      time.Duration // how long a connection is kept for the next message; 0: not
+	// Sources are the addresses that connections are made from, and Helo our name for
+	// EHLO there; empty: the system's choice, and Hostname.
+	Sources []Source
+	Helo    string
+	Replies string // path of the file of rules on replies; "": there are none
+	Discard string // path of the table of EHLO keywords to discard; "": there is none
+	// Search bounds the finding and connecting of one server among all addresses of
+	// a destination; 0: 3 min.
+	Search time.Duration
+	// Connections bounds those to one host; 0: as many as slots.
+	Connections int
+	// DKIM is the path of the table of keys, "": mail is not signed; SignNets are the
+	// networks whose clients' mail is ours to sign.
+	DKIM     string
+	SignNets []netip.Prefix
+	// DeadTime is how long an address that did not answer is tried last; 0: it keeps
+	// its turn.
+	DeadTime time.Duration
+	Timeouts smtpclient.Timeouts
+	// MinRate and MaxTime bound the time that a server may take over content, as
+	// smtpclient.Config has them.
+	MinRate  int64
+	MaxTime  time.Duration
+	Security Security
+	Retired  []*config.Error // settings that are ignored, to be logged
+	Log      *slog.Logger    // nil: discarded
+}
+
+// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE,
+// SMTPMAXTIME, SMTPLISTEN and its like, SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
+// working directory, which is transport/.
+func ConfigFrom(c *config.Config) (Config, error) {
+	port, err := c.Int("SMTPPORT", 25)
+	if err != nil {
+		return Config{}, err
+	}
+	deadTime, err := c.Duration("DEADTIME", 15*time.Minute)
+	if err != nil {
+		return Config{}, err
+	}
+	rate, err := c.Int("SMTPMINRATE", 500)
+	if err != nil {
+		return Config{}, err
+	}
+	maxTime, err := c.Duration("SMTPMAXTIME", 6*time.Hour)
+	if err != nil {
+		return Config{}, err
+	}
+	nets, err := signNets(c)
+	if err != nil {
+		return Config{}, err
+	}
+	hostname, err := c.Hostname()
+	if err != nil {
+		return Config{}, err
+	}
+	if _, err := helloName(hostname); err != nil {
+		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
+	}
+	security, err := securityFrom(c)
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{PostOffice: "../..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
+		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), Discard: c.Path(discardFile), DeadTime: deadTime,
+		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired(), Listeners: ownListeners(c)}, nil
+}
+
+// discardFile is the table of EHLO keywords beside zmailer.conf.
+const discardFile = "discard-ehlo-keywords"
+
+// Run serves the scheduler on in and out until in ends or ctx is done; running
+// deliveries finish first.
+func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error) {
+	p, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict)
+	if err != nil {
+		return &config.Error{File: c.PostOffice, Reason: "is no postoffice; the scheduler starts agents in its transport/", Err: err}
+	}
+	if f, ok := p.FS().(io.Closer); ok {
+		defer func() { err = errors.Join(err, f.Close()) }()
+	}
+	owner, err := p.NewOwner("ta-smtp " + strings.Join(c.Channels, " "))
+	if err != nil {
+		return fmt.Errorf("start ta-smtp: %w", err)
+	}
+	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
+	defer func() { err = errors.Join(err, a.Release()) }()
+	c.Security.use(p, c.Log)
+	relay, err := NewRelay(c)
+	if err != nil {
+		return fmt.Errorf("start ta-smtp: %w", err)
+	}
+	defer relay.Close()
+	for _, r := range c.Retired {
+		relay.log.Warn("setting-retired", "reason", r)
+	}
+	return a.Run(ctx, in, out, c.Slots, relay)
+}
+
+// Relay delivers to other hosts. Its methods may be used by many goroutines.
+type Relay struct {
+	hostname string // lower case, no final dot
+	client   smtpclient.Config
+	port     int
+	search   time.Duration
+	resolver *mx.Resolver
+	pool     *pool
+	dead     deadAddrs
+	own      *own
+	unheard  *unheard
+	zone     zone
+	rules    *config.File[*replies.Table] // nil: there are none
+	discard  *config.File[*discard.Table] // nil: all EHLO keywords are believed
+	keys     *sign.Table                  // nil: mail is not signed
+	signNets []netip.Prefix
+	security *security
+	log      *slog.Logger
+	// dialWith connects with a dialer; tests connect to servers in memory.
+	dialWith func(d *net.Dialer, ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// NewRelay makes a Relay; of the configuration it leaves the postoffice alone.
+func NewRelay(c Config) (*Relay, error) {
+	hostname, err := helloName(c.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	helo := hostname
+	if c.Helo != "" {
+		if helo, err = helloName(c.Helo); err != nil {
+			return nil, err
+		}
+	}
+	zone, err := newZone(c.Sources, helo)
+	if err != nil {
+		return nil, err
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	var keys *sign.Table
+	if c.DKIM != "" {
+		if keys, err = sign.Open(c.DKIM, log, nil); err != nil {
+			return nil, err
+		}
+	}
+	timeouts := c.Timeouts.WithDefaults()
+	resolver := mx.New(mx.Config{Server: c.Resolver, Trust: c.Security.Trust})
+	security, err := newSecurity(&c.Security, resolver, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Relay{
+		hostname: hostname,
+		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, MinRate: c.MinRate, MaxTime: c.MaxTime},
+		port:     cmp.Or(c.Port, 25),
+		search:   cmp.Or(c.Search, 3*time.Minute),
+		resolver: resolver,
+		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
+		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
+		own:      &own{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
+		unheard:  newUnheard(max(c.Slots, 1), log),
+		zone:     zone,
+		rules:    openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
+		discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),
+		keys:     keys,
+		signNets: c.SignNets,
+		security: security,
+		log:      log,
+		dialWith: (*net.Dialer).DialContext,
+	}, nil
+}
+
+// helloName is our name in the form that it is sent and compared in.
+func helloName(hostname string) (string, error) {
+	// An address literal (RFC 5321 §4.1.3), as helo= may have it.
+	if inside, ok := strings.CutPrefix(hostname, "["); ok {
+		inside, ok = strings.CutSuffix(inside, "]")
+		if _, err := netip.ParseAddr(strings.TrimPrefix(inside, "IPv6:")); err != nil || !ok {
+			return "", errors.New(hostname + " is no address literal")
+		}
+		return hostname, nil
+	}
+	m := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(hostname, ".")}
+	name, err := m.ASCIIDomain()
+	if err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", errors.New("our host name is empty")
+	}
+	return name, nil
+}
+
+// Close takes leave on all kept connections. No delivery may be running.
+func (r *Relay) Close() {
+	r.pool.close()
+	r.security.reports.Close()
+}

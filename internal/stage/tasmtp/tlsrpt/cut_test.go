@@ -1,0 +1,70 @@
+package tlsrpt
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/cutfs"
+)
+
+// The process or the machine stops in every operation of a flush: what was counted before
+// a kill is read, what is counted later is read, whatever line the stop has torn.
+func TestTornLineHidesNoOther(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	count := func(disk *cutfs.FS, domains ...string) {
+		r := New(disk, 0, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+		for _, d := range domains {
+			r.Add(Session{Domain: d, Type: "sts"})
+		}
+		r.Close()
+	}
+	read := func(disk *cutfs.FS) map[string]int {
+		f, err := disk.Open(Dir+"/"+Day(now), os.O_RDONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		list, err := Read(io.Reader(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts := map[string]int{}
+		for _, s := range list {
+			counts[s.Domain] += s.Count
+		}
+		return counts
+	}
+	for n := 0; ; n++ {
+		disk := cutfs.New()
+		if err := disk.Mkdir(Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := disk.SyncDir("."); err != nil {
+			t.Fatal(err)
+		}
+		count(disk, "before.test")
+		proc := disk.Process()
+		proc.CutInside(n)
+		count(proc, "cut.test", "short.test")
+		over := !proc.Dead()
+		for _, loss := range proc.Losses() {
+			where := fmt.Sprintf("operation %d, %v", n, loss)
+			again := proc.Restart(loss)
+			count(again, "after.test", "later.test")
+			got := read(again)
+			if got["after.test"] != 1 || got["later.test"] != 1 || !loss.Power && got["before.test"] != 1 {
+				t.Errorf("%s: got %v", where, got)
+			}
+		}
+		if over || t.Failed() {
+			if n < 1 {
+				t.Errorf("got %d operations: too few to be a flush", n)
+			}
+			return
+		}
+	}
+}

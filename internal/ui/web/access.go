@@ -1,0 +1,350 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/ui/web/desk"
+)
+
+const (
+	// sessionIdle ends a session that nobody uses, sessionLife any.
+	sessionIdle = time.Hour
+	sessionLife = 12 * time.Hour
+	// maxSessions is how many there may be, nameSessions how many of one name. Of more,
+	// the one ends that was not used for the longest time.
+	maxSessions  = 1000
+	nameSessions = 20
+)
+
+// session is somebody who is logged in.
+type session struct {
+	who        string // as the history has it
+	name       string // of who came with a password
+	account    string // what Config.Account said of it then
+	csrf       string // what each of his forms carries
+	made, seen time.Time
+	// given are the last orders and what became of them.
+	given map[string]*desk.Given
+}
+
+// sessions are those who are logged in.
+type sessions struct {
+	now  func() time.Time
+	mu   sync.Mutex
+	list map[string]*session // by the digest of the cookie's value
+}
+
+// secret is a new one of 256 bits.
+func secret() string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// NewToken makes a token.
+func NewToken() string { return secret() }
+
+// begin lets somebody in and gives his cookie's value.
+func (s *sessions) begin(one *session) string {
+	value := secret()
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == nil {
+		s.list = map[string]*session{}
+	}
+	for key, old := range s.list {
+		if old.over(now) {
+			delete(s.list, key)
+		}
+	}
+	s.room(nameSessions, func(old *session) bool { return old.name == one.name })
+	s.room(maxSessions, func(*session) bool { return true })
+	one.csrf, one.made, one.seen, one.given = secret(), now, now, map[string]*desk.Given{}
+	s.list[digest(value)] = one
+	return value
+}
+
+// room makes room for one more among those that count.
+func (s *sessions) room(most int, counts func(*session) bool) {
+	n, longest := 0, ""
+	for key, one := range s.list {
+		if !counts(one) {
+			continue
+		}
+		if n++; longest == "" || one.seen.Before(s.list[longest].seen) {
+			longest = key
+		}
+	}
+	if n >= most {
+		delete(s.list, longest)
+	}
+}
+
+func (s *session) over(now time.Time) bool {
+	return now.Sub(s.seen) > sessionIdle || now.Sub(s.made) > sessionLife
+}
+
+// find gives the session of a cookie's value, nil if there is none.
+func (s *sessions) find(value string) *session {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.list[digest(value)]
+	if one == nil || one.over(now) {
+		return nil
+	}
+	one.seen = now
+	return one
+}
+
+func (s *sessions) end(value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.list, digest(value))
+}
+
+// remember keeps what became of an order, for its page.
+func (s *sessions) remember(one *session, g *desk.Given) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(one.given) > 20 {
+		clear(one.given)
+	}
+	one.given[g.Order] = g
+}
+
+func (s *sessions) given(one *session, order string) *desk.Given {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return one.given[order]
+}
+
+func digest(s string) string {
+	d := sha256.Sum256([]byte(s))
+	return string(d[:])
+}
+
+func same(a, b string) bool {
+	return subtle.ConstantTimeCompare([]byte(digest(a)), []byte(digest(b))) == 1
+}
+
+// ErrRefused is all that a stranger is told.
+var ErrRefused = errors.New("that is not right")
+
+// bearer tells whether a token is ours.
+func (p *Page) bearer(token string) bool {
+	return p.c.Token != "" && same(strings.TrimSpace(token), p.c.Token)
+}
+
+// admit tells who may come in with what he says.
+func (p *Page) admit(ctx context.Context, user, password, from string) (*session, error) {
+	if p.c.Login == nil || user == "" || p.c.Machine && p.right(user) == NoRight {
+		return nil, ErrRefused
+	}
+	// Before the password is looked at: if the account changes meanwhile, the session ends.
+	account, err := p.account(user)
+	if err != nil {
+		return nil, err
+	}
+	name, err := p.c.Login(ctx, user, password, from)
+	if err != nil {
+		return nil, err
+	}
+	// Who may do nothing learns here, as late as who has the wrong password.
+	if p.right(name) == NoRight {
+		return nil, ErrRefused
+	}
+	return &session{who: "web:" + clean(name), name: name, account: account}, nil
+}
+
+// account is what stands behind a name now.
+func (p *Page) account(name string) (string, error) {
+	if name == "" || p.c.Account == nil {
+		return "", nil
+	}
+	return p.c.Account(name)
+}
+
+// may is what a session may do now. It ends when its account is another one.
+func (p *Page) may(one *session, cookie string) Right {
+	switch account, err := p.account(one.name); {
+	case err != nil:
+		return NoRight // nobody knows; it may come back
+	case account != one.account:
+		p.sessions.end(cookie)
+		return NoRight
+	}
+	return p.right(one.name)
+}
+
+// right is what who came with a name may do; "" is the token's bearer.
+func (p *Page) right(name string) Right {
+	if name == "" || p.c.Right == nil {
+		return MayWrite
+	}
+	return p.c.Right(name)
+}
+
+func (p *Page) cookieName() string {
+	name := "zmweb" + p.c.Cookie
+	if p.c.Secure {
+		name = "__Host-" + name // a browser takes it from TLS alone
+	}
+	return name
+}
+
+func (p *Page) setCookie(w http.ResponseWriter, value string, age int) {
+	http.SetCookie(w, &http.Cookie{Name: p.cookieName(), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: p.c.Secure, SameSite: http.SameSiteStrictMode})
+}
+
+// visit is a request of somebody who is logged in.
+type visit struct {
+	*session
+	r     *http.Request
+	w     http.ResponseWriter
+	write bool // he may give orders
+}
+
+// inside serves those who are logged in, and sends all others to the login.
+func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var one *session
+		may := NoRight
+		if c, err := r.Cookie(p.cookieName()); err == nil {
+			if one = p.sessions.find(c.Value); one != nil {
+				may = p.may(one, c.Value)
+			}
+		}
+		if may == NoRight {
+			to := "/login"
+			if r.Method == http.MethodGet && r.URL.Path != "/" {
+				to += "?to=" + escape(r.URL.RequestURI())
+			}
+			http.Redirect(w, r, to, http.StatusSeeOther)
+			return
+		}
+		if r.Method == http.MethodPost && r.ParseForm() != nil {
+			http.Error(w, "the form cannot be read", http.StatusBadRequest)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+		defer cancel()
+		v := &visit{session: one, r: r.WithContext(ctx), w: w, write: p.c.Orders != nil && may == MayWrite}
+		if r.Method == http.MethodPost && !same(r.PostForm.Get("csrf"), one.csrf) {
+			p.fail(v, http.StatusForbidden, "This form is not of this session. Go back, load the page again and repeat it.")
+			return
+		}
+		serve(v)
+	}
+}
+
+// writing serves what changes something, if that is allowed here.
+func (p *Page) writing(serve func(v *visit)) func(v *visit) {
+	return func(v *visit) {
+		switch {
+		case p.c.Orders == nil:
+			p.fail(v, http.StatusForbidden, "This page is for reading: zmctl web --write takes orders.")
+			return
+		case !v.write:
+			p.fail(v, http.StatusForbidden, "You may read here: WEBWRITERS names who gives orders.")
+			return
+		}
+		serve(v)
+	}
+}
+
+// loginForm asks who is there.
+func (p *Page) loginForm(w http.ResponseWriter, r *http.Request) {
+	p.showLogin(w, r, http.StatusOK, "")
+}
+
+func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, code int, trouble string) {
+	p.render(w, code, "login", nil, map[string]any{
+		"Token": p.c.Token != "", "Accounts": p.c.Login != nil, "Trouble": trouble, "To": inner(r.FormValue("to")),
+	})
+}
+
+// inner is where a login leads to: a page of ours and nothing else.
+func inner(to string) string {
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n\t") {
+		return "/"
+	}
+	return to
+}
+
+// login looks at what a stranger says.
+func (p *Page) login(w http.ResponseWriter, r *http.Request) {
+	// The whole of it is read first: who sends slowly must not keep a place.
+	if r.ParseForm() != nil {
+		http.Error(w, "the form cannot be read", http.StatusBadRequest)
+		return
+	}
+	from := client(r)
+	// Guesses of others who come from the same address do not keep the owner out.
+	if p.bearer(r.PostForm.Get("token")) {
+		p.enter(w, r, from, &session{who: "web"})
+		return
+	}
+	if p.early(w, r, from) {
+		return
+	}
+	leave, err := p.tries.enter(r.Context())
+	if err != nil {
+		return // he has gone
+	}
+	defer leave()
+	if p.early(w, r, from) { // others of his failed meanwhile
+		return
+	}
+	user, one := r.PostForm.Get("user"), (*session)(nil)
+	err = ErrRefused // a wrong token
+	if r.PostForm.Get("token") == "" {
+		one, err = p.admit(r.Context(), user, r.PostForm.Get("password"), from)
+	}
+	p.tries.count(from, err == nil)
+	if err != nil {
+		p.c.Log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
+		code, trouble := http.StatusUnauthorized, "That is not right."
+		if !errors.Is(err, ErrRefused) {
+			code, trouble = http.StatusServiceUnavailable, "Nobody can log in that way now; the log tells why."
+		}
+		p.showLogin(w, r, code, trouble)
+		return
+	}
+	p.enter(w, r, from, one)
+}
+
+// early refuses who has failed too often to try again now.
+func (p *Page) early(w http.ResponseWriter, r *http.Request, from string) bool {
+	wait := p.tries.wait(from)
+	if wait > 0 {
+		w.Header().Set("Retry-After", seconds(wait))
+		p.showLogin(w, r, http.StatusTooManyRequests, "Too many tries. Wait "+seconds(wait)+" seconds.")
+	}
+	return wait > 0
+}
+
+// enter lets somebody in.
+func (p *Page) enter(w http.ResponseWriter, r *http.Request, from string, one *session) {
+	p.c.Log.Info("login", "client", from, "who", one.who)
+	p.setCookie(w, p.sessions.begin(one), int(sessionLife/time.Second))
+	http.Redirect(w, r, inner(r.PostForm.Get("to")), http.StatusSeeOther)
+}
+
+func (p *Page) logout(v *visit) {
+	if c, err := v.r.Cookie(p.cookieName()); err == nil {
+		p.sessions.end(c.Value)
+	}
+	p.setCookie(v.w, "", -1)
+	http.Redirect(v.w, v.r, "/login", http.StatusSeeOther)
+}

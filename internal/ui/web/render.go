@@ -1,0 +1,192 @@
+package web
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"html/template"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"zmailer/internal/ui/sanitize"
+	"zmailer/internal/ui/web/desk"
+)
+
+//go:embed page
+var files embed.FS
+
+// templates are read when the first page is asked for: zmctl's other commands do not
+// need them.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
+		"time": stamp, "short": shortStamp, "count": count, "plural": plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": cut, "span": spanSeconds,
+		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
+		"verbs": func() []verb { return verbs() },
+	}).ParseFS(files, "page/base.html", "page/parts.html"))
+	for _, name := range []string{"login", "overview", "queue", "message", "threads", "thread", "orders", "order", "confirm", "done", "trouble"} {
+		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "page/"+name+".html"))
+	}
+	return all
+})
+
+// frame is what each page has around it.
+type frame struct {
+	Title    string
+	Hostname string
+	Who      string // "": nobody is logged in
+	CSRF     string
+	Write    bool
+	Refresh  int // seconds; 0: never
+	At       time.Time
+	Place    string // of the menu
+	Page     any
+}
+
+// titles of the pages.
+var titles = map[string]string{
+	"login": "Log in", "overview": "Overview", "queue": "Queue", "message": "Message", "threads": "Threads", "thread": "Thread",
+	"orders": "Orders", "order": "Order", "confirm": "Sure?", "done": "Done", "trouble": "Trouble",
+}
+
+// render writes a page. It is made whole before the first byte goes out.
+func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, page any) {
+	f := frame{Title: titles[name], Hostname: p.c.Hostname, At: p.c.Now(), Place: name, Page: page}
+	if v != nil {
+		f.Who, f.CSRF, f.Write = v.who, v.csrf, v.write
+		if n, err := strconv.Atoi(v.r.FormValue("refresh")); err == nil && name == "overview" && n >= 5 && n <= 3600 {
+			f.Refresh = n
+		}
+	}
+	var b bytes.Buffer
+	if err := templates()[name].Execute(&b, &f); err != nil {
+		p.c.Log.Error("page-failed", "page", name, "reason", err)
+		http.Error(w, "the page cannot be made; the log tells why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	// Who does not read it has gone.
+	_, _ = w.Write(visible(b.Bytes()))
+}
+
+// visible shows as its code what cannot be seen in the text of a page, and what would turn
+// round the dates and states that stand beside an address. The pages themselves have no such
+// characters. Tags stay as they are: fields and links are sent back as they came.
+func visible(page []byte) []byte {
+	if !bytes.ContainsFunc(page, plain.Unseen) {
+		return page
+	}
+	var b bytes.Buffer
+	for len(page) > 0 {
+		i := bytes.IndexByte(page, '<')
+		if i < 0 {
+			i = len(page)
+		}
+		for line := range bytes.Lines(page[:i]) {
+			text, newline := bytes.CutSuffix(line, []byte{'\n'})
+			b.WriteString(plain.Line(string(text)))
+			if newline {
+				b.WriteByte('\n')
+			}
+		}
+		_, rest, _ := bytes.Cut(page[i:], []byte{'>'})
+		b.Write(page[i : len(page)-len(rest)])
+		page = rest
+	}
+	return b.Bytes()
+}
+
+// fail shows what went wrong.
+func (p *Page) fail(v *visit, code int, text string) {
+	p.render(v.w, code, "trouble", v, map[string]any{"Code": code, "Text": text})
+}
+
+// failed shows an error of a Source.
+func (p *Page) failed(v *visit, page string, err error) {
+	if errors.Is(err, desk.ErrNotFound) {
+		p.fail(v, http.StatusNotFound, clean(err.Error()))
+		return
+	}
+	p.c.Log.Error("page-failed", "page", page, "reason", err)
+	p.fail(v, http.StatusInternalServerError, clean(err.Error()))
+}
+
+// asset is a file that all pages name.
+func asset(name, kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		b, err := files.ReadFile("page/" + name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "max-age=300")
+		_, _ = w.Write(b)
+	}
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// shortStamp is a time near now, for columns.
+func shortStamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2 Jan 15:04:05")
+}
+
+// count is a number with its word.
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// cut shortens text to n characters.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// seconds are whole ones, rounded up.
+func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+
+// spanSeconds is a number of seconds for people.
+func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
+
+// clean makes text of strangers fit for a line, also an answer of several.
+func clean(s string) string { return plain.Line(strings.ReplaceAll(s, "\n", " ")) }
+
+func escape(s string) string { return url.QueryEscape(s) }
+
+func queueLink(channel, host string) string {
+	return "/queue?" + url.Values{"channel": {channel}, "host": {host}}.Encode()
+}
+
+func threadLink(channel, host string) string {
+	return "/thread?" + url.Values{"channel": {channel}, "host": {host}}.Encode()
+}
+
+func messageLink(id string) string { return "/message/" + url.PathEscape(id) }

@@ -1,0 +1,110 @@
+// Package web shows a postoffice to a browser: its queue by host and age, the threads of
+// the scheduler, one message with its history, what came and went in the last hours, and
+// what people ordered. If it is told to, it takes orders. docs/web.md has the pages.
+//
+// Pages are whole HTML made here; there is no script in them. What mail says, subjects,
+// addresses, replies, is text everywhere: html/template sets it, and the policy sent with
+// each page lets a browser run nothing.
+//
+// It owns the file .web.samples of the postoffice: the counts of each minute of the last
+// day. What survives a crash: all but the last minutes; the file is worthless to all
+// others. Who is logged in is known to the process alone.
+//
+// Diagnostics: what a Source or an Orderer errs with is shown on the page, and logged if
+// the page could not be made; a request never ends the process. ErrNotFound of a Source
+// becomes the status 404.
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"zmailer/internal/ui/web/desk"
+)
+
+// Right is what somebody may do here.
+type Right int
+
+// The rights; each has those before it.
+const (
+	NoRight Right = iota
+	MayRead
+	MayWrite // if the page takes orders at all
+)
+
+// Config is what a Page needs.
+type Config struct {
+	Source desk.Source
+	// Orders takes orders; nil: the page is for reading alone.
+	Orders  desk.Orderer
+	Samples *Samples
+	// Token is a secret that lets its bearer in; "": there is none.
+	Token string
+	// Login tells who somebody is that comes from an address with a name and password, or
+	// ErrRefused; nil: nobody comes so.
+	Login func(ctx context.Context, name, password, from string) (string, error)
+	// Machine: names and passwords are those of the machine, which guesses could lock: Login
+	// is not asked about who has no right. Without it the time that a refusal takes does
+	// not tell who has one.
+	Machine bool
+	// Account tells what stands behind a name now: of a session whose account is another
+	// one than at its login, nothing is left. nil: nobody knows.
+	Account func(name string) (string, error)
+	// Right is what who has logged in with a password may do now; nil: what the token's
+	// bearer may. It is asked at each request.
+	Right func(name string) Right
+	// Hosts are the names and addresses, without a port, that requests may be made to.
+	Hosts []string
+	// Secure: it is served by TLS.
+	Secure bool
+	// Cookie sets this page's cookie apart from those of others on the same host.
+	Cookie string
+	// Hostname is shown.
+	Hostname string
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Page serves all pages.
+type Page struct {
+	c        Config
+	sessions sessions
+	tries    tries
+	survey   surveyor
+	serve    http.Handler
+}
+
+// New makes a Page.
+func New(c Config) *Page {
+	p := &Page{c: c}
+	p.sessions.now, p.tries.now, p.survey.now = c.Now, c.Now, c.Now
+	p.survey.source = c.Source
+	p.serve = p.guarded(p.routes())
+	return p
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve.ServeHTTP(w, r) }
+
+// routes are the pages.
+func (p *Page) routes() *http.ServeMux {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /style.css", asset("style.css", "text/css; charset=utf-8"))
+	m.HandleFunc("GET /icon.svg", asset("icon.svg", "image/svg+xml"))
+	m.HandleFunc("GET /login", p.loginForm)
+	m.HandleFunc("POST /login", p.login)
+	m.HandleFunc("POST /logout", p.inside(p.logout))
+	m.HandleFunc("GET /{$}", p.inside(p.overview))
+	m.HandleFunc("GET /queue", p.inside(p.queue))
+	m.HandleFunc("GET /message/{id}", p.inside(p.message))
+	m.HandleFunc("GET /find", p.inside(p.find))
+	m.HandleFunc("GET /threads", p.inside(p.threads))
+	m.HandleFunc("GET /thread", p.inside(p.thread))
+	m.HandleFunc("GET /orders", p.inside(p.orders))
+	m.HandleFunc("GET /order/{id}", p.inside(p.order))
+	m.HandleFunc("POST /act", p.inside(p.writing(p.act)))
+	m.HandleFunc("POST /undo", p.inside(p.writing(p.undo)))
+	return m
+}

@@ -114,7 +114,7 @@ archtest:
 # (internal/archtest looks) there is nothing to race, and the detector makes it ten times
 # as slow.
 ALONE = ./internal/mail/address ./internal/mail/dsn ./internal/stage/scheduler/sim ./internal/stage/scheduler/thread ./internal/mail/downgrade
-RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup$$$$ -e /internal/lookup/ldap -e /internal/lookup/pam -e /internal/lookup/settings -e /internal/lookup/sqlite -e /cmd/lookup -e /internal/archtest $(ALONE:./%=-e /%$$))
+RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup$$ -e /internal/lookup/ldap -e /internal/lookup/pam -e /internal/lookup/settings -e /internal/lookup/sqlite -e /cmd/lookup -e /internal/archtest $(ALONE:./%=-e /%$$))
 
 race:
 	@if command -v "$$($(GO) env CC)" >/dev/null; then \

@@ -33,7 +33,7 @@ func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (g
 		return nil, settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
 	if holds {
-		conn, err := twin.Start("--"+openFilesFlag, settings)
+		conn, err := helper.Start("--"+openFilesFlag, settings)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func routeUntil(ctx context.Context, gone <-chan struct{}, cfg router.Config) er
 
 // openFiles serves the router that has started us.
 func openFiles(settings *config.Config) error {
-	conn, err := twin.Inherited()
+	conn, err := helper.Inherited()
 	if err != nil {
 		return cli.Exit("--"+openFilesFlag+": no router has started this: "+err.Error(), config.ExitUsage)
 	}

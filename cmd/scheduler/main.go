@@ -88,7 +88,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(cfg.Log)
-	cfg.Service = notify.FromEnvironment(cfg.Log)
+	cfg.Service = sdnotify.FromEnvironment(cfg.Log)
 	machine.Share()
 	if err := enterRoom(settings, &cfg); err != nil {
 		return err

@@ -4,14 +4,14 @@ import (
 	"net"
 	"testing"
 
-	"zmailer/internal/run/helper/twintest"
+	"zmailer/internal/run/helper/helpertest"
 	"zmailer/internal/stage/scheduler"
 )
 
 // newPlace is a connection that is served, and its other end.
 func newPlace(t *testing.T) (*place, *net.UnixConn) {
 	t.Helper()
-	one, other := twintest.Pair(t)
+	one, other := helpertest.Pair(t)
 	return &place{conn: one, s: &scheduler.Starter{}}, other
 }
 

@@ -43,7 +43,7 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 	if socket != "" {
 		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	} else {
-		conn, err = twin.Start("--start-agents", settings)
+		conn, err = helper.Start("--start-agents", settings)
 	}
 	if err != nil {
 		return fmt.Errorf("start agents: %w", err)
@@ -81,12 +81,12 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 		if err != nil {
 			return cli.Exit(err, config.ExitConfig)
 		}
-		return serveSchedulers(ctx, s, listeners[0], a.UID, notify.FromEnvironment(log))
+		return serveSchedulers(ctx, s, listeners[0], a.UID, sdnotify.FromEnvironment(log))
 	}
 	// The scheduler ends us, when its agents are done.
 	// Not signal.Ignore: agents would take that over.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	conn, err := twin.Inherited()
+	conn, err := helper.Inherited()
 	if err != nil {
 		return cli.Exit("--start-agents: no scheduler has started this: "+err.Error(), config.ExitUsage)
 	}
@@ -95,7 +95,7 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 
 // serveSchedulers serves root and the user of the daemons. It ends when the schedulers that
 // it serves have.
-func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int, service *notify.Service) error {
+func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int, service *sdnotify.Service) error {
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	// The watchdog wakes the loop.
 	waits, ok := l.(*net.UnixListener)

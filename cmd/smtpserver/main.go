@@ -89,7 +89,7 @@ func run(c *cli.Context) error {
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")
-	cfg.Log, cfg.Service = log, notify.FromEnvironment(log)
+	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
 	if cfg.Activated, err = smtpserver.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

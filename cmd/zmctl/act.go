@@ -103,7 +103,7 @@ func (v *verb) run(c *cli.Context) error {
 }
 
 // terminal tells whether a person can be asked.
-func terminal(f *os.File) bool { return paint.Terminal(f) }
+func terminal(f *os.File) bool { return term.Terminal(f) }
 
 // ask asks the person whether this is meant.
 func (a *act) ask() error {

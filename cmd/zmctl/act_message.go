@@ -36,7 +36,7 @@ func (a *act) message(m *message, noted bool) error {
 			noted = true
 		}
 		err = a.once(m)
-		if !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
+		if !errors.Is(err, operations.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (a *act) queued(m *message, list []recipient) error {
 	for i := range list {
 		chosen[list[i].offset] = list[i].Address
 	}
-	q := order.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(a.c.Context), Order: string(a.order.ID), Reason: a.c.String("reason"),
+	q := operations.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(a.c.Context), Order: string(a.order.ID), Reason: a.c.String("reason"),
 		Report: a.c.Bool("report") || a.v.name == "expire" && !a.c.Bool("silent"),
 		// The address, too: a message that was routed again has others at these places.
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool {
@@ -116,7 +116,7 @@ func (a *act) queued(m *message, list []recipient) error {
 		q.Who = "zmctl remove, " + who(a.c.Context)
 	}
 	res, err := a.v.do(a, q, m.spec.Name)
-	nothing := errors.Is(err, order.ErrNothing)
+	nothing := errors.Is(err, operations.ErrNothing)
 	if err != nil && !nothing {
 		return err
 	}

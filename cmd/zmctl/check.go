@@ -138,7 +138,7 @@ func checkFlags(c *cli.Context) (w watchSettings, err error) {
 
 func printFindings(w io.Writer, list []finding, counts [3]int) error {
 	var errs []error
-	p := paint.For(w)
+	p := term.For(w)
 	for _, f := range list {
 		words := ""
 		for _, problem := range f.Problems {

@@ -16,23 +16,27 @@ import (
 // in words what the recipients wait for.
 func TestCheckExplainsOrders(t *testing.T) {
 	tests := map[string]struct {
-		give  func(order.Request, string) (order.Result, error)
+		give  func(operations.Request, string) (operations.Result, error)
 		words []string
 		old   bool // too old, all the same
 	}{
-		"none":   {nil, []string{"first attempt"}, true},
-		"frozen": {func(q order.Request, n string) (order.Result, error) { return order.Freeze(q, n, workspec.CausePerson) }, []string{"frozen by", "thaws"}, false},
-		"frozen by expiry": {func(q order.Request, n string) (order.Result, error) {
-			return order.Freeze(q, n, workspec.CauseExpired)
+		"none": {nil, []string{"first attempt"}, true},
+		"frozen": {func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Freeze(q, n, workspec.CausePerson)
+		}, []string{"frozen by", "thaws"}, false},
+		"frozen by expiry": {func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Freeze(q, n, workspec.CauseExpired)
 		},
 			[]string{"frozen (expired)", "zmctl thaw"}, false},
-		"held": {func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) }, []string{"held by", "released"}, false},
-		"held, and then released": {func(q order.Request, n string) (order.Result, error) {
-			if _, err := order.Hold(q, n, time.Time{}); err != nil {
-				return order.Result{}, err
+		"held": {func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Hold(q, n, time.Time{})
+		}, []string{"held by", "released"}, false},
+		"held, and then released": {func(q operations.Request, n string) (operations.Result, error) {
+			if _, err := operations.Hold(q, n, time.Time{}); err != nil {
+				return operations.Result{}, err
 			}
 			q.Now = time.Now()
-			return order.Release(q, n)
+			return operations.Release(q, n)
 		}, []string{"first attempt"}, false},
 	}
 	for name, tt := range tests {
@@ -45,7 +49,7 @@ func TestCheckExplainsOrders(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.give != nil {
-				q := order.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now().Add(-99 * time.Hour), Who: "bob", Silent: true}
+				q := operations.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now().Add(-99 * time.Hour), Who: "bob", Silent: true}
 				if _, err := tt.give(q, file); err != nil {
 					t.Fatal(err)
 				}
@@ -75,12 +79,12 @@ func TestCheckExplainsCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := ""
-	q := order.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now(), Silent: true,
+	q := operations.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now(), Silent: true,
 		Submit: func(name string, _ int) (postoffice.Accepted, error) {
 			copied = "public/" + name
 			return postoffice.Accepted{}, errMoved // as if it were killed now
 		}}
-	if _, err := order.Reroute(q, file); err == nil {
+	if _, err := operations.Reroute(q, file); err == nil {
 		t.Fatal("rerouted")
 	}
 	if f, _ := checked(t, copied); f.Severity != "ok" || !strings.Contains(f.Text, "belongs to transport/"+file) {

@@ -21,9 +21,9 @@ func setColour(c *cli.Context) error {
 	switch when := c.String("color"); when {
 	case "auto":
 	case "always":
-		errs = [2]error{os.Unsetenv(paint.Never), os.Setenv(paint.Always, "1")}
+		errs = [2]error{os.Unsetenv(term.Never), os.Setenv(term.Always, "1")}
 	case "never":
-		errs = [2]error{os.Unsetenv(paint.Always), os.Setenv(paint.Never, "1")}
+		errs = [2]error{os.Unsetenv(term.Always), os.Setenv(term.Never, "1")}
 	default:
 		return cli.Exit("--color "+when+": it is auto, always or never", config.ExitUsage)
 	}

@@ -229,7 +229,7 @@ func (p *eventPrinter) print(h *happening, raw string) error {
 		}
 		text = string(b)
 	case !p.json:
-		text = paint.Clip(h.line(paint.For(p.w), paint.Room(p.w, 0, 100)), paint.Width(p.w))
+		text = term.Clip(h.line(term.For(p.w), term.Room(p.w, 0, 100)), term.Width(p.w))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,7 +240,7 @@ func (p *eventPrinter) print(h *happening, raw string) error {
 }
 
 // line is an event for people, with so much of an answer.
-func (h *happening) line(p paint.Paint, answer int) string {
+func (h *happening) line(p term.Paint, answer int) string {
 	at := h.Time.Local().Format(time.TimeOnly)
 	if h.Event == "lost" {
 		return p.Faint(at) + "  " + p.State(h.Event, fmt.Sprintf("lost %d events", h.Count))

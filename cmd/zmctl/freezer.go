@@ -154,7 +154,7 @@ func listAside(c *cli.Context, from *aside) error {
 		if c.Bool("json") {
 			return errors.Join(jsonLines(out).Encode(m), out.tick())
 		}
-		_, err := io.WriteString(out, paint.For(out).Bold(m.message.Name)+"  ")
+		_, err := io.WriteString(out, term.For(out).Bold(m.message.Name)+"  ")
 		return errors.Join(err, m.print(out, now), out.tick())
 	})
 	if !c.Bool("json") {

@@ -56,7 +56,7 @@ func runHistory(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	out := newStream(c.App.Writer)
-	p := paint.For(out)
+	p := term.For(out)
 	var errs []error
 	for i, id := range ids {
 		list, err := newSpool(po, time.Now()).history(id)

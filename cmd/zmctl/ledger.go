@@ -128,7 +128,7 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 	if b.BadLines > 0 {
 		say(w, "\n%s of the ledger cannot be read and were passed over\n", count(b.BadLines, "line"))
 	}
-	p := paint.For(w)
+	p := term.For(w)
 	for i := range b.Wrong {
 		m := &b.Wrong[i]
 		say(w, "\n%s  %s, %s\n    ledger: %s\n    disk: %s\n", p.Bold(m.ID.String()), p.Red(string(m.Kind)), count(int(max(m.Recipients, -m.Recipients)), "recipient"), m.Ledger, clean(m.Disk))

@@ -68,8 +68,8 @@ func runLog(c *cli.Context) error {
 		return err
 	}
 	out := newStream(c.App.Writer)
-	p := &logPrinter{w: out, filter: filter, json: c.Bool("json"), paint: paint.For(c.App.Writer), last: c.Int("lines"), other: filter.TakesOthers()}
-	p.short = paint.Terminal(c.App.Writer)
+	p := &logPrinter{w: out, filter: filter, json: c.Bool("json"), paint: term.For(c.App.Writer), last: c.Int("lines"), other: filter.TakesOthers()}
+	p.short = term.Terminal(c.App.Writer)
 	if c.Bool("follow") {
 		if p.last == 0 && filter.Since.IsZero() {
 			p.last = 10
@@ -134,7 +134,7 @@ type logPrinter struct {
 	filter logread.Filter
 	json   bool
 	short  bool // for a person
-	paint  paint.Paint
+	paint  term.Paint
 	other  bool // lines of others too
 	took   bool // the last of ours
 	last   int  // > 0: the last so many of what comes before end

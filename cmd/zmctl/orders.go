@@ -205,7 +205,7 @@ func runOrders(c *cli.Context) error {
 }
 
 func (h *orderHead) print(w io.Writer, now time.Time) {
-	p := paint.For(w)
+	p := term.For(w)
 	text := h.Verb
 	if h.Flags != "" {
 		text += " " + h.Flags

@@ -55,7 +55,7 @@ func newCounter(c *cli.Context, what, of string) *progress {
 func progressOf(c *cli.Context, what, of string, total int) *progress {
 	p := &progress{what: what, of: of, total: total, out: c.App.ErrWriter, now: time.Now}
 	p.told = p.now()
-	if paint.Terminal(p.out) {
+	if term.Terminal(p.out) {
 		options := []progressbar.Option{progressbar.OptionSetWriter(p.out), progressbar.OptionSetDescription(p.what), progressbar.OptionShowCount(),
 			progressbar.OptionThrottle(100 * time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30)}
 		if total == unknownTotal {
@@ -71,7 +71,7 @@ func progressOf(c *cli.Context, what, of string, total int) *progress {
 
 // alone tells whether lines about each message would tear the bar.
 func (p *progress) alone(stdout io.Writer) bool {
-	return p != nil && p.bar != nil && p.shown && paint.Terminal(stdout)
+	return p != nil && p.bar != nil && p.shown && term.Terminal(stdout)
 }
 
 // begins tells that the next step shows the bar: what is to stand above it is written now.

@@ -193,7 +193,7 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	if m.Owner != nil {
 		state += " by " + m.Owner.String()
 	}
-	p := paint.For(w)
+	p := term.For(w)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), span(now.Sub(m.Since)), size(m.Size), m.sender(), m.painted(p, state))
 	if m.Problem != "" {
@@ -206,7 +206,7 @@ func (m *message) print(w io.Writer, now time.Time) error {
 		r := &m.Recipients[i]
 		b.WriteString("    " + r.thread() + r.Address + "  " + p.State(r.State, r.words(now)))
 		if r.Last != "" {
-			b.WriteString(":\n        " + cut(r.Last, paint.Room(w, 8, longAnswer)))
+			b.WriteString(":\n        " + cut(r.Last, term.Room(w, 8, longAnswer)))
 		}
 		b.WriteByte('\n')
 	}
@@ -221,7 +221,7 @@ func (m *message) print(w io.Writer, now time.Time) error {
 const longAnswer = 300
 
 // painted colours the state of a message by what it waits for.
-func (m *message) painted(p paint.Paint, state string) string {
+func (m *message) painted(p term.Paint, state string) string {
 	switch m.State {
 	case stateDeferred, stateFrozen, stateSetAside:
 		return p.Red(state) // for a person

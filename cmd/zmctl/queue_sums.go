@@ -147,7 +147,7 @@ func (c *counts) end(bool) error {
 		}
 		return printJSON(c.w, out)
 	}
-	colours, t := paint.For(c.w), paint.NewTable(c.w)
+	colours, t := term.For(c.w), term.NewTable(c.w)
 	for _, p := range c.parts {
 		list := p.all.top(c.top)
 		if len(list) == 0 {

@@ -44,7 +44,7 @@ const leafAddresses = 3
 func newTree(w io.Writer, now time.Time, top int, asJSON bool) *tree {
 	t := &tree{w: w, now: now, top: top, json: asJSON, answer: longAnswer, all: newTallies(), leaves: map[string][]leaf{}}
 	if !asJSON {
-		t.answer = paint.Room(w, 8, longAnswer)
+		t.answer = term.Room(w, 8, longAnswer)
 	}
 	return t
 }
@@ -107,7 +107,7 @@ func (t *tree) end(bool) error {
 		return printJSON(t.w, out)
 	}
 	var errs []error
-	p := paint.For(t.w)
+	p := term.For(t.w)
 	say := func(format string, args ...any) {
 		_, err := fmt.Fprintf(t.w, format, args...)
 		errs = append(errs, err)
@@ -189,7 +189,7 @@ func (s *summary) end(bool) error {
 	if s.json {
 		return printJSON(s.w, s)
 	}
-	p := paint.For(s.w)
+	p := term.For(s.w)
 	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", count(s.Messages, "message"), size(s.Bytes),
 		count(s.Recipients, "open recipient"), count(s.Hosts, "host"), s.states(p))
 	if s.Messages > 0 {
@@ -205,7 +205,7 @@ func (s *summary) end(bool) error {
 	return err
 }
 
-func (s *summary) states(p paint.Paint) string {
+func (s *summary) states(p term.Paint) string {
 	var list []string
 	for _, name := range []string{toRoute, waiting, delivering, stale, held, frozen, noClause, delivered, failed, removed, rerouted} {
 		if n := s.States[name]; n > 0 {

@@ -89,8 +89,8 @@ var errAgain = errors.New("try again")
 // tries is how often a message that moves on is looked for.
 const tries = 5
 
-func (e *editing) request() order.Request {
-	return order.Request{PostOffice: e.po, ID: e.id, Now: e.now, Who: fmt.Sprintf("zmctl %s, %s", e.c.Command.Name, who(e.c.Context))}
+func (e *editing) request() operations.Request {
+	return operations.Request{PostOffice: e.po, ID: e.id, Now: e.now, Who: fmt.Sprintf("zmctl %s, %s", e.c.Command.Name, who(e.c.Context))}
 }
 
 // kept tells for how long undo is possible.

@@ -66,7 +66,7 @@ func runRemoved(c *cli.Context) error {
 		case r.From == postoffice.Queue && len(r.Files) > 0:
 			when += ", still in the queue"
 		}
-		fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n    %s\n", paint.For(c.App.Writer).Bold(r.ID), when, size(r.Size), r.message.sender(), brackets(r.Recipients))
+		fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n    %s\n", term.For(c.App.Writer).Bold(r.ID), when, size(r.Size), r.message.sender(), brackets(r.Recipients))
 	}
 	_, perr := fmt.Fprintln(c.App.Writer, count(len(list), "message"))
 	return errors.Join(err, perr)

@@ -57,7 +57,7 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 var errNotBegun = errors.New("nothing was repaired")
 
 func printSteps(w io.Writer, steps []step) error {
-	p := paint.For(w)
+	p := term.For(w)
 	var errs []error
 	for _, s := range steps {
 		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(clean(s.File)), clean(s.Text))

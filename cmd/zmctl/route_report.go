@@ -139,7 +139,7 @@ func stateOf(kind string) string {
 const shownGroups = 20
 
 func (s *routeSum) print(w io.Writer, all bool) error {
-	p := paint.For(w)
+	p := term.For(w)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s with %s: %d as they are, %d would differ", count(s.Messages, "message"), count(s.Recipients, "open recipient"), s.Same, s.Differ)
 	if s.Already > 0 {
@@ -180,7 +180,7 @@ func (s *routeSum) print(w io.Writer, all bool) error {
 	return err
 }
 
-func (g *routeGroup) print(b *strings.Builder, p paint.Paint) {
+func (g *routeGroup) print(b *strings.Builder, p term.Paint) {
 	in := ""
 	if g.Dir != "" {
 		in = " in " + g.Dir + "/"

@@ -234,7 +234,7 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, clean(st.String()))
 	}
 	err := t.Flush()
-	p := paint.For(w)
+	p := term.For(w)
 	for line := range strings.Lines(b.String()) {
 		if f := strings.Fields(line); len(f) > 1 && f[1] == "no" {
 			line = p.Red(line)

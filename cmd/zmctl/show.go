@@ -103,7 +103,7 @@ func (s *spool) showMessage(w io.Writer, m *message) {
 	}
 	showHistory(w, m)
 	section(w, "what happens next")
-	p := paint.For(w)
+	p := term.For(w)
 	for i, line := range s.next(m) {
 		if i == 0 {
 			line = m.painted(p, line)
@@ -139,7 +139,7 @@ func reasonWords(r *postoffice.Reason) string {
 	return text
 }
 
-func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", paint.For(w).Bold(title)) }
+func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", term.For(w).Bold(title)) }
 
 func (s *spool) showFiles(w io.Writer, m *message) {
 	section(w, "files")
@@ -217,7 +217,7 @@ func showHistory(w io.Writer, m *message) {
 		}
 	}
 	section(w, "history")
-	p := paint.For(w)
+	p := term.For(w)
 	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(timeFormat))
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]

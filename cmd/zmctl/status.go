@@ -274,7 +274,7 @@ func (d *directory) routedAgain(s *spool, f file) {
 
 func (st *overview) print(w io.Writer) error {
 	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
-	p, t := paint.For(w), paint.NewTable(w)
+	p, t := term.For(w), term.NewTable(w)
 	fmt.Fprint(t, p.Heading("DIRECTORY\tFILES\tOLDEST\tSTATE\n"))
 	for _, d := range st.Directories {
 		first := d.Name + "\t" + strconv.Itoa(d.Files)

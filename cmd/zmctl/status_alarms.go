@@ -95,6 +95,6 @@ func printAlarms(w io.Writer, list []alarm.Alarm, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, clean(a.Subject), span(now.Sub(a.Since)), clean(strings.TrimSpace(a.Text)))
 	}
 	err := t.Flush()
-	_, werr := fmt.Fprint(w, "\n"+paint.For(w).Red(b.String()))
+	_, werr := fmt.Fprint(w, "\n"+term.For(w).Red(b.String()))
 	return errors.Join(err, werr)
 }

@@ -92,9 +92,9 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 		}
 		return b.Recipients - a.Recipients
 	})
-	p, t := paint.For(w), paint.NewTable(w)
+	p, t := term.For(w), term.NewTable(w)
 	trouble := 60
-	if t.Width = paint.Width(w); t.Width > 0 {
+	if t.Width = term.Width(w); t.Width > 0 {
 		trouble = t.Width // the table cuts it
 	}
 	fmt.Fprint(t, p.Heading("THREAD\tSTATE\tN\tR\tRUN\tTRIED\tWAIT\tOLDEST\tTROUBLE\n"))
@@ -154,7 +154,7 @@ func showThread(a *asker, w io.Writer, r mailq.Request, asJSON bool) error {
 }
 
 func printThread(w io.Writer, t *mailq.ThreadInfo) error {
-	p, b := paint.For(w), paint.NewTable(w)
+	p, b := term.For(w), term.NewTable(w)
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(b, "%s\t"+format+"\n", append([]any{key}, args...)...)
 	}
@@ -224,10 +224,10 @@ func printWaiting(w io.Writer, x *mailq.WaitingInfo, now time.Time) error {
 	if x.Expires.After(now) {
 		words = append(words, "expires in "+span(x.Expires.Sub(now)))
 	}
-	p := paint.For(w)
+	p := term.For(w)
 	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", p.Bold(x.ID), span(now.Sub(x.Accepted)), clean(x.Rcpt), p.State(x.State, strings.Join(words, ", ")))
 	if x.Answer != "" {
-		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), paint.Room(w, 4, longAnswer)))
+		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), term.Room(w, 4, longAnswer)))
 		err = errors.Join(err, aerr)
 	}
 	return err

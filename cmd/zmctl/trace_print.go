@@ -28,7 +28,7 @@ func printLife(w io.Writer, l *trace.Life, indent string) {
 	if !l.HasFrom {
 		from = "(not known)"
 	}
-	p := paint.For(w)
+	p := term.For(w)
 	head := p.Bold(l.ID) + " from " + from
 	if l.Size != "" {
 		head += ", " + l.Size + " bytes"
@@ -79,7 +79,7 @@ func traceEnd(l *trace.Life) string {
 }
 
 func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
-	p, t := paint.For(w), paint.NewTable(w)
+	p, t := term.For(w), term.NewTable(w)
 	fmt.Fprint(t, indent+p.Heading("TIME\tAFTER\tBY\tWHAT\n"))
 	last := l.Accepted
 	groups := l.Groups()
@@ -108,7 +108,7 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 
 // printOutcomes tells each recipient, and where its time went.
 func printOutcomes(w io.Writer, l *trace.Life, indent string) {
-	p, t := paint.For(w), paint.NewTable(w)
+	p, t := term.For(w), term.NewTable(w)
 	fmt.Fprint(t, indent+p.Heading("RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK\n"))
 	for i := range l.Recipients {
 		if i == shownRecipients {

@@ -223,7 +223,7 @@ func (u *undoing) message(id postoffice.SpoolID, m *message) {
 		if try > 0 {
 			m, _, _ = newSpool(e.po, e.now).byID(id)
 		}
-		if text, err = u.once(e, m); !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
+		if text, err = u.once(e, m); !errors.Is(err, operations.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
 			break
 		}
 	}
@@ -231,7 +231,7 @@ func (u *undoing) message(id postoffice.SpoolID, m *message) {
 	case err == nil:
 		u.done++
 		fmt.Fprintf(u.c.App.Writer, "%s  %s\n", id, text)
-	case errors.Is(err, order.ErrNothing):
+	case errors.Is(err, operations.ErrNothing):
 		u.nothing++
 	default:
 		u.wrong++
@@ -258,7 +258,7 @@ func (u *undoing) discarded(e *editing) (string, error) {
 	}
 	list := u.away[e.id]
 	if len(list) == 0 {
-		return "", fmt.Errorf("undo %s: it is not in removed/ any more: %w", e.id, order.ErrNothing)
+		return "", fmt.Errorf("undo %s: it is not in removed/ any more: %w", e.id, operations.ErrNothing)
 	}
 	var names []string
 	var errs []error
@@ -299,7 +299,7 @@ func (u *undoing) once(e *editing, m *message) (string, error) {
 		to, err := e.po.Recall(m.message.Dir, m.message.Name, e.id)
 		return "is " + to.Name + " now", err
 	}
-	return "", fmt.Errorf("undo %s: it is %s: %w", e.id, m.State, order.ErrNothing)
+	return "", fmt.Errorf("undo %s: it is %s: %w", e.id, m.State, operations.ErrNothing)
 }
 
 // end notes that the order is undone, and tells the sum.

@@ -33,7 +33,7 @@ func (e *editing) undo() error {
 				fmt.Fprintln(e.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")
 			}
 		}
-		if !errors.Is(err, order.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
+		if !errors.Is(err, operations.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
 			return err
 		}
 	}
@@ -49,17 +49,17 @@ func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) 
 			s := newSpool(e.po, e.now)
 			r, err := s.shelved(m, 0)
 			if err != nil || r.message.parsed == nil {
-				return "", errors.Join(err, order.ErrMoved)
+				return "", errors.Join(err, operations.ErrMoved)
 			}
 			q.Match = among(eventsOf(r.message.parsed, of, workspec.EventRemoved))
 		}
-		res, err := order.UndoShelved(q)
+		res, err := operations.UndoShelved(q)
 		return "is queued again for " + brackets(res.Changed), err
 	case m.From == postoffice.Queue:
 		// The specification is in transport/, on its way here or back.
 		moved, err := e.awaitMove()
 		if err == nil && moved == nil {
-			err = order.ErrMoved
+			err = operations.ErrMoved
 		}
 		if err != nil {
 			return "", err
@@ -108,13 +108,13 @@ func (e *editing) undoQueued() (string, error) {
 		if m.Recipients[i].State != removed {
 			continue
 		}
-		res, err := order.Undo(e.request(), m.spec.Name)
+		res, err := operations.Undo(e.request(), m.spec.Name)
 		return "is queued again for " + brackets(res.Changed), err
 	}
 	for _, ev := range slices.Backward(m.parsed.History) {
 		if of, ok := postoffice.ParseOrderID(ev.Get("order")); ok {
 			text, err := e.reverse(m, of, false)
-			if errors.Is(err, order.ErrNothing) {
+			if errors.Is(err, operations.ErrNothing) {
 				err = fmt.Errorf("undo %s: nothing of order %s is left to take back", e.id, of)
 			}
 			return text, err
@@ -163,10 +163,10 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 		if v := verbOf(verb); v != nil && v.undo == "" {
 			return "", fmt.Errorf("undo %s: %s cannot be undone", e.id, verb)
 		}
-		return "", order.ErrNothing
+		return "", operations.ErrNothing
 	}
 	q.Match = among(events)
-	say := func(text string, res order.Result, err error) (string, error) {
+	say := func(text string, res operations.Result, err error) (string, error) {
 		return text + ": " + brackets(slices.Concat(res.Changed, res.Busy)), err
 	}
 	switch verb {
@@ -183,10 +183,10 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 		}
 		q.Match = func(g *workspec.Group, r *workspec.Recipient) bool { return fits(g, r) && ours[r.Offset] }
 		if verb == "hold" {
-			res, err := order.Release(q, m.spec.Name)
+			res, err := operations.Release(q, m.spec.Name)
 			return say("released", res, err)
 		}
-		res, err := order.Thaw(q, m.spec.Name)
+		res, err := operations.Thaw(q, m.spec.Name)
 		return say("thawed, its time begins anew", res, err)
 	case "release":
 		return e.holdAgain(m, q, events)
@@ -197,25 +197,25 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 				cause = ev.Get(workspec.KeyCause)
 			}
 		}
-		res, err := order.Freeze(q, m.spec.Name, cause)
+		res, err := operations.Freeze(q, m.spec.Name, cause)
 		return say("frozen again", res, err)
 	case "expire":
 		q.Failed, q.Told = true, silent
-		res, err := order.Retry(q, m.spec.Name)
+		res, err := operations.Retry(q, m.spec.Name)
 		switch {
-		case len(res.Busy) > 0 && errors.Is(err, order.ErrNothing):
+		case len(res.Busy) > 0 && errors.Is(err, operations.ErrNothing):
 			err = fmt.Errorf("undo %s: delivered to at this moment: %s: %w", e.id, brackets(res.Busy), errAgain)
-		case errors.Is(err, order.ErrNothing):
+		case errors.Is(err, operations.ErrNothing):
 			err = fmt.Errorf("undo %s: the sender was told", e.id)
 		}
 		return say("open again", res, err)
 	}
-	res, err := order.Undo(q, m.spec.Name)
+	res, err := operations.Undo(q, m.spec.Name)
 	return "is queued again for " + brackets(res.Changed), err
 }
 
 // holdAgain holds recipients until when they were held before they were released.
-func (e *editing) holdAgain(m *message, q order.Request, events []*workspec.Event) (string, error) {
+func (e *editing) holdAgain(m *message, q operations.Request, events []*workspec.Event) (string, error) {
 	until := map[int64]map[int64]bool{} // milliseconds → recipients
 	for _, ev := range events {
 		for _, off := range ev.Recipients() {
@@ -233,7 +233,7 @@ func (e *editing) holdAgain(m *message, q order.Request, events []*workspec.Even
 			}
 		}
 	}
-	var all order.Result
+	var all operations.Result
 	for ms, set := range until {
 		end := time.Time{}
 		if ms > 0 {
@@ -242,14 +242,14 @@ func (e *editing) holdAgain(m *message, q order.Request, events []*workspec.Even
 			}
 		}
 		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return set[r.Offset] }
-		res, err := order.Hold(q, m.spec.Name, end)
-		if err != nil && !errors.Is(err, order.ErrNothing) {
+		res, err := operations.Hold(q, m.spec.Name, end)
+		if err != nil && !errors.Is(err, operations.ErrNothing) {
 			return "", err
 		}
 		all.Changed = append(all.Changed, append(res.Changed, res.Busy...)...)
 	}
 	if len(all.Changed) == 0 {
-		return "", order.ErrNothing
+		return "", operations.ErrNothing
 	}
 	return "held again: " + brackets(all.Changed), nil
 }

@@ -28,7 +28,7 @@ type verb struct {
 	hosts bool
 	// takes tells recipients of a routed message that it can be about.
 	takes func(a *act, r *recipient) bool
-	do    func(a *act, q order.Request, name string) (order.Result, error)
+	do    func(a *act, q operations.Request, name string) (operations.Result, error)
 	// aside is what it does with a message that is not routed, by its state; it gives
 	// what to print.
 	aside map[string]func(a *act, m *message) (string, error)
@@ -53,14 +53,18 @@ older: a report about delay or expiry comes that much later.`,
 			example: "--until 2h --reason 'their disk is full'",
 			flags:   []cli.Flag{&cli.StringFlag{Name: "until", Usage: "end of the hold: `WHEN` like 2h, 3d or 2026-11-22T06:00"}},
 			takes:   open,
-			do:      func(a *act, q order.Request, name string) (order.Result, error) { return order.Hold(q, name, a.until) },
+			do: func(a *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Hold(q, name, a.until)
+			},
 			instead: "zmctl freeze puts it away",
 		},
 		{
 			name: "release", done: "released", usage: "end a hold", undo: "holds again what is not delivered by then",
-			text:    `What was due meanwhile is tried at once.`,
-			takes:   func(_ *act, r *recipient) bool { return r.State == held },
-			do:      func(_ *act, q order.Request, name string) (order.Result, error) { return order.Release(q, name) },
+			text:  `What was due meanwhile is tried at once.`,
+			takes: func(_ *act, r *recipient) bool { return r.State == held },
+			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Release(q, name)
+			},
 			instead: "only queued mail can be held",
 		},
 		{
@@ -68,8 +72,8 @@ older: a report about delay or expiry comes that much later.`,
 			text: `Frozen recipients are not tried and do not expire until zmctl thaw. A message in router/
 or deferred/ goes to freezer/.`,
 			takes: func(_ *act, r *recipient) bool { return r.open() && r.State != frozen },
-			do: func(_ *act, q order.Request, name string) (order.Result, error) {
-				return order.Freeze(q, name, workspec.CausePerson)
+			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Freeze(q, name, workspec.CausePerson)
 			},
 			aside: map[string]func(*act, *message) (string, error){stateAccepted: (*act).park, stateDeferred: (*act).park},
 		},
@@ -77,8 +81,10 @@ or deferred/ goes to freezer/.`,
 			name: "thaw", done: "thawed", usage: "have frozen recipients tried again", undo: "freezes again what is not delivered by then",
 			text: `Their time begins anew: they are due now, their attempts count from one, and they expire
 after their clause's expiry from now. A message in freezer/ goes back to the router.`,
-			takes:   func(_ *act, r *recipient) bool { return r.State == frozen },
-			do:      func(_ *act, q order.Request, name string) (order.Result, error) { return order.Thaw(q, name) },
+			takes: func(_ *act, r *recipient) bool { return r.State == frozen },
+			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Thaw(q, name)
+			},
 			aside:   map[string]func(*act, *message) (string, error){stateFrozen: (*act).recall},
 			instead: "it is not frozen",
 		},
@@ -112,7 +118,9 @@ report with the last answer. With --silent nobody is told.`,
 			example: "--silent --reason spam",
 			flags:   []cli.Flag{&cli.BoolFlag{Name: "silent", Usage: "do not tell the sender"}},
 			takes:   open,
-			do:      func(_ *act, q order.Request, name string) (order.Result, error) { return order.Expire(q, name) },
+			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Expire(q, name)
+			},
 			instead: "zmctl remove takes it out; a report can be made only of a message that is routed",
 		},
 		{
@@ -123,7 +131,9 @@ message in router/, deferred/, freezer/ or postman/ goes to removed/ as it is. T
 is not told, unless --report is given and the message is routed.`,
 			flags: []cli.Flag{&cli.BoolFlag{Name: "report", Usage: "tell the sender that the message was not delivered"}},
 			takes: open,
-			do:    func(_ *act, q order.Request, name string) (order.Result, error) { return order.Remove(q, name) },
+			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
+				return operations.Remove(q, name)
+			},
 			aside: map[string]func(*act, *message) (string, error){
 				stateAccepted: (*act).putAway, stateDeferred: (*act).putAway, stateFrozen: (*act).putAway,
 				stateSetAside: (*act).putAway, stateCopy: (*act).putAway,
@@ -135,11 +145,11 @@ is not told, unless --report is given and the message is routed.`,
 it has; here they are done with, held and frozen ones, too. It gets a spool ID of its own,
 which is told. A message in deferred/ goes back to the router itself.`,
 			takes: open,
-			do: func(a *act, q order.Request, name string) (order.Result, error) {
+			do: func(a *act, q operations.Request, name string) (operations.Result, error) {
 				journal := ledger.New(a.po, ledger.Config{Role: "zmctl"})
 				defer journal.Close()
 				q.Submit = func(file string, n int) (postoffice.Accepted, error) { return journal.SubmitPrepared(a.po, file, n) }
-				return order.Reroute(q, name)
+				return operations.Reroute(q, name)
 			},
 			aside: map[string]func(*act, *message) (string, error){stateDeferred: (*act).recall},
 		},
@@ -153,9 +163,9 @@ func takesRetry(a *act, r *recipient) bool {
 	return r.open() && r.State != held && r.State != frozen
 }
 
-func doRetry(a *act, q order.Request, name string) (order.Result, error) {
+func doRetry(a *act, q operations.Request, name string) (operations.Result, error) {
 	q.Failed, q.Told = a.c.Bool("failed"), a.c.Bool("told")
-	return order.Retry(q, name)
+	return operations.Retry(q, name)
 }
 
 func verbCommands() []*cli.Command {

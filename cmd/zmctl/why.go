@@ -164,7 +164,7 @@ func (r *because) sayOf(state, format string, args ...any) {
 
 // print tells it to a person. Trouble of the writer is met by the next command.
 func (r *because) print(w io.Writer) {
-	p := paint.For(w)
+	p := term.For(w)
 	for i, line := range r.Lines {
 		if painted := p.State(r.states[i], line); painted != line {
 			line = painted

@@ -74,7 +74,7 @@ func inRow(n int) string {
 }
 
 // clean makes text of a message fit for a terminal.
-func clean(s string) string { return plain.Line(s) }
+func clean(s string) string { return sanitize.Line(s) }
 
 // cut shortens text to n characters.
 func cut(s string, n int) string {

@@ -35,7 +35,7 @@ func openOrdering(t *testing.T, disk *cutfs.FS, w *removed, said *told, boot str
 	return o
 }
 
-func (o *ordering) about(address string) order.Request {
+func (o *ordering) about(address string) operations.Request {
 	q := o.request()
 	q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return r.Address == address }
 	return q
@@ -45,14 +45,14 @@ func (o *ordering) run() error {
 	if _, err := o.spool.Ledger.Settle(context.Background(), ledger.Patience{Looks: 1}); err != nil {
 		return err
 	}
-	if _, err := order.Hold(o.about("b@far"), o.world.name, time.Time{}); err != nil {
+	if _, err := operations.Hold(o.about("b@far"), o.world.name, time.Time{}); err != nil {
 		return err
 	}
 	o.said.held = true
 	if err := o.schedule(); err != nil {
 		return err
 	}
-	if _, err := order.Freeze(o.about("c@far"), o.world.name, workspec.CausePerson); err != nil {
+	if _, err := operations.Freeze(o.about("c@far"), o.world.name, workspec.CausePerson); err != nil {
 		return err
 	}
 	o.said.frozen = true
@@ -63,7 +63,7 @@ func (o *ordering) run() error {
 	q.Submit = func(file string, n int) (postoffice.Accepted, error) {
 		return o.spool.Ledger.SubmitPrepared(o.po, file, n)
 	}
-	if res, err := order.Reroute(q, o.world.name); err != nil || len(res.Changed) != 2 {
+	if res, err := operations.Reroute(q, o.world.name); err != nil || len(res.Changed) != 2 {
 		return fmt.Errorf("rerouted %q: %w", res.Changed, err)
 	}
 	o.said.rerouted = true

@@ -141,13 +141,13 @@ func (r *removing) mark(address string, tag workspec.Tag) error {
 	return fmt.Errorf("no recipient %s", address)
 }
 
-func (r *removing) request() order.Request {
-	return order.Request{PostOffice: r.po, ID: r.world.id, Now: time.Now(), Who: "test"}
+func (r *removing) request() operations.Request {
+	return operations.Request{PostOffice: r.po, ID: r.world.id, Now: time.Now(), Who: "test"}
 }
 
 // remove is zmctl remove and what the scheduler does then.
 func (r *removing) remove() error {
-	res, err := order.Remove(r.request(), r.world.name)
+	res, err := operations.Remove(r.request(), r.world.name)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (r *removing) schedule() error {
 // undo is zmctl undo and the deliveries that follow.
 func (r *removing) undo() error {
 	r.world.back = true
-	if _, err := order.UndoShelved(r.request()); err != nil {
+	if _, err := operations.UndoShelved(r.request()); err != nil {
 		return err
 	}
 	return r.deliver()
@@ -289,7 +289,7 @@ func settleRemoval(t *testing.T, name string, r *removing) {
 	case len(pending) > 0:
 		t.Errorf("%s: it went back to the router", name)
 	case len(away) == 1 && away[0].Spec != "" && queued == 0:
-		if _, err := order.UndoShelved(r.request()); err != nil {
+		if _, err := operations.UndoShelved(r.request()); err != nil {
 			t.Errorf("%s: undo: %v", name, err)
 		}
 	case len(away) == 0 && queued == 2:

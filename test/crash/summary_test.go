@@ -120,7 +120,7 @@ func (s *summing) run() error {
 	}
 	q := s.request()
 	q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return r.Address == "c@far" }
-	if _, err := order.Hold(q, s.world.name, time.Time{}); err != nil {
+	if _, err := operations.Hold(q, s.world.name, time.Time{}); err != nil {
 		return err
 	}
 	s.acted.held = true

@@ -1,4 +1,4 @@
-package order
+package operations
 
 import (
 	"zmailer/internal/mail/status"

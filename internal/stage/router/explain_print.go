@@ -14,7 +14,7 @@ import (
 // Print writes an explanation for people: what was asked, line by line, and under each
 // recipient where it goes.
 func (e *Explanation) Print(out io.Writer) error {
-	p := paint.For(out)
+	p := term.For(out)
 	var b strings.Builder
 	if e.ID != "" {
 		fmt.Fprintf(&b, "%s  %s\n", p.Bold(e.ID), e.File)
@@ -38,7 +38,7 @@ func (e *Explanation) Print(out io.Writer) error {
 type row [4]string
 
 // print writes the steps of a recipient, each target where it was found.
-func (r *ExplainedRecipient) print(b *strings.Builder, p paint.Paint) {
+func (r *ExplainedRecipient) print(b *strings.Builder, p term.Paint) {
 	rows := make([]row, len(r.Steps))
 	var width [3]int
 	for i := range r.Steps {
@@ -101,7 +101,7 @@ func (s *ExplainedStep) sentence() string {
 	return s.Result
 }
 
-func (t *ExplainedTarget) print(b *strings.Builder, p paint.Paint, depth int) {
+func (t *ExplainedTarget) print(b *strings.Builder, p term.Paint, depth int) {
 	lead := "  " + strings.Repeat("  ", depth)
 	host := t.Host
 	if t.Channel == rules.Error {
@@ -132,7 +132,7 @@ func (t *ExplainedTarget) print(b *strings.Builder, p paint.Paint, depth int) {
 }
 
 // painted colours the conclusion: all but a message that has moved on needs a person.
-func (e *Explanation) painted(p paint.Paint, text string) string {
+func (e *Explanation) painted(p term.Paint, text string) string {
 	if e.Verdict == VerdictGone {
 		return text
 	}

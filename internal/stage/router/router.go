@@ -89,8 +89,8 @@ type Config struct {
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
 	PolicySteps int
 	PolicyTime  time.Duration
-	Log         *slog.Logger    // nil: discarded
-	Service     *notify.Service // is told how we are; nil: nobody is
+	Log         *slog.Logger      // nil: discarded
+	Service     *sdnotify.Service // is told how we are; nil: nobody is
 	Now         func() time.Time
 	// Metrics counts; nil: nobody wants that.
 	Metrics *metrics.Set

@@ -57,7 +57,7 @@ func (s *Spool) account(f *opened) *account {
 		}
 		removed := f.removal.Removed(r)
 		switch d := about.of(r, kind); {
-		case removed && d != nil && d.Notary.Agent != order.Agent:
+		case removed && d != nil && d.Notary.Agent != operations.Agent:
 			// Of an attempt that a crash made void, before the operator removed the recipient.
 		case d == nil && kind == kindFailed && !removed:
 			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})

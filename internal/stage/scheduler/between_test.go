@@ -81,8 +81,8 @@ func (c *counter) must(err error) {
 }
 
 // at is an order at the counter, about the first recipient.
-func (c *counter) at() order.Request {
-	return order.Request{PostOffice: c.desk, ID: c.id, Now: c.now, Who: "a person", Order: "20261121-081400-x-1",
+func (c *counter) at() operations.Request {
+	return operations.Request{PostOffice: c.desk, ID: c.id, Now: c.now, Who: "a person", Order: "20261121-081400-x-1",
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool { return r.Address == first }}
 }
 
@@ -109,12 +109,12 @@ var states = map[string]func(c *counter){
 	"waiting":         func(c *counter) { c.deferredOnce(c.name, 0) },
 	"failed":          func(c *counter) { c.fails() },
 	"failed, alone":   func(c *counter) { c.fails(); c.deliverSecond() },
-	"removed":         func(c *counter) { c.ordered(order.Remove(c.at(), c.name))(1) },
-	"removed, alone":  func(c *counter) { c.ordered(order.Remove(c.at(), c.name))(1); c.deliverSecond() },
+	"removed":         func(c *counter) { c.ordered(operations.Remove(c.at(), c.name))(1) },
+	"removed, alone":  func(c *counter) { c.ordered(operations.Remove(c.at(), c.name))(1); c.deliverSecond() },
 	"expired":         func(c *counter) { c.expires(); c.now = c.now.Add(10 * time.Minute) },
 	"expired, alone":  func(c *counter) { c.expires(); c.deliverSecond() },
-	"frozen":          func(c *counter) { c.ordered(order.Freeze(c.at(), c.name, workspec.CausePerson))(1) },
-	"held":            func(c *counter) { c.ordered(order.Hold(c.at(), c.name, c.now.Add(time.Hour)))(1) },
+	"frozen":          func(c *counter) { c.ordered(operations.Freeze(c.at(), c.name, workspec.CausePerson))(1) },
+	"held":            func(c *counter) { c.ordered(operations.Hold(c.at(), c.name, c.now.Add(time.Hour)))(1) },
 	"old":             func(c *counter) { c.deferredOnce(c.name, 0); c.now = c.now.Add(100 * time.Hour) },
 	"on channel hold": func(c *counter) {},
 	"in flight":       func(c *counter) { c.lockFirst() },
@@ -122,7 +122,7 @@ var states = map[string]func(c *counter){
 		c.fails()
 		q := c.at()
 		q.Failed = true
-		c.ordered(order.Retry(q, c.name))(1)
+		c.ordered(operations.Retry(q, c.name))(1)
 	},
 	"with a dead agent": func(c *counter) { c.lockFirst(); c.must(c.owner.Leave()) },
 }
@@ -130,7 +130,7 @@ var states = map[string]func(c *counter){
 func (c *counter) expires() {
 	q := c.at()
 	q.Report = true
-	c.ordered(order.Expire(q, c.name))(1)
+	c.ordered(operations.Expire(q, c.name))(1)
 }
 
 // steps are what the scheduler does meanwhile.
@@ -163,32 +163,36 @@ func (c *counter) offset() int64 {
 
 // verbs are what the person orders; says tells what must become of the recipient then.
 var verbs = map[string]struct {
-	give func(q order.Request, name string) (order.Result, error)
+	give func(q operations.Request, name string) (operations.Result, error)
 	says string
 }{
-	"hold":    {func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) }, "waits"},
-	"freeze":  {func(q order.Request, n string) (order.Result, error) { return order.Freeze(q, n, workspec.CausePerson) }, "waits"},
-	"release": {order.Release, ""},
-	"thaw":    {order.Thaw, "goes"},
-	"expire": {func(q order.Request, n string) (order.Result, error) {
+	"hold": {func(q operations.Request, n string) (operations.Result, error) {
+		return operations.Hold(q, n, time.Time{})
+	}, "waits"},
+	"freeze": {func(q operations.Request, n string) (operations.Result, error) {
+		return operations.Freeze(q, n, workspec.CausePerson)
+	}, "waits"},
+	"release": {operations.Release, ""},
+	"thaw":    {operations.Thaw, "goes"},
+	"expire": {func(q operations.Request, n string) (operations.Result, error) {
 		q.Report = true
-		return order.Expire(q, n)
+		return operations.Expire(q, n)
 	}, "fails"},
-	"drop":    {order.Expire, "fails"},
-	"remove":  {order.Remove, "fails"},
-	"reroute": {order.Reroute, "copied"},
-	"retry": {func(q order.Request, n string) (order.Result, error) {
+	"drop":    {operations.Expire, "fails"},
+	"remove":  {operations.Remove, "fails"},
+	"reroute": {operations.Reroute, "copied"},
+	"retry": {func(q operations.Request, n string) (operations.Result, error) {
 		q.Failed = true
-		return order.Retry(q, n)
+		return operations.Retry(q, n)
 	}, ""},
-	"undo": {func(q order.Request, n string) (order.Result, error) {
-		res, err := order.Undo(q, n)
+	"undo": {func(q operations.Request, n string) (operations.Result, error) {
+		res, err := operations.Undo(q, n)
 		for range 3 {
-			if !errors.Is(err, order.ErrMoved) {
+			if !errors.Is(err, operations.ErrMoved) {
 				break
 			}
-			if res, err = order.UndoShelved(q); errors.Is(err, order.ErrMoved) {
-				res, err = order.Undo(q, n)
+			if res, err = operations.UndoShelved(q); errors.Is(err, operations.ErrMoved) {
+				res, err = operations.Undo(q, n)
 			}
 		}
 		return res, err
@@ -197,7 +201,7 @@ var verbs = map[string]struct {
 
 // done is what an order came to.
 type done struct {
-	res order.Result
+	res operations.Result
 	err error
 }
 
@@ -219,7 +223,7 @@ func (c *counter) free() bool {
 
 // mayFail are the answers that an order, or a step of the scheduler, may have.
 func mayFail(err error) bool {
-	for _, known := range []error{nil, order.ErrNothing, order.ErrMoved, postoffice.ErrGone, cutfs.ErrCut, ErrMessageGone} {
+	for _, known := range []error{nil, operations.ErrNothing, operations.ErrMoved, postoffice.ErrGone, cutfs.ErrCut, ErrMessageGone} {
 		if errors.Is(err, known) {
 			return true
 		}
@@ -261,7 +265,7 @@ func (c *counter) end(says string, given done) {
 		}
 		c.now = c.now.Add(10 * time.Minute)
 		if round > 1 {
-			for _, give := range []func(order.Request, string) (order.Result, error){order.Release, order.Thaw} {
+			for _, give := range []func(operations.Request, string) (operations.Result, error){operations.Release, operations.Thaw} {
 				q := c.at()
 				q.Order = ""
 				if _, err := give(q, c.name); !mayFail(err) {

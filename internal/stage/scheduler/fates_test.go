@@ -430,25 +430,25 @@ func (w *fates) operate() {
 			}
 		}
 	}
-	q := order.Request{PostOffice: w.po, ID: postoffice.IDOf(info), Now: w.now, Who: "a test", Reason: "because"}
-	var res order.Result
+	q := operations.Request{PostOffice: w.po, ID: postoffice.IDOf(info), Now: w.now, Who: "a test", Reason: "because"}
+	var res operations.Result
 	end := ""
 	switch w.rng.IntN(5) {
 	case 0:
-		res, err = order.Remove(q, name)
+		res, err = operations.Remove(q, name)
 		end = "removed"
 	case 1:
-		res, err = order.Undo(q, name)
+		res, err = operations.Undo(q, name)
 	case 2:
 		q.Report = true
-		res, err = order.Expire(q, name)
+		res, err = operations.Expire(q, name)
 		end = "failed"
 	case 3, 4:
 		q.Failed = true
-		res, err = order.Retry(q, name)
+		res, err = operations.Retry(q, name)
 	}
 	switch {
-	case errors.Is(err, order.ErrMoved), errors.Is(err, order.ErrNothing):
+	case errors.Is(err, operations.ErrMoved), errors.Is(err, operations.ErrNothing):
 	case err != nil:
 		w.t.Fatal(err)
 	}

@@ -72,11 +72,11 @@ func (s *Spool) letGo(f *opened, now time.Time) (gone int, next time.Time, err e
 	if len(due) == 0 {
 		return 0, next, nil
 	}
-	res, err := order.Reroute(order.Request{PostOffice: s.PostOffice, ID: f.id, Now: now, Who: "scheduler", Silent: true, Submit: s.submitPrepared,
+	res, err := operations.Reroute(operations.Request{PostOffice: s.PostOffice, ID: f.id, Now: now, Who: "scheduler", Silent: true, Submit: s.submitPrepared,
 		Reason: "the condition on channel hold holds",
 		Match:  func(_ *workspec.Group, r *workspec.Recipient) bool { return due[r.Offset] }}, f.Name)
 	switch {
-	case errors.Is(err, order.ErrNothing), errors.Is(err, order.ErrMoved):
+	case errors.Is(err, operations.ErrNothing), errors.Is(err, operations.ErrMoved):
 		return 0, next, nil
 	case err != nil:
 		return 0, next, err

@@ -43,8 +43,8 @@ func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			b, dir := diskBox(t)
 			name := b.queue("a@b", rcpt{line: "smtp h x@h"})
-			q := order.Request{PostOffice: b.po, ID: b.request(name).ID, Now: time.Now(), Who: "test"}
-			if _, err := order.Hold(q, name, time.Time{}); err != nil {
+			q := operations.Request{PostOffice: b.po, ID: b.request(name).ID, Now: time.Now(), Who: "test"}
+			if _, err := operations.Hold(q, name, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
@@ -56,7 +56,7 @@ func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt(t, e, dir, name, func() {
-				if _, err := order.Release(q, name); err != nil {
+				if _, err := operations.Release(q, name); err != nil {
 					t.Error(err)
 				}
 			})

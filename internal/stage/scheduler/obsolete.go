@@ -103,10 +103,10 @@ func (s *Spool) obsolete(name string, o *obsoleter) (changed bool, err error) {
 	}
 	// Crash: before the order's line nothing has happened, and it is done again when the
 	// other message is read; with it the message is removed.
-	res, err := order.Remove(order.Request{PostOffice: s.PostOffice, ID: f.id, Now: s.Now(), Who: "scheduler", Silent: true,
+	res, err := operations.Remove(operations.Request{PostOffice: s.PostOffice, ID: f.id, Now: s.Now(), Who: "scheduler", Silent: true,
 		Reason: "obsoleted by " + o.id.String()}, name)
 	switch {
-	case errors.Is(err, order.ErrNothing), errors.Is(err, order.ErrMoved):
+	case errors.Is(err, operations.ErrNothing), errors.Is(err, operations.ErrMoved):
 		return false, nil
 	case err != nil:
 		return false, err

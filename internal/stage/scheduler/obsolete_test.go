@@ -163,7 +163,7 @@ func TestMessageThatIsPutBackStays(t *testing.T) {
 	r.wait(1, "msg=recorded")
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
 	r.wait(1, "msg=removed", "rcpts=", fmt.Sprintf("id=%s", q.ID))
-	if _, err := order.UndoShelved(q); err != nil {
+	if _, err := operations.UndoShelved(q); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.stop(); err != nil {

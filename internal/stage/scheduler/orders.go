@@ -11,7 +11,7 @@ import (
 
 // resume ends what a crash interrupted between a decision and what follows it.
 func (s *Spool) resume(f *opened) error {
-	if len(order.Pending(f.spec)) > 0 {
+	if len(operations.Pending(f.spec)) > 0 {
 		if err := f.underLock(func() error { return s.resumeReroutes(f) }); err != nil {
 			return err
 		}
@@ -22,7 +22,7 @@ func (s *Spool) resume(f *opened) error {
 // resumeReroutes submits the copies of rerouted recipients that their event names, and
 // marks them. The caller holds the specification's flock.
 func (s *Spool) resumeReroutes(f *opened) error {
-	list, err := order.Resume(f.Spec, f.spec, s.submitPrepared)
+	list, err := operations.Resume(f.Spec, f.spec, s.submitPrepared)
 	for _, r := range list {
 		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", "copy", "file", r.File, "copy", r.To, "recipients", len(r.Recipients))
 	}

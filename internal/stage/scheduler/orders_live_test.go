@@ -17,7 +17,7 @@ import (
 func slowly(s *Settings) { s.Interval = time.Hour }
 
 // ask gives an order about a message at this moment.
-func (r *rig) ask(give func(order.Request, string) (order.Result, error), name string, addresses ...string) order.Result {
+func (r *rig) ask(give func(operations.Request, string) (operations.Result, error), name string, addresses ...string) operations.Result {
 	r.t.Helper()
 	q := r.request(name, addresses...)
 	q.Now = time.Now()
@@ -31,9 +31,11 @@ func (r *rig) ask(give func(order.Request, string) (order.Result, error), name s
 // The running scheduler follows each order at once.
 func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 	t.Parallel()
-	hold := func(q order.Request, name string) (order.Result, error) { return order.Hold(q, name, time.Time{}) }
-	freeze := func(q order.Request, name string) (order.Result, error) {
-		return order.Freeze(q, name, workspec.CausePerson)
+	hold := func(q operations.Request, name string) (operations.Result, error) {
+		return operations.Hold(q, name, time.Time{})
+	}
+	freeze := func(q operations.Request, name string) (operations.Result, error) {
+		return operations.Freeze(q, name, workspec.CausePerson)
 	}
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=5"), 0, slowly)
 	held := r.queue("a@b", rcpt{line: "smtp h ok.held@h"}, rcpt{line: "smtp h ok.beside@h"})
@@ -50,13 +52,13 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 	behind := r.queue("a@b", rcpt{line: "smtp dead ok.behind@h"})
 	r.wait(1, "msg=queued", "name="+behind)
 
-	r.ask(order.Release, held)
+	r.ask(operations.Release, held)
 	r.wait(1, "msg=delivered", "ok.held@h")
-	r.ask(order.Thaw, frozen)
+	r.ask(operations.Thaw, frozen)
 	r.wait(1, "msg=delivered", "ok.frozen@h")
-	r.ask(order.Retry, a, "defer1.a@h")
+	r.ask(operations.Retry, a, "defer1.a@h")
 	r.wait(1, "msg=delivered", "defer1.a@h")
-	r.ask(order.Retry, host)
+	r.ask(operations.Retry, host)
 	r.wait(1, "msg=delivered", "host1.x@h")
 	r.wait(1, "msg=delivered", "ok.behind@h") // the host has answered
 
@@ -64,19 +66,19 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 	b := r.queue("a@b", rcpt{line: "smtp h defer1.b@h"})
 	r.wait(1, "msg=deferred", "defer1.b@h")
 	r.wait(1, "msg=recorded", "id="+r.request(b).ID.String())
-	r.ask(order.Retry, b)
+	r.ask(operations.Retry, b)
 	r.wait(1, "msg=delivered", "defer1.b@h")
 	paused := r.queue("a@b", rcpt{line: "smtp h defer1.paused@h"})
 	r.wait(1, "msg=recorded", "id="+r.request(paused).ID.String())
 	pausedID := r.request(paused).ID.String()
 	r.ask(hold, paused)
-	r.ask(order.Retry, a) // defer1.other@h
+	r.ask(operations.Retry, a) // defer1.other@h
 	r.wait(1, "msg=delivered", "defer1.other@h")
-	res, err := order.Retry(r.request(paused), paused)
+	res, err := operations.Retry(r.request(paused), paused)
 	if err == nil {
 		t.Errorf("retried what is held: %+v", res)
 	}
-	r.ask(order.Expire, paused)
+	r.ask(operations.Expire, paused)
 	r.wait(1, "msg=finished", "id="+pausedID)
 
 	if err := r.stop(); err != nil {
@@ -90,7 +92,9 @@ func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, slowly)
 	name := r.queue("a@b", rcpt{line: "smtp h ok@h"})
-	r.ask(func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, q.Now.Add(time.Second)) }, name)
+	r.ask(func(q operations.Request, n string) (operations.Result, error) {
+		return operations.Hold(q, n, q.Now.Add(time.Second))
+	}, name)
 	r.start()
 	r.wait(1, "msg=queued", "recipients=0", "waiting=1")
 	r.wait(1, "msg=delivered", "ok@h")
@@ -100,10 +104,10 @@ func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
 // Given up, taken out and routed again while the scheduler runs: the message ends.
 func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for name, give := range map[string]func(order.Request, string) (order.Result, error){"expire": func(q order.Request, n string) (order.Result, error) {
+	for name, give := range map[string]func(operations.Request, string) (operations.Result, error){"expire": func(q operations.Request, n string) (operations.Result, error) {
 		q.Report = true
-		return order.Expire(q, n)
-	}, "remove": order.Remove, "reroute": order.Reroute} {
+		return operations.Expire(q, n)
+	}, "remove": operations.Remove, "reroute": operations.Reroute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, slowly)
@@ -129,9 +133,11 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 // is not in flight again.
 func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 	t.Parallel()
-	for name, give := range map[string]func(order.Request, string) (order.Result, error){
-		"hold":   func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) },
-		"remove": order.Remove, "expire": order.Expire} {
+	for name, give := range map[string]func(operations.Request, string) (operations.Result, error){
+		"hold": func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Hold(q, n, time.Time{})
+		},
+		"remove": operations.Remove, "expire": operations.Expire} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, quick)
@@ -147,7 +153,7 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 				other := r.queue("a@b", rcpt{line: "smtp h ok.1@h"}) // the next attempt would come before it
 				r.wait(1, "msg=delivered", "ok.1@h")
 				_ = other
-				r.ask(order.Release, file)
+				r.ask(operations.Release, file)
 				r.wait(1, "msg=delivered", "gatelater@h")
 			} else {
 				r.wait(1, map[string]string{"remove": "msg=removed", "expire": "msg=finished"}[name], map[string]string{"remove": "rcpts="}[name])

@@ -24,13 +24,13 @@ func clockBox(t testing.TB, conf string) *box {
 }
 
 // request is an order about one message; addresses none: about all its recipients.
-func (b *box) request(name string, addresses ...string) order.Request {
+func (b *box) request(name string, addresses ...string) operations.Request {
 	b.t.Helper()
 	info, err := b.po.StatMessage(name)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	q := order.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "a test", Reason: "because"}
+	q := operations.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "a test", Reason: "because"}
 	if len(addresses) > 0 {
 		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return slices.Contains(addresses, r.Address) }
 	}
@@ -38,7 +38,7 @@ func (b *box) request(name string, addresses ...string) order.Request {
 }
 
 // ordered checks that an order was about n recipients.
-func (b *box) ordered(res order.Result, err error) func(n int) {
+func (b *box) ordered(res operations.Result, err error) func(n int) {
 	return func(n int) {
 		b.t.Helper()
 		if err != nil || len(res.Changed) != n {
@@ -76,7 +76,7 @@ func (b *box) deferredOnce(name string, n int) {
 func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	b := clockBox(t, testConf)
 	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
-	b.ordered(order.Hold(b.request(file, "x@h"), file, time.Time{}))(1)
+	b.ordered(operations.Hold(b.request(file, "x@h"), file, time.Time{}))(1)
 	if got := b.open(file); got != "y@h" {
 		t.Errorf("open: %q, want y@h", got)
 	}
@@ -88,7 +88,7 @@ func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	if s := b.settle(file); s.Expired != 0 || s.Finished || len(b.reports()) != 0 {
 		t.Errorf("settled %+v with %d reports", s, len(b.reports()))
 	}
-	b.ordered(order.Release(b.request(file), file))(1)
+	b.ordered(operations.Release(b.request(file), file))(1)
 	l := b.load(file)
 	if len(l.Open) != 1 || l.Open[0].Away != 200*time.Hour {
 		t.Fatalf("after the release: %+v, want 200h that do not count", l.Open)
@@ -96,12 +96,12 @@ func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	if got := l.Look.Sub(b.now).Round(time.Second); got != 4*time.Hour {
 		t.Errorf("its delay is reported in %v, want 4h as for a new one", got)
 	}
-	if _, err := order.Release(b.request(file), file); !errors.Is(err, order.ErrNothing) {
+	if _, err := operations.Release(b.request(file), file); !errors.Is(err, operations.ErrNothing) {
 		t.Errorf("a second release: %v", err)
 	}
 
 	// Until a time.
-	b.ordered(order.Hold(b.request(file), file, b.now.Add(time.Hour)))(1)
+	b.ordered(operations.Hold(b.request(file), file, b.now.Add(time.Hour)))(1)
 	if l := b.load(file); len(l.Open) != 0 || l.Look.Sub(b.now) != time.Hour || l.Wake != l.Look {
 		t.Errorf("held for an hour: %d open, look in %v", len(l.Open), l.Look.Sub(b.now))
 	}
@@ -124,7 +124,7 @@ func TestFrozenRecipientsWaitForAPerson(t *testing.T) { // A13
 	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
 	b.now = b.now.Add(70 * time.Hour)
 	b.deferredOnce(file, 0)
-	b.ordered(order.Freeze(b.request(file, "x@h"), file, workspec.CausePerson))(1)
+	b.ordered(operations.Freeze(b.request(file, "x@h"), file, workspec.CausePerson))(1)
 	b.now = b.now.Add(700 * time.Hour)
 	if s := b.settle(file); s.Expired != 0 {
 		t.Errorf("settled %+v", s)
@@ -135,7 +135,7 @@ func TestFrozenRecipientsWaitForAPerson(t *testing.T) { // A13
 	if got := b.open(file); got != "y@h" {
 		t.Errorf("open: %q, want y@h", got)
 	}
-	b.ordered(order.Thaw(b.request(file), file))(1)
+	b.ordered(operations.Thaw(b.request(file), file))(1)
 	l := b.load(file)
 	if len(l.Open) != 2 || l.Open[0].Address != "x@h" || l.Open[0].Attempts != 0 || !l.Open[0].Next.IsZero() || l.Open[0].Away.Round(time.Second) != 770*time.Hour {
 		t.Errorf("thawed: %+v, want a new time", l.Open)
@@ -154,9 +154,11 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.lock(file, 0, owner.Number())
-	for _, give := range []func() (order.Result, error){
-		func() (order.Result, error) { return order.Freeze(b.request(file), file, workspec.CausePerson) },
-		func() (order.Result, error) { return order.Thaw(b.request(file), file) },
+	for _, give := range []func() (operations.Result, error){
+		func() (operations.Result, error) {
+			return operations.Freeze(b.request(file), file, workspec.CausePerson)
+		},
+		func() (operations.Result, error) { return operations.Thaw(b.request(file), file) },
 	} {
 		if res, err := give(); err != nil || len(res.Busy) != 1 {
 			t.Fatalf("got %+v, %v", res, err)
@@ -213,7 +215,7 @@ func TestEndOfTimeIsAsOnExpirySays(t *testing.T) {
 			if l := b.load(file); l.Held != 2 || len(l.Open) != 0 {
 				t.Errorf("after a restart: held %d, open %d", l.Held, len(l.Open))
 			}
-			b.ordered(order.Thaw(b.request(file, "x@h"), file))(1)
+			b.ordered(operations.Thaw(b.request(file, "x@h"), file))(1)
 			if got := b.open(file); got != "x@h" {
 				t.Errorf("thawed: %q", got)
 			}
@@ -231,7 +233,7 @@ func TestRetryIsDueNow(t *testing.T) { // A13
 	if got := b.open(file); got != "x@h in 1h0m0s, y@h in 1h0m0s" {
 		t.Fatalf("open: %q", got)
 	}
-	b.ordered(order.Retry(b.request(file, "y@h"), file))(1)
+	b.ordered(operations.Retry(b.request(file, "y@h"), file))(1)
 	if got := b.open(file); got != "x@h in 1h0m0s, y@h" {
 		t.Errorf("open: %q, want y@h now", got)
 	}
@@ -251,12 +253,12 @@ func TestFailedRecipientIsOpenedAgain(t *testing.T) {
 	file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
 	b.agentMarks(file, 0, "failed", workspec.TagFailed)
 	b.settle(file) // gathers for five minutes
-	if _, err := order.Retry(b.request(file, "x@h"), file); !errors.Is(err, order.ErrNothing) {
+	if _, err := operations.Retry(b.request(file, "x@h"), file); !errors.Is(err, operations.ErrNothing) {
 		t.Errorf("without Failed: %v", err)
 	}
 	again := b.request(file, "x@h")
 	again.Failed = true
-	b.ordered(order.Retry(again, file))(1)
+	b.ordered(operations.Retry(again, file))(1)
 	if got := b.open(file); got != "x@h, y@h" {
 		t.Errorf("open: %q", got)
 	}
@@ -273,11 +275,11 @@ func TestFailedRecipientIsOpenedAgain(t *testing.T) {
 	}
 	again = b.request(file, "x@h")
 	again.Failed = true
-	if _, err := order.Retry(again, file); !errors.Is(err, order.ErrNothing) {
+	if _, err := operations.Retry(again, file); !errors.Is(err, operations.ErrNothing) {
 		t.Errorf("the sender was told: %v", err)
 	}
 	again.Told = true
-	b.ordered(order.Retry(again, file))(1)
+	b.ordered(operations.Retry(again, file))(1)
 	b.agentMarks(file, 0, "", workspec.TagOK)
 	b.agentMarks(file, 1, "", workspec.TagOK)
 	if !b.settle(file).Finished {
@@ -292,11 +294,11 @@ func TestExpiryByAPerson(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := clockBox(t, testConf)
 			file := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"}, rcpt{line: "smtp h z@h"})
-			b.ordered(order.Freeze(b.request(file, "y@h"), file, workspec.CausePerson))(1)
+			b.ordered(operations.Freeze(b.request(file, "y@h"), file, workspec.CausePerson))(1)
 			b.deferredOnce(file, 0)
 			q := b.request(file, "x@h", "y@h")
 			q.Report = report
-			b.ordered(order.Expire(q, file))(2)
+			b.ordered(operations.Expire(q, file))(2)
 			if got := b.open(file); got != "z@h" || tags(b.parse(file)) != "-- " {
 				t.Errorf("open %q, tags %q", got, tags(b.parse(file)))
 			}
@@ -319,13 +321,17 @@ func TestExpiryByAPerson(t *testing.T) {
 // means nothing if it delivers.
 func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 	tests := map[string]struct {
-		order func(order.Request, string) (order.Result, error)
+		order func(operations.Request, string) (operations.Result, error)
 		tag   string // then
 	}{
-		"hold":   {func(q order.Request, n string) (order.Result, error) { return order.Hold(q, n, time.Time{}) }, " "},
-		"freeze": {func(q order.Request, n string) (order.Result, error) { return order.Freeze(q, n, workspec.CausePerson) }, " "},
-		"expire": {order.Expire, "-"},
-		"remove": {order.Remove, "-"},
+		"hold": {func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Hold(q, n, time.Time{})
+		}, " "},
+		"freeze": {func(q operations.Request, n string) (operations.Result, error) {
+			return operations.Freeze(q, n, workspec.CausePerson)
+		}, " "},
+		"expire": {operations.Expire, "-"},
+		"remove": {operations.Remove, "-"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

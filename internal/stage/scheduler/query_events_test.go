@@ -165,12 +165,12 @@ func TestOrdersAreToldOnce(t *testing.T) {
 		}
 		return postoffice.IDOf(info)
 	}
-	q, away := order.Request{PostOffice: r.po, ID: id(name), Who: "zmctl, joe"}, order.Request{PostOffice: r.po, ID: id(second), Who: "zmctl, joe"}
+	q, away := operations.Request{PostOffice: r.po, ID: id(name), Who: "zmctl, joe"}, operations.Request{PostOffice: r.po, ID: id(second), Who: "zmctl, joe"}
 	r.start()
 	r.wait(4, "msg=deferred")
 	r.wait(1, "msg=delivered")
 	l := r.listenTo()
-	do := func(event string, n int, give func(order.Request) (order.Result, error)) {
+	do := func(event string, n int, give func(operations.Request) (operations.Result, error)) {
 		t.Helper()
 		q.Now = time.Now()
 		if _, err := give(q); err != nil {
@@ -178,12 +178,12 @@ func TestOrdersAreToldOnce(t *testing.T) {
 		}
 		l.wait(n, event, "defer9.a@h")
 	}
-	do("held", 1, func(q order.Request) (order.Result, error) { return order.Hold(q, name, time.Time{}) })
-	do("released", 1, func(q order.Request) (order.Result, error) { return order.Release(q, name) })
-	do("frozen", 1, func(q order.Request) (order.Result, error) { return order.Freeze(q, name, "person") })
-	do("thawed", 1, func(q order.Request) (order.Result, error) { return order.Thaw(q, name) })
-	do("held", 2, func(q order.Request) (order.Result, error) { return order.Hold(q, name, time.Time{}) })
-	do("expired", 1, func(q order.Request) (order.Result, error) { return order.Expire(q, name) })
+	do("held", 1, func(q operations.Request) (operations.Result, error) { return operations.Hold(q, name, time.Time{}) })
+	do("released", 1, func(q operations.Request) (operations.Result, error) { return operations.Release(q, name) })
+	do("frozen", 1, func(q operations.Request) (operations.Result, error) { return operations.Freeze(q, name, "person") })
+	do("thawed", 1, func(q operations.Request) (operations.Result, error) { return operations.Thaw(q, name) })
+	do("held", 2, func(q operations.Request) (operations.Result, error) { return operations.Hold(q, name, time.Time{}) })
+	do("expired", 1, func(q operations.Request) (operations.Result, error) { return operations.Expire(q, name) })
 	l.wait(1, "finished", q.ID.String())
 	for event, want := range map[string]int{"held": 2, "released": 1, "frozen": 1, "thawed": 1, "expired": 1} {
 		for _, who := range []string{"defer9.a@h", "defer9.b@h"} {
@@ -194,7 +194,7 @@ func TestOrdersAreToldOnce(t *testing.T) {
 	}
 	// What the journal says of the removed and the expired is what was told.
 	away.Now = time.Now()
-	if _, err := order.Remove(away, second); err != nil {
+	if _, err := operations.Remove(away, second); err != nil {
 		t.Fatal(err)
 	}
 	l.wait(1, "finished", away.ID.String())

@@ -46,12 +46,12 @@ func (k killed) String() string {
 
 // kill gives up the recipients of a message that match (M41).
 func (s *querySession) kill(m *threadMessage, silent bool, k *killed, match func(*workspec.Group, *workspec.Recipient) bool) {
-	q := order.Request{PostOffice: s.q.e.po, ID: m.id, Now: s.q.e.conf.clocks.now(), Who: "mailq, " + s.who,
+	q := operations.Request{PostOffice: s.q.e.po, ID: m.id, Now: s.q.e.conf.clocks.now(), Who: "mailq, " + s.who,
 		Reason: "killed by the postmaster", Report: !silent, Match: match}
-	res, err := order.Expire(q, m.name)
+	res, err := operations.Expire(q, m.name)
 	k.busy += len(res.Busy)
 	switch {
-	case errors.Is(err, order.ErrNothing), errors.Is(err, order.ErrMoved):
+	case errors.Is(err, operations.ErrNothing), errors.Is(err, operations.ErrMoved):
 		// Done with meanwhile, or an agent holds all of them.
 	case err != nil:
 		k.failed++

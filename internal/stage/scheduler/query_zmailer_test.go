@@ -237,8 +237,8 @@ func zmailerQueue(t *testing.T, conf string) (r *rig, names []string) {
 		}
 		names = append(names, r.queue(fmt.Sprintf("s%d@a.example", i), list...))
 	}
-	r.ordered(order.Hold(r.request(names[1]), names[1], time.Time{}))(1)
-	r.ordered(order.Freeze(r.request(names[2]), names[2], "person"))(1)
+	r.ordered(operations.Hold(r.request(names[1]), names[1], time.Time{}))(1)
+	r.ordered(operations.Freeze(r.request(names[2]), names[2], "person"))(1)
 	r.start()
 	r.recordedAll(2)
 	r.wait(1, "msg=scanned")

@@ -42,7 +42,7 @@ func TestRerouteCopiesTheMessageForItsRecipients(t *testing.T) {
 	file := b.queue("a@b", rcpt{line: "smtp h x@h", notary: "NOTIFY=FAILURE,DELAY ORCPT=rfc822;was@h", ret: "HDRS", envID: "QQ1"},
 		rcpt{line: "smtp h y@h", notary: "NOTIFY=NEVER", ret: "HDRS", envID: "QQ1"}, rcpt{line: "smtp h z@h"}, rcpt{line: "local - |/bin/x"})
 	b.now = b.now.Add(50 * time.Hour)
-	res, err := order.Reroute(b.request(file, "x@h", "y@h", "|/bin/x"), file)
+	res, err := operations.Reroute(b.request(file, "x@h", "y@h", "|/bin/x"), file)
 	b.ordered(res, err)(2)
 	if len(res.Left) != 1 || res.To == (postoffice.SpoolID{}) {
 		t.Errorf("left %q, copy %v", res.Left, res.To)
@@ -80,7 +80,7 @@ func TestRerouteCopiesTheMessageForItsRecipients(t *testing.T) {
 func TestRerouteKeepsSendersApart(t *testing.T) {
 	b := clockBox(t, testConf)
 	file := b.queue("<>", rcpt{line: "smtp h x@h", envID: "A"}, rcpt{line: "smtp h y@h", envID: "B"})
-	b.ordered(order.Reroute(b.request(file), file))(2)
+	b.ordered(operations.Reroute(b.request(file), file))(2)
 	list := b.copies()
 	if len(list) != 2 || list[0].From != "" || !list[0].HasFrom || list[0].EnvID == list[1].EnvID {
 		t.Fatalf("got %d copies", len(list))
@@ -88,7 +88,7 @@ func TestRerouteKeepsSendersApart(t *testing.T) {
 	if !b.settle(file).Finished {
 		t.Error("it is not finished")
 	}
-	if _, err := order.Reroute(order.Request{PostOffice: b.po, Now: b.now}, file); !errors.Is(err, order.ErrMoved) {
+	if _, err := operations.Reroute(operations.Request{PostOffice: b.po, Now: b.now}, file); !errors.Is(err, operations.ErrMoved) {
 		t.Errorf("got %v, want ErrMoved", err)
 	}
 }

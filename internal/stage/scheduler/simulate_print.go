@@ -14,7 +14,7 @@ import (
 // Print writes what a simulation has shown as a table for people: the hosts that drain
 // last first, rows of them at most, all if rows is 0.
 func (r *Simulated) Print(out io.Writer, rows int) error {
-	p := paint.For(out)
+	p := term.For(out)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The queue at %s: %d messages, %d open recipients", r.Now.Format(time.RFC3339), r.Messages, r.Recipients)
 	if r.EndingAtOnce > 0 {
@@ -53,7 +53,7 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 }
 
 // table has a line for each host, with the courses side by side.
-func (r *Simulated) table(b *strings.Builder, rows int, p paint.Paint) {
+func (r *Simulated) table(b *strings.Builder, rows int, p term.Paint) {
 	first := slices.Clone(r.Courses[0].Hosts)
 	other := map[string]*SimHost{}
 	if len(r.Courses) > 1 {
@@ -101,7 +101,7 @@ func (r *Simulated) table(b *strings.Builder, rows int, p paint.Paint) {
 }
 
 // cells are what becomes of the recipients of a host.
-func (h *SimHost) cells(p paint.Paint) string {
+func (h *SimHost) cells(p term.Paint) string {
 	expired, left, drained := fmt.Sprintf("%8d", h.Expired), fmt.Sprintf("%8d", h.Left), fmt.Sprintf("%12s", drainedIn(h))
 	if h.Expired > 0 {
 		expired = p.Red(expired)

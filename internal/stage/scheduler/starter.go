@@ -120,7 +120,7 @@ func (s *Starter) Serve(conn *net.UnixConn) error {
 	}
 	for first := true; ; first = false {
 		var o starterOrder
-		files, err := twin.Receive(conn, maxOrder, &o)
+		files, err := helper.Receive(conn, maxOrder, &o)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/run/helper/twintest"
+	"zmailer/internal/run/helper/helpertest"
 )
 
 // Of what must not happen in time, and of what must, which it does at once on a machine that
@@ -35,7 +35,7 @@ func newStarter(t *testing.T) *Starter {
 
 func TestStarterLeavesWhoSaysNothing(t *testing.T) {
 	t.Parallel()
-	_, theirs := twintest.Pair(t)
+	_, theirs := helpertest.Pair(t)
 	if err := newStarter(t).Serve(theirs); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the end of its patience", err)
 	}
@@ -44,7 +44,7 @@ func TestStarterLeavesWhoSaysNothing(t *testing.T) {
 // Whoever does not read holds it no longer than who does not write.
 func TestStarterLeavesWhoHearsNothing(t *testing.T) {
 	t.Parallel()
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	go func() {
 		// Orders that cannot be obeyed, each of which is answered.
 		for {
@@ -61,7 +61,7 @@ func TestStarterLeavesWhoHearsNothing(t *testing.T) {
 // A scheduler that has said hello may have nothing to say for long.
 func TestStarterKeepsASchedulerThatHasNothingToSay(t *testing.T) {
 	t.Parallel()
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	served := make(chan error, 1)
 	s := newStarter(t)
 	s.Patience = enoughPatience
@@ -87,11 +87,11 @@ func TestStarterKeepsASchedulerThatHasNothingToSay(t *testing.T) {
 
 func TestSchedulerLeavesAStarterThatSaysNothing(t *testing.T) {
 	t.Parallel()
-	ours, _ := twintest.Pair(t)
+	ours, _ := helpertest.Pair(t)
 	if _, err := newStarterClient(ours, shortPatience); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the end of its patience", err)
 	}
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	if _, err := theirs.Write([]byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestSchedulerHearsWhyTheStarterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		ours, theirs := twintest.Pair(t)
+		ours, theirs := helpertest.Pair(t)
 		go func() {
 			one := &Starter{Settings: s.Settings, Own: s.Own}
 			_ = one.Serve(theirs)
@@ -139,13 +139,13 @@ func TestSchedulerHearsWhyTheStarterRefuses(t *testing.T) {
 // A starter that is gone or says nothing has refused nothing: the next one may be there.
 func TestSilenceIsNoRefusal(t *testing.T) {
 	t.Parallel()
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	theirs.Close()
 	refused := (*StarterRefusal)(nil)
 	if _, err := newStarterClient(ours, patience); err == nil || errors.As(err, &refused) {
 		t.Errorf("hung up: got %v", err)
 	}
-	ours, _ = twintest.Pair(t)
+	ours, _ = helpertest.Pair(t)
 	if _, err := newStarterClient(ours, shortPatience); err == nil || errors.As(err, &refused) {
 		t.Errorf("silent: got %v", err)
 	}
@@ -168,7 +168,7 @@ func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agents = map[uint64]*os.Process{}
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	for err == nil { // until it takes no more
 		if err = theirs.SetWriteDeadline(time.Now().Add(shortPatience)); err == nil {
 			_, err = theirs.Write([]byte("{}"))
@@ -204,7 +204,7 @@ func TestStarterWaitsForAnAgentNobodyHeardOf(t *testing.T) {
 func TestSec9EndOfAnAgentIsNotThatOfItsPid(t *testing.T) {
 	t.Parallel()
 	s := newStarter(t)
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	proc, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
 	if err != nil {
 		t.Fatal(err)

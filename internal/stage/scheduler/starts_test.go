@@ -129,7 +129,7 @@ func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
 	if n, _ := r.events.count("msg=delivered", "ok.3@h"); n != 0 {
 		t.Fatal("new mail was started by itself")
 	}
-	r.ask(order.Retry, name)
+	r.ask(operations.Retry, name)
 	r.wait(1, "msg=delivered", "ok.3@h")
 }
 

@@ -350,7 +350,7 @@ func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := order.Hold(order.Request{PostOffice: po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name, b.now.Add(time.Hour))
+			res, err := operations.Hold(operations.Request{PostOffice: po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name, b.now.Add(time.Hour))
 			if err != nil || len(res.Changed) != 1 {
 				t.Errorf("%v, %+v", err, res)
 			}
@@ -375,27 +375,27 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.lengthen(name, 2*longHistory)
-	hold := func(verb func(order.Request, string) (order.Result, error), word string) {
+	hold := func(verb func(operations.Request, string) (operations.Result, error), word string) {
 		t.Helper()
 		info, err := b.po.StatMessage(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.now = b.now.Add(time.Second)
-		if _, err := verb(order.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name); err != nil {
+		if _, err := verb(operations.Request{PostOffice: b.po, ID: postoffice.IDOf(info), Now: b.now, Who: "me"}, name); err != nil {
 			t.Fatal(err)
 		}
 		b.spool.orders(name)
 		b.wantLog("msg="+word, "rcpt=user@h")
 	}
-	hold(func(q order.Request, name string) (order.Result, error) {
-		return order.Hold(q, name, b.now.Add(time.Hour))
+	hold(func(q operations.Request, name string) (operations.Result, error) {
+		return operations.Hold(q, name, b.now.Add(time.Hour))
 	}, "held")
 	if err := b.spool.Summarise(name); err != nil {
 		t.Fatal(err)
 	}
 	b.wantLog("msg=summarised", name)
-	hold(order.Release, "released")
+	hold(operations.Release, "released")
 }
 
 // opening is a file system on which something happens once when a specification was opened

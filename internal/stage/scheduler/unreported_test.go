@@ -157,7 +157,7 @@ func TestDur1SecondFailureIsReported(t *testing.T) {
 			b.agentMarks(file, 0, "failed", workspec.TagFailed)
 			q := b.request(file)
 			q.Failed = true
-			b.ordered(order.Retry(q, file))(1)
+			b.ordered(operations.Retry(q, file))(1)
 			again(b, file)
 			if set := b.settle(file); !set.Finished || len(b.reports()) != 1 {
 				t.Errorf("got %+v and %d reports", set, len(b.reports()))
@@ -184,12 +184,12 @@ func TestDur1ErrorAddressHearsOfItWhereTheSenderCannot(t *testing.T) {
 // Dur1: an operator has a recipient tried again at any moment while its message is being
 // ended: the message is not removed, or the operator is told that it is too late.
 func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
-	for name, act := range map[string]func(q order.Request, file string) (order.Result, error){
-		"retry": func(q order.Request, file string) (order.Result, error) {
+	for name, act := range map[string]func(q operations.Request, file string) (operations.Result, error){
+		"retry": func(q operations.Request, file string) (operations.Result, error) {
 			q.Failed, q.Told = true, true
-			return order.Retry(q, file)
+			return operations.Retry(q, file)
 		},
-		"undo": order.Undo,
+		"undo": operations.Undo,
 	} {
 		t.Run(name, func(t *testing.T) {
 			put := 0
@@ -206,7 +206,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 				b.agentMarks(file, 0, "", workspec.TagOK)
 				b.agentMarks(file, 1, "failed", workspec.TagFailed)
 				if name == "undo" {
-					b.ordered(order.Remove(b.request(file), file))(1)
+					b.ordered(operations.Remove(b.request(file), file))(1)
 				} else {
 					b.agentMarks(file, 2, "failed", workspec.TagFailed)
 				}
@@ -218,7 +218,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 						return nil
 					}
 					res, err := act(q, file)
-					if err != nil && !errors.Is(err, order.ErrMoved) && !errors.Is(err, order.ErrNothing) {
+					if err != nil && !errors.Is(err, operations.ErrMoved) && !errors.Is(err, operations.ErrNothing) {
 						t.Errorf("step %d: %v", step, err)
 					}
 					done = err == nil && len(res.Changed) > 0
@@ -315,7 +315,7 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 	if r := e.refused[file]; r.kind != "unreported" || !r.kept {
 		t.Errorf("got %+v", r)
 	}
-	b.ordered(order.Remove(b.request(file), file))
+	b.ordered(operations.Remove(b.request(file), file))
 }
 
 // Many recipients that were opened again fail at once: what that takes grows as their number,

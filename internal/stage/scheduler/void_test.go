@@ -13,15 +13,15 @@ func TestEndThatWasTakenBackIsNotReported(t *testing.T) {
 		then func(b *box, name string)
 		want int // reports
 	}{
-		"removed": {func(b *box, name string) { b.ordered(order.Remove(b.request(name), name))(1) }, 0},
+		"removed": {func(b *box, name string) { b.ordered(operations.Remove(b.request(name), name))(1) }, 0},
 		"given up again": {func(b *box, name string) {
 			q := b.request(name)
 			q.Report = true
-			b.ordered(order.Expire(q, name))(1)
+			b.ordered(operations.Expire(q, name))(1)
 		}, 1},
 		"removed, and back": {func(b *box, name string) {
-			b.ordered(order.Remove(b.request(name), name))(1)
-			b.ordered(order.Undo(b.request(name), name))(1)
+			b.ordered(operations.Remove(b.request(name), name))(1)
+			b.ordered(operations.Undo(b.request(name), name))(1)
 		}, 0},
 	}
 	for name, tt := range tests {
@@ -30,10 +30,10 @@ func TestEndThatWasTakenBackIsNotReported(t *testing.T) {
 			file := b.queue("a@b", rcpt{line: "smtp h x@h"})
 			q := b.request(file)
 			q.Report = true
-			b.ordered(order.Expire(q, file))(1)
+			b.ordered(operations.Expire(q, file))(1)
 			q = b.request(file)
 			q.Failed = true
-			b.ordered(order.Retry(q, file))(1)
+			b.ordered(operations.Retry(q, file))(1)
 			tt.then(b, file)
 			b.now = b.now.Add(time.Hour)
 			b.settle(file)

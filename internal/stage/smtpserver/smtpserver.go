@@ -92,7 +92,7 @@ type Config struct {
 	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
 
 	Log     *slog.Logger
-	Service *notify.Service // is told how we are; nil: nobody is
+	Service *sdnotify.Service // is told how we are; nil: nobody is
 	// Metrics counts; nil: nobody wants that.
 	Metrics *metrics.Set
 	// Confine is called when the addresses are open and before anything else is: it gives

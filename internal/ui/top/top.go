@@ -79,4 +79,4 @@ type Thread struct {
 }
 
 // Name is as other commands have it.
-func (t *Thread) Name() string { return plain.Line(t.Channel) + "/" + plain.Line(t.Host) }
+func (t *Thread) Name() string { return sanitize.Line(t.Channel) + "/" + sanitize.Line(t.Host) }

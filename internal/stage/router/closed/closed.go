@@ -208,7 +208,7 @@ func (c *Client) listen() {
 	defer close(c.gone)
 	for {
 		var a answer
-		files, err := twin.Receive(c.conn, maxMessage, &a)
+		files, err := helper.Receive(c.conn, maxMessage, &a)
 		if err != nil {
 			return
 		}

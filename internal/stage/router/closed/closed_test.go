@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/helper"
-	"zmailer/internal/run/helper/twintest"
+	"zmailer/internal/run/helper/helpertest"
 )
 
 // policy takes who runs this, and 4711, for people.
@@ -29,7 +29,7 @@ func policy() Policy {
 // pair is a client with a server in this process, which is closed by stop.
 func pair(t *testing.T) (c *Client, stop func()) {
 	t.Helper()
-	router, reader := twintest.Pair(t)
+	router, reader := helpertest.Pair(t)
 	served := make(chan error, 1)
 	go func() { served <- Serve(reader, policy()) }()
 	t.Cleanup(func() {
@@ -133,7 +133,7 @@ func TestEndOfTheOtherProcessIsNoAnswerAboutAFile(t *testing.T) {
 // A descriptor of a directory, or of a file that was only looked at, would be a way to what is
 // closed: it could be walked, or opened again.
 func TestNoDescriptorComesWithALook(t *testing.T) {
-	router, reader := twintest.Pair(t)
+	router, reader := helpertest.Pair(t)
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("to \xff", link); err != nil {
@@ -143,7 +143,7 @@ func TestNoDescriptorComesWithALook(t *testing.T) {
 	for n, name := range []string{dir, "/etc/passwd", link} {
 		reply(reader, &writing, policy(), order{N: uint64(n), Look: []byte(name)})
 		var a answer
-		files, err := twin.Receive(router, maxMessage, &a)
+		files, err := helper.Receive(router, maxMessage, &a)
 		if err != nil || len(files) != 0 || a.N != uint64(n) || a.Seen == nil {
 			t.Errorf("%s: %d descriptors, %+v, %v", name, len(files), a, err)
 		}
@@ -194,13 +194,13 @@ func TestPathsAreBytes(t *testing.T) {
 }
 
 func TestOrdersThatHangKeepNobodyElseWaiting(t *testing.T) {
-	router, reader := twintest.Pair(t)
+	router, reader := helpertest.Pair(t)
 	c := newClient(router, 20*time.Millisecond)
 	heard := make(chan uint64, 2*atOnce)
 	go func() {
 		for {
 			var o order
-			if _, err := twin.Receive(reader, maxMessage, &o); err != nil {
+			if _, err := helper.Receive(reader, maxMessage, &o); err != nil {
 				close(heard)
 				return
 			}

@@ -25,7 +25,7 @@ func Serve(conn *net.UnixConn, p Policy) error {
 	var writing sync.Mutex
 	for {
 		var o order
-		files, err := twin.Receive(conn, maxMessage, &o)
+		files, err := helper.Receive(conn, maxMessage, &o)
 		for _, f := range files {
 			_ = f.Close() // nobody sends any
 		}

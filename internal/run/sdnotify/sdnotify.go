@@ -1,11 +1,11 @@
-// Package notify tells the service manager how a daemon is: that it serves, that it reads
+// Package sdnotify tells the service manager how a daemon is: that it serves, that it reads
 // its configuration again, that it stops, and, where a watchdog is wanted, that its main
 // loop goes round (sd_notify(3)). Without NOTIFY_SOCKET in the environment all of it does
 // nothing. It owns nothing; nothing of it survives a crash.
 //
 // Diagnostics: nothing is returned. A daemon serves mail whether its manager hears of it
 // or not; that it cannot be told is logged once, as notify-trouble.
-package notify
+package sdnotify
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-// Package paint is what a command's text looks like on a terminal: colours with one
+// Package term is what a command's text looks like on a terminal: colours with one
 // meaning in all commands, the width, and tables whose columns stay straight with colours
 // in them. In a pipe or a file there is neither colour nor width.
 //
@@ -6,7 +6,7 @@
 // so that a program that is killed leaves the terminal as it was.
 //
 // Diagnostics: only Table.Flush fails, with what its writer answered.
-package paint
+package term
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package twin
+package helper
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/run/helper/twintest"
+	"zmailer/internal/run/helper/helpertest"
 )
 
 // A message comes with its files, which what we start does not get; one that is none leaves
 // no file open.
 func TestMessagesComeWithTheirFiles(t *testing.T) {
-	ours, theirs := twintest.Pair(t)
+	ours, theirs := helpertest.Pair(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,11 +1,11 @@
-// Package twin starts this program once more, with other rights than we shall have, and
+// Package helper starts this program once more, with other rights than we shall have, and
 // connects the two: a socket of type SOCK_SEQPACKET that takes a message of JSON at a time,
 // with descriptors. The other one ends with us, because its end of the connection is all
 // that it lives by. The router has such a process for files in closed directories, the
 // scheduler for agents. It owns nothing on disk.
 //
 // Diagnostics: io.EOF means that the other one has ended. All other errors name what failed.
-package twin
+package helper
 
 import (
 	"encoding/json"

@@ -1,8 +1,8 @@
-// Package plain makes text of strangers (addresses, subjects, answers of other hosts) fit
+// Package sanitize makes text of strangers (addresses, subjects, answers of other hosts) fit
 // for people to look at. It owns nothing.
 //
 // Diagnostics: none; what cannot be shown is shown as its code.
-package plain
+package sanitize
 
 import (
 	"fmt"

@@ -1,8 +1,8 @@
-// Package twintest has connections as twin.Start makes them, with both ends in one process.
+// Package helpertest has connections as twin.Start makes them, with both ends in one process.
 // It owns nothing.
 //
 // Diagnostics: t.Fatal.
-package twintest
+package helpertest
 
 import (
 	"net"

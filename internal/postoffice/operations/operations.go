@@ -1,4 +1,4 @@
-// Package order is what a person or a rule says of queued recipients: hold and release,
+// Package operations is what a person or a rule says of queued recipients: hold and release,
 // freeze and thaw, retry, expire, remove and undo, reroute.
 //
 // It owns the events of those words in a work specification and the tags that follow
@@ -19,7 +19,7 @@
 // Diagnostics: ErrMoved: the message went on while we looked; look for it again.
 // ErrNothing: no recipient is there that the order could be about. Others are the
 // disk's.
-package order
+package operations
 
 import (
 	"errors"

@@ -4,7 +4,7 @@
 // synced (cutfs).
 //
 // Names are slash-separated paths relative to the root of the FS, as in io/fs:
-// no leading slash, no "../..". Nothing here follows a symbolic link at the last
+// no leading slash, no "..". Nothing here follows a symbolic link at the last
 // element of a path.
 //
 // Diagnostics: every error is an *fs.PathError or *os.LinkError style error that

@@ -87,7 +87,7 @@ func appendEntries(list []Entry, b []byte) []Entry {
 		if i := bytes.IndexByte(raw, 0); i >= 0 {
 			raw = raw[:i]
 		}
-		if s := string(raw); s != "." && s != "../.." {
+		if s := string(raw); s != "." && s != ".." {
 			list = append(list, Entry{Name: s, Ino: binary.NativeEndian.Uint64(b), Type: direntType(b[18])})
 		}
 		b = b[reclen:]

@@ -307,7 +307,7 @@ func TestNameOutsideTransportIsRefused(t *testing.T) {
 		}
 	}
 	for _, op := range s.fs.taken() {
-		if strings.Contains(op, "../..") || strings.Contains(op, "passwd") {
+		if strings.Contains(op, "..") || strings.Contains(op, "passwd") {
 			t.Errorf("got operation %q", op)
 		}
 	}

@@ -18,7 +18,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		return Config{}, err
 	}
 	cfg := Config{
-		PostOffice: "../..",
+		PostOffice: "..",
 		Template:   c.String("MAILBOX", "/var/mail/%u"),
 		LocalUsers: c.String("LOCALUSERS", "passwd"),
 		Hostname:   host,

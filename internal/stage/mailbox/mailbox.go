@@ -45,7 +45,7 @@ import (
 
 // Config says where mail goes.
 type Config struct {
-	PostOffice string   // directory; an agent runs in its transport/, so "../.."
+	PostOffice string   // directory; an agent runs in its transport/, so ".."
 	Channels   []string // channels to serve; empty: all of Channels
 	Slots      int      // deliveries at once
 	Template   string   // MAILBOX: %u user, %h home, %d domain, %% a percent sign

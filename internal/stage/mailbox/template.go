@@ -84,10 +84,10 @@ func (t *template) expand(login, home, domain string) (string, error) {
 }
 
 // safeElement tells whether a name can be an element of a path without leading
-// anywhere else: it has no slash, is not "." or "../..", and holds no control
+// anywhere else: it has no slash, is not "." or "..", and holds no control
 // characters.
 func safeElement(s string) bool {
-	if s == "" || s == "." || s == "../.." || len(s) > 200 {
+	if s == "" || s == "." || s == ".." || len(s) > 200 {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r < ' ' || r == 0x7f })

@@ -97,7 +97,7 @@ func openWay(dir string, uid int) (fd int, st unix.Stat_t, err error) {
 			_ = unix.Close(next)
 			return fail("stat", err)
 		}
-		if others(&st) && name != "../.." && is.Uid != 0 && int(is.Uid) != uid {
+		if others(&st) && name != ".." && is.Uid != 0 && int(is.Uid) != uid {
 			_ = unix.Close(next)
 			_, _, _ = fail("open", unix.EPERM)
 			return -1, st, refused(dir, &is, fmt.Sprintf("%s on the way to it stands where everybody may make it, and belongs neither to root nor to uid %d", name, uid))

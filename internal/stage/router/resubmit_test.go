@@ -168,7 +168,7 @@ func TestDur5SomeMessagesWaitForAnOperator(t *testing.T) {
 		"off":           {config.Resubmission{}, func(string) error { return nil }},
 		"ended routers": {byDefault, func(path string) error { return os.Rename(path, strings.TrimSuffix(path, "include")+"crash") }},
 		"another name": {byDefault, func(path string) error {
-			return os.Link(path, filepath.Join(filepath.Dir(path), "../..", "queue", "1-2"))
+			return os.Link(path, filepath.Join(filepath.Dir(path), "..", "queue", "1-2"))
 		}},
 		"off and expired": {config.Resubmission{Expiry: time.Second}, func(string) error { return nil }},
 	} {

@@ -81,7 +81,7 @@ func (s *script) die() {
 func runScript(in io.Reader, out io.Writer) error {
 	// As the real agents: the scheduler's death takes no delivery along.
 	signal.Ignore(syscall.SIGPIPE)
-	po, err := postoffice.OpenDir("../..", 0, false)
+	po, err := postoffice.OpenDir("..", 0, false)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func runScript(in io.Reader, out io.Writer) error {
 
 // atGate waits until the test opens the gate.
 func (s *script) atGate() {
-	gate, err := os.Open("../../gate")
+	gate, err := os.Open("../gate")
 	if err != nil {
 		panic(err)
 	}
@@ -166,7 +166,7 @@ func (s *script) say(text string) {
 }
 
 // note appends a line to ../notes, which tells the test what happened.
-func (s *script) note(format string, args ...any) { note("../..", format, args...) }
+func (s *script) note(format string, args ...any) { note("..", format, args...) }
 
 func note(dir, format string, args ...any) {
 	f, err := os.OpenFile(filepath.Join(dir, "notes"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -388,14 +388,14 @@ func runPlayback(in io.Reader, out io.Writer) error {
 			said[number][len(said[number])-1] += line + "\n"
 		}
 	}
-	po, err := postoffice.OpenDir("../..", 2, false)
+	po, err := postoffice.OpenDir("..", 2, false)
 	if err != nil {
 		return err
 	}
 	fmt.Fprint(out, "#hungry\n")
 	scan := bufio.NewScanner(in)
 	for scan.Scan() {
-		note("../..", "told %q", scan.Text())
+		note("..", "told %q", scan.Text())
 		if name, _, ok := strings.Cut(scan.Text(), "\t"); ok {
 			number := filepath.Base(name)
 			if err := playOne(po, name, said[number][0]); err != nil {

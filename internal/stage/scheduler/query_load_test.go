@@ -111,7 +111,7 @@ func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 
 // rubbish is what somebody may send who means no good.
 func rubbish(random *rand.Rand) []byte {
-	verbs := []string{"AUTH", "SHOW", "QUEUE", "THREADS", "THREAD", "KILL", "MSG", "JSON", "MESSAGE", "EVENTS", "ETRN", "QUIT", "smtp", "h", "../..", "*", "\x00", "%s", "S1A1", "4711-1"}
+	verbs := []string{"AUTH", "SHOW", "QUEUE", "THREADS", "THREAD", "KILL", "MSG", "JSON", "MESSAGE", "EVENTS", "ETRN", "QUIT", "smtp", "h", "..", "*", "\x00", "%s", "S1A1", "4711-1"}
 	var b bytes.Buffer
 	for range random.IntN(30) {
 		switch random.IntN(6) {

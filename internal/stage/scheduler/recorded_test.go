@@ -28,7 +28,7 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 	for transcript, tt := range tests {
 		t.Run(transcript, func(t *testing.T) {
 			t.Parallel()
-			recorded, err := filepath.Abs(filepath.Join("../..", "taproto", "testdata", transcript))
+			recorded, err := filepath.Abs(filepath.Join("../../wire", "taproto", "testdata", transcript))
 			if err != nil {
 				t.Fatal(err)
 			}

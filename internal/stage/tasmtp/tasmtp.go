@@ -114,7 +114,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return Config{PostOffice: "../..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
+	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
 		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), Discard: c.Path(discardFile), DeadTime: deadTime,
 		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired(), Listeners: ownListeners(c)}, nil
 }

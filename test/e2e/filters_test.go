@@ -9,7 +9,7 @@ import (
 
 	"github.com/emersion/go-milter"
 
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/test/suite"
 )
 

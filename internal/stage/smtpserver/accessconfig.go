@@ -10,8 +10,8 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/access"
-	"zmailer/internal/stage/smtpserver/rcptcheck"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/table"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"zmailer/internal/lookup/passwd"
-	"zmailer/internal/stage/smtpserver/limits"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
 // accounts writes a file in which jane's password is "secret", with SCRAM keys.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/metrics"
-	"zmailer/internal/stage/smtpserver/checks"
+	"zmailer/internal/stage/smtpserver/content/checks"
 )
 
 // BenchmarkAccept takes messages of 4 kB on one connection, client included: as they come,

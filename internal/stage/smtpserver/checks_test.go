@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/checks"
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
 // strangers has the server take clients for strangers and check them all.

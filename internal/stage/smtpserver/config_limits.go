@@ -5,7 +5,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/smtpserver/auth"
-	"zmailer/internal/stage/smtpserver/limits"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
 // usersFrom takes the settings that say who our users are.

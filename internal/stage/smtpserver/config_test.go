@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/limits"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
 func load(t *testing.T, text string) *config.Config {

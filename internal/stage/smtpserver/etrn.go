@@ -10,7 +10,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/wire/mailq"
 )
 

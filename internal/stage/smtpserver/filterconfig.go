@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/checks"
+	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/wire/milter"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 )
 
 // judging is what the rules have said of the open transaction, and what they go by.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zmailer/internal/stage/smtpserver/limits"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
 // LimitsConfig says what is too much.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/stage/smtpserver/limits"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
 // M46: connections at once, of one address and in all.

@@ -9,8 +9,8 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/smtpserver/access"
-	"zmailer/internal/stage/smtpserver/checks"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/held"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/metrics"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 )
 
 // meters are what smtpserver counts (Z26); without METRICS they count nothing.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/wire/milter"
 )
 

@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/table"
 )
 

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/machine"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 )
 
 // client is what is known of who is connected; PROXY, XCLIENT, STARTTLS and AUTH change it.

@@ -35,11 +35,11 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/run/sdnotify"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/auth"
-	"zmailer/internal/stage/smtpserver/checks"
-	"zmailer/internal/stage/smtpserver/limits"
-	"zmailer/internal/stage/smtpserver/rcptcheck"
+	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/policy/limits"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 )
 
 // Config says where to listen, whom to serve and where messages go.

@@ -13,7 +13,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/access"
+	"zmailer/internal/stage/smtpserver/policy/access"
 )
 
 // ErrQuestion means that what is asked of TestAccess is written wrong.

@@ -9,7 +9,7 @@ import (
 	"github.com/emersion/go-msgauth/dmarc"
 
 	"zmailer/internal/mail/envelope"
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
 // No message makes the verifier do more than it should: it ends, with no more results than

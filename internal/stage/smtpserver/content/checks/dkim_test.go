@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/envelope"
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
 // parts is a message as a caller has it.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
 func TestDMARCAsksWhoSpeaksForTheAuthor(t *testing.T) {

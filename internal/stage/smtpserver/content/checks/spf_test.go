@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"time"
-	"zmailer/internal/stage/smtpserver/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 
 	"zmailer/internal/mail/address"
 )

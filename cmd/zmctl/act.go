@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -114,7 +115,7 @@ func (a *act) ask() error {
 		return nil
 	}
 	a.expected = a.sum.messages
-	numbers := count(a.sum.recipients, "recipient") + " of " + count(a.sum.messages, "message")
+	numbers := human.Count(a.sum.recipients, "recipient") + " of " + human.Count(a.sum.messages, "message")
 	a.sum, a.met = actSum{}, map[string]bool{}
 	in, ok := a.c.App.Reader.(*os.File)
 	if !ok || !terminal(in) {
@@ -144,7 +145,7 @@ func (a *act) dry(shown int) error {
 			return nil
 		}
 		if a.sum.messages++; a.sum.messages <= shown {
-			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, span(a.now.Sub(m.Since)), m.sender(), addressesOf(list))
+			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.sender(), addressesOf(list))
 		}
 		a.sum.recipients += max(len(list), 1)
 		for _, r := range list {
@@ -161,13 +162,13 @@ func (a *act) dry(shown int) error {
 		return nil
 	}
 	if n := a.sum.messages - shown; n > 0 {
-		fmt.Fprintf(a.out, "and %s\n", count(n, "more message"))
+		fmt.Fprintf(a.out, "and %s\n", human.Count(n, "more message"))
 	}
 	busy := ""
 	if a.sum.busy > 0 {
 		busy = fmt.Sprintf(", %d of them delivered to at this moment", a.sum.busy)
 	}
-	fmt.Fprintf(a.out, "%s would act on %s of %s%s; nothing was changed\n", a.v.name, count(a.sum.recipients, "recipient"), count(a.sum.messages, "message"), busy)
+	fmt.Fprintf(a.out, "%s would act on %s of %s%s; nothing was changed\n", a.v.name, human.Count(a.sum.recipients, "recipient"), human.Count(a.sum.messages, "message"), busy)
 	if err := a.out.flush(); err != nil {
 		return err
 	}
@@ -434,7 +435,7 @@ func (a *act) printSum() {
 		}
 		return
 	}
-	fmt.Fprintf(a.out, "%s of %s %s; order %s", count(a.sum.recipients, "recipient"), count(a.sum.messages, "message"), a.v.done, a.order.ID)
+	fmt.Fprintf(a.out, "%s of %s %s; order %s", human.Count(a.sum.recipients, "recipient"), human.Count(a.sum.messages, "message"), a.v.done, a.order.ID)
 	switch {
 	case a.v.undo == "":
 		fmt.Fprint(a.out, "; it cannot be undone")

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -110,7 +111,7 @@ func (a *act) queued(m *message, list []recipient) error {
 		// The address, too: a message that was routed again has others at these places.
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool {
 			address, ok := chosen[r.Offset]
-			return ok && address == clean(r.Address)
+			return ok && address == human.Clean(r.Address)
 		}}
 	if a.v.name == "remove" {
 		q.Who = "zmctl remove, " + who(a.c.Context)
@@ -167,7 +168,7 @@ func who(ctx context.Context) string {
 	if by, ok := ctx.Value(person{}).(string); ok && by != "" {
 		name = by + "/" + name
 	}
-	return strings.Join(strings.Fields(clean(name)), "_")
+	return strings.Join(strings.Fields(human.Clean(name)), "_")
 }
 
 func addressesOf(list []recipient) string {

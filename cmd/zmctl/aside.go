@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // aside is what a command about deferred/, freezer/ or postman/ was told to be about: the
@@ -170,7 +171,7 @@ func (a *aside) missing(verb string) error {
 			err = fmt.Errorf("%s %s: no message in %s/ has such a cause", verb, w.text, a.dir)
 		}
 		for _, o := range w.others {
-			err = fmt.Errorf("%w; inode %d belongs to another message now, %s, written %s", err, o.Ino, o, o.Time().Format(timeFormat))
+			err = fmt.Errorf("%w; inode %d belongs to another message now, %s, written %s", err, o.Ino, o, o.Time().Format(human.TimeFormat))
 		}
 		errs = append(errs, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -153,10 +154,10 @@ func printFindings(w io.Writer, list []finding, counts [3]int) error {
 		case wrong:
 			severity, words = p.Red(severity), p.Red(words)
 		}
-		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, p.Bold(clean(f.File)), f.State, words, clean(f.Text))
+		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, p.Bold(human.Clean(f.File)), f.State, words, human.Clean(f.Text))
 		errs = append(errs, err)
 	}
-	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[fine], count(counts[warning], "warning"), count(counts[wrong], "error"))
+	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[fine], human.Count(counts[warning], "warning"), human.Count(counts[wrong], "error"))
 	return errors.Join(append(errs, err)...)
 }
 

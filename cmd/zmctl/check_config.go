@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 func checkConfigCommand() *cli.Command {
@@ -72,7 +73,7 @@ func runCheckConfig(c *cli.Context) error {
 		}
 		said.Usable = worst == 0
 		for line := range strings.Lines(text.String()) {
-			said.Lines = append(said.Lines, configLine{Program: name, Text: clean(strings.TrimRight(line, "\n"))})
+			said.Lines = append(said.Lines, configLine{Program: name, Text: human.Clean(strings.TrimRight(line, "\n"))})
 		}
 	}
 	if c.Bool("json") {

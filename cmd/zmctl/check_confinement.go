@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
+	"zmailer/internal/run/human"
 )
 
 // confined are the programs that confine themselves; starter is scheduler --start-agents.
@@ -64,7 +65,7 @@ func printAttempts(c *cli.Context, all []confine.Attempt) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "%s, %d allowed\n", count(len(all), "attempt"), left)
+	_, err := fmt.Fprintf(c.App.Writer, "%s, %d allowed\n", human.Count(len(all), "attempt"), left)
 	return err
 }
 

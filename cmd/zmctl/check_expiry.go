@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // askLimit is how long the scheduler's program may take to answer.
@@ -73,7 +74,7 @@ func (x *checker) agedMessage(f *finding, m *message, expiry map[thread]time.Dur
 		r := report{finding: *f}
 		r.wrong(tooOld, "")
 		*f = r.finding
-		f.Text += fmt.Sprintf(" <%s> is open after %s; %s is %s.", p.Address, span(age), of, span(limit))
+		f.Text += fmt.Sprintf(" <%s> is open after %s; %s is %s.", p.Address, human.Span(age), of, human.Span(limit))
 		return
 	}
 }

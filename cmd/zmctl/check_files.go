@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 )
 
 // draftGrace is how long a submission may take before a file without a known writer
@@ -22,7 +23,7 @@ func (x *checker) foreign(f file, text string) {
 	case m.IsDir():
 		what = "A directory."
 		if names, err := x.fs.ReadDir(f.path()); err == nil {
-			what = fmt.Sprintf("A directory with %s.", count(len(names), "name"))
+			what = fmt.Sprintf("A directory with %s.", human.Count(len(names), "name"))
 		}
 	case m&fs.ModeSymlink != 0:
 		what = "A symbolic link."
@@ -71,7 +72,7 @@ func (x *checker) unfinished(f file) {
 		x.tell(r.say("It is being written by pid %d.", pid))
 		return
 	}
-	r.say("It was written %s ago and is not complete; its submitter has not been told yes.", span(age))
+	r.say("It was written %s ago and is not complete; its submitter has not been told yes.", human.Span(age))
 	switch {
 	case age < draftGrace:
 	case strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
@@ -139,7 +140,7 @@ func (x *checker) load(f file, k kind) *message {
 func (x *checker) head(m *message, f file) *report {
 	r := about(f.path(), m.State)
 	r.id = m.ID
-	return r.say("%s, %s old.", m.ID, span(x.now.Sub(m.Since)))
+	return r.say("%s, %s old.", m.ID, human.Span(x.now.Sub(m.Since)))
 }
 
 // misnumbered tells of a name that is not the inode number.
@@ -166,7 +167,7 @@ func (x *checker) message(f file, k kind) {
 	case k.state == stateClaimed && !m.Owner.Alive:
 		r.wrong(staleClaim, "")
 	case k.state == stateAccepted && x.runs("router") && x.now.Sub(f.Info.CTime) > x.stuck:
-		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", span(x.now.Sub(f.Info.CTime)))
+		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.now.Sub(f.Info.CTime)))
 	}
 	if postoffice.IsRouterDir(f.Dir) && !x.po.IsInbox(f.Dir) {
 		r.misnumbered(f, k.name, "A router gives it the right name.")
@@ -228,6 +229,6 @@ func (x *checker) old(r *report, m *message) {
 		limit = defaultOld
 	}
 	if age := x.now.Sub(m.Since); age > limit {
-		r.wrong(tooOld, "It is older than %s.", span(limit))
+		r.wrong(tooOld, "It is older than %s.", human.Span(limit))
 	}
 }

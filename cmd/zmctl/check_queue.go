@@ -6,6 +6,7 @@ import (
 	"path"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -107,9 +108,9 @@ func (x *checker) judged(m *message) {
 	r := about(name, m.State)
 	r.key, r.id = m.Name, identity(m.ID, m.parsed)
 	if m.ID != "" {
-		r.say("%s, %s old, %s.", m.ID, span(x.now.Sub(m.Since)), count(len(m.Recipients), "recipient"))
+		r.say("%s, %s old, %s.", m.ID, human.Span(x.now.Sub(m.Since)), human.Count(len(m.Recipients), "recipient"))
 	} else {
-		r.say("%s.", count(len(m.Recipients), "recipient"))
+		r.say("%s.", human.Count(len(m.Recipients), "recipient"))
 	}
 	x.judge(r, m)
 	if m.Problem != "" {
@@ -220,14 +221,14 @@ func (x *checker) progress(r *report, m *message) {
 		case p.State == stale && !scheduler:
 			r.wrong(deadLock, "<%s> is locked by %s.", p.Address, p.Owner)
 		case p.State == stale && x.now.Sub(m.spec.Info.ModTime) > x.stuck:
-			r.wrong(deadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, span(x.stuck))
+			r.wrong(deadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, human.Span(x.stuck))
 		case p.State == delivering && p.Owner.Says == "" && !x.worksHere(p.Owner.Number):
 			r.wrong(foreignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
 		case p.State == waiting && scheduler && late:
-			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, span(x.now.Sub(*p.Next)))
+			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.now.Sub(*p.Next)))
 		case p.Channel == channelHold: // that is what it is for
 		case p.State == waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.now.Sub(m.spec.Info.CTime) > x.stuck:
-			r.wrong(noProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, span(x.stuck), p.Channel, p.Host)
+			r.wrong(noProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, human.Span(x.stuck), p.Channel, p.Host)
 		}
 	}
 	if open {

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 func cleanupCommand() *cli.Command {
@@ -126,7 +127,7 @@ func (x *cleanup) removed(po *postoffice.PostOffice, now time.Time, keep time.Du
 		list, err = po.SweepRemoved(now, keep)
 	}
 	for _, m := range list {
-		x.Dropped = append(x.Dropped, cleaned{File: postoffice.Removed + "/" + m.Name, Text: "removed from " + m.From + "/ at " + m.Since.Format(timeFormat)})
+		x.Dropped = append(x.Dropped, cleaned{File: postoffice.Removed + "/" + m.Name, Text: "removed from " + m.From + "/ at " + m.Since.Format(human.TimeFormat)})
 	}
 	return err
 }
@@ -142,7 +143,7 @@ func (x *cleanup) orders(po *postoffice.PostOffice, now time.Time, keep time.Dur
 	}
 	for _, id := range list {
 		if now.Sub(id.Time()) >= keep {
-			x.Dropped = append(x.Dropped, cleaned{File: postoffice.Orders + "/" + string(id), Text: "an order of " + id.Time().Local().Format(timeFormat)})
+			x.Dropped = append(x.Dropped, cleaned{File: postoffice.Orders + "/" + string(id), Text: "an order of " + id.Time().Local().Format(human.TimeFormat)})
 		}
 	}
 	if x.DryRun {
@@ -182,20 +183,20 @@ func (x *cleanup) print(w io.Writer, quiet bool) error {
 	left := 0
 	for _, d := range x.Dropped {
 		if !quiet || d.Left != "" {
-			fmt.Fprintf(&b, "%s: %s\n", clean(d.File), clean(d.Text))
+			fmt.Fprintf(&b, "%s: %s\n", human.Clean(d.File), human.Clean(d.Text))
 		}
 		if d.Left != "" {
 			left++
-			fmt.Fprintf(&b, "    left: %s\n", clean(d.Left))
+			fmt.Fprintf(&b, "    left: %s\n", human.Clean(d.Left))
 		}
 	}
 	done := "dropped"
 	if x.DryRun {
 		done = "would be dropped; nothing was"
 	}
-	fmt.Fprintf(&b, "%s %s\n", count(len(x.Dropped)-left, "file"), done)
+	fmt.Fprintf(&b, "%s %s\n", human.Count(len(x.Dropped)-left, "file"), done)
 	for _, k := range x.Kept {
-		fmt.Fprintf(&b, "%s/ keeps %d %s, the oldest since %s%s\n", k.Directory, k.Files, k.State, span(time.Duration(k.OldestSeconds)*time.Second), forWhom(k))
+		fmt.Fprintf(&b, "%s/ keeps %d %s, the oldest since %s%s\n", k.Directory, k.Files, k.State, human.Span(time.Duration(k.OldestSeconds)*time.Second), forWhom(k))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

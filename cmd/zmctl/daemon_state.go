@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/human"
 )
 
 // daemonState is how one daemon does.
@@ -100,7 +102,7 @@ func (st *daemonState) String() string {
 	case st.Runs && !st.Ready:
 		return "starting"
 	case st.Runs && st.Starts > 1:
-		return fmt.Sprintf("started %s; it had ended: %s", often(st.Starts), st.Last)
+		return fmt.Sprintf("started %s; it had ended: %s", human.Often(st.Starts), st.Last)
 	case st.Runs:
 		return ""
 	case st.Stopped:

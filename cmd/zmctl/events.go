@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/wire/mailq"
 )
@@ -179,7 +180,7 @@ func (e *writeError) Unwrap() error { return e.err }
 func (p *eventPrinter) heard(line string) error {
 	var h happening
 	if err := json.Unmarshal([]byte(line), &h); err != nil {
-		h = happening{Time: time.Now(), Event: "unreadable", Reason: cut(line, 100)}
+		h = happening{Time: time.Now(), Event: "unreadable", Reason: human.Cut(line, 100)}
 	}
 	if h.Event == "routed" || h.Event == "finished" {
 		return nil
@@ -246,16 +247,16 @@ func (h *happening) line(p term.Paint, answer int) string {
 		return p.Faint(at) + "  " + p.State(h.Event, fmt.Sprintf("lost %d events", h.Count))
 	}
 	words := []string{p.Faint(at), p.Bold(h.ID), p.State(h.state(), h.Event)}
-	for _, word := range []string{h.Rcpt, threadName(h.Channel, h.Host), h.Status, cut(h.Reply, answer), h.Who, cut(h.Reason, answer), h.Why} {
+	for _, word := range []string{h.Rcpt, threadName(h.Channel, h.Host), h.Status, human.Cut(h.Reply, answer), h.Who, human.Cut(h.Reason, answer), h.Why} {
 		if word != "" {
-			words = append(words, clean(word))
+			words = append(words, human.Clean(word))
 		}
 	}
 	switch {
 	case h.Ends != nil:
 		words = append(words, endWords(h.Ends))
 	case h.Recipients > 0:
-		words = append(words, count(int(h.Recipients), "recipient"))
+		words = append(words, human.Count(int(h.Recipients), "recipient"))
 	}
 	return strings.Join(words, "  ")
 }

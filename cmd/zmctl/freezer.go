@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -158,7 +159,7 @@ func listAside(c *cli.Context, from *aside) error {
 		return errors.Join(err, m.print(out, now), out.tick())
 	})
 	if !c.Bool("json") {
-		text := count(n, "message")
+		text := human.Count(n, "message")
 		if n == 0 && len(from.list) == 0 && from.empty() {
 			text = from.dir + "/ is empty"
 		}

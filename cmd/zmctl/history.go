@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/workspec"
 )
@@ -71,7 +72,7 @@ func runHistory(c *cli.Context) error {
 			fmt.Fprintln(out)
 		}
 		for j := range list {
-			fmt.Fprintf(out, "%s  %s\n", p.Faint(list[j].Time.Format(timeFormat)), p.State(list[j].Event, list[j].Text))
+			fmt.Fprintf(out, "%s  %s\n", p.Faint(list[j].Time.Format(human.TimeFormat)), p.State(list[j].Event, list[j].Text))
 		}
 	}
 	return quiet(errors.Join(append(errs, out.flush())...))
@@ -113,7 +114,7 @@ func (s *spool) putAside(m *message) []happened {
 		if at.Before(m.Since) && at.Equal(m.Since.Truncate(time.Second)) {
 			at = m.Since // it is right to the second
 		}
-		list = append(list, happened{Time: at, Event: clean(reasons[i].What), Text: reasonWords(&reasons[i])})
+		list = append(list, happened{Time: at, Event: human.Clean(reasons[i].What), Text: reasonWords(&reasons[i])})
 	}
 	return list
 }
@@ -125,16 +126,16 @@ func (s *spool) arrival(m *message) happened {
 		_ = s.readEnvelope(m)
 	}
 	h := happened{Time: m.Since, Event: "accepted"}
-	text := "accepted from " + m.sender() + ", " + size(m.Size)
+	text := "accepted from " + m.sender() + ", " + human.Size(m.Size)
 	if e := m.envelope; e != nil {
 		if e.RcvdFrom != "" {
-			text += ", from host " + clean(e.RcvdFrom)
+			text += ", from host " + human.Clean(e.RcvdFrom)
 		}
 		if e.With != "" {
-			text += " with " + clean(e.With)
+			text += " with " + human.Clean(e.With)
 		}
 		if n := len(e.Recipients); n > 0 {
-			text += fmt.Sprintf(", to %s in the envelope", count(n, "recipient"))
+			text += fmt.Sprintf(", to %s in the envelope", human.Count(n, "recipient"))
 		}
 	}
 	h.Text = text
@@ -147,16 +148,16 @@ func steps(m *message) []happened {
 	for gi := range m.parsed.Groups {
 		for ri := range m.parsed.Groups[gi].Recipients {
 			r := &m.parsed.Groups[gi].Recipients[ri]
-			address[r.Offset] = clean(r.Address)
+			address[r.Offset] = human.Clean(r.Address)
 		}
 	}
 	var list []happened
 	before := attempts{}
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]
-		h := happened{Time: e.Time, Event: clean(e.Event)}
+		h := happened{Time: e.Time, Event: human.Clean(e.Event)}
 		for r := range m.parsed.About(e) {
-			h.Recipients = append(h.Recipients, clean(r.Address))
+			h.Recipients = append(h.Recipients, human.Clean(r.Address))
 		}
 		h.Text = inWords(e, h.Recipients) + before.leftOut(m.parsed, e)
 		list = append(list, h)
@@ -167,8 +168,8 @@ func steps(m *message) []happened {
 		if d.Reported {
 			told = "; the sender was told, or is not to be"
 		}
-		list = append(list, happened{Time: d.Time, Event: clean(d.Notary.Action), Recipients: []string{address[d.Of]},
-			Text: fmt.Sprintf("%s <%s> %s: %s%s", clean(d.Notary.Action), address[d.Of], clean(d.Notary.Status), clean(answerOf(d)), told)})
+		list = append(list, happened{Time: d.Time, Event: human.Clean(d.Notary.Action), Recipients: []string{address[d.Of]},
+			Text: fmt.Sprintf("%s <%s> %s: %s%s", human.Clean(d.Notary.Action), address[d.Of], human.Clean(d.Notary.Status), human.Clean(answerOf(d)), told)})
 	}
 	return list
 }
@@ -210,22 +211,22 @@ func inWords(e *workspec.Event, recipients []string) string {
 	}
 	by := ""
 	if who := e.Get(workspec.KeyWho); who != "" {
-		by = " by " + clean(who)
+		by = " by " + human.Clean(who)
 	}
-	if text := clean(oneLine(e.Text)); text != "" {
+	if text := human.Clean(oneLine(e.Text)); text != "" {
 		by += ": " + text
 	}
 	if o := e.Get("order"); o != "" {
-		by += " (order " + clean(o) + ")"
+		by += " (order " + human.Clean(o) + ")"
 	}
 	switch e.Event {
 	case workspec.EventSent:
-		return "the end of the data is about to be sent for " + names + ", by owner " + clean(e.Get("owner"))
+		return "the end of the data is about to be sent for " + names + ", by owner " + human.Clean(e.Get("owner"))
 	case workspec.EventDeferred:
-		return fmt.Sprintf("attempt %s for %s failed: %s %s; next %s", clean(e.Get("attempt")), names, clean(e.Get("status")), clean(oneLine(e.Text)), milli(e.Get("next")))
+		return fmt.Sprintf("attempt %s for %s failed: %s %s; next %s", human.Clean(e.Get("attempt")), names, human.Clean(e.Get("status")), human.Clean(oneLine(e.Text)), milli(e.Get("next")))
 	case workspec.EventSummarised:
 		if n := e.Get("lines"); n != "0" {
-			return "the history was summarised: " + clean(n) + " lines about attempts that ended as the one before them are left out"
+			return "the history was summarised: " + human.Clean(n) + " lines about attempts that ended as the one before them are left out"
 		}
 		return "the history cannot be summarised further"
 	case workspec.EventSuperseded:
@@ -233,9 +234,9 @@ func inWords(e *workspec.Event, recipients []string) string {
 	case workspec.EventInDoubt:
 		return "whether " + names + " got it is in doubt, the agent died behind the end of the data; it is tried again"
 	case workspec.EventUnlocked:
-		return names + " was given back: the agent with owner number " + clean(e.Get("owner")) + " is dead or does not know"
+		return names + " was given back: the agent with owner number " + human.Clean(e.Get("owner")) + " is dead or does not know"
 	case workspec.EventReport:
-		return fmt.Sprintf("a report that it is %s is prepared for the sender, about %s", clean(e.Get("kind")), names)
+		return fmt.Sprintf("a report that it is %s is prepared for the sender, about %s", human.Clean(e.Get("kind")), names)
 	case workspec.EventExpired:
 		if e.Get(workspec.KeyWho) == "" {
 			return names + " is given up: its time is over" + by
@@ -258,7 +259,7 @@ func inWords(e *workspec.Event, recipients []string) string {
 	case workspec.EventRelease:
 		return "released " + names + by
 	case workspec.EventFrozen:
-		return "frozen " + names + ", cause " + clean(e.Get(workspec.KeyCause)) + by
+		return "frozen " + names + ", cause " + human.Clean(e.Get(workspec.KeyCause)) + by
 	case workspec.EventThawed:
 		return "thawed " + names + by
 	case workspec.EventRetry:
@@ -267,24 +268,24 @@ func inWords(e *workspec.Event, recipients []string) string {
 		return "routed again as another message: " + names + by
 	case workspec.EventPolicy:
 		if rule := e.Get("rule"); rule != "" {
-			return "the policy, " + clean(rule) + ": " + clean(oneLine(e.Text))
+			return "the policy, " + human.Clean(rule) + ": " + human.Clean(oneLine(e.Text))
 		}
-		return clean(oneLine(e.Text))
+		return human.Clean(oneLine(e.Text))
 	}
 	var attrs strings.Builder
 	for _, a := range e.Attrs {
 		attrs.WriteString(" " + a.Key + "=" + a.Value)
 	}
-	return clean(e.Event+attrs.String()) + " " + names + by
+	return human.Clean(e.Event+attrs.String()) + " " + names + by
 }
 
 // milli is a time that is written in milliseconds since 1970.
 func milli(s string) string {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return clean(s)
+		return human.Clean(s)
 	}
-	return time.UnixMilli(ms).Format(timeFormat)
+	return time.UnixMilli(ms).Format(human.TimeFormat)
 }
 
 // accountOf are the ledger's lines about a message.
@@ -334,18 +335,18 @@ func (s *spool) accountIn(f file, fn func(l *ledger.Line)) error {
 
 // ledgerWords tells a line of the ledger.
 func ledgerWords(l *ledger.Line) string {
-	n := count(int(l.N), "recipient")
+	n := human.Count(int(l.N), "recipient")
 	switch l.Verb {
 	case ledger.In:
 		return "entered into the ledger with " + n
 	case ledger.Routed:
 		return "routed to " + n
 	case ledger.Found:
-		return "found in the queue with " + n + ", " + clean(l.Why)
+		return "found in the queue with " + n + ", " + human.Clean(l.Why)
 	case ledger.Moved:
 		return fmt.Sprintf("got this spool ID; before it had inode number %d", l.From)
 	case ledger.Gone:
-		return "left with " + n + ": " + clean(l.Why)
+		return "left with " + n + ": " + human.Clean(l.Why)
 	case ledger.Unknown:
 		return "lost sight of in a loss of power, with " + n
 	case ledger.Done, ledger.Half:

@@ -19,6 +19,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 const importExits = `
@@ -227,25 +228,25 @@ func (i *importing) tell(r *importer.Result) error {
 	if (i.c.Bool("quiet") || i.progress.alone(i.c.App.Writer)) && !wrong {
 		return nil
 	}
-	fmt.Fprintf(i.out, "%-6s  %s", r.Did, clean(r.Message))
+	fmt.Fprintf(i.out, "%-6s  %s", r.Did, human.Clean(r.Message))
 	if r.Arrival != nil {
-		fmt.Fprintf(i.out, "  %s", span(i.now.Sub(*r.Arrival)))
+		fmt.Fprintf(i.out, "  %s", human.Span(i.now.Sub(*r.Arrival)))
 	}
 	if r.Sender != nil {
-		fmt.Fprintf(i.out, "  <%s>  %s", clean(*r.Sender), clean(cut(strings.Join(r.Recipients, ", "), 200)))
+		fmt.Fprintf(i.out, "  <%s>  %s", human.Clean(*r.Sender), human.Clean(human.Cut(strings.Join(r.Recipients, ", "), 200)))
 	}
 	if len(r.IDs) > 0 {
 		fmt.Fprintf(i.out, "  %s", strings.Join(r.IDs, " "))
 	}
 	if r.Held != "" {
-		fmt.Fprintf(i.out, "  to freezer/: %s", clean(r.Held))
+		fmt.Fprintf(i.out, "  to freezer/: %s", human.Clean(r.Held))
 	}
 	if r.Why != "" {
-		fmt.Fprintf(i.out, "  %s", clean(r.Why))
+		fmt.Fprintf(i.out, "  %s", human.Clean(r.Why))
 	}
 	fmt.Fprintln(i.out)
 	for _, n := range r.Notes {
-		fmt.Fprintf(i.out, "        %s\n", clean(n))
+		fmt.Fprintf(i.out, "        %s\n", human.Clean(n))
 	}
 	return quiet(i.out.tick())
 }
@@ -256,7 +257,7 @@ func (i *importing) end(s importer.Sum) {
 	if i.c.Bool("dry-run") {
 		did = "would be taken"
 	}
-	words := []string{fmt.Sprintf("%s with %s %s", count(s.Taken, "message"), count(s.Recipients, "recipient"), did)}
+	words := []string{fmt.Sprintf("%s with %s %s", human.Count(s.Taken, "message"), human.Count(s.Recipients, "recipient"), did)}
 	if s.Held > 0 {
 		words[0] += fmt.Sprintf(" (%d of them to freezer/)", s.Held)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/run/logfile"
 )
 
@@ -152,7 +153,7 @@ func tailOf(path string, from int64) string {
 func cleanLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(clean(strings.TrimSuffix(line, "\n")))
+		b.WriteString(human.Clean(strings.TrimSuffix(line, "\n")))
 		if strings.HasSuffix(line, "\n") {
 			b.WriteByte('\n')
 		}

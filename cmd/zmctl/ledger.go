@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -101,7 +102,7 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 	if b.Since.IsZero() {
 		say(w, "nothing is entered yet\n\n")
 	} else {
-		say(w, "since %s\n\n", b.Since.Format(timeFormat))
+		say(w, "since %s\n\n", b.Since.Format(human.TimeFormat))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	say(t, "\tRECIPIENTS\tMESSAGES\t\n")
@@ -126,12 +127,12 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 	line(row{"difference", b.Difference.Recipients, noMessages})
 	errs = append(errs, t.Flush())
 	if b.BadLines > 0 {
-		say(w, "\n%s of the ledger cannot be read and were passed over\n", count(b.BadLines, "line"))
+		say(w, "\n%s of the ledger cannot be read and were passed over\n", human.Count(b.BadLines, "line"))
 	}
 	p := term.For(w)
 	for i := range b.Wrong {
 		m := &b.Wrong[i]
-		say(w, "\n%s  %s, %s\n    ledger: %s\n    disk: %s\n", p.Bold(m.ID.String()), p.Red(string(m.Kind)), count(int(max(m.Recipients, -m.Recipients)), "recipient"), m.Ledger, clean(m.Disk))
+		say(w, "\n%s  %s, %s\n    ledger: %s\n    disk: %s\n", p.Bold(m.ID.String()), p.Red(string(m.Kind)), human.Count(int(max(m.Recipients, -m.Recipients)), "recipient"), m.Ledger, human.Clean(m.Disk))
 	}
 	return errors.Join(errs...)
 }

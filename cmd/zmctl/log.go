@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/admin/logread"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/ui/term"
 )
@@ -167,7 +168,7 @@ func (p *logPrinter) line(raw []byte) error {
 	case p.short && ours:
 		text = p.forPerson(&l)
 	case p.short:
-		text = []byte(clean(string(raw)))
+		text = []byte(human.Clean(string(raw)))
 	default:
 		text = bytes.Clone(raw)
 	}
@@ -208,7 +209,7 @@ func (p *logPrinter) forPerson(l *logging.Line) []byte {
 	if now := time.Now(); at.YearDay() != now.YearDay() || at.Year() != now.Year() {
 		form = "2006-01-02 15:04:05"
 	}
-	event := fmt.Sprintf("%-12s", clean(l.Event))
+	event := fmt.Sprintf("%-12s", human.Clean(l.Event))
 	switch {
 	case l.Level >= slog.LevelError:
 		event = p.paint.Red(event)
@@ -218,9 +219,9 @@ func (p *logPrinter) forPerson(l *logging.Line) []byte {
 		event = p.paint.Green(event)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-10s %s", p.paint.Faint(at.Format(form)), clean(l.Program), event)
+	fmt.Fprintf(&b, "%s  %-10s %s", p.paint.Faint(at.Format(form)), human.Clean(l.Program), event)
 	for _, f := range l.Fields {
-		value := clean(f.Value)
+		value := human.Clean(f.Value)
 		if f.Key == "id" {
 			b.WriteString(" " + p.paint.Bold(value))
 			continue
@@ -228,7 +229,7 @@ func (p *logPrinter) forPerson(l *logging.Line) []byte {
 		if value == "" || strings.ContainsAny(value, " =\"") {
 			value = `"` + value + `"`
 		}
-		b.WriteString(" " + p.paint.Faint(clean(f.Key)+"=") + value)
+		b.WriteString(" " + p.paint.Faint(human.Clean(f.Key)+"=") + value)
 	}
 	return []byte(strings.TrimRight(b.String(), " "))
 }

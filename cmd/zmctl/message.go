@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -131,9 +132,9 @@ func (s *spool) loadFile(f file, state string) (*message, error) {
 	if m.envelope == nil {
 		return m, nil
 	}
-	m.Sender, m.HasSender = clean(m.envelope.From), m.envelope.HasFrom
+	m.Sender, m.HasSender = human.Clean(m.envelope.From), m.envelope.HasFrom
 	for _, r := range m.envelope.Recipients {
-		m.Recipients = append(m.Recipients, recipient{Address: clean(r.Address), State: toRoute})
+		m.Recipients = append(m.Recipients, recipient{Address: human.Clean(r.Address), State: toRoute})
 	}
 	if len(m.Recipients) == 0 {
 		m.Recipients = []recipient{{Address: "(those of the header)", State: toRoute}}
@@ -269,7 +270,7 @@ func (s *spool) readSpec(m *message) error {
 		g := &m.parsed.Groups[gi]
 		if !m.HasSender {
 			m.HasSender = true
-			if m.Sender = clean(g.Sender.Address); m.Sender == "<>" || g.Sender.Channel == "error" {
+			if m.Sender = human.Clean(g.Sender.Address); m.Sender == "<>" || g.Sender.Channel == "error" {
 				m.Sender = ""
 			}
 		}
@@ -327,7 +328,7 @@ func toldOf(spec *workspec.Spec) told {
 }
 
 func (s *spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Recipient) recipient {
-	out := recipient{Address: clean(r.Address), Channel: clean(r.Channel), Host: clean(r.Host), offset: r.Offset}
+	out := recipient{Address: human.Clean(r.Address), Channel: human.Clean(r.Channel), Host: human.Clean(r.Host), offset: r.Offset}
 	switch r.Tag {
 	case workspec.TagOK:
 		out.State = delivered
@@ -365,13 +366,13 @@ func (s *spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Reci
 			next := time.UnixMilli(ms)
 			out.Next = &next
 		}
-		out.Status, out.Last, at = clean(e.Get("status")), clean(oneLine(e.Text)), e.Time
+		out.Status, out.Last, at = human.Clean(e.Get("status")), human.Clean(oneLine(e.Text)), e.Time
 	}
 	for _, d := range told.diagnostics[r.Offset] {
 		out.Reported = d.Reported
 		// The d line has whole seconds: of the same second it is the later one.
 		if !d.Time.Before(at.Truncate(time.Second)) {
-			out.Status, out.Last = clean(d.Notary.Status), clean(answerOf(d))
+			out.Status, out.Last = human.Clean(d.Notary.Status), human.Clean(answerOf(d))
 		}
 	}
 	return out
@@ -384,7 +385,7 @@ func (r *recipient) serve(e *workspec.Event) {
 	case e.Event == workspec.EventServed:
 		r.State, r.Unserved = waiting, ""
 	default:
-		r.State, r.Unserved = noClause, clean(oneLine(e.Text))
+		r.State, r.Unserved = noClause, human.Clean(oneLine(e.Text))
 	}
 }
 

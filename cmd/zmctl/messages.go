@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 )
 
 // kind is what a name means in its directory.
@@ -89,7 +90,7 @@ func (s *spool) explain(m *message) {
 		case postoffice.WasResubmitted, postoffice.WasThawed:
 			continue
 		}
-		m.Reason = clean(r.Text)
+		m.Reason = human.Clean(r.Text)
 		return
 	}
 }
@@ -99,7 +100,7 @@ func (s *spool) loadKind(f file, k kind) (*message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Why = clean(k.why)
+	m.Why = human.Clean(k.why)
 	s.explain(m)
 	for i := range m.Recipients {
 		if k.state == stateCopy {

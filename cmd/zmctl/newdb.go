@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
@@ -69,7 +70,7 @@ func runNewdb(c *cli.Context) error {
 		n, err := table.Check(kind, in, bar.step)
 		if err == nil {
 			bar.end()
-			fmt.Fprintf(c.App.Writer, "%s: %d %s\n", in, n, plural(n, "entry", "entries"))
+			fmt.Fprintf(c.App.Writer, "%s: %d %s\n", in, n, human.Plural(n, "entry", "entries"))
 		}
 		return err
 	}
@@ -78,7 +79,7 @@ func runNewdb(c *cli.Context) error {
 		return err
 	}
 	bar.end()
-	fmt.Fprintf(c.App.Writer, "%s: %d %s of %s, %d bytes\n", out, made.Entries, plural(made.Entries, "entry", "entries"), in, made.Size)
+	fmt.Fprintf(c.App.Writer, "%s: %d %s of %s, %d bytes\n", out, made.Entries, human.Plural(made.Entries, "entry", "entries"), in, made.Size)
 	if name := strings.ToUpper(string(kind)); !inUse(settings, name, out) {
 		fmt.Fprintf(c.App.Writer, "no router uses it yet: %s of zmailer.conf does not name db:%s\n", name, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -68,12 +69,12 @@ func (s *spool) nextDeferred(m *message) []string {
 	due := s.resubmits.Due(arrived, aside)
 	when := "with the next look of a router"
 	if !s.resubmits.IsDue(arrived, aside, s.now) {
-		when = "in " + span(due.Sub(s.now)) + ", at " + due.Local().Format(timeFormat)
+		when = "in " + human.Span(due.Sub(s.now)) + ", at " + due.Local().Format(human.TimeFormat)
 	}
 	lines := m.because("The router could not route it ("+m.Why+"). It tries again "+when+".", todo+"to have it routed at once: zmctl resubmit "+m.ID)
 	if e := s.resubmits.Expiry; e > 0 {
 		over := arrived.Add(e)
-		last := "If it cannot be routed by " + over.Local().Format(timeFormat) + " it is given up, and its sender is told."
+		last := "If it cannot be routed by " + over.Local().Format(human.TimeFormat) + " it is given up, and its sender is told."
 		if !due.Before(over) {
 			last = "That is the last time: if it cannot be routed then it is given up, and its sender is told."
 		}
@@ -166,7 +167,7 @@ func (r *recipient) next(now time.Time) string {
 	case r.State == frozen:
 		return who + " was frozen by " + r.By + " and waits until somebody thaws it."
 	case r.State == held && r.Until != nil:
-		return who + " is held by " + r.By + " until " + r.Until.Format(timeFormat) + ", or until it is released."
+		return who + " is held by " + r.By + " until " + r.Until.Format(human.TimeFormat) + ", or until it is released."
 	case r.State == held:
 		return who + " is held by " + r.By + " until it is released."
 	case r.Channel == channelHold && r.Next == nil:
@@ -174,9 +175,9 @@ func (r *recipient) next(now time.Time) string {
 	case r.Next == nil:
 		return who + " waits for its first attempt over " + r.Channel + "/" + r.Host + "."
 	case r.Next.After(now):
-		return who + " is tried again in " + span(r.Next.Sub(now)) + ", at " + r.Next.Format(timeFormat) + "."
+		return who + " is tried again in " + human.Span(r.Next.Sub(now)) + ", at " + r.Next.Format(human.TimeFormat) + "."
 	}
-	return who + " is due since " + r.Next.Format(timeFormat) + " and waits for its turn on " + r.Channel + "/" + r.Host + "."
+	return who + " is due since " + r.Next.Format(human.TimeFormat) + " and waits for its turn on " + r.Channel + "/" + r.Host + "."
 }
 
 func (s *spool) nextFinishing(m *message) []string {
@@ -188,7 +189,7 @@ func (s *spool) nextFinishing(m *message) []string {
 	}
 	if open > 0 {
 		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler puts the specification into quarantine/ and says so in the log.",
-			count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
+			human.Count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
 	}
 	return s.need("scheduler", "It is done; the scheduler removes the specification.")
 }

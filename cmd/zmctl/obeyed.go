@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -30,7 +31,7 @@ func (r *recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now tim
 	case o.Freeze != nil:
 		r.State, r.Next, why = frozen, nil, o.Freeze
 		if cause := o.Freeze.Get(workspec.KeyCause); cause != workspec.CausePerson {
-			r.Cause = clean(cause)
+			r.Cause = human.Clean(cause)
 		}
 	case o.Held(now):
 		r.State, why = held, o.Hold
@@ -42,5 +43,5 @@ func (r *recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now tim
 		return
 	}
 	at := why.Time
-	r.Ordered, r.By, r.Order, r.Reason = &at, clean(why.Get(workspec.KeyWho)), clean(why.Get("order")), clean(oneLine(why.Text))
+	r.Ordered, r.By, r.Order, r.Reason = &at, human.Clean(why.Get(workspec.KeyWho)), human.Clean(why.Get("order")), human.Clean(oneLine(why.Text))
 }

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -56,7 +57,7 @@ func (h *orderHead) bytes() []byte {
 	for _, f := range [][2]string{{"time", h.Time.Format(time.RFC3339Nano)}, {"who", h.Who}, {"verb", h.Verb}, {"selector", h.Selector},
 		{"reason", h.Reason}, {"until", h.Until}, {"flags", h.Flags}} {
 		if f[1] != "" {
-			fmt.Fprintf(&b, "%s %s\n", f[0], clean(oneLine(f[1])))
+			fmt.Fprintf(&b, "%s %s\n", f[0], human.Clean(oneLine(f[1])))
 		}
 	}
 	b.WriteByte('\n')
@@ -199,7 +200,7 @@ func runOrders(c *cli.Context) error {
 		h.print(out, now)
 	}
 	if !c.Bool("json") {
-		fmt.Fprintln(out, count(len(list), "order"))
+		fmt.Fprintln(out, human.Count(len(list), "order"))
 	}
 	return quiet(errors.Join(append(errs, out.flush())...))
 }
@@ -213,14 +214,14 @@ func (h *orderHead) print(w io.Writer, now time.Time) {
 	if h.Until != "" {
 		text += " until " + h.Until
 	}
-	text += "  " + count(h.Messages, "message")
+	text += "  " + human.Count(h.Messages, "message")
 	switch v := verbOf(h.Verb); {
 	case h.Undone != "":
 		text += "  undone " + h.Undone
 	case v == nil || v.undo == "":
 		text += "  cannot be undone"
 	}
-	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(h.ID)), span(now.Sub(h.Time)), h.Who, text, cut(h.Selector, 300))
+	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(h.ID)), human.Span(now.Sub(h.Time)), h.Who, text, human.Cut(h.Selector, 300))
 	if h.Reason != "" {
 		fmt.Fprintf(w, ", %q", h.Reason)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 )
 
 func postmanCommand() *cli.Command {
@@ -56,9 +57,9 @@ func resubmitPostmanVerb() *verb {
 func (a *act) giveMended(m *message) (string, error) {
 	switch {
 	case m.unusable || m.unread:
-		return "", fmt.Errorf("%s %s: it still cannot be routed: %s; mend %s with an editor", a.v.name, m.message.Name, clean(m.Problem), m.message.path())
+		return "", fmt.Errorf("%s %s: it still cannot be routed: %s; mend %s with an editor", a.v.name, m.message.Name, human.Clean(m.Problem), m.message.path())
 	case m.octets > m.Size:
-		return "", fmt.Errorf("%s %s: %s; remove that line if you have changed the file yourself", a.v.name, m.message.Name, clean(m.Problem))
+		return "", fmt.Errorf("%s %s: %s; remove that line if you have changed the file yourself", a.v.name, m.message.Name, human.Clean(m.Problem))
 	}
 	return a.giveBack(m)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -172,7 +173,7 @@ func (l *listing) add(m *message) error {
 }
 
 func (l *listing) end(sorted bool) error {
-	text := count(l.n, "message")
+	text := human.Count(l.n, "message")
 	if !sorted {
 		text += ", in no order"
 	}
@@ -195,23 +196,23 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	}
 	p := term.For(w)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), span(now.Sub(m.Since)), size(m.Size), m.sender(), m.painted(p, state))
+	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), human.Span(now.Sub(m.Since)), human.Size(m.Size), m.sender(), m.painted(p, state))
 	if m.Problem != "" {
-		fmt.Fprintf(&b, "    %s\n", p.Red("PROBLEM: "+clean(m.Problem)))
+		fmt.Fprintf(&b, "    %s\n", p.Red("PROBLEM: "+human.Clean(m.Problem)))
 	}
-	if m.Reason != "" && m.Reason != oneLine(clean(m.Problem)) {
-		fmt.Fprintf(&b, "    why: %s\n", cut(m.Reason, 500))
+	if m.Reason != "" && m.Reason != oneLine(human.Clean(m.Problem)) {
+		fmt.Fprintf(&b, "    why: %s\n", human.Cut(m.Reason, 500))
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
 		b.WriteString("    " + r.thread() + r.Address + "  " + p.State(r.State, r.words(now)))
 		if r.Last != "" {
-			b.WriteString(":\n        " + cut(r.Last, term.Room(w, 8, longAnswer)))
+			b.WriteString(":\n        " + human.Cut(r.Last, term.Room(w, 8, longAnswer)))
 		}
 		b.WriteByte('\n')
 	}
 	if m.hidden > 0 {
-		b.WriteString("    and " + count(m.hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.hidden == 1] + " not match\n")
+		b.WriteString("    and " + human.Count(m.hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.hidden == 1] + " not match\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -250,14 +251,14 @@ func (r *recipient) words(now time.Time) string {
 	}
 	words = append(words, r.ordered(now)...)
 	if r.Attempts > 0 {
-		words = append(words, count(r.Attempts, "attempt"))
+		words = append(words, human.Count(r.Attempts, "attempt"))
 	}
 	switch {
 	case r.Next == nil || !r.open() || r.State == held:
 	case r.Next.After(now):
-		words = append(words, "next in "+span(r.Next.Sub(now)))
+		words = append(words, "next in "+human.Span(r.Next.Sub(now)))
 	default:
-		words = append(words, "due for "+span(now.Sub(*r.Next)))
+		words = append(words, "due for "+human.Span(now.Sub(*r.Next)))
 	}
 	if r.State == failed && r.Reported {
 		words = append(words, "sender was told")
@@ -275,7 +276,7 @@ func (r *recipient) ordered(now time.Time) []string {
 	}
 	var words []string
 	if r.Until != nil {
-		words = append(words, "for "+span(r.Until.Sub(now)))
+		words = append(words, "for "+human.Span(r.Until.Sub(now)))
 	}
 	if r.Cause != "" {
 		words = append(words, "cause "+r.Cause)

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -155,14 +156,14 @@ func (c *counts) end(bool) error {
 		}
 		fmt.Fprint(t, colours.Heading(strings.ToUpper(p.title)+"\tRECIPIENTS\tMESSAGES\tSIZE\tOLDEST\n"))
 		for _, v := range list {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", colours.State(v.Name, v.Name), v.Recipients, v.Messages, size(v.Bytes), span(time.Duration(v.OldestSeconds)*time.Second))
+			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", colours.State(v.Name, v.Name), v.Recipients, v.Messages, human.Size(v.Bytes), human.Span(time.Duration(v.OldestSeconds)*time.Second))
 		}
 		if more := len(p.all.of) - len(list); more > 0 {
 			fmt.Fprintf(t, "and %d more\n", more)
 		}
 		fmt.Fprintln(t)
 	}
-	_, err := fmt.Fprintln(t, count(c.messages, "message"))
+	_, err := fmt.Fprintln(t, human.Count(c.messages, "message"))
 	return errors.Join(err, t.Flush())
 }
 
@@ -239,7 +240,7 @@ func (a *ages) end(bool) error {
 	t := tabwriter.NewWriter(a.w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "open recipients\tall\t")
 	for _, b := range ageBounds {
-		fmt.Fprintf(t, "<%s\t", span(b))
+		fmt.Fprintf(t, "<%s\t", human.Span(b))
 	}
 	fmt.Fprintln(t, "older\t")
 	a.sum.Name = "TOTAL"
@@ -256,7 +257,7 @@ func (a *ages) end(bool) error {
 	}
 	err := t.Flush()
 	if more := len(a.rows) - len(rows); more > 0 {
-		_, perr := fmt.Fprintf(a.w, "and %s\n", count(more, "more host"))
+		_, perr := fmt.Fprintf(a.w, "and %s\n", human.Count(more, "more host"))
 		err = errors.Join(err, perr)
 	}
 	return err

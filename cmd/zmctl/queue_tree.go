@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -65,7 +66,7 @@ func (t *tree) add(m *message) error {
 		name = t.all.add(name, m, r).Name
 		l := branches[name]
 		if l == nil {
-			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: cut(r.Last, t.answer), state: r.State}
+			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: human.Cut(r.Last, t.answer), state: r.State}
 			branches[name] = l
 			names = append(names, name)
 		}
@@ -113,8 +114,8 @@ func (t *tree) end(bool) error {
 		errs = append(errs, err)
 	}
 	for _, v := range list {
-		say("%s  %s, %s, %s, oldest %s\n", p.Bold(v.Name), count(v.Recipients, "recipient"), count(v.Messages, "message"), size(v.Bytes),
-			span(time.Duration(v.OldestSeconds)*time.Second))
+		say("%s  %s, %s, %s, oldest %s\n", p.Bold(v.Name), human.Count(v.Recipients, "recipient"), human.Count(v.Messages, "message"), human.Size(v.Bytes),
+			human.Span(time.Duration(v.OldestSeconds)*time.Second))
 		for _, l := range t.leaves[v.Name] {
 			more := ""
 			if n := l.Count - len(l.Recipients); n > 0 {
@@ -124,19 +125,19 @@ func (t *tree) end(bool) error {
 			if id == "" {
 				id = "(gone)"
 			}
-			say("    %s  %s  %s  %s -> %s%s\n        %s\n", p.Bold(id), span(t.now.Sub(l.Since)), size(l.Size), l.Sender, strings.Join(l.Recipients, ", "), more, p.State(l.state, l.Next))
+			say("    %s  %s  %s  %s -> %s%s\n        %s\n", p.Bold(id), human.Span(t.now.Sub(l.Since)), human.Size(l.Size), l.Sender, strings.Join(l.Recipients, ", "), more, p.State(l.state, l.Next))
 			if l.Last != "" {
 				say("        %s\n", l.Last)
 			}
 		}
 		if n := v.Messages - len(t.leaves[v.Name]); n > 0 {
-			say("    and %s\n", count(n, "younger message"))
+			say("    and %s\n", human.Count(n, "younger message"))
 		}
 	}
 	if n := len(t.all.of) - len(list); n > 0 {
-		say("and %s\n", count(n, "more host"))
+		say("and %s\n", human.Count(n, "more host"))
 	}
-	say("%s\n", count(t.n, "message"))
+	say("%s\n", human.Count(t.n, "message"))
 	return errors.Join(errs...)
 }
 
@@ -190,16 +191,16 @@ func (s *summary) end(bool) error {
 		return printJSON(s.w, s)
 	}
 	p := term.For(s.w)
-	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", count(s.Messages, "message"), size(s.Bytes),
-		count(s.Recipients, "open recipient"), count(s.Hosts, "host"), s.states(p))
+	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", human.Count(s.Messages, "message"), human.Size(s.Bytes),
+		human.Count(s.Recipients, "open recipient"), human.Count(s.Hosts, "host"), s.states(p))
 	if s.Messages > 0 {
-		text += fmt.Sprintf("oldest %s: %s\n", span(time.Duration(s.OldestAge)*time.Second), p.Bold(s.Oldest))
+		text += fmt.Sprintf("oldest %s: %s\n", human.Span(time.Duration(s.OldestAge)*time.Second), p.Bold(s.Oldest))
 	}
 	for _, v := range s.hosts.top(1) {
-		text += fmt.Sprintf("most to %s: %s\n", p.Bold(v.Name), count(v.Recipients, "recipient"))
+		text += fmt.Sprintf("most to %s: %s\n", p.Bold(v.Name), human.Count(v.Recipients, "recipient"))
 	}
 	if s.Problems > 0 {
-		text += p.Red(count(s.Problems, "message") + " with a problem; zmctl check tells\n")
+		text += p.Red(human.Count(s.Problems, "message") + " with a problem; zmctl check tells\n")
 	}
 	_, err := io.WriteString(s.w, text)
 	return err

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // editing is a command that changes one message.
@@ -98,20 +99,20 @@ func (e *editing) kept() string {
 	if e.keep <= 0 {
 		return fmt.Sprintf("    zmctl undo %s puts it back\n", e.id)
 	}
-	return fmt.Sprintf("    zmctl undo %s puts it back, until %s\n", e.id, e.now.Add(e.keep).Format(timeFormat))
+	return fmt.Sprintf("    zmctl undo %s puts it back, until %s\n", e.id, e.now.Add(e.keep).Format(human.TimeFormat))
 }
 
 // notFound tells why there is no message to change.
 func (e *editing) notFound(verb string, others []postoffice.SpoolID, err error) error {
 	for _, o := range others {
 		err = errors.Join(err, fmt.Errorf("%s %s: inode %d belongs to another message now, %s, written %s",
-			verb, e.id, o.Ino, o, o.Time().Format(timeFormat)))
+			verb, e.id, o.Ino, o, o.Time().Format(human.TimeFormat)))
 	}
 	if err != nil {
 		return err
 	}
 	if m, lerr := e.removed(); lerr == nil && m != nil {
-		return fmt.Errorf("%s %s: it is in removed/ already, since %s", verb, e.id, m.Since.Format(timeFormat))
+		return fmt.Errorf("%s %s: it is in removed/ already, since %s", verb, e.id, m.Since.Format(human.TimeFormat))
 	}
 	return fmt.Errorf("%s %s: no file of that message is here; it was delivered, reported or dropped", verb, e.id)
 }
@@ -125,7 +126,7 @@ func brackets(addresses []string) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString("<" + clean(a) + ">")
+		b.WriteString("<" + human.Clean(a) + ">")
 	}
 	return b.String()
 }

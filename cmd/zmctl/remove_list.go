@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/workspec"
 )
@@ -59,16 +60,16 @@ func runRemoved(c *cli.Context) error {
 		return errors.Join(err, printJSON(c.App.Writer, list))
 	}
 	for _, r := range list {
-		when := "removed " + span(s.now.Sub(r.Removed)) + " ago"
+		when := "removed " + human.Span(s.now.Sub(r.Removed)) + " ago"
 		switch {
 		case r.Until != nil:
-			when += ", dropped in " + span(r.Until.Sub(s.now))
+			when += ", dropped in " + human.Span(r.Until.Sub(s.now))
 		case r.From == postoffice.Queue && len(r.Files) > 0:
 			when += ", still in the queue"
 		}
-		fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n    %s\n", term.For(c.App.Writer).Bold(r.ID), when, size(r.Size), r.message.sender(), brackets(r.Recipients))
+		fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n    %s\n", term.For(c.App.Writer).Bold(r.ID), when, human.Size(r.Size), r.message.sender(), brackets(r.Recipients))
 	}
-	_, perr := fmt.Fprintln(c.App.Writer, count(len(list), "message"))
+	_, perr := fmt.Fprintln(c.App.Writer, human.Count(len(list), "message"))
 	return errors.Join(err, perr)
 }
 
@@ -151,7 +152,7 @@ func (r *removedEntry) fill(m *message) {
 		for ri := range m.parsed.Groups[gi].Recipients {
 			rcpt := &m.parsed.Groups[gi].Recipients[ri]
 			if removal.Removed(rcpt) || m.spec.Dir == postoffice.Removed && removal.Tag(rcpt) == workspec.TagToDo {
-				r.Recipients = append(r.Recipients, clean(rcpt.Address))
+				r.Recipients = append(r.Recipients, human.Clean(rcpt.Address))
 			}
 		}
 	}

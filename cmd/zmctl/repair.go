@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -44,7 +45,7 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 		if dry {
 			done = "to be done; nothing was changed"
 		}
-		_, perr := fmt.Fprintf(c.App.Writer, "%s %s, %d left\n", count(len(steps)-left, "repair"), done, left)
+		_, perr := fmt.Fprintf(c.App.Writer, "%s %s, %d left\n", human.Count(len(steps)-left, "repair"), done, left)
 		err = errors.Join(err, perr)
 	}
 	if err == nil && (left > 0 || dry && len(steps) > 0) {
@@ -60,10 +61,10 @@ func printSteps(w io.Writer, steps []step) error {
 	p := term.For(w)
 	var errs []error
 	for _, s := range steps {
-		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(clean(s.File)), clean(s.Text))
+		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(human.Clean(s.File)), human.Clean(s.Text))
 		errs = append(errs, err)
 		if s.Left != "" {
-			_, err := fmt.Fprintf(w, "            %s\n", p.Red("left: "+clean(s.Left)))
+			_, err := fmt.Fprintf(w, "            %s\n", p.Red("left: "+human.Clean(s.Left)))
 			errs = append(errs, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -169,7 +170,7 @@ func (p *planner) loneSpec(q *pair, successor string) {
 	case syntax(q.err):
 		p.addQueue(f.path(), doQuarantine, "it cannot be read, and its message is gone: "+q.err.Error(), func(m *mender) error { return m.quarantine(f.path(), "syntax") })
 	case q.parsed != nil && openRecipients(q.parsed) > 0 && !p.putAway(q.parsed):
-		p.addQueue(f.path(), doQuarantine, "its message is gone while "+count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
+		p.addQueue(f.path(), doQuarantine, "its message is gone while "+human.Count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
 			func(m *mender) error {
 				// A message that was given the number meanwhile, or was put back by hand.
 				if _, err := p.find(postoffice.Queue, q.name); !errors.Is(err, errMoved) {

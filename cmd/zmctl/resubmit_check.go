@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // targetsShown is how many targets of a recipient are told.
@@ -80,38 +81,38 @@ func printVerdicts(w io.Writer, sum map[string]int) {
 	var parts []string
 	n := 0
 	for _, word := range slices.Sorted(maps.Keys(sum)) {
-		parts = append(parts, fmt.Sprintf("%d %s", sum[word], clean(word)))
+		parts = append(parts, fmt.Sprintf("%d %s", sum[word], human.Clean(word)))
 		n += sum[word]
 	}
 	// Trouble of the writer is met when it is flushed.
-	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", count(n, "message"), strings.Join(parts, ", "))
+	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", human.Count(n, "message"), strings.Join(parts, ", "))
 }
 
 func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s", f.name, f.id, clean(v.Verdict))
+	fmt.Fprintf(&b, "%s  %s  %s", f.name, f.id, human.Clean(v.Verdict))
 	if v.Why != "" {
-		b.WriteString(" (" + clean(v.Why) + ")")
+		b.WriteString(" (" + human.Clean(v.Why) + ")")
 	}
 	if v.Reason != "" {
-		b.WriteString(": " + cut(clean(oneLine(v.Reason)), 500))
+		b.WriteString(": " + human.Cut(human.Clean(oneLine(v.Reason)), 500))
 	}
 	b.WriteByte('\n')
 	for i := range v.Recipients {
 		r := &v.Recipients[i]
-		fmt.Fprintf(&b, "    <%s>", clean(r.Address))
+		fmt.Fprintf(&b, "    <%s>", human.Clean(r.Address))
 		if r.Verdict != "" && r.Verdict != v.Verdict {
-			b.WriteString("  " + clean(r.Verdict))
+			b.WriteString("  " + human.Clean(r.Verdict))
 		}
 		if r.Reason != "" && r.Reason != v.Reason {
-			b.WriteString(": " + cut(clean(oneLine(r.Reason)), 300))
+			b.WriteString(": " + human.Cut(human.Clean(oneLine(r.Reason)), 300))
 		}
 		for k, t := range r.Targets[:min(len(r.Targets), targetsShown)] {
 			sep := "  to "
 			if k > 0 {
 				sep = ", "
 			}
-			b.WriteString(sep + clean(t.Channel+"/"+t.Host+" "+t.User))
+			b.WriteString(sep + human.Clean(t.Channel+"/"+t.Host+" "+t.User))
 		}
 		if n := len(r.Targets) - targetsShown; n > 0 {
 			fmt.Fprintf(&b, " and %d more", n)

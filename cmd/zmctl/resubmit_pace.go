@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 const (
@@ -134,8 +135,8 @@ func (p *pace) look() error {
 func (p *pace) comeBack(left int) error {
 	why := "see zmctl resubmit"
 	if list, err := p.po.Reasons(p.last.id); err == nil && len(list) > 0 {
-		why = clean(list[len(list)-1].Text)
+		why = human.Clean(list[len(list)-1].Text)
 	}
 	return cli.Exit(fmt.Errorf("the last %d came back, %s were left where they are; the last one because: %s\n    mend that first; zmctl resubmit --check says whether it is",
-		p.back, count(left, "message"), why), config.ExitTempFail)
+		p.back, human.Count(left, "message"), why), config.ExitTempFail)
 }

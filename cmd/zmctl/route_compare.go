@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/human"
 )
 
 // Kinds of differences between where a recipient's mail goes and where a configuration
@@ -52,7 +53,7 @@ func (p *place) text() string {
 		word, _, _ := strings.Cut(p.Host, ":")
 		return "error!" + word
 	case "file", "pipe":
-		return p.Channel + " " + cut(clean(p.User), 60)
+		return p.Channel + " " + human.Cut(human.Clean(p.User), 60)
 	}
 	if strings.EqualFold(p.Host, p.User) || strings.EqualFold(p.Host, domainOf(p.User)) {
 		return p.Channel + "!"
@@ -62,7 +63,7 @@ func (p *place) text() string {
 			return p.Channel + "!"
 		}
 	}
-	return p.Channel + "!" + clean(p.Host)
+	return p.Channel + "!" + human.Clean(p.Host)
 }
 
 func domainOf(user string) string { return user[strings.LastIndexByte(user, '@')+1:] }
@@ -128,7 +129,7 @@ func (r *routing) same(o *routing) bool {
 func (r *routing) stopped() difference {
 	d := difference{to: r.Verdict, detail: r.Reason}
 	if r.Why != "" {
-		d.to += " (" + clean(r.Why) + ")"
+		d.to += " (" + human.Clean(r.Why) + ")"
 	}
 	switch r.Verdict {
 	case verdictDeferred:
@@ -435,11 +436,11 @@ const manyTexts = 3
 func users(list []*place) string {
 	var all []string
 	for _, p := range list[:min(len(list), manyTexts)] {
-		all = append(all, "<"+clean(p.User)+">")
+		all = append(all, "<"+human.Clean(p.User)+">")
 	}
 	text := strings.Join(all, ", ")
 	if n := len(list) - len(all); n > 0 {
-		text += " and " + count(n, "other")
+		text += " and " + human.Count(n, "other")
 	}
 	return text
 }
@@ -450,5 +451,5 @@ func errorText(host string) string {
 	if decoded, err := address.DecodeXText(text); err == nil {
 		text = decoded
 	}
-	return clean(text)
+	return human.Clean(text)
 }

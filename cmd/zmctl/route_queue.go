@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -354,13 +355,13 @@ func (x *whatIf) picked(m *message) func(addr string) bool {
 		return func(string) bool { return true }
 	}
 	return func(addr string) bool {
-		return slices.ContainsFunc(m.Recipients, func(r recipient) bool { return r.Address == clean(addr) })
+		return slices.ContainsFunc(m.Recipients, func(r recipient) bool { return r.Address == human.Clean(addr) })
 	}
 }
 
 // released are the differences for a message that was put off or frozen, for why.
 func released(why string, picked func(string) bool, now, then *routing) (n int, list []difference) {
-	from := verdictDeferred + " (" + clean(why) + ")"
+	from := verdictDeferred + " (" + human.Clean(why) + ")"
 	if !then.goes() {
 		d := then.stopped()
 		d.from, d.present = from, now.same(then)

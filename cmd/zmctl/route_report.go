@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -141,21 +142,21 @@ const shownGroups = 20
 func (s *routeSum) print(w io.Writer, all bool) error {
 	p := term.For(w)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s with %s: %d as they are, %d would differ", count(s.Messages, "message"), count(s.Recipients, "open recipient"), s.Same, s.Differ)
+	fmt.Fprintf(&b, "%s with %s: %d as they are, %d would differ", human.Count(s.Messages, "message"), human.Count(s.Recipients, "open recipient"), s.Same, s.Differ)
 	if s.Already > 0 {
 		fmt.Fprintf(&b, ", %d by the present configuration as well", s.Already)
 	}
 	b.WriteString("\n")
 	if s.Moved > 0 {
-		fmt.Fprintf(&b, "%s moved on meanwhile\n", count(s.Moved, "message"))
+		fmt.Fprintf(&b, "%s moved on meanwhile\n", human.Count(s.Moved, "message"))
 	}
 	if s.Unread > 0 {
-		b.WriteString(p.Red(count(s.Unread, "message") + " could not be read: zmctl check tells which\n"))
+		b.WriteString(p.Red(human.Count(s.Unread, "message") + " could not be read: zmctl check tells which\n"))
 	}
 	last, printed, left := routeKey{}, 0, 0
 	more := func() {
 		if left > 0 {
-			fmt.Fprintf(&b, "  and %s; --all shows them\n", count(left, "more group"))
+			fmt.Fprintf(&b, "  and %s; --all shows them\n", human.Count(left, "more group"))
 		}
 		printed, left = 0, 0
 	}
@@ -189,7 +190,7 @@ func (g *routeGroup) print(b *strings.Builder, p term.Paint) {
 	if g.Of != "" {
 		of = "<" + g.Of + ">: "
 	}
-	fmt.Fprintf(b, "  %s%s → %s   %s in %s%s\n", of, g.From, g.To, count(g.Recipients, "recipient"), count(g.Messages, "message"), in)
+	fmt.Fprintf(b, "  %s%s → %s   %s in %s%s\n", of, g.From, g.To, human.Count(g.Recipients, "recipient"), human.Count(g.Messages, "message"), in)
 	if g.NotServed != "" {
 		fmt.Fprintf(b, "    %s\n", p.Red("NOT SERVED: "+g.NotServed))
 	}
@@ -200,7 +201,7 @@ func (g *routeGroup) print(b *strings.Builder, p term.Paint) {
 			left += d.Recipients
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %d", clean(d.Domain), d.Recipients))
+		parts = append(parts, fmt.Sprintf("%s %d", human.Clean(d.Domain), d.Recipients))
 	}
 	if left > 0 {
 		parts = append(parts, fmt.Sprintf("other domains %d", left))

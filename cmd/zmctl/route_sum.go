@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"zmailer/internal/run/human"
 )
 
 // Bounds of what is held of differences, however many messages there are.
@@ -104,7 +106,7 @@ func (s *routeSum) add(id, dir string, n int, list []difference) {
 }
 
 func (s *routeSum) group(d *difference, dir string) *routeGroup {
-	key := routeKey{d.kind, clean(d.of), d.from, d.to, dir, d.present}
+	key := routeKey{d.kind, human.Clean(d.of), d.from, d.to, dir, d.present}
 	g := s.byKey[key]
 	if g == nil && len(s.byKey) >= maxRouteGroups {
 		key.of, key.from, key.to = "", "others", "others"
@@ -133,7 +135,7 @@ func (g *routeGroup) take(id string, d *difference) {
 		g.More++
 	}
 	if len(g.Examples) < maxGroupExamples {
-		g.Examples = append(g.Examples, routeExample{id, clean(d.address), cut(clean(d.detail), 200)})
+		g.Examples = append(g.Examples, routeExample{id, human.Clean(d.address), human.Cut(human.Clean(d.detail), 200)})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -229,9 +230,9 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 			runs, pid = "yes", fmt.Sprint(st.Pid)
 		}
 		if st.Since != nil {
-			since = span(now.Sub(*st.Since))
+			since = human.Span(now.Sub(*st.Since))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, clean(st.String()))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, human.Clean(st.String()))
 	}
 	err := t.Flush()
 	p := term.For(w)
@@ -261,7 +262,7 @@ func (st *overview) printService(w io.Writer, now time.Time) error {
 		err = errors.Join(werr, st.Service.print(w, now))
 	}
 	if st.Frozen != "" {
-		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", clean(st.Frozen))
+		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", human.Clean(st.Frozen))
 		err = errors.Join(err, werr)
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/workspec"
 )
@@ -123,18 +124,18 @@ func (s *spool) showReasons(w io.Writer, m *message) {
 	}
 	section(w, "why it was put aside")
 	for i := range list {
-		fmt.Fprintf(w, "  %s  %s\n", list[i].Time.Local().Format(timeFormat), reasonWords(&list[i]))
+		fmt.Fprintf(w, "  %s  %s\n", list[i].Time.Local().Format(human.TimeFormat), reasonWords(&list[i]))
 	}
 	if err != nil {
-		fmt.Fprintln(w, "  "+clean(err.Error()))
+		fmt.Fprintln(w, "  "+human.Clean(err.Error()))
 	}
 }
 
 // reasonWords tells a line of reason.I.
 func reasonWords(r *postoffice.Reason) string {
-	text := clean(r.What) + " by " + clean(r.Who)
+	text := human.Clean(r.What) + " by " + human.Clean(r.Who)
 	if r.Text != "" {
-		text += ": " + clean(r.Text)
+		text += ": " + human.Clean(r.Text)
 	}
 	return text
 }
@@ -149,7 +150,7 @@ func (s *spool) showFiles(w io.Writer, m *message) {
 			fmt.Fprintf(w, "  %s  gone meanwhile\n", name)
 			continue
 		}
-		fmt.Fprintf(w, "  %s  %d bytes, %v, uid %d, written %s\n", name, info.Size, lsMode(info.Mode), info.UID, info.ModTime.Format(timeFormat))
+		fmt.Fprintf(w, "  %s  %d bytes, %v, uid %d, written %s\n", name, info.Size, lsMode(info.Mode), info.UID, info.ModTime.Format(human.TimeFormat))
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *spool) showEnvelope(w io.Writer, m *message) {
 	section(w, "envelope")
 	list, err := s.envelopeLines(m)
 	if err != nil {
-		fmt.Fprintln(w, "  "+clean(err.Error()))
+		fmt.Fprintln(w, "  "+human.Clean(err.Error()))
 	}
 	for _, line := range list {
 		fmt.Fprintln(w, "  "+line)
@@ -198,7 +199,7 @@ func (s *spool) envelopeLines(m *message) ([]string, error) {
 func textLines(b []byte) []string {
 	var list []string
 	for line := range bytes.Lines(b) {
-		list = append(list, clean(strings.TrimSuffix(string(line), "\n")))
+		list = append(list, human.Clean(strings.TrimSuffix(string(line), "\n")))
 	}
 	return list
 }
@@ -213,12 +214,12 @@ func showHistory(w io.Writer, m *message) {
 	for gi := range m.parsed.Groups {
 		for ri := range m.parsed.Groups[gi].Recipients {
 			r := &m.parsed.Groups[gi].Recipients[ri]
-			address[r.Offset] = "<" + clean(r.Address) + ">"
+			address[r.Offset] = "<" + human.Clean(r.Address) + ">"
 		}
 	}
 	section(w, "history")
 	p := term.For(w)
-	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(timeFormat))
+	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(human.TimeFormat))
 	for i := range m.parsed.History {
 		e := &m.parsed.History[i]
 		var attrs strings.Builder
@@ -229,12 +230,12 @@ func showHistory(w io.Writer, m *message) {
 		if e.Event == workspec.EventDeferred && name == "" {
 			var names []string
 			for r := range m.parsed.About(e) {
-				names = append(names, clean(r.Address))
+				names = append(names, human.Clean(r.Address))
 			}
 			name = named(names)
 		}
-		fmt.Fprintf(w, "  %s  %s %s%s %s%s\n", e.Time.Format(timeFormat), p.State(e.Event, clean(e.Event)), name,
-			clean(attrs.String()), clean(oneLine(e.Text)), before.leftOut(m.parsed, e))
+		fmt.Fprintf(w, "  %s  %s %s%s %s%s\n", e.Time.Format(human.TimeFormat), p.State(e.Event, human.Clean(e.Event)), name,
+			human.Clean(attrs.String()), human.Clean(oneLine(e.Text)), before.leftOut(m.parsed, e))
 	}
 	for i := range m.parsed.Diagnostics {
 		d := &m.parsed.Diagnostics[i]
@@ -242,8 +243,8 @@ func showHistory(w io.Writer, m *message) {
 		if d.Reported {
 			told = "reported"
 		}
-		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(timeFormat), p.State(d.Notary.Action, clean(d.Notary.Action)), address[d.Of],
-			clean(d.Notary.Status), told, clean(answerOf(d)))
+		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(human.TimeFormat), p.State(d.Notary.Action, human.Clean(d.Notary.Action)), address[d.Of],
+			human.Clean(d.Notary.Status), told, human.Clean(answerOf(d)))
 	}
 }
 

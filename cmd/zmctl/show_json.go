@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"zmailer/internal/run/human"
+)
 
 // everything is what zmctl show tells of a message, for programs.
 type everything struct {
@@ -34,7 +38,7 @@ func (s *spool) everything(m *message) *everything {
 	if m.message.Dir != "" {
 		var err error
 		if e.Envelope, err = s.envelopeLines(m); err != nil {
-			e.Troubles = append(e.Troubles, clean(err.Error()))
+			e.Troubles = append(e.Troubles, human.Clean(err.Error()))
 		}
 		e.Reasons = s.putAside(m)
 		for i := range e.Reasons {
@@ -43,7 +47,7 @@ func (s *spool) everything(m *message) *everything {
 	}
 	list, err := s.history(m.id)
 	if err != nil {
-		e.Troubles = append(e.Troubles, clean(err.Error()))
+		e.Troubles = append(e.Troubles, human.Clean(err.Error()))
 	}
 	e.History = list
 	return e

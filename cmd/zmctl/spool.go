@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // spool looks at a postoffice. It opens files for reading only, takes no lock on a
@@ -202,7 +203,7 @@ func (s *spool) owner(n int) owner {
 	o.Alive = alive || err != nil // in doubt it is left alone, as the daemons do
 	if f, err := s.stat(postoffice.Owners, strconv.Itoa(n)); err == nil {
 		if b, err := s.read(f); err == nil {
-			o.Says = clean(strings.TrimSpace(string(b)))
+			o.Says = human.Clean(strings.TrimSpace(string(b)))
 		}
 	}
 	s.owners[n] = o

@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/wire/mailq"
 )
@@ -288,9 +289,9 @@ func (st *overview) print(w io.Writer) error {
 		for _, g := range d.States {
 			again := ""
 			if g.Next != nil {
-				again = ", routed again in " + span(g.Next.Sub(st.now))
+				again = ", routed again in " + human.Span(g.Next.Sub(st.now))
 			}
-			fmt.Fprintf(t, "%s\t%s\t%d %s%s\n", first, span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State, again)
+			fmt.Fprintf(t, "%s\t%s\t%d %s%s\n", first, human.Span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State, again)
 			first = "\t"
 		}
 	}
@@ -303,7 +304,7 @@ func (st *overview) print(w io.Writer) error {
 		fmt.Fprint(t, "\n"+p.Heading("RECIPIENTS\tOLDEST\tSTATE\n"))
 	}
 	for _, r := range st.Recipients {
-		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, span(time.Duration(r.OldestSeconds)*time.Second), p.State(r.State, r.State))
+		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, human.Span(time.Duration(r.OldestSeconds)*time.Second), p.State(r.State, r.State))
 	}
 	if len(st.Owners) > 0 {
 		// A line without cells ends the columns of the table before it.

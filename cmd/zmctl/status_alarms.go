@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -92,7 +93,7 @@ func printAlarms(w io.Writer, list []alarm.Alarm, now time.Time) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ALARM\tWHERE\tFOR\tWHAT")
 	for _, a := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, clean(a.Subject), span(now.Sub(a.Since)), clean(strings.TrimSpace(a.Text)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, human.Clean(a.Subject), human.Span(now.Sub(a.Since)), human.Clean(strings.TrimSpace(a.Text)))
 	}
 	err := t.Flush()
 	_, werr := fmt.Fprint(w, "\n"+term.For(w).Red(b.String()))

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/wire/mailq"
 )
@@ -102,14 +103,14 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 	for i := range list {
 		x := &list[i]
 		messages, recipients = messages+x.Messages, recipients+x.Recipients
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(clean(x.Channel)+"/"+clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, places(x),
-			x.Attempts, wait(x), span(time.Duration(x.OldestSeconds)*time.Second), cut(clean(x.Trouble), trouble))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(human.Clean(x.Channel)+"/"+human.Clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, places(x),
+			x.Attempts, wait(x), human.Span(time.Duration(x.OldestSeconds)*time.Second), human.Cut(human.Clean(x.Trouble), trouble))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	// A message to several hosts is in several threads.
-	_, err = fmt.Fprintf(w, "%s, %s in %s\n", count(len(list), "thread"), count(recipients, "recipient"), count(messages, "part")+" of messages")
+	_, err = fmt.Fprintf(w, "%s, %s in %s\n", human.Count(len(list), "thread"), human.Count(recipients, "recipient"), human.Count(messages, "part")+" of messages")
 	return err
 }
 
@@ -125,7 +126,7 @@ func wait(t *mailq.ThreadInfo) string {
 	if t.WaitSeconds == 0 {
 		return "-"
 	}
-	return span(time.Duration(t.WaitSeconds) * time.Second)
+	return human.Span(time.Duration(t.WaitSeconds) * time.Second)
 }
 
 // showThread tells all about one thread.
@@ -158,14 +159,14 @@ func printThread(w io.Writer, t *mailq.ThreadInfo) error {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(b, "%s\t"+format+"\n", append([]any{key}, args...)...)
 	}
-	line("thread", "%s", p.Bold(clean(t.Channel)+"/"+clean(t.Host)))
+	line("thread", "%s", p.Bold(human.Clean(t.Channel)+"/"+human.Clean(t.Host)))
 	line("state", "%s", p.State(t.State, stateWords(t)))
 	if t.Trouble != "" {
-		line("trouble", "%s", p.Red(clean(t.Trouble)))
+		line("trouble", "%s", p.Red(human.Clean(t.Trouble)))
 	}
-	line("waiting", "%s in %s; %d can go now", count(t.Recipients, "recipient"), count(t.Messages, "message"), t.Ready)
+	line("waiting", "%s in %s; %d can go now", human.Count(t.Recipients, "recipient"), human.Count(t.Messages, "message"), t.Ready)
 	if !t.Oldest.IsZero() {
-		line("oldest", "%s, of %s", span(time.Duration(t.OldestSeconds)*time.Second), t.Oldest.Local().Format(timeFormat))
+		line("oldest", "%s, of %s", human.Span(time.Duration(t.OldestSeconds)*time.Second), t.Oldest.Local().Format(human.TimeFormat))
 	}
 	line("running", "%s, maxthr %s", places(t), limit(t.MaxThread))
 	line("ring", "%s: %d under way, maxring %s, maxchannel %s", t.Clause, t.RingRunning, limit(t.MaxRing), limit(t.MaxChannel))
@@ -192,15 +193,15 @@ func stateWords(t *mailq.ThreadInfo) string {
 	}
 	switch t.State {
 	case "trouble":
-		return fmt.Sprintf("in trouble: the host failed %s; it is tried again%s, with one message", inRow(t.Tries), at)
+		return fmt.Sprintf("in trouble: the host failed %s; it is tried again%s, with one message", human.InRow(t.Tries), at)
 	case "probing":
-		return fmt.Sprintf("probing: the host failed %s; one message is being tried", inRow(t.Tries))
+		return fmt.Sprintf("probing: the host failed %s; one message is being tried", human.InRow(t.Tries))
 	case "throttled":
 		return "throttled by rate or hostrate; the next delivery may begin" + at
 	case "waiting":
 		return "waiting for the time of its messages; the first is tried" + at
 	case "no-place":
-		return "waiting for a place: " + clean(t.Crowd) + " (maxunproven)"
+		return "waiting for a place: " + human.Clean(t.Crowd) + " (maxunproven)"
 	case "paused":
 		return "paused: its clause is queueonly; ETRN has it go"
 	}
@@ -213,21 +214,21 @@ func printWaiting(w io.Writer, x *mailq.WaitingInfo, now time.Time) error {
 		words[0] += " (" + x.Cause + ")"
 	}
 	if !x.Until.IsZero() {
-		words[0] += " until " + x.Until.Local().Format(timeFormat)
+		words[0] += " until " + x.Until.Local().Format(human.TimeFormat)
 	}
 	if x.Attempts > 0 {
-		words = append(words, count(x.Attempts, "attempt"))
+		words = append(words, human.Count(x.Attempts, "attempt"))
 	}
 	if x.Next.After(now) && x.State == "waiting" {
-		words = append(words, "next in "+span(x.Next.Sub(now)))
+		words = append(words, "next in "+human.Span(x.Next.Sub(now)))
 	}
 	if x.Expires.After(now) {
-		words = append(words, "expires in "+span(x.Expires.Sub(now)))
+		words = append(words, "expires in "+human.Span(x.Expires.Sub(now)))
 	}
 	p := term.For(w)
-	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", p.Bold(x.ID), span(now.Sub(x.Accepted)), clean(x.Rcpt), p.State(x.State, strings.Join(words, ", ")))
+	_, err := fmt.Fprintf(w, "%s  %s  %s  %s\n", p.Bold(x.ID), human.Span(now.Sub(x.Accepted)), human.Clean(x.Rcpt), p.State(x.State, strings.Join(words, ", ")))
 	if x.Answer != "" {
-		_, aerr := fmt.Fprintf(w, "    %s\n", cut(clean(x.Answer), term.Room(w, 4, longAnswer)))
+		_, aerr := fmt.Fprintf(w, "    %s\n", human.Cut(human.Clean(x.Answer), term.Room(w, 4, longAnswer)))
 		err = errors.Join(err, aerr)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 
 	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -52,11 +53,11 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 	expired := map[int64]time.Time{}
 	for i := range spec.History {
 		e := &spec.History[i]
-		one := trace.Step{Time: e.Time, Event: traceWord(e), Told: []string{trace.History}, Who: clean(e.Get(workspec.KeyWho)), Kind: clean(e.Get("kind"))}
+		one := trace.Step{Time: e.Time, Event: traceWord(e), Told: []string{trace.History}, Who: human.Clean(e.Get(workspec.KeyWho)), Kind: human.Clean(e.Get("kind"))}
 		if e.Event == workspec.EventReport || e.Recipient == 0 && e.Get("rcpts") == "" {
 			var names []string
 			for r := range spec.About(e) {
-				names = append(names, clean(r.Address))
+				names = append(names, human.Clean(r.Address))
 			}
 			one.Text = inWords(e, names)
 			steps = append(steps, one)
@@ -78,9 +79,9 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 		if r == nil || d.Notary.Action != "failed" && d.Notary.Action != "delivered" || d.Time.Equal(expired[d.Of].Truncate(time.Second)) {
 			continue
 		}
-		steps = append(steps, trace.Step{Time: d.Time, Event: d.Notary.Action, Told: []string{trace.History}, Recipients: []string{clean(r.Address)},
-			Channel: clean(r.Channel), Host: clean(r.Host), Status: clean(d.Notary.Status), Reply: clean(answerOf(d)),
-			Text: d.Notary.Action + " <" + clean(r.Address) + ">: " + clean(d.Notary.Status) + " " + clean(answerOf(d))})
+		steps = append(steps, trace.Step{Time: d.Time, Event: d.Notary.Action, Told: []string{trace.History}, Recipients: []string{human.Clean(r.Address)},
+			Channel: human.Clean(r.Channel), Host: human.Clean(r.Host), Status: human.Clean(d.Notary.Status), Reply: human.Clean(answerOf(d)),
+			Text: d.Notary.Action + " <" + human.Clean(r.Address) + ">: " + human.Clean(d.Notary.Status) + " " + human.Clean(answerOf(d))})
 	}
 	return steps
 }
@@ -90,13 +91,13 @@ func traceWord(e *workspec.Event) string {
 	if word, ok := map[string]string{workspec.EventHold: "held", workspec.EventRelease: "released", workspec.EventUnserved: "unknown-channel"}[e.Event]; ok {
 		return word
 	}
-	return clean(e.Event)
+	return human.Clean(e.Event)
 }
 
 // traceEvent is an event about one recipient.
 func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.Step {
-	s.Recipients, s.Channel, s.Host = []string{clean(r.Address)}, clean(r.Channel), clean(r.Host)
-	s.Status, s.Reply = clean(e.Get("status")), ""
+	s.Recipients, s.Channel, s.Host = []string{human.Clean(r.Address)}, human.Clean(r.Channel), human.Clean(r.Host)
+	s.Status, s.Reply = human.Clean(e.Get("status")), ""
 	s.Attempt, _ = strconv.Atoi(e.Get("attempt"))
 	ms := func(key string) time.Time {
 		if n, err := strconv.ParseInt(e.Get(key), 10, 64); err == nil && n > 0 {
@@ -107,7 +108,7 @@ func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.St
 	s.Next, s.Until = ms("next"), ms("until")
 	switch e.Event {
 	case workspec.EventDeferred, workspec.EventExpired:
-		s.Reply = clean(oneLine(e.Text))
+		s.Reply = human.Clean(oneLine(e.Text))
 	case workspec.EventThawed, workspec.EventRetry:
 		s.Fresh = e.Event == workspec.EventThawed || workspec.Reopens(e)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/trace"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
@@ -24,7 +25,7 @@ const traceTime = "2006-01-02 15:04:05.000"
 // when it is flushed.
 func printLife(w io.Writer, l *trace.Life, indent string) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
-	from := "<" + clean(l.From) + ">"
+	from := "<" + human.Clean(l.From) + ">"
 	if !l.HasFrom {
 		from = "(not known)"
 	}
@@ -35,9 +36,9 @@ func printLife(w io.Writer, l *trace.Life, indent string) {
 	}
 	line("%s, accepted %s; %s", head, l.Accepted.Local().Format(traceTime), traceEnd(l))
 	if o := l.Origin; o != nil && o.Kind == "copy" {
-		line("It is a copy of %s for recipients that are routed again.", clean(o.ID))
+		line("It is a copy of %s for recipients that are routed again.", human.Clean(o.ID))
 	} else if o != nil {
-		line("It is a report (%s) on %s.", clean(o.Kind), clean(o.ID))
+		line("It is a report (%s) on %s.", human.Clean(o.Kind), human.Clean(o.ID))
 	}
 	fmt.Fprintln(w)
 	printLifeSteps(w, l, indent)
@@ -46,17 +47,17 @@ func printLife(w io.Writer, l *trace.Life, indent string) {
 		printOutcomes(w, l, indent)
 	}
 	if l.Untold > 0 {
-		line("and %s without an attempt so far", count(l.Untold, "recipient"))
+		line("and %s without an attempt so far", human.Count(l.Untold, "recipient"))
 	}
 	for i := range l.Caused {
 		c := &l.Caused[i]
 		fmt.Fprintln(w)
-		what := "a report (" + clean(c.Kind) + ")"
+		what := "a report (" + human.Clean(c.Kind) + ")"
 		if c.Kind == "copy" {
 			what = "a copy for recipients that are routed again"
 		}
 		if c.Life == nil {
-			line("It caused %s, %s, of which nothing is told.", what, clean(c.ID))
+			line("It caused %s, %s, of which nothing is told.", what, human.Clean(c.ID))
 			continue
 		}
 		line("It caused %s:", what)
@@ -85,7 +86,7 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 	groups := l.Groups()
 	for i := range groups {
 		if i == shownSteps {
-			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, count(len(groups)-i, "step"))
+			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, human.Count(len(groups)-i, "step"))
 			break
 		}
 		s := &groups[i]
@@ -97,11 +98,11 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 			by = s.Told[0]
 		}
 		last = s.Time
-		text := clean(oneLine(s.Text))
+		text := human.Clean(oneLine(s.Text))
 		if n := len(s.Recipients) - 1; n > 0 {
-			text += fmt.Sprintf(" (the same for %s more)", count(n, "recipient"))
+			text += fmt.Sprintf(" (the same for %s more)", human.Count(n, "recipient"))
 		}
-		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", indent, p.Faint(s.Time.Local().Format(traceTime)), after, clean(by), p.State(s.Event, text))
+		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", indent, p.Faint(s.Time.Local().Format(traceTime)), after, human.Clean(by), p.State(s.Event, text))
 	}
 	_ = t.Flush() // see printLife
 }
@@ -112,7 +113,7 @@ func printOutcomes(w io.Writer, l *trace.Life, indent string) {
 	fmt.Fprint(t, indent+p.Heading("RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK\n"))
 	for i := range l.Recipients {
 		if i == shownRecipients {
-			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, count(len(l.Recipients)-i, "recipient"))
+			fmt.Fprintf(t, "%sand %s more; --json has them\n", indent, human.Count(len(l.Recipients)-i, "recipient"))
 			break
 		}
 		r := &l.Recipients[i]
@@ -122,7 +123,7 @@ func printOutcomes(w io.Writer, l *trace.Life, indent string) {
 				times[k] = lapse(d)
 			}
 		}
-		fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\n", indent, clean(r.Address), p.State(r.State, strings.TrimSpace(r.State+" "+clean(r.Status))), r.Attempts,
+		fmt.Fprintf(t, "%s%s\t%s\t%d\t%s\t%s\n", indent, human.Clean(r.Address), p.State(r.State, strings.TrimSpace(r.State+" "+human.Clean(r.Status))), r.Attempts,
 			strings.Join(times[:], "\t"), lapse(r.Took))
 	}
 	_ = t.Flush() // see printLife
@@ -134,7 +135,7 @@ func lapse(d time.Duration) string {
 	case d < 0:
 		return "-" + lapse(-d)
 	case d >= time.Minute:
-		return span(d)
+		return human.Span(d)
 	case d >= 100*time.Millisecond:
 		return d.Round(10 * time.Millisecond).String()
 	case d >= time.Millisecond:

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -309,10 +310,10 @@ func (u *undoing) end(file *postoffice.OrderFile) error {
 		return fmt.Errorf("undo %s: nothing of it is left to take back", u.head.ID)
 	}
 	if u.done > 0 {
-		fmt.Fprintf(u.c.App.Writer, "order %s undone for %s\n", u.head.ID, count(u.done, "message"))
+		fmt.Fprintf(u.c.App.Writer, "order %s undone for %s\n", u.head.ID, human.Count(u.done, "message"))
 	}
 	if u.nothing > 0 {
-		fmt.Fprintf(u.c.App.Writer, "    %s had nothing of it\n", count(u.nothing, "message"))
+		fmt.Fprintf(u.c.App.Writer, "    %s had nothing of it\n", human.Count(u.nothing, "message"))
 	}
 	if !newSpool(u.po, u.now).runs("scheduler") {
 		fmt.Fprintln(u.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -95,7 +96,7 @@ func (e *editing) undoQueued() (string, error) {
 	m, others, err := newSpool(e.po, e.now).byID(e.id)
 	switch {
 	case m == nil && err == nil && len(others) == 0:
-		return "", fmt.Errorf("undo %s: it is not in removed/, where messages stay for %s, and nowhere else", e.id, span(e.keep))
+		return "", fmt.Errorf("undo %s: it is not in removed/, where messages stay for %s, and nowhere else", e.id, human.Span(e.keep))
 	case m == nil:
 		return "", e.notFound("undo", others, err)
 	case m.State == stateFrozen && strings.HasPrefix(m.Why, workspec.CausePerson):

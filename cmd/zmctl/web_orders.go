@@ -14,12 +14,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
 )
 
 func webOrder(h *orderHead) desk.Order {
-	o := desk.Order{ID: string(h.ID), Time: h.Time, Who: clean(h.Who), Verb: clean(h.Verb), Selector: clean(h.Selector), Reason: clean(h.Reason),
-		Until: clean(h.Until), Flags: clean(h.Flags), Messages: h.Messages, Undone: clean(h.Undone)}
+	o := desk.Order{ID: string(h.ID), Time: h.Time, Who: human.Clean(h.Who), Verb: human.Clean(h.Verb), Selector: human.Clean(h.Selector), Reason: human.Clean(h.Reason),
+		Until: human.Clean(h.Until), Flags: human.Clean(h.Flags), Messages: h.Messages, Undone: human.Clean(h.Undone)}
 	if v := verbOf(h.Verb); v != nil {
 		o.Undo = v.undo
 	}
@@ -119,7 +120,7 @@ func (w *webOrders) Try(ctx context.Context, c desk.Command) (string, error) {
 func clean2(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(clean(strings.TrimSuffix(line, "\n")) + "\n")
+		b.WriteString(human.Clean(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	return b.String()
 }
@@ -129,10 +130,10 @@ func (w *webOrders) Give(ctx context.Context, who string, c desk.Command) (*desk
 	err := w.call(ctx, who, out, verbArguments(c, "--yes", "--json")...)
 	g := &out.given
 	if out.more > 0 {
-		g.Lines = append(g.Lines, "and "+count(out.more, "more message"))
+		g.Lines = append(g.Lines, "and "+human.Count(out.more, "more message"))
 	}
 	if err != nil {
-		g.Error = clean(err.Error())
+		g.Error = human.Clean(err.Error())
 	}
 	return g, nil
 }
@@ -170,7 +171,7 @@ func (g *givenReader) Write(b []byte) (int, error) {
 		case len(g.given.Lines) == webListed:
 			g.more++
 		default:
-			g.given.Lines = append(g.given.Lines, o.ID+"  "+clean(o.Text))
+			g.given.Lines = append(g.given.Lines, o.ID+"  "+human.Clean(o.Text))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/wire/mailq"
 )
@@ -32,8 +33,8 @@ func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()).by(w.sett
 
 // webMessage is a message as pages show it.
 func webMessage(m *message, now time.Time) *desk.Message {
-	out := &desk.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: span(now.Sub(m.Since)), Size: size(m.Size),
-		Sender: m.sender(), Why: m.Why, Problem: clean(m.Problem), Hidden: m.hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
+	out := &desk.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: human.Span(now.Sub(m.Since)), Size: human.Size(m.Size),
+		Sender: m.sender(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
 	if m.Owner != nil {
 		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
 	}
@@ -58,12 +59,12 @@ func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
 		return nil, err
 	}
 	if err != nil {
-		v.Problem = clean(err.Error())
+		v.Problem = human.Clean(err.Error())
 	}
 	v.Status, err = w.status(ctx)
 	if err != nil {
 		// What is known is shown all the same.
-		v.Problem = strings.TrimPrefix(v.Problem+"; "+clean(err.Error()), "; ")
+		v.Problem = strings.TrimPrefix(v.Problem+"; "+human.Clean(err.Error()), "; ")
 	}
 	return v, nil
 }
@@ -101,11 +102,11 @@ func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look
 	}
 	l := &desk.Look{ID: r.ID, State: r.State, Why: r.Lines}
 	if err != nil {
-		l.Why = append(l.Why, clean(err.Error()))
+		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
 	steps, err := s.history(id)
 	if err != nil && r.Message != nil {
-		l.Why = append(l.Why, clean(err.Error()))
+		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
 	for i := range steps {
 		l.Steps = append(l.Steps, desk.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
@@ -149,7 +150,7 @@ func (s *spool) header(m *message) []desk.Field {
 			if text, err := words.DecodeHeader(value); err == nil {
 				value = text
 			}
-			list = append(list, desk.Field{Name: name, Value: cut(clean(value), 1000)})
+			list = append(list, desk.Field{Name: name, Value: human.Cut(human.Clean(value), 1000)})
 		}
 	}
 	return list
@@ -161,11 +162,11 @@ func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
 	st := &desk.Status{PostOffice: w.dir}
 	for _, d := range seen.Directories {
 		if len(d.States) == 0 {
-			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, Files: d.Files, Problem: clean(d.Problem)})
+			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, Files: d.Files, Problem: human.Clean(d.Problem)})
 		}
 		for _, g := range d.States {
 			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, State: g.State, Files: g.Files,
-				Oldest: span(time.Duration(g.OldestSeconds) * time.Second), Problem: clean(d.Problem)})
+				Oldest: human.Span(time.Duration(g.OldestSeconds) * time.Second), Problem: human.Clean(d.Problem)})
 		}
 	}
 	for _, o := range seen.Owners {
@@ -176,7 +177,7 @@ func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
 	}
 	alarms, err := s.alarms(w.settings)
 	for _, a := range alarms {
-		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: clean(a.Subject), For: span(s.now.Sub(a.Since)), Text: clean(a.Text)})
+		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.now.Sub(a.Since)), Text: human.Clean(a.Text)})
 	}
 	return st, err
 }
@@ -228,7 +229,7 @@ const webWaiting = 200
 
 func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thread, error) {
 	if channel == "" || strings.ContainsFunc(channel+host, func(r rune) bool { return r <= ' ' }) {
-		return nil, fmt.Errorf("thread %s: %w", clean(channel+"/"+host), desk.ErrNotFound)
+		return nil, fmt.Errorf("thread %s: %w", human.Clean(channel+"/"+host), desk.ErrNotFound)
 	}
 	t := &desk.Thread{}
 	first := true
@@ -247,7 +248,7 @@ func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thr
 		return err
 	})
 	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, errNobodyAnswers) {
-		err = fmt.Errorf("thread %s/%s: %w: %w", clean(channel), clean(host), desk.ErrNotFound, err)
+		err = fmt.Errorf("thread %s/%s: %w: %w", human.Clean(channel), human.Clean(host), desk.ErrNotFound, err)
 	}
 	t.State = stateWords(&t.Info)
 	return t, err

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/wire/mailq"
 )
@@ -94,7 +95,7 @@ func (s *spool) locate(verb string, id postoffice.SpoolID) (*message, error) {
 		return m, nil
 	}
 	for _, o := range others {
-		err = errors.Join(err, fmt.Errorf("%s %s: inode %d belongs to another message now, %s, written %s", verb, id, o.Ino, o, o.Time().Format(timeFormat)))
+		err = errors.Join(err, fmt.Errorf("%s %s: inode %d belongs to another message now, %s, written %s", verb, id, o.Ino, o, o.Time().Format(human.TimeFormat)))
 	}
 	return nil, err
 }
@@ -109,7 +110,7 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 		r.say("%s is not here: it was delivered, reported or dropped.", id)
 		lines, err := s.accountOf(id)
 		for _, l := range lines {
-			r.say("The ledger says, %s: %s.", l.Time.Format(timeFormat), l.Text)
+			r.say("The ledger says, %s: %s.", l.Time.Format(human.TimeFormat), l.Text)
 		}
 		if len(lines) == 0 {
 			r.say("The ledger has no line of it any more.")
@@ -118,9 +119,9 @@ func (s *spool) why(ctx context.Context, settings *config.Config, dir string, id
 		return r, err
 	}
 	r := &because{ID: id.String(), State: m.State, Message: m}
-	r.say("%s from %s, %s, accepted %s, %s ago, is %s.", id, m.sender(), size(m.Size), m.Since.Format(timeFormat), span(s.now.Sub(m.Since)), m.State)
+	r.say("%s from %s, %s, accepted %s, %s ago, is %s.", id, m.sender(), human.Size(m.Size), m.Since.Format(human.TimeFormat), human.Span(s.now.Sub(m.Since)), m.State)
 	if m.Problem != "" {
-		r.sayOf("problem", "PROBLEM: %s", clean(m.Problem))
+		r.sayOf("problem", "PROBLEM: %s", human.Clean(m.Problem))
 	}
 	if m.State != stateQueued || m.parsed == nil || !m.parsed.Complete {
 		for i, line := range s.next(m) {
@@ -191,7 +192,7 @@ func (r *because) settled(m *message) {
 			parts = append(parts, fmt.Sprintf("%d %s", n[state], state))
 		}
 	}
-	text := fmt.Sprintf("Of %s, %d %s open", count(len(m.Recipients), "recipient"), left, plural(left, "is", "are"))
+	text := fmt.Sprintf("Of %s, %d %s open", human.Count(len(m.Recipients), "recipient"), left, human.Plural(left, "is", "are"))
 	if len(parts) > 0 {
 		text += "; " + strings.Join(parts, ", ")
 	}
@@ -199,13 +200,6 @@ func (r *because) settled(m *message) {
 	if left == 0 {
 		r.say("The scheduler reports what is owed to the sender and removes the files.")
 	}
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
 
 // alike are open recipients that wait for the same.
@@ -252,7 +246,7 @@ func (s *spool) whyOpen(ctx context.Context, settings *config.Config, r *because
 	told := map[thread]bool{}
 	for i, g := range groups {
 		if i == whyGroups {
-			r.say("And %s that wait for something else.", count(len(groups)-i, "group")+" of recipients")
+			r.say("And %s that wait for something else.", human.Count(len(groups)-i, "group")+" of recipients")
 			break
 		}
 		t := thread{g.Channel, g.Host}
@@ -273,13 +267,13 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 	if n := len(g.addresses) - 3; n > 0 {
 		names += fmt.Sprintf(" and %d more", n)
 	}
-	are := plural(len(g.addresses), "is", "are")
+	are := human.Plural(len(g.addresses), "is", "are")
 	by := ""
 	if g.By != "" {
 		by = " by " + g.By
 	}
 	if g.Ordered != nil {
-		by += fmt.Sprintf(" since %s, %s ago", g.Ordered.Format(timeFormat), span(now.Sub(*g.Ordered)))
+		by += fmt.Sprintf(" since %s, %s ago", g.Ordered.Format(human.TimeFormat), human.Span(now.Sub(*g.Ordered)))
 	}
 	if g.Reason != "" {
 		by += fmt.Sprintf(", saying %q", g.Reason)
@@ -291,7 +285,7 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 	case held:
 		until := "until it is released: zmctl release " + r.ID
 		if g.Until != nil {
-			until = fmt.Sprintf("until %s, for another %s; zmctl release %s ends that", g.Until.Format(timeFormat), span(g.Until.Sub(now)), r.ID)
+			until = fmt.Sprintf("until %s, for another %s; zmctl release %s ends that", g.Until.Format(human.TimeFormat), human.Span(g.Until.Sub(now)), r.ID)
 		}
 		r.sayOf(g.State, "%s over %s/%s %s held%s, %s.", names, g.Channel, g.Host, are, by, until)
 	case frozen:
@@ -313,11 +307,11 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 			r.sayOf(held, "%s %s routed again when %s holds.", names, are, g.Host)
 			break
 		}
-		r.sayOf(g.State, "%s %s for %s over channel %s.", names, plural(len(g.addresses), "waits", "wait"), hostName(g.Host), g.Channel)
+		r.sayOf(g.State, "%s %s for %s over channel %s.", names, human.Plural(len(g.addresses), "waits", "wait"), hostName(g.Host), g.Channel)
 	}
 	switch {
 	case g.Attempts > 0:
-		r.say("    Tried %s; the last answer was: %s", often(g.Attempts), strings.TrimSpace(g.Status+" "+cut(g.Last, 500)))
+		r.say("    Tried %s; the last answer was: %s", human.Often(g.Attempts), strings.TrimSpace(g.Status+" "+human.Cut(g.Last, 500)))
 	case g.State == waiting:
 		r.say("    Not tried yet.")
 	}
@@ -325,9 +319,9 @@ func (r *because) whyGroup(now time.Time, g *alike) {
 		return
 	}
 	if g.Next.After(now) {
-		r.say("    The next attempt is at %s, in %s; zmctl retry %s does not wait for that.", g.Next.Format(timeFormat), span(g.Next.Sub(now)), r.ID)
+		r.say("    The next attempt is at %s, in %s; zmctl retry %s does not wait for that.", g.Next.Format(human.TimeFormat), human.Span(g.Next.Sub(now)), r.ID)
 	} else {
-		r.say("    It is due since %s, %s ago, and waits for its turn.", g.Next.Format(timeFormat), span(now.Sub(*g.Next)))
+		r.say("    It is due since %s, %s ago, and waits for its turn.", g.Next.Format(human.TimeFormat), human.Span(now.Sub(*g.Next)))
 	}
 }
 
@@ -343,8 +337,8 @@ func (r *because) expires(now time.Time, m *message, g *alike, t thread, expiry 
 	if r.Scheduler != nil {
 		for i := range r.Scheduler.Recipients {
 			w := &r.Scheduler.Recipients[i]
-			if "<"+clean(w.Rcpt)+">" == g.addresses[0] && !w.Expires.IsZero() {
-				r.say("    It is given up at %s, in %s.", w.Expires.Local().Format(timeFormat), span(w.Expires.Sub(now)))
+			if "<"+human.Clean(w.Rcpt)+">" == g.addresses[0] && !w.Expires.IsZero() {
+				r.say("    It is given up at %s, in %s.", w.Expires.Local().Format(human.TimeFormat), human.Span(w.Expires.Sub(now)))
 				return
 			}
 		}
@@ -355,9 +349,9 @@ func (r *because) expires(now time.Time, m *message, g *alike, t thread, expiry 
 	case after == 0:
 		r.say("    By its clause of scheduler.conf it is never given up.")
 	case m.parsed.Orders() != nil || m.parsed.Removal() != nil:
-		r.say("    By its clause it is given up %s after it was accepted; time in holds does not count.", span(after))
+		r.say("    By its clause it is given up %s after it was accepted; time in holds does not count.", human.Span(after))
 	default:
-		r.say("    By its clause it is given up %s after it was accepted, at %s.", span(after), m.Since.Add(after).Format(timeFormat))
+		r.say("    By its clause it is given up %s after it was accepted, at %s.", human.Span(after), m.Since.Add(after).Format(human.TimeFormat))
 	}
 }
 
@@ -372,23 +366,23 @@ func (r *because) live(now time.Time, t thread) {
 		if h.Channel != t.channel || h.Host != t.host {
 			continue
 		}
-		r.say("    The scheduler says: %s.", strings.TrimSuffix(clean(w.Text), "."))
+		r.say("    The scheduler says: %s.", strings.TrimSuffix(human.Clean(w.Text), "."))
 		state := h.State
 		if state == "trouble" {
 			state = "in trouble"
 		}
 		text := fmt.Sprintf("    Thread %s/%s is %s, served by clause %s", t.channel, t.host, state, h.Clause)
 		if h.Trouble != "" {
-			text += fmt.Sprintf("; the host failed %s: %s", inRow(h.Tries), clean(h.Trouble))
+			text += fmt.Sprintf("; the host failed %s: %s", human.InRow(h.Tries), human.Clean(h.Trouble))
 		}
 		if h.Until.After(now) {
-			text += "; the next attempt there is at " + h.Until.Local().Format(timeFormat)
+			text += "; the next attempt there is at " + h.Until.Local().Format(human.TimeFormat)
 		}
 		limit := "no limit"
 		if h.Limit > 0 {
 			limit = fmt.Sprintf("a limit of %d", h.Limit)
 		}
-		r.sayOf(h.State, "%s. %s %s there, %d %s being delivered, with %s.", text, count(h.Recipients, "recipient"), plural(h.Recipients, "waits", "wait"), h.Running, plural(h.Running, "is", "are"), limit)
+		r.sayOf(h.State, "%s. %s %s there, %d %s being delivered, with %s.", text, human.Count(h.Recipients, "recipient"), human.Plural(h.Recipients, "waits", "wait"), h.Running, human.Plural(h.Running, "is", "are"), limit)
 		return
 	}
 }
@@ -397,7 +391,7 @@ func (r *because) live(now time.Time, t thread) {
 func (r *because) reports(m *message) {
 	for i := range m.parsed.History {
 		if e := &m.parsed.History[i]; e.Event == "report" {
-			r.say("The sender had a report at %s: %s.", e.Time.Format(timeFormat), clean(e.Get("kind")))
+			r.say("The sender had a report at %s: %s.", e.Time.Format(human.TimeFormat), human.Clean(e.Get("kind")))
 		}
 	}
 }

@@ -35,6 +35,8 @@ func layers() []layer {
 	table := []layer{
 		// How programs run: configuration, logs, metrics, privileges.
 		{path: "internal/run"},
+		// How values are written for people; every layer may use it.
+		{path: "internal/run/human", never: system},
 		// The only way to the file system.
 		{path: "internal/disk", imports: run},
 		// Formats of the field: values and bytes.

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"zmailer/internal/ui/sanitize"
+	"zmailer/internal/run/human"
 )
 
 // Span is a time in words that fit a column: "4s", "12m", "1h20m", "3d4h".
@@ -55,7 +55,7 @@ func (x *Sample) Head() string {
 		}
 		return text + fmt.Sprintf(", scheduler runs for %s with %d %s, %d idle", Span(c.UptimeSeconds), c.Agents, agents, c.Idle)
 	}
-	return text + ", scheduler: " + sanitize.Line(x.Silent)
+	return text + ", scheduler: " + human.Clean(x.Silent)
 }
 
 // Cells are a stage's columns.
@@ -67,7 +67,7 @@ func (t *Stage) Cells() []string {
 	note := ""
 	switch {
 	case t.Problem != "":
-		note = sanitize.Line(t.Problem)
+		note = human.Clean(t.Problem)
 	case t.Recipients > 0:
 		note = strconv.Itoa(t.Recipients) + " recipients wait or are being delivered"
 	}
@@ -89,7 +89,7 @@ func (t *Thread) Cells() []string {
 		wait = Span(t.WaitSeconds)
 	}
 	return []string{t.Name(), t.State, strconv.Itoa(t.Messages), strconv.Itoa(t.Recipients), run, strconv.FormatUint(t.Attempts, 10),
-		PerSecond(t.Rate), wait, Span(t.OldestSeconds), cut(sanitize.Line(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
+		PerSecond(t.Rate), wait, Span(t.OldestSeconds), cut(human.Clean(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
 }
 
 func cut(s string, n int) string {
@@ -127,7 +127,7 @@ func (x *Sample) Print(w io.Writer, threads int) error {
 		fmt.Fprintln(t, "\nALARM\tWHERE\tFOR\tWHAT")
 	}
 	for _, a := range x.Alarms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, sanitize.Line(a.Subject), Span(int64(x.Time.Sub(a.Since)/time.Second)), sanitize.Line(strings.TrimSpace(a.Text)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Kind, human.Clean(a.Subject), Span(int64(x.Time.Sub(a.Since)/time.Second)), human.Clean(strings.TrimSpace(a.Text)))
 	}
 	return t.Flush()
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/alarm"
-	"zmailer/internal/ui/sanitize"
+	"zmailer/internal/run/human"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -79,4 +79,4 @@ type Thread struct {
 }
 
 // Name is as other commands have it.
-func (t *Thread) Name() string { return sanitize.Line(t.Channel) + "/" + sanitize.Line(t.Host) }
+func (t *Thread) Name() string { return human.Clean(t.Channel) + "/" + human.Clean(t.Host) }

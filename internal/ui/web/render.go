@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"zmailer/internal/ui/sanitize"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
 )
 
@@ -80,7 +80,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, pa
 // round the dates and states that stand beside an address. The pages themselves have no such
 // characters. Tags stay as they are: fields and links are sent back as they came.
 func visible(page []byte) []byte {
-	if !bytes.ContainsFunc(page, sanitize.Unseen) {
+	if !bytes.ContainsFunc(page, human.Unseen) {
 		return page
 	}
 	var b bytes.Buffer
@@ -91,7 +91,7 @@ func visible(page []byte) []byte {
 		}
 		for line := range bytes.Lines(page[:i]) {
 			text, newline := bytes.CutSuffix(line, []byte{'\n'})
-			b.WriteString(sanitize.Line(string(text)))
+			b.WriteString(human.Clean(string(text)))
 			if newline {
 				b.WriteByte('\n')
 			}
@@ -177,7 +177,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Secon
 func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
 
 // clean makes text of strangers fit for a line, also an answer of several.
-func clean(s string) string { return sanitize.Line(strings.ReplaceAll(s, "\n", " ")) }
+func clean(s string) string { return human.Clean(strings.ReplaceAll(s, "\n", " ")) }
 
 func escape(s string) string { return url.QueryEscape(s) }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/lipgloss"
 
-	"zmailer/internal/ui/sanitize"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/top"
 	"zmailer/internal/wire/mailq"
 )
@@ -56,7 +56,7 @@ func (m *Model) head(l *look) []string {
 		return []string{l.title.Render("zmailer"), ""}
 	}
 	x := m.sample
-	first := l.title.Render(x.Time.Local().Format(time.DateTime) + "  " + sanitize.Line(x.PostOffice))
+	first := l.title.Render(x.Time.Local().Format(time.DateTime) + "  " + human.Clean(x.PostOffice))
 	if m.paused {
 		first += "  " + l.soon.Render("paused")
 	}
@@ -65,7 +65,7 @@ func (m *Model) head(l *look) []string {
 		second = l.bad.Render(second)
 	}
 	if m.err != nil {
-		second = l.bad.Render(sanitize.Line(m.err.Error()))
+		second = l.bad.Render(human.Clean(m.err.Error()))
 	}
 	return []string{first, second, ""}
 }
@@ -116,7 +116,7 @@ const shownAlarms = 3
 func (m *Model) alarmLines(l *look) (lines []string) {
 	for i := range m.sample.Stages {
 		if t := &m.sample.Stages[i]; t.Problem != "" {
-			lines = append(lines, l.bad.Render(t.Name+": "+sanitize.Line(t.Problem)))
+			lines = append(lines, l.bad.Render(t.Name+": "+human.Clean(t.Problem)))
 		}
 	}
 	list := m.sample.Alarms
@@ -125,7 +125,7 @@ func (m *Model) alarmLines(l *look) (lines []string) {
 			lines = append(lines, l.bad.Render(fmt.Sprintf("and %d alarms more: zmctl status", len(list)-i)))
 			break
 		}
-		lines = append(lines, l.bad.Render(fmt.Sprintf("%s %s: %s", a.Kind, sanitize.Line(a.Subject), sanitize.Line(strings.TrimSpace(a.Text)))))
+		lines = append(lines, l.bad.Render(fmt.Sprintf("%s %s: %s", a.Kind, human.Clean(a.Subject), human.Clean(strings.TrimSpace(a.Text)))))
 	}
 	if lines != nil {
 		lines = append(lines, "")
@@ -194,10 +194,10 @@ func (m *Model) threadLine(l *look, row []string, widths []int, k, i int) string
 
 func (m *Model) insideLines(l *look) []string {
 	in := m.inside
-	lines := []string{l.title.Render(sanitize.Line(in.channel + "/" + in.host))}
+	lines := []string{l.title.Render(human.Clean(in.channel + "/" + in.host))}
 	switch {
 	case in.err != nil:
-		return append(lines, l.bad.Render(sanitize.Line(in.err.Error())))
+		return append(lines, l.bad.Render(human.Clean(in.err.Error())))
 	case !in.loaded:
 		return append(lines, "asking the scheduler ...")
 	case len(in.list) == 0:
@@ -208,18 +208,18 @@ func (m *Model) insideLines(l *look) []string {
 		if i >= in.top {
 			lines = append(lines, waitingLine(&in.list[i], now))
 			if a := in.list[i].Answer; a != "" {
-				lines = append(lines, l.faint.Render("    "+sanitize.Line(strings.Join(strings.Fields(a), " "))))
+				lines = append(lines, l.faint.Render("    "+human.Clean(strings.Join(strings.Fields(a), " "))))
 			}
 		}
 	}
 	if len(in.list) == mostWaiting {
-		lines = append(lines, "and more: zmctl thread "+sanitize.Line(in.channel+"/"+in.host))
+		lines = append(lines, "and more: zmctl thread "+human.Clean(in.channel+"/"+in.host))
 	}
 	return lines
 }
 
 func waitingLine(w *mailq.WaitingInfo, now time.Time) string {
-	words := []string{w.ID, top.Span(int64(now.Sub(w.Accepted) / time.Second)), sanitize.Line(w.Rcpt), w.State}
+	words := []string{w.ID, top.Span(int64(now.Sub(w.Accepted) / time.Second)), human.Clean(w.Rcpt), w.State}
 	if w.Attempts > 0 {
 		words = append(words, fmt.Sprintf("tried %d times", w.Attempts))
 	}

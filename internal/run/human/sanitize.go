@@ -1,8 +1,8 @@
-// Package sanitize makes text of strangers (addresses, subjects, answers of other hosts) fit
-// for people to look at. It owns nothing.
+// Package human writes values for people: durations, sizes and counts, and text of unknown
+// origin (addresses, subjects, replies of other hosts) made safe to display. It owns nothing.
 //
 // Diagnostics: none; what cannot be shown is shown as its code.
-package sanitize
+package human
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Line makes text fit for a line of a terminal or a page: what could move the cursor or end
+// Clean makes text fit for a line of a terminal or a page: what could move the cursor or end
 // the line, what cannot be seen, and what turns the order of characters round is shown as
 // its code. A tab is a blank.
-func Line(s string) string {
+func Clean(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || hidden(r) }) {
 		return s
 	}

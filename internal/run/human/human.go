@@ -1,16 +1,14 @@
-package main
+package human
 
 import (
 	"fmt"
 	"strconv"
 	"time"
 	"unicode/utf8"
-
-	"zmailer/internal/ui/sanitize"
 )
 
 // span is a time that passed or will pass, short: "4s", "12m", "1h20m", "3d4h".
-func span(d time.Duration) string {
+func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
 	case d < time.Minute:
@@ -32,7 +30,7 @@ func two(a int, unitA string, b int, unitB string) string {
 }
 
 // size is a number of bytes, short: "812", "4.1k", "20M".
-func size(n int64) string {
+func Size(n int64) string {
 	units := "kMGTP"
 	if n < 1000 {
 		return strconv.FormatInt(n, 10)
@@ -50,7 +48,7 @@ func size(n int64) string {
 }
 
 // count is a number with its word: "1 message", "2 messages".
-func count(n int, word string) string {
+func Count(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
 	}
@@ -58,7 +56,7 @@ func count(n int, word string) string {
 }
 
 // often is how many times something was.
-func often(n int) string {
+func Often(n int) string {
 	if n == 1 {
 		return "once"
 	}
@@ -66,22 +64,26 @@ func often(n int) string {
 }
 
 // inRow is often, of what comes without a success between.
-func inRow(n int) string {
+func InRow(n int) string {
 	if n <= 1 {
-		return often(n)
+		return Often(n)
 	}
-	return often(n) + " in a row"
+	return Often(n) + " in a row"
 }
 
-// clean makes text of a message fit for a terminal.
-func clean(s string) string { return sanitize.Line(s) }
-
 // cut shortens text to n characters.
-func cut(s string, n int) string {
+func Cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
 	return string([]rune(s)[:n-3]) + "..."
 }
 
-const timeFormat = "2006-01-02 15:04:05"
+const TimeFormat = "2006-01-02 15:04:05"
+
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,4 +1,4 @@
-package sanitize
+package human
 
 import "testing"
 
@@ -14,7 +14,7 @@ func TestWhatCannotBeSeenIsShownAsItsCode(t *testing.T) {
 		"moc.elpmaxe\u202ebob": `moc.elpmaxe\x202ebob`,
 		"soft\u00adhyphen":     `soft\xadhyphen`,
 	} {
-		if got := Line(in); got != want {
+		if got := Clean(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

@@ -77,7 +77,7 @@ func TestDemoPrintsWhatTheReadmeShows(t *testing.T) {
 // The lines of make test are those of scripts/testsummary.
 func TestSumOfTestsIsAsTheReadmeShows(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("go", "run", "../../scripts/testsummary", "../../internal/ui/sanitize").CombinedOutput()
+	out, err := exec.Command("go", "run", "../../scripts/testsummary", "../../internal/run/human").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

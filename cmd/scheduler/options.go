@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
 
 // startFlags tell how the scheduler starts, as ZMailer's do.
@@ -71,11 +72,17 @@ func question(c *cli.Context) func(*cli.Context, scheduler.Config) error {
 func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
 	var said bytes.Buffer
 	err, out := error(nil), stdout
-	if !scheduler.CheckConfig(settings, &said) {
+	if !scheduler.CheckConfig(settings, checkTLSPolicy, &said) {
 		err, out = cli.Exit("", config.ExitConfig), stderr
 	}
 	_, werr := said.WriteTo(out)
 	return errors.Join(err, werr)
+}
+
+// checkTLSPolicy checks a clause's tls= as ta-smtp will at its start.
+func checkTLSPolicy(policy string) error {
+	_, err := tlspolicy.ParsePolicy(policy, "")
+	return err
 }
 
 // hangups are the signals that ask for scheduler.conf to be read again.

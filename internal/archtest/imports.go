@@ -85,6 +85,12 @@ func layers() []layer {
 	} {
 		table = append(table, layer{path: "cmd/" + program, imports: with(base, "internal/"+stage)})
 	}
+	// The scheduler checks a clause's tls= with the parser that the agent has.
+	for i, l := range table {
+		if l.path == "cmd/scheduler" {
+			table[i].imports = with(l.imports, "internal/stage/tasmtp/tlspolicy")
+		}
+	}
 	for _, program := range []string{"zmctl", "zmweb", "zmtop", "zmotlp"} {
 		table = append(table, layer{path: "cmd/" + program, imports: ui})
 	}

@@ -16,7 +16,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 var (
@@ -27,7 +27,7 @@ var (
 	lossIs = flag.String("loss", "", "this loss of power alone, as a failure prints it")
 )
 
-const conf = `PARAM global-report-interval = 0s
+const confText = `PARAM global-report-interval = 0s
 */*
 	interval=1m retries="1 1 2" expiry=3d
 smtp/*
@@ -82,7 +82,7 @@ func newSetup(t *testing.T, v variant) (*setup, *bytes.Buffer) {
 		}
 	}
 	var err error
-	if s.conf, err = scheduler.ParseConf("scheduler.conf", []byte(conf), func(string) (string, bool) { return "", false }); err != nil {
+	if s.conf, err = conf.Parse("scheduler.conf", []byte(confText), func(string) (string, bool) { return "", false }); err != nil {
 		t.Fatal(err)
 	}
 	log := &bytes.Buffer{}

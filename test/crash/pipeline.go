@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -43,7 +44,7 @@ type setup struct {
 	tables [2]string // directories of the routing tables, before and after they were mended
 	levels [2]int    // hash levels, before and after a change
 	strict bool
-	conf   *scheduler.Conf
+	conf   *conf.File
 	log    *slog.Logger
 	ahead  time.Duration // of the clock: a minute passes while the last rounds are made
 	minute func() bool   // one more minute has passed; nil: no

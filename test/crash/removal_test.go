@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -48,7 +49,7 @@ func openRemoving(t *testing.T, disk *cutfs.FS, w *removed) *removing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := scheduler.ParseConf("scheduler.conf", []byte("smtp/*\n\tcommand=\"ta $channel\"\n"), func(string) (string, bool) { return "", false })
+	c, err := conf.Parse("scheduler.conf", []byte("smtp/*\n\tcommand=\"ta $channel\"\n"), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -102,7 +104,7 @@ func wanted(r *workspec.Recipient, kind string) bool {
 // is no address that can be read.
 func (f *opened) reportTo(g *workspec.Group) string {
 	sender, err := address.Parse(g.Sender.Address)
-	if err == nil && sender.IsNull() || g.Sender.Channel == channelError {
+	if err == nil && sender.IsNull() || g.Sender.Channel == builtin.Error {
 		return ""
 	}
 	first := ""
@@ -185,10 +187,10 @@ func (f *opened) begun(r *workspec.Recipient, now time.Time) time.Time {
 const firstTries = 5 * time.Minute
 
 func (s *Spool) reportTimes(r *workspec.Recipient) []time.Duration {
-	if c := s.Conf.current().Match(r.Channel, r.Host); c != nil {
+	if c := s.Conf.Current().Match(r.Channel, r.Host); c != nil {
 		return c.ReportTimes
 	}
-	return defaultSettings().ReportTimes
+	return conf.Defaults().ReportTimes
 }
 
 // toldDelays is when each recipient's delay was last reported.
@@ -249,7 +251,7 @@ func (s *Spool) nextLook(f *opened, now time.Time, loaded bool) time.Time {
 		return now
 	}
 	if len(a.owed) > 0 {
-		if at := gathered(a.first, s.Conf.current().ReportInterval, now); next.IsZero() || at.Before(next) {
+		if at := gathered(a.first, s.Conf.Current().ReportInterval, now); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}

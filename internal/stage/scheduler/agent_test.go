@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -449,7 +450,7 @@ func runTestScheduler(dir string) error {
 	if err != nil {
 		return err
 	}
-	conf, err := ParseConf("scheduler.conf", text, testEnv)
+	conf, err := conf.Parse("scheduler.conf", text, noEnv)
 	if err != nil {
 		return err
 	}

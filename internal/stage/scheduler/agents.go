@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 )
@@ -288,7 +289,7 @@ func (e *engine) wantAgent(c *crew) {
 	c.starting, c.impatient = true, time.Time{}
 	e.starting++
 	settings := c.settings
-	l := settings.launch(c.channel, c.host)
+	l := launchOf(settings, c.channel, c.host)
 	l.dir = e.transport()
 	if e.conf.ZConfig != "" {
 		l.env = append([]string{"ZCONFIG=" + e.conf.ZConfig}, l.env...)
@@ -300,7 +301,7 @@ func (e *engine) wantAgent(c *crew) {
 }
 
 // started takes in a new agent, or the news that there is none.
-func (e *engine) started(c *crew, with *Settings, a *agent, out *os.File, err error) {
+func (e *engine) started(c *crew, with *conf.Settings, a *agent, out *os.File, err error) {
 	c.starting = false
 	e.starting--
 	if err != nil {
@@ -318,7 +319,7 @@ func (e *engine) started(c *crew, with *Settings, a *agent, out *os.File, err er
 	c.agents = append(c.agents, a)
 	e.agents[a] = true
 	e.log.Info("agent-started", "pid", a.pid, "clause", c.settings.Clause, "command", c.settings.Command.Line(), "channel", c.channel)
-	if e.stopping || c.retired || !with.sameAgents(c.settings) {
+	if e.stopping || c.retired || !with.SameAgents(c.settings) {
 		a.close(e) // scheduler.conf has changed meanwhile
 	}
 	go e.attendAgent(a, out)

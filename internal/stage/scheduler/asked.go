@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"zmailer/internal/stage/scheduler/builtin"
 )
 
 // asked finds out about conditions that take time, beside everything else: a name server
@@ -37,7 +39,7 @@ const (
 
 // ask tells what is known about a condition; it has it found out if that is nothing, or
 // older than every. next is when to ask again.
-func (a *asked) ask(host string, c *condition, every time.Duration, now time.Time) (holds bool, next time.Time) {
+func (a *asked) ask(host string, c *builtin.Condition, every time.Duration, now time.Time) (holds bool, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.about == nil {
@@ -62,7 +64,7 @@ func (a *asked) ask(host string, c *condition, every time.Duration, now time.Tim
 	a.about[host] = w
 	a.running++
 	w.asks, w.at = true, now
-	ask, server, began := c.ask, a.server, time.Now()
+	ask, server, began := c.Ask, a.server, time.Now()
 	a.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		defer cancel()

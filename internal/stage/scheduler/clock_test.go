@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -19,7 +20,7 @@ func (c *setClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead
 func (c *setClock) set(by time.Duration) { c.ahead.Add(int64(by)) }
 
 // waiting has every clause wait a quarter of a second, or half.
-func waiting(s *Settings) {
+func waiting(s *conf.Settings) {
 	s.Interval, s.Expiry = 250*time.Millisecond, time.Hour
 	s.Retries = []int{1, 2}
 }

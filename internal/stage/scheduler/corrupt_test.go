@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -94,7 +95,7 @@ func TestBrokenSpecificationsStopNothing(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	r := newRig(t, scriptConf("TEST_SLOTS=4", ""), 0, func(s *Settings) { s.Interval, s.IdleMax = time.Hour, time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=4", ""), 0, func(s *conf.Settings) { s.Interval, s.IdleMax = time.Hour, time.Hour })
 	for n := range count / 2 {
 		r.spoiled(rnd, n)
 	}

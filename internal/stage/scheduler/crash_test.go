@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // process starts a scheduler in a process of its own, to be killed.
@@ -78,7 +80,7 @@ func (r *rig) killAgents() {
 // M18: scheduler and agent are killed in mid-delivery, in every order.
 func TestKilledInMidDelivery(t *testing.T) {
 	t.Parallel()
-	conf := scriptConf("TEST_SLOTS=2", "")
+	text := scriptConf("TEST_SLOTS=2", "")
 	tests := map[string]func(r *rig, kill, gate func()){
 		"the scheduler; its agent delivers after the next start": func(r *rig, kill, gate func()) {
 			kill()
@@ -118,10 +120,10 @@ func TestKilledInMidDelivery(t *testing.T) {
 	for name, act := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, conf, 0, quick)
+			r := newRig(t, text, 0, quick)
 			r.config.Look = 50 * time.Millisecond
 			r.queue("a@b", rcpt{line: "smtp h gate@h"}, rcpt{line: "smtp g ok@g"})
-			cmd := r.process(conf)
+			cmd := r.process(text)
 			gate := r.atGate()
 			act(r, func() {
 				r.kill(cmd)
@@ -161,10 +163,10 @@ func (r *rig) drained() {
 // and time stand in the file before the wait begins.
 func TestKilledInMidWait(t *testing.T) {
 	t.Parallel()
-	conf := scriptConf("TEST_SLOTS=1", "")
-	r := newRig(t, conf, 0, nil)
+	text := scriptConf("TEST_SLOTS=1", "")
+	r := newRig(t, text, 0, nil)
 	name := r.queue("a@b", rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp down host1@h"}, rcpt{line: "local gate gate@h"})
-	cmd := r.process(conf)
+	cmd := r.process(text)
 	// Agents are fed in any order; the gate keeps one from ending the message.
 	gate := r.atGate()
 	if err := r.child.wait(2, "msg=recorded"); err != nil {
@@ -192,8 +194,8 @@ func TestKilledInMidWait(t *testing.T) {
 // M27, M35 over real processes: expired, reported, gone.
 func TestExpiredMessageIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	conf := strings.Replace(scriptConf("TEST_SLOTS=2", ""), "expiry=3d", "expiry=1s", 1)
-	r := newRig(t, conf, 0, quick)
+	text := strings.Replace(scriptConf("TEST_SLOTS=2", ""), "expiry=3d", "expiry=1s", 1)
+	r := newRig(t, text, 0, quick)
 	r.queue("a@b", rcpt{line: "smtp h defer999@h"}, rcpt{line: "smtp down host999@h"}, rcpt{line: "smtp h ok@h"})
 	r.start()
 	r.wait(2, "msg=expired", "status=4.4.7")
@@ -212,8 +214,8 @@ func TestExpiredMessageIsReportedOnce(t *testing.T) {
 // M36 over real processes: the report does not wait for the last recipient.
 func TestReportDoesNotWaitForTheLastRecipient(t *testing.T) {
 	t.Parallel()
-	conf := "PARAM global-report-interval = 1\n" + scriptConf("TEST_SLOTS=3", "")
-	r := newRig(t, conf, 0, func(s *Settings) { s.Interval = time.Hour })
+	text := "PARAM global-report-interval = 1\n" + scriptConf("TEST_SLOTS=3", "")
+	r := newRig(t, text, 0, func(s *conf.Settings) { s.Interval = time.Hour })
 	name := r.queue("a@b", rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h defer1@h"})
 	r.start()
 	r.wait(1, "msg=report", "kind=failed", "rcpt=a@b")

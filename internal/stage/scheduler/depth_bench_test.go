@@ -33,7 +33,7 @@ func grow(b testing.TB, n int, each func(i int)) *engine {
 func (e *engine) read(i int, host string, next time.Time) *thread.Message {
 	number := uint64(i + 1_000_000)
 	name := fmt.Sprint(number)
-	e.loaded(name, &Loaded{conf: e.spool.Conf.current(), Name: name, Number: number, Total: 1, Owes: true,
+	e.loaded(name, &Loaded{conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
 		ID: postoffice.SpoolID{Ino: number, MTime: e.now.UnixNano()},
 		Open: []Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
 			Attempts: 1, Next: next}}}, nil)

@@ -120,7 +120,7 @@ func (e *engine) lateOutcome(d *doubt, o *Outcome, ans *taproto.Answer, known bo
 		// recipient waits for itself alone.
 		e.counts.Deferrals++
 		o.Attempt, o.Next = d.attempt, e.now
-		if s := e.conf.Conf.current().Match(d.channel, d.host); s != nil {
+		if s := e.conf.Conf.Current().Match(d.channel, d.host); s != nil {
 			o.Next = e.now.Add(s.Interval)
 		}
 		list := []Outcome{*o}

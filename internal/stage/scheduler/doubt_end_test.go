@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -15,7 +16,7 @@ func doubtful(slots int) (*engine, *agent) {
 	now := time.Unix(1_800_000_000, 0)
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, busy: map[*thread.Message]*ops{}, now: now,
 		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	a := &agent{slots: slots, crew: &crew{ring: e.core.Ring("r", thread.Policy{}), settings: &Settings{}}}
+	a := &agent{slots: slots, crew: &crew{ring: e.core.Ring("r", thread.Policy{}), settings: &conf.Settings{}}}
 	e.agents[a] = true
 	return e, a
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -127,7 +128,7 @@ func TestDel6AgentThatStillDeliversDoesNotKeepThePlace(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, now: now}
 	newCrew := func(key string, agents int) *crew {
-		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &Settings{MaxTA: 3}}
+		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &conf.Settings{MaxTA: 3}}
 		c.ring.Serve = c
 		for range agents {
 			a := &agent{crew: c, slots: 1, deliveries: make([]delivery, 1), born: now}

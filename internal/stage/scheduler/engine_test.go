@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 func scriptConf(vars, keys string) string {
@@ -136,7 +137,7 @@ func TestAgentDiesAtEachStep(t *testing.T) {
 // S7: a message that always kills its agent waits like one that is deferred.
 func TestMessageThatKillsItsAgentIsDeferred(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=2", ""), 0, func(s *Settings) { s.Interval = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=2", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour })
 	name := r.queue("a@b", rcpt{line: "smtp h kill@h"})
 	r.start()
 	r.wait(1, "msg=deferred", "rcpt=kill@h", "status=4.3.0", "without an answer", "attempt=1")
@@ -222,8 +223,8 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "agent")
-	conf := "*/* interval=1m maxthr=20\nx/*\n\tcommand=\"" + program + "\"\nsmtp/*\n\t" + agentCommand("") + "\n"
-	r := newRig(t, conf, 0, quick)
+	text := "*/* interval=1m maxthr=20\nx/*\n\tcommand=\"" + program + "\"\nsmtp/*\n\t" + agentCommand("") + "\n"
+	r := newRig(t, text, 0, quick)
 	r.queue("a@b", rcpt{line: "x h waits@h"})
 	r.queue("a@b", rcpt{line: "smtp h ok@h"})
 	r.start()
@@ -236,8 +237,8 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "#!/bin/sh\nTEST_AGENT=script " + raced + " exec " + self + " x\n"
-	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+	script := "#!/bin/sh\nTEST_AGENT=script " + raced + " exec " + self + " x\n"
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r.wait(3, "msg=finished")
@@ -289,7 +290,7 @@ func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 // K10: hand edits while it runs.
 func TestFilesThatVanishAndAppear(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
 	r.config.Look, r.config.alone = 50*time.Millisecond, 200*time.Millisecond
 	r.start()
 	r.wait(1, "msg=started")
@@ -339,7 +340,7 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 // M25: what an agent may have queued; #idle once; idle agents end.
 func TestOverfeedAndIdle(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=1", "overfeed=3 maxthr=1"), 0, func(s *Settings) { s.IdleMax = 500 * time.Millisecond })
+	r := newRig(t, scriptConf("TEST_SLOTS=1", "overfeed=3 maxthr=1"), 0, func(s *conf.Settings) { s.IdleMax = 500 * time.Millisecond })
 	r.queue("a@b", rcpt{line: "smtp h gate@h"})
 	r.start()
 	gate := r.atGate()
@@ -367,8 +368,8 @@ func TestOverfeedAndIdle(t *testing.T) {
 // M24: agent processes; an idle one of another ring makes room.
 func TestAgentsAreLimitedByMaxTA(t *testing.T) {
 	t.Parallel()
-	conf := "*/* interval=1m maxthr=20 maxta=1\nsmtp/*\n\t" + agentCommand("") + "\nlocal/*\n\t" + agentCommand("") + "\n"
-	r := newRig(t, conf, 0, func(s *Settings) { s.IdleMax = time.Hour })
+	text := "*/* interval=1m maxthr=20 maxta=1\nsmtp/*\n\t" + agentCommand("") + "\nlocal/*\n\t" + agentCommand("") + "\n"
+	r := newRig(t, text, 0, func(s *conf.Settings) { s.IdleMax = time.Hour })
 	r.start()
 	for i := range 6 {
 		r.queue("a@b", rcpt{line: fmt.Sprintf("%s h ok.%d@h", []string{"smtp", "local"}[i%2], i)})

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 )
@@ -11,23 +12,23 @@ import (
 // crew is the agents of a ring.
 type crew struct {
 	ring          *thread.Ring
-	settings      *Settings
+	settings      *conf.Settings
 	channel, host string // for the command
 	agents        []*agent
 	starting      bool
-	failures      int       // agents in a row that ended or did not start
-	notBefore     time.Time // of the next start
-	grace         time.Time // when the ring is to be looked at again
-	impatient     time.Time // when slots that are all taken are a reason to start another agent
-	told          bool      // a start that failed was logged
-	waiting       bool      // in engine.starved
-	retired       bool      // scheduler.conf has no such ring any more
-	next          *Settings // by a new scheduler.conf, see reconfigure
+	failures      int            // agents in a row that ended or did not start
+	notBefore     time.Time      // of the next start
+	grace         time.Time      // when the ring is to be looked at again
+	impatient     time.Time      // when slots that are all taken are a reason to start another agent
+	told          bool           // a start that failed was logged
+	waiting       bool           // in engine.starved
+	retired       bool           // scheduler.conf has no such ring any more
+	next          *conf.Settings // by a new scheduler.conf, see reconfigure
 }
 
 // ring is the ring that serves a channel and host, nil if no clause does.
 func (e *engine) ring(channel, host string) *thread.Ring {
-	s := e.conf.Conf.current().Match(channel, host)
+	s := e.conf.Conf.Current().Match(channel, host)
 	if s == nil {
 		return nil
 	}

@@ -159,7 +159,7 @@ func (e *engine) expire(v *thread.Vertex) {
 
 // remindReport has reports looked at when the interval that gathers failures ends.
 func (e *engine) remindReport(m *thread.Message) {
-	at := e.now.Add(e.conf.Conf.current().ReportInterval)
+	at := e.now.Add(e.conf.Conf.Current().ReportInterval)
 	if w := e.busy[m]; w != nil && w.delay > 0 {
 		return // a look follows when the change succeeds
 	}

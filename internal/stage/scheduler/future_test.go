@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // A message whose file has a time that is still to come gets old all the same, whatever
@@ -63,7 +65,7 @@ func TestDel9ManyClauses(t *testing.T) {
 	for i := range most {
 		fmt.Fprintf(&text, "smtp/h%d\n\tinterval=%ds command=\"x\"\n", i, i+1)
 	}
-	c, err := ParseConf("scheduler.conf", []byte(text.String()), testEnv)
+	c, err := conf.Parse("scheduler.conf", []byte(text.String()), noEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestDel9ManyClauses(t *testing.T) {
 		}
 	}
 	text.WriteString("smtp/*\n\tcommand=\"x\"\n")
-	if _, err := ParseConf("scheduler.conf", []byte(text.String()), testEnv); err == nil {
+	if _, err := conf.Parse("scheduler.conf", []byte(text.String()), noEnv); err == nil {
 		t.Error("a file with one clause more is read")
 	}
 }

@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
 // holds calls fn for each open recipient that waits for a condition which nothing else
 // has wait, too.
-func (s *Spool) holds(f *opened, now time.Time, fn func(r *workspec.Recipient, settings *Settings)) {
+func (s *Spool) holds(f *opened, now time.Time, fn func(r *workspec.Recipient, settings *conf.Settings)) {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if r.Tag != workspec.TagToDo || r.Channel != channelHold || f.orders.Waits(r, now) {
+		if r.Tag != workspec.TagToDo || r.Channel != builtin.Hold || f.orders.Waits(r, now) {
 			return
 		}
 		if settings, unserved := s.unserved(r); unserved {
@@ -25,23 +27,23 @@ func (s *Spool) holds(f *opened, now time.Time, fn func(r *workspec.Recipient, s
 // holding tells of a recipient on channel hold whether its condition holds, and if not,
 // when to look again. A look comes one interval after the specification was written at
 // the earliest: a way that leads back to hold is not taken in a circle without a pause.
-func (s *Spool) holding(f *opened, r *workspec.Recipient, settings *Settings, now time.Time) (holds bool, next time.Time, err error) {
-	c, err := parseCondition(r.Host)
+func (s *Spool) holding(f *opened, r *workspec.Recipient, settings *conf.Settings, now time.Time) (holds bool, next time.Time, err error) {
+	c, err := builtin.ParseCondition(r.Host)
 	if err != nil {
 		return false, time.Time{}, err
 	}
 	every := min(cmp.Or(settings.Interval, time.Minute), answerHolds)
 	at := f.Info.CTime.Add(every)
 	switch {
-	case !c.at.IsZero():
-		at = later(at, c.at)
-	case c.ask == nil:
-		at = later(at, f.begun(r, now).Add(c.age))
+	case !c.At.IsZero():
+		at = later(at, c.At)
+	case c.Ask == nil:
+		at = later(at, f.begun(r, now).Add(c.Age))
 	}
 	if at.After(now) {
 		return false, at, nil
 	}
-	if c.ask == nil {
+	if c.Ask == nil {
 		return true, now, nil
 	}
 	holds, next = s.asked.ask(r.Host, &c, every, now)
@@ -59,7 +61,7 @@ func later(a, b time.Time) time.Time {
 // they are and when to look again; zero: never.
 func (s *Spool) letGo(f *opened, now time.Time) (gone int, next time.Time, err error) {
 	due := map[int64]bool{}
-	s.holds(f, now, func(r *workspec.Recipient, settings *Settings) {
+	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		holds, at, err := s.holding(f, r, settings, now)
 		switch {
 		case err != nil: // told when it was read
@@ -85,14 +87,14 @@ func (s *Spool) letGo(f *opened, now time.Time) (gone int, next time.Time, err e
 		s.Log.Error("not-rerouted", "id", f.id, "name", f.Name, "rcpt", a, "reason", "its address is a file or program behind an alias; it waits until it expires")
 	}
 	for _, a := range res.Changed {
-		s.Log.Info("rerouted", "id", f.id, "name", f.Name, "rcpt", a, "channel", channelHold, "copy", res.To)
+		s.Log.Info("rerouted", "id", f.id, "name", f.Name, "rcpt", a, "channel", builtin.Hold, "copy", res.To)
 	}
 	return len(res.Changed), next, f.read()
 }
 
 // nextHold is when letGo has something to do: now, if a condition holds.
 func (s *Spool) nextHold(f *opened, now time.Time) (next time.Time) {
-	s.holds(f, now, func(r *workspec.Recipient, settings *Settings) {
+	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		if _, at, err := s.holding(f, r, settings, now); err == nil {
 			next = earliest(next, at)
 		}

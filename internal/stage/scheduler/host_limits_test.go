@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // etrn asks for a host as another program does.
@@ -70,7 +72,7 @@ func TestRateIsKept(t *testing.T) {
 // message that met it waits.
 func TestTooManyConnectionsIsNoTroubleOfTheHost(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, func(s *Settings) { s.Interval = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour })
 	r.queue("a@b", rcpt{line: "smtp site.example gate@h"})
 	r.start()
 	open := r.atGate()

@@ -1,15 +1,12 @@
 package scheduler
 
 import (
-	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"os/user"
 	"strings"
 	"testing"
-
-	"zmailer/internal/run/config"
 )
 
 // output starts an agent and gives what it says.
@@ -43,13 +40,13 @@ func TestAgentsRunAsTheirClauseSays(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	conf := mustConf(t, `
+	f := mustConf(t, `
 a/* nice=5 sources="192.0.2.1,192.0.2.2" helo=out.example command="/bin/sh"
 b/* nice=5 user=nobody command="/bin/sh"
 c/* group=1 command="/bin/sh"
 `)
 	start := func(channel, script string) string {
-		l := conf.Match(channel, "h").launch(channel, "h")
+		l := launchOf(f.Match(channel, "h"), channel, "h")
 		l.argv = []string{"/bin/sh", "-c", script}
 		l.env = append(l.env, "PATH="+os.Getenv("PATH"))
 		return words(output(t, l))
@@ -72,23 +69,5 @@ c/* group=1 command="/bin/sh"
 	}
 	if got, want := start("c", "id -u; id -g; id -G"), "0 1 1"; got != want {
 		t.Errorf("group: got %q, want %q", got, want)
-	}
-}
-
-// M30: users that are not there are told before mail waits for them.
-func TestUnknownUserIsNamedWithItsPlace(t *testing.T) {
-	conf := mustConf(t, "*/*\n\tinterval=1m user=no-such-user\nsmtp/* group=no-such-group command=\"x\"\nlocal/* user=root command=y\n")
-	want := []string{
-		"scheduler.conf:2:14: there is no user no-such-user",
-		"scheduler.conf:3:8: there is no group no-such-group",
-	}
-	errs := conf.checkIdentities(os.Geteuid() == 0)
-	if os.Geteuid() == 0 && len(errs) != len(want) || len(errs) < len(want) {
-		t.Fatalf("got %q, want %q", errs, want)
-	}
-	for i := range want {
-		if bad := (*config.Error)(nil); errs[i].Error() != want[i] || !errors.As(errs[i], &bad) {
-			t.Errorf("got %q, want %q", errs[i], want[i])
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
@@ -167,7 +168,7 @@ func TestHalfAMessageIsEnteredOnce(t *testing.T) {
 // and counted as delivered when they come back and are.
 func TestVanishedMessageIsEnteredAsGone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = 100 * time.Millisecond; s.IdleMax = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *conf.Settings) { s.Interval = 100 * time.Millisecond; s.IdleMax = time.Hour })
 	r.config.Look = 50 * time.Millisecond
 	r.start()
 	r.wait(1, "msg=started")
@@ -193,7 +194,7 @@ func TestVanishedMessageIsEnteredAsGone(t *testing.T) {
 // is that of its inode all the same: in the ledger, in the log and for who asks.
 func TestSec4MessageWithANumberTakenAtRandomKeepsItsSpoolID(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
 	r.books()
 	taken := ""
 	occupy := func(s *workspec.Spec, _ *workspec.Sender) {

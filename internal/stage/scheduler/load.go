@@ -12,6 +12,8 @@ import (
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -41,7 +43,7 @@ type Loaded struct {
 	Owes bool
 	// Unserved: no agent can be had for some of them; conf is what said so.
 	Unserved bool
-	conf     *Conf
+	conf     *conf.File
 	// Accepted is when it was, if its file's time is still to come; else zero.
 	Accepted time.Time
 	// Away is how long it lay in removed/, which does not make it older.
@@ -221,7 +223,7 @@ func (s *Spool) wantsMending(f *opened, dead map[int]bool) bool {
 		case workspec.TagLocked:
 			found = found || dead[r.Owner]
 		case workspec.TagToDo:
-			found = found || r.Channel == channelError || r.Channel == channelBitbucket
+			found = found || r.Channel == builtin.Error || r.Channel == builtin.Bitbucket
 		case workspec.TagFailed:
 			failed = true
 		}
@@ -256,9 +258,9 @@ func (s *Spool) mend(f *opened, dead map[int]bool) error {
 			switch {
 			case missing[r.Offset]:
 				c.diagnose(g, r, last[r.Offset], now)
-			case r.Tag == workspec.TagToDo && r.Channel == channelError:
+			case r.Tag == workspec.TagToDo && r.Channel == builtin.Error:
 				s.failNow(f, g, r, &c, now)
-			case r.Tag == workspec.TagToDo && r.Channel == channelBitbucket:
+			case r.Tag == workspec.TagToDo && r.Channel == builtin.Bitbucket:
 				s.dropNow(f, g, r, &c, now)
 			}
 		})
@@ -271,7 +273,7 @@ func (s *Spool) mend(f *opened, dead map[int]bool) error {
 
 // failNow fails a recipient on channel error.
 func (s *Spool) failNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
-	code, text := errorHost(r.Host)
+	code, text := builtin.ErrorHost(r.Host)
 	c.diagnostic(g, r, now, failure(code, text), text)
 	c.tag(f, r, workspec.TagFailed)
 	c.sync = true
@@ -284,9 +286,9 @@ func (s *Spool) failNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *
 func (s *Spool) dropNow(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
 	action, reply := dsn.Delivered, "dropped"
 	switch r.Host {
-	case hostExpanded:
+	case builtin.Expanded:
 		action, reply = dsn.Expanded, "expanded"
-	case hostList:
+	case builtin.List:
 		reply = "the list has it"
 	}
 	if wants(r.Notary, noDecode).success {
@@ -306,7 +308,7 @@ func (s *Spool) describe(f *opened, dead map[int]bool) (*Loaded, error) {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{conf: s.Conf.current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
+	l := &Loaded{conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
 	if at := f.arrival(); at.Before(f.id.Time()) {
 		l.Accepted = at
@@ -370,7 +372,7 @@ func (l *Loaded) setAside(r *workspec.Recipient) {
 
 // waiting is an open recipient that an agent is to have. last is its last deferral, nil
 // if there was none.
-func (s *Spool) waiting(f *opened, g *workspec.Group, r *workspec.Recipient, settings *Settings, last *workspec.Event, locked bool) Waiting {
+func (s *Spool) waiting(f *opened, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
 	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
 	now, line := s.Now(), int64(0)
 	if last != nil {
@@ -400,11 +402,11 @@ func (s *Spool) waiting(f *opened, g *workspec.Group, r *workspec.Recipient, set
 
 // served tells whether an agent can be had for a recipient, and notes it when that
 // has changed. Z8: one that has none is never left to wait in silence.
-func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) (*Settings, bool) {
+func (s *Spool) served(f *opened, r *workspec.Recipient, held bool, c *changes) (*conf.Settings, bool) {
 	settings, unserved := s.unserved(r)
 	reason := "no clause of scheduler.conf with a command matches it; the recipient waits until one does, or it expires"
-	if unserved && r.Channel == channelHold {
-		_, err := parseCondition(r.Host)
+	if unserved && r.Channel == builtin.Hold {
+		_, err := builtin.ParseCondition(r.Host)
 		if err == nil {
 			return nil, false
 		}

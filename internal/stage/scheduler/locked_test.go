@@ -13,7 +13,7 @@ import (
 // that agent is killed.
 func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
 	t.Parallel()
-	conf := scriptConf("TEST_SLOTS=2", "")
+	text := scriptConf("TEST_SLOTS=2", "")
 	tests := map[string]func(r *rig, gate func()){
 		"it delivers":  func(_ *rig, gate func()) { gate() },
 		"it is killed": func(r *rig, gate func()) { r.killAgents(); gate(); r.atGate()() },
@@ -21,10 +21,10 @@ func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
 	for name, end := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, conf, 0, quick)
+			r := newRig(t, text, 0, quick)
 			r.config.Look, r.config.locked = time.Hour, 20*time.Millisecond
 			r.queue("a@b", rcpt{line: "smtp h gate@h"})
-			cmd := r.process(conf)
+			cmd := r.process(text)
 			gate := r.atGate()
 			r.kill(cmd)
 			r.start()

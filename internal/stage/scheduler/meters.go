@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/metrics"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -62,12 +63,12 @@ func (m *meters) outcome(word string, v *thread.Vertex, s *stages, took time.Dur
 }
 
 // expired counts a recipient that was given up.
-func (m *meters) expired(c *Conf, channel, host string, took time.Duration) {
+func (m *meters) expired(c *conf.File, channel, host string, took time.Duration) {
 	if m.recipients == nil {
 		return
 	}
 	clause := ""
-	if s := c.current().Match(channel, host); s != nil {
+	if s := c.Current().Match(channel, host); s != nil {
 		clause = s.Clause
 	}
 	m.recipients.With(channel, clause, "expired").Add(1)

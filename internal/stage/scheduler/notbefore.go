@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -16,7 +17,7 @@ const longestWait = 30 * 24 * time.Hour
 
 // wish writes down when the first attempt for a recipient may begin, as a deferral
 // without an attempt, and gives that; nil: at once.
-func (s *Spool) wish(f *opened, g *workspec.Group, r *workspec.Recipient, settings *Settings, c *changes) *workspec.Event {
+func (s *Spool) wish(f *opened, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, c *changes) *workspec.Event {
 	at := s.notBefore(f, g, settings)
 	if !at.After(f.arrival()) {
 		return nil
@@ -65,7 +66,7 @@ func (f *opened) awayOf(r *workspec.Recipient, now time.Time) time.Duration {
 // notbefore (Z22); zero: at once. The time until then does not count for their age. What
 // the header says is a wish: a date that cannot be read, or that is farther away than a
 // sender may ask for, is logged and means nothing.
-func (s *Spool) notBefore(f *opened, g *workspec.Group, settings *Settings) time.Time {
+func (s *Spool) notBefore(f *opened, g *workspec.Group, settings *conf.Settings) time.Time {
 	at := time.Time{}
 	if settings.MinAge > 0 {
 		at = f.arrival().Add(settings.MinAge)

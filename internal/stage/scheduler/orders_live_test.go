@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
 // slowly has every wait last an hour: what is delivered was asked for.
-func slowly(s *Settings) { s.Interval = time.Hour }
+func slowly(s *conf.Settings) { s.Interval = time.Hour }
 
 // ask gives an order about a message at this moment.
 func (r *rig) ask(give func(operations.Request, string) (operations.Result, error), name string, addresses ...string) operations.Result {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -53,7 +54,7 @@ func (s *Spool) peek(name string) (*peeked, error) {
 		}
 		settings, unserved := s.unserved(r)
 		switch {
-		case r.Channel == channelError, r.Channel == channelBitbucket:
+		case r.Channel == builtin.Error, r.Channel == builtin.Bitbucket:
 			p.ending++
 		case unserved, f.orders.Waits(r, now):
 			p.aside++

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestAClauseWithoutAgentsGetsAPlace(t *testing.T) {
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}}
 	newCrew := func(key string, agents int) *crew {
-		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &Settings{MaxTA: 3}}
+		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &conf.Settings{MaxTA: 3}}
 		c.ring.Serve = c
 		for range agents {
 			a := &agent{crew: c, slots: 1, deliveries: make([]delivery, 1)}
@@ -65,7 +66,7 @@ func TestClausesTakeTurnsWherePlacesAreFew(t *testing.T) {
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, now: now}
 	var crews []*crew
 	for _, key := range []string{"has", "first", "second"} {
-		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &Settings{MaxTA: 1}}
+		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &conf.Settings{MaxTA: 1}}
 		c.ring.Serve = c
 		crews = append(crews, c)
 	}
@@ -104,7 +105,7 @@ func TestNobodyWaitsForAClauseThatTakesNoPlace(t *testing.T) {
 			e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, now: now}
 			var crews []*crew
 			for key, agents := range map[string]int{"one": 0, "other": 1} {
-				c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &Settings{MaxTA: 5}, agents: make([]*agent, agents)}
+				c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &conf.Settings{MaxTA: 5}, agents: make([]*agent, agents)}
 				c.ring.Serve = c
 				crews = append(crews, c)
 			}
@@ -128,8 +129,8 @@ func TestSilentAgentGivesItsPlace(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, now: now}
 	e.conf.StopTimeout = time.Minute
-	has := &crew{ring: e.core.Ring("has", thread.Policy{}), settings: &Settings{MaxTA: 1}}
-	poor := &crew{ring: e.core.Ring("poor", thread.Policy{}), settings: &Settings{MaxTA: 1}}
+	has := &crew{ring: e.core.Ring("has", thread.Policy{}), settings: &conf.Settings{MaxTA: 1}}
+	poor := &crew{ring: e.core.Ring("poor", thread.Policy{}), settings: &conf.Settings{MaxTA: 1}}
 	has.ring.Serve, poor.ring.Serve = has, poor
 	out, in, err := os.Pipe()
 	if err != nil {

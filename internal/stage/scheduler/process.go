@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/logging"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/wire/taproto"
 )
 
@@ -26,8 +26,8 @@ type launch struct {
 	nice        int
 }
 
-// launch is the start of an agent for a channel and host.
-func (s *Settings) launch(channel, host string) launch {
+// launchOf is the start of an agent for a channel and host.
+func launchOf(s *conf.Settings, channel, host string) launch {
 	l := launch{user: s.User, group: s.Group, nice: s.Nice}
 	l.argv, l.env = s.Command.Build(channel, host)
 	if len(s.Sources) > 0 {
@@ -99,11 +99,11 @@ func (l launch) start(by *StarterClient, channel, host string) (*agent, *os.File
 // begin starts the process with its standard input and output. root tells whether it may
 // be somebody else's.
 func (l launch) begin(in, out *os.File, root bool) (*os.Process, error) {
-	program, err := findProgram(l.argv[0])
+	program, err := conf.FindProgram(l.argv[0])
 	if err != nil {
 		return nil, err
 	}
-	who, err := credential(l.user, l.group, root)
+	who, err := conf.Credential(l.user, l.group, root)
 	if err != nil {
 		return nil, err
 	}
@@ -169,24 +169,6 @@ func window(f *os.File) int {
 		return least
 	}
 	return max(size/2, least)
-}
-
-// findProgram looks for a program without a slash beside our own, then in PATH.
-func findProgram(name string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("%s is neither beside the scheduler nor in PATH: %w", name, err)
-	}
-	return filepath.Abs(path)
 }
 
 // maxSpare bounds the list of an agent's lines that is kept for the next ones.

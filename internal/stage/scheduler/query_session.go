@@ -269,7 +269,7 @@ func (q *query) authFile() (*mailq.AuthFile, error) {
 // authFile is the path of the authfile, "" if there is none. One without a slash at its
 // beginning is beside zmailer.conf.
 func (c *Config) authFile() string {
-	name := c.Conf.current().AuthFile
+	name := c.Conf.Current().AuthFile
 	if name != "" && !filepath.IsAbs(name) && c.ZConfig != "" {
 		name = filepath.Join(filepath.Dir(c.ZConfig), name)
 	}

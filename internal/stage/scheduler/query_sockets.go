@@ -5,10 +5,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // querySockets are those that a query is served on.
@@ -62,7 +62,7 @@ func (q *query) listenBesides(mailqsock string) {
 	}
 	s.leave()
 	s.asked = mailqsock
-	network, addr := querySocket(mailqsock)
+	network, addr := conf.QuerySocket(mailqsock)
 	var err error
 	switch {
 	case network == "":
@@ -89,7 +89,7 @@ func (s *querySockets) leave() {
 	}
 	// Nothing is buffered in it.
 	_ = s.other.Close()
-	if network, path := querySocket(s.asked); network == "unix" {
+	if network, path := conf.QuerySocket(s.asked); network == "unix" {
 		// Crash: a socket that nobody serves; the next one who makes it takes its place.
 		_ = os.Remove(path)
 	}
@@ -108,24 +108,6 @@ func (s *querySockets) close() {
 	if s.other != nil {
 		_ = s.other.Close()
 	}
-}
-
-// querySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
-func querySocket(s string) (network, addr string) {
-	if s == "" {
-		return "", ""
-	}
-	if path, ok := cutFold(s, "UNIX:"); ok {
-		return "unix", path
-	}
-	if strings.HasPrefix(s, "/") {
-		return "unix", s
-	}
-	addr, _ = cutFold(s, "TCP:")
-	if !strings.Contains(addr, ":") {
-		addr = ":" + addr
-	}
-	return "tcp", addr
 }
 
 func (q *query) serve(l net.Listener, addr string, err error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
@@ -23,7 +24,7 @@ type threadMessage struct {
 // find looks a thread up. nil: there is none.
 func (q *query) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
 	key := ""
-	if s := q.e.conf.Conf.current().Match(channel, host); s != nil {
+	if s := q.e.conf.Conf.Current().Match(channel, host); s != nil {
 		key = s.RingKey(channel, host)
 	}
 	var ring *ringShot
@@ -149,12 +150,12 @@ func (q *query) waiting(m *threadMessage, shot *threadShot) (list []waitingRecip
 		}
 		w := waitingRecipient{message: m, index: len(list), channel: strings.Clone(r.Channel), host: strings.Clone(r.Host), address: strings.Clone(r.Address), sender: strings.Clone(g.Sender.Address),
 			offset: r.Offset, accepted: f.arrival(), state: "queued"}
-		if g.Sender.Channel == channelError {
+		if g.Sender.Channel == builtin.Error {
 			w.sender = ""
 		}
 		settings, unserved := q.e.spool.unserved(r)
-		if settings != nil && settings.giveUp() > 0 {
-			w.expires = f.arrival().Add(f.away() + settings.giveUp())
+		if settings != nil && settings.GiveUp() > 0 {
+			w.expires = f.arrival().Add(f.away() + settings.GiveUp())
 		}
 		if e := last[r.Offset]; e != nil {
 			w.tries, w.next, w.last = int(attrInt(e, "attempt")), nextOf(e, now), e.Time

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/watch"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // A new scheduler.conf is read beside the engine, when somebody says so (SIGHUP) or the
@@ -16,18 +17,9 @@ import (
 
 // Reread is where a new scheduler.conf comes from.
 type Reread struct {
-	File string                // watched for changes; "": a built-in one is used
-	Ask  <-chan os.Signal      // a reason to read it now; may be nil
-	Read func() (*Conf, error) // nil: it is read once
-}
-
-// current is the version of the configuration that holds now. Many goroutines may call
-// it; only the first version is asked.
-func (c *Conf) current() *Conf {
-	if next := c.next.Load(); next != nil {
-		return next
-	}
-	return c
+	File string                     // watched for changes; "": a built-in one is used
+	Ask  <-chan os.Signal           // a reason to read it now; may be nil
+	Read func() (*conf.File, error) // nil: it is read once
 }
 
 // follow reads scheduler.conf again until ctx is done.
@@ -43,7 +35,7 @@ func (e *engine) follow(ctx context.Context) {
 		defer w.Wait()
 		hints = w.C()
 	}
-	last := e.conf.Conf.text
+	last := e.conf.Conf.Text
 	var known fileState // the first hint, which comes at once, has it looked at
 	// What is being written is read when it has been left alone for so long.
 	gone, quiet := false, time.NewTimer(time.Hour)
@@ -107,12 +99,12 @@ func (e *engine) readAgain(why, last string) (text string) {
 	next, err := e.conf.Reread.Read()
 	if err != nil {
 		e.conf.Service.Ready("serves %s; a new scheduler.conf was refused", e.conf.Dir)
-		for _, err := range Errors(err) {
+		for _, err := range conf.Errors(err) {
 			e.log.Error("conf-refused", "reason", err, "advice", "the old one stays in use; scheduler --check-config tells more")
 		}
 		return last
 	}
-	if why == "asked" || next.text != last {
+	if why == "asked" || next.Text != last {
 		e.post(func() {
 			e.reconfigure(next, why)
 			e.conf.Service.Ready("serves %s", e.conf.Dir)
@@ -120,5 +112,5 @@ func (e *engine) readAgain(why, last string) (text string) {
 	} else {
 		e.conf.Service.Ready("serves %s", e.conf.Dir)
 	}
-	return next.text
+	return next.Text
 }

@@ -5,17 +5,18 @@ import (
 	"slices"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
 // reconfigure has a new configuration take effect. Deliveries under way go on; an agent
 // that the new one would have started in another way ends when it has no more of them.
-func (e *engine) reconfigure(next *Conf, why string) {
+func (e *engine) reconfigure(next *conf.File, why string) {
 	if e.stopping {
 		return
 	}
-	old := e.conf.Conf.current()
-	e.conf.Conf.next.Store(next)
+	old := e.conf.Conf.Current()
+	e.conf.Conf.Replace(next)
 	var rings []*thread.Ring
 	e.core.Rings(func(r *thread.Ring) { rings = append(rings, r) })
 	moved, ended := 0, 0
@@ -35,7 +36,7 @@ func (e *engine) reconfigure(next *Conf, why string) {
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}
-	e.log.Info("conf-read", "file", next.file, "why", why, "clauses", len(next.clauses), "threads", moved, "agents", ended)
+	e.log.Info("conf-read", "file", next.Name, "why", why, "clauses", next.Clauses(), "threads", moved, "agents", ended)
 }
 
 // moveThreads puts the threads of a ring where they belong now, and tells how many have
@@ -45,7 +46,7 @@ func (e *engine) moveThreads(r *thread.Ring) (moved int) {
 	if c == nil {
 		return 0
 	}
-	next := e.conf.Conf.current()
+	next := e.conf.Conf.Current()
 	var list, left []*thread.Thread
 	r.Threads(func(t *thread.Thread) { list = append(list, t) })
 	// A ring without threads goes by whom it was made for.
@@ -96,7 +97,7 @@ func (e *engine) resettle(r *thread.Ring) (ended int) {
 			e.lookAtReports(r)
 		}
 	}
-	if s == nil || !s.sameAgents(was) {
+	if s == nil || !s.SameAgents(was) {
 		for _, a := range c.agents {
 			if !a.closing {
 				a.stop(e)
@@ -142,7 +143,7 @@ func (e *engine) goesBy(m *thread.Message, l *Loaded) {
 	} else {
 		delete(e.unserved, m)
 	}
-	if l.conf != e.conf.Conf.current() {
+	if l.conf != e.conf.Conf.Current() {
 		// The configuration has changed while it was read.
 		e.reload(m, nil)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // follow has the rig's scheduler read its configuration from a file; ask has it do so now.
@@ -26,12 +27,12 @@ func (r *rig) follow(text string) (put func(string), ask func()) {
 	}
 	put(text)
 	c := make(chan os.Signal, 1)
-	r.config.Reread = Reread{File: path, Ask: c, Read: func() (*Conf, error) {
+	r.config.Reread = Reread{File: path, Ask: c, Read: func() (*conf.File, error) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		return ParseConf("scheduler.conf", text, testEnv)
+		return conf.Parse("scheduler.conf", text, noEnv)
 	}}
 	return put, func() { c <- syscall.SIGHUP }
 }

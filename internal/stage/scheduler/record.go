@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -242,15 +243,15 @@ func (s *Spool) youngAgain(f *opened, r *workspec.Recipient, now time.Time) bool
 		return false
 	}
 	// A second: whoever reads it again counts in milliseconds.
-	return settings.giveUp() > 0 && f.begun(r, now).Add(settings.giveUp()).Sub(now) > time.Second
+	return settings.GiveUp() > 0 && f.begun(r, now).Add(settings.GiveUp()).Sub(now) > time.Second
 }
 
 // giveUp ends the attempts for one recipient as onexpiry says. It tells whether the
 // recipient is final; else it waits for a person.
 func (s *Spool) giveUp(f *opened, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) bool {
 	settings, _ := s.unserved(r)
-	if settings == nil || settings.OnExpiry != ExpiryFreeze {
-		s.expireOne(f, g, r, c, last, said, now, settings != nil && settings.OnExpiry == ExpiryDrop)
+	if settings == nil || settings.OnExpiry != conf.ExpiryFreeze {
+		s.expireOne(f, g, r, c, last, said, now, settings != nil && settings.OnExpiry == conf.ExpiryDrop)
 		return true
 	}
 	text := said

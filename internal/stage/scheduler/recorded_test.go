@@ -40,9 +40,9 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conf := fmt.Sprintf("*/* interval=1m expiry=0\n%s/*\n\tcommand=\"[TEST_AGENT=playback %s TEST_TRANSCRIPT=%s TEST_DIAGNOSTIC=%s] %s\"\n",
+			text := fmt.Sprintf("*/* interval=1m expiry=0\n%s/*\n\tcommand=\"[TEST_AGENT=playback %s TEST_TRANSCRIPT=%s TEST_DIAGNOSTIC=%s] %s\"\n",
 				tt.channel, raced, recorded, diagnostic, self)
-			r := newRig(t, conf, 2, nil)
+			r := newRig(t, text, 2, nil)
 			r.conf.Match(tt.channel, "h").Interval = 20 * time.Millisecond
 			plantRecorded(t, r, recorded, tt.channel)
 			r.start()

@@ -132,7 +132,7 @@ func TestNet6ReturnedHeaderIsNoLargerThanReportSize(t *testing.T) {
 				}
 				report := b.reports()[0]
 				// Quoted-printable makes up to three bytes of one, and the rest is the report.
-				if size := int64(len(report)); size > 2*b.spool.Conf.current().Reports.Size {
+				if size := int64(len(report)); size > 2*b.spool.Conf.Current().Reports.Size {
 					t.Errorf("the report has %d bytes", size)
 				}
 				if !strings.Contains(report, "\nX-Spam: x") {

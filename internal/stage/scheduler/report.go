@@ -96,7 +96,7 @@ const endsInAll = 3
 func (s *Spool) reportEnds(f *opened, now time.Time) (*account, error) {
 	// Failures are gathered for a while, so that they go in one report (M36).
 	due := func(a *account) bool {
-		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.current().ReportInterval, now)))
+		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.Current().ReportInterval, now)))
 	}
 	a := s.account(f)
 	if a.open == 0 && len(a.missing) > 0 {
@@ -147,7 +147,7 @@ func (s *Spool) reportAll(f *opened, list []owed, said map[int64]string) error {
 // would never end (RFC 5321 §6.1).
 func (s *Spool) suppress(f *opened, list []owed) error {
 	copied := "no"
-	if s.Conf.current().CopyUndeliverable && list[0].kind == kindFailed {
+	if s.Conf.Current().CopyUndeliverable && list[0].kind == kindFailed {
 		if err := s.PostOffice.SoftCopy(f.Name, "undeliverable"); err != nil {
 			return err
 		}
@@ -281,7 +281,7 @@ func (s *Spool) prepare(f *opened, list []owed, said map[int64]string, further b
 		}
 	}()
 	to := []envelope.Recipient{{Address: list[0].to}}
-	if c := s.Conf.current().Reports.CopyTo; c != "" && c != list[0].to && list[0].kind == kindFailed {
+	if c := s.Conf.Current().Reports.CopyTo; c != "" && c != list[0].to && list[0].kind == kindFailed {
 		to = append(to, envelope.Recipient{Address: c})
 	}
 	head, err := envelope.Append(nil, &envelope.Envelope{ErrorMsg: true, HasFrom: true, Recipients: to})
@@ -335,7 +335,7 @@ func (s *Spool) reportRecipient(f *opened, o *owed, said map[int64]string) dsn.R
 	}
 	lastAnswer(&n, o.last, p.Text)
 	p.Action, p.Status, p.Remote, p.Diagnostic = dsn.Delayed, n.Status, n.Remote, n.Diagnostic
-	if c := s.Conf.current().Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
+	if c := s.Conf.Current().Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
 		p.WillRetryUntil = f.begun(o.r, s.Now()).Add(c.Expiry)
 	}
 	return p

@@ -38,7 +38,7 @@ func (s *Spool) describeMessage(f *opened, o *owed, rep *dsn.Report) {
 			content = field.Value()
 		}
 	}
-	texts := s.Conf.current().Reports.Texts
+	texts := s.Conf.Current().Reports.Texts
 	if texts == nil {
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Spool) original(f *opened, o *owed, rep *dsn.Report, further bool) (don
 	if whole || err != nil {
 		return done, err
 	}
-	header := capped(f.header(o.g), s.Conf.current().Reports.Size)
+	header := capped(f.header(o.g), s.Conf.Current().Reports.Size)
 	h, err := surveyHeader(header, rep)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Spool) whole(f *opened, o *owed, rep *dsn.Report, further bool) (whole 
 		return false, nil, err
 	}
 	header, size := f.header(o.g), info.Size-f.spec.BodyOffset
-	if limit := s.Conf.current().Reports.limit(o.r.Ret); limit > 0 && info.Size > limit || size < 0 {
+	if limit := s.Conf.Current().Reports.Limit(o.r.Ret); limit > 0 && info.Size > limit || size < 0 {
 		return false, nothing, msg.Close()
 	}
 	b, err := survey(io.NewSectionReader(msg, f.spec.BodyOffset, size))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -59,12 +60,12 @@ func TestReportSpeaksTheLanguageOfTheMessage(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := texts(t, tt.conf+testConf, map[string]string{"reports/fr/failed": own, "reports/fr/failed~": "{{", "reports/.hidden": ""})
-			conf, err := LoadConf(c)
+			next, err := conf.Load(c, os.Geteuid() == 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b, _ := diskBox(t)
-			b.spool.Conf = conf
+			b.spool.Conf = next
 			name := b.queueHeader(testHeader+tt.header, "Body.\n", rcpt{line: "smtp h x@h"})
 			b.agentMarks(name, 0, "failed", workspec.TagFailed)
 			b.settle(name)
@@ -100,15 +101,15 @@ func TestBadReportTextIsRefused(t *testing.T) {
 	}
 	for name, tt := range tests {
 		c := texts(t, tt.conf+testConf, map[string]string{tt.file: tt.text})
-		_, err := LoadConf(c)
-		list := Errors(err)
+		_, err := conf.Load(c, os.Geteuid() == 0)
+		list := conf.Errors(err)
 		e := (*config.Error)(nil)
 		if len(list) != 1 || !errors.As(list[0], &e) || e.Line != tt.line || !strings.Contains(e.Error(), tt.want) || !strings.Contains(e.File, "/reports/") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	for _, param := range []string{"report-language = x!", "report-size = many", "report-full-size = -1", "report-copies = a b@c", "report-copies = <>"} {
-		if _, err := ParseConf("f", []byte("PARAM "+param+"\n"+testConf), os.LookupEnv); err == nil {
+		if _, err := conf.Parse("f", []byte("PARAM "+param+"\n"+testConf), os.LookupEnv); err == nil {
 			t.Errorf("PARAM %s is taken", param)
 		}
 	}
@@ -117,12 +118,12 @@ func TestBadReportTextIsRefused(t *testing.T) {
 // A text that fails on this report gives way to the built-in one: the report goes out.
 func TestReportIsNotLostForItsText(t *testing.T) {
 	bad := "Subject: x\n\n{{range .Groups}}{{range .Recipients}}{{if eq .Address \"x@h\"}}{{.Host}}{{end}}{{end}}{{end}}\n"
-	conf, err := LoadConf(texts(t, testConf, map[string]string{"reports/en/failed": bad}))
+	next, err := conf.Load(texts(t, testConf, map[string]string{"reports/en/failed": bad}), os.Geteuid() == 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, _ := diskBox(t)
-	b.spool.Conf = conf
+	b.spool.Conf = next
 	name := b.queue("a@b", rcpt{line: "smtp h x@h"})
 	b.agentMarks(name, 0, "failed", workspec.TagFailed)
 	b.settle(name)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // rig is a running scheduler over real files and processes.
@@ -25,7 +26,7 @@ type rig struct {
 	dir    string
 	events *events
 	child  *events // log of a scheduler in a process of its own
-	conf   *Conf
+	conf   *conf.File
 	config Config
 	cancel context.CancelFunc
 	ended  chan error
@@ -36,9 +37,9 @@ type rig struct {
 const patience = 30 * time.Second
 
 // quick has every clause wait milliseconds instead of minutes.
-func quick(s *Settings) { s.Interval = 20 * time.Millisecond; s.IdleMax = 200 * time.Millisecond }
+func quick(s *conf.Settings) { s.Interval = 20 * time.Millisecond; s.IdleMax = 200 * time.Millisecond }
 
-func newRig(t testing.TB, conf string, levels int, change func(*Settings)) *rig {
+func newRig(t testing.TB, conf string, levels int, change func(*conf.Settings)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)

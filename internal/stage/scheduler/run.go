@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
 	manager "zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // Config is what the scheduler works by.
@@ -25,7 +26,7 @@ type Config struct {
 	Dir         string // postoffice
 	HashLevels  int
 	Strict      bool // sync=strict
-	Conf        *Conf
+	Conf        *conf.File
 	ZConfig     string // path of zmailer.conf, for the agents; "" if there is none
 	Hostname    string
 	Postmaster  string // address that reports come from
@@ -85,7 +86,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}
 	// It does not stay root, where the agents' starter does.
 	root := rootStarts()
-	conf, err := loadConf(c, root)
+	first, err := conf.Load(c, root)
 	if err != nil {
 		return Config{}, err
 	}
@@ -110,23 +111,19 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		master += "@" + host
 	}
 	return Config{
-		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: conf, ZConfig: c.File,
+		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
 		Hostname: host, Postmaster: master, StopTimeout: DefaultStopTimeout, Look: look,
 		KeepRemoved: keep, Alarms: limits, Lookout: DefaultLookout, Resolver: c.String("RESOLVER", ""),
 		Metrics: metrics.New("scheduler", place),
-		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*Conf, error) {
-			next, err := loadConf(c, root)
-			if err == nil && conf.file == c.Path("scheduler.conf") && next.file != conf.file {
-				return nil, &config.Error{File: conf.file, Reason: "it is gone; the built-in one is used by a start alone"}
+		Reread: Reread{File: c.Path("scheduler.conf"), Read: func() (*conf.File, error) {
+			next, err := conf.Load(c, root)
+			if err == nil && first.Name == c.Path("scheduler.conf") && next.Name != first.Name {
+				return nil, &config.Error{File: first.Name, Reason: "it is gone; the built-in one is used by a start alone"}
 			}
 			return next, err
 		}},
 	}, nil
 }
-
-// LoadConf reads scheduler.conf, the built-in one if there is none, and the texts of
-// reports. ${NAME} in a command is a variable of zmailer.conf or of the environment.
-func LoadConf(c *config.Config) (*Conf, error) { return loadConf(c, rootStarts()) }
 
 // StarterVariable names, in the environment, the socket of a starter of agents that runs
 // already.
@@ -134,23 +131,6 @@ const StarterVariable = "AGENTSTARTER"
 
 // rootStarts tells whether agents are started by root: the scheduler, or its starter.
 func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(StarterVariable) != "" }
-
-func loadConf(c *config.Config, root bool) (*Conf, error) {
-	text, from, err := c.Read("scheduler.conf")
-	if err != nil {
-		return nil, err
-	}
-	conf, err := ParseConf(from, text, func(name string) (string, bool) {
-		if v := c.String(name, ""); v != "" {
-			return v, true
-		}
-		return os.LookupEnv(name)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return conf, errors.Join(append(conf.checkIdentities(root), conf.Reports.loadTexts(c)...)...)
-}
 
 // Run schedules the mail of a postoffice until ctx is done and running deliveries
 // have ended, or StopTimeout is over. A second scheduler in the same postoffice gets

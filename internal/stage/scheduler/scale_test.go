@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -102,7 +103,7 @@ func TestDeadHostIsTriedOnceForEachRetry(t *testing.T) {
 func TestDeliveriesBeginDuringTheScan(t *testing.T) {
 	t.Parallel()
 	const messages = 3 * namesAtOnce
-	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, func(s *Settings) { s.Interval = time.Hour })
+	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, func(s *conf.Settings) { s.Interval = time.Hour })
 	r.events.Handler = leaveOut(r.events, "queued", "looked")
 	r.plant(messages, func(i int) string { return fmt.Sprintf("ok.%d@h", i) }, func(i int) string { return fmt.Sprintf("h%d", i%100) })
 	gate := make(chan struct{})

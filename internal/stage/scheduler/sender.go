@@ -3,6 +3,7 @@ package scheduler
 import (
 	"hash/fnv"
 
+	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -23,7 +24,7 @@ func (f *opened) senderKey() uint32 {
 // it: programs that answer by themselves do, and a stranger chooses where that goes.
 func whoseMail(spec *workspec.Spec) thread.Origin {
 	switch from := &spec.Groups[0].Sender; {
-	case from.Channel == channelError:
+	case from.Channel == builtin.Error:
 		return thread.Report
 	case spec.Own, from.Privilege != "" && from.Privilege != privilegeNobody:
 		return thread.Own

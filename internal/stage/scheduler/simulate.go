@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/sim"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -93,7 +93,7 @@ func Simulate(ctx context.Context, c Config, a Simulation) (*Simulated, error) {
 		sets = append(sets, a.Set)
 	}
 	for _, set := range sets {
-		conf, err := newWhatIf(c.Conf, set)
+		conf, err := conf.NewWhatIf(c.Conf, set)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func (a *Simulation) assumptions() []string {
 }
 
 // play runs the queue under a configuration.
-func (q *simQueue) play(conf *whatIf, a *Simulation) *SimCourse {
+func (q *simQueue) play(conf *conf.WhatIf, a *Simulation) *SimCourse {
 	w := sim.New(a.Seed, q.result.Now)
 	random := rand.New(rand.NewPCG(a.Seed, 3))
 	hosts := map[*sim.Host]*SimHost{}
@@ -196,7 +196,7 @@ func (q *simQueue) play(conf *whatIf, a *Simulation) *SimCourse {
 			for n < len(open) && threadName(open[n].Channel, open[n].Host) == name {
 				n++
 			}
-			s := conf.match(open[0].Channel, open[0].Host)
+			s := conf.Match(open[0].Channel, open[0].Host)
 			if s == nil {
 				open = open[n:]
 				continue
@@ -219,22 +219,8 @@ func (q *simQueue) play(conf *whatIf, a *Simulation) *SimCourse {
 }
 
 // ringFor is the ring of a channel and host under some settings.
-func ringFor(w *sim.World, s *Settings, channel, host string) *sim.Ring {
-	return w.Ring(s.RingKey(channel, host), s.Policy(), sim.Ring{Slots: slotsOf(&s.Command), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
-}
-
-// slotsOf is how many deliveries an agent does at once by its command line.
-func slotsOf(c *Command) int {
-	for i, word := range c.Words {
-		value, ok := strings.CutPrefix(word, "--slots=")
-		if !ok && word == "--slots" && i+1 < len(c.Words) {
-			value, ok = c.Words[i+1], true
-		}
-		if n, err := strconv.Atoi(value); ok && err == nil && n > 0 {
-			return n
-		}
-	}
-	return 1
+func ringFor(w *sim.World, s *conf.Settings, channel, host string) *sim.Ring {
+	return w.Ring(s.RingKey(channel, host), s.Policy(), sim.Ring{Slots: s.Command.Slots(), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
 }
 
 // historyOf is what recipients of one thread have behind them together, as the engine

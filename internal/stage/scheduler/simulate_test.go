@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
@@ -25,7 +26,7 @@ smtp/*
 func simBox(t *testing.T) (*box, Config) {
 	t.Helper()
 	b, dir := diskBox(t)
-	conf, err := ParseConf("scheduler.conf", []byte(simConf), func(string) (string, bool) { return "", false })
+	conf, err := conf.Parse("scheduler.conf", []byte(simConf), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,16 +14,8 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
-)
-
-// Channels that need no agent.
-const (
-	channelError     = "error"     // undeliverable from the start; the host says why
-	channelBitbucket = "bitbucket" // dropped
-	hostExpanded     = "expanded"  // on that: its members are the other recipients
-	hostList         = "list"      // on that: a list has it
-	channelHold      = "hold"      // waits, unless a clause "hold/..." has an agent for it
 )
 
 // Spool is every change that the scheduler makes on the disk. Each method does its
@@ -36,7 +28,7 @@ type Spool struct {
 	moves atomic.Int64      // of specifications, also those that were only tried
 
 	PostOffice *postoffice.PostOffice
-	Conf       *Conf
+	Conf       *conf.File
 	Hostname   string
 	Postmaster string // who reports come from
 	Now        func() time.Time

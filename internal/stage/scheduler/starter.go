@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/helper"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // A scheduler that is not root has agents that run as somebody else started by another
@@ -67,7 +68,7 @@ type Starter struct {
 	Patience time.Duration
 
 	mu     sync.Mutex // of all below, and of writing
-	conf   *Conf
+	conf   *conf.File
 	file   os.FileInfo            // scheduler.conf when it was read; nil: there is none
 	agents map[uint64]*os.Process // that run, by the number of their start
 	began  bool                   // one was started
@@ -216,7 +217,7 @@ func (s *Starter) start(o starterOrder, files []*os.File) (*os.Process, error) {
 	if settings == nil {
 		return nil, fmt.Errorf("no clause of scheduler.conf serves %s/%s", o.Channel, o.Host)
 	}
-	l := settings.launch(o.Channel, o.Host)
+	l := launchOf(settings, o.Channel, o.Host)
 	l.dir = filepath.Join(s.Settings.PostOffice(), postoffice.Transport)
 	if s.Settings.File != "" {
 		l.env = append([]string{"ZCONFIG=" + s.Settings.File}, l.env...)
@@ -241,11 +242,11 @@ func (s *Starter) read() error {
 	if err := onlyRoots(path, info); err != nil {
 		return err
 	}
-	conf, err := loadConf(s.Settings, true)
+	f, err := conf.Load(s.Settings, true)
 	if err != nil {
 		return err
 	}
-	s.conf, s.file = conf, info
+	s.conf, s.file = f, info
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/stage/scheduler/conf"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -215,6 +217,6 @@ func (p *started) Signal(sig syscall.Signal) error {
 
 // elsewhere tells whether an agent has to be started by somebody who may become others.
 func (l launch) elsewhere() bool {
-	_, err := credential(l.user, l.group, false)
+	_, err := conf.Credential(l.user, l.group, false)
 	return err != nil || l.nice < 0 || filepath.Base(l.argv[0]) == mailboxAgent
 }

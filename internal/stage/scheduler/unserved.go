@@ -4,18 +4,20 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
 // unserved tells a recipient that no agent can be had for: its channel is hold, or no
 // clause with a command matches. settings are those of the clauses that do match.
-func (s *Spool) unserved(r *workspec.Recipient) (settings *Settings, unserved bool) {
-	settings = s.Conf.current().Match(r.Channel, r.Host)
+func (s *Spool) unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
+	settings = s.Conf.Current().Match(r.Channel, r.Host)
 	if settings == nil {
-		return s.Conf.current().MatchAny(r.Channel, r.Host), true
+		return s.Conf.Current().MatchAny(r.Channel, r.Host), true
 	}
 	// Only a clause of its own has an agent for hold.
-	return settings, r.Channel == channelHold && !strings.HasPrefix(settings.Clause, channelHold)
+	return settings, r.Channel == builtin.Hold && !strings.HasPrefix(settings.Clause, builtin.Hold)
 }
 
 // toldUnserved is when the trouble of each recipient that nothing serves was last told.
@@ -40,8 +42,8 @@ func (f *opened) toldUnserved() map[int64]time.Time {
 // never. No attempt can be waited for, so expiry counts as expiry2 does; but from the
 // time at which its trouble was told, so that a clause that is missing for an hour does
 // not end what is old.
-func (s *Spool) unservedUntil(f *opened, r *workspec.Recipient, settings *Settings, told map[int64]time.Time) time.Time {
-	age := settings.giveUp()
+func (s *Spool) unservedUntil(f *opened, r *workspec.Recipient, settings *conf.Settings, told map[int64]time.Time) time.Time {
+	age := settings.GiveUp()
 	if age == 0 {
 		return time.Time{}
 	}
@@ -50,7 +52,7 @@ func (s *Spool) unservedUntil(f *opened, r *workspec.Recipient, settings *Settin
 	switch {
 	case ok && at.After(since):
 		since = at
-	case !ok && r.Channel != channelHold: // that is no trouble
+	case !ok && r.Channel != builtin.Hold: // that is no trouble
 		since = s.Now() // it is about to be told
 	}
 	return since.Add(age)

@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 // matches, from the top down, later ones over earlier ones, up to the first with a
 // command. nil: no clause with a command matches, the channel is unknown. Many
 // goroutines may call it.
-func (c *Conf) Match(channel, host string) *Settings {
+func (c *File) Match(channel, host string) *Settings {
 	s, served := c.match(channel, host)
 	if !served {
 		return nil
@@ -19,12 +19,12 @@ func (c *Conf) Match(channel, host string) *Settings {
 
 // MatchAny is Match that also gives the settings of a channel and host that no clause
 // with a command matches.
-func (c *Conf) MatchAny(channel, host string) *Settings {
+func (c *File) MatchAny(channel, host string) *Settings {
 	s, _ := c.match(channel, host)
 	return s
 }
 
-func (c *Conf) match(channel, host string) (s *Settings, served bool) {
+func (c *File) match(channel, host string) (s *Settings, served bool) {
 	host = strings.ToLower(host)
 	var key [64]byte
 	k := key[:0]
@@ -54,8 +54,8 @@ func (c *Conf) match(channel, host string) (s *Settings, served bool) {
 }
 
 // build puts together the settings of some bodies.
-func (c *Conf) build(bodies []byte) *Settings {
-	s := defaultSettings()
+func (c *File) build(bodies []byte) *Settings {
+	s := Defaults()
 	for i := 0; i < len(bodies); i += 2 {
 		b := &c.bodies[int(bodies[i])<<8|int(bodies[i+1])]
 		for _, set := range b.sets {

@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// ReportConf is what scheduler.conf says of reports, in PARAM lines.
-type ReportConf struct {
+// Reports is what scheduler.conf says of reports, in PARAM lines.
+type Reports struct {
 	// Language of those who do not say what they read (report-language).
 	Language string
 	// Size is the largest message that a failure report returns whole if the sender did
@@ -28,8 +28,8 @@ type ReportConf struct {
 	Texts *dsn.Texts
 }
 
-func defaultReportConf() ReportConf {
-	return ReportConf{Language: dsn.DefaultLanguage, Size: 64 << 10, FullSize: 10 << 20}
+func defaultReports() Reports {
+	return Reports{Language: dsn.DefaultLanguage, Size: 64 << 10, FullSize: 10 << 20}
 }
 
 // reportParams are the names of PARAM lines that set takes.
@@ -38,7 +38,7 @@ func reportParams() []string {
 }
 
 // set takes one of reportParams.
-func (r *ReportConf) set(name, value string) (err error) {
+func (r *Reports) set(name, value string) (err error) {
 	switch name {
 	case "report-language":
 		if r.Language = strings.ToLower(value); !dsn.IsLanguage(r.Language) {
@@ -61,17 +61,17 @@ func (r *ReportConf) set(name, value string) (err error) {
 }
 
 // limit is the size of the largest message that is returned whole for a RET.
-func (r *ReportConf) limit(ret string) int64 {
+func (r *Reports) Limit(ret string) int64 {
 	if strings.EqualFold(ret, "FULL") {
 		return r.FullSize
 	}
 	return r.Size
 }
 
-// loadTexts reads the words of reports: the built-in ones, and instead of them those
+// LoadTexts reads the words of reports: the built-in ones, and instead of them those
 // in reports/LANGUAGE/KIND beside zmailer.conf. Its errors, *config.Error, tell of every
 // text that cannot be used.
-func (r *ReportConf) loadTexts(c *config.Config) (errs []error) {
+func (r *Reports) LoadTexts(c *config.Config) (errs []error) {
 	texts, err := dsn.BuiltIn()
 	if err != nil {
 		return []error{err}

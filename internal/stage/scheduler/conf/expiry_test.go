@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestExpiryOfEachThreadIsTold(t *testing.T) {
-	conf, err := ParseConf("scheduler.conf", []byte(`smtp/slow.example
+	conf, err := Parse("scheduler.conf", []byte(`smtp/slow.example
 	expiry=5d command="a"
 smtp/hard.example
 	expiry=5d expiry2=1h command="a"

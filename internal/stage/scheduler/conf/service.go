@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"bufio"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"zmailer/internal/stage/scheduler/builtin"
 )
 
 // Service is what becomes of mail for a channel and host, as scheduler.conf is now.
@@ -23,7 +25,7 @@ type Service struct {
 
 // PrintServices reads lines "CHANNEL HOST" and answers each at once with a line that is
 // a Service in JSON. For programs that tell where mail would go without scheduling it.
-func (c *Conf) PrintServices(in io.Reader, out io.Writer) error {
+func (c *File) PrintServices(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxServiceLine)
 	for lines.Scan() {
@@ -46,51 +48,76 @@ func (c *Conf) PrintServices(in io.Reader, out io.Writer) error {
 const maxServiceLine = 1 << 20
 
 // service says who serves a channel and host; it asks what the engine asks.
-func (c *Conf) service(channel, host string) Service {
+func (c *File) service(channel, host string) Service {
 	s := Service{Channel: channel, Host: host, Served: true}
 	switch channel {
-	case channelError:
-		code, text := errorHost(host)
+	case builtin.Error:
+		code, text := builtin.ErrorHost(host)
 		s.Code, s.Text = code.String(), "the sender gets a report: "+text
 		return s
-	case channelBitbucket:
+	case builtin.Bitbucket:
 		s.Text = "dropped, as if it were delivered"
 		switch host {
-		case hostExpanded:
+		case builtin.Expanded:
 			s.Text = "the sender is told that it was expanded"
-		case hostList:
+		case builtin.List:
 			s.Text = "the sender is told that the list has it"
 		}
 		return s
 	}
 	settings := c.Match(channel, host)
-	if settings != nil && (channel != channelHold || strings.HasPrefix(settings.Clause, channelHold)) {
+	if settings != nil && (channel != builtin.Hold || strings.HasPrefix(settings.Clause, builtin.Hold)) {
 		cl := c.clauseOf(channel, host)
-		s.Clause, s.Where, s.Text = cl.name, fmt.Sprintf("%s:%d", c.file, cl.at.line), ""
+		s.Clause, s.Where, s.Text = cl.name, fmt.Sprintf("%s:%d", c.Name, cl.at.line), ""
 		if settings.QueueOnly {
 			s.Text = "queueonly: waits until somebody asks for it"
 		}
 		return s
 	}
-	if channel == channelHold {
-		if _, err := parseCondition(host); err != nil {
+	if channel == builtin.Hold {
+		if _, err := builtin.ParseCondition(host); err != nil {
 			s.Served, s.Text = false, "what it waits for on channel hold cannot be read: "+err.Error()+"; it expires"
 			return s
 		}
 		s.Text = "waits for " + host + ", and is routed again then"
 		return s
 	}
-	s.Served, s.Text = false, "no clause of "+c.file+" with a command matches "+channel+"/"+host+": it waits until one does, or it expires"
+	s.Served, s.Text = false, "no clause of "+c.Name+" with a command matches "+channel+"/"+host+": it waits until one does, or it expires"
 	return s
 }
 
 // clauseOf is the clause whose command serves a channel and host; nil if none does.
-func (c *Conf) clauseOf(channel, host string) *clause {
+func (c *File) clauseOf(channel, host string) *clause {
 	host = strings.ToLower(host)
 	for i := range c.clauses {
 		if cl := &c.clauses[i]; c.bodies[cl.body].last && globAny(cl.channel, channel) && globAny(cl.host, host) {
 			return cl
 		}
+	}
+	return nil
+}
+
+// PrintExpiry reads lines "CHANNEL HOST" and writes for each "CHANNEL HOST TIME": how
+// long mail for it is tried before it is given up, 0s if without end. Threads that no
+// clause serves have no line. For programs that look at a postoffice without
+// scheduling it.
+func (c *File) PrintExpiry(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		channel, host, ok := strings.Cut(lines.Text(), " ")
+		if !ok {
+			continue
+		}
+		settings := c.Match(channel, host)
+		if settings == nil {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "%s %s %v\n", channel, host, settings.GiveUp()); err != nil {
+			return fmt.Errorf("print expiry: %w", err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("print expiry: read threads: %w", err)
 	}
 	return nil
 }

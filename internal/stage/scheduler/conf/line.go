@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"fmt"
@@ -82,15 +82,15 @@ func unquote(s string) (value, rest string, ok bool) {
 }
 
 // params are the names of PARAM lines, with what reads them.
-func params() map[string]func(c *Conf, value string) error {
-	all := map[string]func(c *Conf, value string) error{
-		"mailqsock": func(c *Conf, value string) error { c.MailQSock = value; return nil },
-		"authfile":  func(c *Conf, value string) error { c.AuthFile = value; return nil },
-		"global-report-interval": func(c *Conf, value string) (err error) {
+func params() map[string]func(c *File, value string) error {
+	all := map[string]func(c *File, value string) error{
+		"mailqsock": func(c *File, value string) error { c.MailQSock = value; return nil },
+		"authfile":  func(c *File, value string) error { c.AuthFile = value; return nil },
+		"global-report-interval": func(c *File, value string) (err error) {
 			c.ReportInterval, err = config.ParseDuration(value)
 			return err
 		},
-		"deliveryreports": func(c *Conf, value string) error {
+		"deliveryreports": func(c *File, value string) error {
 			if value != "drop" && value != "postman" {
 				return fmt.Errorf("it must be drop or postman")
 			}
@@ -99,7 +99,7 @@ func params() map[string]func(c *Conf, value string) error {
 		},
 	}
 	for _, name := range reportParams() {
-		all[name] = func(c *Conf, value string) error { return c.Reports.set(name, value) }
+		all[name] = func(c *File, value string) error { return c.Reports.set(name, value) }
 	}
 	return all
 }
@@ -136,4 +136,22 @@ func nearest[T any](name string, known map[string]T) string {
 		}
 	}
 	return best
+}
+
+// QuerySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
+func QuerySocket(s string) (network, addr string) {
+	if s == "" {
+		return "", ""
+	}
+	if path, ok := cutFold(s, "UNIX:"); ok {
+		return "unix", path
+	}
+	if strings.HasPrefix(s, "/") {
+		return "unix", s
+	}
+	addr, _ = cutFold(s, "TCP:")
+	if !strings.Contains(addr, ":") {
+		addr = ":" + addr
+	}
+	return "tcp", addr
 }

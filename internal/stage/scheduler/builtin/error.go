@@ -1,4 +1,4 @@
-package scheduler
+package builtin
 
 import (
 	"strings"
@@ -7,9 +7,9 @@ import (
 	"zmailer/internal/mail/status"
 )
 
-// errorHost is what a host of channel error means: WORD, CODE, or either with a text,
+// ErrorHost is what a host of channel error means: WORD, CODE, or either with a text,
 // WORD:TEXT, in xtext (docs/notes/error-channel.md).
-func errorHost(host string) (status.Code, string) {
+func ErrorHost(host string) (status.Code, string) {
 	word, coded, more := strings.Cut(host, ":")
 	code, text := errorWord(word)
 	own := ""

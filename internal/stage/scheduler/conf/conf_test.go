@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"errors"
@@ -22,9 +22,9 @@ func testEnv(name string) (string, bool) {
 	return v, ok
 }
 
-func mustConf(t testing.TB, text string) *Conf {
+func mustConf(t testing.TB, text string) *File {
 	t.Helper()
-	c, err := ParseConf("scheduler.conf", []byte(text), testEnv)
+	c, err := Parse("scheduler.conf", []byte(text), testEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func dump(channel, host string, s *Settings) string {
 
 // M30: golden configurations. A line "#? channel host" in one asks for a match.
 func TestGoldenConfigurations(t *testing.T) {
-	files, err := filepath.Glob("testdata/conf/*.conf")
+	files, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no configurations", err)
 	}
@@ -61,7 +61,7 @@ func TestGoldenConfigurations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := ParseConf(filepath.Base(file), text, testEnv)
+			c, err := Parse(filepath.Base(file), text, testEnv)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestGoldenConfigurations(t *testing.T) {
 
 // M30: every error of a bad configuration is told, with file, line and column.
 func TestGoldenErrors(t *testing.T) {
-	files, err := filepath.Glob("testdata/conf/bad/*.conf")
+	files, err := filepath.Glob("testdata/bad/*.conf")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no configurations", err)
 	}
@@ -91,7 +91,7 @@ func TestGoldenErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = ParseConf(filepath.Base(file), text, testEnv)
+			_, err = Parse(filepath.Base(file), text, testEnv)
 			if err == nil {
 				t.Fatal("it was taken")
 			}
@@ -118,7 +118,7 @@ func golden(t *testing.T, file, got string) {
 }
 
 func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
-	c, err := ParseConf("built-in scheduler.conf", config.Default("scheduler.conf"), testEnv)
+	c, err := Parse("built-in scheduler.conf", config.Default("scheduler.conf"), testEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestBadConfigurationIsNamedWithFileLineAndReason(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseConf("dir/scheduler.conf", []byte(tt.text), testEnv)
+			_, err := Parse("dir/scheduler.conf", []byte(tt.text), testEnv)
 			var bad *config.Error
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %v, want an *config.Error", err)
@@ -239,13 +239,13 @@ func TestGlob(t *testing.T) {
 }
 
 func FuzzParseConf(f *testing.F) {
-	files, _ := filepath.Glob("testdata/conf/*.conf")
+	files, _ := filepath.Glob("testdata/*.conf")
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil {
 			f.Add(string(text), "smtp", "mx.example.org")
 		}
 	}
-	bad, _ := filepath.Glob("testdata/conf/bad/*.conf")
+	bad, _ := filepath.Glob("testdata/bad/*.conf")
 	for _, file := range bad {
 		if text, err := os.ReadFile(file); err == nil {
 			f.Add(string(text), "smtp", "mx.example.org")
@@ -253,7 +253,7 @@ func FuzzParseConf(f *testing.F) {
 	}
 	f.Add("a/[!]b]{x,y}\n command=\"[A=$host] 'b c' $channel\"\n", "a", "bx")
 	f.Fuzz(func(t *testing.T, text, channel, host string) {
-		c, err := ParseConf("f", []byte(text), testEnv)
+		c, err := Parse("f", []byte(text), testEnv)
 		if err != nil {
 			for _, err := range Errors(err) {
 				var bad *config.Error

@@ -1,7 +1,7 @@
-package scheduler
+package conf
 
 import (
-	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// checked is what CheckConfig says of a directory with these files.
+// checked is what Load and Check find of a directory with these files.
 func checked(t *testing.T, files map[string]string) (string, bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,12 +22,24 @@ func checked(t *testing.T, files map[string]string) (string, bool) {
 	if err := os.WriteFile(filepath.Join(dir, "zmailer.conf"), []byte("HOSTNAME=mx.example.org\n"+files["zmailer.conf"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var out strings.Builder
 	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	ok := CheckConfig(c, &out)
+	f, err := Load(c, os.Geteuid() == 0)
+	errs := Errors(err)
+	if err == nil {
+		var warnings []error
+		errs, warnings = f.Check(c, nil)
+		for _, w := range warnings {
+			fmt.Fprintln(&out, w)
+		}
+	}
+	for _, err := range errs {
+		fmt.Fprintln(&out, err)
+	}
+	ok := len(errs) == 0
 	return strings.ReplaceAll(out.String(), dir+"/", ""), ok
 }
 
@@ -51,7 +63,7 @@ local/x?z command="/bin/sh"
 	if !ok {
 		t.Error("it cannot be used")
 	}
-	golden(t, "testdata/conf/warnings.golden", got)
+	golden(t, "testdata/warnings.golden", got)
 }
 
 // Z8: every text table that ROUTES names is looked through, not only the one beside

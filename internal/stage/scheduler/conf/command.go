@@ -1,8 +1,9 @@
-package scheduler
+package conf
 
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -179,4 +180,18 @@ func splitWords(s string) ([]string, error) {
 		words = append(words, word.String())
 	}
 	return words, nil
+}
+
+// Slots is how many deliveries an agent does at once by its command line.
+func (c *Command) Slots() int {
+	for i, word := range c.Words {
+		value, ok := strings.CutPrefix(word, "--slots=")
+		if !ok && word == "--slots" && i+1 < len(c.Words) {
+			value, ok = c.Words[i+1], true
+		}
+		if n, err := strconv.Atoi(value); ok && err == nil && n > 0 {
+			return n
+		}
+	}
+	return 1
 }

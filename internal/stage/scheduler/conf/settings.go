@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"slices"
@@ -67,7 +67,7 @@ const (
 // defaultStart is how many deliveries to a new host begin at once.
 const defaultStart = 5
 
-func defaultSettings() Settings {
+func Defaults() Settings {
 	return Settings{
 		Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour,
 		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, MaxUnproven: -1, AnswerMax: 12 * time.Hour,
@@ -125,9 +125,33 @@ func (s *Settings) RingKey(channel, host string) string {
 	return string(b)
 }
 
-// sameAgents tells whether an agent that was started for one can serve the other.
-func (s *Settings) sameAgents(t *Settings) bool {
+// SameAgents tells whether an agent that was started for one can serve the other.
+func (s *Settings) SameAgents(t *Settings) bool {
 	return slices.Equal(s.Command.Words, t.Command.Words) && slices.Equal(s.Command.Env, t.Command.Env) &&
 		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo &&
 		s.TLS == t.TLS && s.Auth == t.Auth
+}
+
+// unproven is how many deliveries of a ring may be under way at once to hosts that have not
+// answered: what maxunproven says, or half of the places that the ring can have, but two
+// if it has so many: one host does not keep another waiting. 0: no limit.
+func (s *Settings) unproven() int {
+	if s.MaxUnproven >= 0 {
+		return s.MaxUnproven
+	}
+	places := 0
+	for _, n := range []int{s.MaxRing, s.MaxChannel, s.MaxTA * s.Command.Slots()} {
+		if n > 0 && (places == 0 || n < places) {
+			places = n
+		}
+	}
+	return max((places+1)/2, min(places, 2))
+}
+
+// GiveUp is the shorter of expiry and expiry2, 0 if there is neither.
+func (s *Settings) GiveUp() time.Duration {
+	if s.Expiry2 > 0 && (s.Expiry == 0 || s.Expiry2 < s.Expiry) {
+		return s.Expiry2
+	}
+	return s.Expiry
 }

@@ -1,52 +1,40 @@
-package scheduler
+package conf
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/builtin"
 )
 
-// CheckConfig writes all that is wrong with the configuration, and what is allowed and
-// hardly meant, a line each with file, line and column. It tells whether it can be used.
-func CheckConfig(c *config.Config, out io.Writer) bool {
-	cfg, err := ConfigFrom(c)
+// Check returns what makes the file unusable besides what Load has found (errs), and what
+// is allowed and hardly meant (warnings): clauses that are never reached, programs that
+// are missing, routes of the text tables to channels that no clause serves. policy checks
+// the tls= of a clause as the agent will; nil accepts all.
+func (c *File) Check(settings *config.Config, policy func(string) error) (errs, warnings []error) {
+	if errs = c.badPolicies(policy); len(errs) > 0 {
+		return errs, nil
+	}
+	routes, err := c.checkRoutes(settings)
 	if err != nil {
-		for _, err := range Errors(err) {
-			fmt.Fprintln(out, err)
-		}
-		return false
+		return []error{err}, nil
 	}
-	if bad := cfg.Conf.badPolicies(); len(bad) > 0 {
-		for _, err := range bad {
-			fmt.Fprintln(out, err)
-		}
-		return false
-	}
-	routes, err := cfg.Conf.checkRoutes(c)
-	if err != nil {
-		fmt.Fprintln(out, err)
-		return false
-	}
-	for _, warning := range append(cfg.Conf.warnings(), routes...) {
-		fmt.Fprintln(out, warning)
-	}
-	fmt.Fprintf(out, "%s: %d clauses; the configuration can be used\n", cfg.Conf.file, len(cfg.Conf.clauses))
-	return true
+	return nil, append(c.warnings(), routes...)
 }
 
-func (c *Conf) warn(at place, format string, args ...any) error {
+func (c *File) warn(at place, format string, args ...any) error {
 	return c.bad(at, "warning: "+format, args...)
 }
 
 // warnings tell what the file says in vain, and of programs that cannot be started.
-func (c *Conf) warnings() (list []error) {
+func (c *File) warnings() (list []error) {
 	for i := range c.clauses {
 		cl := &c.clauses[i]
 		if by := c.coveredBy(i); by != nil {
@@ -67,8 +55,8 @@ func (c *Conf) warnings() (list []error) {
 }
 
 // warnBody looks at the settings of one body alone.
-func (c *Conf) warnBody(b *body) (list []error) {
-	s := defaultSettings()
+func (c *File) warnBody(b *body) (list []error) {
+	s := Defaults()
 	for _, set := range b.sets {
 		set(&s)
 	}
@@ -101,7 +89,7 @@ func checkProgram(name string) error {
 	if strings.Contains(name, "$") {
 		return nil // it depends on channel or host
 	}
-	path, err := findProgram(name)
+	path, err := FindProgram(name)
 	if err != nil {
 		return err
 	}
@@ -116,7 +104,7 @@ func checkProgram(name string) error {
 }
 
 // coveredBy is the clause before i that takes everything that i matches, nil if none does.
-func (c *Conf) coveredBy(i int) *clause {
+func (c *File) coveredBy(i int) *clause {
 	cl := &c.clauses[i]
 	for j := range i {
 		by := &c.clauses[j]
@@ -128,7 +116,7 @@ func (c *Conf) coveredBy(i int) *clause {
 }
 
 // served tells whether a clause with a command behind i may match what i does.
-func (c *Conf) served(i int) bool {
+func (c *File) served(i int) bool {
 	for j := i + 1; j < len(c.clauses); j++ {
 		if c.bodies[c.clauses[j].body].last && overlap(c.clauses[i].channel, c.clauses[j].channel) {
 			return true
@@ -199,7 +187,7 @@ func covers(p, q []string) bool {
 
 // checkRoutes looks through the text tables of the setting ROUTES. What other sources
 // answer is not known until they are asked.
-func (c *Conf) checkRoutes(settings *config.Config) (list []error, err error) {
+func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
 	sources := strings.Fields(settings.String("ROUTES", ""))
 	if len(sources) == 0 {
 		routes, from, err := settings.Read("routes")
@@ -229,7 +217,7 @@ func (c *Conf) checkRoutes(settings *config.Config) (list []error, err error) {
 }
 
 // unservedRoutes tells of routes to channels that no clause serves (Z8).
-func (c *Conf) unservedRoutes(file, text string) (list []error) {
+func (c *File) unservedRoutes(file, text string) (list []error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -248,10 +236,28 @@ func (c *Conf) unservedRoutes(file, text string) (list []error) {
 }
 
 // serves tells whether some mail of a channel has an agent, or needs none.
-func (c *Conf) serves(channel string) bool {
+func (c *File) serves(channel string) bool {
 	switch channel {
-	case channelError, channelBitbucket, channelHold:
+	case builtin.Error, builtin.Bitbucket, builtin.Hold:
 		return true
 	}
 	return slices.ContainsFunc(c.clauses, func(cl clause) bool { return c.bodies[cl.body].last && globAny(cl.channel, channel) })
+}
+
+// FindProgram looks for a program without a slash beside our own, then in PATH.
+func FindProgram(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside the scheduler nor in PATH: %w", name, err)
+	}
+	return filepath.Abs(path)
 }

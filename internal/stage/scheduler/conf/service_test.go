@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 // Z8: who serves a channel and host is told for each as the engine would find it, and
 // that nobody does.
 func TestServiceOfEachChannelAndHostIsTold(t *testing.T) {
-	conf, err := ParseConf("/etc/scheduler.conf", []byte(`*/* maxthr=3
+	conf, err := Parse("/etc/scheduler.conf", []byte(`*/* maxthr=3
 smtp/slow.example
 	command="a"
 smtp/*

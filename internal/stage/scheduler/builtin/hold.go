@@ -1,4 +1,4 @@
-package scheduler
+package builtin
 
 import (
 	"context"
@@ -27,16 +27,16 @@ import (
 //
 // Then they, and only they, are routed again.
 
-// condition is what a host of channel hold says.
-type condition struct {
-	at  time.Time     // timeout
-	age time.Duration // age
-	// ask finds out what cannot be told from the clock; nil: the clock tells.
-	ask func(ctx context.Context, server string) error
+// Condition is what a host of channel hold says.
+type Condition struct {
+	At  time.Time     // timeout
+	Age time.Duration // age
+	// Ask finds out what cannot be told from the clock; nil: the clock tells.
+	Ask func(ctx context.Context, server string) error
 }
 
-// parseCondition reads it. The class may be in any case, as in ZMailer.
-func parseCondition(host string) (c condition, err error) {
+// ParseCondition reads it. The class may be in any case, as in ZMailer.
+func ParseCondition(host string) (c Condition, err error) {
 	class, arg, ok := strings.Cut(host, ":")
 	if !ok || arg == "" {
 		return c, errors.New("it is not CLASS:ARGUMENT")
@@ -47,18 +47,18 @@ func parseCondition(host string) (c condition, err error) {
 		if err != nil || n < 0 || n > 1<<40 {
 			return c, errors.New("timeout wants seconds since 1970")
 		}
-		c.at = time.Unix(n, 0)
+		c.At = time.Unix(n, 0)
 	case "age":
 		if n, err := strconv.ParseUint(arg, 10, 31); err == nil {
-			c.age = time.Duration(n) * time.Second
-		} else if c.age, err = config.ParseDuration(arg); err != nil {
+			c.Age = time.Duration(n) * time.Second
+		} else if c.Age, err = config.ParseDuration(arg); err != nil {
 			return c, fmt.Errorf("age: %w", err)
 		}
 	case "io":
 		if !filepath.IsAbs(arg) {
 			return c, errors.New("io wants an absolute path")
 		}
-		c.ask = func(context.Context, string) error { return readable(arg) }
+		c.Ask = func(context.Context, string) error { return readable(arg) }
 	case "ns":
 		name, kind, typed := strings.Cut(arg, "/")
 		t, known := dns.StringToType[strings.ToUpper(kind)]
@@ -68,12 +68,15 @@ func parseCondition(host string) (c condition, err error) {
 		if _, ok := dns.IsDomainName(name); !ok || !known || name == "" {
 			return c, errors.New("ns wants NAME/TYPE")
 		}
-		c.ask = func(ctx context.Context, server string) error { return answered(ctx, server, name, t) }
+		c.Ask = func(ctx context.Context, server string) error { return answered(ctx, server, name, t) }
 	default:
 		return c, fmt.Errorf("its class %q is unknown; there are timeout, age, io, ns", class)
 	}
 	return c, nil
 }
+
+// answerTimeout is how long one name server may take.
+const answerTimeout = 5 * time.Second
 
 // readable tells whether a file can be opened and read.
 func readable(path string) error {
@@ -112,7 +115,7 @@ func answered(ctx context.Context, server, name string, kind uint16) error {
 	err := errors.New("there is no name server")
 	for _, s := range servers {
 		var r *dns.Msg
-		if r, _, err = (&dns.Client{Timeout: askTimeout / 2}).ExchangeContext(ctx, q, s); err != nil {
+		if r, _, err = (&dns.Client{Timeout: answerTimeout}).ExchangeContext(ctx, q, s); err != nil {
 			continue
 		}
 		if r.Rcode == dns.RcodeSuccess || r.Rcode == dns.RcodeNameError {

@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 // credential is what agents run as: a user with his groups, or with the one that is
 // named. nil: as we do. Only root can give others away.
-func credential(userName, group string, root bool) (*syscall.Credential, error) {
+func Credential(userName, group string, root bool) (*syscall.Credential, error) {
 	if userName == "" && group == "" {
 		return nil, nil
 	}
@@ -89,18 +89,18 @@ func number(s string) (uint32, bool) {
 	return uint32(n), err == nil && strings.Trim(s, "0123456789") == ""
 }
 
-// checkIdentities tells of the users, groups and priorities of scheduler.conf that agents
+// CheckIdentities tells of the users, groups and priorities of scheduler.conf that agents
 // cannot be given; root tells whether they are started by root.
-func (c *Conf) checkIdentities(root bool) (errs []error) {
+func (c *File) CheckIdentities(root bool) (errs []error) {
 	for i := range c.bodies {
 		b := &c.bodies[i]
-		s := defaultSettings()
+		s := Defaults()
 		for _, set := range b.sets {
 			set(&s)
 		}
-		if _, err := credential(s.User, "", root); err != nil {
+		if _, err := Credential(s.User, "", root); err != nil {
 			errs = append(errs, c.bad(b.where["user"], "%v", err))
-		} else if _, err := credential(s.User, s.Group, root); err != nil {
+		} else if _, err := Credential(s.User, s.Group, root); err != nil {
 			errs = append(errs, c.bad(b.where["group"], "%v", err))
 		}
 		if s.Nice < 0 && !root {

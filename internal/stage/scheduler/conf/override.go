@@ -1,32 +1,32 @@
-package scheduler
+package conf
 
 import (
 	"strconv"
 	"strings"
 )
 
-// whatIf is a configuration with clauses that count last, whatever matches before them,
+// WhatIf is a configuration with clauses that count last, whatever matches before them,
 // for a look at what would be: "smtp/* maxring=50".
-type whatIf struct {
-	conf *Conf
-	over *Conf // nil: nothing would be different
+type WhatIf struct {
+	conf *File
+	over *File // nil: nothing would be different
 
 	cache map[string]*Settings
 }
 
-// newWhatIf reads the clauses, one a line. The errors are *config.Error.
-func newWhatIf(c *Conf, text string) (*whatIf, error) {
-	w := &whatIf{conf: c, cache: map[string]*Settings{}}
+// NewWhatIf reads the clauses, one a line. The errors are *config.Error.
+func NewWhatIf(c *File, text string) (*WhatIf, error) {
+	w := &WhatIf{conf: c, cache: map[string]*Settings{}}
 	if strings.TrimSpace(text) == "" {
 		return w, nil
 	}
 	var err error
-	w.over, err = ParseConf("--set", []byte(text), func(string) (string, bool) { return "", false })
+	w.over, err = Parse("--set", []byte(text), func(string) (string, bool) { return "", false })
 	return w, err
 }
 
 // match is Conf.Match under the clauses.
-func (w *whatIf) match(channel, host string) *Settings {
+func (w *WhatIf) Match(channel, host string) *Settings {
 	s := w.conf.Match(channel, host)
 	if s == nil || w.over == nil {
 		return s

@@ -1,4 +1,15 @@
-package scheduler
+// Package conf is scheduler.conf as values: it parses the file, checks it, and answers
+// which settings hold for a channel and host (docs/scheduler.conf.md).
+//
+// It owns the syntax of the file, the table of its keywords with their defaults, the
+// matching of clauses, and the identities that agents may be given.
+//
+// What survives a crash: nothing; the file is only read.
+//
+// Diagnostics: each error of Parse, Load and Check is a *config.Error with file, line and
+// column; Errors lists those that were joined. A FindProgram or Credential error is why an
+// agent cannot be started.
+package conf
 
 import (
 	"errors"
@@ -12,8 +23,8 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Conf is a read scheduler.conf.
-type Conf struct {
+// File is a parsed scheduler.conf.
+type File struct {
 	// ReportInterval is how long failures of a message are gathered before they are
 	// reported while others of its recipients are still open (PARAM
 	// global-report-interval).
@@ -22,19 +33,20 @@ type Conf struct {
 	// for the postmaster, in postman/ (PARAM deliveryreports = postman).
 	CopyUndeliverable bool
 	// Reports is what reports look like.
-	Reports ReportConf
+	Reports Reports
 	// MailQSock and AuthFile are for the query socket.
 	MailQSock, AuthFile string
 	// NoEffect are ZMailer's settings that mean nothing here, as "file:line:column: key".
 	NoEffect []string
 
-	file    string
-	text    string
+	// Name is the file's name, Text what it holds.
+	Name, Text string
+
 	clauses []clause
 	bodies  []body
 	mu      sync.Mutex
 	cache   map[string]*Settings // by the bodies that match
-	next    atomic.Pointer[Conf] // the version that holds now, nil for this one
+	next    atomic.Pointer[File] // the version that holds now, nil for this one
 }
 
 // place is where something stands in the file, both from 1.
@@ -64,13 +76,13 @@ type setting func(*Settings)
 
 const defaultReportInterval = 5 * time.Minute
 
-// ParseConf reads scheduler.conf (docs/scheduler.conf.md). file is its name for errors.
+// Parse reads scheduler.conf (docs/scheduler.conf.md). file is its name for errors.
 // getenv looks up ${NAME} of commands. The error tells of everything that is wrong, each
 // as a *config.Error.
-func ParseConf(file string, text []byte, getenv func(string) (string, bool)) (*Conf, error) {
+func Parse(file string, text []byte, getenv func(string) (string, bool)) (*File, error) {
 	p := confParser{
 		getenv: getenv, words: keywords(),
-		conf: &Conf{ReportInterval: defaultReportInterval, Reports: defaultReportConf(), cache: map[string]*Settings{}, file: file, text: string(text)},
+		conf: &File{ReportInterval: defaultReportInterval, Reports: defaultReports(), cache: map[string]*Settings{}, Name: file, Text: string(text)},
 	}
 	p.parse(string(text))
 	if len(p.conf.clauses) == 0 && len(p.errs) == 0 {
@@ -83,7 +95,7 @@ func ParseConf(file string, text []byte, getenv func(string) (string, bool)) (*C
 	return p.conf, nil
 }
 
-// Errors are the errors that ParseConf or LoadConf has joined.
+// Errors are the errors that Parse or Load has joined.
 func Errors(err error) []error {
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		return list.Unwrap()
@@ -97,7 +109,7 @@ func Errors(err error) []error {
 type confParser struct {
 	getenv func(string) (string, bool)
 	words  map[string]keyword
-	conf   *Conf
+	conf   *File
 	errs   []error
 	line   line // at hand
 	open   int  // clauses at the end that have no body yet, or share the last one
@@ -123,8 +135,23 @@ func (l *line) at(rest string) place {
 	return place{l.pieces[i].line, utf8.RuneCountInString(l.text[l.pieces[i].start:off]) + 1}
 }
 
-func (c *Conf) bad(at place, format string, args ...any) error {
-	return &config.Error{File: c.file, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
+// Clauses is the number of clauses.
+func (c *File) Clauses() int { return len(c.clauses) }
+
+// Current is the version of the file that holds now. Many goroutines may call it; only
+// the first version is asked.
+func (c *File) Current() *File {
+	if next := c.next.Load(); next != nil {
+		return next
+	}
+	return c
+}
+
+// Replace makes next the version that holds from now on. It is called on the first version.
+func (c *File) Replace(next *File) { c.next.Store(next) }
+
+func (c *File) bad(at place, format string, args ...any) error {
+	return &config.Error{File: c.Name, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
 }
 
 // bad notes an error; reading goes on for those behind it.
@@ -272,7 +299,7 @@ func (p *confParser) startBody() {
 }
 
 // nameBodies gives each body its name.
-func (c *Conf) nameBodies() {
+func (c *File) nameBodies() {
 	last, seen := map[int]string{}, map[string]int{}
 	for i := range c.clauses {
 		last[c.clauses[i].body] = c.clauses[i].name

@@ -1,4 +1,4 @@
-package scheduler
+package conf
 
 import (
 	"maps"
@@ -16,7 +16,7 @@ import (
 // its rows by key.
 func docTables(t *testing.T) map[string]map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/scheduler.conf.md")
+	text, err := os.ReadFile("../../../../docs/scheduler.conf.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestDefaultsAreWhatTheySay(t *testing.T) {
 		}
 		said := mustConf(t, "PARAM "+name+" = "+value+"\n*/* command=x\n")
 		if said.ReportInterval != empty.ReportInterval || said.CopyUndeliverable != empty.CopyUndeliverable ||
-			!cmp.Equal(said.Reports, empty.Reports, cmpopts.IgnoreUnexported(ReportConf{}), cmpopts.IgnoreFields(ReportConf{}, "Texts")) {
+			!cmp.Equal(said.Reports, empty.Reports, cmpopts.IgnoreUnexported(Reports{}), cmpopts.IgnoreFields(Reports{}, "Texts")) {
 			t.Errorf("PARAM %s = %s is not the default", name, value)
 		}
 	}

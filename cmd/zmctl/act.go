@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
@@ -36,7 +37,7 @@ type act struct {
 	met   map[string]bool       // of those named
 	made  map[string]bool       // copies that reroute made: they are not to be met
 	sum   actSum
-	next  []*message // looked at, not acted on
+	next  []*view.Message // looked at, not acted on
 	// journal is where what is put away is entered; nil: nothing was.
 	journal *ledger.Journal
 	away    map[string]bool // directories out of which messages were put away, not synced yet
@@ -138,18 +139,18 @@ func agreed(in io.Reader, out io.Writer, question string) bool {
 
 // dry counts what an act would be about, and shows the first of it; shown zero: nothing.
 func (a *act) dry(shown int) error {
-	err := a.each(func(m *message) error {
+	err := a.each(func(m *view.Message) error {
 		a.meet(m)
 		list, ok := a.fit(m)
 		if !ok {
 			return nil
 		}
 		if a.sum.messages++; a.sum.messages <= shown {
-			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.sender(), addressesOf(list))
+			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), addressesOf(list))
 		}
 		a.sum.recipients += max(len(list), 1)
 		for _, r := range list {
-			if r.State == delivering {
+			if r.State == view.Delivering {
 				a.sum.busy++
 			}
 		}
@@ -173,7 +174,7 @@ func (a *act) dry(shown int) error {
 		return err
 	}
 	return a.missing(func(id postoffice.SpoolID) error {
-		m, others, err := a.spool().byID(id)
+		m, others, err := a.spool().ByID(id)
 		if m != nil {
 			return fmt.Errorf("%s %s: it is %s", a.v.name, id, m.State)
 		}
@@ -203,13 +204,13 @@ func (a *act) missing(fn func(id postoffice.SpoolID) error) error {
 }
 
 // meet remembers a message that was named.
-func (a *act) meet(m *message) {
+func (a *act) meet(m *view.Message) {
 	if a.named {
 		a.met[m.ID] = true
 	}
 }
 
-func (a *act) spool() *spool { return newSpool(a.po, time.Now()) }
+func (a *act) spool() *view.Spool { return view.New(a.po, time.Now()) }
 
 func (a *act) editing(id postoffice.SpoolID) *editing {
 	return &editing{c: a.c, po: a.po, id: id, keep: a.keep, now: time.Now()}
@@ -217,11 +218,11 @@ func (a *act) editing(id postoffice.SpoolID) *editing {
 
 // fit gives the recipients of a message that the verb can be about; of one that is not
 // routed, all. ok is false if it is nothing for the verb.
-func (a *act) fit(m *message) (list []recipient, ok bool) {
+func (a *act) fit(m *view.Message) (list []view.Recipient, ok bool) {
 	if a.made[m.ID] {
 		return nil, false
 	}
-	if m.State != stateQueued {
+	if m.State != view.StateQueued {
 		_, ok := a.v.aside[m.State]
 		return m.Recipients, ok
 	}
@@ -235,39 +236,39 @@ func (a *act) fit(m *message) (list []recipient, ok bool) {
 }
 
 // each calls fn with everything that is selected.
-func (a *act) each(fn func(m *message) error) error {
+func (a *act) each(fn func(m *view.Message) error) error {
 	if a.from != nil {
 		return a.from.each(a.c.Context, a.po, fn)
 	}
-	_, err := a.spool().each(a.c.Context, a.sel, fn)
+	_, err := a.spool().Each(a.c.Context, a.sel, fn)
 	return err
 }
 
 // all acts on everything that is selected.
 func (a *act) all() error {
-	err := a.each(func(m *message) error {
+	err := a.each(func(m *view.Message) error {
 		a.meet(m)
 		if _, ok := a.fit(m); !ok && !a.named {
 			return nil
 		}
-		m.parsed, m.raw, m.envelope = nil, nil, nil
+		m.Spec, m.Raw, m.Envelope = nil, nil, nil
 		if a.next = append(a.next, m); len(a.next) < actChunk {
 			return nil
 		}
 		return a.chunk()
 	})
 	err = errors.Join(err, a.chunk())
-	if err != nil && !errors.Is(err, errListing) {
+	if err != nil && !errors.Is(err, view.ErrListing) {
 		return err
 	}
 	return errors.Join(err, a.missing(func(id postoffice.SpoolID) error {
 		s := a.spool()
-		m, others, err := s.byID(id)
+		m, others, err := s.ByID(id)
 		if m == nil {
-			a.told(&message{ID: id.String()}, a.editing(id).notFound(a.v.name, others, err))
+			a.told(&view.Message{ID: id.String()}, a.editing(id).notFound(a.v.name, others, err))
 			return nil
 		}
-		m.choose(a.sel, s.now)
+		m.Choose(a.sel, s.Now)
 		a.next = append(a.next, m)
 		return a.chunk()
 	}))
@@ -354,10 +355,10 @@ func (a *act) begin() error {
 }
 
 // id is a message's spool ID for people.
-func (a *act) id(m *message) string { return m.ID }
+func (a *act) id(m *view.Message) string { return m.ID }
 
 // told counts a message's result.
-func (a *act) told(m *message, err error) {
+func (a *act) told(m *view.Message, err error) {
 	if err == nil {
 		return
 	}
@@ -445,10 +446,10 @@ func (a *act) printSum() {
 		fmt.Fprint(a.out, "; zmctl undo "+a.v.undo)
 	}
 	fmt.Fprintln(a.out)
-	if a.pace != nil && a.pace.given > 0 && !a.spool().runs("router") {
+	if a.pace != nil && a.pace.given > 0 && !a.spool().Runs("router") {
 		fmt.Fprintln(a.out, "    no router runs; the next one routes them, before newer mail")
 	}
-	if a.from == nil && !a.spool().runs("scheduler") {
+	if a.from == nil && !a.spool().Runs("scheduler") {
 		text := "no scheduler runs; the next one does what follows"
 		if a.v.name == "remove" {
 			text = "no scheduler runs; the next one moves it to removed/"

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/human"
@@ -18,16 +19,16 @@ import (
 
 // message acts on one message, wherever it has gone meanwhile.
 // noted: it stands in the order file.
-func (a *act) message(m *message, noted bool) error {
+func (a *act) message(m *view.Message, noted bool) error {
 	err := error(nil)
 	for try := range tries {
 		if try > 0 {
 			s := a.spool()
-			next, others, ferr := s.byID(m.id)
+			next, others, ferr := s.ByID(m.SpoolID)
 			if next == nil {
-				return a.editing(m.id).notFound(a.v.name, others, ferr)
+				return a.editing(m.SpoolID).notFound(a.v.name, others, ferr)
 			}
-			next.choose(a.sel, s.now)
+			next.Choose(a.sel, s.Now)
 			m = next
 		}
 		if _, fits := a.fit(m); fits && !noted {
@@ -44,22 +45,22 @@ func (a *act) message(m *message, noted bool) error {
 	return fmt.Errorf("%w: %w", err, errAgain)
 }
 
-func (a *act) once(m *message) error {
+func (a *act) once(m *view.Message) error {
 	list, ok := a.fit(m)
 	switch {
-	case a.from != nil && m.message.Dir != a.from.dir:
+	case a.from != nil && m.File.Dir != a.from.dir:
 		return fmt.Errorf("%s %s: it is not in %s/ any more: it is %s", a.v.name, m.ID, a.from.dir, m.State)
-	case m.State == stateQueued && m.Problem != "":
+	case m.State == view.StateQueued && m.Problem != "":
 		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, m.Problem)
-	case m.State == stateQueued && !ok:
+	case m.State == view.StateQueued && !ok:
 		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, a.nobody(m))
-	case m.State == stateQueued:
+	case m.State == view.StateQueued:
 		return a.queued(m, list)
 	case ok:
 		return a.put(m)
-	case m.State == stateFinishing:
+	case m.State == view.StateFinishing:
 		return fmt.Errorf("%s %s: no recipient is open; the scheduler is about to remove it", a.v.name, m.ID)
-	case m.State == stateWriting || m.State == stateClaimed || m.State == stateHandedOver:
+	case m.State == view.StateWriting || m.State == view.StateClaimed || m.State == view.StateHandedOver:
 		return fmt.Errorf("%s %s: it is %s at this moment: %w", a.v.name, m.ID, m.State, errAgain)
 	}
 	instead := a.v.instead
@@ -70,9 +71,9 @@ func (a *act) once(m *message) error {
 }
 
 // nobody tells why no recipient fits.
-func (a *act) nobody(m *message) string {
+func (a *act) nobody(m *view.Message) string {
 	for i := range m.Recipients {
-		if m.Recipients[i].open() {
+		if m.Recipients[i].Open() {
 			return "none of its open recipients can be " + strings.TrimSuffix(a.v.done, " now") + ": " + m.Recipients[i].State
 		}
 	}
@@ -80,7 +81,7 @@ func (a *act) nobody(m *message) string {
 }
 
 // put acts on a message that is not routed.
-func (a *act) put(m *message) error {
+func (a *act) put(m *view.Message) error {
 	text, err := a.v.aside[m.State](a, m)
 	if err != nil {
 		return err
@@ -94,19 +95,19 @@ func (a *act) put(m *message) error {
 	return nil
 }
 
-func (a *act) kept(m *message) {
+func (a *act) kept(m *view.Message) {
 	if a.named && !a.c.Bool("quiet") && !a.c.Bool("json") {
-		fmt.Fprint(a.out, a.editing(m.id).kept())
+		fmt.Fprint(a.out, a.editing(m.SpoolID).kept())
 	}
 }
 
 // queued acts on recipients of a routed message.
-func (a *act) queued(m *message, list []recipient) error {
+func (a *act) queued(m *view.Message, list []view.Recipient) error {
 	chosen := map[int64]string{}
 	for i := range list {
-		chosen[list[i].offset] = list[i].Address
+		chosen[list[i].Offset] = list[i].Address
 	}
-	q := operations.Request{PostOffice: a.po, ID: m.id, Now: time.Now(), Who: who(a.c.Context), Order: string(a.order.ID), Reason: a.c.String("reason"),
+	q := operations.Request{PostOffice: a.po, ID: m.SpoolID, Now: time.Now(), Who: who(a.c.Context), Order: string(a.order.ID), Reason: a.c.String("reason"),
 		Report: a.c.Bool("report") || a.v.name == "expire" && !a.c.Bool("silent"),
 		// The address, too: a message that was routed again has others at these places.
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool {
@@ -116,7 +117,7 @@ func (a *act) queued(m *message, list []recipient) error {
 	if a.v.name == "remove" {
 		q.Who = "zmctl remove, " + who(a.c.Context)
 	}
-	res, err := a.v.do(a, q, m.spec.Name)
+	res, err := a.v.do(a, q, m.SpecFile.Name)
 	nothing := errors.Is(err, operations.ErrNothing)
 	if err != nil && !nothing {
 		return err
@@ -127,7 +128,7 @@ func (a *act) queued(m *message, list []recipient) error {
 	if len(res.Changed) > 0 {
 		a.sum.messages++
 		a.sum.recipients += len(res.Changed)
-		o := outcome{Text: a.v.done + ": " + brackets(res.Changed), Done: res.Changed}
+		o := outcome{Text: a.v.done + ": " + human.Addresses(res.Changed), Done: res.Changed}
 		if res.To != (postoffice.SpoolID{}) {
 			o.To = res.To.String()
 			o.Text += " as " + o.To
@@ -138,12 +139,12 @@ func (a *act) queued(m *message, list []recipient) error {
 	switch {
 	case len(res.Busy) > 0:
 		a.sum.busy += len(res.Busy)
-		return fmt.Errorf("%s %s: delivered to at this moment: %s: %w", a.v.name, m.ID, brackets(res.Busy), errBusy)
+		return fmt.Errorf("%s %s: delivered to at this moment: %s: %w", a.v.name, m.ID, human.Addresses(res.Busy), errBusy)
 	case len(res.Left) > 0:
-		return fmt.Errorf("%s %s: cannot be routed again, they are files or programs behind an alias: %s", a.v.name, m.ID, brackets(res.Left))
+		return fmt.Errorf("%s %s: cannot be routed again, they are files or programs behind an alias: %s", a.v.name, m.ID, human.Addresses(res.Left))
 	case len(res.Doubt) > 0:
 		return fmt.Errorf("%s %s: an agent died that may have delivered it; the next attempt tells, until then it cannot be routed again: %s",
-			a.v.name, m.ID, brackets(res.Doubt))
+			a.v.name, m.ID, human.Addresses(res.Doubt))
 	case nothing:
 		return fmt.Errorf("%s %s: %s", a.v.name, m.ID, a.nobody(m))
 	case a.v.name == "remove":
@@ -171,7 +172,7 @@ func who(ctx context.Context) string {
 	return strings.Join(strings.Fields(human.Clean(name)), "_")
 }
 
-func addressesOf(list []recipient) string {
+func addressesOf(list []view.Recipient) string {
 	var b strings.Builder
 	for i := range list {
 		if i == 3 {

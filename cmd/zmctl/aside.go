@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -27,7 +28,7 @@ type aside struct {
 	sel   selector.Selector
 	// fits tells beside what the command can be about; explicit: the message was named by
 	// its name or ID.
-	fits func(k kind, explicit bool) bool
+	fits func(k view.Kind, explicit bool) bool
 	list []chosenFile // what was found, once it was looked for
 	done bool
 }
@@ -56,7 +57,7 @@ func newAside(c *cli.Context, dir string) (*aside, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &aside{dir: dir, sel: sel, fits: func(kind, bool) bool { return true }}
+	a := &aside{dir: dir, sel: sel, fits: func(view.Kind, bool) bool { return true }}
 	for _, arg := range c.Args().Slice() {
 		if strings.HasPrefix(arg, "-") {
 			return nil, cli.Exit("zmctl "+c.Command.FullName()+": flags like "+arg+" stand before the names", config.ExitUsage)
@@ -101,7 +102,7 @@ func (a *aside) String() string {
 
 // matches tells whether one of the arguments means the file, and whether one names it.
 // Each that means it is met.
-func (a *aside) matches(f file, k kind) (any, explicit bool) {
+func (a *aside) matches(f view.File, k view.Kind) (any, explicit bool) {
 	if len(a.words) == 0 {
 		return true, false
 	}
@@ -116,7 +117,7 @@ func (a *aside) matches(f file, k kind) (any, explicit bool) {
 			}
 		case !isAsideName(w.text):
 			// The pattern was tried when it was read.
-			ok, _ = path.Match(w.text, k.why)
+			ok, _ = path.Match(w.text, k.Why)
 		}
 		w.met = w.met || ok
 		any = any || ok
@@ -127,23 +128,23 @@ func (a *aside) matches(f file, k kind) (any, explicit bool) {
 
 // find looks for what is meant, oldest first. It is done before anything is moved: a
 // message that comes back meanwhile is not met again.
-func (a *aside) find(ctx context.Context, s *spool) ([]chosenFile, error) {
+func (a *aside) find(ctx context.Context, s *view.Spool) ([]chosenFile, error) {
 	if a.done {
 		return a.list, nil
 	}
 	var errs []error
-	err := s.eachFile(a.dir, func(f file) {
-		k := s.kind(f)
-		if k.state == "" || ctx.Err() != nil {
+	err := s.EachFile(a.dir, func(f view.File) {
+		k := s.KindOf(f)
+		if k.State == "" || ctx.Err() != nil {
 			return
 		}
 		if any, explicit := a.matches(f, k); !any || !a.fits(k, explicit) {
 			return
 		}
 		if !a.sel.Empty() {
-			m, err := s.loadKind(f, k)
-			if err != nil || !m.choose(a.sel, s.now) {
-				errs = append(errs, unlessMoved(err))
+			m, err := s.LoadKind(f, k)
+			if err != nil || !m.Choose(a.sel, s.Now) {
+				errs = append(errs, view.UnlessMoved(err))
 				return
 			}
 		}
@@ -182,25 +183,25 @@ func (a *aside) missing(verb string) error {
 }
 
 // load reads a message that was chosen. errMoved: it has gone on, or is another by now.
-func (a *aside) load(s *spool, c chosenFile) (*message, error) {
-	f, err := s.stat(a.dir, c.name)
+func (a *aside) load(s *view.Spool, c chosenFile) (*view.Message, error) {
+	f, err := s.Stat(a.dir, c.name)
 	if err != nil {
 		return nil, err
 	}
-	k := s.kind(f)
-	if k.state == "" || postoffice.IDOf(f.Info) != c.id {
-		return nil, errMoved
+	k := s.KindOf(f)
+	if k.State == "" || postoffice.IDOf(f.Info) != c.id {
+		return nil, view.ErrMoved
 	}
-	m, err := s.loadKind(f, k)
+	m, err := s.LoadKind(f, k)
 	if err == nil {
-		m.choose(a.sel, s.now)
+		m.Choose(a.sel, s.Now)
 	}
 	return m, err
 }
 
 // each calls fn with every message that is meant, oldest first.
-func (a *aside) each(ctx context.Context, po *postoffice.PostOffice, fn func(m *message) error) error {
-	s := newSpool(po, time.Now())
+func (a *aside) each(ctx context.Context, po *postoffice.PostOffice, fn func(m *view.Message) error) error {
+	s := view.New(po, time.Now())
 	list, err := a.find(ctx, s)
 	if err != nil {
 		return err
@@ -211,7 +212,7 @@ func (a *aside) each(ctx context.Context, po *postoffice.PostOffice, fn func(m *
 			return err
 		}
 		m, err := a.load(s, c)
-		if errors.Is(err, errMoved) {
+		if errors.Is(err, view.ErrMoved) {
 			continue
 		}
 		if err != nil {

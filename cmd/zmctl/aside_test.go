@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
@@ -147,7 +148,7 @@ func TestEveryViewTellsWhyAMessageWasPutAside(t *testing.T) {
 	out, _, _ := invoke(t, "freezer", "list")
 	wantIn(t, out, frozen, "why: full reason of flood", "1 message\n")
 	out, _, _ = invoke(t, "postman", "list", "--json")
-	var m message
+	var m view.Message
 	if err := json.Unmarshal([]byte(out), &m); err != nil || m.ID != hard.ID.String() || m.Reason != "full reason of x" || m.Files[0] != "postman/"+hardName {
 		t.Errorf("got %+v, %v of %s", m, err, out)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
@@ -52,7 +53,7 @@ func TestCutOrderIsUndone(t *testing.T) {
 	_ = a.RunContext(t.Context(), []string{"zmctl", "hold", "--all", "--yes", "--json"})
 	heldBefore := 0
 	for _, state := range statesByID(t) {
-		if state == held {
+		if state == view.Held {
 			heldBefore++
 		}
 	}
@@ -61,7 +62,7 @@ func TestCutOrderIsUndone(t *testing.T) {
 	}
 	mustDo(t, "undo")
 	for id, state := range statesByID(t) {
-		if state == held {
+		if state == view.Held {
 			t.Errorf("%s is held still", id)
 		}
 	}
@@ -72,7 +73,7 @@ func statesByID(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for line := range strings.Lines(mustDo(t, "queue", "--json")) {
-		var m message
+		var m view.Message
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +125,7 @@ func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 
 // M41: on a terminal a person is asked, with the numbers, and only yes is yes.
 func TestVerbsAskOnATerminal(t *testing.T) {
-	for answer, want := range map[string]string{"y": held, "n": waiting} {
+	for answer, want := range map[string]string{"y": view.Held, "n": view.Waiting} {
 		o := newOffice(t)
 		o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
 		person, program := terminals(t)

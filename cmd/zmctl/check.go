@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -89,7 +90,7 @@ func runCheck(c *cli.Context) error {
 		return err
 	}
 	watch.settings = settings
-	watch.expiry = func(pairs []thread) map[thread]time.Duration { return askExpiry(c.Context, settings, pairs) }
+	watch.expiry = func(pairs []view.Thread) map[view.Thread]time.Duration { return askExpiry(c.Context, settings, pairs) }
 	watch.bar = newCounter(c, "check", "files")
 	found := checkAll(po, watch)
 	watch.bar.end()
@@ -165,7 +166,7 @@ func printFindings(w io.Writer, list []finding, counts [3]int) error {
 type watchSettings struct {
 	older  time.Duration // 0: the expiry of the clause
 	stuck  time.Duration
-	expiry func([]thread) map[thread]time.Duration
+	expiry func([]view.Thread) map[view.Thread]time.Duration
 	bar    *progress
 	// settings are zmailer.conf; nil: none are known.
 	settings *config.Config
@@ -223,20 +224,20 @@ func confirm(first, second []finding) []finding {
 
 // checker is one look at the postoffice.
 type checker struct {
-	*spool
+	*view.Spool
 	watchSettings
 	only     map[string]bool // keys of what is to be looked at; nil: everything
 	findings []finding
 	reports  map[string]string // file in public/ → specification that records it
 	replaced map[string]string // name in transport/ → specification that was made of it
 	mail     []mail
-	queues   []*message // with open recipients
+	queues   []*view.Message // with open recipients
 }
 
 func look(po *postoffice.PostOffice, settings watchSettings, only map[string]bool) []finding {
-	x := &checker{spool: newSpool(po, time.Now()).by(settings.settings), watchSettings: settings, only: only,
+	x := &checker{Spool: view.New(po, time.Now()).With(settings.settings), watchSettings: settings, only: only,
 		reports: map[string]string{}, replaced: map[string]string{}}
-	x.spool.bar = settings.bar
+	x.Spool.Seen = settings.bar.step
 	x.run()
 	return x.findings
 }
@@ -259,10 +260,10 @@ func (x *checker) run() {
 	x.directories()
 	// The specifications first: they tell which files in public/ are reports.
 	x.queue()
-	for _, dir := range x.po.Inboxes() {
+	for _, dir := range x.PO.Inboxes() {
 		x.each(dir, x.public)
 	}
-	for _, dir := range x.routerDirs() {
+	for _, dir := range x.RouterDirs() {
 		x.each(dir, x.router)
 	}
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
@@ -275,8 +276,8 @@ func (x *checker) run() {
 }
 
 // each looks at every name in a directory.
-func (x *checker) each(dir string, look func(f file)) {
-	files, err := x.list(dir)
+func (x *checker) each(dir string, look func(f view.File)) {
+	files, err := x.List(dir)
 	if err != nil {
 		x.tell(about(dir, "unreadable").wrong(unreadable, "%v", err))
 	}
@@ -288,7 +289,7 @@ func (x *checker) each(dir string, look func(f file)) {
 // daemons warns when nobody is there to move mail on.
 func (x *checker) daemons() {
 	for _, role := range []string{"router", "scheduler"} {
-		if x.runs(role) {
+		if x.Runs(role) {
 			x.tell(about(role, "running").say("It lives."))
 		} else {
 			x.tell(about(role, "not running").wrong(daemonMissing, "Nothing moves on without it; zmctl start starts the daemons."))

@@ -3,23 +3,23 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 )
 
 // top looks at the postoffice's own directory.
 func (x *checker) top() {
-	entries, err := x.fs.ReadDir(".")
+	entries, err := x.FS.ReadDir(".")
 	if err != nil {
 		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
 	}
 	for _, e := range entries {
-		f, err := x.stat(".", e.Name)
-		if err != nil || slices.Contains(x.dirs(), e.Name) {
+		f, err := x.Stat(".", e.Name)
+		if err != nil || slices.Contains(x.Dirs(), e.Name) {
 			continue
 		}
 		r := about(e.Name, "unknown")
@@ -27,7 +27,7 @@ func (x *checker) top() {
 		switch {
 		case pid && f.Info.Mode.IsRegular():
 			r.State = "lock"
-			if holder, held := x.holder(f); held {
+			if holder, held := x.Holder(f); held {
 				r.say("It is locked by the one %s, pid %d.", role, holder)
 			} else {
 				r.say("The %s that made it is dead; the next one takes it.", role)
@@ -71,7 +71,7 @@ func isLog(name string) bool {
 
 // directories looks at the directories themselves, hash directories with them.
 func (x *checker) directories() {
-	root, err := x.fs.Stat(".")
+	root, err := x.FS.Stat(".")
 	if err != nil {
 		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
 		return
@@ -81,10 +81,10 @@ func (x *checker) directories() {
 		r.wrong(wrongMode, "Its mode is %v: others could rename its directories. chmod go-w it.", root.Mode)
 	}
 	x.tell(r.say("It belongs to uid %d.", root.UID))
-	for _, dir := range x.dirs() {
+	for _, dir := range x.Dirs() {
 		_, always, _ := postoffice.Mode(dir)
-		mode := x.po.ModeOf(dir) & modeBits
-		info, err := x.fs.Stat(dir)
+		mode := x.PO.ModeOf(dir) & modeBits
+		info, err := x.FS.Stat(dir)
 		r := about(dir+"/", "directory")
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && !always:
@@ -93,28 +93,17 @@ func (x *checker) directories() {
 		case err != nil:
 			r.wrong(missingDirectory, "%v. zmctl init makes what is missing.", err)
 		default:
-			x.directory(r.say("%s", purpose(dir)), file{Dir: ".", Name: dir, Info: info}, root.Dev, root.UID, mode)
+			x.directory(r.say("%s", purpose(dir)), view.File{Dir: ".", Name: dir, Info: info}, root.Dev, root.UID, mode)
 		}
 		x.tell(r)
 		if err == nil && (dir == postoffice.Queue || dir == postoffice.Transport) {
-			x.eachHashDir(dir, func(f file) {
-				r := about(f.path()+"/", "hash directory").say("Files whose inode number leads here.")
+			x.EachHashDir(dir, func(f view.File) {
+				r := about(f.Path()+"/", "hash directory").say("Files whose inode number leads here.")
 				x.directory(r, f, root.Dev, info.UID, hashMode(f.Info.Mode, mode))
 				x.tell(r)
 			})
 		}
 	}
-}
-
-// dirs are the directories of this postoffice.
-func (s *spool) dirs() []string {
-	dirs := postoffice.Directories()
-	for _, dir := range s.routerDirs() {
-		if dir != postoffice.Router {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
 }
 
 // purpose is what a directory is for.
@@ -173,7 +162,7 @@ func hashMode(have, made fs.FileMode) fs.FileMode {
 const modeBits = fs.ModePerm | fs.ModeSticky
 
 // directory judges one directory.
-func (x *checker) directory(r *report, f file, dev uint64, uid uint32, mode fs.FileMode) {
+func (x *checker) directory(r *report, f view.File, dev uint64, uid uint32, mode fs.FileMode) {
 	if got := f.Info.Mode & modeBits; got != mode {
 		r.wrong(wrongMode, "Its mode is %v, it is made with %v. %s", got, mode, modeMatters(got, mode))
 	}
@@ -198,112 +187,74 @@ func modeMatters(got, want fs.FileMode) string {
 	return "zmctl check --repair sets it, if that is not what you want."
 }
 
-// eachHashDir calls fn for the hash directories of queue/ or transport/.
-func (s *spool) eachHashDir(dir string, fn func(f file)) {
-	var walk func(sub string, depth int)
-	walk = func(sub string, depth int) {
-		entries, err := s.fs.ReadDir(path.Join(dir, sub))
-		if err != nil {
-			return // told where its files are listed, or it is gone
-		}
-		for _, e := range entries {
-			if !isHashDir(e.Name) || !e.Type.IsDir() {
-				continue
-			}
-			f, err := s.stat(dir, path.Join(sub, e.Name))
-			if err != nil {
-				continue
-			}
-			fn(f)
-			if depth > 1 {
-				walk(f.Name, depth-1)
-			}
-		}
-	}
-	walk("", 2)
-}
-
 // kept looks at what daemons never route: quarantine/, removed/, ledger/, orders/ and
 // imports/.
 func (x *checker) kept() {
-	looks := map[string]func(f file){
-		postoffice.Quarantine: func(f file) {
-			x.tell(about(f.path(), "quarantined").wrong(quarantined,
+	looks := map[string]func(f view.File){
+		postoffice.Quarantine: func(f view.File) {
+			x.tell(about(f.Path(), "quarantined").wrong(quarantined,
 				"Nothing takes it up. Its name says where it was and why it was put here. When nothing of it is needed any more, remove it."))
 		},
-		postoffice.Removed: func(f file) {
-			if !isRemoved(f) {
+		postoffice.Removed: func(f view.File) {
+			if !view.IsRemoved(f) {
 				x.foreign(f, "No name of a message that a person removed.")
 				return
 			}
-			x.tell(about(f.path(), "removed").say("A person removed this message. zmctl undo brings it back while it is kept."))
+			x.tell(about(f.Path(), "removed").say("A person removed this message. zmctl undo brings it back while it is kept."))
 		},
-		postoffice.Ledger: func(f file) {
+		postoffice.Ledger: func(f view.File) {
 			if !isLedger(f) {
 				x.foreign(f, "The ledger makes no such name.")
 				return
 			}
-			r := about(f.path(), "ledger").say("The account of what was accepted and what became of it.")
+			r := about(f.Path(), "ledger").say("The account of what was accepted and what became of it.")
 			if strings.HasPrefix(f.Name, "journal.") {
 				r.say("The scheduler folds it into base when nobody writes it any more.")
 			}
 			x.tell(r)
 		},
-		postoffice.Orders: func(f file) {
-			if !isOrder(f) {
+		postoffice.Orders: func(f view.File) {
+			if !view.IsOrder(f) {
 				x.foreign(f, "No name of an order.")
 				return
 			}
-			x.tell(about(f.path(), "order").say("A person ordered this about queued mail. zmctl orders tells it, zmctl undo may take it back."))
+			x.tell(about(f.Path(), "order").say("A person ordered this about queued mail. zmctl orders tells it, zmctl undo may take it back."))
 		},
-		postoffice.Imports: func(f file) {
+		postoffice.Imports: func(f view.File) {
 			if strings.HasPrefix(f.Name, "import-") {
-				x.tell(about(f.path(), "importing").say("A message of another mail system, on its way in; the same zmctl import again ends it."))
+				x.tell(about(f.Path(), "importing").say("A message of another mail system, on its way in; the same zmctl import again ends it."))
 				return
 			}
-			x.tell(about(f.path(), "import").say("What zmctl import has taken; the same import again takes nothing twice while it is here."))
+			x.tell(about(f.Path(), "import").say("What zmctl import has taken; the same import again takes nothing twice while it is here."))
 		},
 	}
 	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger, postoffice.Orders, postoffice.Imports} {
-		if x.exists(dir) {
+		if x.Exists(dir) {
 			x.each(dir, looks[dir])
 		}
 	}
 }
 
 // isLedger tells a name in ledger/.
-func isLedger(f file) bool {
+func isLedger(f view.File) bool {
 	name, _, _ := strings.Cut(f.Name, ".")
 	return f.Info.Mode.IsRegular() && (name == "journal" || name == "base")
 }
 
-// isOrder tells a name in orders/.
-func isOrder(f file) bool {
-	_, ok := postoffice.ParseOrderID(f.Name)
-	return ok && f.Info.Mode.IsRegular()
-}
-
-// isRemoved tells a name in removed/: ID.queue, ID.deferred.why, ...
-func isRemoved(f file) bool {
-	id, rest, ok := strings.Cut(f.Name, ".")
-	_, err := postoffice.ParseSpoolID(id)
-	return ok && err == nil && rest != "" && f.Info.Mode.IsRegular()
-}
-
 // owned looks at owners/.
 func (x *checker) owned() {
-	x.each(postoffice.Owners, func(f file) {
+	x.each(postoffice.Owners, func(f view.File) {
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
-			x.tell(about(f.path(), "unknown").wrong(foreignName, "No process of ours makes such a name; remove it, or zmctl check --repair puts it into quarantine/."))
+			x.tell(about(f.Path(), "unknown").wrong(foreignName, "No process of ours makes such a name; remove it, or zmctl check --repair puts it into quarantine/."))
 			return
 		}
-		o := x.owner(int(n.Ino))
+		o := x.Owner(int(n.Ino))
 		if o.Alive {
-			x.tell(about(f.path(), "alive").say("It is the number of %s.", o))
+			x.tell(about(f.Path(), "alive").say("It is the number of %s.", o))
 			return
 		}
-		x.tell(about(f.path(), "dead").say("It was the number of %s. The number is not given out again while the file is there;", o).
+		x.tell(about(f.Path(), "dead").say("It was the number of %s. The number is not given out again while the file is there;", o).
 			say("the scheduler removes it when no name and no lock has borne it for some minutes."))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 )
@@ -18,18 +19,18 @@ const askLimit = 10 * time.Second
 // aged warns of mail that its clause should have expired by now, or that is older
 // than the person who asks wants it to be.
 func (x *checker) aged() {
-	seen := map[thread]bool{}
-	var pairs []thread
+	seen := map[view.Thread]bool{}
+	var pairs []view.Thread
 	for _, m := range x.queues {
 		for i := range m.Recipients {
-			t := thread{m.Recipients[i].Channel, m.Recipients[i].Host}
-			if m.Recipients[i].open() && !seen[t] {
+			t := view.Thread{Channel: m.Recipients[i].Channel, Host: m.Recipients[i].Host}
+			if m.Recipients[i].Open() && !seen[t] {
 				seen[t] = true
 				pairs = append(pairs, t)
 			}
 		}
 	}
-	var expiry map[thread]time.Duration
+	var expiry map[view.Thread]time.Duration
 	if x.older <= 0 && len(pairs) > 0 && x.expiry != nil {
 		expiry = x.expiry(pairs)
 	}
@@ -45,21 +46,21 @@ func (x *checker) aged() {
 }
 
 // agedMessage adds to a finding what is too old in the message.
-func (x *checker) agedMessage(f *finding, m *message, expiry map[thread]time.Duration) {
-	age := x.now.Sub(m.Since)
-	removal := m.parsed.Removal()
+func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Thread]time.Duration) {
+	age := x.Now.Sub(m.Since)
+	removal := m.Spec.Removal()
 	if removal != nil {
 		age -= removal.Away
 	}
 	for i := range m.Recipients {
 		p := &m.Recipients[i]
-		if !p.open() || p.State == frozen {
+		if !p.Open() || p.State == view.Frozen {
 			continue
 		}
-		age := age - m.parsed.Orders().Of(p.offset).Away(m.Since, x.now, removal)
+		age := age - m.Spec.Orders().Of(p.Offset).Away(m.Since, x.Now, removal)
 		limit, of := x.older, "as asked"
 		if limit <= 0 {
-			after, known := expiry[thread{p.Channel, p.Host}]
+			after, known := expiry[view.Thread{Channel: p.Channel, Host: p.Host}]
 			// What is due now is expired by the scheduler in a moment.
 			switch limit, of = after+x.stuck, "the expiry of its clause in scheduler.conf"; {
 			case !known:
@@ -81,7 +82,7 @@ func (x *checker) agedMessage(f *finding, m *message, expiry map[thread]time.Dur
 
 // askExpiry asks the scheduler's program how long mail of these threads is tried by
 // the configuration as it is now. What it does not tell is missing in the result.
-func askExpiry(ctx context.Context, settings *config.Config, pairs []thread) map[thread]time.Duration {
+func askExpiry(ctx context.Context, settings *config.Config, pairs []view.Thread) map[view.Thread]time.Duration {
 	path, err := program("scheduler")
 	if err != nil {
 		return nil
@@ -92,21 +93,29 @@ func askExpiry(ctx context.Context, settings *config.Config, pairs []thread) map
 	cmd.Env = environment(settings)
 	var in, out bytes.Buffer
 	for _, t := range pairs {
-		fmt.Fprintf(&in, "%s %s\n", t.channel, t.host)
+		fmt.Fprintf(&in, "%s %s\n", t.Channel, t.Host)
 	}
 	cmd.Stdin, cmd.Stdout = &in, &out
 	if err := cmd.Run(); err != nil {
 		return nil // an old one, or the configuration is broken: the default serves
 	}
-	answers := map[thread]time.Duration{}
+	answers := map[view.Thread]time.Duration{}
 	for line := range strings.Lines(out.String()) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
 			continue
 		}
 		if d, err := time.ParseDuration(f[2]); err == nil {
-			answers[thread{f[0], f[1]}] = d
+			answers[view.Thread{Channel: f[0], Host: f[1]}] = d
 		}
 	}
 	return answers
+}
+
+// schedule has the spool know how long the scheduler tries mail.
+func schedule(s *view.Spool, settings *config.Config) *view.Spool {
+	s.ExpiryOf = func(ctx context.Context, pairs []view.Thread) map[view.Thread]time.Duration {
+		return askExpiry(ctx, settings, pairs)
+	}
+	return s
 }

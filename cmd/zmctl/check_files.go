@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
 )
@@ -16,13 +17,13 @@ import (
 const draftGrace = time.Hour
 
 // foreign tells of a name that is none of ours.
-func (x *checker) foreign(f file, text string) {
-	r := about(f.path(), "unknown")
+func (x *checker) foreign(f view.File, text string) {
+	r := about(f.Path(), "unknown")
 	what := ""
 	switch m := f.Info.Mode; {
 	case m.IsDir():
 		what = "A directory."
-		if names, err := x.fs.ReadDir(f.path()); err == nil {
+		if names, err := x.FS.ReadDir(f.Path()); err == nil {
 			what = fmt.Sprintf("A directory with %s.", human.Count(len(names), "name"))
 		}
 	case m&fs.ModeSymlink != 0:
@@ -41,34 +42,34 @@ func (x *checker) foreign(f file, text string) {
 }
 
 // public looks at a file that is being written.
-func (x *checker) public(f file) {
-	k := x.kind(f)
-	if k.state == stateAccepted {
+func (x *checker) public(f view.File) {
+	k := x.KindOf(f)
+	if k.State == view.StateAccepted {
 		x.note(f, postoffice.Name{Ino: f.Info.Ino}, rankPublic)
 	}
-	if !x.wants(f.path()) {
+	if !x.wants(f.Path()) {
 		return
 	}
 	spec, isReport := x.reports[f.Name]
 	switch {
-	case k.state == "":
+	case k.State == "":
 		x.foreign(f, "Not a regular file: nothing takes it up.")
-	case isReport && k.state == stateWriting:
-		x.tell(about(f.path(), "prepared report").say("It belongs to %s and is submitted when its record there is safe.", spec))
-	case k.state == stateAccepted:
+	case isReport && k.State == view.StateWriting:
+		x.tell(about(f.Path(), "prepared report").say("It belongs to %s and is submitted when its record there is safe.", spec))
+	case k.State == view.StateAccepted:
 		x.message(f, k)
 	default:
 		x.unfinished(f)
 	}
 }
 
-func (x *checker) unfinished(f file) {
-	age := x.now.Sub(f.Info.ModTime)
+func (x *checker) unfinished(f view.File) {
+	age := x.Now.Sub(f.Info.ModTime)
 	if strings.HasPrefix(f.Name, postoffice.CopyPrefix+".") {
-		age = x.now.Sub(f.Info.CTime) // it is made as old as what it was made of
+		age = x.Now.Sub(f.Info.CTime) // it is made as old as what it was made of
 	}
-	r := about(f.path(), stateWriting)
-	if pid, held := x.holder(f); held {
+	r := about(f.Path(), view.StateWriting)
+	if pid, held := x.Holder(f); held {
 		x.tell(r.say("It is being written by pid %d.", pid))
 		return
 	}
@@ -86,23 +87,23 @@ func (x *checker) unfinished(f file) {
 }
 
 // router looks at a name in a router directory.
-func (x *checker) router(f file) {
-	k := x.kind(f)
-	if k.state != "" {
-		x.note(f, k.name, rankRouter)
+func (x *checker) router(f view.File) {
+	k := x.KindOf(f)
+	if k.State != "" {
+		x.note(f, k.Name, rankRouter)
 	}
-	if !x.wants(f.path()) {
+	if !x.wants(f.Path()) {
 		return
 	}
 	ino, tries := postoffice.TriesMarker(f.Name)
 	switch {
 	case tries && f.Info.Mode.IsRegular():
-		x.tell(about(f.path(), "tries").say("It counts the routers that have ended while they had message %d.", ino))
+		x.tell(about(f.Path(), "tries").say("It counts the routers that have ended while they had message %d.", ino))
 	case postoffice.IsPickup(f.Name) && f.Info.Mode.IsRegular():
-		x.tell(about(f.path(), "pickup").say("A router copies here what a user has submitted. If it died, the next look of a router makes the copy again or ends it."))
-	case k.work:
-		x.work(f, k.name)
-	case k.state == "":
+		x.tell(about(f.Path(), "pickup").say("A router copies here what a user has submitted. If it died, the next look of a router makes the copy again or ends it."))
+	case k.Work:
+		x.work(f, k.Name)
+	case k.State == "":
 		x.foreign(f, "Routers take only regular files whose name is a number.")
 	default:
 		x.message(f, k)
@@ -110,13 +111,13 @@ func (x *checker) router(f file) {
 }
 
 // work looks at router/..I-P.
-func (x *checker) work(f file, n postoffice.Name) {
-	o := x.owner(n.Owner)
-	r := about(f.path(), "work file")
+func (x *checker) work(f view.File, n postoffice.Name) {
+	o := x.Owner(n.Owner)
+	r := about(f.Path(), "work file")
 	switch {
 	case o.Alive:
 		r.say("It is being written by %s.", o)
-	case x.exists(f.Dir + "/" + n.String()):
+	case x.Exists(f.Dir + "/" + n.String()):
 		r.wrong(staleWork, "Its writer is dead; it is removed when the message is given back to router/.")
 	default:
 		r.wrong(staleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
@@ -125,72 +126,72 @@ func (x *checker) work(f file, n postoffice.Name) {
 }
 
 // load reads a message; nil if it has moved on, or cannot be read, which is told.
-func (x *checker) load(f file, k kind) *message {
-	m, err := x.loadKind(f, k)
+func (x *checker) load(f view.File, k view.Kind) *view.Message {
+	m, err := x.LoadKind(f, k)
 	if err == nil {
 		return m
 	}
-	if !errors.Is(err, errMoved) {
-		x.tell(about(f.path(), k.state).wrong(unreadable, "%v", err))
+	if !errors.Is(err, view.ErrMoved) {
+		x.tell(about(f.Path(), k.State).wrong(unreadable, "%v", err))
 	}
 	return nil
 }
 
 // head begins the report on a message.
-func (x *checker) head(m *message, f file) *report {
-	r := about(f.path(), m.State)
+func (x *checker) head(m *view.Message, f view.File) *report {
+	r := about(f.Path(), m.State)
 	r.id = m.ID
-	return r.say("%s, %s old.", m.ID, human.Span(x.now.Sub(m.Since)))
+	return r.say("%s, %s old.", m.ID, human.Span(x.Now.Sub(m.Since)))
 }
 
 // misnumbered tells of a name that is not the inode number.
-func (r *report) misnumbered(f file, n postoffice.Name, then string) {
+func (r *report) misnumbered(f view.File, n postoffice.Name, then string) {
 	if !n.Fits(f.Info.Ino) {
 		r.wrong(misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
 	}
 }
 
 // message looks at a message file in public/ or router/.
-func (x *checker) message(f file, k kind) {
+func (x *checker) message(f view.File, k view.Kind) {
 	m := x.load(f, k)
 	if m == nil {
 		return
 	}
 	r := x.head(m, f)
 	switch {
-	case m.unread:
+	case m.Unreadable:
 		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
-	case m.Problem != "" && x.po.IsInbox(f.Dir):
+	case m.Problem != "" && x.PO.IsInbox(f.Dir):
 		r.wrong(incomplete, "Wrong: %s.", m.Problem)
 	case m.Problem != "":
 		r.wrong(brokenMessage, "Wrong: %s.", m.Problem)
-	case k.state == stateClaimed && !m.Owner.Alive:
+	case k.State == view.StateClaimed && !m.Owner.Alive:
 		r.wrong(staleClaim, "")
-	case k.state == stateAccepted && x.runs("router") && x.now.Sub(f.Info.CTime) > x.stuck:
-		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.now.Sub(f.Info.CTime)))
+	case k.State == view.StateAccepted && x.Runs("router") && x.Now.Sub(f.Info.CTime) > x.stuck:
+		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
 	}
-	if postoffice.IsRouterDir(f.Dir) && !x.po.IsInbox(f.Dir) {
-		r.misnumbered(f, k.name, "A router gives it the right name.")
+	if postoffice.IsRouterDir(f.Dir) && !x.PO.IsInbox(f.Dir) {
+		r.misnumbered(f, k.Name, "A router gives it the right name.")
 	}
 	x.old(r, m)
-	r.text = append(r.text, x.next(m)...)
+	r.text = append(r.text, x.Next(m)...)
 	x.tell(r)
 }
 
 // aside looks at a name in deferred/, freezer/ or postman/.
-func (x *checker) aside(f file) {
-	k := x.kind(f)
-	if k.state != stateCopy && k.state != "" {
-		x.note(f, k.name, rankAside)
+func (x *checker) aside(f view.File) {
+	k := x.KindOf(f)
+	if k.State != view.StateCopy && k.State != "" {
+		x.note(f, k.Name, rankAside)
 	}
-	if !x.wants(f.path()) {
+	if !x.wants(f.Path()) {
 		return
 	}
-	if isReason(f) {
-		x.tell(about(f.path(), "reason").say("It says in full why the message of that number was put aside; cat it. It goes when the message does."))
+	if view.IsReason(f) {
+		x.tell(about(f.Path(), "reason").say("It says in full why the message of that number was put aside; cat it. It goes when the message does."))
 		return
 	}
-	if k.state == "" {
+	if k.State == "" {
 		x.foreign(f, "No name that is made here; nothing takes it up.")
 		return
 	}
@@ -200,22 +201,22 @@ func (x *checker) aside(f file) {
 	}
 	r := x.head(m, f)
 	switch {
-	case m.unread:
+	case m.Unreadable:
 		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
 	case m.Problem != "":
 		r.say("Wrong: %s.", m.Problem)
-		if k.state == stateFrozen {
+		if k.State == view.StateFrozen {
 			r.wrong(brokenMessage, "")
 		}
 	}
-	if k.state == stateDeferred && !x.triesAgain(m) || k.state == stateSetAside {
+	if k.State == view.StateDeferred && !x.TriesAgain(m) || k.State == view.StateSetAside {
 		r.wrong(waitsForPerson, "")
 	}
-	if k.state != stateCopy {
+	if k.State != view.StateCopy {
 		x.old(r, m)
 	}
-	r.misnumbered(f, k.name, "zmctl check --repair gives it the right name.")
-	r.text = append(r.text, x.next(m)...)
+	r.misnumbered(f, k.Name, "zmctl check --repair gives it the right name.")
+	r.text = append(r.text, x.Next(m)...)
 	x.tell(r)
 }
 
@@ -223,12 +224,12 @@ func (x *checker) aside(f file) {
 const defaultOld = 3 * 24 * time.Hour
 
 // old warns of mail outside of queue/ that is older than mail should become.
-func (x *checker) old(r *report, m *message) {
+func (x *checker) old(r *report, m *view.Message) {
 	limit := x.older
 	if limit <= 0 {
 		limit = defaultOld
 	}
-	if age := x.now.Sub(m.Since); age > limit {
+	if age := x.Now.Sub(m.Since); age > limit {
 		r.wrong(tooOld, "It is older than %s.", human.Span(limit))
 	}
 }

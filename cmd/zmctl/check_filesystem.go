@@ -8,13 +8,13 @@ import (
 // fileSystem reports on the file system of the postoffice. What only a loss of power brings
 // is no problem of the mail that is here: it is said, and does not change the exit code.
 func (x *checker) fileSystem() {
-	disk, ok := x.fs.(*durable.OS)
+	disk, ok := x.FS.(*durable.OS)
 	if !ok {
 		return
 	}
 	r := about(".", "file system")
 	r.part = "file system"
-	found, err := filesystem.Look(disk.Dir(), x.po.Strict(), true)
+	found, err := filesystem.Look(disk.Dir(), x.PO.Strict(), true)
 	if err != nil {
 		x.tell(r.say("Its file system cannot be found: %v.", err))
 		return

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/workspec"
@@ -82,7 +83,7 @@ func TestCheckExplainsCopies(t *testing.T) {
 	q := operations.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now(), Silent: true,
 		Submit: func(name string, _ int) (postoffice.Accepted, error) {
 			copied = "public/" + name
-			return postoffice.Accepted{}, errMoved // as if it were killed now
+			return postoffice.Accepted{}, view.ErrMoved // as if it were killed now
 		}}
 	if _, err := operations.Reroute(q, file); err == nil {
 		t.Fatal("rerouted")

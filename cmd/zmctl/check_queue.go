@@ -2,9 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"path"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
@@ -15,18 +15,18 @@ func (x *checker) queue() {
 	seen := map[postoffice.Name]bool{}
 	var names []postoffice.Name
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
-		here := map[postoffice.Name]file{}
-		x.each(dir, func(f file) {
+		here := map[postoffice.Name]view.File{}
+		x.each(dir, func(f view.File) {
 			n, ok := postoffice.ParseName(f.Name)
 			other, twice := here[n]
 			noted, note := postoffice.ParseNote(f.Name)
 			of, copied := postoffice.ParseCopy(f.Name)
 			switch {
 			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
-				x.tell(about(f.path(), "note").say("A person's command has changed transport/%s; the scheduler reads that again and removes this.", noted))
+				x.tell(about(f.Path(), "note").say("A person's command has changed transport/%s; the scheduler reads that again and removes this.", noted))
 				return
 			case copied && dir == postoffice.Transport && f.Info.Mode.IsRegular():
-				x.tell(about(f.path(), "copy").say("The scheduler was replacing transport/%s by a copy with a shorter history; when it starts it removes what is left of that.", of))
+				x.tell(about(f.Path(), "copy").say("The scheduler was replacing transport/%s by a copy with a shorter history; when it starts it removes what is left of that.", of))
 				return
 			case !f.Info.Mode.IsRegular():
 				x.foreign(f, "Neither a regular file nor a hash directory: nothing takes it up.")
@@ -47,7 +47,7 @@ func (x *checker) queue() {
 		})
 	}
 	// What a specification was made of is known when all are read.
-	var lone []*message
+	var lone []*view.Message
 	for _, n := range names {
 		if m := x.queued(n); m != nil {
 			lone = append(lone, m)
@@ -60,36 +60,36 @@ func (x *checker) queue() {
 
 // double tells of two files with one name at different hash depths, unless one was
 // moved from the one to the other place while we looked.
-func (x *checker) double(a, b file, n postoffice.Name) {
-	used, err := x.find(a.Dir, n)
-	if err != nil || !x.exists(a.path()) || !x.exists(b.path()) {
+func (x *checker) double(a, b view.File, n postoffice.Name) {
+	used, err := x.Find(a.Dir, n)
+	if err != nil || !x.Exists(a.Path()) || !x.Exists(b.Path()) {
 		return
 	}
 	if used.Name == a.Name {
 		a, b = b, a
 	}
-	r := about(a.path(), "double")
+	r := about(a.Path(), "double")
 	r.part = "double"
-	x.tell(r.wrong(double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.path()))
+	x.tell(r.wrong(double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.Path()))
 }
 
 // queued looks at a message with its specification, whichever of them is there. A
 // specification without message is returned, to be judged when all are read.
-func (x *checker) queued(n postoffice.Name) *message {
-	m, err := x.loadQueued(n)
-	if errors.Is(err, errMoved) {
+func (x *checker) queued(n postoffice.Name) *view.Message {
+	m, err := x.LoadQueued(n)
+	if errors.Is(err, view.ErrMoved) {
 		return nil
 	}
 	if err != nil {
-		r := about(n.String(), stateQueued)
+		r := about(n.String(), view.StateQueued)
 		r.key = n.String()
 		x.tell(r.wrong(unreadable, "%v", err))
 		return nil
 	}
-	if m.parsed != nil {
+	if m.Spec != nil {
 		x.recorded(m)
 	}
-	if m.State == stateFinishing {
+	if m.State == view.StateFinishing {
 		return m
 	}
 	x.judged(m)
@@ -97,7 +97,7 @@ func (x *checker) queued(n postoffice.Name) *message {
 }
 
 // judged tells of a message in queue/ and transport/.
-func (x *checker) judged(m *message) {
+func (x *checker) judged(m *view.Message) {
 	if !x.wants(m.Name) {
 		return
 	}
@@ -106,9 +106,9 @@ func (x *checker) judged(m *message) {
 		name = m.Files[len(m.Files)-1]
 	}
 	r := about(name, m.State)
-	r.key, r.id = m.Name, identity(m.ID, m.parsed)
+	r.key, r.id = m.Name, identity(m.ID, m.Spec)
 	if m.ID != "" {
-		r.say("%s, %s old, %s.", m.ID, human.Span(x.now.Sub(m.Since)), human.Count(len(m.Recipients), "recipient"))
+		r.say("%s, %s old, %s.", m.ID, human.Span(x.Now.Sub(m.Since)), human.Count(len(m.Recipients), "recipient"))
 	} else {
 		r.say("%s.", human.Count(len(m.Recipients), "recipient"))
 	}
@@ -116,7 +116,7 @@ func (x *checker) judged(m *message) {
 	if m.Problem != "" {
 		r.say("Wrong: %s.", m.Problem)
 	}
-	r.text = append(r.text, x.next(m)...)
+	r.text = append(r.text, x.Next(m)...)
 	x.tell(r)
 }
 
@@ -129,11 +129,11 @@ func identity(id string, spec *workspec.Spec) string {
 }
 
 // judge says what is wrong with a message.
-func (x *checker) judge(r *report, m *message) {
+func (x *checker) judge(r *report, m *view.Message) {
 	switch m.State {
-	case stateHandedOver:
+	case view.StateHandedOver:
 		switch {
-		case m.unread:
+		case m.Unreadable:
 			r.wrong(unreadable, "")
 		case m.Problem != "":
 			r.wrong(brokenMessage, "")
@@ -142,49 +142,49 @@ func (x *checker) judge(r *report, m *message) {
 			r.wrong(noSpec, "")
 		}
 		return
-	case stateFinishing:
+	case view.StateFinishing:
 		x.judgeFinishing(r, m)
 		return
 	}
 	switch {
-	case m.parsed == nil && m.unread:
+	case m.Spec == nil && m.Unreadable:
 		r.wrong(unreadable, "")
 		return
-	case m.parsed == nil && m.newer:
+	case m.Spec == nil && m.UnknownFormat:
 		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
 		return
-	case m.parsed == nil:
+	case m.Spec == nil:
 		r.wrong(badSpec, "zmctl check --repair puts the specification into quarantine/ and has the message routed again; recipients that had it get it twice.")
 		return
-	case !m.parsed.Complete:
+	case !m.Spec.Complete:
 		r.wrong(cutSpec, "")
 		return
 	}
 	x.judgePair(r, m)
-	if m.parsed.Torn {
+	if m.Spec.Torn {
 		r.say("Its last line is torn; readers ignore it.")
 	}
 	x.progress(r, m)
 }
 
-func (x *checker) judgeFinishing(r *report, m *message) {
+func (x *checker) judgeFinishing(r *report, m *view.Message) {
 	if to := x.replaced[m.Name]; to != "" {
 		r.wrong(superseded, "A repair that was interrupted has made %s of it. zmctl check --repair removes it.", to)
 		return
 	}
 	switch {
-	case m.parsed == nil && m.newer:
+	case m.Spec == nil && m.UnknownFormat:
 		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
 		return
-	case m.parsed == nil:
+	case m.Spec == nil:
 		r.wrong(badSpec, "Its message is gone, too.")
 		return
-	case x.putAway(m.parsed):
+	case x.PutAway(m.Spec):
 		r.say("Its message is in removed/: a person took it out, or is putting it back. The scheduler brings the two together.")
 		return
 	}
 	for i := range m.Recipients {
-		if m.Recipients[i].open() {
+		if m.Recipients[i].Open() {
 			r.wrong(messageGone, "")
 			return
 		}
@@ -193,41 +193,41 @@ func (x *checker) judgeFinishing(r *report, m *message) {
 
 // judgePair says whether message and specification belong together and have the
 // right names.
-func (x *checker) judgePair(r *report, m *message) {
-	if o := m.parsed.BodyOffset; o > m.Size {
+func (x *checker) judgePair(r *report, m *view.Message) {
+	if o := m.Spec.BodyOffset; o > m.Size {
 		r.wrong(mismatch, "The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together, or the message was cut off.", o, m.Size)
 	}
 	n, _ := postoffice.ParseName(m.Name)
-	if number, ok := m.parsed.Number(); m.parsed.Message != "" && (!ok || number != n.Ino) {
-		r.wrong(otherNumber, "The specification names the message %s: the scheduler does not take it.", m.parsed.Message)
+	if number, ok := m.Spec.Number(); m.Spec.Message != "" && (!ok || number != n.Ino) {
+		r.wrong(otherNumber, "The specification names the message %s: the scheduler does not take it.", m.Spec.Message)
 	}
-	r.misnumbered(m.message, n, "zmctl check --repair renames both files, with the scheduler stopped.")
-	if queue, spec := path.Dir(m.message.Name), path.Dir(m.spec.Name); queue != spec {
+	r.misnumbered(m.File, n, "zmctl check --repair renames both files, with the scheduler stopped.")
+	if queue, spec := path.Dir(m.File.Name), path.Dir(m.SpecFile.Name); queue != spec {
 		r.wrong(hashDepths, "Message and specification stand at different hash depths; the scheduler moves them together.")
 	}
 }
 
 // progress looks for recipients that nobody serves.
-func (x *checker) progress(r *report, m *message) {
-	scheduler := x.runs("scheduler")
+func (x *checker) progress(r *report, m *view.Message) {
+	scheduler := x.Runs("scheduler")
 	open := false
 	for i := range m.Recipients {
 		p := &m.Recipients[i]
-		open = open || p.open()
-		late := p.Next != nil && x.now.Sub(*p.Next) > x.stuck
+		open = open || p.Open()
+		late := p.Next != nil && x.Now.Sub(*p.Next) > x.stuck
 		switch {
-		case p.State == noClause:
+		case p.State == view.Unserved:
 			r.wrong(unserved, "Nothing serves <%s>.", p.Address)
-		case p.State == stale && !scheduler:
+		case p.State == view.Stale && !scheduler:
 			r.wrong(deadLock, "<%s> is locked by %s.", p.Address, p.Owner)
-		case p.State == stale && x.now.Sub(m.spec.Info.ModTime) > x.stuck:
+		case p.State == view.Stale && x.Now.Sub(m.SpecFile.Info.ModTime) > x.stuck:
 			r.wrong(deadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, human.Span(x.stuck))
-		case p.State == delivering && p.Owner.Says == "" && !x.worksHere(p.Owner.Number):
+		case p.State == view.Delivering && p.Owner.Says == "" && !x.WorksHere(p.Owner.Number):
 			r.wrong(foreignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
-		case p.State == waiting && scheduler && late:
-			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.now.Sub(*p.Next)))
-		case p.Channel == channelHold: // that is what it is for
-		case p.State == waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.now.Sub(m.spec.Info.CTime) > x.stuck:
+		case p.State == view.Waiting && scheduler && late:
+			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.Now.Sub(*p.Next)))
+		case p.Channel == view.ChannelHold: // that is what it is for
+		case p.State == view.Waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.Now.Sub(m.SpecFile.Info.CTime) > x.stuck:
 			r.wrong(noProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, human.Span(x.stuck), p.Channel, p.Host)
 		}
 	}
@@ -236,31 +236,15 @@ func (x *checker) progress(r *report, m *message) {
 	}
 }
 
-// putAway tells a specification whose message a person removed, or puts back just
-// now: the message is in removed/.
-func (s *spool) putAway(spec *workspec.Spec) bool {
-	for i := len(spec.History) - 1; i >= 0; i-- {
-		if e := &spec.History[i]; e.Event == "removed" || e.Event == "restored" {
-			return s.exists(postoffice.Removed + "/" + e.Get("id") + ".queue")
-		}
-	}
-	return false
-}
-
 // recorded notes the reports that a specification records, and what it was made of.
-func (x *checker) recorded(m *message) {
-	for i := range m.parsed.History {
-		e := &m.parsed.History[i]
+func (x *checker) recorded(m *view.Message) {
+	for i := range m.Spec.History {
+		e := &m.Spec.History[i]
 		switch {
 		case (e.Event == workspec.EventReport || e.Event == workspec.EventRerouted) && e.Get("file") != "":
-			x.reports[e.Get("file")] = m.spec.path()
+			x.reports[e.Get("file")] = m.SpecFile.Path()
 		case e.Event == workspec.EventRenumbered && e.Get("was") != m.Name:
-			x.replaced[e.Get("was")] = m.spec.path()
+			x.replaced[e.Get("was")] = m.SpecFile.Path()
 		}
 	}
 }
-
-// thread is a channel and a host.
-type thread struct{ channel, host string }
-
-func (t thread) String() string { return fmt.Sprintf("%s/%s", t.channel, t.host) }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
@@ -47,7 +48,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			return postoffice.AlarmFile
 		}, fine, "alarms", []string{"zmctl status"}},
 		"written now": {func(t *testing.T, o *office) string { o.write(t, "public/x", "from <a@b>\n"); return "public/x" },
-			fine, stateWriting, []string{"has not been told yes"}},
+			fine, view.StateWriting, []string{"has not been told yes"}},
 		"written by a live process": {func(t *testing.T, o *office) string {
 			d, err := o.NewDraft("test")
 			if err != nil {
@@ -56,26 +57,26 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			t.Cleanup(func() { d.Abort() })
 			o.age(t, "public/"+d.Name(), 3*time.Hour)
 			return "public/" + d.Name()
-		}, fine, stateWriting, []string{"is being written by pid " + strconv.Itoa(os.Getpid())}},
+		}, fine, view.StateWriting, []string{"is being written by pid " + strconv.Itoa(os.Getpid())}},
 		"left unfinished": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", "from <a@b>\n")
 			o.age(t, "public/x", 3*time.Hour)
 			return "public/x"
-		}, warning, stateWriting, []string{"3h ago", "remove it"}},
+		}, warning, view.StateWriting, []string{"3h ago", "remove it"}},
 		"accepted, submitter dead": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", plainMail)
 			if err := os.Chmod(filepath.Join(o.dir, "public/x"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			return "public/x"
-		}, fine, stateAccepted, []string{"Its submitter is dead", "moves it to router/"}},
+		}, fine, view.StateAccepted, []string{"Its submitter is dead", "moves it to router/"}},
 		"accepted, bytes lost": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", "comment octets 0000000000009999\n"+plainMail)
 			if err := os.Chmod(filepath.Join(o.dir, "public/x"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			return "public/x"
-		}, warning, stateAccepted, []string{"first line says 9999", "Remove the file"}},
+		}, warning, view.StateAccepted, []string{"first line says 9999", "Remove the file"}},
 		"symbolic link in public/": {func(t *testing.T, o *office) string {
 			if err := os.Symlink("/etc/passwd", filepath.Join(o.dir, "public/l")); err != nil {
 				t.Fatal(err)
@@ -90,11 +91,11 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			return "public/report"
 		}, fine, "prepared report", []string{"belongs to transport/"}},
 		"waits for a router": {func(t *testing.T, o *office) string { return o.submit(t, plainMail).Name },
-			fine, stateAccepted, []string{"free claims and routes it"}},
+			fine, view.StateAccepted, []string{"free claims and routes it"}},
 		"broken envelope": {func(t *testing.T, o *office) string { return o.submit(t, "from <a b>\nto x\nenv-end\n").Name },
-			warning, stateAccepted, []string{"envelope line 2", "sets it aside as postman/"}},
+			warning, view.StateAccepted, []string{"envelope line 2", "sets it aside as postman/"}},
 		"restored under a foreign number": {func(t *testing.T, o *office) string { o.write(t, "router/4711", plainMail); return "router/4711" },
-			warning, stateAccepted, []string{"copied or restored"}},
+			warning, view.StateAccepted, []string{"copied or restored"}},
 		"name that is no number": {func(t *testing.T, o *office) string { o.write(t, "router/core", "x"); return "router/core" },
 			warning, "unknown", []string{"whose name is a number"}},
 		"directory in router/": {func(t *testing.T, o *office) string {
@@ -106,7 +107,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 		"claimed": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			return "router/" + c.Name()
-		}, fine, stateClaimed, []string{"being routed by router pid "}},
+		}, fine, view.StateClaimed, []string{"being routed by router pid "}},
 		"work file of a live router": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			if w, err := c.CreateWork(); err != nil || w.Close() != nil {
@@ -120,7 +121,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			name := "router/" + inode(a) + "-" + strconv.Itoa(dead)
 			o.rename(t, a.Name, name)
 			return name
-		}, warning, stateClaimed, []string{"The router that had it is dead"}},
+		}, warning, view.StateClaimed, []string{"The router that had it is dead"}},
 		"work file of a dead router": {func(t *testing.T, o *office) string {
 			o.deadOwner(t, dead, "router")
 			name := "router/..12-" + strconv.Itoa(dead)
@@ -139,77 +140,77 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			c := o.claim(t, o.submit(t, plainMail))
 			o.rename(t, "router/"+c.Name(), "queue/"+c.Name())
 			return "queue/" + c.Name()
-		}, fine, stateHandedOver, []string{"its work specification follows"}},
+		}, fine, view.StateHandedOver, []string{"its work specification follows"}},
 		"handed over by the dead": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			o.deadOwner(t, dead, "router")
 			name := "queue/" + inode(a) + "-" + strconv.Itoa(dead)
 			o.rename(t, a.Name, name)
 			return name
-		}, warning, stateHandedOver, []string{"goes back to router/"}},
+		}, warning, view.StateHandedOver, []string{"goes back to router/"}},
 		"waits for its first attempt": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			return "transport/" + name
-		}, fine, stateQueued, []string{"1 recipient.", "waits for its first attempt"}},
+		}, fine, view.StateQueued, []string{"1 recipient.", "waits for its first attempt"}},
 		"all final": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.tag(t, name, off[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 			return "transport/" + name
-		}, fine, stateQueued, []string{"Every recipient is final"}},
+		}, fine, view.StateQueued, []string{"Every recipient is final"}},
 		"locked by a dead agent": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.deadOwner(t, dead, "ta-smtp")
 			o.tag(t, name, off[0], workspec.LockBytes(dead))
 			o.age(t, "transport/"+name, 2*time.Hour)
 			return "transport/" + name
-		}, warning, stateQueued, []string{"has been locked by ta-smtp pid 999997, dead", "gives it to another agent"}},
+		}, warning, view.StateQueued, []string{"has been locked by ta-smtp pid 999997, dead", "gives it to another agent"}},
 		"due and not tried": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(-2*time.Hour), status.NoAnswer, "no answer"))
 			return "transport/" + name
-		}, warning, stateQueued, []string{"is due for 2h without an attempt"}},
+		}, warning, view.StateQueued, []string{"is due for 2h without an attempt"}},
 		"due in a while": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(time.Minute), status.NoAnswer, "no answer"))
 			return "transport/" + name
-		}, fine, stateQueued, []string{"is tried again in "}},
+		}, fine, view.StateQueued, []string{"is tried again in "}},
 		// Z8
 		"nothing serves it": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			return "transport/" + name
-		}, warning, stateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
+		}, warning, view.StateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
 		"served again": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventServed})
 			return "transport/" + name
-		}, fine, stateQueued, []string{"waits for its first attempt"}},
+		}, fine, view.StateQueued, []string{"waits for its first attempt"}},
 		"specification cut off": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			if err := os.Truncate(filepath.Join(o.dir, "transport", name), 100); err != nil {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, warning, stateQueued, []string{"not whole", "back to router/"}},
+		}, warning, view.StateQueued, []string{"not whole", "back to router/"}},
 		"specification corrupt": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "transport/"+name, "@ \x00\x1b[2J\n")
 			return "transport/" + name
-		}, wrong, stateQueued, []string{"cannot be read", "leaves it alone"}},
+		}, wrong, view.StateQueued, []string{"cannot be read", "leaves it alone"}},
 		// M17
 		"specification of a newer program": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "transport/"+name, "@ 0x00000087\n")
 			return "transport/" + name
-		}, wrong, stateQueued, []string{"unknown format bits"}},
+		}, wrong, view.StateQueued, []string{"unknown format bits"}},
 		"message gone, recipient open": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			if err := os.Remove(filepath.Join(o.dir, "queue", name)); err != nil {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, wrong, stateFinishing, []string{"1 recipient is open"}},
+		}, wrong, view.StateFinishing, []string{"1 recipient is open"}},
 		"finishing": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.tag(t, name, off[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
@@ -217,12 +218,12 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, fine, stateFinishing, []string{"removes the specification"}},
+		}, fine, view.StateFinishing, []string{"removes the specification"}},
 		"another message under the specification": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "queue/"+name, "to a\n\n")
 			return "transport/" + name
-		}, wrong, stateQueued, []string{"do not belong together"}},
+		}, wrong, view.StateQueued, []string{"do not belong together"}},
 		"restored in queue/": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			b, err := os.ReadFile(filepath.Join(o.dir, "queue", name))
@@ -232,13 +233,13 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.write(t, "queue/new", string(b))
 			o.rename(t, "queue/new", "queue/"+name)
 			return "transport/" + name
-		}, warning, stateQueued, []string{"its spool ID is a new one"}},
+		}, warning, view.StateQueued, []string{"its spool ID is a new one"}},
 		"rehash not finished": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			n, _ := postoffice.ParseName(name)
 			o.rename(t, "queue/"+name, "queue/"+postoffice.HashDir(n.Ino, 1)+"/"+name)
 			return "transport/" + name
-		}, warning, stateQueued, []string{"different hash depths"}},
+		}, warning, view.StateQueued, []string{"different hash depths"}},
 		"the same name twice": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			n, _ := postoffice.ParseName(name)
@@ -261,21 +262,21 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "deferred/" + inode(a) + ".aliases"
-		}, fine, stateDeferred, []string{"It tries again in 4m, at ", "is given up, and its sender is told", "zmctl resubmit S"}},
+		}, fine, view.StateDeferred, []string{"It tries again in 4m, at ", "is given up, and its sender is told", "zmctl resubmit S"}},
 		"put off because it ends routers": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Defer(postoffice.WhyCrash); err != nil {
 				t.Fatal(err)
 			}
 			return "deferred/" + inode(a) + ".crash"
-		}, warning, stateDeferred, []string{"Nothing, until somebody decides", "zmctl resubmit S"}},
+		}, warning, view.StateDeferred, []string{"Nothing, until somebody decides", "zmctl resubmit S"}},
 		"held by policy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Freeze("size"); err != nil {
 				t.Fatal(err)
 			}
 			return "freezer/" + inode(a) + ".size"
-		}, fine, stateFrozen, []string{"held by policy (size)"}},
+		}, fine, view.StateFrozen, []string{"held by policy (size)"}},
 		// M12
 		"only copy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
@@ -283,7 +284,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "postman/" + inode(a)
-		}, warning, stateSetAside, []string{"the only copy"}},
+		}, warning, view.StateSetAside, []string{"the only copy"}},
 		// M12
 		"soft copy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
@@ -291,7 +292,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "postman/" + inode(a) + "_loop"
-		}, fine, stateCopy, []string{"a copy for the postmaster"}},
+		}, fine, view.StateCopy, []string{"a copy for the postmaster"}},
 		"strange name in postman/": {func(t *testing.T, o *office) string { o.write(t, "postman/note", "x"); return "postman/note" },
 			warning, "unknown", []string{"No name that is made here"}},
 		"dead owner": {func(t *testing.T, o *office) string {
@@ -351,7 +352,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	o := newOffice(t)
 	ids := plant(t, o)
 	before := picture(t, o.dir)
-	for _, args := range [][]string{{"status"}, {"queue"}, {"queue", "--json"}, {"check"}, {"resubmit"}, {"show", ids[stateQueued]}, {"show", ids[stateClaimed]}} {
+	for _, args := range [][]string{{"status"}, {"queue"}, {"queue", "--json"}, {"check"}, {"resubmit"}, {"show", ids[view.StateQueued]}, {"show", ids[view.StateClaimed]}} {
 		invoke(t, args...)
 	}
 	if got := picture(t, o.dir); got != before {

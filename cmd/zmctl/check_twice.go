@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 )
 
@@ -20,7 +21,7 @@ const (
 
 // mail is a message file that stands for a message, so not a copy for the postmaster.
 type mail struct {
-	file
+	view.File
 	name postoffice.Name
 	rank int
 }
@@ -33,20 +34,20 @@ func (m *mail) was() postoffice.SpoolID {
 func (m *mail) misnumbered() bool { return !m.name.Fits(m.Info.Ino) }
 
 // note remembers a message file for twice.
-func (x *checker) note(f file, n postoffice.Name, rank int) {
+func (x *checker) note(f view.File, n postoffice.Name, rank int) {
 	x.mail = append(x.mail, mail{f, n, rank})
 }
 
 // twice finds messages that would be delivered twice: one inode under two names, and
 // copies (A25).
 func (x *checker) twice() {
-	for _, p := range twins(x.spool, x.mail) {
-		r := about(p.lesser.path(), "twice")
+	for _, p := range twins(x.Spool, x.mail) {
+		r := about(p.lesser.Path(), "twice")
 		r.part = "twice"
 		if p.linked {
-			r.wrong(duplicate, "It is the same file as %s under another name: it would be delivered twice. zmctl check --repair puts this name into quarantine/.", p.kept.path())
+			r.wrong(duplicate, "It is the same file as %s under another name: it would be delivered twice. zmctl check --repair puts this name into quarantine/.", p.kept.Path())
 		} else {
-			r.wrong(contentCopy, "It has the content of %s and was copied: it would be delivered twice. Remove one of the two.", p.kept.path())
+			r.wrong(contentCopy, "It has the content of %s and was copied: it would be delivered twice. Remove one of the two.", p.kept.Path())
 			if p.sure {
 				r.say("Both had the spool ID %s before they were copied, so zmctl check --repair puts this one into quarantine/.", p.lesser.was())
 			}
@@ -64,7 +65,7 @@ type twin struct {
 
 // twins pairs what is one message. A file that was only renamed while the directories
 // were listed has one name now, and is none.
-func twins(s *spool, all []mail) []twin {
+func twins(s *view.Spool, all []mail) []twin {
 	var found []twin
 	byInode := map[uint64][]mail{}
 	for _, m := range all {
@@ -73,27 +74,27 @@ func twins(s *spool, all []mail) []twin {
 	linked := map[string]bool{} // second names, which are no copies besides
 	for _, list := range byInode {
 		list = slices.DeleteFunc(list, func(m mail) bool {
-			now, err := s.stat(m.Dir, m.Name)
+			now, err := s.Stat(m.Dir, m.Name)
 			return err != nil || now.Info.Ino != m.Info.Ino || now.Info.Nlink < 2
 		})
 		rank(list)
 		for i := 1; i < len(list); i++ {
-			if list[i].path() != list[0].path() {
+			if list[i].Path() != list[0].Path() {
 				found = append(found, twin{kept: list[0], lesser: list[i], linked: true, sure: true})
-				linked[list[i].path()] = true
+				linked[list[i].Path()] = true
 			}
 		}
 	}
 	bySize := map[int64][]mail{}
 	for _, m := range all {
-		if !linked[m.path()] {
+		if !linked[m.Path()] {
 			bySize[m.Info.Size] = append(bySize[m.Info.Size], m)
 		}
 	}
 	for _, list := range bySize {
 		found = append(found, copies(s, list)...)
 	}
-	slices.SortFunc(found, func(a, b twin) int { return cmp.Compare(a.lesser.path(), b.lesser.path()) })
+	slices.SortFunc(found, func(a, b twin) int { return cmp.Compare(a.lesser.Path(), b.lesser.Path()) })
 	return found
 }
 
@@ -106,14 +107,14 @@ func rank(list []mail) {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(right(b), right(a)), cmp.Compare(a.path(), b.path()))
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(right(b), right(a)), cmp.Compare(a.Path(), b.Path()))
 	})
 }
 
 // copies finds among files of one size those that were copied of one another. Two
 // messages may well have the same content; a copy shows by its time to the
 // nanosecond, or by a name that is not its number beside an original whose is.
-func copies(s *spool, list []mail) []twin {
+func copies(s *view.Spool, list []mail) []twin {
 	if len(list) < 2 || list[0].Info.Size == 0 {
 		return nil // empty files have nothing in common
 	}
@@ -133,7 +134,7 @@ func copies(s *spool, list []mail) []twin {
 		if incompleteDraft(s, m) {
 			continue
 		}
-		if sum, err := content(s, m.file); err == nil {
+		if sum, err := content(s, m.File); err == nil {
 			same[sum] = append(same[sum], m)
 		}
 	}
@@ -148,11 +149,11 @@ func copies(s *spool, list []mail) []twin {
 // incompleteDraft reports whether a file in public/ is not the message that its writer
 // began: a power loss left its name and its mode, and a part of its content or zeros. It
 // is never delivered, so it is no copy of another.
-func incompleteDraft(s *spool, m mail) bool {
+func incompleteDraft(s *view.Spool, m mail) bool {
 	if m.rank != rankPublic {
 		return false
 	}
-	read, err := s.loadFile(m.file, stateAccepted)
+	read, err := s.LoadFile(m.File, view.StateAccepted)
 	return err != nil || read.Problem != ""
 }
 
@@ -181,8 +182,8 @@ func pairUp(list []mail) []twin {
 }
 
 // content is a sum over a file.
-func content(s *spool, f file) (sum [sha256.Size]byte, err error) {
-	h, err := s.open(f)
+func content(s *view.Spool, f view.File) (sum [sha256.Size]byte, err error) {
+	h, err := s.Open(f)
 	if err != nil {
 		return sum, err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -108,53 +107,4 @@ func argumentIDs(c *cli.Context) ([]string, error) {
 		ids = append(ids, arg)
 	}
 	return ids, nil
-}
-
-// facts are what the selector asks of a recipient; r is nil for a message whose
-// recipients are not known.
-func (m *message) facts(r *recipient, now time.Time) *selector.Facts {
-	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), Cause: m.Why, States: []string{stateWord(m.State)}}
-	if r == nil {
-		return f
-	}
-	f.To, f.Channel, f.Host, f.Reply = r.Address, r.Channel, r.Host, r.Last
-	if r.Cause != "" {
-		f.Cause = r.Cause
-	}
-	f.States = append(f.States, stateWord(r.State))
-	if r.open() {
-		f.States = append(f.States, "open")
-	}
-	if r.State == waiting && (r.Next == nil || !r.Next.After(now)) {
-		f.States = append(f.States, "due")
-	}
-	return f
-}
-
-// stateWord is a state as the selector has it.
-func stateWord(state string) string {
-	if state == stale {
-		return "locked"
-	}
-	return strings.ReplaceAll(state, " ", "-")
-}
-
-// choose leaves those recipients in the message that are selected, and tells whether
-// there are any. An empty selector leaves everything.
-func (m *message) choose(sel selector.Selector, now time.Time) bool {
-	if sel.Empty() {
-		return true
-	}
-	if len(m.Recipients) == 0 {
-		return sel.Match(m.facts(nil, now))
-	}
-	var left []recipient
-	for i := range m.Recipients {
-		if sel.Match(m.facts(&m.Recipients[i], now)) {
-			left = append(left, m.Recipients[i])
-		}
-	}
-	m.hidden = len(m.Recipients) - len(left)
-	m.Recipients = left
-	return len(left) > 0
 }

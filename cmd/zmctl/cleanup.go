@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -100,7 +101,7 @@ func tidy(po *postoffice.PostOffice, now time.Time, postmanKeep, removedKeep tim
 	err = errors.Join(err, x.removed(po, now, removedKeep), x.orders(po, now, removedKeep))
 	texts, terr := po.SweepReasons(now, dry)
 	x.swept(texts)
-	return x, errors.Join(err, terr, x.wait(newSpool(po, now)))
+	return x, errors.Join(err, terr, x.wait(view.New(po, now)))
 }
 
 func (x *cleanup) swept(list []postoffice.Recovered) {
@@ -153,16 +154,16 @@ func (x *cleanup) orders(po *postoffice.PostOffice, now time.Time, keep time.Dur
 }
 
 // wait counts what no age removes.
-func (x *cleanup) wait(s *spool) error {
+func (x *cleanup) wait(s *view.Spool) error {
 	var errs []error
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine} {
-		if !s.exists(dir) {
+		if !s.Exists(dir) {
 			continue
 		}
 		at := map[string]int{}
-		errs = append(errs, s.eachFile(dir, func(f file) {
-			state := s.stateIn(f)
-			if isReason(f) {
+		errs = append(errs, s.EachFile(dir, func(f view.File) {
+			state := s.StateIn(f)
+			if view.IsReason(f) {
 				return
 			}
 			i, ok := at[state]
@@ -172,7 +173,7 @@ func (x *cleanup) wait(s *spool) error {
 				x.Kept = append(x.Kept, waits{Directory: dir, State: state})
 			}
 			x.Kept[i].Files++
-			x.Kept[i].OldestSeconds = max(x.Kept[i].OldestSeconds, int64(s.now.Sub(f.Info.ModTime)/time.Second))
+			x.Kept[i].OldestSeconds = max(x.Kept[i].OldestSeconds, int64(s.Now.Sub(f.Info.ModTime)/time.Second))
 		}))
 	}
 	return errors.Join(errs...)
@@ -205,13 +206,13 @@ func (x *cleanup) print(w io.Writer, quiet bool) error {
 // forWhom tells what is done with what is kept.
 func forWhom(k waits) string {
 	switch k.State {
-	case stateDeferred:
+	case view.StateDeferred:
 		return ": zmctl resubmit"
-	case stateFrozen:
+	case view.StateFrozen:
 		return ": zmctl freezer list"
-	case stateSetAside:
+	case view.StateSetAside:
 		return ", only copies of accepted mail: zmctl postman list"
-	case stateCopy:
+	case view.StateCopy:
 		return ", copies that go after POSTMANKEEP"
 	}
 	return ": zmctl check tells"

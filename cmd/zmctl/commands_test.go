@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 )
 
@@ -136,12 +137,12 @@ func TestShowInJSON(t *testing.T) {
 	}
 	var got struct {
 		ID            string
-		Recipients    []recipient
+		Recipients    []view.Recipient
 		Envelope      []string
 		Specification []string
-		History       []happened
+		History       []view.Step
 		Next          []string
-		Details       []fileDetails `json:"file_details"`
+		Details       []view.FileDetails `json:"file_details"`
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
 	"zmailer/internal/wire/mailq"
@@ -66,8 +67,8 @@ func runETRN(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	a, err := callScheduler(c.Context, dir)
-	if errors.Is(err, errNobodyAnswers) {
+	a, err := view.CallScheduler(c.Context, dir)
+	if errors.Is(err, view.ErrNoScheduler) {
 		for _, host := range c.Args().Slice() {
 			if err := po.AskStart(host); err != nil {
 				return err
@@ -79,10 +80,10 @@ func runETRN(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
+	defer a.Close()
 	some := false
 	for _, host := range c.Args().Slice() {
-		if err := a.conn.SetDeadline(time.Now().Add(socketPatience)); err != nil {
+		if err := a.Conn.SetDeadline(time.Now().Add(view.SocketPatience)); err != nil {
 			return err
 		}
 		text, err := a.Ask(mailq.Request{Kind: mailq.ETRN, Host: host}, nil)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
@@ -143,13 +144,13 @@ func (p *eventPrinter) follow(ctx context.Context, tail *ledger.Tail, dir string
 func (p *eventPrinter) listen(ctx context.Context, cancel context.CancelCauseFunc, dir string, stderr io.Writer) {
 	silent := false
 	for ctx.Err() == nil {
-		a, err := callScheduler(ctx, dir)
+		a, err := view.CallScheduler(ctx, dir)
 		if err == nil {
 			silent = false
-			stop := context.AfterFunc(ctx, a.close)
+			stop := context.AfterFunc(ctx, a.Close)
 			_, err = a.Ask(mailq.Request{Kind: mailq.JSONEvents}, p.heard)
 			stop()
-			a.close()
+			a.Close()
 		}
 		var unwritten *writeError
 		if errors.As(err, &unwritten) {
@@ -264,7 +265,7 @@ func (h *happening) line(p term.Paint, answer int) string {
 // state is what the event is coloured by: the end of a message by that of its recipients.
 func (h *happening) state() string {
 	if h.Ends != nil && h.Ends.Failed+h.Ends.Silent+h.Ends.Expired+h.Ends.Gone+h.Ends.Unknown > 0 {
-		return failed
+		return view.Failed
 	}
 	return h.Event
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -76,14 +77,14 @@ func actFlags(more ...cli.Flag) []cli.Flag {
 
 func thawAsideVerb() *verb {
 	return &verb{name: "thaw", done: "given to the router", asks: true,
-		aside: map[string]func(*act, *message) (string, error){stateFrozen: (*act).giveBack}}
+		aside: map[string]func(*act, *view.Message) (string, error){view.StateFrozen: (*act).giveBack}}
 }
 
 // discardVerb puts what is put aside away for good, after a while.
 func discardVerb() *verb {
 	return &verb{name: "discard", done: "discarded", undo: "puts it back", asks: true,
-		aside: map[string]func(*act, *message) (string, error){
-			stateFrozen: (*act).putAway, stateCopy: (*act).putAway, stateSetAside: (*act).discardOnly,
+		aside: map[string]func(*act, *view.Message) (string, error){
+			view.StateFrozen: (*act).putAway, view.StateCopy: (*act).putAway, view.StateSetAside: (*act).discardOnly,
 		}}
 }
 
@@ -109,11 +110,11 @@ func runAside(c *cli.Context, dir string, v *verb) error {
 		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; all is everything, zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
 	}
 	if dir == postoffice.Postman {
-		only := stateSetAside
+		only := view.StateSetAside
 		if v.name == "discard" {
-			only = stateCopy
+			only = view.StateCopy
 		}
-		from.fits = func(k kind, explicit bool) bool { return k.state == only || explicit }
+		from.fits = func(k view.Kind, explicit bool) bool { return k.State == only || explicit }
 	}
 	return actAside(c, v, from)
 }
@@ -142,7 +143,7 @@ func listAside(c *cli.Context, from *aside) error {
 	}
 	defer closeFS(po)
 	now := time.Now()
-	if _, err := from.find(c.Context, newSpool(po, now)); err != nil {
+	if _, err := from.find(c.Context, view.New(po, now)); err != nil {
 		return err
 	}
 	if err := from.missing(c.Command.Name); err != nil {
@@ -150,13 +151,13 @@ func listAside(c *cli.Context, from *aside) error {
 	}
 	out := newStream(c.App.Writer)
 	n := 0
-	err = from.each(c.Context, po, func(m *message) error {
+	err = from.each(c.Context, po, func(m *view.Message) error {
 		n++
 		if c.Bool("json") {
 			return errors.Join(jsonLines(out).Encode(m), out.tick())
 		}
-		_, err := io.WriteString(out, term.For(out).Bold(m.message.Name)+"  ")
-		return errors.Join(err, m.print(out, now), out.tick())
+		_, err := io.WriteString(out, term.For(out).Bold(m.File.Name)+"  ")
+		return errors.Join(err, printMessage(out, m, now), out.tick())
 	})
 	if !c.Bool("json") {
 		text := human.Count(n, "message")
@@ -193,7 +194,7 @@ func showAside(c *cli.Context, from *aside) error {
 		return err
 	}
 	defer closeFS(po)
-	s := newSpool(po, time.Now())
+	s := view.New(po, time.Now())
 	if _, err := from.find(c.Context, s); err != nil {
 		return err
 	}
@@ -202,15 +203,15 @@ func showAside(c *cli.Context, from *aside) error {
 	}
 	out := newStream(c.App.Writer)
 	n := 0
-	err = from.each(c.Context, po, func(m *message) error {
+	err = from.each(c.Context, po, func(m *view.Message) error {
 		n++
 		if c.Bool("json") {
-			return errors.Join(jsonLines(out).Encode(s.everything(m)), out.tick())
+			return errors.Join(jsonLines(out).Encode(s.Everything(m)), out.tick())
 		}
 		if n > 1 {
 			fmt.Fprintln(out)
 		}
-		s.showMessage(out, m)
+		showMessage(out, s, m)
 		return out.tick()
 	})
 	if n == 0 && err == nil && !c.Bool("json") {

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/workspec"
 )
 
@@ -15,7 +16,7 @@ func TestHistoryTellsThePolicysDecision(t *testing.T) {
 		"the policy, router.star:2: reject 5.7.1: \\x1b[2J": {Event: workspec.EventPolicy,
 			Attrs: []workspec.Attr{{Key: "rule", Value: "router.star:2"}}, Text: "reject 5.7.1: \x1b[2J"},
 	} {
-		if got := inWords(&e, nil); got != want {
+		if got := view.EventText(&e, nil); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

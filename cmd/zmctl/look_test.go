@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -122,18 +123,18 @@ func plant(t *testing.T, o *office) map[string]string {
 	o.run(t, "scheduler")
 	ids := map[string]string{}
 	o.write(t, postoffice.Public+"/draft", "from <a@b>\n")
-	ids[stateAccepted] = o.submit(t, plainMail).ID.String()
+	ids[view.StateAccepted] = o.submit(t, plainMail).ID.String()
 	a := o.submit(t, plainMail)
 	c := o.claim(t, a)
 	if w, err := c.CreateWork(); err != nil || w.Close() != nil {
 		t.Fatal(err)
 	}
-	ids[stateClaimed] = a.ID.String()
+	ids[view.StateClaimed] = a.ID.String()
 	aside := map[string]func(c *postoffice.Claim) error{
-		stateDeferred: func(c *postoffice.Claim) error { return c.Defer("routes") },
-		stateFrozen:   func(c *postoffice.Claim) error { return c.Freeze("policy") },
-		stateSetAside: func(c *postoffice.Claim) error { return c.ToPostman() },
-		stateCopy:     func(c *postoffice.Claim) error { return errors.Join(c.SoftCopy("bad-header"), c.Defer("x")) },
+		view.StateDeferred: func(c *postoffice.Claim) error { return c.Defer("routes") },
+		view.StateFrozen:   func(c *postoffice.Claim) error { return c.Freeze("policy") },
+		view.StateSetAside: func(c *postoffice.Claim) error { return c.ToPostman() },
+		view.StateCopy:     func(c *postoffice.Claim) error { return errors.Join(c.SoftCopy("bad-header"), c.Defer("x")) },
 	}
 	for state, do := range aside {
 		a := o.submit(t, plainMail)
@@ -143,7 +144,7 @@ func plant(t *testing.T, o *office) map[string]string {
 		ids[state] = a.ID.String()
 	}
 	q, name, offsets := o.queue(t, "defer1@a.example.com", "ok@a.example.com", "no@a.example.com", "now@a.example.com", "new@a.example.com")
-	ids[stateQueued] = q.ID.String()
+	ids[view.StateQueued] = q.ID.String()
 	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Minute), status.MailboxFull, "452 4.2.2 full"))
 	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 2, time.Now().Add(time.Hour+time.Minute), status.SystemTrouble, "451 4.3.0 try\nagain \x1b[2Jlater"))
 	o.tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
@@ -158,7 +159,7 @@ func plant(t *testing.T, o *office) map[string]string {
 	if err := os.Remove(filepath.Join(o.dir, postoffice.Queue, name)); err != nil {
 		t.Fatal(err)
 	}
-	ids[stateFinishing] = name
+	ids[view.StateFinishing] = name
 	return ids
 }
 
@@ -170,7 +171,7 @@ func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
 		t.Fatal(err)
 	}
 	for state, id := range ids {
-		if state != stateFinishing {
+		if state != view.StateFinishing {
 			wantIn(t, out, id+"  0s  ")
 		}
 	}
@@ -179,7 +180,7 @@ func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
 		"smtp/a.example.com  ok@a.example.com  delivered\n",
 		"no@a.example.com  failed, sender was told, status 5.1.1:\n        550 5.1.1 no such user\n",
 		"now@a.example.com  delivering (ta-smtp smtp pid ", "new@a.example.com  waiting\n",
-		ids[stateFinishing]+" (its message file is gone)", "finishing\n", "8 messages\n")
+		ids[view.StateFinishing]+" (its message file is gone)", "finishing\n", "8 messages\n")
 }
 
 func TestQueueInJSONHoldsTheSame(t *testing.T) {
@@ -192,26 +193,26 @@ func TestQueueInJSONHoldsTheSame(t *testing.T) {
 	if code != 0 {
 		t.Fatal(err)
 	}
-	got := map[string]message{}
+	got := map[string]view.Message{}
 	for line := range strings.Lines(out) {
-		var m message
+		var m view.Message
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
 		got[m.State] = m
 	}
-	q := got[stateQueued]
-	if q.ID != ids[stateQueued] || q.Sender != "sender@client.example.net" || len(q.Recipients) != 5 || len(q.Files) != 2 {
+	q := got[view.StateQueued]
+	if q.ID != ids[view.StateQueued] || q.Sender != "sender@client.example.net" || len(q.Recipients) != 5 || len(q.Files) != 2 {
 		t.Fatalf("queued: got %+v", q)
 	}
 	first := q.Recipients[0]
 	if first.Attempts != 2 || first.Status != "4.3.0" || first.Next == nil || first.Channel != "smtp" || first.Host != "a.example.com" {
 		t.Errorf("deferred recipient: got %+v", first)
 	}
-	if r := q.Recipients[3]; r.State != delivering || r.Owner == nil || !r.Owner.Alive {
+	if r := q.Recipients[3]; r.State != view.Delivering || r.Owner == nil || !r.Owner.Alive {
 		t.Errorf("locked recipient: got %+v", r)
 	}
-	if m := got[stateDeferred]; m.Why == "" {
+	if m := got[view.StateDeferred]; m.Why == "" {
 		t.Errorf("deferred message: got %+v, want its reason", m)
 	}
 }
@@ -228,9 +229,9 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got struct {
-		Directories []directory `json:"directories"`
-		Scheduler   bool        `json:"scheduler_runs"`
-		Owners      []owner     `json:"owners"`
+		Directories []view.Directory `json:"directories"`
+		Scheduler   bool             `json:"scheduler_runs"`
+		Owners      []view.Owner     `json:"owners"`
 	}
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
@@ -296,12 +297,12 @@ func TestShowTellsEverythingOfAMessage(t *testing.T) {
 	o := newOffice(t)
 	ids := plant(t, o)
 	cases := map[string][]string{
-		stateAccepted: {"files\n  router/", "envelope\n  comment octets 0000", "  from <sender@client.example.net>\n", "free claims and routes it"},
-		stateClaimed:  {"It is being routed by router pid "},
-		stateDeferred: {"The router could not route it (routes). It tries again in 4m, at ", "zmctl resubmit " + ids[stateDeferred]},
-		stateFrozen:   {"held by policy (policy)"},
-		stateSetAside: {"this is the only copy"},
-		stateQueued: {"  transport/", "  queue/", "work specification\n  @ 0x00000007\n", "history\n", "deferred <defer1@a.example.com>",
+		view.StateAccepted: {"files\n  router/", "envelope\n  comment octets 0000", "  from <sender@client.example.net>\n", "free claims and routes it"},
+		view.StateClaimed:  {"It is being routed by router pid "},
+		view.StateDeferred: {"The router could not route it (routes). It tries again in 4m, at ", "zmctl resubmit " + ids[view.StateDeferred]},
+		view.StateFrozen:   {"held by policy (policy)"},
+		view.StateSetAside: {"this is the only copy"},
+		view.StateQueued: {"  transport/", "  queue/", "work specification\n  @ 0x00000007\n", "history\n", "deferred <defer1@a.example.com>",
 			"failed <no@a.example.com> 5.1.1, reported: 550 5.1.1 no such user", "<defer1@a.example.com> is tried again in 1h",
 			"<new@a.example.com> waits for its first attempt over smtp/a.example.com", "<now@a.example.com> is being delivered by ta-smtp smtp pid "},
 	}
@@ -318,7 +319,7 @@ func TestShowTellsEverythingOfAMessage(t *testing.T) {
 			t.Errorf("%s: a control character reached the terminal: %q", state, out)
 		}
 	}
-	out, _, _ := invoke(t, "show", ids[stateQueued])
+	out, _, _ := invoke(t, "show", ids[view.StateQueued])
 	wantIn(t, out, "r+          smtp a.example.com ok@a.example.com 65534\n", "r-          smtp a.example.com no@a.example.com")
 }
 

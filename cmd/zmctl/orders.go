@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -57,7 +58,7 @@ func (h *orderHead) bytes() []byte {
 	for _, f := range [][2]string{{"time", h.Time.Format(time.RFC3339Nano)}, {"who", h.Who}, {"verb", h.Verb}, {"selector", h.Selector},
 		{"reason", h.Reason}, {"until", h.Until}, {"flags", h.Flags}} {
 		if f[1] != "" {
-			fmt.Fprintf(&b, "%s %s\n", f[0], human.Clean(oneLine(f[1])))
+			fmt.Fprintf(&b, "%s %s\n", f[0], human.Clean(view.OneLine(f[1])))
 		}
 	}
 	b.WriteByte('\n')

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 )
 
@@ -44,8 +45,8 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 	if out, code, err := invoke(t, "check", "--repair"); code != 0 {
 		t.Fatalf("repair: %d, %v\n%s", code, err, out)
 	}
-	var list []*message
-	_, err := newSpool(o.PostOffice, queued.ID.Time()).each(t.Context(), selector.Selector{}, func(m *message) error {
+	var list []*view.Message
+	_, err := view.New(o.PostOffice, queued.ID.Time()).Each(t.Context(), selector.Selector{}, func(m *view.Message) error {
 		list = append(list, m)
 		return nil
 	})

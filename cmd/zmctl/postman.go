@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
 )
@@ -50,37 +51,37 @@ given; it is shown then.`,
 
 func resubmitPostmanVerb() *verb {
 	return &verb{name: "resubmit", done: "given to the router",
-		aside: map[string]func(*act, *message) (string, error){stateSetAside: (*act).giveMended, stateCopy: (*act).refuseCopy}}
+		aside: map[string]func(*act, *view.Message) (string, error){view.StateSetAside: (*act).giveMended, view.StateCopy: (*act).refuseCopy}}
 }
 
 // giveMended gives an only copy to the router, if that can use it.
-func (a *act) giveMended(m *message) (string, error) {
+func (a *act) giveMended(m *view.Message) (string, error) {
 	switch {
-	case m.unusable || m.unread:
-		return "", fmt.Errorf("%s %s: it still cannot be routed: %s; mend %s with an editor", a.v.name, m.message.Name, human.Clean(m.Problem), m.message.path())
-	case m.octets > m.Size:
-		return "", fmt.Errorf("%s %s: %s; remove that line if you have changed the file yourself", a.v.name, m.message.Name, human.Clean(m.Problem))
+	case m.Unusable || m.Unreadable:
+		return "", fmt.Errorf("%s %s: it still cannot be routed: %s; mend %s with an editor", a.v.name, m.File.Name, human.Clean(m.Problem), m.File.Path())
+	case m.Octets > m.Size:
+		return "", fmt.Errorf("%s %s: %s; remove that line if you have changed the file yourself", a.v.name, m.File.Name, human.Clean(m.Problem))
 	}
 	return a.giveBack(m)
 }
 
 // refuseCopy says why a copy is not given to the router.
-func (a *act) refuseCopy(m *message) (string, error) {
-	return "", fmt.Errorf("%s %s: it is a copy for the postmaster, the message itself went on: it would be delivered twice", a.v.name, m.message.Name)
+func (a *act) refuseCopy(m *view.Message) (string, error) {
+	return "", fmt.Errorf("%s %s: it is a copy for the postmaster, the message itself went on: it would be delivered twice", a.v.name, m.File.Name)
 }
 
 // discardOnly throws the only copy of a message away, if that is meant.
-func (a *act) discardOnly(m *message) (string, error) {
+func (a *act) discardOnly(m *view.Message) (string, error) {
 	named := false
 	for _, w := range a.from.words {
-		named = named || w.isID && w.id == m.id
+		named = named || w.isID && w.id == m.SpoolID
 	}
 	if !named || !a.c.Bool("force") {
 		return "", fmt.Errorf("%s %s: it is the only copy of a message that was accepted; look at it with zmctl postman show %s, then: zmctl postman discard --force %s",
-			a.v.name, m.message.Name, m.message.Name, m.ID)
+			a.v.name, m.File.Name, m.File.Name, m.ID)
 	}
 	if !a.c.Bool("quiet") && !a.c.Bool("json") {
-		if err := m.print(a.out, a.now); err != nil {
+		if err := printMessage(a.out, m, a.now); err != nil {
 			return "", err
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
@@ -57,10 +57,10 @@ one message, zmctl why ID why it waits.
 	}
 }
 
-// view shows messages one way.
-type view interface {
+// queueView shows messages one way.
+type queueView interface {
 	// add takes a message with the recipients that were selected.
-	add(m *message) error
+	add(m *view.Message) error
 	// end prints what is left to print.
 	end(sorted bool) error
 }
@@ -75,13 +75,13 @@ func runQueue(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	s := newSpool(po, time.Now())
+	s := view.New(po, time.Now())
 	out := newStream(c.App.Writer)
-	v, err := chooseView(c, out, s.now)
+	v, err := chooseView(c, out, s.Now)
 	if err != nil {
 		return err
 	}
-	sorted, err := s.each(c.Context, sel, func(m *message) error {
+	sorted, err := s.Each(c.Context, sel, func(m *view.Message) error {
 		if err := v.add(m); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func runQueue(c *cli.Context) error {
 	if hidden {
 		err = nil
 	}
-	if err == nil || errors.Is(err, errListing) {
+	if err == nil || errors.Is(err, view.ErrListing) {
 		err = errors.Join(err, v.end(sorted))
 	}
 	if err = quiet(errors.Join(err, out.flush())); err == nil && hidden {
@@ -103,7 +103,7 @@ func runQueue(c *cli.Context) error {
 // onlyPermission reports whether all that an error consists of is missing permission.
 func onlyPermission(err error) bool {
 	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || slices.Contains(joined.Unwrap(), errListing) {
+	if !ok || slices.Contains(joined.Unwrap(), view.ErrListing) {
 		return errors.Is(err, fs.ErrPermission)
 	}
 	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyPermission(e) })
@@ -117,8 +117,8 @@ func quiet(err error) error {
 	return err
 }
 
-func chooseView(c *cli.Context, w io.Writer, now time.Time) (view, error) {
-	var views []view
+func chooseView(c *cli.Context, w io.Writer, now time.Time) (queueView, error) {
+	var views []queueView
 	top := c.Int("top")
 	if top < 0 {
 		return nil, cli.Exit("zmctl queue --top: less than nothing", config.ExitUsage)
@@ -157,8 +157,8 @@ func jsonLines(w io.Writer) *json.Encoder {
 	return e
 }
 
-func (l *lines) add(m *message) error { return l.e.Encode(m) }
-func (l *lines) end(bool) error       { return nil }
+func (l *lines) add(m *view.Message) error { return l.e.Encode(m) }
+func (l *lines) end(bool) error            { return nil }
 
 // listing is the view for reading.
 type listing struct {
@@ -167,9 +167,9 @@ type listing struct {
 	n   int
 }
 
-func (l *listing) add(m *message) error {
+func (l *listing) add(m *view.Message) error {
 	l.n++
-	return m.print(l.w, l.now)
+	return printMessage(l.w, m, l.now)
 }
 
 func (l *listing) end(sorted bool) error {
@@ -181,8 +181,8 @@ func (l *listing) end(sorted bool) error {
 	return err
 }
 
-// print writes a message's lines for the queue listing.
-func (m *message) print(w io.Writer, now time.Time) error {
+// printMessage writes a message's lines for the queue listing.
+func printMessage(w io.Writer, m *view.Message, now time.Time) error {
 	id := m.ID
 	if id == "" {
 		id = m.Name + " (its message file is gone)"
@@ -196,23 +196,23 @@ func (m *message) print(w io.Writer, now time.Time) error {
 	}
 	p := term.For(w)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), human.Span(now.Sub(m.Since)), human.Size(m.Size), m.sender(), m.painted(p, state))
+	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), human.Span(now.Sub(m.Since)), human.Size(m.Size), m.From(), painted(p, m, state))
 	if m.Problem != "" {
 		fmt.Fprintf(&b, "    %s\n", p.Red("PROBLEM: "+human.Clean(m.Problem)))
 	}
-	if m.Reason != "" && m.Reason != oneLine(human.Clean(m.Problem)) {
+	if m.Reason != "" && m.Reason != view.OneLine(human.Clean(m.Problem)) {
 		fmt.Fprintf(&b, "    why: %s\n", human.Cut(m.Reason, 500))
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		b.WriteString("    " + r.thread() + r.Address + "  " + p.State(r.State, r.words(now)))
+		b.WriteString("    " + r.ThreadName() + r.Address + "  " + p.State(r.State, r.Words(now)))
 		if r.Last != "" {
 			b.WriteString(":\n        " + human.Cut(r.Last, term.Room(w, 8, longAnswer)))
 		}
 		b.WriteByte('\n')
 	}
-	if m.hidden > 0 {
-		b.WriteString("    and " + human.Count(m.hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.hidden == 1] + " not match\n")
+	if m.Hidden > 0 {
+		b.WriteString("    and " + human.Count(m.Hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.Hidden == 1] + " not match\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -222,70 +222,12 @@ func (m *message) print(w io.Writer, now time.Time) error {
 const longAnswer = 300
 
 // painted colours the state of a message by what it waits for.
-func (m *message) painted(p term.Paint, state string) string {
+func painted(p term.Paint, m *view.Message, state string) string {
 	switch m.State {
-	case stateDeferred, stateFrozen, stateSetAside:
+	case view.StateDeferred, view.StateFrozen, view.StateSetAside:
 		return p.Red(state) // for a person
-	case stateCopy, stateRemoved:
+	case view.StateCopy, view.StateRemoved:
 		return p.Faint(state)
 	}
 	return state
-}
-
-// thread is channel and host as the scheduler groups them, with two blanks behind.
-func (r *recipient) thread() string {
-	if r.Channel == "" {
-		return ""
-	}
-	return r.Channel + "/" + r.Host + "  "
-}
-
-// words tells the state of a recipient.
-func (r *recipient) words(now time.Time) string {
-	words := []string{r.State}
-	if r.Unserved != "" {
-		words[0] += " (" + r.Unserved + ")"
-	}
-	if r.Owner != nil {
-		words[0] += " (" + r.Owner.String() + ")"
-	}
-	words = append(words, r.ordered(now)...)
-	if r.Attempts > 0 {
-		words = append(words, human.Count(r.Attempts, "attempt"))
-	}
-	switch {
-	case r.Next == nil || !r.open() || r.State == held:
-	case r.Next.After(now):
-		words = append(words, "next in "+human.Span(r.Next.Sub(now)))
-	default:
-		words = append(words, "due for "+human.Span(now.Sub(*r.Next)))
-	}
-	if r.State == failed && r.Reported {
-		words = append(words, "sender was told")
-	}
-	if r.Status != "" {
-		words = append(words, "status "+r.Status)
-	}
-	return strings.Join(words, ", ")
-}
-
-// ordered tells of a hold or a freeze: until when, by whom, why.
-func (r *recipient) ordered(now time.Time) []string {
-	if r.Ordered == nil {
-		return nil
-	}
-	var words []string
-	if r.Until != nil {
-		words = append(words, "for "+human.Span(r.Until.Sub(now)))
-	}
-	if r.Cause != "" {
-		words = append(words, "cause "+r.Cause)
-	}
-	if r.By != "" {
-		words = append(words, "by "+r.By)
-	}
-	if r.Reason != "" {
-		words = append(words, strconv.Quote(r.Reason))
-	}
-	return words
 }

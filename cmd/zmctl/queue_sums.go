@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
@@ -30,7 +31,7 @@ type tally struct {
 	Bytes         int64  `json:"bytes"` // of the messages
 	OldestSeconds int64  `json:"oldest_seconds"`
 
-	last *message // counted last: a message counts once for each name
+	last *view.Message // counted last: a message counts once for each name
 }
 
 // tallies are counted by name.
@@ -41,7 +42,7 @@ type tallies struct {
 func newTallies() *tallies { return &tallies{map[string]*tally{}} }
 
 // add counts a recipient of m; r may be nil.
-func (t *tallies) add(name string, m *message, r *recipient) *tally {
+func (t *tallies) add(name string, m *view.Message, r *view.Recipient) *tally {
 	n := t.of[name]
 	if n == nil {
 		if len(t.of) >= maxKeys {
@@ -92,38 +93,38 @@ type counts struct {
 // countPart is one of its tables.
 type countPart struct {
 	title string
-	of    func(m *message, r *recipient) string // "" counts nowhere
+	of    func(m *view.Message, r *view.Recipient) string // "" counts nowhere
 	all   *tallies
 }
 
 func newCounts(w io.Writer, _ time.Time, top int, asJSON bool) *counts {
-	of := func(title string, of func(m *message, r *recipient) string) *countPart {
+	of := func(title string, of func(m *view.Message, r *view.Recipient) string) *countPart {
 		return &countPart{title, of, newTallies()}
 	}
 	return &counts{w: w, top: top, json: asJSON, parts: []*countPart{
-		of("state", func(m *message, r *recipient) string {
-			if r == nil || r.State == toRoute {
+		of("state", func(m *view.Message, r *view.Recipient) string {
+			if r == nil || r.State == view.ToRoute {
 				return m.State
 			}
 			return r.State
 		}),
-		of("channel", func(_ *message, r *recipient) string {
+		of("channel", func(_ *view.Message, r *view.Recipient) string {
 			if r == nil {
 				return ""
 			}
 			return r.Channel
 		}),
-		of("host", func(_ *message, r *recipient) string {
+		of("host", func(_ *view.Message, r *view.Recipient) string {
 			if r == nil || r.Channel == "" {
 				return ""
 			}
 			return r.Channel + "/" + r.Host
 		}),
-		of("sender", func(m *message, _ *recipient) string { return m.sender() }),
+		of("sender", func(m *view.Message, _ *view.Recipient) string { return m.From() }),
 	}}
 }
 
-func (c *counts) add(m *message) error {
+func (c *counts) add(m *view.Message) error {
 	c.messages++
 	for _, p := range c.parts {
 		if len(m.Recipients) == 0 {
@@ -195,14 +196,14 @@ func newAges(w io.Writer, now time.Time, top int, asJSON bool) *ages {
 	return &ages{w: w, now: now, top: top, json: asJSON, all: newTallies(), rows: map[string]*ageRow{}}
 }
 
-func (a *ages) add(m *message) error {
+func (a *ages) add(m *view.Message) error {
 	column := 0
 	for column < len(ageBounds) && a.now.Sub(m.Since) >= ageBounds[column] {
 		column++
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		if !r.open() {
+		if !r.Open() {
 			continue
 		}
 		name := "(" + m.State + ")"

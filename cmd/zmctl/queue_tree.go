@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
@@ -50,13 +51,13 @@ func newTree(w io.Writer, now time.Time, top int, asJSON bool) *tree {
 	return t
 }
 
-func (t *tree) add(m *message) error {
+func (t *tree) add(m *view.Message) error {
 	t.n++
 	branches := map[string]*leaf{}
 	var names []string
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		if !r.open() {
+		if !r.Open() {
 			continue
 		}
 		name := "(" + m.State + ")"
@@ -66,7 +67,7 @@ func (t *tree) add(m *message) error {
 		name = t.all.add(name, m, r).Name
 		l := branches[name]
 		if l == nil {
-			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.sender(), Size: m.Size, State: m.State, Next: r.words(t.now), Last: human.Cut(r.Last, t.answer), state: r.State}
+			l = &leaf{ID: m.ID, Since: m.Since, Sender: m.From(), Size: m.Size, State: m.State, Next: r.Words(t.now), Last: human.Cut(r.Last, t.answer), state: r.State}
 			branches[name] = l
 			names = append(names, name)
 		}
@@ -162,7 +163,7 @@ func newSummary(w io.Writer, now time.Time, asJSON bool) *summary {
 	return &summary{w: w, now: now, json: asJSON, States: map[string]int{}, hosts: newTallies()}
 }
 
-func (s *summary) add(m *message) error {
+func (s *summary) add(m *view.Message) error {
 	s.Messages++
 	s.Bytes += m.Size
 	if m.AgeSeconds > s.OldestAge || s.Oldest == "" {
@@ -174,7 +175,7 @@ func (s *summary) add(m *message) error {
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
 		s.States[r.State]++
-		if !r.open() {
+		if !r.Open() {
 			continue
 		}
 		s.Recipients++
@@ -208,7 +209,7 @@ func (s *summary) end(bool) error {
 
 func (s *summary) states(p term.Paint) string {
 	var list []string
-	for _, name := range []string{toRoute, waiting, delivering, stale, held, frozen, noClause, delivered, failed, removed, rerouted} {
+	for _, name := range []string{view.ToRoute, view.Waiting, view.Delivering, view.Stale, view.Held, view.Frozen, view.Unserved, view.Delivered, view.Failed, view.Removed, view.Rerouted} {
 		if n := s.States[name]; n > 0 {
 			list = append(list, p.State(name, fmt.Sprintf("%d %s", n, name)))
 		}

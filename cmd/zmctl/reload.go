@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/admin/view"
 )
 
 func reloadCommand() *cli.Command {
@@ -49,7 +51,7 @@ func runReload(c *cli.Context) error {
 	if len(names) > 0 && !slices.Contains(names, "scheduler") {
 		return nil
 	}
-	err = hangUpScheduler(c, newSpool(p, time.Now()))
+	err = hangUpScheduler(c, view.New(p, time.Now()))
 	// The log is reopened also where the scheduler was stopped.
 	st, aerr := ask(c.Context, dir, wish{Do: "reopen"})
 	if errors.Is(aerr, errNoRun) {
@@ -62,13 +64,13 @@ func runReload(c *cli.Context) error {
 }
 
 // hangUpScheduler has the scheduler read its configuration.
-func hangUpScheduler(c *cli.Context, s *spool) error {
-	f, err := s.stat(".", ".pid.scheduler")
+func hangUpScheduler(c *cli.Context, s *view.Spool) error {
+	f, err := s.Stat(".", ".pid.scheduler")
 	pid, held := 0, false
 	if err == nil {
-		pid, held = s.holder(f)
+		pid, held = s.Holder(f)
 	}
-	if err != nil && !errors.Is(err, errMoved) {
+	if err != nil && !errors.Is(err, view.ErrMoved) {
 		return fmt.Errorf("find the scheduler: %w", err)
 	}
 	if !held || pid <= 0 {

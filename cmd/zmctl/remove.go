@@ -119,14 +119,3 @@ func (e *editing) notFound(verb string, others []postoffice.SpoolID, err error) 
 
 // removed is the message's entry in removed/, nil if there is none.
 func (e *editing) removed() (*postoffice.RemovedMessage, error) { return e.po.FindRemoved(e.id) }
-
-func brackets(addresses []string) string {
-	var b strings.Builder
-	for i, a := range addresses {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString("<" + human.Clean(a) + ">")
-	}
-	return b.String()
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/human"
@@ -109,7 +110,7 @@ type mender struct {
 // told by the steps' Left; the error is about the whole.
 func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *progress) (steps []step, err error) {
 	if dry {
-		p := planned(po, now, !newSpool(po, now).runs("scheduler"), bar)
+		p := planned(po, now, !view.New(po, now).Runs("scheduler"), bar)
 		return p.steps, errors.Join(p.errs...)
 	}
 	r, err := po.BeginRepair()
@@ -134,8 +135,8 @@ func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *prog
 	var p *planner
 	for range looks {
 		before := p
-		p = &planner{spool: newSpool(po, now), exclusive: exclusive}
-		p.spool.bar = bar
+		p = &planner{Spool: view.New(po, now), exclusive: exclusive}
+		p.Spool.Seen = bar.step
 		p.plan()
 		if before != nil {
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool {

@@ -5,13 +5,14 @@ import (
 	"io/fs"
 	"strings"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 )
 
 // planner finds what is to be mended. It only reads.
 type planner struct {
-	*spool
+	*view.Spool
 	exclusive bool // no scheduler runs, and none can start
 	steps     []step
 	errs      []error
@@ -24,7 +25,7 @@ func (p *planner) plan() {
 	p.directories()
 	p.twice()
 	p.queue()
-	for _, dir := range p.routerDirs() {
+	for _, dir := range p.RouterDirs() {
 		p.router(dir)
 	}
 	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
@@ -38,8 +39,8 @@ func (p *planner) plan() {
 // kept puts away what does not belong into removed/, ledger/ and orders/.
 func (p *planner) kept() {
 	p.id = ""
-	for dir, ours := range map[string]func(f file) bool{postoffice.Removed: isRemoved, postoffice.Ledger: isLedger, postoffice.Orders: isOrder} {
-		if !p.exists(dir) {
+	for dir, ours := range map[string]func(f view.File) bool{postoffice.Removed: view.IsRemoved, postoffice.Ledger: isLedger, postoffice.Orders: view.IsOrder} {
+		if !p.Exists(dir) {
 			continue
 		}
 		for _, f := range p.names(dir) {
@@ -69,9 +70,9 @@ func (p *planner) addQueue(file, action, text string, do func(m *mender) error) 
 
 // agents tells whether transport agents live.
 func (p *planner) agents() bool {
-	all, err := p.everyOwner()
+	all, err := p.EveryOwner()
 	for _, o := range all {
-		if o.Alive && strings.HasPrefix(o.role(), "ta-") {
+		if o.Alive && strings.HasPrefix(o.Role(), "ta-") {
 			return true
 		}
 	}
@@ -79,20 +80,20 @@ func (p *planner) agents() bool {
 }
 
 // quarantine plans to put a name away.
-func (p *planner) quarantine(f file, why, text string) {
-	p.done[f.path()] = true
-	p.add(f.path(), doQuarantine, text, func(m *mender) error { return m.quarantine(f.path(), why) })
+func (p *planner) quarantine(f view.File, why, text string) {
+	p.done[f.Path()] = true
+	p.add(f.Path(), doQuarantine, text, func(m *mender) error { return m.quarantine(f.Path(), why) })
 }
 
 // names lists a directory; what cannot be listed is told.
-func (p *planner) names(dir string) []file {
-	files, err := p.list(dir)
+func (p *planner) names(dir string) []view.File {
+	files, err := p.List(dir)
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}
 	kept := files[:0]
 	for _, f := range files {
-		if !p.done[f.path()] {
+		if !p.done[f.Path()] {
 			kept = append(kept, f)
 		}
 	}
@@ -100,9 +101,9 @@ func (p *planner) names(dir string) []file {
 }
 
 func (p *planner) directories() {
-	for _, dir := range p.dirs() {
-		mode := p.po.ModeOf(dir) & modeBits
-		info, err := p.fs.Stat(dir)
+	for _, dir := range p.Dirs() {
+		mode := p.PO.ModeOf(dir) & modeBits
+		info, err := p.FS.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			p.add(dir, doMake, "it is missing", func(m *mender) error { return m.po.Ensure(dir) })
 			continue
@@ -113,7 +114,7 @@ func (p *planner) directories() {
 		}
 		p.mode(dir, info, mode)
 		if dir == postoffice.Queue || dir == postoffice.Transport {
-			p.eachHashDir(dir, func(f file) { p.mode(f.path(), f.Info, hashMode(f.Info.Mode, mode)) })
+			p.EachHashDir(dir, func(f view.File) { p.mode(f.Path(), f.Info, hashMode(f.Info.Mode, mode)) })
 		}
 	}
 }
@@ -131,10 +132,10 @@ func (p *planner) twice() {
 	var all []mail
 	ranks := map[string]int{postoffice.Deferred: rankAside,
 		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue}
-	for _, dir := range p.routerDirs() {
+	for _, dir := range p.RouterDirs() {
 		ranks[dir] = rankRouter
 	}
-	for _, dir := range p.po.Inboxes() {
+	for _, dir := range p.PO.Inboxes() {
 		ranks[dir] = rankPublic
 	}
 	for dir, rank := range ranks {
@@ -145,43 +146,43 @@ func (p *planner) twice() {
 			}
 		}
 	}
-	for _, t := range twins(p.spool, all) {
+	for _, t := range twins(p.Spool, all) {
 		p.id = postoffice.IDOf(t.lesser.Info).String()
-		if !t.sure || p.done[t.lesser.path()] || p.done[t.kept.path()] {
+		if !t.sure || p.done[t.lesser.Path()] || p.done[t.kept.Path()] {
 			continue
 		}
-		why, text := "copy", "it is the message "+t.kept.path()+", which has come farther: both had the spool ID "+t.lesser.was().String()
+		why, text := "copy", "it is the message "+t.kept.Path()+", which has come farther: both had the spool ID "+t.lesser.was().String()
 		if t.linked {
-			why, text = "duplicate", "it is a second name of "+t.kept.path()
+			why, text = "duplicate", "it is a second name of "+t.kept.Path()
 		}
 		if t.lesser.Dir != postoffice.Queue {
-			p.quarantine(t.lesser.file, why, text)
+			p.quarantine(t.lesser.File, why, text)
 			continue
 		}
-		p.done[t.lesser.path()] = true
-		p.addQueue(t.lesser.path(), doQuarantine, text, func(m *mender) error { return m.quarantine(t.lesser.path(), why) })
+		p.done[t.lesser.Path()] = true
+		p.addQueue(t.lesser.Path(), doQuarantine, text, func(m *mender) error { return m.quarantine(t.lesser.Path(), why) })
 	}
 }
 
 // mailName is the name of a file that stands for a message.
-func (p *planner) mailName(f file) (n postoffice.Name, ok bool) {
+func (p *planner) mailName(f view.File) (n postoffice.Name, ok bool) {
 	if f.Dir == postoffice.Queue {
 		n, ok = postoffice.ParseName(f.Name)
 		return n, ok && f.Info.Mode.IsRegular()
 	}
-	k := p.kind(f)
-	switch k.state {
-	case "", stateCopy, stateWriting:
+	k := p.KindOf(f)
+	switch k.State {
+	case "", view.StateCopy, view.StateWriting:
 		return n, false
 	}
 	if f.Dir == postoffice.Public {
-		k.name.Ino = f.Info.Ino
+		k.Name.Ino = f.Info.Ino
 	}
-	return k.name, true
+	return k.Name, true
 }
 
 // renumbered says what a message is called before and after.
-func renumbered(f file, n postoffice.Name) string {
+func renumbered(f view.File, n postoffice.Name) string {
 	was := postoffice.SpoolID{Ino: n.Ino, MTime: f.Info.ModTime.UnixNano()}
 	return was.String() + " is " + postoffice.IDOf(f.Info).String() + " now"
 }
@@ -191,16 +192,16 @@ func renumbered(f file, n postoffice.Name) string {
 func (p *planner) router(dir string) {
 	for _, f := range p.names(dir) {
 		p.id = postoffice.IDOf(f.Info).String()
-		k := p.kind(f)
+		k := p.KindOf(f)
 		_, tries := postoffice.TriesMarker(f.Name)
 		switch {
-		case tries && f.Info.Mode.IsRegular() || k.work || postoffice.IsPickup(f.Name):
-		case k.state == "":
+		case tries && f.Info.Mode.IsRegular() || k.Work || postoffice.IsPickup(f.Name):
+		case k.State == "":
 			p.foreign(f)
-		case k.name.Fits(f.Info.Ino) || p.runs("router"):
-		case k.name.Owner != 0 && p.owner(k.name.Owner).Alive:
+		case k.Name.Fits(f.Info.Ino) || p.Runs("router"):
+		case k.Name.Owner != 0 && p.Owner(k.Name.Owner).Alive:
 		default:
-			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.requeue(f.path()) })
+			p.add(f.Path(), doRenumber, renumbered(f, k.Name), func(m *mender) error { return m.requeue(f.Path()) })
 		}
 	}
 }
@@ -209,22 +210,22 @@ func (p *planner) router(dir string) {
 func (p *planner) aside(dir string) {
 	for _, f := range p.names(dir) {
 		p.id = postoffice.IDOf(f.Info).String()
-		k := p.kind(f)
+		k := p.KindOf(f)
 		switch {
-		case isReason(f):
-		case k.state == "":
+		case view.IsReason(f):
+		case k.State == "":
 			p.foreign(f)
-		case !k.name.Fits(f.Info.Ino) || strings.HasSuffix(f.Name, postoffice.Renumbered):
-			p.add(f.path(), doRenumber, renumbered(f, k.name), func(m *mender) error { return m.renumberAside(f.path()) })
+		case !k.Name.Fits(f.Info.Ino) || strings.HasSuffix(f.Name, postoffice.Renumbered):
+			p.add(f.Path(), doRenumber, renumbered(f, k.Name), func(m *mender) error { return m.renumberAside(f.Path()) })
 		}
 	}
 }
 
 // foreign puts away a name that nothing takes up. In directories where others write,
 // a file may be in the making: it is left for an hour.
-func (p *planner) foreign(f file) {
+func (p *planner) foreign(f view.File) {
 	shared := f.Dir == postoffice.Public || postoffice.IsRouterDir(f.Dir)
-	if shared && f.Info.Mode.IsRegular() && p.now.Sub(f.Info.ModTime) < draftGrace {
+	if shared && f.Info.Mode.IsRegular() && p.Now.Sub(f.Info.ModTime) < draftGrace {
 		return
 	}
 	p.quarantine(f, "foreign", "no program of ours makes or takes such a name")
@@ -232,7 +233,7 @@ func (p *planner) foreign(f file) {
 
 // public puts away what nobody will finish.
 func (p *planner) public() {
-	list, err := p.po.Unfinished(p.now, postoffice.BootTime())
+	list, err := p.PO.Unfinished(p.Now, postoffice.BootTime())
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}
@@ -242,14 +243,14 @@ func (p *planner) public() {
 	}
 	for _, f := range p.names(postoffice.Public) {
 		p.id = postoffice.IDOf(f.Info).String()
-		r, unfinished := why[f.path()]
-		_, held := p.holder(f)
+		r, unfinished := why[f.Path()]
+		_, held := p.Holder(f)
 		switch {
 		case unfinished:
 			p.quarantine(f, r.Action, r.Detail)
 		case !f.Info.Mode.IsRegular():
 			p.foreign(f)
-		case p.kind(f).state == stateWriting && !held && p.now.Sub(f.Info.ModTime) >= draftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
+		case p.KindOf(f).State == view.StateWriting && !held && p.Now.Sub(f.Info.ModTime) >= draftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
 			p.quarantine(f, "unfinished", "not written to for an hour; its submitter was never answered")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
@@ -18,9 +19,9 @@ import (
 // pair is what stands under one name in queue/, transport/ and as a work file.
 type pair struct {
 	name     postoffice.Name
-	messages []file // the one that counts first
-	specs    []file
-	work     file // zero if there is none
+	messages []view.File // the one that counts first
+	specs    []view.File
+	work     view.File // zero if there is none
 	parsed   *workspec.Spec
 	raw      []byte
 	err      error // of reading the specification
@@ -86,10 +87,10 @@ func (p *planner) pairs() []*pair {
 			}
 		}
 	}
-	for _, dir := range p.routerDirs() {
+	for _, dir := range p.RouterDirs() {
 		for _, f := range p.names(dir) {
-			if k := p.kind(f); k.work && byName[k.name] != nil {
-				byName[k.name].work = f
+			if k := p.KindOf(f); k.Work && byName[k.Name] != nil {
+				byName[k.Name].work = f
 			}
 		}
 	}
@@ -107,10 +108,10 @@ func (p *planner) pairs() []*pair {
 // order puts first, of files with one name at different hash depths, the message with
 // the right inode number and the specification beside it.
 func (p *planner) order(q *pair) {
-	place := p.po.Place(q.name.String())
-	first := func(list []file, right func(f file) bool) {
-		slices.SortFunc(list, func(a, b file) int {
-			score := func(f file) int {
+	place := p.PO.Place(q.name.String())
+	first := func(list []view.File, right func(f view.File) bool) {
+		slices.SortFunc(list, func(a, b view.File) int {
+			score := func(f view.File) int {
 				n := 0
 				if right(f) {
 					n += 2
@@ -123,8 +124,8 @@ func (p *planner) order(q *pair) {
 			return cmp.Or(cmp.Compare(score(a), score(b)), cmp.Compare(a.Name, b.Name))
 		})
 	}
-	first(q.messages, func(f file) bool { return q.name.Fits(f.Info.Ino) })
-	first(q.specs, func(f file) bool { return len(q.messages) > 0 && f.Name == q.messages[0].Name })
+	first(q.messages, func(f view.File) bool { return q.name.Fits(f.Info.Ino) })
+	first(q.specs, func(f view.File) bool { return len(q.messages) > 0 && f.Name == q.messages[0].Name })
 }
 
 // readPair reads the specification, or the work file that is to become it.
@@ -136,7 +137,7 @@ func (p *planner) readPair(q *pair) {
 	if f.Name == "" {
 		return
 	}
-	if q.raw, q.err = p.read(f); q.err == nil {
+	if q.raw, q.err = p.Read(f); q.err == nil {
 		q.parsed, q.err = workspec.Parse(q.raw)
 	}
 }
@@ -145,12 +146,12 @@ func (p *planner) readPair(q *pair) {
 // is put away, another message is a message of its own.
 func (p *planner) doubles(q *pair) {
 	for _, f := range q.specs[min(1, len(q.specs)):] {
-		p.addQueue(f.path(), doQuarantine, "the same name stands as "+q.specs[0].path()+", beside its message",
-			func(m *mender) error { return m.quarantine(f.path(), "double") })
+		p.addQueue(f.Path(), doQuarantine, "the same name stands as "+q.specs[0].Path()+", beside its message",
+			func(m *mender) error { return m.quarantine(f.Path(), "double") })
 	}
 	for _, f := range q.messages[min(1, len(q.messages)):] {
-		p.addQueue(f.path(), doRequeue, "the same name stands as "+q.messages[0].path()+"; this is another message, without a specification: it is routed again",
-			func(m *mender) error { return m.requeue(f.path()) })
+		p.addQueue(f.Path(), doRequeue, "the same name stands as "+q.messages[0].Path()+"; this is another message, without a specification: it is routed again",
+			func(m *mender) error { return m.requeue(f.Path()) })
 	}
 }
 
@@ -166,17 +167,17 @@ func (p *planner) loneSpec(q *pair, successor string) {
 	f := q.specs[0]
 	switch {
 	case successor != "":
-		p.addQueue(f.path(), doDrop, "an interrupted repair has made "+successor+" of it", func(m *mender) error { return m.Drop(f.path()) })
+		p.addQueue(f.Path(), doDrop, "an interrupted repair has made "+successor+" of it", func(m *mender) error { return m.Drop(f.Path()) })
 	case syntax(q.err):
-		p.addQueue(f.path(), doQuarantine, "it cannot be read, and its message is gone: "+q.err.Error(), func(m *mender) error { return m.quarantine(f.path(), "syntax") })
-	case q.parsed != nil && openRecipients(q.parsed) > 0 && !p.putAway(q.parsed):
-		p.addQueue(f.path(), doQuarantine, "its message is gone while "+human.Count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
+		p.addQueue(f.Path(), doQuarantine, "it cannot be read, and its message is gone: "+q.err.Error(), func(m *mender) error { return m.quarantine(f.Path(), "syntax") })
+	case q.parsed != nil && openRecipients(q.parsed) > 0 && !p.PutAway(q.parsed):
+		p.addQueue(f.Path(), doQuarantine, "its message is gone while "+human.Count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
 			func(m *mender) error {
 				// A message that was given the number meanwhile, or was put back by hand.
-				if _, err := p.find(postoffice.Queue, q.name); !errors.Is(err, errMoved) {
+				if _, err := p.Find(postoffice.Queue, q.name); !errors.Is(err, view.ErrMoved) {
 					return postoffice.ErrGone
 				}
-				return m.quarantine(f.path(), "no-message")
+				return m.quarantine(f.Path(), "no-message")
 			})
 	}
 }
@@ -197,14 +198,14 @@ func openRecipients(s *workspec.Spec) int {
 // its right number and without a whole work file it is the daemons' to take up.
 func (p *planner) loneMessage(q *pair) {
 	f := q.messages[0]
-	if q.name.Owner != 0 && p.owner(q.name.Owner).Alive {
+	if q.name.Owner != 0 && p.Owner(q.name.Owner).Alive {
 		return
 	}
 	right, whole := q.name.Fits(f.Info.Ino), q.parsed != nil && q.parsed.Complete && q.parsed.HasZ
 	switch {
 	case right && whole:
-		p.addQueue(q.work.path(), doHandOver, "its message is "+f.path()+", and the router or repair that had both is dead",
-			func(m *mender) error { return m.HandOver(q.work.path(), f.Name) })
+		p.addQueue(q.work.Path(), doHandOver, "its message is "+f.Path()+", and the router or repair that had both is dead",
+			func(m *mender) error { return m.HandOver(q.work.Path(), f.Name) })
 		return
 	case right:
 		return
@@ -212,7 +213,7 @@ func (p *planner) loneMessage(q *pair) {
 		p.renumber(q, q.work)
 		return
 	}
-	p.addQueue(f.path(), doRequeue, "it has no work specification and is routed again; "+renumbered(f, q.name), func(m *mender) error { return m.requeue(f.path()) })
+	p.addQueue(f.Path(), doRequeue, "it has no work specification and is routed again; "+renumbered(f, q.name), func(m *mender) error { return m.requeue(f.Path()) })
 }
 
 // both decides about a message with its specification.
@@ -228,11 +229,11 @@ func (p *planner) both(q *pair) {
 	case !q.parsed.Complete && right:
 		return // the scheduler has it routed again
 	case !q.parsed.Complete:
-		p.addQueue(f.path(), doRequeue, "its work specification is not whole; it is routed again, "+renumbered(f, q.name), func(m *mender) error {
-			if err := m.Drop(spec.path()); err != nil {
+		p.addQueue(f.Path(), doRequeue, "its work specification is not whole; it is routed again, "+renumbered(f, q.name), func(m *mender) error {
+			if err := m.Drop(spec.Path()); err != nil {
 				return err
 			}
-			return m.requeue(f.path())
+			return m.requeue(f.Path())
 		})
 		return
 	case q.parsed.BodyOffset > f.Info.Size:
@@ -255,22 +256,22 @@ func (p *planner) both(q *pair) {
 // routeAgain puts a specification away and gives its message to the routers.
 func (p *planner) routeAgain(q *pair, why, text string) {
 	f, spec := q.messages[0], q.specs[0]
-	p.addQueue(spec.path(), doQuarantine, text+"; the message is routed again, and recipients that had it get it twice", func(m *mender) error {
+	p.addQueue(spec.Path(), doQuarantine, text+"; the message is routed again, and recipients that had it get it twice", func(m *mender) error {
 		// Crash: the message alone, which goes back to router/ too.
-		if err := m.quarantine(spec.path(), why); err != nil {
+		if err := m.quarantine(spec.Path(), why); err != nil {
 			return err
 		}
-		return m.requeue(f.path())
+		return m.requeue(f.Path())
 	})
 }
 
 // renumber names message and specification after the message's inode.
-func (p *planner) renumber(q *pair, spec file) {
+func (p *planner) renumber(q *pair, spec view.File) {
 	f := q.messages[0]
 	was := postoffice.SpoolID{Ino: q.name.Ino, MTime: f.Info.ModTime.UnixNano()}
-	event := workspec.Event{Time: p.now, Event: workspec.EventRenumbered, Attrs: []workspec.Attr{{Key: "was", Value: q.name.String()}, {Key: "id", Value: was.String()}}}
-	p.addQueue(f.path(), doRenumber, renumbered(f, q.name), func(m *mender) error {
-		_, err := m.RenumberQueued(f.path(), spec.path(), func(raw []byte, name string) ([]byte, error) {
+	event := workspec.Event{Time: p.Now, Event: workspec.EventRenumbered, Attrs: []workspec.Attr{{Key: "was", Value: q.name.String()}, {Key: "id", Value: was.String()}}}
+	p.addQueue(f.Path(), doRenumber, renumbered(f, q.name), func(m *mender) error {
+		_, err := m.RenumberQueued(f.Path(), spec.Path(), func(raw []byte, name string) ([]byte, error) {
 			raw, err := workspec.Renumber(raw, name)
 			if err != nil {
 				return nil, err
@@ -291,8 +292,8 @@ func (p *planner) locks(q *pair) {
 				continue
 			}
 			seen[r.Owner] = true
-			o := p.owner(r.Owner)
-			if !o.Alive || o.Says != "" || p.exists(postoffice.Owners+"/"+strconv.Itoa(r.Owner)) || p.worksHere(r.Owner) {
+			o := p.Owner(r.Owner)
+			if !o.Alive || o.Says != "" || p.Exists(postoffice.Owners+"/"+strconv.Itoa(r.Owner)) || p.WorksHere(r.Owner) {
 				continue
 			}
 			p.done["owners/"+strconv.Itoa(r.Owner)] = true
@@ -314,7 +315,7 @@ func (p *planner) belongs(q *pair) bool {
 	if !s.HasZ || len(s.Groups) == 0 {
 		return true
 	}
-	h, err := p.open(q.messages[0])
+	h, err := p.Open(q.messages[0])
 	if err != nil {
 		return true
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -55,7 +56,7 @@ routed, 1 some would not.
 // resubmitVerb gives messages in deferred/ back.
 func resubmitVerb() *verb {
 	return &verb{name: "resubmit", done: "given back to the router",
-		aside: map[string]func(*act, *message) (string, error){stateDeferred: (*act).giveBack}}
+		aside: map[string]func(*act, *view.Message) (string, error){view.StateDeferred: (*act).giveBack}}
 }
 
 func runResubmit(c *cli.Context) error {
@@ -89,7 +90,7 @@ func actAside(c *cli.Context, v *verb, from *aside) error {
 	}
 	defer closeFS(po)
 	now := time.Now()
-	s := newSpool(po, now)
+	s := view.New(po, now)
 	list, err := from.find(c.Context, s)
 	if err == nil {
 		err = from.missing(v.name)
@@ -125,21 +126,21 @@ func actAside(c *cli.Context, v *verb, from *aside) error {
 }
 
 // giveBack gives a message that is put aside back to the router.
-func (a *act) giveBack(m *message) (string, error) {
-	dir, name := m.message.Dir, m.message.Name
+func (a *act) giveBack(m *view.Message) (string, error) {
+	dir, name := m.File.Dir, m.File.Name
 	// Before the router has it: what was thawed no policy freezes again.
 	a.explain(dir, "", m)
-	to, err := a.po.RecallTo(a.pace.to, dir, name, m.id)
+	to, err := a.po.RecallTo(a.pace.to, dir, name, m.SpoolID)
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", a.v.name, name, err)
 	}
-	a.pace.gave(m.id, dir+"/"+name)
-	return m.message.path() + " is " + to.Name + " now", nil
+	a.pace.gave(m.SpoolID, dir+"/"+name)
+	return m.File.Path() + " is " + to.Name + " now", nil
 }
 
 // explain writes down beside a message that it was frozen by this person, or, without
 // what, that it was given back.
-func (a *act) explain(dir, what string, m *message) {
+func (a *act) explain(dir, what string, m *view.Message) {
 	switch {
 	case what != "":
 	case dir == postoffice.Freezer:
@@ -150,5 +151,5 @@ func (a *act) explain(dir, what string, m *message) {
 		return
 	}
 	// That nothing could be written down is no reason to leave it.
-	_ = a.po.Explain(dir, postoffice.Reason{ID: m.id, Time: time.Now(), Who: who(a.c.Context), What: what, Text: a.c.String("reason")})
+	_ = a.po.Explain(dir, postoffice.Reason{ID: m.SpoolID, Time: time.Now(), Who: who(a.c.Context), What: what, Text: a.c.String("reason")})
 }

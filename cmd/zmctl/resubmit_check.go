@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 )
@@ -30,7 +31,7 @@ func checkAside(c *cli.Context, from *aside) error {
 		return err
 	}
 	defer closeFS(po)
-	list, err := from.find(c.Context, newSpool(po, time.Now()))
+	list, err := from.find(c.Context, view.New(po, time.Now()))
 	if err == nil {
 		err = from.missing("resubmit")
 	}
@@ -95,7 +96,7 @@ func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 		b.WriteString(" (" + human.Clean(v.Why) + ")")
 	}
 	if v.Reason != "" {
-		b.WriteString(": " + human.Cut(human.Clean(oneLine(v.Reason)), 500))
+		b.WriteString(": " + human.Cut(human.Clean(view.OneLine(v.Reason)), 500))
 	}
 	b.WriteByte('\n')
 	for i := range v.Recipients {
@@ -105,7 +106,7 @@ func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 			b.WriteString("  " + human.Clean(r.Verdict))
 		}
 		if r.Reason != "" && r.Reason != v.Reason {
-			b.WriteString(": " + human.Cut(human.Clean(oneLine(r.Reason)), 300))
+			b.WriteString(": " + human.Cut(human.Clean(view.OneLine(r.Reason)), 300))
 		}
 		for k, t := range r.Targets[:min(len(r.Targets), targetsShown)] {
 			sep := "  to "

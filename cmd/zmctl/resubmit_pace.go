@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -99,7 +100,7 @@ func (p *pace) wait(ctx context.Context) error {
 
 func (p *pace) alive() bool {
 	if now := time.Now(); now.Sub(p.checked) >= paceAlive {
-		p.checked, p.lives = now, newSpool(p.po, now).runs("router")
+		p.checked, p.lives = now, view.New(p.po, now).Runs("router")
 	}
 	return p.lives
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/human"
 )
@@ -37,12 +38,12 @@ type queued struct {
 // difference is what would be otherwise with one recipient.
 type difference struct {
 	kind     string
-	address  string // as the queue has it; of what would be added, as it would be
-	of       string // the recipient of the envelope that stands for others, or would
-	from, to string // places in short
-	detail   string // what an example says beside the address
-	present  bool   // by the present configuration, too
-	pair     thread // where it would go, if that is one place
+	address  string      // as the queue has it; of what would be added, as it would be
+	of       string      // the recipient of the envelope that stands for others, or would
+	from, to string      // places in short
+	detail   string      // what an example says beside the address
+	present  bool        // by the present configuration, too
+	pair     view.Thread // where it would go, if that is one place
 }
 
 // text is a place in short. A host that is the recipient's own domain, or a user's own
@@ -217,7 +218,7 @@ func (c *comparison) note(s *queued, d difference) {
 	}
 }
 
-func (p *place) thread() thread { return thread{p.Channel, p.Host} }
+func (p *place) thread() view.Thread { return view.Thread{Channel: p.Channel, Host: p.Host} }
 
 // settled leaves places out of account whose user has the mail.
 func (c *comparison) settled() {
@@ -321,7 +322,7 @@ type instead struct {
 	kind    string
 	to      string
 	detail  string
-	pair    thread
+	pair    view.Thread
 	present bool // by the present configuration, too
 }
 

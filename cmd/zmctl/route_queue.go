@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -34,7 +35,7 @@ const routeAhead = 64
 
 // whatIf compares all queued mail with what a configuration would do.
 type whatIf struct {
-	s         *spool
+	s         *view.Spool
 	sel       selector.Selector
 	now, then *routerChild // now is nil if the present configuration is the one asked for, or broken
 	sum       *routeSum
@@ -66,7 +67,7 @@ func runRouteQueue(c *cli.Context) error {
 	if _, err := askServices(c.Context, candidate, c.App.ErrWriter, nil); err != nil {
 		return err
 	}
-	x := &whatIf{s: newSpool(po, time.Now()), sel: sel, sum: newRouteSum()}
+	x := &whatIf{s: view.New(po, time.Now()), sel: sel, sum: newRouteSum()}
 	if x.then, err = startRouter(c.Context, candidate, c.App.ErrWriter); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func runRouteQueue(c *cli.Context) error {
 	}
 	err = x.run(c)
 	x.bar.end()
-	if err != nil && !errors.Is(err, errListing) {
+	if err != nil && !errors.Is(err, view.ErrListing) {
 		return err
 	}
 	return x.report(c, candidate, err)
@@ -134,7 +135,7 @@ func (x *whatIf) try(stderr io.Writer) error {
 
 // asked is a message while the routers have it.
 type asked struct {
-	m    *message
+	m    *view.Message
 	open map[int64]bool // its open recipients, also those that were not selected
 }
 
@@ -144,7 +145,7 @@ func (x *whatIf) run(c *cli.Context) error {
 	defer cancel()
 	total := 0
 	// An estimate, of names alone; what is wrong with a directory is told below.
-	_ = x.s.walk(ctx, x.sel, func(ref) error { total++; return nil })
+	_ = x.s.Walk(ctx, x.sel, func(view.Ref) error { total++; return nil })
 	x.bar = newProgress(c, "compared", total)
 	waiting := make(chan asked, routeAhead)
 	done := make(chan error, 1)
@@ -167,26 +168,26 @@ func (x *whatIf) run(c *cli.Context) error {
 
 // walk asks the routers of each message that is selected.
 func (x *whatIf) walk(ctx context.Context, waiting chan<- asked) error {
-	return x.s.walk(ctx, x.sel, func(r ref) error {
+	return x.s.Walk(ctx, x.sel, func(r view.Ref) error {
 		x.bar.step()
-		m, err := x.s.load(r)
-		if errors.Is(err, errMoved) {
+		m, err := x.s.Load(r)
+		if errors.Is(err, view.ErrMoved) {
 			x.sum.movedOn()
 			return nil
 		}
-		if err != nil || m != nil && m.Problem != "" && m.State != stateSetAside {
+		if err != nil || m != nil && m.Problem != "" && m.State != view.StateSetAside {
 			x.sum.unread()
 			return nil
 		}
-		if m == nil || m.State == stateSetAside || m.State == stateCopy || m.message.Name == "" {
+		if m == nil || m.State == view.StateSetAside || m.State == view.StateCopy || m.File.Name == "" {
 			return nil
 		}
-		a := asked{m: m, open: m.openOffsets()}
-		if !m.choose(x.sel, x.s.now) {
+		a := asked{m: m, open: m.OpenOffsets()}
+		if !m.Choose(x.sel, x.s.Now) {
 			return nil
 		}
-		m.raw = nil // what was parsed of it is enough
-		path := m.message.path()
+		m.Raw = nil // what was parsed of it is enough
+		path := m.File.Path()
 		if strings.ContainsAny(path, "\n") {
 			return nil
 		}
@@ -235,7 +236,7 @@ func (x *whatIf) collect(waiting <-chan asked) error {
 // take compares one message.
 func (x *whatIf) take(a asked, now, then *routing) {
 	m := a.m
-	if m.State == stateQueued && m.parsed != nil {
+	if m.State == view.StateQueued && m.Spec != nil {
 		spec := queuedOf(m, a.open)
 		n := 0
 		for i := range spec {
@@ -251,27 +252,16 @@ func (x *whatIf) take(a asked, now, then *routing) {
 	x.aside(m, now, then)
 }
 
-// openOffsets are the open recipients of a specification.
-func (m *message) openOffsets() map[int64]bool {
-	open := make(map[int64]bool, len(m.Recipients))
-	for i := range m.Recipients {
-		if r := &m.Recipients[i]; r.open() {
-			open[r.offset] = true
-		}
-	}
-	return open
-}
-
 // queuedOf are the recipients of a specification, and which of them are open; those that
 // the message has left were asked for.
-func queuedOf(m *message, open map[int64]bool) []queued {
+func queuedOf(m *view.Message, open map[int64]bool) []queued {
 	asked := open
-	if m.hidden > 0 {
-		asked = m.openOffsets()
+	if m.Hidden > 0 {
+		asked = m.OpenOffsets()
 	}
 	var list []queued
-	for gi := range m.parsed.Groups {
-		g := &m.parsed.Groups[gi]
+	for gi := range m.Spec.Groups {
+		g := &m.Spec.Groups[gi]
 		sender := g.Sender.Address
 		if g.Sender.Channel == "error" || sender == "<>" {
 			sender = ""
@@ -307,13 +297,13 @@ func orcptOf(r *workspec.Recipient) string {
 
 // aside compares a message that is not queued: what waits in router/ or freezer/ with
 // what the present configuration would do, what waits in deferred/ with that it waits.
-func (x *whatIf) aside(m *message, now, then *routing) {
-	dir, _, _ := strings.Cut(m.message.path(), "/")
+func (x *whatIf) aside(m *view.Message, now, then *routing) {
+	dir, _, _ := strings.Cut(m.File.Path(), "/")
 	if postoffice.IsRouterDir(dir) {
 		dir = postoffice.Router
 	}
 	picked := x.picked(m)
-	if m.State == stateDeferred {
+	if m.State == view.StateDeferred {
 		n, list := released(m.Why, picked, now, then)
 		x.sum.add(m.ID, dir, n, list)
 		return
@@ -350,12 +340,12 @@ func (x *whatIf) aside(m *message, now, then *routing) {
 }
 
 // picked tells which recipients of an envelope were selected.
-func (x *whatIf) picked(m *message) func(addr string) bool {
-	if x.sel.Empty() || m.hidden == 0 {
+func (x *whatIf) picked(m *view.Message) func(addr string) bool {
+	if x.sel.Empty() || m.Hidden == 0 {
 		return func(string) bool { return true }
 	}
 	return func(addr string) bool {
-		return slices.ContainsFunc(m.Recipients, func(r recipient) bool { return r.Address == human.Clean(addr) })
+		return slices.ContainsFunc(m.Recipients, func(r view.Recipient) bool { return r.Address == human.Clean(addr) })
 	}
 }
 

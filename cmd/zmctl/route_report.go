@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
@@ -27,14 +28,14 @@ type service struct {
 
 // askServices asks the scheduler's program who serves some channels and hosts by a
 // configuration. What is wrong with that it says itself.
-func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []thread) (map[thread]service, error) {
+func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []view.Thread) (map[view.Thread]service, error) {
 	path, err := program("scheduler")
 	if err != nil {
 		return nil, cli.Exit(err, config.ExitOSErr)
 	}
 	var in, out bytes.Buffer
 	for _, t := range pairs {
-		fmt.Fprintf(&in, "%s %s\n", t.channel, t.host)
+		fmt.Fprintf(&in, "%s %s\n", t.Channel, t.Host)
 	}
 	cmd := exec.CommandContext(ctx, path, "--print-services")
 	cmd.Env = env
@@ -46,13 +47,13 @@ func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []th
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", path, err)
 	}
-	all := map[thread]service{}
+	all := map[view.Thread]service{}
 	for line := range strings.Lines(out.String()) {
 		var s service
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			return nil, fmt.Errorf("read what scheduler --print-services says: %w", err)
 		}
-		all[thread{s.Channel, s.Host}] = s
+		all[view.Thread{Channel: s.Channel, Host: s.Host}] = s
 	}
 	return all, nil
 }
@@ -125,13 +126,13 @@ func heading(kind string) string {
 func stateOf(kind string) string {
 	switch kind {
 	case wouldFail, wouldDrop:
-		return failed
+		return view.Failed
 	case wouldAside, wouldFreeze, wouldUnknown:
-		return frozen
+		return view.Frozen
 	case wouldDefer:
-		return waiting
+		return view.Waiting
 	case wouldWork:
-		return delivered
+		return view.Delivered
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 )
 
@@ -53,7 +54,7 @@ type routeGroup struct {
 	NotServed  string         `json:"not_served,omitempty"`
 
 	domains map[string]int
-	pair    thread
+	pair    view.Thread
 	mixed   bool // they have no one pair
 	last    string
 }
@@ -166,10 +167,10 @@ func (s *routeSum) settle() {
 }
 
 // pairs are the channels and hosts of groups that go to one.
-func (s *routeSum) pairs() []thread {
-	var list []thread
+func (s *routeSum) pairs() []view.Thread {
+	var list []view.Thread
 	for _, g := range s.Groups {
-		if !g.mixed && g.pair.channel != "" && !slices.Contains(list, g.pair) {
+		if !g.mixed && g.pair.Channel != "" && !slices.Contains(list, g.pair) {
 			list = append(list, g.pair)
 		}
 	}

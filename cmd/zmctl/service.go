@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -136,9 +137,9 @@ func (s *steward) stop(ctx context.Context) error {
 
 // byHand tells of daemons that nobody we know has started.
 func (s *steward) byHand() error {
-	spool := newSpool(s.po, time.Now())
+	spool := view.New(s.po, time.Now())
 	for _, name := range []string{"zmctl", "scheduler", "router"} {
-		if spool.runs(name) {
+		if spool.Runs(name) {
 			return fmt.Errorf("a %s that does not take orders runs here; zmctl status shows it, and kill ends it", name)
 		}
 	}
@@ -194,7 +195,7 @@ type serving struct {
 
 // serviceView asks who runs a postoffice; nil if nobody does who could be asked.
 func serviceView(ctx context.Context, dir string, units *systemd) (*serving, error) {
-	ctx, cancel := context.WithTimeout(ctx, socketPatience)
+	ctx, cancel := context.WithTimeout(ctx, view.SocketPatience)
 	defer cancel()
 	st, err := ask(ctx, dir, wish{Do: "status"})
 	if err == nil {
@@ -255,7 +256,7 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 }
 
 // printService tells who runs the daemons.
-func (st *overview) printService(w io.Writer, now time.Time) error {
+func (st *statusReport) printService(w io.Writer, now time.Time) error {
 	var err error
 	if st.Service != nil {
 		_, werr := fmt.Fprintln(w)

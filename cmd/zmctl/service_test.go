@@ -328,7 +328,7 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 		t.Errorf("nonsense: got %v", err)
 	}
 	out, _, _ = invoke(t, "status", "--json")
-	var status overview
+	var status statusReport
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Service == nil || status.Service.By != "zmctl run" || len(status.Service.Daemons) != 3 {
 		t.Errorf("status: %v\n%s", err, out)
 	}

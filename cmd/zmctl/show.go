@@ -1,18 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/mail/envelope"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -63,89 +61,71 @@ func runShow(c *cli.Context) error {
 	}
 	var errs []error
 	for i, id := range ids {
-		s := newSpool(po, time.Now()).by(settings)
-		m, err := s.shown(id)
+		s := view.New(po, time.Now()).With(settings)
+		m, err := s.Shown(id)
 		errs = append(errs, err)
 		switch {
 		case m == nil:
 		case c.Bool("json"):
-			errs = append(errs, jsonLines(c.App.Writer).Encode(s.everything(m)))
+			errs = append(errs, jsonLines(c.App.Writer).Encode(s.Everything(m)))
 		default:
 			if i > 0 {
 				fmt.Fprintln(c.App.Writer)
 			}
-			s.showMessage(c.App.Writer, m)
+			showMessage(c.App.Writer, s, m)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// shown finds a message to show.
-func (s *spool) shown(id postoffice.SpoolID) (*message, error) {
-	m, err := s.locate("show", id)
-	if m == nil && err == nil {
-		err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
-	}
-	return m, err
-}
-
 // showMessage tells everything about a message.
-func (s *spool) showMessage(w io.Writer, m *message) {
+func showMessage(w io.Writer, s *view.Spool, m *view.Message) {
 	// Trouble of the writer is met when it is flushed, or by the next command.
-	_ = m.print(w, s.now)
-	s.showFiles(w, m)
-	s.showReasons(w, m)
-	s.showEnvelope(w, m)
-	if m.raw != nil {
+	_ = printMessage(w, m, s.Now)
+	showFiles(w, s, m)
+	showReasons(w, s, m)
+	showEnvelope(w, s, m)
+	if m.Raw != nil {
 		section(w, "work specification")
-		for _, line := range textLines(m.raw) {
+		for _, line := range view.TextLines(m.Raw) {
 			fmt.Fprintln(w, "  "+line)
 		}
 	}
 	showHistory(w, m)
 	section(w, "what happens next")
 	p := term.For(w)
-	for i, line := range s.next(m) {
+	for i, line := range s.Next(m) {
 		if i == 0 {
-			line = m.painted(p, line)
+			line = painted(p, m, line)
 		}
 		fmt.Fprintln(w, "  "+line)
 	}
 }
 
 // showReasons prints why a message was put aside, each time.
-func (s *spool) showReasons(w io.Writer, m *message) {
-	if m.message.Dir == "" {
+func showReasons(w io.Writer, s *view.Spool, m *view.Message) {
+	if m.File.Dir == "" {
 		return
 	}
-	list, err := s.po.Reasons(m.id)
+	list, err := s.PO.Reasons(m.SpoolID)
 	if len(list) == 0 && err == nil {
 		return
 	}
 	section(w, "why it was put aside")
 	for i := range list {
-		fmt.Fprintf(w, "  %s  %s\n", list[i].Time.Local().Format(human.TimeFormat), reasonWords(&list[i]))
+		fmt.Fprintf(w, "  %s  %s\n", list[i].Time.Local().Format(human.TimeFormat), view.ReasonWords(&list[i]))
 	}
 	if err != nil {
 		fmt.Fprintln(w, "  "+human.Clean(err.Error()))
 	}
 }
 
-// reasonWords tells a line of reason.I.
-func reasonWords(r *postoffice.Reason) string {
-	text := human.Clean(r.What) + " by " + human.Clean(r.Who)
-	if r.Text != "" {
-		text += ": " + human.Clean(r.Text)
-	}
-	return text
-}
-
 func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", term.For(w).Bold(title)) }
 
-func (s *spool) showFiles(w io.Writer, m *message) {
+func showFiles(w io.Writer, s *view.Spool, m *view.Message) {
 	section(w, "files")
 	for _, name := range m.Files {
-		info, err := s.fs.Stat(name)
+		info, err := s.FS.Stat(name)
 		if err != nil {
 			fmt.Fprintf(w, "  %s  gone meanwhile\n", name)
 			continue
@@ -154,16 +134,13 @@ func (s *spool) showFiles(w io.Writer, m *message) {
 	}
 }
 
-// maxShown bounds what is read of a message file to show its envelope. Bytes.
-const maxShown = 1 << 20
-
 // showEnvelope prints the envelope lines as they stand in the file.
-func (s *spool) showEnvelope(w io.Writer, m *message) {
-	if m.message.Dir == "" {
+func showEnvelope(w io.Writer, s *view.Spool, m *view.Message) {
+	if m.File.Dir == "" {
 		return
 	}
 	section(w, "envelope")
-	list, err := s.envelopeLines(m)
+	list, err := s.EnvelopeLines(m)
 	if err != nil {
 		fmt.Fprintln(w, "  "+human.Clean(err.Error()))
 	}
@@ -172,56 +149,24 @@ func (s *spool) showEnvelope(w io.Writer, m *message) {
 	}
 }
 
-// envelopeLines are the envelope lines as they stand in the file, also of one that cannot
-// be used.
-func (s *spool) envelopeLines(m *message) ([]string, error) {
-	h, err := s.fs.Open(m.message.path(), os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	head, err := envelope.Read(h)
-	end := int64(maxShown)
-	if err != nil {
-		err = errors.New("BROKEN: " + err.Error())
-	} else {
-		end = head.HeaderOffset
-	}
-	b := make([]byte, min(end, maxShown))
-	n, rerr := h.ReadAt(b, 0)
-	if rerr != nil && !errors.Is(rerr, io.EOF) {
-		return nil, errors.Join(err, rerr)
-	}
-	return textLines(b[:n]), err
-}
-
-// textLines are the lines of a file, fit for a terminal.
-func textLines(b []byte) []string {
-	var list []string
-	for line := range bytes.Lines(b) {
-		list = append(list, human.Clean(strings.TrimSuffix(string(line), "\n")))
-	}
-	return list
-}
-
 // showHistory prints events and diagnostics with their time and recipient in words.
-func showHistory(w io.Writer, m *message) {
-	if m.parsed == nil || len(m.parsed.History)+len(m.parsed.Diagnostics) == 0 {
+func showHistory(w io.Writer, m *view.Message) {
+	if m.Spec == nil || len(m.Spec.History)+len(m.Spec.Diagnostics) == 0 {
 		return
 	}
-	before := attempts{}
+	before := view.Attempts{}
 	address := map[int64]string{}
-	for gi := range m.parsed.Groups {
-		for ri := range m.parsed.Groups[gi].Recipients {
-			r := &m.parsed.Groups[gi].Recipients[ri]
+	for gi := range m.Spec.Groups {
+		for ri := range m.Spec.Groups[gi].Recipients {
+			r := &m.Spec.Groups[gi].Recipients[ri]
 			address[r.Offset] = "<" + human.Clean(r.Address) + ">"
 		}
 	}
 	section(w, "history")
 	p := term.For(w)
 	fmt.Fprintf(w, "  %s  accepted\n", m.Since.Format(human.TimeFormat))
-	for i := range m.parsed.History {
-		e := &m.parsed.History[i]
+	for i := range m.Spec.History {
+		e := &m.Spec.History[i]
 		var attrs strings.Builder
 		for _, a := range e.Attrs {
 			attrs.WriteString(" " + a.Key + "=" + a.Value)
@@ -229,22 +174,22 @@ func showHistory(w io.Writer, m *message) {
 		name := address[e.Recipient]
 		if e.Event == workspec.EventDeferred && name == "" {
 			var names []string
-			for r := range m.parsed.About(e) {
+			for r := range m.Spec.About(e) {
 				names = append(names, human.Clean(r.Address))
 			}
-			name = named(names)
+			name = view.Named(names)
 		}
 		fmt.Fprintf(w, "  %s  %s %s%s %s%s\n", e.Time.Format(human.TimeFormat), p.State(e.Event, human.Clean(e.Event)), name,
-			human.Clean(attrs.String()), human.Clean(oneLine(e.Text)), before.leftOut(m.parsed, e))
+			human.Clean(attrs.String()), human.Clean(view.OneLine(e.Text)), before.LeftOut(m.Spec, e))
 	}
-	for i := range m.parsed.Diagnostics {
-		d := &m.parsed.Diagnostics[i]
+	for i := range m.Spec.Diagnostics {
+		d := &m.Spec.Diagnostics[i]
 		told := "report is owed"
 		if d.Reported {
 			told = "reported"
 		}
 		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(human.TimeFormat), p.State(d.Notary.Action, human.Clean(d.Notary.Action)), address[d.Of],
-			human.Clean(d.Notary.Status), told, human.Clean(answerOf(d)))
+			human.Clean(d.Notary.Status), told, human.Clean(view.AnswerOf(d)))
 	}
 }
 

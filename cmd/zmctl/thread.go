@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
@@ -54,7 +55,7 @@ func runThread(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
+	defer a.Close()
 	if c.NArg() == 0 {
 		return listThreads(a, c.App.Writer, c.Bool("json"))
 	}
@@ -65,12 +66,7 @@ func runThread(c *cli.Context) error {
 	return err
 }
 
-// byNeed is the order of states in the list.
-func byNeed(state string) int {
-	return slices.Index([]string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}, state)
-}
-
-func listThreads(a *asker, w io.Writer, asJSON bool) error {
+func listThreads(a *view.SchedulerClient, w io.Writer, asJSON bool) error {
 	var list []mailq.ThreadInfo
 	_, err := a.Ask(mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
 		if asJSON {
@@ -88,7 +84,7 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
-		if n := byNeed(b.State) - byNeed(a.State); n != 0 {
+		if n := view.ByNeed(b.State) - view.ByNeed(a.State); n != 0 {
 			return n
 		}
 		return b.Recipients - a.Recipients
@@ -103,8 +99,8 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 	for i := range list {
 		x := &list[i]
 		messages, recipients = messages+x.Messages, recipients+x.Recipients
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(human.Clean(x.Channel)+"/"+human.Clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, places(x),
-			x.Attempts, wait(x), human.Span(time.Duration(x.OldestSeconds)*time.Second), human.Cut(human.Clean(x.Trouble), trouble))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(human.Clean(x.Channel)+"/"+human.Clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, view.Places(x),
+			x.Attempts, view.Wait(x), human.Span(time.Duration(x.OldestSeconds)*time.Second), human.Cut(human.Clean(x.Trouble), trouble))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -114,23 +110,8 @@ func listThreads(a *asker, w io.Writer, asJSON bool) error {
 	return err
 }
 
-// places is how many deliveries are under way of how many there may be.
-func places(t *mailq.ThreadInfo) string {
-	if t.Limit == 0 {
-		return strconv.Itoa(t.Running)
-	}
-	return strconv.Itoa(t.Running) + "/" + strconv.Itoa(t.Limit)
-}
-
-func wait(t *mailq.ThreadInfo) string {
-	if t.WaitSeconds == 0 {
-		return "-"
-	}
-	return human.Span(time.Duration(t.WaitSeconds) * time.Second)
-}
-
 // showThread tells all about one thread.
-func showThread(a *asker, w io.Writer, r mailq.Request, asJSON bool) error {
+func showThread(a *view.SchedulerClient, w io.Writer, r mailq.Request, asJSON bool) error {
 	first := true
 	_, err := a.Ask(r, func(line string) error {
 		if asJSON {
@@ -160,7 +141,7 @@ func printThread(w io.Writer, t *mailq.ThreadInfo) error {
 		fmt.Fprintf(b, "%s\t"+format+"\n", append([]any{key}, args...)...)
 	}
 	line("thread", "%s", p.Bold(human.Clean(t.Channel)+"/"+human.Clean(t.Host)))
-	line("state", "%s", p.State(t.State, stateWords(t)))
+	line("state", "%s", p.State(t.State, view.StateWords(t)))
 	if t.Trouble != "" {
 		line("trouble", "%s", p.Red(human.Clean(t.Trouble)))
 	}
@@ -168,7 +149,7 @@ func printThread(w io.Writer, t *mailq.ThreadInfo) error {
 	if !t.Oldest.IsZero() {
 		line("oldest", "%s, of %s", human.Span(time.Duration(t.OldestSeconds)*time.Second), t.Oldest.Local().Format(human.TimeFormat))
 	}
-	line("running", "%s, maxthr %s", places(t), limit(t.MaxThread))
+	line("running", "%s, maxthr %s", view.Places(t), limit(t.MaxThread))
 	line("ring", "%s: %d under way, maxring %s, maxchannel %s", t.Clause, t.RingRunning, limit(t.MaxRing), limit(t.MaxChannel))
 	if t.PID > 0 {
 		line("agent", "pid %d", t.PID)
@@ -183,29 +164,6 @@ func limit(n int) string {
 		return "none"
 	}
 	return strconv.Itoa(n)
-}
-
-// stateWords explains the state.
-func stateWords(t *mailq.ThreadInfo) string {
-	at := ""
-	if !t.Until.IsZero() && t.WaitSeconds > 0 {
-		at = fmt.Sprintf(" at %s, in %s", t.Until.Local().Format(time.TimeOnly), wait(t))
-	}
-	switch t.State {
-	case "trouble":
-		return fmt.Sprintf("in trouble: the host failed %s; it is tried again%s, with one message", human.InRow(t.Tries), at)
-	case "probing":
-		return fmt.Sprintf("probing: the host failed %s; one message is being tried", human.InRow(t.Tries))
-	case "throttled":
-		return "throttled by rate or hostrate; the next delivery may begin" + at
-	case "waiting":
-		return "waiting for the time of its messages; the first is tried" + at
-	case "no-place":
-		return "waiting for a place: " + human.Clean(t.Crowd) + " (maxunproven)"
-	case "paused":
-		return "paused: its clause is queueonly; ETRN has it go"
-	}
-	return t.State
 }
 
 func printWaiting(w io.Writer, x *mailq.WaitingInfo, now time.Time) error {

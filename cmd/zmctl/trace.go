@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/trace"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -57,7 +58,7 @@ const (
 type tracer struct {
 	now    time.Time
 	po     *postoffice.PostOffice // nil: the log alone is asked
-	spool  *spool
+	spool  *view.Spool
 	lines  *traceLines
 	errs   []error
 	within context.Context
@@ -77,7 +78,7 @@ func runTrace(c *cli.Context) error {
 			return err
 		}
 		defer closeFS(t.po)
-		t.spool = newSpool(t.po, t.now)
+		t.spool = view.New(t.po, t.now)
 	}
 	since := t.now
 	for _, id := range ids {
@@ -123,11 +124,11 @@ func (t *tracer) fail(err error) {
 // life puts a message's life together; nil if nobody knows of it.
 func (t *tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 	steps := t.lines.steps(id)
-	var m *message
+	var m *view.Message
 	if t.spool != nil {
 		var more []trace.Step
 		var err error
-		m, more, err = t.spool.traceFiles(id)
+		m, more, err = t.spool.TraceFiles(id)
 		steps = append(steps, more...)
 		if m == nil && len(steps) == 0 || m != nil {
 			t.fail(err)
@@ -142,7 +143,7 @@ func (t *tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 	l := trace.New(id.String(), id.Time(), steps, t.now)
 	switch {
 	case m != nil:
-		t.spool.overlay(l, m)
+		t.spool.Overlay(l, m)
 	case t.spool != nil:
 		l.State = "gone"
 	}
@@ -155,39 +156,6 @@ func (t *tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 		c.Life = t.life(other, depth+1)
 	}
 	return l
-}
-
-// overlay lets the files say what became of each recipient: they are the truth, and know
-// those that nothing was said of yet.
-func (s *spool) overlay(l *trace.Life, m *message) {
-	l.State, l.Untold = m.State, 0
-	if l.Ended = (time.Time{}); m.HasSender {
-		l.From, l.HasFrom = m.Sender, true
-	}
-	if m.Size > 0 {
-		l.Size = fmt.Sprint(m.Size)
-	}
-	for i := range m.Recipients {
-		r := &m.Recipients[i]
-		if r.Address == "(those of the header)" || m.State == stateCopy {
-			continue
-		}
-		x := l.Recipient(r.Address)
-		x.State, x.Attempts, x.Next = r.State, max(r.Attempts, x.Attempts), time.Time{}
-		if r.open() {
-			x.Attempts, x.Ended = r.Attempts, time.Time{}
-		}
-		if r.Next != nil {
-			x.Next = *r.Next
-		}
-		if r.Channel != "" {
-			x.Channel, x.Host = r.Channel, r.Host
-		}
-		if r.Last != "" {
-			x.Status, x.Last = r.Status, r.Last
-		}
-	}
-	l.Settle(s.now)
 }
 
 // traceUsage is what a bad use of --log is answered with.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/trace"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
@@ -98,7 +99,7 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 			by = s.Told[0]
 		}
 		last = s.Time
-		text := human.Clean(oneLine(s.Text))
+		text := human.Clean(view.OneLine(s.Text))
 		if n := len(s.Recipients) - 1; n > 0 {
 			text += fmt.Sprintf(" (the same for %s more)", human.Count(n, "recipient"))
 		}

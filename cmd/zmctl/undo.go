@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
@@ -193,14 +194,14 @@ func (u *undoing) chunk() error {
 			inodes[id.Ino] = true
 		}
 	}
-	s := newSpool(u.po, u.now)
-	err := s.walkInodes(u.c.Context, inodes, func(r ref) error {
-		m, err := s.load(r)
+	s := view.New(u.po, u.now)
+	err := s.WalkInodes(u.c.Context, inodes, func(r view.Ref) error {
+		m, err := s.Load(r)
 		if err != nil || m == nil || !u.waitlist[m.ID] {
 			return nil // gone on: it is looked for below
 		}
 		delete(u.waitlist, m.ID)
-		u.message(m.id, m)
+		u.message(m.SpoolID, m)
 		return nil
 	})
 	if err != nil {
@@ -216,13 +217,13 @@ func (u *undoing) chunk() error {
 }
 
 // message takes the order back for one message; m may be nil.
-func (u *undoing) message(id postoffice.SpoolID, m *message) {
+func (u *undoing) message(id postoffice.SpoolID, m *view.Message) {
 	e := &editing{c: u.c, po: u.po, id: id, keep: u.keep, now: time.Now()}
 	var text string
 	var err error
 	for try := range tries {
 		if try > 0 {
-			m, _, _ = newSpool(e.po, e.now).byID(id)
+			m, _, _ = view.New(e.po, e.now).ByID(id)
 		}
 		if text, err = u.once(e, m); !errors.Is(err, operations.ErrMoved) && !errors.Is(err, postoffice.ErrGone) {
 			break
@@ -275,11 +276,11 @@ func (u *undoing) discarded(e *editing) (string, error) {
 	return "is " + strings.Join(names, " and ") + " again", errors.Join(errs...)
 }
 
-func (u *undoing) once(e *editing, m *message) (string, error) {
+func (u *undoing) once(e *editing, m *view.Message) (string, error) {
 	if u.head.Verb == discardVerb().name {
 		return u.discarded(e)
 	}
-	if m == nil || m.State == stateFinishing {
+	if m == nil || m.State == view.StateFinishing {
 		away, err := e.removed()
 		switch {
 		case err != nil:
@@ -294,10 +295,10 @@ func (u *undoing) once(e *editing, m *message) (string, error) {
 		return e.undoAway(away, u.head.ID)
 	}
 	switch {
-	case m.State == stateQueued && m.parsed != nil:
+	case m.State == view.StateQueued && m.Spec != nil:
 		return e.reverse(m, u.head.ID, u.head.has("silent"))
-	case m.State == stateFrozen && u.head.Verb == "freeze" && strings.HasPrefix(m.Why, workspec.CausePerson):
-		to, err := e.po.Recall(m.message.Dir, m.message.Name, e.id)
+	case m.State == view.StateFrozen && u.head.Verb == "freeze" && strings.HasPrefix(m.Why, workspec.CausePerson):
+		to, err := e.po.Recall(m.File.Dir, m.File.Name, e.id)
 		return "is " + to.Name + " now", err
 	}
 	return "", fmt.Errorf("undo %s: it is %s: %w", e.id, m.State, operations.ErrNothing)
@@ -315,7 +316,7 @@ func (u *undoing) end(file *postoffice.OrderFile) error {
 	if u.nothing > 0 {
 		fmt.Fprintf(u.c.App.Writer, "    %s had nothing of it\n", human.Count(u.nothing, "message"))
 	}
-	if !newSpool(u.po, u.now).runs("scheduler") {
+	if !view.New(u.po, u.now).Runs("scheduler") {
 		fmt.Fprintln(u.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")
 	}
 	if u.wrong > 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/human"
@@ -30,7 +31,7 @@ func (e *editing) undo() error {
 		}
 		if err == nil {
 			fmt.Fprintf(e.c.App.Writer, "%s  %s\n", e.id, text)
-			if !newSpool(e.po, e.now).runs("scheduler") {
+			if !view.New(e.po, e.now).Runs("scheduler") {
 				fmt.Fprintln(e.c.App.Writer, "    but no scheduler runs: zmctl start starts the daemons")
 			}
 		}
@@ -47,15 +48,15 @@ func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) 
 	case m.Spec != "":
 		q := e.request()
 		if of != "" {
-			s := newSpool(e.po, e.now)
-			r, err := s.shelved(m, 0)
-			if err != nil || r.message.parsed == nil {
+			s := view.New(e.po, e.now)
+			r, err := s.Shelved(m, 0)
+			if err != nil || r.Message.Spec == nil {
 				return "", errors.Join(err, operations.ErrMoved)
 			}
-			q.Match = among(eventsOf(r.message.parsed, of, workspec.EventRemoved))
+			q.Match = among(eventsOf(r.Message.Spec, of, workspec.EventRemoved))
 		}
 		res, err := operations.UndoShelved(q)
-		return "is queued again for " + brackets(res.Changed), err
+		return "is queued again for " + human.Addresses(res.Changed), err
 	case m.From == postoffice.Queue:
 		// The specification is in transport/, on its way here or back.
 		moved, err := e.awaitMove()
@@ -74,7 +75,7 @@ func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) 
 // awaitMove waits until the scheduler has moved the message's specification, too, and
 // returns the message as it is in removed/ then, nil if it is not there any more.
 func (e *editing) awaitMove() (*postoffice.RemovedMessage, error) {
-	if newSpool(e.po, e.now).runs("scheduler") {
+	if view.New(e.po, e.now).Runs("scheduler") {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for range 200 {
@@ -93,26 +94,26 @@ func (e *editing) awaitMove() (*postoffice.RemovedMessage, error) {
 
 // undoQueued takes back what was ordered last about a message in the queue.
 func (e *editing) undoQueued() (string, error) {
-	m, others, err := newSpool(e.po, e.now).byID(e.id)
+	m, others, err := view.New(e.po, e.now).ByID(e.id)
 	switch {
 	case m == nil && err == nil && len(others) == 0:
 		return "", fmt.Errorf("undo %s: it is not in removed/, where messages stay for %s, and nowhere else", e.id, human.Span(e.keep))
 	case m == nil:
 		return "", e.notFound("undo", others, err)
-	case m.State == stateFrozen && strings.HasPrefix(m.Why, workspec.CausePerson):
-		to, err := e.po.Recall(m.message.Dir, m.message.Name, e.id)
+	case m.State == view.StateFrozen && strings.HasPrefix(m.Why, workspec.CausePerson):
+		to, err := e.po.Recall(m.File.Dir, m.File.Name, e.id)
 		return "is " + to.Name + " now", err
-	case m.State != stateQueued || m.parsed == nil:
+	case m.State != view.StateQueued || m.Spec == nil:
 		return "", fmt.Errorf("undo %s: nothing was removed: it is %s", e.id, m.State)
 	}
 	for i := range m.Recipients {
-		if m.Recipients[i].State != removed {
+		if m.Recipients[i].State != view.Removed {
 			continue
 		}
-		res, err := operations.Undo(e.request(), m.spec.Name)
-		return "is queued again for " + brackets(res.Changed), err
+		res, err := operations.Undo(e.request(), m.SpecFile.Name)
+		return "is queued again for " + human.Addresses(res.Changed), err
 	}
-	for _, ev := range slices.Backward(m.parsed.History) {
+	for _, ev := range slices.Backward(m.Spec.History) {
 		if of, ok := postoffice.ParseOrderID(ev.Get("order")); ok {
 			text, err := e.reverse(m, of, false)
 			if errors.Is(err, operations.ErrNothing) {
@@ -148,7 +149,7 @@ func among(events []*workspec.Event) func(*workspec.Group, *workspec.Recipient) 
 
 // reverse takes an order back in a message that is queued, for those recipients for whom
 // it is what was ordered last.
-func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (string, error) {
+func (e *editing) reverse(m *view.Message, of postoffice.OrderID, silent bool) (string, error) {
 	q := e.request()
 	q.Reason = "undo of " + string(of)
 	verb := of.Verb()
@@ -159,7 +160,7 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 		"hold": workspec.EventHold, "release": workspec.EventRelease, "freeze": workspec.EventFrozen, "thaw": workspec.EventThawed,
 		"expire": workspec.EventExpired, "remove": workspec.EventRemoved,
 	}[verb]
-	events := eventsOf(m.parsed, of, word)
+	events := eventsOf(m.Spec, of, word)
 	if len(events) == 0 || word == "" {
 		if v := verbOf(verb); v != nil && v.undo == "" {
 			return "", fmt.Errorf("undo %s: %s cannot be undone", e.id, verb)
@@ -168,59 +169,59 @@ func (e *editing) reverse(m *message, of postoffice.OrderID, silent bool) (strin
 	}
 	q.Match = among(events)
 	say := func(text string, res operations.Result, err error) (string, error) {
-		return text + ": " + brackets(slices.Concat(res.Changed, res.Busy)), err
+		return text + ": " + human.Addresses(slices.Concat(res.Changed, res.Busy)), err
 	}
 	switch verb {
 	case "hold", "freeze":
 		// What somebody has held or frozen since is his.
-		state, fits := held, q.Match
+		state, fits := view.Held, q.Match
 		if verb == "freeze" {
-			state = frozen
+			state = view.Frozen
 		}
 		ours := map[int64]bool{}
 		for i := range m.Recipients {
 			r := &m.Recipients[i]
-			ours[r.offset] = r.State == state && r.Order == string(of) || r.State == delivering
+			ours[r.Offset] = r.State == state && r.Order == string(of) || r.State == view.Delivering
 		}
 		q.Match = func(g *workspec.Group, r *workspec.Recipient) bool { return fits(g, r) && ours[r.Offset] }
 		if verb == "hold" {
-			res, err := operations.Release(q, m.spec.Name)
+			res, err := operations.Release(q, m.SpecFile.Name)
 			return say("released", res, err)
 		}
-		res, err := operations.Thaw(q, m.spec.Name)
+		res, err := operations.Thaw(q, m.SpecFile.Name)
 		return say("thawed, its time begins anew", res, err)
 	case "release":
 		return e.holdAgain(m, q, events)
 	case "thaw":
 		cause := workspec.CausePerson
-		for i := range m.parsed.History {
-			if ev := &m.parsed.History[i]; ev.Event == workspec.EventFrozen && ev.LineOffset < events[0].LineOffset {
+		for i := range m.Spec.History {
+			if ev := &m.Spec.History[i]; ev.Event == workspec.EventFrozen && ev.LineOffset < events[0].LineOffset {
 				cause = ev.Get(workspec.KeyCause)
 			}
 		}
-		res, err := operations.Freeze(q, m.spec.Name, cause)
+		res, err := operations.Freeze(q, m.SpecFile.Name, cause)
 		return say("frozen again", res, err)
 	case "expire":
 		q.Failed, q.Told = true, silent
-		res, err := operations.Retry(q, m.spec.Name)
+		res, err := operations.Retry(q, m.SpecFile.Name)
 		switch {
 		case len(res.Busy) > 0 && errors.Is(err, operations.ErrNothing):
-			err = fmt.Errorf("undo %s: delivered to at this moment: %s: %w", e.id, brackets(res.Busy), errAgain)
+			err = fmt.Errorf("undo %s: delivered to at this moment: %s: %w", e.id, human.Addresses(res.Busy), errAgain)
 		case errors.Is(err, operations.ErrNothing):
 			err = fmt.Errorf("undo %s: the sender was told", e.id)
 		}
 		return say("open again", res, err)
 	}
-	res, err := operations.Undo(q, m.spec.Name)
-	return "is queued again for " + brackets(res.Changed), err
+	res, err := operations.Undo(q, m.SpecFile.Name)
+	return "is queued again for " + human.Addresses(res.Changed), err
 }
 
 // holdAgain holds recipients until when they were held before they were released.
-func (e *editing) holdAgain(m *message, q operations.Request, events []*workspec.Event) (string, error) {
+func (e *editing) holdAgain(m *view.Message, q operations.Request, events []*workspec.Event) (string, error) {
 	until := map[int64]map[int64]bool{} // milliseconds → recipients
 	for _, ev := range events {
 		for _, off := range ev.Recipients() {
-			for _, was := range slices.Backward(m.parsed.History) {
+			for _, was := range slices.Backward(m.Spec.History) {
 				if was.LineOffset >= ev.LineOffset || was.Event != workspec.EventHold || !slices.Contains(was.Recipients(), off) {
 					continue
 				}
@@ -243,7 +244,7 @@ func (e *editing) holdAgain(m *message, q operations.Request, events []*workspec
 			}
 		}
 		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return set[r.Offset] }
-		res, err := operations.Hold(q, m.spec.Name, end)
+		res, err := operations.Hold(q, m.SpecFile.Name, end)
 		if err != nil && !errors.Is(err, operations.ErrNothing) {
 			return "", err
 		}
@@ -252,5 +253,5 @@ func (e *editing) holdAgain(m *message, q operations.Request, events []*workspec
 	if len(all.Changed) == 0 {
 		return "", operations.ErrNothing
 	}
-	return "held again: " + brackets(all.Changed), nil
+	return "held again: " + human.Addresses(all.Changed), nil
 }

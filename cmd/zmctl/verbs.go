@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
@@ -27,11 +28,11 @@ type verb struct {
 	// hosts: the arguments are hosts and not spool IDs.
 	hosts bool
 	// takes tells recipients of a routed message that it can be about.
-	takes func(a *act, r *recipient) bool
+	takes func(a *act, r *view.Recipient) bool
 	do    func(a *act, q operations.Request, name string) (operations.Result, error)
 	// aside is what it does with a message that is not routed, by its state; it gives
 	// what to print.
-	aside map[string]func(a *act, m *message) (string, error)
+	aside map[string]func(a *act, m *view.Message) (string, error)
 	// asks: of one about a directory alone, whether it asks first.
 	asks bool
 	// instead helps who names a message that is not routed.
@@ -44,7 +45,7 @@ func reasonFlag() cli.Flag {
 
 // verbs are all of them, in the order of the help text.
 func verbs() []*verb {
-	open := func(_ *act, r *recipient) bool { return r.open() }
+	open := func(_ *act, r *view.Recipient) bool { return r.Open() }
 	return []*verb{
 		{
 			name: "hold", done: "held", usage: "have recipients wait until they are released", undo: "releases them",
@@ -61,7 +62,7 @@ older: a report about delay or expiry comes that much later.`,
 		{
 			name: "release", done: "released", usage: "end a hold", undo: "holds again what is not delivered by then",
 			text:  `What was due meanwhile is tried at once.`,
-			takes: func(_ *act, r *recipient) bool { return r.State == held },
+			takes: func(_ *act, r *view.Recipient) bool { return r.State == view.Held },
 			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
 				return operations.Release(q, name)
 			},
@@ -71,21 +72,21 @@ older: a report about delay or expiry comes that much later.`,
 			name: "freeze", done: "frozen", usage: "have recipients wait for a person; they do not expire", undo: "thaws them",
 			text: `Frozen recipients are not tried and do not expire until zmctl thaw. A message in router/
 or deferred/ goes to freezer/.`,
-			takes: func(_ *act, r *recipient) bool { return r.open() && r.State != frozen },
+			takes: func(_ *act, r *view.Recipient) bool { return r.Open() && r.State != view.Frozen },
 			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
 				return operations.Freeze(q, name, workspec.CausePerson)
 			},
-			aside: map[string]func(*act, *message) (string, error){stateAccepted: (*act).park, stateDeferred: (*act).park},
+			aside: map[string]func(*act, *view.Message) (string, error){view.StateAccepted: (*act).park, view.StateDeferred: (*act).park},
 		},
 		{
 			name: "thaw", done: "thawed", usage: "have frozen recipients tried again", undo: "freezes again what is not delivered by then",
 			text: `Their time begins anew: they are due now, their attempts count from one, and they expire
 after their clause's expiry from now. A message in freezer/ goes back to the router.`,
-			takes: func(_ *act, r *recipient) bool { return r.State == frozen },
+			takes: func(_ *act, r *view.Recipient) bool { return r.State == view.Frozen },
 			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
 				return operations.Thaw(q, name)
 			},
-			aside:   map[string]func(*act, *message) (string, error){stateFrozen: (*act).recall},
+			aside:   map[string]func(*act, *view.Message) (string, error){view.StateFrozen: (*act).recall},
 			instead: "it is not frozen",
 		},
 		{
@@ -99,7 +100,7 @@ queue, unless the sender was told; with --told those, too.`,
 				&cli.BoolFlag{Name: "told", Usage: "and those whose sender has a report"},
 			},
 			takes: takesRetry, do: doRetry,
-			aside:   map[string]func(*act, *message) (string, error){stateDeferred: (*act).recall},
+			aside:   map[string]func(*act, *view.Message) (string, error){view.StateDeferred: (*act).recall},
 			instead: "the router has it next; zmctl thaw is for what is frozen",
 		},
 		{
@@ -134,9 +135,9 @@ is not told, unless --report is given and the message is routed.`,
 			do: func(_ *act, q operations.Request, name string) (operations.Result, error) {
 				return operations.Remove(q, name)
 			},
-			aside: map[string]func(*act, *message) (string, error){
-				stateAccepted: (*act).putAway, stateDeferred: (*act).putAway, stateFrozen: (*act).putAway,
-				stateSetAside: (*act).putAway, stateCopy: (*act).putAway,
+			aside: map[string]func(*act, *view.Message) (string, error){
+				view.StateAccepted: (*act).putAway, view.StateDeferred: (*act).putAway, view.StateFrozen: (*act).putAway,
+				view.StateSetAside: (*act).putAway, view.StateCopy: (*act).putAway,
 			},
 		},
 		{
@@ -151,16 +152,16 @@ which is told. A message in deferred/ goes back to the router itself.`,
 				q.Submit = func(file string, n int) (postoffice.Accepted, error) { return journal.SubmitPrepared(a.po, file, n) }
 				return operations.Reroute(q, name)
 			},
-			aside: map[string]func(*act, *message) (string, error){stateDeferred: (*act).recall},
+			aside: map[string]func(*act, *view.Message) (string, error){view.StateDeferred: (*act).recall},
 		},
 	}
 }
 
-func takesRetry(a *act, r *recipient) bool {
-	if r.State == failed {
+func takesRetry(a *act, r *view.Recipient) bool {
+	if r.State == view.Failed {
 		return a.c.Bool("failed") && (a.c.Bool("told") || !r.Reported)
 	}
-	return r.open() && r.State != held && r.State != frozen
+	return r.Open() && r.State != view.Held && r.State != view.Frozen
 }
 
 func doRetry(a *act, q operations.Request, name string) (operations.Result, error) {
@@ -245,11 +246,11 @@ func (v *verb) chosen(c *cli.Context) (sel selector.Selector, named bool, err er
 }
 
 // park puts a message that is not routed into freezer/.
-func (a *act) park(m *message) (string, error) {
-	if m.message.Dir == postoffice.Public {
+func (a *act) park(m *view.Message) (string, error) {
+	if m.File.Dir == postoffice.Public {
 		return "", fmt.Errorf("%s %s: it is on its way to router/: %w", a.v.name, a.id(m), errAgain)
 	}
-	name, err := a.po.Park(m.message.Dir, m.message.Name, m.id, workspec.CausePerson)
+	name, err := a.po.Park(m.File.Dir, m.File.Name, m.SpoolID, workspec.CausePerson)
 	if err == nil {
 		a.explain(postoffice.Freezer, postoffice.WasFrozen, m)
 	}
@@ -257,33 +258,33 @@ func (a *act) park(m *message) (string, error) {
 }
 
 // recall gives a message that is put aside back to the router.
-func (a *act) recall(m *message) (string, error) {
-	a.explain(m.message.Dir, "", m)
-	to, err := a.po.Recall(m.message.Dir, m.message.Name, m.id)
-	return m.message.path() + " is " + to.Name + " now", err
+func (a *act) recall(m *view.Message) (string, error) {
+	a.explain(m.File.Dir, "", m)
+	to, err := a.po.Recall(m.File.Dir, m.File.Name, m.SpoolID)
+	return m.File.Path() + " is " + to.Name + " now", err
 }
 
 // putAway moves a message that is not routed to removed/.
-func (a *act) putAway(m *message) (string, error) {
-	if m.message.Dir == postoffice.Public {
+func (a *act) putAway(m *view.Message) (string, error) {
+	if m.File.Dir == postoffice.Public {
 		return "", fmt.Errorf("remove %s: it is on its way to router/: %w", m.ID, errAgain)
 	}
 	if a.c.Bool("report") {
 		return "", fmt.Errorf("remove %s: a report can be made only of a message that is routed; without --report it is removed", m.ID)
 	}
-	if m.State != stateCopy {
+	if m.State != view.StateCopy {
 		if a.journal == nil {
 			a.journal = ledger.New(a.po, ledger.Config{Role: "zmctl"})
 		}
 		// Crash: the next line of whoever has the message says that it is there.
-		a.journal.Gone(m.id, len(m.Recipients), ledger.ByPerson)
+		a.journal.Gone(m.SpoolID, len(m.Recipients), ledger.ByPerson)
 	}
-	err := a.po.PutAway(m.message.Dir, m.message.Name, m.id)
+	err := a.po.PutAway(m.File.Dir, m.File.Name, m.SpoolID)
 	if a.away == nil {
 		a.away = map[string]bool{}
 	}
-	a.away[m.message.Dir] = true
-	return "removed from " + m.message.Dir + "/", err
+	a.away[m.File.Dir] = true
+	return "removed from " + m.File.Dir + "/", err
 }
 
 // parseUntil reads the end of a hold: a time from now, or a date.

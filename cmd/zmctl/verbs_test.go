@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -62,7 +63,7 @@ func states(t *testing.T, args ...string) map[string]string {
 	}
 	all := map[string]string{}
 	for line := range strings.Lines(out) {
-		var m message
+		var m view.Message
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
@@ -106,18 +107,18 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 		want   string // state of the chosen
 		undone string // and after undo; "": it cannot be undone
 	}{
-		{"hold", nil, nil, held, waiting},
-		{"hold", nil, []string{"--until", "2h"}, held, waiting},
-		{"release", []string{"hold", "--until", "3h"}, nil, waiting, held},
-		{"freeze", nil, nil, frozen, waiting},
-		{"thaw", []string{"freeze"}, nil, waiting, frozen},
-		{"remove", nil, nil, removed, waiting},
-		{"remove", nil, []string{"--report"}, removed, waiting},
-		{"expire", nil, nil, failed, waiting},
-		{"expire", nil, []string{"--silent"}, failed, waiting},
-		{"retry", nil, nil, waiting, ""},
-		{"flush", nil, nil, waiting, ""},
-		{"reroute", nil, nil, rerouted, ""},
+		{"hold", nil, nil, view.Held, view.Waiting},
+		{"hold", nil, []string{"--until", "2h"}, view.Held, view.Waiting},
+		{"release", []string{"hold", "--until", "3h"}, nil, view.Waiting, view.Held},
+		{"freeze", nil, nil, view.Frozen, view.Waiting},
+		{"thaw", []string{"freeze"}, nil, view.Waiting, view.Frozen},
+		{"remove", nil, nil, view.Removed, view.Waiting},
+		{"remove", nil, []string{"--report"}, view.Removed, view.Waiting},
+		{"expire", nil, nil, view.Failed, view.Waiting},
+		{"expire", nil, []string{"--silent"}, view.Failed, view.Waiting},
+		{"retry", nil, nil, view.Waiting, ""},
+		{"flush", nil, nil, view.Waiting, ""},
+		{"reroute", nil, nil, view.Rerouted, ""},
 	}
 	for name, sel := range selectors {
 		for _, c := range cases {
@@ -126,10 +127,10 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 				o.run(t, "scheduler")
 				_, first, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
 				o.queueTo(t, "y@client.example", addressed{"b.example", "b2@x"}, addressed{"a.example", "a2@x"})
-				was := waiting
+				was := view.Waiting
 				if c.before != nil {
 					mustDo(t, append(append(c.before, "--yes"), "--all")...)
-					was = map[string]string{"hold": held, "freeze": frozen}[c.before[0]]
+					was = map[string]string{"hold": view.Held, "freeze": view.Frozen}[c.before[0]]
 				}
 				size := len(o.read(t, "transport/"+first))
 				args := slices.Concat([]string{c.verb}, c.flags, sel)
@@ -277,11 +278,11 @@ func TestRetryOpensFailedRecipients(t *testing.T) {
 		})
 		o.tag(t, name, offsets[i], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
 	}
-	wantStates(t, "before", map[string]string{"a1@x": failed, "a2@x": failed, "a3@x": waiting})
+	wantStates(t, "before", map[string]string{"a1@x": view.Failed, "a2@x": view.Failed, "a3@x": view.Waiting})
 	mustDo(t, "retry", "--failed", "--yes", "--where", "state failed")
-	wantStates(t, "retry --failed", map[string]string{"a1@x": waiting, "a2@x": failed})
+	wantStates(t, "retry --failed", map[string]string{"a1@x": view.Waiting, "a2@x": view.Failed})
 	mustDo(t, "retry", "--failed", "--told", id)
-	wantStates(t, "retry --failed --told", map[string]string{"a2@x": waiting, "a3@x": waiting})
+	wantStates(t, "retry --failed --told", map[string]string{"a2@x": view.Waiting, "a3@x": view.Waiting})
 }
 
 // M41: an order names its messages before they are touched; undo of one order leaves
@@ -307,15 +308,15 @@ func TestUndoTakesBackOneOrder(t *testing.T) {
 		t.Errorf("order %s is about %q", byHost, got)
 	}
 	mustDo(t, "undo", two)
-	wantStates(t, "undo of a message", map[string]string{"a1@x": held, "b1@x": held, "a2@x": held})
+	wantStates(t, "undo of a message", map[string]string{"a1@x": view.Held, "b1@x": view.Held, "a2@x": view.Held})
 	wantIn(t, mustDo(t, "undo", "--dry-run", string(byHost)), "would undo", "host a.example")
 	mustDo(t, "undo", string(byHost))
-	wantStates(t, "undo of one", map[string]string{"a1@x": waiting, "b1@x": held, "a2@x": waiting})
+	wantStates(t, "undo of one", map[string]string{"a1@x": view.Waiting, "b1@x": view.Held, "a2@x": view.Waiting})
 	if _, code, err := invoke(t, "undo", string(byHost)); code != 1 || !strings.Contains(fmt.Sprint(err), "it was undone") {
 		t.Errorf("undo twice: exit code %d, %v", code, err)
 	}
 	mustDo(t, "undo", one)
-	wantStates(t, "undo of a message's last order", map[string]string{"b1@x": waiting})
+	wantStates(t, "undo of a message's last order", map[string]string{"b1@x": view.Waiting})
 	for _, arg := range []string{"20200101-000000-hold-1", "x"} {
 		if _, code, err := invoke(t, "undo", arg); code == 0 {
 			t.Errorf("undo %s: exit code 0, %v", arg, err)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
@@ -162,7 +163,7 @@ func TestListingStreams(t *testing.T) {
 	}
 	before, most := heap(), uint64(0)
 	n, first := 0, looking{}
-	sorted, err := newSpool(po, time.Now()).each(t.Context(), selector.Selector{}, func(*message) error {
+	sorted, err := view.New(po, time.Now()).Each(t.Context(), selector.Selector{}, func(*view.Message) error {
 		if n++; n == 1 {
 			first = *l
 		}
@@ -174,7 +175,7 @@ func TestListingStreams(t *testing.T) {
 	if err != nil || n != count+1 || sorted {
 		t.Fatalf("%d messages, sorted %v, %v", n, sorted, err)
 	}
-	if first.names > 2*sortLimit || first.opened > 2 {
+	if first.names > 2*view.SortLimit || first.opened > 2 {
 		t.Errorf("before the first message %d names were read and %d files opened, of %d", first.names, first.opened, count)
 	}
 	if grown := int64(most) - int64(before); grown > 8<<20 {
@@ -217,7 +218,7 @@ func TestListingEndsWithItsReader(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err = newSpool(po, time.Now()).each(ctx, selector.Selector{}, func(*message) error {
+	_, err = view.New(po, time.Now()).Each(ctx, selector.Selector{}, func(*view.Message) error {
 		cancel()
 		return nil
 	})

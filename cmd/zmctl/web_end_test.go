@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web/desk"
 )
@@ -65,7 +66,7 @@ func TestOrderIsFinishedWhenItsPageHasEnded(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("it ended with %v", err)
 	}
-	wantStates(t, "after its end", map[string]string{"a1@x": held})
+	wantStates(t, "after its end", map[string]string{"a1@x": view.Held})
 }
 
 // What nobody asks for any more, when its turn comes, is not done.
@@ -88,7 +89,7 @@ func TestOrderOfNobodyIsNotBegun(t *testing.T) {
 	if g := <-done; g.Order != "" || !strings.Contains(g.Error, context.Canceled.Error()) {
 		t.Errorf("got %+v", g)
 	}
-	wantStates(t, "given up", map[string]string{"a1@x": waiting})
+	wantStates(t, "given up", map[string]string{"a1@x": view.Waiting})
 }
 
 // Alarms that cannot be read leave the rest of the overview.
@@ -104,7 +105,7 @@ func TestOverviewIsShownWithoutAlarms(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &webSource{po: o.PostOffice, dir: o.dir, settings: settings}
-	if _, err := newSpool(o.PostOffice, time.Now()).alarms(settings); err == nil {
+	if _, err := view.New(o.PostOffice, time.Now()).Alarms(settings); err == nil {
 		t.Fatal("its alarms can be read")
 	}
 	v, err := w.Survey(t.Context())

@@ -1,20 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
-	"net/textproto"
 	"slices"
 	"strings"
 	"time"
 
 	"zmailer/internal/admin/selector"
-	"zmailer/internal/mail/envelope"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -29,19 +25,21 @@ type webSource struct {
 	settings *config.Config
 }
 
-func (w *webSource) spool() *spool { return newSpool(w.po, time.Now()).by(w.settings) }
+func (w *webSource) spool() *view.Spool {
+	return schedule(view.New(w.po, time.Now()).With(w.settings), w.settings)
+}
 
 // webMessage is a message as pages show it.
-func webMessage(m *message, now time.Time) *desk.Message {
+func webMessage(m *view.Message, now time.Time) *desk.Message {
 	out := &desk.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: human.Span(now.Sub(m.Since)), Size: human.Size(m.Size),
-		Sender: m.sender(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
+		Sender: m.From(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.Hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
 	if m.Owner != nil {
 		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
 		out.Recipients[i] = desk.Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
-			Words: strings.TrimPrefix(strings.TrimPrefix(r.words(now), r.State), ", "), Last: r.Last, Open: r.open() && m.State != stateCopy && m.State != stateRemoved}
+			Words: strings.TrimPrefix(strings.TrimPrefix(r.Words(now), r.State), ", "), Last: r.Last, Open: r.Open() && m.State != view.StateCopy && m.State != view.StateRemoved}
 	}
 	return out
 }
@@ -49,9 +47,9 @@ func webMessage(m *message, now time.Time) *desk.Message {
 // Survey implements desk.Source, as the other methods do.
 func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
 	s := w.spool()
-	n := desk.NewCounter(s.now)
-	_, err := s.each(ctx, selector.Selector{}, func(m *message) error {
-		n.Add(webMessage(m, s.now))
+	n := desk.NewCounter(s.Now)
+	_, err := s.Each(ctx, selector.Selector{}, func(m *view.Message) error {
+		n.Add(webMessage(m, s.Now))
 		return nil
 	})
 	v := n.Survey()
@@ -80,8 +78,8 @@ func (w *webSource) List(ctx context.Context, where string, first, most int) (*d
 	}
 	s := w.spool()
 	n := desk.NewLister(first, most)
-	sorted, err := s.each(ctx, sel, func(m *message) error {
-		n.Add(webMessage(m, s.now))
+	sorted, err := s.Each(ctx, sel, func(m *view.Message) error {
+		n.Add(webMessage(m, s.Now))
 		return nil
 	})
 	v := n.Settle()
@@ -96,7 +94,7 @@ func (w *webSource) List(ctx context.Context, where string, first, most int) (*d
 
 func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look, error) {
 	s := w.spool()
-	r, err := s.why(ctx, w.settings, w.dir, id)
+	r, err := s.Why(ctx, w.dir, id)
 	if r == nil || r.Message == nil && err != nil {
 		return nil, fmt.Errorf("message %s: %w: %w", id, desk.ErrNotFound, err)
 	}
@@ -104,7 +102,7 @@ func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look
 	if err != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
-	steps, err := s.history(id)
+	steps, err := s.History(id)
 	if err != nil && r.Message != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
@@ -112,53 +110,17 @@ func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look
 		l.Steps = append(l.Steps, desk.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
 	}
 	if r.Message != nil {
-		l.Message, l.Files = webMessage(r.Message, s.now), r.Message.Files
-		l.Header = s.header(r.Message)
+		l.Message, l.Files = webMessage(r.Message, s.Now), r.Message.Files
+		for _, f := range s.Header(r.Message) {
+			l.Header = append(l.Header, desk.Field(f))
+		}
 	}
 	return l, nil
 }
 
-// shownFields are what a page shows of a header.
-func shownFields() []string {
-	return []string{"From", "Sender", "To", "Cc", "Subject", "Date", "Message-Id", "List-Id", "Auto-Submitted"}
-}
-
-// header reads what a page shows of a message's header. What cannot be read is left out:
-// the page says elsewhere what is wrong with the file.
-func (s *spool) header(m *message) []desk.Field {
-	if m.message.Dir == "" {
-		return nil
-	}
-	f, err := s.open(m.message)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	head, err := envelope.Read(f)
-	if err != nil {
-		return nil
-	}
-	// Of one that breaks off, what came before is given beside the error.
-	fields, _ := textproto.NewReader(bufio.NewReader(bytes.NewReader(head.Header))).ReadMIMEHeader()
-	words := &mime.WordDecoder{}
-	var list []desk.Field
-	for _, name := range shownFields() {
-		for i, value := range fields[textproto.CanonicalMIMEHeaderKey(name)] {
-			if i == 3 {
-				break
-			}
-			if text, err := words.DecodeHeader(value); err == nil {
-				value = text
-			}
-			list = append(list, desk.Field{Name: name, Value: human.Cut(human.Clean(value), 1000)})
-		}
-	}
-	return list
-}
-
 func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
 	s := w.spool()
-	seen := s.overview(ctx, w.dir)
+	seen := s.Overview(ctx, w.dir)
 	st := &desk.Status{PostOffice: w.dir}
 	for _, d := range seen.Directories {
 		if len(d.States) == 0 {
@@ -172,31 +134,31 @@ func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
 	for _, o := range seen.Owners {
 		st.Daemons = append(st.Daemons, desk.Daemon{Says: o.Says, Alive: o.Alive})
 	}
-	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o owner) bool { return o.Alive && o.role() == "scheduler" }) {
+	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
 		st.Daemons = append(st.Daemons, desk.Daemon{Says: "scheduler", Alive: true})
 	}
-	alarms, err := s.alarms(w.settings)
+	alarms, err := s.Alarms(w.settings)
 	for _, a := range alarms {
-		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.now.Sub(a.Since)), Text: human.Clean(a.Text)})
+		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.Now.Sub(a.Since)), Text: human.Clean(a.Text)})
 	}
 	return st, err
 }
 
 // ask asks the scheduler, with an end to its time.
 func (w *webSource) ask(ctx context.Context, r mailq.Request, line func(string) error) error {
-	a, err := callScheduler(ctx, w.dir)
+	a, err := view.CallScheduler(ctx, w.dir)
 	if err != nil {
 		return err
 	}
-	defer a.close()
-	stop := context.AfterFunc(ctx, a.close)
+	defer a.Close()
+	stop := context.AfterFunc(ctx, a.Close)
 	defer stop()
 	_, err = a.Ask(r, line)
 	return err
 }
 
 func (w *webSource) Waiting(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	ctx, cancel := context.WithTimeout(ctx, view.AskPatience)
 	defer cancel()
 	var st mailq.StatusInfo
 	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
@@ -216,7 +178,7 @@ func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
 		return nil
 	})
 	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
-		if n := byNeed(b.State) - byNeed(a.State); n != 0 {
+		if n := view.ByNeed(b.State) - view.ByNeed(a.State); n != 0 {
 			return n
 		}
 		return b.Recipients - a.Recipients
@@ -247,9 +209,9 @@ func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thr
 		t.Waiting = append(t.Waiting, x)
 		return err
 	})
-	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, errNobodyAnswers) {
+	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, view.ErrNoScheduler) {
 		err = fmt.Errorf("thread %s/%s: %w: %w", human.Clean(channel), human.Clean(host), desk.ErrNotFound, err)
 	}
-	t.State = stateWords(&t.Info)
+	t.State = view.StateWords(&t.Info)
 	return t, err
 }

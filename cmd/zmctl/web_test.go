@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
@@ -117,7 +118,7 @@ func (b *browser) field(page, name string) string {
 // M41 A20: what a page orders is what the command would do, under the same name in the
 // history and the orders, and the page's undo takes it back.
 func TestPageGivesOrdersAndTakesThemBack(t *testing.T) {
-	for verb, want := range map[string]string{"hold": held, "freeze": frozen, "remove": removed, "expire": failed} {
+	for verb, want := range map[string]string{"hold": view.Held, "freeze": view.Frozen, "remove": view.Removed, "expire": view.Failed} {
 		t.Run(verb, func(t *testing.T) {
 			o := newOffice(t)
 			o.run(t, "scheduler")
@@ -127,12 +128,12 @@ func TestPageGivesOrdersAndTakesThemBack(t *testing.T) {
 			asked, done := b.order(url.Values{"verb": {verb}, "where": {"id " + id + " and to a1@x"}, "reason": {"asked by Joe"}})
 			wantIn(t, asked, "would act on 1 recipient of 1 message; nothing was changed", "It can be undone")
 			wantIn(t, done, verb, "a1@x", "asked by Joe", "web/", "Undo")
-			wantStates(t, "ordered", map[string]string{"a1@x": want, "b1@x": waiting})
+			wantStates(t, "ordered", map[string]string{"a1@x": want, "b1@x": view.Waiting})
 			wantIn(t, string(o.read(t, "transport/"+name)), "web/")
 			wantIn(t, b.get("/orders"), verb, "can be undone")
 			undone := b.post("/undo", url.Values{"csrf": {b.field(done, "csrf")}, "order": {b.field(done, "order")}})
 			wantIn(t, undone, "undone for 1 message", "by web/")
-			wantStates(t, "undone", map[string]string{"a1@x": waiting, "b1@x": waiting})
+			wantStates(t, "undone", map[string]string{"a1@x": view.Waiting, "b1@x": view.Waiting})
 			if again := b.post("/undo", url.Values{"csrf": {b.field(done, "csrf")}, "order": {b.field(done, "order")}}); !strings.Contains(again, "it was undone") {
 				t.Errorf("a second undo: got\n%s", again)
 			}
@@ -148,14 +149,14 @@ func TestPageTellsWhatWasNotDone(t *testing.T) {
 	wantIn(t, done, "none of its open recipients can be released")
 	_, done = b.order(url.Values{"verb": {"hold"}, "id": {id}, "until": {"yesterday"}})
 	wantIn(t, done, "write it like 2h")
-	wantStates(t, "refused", map[string]string{"a1@x": waiting})
+	wantStates(t, "refused", map[string]string{"a1@x": view.Waiting})
 	b = o.browse(t, false)
 	page := b.get("/message/" + id)
 	if strings.Contains(page, `name="verb"`) {
 		t.Error("a page for reading offers orders")
 	}
 	wantIn(t, b.post("/act", url.Values{"csrf": {b.field(page, "csrf")}, "verb": {"remove"}, "id": {id}, "sure": {"yes"}}), "for reading")
-	wantStates(t, "reading", map[string]string{"a1@x": waiting})
+	wantStates(t, "reading", map[string]string{"a1@x": view.Waiting})
 }
 
 // A18: pages say of the queue what its files say, and nothing of what they hold is

@@ -1,6 +1,7 @@
-package main
+package view
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// traceFiles are the steps that a message's files and the ledger tell of.
-func (s *spool) traceFiles(id postoffice.SpoolID) (*message, []trace.Step, error) {
+// TraceFiles are the steps that a message's files and the ledger tell of.
+func (s *Spool) TraceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
 	m, err := s.locate("trace", id)
 	var steps []trace.Step
 	account, lerr := s.accountOf(id)
@@ -34,15 +35,15 @@ func (s *spool) traceFiles(id postoffice.SpoolID) (*message, []trace.Step, error
 	for _, a := range s.putAside(m) {
 		steps = append(steps, trace.Step{Time: a.Time, Event: "put aside", Told: []string{trace.History}, Text: a.Text})
 	}
-	if m.parsed != nil {
-		steps = append(steps, traceHistory(m.parsed)...)
+	if m.Spec != nil {
+		steps = append(steps, traceHistory(m.Spec)...)
 	}
 	return m, steps, err
 }
 
 // traceHistory makes steps of a specification's lines, one for each recipient.
 func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
-	before := attempts{}
+	before := Attempts{}
 	address := map[int64]*workspec.Recipient{}
 	for gi := range spec.Groups {
 		for ri := range spec.Groups[gi].Recipients {
@@ -59,11 +60,11 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 			for r := range spec.About(e) {
 				names = append(names, human.Clean(r.Address))
 			}
-			one.Text = inWords(e, names)
+			one.Text = EventText(e, names)
 			steps = append(steps, one)
 			continue
 		}
-		left := before.leftOut(spec, e)
+		left := before.LeftOut(spec, e)
 		for r := range spec.About(e) {
 			step := traceEvent(one, e, r)
 			step.Text += left
@@ -80,8 +81,8 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 			continue
 		}
 		steps = append(steps, trace.Step{Time: d.Time, Event: d.Notary.Action, Told: []string{trace.History}, Recipients: []string{human.Clean(r.Address)},
-			Channel: human.Clean(r.Channel), Host: human.Clean(r.Host), Status: human.Clean(d.Notary.Status), Reply: human.Clean(answerOf(d)),
-			Text: d.Notary.Action + " <" + human.Clean(r.Address) + ">: " + human.Clean(d.Notary.Status) + " " + human.Clean(answerOf(d))})
+			Channel: human.Clean(r.Channel), Host: human.Clean(r.Host), Status: human.Clean(d.Notary.Status), Reply: human.Clean(AnswerOf(d)),
+			Text: d.Notary.Action + " <" + human.Clean(r.Address) + ">: " + human.Clean(d.Notary.Status) + " " + human.Clean(AnswerOf(d))})
 	}
 	return steps
 }
@@ -108,10 +109,43 @@ func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.St
 	s.Next, s.Until = ms("next"), ms("until")
 	switch e.Event {
 	case workspec.EventDeferred, workspec.EventExpired:
-		s.Reply = human.Clean(oneLine(e.Text))
+		s.Reply = human.Clean(OneLine(e.Text))
 	case workspec.EventThawed, workspec.EventRetry:
 		s.Fresh = e.Event == workspec.EventThawed || workspec.Reopens(e)
 	}
-	s.Text = inWords(e, s.Recipients)
+	s.Text = EventText(e, s.Recipients)
 	return s
+}
+
+// Overlay lets the files say what became of each recipient: they are the truth, and know
+// those that nothing was said of yet.
+func (s *Spool) Overlay(l *trace.Life, m *Message) {
+	l.State, l.Untold = m.State, 0
+	if l.Ended = (time.Time{}); m.HasSender {
+		l.From, l.HasFrom = m.Sender, true
+	}
+	if m.Size > 0 {
+		l.Size = fmt.Sprint(m.Size)
+	}
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if r.Address == "(those of the header)" || m.State == StateCopy {
+			continue
+		}
+		x := l.Recipient(r.Address)
+		x.State, x.Attempts, x.Next = r.State, max(r.Attempts, x.Attempts), time.Time{}
+		if r.Open() {
+			x.Attempts, x.Ended = r.Attempts, time.Time{}
+		}
+		if r.Next != nil {
+			x.Next = *r.Next
+		}
+		if r.Channel != "" {
+			x.Channel, x.Host = r.Channel, r.Host
+		}
+		if r.Last != "" {
+			x.Status, x.Last = r.Status, r.Last
+		}
+	}
+	l.Settle(s.Now)
 }

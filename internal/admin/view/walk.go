@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"cmp"
@@ -16,30 +16,30 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// ref names a file that may be a message, or its specification in transport/ if the
+// Ref names a file that may be a message, or its specification in transport/ if the
 // message is gone. Nothing was asked about it yet but its directory.
-type ref struct {
+type Ref struct {
 	dir, name string
 	ino       uint64
 }
 
 // sortLimit is how many messages are put in order by their age; more of them come as the
 // directories have them, because the first line must not wait for the last.
-const sortLimit = 10000
+const SortLimit = 10000
 
 // walkOrder are the directories in the order in which messages go through them: what
 // moves on meanwhile is met in the next one. So each message that is there all the time
 // is met; one that moves may be met twice.
-func (s *spool) walkOrder() []string {
-	return append(s.routerDirs(), postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport)
+func (s *Spool) walkOrder() []string {
+	return append(s.RouterDirs(), postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport)
 }
 
-// walk calls fn with each message that waits for something. It holds no more names than
+// Walk calls fn with each message that waits for something. It holds no more names than
 // one read of a directory gives. What cannot be listed is told by the error beside the rest.
-func (s *spool) walk(ctx context.Context, sel selector.Selector, fn func(ref) error) error {
+func (s *Spool) Walk(ctx context.Context, sel selector.Selector, fn func(Ref) error) error {
 	ids, only := sel.IDs()
 	if !only {
-		return s.walkInodes(ctx, nil, fn)
+		return s.WalkInodes(ctx, nil, fn)
 	}
 	inodes := map[uint64]bool{}
 	for _, text := range ids {
@@ -47,26 +47,26 @@ func (s *spool) walk(ctx context.Context, sel selector.Selector, fn func(ref) er
 			inodes[id.Ino] = true
 		}
 	}
-	return s.walkInodes(ctx, inodes, fn)
+	return s.WalkInodes(ctx, inodes, fn)
 }
 
-// walkInodes is walk for files with these inode numbers, or names with them; nil: all.
-func (s *spool) walkInodes(ctx context.Context, inodes map[uint64]bool, fn func(ref) error) error {
+// WalkInodes is walk for files with these inode numbers, or names with them; nil: all.
+func (s *Spool) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(Ref) error) error {
 	var errs []error
 	for _, dir := range s.walkOrder() {
-		err := s.walkBelow(ctx, dir, "", func(r ref) error {
+		err := s.walkBelow(ctx, dir, "", func(r Ref) error {
 			n, ok := postoffice.ParseName(r.name)
 			if inodes != nil && !inodes[r.ino] && !(ok && inodes[n.Ino]) {
 				return nil
 			}
 			if dir == postoffice.Transport {
-				if _, err := s.find(postoffice.Queue, n); err == nil {
+				if _, err := s.Find(postoffice.Queue, n); err == nil {
 					return nil // it was met in queue/
 				}
 			}
 			return fn(r)
 		})
-		if err != nil && !errors.Is(err, errListing) {
+		if err != nil && !errors.Is(err, ErrListing) {
 			return errors.Join(append(errs, err)...)
 		}
 		errs = append(errs, err)
@@ -75,13 +75,13 @@ func (s *spool) walkInodes(ctx context.Context, inodes map[uint64]bool, fn func(
 }
 
 // errListing is about one directory; the others are listed.
-var errListing = errors.New("its messages are missing here")
+var ErrListing = errors.New("its messages are missing here")
 
-func (s *spool) walkBelow(ctx context.Context, dir, sub string, fn func(ref) error) error {
+func (s *Spool) walkBelow(ctx context.Context, dir, sub string, fn func(Ref) error) error {
 	hashed := dir == postoffice.Queue || dir == postoffice.Transport
 	var deeper []string
 	inner := error(nil)
-	err := durable.ReadDirFunc(s.fs, path.Join(dir, sub), func(part []durable.Entry) error {
+	err := durable.ReadDirFunc(s.FS, path.Join(dir, sub), func(part []durable.Entry) error {
 		for _, e := range part {
 			if hashed && isHashDir(e.Name) && (e.Type.IsDir() || e.Type == fs.ModeIrregular) && len(sub) < 2 {
 				deeper = append(deeper, e.Name)
@@ -91,7 +91,7 @@ func (s *spool) walkBelow(ctx context.Context, dir, sub string, fn func(ref) err
 				continue
 			}
 			if inner = ctx.Err(); inner == nil {
-				inner = fn(ref{dir, path.Join(sub, e.Name), e.Ino})
+				inner = fn(Ref{dir, path.Join(sub, e.Name), e.Ino})
 			}
 			if inner != nil {
 				return inner
@@ -105,7 +105,7 @@ func (s *spool) walkBelow(ctx context.Context, dir, sub string, fn func(ref) err
 	case err != nil && sub != "" && errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("list %s: %w; %w", path.Join(dir, sub), err, errListing)
+		return fmt.Errorf("list %s: %w; %w", path.Join(dir, sub), err, ErrListing)
 	}
 	for _, name := range deeper {
 		if err := s.walkBelow(ctx, dir, path.Join(sub, name), fn); err != nil {
@@ -120,50 +120,50 @@ func isName(name string) bool {
 	return ok
 }
 
-// load makes a message of a name; nil if it is none that waits, errMoved if it has gone
+// Load makes a message of a name; nil if it is none that waits, errMoved if it has gone
 // on.
-func (s *spool) load(r ref) (*message, error) { return s.loadAny(r, false) }
+func (s *Spool) Load(r Ref) (*Message, error) { return s.loadAny(r, false) }
 
 // loadAny is load that, if it is asked to, takes a copy for the postmaster for a message.
-func (s *spool) loadAny(r ref, copies bool) (*message, error) {
+func (s *Spool) loadAny(r Ref, copies bool) (*Message, error) {
 	if r.dir == postoffice.Queue || r.dir == postoffice.Transport {
 		n, _ := postoffice.ParseName(r.name)
-		return s.loadQueued(n)
+		return s.LoadQueued(n)
 	}
-	f, err := s.stat(r.dir, r.name)
+	f, err := s.Stat(r.dir, r.name)
 	if err != nil {
 		return nil, err
 	}
-	k := s.kind(f)
-	if k.state == "" || k.state == stateCopy && !copies {
+	k := s.KindOf(f)
+	if k.State == "" || k.State == StateCopy && !copies {
 		return nil, nil
 	}
-	return s.loadKind(f, k)
+	return s.LoadKind(f, k)
 }
 
-// each calls fn with every message that the selector chooses, and only the recipients
+// Each calls fn with every message that the selector chooses, and only the recipients
 // that it does. They come oldest first if there are at most sortLimit; sorted tells. What
 // cannot be listed is told by the error, beside the rest.
-func (s *spool) each(ctx context.Context, sel selector.Selector, fn func(m *message) error) (sorted bool, err error) {
+func (s *Spool) Each(ctx context.Context, sel selector.Selector, fn func(m *Message) error) (sorted bool, err error) {
 	var errs []error
-	visit := func(r ref) error {
-		m, err := s.load(r)
-		if errors.Is(err, errMoved) {
+	visit := func(r Ref) error {
+		m, err := s.Load(r)
+		if errors.Is(err, ErrMoved) {
 			return nil
 		}
 		if err != nil {
 			errs = append(errs, err)
 			return nil
 		}
-		if m == nil || !m.choose(sel, s.now) {
+		if m == nil || !m.Choose(sel, s.Now) {
 			return nil
 		}
 		return fn(m)
 	}
-	first := make([]ref, 0, 64)
+	first := make([]Ref, 0, 64)
 	sorted = true
-	err = s.walk(ctx, sel, func(r ref) error {
-		if sorted && len(first) < sortLimit {
+	err = s.Walk(ctx, sel, func(r Ref) error {
+		if sorted && len(first) < SortLimit {
 			first = append(first, r)
 			return nil
 		}
@@ -176,7 +176,7 @@ func (s *spool) each(ctx context.Context, sel selector.Selector, fn func(m *mess
 		first = nil
 		return visit(r)
 	})
-	if err != nil && !errors.Is(err, errListing) {
+	if err != nil && !errors.Is(err, ErrListing) {
 		return sorted, err
 	}
 	for _, f := range s.byAge(first) {
@@ -188,24 +188,24 @@ func (s *spool) each(ctx context.Context, sel selector.Selector, fn func(m *mess
 }
 
 // byAge sorts names by when their messages were accepted, as far as a look tells.
-func (s *spool) byAge(list []ref) []ref {
+func (s *Spool) byAge(list []Ref) []Ref {
 	type dated struct {
-		ref
+		Ref
 		since time.Time
 	}
 	all := make([]dated, 0, len(list))
 	for _, r := range list {
-		if f, err := s.stat(r.dir, r.name); err == nil {
+		if f, err := s.Stat(r.dir, r.name); err == nil {
 			all = append(all, dated{r, f.Info.ModTime})
 		} else {
-			all = append(all, dated{r, s.now}) // load tells what is wrong
+			all = append(all, dated{r, s.Now}) // load tells what is wrong
 		}
 	}
 	slices.SortFunc(all, func(a, b dated) int {
 		return cmp.Or(a.since.Compare(b.since), strings.Compare(a.name, b.name))
 	})
 	for i := range all {
-		list[i] = all[i].ref
+		list[i] = all[i].Ref
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"fmt"
@@ -11,65 +11,65 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// next tells in plain words what happens to a message next.
-func (s *spool) next(m *message) []string {
+// Next tells in plain words what happens to a message next.
+func (s *Spool) Next(m *Message) []string {
 	switch m.State {
-	case stateWriting:
+	case StateWriting:
 		return []string{"It is being written; its submitter has not been told yes."}
-	case stateAccepted:
+	case StateAccepted:
 		return s.nextAccepted(m)
-	case stateClaimed:
+	case StateClaimed:
 		if m.Owner.Alive {
 			return []string{"It is being routed by " + m.Owner.String() + "."}
 		}
 		return s.need("router", "The router that had it is dead. The next look of a router gives it back to router/ and routes it again.")
-	case stateHandedOver:
+	case StateHandedOver:
 		if m.Owner != nil && m.Owner.Alive {
 			return []string{"It is being handed over by " + m.Owner.String() + "; its work specification follows."}
 		}
 		return s.need("router", "Who handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
-	case stateQueued:
+	case StateQueued:
 		return s.nextQueued(m)
-	case stateFinishing:
+	case StateFinishing:
 		return s.nextFinishing(m)
-	case stateDeferred:
+	case StateDeferred:
 		return s.nextDeferred(m)
-	case stateFrozen:
+	case StateFrozen:
 		cause := "is held by policy (" + m.Why + ")"
 		if m.Why == workspec.CausePerson {
 			cause = "was frozen by a person"
 		}
 		return m.because("Nothing, until somebody decides: it "+cause+".",
-			"To have it routed: zmctl freezer thaw "+m.message.Name+"; to throw it away: zmctl freezer discard "+m.message.Name)
-	case stateSetAside:
+			"To have it routed: zmctl freezer thaw "+m.File.Name+"; to throw it away: zmctl freezer discard "+m.File.Name)
+	case StateSetAside:
 		return m.because("Nothing: it cannot be routed, and this is the only copy. No program removes it.",
-			"Mend the file with an editor, then: zmctl postman resubmit "+m.message.Name+"; to throw it away: zmctl postman discard --force "+m.ID)
-	case stateRemoved:
+			"Mend the file with an editor, then: zmctl postman resubmit "+m.File.Name+"; to throw it away: zmctl postman discard --force "+m.ID)
+	case StateRemoved:
 		return []string{"Nothing: it was removed. To put it back: zmctl undo " + m.ID,
 			"It is dropped when it has been there for REMOVEDKEEP."}
-	case stateCopy:
+	case StateCopy:
 		return m.because("Nothing: the message went on; this is a copy for the postmaster ("+m.Why+").",
-			"It goes after POSTMANKEEP, or now: zmctl postman discard "+m.message.Name)
+			"It goes after POSTMANKEEP, or now: zmctl postman discard "+m.File.Name)
 	}
 	return nil
 }
 
-// triesAgain reports whether routers route a deferred message again by themselves.
-func (s *spool) triesAgain(m *message) bool {
+// TriesAgain reports whether routers route a deferred message again by themselves.
+func (s *Spool) TriesAgain(m *Message) bool {
 	return !s.resubmits.IsOff() && m.Why != postoffice.WhyCrash
 }
 
-func (s *spool) nextDeferred(m *message) []string {
-	todo := "What would become of it now: zmctl resubmit --check " + m.message.Name + "; "
-	if !s.triesAgain(m) {
+func (s *Spool) nextDeferred(m *Message) []string {
+	todo := "What would become of it now: zmctl resubmit --check " + m.File.Name + "; "
+	if !s.TriesAgain(m) {
 		return m.because("Nothing, until somebody decides: the router could not route it ("+m.Why+").",
 			todo+"when the trouble is gone: zmctl resubmit "+m.ID)
 	}
-	arrived, aside := m.message.Info.ModTime, m.message.Info.CTime
+	arrived, aside := m.File.Info.ModTime, m.File.Info.CTime
 	due := s.resubmits.Due(arrived, aside)
 	when := "with the next look of a router"
-	if !s.resubmits.IsDue(arrived, aside, s.now) {
-		when = "in " + human.Span(due.Sub(s.now)) + ", at " + due.Local().Format(human.TimeFormat)
+	if !s.resubmits.IsDue(arrived, aside, s.Now) {
+		when = "in " + human.Span(due.Sub(s.Now)) + ", at " + due.Local().Format(human.TimeFormat)
 	}
 	lines := m.because("The router could not route it ("+m.Why+"). It tries again "+when+".", todo+"to have it routed at once: zmctl resubmit "+m.ID)
 	if e := s.resubmits.Expiry; e > 0 {
@@ -84,7 +84,7 @@ func (s *spool) nextDeferred(m *message) []string {
 }
 
 // because puts the reason in full between what happens and what to do.
-func (m *message) because(what, todo string) []string {
+func (m *Message) because(what, todo string) []string {
 	if m.Reason == "" {
 		return []string{what, todo}
 	}
@@ -92,24 +92,24 @@ func (m *message) because(what, todo string) []string {
 }
 
 // channelHold is the channel whose host is a condition.
-const channelHold = "hold"
+const ChannelHold = "hold"
 
 // need adds that nobody is there to do it.
-func (s *spool) need(role, sentence string) []string {
-	if s.runs(role) {
+func (s *Spool) need(role, sentence string) []string {
+	if s.Runs(role) {
 		return []string{sentence}
 	}
 	return []string{sentence, "But no " + role + " runs: zmctl start starts the daemons."}
 }
 
-func (s *spool) nextAccepted(m *message) []string {
+func (s *Spool) nextAccepted(m *Message) []string {
 	switch {
-	case s.po.IsInbox(m.message.Dir) && m.Problem != "":
+	case s.PO.IsInbox(m.File.Dir) && m.Problem != "":
 		return []string{"Nothing: it is not whole, and its submitter was never told yes. Remove the file."}
-	case s.po.IsInbox(m.message.Dir) && !s.isDaemons(m.message):
+	case s.PO.IsInbox(m.File.Dir) && !s.isDaemons(m.File):
 		return s.need("router", "A router copies it into a file of its own and routes that.")
-	case m.message.Dir == postoffice.Public:
-		if pid, held := s.holder(m.message); held {
+	case m.File.Dir == postoffice.Public:
+		if pid, held := s.Holder(m.File); held {
 			return []string{fmt.Sprintf("Its submitter, pid %d, moves it to router/.", pid)}
 		}
 		return s.need("router", "Its submitter is dead. The next look of a router moves it to router/.")
@@ -120,57 +120,57 @@ func (s *spool) nextAccepted(m *message) []string {
 }
 
 // isDaemons reports whether a file belongs to root or the postoffice's owner.
-func (s *spool) isDaemons(f file) bool {
-	return f.Info.UID == 0 || f.Info.UID == s.po.Owner()
+func (s *Spool) isDaemons(f File) bool {
+	return f.Info.UID == 0 || f.Info.UID == s.PO.Owner()
 }
 
-func (s *spool) nextQueued(m *message) []string {
+func (s *Spool) nextQueued(m *Message) []string {
 	switch {
 	case m.denied:
 		return []string{"Only root and the owner of the file may read its work specification: ask again as one of them."}
-	case m.parsed == nil:
+	case m.Spec == nil:
 		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and says so in the log."}
-	case !m.parsed.Complete:
+	case !m.Spec.Complete:
 		return s.need("scheduler", "Its work specification is not whole. The scheduler removes that and gives the message back to router/.")
 	}
 	var lines []string
 	left := 0
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		if !r.open() {
+		if !r.Open() {
 			continue
 		}
 		left++
-		lines = append(lines, r.next(s.now))
+		lines = append(lines, r.next(s.Now))
 	}
 	if left == 0 {
 		lines = []string{"Every recipient is final. The scheduler reports what is owed to the sender and removes both files."}
 	}
-	if !s.runs("scheduler") {
+	if !s.Runs("scheduler") {
 		lines = append(lines, "But no scheduler runs: zmctl start starts the daemons.")
 	}
 	return lines
 }
 
 // next tells what happens to an open recipient.
-func (r *recipient) next(now time.Time) string {
+func (r *Recipient) next(now time.Time) string {
 	who := "<" + r.Address + ">"
 	switch {
-	case r.State == delivering:
+	case r.State == Delivering:
 		return who + " is being delivered by " + r.Owner.String() + "."
-	case r.State == stale:
+	case r.State == Stale:
 		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent, and the history says if the message may have got through."
-	case r.State == noClause:
+	case r.State == Unserved:
 		return who + " is not served: " + r.Unserved + "."
-	case r.State == frozen && r.Cause != "":
+	case r.State == Frozen && r.Cause != "":
 		return who + " is frozen (" + r.Cause + ") and waits for a person: zmctl thaw tries it again, zmctl expire gives it up."
-	case r.State == frozen:
+	case r.State == Frozen:
 		return who + " was frozen by " + r.By + " and waits until somebody thaws it."
-	case r.State == held && r.Until != nil:
+	case r.State == Held && r.Until != nil:
 		return who + " is held by " + r.By + " until " + r.Until.Format(human.TimeFormat) + ", or until it is released."
-	case r.State == held:
+	case r.State == Held:
 		return who + " is held by " + r.By + " until it is released."
-	case r.Channel == channelHold && r.Next == nil:
+	case r.Channel == ChannelHold && r.Next == nil:
 		return who + " is routed again when " + r.Host + " holds."
 	case r.Next == nil:
 		return who + " waits for its first attempt over " + r.Channel + "/" + r.Host + "."
@@ -180,10 +180,10 @@ func (r *recipient) next(now time.Time) string {
 	return who + " is due since " + r.Next.Format(human.TimeFormat) + " and waits for its turn on " + r.Channel + "/" + r.Host + "."
 }
 
-func (s *spool) nextFinishing(m *message) []string {
+func (s *Spool) nextFinishing(m *Message) []string {
 	open := 0
 	for i := range m.Recipients {
-		if m.Recipients[i].open() {
+		if m.Recipients[i].Open() {
 			open++
 		}
 	}

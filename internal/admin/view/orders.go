@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"time"
@@ -8,33 +8,33 @@ import (
 )
 
 // obey takes in what a person or a rule has ordered about a recipient.
-func (r *recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now time.Time) {
+func (r *Recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now time.Time) {
 	o := all.Of(rcpt.Offset)
 	if rcpt.Tag != workspec.TagLocked {
 		switch all.Tag(rcpt) {
 		case workspec.TagFailed:
-			r.State = failed
+			r.State = Failed
 		case workspec.TagOK:
-			r.State = delivered
+			r.State = Delivered
 		case workspec.TagToDo:
-			if r.State == failed {
-				r.State = waiting
+			if r.State == Failed {
+				r.State = Waiting
 			}
 		}
 	}
 	var why *workspec.Event
 	switch {
-	case r.State == delivered && o.Rerouted() != nil:
-		r.State, why = rerouted, o.Rerouted()
-	case r.State != waiting && r.State != noClause:
+	case r.State == Delivered && o.Rerouted() != nil:
+		r.State, why = Rerouted, o.Rerouted()
+	case r.State != Waiting && r.State != Unserved:
 		return
 	case o.Freeze != nil:
-		r.State, r.Next, why = frozen, nil, o.Freeze
+		r.State, r.Next, why = Frozen, nil, o.Freeze
 		if cause := o.Freeze.Get(workspec.KeyCause); cause != workspec.CausePerson {
 			r.Cause = human.Clean(cause)
 		}
 	case o.Held(now):
-		r.State, why = held, o.Hold
+		r.State, why = Held, o.Hold
 		if !o.Until.IsZero() {
 			until := o.Until
 			r.Until = &until
@@ -43,5 +43,5 @@ func (r *recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now tim
 		return
 	}
 	at := why.Time
-	r.Ordered, r.By, r.Order, r.Reason = &at, human.Clean(why.Get(workspec.KeyWho)), human.Clean(why.Get("order")), human.Clean(oneLine(why.Text))
+	r.Ordered, r.By, r.Order, r.Reason = &at, human.Clean(why.Get(workspec.KeyWho)), human.Clean(why.Get("order")), human.Clean(OneLine(why.Text))
 }

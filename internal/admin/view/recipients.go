@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"zmailer/internal/admin/selector"
 )
 
-// recipients are those in one state.
-type recipients struct {
+// RecipientCount are those in one state.
+type RecipientCount struct {
 	State         string `json:"state"`
 	Recipients    int    `json:"recipients"`
 	OldestSeconds int64  `json:"oldest_seconds"` // age of the oldest message that has such a one
@@ -21,16 +21,16 @@ const readLimit = 20000
 
 // countRecipients counts those of queued mail. What cannot be read is told by queue and
 // check.
-func (s *spool) countRecipients(ctx context.Context) []recipients {
-	of := map[string]*recipients{}
-	_, _ = s.each(ctx, selector.Selector{}, func(m *message) error {
-		if m.State != stateQueued {
+func (s *Spool) countRecipients(ctx context.Context) []RecipientCount {
+	of := map[string]*RecipientCount{}
+	_, _ = s.Each(ctx, selector.Selector{}, func(m *Message) error {
+		if m.State != StateQueued {
 			return nil
 		}
 		for i := range m.Recipients {
 			r := of[m.Recipients[i].State]
 			if r == nil {
-				r = &recipients{State: m.Recipients[i].State}
+				r = &RecipientCount{State: m.Recipients[i].State}
 				of[r.State] = r
 			}
 			r.Recipients++
@@ -38,7 +38,7 @@ func (s *spool) countRecipients(ctx context.Context) []recipients {
 		}
 		return nil
 	})
-	list := make([]recipients, 0, len(of))
+	list := make([]RecipientCount, 0, len(of))
 	for _, state := range slices.Sorted(maps.Keys(of)) {
 		list = append(list, *of[state])
 	}

@@ -1,0 +1,43 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/wire/mailq"
+)
+
+// countsPatience is how long status waits for the scheduler's counts before it counts
+// the files itself.
+const countsPatience = 5 * time.Second
+
+// schedulerCounts asks the running scheduler for its counts. It returns nil if the scheduler
+// does not answer, or has so few messages that counting their files takes no longer.
+func schedulerCounts(ctx context.Context, dir string) *mailq.StatusInfo {
+	a, err := CallScheduler(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	defer a.Close()
+	if a.Conn.SetDeadline(time.Now().Add(countsPatience)) != nil {
+		return nil
+	}
+	var st mailq.StatusInfo
+	_, err = a.Ask(mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
+		return json.Unmarshal([]byte(line), &st)
+	})
+	if err != nil || st.Messages <= readLimit {
+		return nil
+	}
+	return &st
+}
+
+// counted is a directory of the queue by the scheduler's counts.
+func counted(top string, c *mailq.StatusInfo) Directory {
+	return Directory{Name: top, Files: c.Messages, States: []StateCount{{State: StateQueued, Files: c.Messages, OldestSeconds: c.OldestSeconds}}}
+}
+
+// isQueue reports whether the scheduler has counts of a directory.
+func isQueue(top string) bool { return top == postoffice.Queue || top == postoffice.Transport }

@@ -1,0 +1,115 @@
+package view
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
+)
+
+// Details is what zmctl show tells of a message, for programs.
+type Details struct {
+	*Message
+	Details       []FileDetails `json:"file_details"`
+	Reasons       []Step        `json:"reasons,omitempty"`       // why it was put aside, each time
+	Envelope      []string      `json:"envelope,omitempty"`      // lines as they stand
+	Specification []string      `json:"specification,omitempty"` // the same
+	History       []Step        `json:"history,omitempty"`
+	Next          []string      `json:"next"`               // in words
+	Troubles      []string      `json:"troubles,omitempty"` // what could not be read
+}
+
+// FileDetails is one of a message's files.
+type FileDetails struct {
+	File    string    `json:"file"`
+	Gone    bool      `json:"gone,omitempty"` // meanwhile
+	Size    int64     `json:"size"`
+	Mode    string    `json:"mode"`
+	UID     uint32    `json:"uid"`
+	Written time.Time `json:"written"`
+}
+
+// Everything gathers it.
+func (s *Spool) Everything(m *Message) *Details {
+	e := &Details{Message: m, Specification: TextLines(m.Raw), Next: s.Next(m)}
+	for _, name := range m.Files {
+		info, err := s.FS.Stat(name)
+		e.Details = append(e.Details, FileDetails{File: name, Gone: err != nil, Size: info.Size, Mode: info.Mode.String(), UID: info.UID, Written: info.ModTime})
+	}
+	if m.File.Dir != "" {
+		var err error
+		if e.Envelope, err = s.EnvelopeLines(m); err != nil {
+			e.Troubles = append(e.Troubles, human.Clean(err.Error()))
+		}
+		e.Reasons = s.putAside(m)
+		for i := range e.Reasons {
+			e.Reasons[i].ID = m.ID
+		}
+	}
+	list, err := s.History(m.SpoolID)
+	if err != nil {
+		e.Troubles = append(e.Troubles, human.Clean(err.Error()))
+	}
+	e.History = list
+	return e
+}
+
+// Shown finds a message to show.
+func (s *Spool) Shown(id postoffice.SpoolID) (*Message, error) {
+	m, err := s.locate("show", id)
+	if m == nil && err == nil {
+		err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
+	}
+	return m, err
+}
+
+// ReasonWords tells a line of reason.I.
+func ReasonWords(r *postoffice.Reason) string {
+	text := human.Clean(r.What) + " by " + human.Clean(r.Who)
+	if r.Text != "" {
+		text += ": " + human.Clean(r.Text)
+	}
+	return text
+}
+
+// maxShown bounds what is read of a message file to show its envelope. Bytes.
+const maxShown = 1 << 20
+
+// EnvelopeLines are the envelope lines as they stand in the file, also of one that cannot
+// be used.
+func (s *Spool) EnvelopeLines(m *Message) ([]string, error) {
+	h, err := s.FS.Open(m.File.Path(), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	head, err := envelope.Read(h)
+	end := int64(maxShown)
+	if err != nil {
+		err = errors.New("BROKEN: " + err.Error())
+	} else {
+		end = head.HeaderOffset
+	}
+	b := make([]byte, min(end, maxShown))
+	n, rerr := h.ReadAt(b, 0)
+	if rerr != nil && !errors.Is(rerr, io.EOF) {
+		return nil, errors.Join(err, rerr)
+	}
+	return TextLines(b[:n]), err
+}
+
+// TextLines are the lines of a file, fit for a terminal.
+func TextLines(b []byte) []string {
+	var list []string
+	for line := range bytes.Lines(b) {
+		list = append(list, human.Clean(strings.TrimSuffix(string(line), "\n")))
+	}
+	return list
+}

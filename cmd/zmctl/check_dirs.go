@@ -47,9 +47,9 @@ func (x *checker) top() {
 		case strings.HasPrefix(e.Name, ".web.") && f.Info.Mode.IsRegular():
 			r.State = "of zmctl web"
 			r.say("Its token, or what it has counted; it makes them anew.")
-		case e.Name == durable.Nursery && f.Info.Mode.IsDir():
-			r.State = "nursery"
-			r.say("New files begin here, empty, since this ext4 has no journal; nothing in it matters.")
+		case e.Name == postoffice.Staging && f.Info.Mode.IsDir():
+			r.State = "of an earlier version"
+			r.say("Empty files of version 0.0; the scheduler removes it when it starts.")
 		case isLog(e.Name) && f.Info.Mode.IsRegular():
 			r.State = "log"
 			r.say("The log of zmctl start, which LOGFILE can put elsewhere; an old one may be removed.")

@@ -118,9 +118,6 @@ func givePostoffice(settings *config.Config) error {
 	case a == nil || os.Geteuid() != 0:
 		return nil
 	}
-	if err := postoffice.MakeNursery(settings.PostOffice()); err != nil {
-		return err
-	}
 	return postoffice.Give(settings.PostOffice(), a.UID, a.GID)
 }
 

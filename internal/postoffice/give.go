@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"zmailer/internal/disk/durable"
 )
 
 // Give gives the postoffice in a directory to the user of the daemons, as root: its
@@ -201,15 +199,4 @@ func ignoreGone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// MakeNursery makes the directory in which files of the daemons begin, where the file
-// system wants one: a confined daemon cannot.
-func MakeNursery(dir string) error {
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		return fmt.Errorf("make %s: %w", durable.Nursery, err)
-	}
-	f.MakeNursery()
-	return f.Close()
 }

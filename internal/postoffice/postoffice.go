@@ -259,14 +259,6 @@ func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	return p, nil
 }
 
-// MakesMany says that this process makes a file for each message that comes, before it
-// makes the first: see durable.Nursing.
-func (p *PostOffice) MakesMany() {
-	if f, ok := p.fs.(durable.Nursing); ok {
-		f.Nurse()
-	}
-}
-
 // FS is the file system below the postoffice, for those who only look.
 func (p *PostOffice) FS() durable.FS { return p.fs }
 

@@ -85,6 +85,7 @@ func (e *UnfinishedError) Error() string {
 // *UnfinishedError if there is anything. A daemon calls it at its start; any number
 // may at once. What cannot be looked at or moved is among the results as Unreadable.
 func (p *PostOffice) SettleUnfinished(now, boot time.Time, strict bool) ([]Recovered, error) {
+	p.removeStaging()
 	found, err := p.Unfinished(now, boot)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -104,6 +105,32 @@ func (p *PostOffice) SettleUnfinished(now, boot time.Time, strict bool) ([]Recov
 		}
 	}
 	return done, nil
+}
+
+// Staging is a directory in which the daemons of an earlier version made new files before
+// they renamed them to where they belong.
+const Staging = ".nursery"
+
+// removeStaging removes the empty files and directories in Staging. A daemon that may not do
+// that leaves it to the scheduler, and a daemon of the earlier version makes it anew.
+func (p *PostOffice) removeStaging() {
+	dirs, _ := p.fs.ReadDir(Staging)
+	f, ok := p.fs.(interface{ RemoveDir(name string) error })
+	if !ok {
+		return
+	}
+	for _, d := range dirs {
+		dir := Staging + "/" + d.Name
+		files, _ := p.fs.ReadDir(dir)
+		for _, e := range files {
+			if info, err := p.fs.Stat(dir + "/" + e.Name); err == nil && info.Size == 0 {
+				// Crash: there or not; no one was told of it.
+				_ = p.fs.Remove(dir + "/" + e.Name)
+			}
+		}
+		_ = f.RemoveDir(dir)
+	}
+	_ = f.RemoveDir(Staging)
 }
 
 // Unfinished lists the files in public/ that nobody will finish; for none of them a

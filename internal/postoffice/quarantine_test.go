@@ -131,3 +131,33 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 		})
 	}
 }
+
+func TestStagingDirectoryOfAnEarlierVersionIsRemoved(t *testing.T) {
+	p, dir := newPostOffice(t, 0)
+	for _, d := range []string{".nursery/4711.dn0kpsb1upkv", ".nursery/4712.dn0kpsb1upkw"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range map[string]string{".nursery/4711.dn0kpsb1upkv/5999": "", ".nursery/4712.dn0kpsb1upkw/17": "not empty"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, Staging))
+	if err != nil || len(left) != 1 || left[0].Name() != "4712.dn0kpsb1upkw" {
+		t.Fatalf("left %v, %v: want the directory with the file that has content", left, err)
+	}
+	if err := os.Remove(filepath.Join(dir, ".nursery/4712.dn0kpsb1upkw/17")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, Staging)); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", Staging, err)
+	}
+}

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"zmailer/internal/disk/durable"
 )
 
 // Classes turns the objects of calls into classes: what differs from one message to
@@ -16,7 +14,7 @@ import (
 // Below the postoffice: "public/T", "public/report.T", "router/I", "router/I-P",
 // "router/..I-P", "router/.pickup.I.T", "queue/I-P", "transport/I-P",
 // "transport/.copy.I-P", "owners/P", "deferred/I.why", "freezer/I.cause", "postman/I",
-// "postman/I_why", "ledger/NAME", ".nursery/P/T", ".probe.T", a directory as "router/" and
+// "postman/I_why", "ledger/NAME", ".probe.T", a directory as "router/" and
 // the postoffice as "./". Below the mailboxes: "mail/tmp/T", "mail/new/T", and other files
 // "mail/T". "socket REPLY-OR-COMMAND", "socket final
 // dot", "socket 250 queued" for smtpserver's answer to it, "pipe", "pipe #word". A file
@@ -97,11 +95,6 @@ func spool(rel string) string {
 			return "public/report.T"
 		}
 		return "public/T"
-	case durable.Nursery:
-		if strings.Contains(name, "/") {
-			return dir + "/P/T"
-		}
-		return dir + "/P"
 	case "owners":
 		return "owners/P"
 	case "quarantine", "removed":

@@ -101,8 +101,7 @@ func (o *OS) lock(name string, content []byte, take func(*osFile) error) (Lock, 
 	}
 }
 
-// openLock opens a lock file, or makes it; made reports which. A new one begins where it
-// belongs, not in the nursery: it is one of few.
+// openLock opens a lock file, or makes it; made reports which.
 func (o *OS) openLock(name string) (f *osFile, made bool, err error) {
 	const flag = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	const tries = 100

@@ -22,7 +22,6 @@ type OS struct {
 	inherit bool // see Inherit
 	beneath bool // see Beneath
 	storage func() storage
-	nursery *nursery
 	calls   syncCalls
 }
 
@@ -47,19 +46,14 @@ func newOS(fd int, dir string, err error) (*OS, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	o := &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}
-	o.nursery = &nursery{o: o}
-	return o, nil
+	return &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}, nil
 }
 
 // Dir is the directory that names are relative to.
 func (o *OS) Dir() string { return o.dir }
 
 // Close gives the root descriptor back; open files stay open.
-func (o *OS) Close() error {
-	o.nursery.remove()
-	return unix.Close(o.root)
-}
+func (o *OS) Close() error { return unix.Close(o.root) }
 
 // retry calls f until it is not interrupted: EINTR says nothing about the file.
 func retry(f func() error) error {
@@ -99,11 +93,6 @@ func (o *OS) Open(name string, flag int, perm fs.FileMode) (File, error) {
 	fd, err := retryFD(func() (int, error) {
 		if o.inherit && flag&unix.O_CREAT != 0 {
 			return o.openInherited(name, flag, uint32(perm.Perm()))
-		}
-		if flag&(unix.O_CREAT|unix.O_EXCL) == unix.O_CREAT|unix.O_EXCL {
-			if fd, done, err := o.nursery.create(name, flag, uint32(perm.Perm())); done {
-				return fd, err
-			}
 		}
 		if o.inherit {
 			return o.openForeign(name, flag)
@@ -150,6 +139,11 @@ func (o *OS) Link(oldname, newname string) error {
 // Remove implements FS.
 func (o *OS) Remove(name string) error {
 	return o.pathError("remove", name, o.do(name, func(p place) error { return unix.Unlinkat(p.dir, p.base, 0) }))
+}
+
+// RemoveDir removes an empty directory.
+func (o *OS) RemoveDir(name string) error {
+	return o.pathError("remove", name, o.do(name, func(p place) error { return unix.Unlinkat(p.dir, p.base, unix.AT_REMOVEDIR) }))
 }
 
 // Mkdir implements FS.

@@ -122,7 +122,6 @@ func syncEach(files []File) error {
 // storage is what a file system does by itself.
 type storage struct {
 	journalled bool // changes have one order; see SharesSync
-	searches   bool // a new file is searched an inode for; see nursery
 	counts     bool // a file that was synced has its blocks counted; see Unwritten
 }
 
@@ -149,7 +148,6 @@ func storageOf(fd int) storage {
 		}
 		found, err := filepath.Glob("/proc/fs/jbd2/" + strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!") + "-*")
 		s.journalled = err == nil && len(found) > 0
-		s.searches = err == nil && !s.journalled
 		s.counts = true
 	}
 	s.journalled = s.journalled && kernelFrom(5, 2)

@@ -20,11 +20,11 @@ type Room struct {
 func rooms() map[string]Room {
 	return map[string]Room{
 		"smtpserver": {
-			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", ".nursery"},
+			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger"},
 			Add:   []string{"transport"}, // ETRN: which host to start
 		},
 		"router": {
-			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", ".nursery"},
+			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger"},
 		},
 		// router --open-files: .forward and :include: files in directories that are closed to
 		// others. It hears the router alone, and opens what closed.Policy has.

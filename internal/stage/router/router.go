@@ -286,9 +286,6 @@ func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
 		return nil, &config.Error{File: c.PostOffice, Reason: "POSTOFFICE cannot be used", Err: err}
 	}
-	if err == nil {
-		p.MakesMany()
-	}
 	return p, err
 }
 

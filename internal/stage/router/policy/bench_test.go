@@ -7,7 +7,7 @@ import (
 
 // What a program adds to the routing of a message with one recipient.
 func BenchmarkMessageAndRecipient(b *testing.B) {
-	d := newDesk(b, map[string]string{"t": "far.example smtp!relay.example\n", File: `
+	d := newFixture(b, map[string]string{"t": "far.example smtp!relay.example\n", File: `
 T = table("t")
 def message(m):
     if m.login and rate("out:" + m.login, 1000000000, "1h"):

@@ -30,12 +30,11 @@ const (
 // language is Starlark as it is, with sets and if and for at the top level.
 func language() *syntax.FileOptions { return &syntax.FileOptions{Set: true, TopLevelControl: true} }
 
-// predeclared are the names that every file knows; those of guards none can write.
+// predeclared are the names that every file knows besides the language's own.
 var predeclared = sync.OnceValue(func() starlark.StringDict {
-	d := universe()
-	for _, more := range []starlark.StringDict{functions(), actions(), guards()} {
-		maps.Copy(d, more)
-	}
+	d := functions()
+	maps.Copy(d, actions())
+	d[containerName] = starlark.NewBuiltin(containerName, container)
 	d.Freeze()
 	return d
 })
@@ -203,33 +202,21 @@ func (k *compiler) read(path string) ([]byte, error) {
 	return b, nil
 }
 
-// translate parses a file, checks it, puts the guards in, and compiles it.
+// translate parses, checks and compiles a file.
 func (k *compiler) translate(path string, text []byte) (*starlark.Program, error) {
-	known := func(name string) bool { return predeclared().Has(name) && !strings.HasPrefix(name, "\x00") }
 	f, err := language().Parse(path, text, 0)
-	if err == nil {
-		// As it is written, so that what is wrong is told in its own terms.
-		err = resolve.File(f, known, starlark.Universe.Has)
-	}
 	if err != nil {
 		return nil, configError(path, err)
 	}
-	if err := lint(f, path == filepath.Join(k.c.Dir, File)); err != nil {
-		return nil, err
-	}
-	if f, err = language().Parse(path, text, 0); err != nil {
-		return nil, configError(path, err)
-	}
-	g := &guard{}
-	g.stmts(f.Stmts)
-	if g.bad != nil {
-		return nil, at(g.bad.pos, g.bad.text)
-	}
+	askContainers(f)
 	prog, err := starlark.FileProgram(f, predeclared().Has)
 	if err != nil {
 		return nil, configError(path, err)
 	}
-	return prog, nil
+	if path == filepath.Join(k.c.Dir, File) {
+		err = lint(f)
+	}
+	return prog, err
 }
 
 // at is an error at a place in a file.

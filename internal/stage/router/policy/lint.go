@@ -8,13 +8,9 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// lint finds what would fail on mail only: message and recipient that return what is no
-// action, attributes that their parameters do not have, functions that are called
-// almost like that.
-func lint(f *syntax.File, main bool) error {
-	if !main {
-		return nil
-	}
+// lint finds mistakes that would show only when certain mail comes: attributes that the
+// parameters of message and recipient do not have, and functions with almost these names.
+func lint(f *syntax.File) error {
 	for _, s := range f.Stmts {
 		d, ok := s.(*syntax.DefStmt)
 		if !ok {
@@ -22,17 +18,7 @@ func lint(f *syntax.File, main bool) error {
 		}
 		switch d.Name.Name {
 		case "message", "recipient":
-			l := linter{what: d.Name.Name, known: map[*resolve.Binding][]string{}}
-			for i, p := range d.Params {
-				if id, ok := p.(*syntax.Ident); ok && i < 2 {
-					if b, ok := id.Binding.(*resolve.Binding); ok {
-						l.known[b] = [][]string{messageAttrs(), recipientAttrs()}[i]
-						l.kinds = append(l.kinds, b)
-					}
-				}
-			}
-			l.assigned(d.Body)
-			if err := l.body(d.Body); err != nil {
+			if err := lintAttributes(d); err != nil {
 				return err
 			}
 		case "messages", "recipients", "Message", "Recipient":
@@ -42,117 +28,40 @@ func lint(f *syntax.File, main bool) error {
 	return nil
 }
 
-type linter struct {
-	what  string
-	known map[*resolve.Binding][]string // attributes of the parameters
-	kinds []*resolve.Binding
-	err   error
-}
-
-// assigned forgets parameters that are given another value.
-func (l *linter) assigned(body []syntax.Stmt) {
-	for _, s := range body {
-		syntax.Walk(s, func(n syntax.Node) bool {
-			switch n := n.(type) {
-			case *syntax.AssignStmt:
-				l.forget(n.LHS)
-			case *syntax.ForStmt:
-				l.forget(n.Vars)
-			}
-			return true
-		})
-	}
-}
-
-func (l *linter) forget(e syntax.Expr) {
-	syntax.Walk(e, func(n syntax.Node) bool {
-		if id, ok := n.(*syntax.Ident); ok {
-			if b, ok := id.Binding.(*resolve.Binding); ok {
-				delete(l.known, b)
-			}
+// lintAttributes looks at m.NAME and r.NAME in a function that does not assign to m and r.
+func lintAttributes(d *syntax.DefStmt) (err error) {
+	known := map[any][]string{}
+	for i, p := range d.Params[:min(len(d.Params), 2)] {
+		if id, ok := p.(*syntax.Ident); ok {
+			known[id.Binding] = [][]string{(&Message{}).object("").AttrNames(), (&Recipient{}).object().AttrNames()}[i]
 		}
-		return true
+	}
+	visit := func(n syntax.Node, each func(syntax.Node)) {
+		syntax.Walk(n, func(n syntax.Node) bool { each(n); return true })
+	}
+	forget := func(n syntax.Node) {
+		if id, ok := n.(*syntax.Ident); ok && id.Binding != nil {
+			delete(known, id.Binding.(*resolve.Binding))
+		}
+	}
+	visit(d, func(n syntax.Node) {
+		switch n := n.(type) {
+		case *syntax.AssignStmt:
+			visit(n.LHS, forget)
+		case *syntax.ForStmt:
+			visit(n.Vars, forget)
+		}
 	})
-}
-
-// body looks at the statements of the function itself.
-func (l *linter) body(body []syntax.Stmt) error {
-	for _, s := range body {
-		syntax.Walk(s, func(n syntax.Node) bool {
-			if l.err != nil {
-				return false
+	visit(d, func(n syntax.Node) {
+		e, ok := n.(*syntax.DotExpr)
+		if !ok || err != nil {
+			return
+		}
+		if id, ok := e.X.(*syntax.Ident); ok && id.Binding != nil {
+			if list := known[id.Binding]; list != nil && !slices.Contains(list, e.Name.Name) {
+				err = at(e.Name.NamePos, fmt.Sprintf("there is no .%s; there are %v", e.Name.Name, list))
 			}
-			switch n := n.(type) {
-			case *syntax.DefStmt, *syntax.LambdaExpr:
-				return false // returns to the function
-			case *syntax.ReturnStmt:
-				l.result(n.Result)
-			case *syntax.DotExpr:
-				l.attribute(n)
-			}
-			return true
-		})
-	}
-	return l.err
-}
-
-// result refuses what is plainly no action.
-func (l *linter) result(e syntax.Expr) {
-	kind := ""
-	switch e := e.(type) {
-	case *syntax.ParenExpr:
-		l.result(e.X)
-	case *syntax.CondExpr:
-		l.result(e.True)
-		l.result(e.False)
-	case *syntax.ListExpr:
-		for _, x := range e.List {
-			l.result(x)
 		}
-	case *syntax.Literal:
-		kind = map[syntax.Token]string{syntax.STRING: "a string", syntax.BYTES: "bytes"}[e.Token]
-		if kind == "" {
-			kind = "a number"
-		}
-	case *syntax.DictExpr:
-		kind = "a dict"
-	case *syntax.LambdaExpr:
-		kind = "a function"
-	case *syntax.DotExpr:
-		if _, ok := l.attrs(e); ok {
-			kind = "a property of the mail"
-		}
-	case *syntax.Ident:
-		b, ok := e.Binding.(*resolve.Binding)
-		switch {
-		case ok && (b.Scope == resolve.Predeclared || b.Scope == resolve.Universal) && e.Name == "None":
-		case ok && (b.Scope == resolve.Predeclared || b.Scope == resolve.Universal) && (e.Name == "True" || e.Name == "False"):
-			kind = "a bool"
-		case ok && b.Scope == resolve.Predeclared:
-			kind = e.Name + ", which is not called: " + e.Name + "(...)"
-		}
-	}
-	if kind != "" && l.err == nil {
-		l.err = at(syntax.Start(e), fmt.Sprintf("%s returns %s; want None, an action like route(...), or a list of actions", l.what, kind))
-	}
-}
-
-// attrs is what the object in front of a dot has, if that is known.
-func (l *linter) attrs(e *syntax.DotExpr) ([]string, bool) {
-	id, ok := e.X.(*syntax.Ident)
-	if !ok {
-		return nil, false
-	}
-	b, ok := id.Binding.(*resolve.Binding)
-	if !ok {
-		return nil, false
-	}
-	list, ok := l.known[b]
-	return list, ok
-}
-
-func (l *linter) attribute(e *syntax.DotExpr) {
-	if list, ok := l.attrs(e); ok && !slices.Contains(list, e.Name.Name) {
-		l.err = at(e.Name.NamePos, fmt.Sprintf("there is no .%s; there are %v", e.Name.Name, list))
-	}
+	})
+	return err
 }

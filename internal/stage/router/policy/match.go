@@ -75,9 +75,6 @@ func match(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starl
 		return nil, fmt.Errorf("match: %w", err)
 	}
 	text = text[:min(len(text), maxSearched)]
-	if err := meterOf(t).pay(int64(len(text))); err != nil {
-		return nil, err
-	}
 	found := re.FindStringSubmatchIndex(text)
 	if found == nil {
 		return starlark.None, nil
@@ -89,5 +86,5 @@ func match(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starl
 			groups[i] = starlark.String(text[from:found[2*i+1]])
 		}
 	}
-	return groups, meterOf(t).pay(16 * int64(len(groups)))
+	return groups, nil
 }

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"fmt"
+	"math"
 	"net/netip"
 	"sort"
 	"strings"
@@ -160,9 +160,6 @@ func clientOf(s string) (name, ip string) {
 	return name, ""
 }
 
-// maxHeaders bounds what headers() gives.
-const maxHeaders = 1000
-
 // header is m.header(name): the value of the first such field, None if there is none.
 func (m *Message) header(_ *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
 	list, err := m.values(b, a, kw, 1)
@@ -173,13 +170,9 @@ func (m *Message) header(_ *starlark.Thread, b *starlark.Builtin, a starlark.Tup
 }
 
 // headers is m.headers(name): those of all.
-func (m *Message) headers(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
-	list, err := m.values(b, a, kw, maxHeaders)
-	if err != nil {
-		return nil, err
-	}
-	l := starlark.NewList(list)
-	return l, meterOf(t).use(l)
+func (m *Message) headers(_ *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
+	list, err := m.values(b, a, kw, math.MaxInt)
+	return starlark.NewList(list), err
 }
 
 func (m *Message) values(b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple, most int) ([]starlark.Value, error) {
@@ -192,9 +185,6 @@ func (m *Message) values(b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tu
 		f := &m.Header[i]
 		if !strings.EqualFold(f.Name, name) {
 			continue
-		}
-		if len(f.Raw) > maxValue/2 {
-			return nil, fmt.Errorf("%s: the field has %d bytes", name, len(f.Raw))
 		}
 		if list = append(list, starlark.String(strings.ToValidUTF8(f.Value(), "\uFFFD"))); len(list) == most {
 			break

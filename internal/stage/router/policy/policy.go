@@ -9,9 +9,7 @@
 // a restart forgets them, and each router process has its own. Nothing else survives a
 // crash, or needs to.
 //
-// A program is bounded in steps, time and memory: what may take more than its operands
-// are large goes through guards (guard.go, ops.go), which are put into the syntax tree
-// before it is compiled. So none can stop a router or make it grow.
+// A call is bounded in steps, time and memory (limits.go).
 //
 // Diagnostics: New gives a *config.Error with file, line and column; the program exits
 // with 78. *Error is a program that failed on a message, or a lookup that nobody could
@@ -35,12 +33,6 @@ import (
 // File is the name of the program beside zmailer.conf.
 const File = "router.star"
 
-// Limits of one call of message or recipient.
-const (
-	DefaultSteps = 1_000_000
-	DefaultTime  = 10 * time.Second
-)
-
 // Config says where the program is and how much it may take.
 type Config struct {
 	Dir      string // of zmailer.conf; "": there is no program
@@ -50,6 +42,9 @@ type Config struct {
 	Source   table.Options // of the tables: time limits
 	Now      func() time.Time
 	Log      *slog.Logger
+
+	grace time.Duration       // 0: grace
+	exit  func(reason string) // nil: exitProcess
 }
 
 const (
@@ -86,6 +81,9 @@ func New(c Config) (*Policy, error) {
 	}
 	if c.Time <= 0 {
 		c.Time = DefaultTime
+	}
+	if c.exit == nil {
+		c.grace, c.exit = grace, c.exitProcess
 	}
 	c.Source.Dir, c.Source.Now, c.Source.Log = c.Dir, c.Now, c.Log
 	p := &Policy{c: c, rates: newRates()}

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"go.starlark.net/starlark"
 )
@@ -114,15 +113,11 @@ func bounded(ctx context.Context, state *callState, what string, steps int, do f
 	state.ctx = ctx
 	t := &starlark.Thread{Name: what, Print: func(*starlark.Thread, string) {}}
 	t.SetLocal(callKey, state)
-	t.SetLocal(meterKey, &meter{maxMemory})
 	t.SetMaxExecutionSteps(uint64(steps))
 	t.OnMaxSteps = func(t *starlark.Thread) {
-		t.Cancel(fmt.Sprintf("more than %d steps (POLICYSTEPS): does it run in a circle?", steps))
+		t.Cancel(fmt.Sprintf("more than %d steps (POLICYSTEPS): is there an endless loop?", steps))
 	}
-	stop := time.AfterFunc(state.c.Time, func() {
-		t.Cancel(fmt.Sprintf("longer than %v (POLICYTIME)", state.c.Time))
-	})
-	defer stop.Stop()
+	defer watch(t, state.c).end()
 	defer func() {
 		if p := recover(); p != nil {
 			state.c.Log.Error("policy-crash", "id", state.id, "reason", fmt.Sprint(p), "stack", string(debug.Stack()),

@@ -14,7 +14,7 @@ import (
 )
 
 // put changes a file, in the past, and lets a second go by.
-func (d *desk) put(t testing.TB, name, text string) {
+func (d *fixture) put(t testing.TB, name, text string) {
 	t.Helper()
 	path := filepath.Join(d.dir, name)
 	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
@@ -30,8 +30,8 @@ func (d *desk) put(t testing.TB, name, text string) {
 	d.now = d.now.Add(2 * period)
 }
 
-// says is what the program decides now; "none": there is none.
-func (d *desk) says(t testing.TB) string {
+// decision is what the program decides now; "none": there is none.
+func (d *fixture) decision(t testing.TB) string {
 	t.Helper()
 	prog := d.p.Current()
 	if prog == nil {
@@ -45,15 +45,15 @@ func (d *desk) says(t testing.TB) string {
 	return got.Fate.Text
 }
 
-func (d *desk) want(t testing.TB, want string) {
+func (d *fixture) want(t testing.TB, want string) {
 	t.Helper()
-	if got := d.says(t); got != want {
+	if got := d.decision(t); got != want {
 		t.Errorf("the program says %q, want %q; log:\n%s", got, want, d.log)
 	}
 }
 
 func TestChangedProgramIsReadAgain(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newFixture(t, nil)
 	d.open(t)
 	d.want(t, "none")
 	d.put(t, File, "def message(m): return defer('one')")
@@ -86,7 +86,7 @@ func TestChangedProgramIsReadAgain(t *testing.T) {
 }
 
 func TestRefusedProgramIsTriedAgain(t *testing.T) {
-	d := newDesk(t, map[string]string{File: "def message(m): return defer('old')"})
+	d := newFixture(t, map[string]string{File: "def message(m): return defer('old')"})
 	d.open(t)
 	d.put(t, File, "T = table('t')\ndef message(m): return defer(T('k'))")
 	d.want(t, "old")
@@ -98,7 +98,7 @@ func TestRefusedProgramIsTriedAgain(t *testing.T) {
 }
 
 func TestHalfWrittenProgramIsNotRead(t *testing.T) {
-	d := newDesk(t, map[string]string{File: "def message(m): return defer('old')"})
+	d := newFixture(t, map[string]string{File: "def message(m): return defer('old')"})
 	d.open(t)
 	d.put(t, File, "def message(m): return defer('half")
 	now := d.now
@@ -114,7 +114,7 @@ func TestHalfWrittenProgramIsNotRead(t *testing.T) {
 }
 
 func TestProgramThatEverybodyMayWriteIsRefused(t *testing.T) {
-	d := newDesk(t, map[string]string{File: "def message(m): pass"})
+	d := newFixture(t, map[string]string{File: "def message(m): pass"})
 	if err := os.Chmod(filepath.Join(d.dir, File), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestProgramThatEverybodyMayWriteIsRefused(t *testing.T) {
 
 // Workers use one program while it is replaced; its tables are closed behind the last.
 func TestProgramIsReplacedUnderItsUsers(t *testing.T) {
-	d := newDesk(t, map[string]string{File: "T = table('t')\ndef message(m): return defer(T('k') + ' ' + str(len(m.recipients)))", "t": "k a\n"})
+	d := newFixture(t, map[string]string{File: "T = table('t')\ndef message(m): return defer(T('k') + ' ' + str(len(m.recipients)))", "t": "k a\n"})
 	var mu sync.Mutex
 	c := d.config()
 	c.Now = func() time.Time {
@@ -209,7 +209,7 @@ func TestCheckTriesTheProgram(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, nil)
+			d := newFixture(t, nil)
 			if tt.program != "" {
 				d.put(t, File, tt.program)
 			}

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
-	"strconv"
 	"strings"
 	"time"
 
@@ -151,25 +147,6 @@ func (a *act) queued(m *view.Message, list []view.Recipient) error {
 		a.kept(m)
 	}
 	return nil
-}
-
-// person is the key of a context's value: the name of somebody who orders by way of
-// another program, as the pages of zmctl web.
-type person struct{}
-
-// who is the person, for the message's history: one word.
-func who(ctx context.Context) string {
-	name := "uid" + strconv.Itoa(os.Getuid())
-	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {
-		name = u.Username
-	}
-	if by := os.Getenv("SUDO_USER"); by != "" {
-		name = by + "/" + name
-	}
-	if by, ok := ctx.Value(person{}).(string); ok && by != "" {
-		name = by + "/" + name
-	}
-	return strings.Join(strings.Fields(human.Clean(name)), "_")
 }
 
 func addressesOf(list []view.Recipient) string {

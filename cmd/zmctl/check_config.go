@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 )
@@ -54,12 +55,12 @@ func runCheckConfig(c *cli.Context) error {
 	worst := 0
 	said := configSaid{Usable: true}
 	for _, name := range []string{"scheduler", "router", "ta-smtp"} {
-		path, err := program(name)
+		path, err := service.Program(name)
 		if err != nil {
 			return cli.Exit(err, config.ExitOSErr)
 		}
 		cmd := exec.CommandContext(c.Context, path, "--check-config")
-		cmd.Env = environment(settings)
+		cmd.Env = service.Environment(settings)
 		cmd.Stdout, cmd.Stderr = c.App.Writer, c.App.ErrWriter
 		var text bytes.Buffer
 		if c.Bool("json") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/human"
@@ -76,7 +77,7 @@ func leave(c *cli.Context, settings *config.Config, program string) ([]confine.A
 		return nil, err
 	}
 	cmd := exec.CommandContext(c.Context, self, "leave-room", program)
-	cmd.Env, cmd.Stderr = environment(settings), c.App.ErrWriter
+	cmd.Env, cmd.Stderr = service.Environment(settings), c.App.ErrWriter
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("try to leave the room of %s: %w", program, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -83,14 +84,14 @@ func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Threa
 // askExpiry asks the scheduler's program how long mail of these threads is tried by
 // the configuration as it is now. What it does not tell is missing in the result.
 func askExpiry(ctx context.Context, settings *config.Config, pairs []view.Thread) map[view.Thread]time.Duration {
-	path, err := program("scheduler")
+	path, err := service.Program("scheduler")
 	if err != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--print-expiry")
-	cmd.Env = environment(settings)
+	cmd.Env = service.Environment(settings)
 	var in, out bytes.Buffer
 	for _, t := range pairs {
 		fmt.Fprintf(&in, "%s %s\n", t.Channel, t.Host)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -180,7 +181,7 @@ func bashCompletion(list []*lineEnd) string {
 			shellWord(strings.Join(append(onlyWords(p.commands), onlyWords(p.flags)...), " ")), p.args)
 	}
 	b.WriteString("  esac\n  case $args in\n")
-	fmt.Fprintf(&b, "  daemons) words=\"$words %s\" ;;\n  shells) words=\"$words bash zsh fish\" ;;\n", strings.Join(daemonNames(), " "))
+	fmt.Fprintf(&b, "  daemons) words=\"$words %s\" ;;\n  shells) words=\"$words bash zsh fish\" ;;\n", strings.Join(service.Daemons(), " "))
 	fmt.Fprintf(&b, "  ids) case $cur in S*) words=\"$words $(%s)\" ;; esac ;;\n", queuedIDs)
 	b.WriteString("  files) case $cur in -*) ;; *) COMPREPLY=($(compgen -f -- \"$cur\")); return ;; esac ;;\n  esac\n")
 	b.WriteString("  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -F _zmctl zmctl\n")
@@ -205,7 +206,7 @@ func zshCompletion(list []*lineEnd) string {
 	for _, p := range list {
 		fmt.Fprintf(&b, "  (%s/%s)\n    offers=(%s)\n    flags=(%s)\n    args=%s ;;\n", p.command, p.sub, described(p.commands), described(p.flags), p.args)
 	}
-	fmt.Fprintf(&b, "  esac\n  case $args in\n  (daemons) offers+=(%s) ;;\n  (shells) offers+=(bash zsh fish) ;;\n", strings.Join(daemonNames(), " "))
+	fmt.Fprintf(&b, "  esac\n  case $args in\n  (daemons) offers+=(%s) ;;\n  (shells) offers+=(bash zsh fish) ;;\n", strings.Join(service.Daemons(), " "))
 	fmt.Fprintf(&b, "  (ids) [[ ${words[CURRENT]} == S* ]] && offers+=(${(f)\"$(%s)\"}) ;;\n  (files) [[ ${words[CURRENT]} == -* ]] || { _files; return } ;;\n  esac\n", queuedIDs)
 	b.WriteString("  (( $#offers )) && _describe -t commands command offers && none=0\n  [[ ${words[CURRENT]} == -* ]] && _describe -o -t flags flag flags && none=0\n  return none\n}\n")
 	b.WriteString("if [[ $funcstack[1] == _zmctl ]]; then _zmctl \"$@\"; else compdef _zmctl zmctl; fi\n")
@@ -231,7 +232,7 @@ func fishCompletion(list []*lineEnd) string {
 		}
 		switch p.args {
 		case "daemons":
-			fmt.Fprintf(&b, "complete -c zmctl -n %s -a %s\n", fishWord(when), fishWord(strings.Join(daemonNames(), " ")))
+			fmt.Fprintf(&b, "complete -c zmctl -n %s -a %s\n", fishWord(when), fishWord(strings.Join(service.Daemons(), " ")))
 		case "shells":
 			fmt.Fprintf(&b, "complete -c zmctl -n %s -a 'bash zsh fish'\n", fishWord(when))
 		case "ids":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -51,7 +52,7 @@ func become(c *cli.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	path, err := program(name)
+	path, err := service.Program(name)
 	if err != nil {
 		return cli.Exit(err, config.ExitOSErr)
 	}
@@ -62,7 +63,7 @@ func become(c *cli.Context, name string) error {
 			args = append(args, "--"+flag+"="+value)
 		}
 	}
-	if err := syscall.Exec(path, args, environment(settings)); err != nil {
+	if err := syscall.Exec(path, args, service.Environment(settings)); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	return nil

@@ -252,5 +252,5 @@ func findLog(c *cli.Context) (*logSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return logOf(c.Context, "/", settings)
+	return logOf(c.Context, settings)
 }

@@ -9,33 +9,27 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/logread"
-	"zmailer/internal/postoffice"
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
-// logOf tells where the log of a postoffice is. root is the file system's, "/".
-func logOf(ctx context.Context, root string, settings *config.Config) (*logSource, error) {
-	dir := settings.PostOffice()
-	if st, err := ask(ctx, dir, wish{Do: "status"}); err == nil && st.Log != "" {
-		return &logSource{file: st.Log}, nil
-	}
-	if d := findSystemd(ctx, root, settings, io.Discard); d != nil {
+// logOf finds the log of a postoffice.
+func logOf(ctx context.Context, settings *config.Config) (*logSource, error) {
+	path, err := service.LogFile(ctx, settings)
+	switch {
+	case errors.Is(err, service.ErrNoLog):
+		return nil, fmt.Errorf("%w: LOGFILE is not set, and %s does not exist; the log went to the standard error of zmctl run, or name it by --file", err, path)
+	case err != nil:
+		return nil, err
+	case path == "":
 		return &logSource{journal: []string{"--no-pager", "--quiet", "--output=cat", "--unit=zmailer-*"}}, nil
 	}
-	if path := settings.String("LOGFILE", ""); path != "" {
-		return &logSource{file: path}, nil
-	}
-	path := filepath.Join(dir, postoffice.LogFile)
-	if _, err := os.Stat(path); err == nil {
-		return &logSource{file: path}, nil
-	}
-	return nil, fmt.Errorf("there is no log file: LOGFILE is not set, and there is no %s; the log went to the standard error of whoever has started zmctl run, or name it by --file", path)
+	return &logSource{file: path}, nil
 }
 
 // each gives the lines that there are, with those of rotated files that were written to

@@ -71,7 +71,7 @@ func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
 			}
 			out, code, err := invoke(t, args...)
 			if tt.made == "" {
-				if _, serr := os.Stat(at(dir, "po")); code != config.ExitConfig || !strings.Contains(err.Error(), at(dir, tt.named)+": is not there; ") || serr == nil {
+				if _, serr := os.Stat(at(dir, "po")); code != config.ExitConfig || !strings.Contains(err.Error(), at(dir, tt.named)+": does not exist; ") || serr == nil {
 					t.Errorf("got %d, %v; the postoffice: %v", code, err, serr)
 				}
 				return

@@ -1,21 +1,16 @@
-// Command zmctl makes a postoffice, runs its daemons, and looks at what is in it.
+// Command zmctl makes a postoffice, runs its daemons, and shows and changes what is in it.
 //
-// Nothing is remembered between calls: what it says comes from the files as they
-// are. init, resubmit, the verbs (hold to reroute), undo, settle, check --repair and run
-// change things; the others only read, and a file that goes away under them has moved on, which is no error.
-// What root makes belongs to the owner of the directory, so that his daemons can use it.
+// A file of this package parses the flags of a command, calls a package below
+// internal/admin, and prints what that returns. Nothing is remembered between calls. What
+// root creates belongs to the owner of the directory, so that the daemons can use it.
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/disk/durable"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
 
@@ -63,36 +58,4 @@ func app() *cli.App {
 			return cli.ShowAppHelp(c)
 		},
 	}
-}
-
-// open opens the postoffice that the flags and the configuration name.
-func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return nil, "", err
-	}
-	dir := settings.PostOffice()
-	levels, err := settings.Int("HASHLEVELS", 0)
-	if err != nil {
-		return nil, "", err
-	}
-	p, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
-		return nil, "", &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
-	}
-	if err == nil {
-		if f, ok := p.FS().(*durable.OS); ok {
-			f.Inherit()
-			f.Beneath()
-		}
-	}
-	return p, dir, err
-}
-
-// noArguments refuses what a command does not take.
-func noArguments(c *cli.Context) error {
-	if c.NArg() > 0 {
-		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help tells its flags", config.ExitUsage)
-	}
-	return nil
 }

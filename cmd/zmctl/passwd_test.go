@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/admin/setup"
 	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/config"
 )
@@ -61,7 +62,7 @@ func TestPasswdWritesTheFileOfAUTH(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, code, err = typed(t, strings.NewReader("better\r\n"), "--config", conf, "passwd", "--scram", "jane")
-	if code != 0 || said != path+": jane has another password\n" {
+	if code != 0 || said != path+": jane has a new password\n" {
 		t.Fatalf("got %d %v %q", code, err, said)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -115,7 +116,7 @@ func TestPasswdsAtTheSameTimeAllHold(t *testing.T) {
 	var all sync.WaitGroup
 	for _, user := range users {
 		all.Go(func() {
-			if _, err := changeAccounts(path, passwd.Change{User: user, Password: "x"}); err != nil {
+			if _, err := setup.ChangeAccounts(path, passwd.Change{User: user, Password: "x"}); err != nil {
 				t.Errorf("%s: %v", user, err)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -42,7 +43,7 @@ func checkAside(c *cli.Context, from *aside) error {
 		fmt.Fprintln(c.App.Writer, "nothing in "+from.dir+"/ matches")
 		return nil
 	}
-	router, err := startRouter(c.Context, environment(settings), c.App.ErrWriter)
+	router, err := startRouter(c.Context, service.Environment(settings), c.App.ErrWriter)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -98,12 +99,12 @@ func runRoute(c *cli.Context) error {
 			args = append(args, "--"+name)
 		}
 	}
-	path, err := program("router")
+	path, err := service.Program("router")
 	if err != nil {
 		return cli.Exit(err, config.ExitOSErr)
 	}
 	cmd := exec.CommandContext(c.Context, path, append(append(args, "--"), c.Args().Slice()...)...)
-	cmd.Env = environment(settings)
+	cmd.Env = service.Environment(settings)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.App.Writer, c.App.ErrWriter
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

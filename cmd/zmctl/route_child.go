@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -60,7 +61,7 @@ type routerChild struct {
 // startRouter starts it with an environment, as environment makes it. Its stderr is ours:
 // what is wrong with the configuration it says itself.
 func startRouter(ctx context.Context, env []string, stderr io.Writer) (*routerChild, error) {
-	path, err := program("router")
+	path, err := service.Program("router")
 	if err != nil {
 		return nil, cli.Exit(err, config.ExitOSErr)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
@@ -73,7 +74,7 @@ func runRouteQueue(c *cli.Context) error {
 	}
 	defer x.then.close()
 	if c.String("config") != "" {
-		if x.now, err = startRouter(c.Context, environment(present), c.App.ErrWriter); err != nil {
+		if x.now, err = startRouter(c.Context, service.Environment(present), c.App.ErrWriter); err != nil {
 			return err
 		}
 		defer func() { x.now.close() }()
@@ -92,7 +93,7 @@ func runRouteQueue(c *cli.Context) error {
 // candidateOf is the environment of programs that are to use the configuration to be
 // compared: that of --config, else the present one.
 func candidateOf(c *cli.Context, present *config.Config) ([]string, error) {
-	env, name := environment(present), c.String("config")
+	env, name := service.Environment(present), c.String("config")
 	if name == "" {
 		return env, nil
 	}

@@ -12,14 +12,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
-// service is what the scheduler's program says of a channel and host.
-type service struct {
+// clauseService is what the scheduler's program says of a channel and host.
+type clauseService struct {
 	Channel string `json:"channel"`
 	Host    string `json:"host"`
 	Served  bool   `json:"served"`
@@ -28,8 +29,8 @@ type service struct {
 
 // askServices asks the scheduler's program who serves some channels and hosts by a
 // configuration. What is wrong with that it says itself.
-func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []view.Thread) (map[view.Thread]service, error) {
-	path, err := program("scheduler")
+func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []view.Thread) (map[view.Thread]clauseService, error) {
+	path, err := service.Program("scheduler")
 	if err != nil {
 		return nil, cli.Exit(err, config.ExitOSErr)
 	}
@@ -47,9 +48,9 @@ func askServices(ctx context.Context, env []string, stderr io.Writer, pairs []vi
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", path, err)
 	}
-	all := map[view.Thread]service{}
+	all := map[view.Thread]clauseService{}
 	for line := range strings.Lines(out.String()) {
-		var s service
+		var s clauseService
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			return nil, fmt.Errorf("read what scheduler --print-services says: %w", err)
 		}

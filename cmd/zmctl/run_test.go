@@ -2,20 +2,17 @@ package main
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -35,7 +32,7 @@ func startRun(t *testing.T, env []string, args ...string) *running {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, name := range daemonNames() {
+	for _, name := range service.Daemons() {
 		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -240,92 +237,6 @@ func TestRunRefusesBadConfiguration(t *testing.T) {
 		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmailer.conf:1") {
 			t.Errorf("%s: got exit code %d and %v, want %d and the line", command, code, err, config.ExitConfig)
 		}
-	}
-}
-
-// The pause before a daemon is started again doubles from the first, a second here, to
-// sixty times that; a life of that length sets it back.
-func TestPauseDoublesAndIsSetBackByLife(t *testing.T) {
-	const lives = 10
-	longLife := 8 // the one that lasts a minute
-	var mu sync.Mutex
-	var pauses []time.Duration
-	enough := make(chan struct{})
-	clock := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-	calls := 0
-	s := &supervisor{
-		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, stopTimeout: time.Hour, pause: time.Second,
-		// Two looks at the clock for each life.
-		now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			calls++
-			clock = clock.Add(time.Millisecond)
-			if calls == 2*longLife {
-				clock = clock.Add(time.Minute)
-			}
-			return clock
-		},
-		after: func(d time.Duration) <-chan time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			c := make(chan time.Time, 1)
-			if d == time.Hour {
-				return c
-			}
-			pauses = append(pauses, d)
-			if len(pauses) == lives {
-				close(enough)
-			} else {
-				c <- clock
-			}
-			return c
-		},
-	}
-	path, err := exec.LookPath("false")
-	if err != nil {
-		t.Skip("SKIPPED: no program false here:", err)
-	}
-	s.daemons = []*daemon{newDaemon("router", path)}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx) }()
-	waitFor(t, "tenth pause", enough)
-	cancel()
-	waitFor(t, "end", s.daemons[0].done)
-	if err := <-ended; err != nil {
-		t.Errorf("run: got %v, want no error", err)
-	}
-	var want []time.Duration
-	for _, n := range []int{1, 2, 4, 8, 16, 32, 60, 1, 2, 4} {
-		want = append(want, time.Duration(n)*time.Second)
-	}
-	if !slices.Equal(pauses, want) {
-		t.Errorf("pauses: got %v, want %v", pauses, want)
-	}
-}
-
-// A program that cannot be started is tried again like one that dies.
-func TestProgramThatCannotBeStartedIsTriedAgain(t *testing.T) {
-	tried := make(chan struct{})
-	once := sync.OnceFunc(func() { close(tried) })
-	s := &supervisor{
-		log: slog.New(slog.DiscardHandler), out: io.Discard, err: io.Discard, now: time.Now,
-		after: func(time.Duration) <-chan time.Time { once(); return nil },
-	}
-	d := newDaemon("router", filepath.Join(t.TempDir(), "none"))
-	s.daemons = []*daemon{d}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx) }()
-	waitFor(t, "pause", tried)
-	cancel()
-	waitFor(t, "end", d.done)
-	if err := <-ended; err != nil {
-		t.Errorf("run: got %v, want no error", err)
-	}
-	if err := d.signal(syscall.SIGTERM, true); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("signal to nobody: %v", err)
 	}
 }
 

@@ -5,74 +5,64 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
+	"zmailer/internal/admin/setup"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/run/supervise"
 	"zmailer/internal/ui/term"
 )
 
-// startPatience is how long daemons may take to be ready.
-const startPatience = 30 * time.Second
-
 const serviceHelp = `
-Where systemd has the units of this postoffice, it is asked to do it; else, or with
---direct, a zmctl run in the background does, whose log is LOGFILE, or the file log in the
-postoffice. DAEMON is smtpserver, router or scheduler; without one it is about all.
-`
+Where systemd has units for this postoffice, systemctl does it; otherwise, or with --direct,
+a zmctl run in the background does, whose log is LOGFILE, or the file log in the postoffice.
+DAEMON is smtpserver, router or scheduler; without it all are meant.
 
-const serviceCodes = `
-Exit codes: 0 done, also if it was so already, 1 not done, 64 bad arguments, 71 a program
-is missing, 78 bad configuration, or the service is frozen.`
+Exit codes: 0 done, also if nothing had to be done, 1 not done, 64 bad arguments, 71 a
+program is missing, 78 bad configuration, or the service is frozen.`
 
 func serviceCommands() []*cli.Command {
-	direct := &cli.BoolFlag{Name: "direct", Usage: "do not ask systemd, even where it has units"}
-	stopTimeout := &cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "without systemd: later, kill a daemon that has not ended `TIME` after SIGTERM"}
+	direct := &cli.BoolFlag{Name: "direct", Usage: "do not use systemd, even if it has units"}
+	stopTimeout := &cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "without systemd: when stopping, kill a daemon `TIME` after SIGTERM"}
 	return []*cli.Command{
 		{
 			Name: "start", Usage: "start the daemons in the background", UsageText: "zmctl start [--direct] [DAEMON...]",
-			Description: `Starts the daemons that do not run, and returns when they are ready; of one that ends
-instead it tells what it said.
-` + serviceHelp + serviceCodes,
+			Description: `Starts the daemons that do not run, and returns when they are ready. If a daemon ends
+instead, its output is printed.
+` + serviceHelp,
 			Flags:  []cli.Flag{direct, stopTimeout},
-			Action: func(c *cli.Context) error { return runService(c, (*steward).start) },
+			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Start) },
 		}, {
 			Name: "stop", Usage: "stop the daemons in order", UsageText: "zmctl stop [--direct] [DAEMON...]",
 			Description: `Stops smtpserver, then router, then scheduler, and returns when they have ended; each may
-finish what it has begun. A zmctl run in the foreground ends, too.
-` + serviceHelp + serviceCodes,
+finish its current work. This also ends a zmctl run in the foreground.
+` + serviceHelp,
 			Flags:  []cli.Flag{direct},
-			Action: func(c *cli.Context) error { return runService(c, (*steward).stop) },
+			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Stop) },
 		}, {
 			Name: "restart", Usage: "stop the daemons and start them again", UsageText: "zmctl restart [--direct] [DAEMON...]",
-			Description: `Does what stop and start do. zmailer.conf is read anew, which a reload does not do.
-` + serviceHelp + serviceCodes,
+			Description: `Stops and starts the daemons. They read zmailer.conf again, which a reload does not do.
+` + serviceHelp,
 			Flags:  []cli.Flag{direct, stopTimeout},
-			Action: func(c *cli.Context) error { return runService(c, (*steward).restart) },
+			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Restart) },
 		},
 	}
 }
 
-// steward is the daemons of one postoffice, and who runs them.
-type steward struct {
-	c        *cli.Context
-	settings *config.Config
-	po       *postoffice.PostOffice
-	dir      string
-	units    *systemd // nil: systemd has nothing to do with it
-	names    []string
-}
-
-func runService(c *cli.Context, do func(*steward, context.Context) error) error {
-	if err := checkDaemons(c.Args().Slice()); err != nil {
+func runService(c *cli.Context, do func(*service.Service, context.Context, []string, io.Writer) error) error {
+	names := c.Args().Slice()
+	if err := checkDaemons(names); err != nil {
 		return err
 	}
 	settings, err := config.FromCLI(c)
@@ -84,143 +74,103 @@ func runService(c *cli.Context, do func(*steward, context.Context) error) error 
 			return err
 		}
 	}
-	po, dir, err := open(c)
+	po, _, err := open(c)
 	if err != nil {
 		return err
 	}
 	defer closeFS(po)
-	s := &steward{c: c, settings: settings, po: po, dir: dir, names: c.Args().Slice()}
-	_, err = ask(c.Context, dir, wish{Do: "status"})
-	if !c.Bool("direct") && errors.Is(err, errNoRun) { // a zmctl run that serves it goes before
-		s.units = findSystemd(c.Context, "/", settings, c.App.Writer)
+	s := service.New(c.Context, settings, po, c.Bool("direct"))
+	s.LogFlags = logFlags(c)
+	if t := c.Duration("stop-timeout"); t > 0 {
+		s.StopTimeout = t
 	}
-	return do(s, c.Context)
-}
-
-// notFrozen refuses to start what zmctl freeze-service has stopped.
-func (s *steward) notFrozen() error {
-	if why, frozen := s.po.Frozen(); frozen {
-		return &config.Error{File: filepath.Join(s.dir, postoffice.FreezeFlag), Reason: "the service is frozen (" + why + "); zmctl thaw-service lets it start"}
-	}
-	return nil
-}
-
-// start starts what does not run.
-func (s *steward) start(ctx context.Context) error {
-	if err := s.notFrozen(); err != nil {
+	err = do(s, c.Context, names, c.App.Writer)
+	if c.Command.Name == "stop" && errors.Is(err, service.ErrNoRun) {
+		if err = unmanaged(po); err == nil {
+			fmt.Fprintln(c.App.Writer, "no daemons are running")
+		}
 		return err
 	}
-	if s.units != nil {
-		return s.told(ctx, s.units.act(ctx, "start", s.names))
+	st, serr := s.Status(c.Context)
+	switch {
+	case serr == nil && st != nil:
+		serr = printService(c.App.Writer, st, time.Now())
+	case err == nil && serr == nil:
+		fmt.Fprintln(c.App.Writer, "no daemons are running")
 	}
-	_, err := ask(ctx, s.dir, wish{Do: "start", Daemons: s.names})
-	if !errors.Is(err, errNoRun) {
-		return s.told(ctx, err)
-	}
-	if len(s.names) > 0 && len(s.names) < len(daemonNames()) {
-		return errors.New("no zmctl run serves this postoffice; zmctl start starts it with all daemons")
-	}
-	return s.told(ctx, s.launch(ctx))
+	return errors.Join(serviceError(err), serr)
 }
 
-// stop ends what runs.
-func (s *steward) stop(ctx context.Context) error {
-	if s.units != nil {
-		return s.told(ctx, s.units.act(ctx, "stop", s.names))
+// serviceError adds the remedy and the exit code to an error of package service.
+func serviceError(err error) error {
+	frozen, launch, bad := (*service.FrozenError)(nil), (*service.LaunchError)(nil), (*supervise.ConfigError)(nil)
+	switch {
+	case errors.As(err, &frozen):
+		return cli.Exit(fmt.Sprintf("%v; zmctl thaw-service allows a start", err), config.ExitConfig)
+	case errors.As(err, &launch):
+		var text strings.Builder
+		for line := range strings.Lines(launch.Output) {
+			text.WriteString(human.Clean(strings.TrimSuffix(line, "\n")) + "\n")
+		}
+		return cli.Exit("zmctl run has ended; its output:\n"+text.String(), launch.Code)
+	case errors.As(err, &bad):
+		return cli.Exit(err.Error()+"; see its message above", config.ExitConfig)
+	case errors.Is(err, service.ErrNoProgram):
+		return cli.Exit(err, config.ExitOSErr)
 	}
-	_, err := ask(ctx, s.dir, wish{Do: "stop", Daemons: s.names})
-	if errors.Is(err, errNoRun) {
-		return s.byHand()
-	}
-	return s.told(ctx, err)
+	return err
 }
 
-// byHand tells of daemons that nobody we know has started.
-func (s *steward) byHand() error {
-	spool := view.New(s.po, time.Now())
+// unmanaged returns an error if daemons run that neither systemd nor zmctl run manages.
+func unmanaged(po *postoffice.PostOffice) error {
+	s := view.New(po, time.Now())
 	for _, name := range []string{"zmctl", "scheduler", "router"} {
-		if spool.Runs(name) {
-			return fmt.Errorf("a %s that does not take orders runs here; zmctl status shows it, and kill ends it", name)
+		if s.Runs(name) {
+			return fmt.Errorf("a %s runs here that zmctl did not start; zmctl status shows it, and kill ends it", name)
 		}
 	}
-	fmt.Fprintln(s.c.App.Writer, "nothing runs here")
 	return nil
 }
 
-// restart stops and starts: of everything in the background zmctl run itself, too, so
-// that its program and its configuration are the new ones.
-func (s *steward) restart(ctx context.Context) error {
-	if err := s.notFrozen(); err != nil {
+// checkDaemons refuses names of other programs.
+func checkDaemons(names []string) error {
+	for _, name := range names {
+		if !slices.Contains(service.Daemons(), name) {
+			return cli.Exit(name+" is not a daemon: they are smtpserver, router and scheduler", config.ExitUsage)
+		}
+	}
+	return nil
+}
+
+// ensurePostoffice makes the postoffice if there is none yet.
+func ensurePostoffice(c *cli.Context, settings *config.Config) error {
+	p, _, err := open(c)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := setup.Fresh(settings); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.App.Writer, "made the postoffice", settings.PostOffice())
+		p, _, err = open(c)
+	}
+	if err != nil {
 		return err
 	}
-	if s.units != nil {
-		return s.told(ctx, s.units.act(ctx, "restart", s.names))
-	}
-	st, err := ask(ctx, s.dir, wish{Do: "status"})
-	if errors.Is(err, errNoRun) {
-		return s.start(ctx)
-	}
-	if err == nil && st.Background && len(s.names) == 0 {
-		if _, err = ask(ctx, s.dir, wish{Do: "stop"}); err == nil {
-			err = s.launch(ctx)
+	return closeFS(p)
+}
+
+// logFlags passes the flags about logs on to daemons.
+func logFlags(c *cli.Context) []string {
+	var args []string
+	for _, name := range []string{"log-format", "log-level"} {
+		if v := c.String(name); v != "" {
+			args = append(args, "--"+name+"="+v)
 		}
-		return s.told(ctx, err)
 	}
-	if err == nil {
-		_, err = ask(ctx, s.dir, wish{Do: "restart", Daemons: s.names})
-	}
-	return s.told(ctx, err)
+	return args
 }
 
-// told says how it is afterwards.
-func (s *steward) told(ctx context.Context, err error) error {
-	v, verr := serviceView(ctx, s.dir, s.units)
-	if verr == nil && v != nil {
-		return errors.Join(err, v.print(s.c.App.Writer, time.Now()))
-	}
-	if err == nil && verr == nil {
-		fmt.Fprintln(s.c.App.Writer, "nothing runs here")
-	}
-	return errors.Join(err, verr)
-}
-
-// serving is who runs the daemons of a postoffice, and how they do.
-type serving struct {
-	By         string        `json:"by"` // systemd, or zmctl run
-	Pid        int           `json:"pid,omitempty"`
-	Background bool          `json:"background,omitempty"`
-	Log        string        `json:"log,omitempty"`
-	Daemons    []daemonState `json:"daemons"`
-}
-
-// serviceView asks who runs a postoffice; nil if nobody does who could be asked.
-func serviceView(ctx context.Context, dir string, units *systemd) (*serving, error) {
-	ctx, cancel := context.WithTimeout(ctx, view.SocketPatience)
-	defer cancel()
-	st, err := ask(ctx, dir, wish{Do: "status"})
-	if err == nil {
-		return &serving{By: "zmctl run", Pid: st.Pid, Background: st.Background, Log: st.Log, Daemons: st.Daemons}, nil
-	}
-	if units == nil && errors.Is(err, errNoRun) {
-		return nil, nil
-	}
-	if units == nil {
-		return nil, err
-	}
-	list, err := units.states(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &serving{By: "systemd", Log: "journalctl -u 'zmailer-*', or zmctl log", Daemons: list}, nil
-}
-
-// ended tells whether a daemon does not run that nobody has stopped.
-func (v *serving) ended() bool {
-	return v != nil && slices.ContainsFunc(v.Daemons, func(st daemonState) bool { return !st.Runs && !st.Stopped })
-}
-
-// print writes the daemons as a table.
-func (v *serving) print(w io.Writer, now time.Time) error {
+// printService writes the daemons as a table.
+func printService(w io.Writer, v *service.Status, now time.Time) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "DAEMON\tRUNS\tPID\tSINCE\t")
@@ -233,7 +183,7 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 		if st.Since != nil {
 			since = human.Span(now.Sub(*st.Since))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, human.Clean(st.String()))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, human.Clean(daemonNote(st)))
 	}
 	err := t.Flush()
 	p := term.For(w)
@@ -255,16 +205,146 @@ func (v *serving) print(w io.Writer, now time.Time) error {
 	return errors.Join(err, werr)
 }
 
-// printService tells who runs the daemons.
-func (st *statusReport) printService(w io.Writer, now time.Time) error {
-	var err error
-	if st.Service != nil {
-		_, werr := fmt.Fprintln(w)
-		err = errors.Join(werr, st.Service.print(w, now))
+// daemonNote is what an operator should know about a daemon.
+func daemonNote(st *supervise.State) string {
+	name := st.Daemon
+	if name == service.Agents { // it starts and stops with the scheduler
+		name = "scheduler"
 	}
-	if st.Frozen != "" {
-		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", human.Clean(st.Frozen))
-		err = errors.Join(err, werr)
+	switch {
+	case st.Runs && st.Replaced:
+		return "its program was replaced since: zmctl restart " + name
+	case st.Runs && !st.Ready:
+		return "starting"
+	case st.Runs && st.Starts > 1:
+		return fmt.Sprintf("started %s; it had ended: %s", human.Often(st.Starts), st.Last)
+	case st.Runs:
+		return ""
+	case st.Stopped:
+		return "stopped: zmctl start " + name
+	case st.Last != "":
+		return "ended: " + st.Last
 	}
-	return err
+	return "not started"
+}
+
+func reloadCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "reload",
+		Usage:     "have the scheduler read scheduler.conf again now, and reopen the log",
+		UsageText: "zmctl reload [DAEMON...]",
+		Description: `Sends SIGHUP to the scheduler of this postoffice, which reads scheduler.conf without
+interrupting deliveries. A file with errors is refused (conf-refused in the log), and the old
+configuration stays; zmctl check-config checks the file before. Without a reload the scheduler
+reads a changed file within seconds. Then zmctl run reopens LOGFILE, as logrotate(8) needs it
+after a rotation.
+
+router and smtpserver read their tables and certificates again by themselves. No daemon reads
+zmailer.conf again: use zmctl restart.
+
+Exit codes: 0 the signal was sent, 1 no scheduler runs here, or the log cannot be opened, 64
+bad arguments.`,
+		Action: runReload,
+	}
+}
+
+func runReload(c *cli.Context) error {
+	names := c.Args().Slice()
+	if err := checkDaemons(names); err != nil {
+		return err
+	}
+	p, dir, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(p)
+	for _, name := range names {
+		if name != "scheduler" {
+			fmt.Fprintf(c.App.Writer, "%s reads its tables again by itself when they change; for zmailer.conf use zmctl restart %s\n", name, name)
+		}
+	}
+	if len(names) > 0 && !slices.Contains(names, "scheduler") {
+		return nil
+	}
+	err = hangUpScheduler(c, view.New(p, time.Now()))
+	// The log is reopened even if the scheduler is stopped.
+	st, aerr := service.Ask(c.Context, dir, service.Request{Do: "reopen"})
+	if errors.Is(aerr, service.ErrNoRun) {
+		aerr = nil
+	}
+	if aerr == nil && st != nil && st.Log != "" {
+		fmt.Fprintln(c.App.Writer, "the log continues in", st.Log)
+	}
+	return errors.Join(err, aerr)
+}
+
+// hangUpScheduler has the scheduler read its configuration.
+func hangUpScheduler(c *cli.Context, s *view.Spool) error {
+	f, err := s.Stat(".", ".pid.scheduler")
+	pid, held := 0, false
+	if err == nil {
+		pid, held = s.Holder(f)
+	}
+	if err != nil && !errors.Is(err, view.ErrMoved) {
+		return fmt.Errorf("find the scheduler: %w", err)
+	}
+	if !held || pid <= 0 {
+		return errors.New("no scheduler runs here; the next one reads the file when it starts")
+	}
+	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+		return fmt.Errorf("signal the scheduler, pid %d: %w", pid, err)
+	}
+	fmt.Fprintf(c.App.Writer, "the scheduler, pid %d, reads scheduler.conf; its log has conf-read or conf-refused\n", pid)
+	return nil
+}
+
+func freezeServiceCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "freeze-service",
+		Usage:     "keep the daemons of this postoffice from being started",
+		UsageText: "zmctl freeze-service [REASON]",
+		Description: `Creates the file .freeze in the postoffice, with your name and the reason. While it exists a
+scheduler exits 78 when it is started. Daemons that run are not stopped: use zmctl stop.
+
+Exit codes: 0 it is set, also if it was set before.`,
+		Action: func(c *cli.Context) error {
+			p, _, err := open(c)
+			if err != nil {
+				return err
+			}
+			defer closeFS(p)
+			why := strings.TrimSpace("by " + who(c.Context) + " " + time.Now().Format(time.RFC3339) + " " + strings.Join(c.Args().Slice(), " "))
+			err = p.FreezeService(why)
+			if errors.Is(err, fs.ErrExist) {
+				was, _ := p.Frozen()
+				fmt.Fprintln(c.App.Writer, "it was frozen already:", was)
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+func thawServiceCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "thaw-service",
+		Usage:       "allow the daemons of this postoffice to be started again",
+		UsageText:   "zmctl thaw-service",
+		Description: "Removes the file that zmctl freeze-service made. Exit codes: 0 it is gone, also if it was.",
+		Action: func(c *cli.Context) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
+			p, _, err := open(c)
+			if err != nil {
+				return err
+			}
+			defer closeFS(p)
+			was, err := p.ThawService()
+			if err == nil && !was {
+				fmt.Fprintln(c.App.Writer, "it was not frozen")
+			}
+			return err
+		},
+	}
 }

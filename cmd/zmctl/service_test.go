@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/supervise"
 )
 
 // host is a machine without systemd, on which zmctl is called as from a shell, with
@@ -34,7 +36,7 @@ func newHost(t *testing.T, settings ...string) *host {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, name := range daemonNames() {
+	for _, name := range service.Daemons() {
 		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +49,7 @@ func newHost(t *testing.T, settings ...string) *host {
 	h.env = append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="+filepath.Join(conf, "zmailer.conf"), "POSTOFFICE=", "TERM=dumb")
 	t.Cleanup(func() {
 		// Not the test's context, which has ended.
-		st, err := ask(context.Background(), h.po, wish{Do: "status"})
+		st, err := service.Ask(context.Background(), h.po, service.Request{Do: "status"})
 		if err != nil {
 			return
 		}
@@ -83,18 +85,18 @@ func (h *host) must(t *testing.T, args ...string) string {
 	return said
 }
 
-func (h *host) ask(t *testing.T) (*runAnswer, error) {
+func (h *host) ask(t *testing.T) (*service.Answer, error) {
 	t.Helper()
-	return ask(t.Context(), h.po, wish{Do: "status"})
+	return service.Ask(t.Context(), h.po, service.Request{Do: "status"})
 }
 
-func (h *host) state(t *testing.T, name string) daemonState {
+func (h *host) state(t *testing.T, name string) supervise.State {
 	t.Helper()
 	st, err := h.ask(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(st.Daemons, func(d daemonState) bool { return d.Daemon == name })
+	i := slices.IndexFunc(st.Daemons, func(d supervise.State) bool { return d.Daemon == name })
 	if i < 0 {
 		t.Fatalf("no %s in %+v", name, st)
 	}
@@ -107,7 +109,7 @@ func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.must(t, "init")
-	wantIn(t, h.must(t, "stop"), "nothing runs here")
+	wantIn(t, h.must(t, "stop"), "no daemons are running")
 	for n := range 2 {
 		out := h.must(t, "start")
 		wantIn(t, out, "smtpserver", "router", "scheduler", "run by zmctl run, pid ", filepath.Join(h.po, "log"))
@@ -138,7 +140,7 @@ func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
 	}
 	wantIn(t, h.must(t, "status"), "DAEMON", "smtpserver  yes")
 	h.must(t, "stop")
-	if _, err := h.ask(t); !errors.Is(err, errNoRun) {
+	if _, err := h.ask(t); !errors.Is(err, service.ErrNoRun) {
 		t.Errorf("after stop: got %v", err)
 	}
 	log, err := os.ReadFile(filepath.Join(h.po, postoffice.LogFile))
@@ -190,7 +192,7 @@ func TestFrozenServiceIsNotStartedByAnyWay(t *testing.T) {
 	h.must(t, "freeze-service", "the disk is moved")
 	wantIn(t, h.must(t, "status"), "the service is frozen", "the disk is moved")
 	for _, args := range [][]string{{"start"}, {"restart"}, {"start", "router"}} {
-		if said, code := h.call(t, args...); code != config.ExitConfig || !strings.Contains(said, "the disk is moved); zmctl thaw-service") {
+		if said, code := h.call(t, args...); code != config.ExitConfig || !strings.Contains(said, "the disk is moved; zmctl thaw-service") {
 			t.Errorf("%q: exit code %d\n%s", args, code, said)
 		}
 	}
@@ -236,7 +238,7 @@ func TestLogIsReopenedAfterRotation(t *testing.T) {
 	}
 	rotate(1, func() {
 		// The stand-in for the scheduler holds no lock: so far it is told.
-		if said, code := h.call(t, "reload"); code != 1 || !strings.Contains(said, "no scheduler runs here") || !strings.Contains(said, "goes on in "+log) {
+		if said, code := h.call(t, "reload"); code != 1 || !strings.Contains(said, "no scheduler runs here") || !strings.Contains(said, "continues in "+log) {
 			t.Errorf("reload: %d\n%s", code, said)
 		}
 	})
@@ -281,7 +283,7 @@ func TestStartTellsWhatWentWrong(t *testing.T) {
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler cannot use its configuration") {
 		t.Errorf("exit code %d\n%s", code, said)
 	}
-	if _, err := h.ask(t); !errors.Is(err, errNoRun) {
+	if _, err := h.ask(t); !errors.Is(err, service.ErrNoRun) {
 		t.Errorf("something is left: %v", err)
 	}
 	first := filepath.Join(t.TempDir(), "first")
@@ -311,7 +313,7 @@ func TestStartTellsWhatWentWrong(t *testing.T) {
 func TestForegroundRunTakesOrders(t *testing.T) {
 	x := startRun(t, nil, "--log-format", "text", "run")
 	x.until(t, "up smtpserver", "up router", "up scheduler")
-	if _, err := ask(t.Context(), x.po, wish{Do: "wait"}); err != nil {
+	if _, err := service.Ask(t.Context(), x.po, service.Request{Do: "wait"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("ZCONFIG", "")
@@ -320,11 +322,11 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 	if code != 0 {
 		t.Fatal(err, out)
 	}
-	st, err := ask(t.Context(), x.po, wish{Do: "status"})
+	st, err := service.Ask(t.Context(), x.po, service.Request{Do: "status"})
 	if err != nil || st.Background || st.Pid != x.cmd.Process.Pid {
 		t.Errorf("got %+v, %v", st, err)
 	}
-	if _, err := ask(t.Context(), x.po, wish{Do: "dance"}); err == nil || !strings.Contains(err.Error(), "does not know that") {
+	if _, err := service.Ask(t.Context(), x.po, service.Request{Do: "dance"}); err == nil || !strings.Contains(err.Error(), "unknown request") {
 		t.Errorf("nonsense: got %v", err)
 	}
 	out, _, _ = invoke(t, "status", "--json")
@@ -348,14 +350,33 @@ func TestControlSocketIsClosedToOthers(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.must(t, "start")
-	info, err := os.Lstat(filepath.Join(h.po, controlSocket))
+	info, err := os.Lstat(filepath.Join(h.po, service.ControlSocket))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)
 	}
 	h.must(t, "stop")
-	for _, name := range []string{controlSocket, ".pid.zmctl"} {
+	for _, name := range []string{service.ControlSocket, ".pid.zmctl"} {
 		if _, err := os.Lstat(filepath.Join(h.po, name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", name, err)
 		}
+	}
+}
+
+// Where systemd runs the daemons, zmctl log calls journalctl with the time from which on.
+func TestJournalIsReadByJournalctl(t *testing.T) {
+	bin := t.TempDir()
+	script := "#!/bin/sh\necho \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	since := time.Now().Add(-time.Hour)
+	var got []string
+	source := &logSource{journal: []string{"--quiet"}}
+	if err := source.each(t.Context(), since, func(line []byte) error { got = append(got, string(line)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("--quiet --since=@%d", since.Unix()); len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

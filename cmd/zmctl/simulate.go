@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -50,12 +51,12 @@ func runSimulate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := program("scheduler")
+	path, err := service.Program("scheduler")
 	if err != nil {
 		return cli.Exit(err, config.ExitOSErr)
 	}
 	cmd := exec.CommandContext(c.Context, path, simulateArgs(c)...)
-	cmd.Env = environment(settings)
+	cmd.Env = service.Environment(settings)
 	cmd.Stdout, cmd.Stderr = c.App.Writer, c.App.ErrWriter
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

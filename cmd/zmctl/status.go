@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
@@ -46,7 +47,7 @@ cannot be told, 64 bad arguments, 78 bad configuration or no postoffice.`,
 type statusReport struct {
 	*view.Overview
 	// Service is who runs the daemons, if somebody does who can be asked.
-	Service *serving `json:"service,omitempty"`
+	Service *service.Status `json:"service,omitempty"`
 	// Frozen is why daemons are not to be started.
 	Frozen string `json:"frozen,omitempty"`
 	// Alarms are what needs an operator.
@@ -72,14 +73,14 @@ func runStatus(c *cli.Context) error {
 		return err
 	}
 	// Who does not let us ask still lets us count.
-	st.Service, _ = serviceView(c.Context, dir, findSystemd(c.Context, "/", settings, c.App.Writer))
+	st.Service, _ = service.New(c.Context, settings, po, false).Status(c.Context)
 	st.Frozen, _ = po.Frozen()
 	if c.Bool("json") {
 		err = printJSON(c.App.Writer, st)
 	} else {
-		err = errors.Join(printOverview(c.App.Writer, st.Overview, s.Now), st.printService(c.App.Writer, s.Now), printAlarms(c.App.Writer, st.Alarms, s.Now))
+		err = errors.Join(printOverview(c.App.Writer, st.Overview, s.Now), st.printServing(c.App.Writer, s.Now), printAlarms(c.App.Writer, st.Alarms, s.Now))
 	}
-	if err == nil && (len(st.Alarms) > 0 || st.Service.ended()) {
+	if err == nil && (len(st.Alarms) > 0 || st.Service.Ended()) {
 		return cli.Exit("", 1)
 	}
 	return err
@@ -140,6 +141,20 @@ func printOverview(w io.Writer, st *view.Overview, now time.Time) error {
 	if !st.Scheduler {
 		_, perr := fmt.Fprintln(w, "\n"+p.Red("no scheduler runs: nothing is delivered; zmctl start starts the daemons"))
 		err = errors.Join(err, perr)
+	}
+	return err
+}
+
+// printServing shows what runs the daemons.
+func (st *statusReport) printServing(w io.Writer, now time.Time) error {
+	var err error
+	if st.Service != nil {
+		_, werr := fmt.Fprintln(w)
+		err = errors.Join(werr, printService(w, st.Service, now))
+	}
+	if st.Frozen != "" {
+		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", human.Clean(st.Frozen))
+		err = errors.Join(err, werr)
 	}
 	return err
 }

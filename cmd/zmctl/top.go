@@ -10,6 +10,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/top"
 )
@@ -105,12 +106,12 @@ func becomeTop(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := program("zmtop")
+	path, err := service.Program("zmtop")
 	if err != nil {
 		return cli.Exit(errors.Join(err, errors.New("zmctl top --once does without it")), config.ExitOSErr)
 	}
 	args := []string{"zmtop", "--interval", c.Duration("interval").String()}
-	if err := syscall.Exec(path, args, environment(settings)); err != nil {
+	if err := syscall.Exec(path, args, service.Environment(settings)); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
 
@@ -80,7 +81,7 @@ func thisBuild() (b *build, same bool) {
 	same = true
 	for _, name := range programs() {
 		p := builtAs{Program: name}
-		path, err := program(name)
+		path, err := service.Program(name)
 		if err == nil {
 			p.Path = path
 			var other *debug.BuildInfo

@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/setup"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
@@ -84,7 +85,7 @@ func newOffice(t *testing.T) *office {
 	t.Setenv("ZCONFIG", "")
 	dir := filepath.Join(t.TempDir(), "po")
 	t.Setenv("POSTOFFICE", dir)
-	if err := makePostoffice(dir); err != nil {
+	if err := setup.Make(dir); err != nil {
 		t.Fatal(err)
 	}
 	return openOffice(t, dir, 0)

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"net"
@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenReady makes the socket on which daemons say that they are ready, as they say it
-// to systemd (sd_notify(3)), and gives what goes into their environment. Without one
-// they count as ready when they have lived for a moment.
-func (s *supervisor) listenReady() (env string, stop func()) {
-	// Without a name the kernel chooses one that is no file.
+// ListenReady opens the socket on which programs report that they are ready, in the way
+// they report it to systemd (sd_notify(3)), and adds it to Env. Without it a program counts
+// as ready after a second. stop closes it.
+func (s *Supervisor) ListenReady() (stop func()) {
+	// The kernel chooses an abstract name, which is no file.
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram"})
 	if err != nil {
-		return "", func() {}
+		return func() {}
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
@@ -25,15 +25,16 @@ func (s *supervisor) listenReady() (env string, stop func()) {
 		}
 	}
 	if err != nil {
-		_ = conn.Close() // nobody knows of it yet
-		return "", func() {}
+		_ = conn.Close() // no program knows it yet
+		return func() {}
 	}
-	go s.hear(conn)
-	return "NOTIFY_SOCKET=" + conn.LocalAddr().String(), func() { _ = conn.Close() }
+	s.Env = append(s.Env, "NOTIFY_SOCKET="+conn.LocalAddr().String())
+	go s.readReports(conn)
+	return func() { _ = conn.Close() }
 }
 
-// hear takes what daemons say until the socket is closed.
-func (s *supervisor) hear(conn *net.UnixConn) {
+// readReports reads until the socket is closed.
+func (s *Supervisor) readReports(conn *net.UnixConn) {
 	text, extra := make([]byte, 4096), make([]byte, 256)
 	for {
 		n, m, _, _, err := conn.ReadMsgUnix(text, extra)
@@ -44,16 +45,13 @@ func (s *supervisor) hear(conn *net.UnixConn) {
 		if pid == 0 || !slices.Contains(strings.Split(string(text[:n]), "\n"), "READY=1") {
 			continue
 		}
-		s.mu.Lock()
-		list := slices.Clone(s.daemons)
-		s.mu.Unlock()
-		for _, d := range list {
-			d.ready(pid)
+		for _, p := range s.programs {
+			p.ready(pid)
 		}
 	}
 }
 
-// sender is the process that sent a message, as the kernel says; 0 if it does not.
+// sender returns the pid that the kernel attached to a message; 0 if it attached none.
 func sender(extra []byte) int {
 	list, err := unix.ParseSocketControlMessage(extra)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"bufio"
@@ -16,28 +16,27 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/supervise"
 )
 
 // systemd is the service manager of the machine.
 type systemd struct {
-	ctl string // its program
-	out io.Writer
-	// units are those that are installed, with their properties.
-	units map[string]map[string]string
+	ctl   string                       // systemctl
+	units map[string]map[string]string // those that are installed, with their properties
 }
 
 // unitOf is the service of a daemon.
 func unitOf(daemon string) string { return "zmailer-" + daemon + ".service" }
 
-// agentsUnit is the service that starts agents for the scheduler. It comes and goes with it.
-const agentsUnit = "agents"
+// Agents is the service that starts agents for the scheduler. It starts and stops with it.
+const Agents = "agents"
 
-// further are units that go with the services.
+// further are units that start and stop with the services.
 func further() []string { return []string{"zmailer.target", "zmailer-smtpserver.socket"} }
 
-// findSystemd looks for units that serve this postoffice; nil if there are none, or if
-// systemd does not run this machine. root is the file system's, "/".
-func findSystemd(ctx context.Context, root string, settings *config.Config, out io.Writer) *systemd {
+// findSystemd finds units that serve this postoffice; nil if there are none, or if systemd
+// does not run this machine. root is the root directory, "/".
+func findSystemd(ctx context.Context, root string, settings *config.Config) *systemd {
 	// sd_booted(3)
 	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); err != nil {
 		return nil
@@ -46,7 +45,7 @@ func findSystemd(ctx context.Context, root string, settings *config.Config, out 
 	if err != nil {
 		return nil
 	}
-	d := &systemd{ctl: ctl, out: out}
+	d := &systemd{ctl: ctl}
 	if err := d.read(ctx); err != nil {
 		return nil
 	}
@@ -57,19 +56,19 @@ func findSystemd(ctx context.Context, root string, settings *config.Config, out 
 	return d
 }
 
-// read asks for the units.
+// read asks for the properties of the units.
 func (d *systemd) read(ctx context.Context) error {
 	args := []string{"show", "--no-pager", "--property=Id,LoadState,ActiveState,SubState,MainPID,NRestarts,ActiveEnterTimestampMonotonic,Result,UnitFileState,Environment,ExecStart"}
-	for _, name := range append(daemonNames(), agentsUnit) {
+	for _, name := range append(Daemons(), Agents) {
 		args = append(args, unitOf(name))
 	}
-	said, err := exec.CommandContext(ctx, d.ctl, append(args, further()...)...).Output()
+	out, err := exec.CommandContext(ctx, d.ctl, append(args, further()...)...).Output()
 	if err != nil {
 		return fmt.Errorf("ask systemd: %w", err)
 	}
 	d.units = map[string]map[string]string{}
 	unit := map[string]string{}
-	lines := bufio.NewScanner(bytes.NewReader(append(said, "\n\n"...)))
+	lines := bufio.NewScanner(bytes.NewReader(append(out, "\n\n"...)))
 	for lines.Scan() {
 		name, value, ok := strings.Cut(lines.Text(), "=")
 		if ok {
@@ -84,7 +83,7 @@ func (d *systemd) read(ctx context.Context) error {
 	return lines.Err()
 }
 
-// serves tells whether a unit's configuration has this postoffice.
+// serves reports whether a unit's configuration names this postoffice.
 func serves(unit map[string]string, settings *config.Config) bool {
 	file := ""
 	words := strings.Fields(unit["Environment"] + " " + unit["ExecStart"])
@@ -102,31 +101,31 @@ func serves(unit map[string]string, settings *config.Config) bool {
 	return err == nil && theirs.PostOffice() == settings.PostOffice()
 }
 
-// states tells what systemd knows of the daemons.
-func (d *systemd) states(ctx context.Context) ([]daemonState, error) {
+// states returns what systemd reports about the daemons.
+func (d *systemd) states(ctx context.Context) ([]supervise.State, error) {
 	if err := d.read(ctx); err != nil {
 		return nil, err
 	}
-	var all []daemonState
-	for _, name := range append(daemonNames(), agentsUnit) {
+	var all []supervise.State
+	for _, name := range append(Daemons(), Agents) {
 		unit := d.units[unitOf(name)]
-		if unit == nil && name == agentsUnit {
-			continue // a scheduler that starts them by itself
+		if unit == nil && name == Agents {
+			continue // the scheduler starts agents itself
 		}
-		st := daemonState{Daemon: name, Runs: unit["MainPID"] != "" && unit["MainPID"] != "0", Ready: unit["ActiveState"] == "active"}
+		st := supervise.State{Daemon: name, Runs: unit["MainPID"] != "" && unit["MainPID"] != "0", Ready: unit["ActiveState"] == "active"}
 		st.Pid, _ = strconv.Atoi(unit["MainPID"]) // 0: it does not run
 		restarts, _ := strconv.Atoi(unit["NRestarts"])
 		switch {
 		case st.Runs:
-			st.Starts, st.Replaced = restarts+1, replaced(st.Pid)
+			st.Starts, st.Replaced = restarts+1, supervise.Replaced(st.Pid)
 			st.Since = sinceBoot(unit["ActiveEnterTimestampMonotonic"])
 			if restarts > 0 {
-				st.Last = "systemd has started it again"
+				st.Last = "restarted by systemd"
 			}
 		case unit == nil:
 			st.Last = "it has no unit"
 		case unit["ActiveState"] == "failed":
-			st.Last = unit["Result"] + "; journalctl -u " + unitOf(name) + " tells"
+			st.Last = unit["Result"] + "; see journalctl -u " + unitOf(name)
 		default:
 			st.Stopped = true
 		}
@@ -135,7 +134,7 @@ func (d *systemd) states(ctx context.Context) ([]daemonState, error) {
 	return all, nil
 }
 
-// sinceBoot is a time that is given in microseconds since the machine was started.
+// sinceBoot converts microseconds since the machine was booted.
 func sinceBoot(text string) *time.Time {
 	us, err := strconv.ParseInt(text, 10, 64)
 	up, uerr := os.ReadFile("/proc/uptime")
@@ -148,7 +147,7 @@ func sinceBoot(text string) *time.Time {
 	return &t
 }
 
-// goesWith tells whether a target or socket is started, stopped or restarted, too.
+// goesWith reports whether a target or socket is started, stopped or restarted, too.
 func (d *systemd) goesWith(unit, verb string, names []string) bool {
 	properties, there := d.units[unit]
 	switch {
@@ -159,26 +158,26 @@ func (d *systemd) goesWith(unit, verb string, names []string) bool {
 	case len(names) > 0 && !slices.Contains(names, "smtpserver"):
 		return false
 	case verb == "stop":
-		// One that is listened to would start its daemon again.
+		// A listening socket would start its daemon again.
 		return properties["ActiveState"] == "active"
 	case verb == "restart" && (properties["ActiveState"] == "active" || d.units[unitOf("smtpserver")]["ActiveState"] == "active"):
-		// It goes on listening, so that nobody is refused; and none is opened for a daemon
-		// that has sockets of its own.
+		// It continues to listen, so that no client is refused; and none is opened for a
+		// daemon that has its own sockets.
 		return false
 	}
 	return properties["UnitFileState"] == "enabled"
 }
 
-// act has systemd start, stop or restart daemons; all of them, and what goes with them,
-// if none is named.
-func (d *systemd) act(ctx context.Context, verb string, names []string) error {
+// act has systemd start, stop or restart daemons; all of them, and the units that go with
+// them, if none is named.
+func (d *systemd) act(ctx context.Context, verb string, names []string, out io.Writer) error {
 	var units []string
-	for _, name := range daemonNames() {
+	for _, name := range Daemons() {
 		if len(names) == 0 || slices.Contains(names, name) {
 			units = append(units, unitOf(name))
 		}
 	}
-	if agents := unitOf(agentsUnit); verb == "restart" && slices.Contains(units, unitOf("scheduler")) && d.units[agents]["ActiveState"] == "active" {
+	if agents := unitOf(Agents); verb == "restart" && slices.Contains(units, unitOf("scheduler")) && d.units[agents]["ActiveState"] == "active" {
 		units = append(units, agents) // the same program
 	}
 	for _, unit := range further() {
@@ -187,11 +186,11 @@ func (d *systemd) act(ctx context.Context, verb string, names []string) error {
 		}
 	}
 	if verb == "start" || verb == "restart" {
-		// A unit that failed too often is not started without this. That there was none is fine.
+		// A unit that failed too often is not started without this; it may fail if there is none.
 		_ = exec.CommandContext(ctx, d.ctl, append([]string{"reset-failed"}, units...)...).Run()
 	}
 	cmd := exec.CommandContext(ctx, d.ctl, append([]string{verb}, units...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, d.out, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("systemctl %s %s: %w", verb, strings.Join(units, " "), err)
 	}

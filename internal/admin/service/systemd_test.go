@@ -1,15 +1,14 @@
-package main
+package service
 
 import (
-	"fmt"
-	"io"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
 
@@ -80,25 +79,25 @@ func settingsAt(t *testing.T) *config.Config {
 func TestSystemdIsAskedForItsOwnPostofficeAlone(t *testing.T) {
 	settings := settingsAt(t)
 	root, _ := fakeSystemd(t, unitsOf(settings.File))
-	if findSystemd(t.Context(), root, settings, io.Discard) == nil {
+	if findSystemd(t.Context(), root, settings) == nil {
 		t.Error("the units of this postoffice were not found")
 	}
-	if findSystemd(t.Context(), root, settingsAt(t), io.Discard) != nil {
+	if findSystemd(t.Context(), root, settingsAt(t)) != nil {
 		t.Error("the units of another postoffice were taken")
 	}
-	if findSystemd(t.Context(), t.TempDir(), settings, io.Discard) != nil {
+	if findSystemd(t.Context(), t.TempDir(), settings) != nil {
 		t.Error("systemd was asked where it does not run")
 	}
 	root, _ = fakeSystemd(t, "Id=zmailer-scheduler.service\nLoadState=not-found\n")
-	if findSystemd(t.Context(), root, settings, io.Discard) != nil {
+	if findSystemd(t.Context(), root, settings) != nil {
 		t.Error("units that are not there were found")
 	}
 }
 
-func TestSystemdTellsStates(t *testing.T) {
+func TestSystemdReportsStates(t *testing.T) {
 	settings := settingsAt(t)
 	root, _ := fakeSystemd(t, unitsOf(settings.File))
-	d := findSystemd(t.Context(), root, settings, io.Discard)
+	d := findSystemd(t.Context(), root, settings)
 	list, err := d.states(t.Context())
 	if err != nil || len(list) != 3 { // no unit for agents
 		t.Fatalf("got %+v, %v", list, err)
@@ -114,7 +113,7 @@ func TestSystemdTellsStates(t *testing.T) {
 	}
 }
 
-func TestSystemdIsTold(t *testing.T) {
+func TestSystemctlIsCalledForUnits(t *testing.T) {
 	settings := settingsAt(t)
 	all := "zmailer-smtpserver.service zmailer-router.service zmailer-scheduler.service"
 	tests := map[string]struct {
@@ -141,8 +140,8 @@ func TestSystemdIsTold(t *testing.T) {
 				show = tt.show(show)
 			}
 			root, calls := fakeSystemd(t, show)
-			d := findSystemd(t.Context(), root, settings, io.Discard)
-			if err := d.act(t.Context(), tt.verb, tt.names); err != nil {
+			d := findSystemd(t.Context(), root, settings)
+			if err := d.act(t.Context(), tt.verb, tt.names, t.Output()); err != nil {
 				t.Fatal(err)
 			}
 			if got := calls(); !slices.Contains(got, tt.want) {
@@ -151,7 +150,7 @@ func TestSystemdIsTold(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(root, "fail"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := d.act(t.Context(), tt.verb, tt.names); err == nil || !strings.Contains(err.Error(), "systemctl "+tt.verb) {
+			if err := d.act(t.Context(), tt.verb, tt.names, t.Output()); err == nil || !strings.Contains(err.Error(), "systemctl "+tt.verb) {
 				t.Errorf("a failing systemctl: got %v", err)
 			}
 		})
@@ -167,7 +166,7 @@ func activeSocket(show string) string {
 }
 
 // zmctl status ends with 1 where a unit has failed, and only there.
-func TestFailedUnitNeedsAPerson(t *testing.T) {
+func TestFailedUnitIsReported(t *testing.T) {
 	settings := settingsAt(t)
 	for name, tt := range map[string]struct {
 		show func(string) string
@@ -181,35 +180,26 @@ func TestFailedUnitNeedsAPerson(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := fakeSystemd(t, tt.show(unitsOf(settings.File)))
-			d := findSystemd(t.Context(), root, settings, io.Discard)
+			d := findSystemd(t.Context(), root, settings)
 			list, err := d.states(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := (&serving{Daemons: list}).ended(); got != tt.want {
+			if got := (&Status{Daemons: list}).Ended(); got != tt.want {
 				t.Errorf("got %v, want %v: %+v", got, tt.want, list)
 			}
 		})
 	}
 }
 
-// Where systemd runs the daemons zmctl log reads the journal.
+// Where systemd runs the daemons, zmctl log reads the journal.
 func TestLogOfUnitsIsTheJournal(t *testing.T) {
 	settings := settingsAt(t)
-	root, calls := fakeSystemd(t, unitsOf(settings.File))
-	if err := os.WriteFile(filepath.Join(root, "journal"), []byte("Started.\ntime=2026-11-22T10:00:00Z level=INFO msg=delivered program=scheduler id=S1A1\n"), 0o600); err != nil {
-		t.Fatal(err)
+	root, _ := fakeSystemd(t, unitsOf(settings.File))
+	if path, err := logFile(t.Context(), root, settings); err != nil || path != "" {
+		t.Errorf("got %q, %v, want the journal", path, err)
 	}
-	source, err := logOf(t.Context(), root, settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	since := time.Now().Add(-time.Hour)
-	var got []string
-	if err := source.each(t.Context(), since, func(line []byte) error { got = append(got, string(line)); return nil }); err != nil || len(got) != 2 {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if got := calls(); !slices.Contains(got, fmt.Sprintf("journalctl --no-pager --quiet --output=cat --unit=zmailer-* --since=@%d", since.Unix())) {
-		t.Errorf("got %q", got)
+	if path, err := logFile(t.Context(), t.TempDir(), settings); !errors.Is(err, ErrNoLog) || path != filepath.Join(settings.PostOffice(), postoffice.LogFile) {
+		t.Errorf("without systemd: got %q, %v", path, err)
 	}
 }

@@ -1,0 +1,4 @@
+// Package act changes queued mail for operators.
+//
+// Diagnostics: none yet.
+package act

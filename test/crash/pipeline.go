@@ -17,8 +17,8 @@ import (
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/rules"
-	"zmailer/internal/stage/scheduler"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -31,7 +31,7 @@ type pipeline struct {
 	world  *world
 	po     *postoffice.PostOffice
 	router *router.Router
-	spool  *scheduler.Spool
+	spool  *store.Store
 	agent  *agent.Agent
 	policy *postoffice.Owner // of who freezes
 	ledger *ledger.Journal   // nil: none is kept
@@ -86,8 +86,8 @@ func boot(disk *cutfs.FS, w *world, s *setup, stage int) (*pipeline, error) {
 	return p, err
 }
 
-func (p *pipeline) newSpool() *scheduler.Spool {
-	return &scheduler.Spool{PostOffice: p.po, Conf: p.setup.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
+func (p *pipeline) newSpool() *store.Store {
+	return &store.Store{PostOffice: p.po, Conf: p.setup.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
 		Now: p.setup.now, Log: p.setup.log, Ledger: p.ledger}
 }
 
@@ -281,7 +281,7 @@ func (p *pipeline) round() (n int, err error) {
 	}
 	for _, name := range names {
 		derr := p.deliver(name)
-		if errors.Is(derr, scheduler.ErrMessageGone) {
+		if errors.Is(derr, store.ErrMessageGone) {
 			// The engine gives it a minute to come back.
 			if p.missing[name]++; p.missing[name] > 3 {
 				derr = p.spool.Abandon(name)
@@ -338,7 +338,7 @@ func (p *pipeline) left() (n int, err error) {
 // waiting.
 func (p *pipeline) deliver(name string) error {
 	l, err := p.spool.Load(name)
-	if errors.Is(err, scheduler.ErrMessageGone) {
+	if errors.Is(err, store.ErrMessageGone) {
 		return p.spool.Abandon(name) // without the engine's minute of patience
 	}
 	if err != nil || l.Gone {
@@ -355,7 +355,7 @@ func (p *pipeline) deliver(name string) error {
 			jobs = append(jobs, j)
 		}
 	}
-	var outcomes []scheduler.Outcome
+	var outcomes []store.Outcome
 	deferred := map[string]int{}
 	for _, j := range jobs {
 		box := &mailbox{world: p.world, disk: p.disk}
@@ -364,13 +364,13 @@ func (p *pipeline) deliver(name string) error {
 				off := line.Answer.Offset
 				n := attempts[off] + 1
 				deferred[box.subject+"/"+addresses[off]] = n
-				outcomes = append(outcomes, scheduler.Outcome{Offset: off, Result: thread.Deferred, Text: line.Answer.Text,
+				outcomes = append(outcomes, store.Outcome{Offset: off, Result: thread.Deferred, Text: line.Answer.Text,
 					Notary: workspec.ParseNotary(line.Answer.Notary), Attempt: n, Next: p.spool.Now().Add(time.Minute)})
 			}
 		}
 	}
 	if len(outcomes) > 0 {
-		if err := p.spool.Record(l.Name, outcomes); err != nil {
+		if _, err := p.spool.Record(l.Name, outcomes); err != nil {
 			return err
 		}
 		for key, n := range deferred {

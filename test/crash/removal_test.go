@@ -13,15 +13,15 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
-	"zmailer/internal/stage/scheduler"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/workspec"
 )
 
 // removing is a scheduler without agents and a person at the keyboard, on one disk.
 type removing struct {
 	po    *postoffice.PostOffice
-	spool *scheduler.Spool
+	spool *store.Store
 	world *removed
 }
 
@@ -53,7 +53,7 @@ func openRemoving(t *testing.T, disk *cutfs.FS, w *removed) *removing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &removing{po: po, world: w, spool: &scheduler.Spool{PostOffice: po, Conf: c, Hostname: "mta.example",
+	return &removing{po: po, world: w, spool: &store.Store{PostOffice: po, Conf: c, Hostname: "mta.example",
 		Postmaster: "postmaster@mta.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)}}
 }
 

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
-	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -74,11 +74,11 @@ func (s *summing) defers(n int, addresses ...string) error {
 	if err != nil {
 		return err
 	}
-	var list []scheduler.Outcome
+	var list []store.Outcome
 	for _, a := range addresses {
-		list = append(list, scheduler.Outcome{Offset: offsets[a], Address: a, Result: thread.Deferred, Attempt: n, Next: time.UnixMilli(1795220000000), Text: "452 later"})
+		list = append(list, store.Outcome{Offset: offsets[a], Address: a, Result: thread.Deferred, Attempt: n, Next: time.UnixMilli(1795220000000), Text: "452 later"})
 	}
-	if err := s.spool.Record(s.world.name, list); err != nil {
+	if _, err := s.spool.Record(s.world.name, list); err != nil {
 		return err
 	}
 	for _, a := range addresses {

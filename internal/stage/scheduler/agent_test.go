@@ -19,6 +19,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -293,7 +294,7 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 	n, _ := strconv.Atoi(strings.Trim(w, "abcdefghijklmnopqrstuvwxyz"))
 	switch w = strings.TrimRight(w, "0123456789"); {
 	case w == "fail":
-		if err := agentMarks(s.po, j.Name, indexOf(spec, r.Offset), "failed", workspec.TagFailed, time.Now()); err != nil {
+		if err := storetest.Mark(s.po, j.Name, indexOf(spec, r.Offset), "failed", workspec.TagFailed, time.Now()); err != nil {
 			panic(err)
 		}
 		answer(taproto.Answer{Word: taproto.Error2, Text: "<<- RCPT\n->> 550 5.1.1 no such user"})
@@ -322,7 +323,7 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		delivered()
 		s.die()
 	case w == "diediag" && s.once("diediag", j.Name, r.Offset):
-		if err := agentMarks(s.po, j.Name, indexOf(spec, r.Offset), "failed", workspec.TagLocked, time.Now()); err != nil {
+		if err := storetest.Mark(s.po, j.Name, indexOf(spec, r.Offset), "failed", workspec.TagLocked, time.Now()); err != nil {
 			panic(err)
 		}
 		s.die()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 )
@@ -269,7 +270,7 @@ func (e *engine) wantAgent(c *crew) {
 	for _, a := range c.agents {
 		// No other one is started for what this one is about to take.
 		if at := a.said.Add(hungryGrace); a.soonFree() && at.After(e.now) {
-			c.grace = earliest(c.grace, at)
+			c.grace = store.Earliest(c.grace, at)
 			e.wake(at)
 			return
 		}
@@ -278,7 +279,7 @@ func (e *engine) wantAgent(c *crew) {
 		c.impatient = e.now.Add(patienceOfRing)
 	}
 	if c.impatient.After(e.now) {
-		c.grace = earliest(c.grace, c.impatient)
+		c.grace = store.Earliest(c.grace, c.impatient)
 		e.wake(c.impatient)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -28,7 +29,7 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 			e.claims(a, l.Slots)
 		default:
 			if l.Text != "" && e.meaningless(a) {
-				e.log.Info("agent-said", "pid", a.pid, "text", cut(l.Text))
+				e.log.Info("agent-said", "pid", a.pid, "text", store.Cut(l.Text))
 			}
 		}
 	}
@@ -36,14 +37,6 @@ func (e *engine) lines(a *agent, list []taproto.Line) {
 		a.rest(e)
 	}
 	e.core.Touch(a.crew.ring)
-}
-
-// cut bounds what an agent's chatter may put into one line of the log.
-func cut(s string) string {
-	if len(s) > 500 {
-		return s[:500] + "..."
-	}
-	return s
 }
 
 // hungry counts a free slot.
@@ -109,7 +102,7 @@ func (e *engine) over(a *agent, i int) {
 // hostTrouble gives the recipients without an answer that of the host, if there is
 // one (deferall, retryat).
 func (j *delivery) hostTrouble() bool {
-	i := slices.IndexFunc(j.outcomes, func(o Outcome) bool { return o.Result == thread.HostDeferred })
+	i := slices.IndexFunc(j.outcomes, func(o store.Outcome) bool { return o.Result == thread.HostDeferred })
 	if i < 0 {
 		return false
 	}
@@ -136,12 +129,12 @@ func (e *engine) lose(j *delivery) {
 	}
 	// What was answered counts; the tags of the rest tell.
 	if len(j.outcomes) > 0 {
-		list := slices.DeleteFunc(slices.Clone(j.outcomes), func(o Outcome) bool { return !o.Result.Final() })
+		list := slices.DeleteFunc(slices.Clone(j.outcomes), func(o store.Outcome) bool { return !o.Result.Final() })
 		if len(list) < len(j.outcomes) {
 			v.Lost++ // a deferral is among them: no second try at once
 		}
 		if len(list) > 0 {
-			e.do(m, op{run: func() error { return e.spool.Record(m.Name(), list) }})
+			e.do(m, op{run: e.writes(m, list)})
 		}
 	}
 	e.reload(m, v)
@@ -180,7 +173,7 @@ func (e *engine) resync(a *agent, name, host string) {
 		}
 	}
 	if !found && e.meaningless(a) {
-		e.log.Warn("agent-said", "pid", a.pid, "text", cut("#resync "+name), "reason", "it has no such delivery")
+		e.log.Warn("agent-said", "pid", a.pid, "text", store.Cut("#resync "+name), "reason", "it has no such delivery")
 	}
 }
 
@@ -195,7 +188,7 @@ func (e *engine) answer(a *agent, ans *taproto.Answer) {
 		if !e.meaningless(a) {
 			return
 		}
-		e.log.Warn("agent-said", "pid", a.pid, "number", ans.Number, "offset", ans.Offset, "status", ans.Word, "text", cut(ans.Text),
+		e.log.Warn("agent-said", "pid", a.pid, "number", ans.Number, "offset", ans.Offset, "status", ans.Word, "text", store.Cut(ans.Text),
 			"reason", "it has no such delivery; ignored")
 		if m := e.messages.get(ans.Number); m != nil && e.busy[m] == nil {
 			e.reload(m, nil)
@@ -237,7 +230,7 @@ func (e *engine) result(j *delivery, rcpt *thread.Recipient, ans *taproto.Answer
 	case taproto.OK, taproto.OK2, taproto.Error, taproto.Error2:
 		j.report = true
 	case taproto.DeferAll, taproto.RetryAt:
-		j.wait.Text = lastLine(ans.Text)
+		j.wait.Text = store.LastLine(ans.Text)
 		j.wait.Busy = strings.HasPrefix(j.wait.Text, "421") // RFC 5321 §3.8
 		if ans.Word == taproto.RetryAt {
 			at := ans.At
@@ -259,8 +252,8 @@ func (e *engine) result(j *delivery, rcpt *thread.Recipient, ans *taproto.Answer
 }
 
 // outcomeOf is what an answer says of the recipient.
-func outcomeOf(ans *taproto.Answer, address string) Outcome {
-	o := Outcome{Offset: ans.Offset, Address: address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
+func outcomeOf(ans *taproto.Answer, address string) store.Outcome {
+	o := store.Outcome{Offset: ans.Offset, Address: address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
 	switch ans.Word {
 	case taproto.OK, taproto.OK2, taproto.OK3:
 		o.Result = thread.Delivered
@@ -316,28 +309,36 @@ func (e *engine) end(j *delivery) {
 }
 
 // record writes outcomes down and only then acts on them (A5).
-func (e *engine) record(m *thread.Message, v *thread.Vertex, list []Outcome, round thread.Round) {
-	var rec recorded
+func (e *engine) record(m *thread.Message, v *thread.Vertex, list []store.Outcome, round thread.Round) {
+	var rec store.Recorded
 	e.do(m, op{
 		run: func() (err error) {
-			rec, err = e.spool.record(m.Name(), list)
+			rec, err = e.spool.Record(m.Name(), list)
 			return err
 		},
 		then: func() {
-			e.touched(m, rec.id)
+			e.touched(m, rec.ID)
 			e.log.Debug("recorded", "id", idOf(m), "name", m.Name(), "outcomes", len(list))
 			left := round.Left > 0
-			if left && len(rec.taken) > 0 {
+			if left && len(rec.Taken) > 0 {
 				left = e.takeBack(m, v, &rec)
 			}
 			switch {
 			case left && round.Expired:
 				e.expire(v)
-			case left && rec.long && e.summarise(m, v):
+			case left && rec.Long && e.summarise(m, v):
 			case left:
 				e.core.Wait(v, e.now)
 			}
 			e.check(m)
 		},
 	})
+}
+
+// writes returns what records outcomes that nothing follows from.
+func (e *engine) writes(m *thread.Message, list []store.Outcome) func() error {
+	return func() error {
+		_, err := e.spool.Record(m.Name(), list)
+		return err
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // BenchmarkSchedule is one message from transport/ to the unlink, with an agent in
@@ -17,7 +19,7 @@ func BenchmarkSchedule(b *testing.B) {
 	done := &finishes{Handler: slog.NewTextHandler(io.Discard, nil), left: b.N, ended: make(chan struct{})}
 	r.config.Log = slog.New(done)
 	for i := range b.N {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp host%d ok@h", i%10)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp host%d ok@h", i%10)})
 	}
 	b.ResetTimer()
 	r.start()
@@ -32,11 +34,11 @@ func BenchmarkSchedule(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	b.ReportAllocs()
 	x, _ := diskBox(b)
-	var list []rcpt
+	var list []storetest.Rcpt
 	for i := range 10 {
-		list = append(list, rcpt{line: fmt.Sprintf("smtp host%d user%d@host.example", i%3, i)})
+		list = append(list, storetest.Rcpt{Line: fmt.Sprintf("smtp host%d user%d@host.example", i%3, i)})
 	}
-	name := x.queue("a@b", list...)
+	name := x.Queue("a@b", list...)
 	for b.Loop() {
 		if _, err := x.spool.Load(name); err != nil {
 			b.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/stage/scheduler/thread"
-	"zmailer/internal/workspec"
 )
 
 // The engine measures waits by a clock that nobody can set, and tells the time of day
@@ -23,10 +22,6 @@ type clocks struct {
 // stepped is how far the two clocks must have parted to say that the one was set. The
 // kernel's own corrections go into both.
 const stepped = 2 * time.Second
-
-// clockSlack is how far a time that was written down may be ahead of the clock before
-// it says that the clock was set back since.
-const clockSlack = 10 * time.Second
 
 func (c clocks) orSystem() clocks {
 	if c.now == nil {
@@ -132,27 +127,3 @@ func (e *engine) shift(by time.Duration) {
 		}
 	})
 }
-
-// nextOf is when a recipient is tried again whose last deferral is e. It never waits
-// longer than was decided then: a time that is further ahead was written before the
-// clock was set back.
-func nextOf(e *workspec.Event, now time.Time) time.Time {
-	next := time.UnixMilli(attrInt(e, "next"))
-	if wait := max(next.Sub(e.Time), 0); next.Sub(now) > wait {
-		return now.Add(wait)
-	}
-	return next
-}
-
-// gathered is when an interval ends that began at a time in a file. One that has not
-// begun yet was written before the clock was set back, and is over.
-func gathered(first time.Time, interval time.Duration, now time.Time) time.Time {
-	if first.After(now.Add(clockSlack)) {
-		return now
-	}
-	return first.Add(interval)
-}
-
-// since is the time from one moment to a later one, as people are told it: never
-// negative, which it would be when the clock was set back.
-func since(from, to time.Time) time.Duration { return max(to.Sub(from), 0) }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
-	"zmailer/internal/workspec"
 )
 
 // setClock is a clock that a test may set, beside the system's that runs on.
@@ -38,7 +38,7 @@ func TestClockSetByADayWhileMessagesWait(t *testing.T) {
 			var want []string
 			for i := range 4 {
 				want = append(want, fmt.Sprintf("defer3.%d@h", i), fmt.Sprintf("retryat1.%d@h", i))
-				r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d %s", i, want[2*i])}, rcpt{line: fmt.Sprintf("smtp g%d %s", i, want[2*i+1])})
+				r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d %s", i, want[2*i])}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d %s", i, want[2*i+1])})
 			}
 			r.start()
 			r.wait(8, "msg=deferred", "attempt=1")
@@ -71,7 +71,7 @@ func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
 	r.config.clocks.now = clock.now
 	for i := range 3 {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d defer2.%d@h", i, i)}, rcpt{line: fmt.Sprintf("smtp g%d deferall1.%d@h", i, i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d defer2.%d@h", i, i)}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d deferall1.%d@h", i, i)})
 	}
 	r.start()
 	r.wait(6, "msg=deferred")
@@ -84,54 +84,6 @@ func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
 	if n, _ := r.events.count("msg=expired"); n != 0 {
 		t.Errorf("%d recipients expired, want none", n)
 	}
-}
-
-func TestNextAttemptIsNeverFurtherAwayThanWasDecided(t *testing.T) {
-	at := time.UnixMilli(2e12)
-	tests := map[string]struct{ wait, passed, want time.Duration }{
-		"while it waits":        {time.Hour, 20 * time.Minute, 40 * time.Minute},
-		"over":                  {time.Hour, 2 * time.Hour, -time.Hour},
-		"clock set back a day":  {time.Hour, -24 * time.Hour, time.Hour},
-		"clock set back a bit":  {time.Hour, -time.Second, time.Hour},
-		"clock set forward":     {time.Hour, 24 * time.Hour, -23 * time.Hour},
-		"asked for by the host": {9 * time.Hour, -24 * time.Hour, 9 * time.Hour},
-	}
-	for name, tt := range tests {
-		line := workspec.AppendEvent(nil, &workspec.Event{Time: at, Recipient: 1, Event: workspec.EventDeferred,
-			Attrs: []workspec.Attr{{Key: "next", Value: fmt.Sprint(at.Add(tt.wait).UnixMilli())}}})
-		spec, err := workspec.Parse(append([]byte("i 7-1\n"), line...))
-		if err != nil || len(spec.History) != 1 {
-			t.Fatalf("%s: %v, %d lines", name, err, len(spec.History))
-		}
-		now := at.Add(tt.passed)
-		if got := nextOf(&spec.History[0], now).Sub(now); got != tt.want {
-			t.Errorf("%s: got %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
-// M36: failures that were gathered before the clock was set back are reported, not kept
-// for a day.
-func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
-	b, _ := diskBox(t)
-	name := b.queue("a@b", rcpt{line: "smtp h x@h"}, rcpt{line: "smtp h y@h"})
-	err := b.spool.Record(name, []Outcome{{Offset: offsetOf(b.parse(name), 0), Result: thread.Failed, Text: "550 5.1.1 no"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settle := func(want int) {
-		t.Helper()
-		if _, err := b.spool.Settle(name, nil); err != nil {
-			t.Fatal(err)
-		}
-		if got := len(b.list("router")); got != want {
-			t.Errorf("router/: got %d reports, want %d", got, want)
-		}
-	}
-	b.spool.Conf.ReportInterval = time.Hour
-	settle(0)
-	b.now = b.now.Add(-24 * time.Hour)
-	settle(1)
 }
 
 // A clock that is set by an hour makes no agent deaf and no thread still.

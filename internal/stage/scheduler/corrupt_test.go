@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
 
@@ -56,11 +57,11 @@ func spoil(rnd *rand.Rand, b []byte) []byte {
 // spoiled puts a message with a long history into the queue and spoils its
 // specification.
 func (r *rig) spoiled(rnd *rand.Rand, n int) {
-	r.t.Helper()
-	name := r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h defer9.%d@h", n), notary: "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;x@y"},
-		rcpt{line: fmt.Sprintf("local g ok.spoiled.%d@g", n), ret: "HDRS", envID: "e"}, rcpt{line: "error nouser x@y"})
-	spec := r.parse(name)
-	b := []byte(r.read("transport/" + name))
+	r.T.Helper()
+	name := r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h defer9.%d@h", n), Notary: "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;x@y"},
+		storetest.Rcpt{Line: fmt.Sprintf("local g ok.spoiled.%d@g", n), Ret: "HDRS", EnvID: "e"}, storetest.Rcpt{Line: "error nouser x@y"})
+	spec := r.Parse(name)
+	b := []byte(r.Read("transport/" + name))
 	now := time.Now()
 	for i := range spec.Groups[0].Recipients {
 		off := spec.Groups[0].Recipients[i].Offset
@@ -77,10 +78,10 @@ func (r *rig) spoiled(rnd *rand.Rand, n int) {
 	// Another program puts its files there by a rename.
 	path := filepath.Join(r.dir, "transport", name)
 	if err := os.WriteFile(path+".edit", b, 0o644); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	if err := os.Rename(path+".edit", path); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 }
 
@@ -103,7 +104,7 @@ func TestBrokenSpecificationsStopNothing(t *testing.T) {
 	for n := range count / 2 {
 		r.spoiled(rnd, count/2+n)
 		if n%10 == 0 {
-			r.queue("a@b", rcpt{line: fmt.Sprintf("smtp good%d ok.good.%d@good", n, n)})
+			r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp good%d ok.good.%d@good", n, n)})
 		}
 	}
 	want := (count/2 + 9) / 10

@@ -12,17 +12,18 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // process starts a scheduler in a process of its own, to be killed.
 func (r *rig) process(conf string) *exec.Cmd {
-	r.t.Helper()
+	r.T.Helper()
 	if err := os.WriteFile(filepath.Join(r.dir, "scheduler.conf"), []byte(conf), 0o644); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), "TEST_SCHEDULER="+r.dir, raced)
@@ -30,32 +31,32 @@ func (r *rig) process(conf string) *exec.Cmd {
 	cmd.Stderr = &lineWriter{to: r.child}
 	cmd.WaitDelay = 10 * time.Millisecond
 	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return cmd
 }
 
 func (r *rig) kill(cmd *exec.Cmd) {
-	r.t.Helper()
+	r.T.Helper()
 	if err := cmd.Process.Kill(); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	// Killed: Wait says so by an error.
 	if err := cmd.Wait(); err == nil {
-		r.t.Fatal("the scheduler ended by itself")
+		r.T.Fatal("the scheduler ended by itself")
 	}
 }
 
 // killAgents kills every scripted agent of the postoffice and waits until their
 // owner numbers are free.
 func (r *rig) killAgents() {
-	r.t.Helper()
-	for _, name := range r.list("owners") {
+	r.T.Helper()
+	for _, name := range r.List("owners") {
 		text, err := os.ReadFile(filepath.Join(r.dir, "owners", name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // an agent without deliveries, which ended when its scheduler did
 		} else if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		pid, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "test-agent pid ")
 		n, err := strconv.Atoi(pid)
@@ -63,7 +64,7 @@ func (r *rig) killAgents() {
 			continue
 		}
 		if err := syscall.Kill(n, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		f, err := os.Open(filepath.Join(r.dir, "owners", name))
 		if err != nil {
@@ -71,7 +72,7 @@ func (r *rig) killAgents() {
 		}
 		// The lock is free when the process is gone.
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		_ = f.Close()
 	}
@@ -122,19 +123,19 @@ func TestKilledInMidDelivery(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, text, 0, quick)
 			r.config.Look = 50 * time.Millisecond
-			r.queue("a@b", rcpt{line: "smtp h gate@h"}, rcpt{line: "smtp g ok@g"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"}, storetest.Rcpt{Line: "smtp g ok@g"})
 			cmd := r.process(text)
 			gate := r.atGate()
 			act(r, func() {
 				r.kill(cmd)
-				r.queue("a@b", rcpt{line: "local joe ok.second@h"}) // for the next scheduler
+				r.Queue("a@b", storetest.Rcpt{Line: "local joe ok.second@h"}) // for the next scheduler
 			}, gate)
 			r.drained()
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
 			r.deliveredOnce("gate@h", "ok@g", "ok.second@h")
-			if n := len(r.reports()); n != 0 {
+			if n := len(r.Reports()); n != 0 {
 				t.Errorf("%d reports", n)
 			}
 		})
@@ -143,18 +144,18 @@ func TestKilledInMidDelivery(t *testing.T) {
 
 // drained waits until transport/ is empty; every change of that is logged.
 func (r *rig) drained() {
-	r.t.Helper()
+	r.T.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
 		_, more := r.events.count()
-		if len(r.list("transport")) == 0 {
+		if len(r.List("transport")) == 0 {
 			return
 		}
 		select {
 		case <-more:
 		case <-deadline.C:
-			r.t.Fatalf("transport/ still holds %v", r.list("transport"))
+			r.T.Fatalf("transport/ still holds %v", r.List("transport"))
 		}
 	}
 }
@@ -165,7 +166,7 @@ func TestKilledInMidWait(t *testing.T) {
 	t.Parallel()
 	text := scriptConf("TEST_SLOTS=1", "")
 	r := newRig(t, text, 0, nil)
-	name := r.queue("a@b", rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp down host1@h"}, rcpt{line: "local gate gate@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1@h"}, storetest.Rcpt{Line: "smtp down host1@h"}, storetest.Rcpt{Line: "local gate gate@h"})
 	cmd := r.process(text)
 	// Agents are fed in any order; the gate keeps one from ending the message.
 	gate := r.atGate()
@@ -175,12 +176,12 @@ func TestKilledInMidWait(t *testing.T) {
 	r.kill(cmd)
 	r.killAgents()
 	gate()
-	before := r.parse(name)
+	before := r.Parse(name)
 	r.start()
 	r.wait(1, "msg=queued")
 	r.atGate()()
 	r.wait(1, "msg=delivered", "gate@h")
-	after := r.parse(name)
+	after := r.Parse(name)
 	if n := len(r.notes("def")); n != 2 {
 		t.Errorf("%d attempts, want no further one before its time", n)
 	}
@@ -196,7 +197,7 @@ func TestExpiredMessageIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(scriptConf("TEST_SLOTS=2", ""), "expiry=3d", "expiry=1s", 1)
 	r := newRig(t, text, 0, quick)
-	r.queue("a@b", rcpt{line: "smtp h defer999@h"}, rcpt{line: "smtp down host999@h"}, rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer999@h"}, storetest.Rcpt{Line: "smtp down host999@h"}, storetest.Rcpt{Line: "smtp h ok@h"})
 	r.start()
 	r.wait(2, "msg=expired", "status=4.4.7")
 	r.drained()
@@ -204,8 +205,8 @@ func TestExpiredMessageIsReportedOnce(t *testing.T) {
 		t.Error(err)
 	}
 	r.deliveredOnce("ok@h")
-	reports := r.reports()
-	if len(reports) != 1 || len(fields(reports[0], "Final-Recipient")) != 2 ||
+	reports := r.Reports()
+	if len(reports) != 1 || len(storetest.Fields(reports[0], "Final-Recipient")) != 2 ||
 		!strings.Contains(reports[0], "450 4.2.1 later") || !strings.Contains(reports[0], "connection refused") {
 		t.Errorf("got %d reports: %v", len(reports), reports)
 	}
@@ -216,13 +217,13 @@ func TestReportDoesNotWaitForTheLastRecipient(t *testing.T) {
 	t.Parallel()
 	text := "PARAM global-report-interval = 1\n" + scriptConf("TEST_SLOTS=3", "")
 	r := newRig(t, text, 0, func(s *conf.Settings) { s.Interval = time.Hour })
-	name := r.queue("a@b", rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h defer1@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h fail@h"}, storetest.Rcpt{Line: "smtp h defer1@h"})
 	r.start()
 	r.wait(1, "msg=report", "kind=failed", "rcpt=a@b")
-	if s := r.parse(name); tags(s) != "- " || !s.Diagnostics[0].Reported {
-		t.Errorf("tags %q, diagnostics %+v", tags(s), s.Diagnostics)
+	if s := r.Parse(name); storetest.Tags(s) != "- " || !s.Diagnostics[0].Reported {
+		t.Errorf("tags %q, diagnostics %+v", storetest.Tags(s), s.Diagnostics)
 	}
-	if len(r.reports()) != 1 {
-		t.Errorf("%d reports", len(r.reports()))
+	if len(r.Reports()) != 1 {
+		t.Errorf("%d reports", len(r.Reports()))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -20,7 +21,7 @@ func deep(b testing.TB, n int) *engine { return grow(b, n, func(int) {}) }
 func grow(b testing.TB, n int, each func(i int)) *engine {
 	r := newRig(b, scriptConf("", ""), 0, nil)
 	r.config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	e := newEngine(r.config, r.po)
+	e := newEngine(r.config, r.PO)
 	e.tick()
 	for i := range n {
 		each(i)
@@ -33,9 +34,9 @@ func grow(b testing.TB, n int, each func(i int)) *engine {
 func (e *engine) read(i int, host string, next time.Time) *thread.Message {
 	number := uint64(i + 1_000_000)
 	name := fmt.Sprint(number)
-	e.loaded(name, &Loaded{conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
+	e.loaded(name, &store.Loaded{Conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
 		ID: postoffice.SpoolID{Ino: number, MTime: e.now.UnixNano()},
-		Open: []Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
+		Open: []store.Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
 			Attempts: 1, Next: next}}}, nil)
 	return e.messages.get(number)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 )
@@ -113,7 +114,7 @@ func (e *engine) late(a *agent, ans *taproto.Answer) bool {
 
 // lateOutcome acts on it: what the agent leaves to us is written down, then the file is
 // read again.
-func (e *engine) lateOutcome(d *doubt, o *Outcome, ans *taproto.Answer, known bool) {
+func (e *engine) lateOutcome(d *doubt, o *store.Outcome, ans *taproto.Answer, known bool) {
 	m := d.m
 	if !o.Result.Final() {
 		// The agent has given its lock back. The thread may have gone on since, so the
@@ -123,9 +124,9 @@ func (e *engine) lateOutcome(d *doubt, o *Outcome, ans *taproto.Answer, known bo
 		if s := e.conf.Conf.Current().Match(d.channel, d.host); s != nil {
 			o.Next = e.now.Add(s.Interval)
 		}
-		list := []Outcome{*o}
+		list := []store.Outcome{*o}
 		// Crash: without the line the recipient is tried at once.
-		e.do(m, op{run: func() error { return e.spool.Record(m.Name(), list) }})
+		e.do(m, op{run: e.writes(m, list)})
 		e.logLate("deferred", d, o, slog.String("next", o.Next.Format(time.RFC3339)))
 		e.reload(m, nil)
 		return
@@ -148,23 +149,23 @@ func (e *engine) lateOutcome(d *doubt, o *Outcome, ans *taproto.Answer, known bo
 		e.logLate(word, d, o)
 	}
 	if leftToUs(ans.Word) {
-		list := []Outcome{*o}
+		list := []store.Outcome{*o}
 		// Crash before it is written: the recipient is locked by an agent that ends, and
 		// is in doubt; after: its tag is final.
-		e.do(m, op{run: func() error { return e.spool.Record(m.Name(), list) }})
+		e.do(m, op{run: e.writes(m, list)})
 	}
 	e.reload(m, nil)
 }
 
 // logLate writes the line of a recipient whose answer came after its job was taken back.
-func (e *engine) logLate(word string, d *doubt, o *Outcome, more ...slog.Attr) {
+func (e *engine) logLate(word string, d *doubt, o *store.Outcome, more ...slog.Attr) {
 	id := idOf(d.m)
 	code := o.Notary.Status
 	if code == "" {
-		code = replyCode(lastLine(o.Text), o.Result)
+		code = replyCode(store.LastLine(o.Text), o.Result)
 	}
 	list := append([]slog.Attr{slog.Any("id", id), slog.String("name", d.m.Name()), slog.String("rcpt", o.Address),
-		slog.String("channel", d.channel), slog.String("host", d.host), slog.String("status", code), slog.String("reply", cut(lastLine(o.Text))),
+		slog.String("channel", d.channel), slog.String("host", d.host), slog.String("status", code), slog.String("reply", store.Cut(store.LastLine(o.Text))),
 		slog.Int("attempt", d.attempt), slog.Duration("took", e.now.Sub(id.Time()))}, more...)
 	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, list...)
 }
@@ -218,12 +219,12 @@ func (e *engine) overdue() {
 				continue // answered; or the agent has not come to it
 			}
 			if at := d.heard.Add(limit); at.After(e.now) {
-				e.overdueAt = earliest(e.overdueAt, at)
+				e.overdueAt = store.Earliest(e.overdueAt, at)
 				kept++
 				continue
 			}
 			e.log.Warn("unanswered", "id", idOf(d.v.Message), "name", d.v.Message.Name(), "pid", a.pid, "host", d.v.Thread.Host,
-				"after", since(d.heard, e.now).Round(time.Millisecond))
+				"after", store.Since(d.heard, e.now).Round(time.Millisecond))
 			e.takeBackFrom(a, i)
 			late++
 		}

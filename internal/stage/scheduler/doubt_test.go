@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -23,12 +24,12 @@ func TestDel3ResyncIsAboutOneOfSeveralJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf(vars, "maxthr=1"), 0, quick)
-			r.queue("a@b", rcpt{line: "smtp h1 gate@h1"}, rcpt{line: "smtp h2 resync@h2"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h1 gate@h1"}, storetest.Rcpt{Line: "smtp h2 resync@h2"})
 			r.start()
 			gate := r.atGate()
 			r.wait(1, "msg=resync", "host=h2")
 			r.wait(1, "msg=delivered", "rcpt=resync@h2")
-			r.queue("a@b", rcpt{line: "smtp h2 ok@h2"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h2 ok@h2"})
 			r.wait(1, "msg=delivered", "rcpt=ok@h2")
 			gate()
 			r.wait(1, "msg=delivered", "rcpt=gate@h1", "through the gate")
@@ -48,7 +49,7 @@ func TestDel3ResyncIsAboutOneOfSeveralJobs(t *testing.T) {
 func TestDel3LateFailureIsReported(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=1"), 0, quick)
-	r.queue("a@b", rcpt{line: "smtp h1 gateerror@h1"}, rcpt{line: "smtp h2 resync@h2"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h1 gateerror@h1"}, storetest.Rcpt{Line: "smtp h2 resync@h2"})
 	r.start()
 	gate := r.atGate()
 	r.wait(1, "msg=delivered", "rcpt=resync@h2")
@@ -56,7 +57,7 @@ func TestDel3LateFailureIsReported(t *testing.T) {
 	r.wait(1, "msg=failed", "rcpt=gateerror@h1", "status=5.7.1")
 	r.wait(1, "msg=finished")
 	r.deliveredOnce("resync@h2")
-	if n := len(r.reports()); n != 1 {
+	if n := len(r.Reports()); n != 1 {
 		t.Errorf("%d reports, want 1", n)
 	}
 	if n, _ := r.events.count("msg=failed"); n != 1 {
@@ -89,14 +90,14 @@ func TestDel3JobWithoutAnswerIsTakenBack(t *testing.T) {
 			r := newRig(t, scriptConf(slots, "maxthr=1 answermax=1h idlemax=10h"), 0, nil)
 			r.config.clocks = clock.clocks()
 			r.config.StopTimeout = 100 * time.Millisecond
-			r.queue("a@b", rcpt{line: "smtp h1 ok@h1"}, rcpt{line: "smtp h1 hangs@h1"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h1 ok@h1"}, storetest.Rcpt{Line: "smtp h1 hangs@h1"})
 			r.start()
 			r.wait(1, "msg=delivered", "rcpt=ok@h1") // the agent has come to the other one
 			want := []string{"ok@h1", "hangs@h1", "ok@h3"}
 			var gate func()
 			if name == "several slots" {
 				clock.by.Add(int64(40 * time.Minute))
-				r.queue("a@b", rcpt{line: "smtp h2 gate@h2"})
+				r.Queue("a@b", storetest.Rcpt{Line: "smtp h2 gate@h2"})
 				gate = r.atGate()
 				want = append(want, "gate@h2")
 			}
@@ -104,7 +105,7 @@ func TestDel3JobWithoutAnswerIsTakenBack(t *testing.T) {
 			if gate == nil {
 				clock.by.Add(int64(40 * time.Minute))
 			}
-			r.queue("a@b", rcpt{line: "smtp h3 ok@h3"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h3 ok@h3"})
 			r.wait(1, "msg=unanswered", "host=h1", "after=")
 			r.wait(1, "msg=delivered", "rcpt=ok@h3")
 			if gate != nil {

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -23,7 +24,7 @@ import (
 type engine struct {
 	conf  Config
 	po    *postoffice.PostOffice
-	spool *Spool
+	spool *store.Store
 	core  *thread.Core
 	log   *slog.Logger
 	box   *mailbox
@@ -46,13 +47,13 @@ type engine struct {
 	lockedAt          time.Time                // when those are looked at
 	lockedWait        time.Duration            // how long that was put off
 	busy              map[*thread.Message]*ops
-	endings           []ending                       // messages that were delivered, see finishAll
-	finishing         int                            // lots of them that the pool has
-	obsoleters        map[*thread.Message]*obsoleter // those that make others void
-	keeping, unkept   bool                           // the ledger: it is being folded; it could not be
-	look              uint32                         // number of the last listing of transport/ or queue/
-	looks             int                            // how many looks there were
-	whole             bool                           // the next one compares queue/ too, whatever its number
+	endings           []ending                               // messages that were delivered, see finishAll
+	finishing         int                                    // lots of them that the pool has
+	obsoleters        map[*thread.Message]*store.Superseding // those that make others void
+	keeping, unkept   bool                                   // the ledger: it is being folded; it could not be
+	look              uint32                                 // number of the last listing of transport/ or queue/
+	looks             int                                    // how many looks there were
+	whole             bool                                   // the next one compares queue/ too, whatever its number
 	looking           bool
 	lookAgain         bool            // as soon as that one ends
 	lookLater         bool            // when its turn comes
@@ -112,9 +113,9 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e := &engine{
 		events: events,
 		conf:   c, po: po, log: c.Log, box: newMailbox(),
-		spool: &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
-			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, asked: asked{server: c.Resolver},
-			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), meters: m},
+		spool: &store.Store{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
+			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Resolver: c.Resolver,
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}},
 		meters: m,
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
@@ -225,14 +226,14 @@ func (e *engine) advance() {
 
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := earliest(earliest(earliest(e.wakeAt, e.overdueAt), e.trimAt), earliest(e.lockedAt, e.lookAt))
+	next := store.Earliest(store.Earliest(store.Earliest(e.wakeAt, e.overdueAt), e.trimAt), store.Earliest(e.lockedAt, e.lookAt))
 	if !e.conf.Freeze {
-		next = earliest(next, e.core.Next())
+		next = store.Earliest(next, e.core.Next())
 	}
 	if e.stopping {
-		next = earliest(next, e.deadline)
+		next = store.Earliest(next, e.deadline)
 	} else if !e.lookout.looking {
-		next = earliest(next, e.lookout.at)
+		next = store.Earliest(next, e.lookout.at)
 	}
 	if next.IsZero() {
 		timer.Stop()
@@ -241,16 +242,8 @@ func (e *engine) arm(timer *time.Timer) {
 	timer.Reset(max(next.Sub(e.now), 0))
 }
 
-// earliest is the earlier of two times of which zero means never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // wake has attend called at a time.
-func (e *engine) wake(at time.Time) { e.wakeAt = earliest(e.wakeAt, at) }
+func (e *engine) wake(at time.Time) { e.wakeAt = store.Earliest(e.wakeAt, at) }
 
 // stop ends deliveries in good order (A17): nothing new is begun, what runs may end
 // until the deadline.
@@ -337,7 +330,7 @@ func (e *engine) do(m *thread.Message, o op) *ops {
 func (e *engine) dispatch(m *thread.Message, w *ops) {
 	w.running = true
 	if w.list[0].ends {
-		e.endings = append(e.endings, ending{m: m, w: w})
+		e.endings = append(e.endings, ending{store.Ending{ID: idOf(m), Name: m.Name(), Total: int(m.Total)}, m, w})
 		return
 	}
 	run := w.list[0].run
@@ -357,7 +350,7 @@ func (e *engine) changed(m *thread.Message, w *ops, err error) {
 	case errors.Is(err, postoffice.ErrGone):
 		e.vanish(m, err)
 		return
-	case errors.Is(err, ErrMessageGone), errors.Is(err, ErrCut), errors.Is(err, ErrUnreported), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
+	case errors.Is(err, store.ErrMessageGone), errors.Is(err, store.ErrCut), errors.Is(err, store.ErrUnreported), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
 		// Its tags tell what was done when it can be read again.
 		name := m.Name()
 		e.forget(m)

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 func scriptConf(vars, keys string) string {
@@ -28,13 +29,13 @@ func TestEveryRecipientIsDeliveredOnce(t *testing.T) {
 			add := func(n int) {
 				for range n {
 					i := len(want)
-					list := []rcpt{
-						{line: fmt.Sprintf("smtp host%d ok.%d@h", i%5, i)},
-						{line: fmt.Sprintf("smtp HOST%d ok.x%d@h", i%5, i)},
-						{line: fmt.Sprintf("local joe ok.y%d@h", i)},
+					list := []storetest.Rcpt{
+						{Line: fmt.Sprintf("smtp host%d ok.%d@h", i%5, i)},
+						{Line: fmt.Sprintf("smtp HOST%d ok.x%d@h", i%5, i)},
+						{Line: fmt.Sprintf("local joe ok.y%d@h", i)},
 					}
 					want = append(want, fmt.Sprintf("ok.%d@h", i), fmt.Sprintf("ok.x%d@h", i), fmt.Sprintf("ok.y%d@h", i))
-					r.queue("a@b", list...)
+					r.Queue("a@b", list...)
 				}
 			}
 			add(20) // before the start, and while it runs
@@ -56,8 +57,8 @@ func TestEveryRecipientIsDeliveredOnce(t *testing.T) {
 func TestTwoPartialRounds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, quick)
-	name := r.queue("a@b", rcpt{line: "smtp h ok@h"}, rcpt{line: "smtp h defer1@h"}, rcpt{line: "smtp h defer2@h"},
-		rcpt{line: "smtp h fail@h"}, rcpt{line: "smtp h error@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"}, storetest.Rcpt{Line: "smtp h defer1@h"}, storetest.Rcpt{Line: "smtp h defer2@h"},
+		storetest.Rcpt{Line: "smtp h fail@h"}, storetest.Rcpt{Line: "smtp h error@h"})
 	r.start()
 	r.wait(1, "msg=finished", name)
 	r.deliveredOnce("ok@h", "defer1@h", "defer2@h")
@@ -67,8 +68,8 @@ func TestTwoPartialRounds(t *testing.T) {
 	r.wait(1, "msg=failed", "rcpt=fail@h", "status=5.1.1", `reply="550 5.1.1 no such user"`)
 	r.wait(1, "msg=failed", "rcpt=error@h", "status=5.7.1")
 	r.wait(2, "msg=deferred", "rcpt=defer2@h", "status=4.2.1", "attempt=")
-	reports := r.reports()
-	if len(reports) != 1 || len(fields(reports[0], "Action")) != 2 {
+	reports := r.Reports()
+	if len(reports) != 1 || len(storetest.Fields(reports[0], "Action")) != 2 {
 		t.Errorf("got %d reports, want one for two recipients", len(reports))
 	}
 }
@@ -78,14 +79,14 @@ func TestHostTroubleIsProbedThenAllGo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=5"), 0, quick)
 	want := []string{"host2@h"}
-	r.queue("a@b", rcpt{line: "smtp down host2@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp down host2@h"})
 	r.start()
 	r.wait(1, "msg=deferred", "host2@h", "connection refused")
 	for i := range 20 {
 		want = append(want, fmt.Sprintf("ok.%d@h", i))
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp down ok.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp down ok.%d@h", i)})
 	}
-	r.queue("a@b", rcpt{line: "smtp up retryat1@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp up retryat1@h"})
 	want = append(want, "retryat1@h")
 	r.wait(22, "msg=finished")
 	r.deliveredOnce(want...)
@@ -118,13 +119,13 @@ func TestAgentDiesAtEachStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf(tt.vars, ""), 0, quick)
-			r.queue("a@b", rcpt{line: "smtp h " + tt.rcpt}, rcpt{line: "smtp h ok.beside@h"})
-			r.queue("a@b", rcpt{line: "smtp h ok.other@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h " + tt.rcpt}, storetest.Rcpt{Line: "smtp h ok.beside@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.other@h"})
 			r.start()
 			r.wait(2, "msg=finished")
 			r.deliveredOnce(tt.rcpt, "ok.beside@h", "ok.other@h")
 			r.wait(1, "msg=delivered", "rcpt="+tt.rcpt)
-			if n := len(r.reports()); n != 0 {
+			if n := len(r.Reports()); n != 0 {
 				t.Errorf("%d reports", n)
 			}
 			if err := r.stop(); err != nil {
@@ -138,17 +139,17 @@ func TestAgentDiesAtEachStep(t *testing.T) {
 func TestMessageThatKillsItsAgentIsDeferred(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=2", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour })
-	name := r.queue("a@b", rcpt{line: "smtp h kill@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h kill@h"})
 	r.start()
 	r.wait(1, "msg=deferred", "rcpt=kill@h", "status=4.3.0", "without an answer", "attempt=1")
 	r.wait(2, "level=WARN", "msg=agent-ended", "exit status 7")
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.wait(1, "msg=finished")
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if s := r.parse(name); tags(s) != " " || deferred(s, &s.Groups[0].Recipients[0]) != 1 {
-		t.Errorf("tags %q, history %+v", tags(s), s.History)
+	if s := r.Parse(name); storetest.Tags(s) != " " || deferred(s, &s.Groups[0].Recipients[0]) != 1 {
+		t.Errorf("tags %q, history %+v", storetest.Tags(s), s.History)
 	}
 }
 
@@ -175,10 +176,10 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 		t.Run("slots="+slots, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("TEST_SLOTS="+slots, "maxthr=1"), 0, quick)
-			r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			r.start()
 			gate := r.atGate()
-			r.queue("a@b", rcpt{line: "smtp h ok.later@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.later@h"})
 			r.wait(2, "msg=queued")
 			r.cancel()
 			r.wait(1, "msg=stopping", "deliveries=1")
@@ -189,7 +190,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 			if got := strings.Join(r.notes("delivered"), ","); !strings.Contains(got, "gate@h") || strings.Contains(got, "later") {
 				t.Errorf("delivered: %s", got)
 			}
-			if got := len(r.list("transport")); got != 1 {
+			if got := len(r.List("transport")); got != 1 {
 				t.Errorf("%d specifications left, want the one that was not begun", got)
 			}
 			r.wait(1, "msg=delivered", "gate@h")
@@ -205,7 +206,7 @@ func TestStopKillsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, quick)
 	r.config.StopTimeout = 50 * time.Millisecond
-	name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 	r.start()
 	defer r.atGate()()
 	if err := r.stop(); err != nil {
@@ -225,12 +226,12 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 	program := filepath.Join(dir, "agent")
 	text := "*/* interval=1m maxthr=20\nx/*\n\tcommand=\"" + program + "\"\nsmtp/*\n\t" + agentCommand("") + "\n"
 	r := newRig(t, text, 0, quick)
-	r.queue("a@b", rcpt{line: "x h waits@h"})
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "x h waits@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.start()
 	r.wait(1, "msg=agent-not-started", program, "no such file")
 	r.wait(1, "msg=finished")
-	r.queue("a@b", rcpt{line: "x h waits.too@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "x h waits.too@h"})
 	r.wait(3, "msg=queued")
 	// The program is installed: the start is tried again by itself.
 	self, err := os.Executable()
@@ -253,28 +254,28 @@ func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, quick)
 	r.config.Look = 50 * time.Millisecond
-	unknown := plant(t, r.dir, "", []byte("@ 0x00000083\ni 4711\no 10\ns local a a 1\nr           smtp h u 1\nm\nA: b\n\n"))
+	unknown := storetest.Plant(t, r.dir, "", []byte("@ 0x00000083\ni 4711\no 10\ns local a a 1\nr           smtp h u 1\nm\nA: b\n\n"))
 	corrupt := filepath.Join(r.dir, "transport", "4712")
 	for path, text := range map[string]string{corrupt: "@ 0x00000003\ni 4712\nsnonsense\n", filepath.Join(r.dir, "queue", "4712"): "x"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.queue("a@b", rcpt{line: "smtp h ok@h"}, rcpt{line: "uucp far z8@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"}, storetest.Rcpt{Line: "uucp far z8@h"})
 	r.start()
 	r.wait(1, "level=ERROR", "msg=specification-refused", "name="+unknown, "advice=")
 	r.wait(1, "level=ERROR", "msg=specification-refused", "name=4712", "nonsense", "advice=")
 	r.wait(1, "level=ERROR", "msg=unknown-channel", "z8@h")
 	r.wait(1, "msg=delivered", "ok@h")
 	// Several looks later it is still told once, and nothing was touched.
-	r.queue("a@b", rcpt{line: "smtp h ok.2@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.2@h"})
 	r.wait(1, "msg=finished")
 	if n, _ := r.events.count("msg=specification-refused"); n != 2 {
 		t.Errorf("told %d times, want 2", n)
 	}
 	for _, name := range []string{unknown, "4712"} {
-		r.read("transport/" + name)
-		r.read("queue/" + name)
+		r.Read("transport/" + name)
+		r.Read("queue/" + name)
 	}
 	// Mended by hand and the scheduler started again, it is taken.
 	if err := os.WriteFile(corrupt, []byte("@ 0x00000003\ni 4712\no 1\ns local a a@b 1\nr           smtp h ok.mended@h 1\nm\nA: b\n\n"), 0o644); err != nil {
@@ -294,9 +295,9 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 	r.config.Look, r.config.alone = 50*time.Millisecond, 200*time.Millisecond
 	r.start()
 	r.wait(1, "msg=started")
-	both := r.queue("a@b", rcpt{line: "smtp h defer9@h"})
-	spec := r.queue("a@b", rcpt{line: "smtp h defer9.spec@h"})
-	message := r.queue("a@b", rcpt{line: "smtp h defer9.message@h"})
+	both := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9@h"})
+	spec := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9.spec@h"})
+	message := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9.message@h"})
 	r.wait(3, "msg=deferred")
 	// Moved away as a whole, and back.
 	aside := t.TempDir()
@@ -333,7 +334,7 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 	r.wait(1, "level=ERROR", "msg=specification-refused", "name="+message, "not in queue/", "advice=")
 	r.wait(1, "level=ERROR", "msg=message-lost", "defer9.message@h")
 	r.wait(1, "msg=recovered", "action=quarantined", "name="+message)
-	r.read("quarantine/transport." + message + ".message-gone")
+	r.Read("quarantine/transport." + message + ".message-gone")
 	r.wait(1, "msg=recovered", "action=rerouted", spec)
 }
 
@@ -341,13 +342,13 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 func TestOverfeedAndIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", "overfeed=3 maxthr=1"), 0, func(s *conf.Settings) { s.IdleMax = 500 * time.Millisecond })
-	r.queue("a@b", rcpt{line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 	r.start()
 	gate := r.atGate()
 	want := []string{"gate@h"}
 	for i := range 10 {
 		want = append(want, fmt.Sprintf("ok.%d@h", i))
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)})
 	}
 	r.wait(11, "msg=queued")
 	gate()
@@ -372,7 +373,7 @@ func TestAgentsAreLimitedByMaxTA(t *testing.T) {
 	r := newRig(t, text, 0, func(s *conf.Settings) { s.IdleMax = time.Hour })
 	r.start()
 	for i := range 6 {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("%s h ok.%d@h", []string{"smtp", "local"}[i%2], i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("%s h ok.%d@h", []string{"smtp", "local"}[i%2], i)})
 		r.wait(i+1, "msg=finished")
 	}
 	if err := r.stop(); err != nil {
@@ -398,11 +399,11 @@ func TestChangeOfHashDepth(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=4", ""), 2, quick)
 	var want []string
 	for _, levels := range []int{2, 0, 1, 2} {
-		b := openBox(t, r.fs, levels, testConf)
+		b := openBox(t, r.FS, levels, storetest.Conf)
 		for range 5 {
 			i := len(want)
 			want = append(want, fmt.Sprintf("ok.%d@h", i))
-			b.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)})
+			b.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)})
 		}
 		r.config.HashLevels = levels
 		r.start()
@@ -410,7 +411,7 @@ func TestChangeOfHashDepth(t *testing.T) {
 		for range 5 {
 			i := len(want)
 			want = append(want, fmt.Sprintf("ok.%d@h", i))
-			b.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)})
+			b.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)})
 		}
 		r.wait(len(want), "msg=finished")
 		if err := r.stop(); err != nil {

@@ -22,6 +22,8 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -83,7 +85,7 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	t.Cleanup(func() { _ = f.Close() })
 	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newEvents(), trail: map[string][]string{}}
 	w.e = newEngine(Config{Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
-		Lookout: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.now }, steady: func() time.Duration { return time.Duration(w.now.UnixNano()) }}}, w.po)
+		Lookout: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
 	w.e.tick()
 	w.e.pool = newPool(w.e.load)
 	t.Cleanup(w.e.pool.close)
@@ -93,10 +95,10 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 
 // recordings reads what agents of a running ZMailer have written and said.
 func (w *fates) recordings() {
-	w.t.Helper()
+	w.T.Helper()
 	after, err := os.ReadFile("testdata/zmailer/05-fail-after")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for line := range bytes.Lines(after) {
 		if f := bytes.SplitN(line, []byte{'\t'}, 3); len(f) == 3 && line[0] == 'd' {
@@ -105,7 +107,7 @@ func (w *fates) recordings() {
 	}
 	said, err := os.ReadFile("testdata/zmailer/smtp-1199.txt")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for line := range bytes.Lines(said) {
 		if text, ok := bytes.CutPrefix(line, []byte("TA->SCHED ")); ok {
@@ -113,27 +115,27 @@ func (w *fates) recordings() {
 		}
 	}
 	if len(w.notary) == 0 || len(w.lines) == 0 {
-		w.t.Fatal("no recordings")
+		w.T.Fatal("no recordings")
 	}
 }
 
 // accept queues a message and has the engine read it.
 func (w *fates) accept() int {
-	w.t.Helper()
+	w.T.Helper()
 	sender := fmt.Sprintf("s%d@far.example", len(w.names))
 	if w.rng.IntN(8) == 0 {
 		sender = "<>"
 	}
-	list := make([]rcpt, 1+w.rng.IntN(5))
+	list := make([]storetest.Rcpt, 1+w.rng.IntN(5))
 	for i := range list {
 		address := fmt.Sprintf("r%d@h.example", len(w.of))
 		fate := &fate{sender: strings.Trim(sender, "<>"), notify: []string{"", "", "", "NOTIFY=FAILURE,DELAY", "NOTIFY=SUCCESS,FAILURE", "NOTIFY=SUCCESS", "NOTIFY=NEVER"}[w.rng.IntN(7)]}
 		w.of[address] = fate
-		list[i] = rcpt{line: fmt.Sprintf("smtp h%d %s", w.rng.IntN(w.hosts), address), notary: fate.notify}
+		list[i] = storetest.Rcpt{Line: fmt.Sprintf("smtp h%d %s", w.rng.IntN(w.hosts), address), Notary: fate.notify}
 	}
-	name, err := queueMessage(w.po, sender, "body\n", list)
+	name, err := storetest.QueueMessage(w.PO, sender, "body\n", list)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.names = append(w.names, name)
 	w.e.want(name)
@@ -142,7 +144,7 @@ func (w *fates) accept() int {
 
 // turn lets the engine do what is to be done now, until only agents or the clock can go on.
 func (w *fates) turn() {
-	w.t.Helper()
+	w.T.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
@@ -157,7 +159,7 @@ func (w *fates) turn() {
 		select {
 		case <-w.e.box.wake:
 		case <-deadline.C:
-			w.t.Fatalf("the engine waits for the disk for too long: %d changes", len(w.e.busy))
+			w.T.Fatalf("the engine waits for the disk for too long: %d changes", len(w.e.busy))
 		}
 	}
 }
@@ -197,7 +199,7 @@ func (w *fates) staff() {
 
 // say has an agent say text, by the same reader as a real one's.
 func (w *fates) say(a *agent, text string) {
-	w.t.Helper()
+	w.T.Helper()
 	r := taproto.NewReader(strings.NewReader(text))
 	var list []taproto.Line
 	for {
@@ -253,8 +255,8 @@ const dead = 424242
 
 // deliver does one job in some way; false: the agent dies of it.
 func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
-	w.t.Helper()
-	f, err := w.po.OpenSpec(j.Name)
+	w.T.Helper()
+	f, err := w.PO.OpenSpec(j.Name)
 	if err != nil {
 		w.say(a, "#resync "+j.Name+"\n#hungry\n")
 		return true
@@ -262,11 +264,11 @@ func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 	defer f.Close()
 	raw, err := f.Read()
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	spec, err := workspec.Parse(raw)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if w.rng.IntN(10) == 0 { // babble, in ZMailer's words of other messages, too
 		w.say(a, string(w.lines[w.rng.IntN(len(w.lines))])+"\n\x00\xff no protocol\n#what\n1/2\t\tok3 nobody asked\n")
@@ -276,7 +278,7 @@ func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 	orders := spec.Orders()
 	for gi := range spec.Groups {
 		for ri := range spec.Groups[gi].Recipients {
-			if r := &spec.Groups[gi].Recipients[ri]; r.Tag == workspec.TagToDo && r.Host == j.Host && !orders.Waits(r, w.now) {
+			if r := &spec.Groups[gi].Recipients[ri]; r.Tag == workspec.TagToDo && r.Host == j.Host && !orders.Waits(r, w.Now) {
 				open = append(open, r)
 			}
 		}
@@ -300,10 +302,10 @@ func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 
 // one does something with one recipient, and gives the answer behind its number.
 func (w *fates) one(f *postoffice.Spec, spec *workspec.Spec, r *workspec.Recipient) (said string, lives bool) {
-	w.t.Helper()
+	w.T.Helper()
 	tag := func(t []byte) {
 		if err := f.SetTag(t, workspec.TagOffset(r.Offset)); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 	final := func(end string, t workspec.Tag) {
@@ -364,14 +366,14 @@ func (w *fates) end(address, end string) {
 
 // diagnose appends a diagnostic that is right, or not.
 func (w *fates) diagnose(f *postoffice.Spec, spec *workspec.Spec, r *workspec.Recipient) {
-	w.t.Helper()
+	w.T.Helper()
 	offset, head, notary := r.Offset, spec.Groups[0].HeaderOffset, r.NotaryOffset
 	text := notaryOf(r.Address) + "\t\r<<- RCPT\r->> 550 5.1.1 no such user\n"
 	if w.rng.IntN(2) == 0 {
 		text = strings.ReplaceAll(string(w.notary[w.rng.IntN(len(w.notary))]), "fail1@b.example.com", r.Address)
 	}
 	line := func(offset any) string {
-		return fmt.Sprintf("d %v:%d:%d::%d\t%s", offset, head, notary, w.now.Unix(), text)
+		return fmt.Sprintf("d %v:%d:%d::%d\t%s", offset, head, notary, w.Now.Unix(), text)
 	}
 	out := ""
 	switch w.rng.IntN(14) {
@@ -405,7 +407,7 @@ func (w *fates) diagnose(f *postoffice.Spec, spec *workspec.Spec, r *workspec.Re
 		return
 	}
 	if err := f.Append([]byte(out)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.trail[r.Address] = append(w.trail[r.Address], strconv.Quote(out[:min(len(out), 60)]))
 }
@@ -416,9 +418,9 @@ func notaryOf(address string) string {
 
 // operate has the operator do something with a message that no agent has.
 func (w *fates) operate() {
-	w.t.Helper()
+	w.T.Helper()
 	name := w.names[w.rng.IntN(len(w.names))]
-	info, err := w.po.StatMessage(name)
+	info, err := w.PO.StatMessage(name)
 	if err != nil {
 		return
 	}
@@ -430,7 +432,7 @@ func (w *fates) operate() {
 			}
 		}
 	}
-	q := operations.Request{PostOffice: w.po, ID: postoffice.IDOf(info), Now: w.now, Who: "a test", Reason: "because"}
+	q := operations.Request{PostOffice: w.PO, ID: postoffice.IDOf(info), Now: w.Now, Who: "a test", Reason: "because"}
 	var res operations.Result
 	end := ""
 	switch w.rng.IntN(5) {
@@ -450,7 +452,7 @@ func (w *fates) operate() {
 	switch {
 	case errors.Is(err, operations.ErrMoved), errors.Is(err, operations.ErrNothing):
 	case err != nil:
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, address := range res.Changed {
 		w.end(address, end)
@@ -460,7 +462,7 @@ func (w *fates) operate() {
 
 // run accepts so many recipients and goes on until all have their end.
 func (w *fates) run(count int) {
-	w.t.Helper()
+	w.T.Helper()
 	accepted := 0
 	for idle := 0; accepted < count || w.e.messages.len() > 0 || w.waits(); {
 		for i := 0; i < 40 && accepted < count; i++ {
@@ -477,12 +479,12 @@ func (w *fates) run(count int) {
 			idle = 0
 			continue
 		}
-		next := earliest(earliest(w.e.core.Next(), w.e.wakeAt), w.e.lockedAt)
-		if w.now = w.now.Add(time.Second); next.After(w.now) {
-			w.now = next
+		next := store.Earliest(store.Earliest(w.e.core.Next(), w.e.wakeAt), w.e.lockedAt)
+		if w.Now = w.Now.Add(time.Second); next.After(w.Now) {
+			w.Now = next
 		}
 		if idle++; idle > 100_000 {
-			w.t.Fatalf("%d messages do not end", w.e.messages.len())
+			w.T.Fatalf("%d messages do not end", w.e.messages.len())
 		}
 	}
 	w.turn()
@@ -495,40 +497,40 @@ var (
 
 // judge compares what the reports in router/ say with the model.
 func (w *fates) judge() {
-	w.t.Helper()
+	w.T.Helper()
 	told := map[string]int{}
-	err := w.po.ListQueue(func(name string) error {
+	err := w.PO.ListQueue(func(name string) error {
 		return fmt.Errorf("queue/%s is left", name)
 	})
-	err = errors.Join(err, w.po.ListTransport(func(name string) error {
+	err = errors.Join(err, w.PO.ListTransport(func(name string) error {
 		return fmt.Errorf("transport/%s is left", name)
 	}))
 	if err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 	}
-	for _, report := range w.reports() {
+	for _, report := range w.Reports() {
 		to := reportTo.FindStringSubmatch(report)
 		parts := reportPart.FindAllStringSubmatch(report, -1)
 		if to == nil || len(parts) == 0 {
-			w.t.Errorf("no report: %.300q", report)
+			w.T.Errorf("no report: %.300q", report)
 			continue
 		}
 		for _, p := range parts {
 			f := w.of[p[1]]
 			switch {
 			case f == nil:
-				w.t.Errorf("a report tells of %s, whom nobody has written to", p[1])
+				w.T.Errorf("a report tells of %s, whom nobody has written to", p[1])
 			case f.sender != to[1]:
-				w.t.Errorf("%s is told of %s, a recipient of %s", to[1], p[1], f.sender)
+				w.T.Errorf("%s is told of %s, a recipient of %s", to[1], p[1], f.sender)
 			case p[2] == "failed":
 				told[p[1]]++
 			}
 		}
 	}
 	removed := ""
-	for _, name := range w.list(postoffice.Removed) {
+	for _, name := range w.List(postoffice.Removed) {
 		if filepath.Ext(name) == ".spec" {
-			removed += w.read(postoffice.Removed + "/" + name)
+			removed += w.Read(postoffice.Removed + "/" + name)
 		}
 	}
 	count := map[string]int{}
@@ -538,10 +540,10 @@ func (w *fates) judge() {
 			want = 1
 		}
 		if told[address] != want {
-			w.t.Errorf("%s (%+v) is reported as failed %d times, want %d; %q", address, *f, told[address], want, w.trail[address])
+			w.T.Errorf("%s (%+v) is reported as failed %d times, want %d; %q", address, *f, told[address], want, w.trail[address])
 		}
 		if f.end == "removed" && !strings.Contains(removed, " "+address+" ") {
-			w.t.Errorf("%s was removed by the operator and is not in removed/: %q", address, w.trail[address])
+			w.T.Errorf("%s was removed by the operator and is not in removed/: %q", address, w.trail[address])
 		}
 		switch {
 		case f.end != "":
@@ -553,9 +555,9 @@ func (w *fates) judge() {
 			count["reported"]++
 		}
 	}
-	w.t.Logf("%d recipients of %d messages: %v", len(w.of), len(w.names), count)
+	w.T.Logf("%d recipients of %d messages: %v", len(w.of), len(w.names), count)
 	if n, _ := w.log.count("level=ERROR", "msg=end-refused"); n > 0 {
-		w.t.Errorf("%d messages were refused their end", n)
+		w.T.Errorf("%d messages were refused their end", n)
 	}
 }
 
@@ -574,7 +576,7 @@ func TestDur1EveryRecipientHasOneEnd(t *testing.T) {
 		w := newFates(t, rng)
 		w.run(min(left, 2000))
 		w.judge()
-		balance, err := ledger.Compare(context.Background(), w.po, ledger.Patience{Looks: 1})
+		balance, err := ledger.Compare(context.Background(), w.PO, ledger.Patience{Looks: 1})
 		if err != nil || len(balance.Wrong) > 0 || balance.Difference != (ledger.Count{}) {
 			t.Errorf("the ledger: %+v, %v", balance, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 )
@@ -48,8 +49,8 @@ func (e *engine) ring(channel, host string) *thread.Ring {
 
 // delivery is a vertex that an agent has.
 type delivery struct {
-	v        *thread.Vertex // nil: it is answered, its #hungry is still to come
-	outcomes []Outcome      // that are to be recorded
+	v        *thread.Vertex  // nil: it is answered, its #hungry is still to come
+	outcomes []store.Outcome // that are to be store.Recorded
 	wait     thread.HostWait
 	report   bool // somebody may want to hear of an answer
 	bytes    int  // of its line

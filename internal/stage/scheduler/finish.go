@@ -4,12 +4,13 @@ import (
 	"slices"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
 // settle has reports written that are due, and the message removed if it is done.
 func (e *engine) settle(m *thread.Message) {
-	var s Settled
+	var s store.Settled
 	said := e.said(m)
 	e.do(m, op{
 		run: func() (err error) {
@@ -75,9 +76,9 @@ func (e *engine) check(m *thread.Message) {
 
 // ending is a message that was delivered and whose files are to go.
 type ending struct {
-	m   *thread.Message
-	w   *ops
-	err error
+	store.Ending
+	m *thread.Message
+	w *ops
 }
 
 // These bound how messages are finished together: one goroutine takes what has come
@@ -97,11 +98,17 @@ func (e *engine) finishAll() {
 		e.endings = e.endings[:rest]
 		e.finishing++
 		e.pool.do(func() {
-			e.spool.finishDelivered(list)
+			e.spool.FinishDelivered(func(yield func(*store.Ending) bool) {
+				for i := range list {
+					if !yield(&list[i].Ending) {
+						return
+					}
+				}
+			})
 			e.post(func() {
 				e.finishing--
 				for i := range list {
-					e.changed(list[i].m, list[i].w, list[i].err)
+					e.changed(list[i].m, list[i].w, list[i].Err)
 				}
 			})
 		})
@@ -141,7 +148,7 @@ func (e *engine) expire(v *thread.Vertex) {
 	said := v.Thread.Trouble
 	e.do(m, op{
 		run: func() (err error) {
-			held, waiting, err = e.spool.expire(m.Name(), offsets, said)
+			held, waiting, err = e.spool.Expire(m.Name(), offsets, said)
 			return err
 		},
 		then: func() {

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -29,7 +30,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 	b := newBox(t, f)
 	b.books()
 	b.spool.Ledger.Gone(postoffice.SpoolID{Ino: 1, MTime: 1}, 0, "test") // the journal is open
-	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.po)
+	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
 	e.spool = b.spool
 	e.pool = newPool(e.load)
 	defer e.pool.close()
@@ -37,12 +38,12 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 	var names []string
 	var ids []postoffice.SpoolID
 	for range 4 {
-		name := b.queue("a@b", rcpt{line: "smtp h x@h"})
-		b.agentMarks(name, 0, "", workspec.TagOK)
-		names, ids = append(names, name), append(ids, b.idOfMessage(name))
+		name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+		b.Mark(name, 0, "", workspec.TagOK)
+		names, ids = append(names, name), append(ids, b.ID(name))
 	}
 	entered := f.On(faultfs.Write, postoffice.Ledger+"/*", faultfs.Always, func(string) error {
-		if n := len(b.list(postoffice.Queue)); n != len(names) {
+		if n := len(b.List(postoffice.Queue)); n != len(names) {
 			t.Errorf("%d messages are left when their ends are entered, want %d", n, len(names))
 		}
 		return nil
@@ -65,11 +66,11 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 		t.Errorf("four ends took %d writes, want 1", n)
 	}
 	entered.End()
-	if got := strings.Join(b.list(postoffice.Transport), " "); got != names[1] || e.messages.len() != 1 {
+	if got := strings.Join(b.List(postoffice.Transport), " "); got != names[1] || e.messages.len() != 1 {
 		t.Errorf("left in transport/: %s, and %d messages known; want %s alone", got, e.messages.len(), names[1])
 	}
 	for _, id := range ids {
-		if r := b.record(id); r.Ended != ledger.Done || r.End.Delivered != 1 {
+		if r := b.LedgerRecord(id); r.Ended != ledger.Done || r.End.Delivered != 1 {
 			t.Errorf("%v: got %+v, want it delivered", id, r)
 		}
 	}
@@ -82,7 +83,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 			fn()
 		}
 	}
-	if left := append(b.list(postoffice.Transport), b.list(postoffice.Queue)...); len(left) > 0 || e.messages.len() != 0 {
+	if left := append(b.List(postoffice.Transport), b.List(postoffice.Queue)...); len(left) > 0 || e.messages.len() != 0 {
 		t.Errorf("left: %v, and %d messages known", left, e.messages.len())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // A message whose file has a time that is still to come gets old all the same, whatever
@@ -21,7 +22,7 @@ func TestDel9FutureTimeExpires(t *testing.T) {
 			clock := &leaps{}
 			r := newRig(t, scriptConf("TEST_SLOTS=1", "expiry=4h interval=10m retries=1 idlemax=1s"), 0, nil)
 			r.config.clocks = clock.clocks()
-			file := r.queue("a@b", rcpt{line: "smtp h defer999@h"})
+			file := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer999@h"})
 			future := time.Now().Add(10 * 365 * 24 * time.Hour)
 			set := func() {
 				if err := os.Chtimes(filepath.Join(r.dir, "queue", file), future, future); err != nil {
@@ -38,7 +39,7 @@ func TestDel9FutureTimeExpires(t *testing.T) {
 			}
 			clock.by.Add(int64(3 * time.Hour))
 			if touch {
-				r.queue("a@b", rcpt{line: "smtp h2 ok@h"}) // it wakes the scheduler
+				r.Queue("a@b", storetest.Rcpt{Line: "smtp h2 ok@h"}) // it wakes the scheduler
 				r.wait(1, "msg=touched")
 			} else {
 				if err := r.stop(); err != nil {
@@ -51,7 +52,7 @@ func TestDel9FutureTimeExpires(t *testing.T) {
 				t.Fatal("it has expired already")
 			}
 			clock.by.Add(int64(2 * time.Hour))
-			r.queue("a@b", rcpt{line: "smtp h3 ok@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h3 ok@h"})
 			r.wait(1, "msg=expired", "rcpt=defer999@h")
 			r.wait(1, "msg=report", "kind=failed")
 		})

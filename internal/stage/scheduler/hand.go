@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -82,12 +83,12 @@ func (e *engine) noted(name string) {
 		defer e.want(name)
 	}
 	drop := func() { e.dropNote(name) }
-	var l *Loaded
+	var l *store.Loaded
 	e.do(m, op{
 		run: func() (err error) {
 			drop() // first: what changes while it is read makes another note
 			l, err = e.spool.Reload(m.Name())
-			e.spool.orders(m.Name())
+			e.spool.LogOperations(m.Name())
 			return err
 		},
 		then: func() {
@@ -119,7 +120,7 @@ func (e *engine) dropNote(name string) {
 // elsewhere looks at a specification with the number of a message that is known under
 // another name: it was moved by hand, or is another message's (K10).
 func (e *engine) elsewhere(m *thread.Message, name string) {
-	var l *Loaded
+	var l *store.Loaded
 	gone, moved, known := false, false, m.Name()
 	e.do(m, op{
 		run: func() (err error) {

@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // etrn asks for a host as another program does.
 func (r *rig) etrn(host string) {
-	r.t.Helper()
+	r.T.Helper()
 	draft := filepath.Join(r.dir, "public", "etrn-"+host)
 	if err := os.WriteFile(draft, []byte("T "+host+"\n"), 0o600); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	info, err := r.fs.Stat("public/etrn-" + host)
+	info, err := r.FS.Stat("public/etrn-" + host)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	if err := os.Rename(draft, filepath.Join(r.dir, "transport", strconv.FormatUint(info.Ino, 10))); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 }
 
@@ -32,8 +33,8 @@ func (r *rig) etrn(host string) {
 func TestQueueOnlyStartsWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", "queueonly"), 0, quick)
-	r.queue("a@b", rcpt{line: "smtp site.example ok.1@h"})
-	r.queue("a@b", rcpt{line: "smtp other.example ok.2@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example ok.1@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp other.example ok.2@h"})
 	r.start()
 	r.wait(2, "msg=queued")
 	r.etrn("site.example")
@@ -52,7 +53,7 @@ func TestRateIsKept(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "rate=5/s"), 0, quick)
 	const n = 8
 	for range n {
-		r.queue("a@b", rcpt{line: "smtp site.example ok@h"})
+		r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example ok@h"})
 	}
 	begin := time.Now()
 	r.start()
@@ -73,19 +74,19 @@ func TestRateIsKept(t *testing.T) {
 func TestTooManyConnectionsIsNoTroubleOfTheHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour })
-	r.queue("a@b", rcpt{line: "smtp site.example gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example gate@h"})
 	r.start()
 	open := r.atGate()
-	r.queue("a@b", rcpt{line: "smtp site.example busy1@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example busy1@h"})
 	r.wait(1, "msg=recorded")
-	r.queue("a@b", rcpt{line: "smtp site.example ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example ok@h"})
 	r.wait(1, "msg=delivered", "ok@h")
 	open()
 	r.wait(2, "msg=finished")
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if name := r.list("transport"); len(name) != 1 || strings.Contains(r.read("transport/"+name[0]), "host=") {
+	if name := r.List("transport"); len(name) != 1 || strings.Contains(r.Read("transport/"+name[0]), "host=") {
 		t.Errorf("left %q", name)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -118,7 +119,7 @@ func (e *engine) wants(name string) bool {
 // load is done by the pool.
 func (e *engine) load(names []string) {
 	type result struct {
-		l   *Loaded
+		l   *store.Loaded
 		err error
 	}
 	list := make([]result, len(names))
@@ -133,7 +134,7 @@ func (e *engine) load(names []string) {
 }
 
 // loaded takes in a specification.
-func (e *engine) loaded(name string, l *Loaded, err error) {
+func (e *engine) loaded(name string, l *store.Loaded, err error) {
 	delete(e.loading, name)
 	defer e.readNote(name)
 	if err != nil {
@@ -194,20 +195,20 @@ func (e *engine) refuse(name string, err error) {
 	advice := ""
 	alone := e.refused[name].alone
 	switch {
-	case errors.Is(err, ErrMessageGone):
+	case errors.Is(err, store.ErrMessageGone):
 		kept, kind = false, alarm.Orphan
 		advice = "put the message back into queue/; after a minute the specification goes to quarantine/"
 		if alone.IsZero() {
 			alone = e.now
 		}
-	case errors.Is(err, ErrUnfinished):
+	case errors.Is(err, store.ErrUnfinished):
 		e.log.Debug("specification-refused", "name", name, "reason", err)
 		e.refused[name] = refusal{why: why, look: e.look}
 		return
-	case errors.Is(err, ErrCut):
+	case errors.Is(err, store.ErrCut):
 		kept = false
 		advice = "put it back from a copy. A start of the scheduler without that has the message routed and delivered again to all its recipients"
-	case errors.Is(err, ErrUnreported):
+	case errors.Is(err, store.ErrUnreported):
 		kind = alarm.Unreported
 		advice = "it stays in queue/ and transport/. Tell the sender, then take it out with zmctl remove; or have it tried again with zmctl retry --failed"
 	case errors.Is(err, workspec.ErrUnknownFormat):
@@ -228,16 +229,16 @@ func (e *engine) refuse(name string, err error) {
 		}
 		e.log.Error(word, "name", name, "reason", why, "advice", advice)
 	}
-	e.refused[name] = refusal{why: why, look: e.look, kept: kept, alone: alone, cut: errors.Is(err, ErrCut), kind: kind}
-	if errors.Is(err, ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
+	e.refused[name] = refusal{why: why, look: e.look, kept: kept, alone: alone, cut: errors.Is(err, store.ErrCut), kind: kind}
+	if errors.Is(err, store.ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
 		e.abandon(name)
 	}
 }
 
 // place makes vertices of recipients, which are in the order of their threads.
 // Locked ones are looked at again later.
-func (e *engine) place(m *thread.Message, open []Waiting) {
-	sameThread := func(a, b *Waiting) bool { return a.Channel == b.Channel && strings.EqualFold(a.Host, b.Host) }
+func (e *engine) place(m *thread.Message, open []store.Waiting) {
+	sameThread := func(a, b *store.Waiting) bool { return a.Channel == b.Channel && strings.EqualFold(a.Host, b.Host) }
 	// Of a message that has none yet no two lists are of one thread: with a list's ten
 	// thousand hosts, looking for that would take longer than reading them.
 	first := !m.Waits()
@@ -255,7 +256,7 @@ func (e *engine) place(m *thread.Message, open []Waiting) {
 }
 
 // placeThread is place for one thread. first: m has no vertex for it.
-func (e *engine) placeThread(m *thread.Message, list []Waiting, first bool) {
+func (e *engine) placeThread(m *thread.Message, list []store.Waiting, first bool) {
 	rcpts := make([]thread.Recipient, 0, len(list))
 	var h thread.History
 	hurry := false
@@ -301,7 +302,7 @@ func (e *engine) placeThread(m *thread.Message, list []Waiting, first bool) {
 }
 
 // waitingVertex is the vertex of m that waits for the same thread.
-func (e *engine) waitingVertex(m *thread.Message, r *thread.Ring, w *Waiting) (found *thread.Vertex) {
+func (e *engine) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Waiting) (found *thread.Vertex) {
 	m.Vertices(func(v *thread.Vertex) {
 		t := v.Thread
 		if v.Waiting() && t.Ring == r && t.Channel() == w.Channel && strings.EqualFold(t.Host, w.Host) {

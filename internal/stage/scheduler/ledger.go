@@ -7,53 +7,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/scheduler/thread"
-	"zmailer/internal/workspec"
 )
-
-// ledgerID is the spool ID that the router has entered: by the name, because a file that
-// was restored has another inode number, unless the number in the name was taken at random.
-func (f *opened) ledgerID() postoffice.SpoolID {
-	id := f.id
-	if n, ok := postoffice.ParseName(f.Name); ok && !postoffice.IsRandom(n.Ino) {
-		id.Ino = n.Ino
-	}
-	return id
-}
-
-// enterHalf enters what became of a message of which the specification alone is left.
-// One that has lost bytes with the power tells nothing, nor does one whose number was taken
-// at random: the account stays open, and zmctl check --ledger names the message.
-func (s *Spool) enterHalf(f *opened) {
-	n, ok := postoffice.ParseName(f.Name)
-	if !ok || !f.spec.Complete || postoffice.IsRandom(n.Ino) {
-		return
-	}
-	o := s.ends(f)
-	o.Gone = int64(f.openRecipients())
-	s.Ledger.Half(n.Ino, f.Info.ModTime, o)
-}
-
-// enterBack enters a message that a person has put back: its account is open again.
-func (s *Spool) enterBack(f *opened, l *Loaded) {
-	if f.removal == nil {
-		return
-	}
-	back := false
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) { back = back || f.removal.Restored(r) })
-	if back {
-		s.Ledger.Routed(f.ledgerID(), l.Total, false)
-	}
-}
-
-// submitReport submits a prepared report and enters that it was accepted.
-func (s *Spool) submitReport(file string) (postoffice.Accepted, error) {
-	return s.submitPrepared(file, 1)
-}
-
-// submitPrepared is submitReport for a message to n recipients.
-func (s *Spool) submitPrepared(file string, n int) (postoffice.Accepted, error) {
-	return s.Ledger.SubmitPrepared(s.PostOffice, file, n)
-}
 
 // enterVanished enters a message whose files were taken away under us, unless the
 // message itself is there: then it is routed again.

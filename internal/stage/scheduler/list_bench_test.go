@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -22,12 +23,12 @@ func BenchmarkList(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
 			r := newRig(b, scriptConf("", ""), 0, nil)
 			r.config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-			list := make([]rcpt, n)
+			list := make([]storetest.Rcpt, n)
 			for i := range list {
-				list[i].line = fmt.Sprintf("smtp h%d.example user%d@h%d.example", i%hosts, i, i%hosts)
+				list[i].Line = fmt.Sprintf("smtp h%d.example user%d@h%d.example", i%hosts, i, i%hosts)
 			}
-			name := r.queue("owner-list@mx.example", list...)
-			e := newEngine(r.config, r.po)
+			name := r.Queue("owner-list@mx.example", list...)
+			e := newEngine(r.config, r.PO)
 			e.tick()
 			var before, after runtime.MemStats
 			var load, place, end time.Duration

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -23,7 +24,7 @@ func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, text, 0, quick)
 			r.config.Look, r.config.locked = time.Hour, 20*time.Millisecond
-			r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			cmd := r.process(text)
 			gate := r.atGate()
 			r.kill(cmd)
@@ -44,7 +45,7 @@ func TestEndOfAnotherSchedulersDeliveryIsSeenSoon(t *testing.T) {
 func TestLooksAtLockedRecipientsBackOff(t *testing.T) {
 	b, _ := diskBox(t)
 	start := time.Now()
-	e := newEngine(Config{Conf: b.spool.Conf, Look: 15 * time.Second, Log: b.spool.Log}, b.po)
+	e := newEngine(Config{Conf: b.spool.Conf, Look: 15 * time.Second, Log: b.spool.Log}, b.PO)
 	m := &thread.Message{Number: 1}
 	e.busy[m] = &ops{} // so that nothing is read
 	looks := func() (list []time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -93,7 +94,7 @@ func (e *engine) lookSoon(lost bool) {
 	}
 	next := e.lookEnded.Add(after)
 	if !e.looking && e.now.Before(next) {
-		e.lookAt = earliest(e.lookAt, next)
+		e.lookAt = store.Earliest(e.lookAt, next)
 		return
 	}
 	e.lookAtAll()
@@ -171,12 +172,12 @@ func (l *lister) compare() error {
 	}
 	done := perr != nil
 	if perr == nil {
-		done, perr = e.spool.sweepPrepared(prepared)
+		done, perr = e.spool.SweepPrepared(prepared)
 	}
 	if !done {
 		e.post(func() { e.whole = true })
 	}
-	e.spool.tellPrepared(perr)
+	e.spool.LogPreparedError(perr)
 	return nil
 }
 
@@ -186,7 +187,7 @@ func (l *lister) requeue(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return l.exclusively(func() { l.e.spool.requeue(names) })
+	return l.exclusively(func() { l.e.spool.Requeue(names) })
 }
 
 // exclusively runs fn while no change and no load is under way.
@@ -301,7 +302,7 @@ func (e *engine) loadAll(names []string) {
 	e.ahead += len(names)
 	e.pool.later(func() {
 		type result struct {
-			l   *Loaded
+			l   *store.Loaded
 			err error
 		}
 		list := make([]result, len(names))
@@ -380,7 +381,7 @@ func (e *engine) scanEnds() {
 	if e.scan == scanListed && e.ahead == 0 {
 		e.scan = scanTold
 		e.core.Rings(e.core.Touch) // with ReadFirst they have waited for this
-		e.log.Info("scanned", "messages", e.messages.len(), "refused", len(e.refused), "took", since(e.began, e.now).Round(time.Millisecond))
+		e.log.Info("scanned", "messages", e.messages.len(), "refused", len(e.refused), "took", store.Since(e.began, e.now).Round(time.Millisecond))
 	}
 }
 

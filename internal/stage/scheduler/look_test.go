@@ -13,7 +13,7 @@ func TestLookThatIsDueDuringALookWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		r := newRig(t, scriptConf("", ""), 0, nil)
-		e := newEngine(r.config, r.po)
+		e := newEngine(r.config, r.PO)
 		e.tick()
 		e.looking = true
 		e.hint(watch.Hint{Lost: lost})

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -74,7 +75,7 @@ func (e *engine) lookOut() {
 	}
 	now := e.now
 	e.pool.do(func() {
-		places, linked := e.spool.standing(e.conf.Alarms, now)
+		places, linked := e.spool.Standing(e.conf.Alarms, now)
 		found = append(found, places...)
 		e.post(func() { e.lookedOut(append(found, e.twins(linked)...)) })
 	})
@@ -141,28 +142,6 @@ func (e *engine) twins(linked []string) []alarm.Alarm {
 	return list
 }
 
-// standing looks at the directories that are not the scheduler's own. linked are the files
-// there that have another name, too.
-func (s *Spool) standing(l alarm.Limits, now time.Time) (list []alarm.Alarm, linked []string) {
-	for _, d := range l.Places() {
-		if d.Limit == 0 {
-			continue
-		}
-		st, err := s.PostOffice.Standing(d.Dir)
-		if err != nil {
-			s.Log.Error("disk", "name", d.Dir, "reason", err, "retry", "at the next look")
-			continue
-		}
-		if a, ok := alarm.Age(d.Dir, st.Count, st.Oldest, d.Limit, now); ok {
-			list = append(list, a)
-		}
-		for _, name := range st.Linked {
-			linked = append(linked, d.Dir+"/"+name)
-		}
-	}
-	return list, linked
-}
-
 // stillness is a thread that could deliver and has begun no attempt since.
 type stillness struct {
 	begun uint64
@@ -189,7 +168,7 @@ func (e *engine) stillThreads() []alarm.Alarm {
 				s = stillness{begun, e.now}
 			}
 			now[t] = s
-			if since(s.since, e.now) >= limit {
+			if store.Since(s.since, e.now) >= limit {
 				list = append(list, alarm.Alarm{Kind: alarm.NoProgress, Subject: t.Channel() + "/" + strings.ToLower(t.Host), Since: e.now,
 					Text: fmt.Sprintf("%d deliveries could begin, %d are under way, and none has begun since %s",
 						ready, running, s.since.UTC().Format(time.RFC3339))})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -37,19 +38,19 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			return func() { r.must(os.Remove(name)) }
 		}, alarm.TooOld, "freezer"},
 		"too old in the queue": {alarm.Limits{Queue: time.Nanosecond}, func(r *rig) func() {
-			r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			return r.atGate()
 		}, alarm.TooOld, "queue"},
 		"no progress": {alarm.Limits{Progress: time.Nanosecond}, func(r *rig) func() {
-			r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			return r.atGate()
 		}, alarm.NoProgress, "smtp/h"},
 		"a specification without its message": {alarm.Limits{}, func(r *rig) func() {
-			name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			open := r.atGate()
 			queue, aside := filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "aside")
 			r.must(os.Rename(queue, aside))
-			text := r.read("transport/" + name)
+			text := r.Read("transport/" + name)
 			r.must(os.WriteFile(filepath.Join(r.dir, "copy"), []byte(text), 0o644))
 			r.must(os.Rename(filepath.Join(r.dir, "copy"), filepath.Join(r.dir, "transport", name)))
 			return func() {
@@ -58,11 +59,11 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			}
 		}, alarm.Orphan, "transport/"},
 		"a second specification of one message": {alarm.Limits{}, func(r *rig) func() {
-			name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "transport", number+"-99")
-			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.read("transport/"+name)), 0o644))
+			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.Read("transport/"+name)), 0o644))
 			r.must(os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
 			r.must(os.Rename(filepath.Join(r.dir, "planted"), twin))
 			return func() {
@@ -71,7 +72,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			}
 		}, alarm.Duplicate, "transport/"},
 		"one message in queue/ and in router/": {alarm.Limits{Router: time.Hour}, func(r *rig) func() {
-			name := r.queue("a@b", rcpt{line: "smtp h gate@h"})
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "router", number)
@@ -99,7 +100,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			mend := tt.plant(r)
 			r.wait(1, "msg=alarm-raised", "kind="+string(tt.kind), tt.subject)
 			if _, ok := r.alarmFile(tt.kind, tt.subject); !ok {
-				t.Errorf("the file has no such alarm:\n%s", r.read("alarms"))
+				t.Errorf("the file has no such alarm:\n%s", r.Read("alarms"))
 			}
 			mend()
 			r.wait(1, "msg=alarm-cleared", "kind="+string(tt.kind), tt.subject)
@@ -121,13 +122,13 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 
 // alarmFile waits until the file of alarms holds one of this kind.
 func (r *rig) alarmFile(kind alarm.Kind, subject string) (alarm.Alarm, bool) {
-	r.t.Helper()
+	r.T.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		b, err := r.po.ReadAlarms()
+		b, err := r.PO.ReadAlarms()
 		r.must(err)
 		for _, a := range alarm.Parse(b) {
 			if a.Kind == kind && strings.HasPrefix(a.Subject, subject) {
@@ -143,9 +144,9 @@ func (r *rig) alarmFile(kind alarm.Kind, subject string) (alarm.Alarm, bool) {
 }
 
 func (r *rig) must(err error) {
-	r.t.Helper()
+	r.T.Helper()
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 }
 

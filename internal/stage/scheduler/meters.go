@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/metrics"
-	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -62,19 +62,6 @@ func (m *meters) outcome(word string, v *thread.Vertex, s *stages, took time.Dur
 	}
 }
 
-// expired counts a recipient that was given up.
-func (m *meters) expired(c *conf.File, channel, host string, took time.Duration) {
-	if m.recipients == nil {
-		return
-	}
-	clause := ""
-	if s := c.Current().Match(channel, host); s != nil {
-		clause = s.Clause
-	}
-	m.recipients.With(channel, clause, "expired").Add(1)
-	m.life.With(channel, "expired").Observe(max(took, 0))
-}
-
 // diskKeep is how long what a look at the directories has found is told again.
 const diskKeep = 5 * time.Second
 
@@ -111,7 +98,7 @@ func (e *engine) measure(put metrics.Put) {
 		put("zmailer_scheduler_refused_specifications", float64(len(e.refused)))
 		oldest := 0.0
 		if e.lookout.oldest != 0 {
-			oldest = since(time.Unix(0, e.lookout.oldest), e.now).Seconds()
+			oldest = store.Since(time.Unix(0, e.lookout.oldest), e.now).Seconds()
 		}
 		put("zmailer_scheduler_oldest_seconds", oldest)
 		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported} {
@@ -171,7 +158,7 @@ func (e *engine) measureDisk(put metrics.Put) {
 		put("zmailer_spool_messages", float64(s.Count), dir)
 		age := 0.0
 		if s.Count > 0 {
-			age = since(s.Oldest, time.Now()).Seconds()
+			age = store.Since(s.Oldest, time.Now()).Seconds()
 		}
 		put("zmailer_spool_oldest_seconds", age, dir)
 	}

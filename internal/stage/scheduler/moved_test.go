@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -15,8 +16,8 @@ import (
 // them is made where they are then.
 func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
 	b, dir := diskBox(t)
-	name := b.queue("a@b", rcpt{line: "smtp h x@h"})
-	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
 	e.pool = newPool(e.load)
 	defer e.pool.close()
 	e.tick()
@@ -41,7 +42,7 @@ func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
 			fn()
 		}
 	}
-	if got := b.log.String(); strings.Contains(got, "vanished") || m.Name() != name {
+	if got := b.Log.String(); strings.Contains(got, "vanished") || m.Name() != name {
 		t.Errorf("the message is given up:\n%s", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -42,12 +43,12 @@ func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 	for how, tt := range tests {
 		t.Run(how, func(t *testing.T) {
 			b, dir := diskBox(t)
-			name := b.queue("a@b", rcpt{line: "smtp h x@h"})
-			q := operations.Request{PostOffice: b.po, ID: b.request(name).ID, Now: time.Now(), Who: "test"}
+			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+			q := operations.Request{PostOffice: b.PO, ID: b.Request(name).ID, Now: time.Now(), Who: "test"}
 			if _, err := operations.Hold(q, name, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
+			e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
 			e.pool = newPool(e.load)
 			defer e.pool.close()
 			e.tick()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
 
@@ -20,15 +21,15 @@ type said struct {
 }
 
 func (r *rig) say(s said) (name string) {
-	r.t.Helper()
-	name, err := queueWith(r.po, s.sender, testHeader, "b\n", []rcpt{{line: s.rcpt}}, func(spec *workspec.Spec, from *workspec.Sender) {
+	r.T.Helper()
+	name, err := storetest.QueueWith(r.PO, s.sender, storetest.Header, "b\n", []storetest.Rcpt{{Line: s.rcpt}}, func(spec *workspec.Spec, from *workspec.Sender) {
 		spec.Ident, spec.Obsoletes, from.Privilege = s.ident, s.voids, s.uid
 		if s.before != nil {
 			s.before()
 		}
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return name
 }
@@ -67,7 +68,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 			}
 			r.start()
 			was := r.say(first)
-			id := r.idOfMessage(was).String()
+			id := r.ID(was).String()
 			r.wait(1, "msg=recorded", "id="+id)
 			r.say(second)
 			r.wait(2, "msg=recorded")
@@ -91,14 +92,14 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 				if n, _ := r.events.count("msg=obsoleted", "id="+id); n != 0 {
 					t.Error("it was made void")
 				}
-				if tag := r.parse(was).Groups[0].Recipients[0].Tag; tag != workspec.TagToDo {
+				if tag := r.Parse(was).Groups[0].Recipients[0].Tag; tag != workspec.TagToDo {
 					t.Errorf("tag: got %c", tag)
 				}
 			}
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
-			if got := r.reports(); len(got) != 0 {
+			if got := r.Reports(); len(got) != 0 {
 				t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
 			}
 		})
@@ -130,7 +131,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	r := voidRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h gate@h"})
-	id := r.idOfMessage(old).String()
+	id := r.ID(old).String()
 	open := r.atGate()
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp other ok.new@other"})
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
@@ -139,7 +140,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	r.wait(1, "msg=finished", "id="+id)
 
 	late := r.say(said{sender: "bob@x", uid: "1000", ident: "<3@x>", rcpt: "smtp h gatelater@h"})
-	id = r.idOfMessage(late).String()
+	id = r.ID(late).String()
 	open = r.atGate()
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<4@x>", voids: []string{"<3@x>"}, rcpt: "smtp other ok.newer@other"})
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
@@ -148,7 +149,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if got := r.reports(); len(got) != 0 {
+	if got := r.Reports(); len(got) != 0 {
 		t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
 	}
 }
@@ -159,7 +160,7 @@ func TestMessageThatIsPutBackStays(t *testing.T) {
 	r := voidRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"})
-	q := r.request(old)
+	q := r.Request(old)
 	r.wait(1, "msg=recorded")
 	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
 	r.wait(1, "msg=removed", "rcpts=", fmt.Sprintf("id=%s", q.ID))

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
 
@@ -19,12 +20,12 @@ func slowly(s *conf.Settings) { s.Interval = time.Hour }
 
 // ask gives an order about a message at this moment.
 func (r *rig) ask(give func(operations.Request, string) (operations.Result, error), name string, addresses ...string) operations.Result {
-	r.t.Helper()
-	q := r.request(name, addresses...)
+	r.T.Helper()
+	q := r.Request(name, addresses...)
 	q.Now = time.Now()
 	res, err := give(q, name)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return res
 }
@@ -39,18 +40,18 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 		return operations.Freeze(q, name, workspec.CausePerson)
 	}
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=5"), 0, slowly)
-	held := r.queue("a@b", rcpt{line: "smtp h ok.held@h"}, rcpt{line: "smtp h ok.beside@h"})
-	frozen := r.queue("a@b", rcpt{line: "smtp h ok.frozen@h"})
-	a := r.queue("a@b", rcpt{line: "smtp h defer1.a@h"}, rcpt{line: "smtp other defer1.other@h"})
-	host := r.queue("a@b", rcpt{line: "smtp dead host1.x@h"})
+	held := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.held@h"}, storetest.Rcpt{Line: "smtp h ok.beside@h"})
+	frozen := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.frozen@h"})
+	a := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1.a@h"}, storetest.Rcpt{Line: "smtp other defer1.other@h"})
+	host := r.Queue("a@b", storetest.Rcpt{Line: "smtp dead host1.x@h"})
 	r.ask(hold, held, "ok.held@h")
 	r.ask(freeze, frozen)
 	r.start()
 	r.wait(1, "msg=delivered", "ok.beside@h")
 	// An order that is younger than what was recorded counts.
-	r.wait(2, "msg=recorded", "id="+r.request(a).ID.String())
-	r.wait(1, "msg=recorded", "id="+r.request(host).ID.String())
-	behind := r.queue("a@b", rcpt{line: "smtp dead ok.behind@h"})
+	r.wait(2, "msg=recorded", "id="+r.Request(a).ID.String())
+	r.wait(1, "msg=recorded", "id="+r.Request(host).ID.String())
+	behind := r.Queue("a@b", storetest.Rcpt{Line: "smtp dead ok.behind@h"})
 	r.wait(1, "msg=queued", "name="+behind)
 
 	r.ask(operations.Release, held)
@@ -64,18 +65,18 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 	r.wait(1, "msg=delivered", "ok.behind@h") // the host has answered
 
 	// What is held is not retried, and is given up all the same.
-	b := r.queue("a@b", rcpt{line: "smtp h defer1.b@h"})
+	b := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1.b@h"})
 	r.wait(1, "msg=deferred", "defer1.b@h")
-	r.wait(1, "msg=recorded", "id="+r.request(b).ID.String())
+	r.wait(1, "msg=recorded", "id="+r.Request(b).ID.String())
 	r.ask(operations.Retry, b)
 	r.wait(1, "msg=delivered", "defer1.b@h")
-	paused := r.queue("a@b", rcpt{line: "smtp h defer1.paused@h"})
-	r.wait(1, "msg=recorded", "id="+r.request(paused).ID.String())
-	pausedID := r.request(paused).ID.String()
+	paused := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1.paused@h"})
+	r.wait(1, "msg=recorded", "id="+r.Request(paused).ID.String())
+	pausedID := r.Request(paused).ID.String()
 	r.ask(hold, paused)
 	r.ask(operations.Retry, a) // defer1.other@h
 	r.wait(1, "msg=delivered", "defer1.other@h")
-	res, err := operations.Retry(r.request(paused), paused)
+	res, err := operations.Retry(r.Request(paused), paused)
 	if err == nil {
 		t.Errorf("retried what is held: %+v", res)
 	}
@@ -92,7 +93,7 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, slowly)
-	name := r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.ask(func(q operations.Request, n string) (operations.Result, error) {
 		return operations.Hold(q, n, q.Now.Add(time.Second))
 	}, name)
@@ -112,7 +113,7 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, slowly)
-			file := r.queue("a@b", rcpt{line: "smtp h defer9@h"}, rcpt{line: "smtp dead host9@h"}, rcpt{line: "hold age:3d x@h"})
+			file := r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9@h"}, storetest.Rcpt{Line: "smtp dead host9@h"}, storetest.Rcpt{Line: "hold age:3d x@h"})
 			r.start()
 			r.wait(2, "msg=recorded")
 			if res := r.ask(give, file); len(res.Changed) != 3 {
@@ -123,7 +124,7 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 				t.Error(err)
 			}
 			r.empty()
-			if n := len(r.reports()); n != map[string]int{"expire": 1, "remove": 0, "reroute": 1}[name] {
+			if n := len(r.Reports()); n != map[string]int{"expire": 1, "remove": 0, "reroute": 1}[name] {
 				t.Errorf("%d messages in router/", n)
 			}
 		})
@@ -142,7 +143,7 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, quick)
-			file := r.queue("a@b", rcpt{line: "smtp h gatelater@h"})
+			file := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gatelater@h"})
 			r.start()
 			open := r.atGate()
 			if res := r.ask(give, file); len(res.Busy) != 1 || len(res.Changed) != 0 {
@@ -151,7 +152,7 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 			open()
 			if name == "hold" {
 				r.wait(1, "msg=recorded")
-				other := r.queue("a@b", rcpt{line: "smtp h ok.1@h"}) // the next attempt would come before it
+				other := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.1@h"}) // the next attempt would come before it
 				r.wait(1, "msg=delivered", "ok.1@h")
 				_ = other
 				r.ask(operations.Release, file)
@@ -178,15 +179,15 @@ func TestETRNFileStartsTheHostsThread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("", ""), 0, slowly)
-			r.queue("a@b", rcpt{line: "smtp site.example host1@h"})
-			r.queue("a@b", rcpt{line: "smtp other.example host1.other@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp site.example host1@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp other.example host1.other@h"})
 			r.start()
 			r.wait(2, "msg=recorded")
 			draft := filepath.Join(r.dir, "public", "etrn")
 			if err := os.WriteFile(draft, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			info, err := r.fs.Stat("public/etrn")
+			info, err := r.FS.Stat("public/etrn")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,8 +203,8 @@ func TestETRNFileStartsTheHostsThread(t *testing.T) {
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
-			if slices.Contains(r.list("transport"), file) || len(r.notes("delivered ")) != 1 {
-				t.Errorf("left %q, delivered %q", r.list("transport"), r.notes("delivered "))
+			if slices.Contains(r.List("transport"), file) || len(r.notes("delivered ")) != 1 {
+				t.Errorf("left %q, delivered %q", r.List("transport"), r.notes("delivered "))
 			}
 		})
 	}

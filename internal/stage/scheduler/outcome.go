@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -24,14 +25,14 @@ func (e *engine) stages(v *thread.Vertex) stages {
 	s := stages{attempt: int(v.Attempts) + 1, routing: -1, queue: -1, delivery: -1}
 	began, due := v.Started(), v.Due()
 	if !began.IsZero() {
-		s.delivery = since(began, e.now)
+		s.delivery = store.Since(began, e.now)
 	}
 	if due.IsZero() || began.IsZero() {
 		return s
 	}
-	s.queue = since(due, began)
+	s.queue = store.Since(due, began)
 	if s.attempt == 1 {
-		s.routing = since(idOf(v.Message).Time(), due)
+		s.routing = store.Since(idOf(v.Message).Time(), due)
 	}
 	return s
 }
@@ -58,21 +59,21 @@ func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.An
 	}
 	code := workspec.ParseNotary(ans.Notary).Status
 	if code == "" {
-		code = replyCode(lastLine(ans.Text), r.Result)
+		code = replyCode(store.LastLine(ans.Text), r.Result)
 	}
-	e.logOutcome(word, v, r, e.stages(v), code, lastLine(ans.Text))
+	e.logOutcome(word, v, r, e.stages(v), code, store.LastLine(ans.Text))
 }
 
 // logOutcome writes a line of a recipient's attempt.
 func (e *engine) logOutcome(word string, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
-	e.meters.outcome(word, v, &s, since(id.Time(), e.now))
+	e.meters.outcome(word, v, &s, store.Since(id.Time(), e.now))
 	var room [16]slog.Attr
 	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
 		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),
-		slog.String("status", code), slog.String("reply", cut(reply)))
-	list = append(s.attrs(list), slog.Duration("took", since(id.Time(), e.now)))
+		slog.String("status", code), slog.String("reply", store.Cut(reply)))
+	list = append(s.attrs(list), slog.Duration("took", store.Since(id.Time(), e.now)))
 	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, append(list, more...)...)
 }
 
@@ -82,22 +83,22 @@ func replyCode(reply string, res thread.Result) string {
 	if len(reply) > 4 && reply[0] >= '2' && reply[0] <= '5' && (reply[3] == ' ' || reply[3] == '-') {
 		return status.OfReply(int(reply[0]-'0')*100, reply[4:]).String()
 	}
-	o := Outcome{Result: res}
-	return o.code().String()
+	o := store.Outcome{Result: res}
+	return o.Code().String()
 }
 
 // logTagged writes the line of a recipient whose outcome only its tag tells.
 func (e *engine) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
-	word, o := "failed", Outcome{Result: thread.Failed}
+	word, o := "failed", store.Outcome{Result: thread.Failed}
 	if delivered {
 		word, o.Result = "delivered", thread.Delivered
 	}
 	e.counts.final(o.Result)
-	e.logOutcome(word, v, r, e.stages(v), o.code().String(), "told by its tag; the agent did not answer")
+	e.logOutcome(word, v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
 }
 
 // logDeferred writes a line for each recipient that is tried again. s is of the attempt.
-func (e *engine) logDeferred(v *thread.Vertex, list []Outcome, round thread.Round, s stages) {
+func (e *engine) logDeferred(v *thread.Vertex, list []store.Outcome, round thread.Round, s stages) {
 	s.attempt = round.Attempt
 	for i := range list {
 		o := &list[i]
@@ -105,6 +106,6 @@ func (e *engine) logDeferred(v *thread.Vertex, list []Outcome, round thread.Roun
 		if r == nil || o.Result.Final() {
 			continue
 		}
-		e.logOutcome("deferred", v, r, s, o.code().String(), lastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
+		e.logOutcome("deferred", v, r, s, o.Code().String(), store.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
 	}
 }

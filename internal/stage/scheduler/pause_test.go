@@ -15,7 +15,7 @@ import (
 // on up to a minute; the trouble is told once, and the next one begins anew.
 func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 	b, dir := diskBox(t)
-	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
 	e.pool = newPool(e.load)
 	defer e.pool.close()
 	e.now = time.Unix(2e9, 0)
@@ -60,7 +60,7 @@ func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 		}
 		e.core.Advance(e.now)
 	}
-	if n := strings.Count(b.log.String(), "msg=disk"); n != 2 {
+	if n := strings.Count(b.Log.String(), "msg=disk"); n != 2 {
 		t.Errorf("two troubles were told %d times", n)
 	}
 }

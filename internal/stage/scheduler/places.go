@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -107,7 +108,7 @@ func (c *crew) staying() (n int) {
 
 // lookForPlace has a crew look for a place again at a time.
 func (e *engine) lookForPlace(c *crew, at time.Time) {
-	c.grace = earliest(c.grace, at)
+	c.grace = store.Earliest(c.grace, at)
 	e.wake(at)
 }
 

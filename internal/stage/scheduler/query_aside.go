@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 )
@@ -32,7 +33,7 @@ func (p *asidePlace) compare(channel, host string) int {
 
 // line is the place for the classic listings.
 func (p *asidePlace) line(now time.Time) mailq.ThreadLine {
-	return mailq.ThreadLine{Channel: p.channel, Host: p.host, Messages: len(p.messages), Recipients: p.rcpts, Age: since(p.oldest, now)}
+	return mailq.ThreadLine{Channel: p.channel, Host: p.host, Messages: len(p.messages), Recipients: p.rcpts, Age: store.Since(p.oldest, now)}
 }
 
 // partly is a message with recipients that are in no thread, and the threads that have the
@@ -82,17 +83,17 @@ func (s *querySession) asidePlaces() ([]*asidePlace, error) {
 	for i := range messages {
 		m := &messages[i]
 		for _, w := range s.q.waiting(&m.threadMessage, nil) {
-			if !w.aside() || m.shownBy(w.channel, w.host) {
+			if !w.aside() || m.shownBy(w.Channel, w.Host) {
 				continue
 			}
-			at, found := slices.BinarySearchFunc(places, &w, func(p *asidePlace, w *waitingRecipient) int { return p.compare(w.channel, w.host) })
+			at, found := slices.BinarySearchFunc(places, &w, func(p *asidePlace, w *waitingRecipient) int { return p.compare(w.Channel, w.Host) })
 			if !found {
-				places = slices.Insert(places, at, &asidePlace{channel: w.channel, host: strings.ToLower(w.host)})
+				places = slices.Insert(places, at, &asidePlace{channel: w.Channel, host: strings.ToLower(w.Host)})
 			}
 			p := places[at]
 			p.rcpts++
-			if p.oldest.IsZero() || w.accepted.Before(p.oldest) {
-				p.oldest = w.accepted
+			if p.oldest.IsZero() || w.Accepted.Before(p.oldest) {
+				p.oldest = w.Accepted
 			}
 			if n := len(p.messages); n == 0 || p.messages[n-1].name != m.name {
 				p.messages = append(p.messages, m.threadMessage)
@@ -105,7 +106,7 @@ func (s *querySession) asidePlaces() ([]*asidePlace, error) {
 
 // aside reports whether a recipient is in no thread.
 func (w *waitingRecipient) aside() bool {
-	return w.state == "held" || w.state == "frozen" || w.state == "unserved"
+	return w.State == "held" || w.State == "frozen" || w.State == "unserved"
 }
 
 // threaded notes that a listing has the thread of a channel and host.

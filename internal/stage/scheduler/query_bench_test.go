@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkDeliveryBesideListings(b *testing.B) {
 			r := newRig(b, scriptConf("TEST_SLOTS=20", ""), 0, nil)
 			const deep = 2000
 			for i := range deep {
-				r.queue("s@a.example", rcpt{line: fmt.Sprintf("smtp slow.example defer9.%d@slow.example", i)})
+				r.Queue("s@a.example", storetest.Rcpt{Line: fmt.Sprintf("smtp slow.example defer9.%d@slow.example", i)})
 			}
 			r.start()
 			r.wait(deep, "msg=recorded")
@@ -45,7 +46,7 @@ func BenchmarkDeliveryBesideListings(b *testing.B) {
 			for b.Loop() {
 				n++
 				begin := time.Now()
-				r.queue("s@a.example", rcpt{line: fmt.Sprintf("local joe ok.%d@h", n)})
+				r.Queue("s@a.example", storetest.Rcpt{Line: fmt.Sprintf("local joe ok.%d@h", n)})
 				r.wait(1, "msg=delivered", fmt.Sprintf("rcpt=ok.%d@h", n))
 				took = append(took, time.Since(begin))
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // classic reads the socket as the mailq of ZMailer 2.99 and 3 does, by what that program
@@ -26,20 +27,20 @@ type classic struct {
 
 // line is one line without its end.
 func (c *classic) line() string {
-	c.r.t.Helper()
+	c.r.T.Helper()
 	s, err := c.in.ReadString('\n')
 	if err != nil {
-		c.r.t.Fatal(err)
+		c.r.T.Fatal(err)
 	}
 	return strings.TrimSuffix(s, "\n")
 }
 
 // block is the lines of an answer, up to the dot.
 func (c *classic) block(format string, args ...any) (list []string) {
-	c.r.t.Helper()
+	c.r.T.Helper()
 	c.say(format+"\n", args...)
 	if first := c.line(); !strings.HasPrefix(first, "+") {
-		c.r.t.Fatalf("%s: the answer is %q", format, first)
+		c.r.T.Fatalf("%s: the answer is %q", format, first)
 	}
 	for {
 		l := c.line()
@@ -52,20 +53,20 @@ func (c *classic) block(format string, args ...any) (list []string) {
 
 // login gives what anybody's mailq gives.
 func (c *classic) login() {
-	c.r.t.Helper()
+	c.r.T.Helper()
 	if v := c.line(); v != "version zmailer 2.0" {
-		c.r.t.Fatalf("the version is %q", v)
+		c.r.T.Fatalf("the version is %q", v)
 	}
 	c.say("AUTH nobody %x\n", md5.Sum([]byte(c.line()+"nobody")))
 	if said := c.line(); !strings.HasPrefix(said, "+") {
-		c.r.t.Fatalf("the login: %q", said)
+		c.r.T.Fatalf("the login: %q", said)
 	}
 }
 
 // queue prints what mailq -v prints: each thread, each file once, and of its specification
 // those that the listing names by the offsets of their lines.
 func (c *classic) queue() {
-	c.r.t.Helper()
+	c.r.T.Helper()
 	for _, l := range c.block("SHOW QUEUE THREADS2") {
 		channel, rest, _ := strings.Cut(l, "\t")
 		host, _, _ := strings.Cut(rest, "\t")
@@ -77,20 +78,20 @@ func (c *classic) queue() {
 			}
 			f := strings.SplitN(e, "\t", 10)
 			if len(f) != 10 {
-				c.r.t.Fatalf("malformed: %q", e)
+				c.r.T.Fatalf("malformed: %q", e)
 			}
 			// The first of a file in a thread has the number 0: by it the file is opened.
 			if f[1] == "0" {
-				file = c.r.read("transport/" + f[0])
+				file = c.r.Read("transport/" + f[0])
 				expires, err := strconv.ParseInt(f[4], 10, 64)
 				if left := time.Until(time.Unix(expires, 0)); err != nil || left < time.Hour || left > 10*24*time.Hour {
-					c.r.t.Errorf("it expires in %v: %q", left, e)
+					c.r.T.Errorf("it expires in %v: %q", left, e)
 				}
 				fmt.Fprintf(c.out, "\tFILE: (%s tries)\n\t  from\t%s\n", f[7], f[2])
 			}
 			at, err := strconv.Atoi(f[3])
 			if err != nil || at+2 > len(file) {
-				c.r.t.Fatalf("no such offset: %q", e)
+				c.r.T.Fatalf("no such offset: %q", e)
 			}
 			fmt.Fprintf(c.out, "\t  to\t%s\n", classicRecipient(file[at:]))
 			for _, d := range strings.FieldsFunc(f[9], func(r rune) bool { return r == '\r' }) {
@@ -113,7 +114,7 @@ func classicRecipient(line string) string {
 // recordedAll waits until so many outcomes are in the specifications, however many were
 // written together.
 func (r *rig) recordedAll(n int) {
-	r.t.Helper()
+	r.T.Helper()
 	outcomes := regexp.MustCompile(`msg=recorded .*outcomes=(\d+)`)
 	deadline, tick := time.NewTimer(patience), time.NewTicker(5*time.Millisecond)
 	defer deadline.Stop()
@@ -131,7 +132,7 @@ func (r *rig) recordedAll(n int) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatalf("%d of %d outcomes are recorded", sum, n)
+			r.T.Fatalf("%d of %d outcomes are recorded", sum, n)
 		}
 	}
 }
@@ -142,9 +143,9 @@ func (r *rig) recordedAll(n int) {
 func TestMailqOfZMailerReadsTheSocket(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
-	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9.1@slow.example"}, rcpt{line: "smtp other.example defer9.2@other.example"},
-		rcpt{line: "smtp slow.example defer9.3@slow.example"})
-	r.queue("", rcpt{line: "smtp other.example defer9.4@other.example"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "smtp slow.example defer9.1@slow.example"}, storetest.Rcpt{Line: "smtp other.example defer9.2@other.example"},
+		storetest.Rcpt{Line: "smtp slow.example defer9.3@slow.example"})
+	r.Queue("", storetest.Rcpt{Line: "smtp other.example defer9.4@other.example"})
 	r.start()
 	r.recordedAll(4)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -123,15 +123,15 @@ func TestDel9SearchForAThreadMakesNoTurnLong(t *testing.T) {
 // turns are counted.
 func manyThreads(t *testing.T, many int, hostOf func(i uint64) string) (*query, *engine, *atomic.Int64) {
 	b, _ := diskBox(t)
-	e := newEngine(Config{Conf: b.spool.Conf, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, b.po)
-	e.now = b.now
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, b.PO)
+	e.now = b.Now
 	for i := range uint64(many) {
 		host := hostOf(i)
-		m := &thread.Message{Number: i + 1, Stamp: b.now.UnixNano(), Open: 1, Total: 1}
+		m := &thread.Message{Number: i + 1, Stamp: b.Now.UnixNano(), Open: 1, Total: 1}
 		m.SetName(fmt.Sprint(i + 1))
 		e.messages.put(m)
 		e.core.Add(m, e.ring("smtp", host), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
-			thread.History{Attempts: 1, Next: b.now.Add(time.Hour)}, b.now)
+			thread.History{Attempts: 1, Next: b.Now.Add(time.Hour)}, b.Now)
 	}
 	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
 	turns := &atomic.Int64{}

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -36,19 +37,19 @@ var errEnough = errors.New("enough")
 
 // listenTo listens until the test ends.
 func (r *rig) listenTo() *listening {
-	r.t.Helper()
+	r.T.Helper()
 	c, conn := r.dial()
 	if err := conn.SetDeadline(time.Time{}); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	l := &listening{t: r.t, more: make(chan struct{}, 1)}
+	l := &listening{t: r.T, more: make(chan struct{}, 1)}
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		// It ends with the connection.
 		_, _ = c.Ask(mailq.Request{Kind: mailq.JSONEvents}, func(line string) error {
 			var e told
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				r.t.Errorf("event %q: %v", line, err)
+				r.T.Errorf("event %q: %v", line, err)
 				return errEnough
 			}
 			l.mu.Lock()
@@ -61,14 +62,14 @@ func (r *rig) listenTo() *listening {
 			return nil
 		})
 	})
-	r.t.Cleanup(func() {
+	r.T.Cleanup(func() {
 		_ = conn.Close()
 		ended.Wait()
 	})
 	// An event of our own making tells when it listens.
 	other, _ := r.dial()
 	for l.count("etrn", "probe.example") == 0 {
-		askedLines(r.t, other, mailq.Request{Kind: mailq.ETRN, Host: "probe.example"})
+		askedLines(r.T, other, mailq.Request{Kind: mailq.ETRN, Host: "probe.example"})
 		select {
 		case <-l.more:
 		case <-time.After(20 * time.Millisecond):
@@ -106,12 +107,12 @@ func (l *listening) wait(n int, event, of string) {
 func TestEventsAreThoseOfTheJournal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
-	tail := ledger.NewTail(r.po, true)
+	tail := ledger.NewTail(r.PO, true)
 	defer tail.Close()
 	r.start()
 	l := r.listenTo()
 	for i := range 20 {
-		r.queue("s@a.example", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)}, rcpt{line: fmt.Sprintf("smtp h fail.%d@h", i)}, rcpt{line: "local j ok.x@h"})
+		r.Queue("s@a.example", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)}, storetest.Rcpt{Line: fmt.Sprintf("smtp h fail.%d@h", i)}, storetest.Rcpt{Line: "local j ok.x@h"})
 	}
 	l.wait(20, "finished", "")
 	// By ID: what the events say of its recipients, and what the journal says.
@@ -154,18 +155,18 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 func TestOrdersAreToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
-	tail := ledger.NewTail(r.po, true)
+	tail := ledger.NewTail(r.PO, true)
 	defer tail.Close()
-	name := r.queue("s@a.example", rcpt{line: "smtp h defer9.a@h"}, rcpt{line: "smtp h defer9.b@h"})
-	second := r.queue("s@a.example", rcpt{line: "smtp h defer9.c@h"}, rcpt{line: "local j ok.d@h"}, rcpt{line: "smtp h defer9.e@h"})
+	name := r.Queue("s@a.example", storetest.Rcpt{Line: "smtp h defer9.a@h"}, storetest.Rcpt{Line: "smtp h defer9.b@h"})
+	second := r.Queue("s@a.example", storetest.Rcpt{Line: "smtp h defer9.c@h"}, storetest.Rcpt{Line: "local j ok.d@h"}, storetest.Rcpt{Line: "smtp h defer9.e@h"})
 	id := func(name string) postoffice.SpoolID {
-		info, err := r.po.StatMessage(name)
+		info, err := r.PO.StatMessage(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return postoffice.IDOf(info)
 	}
-	q, away := operations.Request{PostOffice: r.po, ID: id(name), Who: "zmctl, joe"}, operations.Request{PostOffice: r.po, ID: id(second), Who: "zmctl, joe"}
+	q, away := operations.Request{PostOffice: r.PO, ID: id(name), Who: "zmctl, joe"}, operations.Request{PostOffice: r.PO, ID: id(second), Who: "zmctl, joe"}
 	r.start()
 	r.wait(4, "msg=deferred")
 	r.wait(1, "msg=delivered")

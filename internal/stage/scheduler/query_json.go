@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 )
@@ -34,7 +35,7 @@ func (s *querySession) jsonStatus() error {
 		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = c.Attempts, c.Deliveries, c.Deferrals, c.Failures
 		i.MostAtOnce, i.Scanned = s.q.most, e.scan == scanTold
 		if first := e.lookout.first; first != 0 {
-			i.OldestSeconds = int64(since(time.Unix(0, first), e.now) / time.Second)
+			i.OldestSeconds = int64(store.Since(time.Unix(0, first), e.now) / time.Second)
 		}
 		e.core.Rings(func(*thread.Ring) { i.Rings++ })
 	}, func(t *thread.Thread) {
@@ -64,7 +65,7 @@ func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 		i.WaitSeconds = int64((t.stats.Until.Sub(now) + time.Second - 1) / time.Second)
 	}
 	if !t.stats.Oldest.IsZero() {
-		i.OldestSeconds = int64(since(t.stats.Oldest, now) / time.Second)
+		i.OldestSeconds = int64(store.Since(t.stats.Oldest, now) / time.Second)
 	}
 	return i
 }
@@ -100,9 +101,9 @@ func (s *querySession) jsonThread(r mailq.Request) error {
 
 // json is the recipient as JSON tells it.
 func (w *waitingRecipient) json() mailq.WaitingInfo {
-	i := mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.channel, Host: w.host, Rcpt: w.address, From: w.sender,
-		State: w.state, Attempts: w.tries, Accepted: w.accepted, Next: w.next, Last: w.last, Expires: w.expires,
-		Until: w.until, Cause: w.cause, Status: w.status, Answer: w.answer}
+	i := mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.Channel, Host: w.Host, Rcpt: w.Address, From: w.Sender,
+		State: w.State, Attempts: w.Tries, Accepted: w.Accepted, Next: w.Next, Last: w.Last, Expires: w.Expires,
+		Until: w.Until, Cause: w.Cause, Status: w.Status, Answer: w.Answer}
 	return i
 }
 

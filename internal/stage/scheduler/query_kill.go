@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
 )
@@ -23,7 +24,7 @@ func (s *querySession) etrn(r mailq.Request) error {
 	case <-s.q.ended:
 		return s.stopped()
 	}
-	s.q.e.log.Info("etrn", "host", cut(host), "threads", n, "client", s.who)
+	s.q.e.log.Info("etrn", "host", store.Cut(host), "threads", n, "client", s.who)
 	if n == 0 {
 		return s.yes("OK; an ETRN didn't start anything.")
 	}
@@ -106,7 +107,7 @@ func (s *querySession) killThread(r mailq.Request) error {
 }
 
 func (s *querySession) tellKilled(r mailq.Request, k *killed) error {
-	s.q.e.log.Info("killed", "client", s.who, "command", r.Kind.String(), "channel", cut(r.Channel), "host", cut(r.Host), "of", cut(r.ID),
+	s.q.e.log.Info("killed", "client", s.who, "command", r.Kind.String(), "channel", store.Cut(r.Channel), "host", store.Cut(r.Host), "of", store.Cut(r.ID),
 		"recipients", k.recipients, "messages", k.messages, "busy", k.busy, "silent", r.Silent)
 	return s.yes(k.String())
 }

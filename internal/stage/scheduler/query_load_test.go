@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
@@ -73,11 +74,11 @@ func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, nil)
 	for i := range 50 {
-		var list []rcpt
+		var list []storetest.Rcpt
 		for k := range 40 {
-			list = append(list, rcpt{line: fmt.Sprintf("smtp slow%d.example defer9.%d@slow.example", k, i)})
+			list = append(list, storetest.Rcpt{Line: fmt.Sprintf("smtp slow%d.example defer9.%d@slow.example", k, i)})
 		}
-		r.queue("s@a.example", list...)
+		r.Queue("s@a.example", list...)
 	}
 	r.start()
 	r.wait(2000, "msg=deferred")
@@ -93,7 +94,7 @@ func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 	_, conn := r.dial()
 	deaf = append(deaf, conn)
 	for range 100 {
-		r.queue("s@a.example", rcpt{line: "local joe ok@h"})
+		r.Queue("s@a.example", storetest.Rcpt{Line: "local joe ok@h"})
 	}
 	r.wait(100, "msg=delivered", "rcpt=ok@h")
 	c, last := r.dial()
@@ -138,7 +139,7 @@ func rubbish(random *rand.Rand) []byte {
 func TestRubbishOnTheSocketStopsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "PARAM mailqsock = 127.0.0.1:0\n"+scriptConf("", ""), 0, nil)
-	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9@slow.example"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "smtp slow.example defer9@slow.example"})
 	r.start()
 	r.wait(1, "msg=recorded")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -163,7 +164,7 @@ func TestRubbishOnTheSocketStopsNothing(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	r.queue("s@a.example", rcpt{line: "local joe ok@h"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "local joe ok@h"})
 	r.wait(1, "msg=delivered", "rcpt=ok@h")
 	c, _ := r.dial()
 	if s := r.status(c); s.MessagesIn != 2 {
@@ -225,8 +226,8 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 	messages, waits := 0, 0
 	add := func(n int) {
 		for i := range n {
-			r.queue("s@a.example", rcpt{line: fmt.Sprintf("smtp h%d.example ok.%d@h", i%7, i)}, rcpt{line: fmt.Sprintf("smtp w%d.example defer9.%d@h", i%5, i)},
-				rcpt{line: fmt.Sprintf("smtp f%d.example fail.%d@h", i%3, i)})
+			r.Queue("s@a.example", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d.example ok.%d@h", i%7, i)}, storetest.Rcpt{Line: fmt.Sprintf("smtp w%d.example defer9.%d@h", i%5, i)},
+				storetest.Rcpt{Line: fmt.Sprintf("smtp f%d.example fail.%d@h", i%3, i)})
 		}
 		messages += n
 		waits += n
@@ -241,9 +242,9 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 	c, _ := r.dial()
 	s := r.status(c)
 	files, open := 0, 0
-	if err := r.po.ListTransport(func(name string) error {
+	if err := r.PO.ListTransport(func(name string) error {
 		files++
-		for _, g := range r.parse(name).Groups {
+		for _, g := range r.Parse(name).Groups {
 			for _, x := range g.Recipients {
 				if x.Tag == workspec.TagToDo {
 					open++
@@ -272,15 +273,15 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 // percentile, and at most.
 func BenchmarkListing(b *testing.B) {
 	x, _ := diskBox(b)
-	e := newEngine(Config{Conf: x.spool.Conf, Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)}, x.po)
-	e.now = x.now
+	e := newEngine(Config{Conf: x.spool.Conf, Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)}, x.PO)
+	e.now = x.Now
 	for i := range uint64(1_000_000) {
 		host := fmt.Sprintf("h%d.example", i%10_000)
-		m := &thread.Message{Number: i + 1, Stamp: x.now.UnixNano(), Open: 1, Total: 1}
+		m := &thread.Message{Number: i + 1, Stamp: x.Now.UnixNano(), Open: 1, Total: 1}
 		m.SetName(fmt.Sprint(i + 1))
 		e.messages.put(m)
 		e.core.Add(m, e.ring("smtp", host), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
-			thread.History{Attempts: 1, Next: x.now.Add(time.Hour)}, x.now)
+			thread.History{Attempts: 1, Next: x.Now.Add(time.Hour)}, x.Now)
 	}
 	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
 	var turns []time.Duration

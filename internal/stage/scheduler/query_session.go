@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -223,7 +224,7 @@ func (s *querySession) login(r mailq.Request) error {
 		return s.yes("OK")
 	}
 	s.failures++
-	s.q.e.log.Warn("query-login-failed", "client", s.who, "user", cut(r.User))
+	s.q.e.log.Warn("query-login-failed", "client", s.who, "user", store.Cut(r.User))
 	if !s.q.pause(queryPause) {
 		return errStopped
 	}

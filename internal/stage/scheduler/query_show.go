@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 )
@@ -292,7 +293,7 @@ func (s *querySession) stopped() error {
 // line is the thread for the classic listings.
 func (t *threadShot) line(now time.Time) mailq.ThreadLine {
 	l := mailq.ThreadLine{Channel: t.channel, Host: t.host, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
-		Attempts: int(t.stats.Attempts), PID: t.pid, Age: since(t.stats.Oldest, now)}
+		Attempts: int(t.stats.Attempts), PID: t.pid, Age: store.Since(t.stats.Oldest, now)}
 	if t.stats.Oldest.IsZero() {
 		l.Age = 0
 	}

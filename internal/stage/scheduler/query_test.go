@@ -15,44 +15,45 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
 )
 
 // dial connects to the query socket as the postoffice's owner.
 func (r *rig) dial() (*mailq.Client, net.Conn) {
-	r.t.Helper()
+	r.T.Helper()
 	r.wait(r.starts, "msg=query-served", postoffice.QuerySocket)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := postoffice.DialSocket(ctx, filepath.Join(r.dir, postoffice.QuerySocket))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return r.client(conn)
 }
 
 // dialTCP connects to the socket of PARAM mailqsock.
 func (r *rig) dialTCP() (*mailq.Client, net.Conn) {
-	r.t.Helper()
+	r.T.Helper()
 	r.wait(1, "msg=query-served", "socket=127.0.0.1:")
 	found := regexp.MustCompile(`query-served socket=(127\S+)`).FindStringSubmatch(r.events.String())
 	conn, err := net.Dial("tcp", found[1])
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return r.client(conn)
 }
 
 func (r *rig) client(conn net.Conn) (*mailq.Client, net.Conn) {
-	r.t.Helper()
-	r.t.Cleanup(func() { _ = conn.Close() })
+	r.T.Helper()
+	r.T.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	c, err := mailq.NewClient(conn)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return c, conn
 }
@@ -76,9 +77,9 @@ func askedLines(t testing.TB, c *mailq.Client, req mailq.Request) []string {
 
 // status asks for JSON STATUS.
 func (r *rig) status(c *mailq.Client) (s mailq.StatusInfo) {
-	r.t.Helper()
-	if err := json.Unmarshal([]byte(askedLines(r.t, c, mailq.Request{Kind: mailq.JSONStatus})[0]), &s); err != nil {
-		r.t.Fatal(err)
+	r.T.Helper()
+	if err := json.Unmarshal([]byte(askedLines(r.T, c, mailq.Request{Kind: mailq.JSONStatus})[0]), &s); err != nil {
+		r.T.Fatal(err)
 	}
 	return s
 }
@@ -101,7 +102,7 @@ func timeless(lines []string) string {
 func TestQueueIsShownOnTheSocket(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
-	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9.1@slow.example"}, rcpt{line: "smtp slow.example defer9.2@slow.example"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "smtp slow.example defer9.1@slow.example"}, storetest.Rcpt{Line: "smtp slow.example defer9.2@slow.example"})
 	r.start()
 	r.wait(2, "msg=deferred")
 	r.wait(1, "msg=recorded")
@@ -173,7 +174,7 @@ func TestRolesAndCommands(t *testing.T) {
 	if err := os.WriteFile(r.conf.AuthFile, []byte(roleFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.queue("s@a.example", rcpt{line: "smtp slow.example defer9@slow.example"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "smtp slow.example defer9@slow.example"})
 	r.start()
 	r.wait(1, "msg=recorded")
 	may := map[string][]mailq.Kind{
@@ -189,7 +190,7 @@ func TestRolesAndCommands(t *testing.T) {
 	}
 	for role, allowed := range may {
 		t.Run("role="+role, func(t *testing.T) {
-			r.t = t
+			r.T = t
 			c, _ := r.dialTCP()
 			if role != "" {
 				if err := c.Login(role, "p"); err != nil {
@@ -216,7 +217,7 @@ func TestRolesAndCommands(t *testing.T) {
 			}
 		})
 	}
-	r.t = t
+	r.T = t
 	for _, who := range [][2]string{{"all", "wrong"}, {"far", "p"}, {"nobody", "nobody"}} {
 		c, _ := r.dialTCP()
 		if err := c.Login(who[0], who[1]); !errors.Is(err, mailq.ErrRefused) {
@@ -233,7 +234,7 @@ func TestRolesAndCommands(t *testing.T) {
 func TestETRNBySocketAndByFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
-	r.queue("s@a.example", rcpt{line: "smtp slow.example defer2@slow.example"}, rcpt{line: "smtp other.example defer9@other.example"})
+	r.Queue("s@a.example", storetest.Rcpt{Line: "smtp slow.example defer2@slow.example"}, storetest.Rcpt{Line: "smtp other.example defer9@other.example"})
 	r.start()
 	r.wait(2, "msg=deferred")
 	r.wait(2, "msg=recorded")
@@ -280,8 +281,8 @@ func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
 	r := newRig(t, scriptConf("", ""), 0, nil)
 	names := []string{}
 	for i := range 4 {
-		names = append(names, r.queue("s@a.example", rcpt{line: fmt.Sprintf("smtp slow.example defer9.%d@slow.example", i)},
-			rcpt{line: fmt.Sprintf("smtp other.example defer9.%d@other.example", i)}))
+		names = append(names, r.Queue("s@a.example", storetest.Rcpt{Line: fmt.Sprintf("smtp slow.example defer9.%d@slow.example", i)},
+			storetest.Rcpt{Line: fmt.Sprintf("smtp other.example defer9.%d@other.example", i)}))
 	}
 	r.start()
 	r.wait(8, "msg=recorded")
@@ -289,7 +290,7 @@ func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
 	if got := askedLines(t, c, mailq.Request{Kind: mailq.KillThread, Channel: "smtp", Host: "slow.example"})[0]; got != "OK; 4 recipients of 4 messages expired" {
 		t.Errorf("got %q", got)
 	}
-	info, err := r.po.StatMessage(names[0])
+	info, err := r.PO.StatMessage(names[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,15 +305,15 @@ func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
 	}
 	r.wait(1, "msg=finished", "name="+names[0])
 	for _, name := range names[1:] {
-		for _, rc := range r.parse(name).Groups[0].Recipients {
+		for _, rc := range r.Parse(name).Groups[0].Recipients {
 			if want := map[string]workspec.Tag{"slow.example": workspec.TagFailed, "other.example": workspec.TagToDo}[rc.Host]; rc.Tag != want {
 				t.Errorf("%s %s: tag %q, want %q", name, rc.Host, rc.Tag, want)
 			}
 		}
 	}
 	// The first one's sender hears of the thread's end, not of the silent one.
-	reports := r.reports()
-	if len(reports) != 1 || len(fields(reports[0], "Action")) != 1 || !strings.Contains(reports[0], "slow.example") {
+	reports := r.Reports()
+	if len(reports) != 1 || len(storetest.Fields(reports[0], "Action")) != 1 || !strings.Contains(reports[0], "slow.example") {
 		t.Errorf("got reports %q", reports)
 	}
 	r.wait(1, "msg=killed", "host=slow.example", "recipients=4")

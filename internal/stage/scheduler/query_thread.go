@@ -3,14 +3,12 @@ package scheduler
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
-	"zmailer/internal/workspec"
 )
 
 // threadMessage is a message of a thread, as the engine has it.
@@ -110,84 +108,32 @@ func (s *querySession) showThread(r mailq.Request) error {
 
 // waitingRecipient is an open recipient as its file has it.
 type waitingRecipient struct {
-	message  *threadMessage
-	index    int
-	channel  string
-	host     string
-	address  string
-	sender   string
-	offset   int64
-	tries    int
-	next     time.Time
-	last     time.Time // of the last attempt
-	answer   string
-	status   string
-	state    string // queued, waiting, running, unserved, held, frozen
-	until    time.Time
-	cause    string
-	accepted time.Time
-	expires  time.Time
+	message *threadMessage
+	index   int
+	store.OpenRecipient
 }
 
-// waiting reads the open recipients of a message for a thread. A file that is gone has
-// none, one that cannot be read neither: the log tells of it elsewhere.
-func (q *query) waiting(m *threadMessage, shot *threadShot) (list []waitingRecipient) {
+// waiting reads the open recipients of a message for a thread; shot nil: all. A file that
+// is gone has none, and one that cannot be read neither: the log reports that elsewhere.
+func (q *query) waiting(m *threadMessage, shot *threadShot) []waitingRecipient {
 	q.reading <- struct{}{}
 	defer func() { <-q.reading }()
-	f, err := q.e.spool.open(m.name)
-	if err != nil || f.id != m.id && !f.noMessage {
-		if err == nil {
-			f.close()
-		}
-		return nil
+	channel, host := "", ""
+	if shot != nil {
+		channel, host = shot.channel, shot.host
 	}
-	defer f.close()
-	now := q.e.conf.clocks.now()
-	last, orders := f.deferrals(), f.spec.Orders()
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
-		if final(f.removal.Tag(r)) || shot != nil && (r.Channel != shot.channel || !strings.EqualFold(r.Host, shot.host)) {
-			return
-		}
-		w := waitingRecipient{message: m, index: len(list), channel: strings.Clone(r.Channel), host: strings.Clone(r.Host), address: strings.Clone(r.Address), sender: strings.Clone(g.Sender.Address),
-			offset: r.Offset, accepted: f.arrival(), state: "queued"}
-		if g.Sender.Channel == builtin.Error {
-			w.sender = ""
-		}
-		settings, unserved := q.e.spool.unserved(r)
-		if settings != nil && settings.GiveUp() > 0 {
-			w.expires = f.arrival().Add(f.away() + settings.GiveUp())
-		}
-		if e := last[r.Offset]; e != nil {
-			w.tries, w.next, w.last = int(attrInt(e, "attempt")), nextOf(e, now), e.Time
-			w.answer, w.status, w.state = strings.Clone(e.Text), strings.Clone(e.Get("status")), "waiting"
-		}
-		switch {
-		case r.Tag == workspec.TagLocked:
-			w.state = "running"
-		case unserved:
-			w.state = "unserved"
-		}
-		o := orders.Of(r.Offset)
-		w.order(&o, now)
-		list = append(list, w)
-	})
+	open := q.e.spool.OpenRecipients(m.name, m.id, channel, host)
+	list := make([]waitingRecipient, len(open))
+	for i := range open {
+		list[i] = waitingRecipient{message: m, index: i, OpenRecipient: open[i]}
+	}
 	return list
-}
-
-// order brings in what a person has said.
-func (w *waitingRecipient) order(o *workspec.Order, now time.Time) {
-	switch {
-	case o.Freeze != nil:
-		w.state, w.cause, w.expires = "frozen", strings.Clone(o.Freeze.Get(workspec.KeyCause)), time.Time{}
-	case o.Held(now):
-		w.state, w.until = "held", o.Until
-	}
 }
 
 // entry is the recipient for the classic listing.
 func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
-	e := mailq.Entry{File: w.message.name, Index: w.index, Sender: w.sender, Offset: w.offset, Expires: w.expires,
-		Next: w.next, Last: w.last, Tries: w.tries, Answer: w.answer}
+	e := mailq.Entry{File: w.message.name, Index: w.index, Sender: w.Sender, Offset: w.Offset, Expires: w.Expires,
+		Next: w.Next, Last: w.Last, Tries: w.Tries, Answer: w.Answer}
 	if w.message.running && w.message.since.After(e.Last) {
 		e.Last = w.message.since
 	}
@@ -196,7 +142,7 @@ func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 	}
 	switch {
 	case w.aside():
-		e.State = w.state
+		e.State = w.State
 	case w.message.running && t.pid > 0:
 		e.State = "running now, pid=" + strconv.Itoa(t.pid)
 	case w.message.running:

@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // zmailq does what ZMailer 3's mailq does with a connection to a scheduler, in its order and
@@ -36,8 +37,8 @@ type zmailq struct {
 
 // run is mailq with some options.
 func (r *rig) mailq(conn net.Conn, options string) string {
-	r.t.Helper()
-	t, _ := r.t.(*testing.T)
+	r.T.Helper()
+	t, _ := r.T.(*testing.T)
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -231,14 +232,14 @@ func zmailerQueue(t *testing.T, conf string) (r *rig, names []string) {
 	r = newRig(t, conf+scriptConf("", ""), 0, nil)
 	for i, line := range []string{"smtp slow.example defer9.1@slow.example", "smtp slow.example defer9.2@slow.example", "smtp other.example defer9.3@other.example",
 		"hold " + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + " later@h.example"} {
-		list := []rcpt{{line: line}}
+		list := []storetest.Rcpt{{Line: line}}
 		if i == 0 {
-			list = append(list, rcpt{line: "smtp slow.example defer9.also@slow.example"})
+			list = append(list, storetest.Rcpt{Line: "smtp slow.example defer9.also@slow.example"})
 		}
-		names = append(names, r.queue(fmt.Sprintf("s%d@a.example", i), list...))
+		names = append(names, r.Queue(fmt.Sprintf("s%d@a.example", i), list...))
 	}
-	r.ordered(operations.Hold(r.request(names[1]), names[1], time.Time{}))(1)
-	r.ordered(operations.Freeze(r.request(names[2]), names[2], "person"))(1)
+	r.Ordered(operations.Hold(r.Request(names[1]), names[1], time.Time{}))(1)
+	r.Ordered(operations.Freeze(r.Request(names[2]), names[2], "person"))(1)
 	r.start()
 	r.recordedAll(2)
 	r.wait(1, "msg=scanned")
@@ -246,13 +247,13 @@ func zmailerQueue(t *testing.T, conf string) (r *rig, names []string) {
 }
 
 func (r *rig) queryConn() net.Conn {
-	r.t.Helper()
+	r.T.Helper()
 	r.wait(r.starts, "msg=query-served", postoffice.QuerySocket)
-	conn, err := postoffice.DialSocket(r.t.Context(), filepath.Join(r.dir, postoffice.QuerySocket))
+	conn, err := postoffice.DialSocket(r.T.Context(), filepath.Join(r.dir, postoffice.QuerySocket))
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = conn.Close() })
+	r.T.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -137,13 +138,13 @@ func (e *engine) reloadThread(t *thread.Thread) {
 }
 
 // goesBy takes note of what a message's specification was read by.
-func (e *engine) goesBy(m *thread.Message, l *Loaded) {
+func (e *engine) goesBy(m *thread.Message, l *store.Loaded) {
 	if l.Unserved {
 		e.unserved[m] = true
 	} else {
 		delete(e.unserved, m)
 	}
-	if l.conf != e.conf.Conf.Current() {
+	if l.Conf != e.conf.Conf.Current() {
 		// The configuration has changed while it was read.
 		e.reload(m, nil)
 	}

@@ -9,20 +9,21 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // follow has the rig's scheduler read its configuration from a file; ask has it do so now.
 func (r *rig) follow(text string) (put func(string), ask func()) {
-	r.t.Helper()
-	path := filepath.Join(r.t.TempDir(), "scheduler.conf")
+	r.T.Helper()
+	path := filepath.Join(r.T.TempDir(), "scheduler.conf")
 	put = func(text string) {
-		r.t.Helper()
+		r.T.Helper()
 		// As editors do it: a new file in the place of the old one.
 		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		if err := os.Rename(path+".new", path); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 	put(text)
@@ -56,9 +57,9 @@ func TestReloadKeepsRunningAgents(t *testing.T) {
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
 	put, ask := r.follow(before)
-	r.queue("a@b", rcpt{line: "smtp h gate@h"})
-	r.queue("a@b", rcpt{line: "smtp old defer9@h"})
-	r.queue("a@b", rcpt{line: "uucp far x@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp old defer9@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"})
 	r.start()
 	open := r.atGate()
 	r.wait(1, "msg=deferred", "defer9@h")
@@ -72,7 +73,7 @@ func TestReloadKeepsRunningAgents(t *testing.T) {
 	r.wait(1, "msg=expired", "defer9@h")
 	open()
 	r.wait(1, "msg=delivered", "gate@h")
-	r.queue("a@b", rcpt{line: "smtp h ok.later@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.later@h"})
 	r.wait(1, "msg=delivered", "ok.later@h")
 	if got := r.pids("smtp"); len(got) != 1 {
 		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
@@ -89,7 +90,7 @@ func TestReloadChangesTheTimesOfReports(t *testing.T) {
 	before := "*/* interval=1h retries=1 expiry=3d\n" + clause
 	r := newRig(t, before, 0, nil)
 	put, ask := r.follow(before)
-	r.queue("a@b", rcpt{line: "smtp h defer9@h", notary: "NOTIFY=DELAY"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9@h", Notary: "NOTIFY=DELAY"})
 	r.start()
 	r.wait(1, "msg=deferred")
 	put("*/* interval=1h retries=1 expiry=3d reporttimes=1s\n" + clause)
@@ -104,14 +105,14 @@ func TestBadReloadIsRefused(t *testing.T) {
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
 	put, ask := r.follow(before)
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.start()
 	r.wait(1, "msg=delivered", "ok@h")
 	put("*/* interval=1h\nsmtp/*\n\tmaxtr=5 rate=many\n" + clause)
 	ask()
 	r.wait(1, "msg=conf-refused", "scheduler.conf:3:2: maxtr is no setting", "the old one stays")
 	r.wait(1, "msg=conf-refused", "scheduler.conf:3:15: rate=many")
-	r.queue("a@b", rcpt{line: "smtp h ok.2@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.2@h"})
 	r.wait(1, "msg=delivered", "ok.2@h")
 	if got := r.pids("smtp"); len(got) != 1 {
 		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
@@ -156,7 +157,7 @@ func TestChangedFileIsRead(t *testing.T) {
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
 	r := newRig(t, before, 0, nil)
 	put, _ := r.follow(before)
-	r.queue("a@b", rcpt{line: "uucp far x@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"})
 	r.start()
 	r.wait(1, "msg=unknown-channel")
 	put(before + "uucp/*\n" + clause)
@@ -171,8 +172,8 @@ func TestReloadTakesAHostOutOfAClause(t *testing.T) {
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/far\n" + clause
 	r := newRig(t, before, 0, nil)
 	put, ask := r.follow(before)
-	r.queue("a@b", rcpt{line: "smtp far defer1.x@far"})
-	r.queue("a@b", rcpt{line: "smtp h defer1.x@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp far defer1.x@far"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1.x@h"})
 	r.start()
 	r.wait(2, "msg=recorded")
 	put(strings.Replace(before, "smtp/far\n", "", 1))
@@ -194,8 +195,8 @@ func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
 	before := conf("TEST_SLOTS=5", "smtp/*\nx/*\n")
 	r := newRig(t, before, 0, nil)
 	put, ask := r.follow(before)
-	r.queue("a@b", rcpt{line: "smtp h gate@h"})
-	r.queue("a@b", rcpt{line: "x h defer9@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "x h defer9@h"})
 	r.start()
 	open := r.atGate()
 	r.wait(1, "msg=deferred", "defer9@h")
@@ -205,7 +206,7 @@ func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
 	r.wait(1, "msg=conf-read", "agents=2")
 	r.wait(1, "msg=unknown-channel", "defer9@h")
 	r.wait(1, "msg=agent-ended", "pid="+r.pids("x")[0])
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.wait(1, "msg=delivered", "ok@h")
 	open()
 	r.wait(1, "msg=delivered", "gate@h")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // M32, M31: recorded answers of ZMailer's own agents.
@@ -100,7 +102,7 @@ func plantRecorded(t *testing.T, r *rig, transcript, channel string) {
 			}
 			spec += fmt.Sprintf("r           %s %s user%d@h 1\n", channel, hosts[number], i)
 		}
-		plant(t, r.dir, dirs[number], []byte(spec+"m\nA: b\n\n"))
+		storetest.Plant(t, r.dir, dirs[number], []byte(spec+"m\nA: b\n\n"))
 	}
 }
 
@@ -116,7 +118,7 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=3", ""), 1, quick)
 	run := func(n int) {
 		for i := range 10 {
-			r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d ok.%d.%d@h", i, n, i)}, rcpt{line: "smtp h fail@h"})
+			r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d ok.%d.%d@h", i, n, i)}, storetest.Rcpt{Line: "smtp h fail@h"})
 		}
 		r.start()
 		r.wait(10*n, "msg=finished")
@@ -148,7 +150,7 @@ func TestDiskTroublePassesByItself(t *testing.T) {
 	}
 	r := newRig(t, scriptConf("", ""), 0, quick)
 	transport := filepath.Join(r.dir, "transport")
-	r.queue("a@b", rcpt{line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
 	r.start()
 	gate := r.atGate()
 	if err := os.Chmod(transport, 0o555); err != nil {

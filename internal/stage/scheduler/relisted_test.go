@@ -3,14 +3,16 @@ package scheduler
 import (
 	"strings"
 	"testing"
+
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // M21: a message was listed where it stood before the scheduler itself moved it to its
 // hash directory: that is nothing to tell, and no second message.
 func TestNameBeforeARehashIsForgotten(t *testing.T) {
 	b, dir := diskBox(t)
-	name := b.queue("a@b", rcpt{line: "smtp h x@h"})
-	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.po)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
 	e.pool = newPool(e.load)
 	defer e.pool.close()
 	e.tick()
@@ -28,7 +30,7 @@ func TestNameBeforeARehashIsForgotten(t *testing.T) {
 	for len(e.busy) > 0 {
 		next()
 	}
-	if got := b.log.String(); strings.Contains(got, "specification-refused") || len(e.refused) > 0 || e.messages.len() != 1 {
+	if got := b.Log.String(); strings.Contains(got, "specification-refused") || len(e.refused) > 0 || e.messages.len() != 1 {
 		t.Errorf("%d messages, refused: %v\n%s", e.messages.len(), e.refused, got)
 	}
 }

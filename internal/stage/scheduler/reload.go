@@ -3,6 +3,7 @@ package scheduler
 import (
 	"slices"
 
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -10,7 +11,7 @@ import (
 // reload reads a message's specification again and brings its vertices in line. lost
 // is a vertex whose attempt ended without all its answers.
 func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
-	var l *Loaded
+	var l *store.Loaded
 	e.do(m, op{
 		run: func() (err error) {
 			l, err = e.spool.Reload(m.Name())
@@ -20,7 +21,7 @@ func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
 	})
 }
 
-func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
+func (e *engine) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Vertex) {
 	delete(e.locked, m)
 	if l.Gone {
 		e.forget(m)
@@ -30,7 +31,7 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 	m.SetAway(l.Away)
 	m.Owes, m.Total = true, int32(l.Total)
 	e.touched(m, l.ID)
-	open := make(map[int64]*Waiting, len(l.Open))
+	open := make(map[int64]*store.Waiting, len(l.Open))
 	for i := range l.Open {
 		open[l.Open[i].Offset] = &l.Open[i]
 	}
@@ -47,7 +48,7 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 			inVertex[r.Offset()] = true
 		}
 	})
-	rest := slices.DeleteFunc(l.Open, func(w Waiting) bool { return inVertex[w.Offset] })
+	rest := slices.DeleteFunc(l.Open, func(w store.Waiting) bool { return inVertex[w.Offset] })
 	aside := 0
 	for _, off := range l.Aside {
 		// One that an agent is given at this moment is counted with the others of its vertex.
@@ -65,7 +66,7 @@ func (e *engine) reloaded(m *thread.Message, l *Loaded, lost *thread.Vertex) {
 }
 
 // trim takes out of a waiting vertex what others have done or are doing.
-func (e *engine) trim(v *thread.Vertex, open map[int64]*Waiting) {
+func (e *engine) trim(v *thread.Vertex, open map[int64]*store.Waiting) {
 	list := v.Recipients()
 	for i := range list {
 		if stays(&list[i], open) {
@@ -81,7 +82,7 @@ func (e *engine) trim(v *thread.Vertex, open map[int64]*Waiting) {
 
 // stays tells whether the file still has a recipient at its place, open and free. A
 // file that was replaced may have another one there.
-func stays(r *thread.Recipient, open map[int64]*Waiting) bool {
+func stays(r *thread.Recipient, open map[int64]*store.Waiting) bool {
 	w := open[r.Offset()]
 	return w != nil && !w.Locked && w.Address == r.Address
 }
@@ -90,7 +91,7 @@ func stays(r *thread.Recipient, open map[int64]*Waiting) bool {
 // says is done is done, the rest is tried again. The second time in a row that
 // counts as a failed attempt, so that a message that kills its agents does not do
 // so all day.
-func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting) {
+func (e *engine) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {
 	m := v.Message
 	rcpts := v.Recipients()
 	for i := range rcpts {
@@ -109,9 +110,9 @@ func (e *engine) resumeLost(v *thread.Vertex, l *Loaded, open map[int64]*Waiting
 	}
 	next := e.core.Defer(v, e.now)
 	rcpts = v.Recipients()
-	list := make([]Outcome, len(rcpts))
+	list := make([]store.Outcome, len(rcpts))
 	for i := range rcpts {
-		list[i] = Outcome{Offset: rcpts[i].Offset(), Address: rcpts[i].Address, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
+		list[i] = store.Outcome{Offset: rcpts[i].Offset(), Address: rcpts[i].Address, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
 			Text: "the transport agent ended without an answer", Notary: workspec.Notary{Status: "4.3.0"}}
 	}
 	e.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})

@@ -69,7 +69,7 @@ func newRig(t testing.TB, conf string, levels int, change func(*conf.Settings)) 
 
 // start runs the scheduler; it is stopped with the test.
 func (r *rig) start() {
-	r.t.Helper()
+	r.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.ended = cancel, make(chan error, 1)
 	go func() {
@@ -82,40 +82,40 @@ func (r *rig) start() {
 	if r.starts++; r.starts > 1 {
 		return
 	}
-	r.t.Cleanup(func() {
+	r.T.Cleanup(func() {
 		if r.ended != nil {
 			_ = r.stop()
 		}
-		if r.t.Failed() {
-			r.t.Logf("log:\n%s", r.events)
+		if r.T.Failed() {
+			r.T.Logf("log:\n%s", r.events)
 		}
 	})
 }
 
 // stop ends the scheduler and gives Run's error.
 func (r *rig) stop() error {
-	r.t.Helper()
+	r.T.Helper()
 	r.cancel()
 	return r.waitEnd()
 }
 
 func (r *rig) waitEnd() error {
-	r.t.Helper()
+	r.T.Helper()
 	select {
 	case err := <-r.ended:
 		r.ended = nil
 		return err
 	case <-time.After(patience):
-		r.t.Fatalf("the scheduler does not end:\n%s", r.events)
+		r.T.Fatalf("the scheduler does not end:\n%s", r.events)
 		return nil
 	}
 }
 
 // wait waits until n log lines hold all the words.
 func (r *rig) wait(n int, words ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	if err := r.events.wait(n, words...); err != nil {
-		r.t.Fatalf("%v\nnotes:\n%s", err, strings.Join(r.notes(), "\n"))
+		r.T.Fatalf("%v\nnotes:\n%s", err, strings.Join(r.notes(), "\n"))
 	}
 }
 
@@ -136,7 +136,7 @@ func (r *rig) notes(prefix ...string) []string {
 
 // atGate waits until an agent is at the gate; it goes on when the gate is opened.
 func (r *rig) atGate() (open func()) {
-	r.t.Helper()
+	r.T.Helper()
 	type opened struct {
 		f   *os.File
 		err error
@@ -149,11 +149,11 @@ func (r *rig) atGate() (open func()) {
 	select {
 	case o := <-c:
 		if o.err != nil {
-			r.t.Fatal(o.err)
+			r.T.Fatal(o.err)
 		}
 		return func() { _ = o.f.Close() }
 	case <-time.After(patience):
-		r.t.Fatal("no agent comes to the gate")
+		r.T.Fatal("no agent comes to the gate")
 		return nil
 	}
 }
@@ -161,33 +161,33 @@ func (r *rig) atGate() (open func()) {
 // deliveredOnce checks that each address was delivered exactly once, and that
 // nothing is left.
 func (r *rig) deliveredOnce(addresses ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	count := map[string]int{}
 	for _, line := range r.notes("delivered ") {
 		count[strings.Fields(line)[2]]++
 	}
 	for _, a := range addresses {
 		if count[a] != 1 {
-			r.t.Errorf("%s was delivered %d times", a, count[a])
+			r.T.Errorf("%s was delivered %d times", a, count[a])
 		}
 	}
 	if len(count) != len(addresses) {
-		r.t.Errorf("delivered: %v, want %d addresses", count, len(addresses))
+		r.T.Errorf("delivered: %v, want %d addresses", count, len(addresses))
 	}
 	r.empty()
 }
 
 func (r *rig) empty() {
-	r.t.Helper()
+	r.T.Helper()
 	for _, dir := range []string{"queue", "transport"} {
 		if err := filepath.WalkDir(filepath.Join(r.dir, dir), func(path string, d os.DirEntry, err error) error {
 			// Of a message that was done with before it came a note stays until the next look.
 			if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), "look.") {
-				r.t.Errorf("left behind: %s", path)
+				r.T.Errorf("left behind: %s", path)
 			}
 			return err
 		}); err != nil {
-			r.t.Error(err)
+			r.T.Error(err)
 		}
 	}
 }

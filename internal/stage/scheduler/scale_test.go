@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
 
 // plant makes many messages as a router hands them over, without its fsyncs.
 func (r *rig) plant(n int, address, host func(i int) string) {
-	r.t.Helper()
+	r.T.Helper()
 	for i := range n {
 		if err := plantOne(r.dir, address(i), host(i)); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 }
@@ -49,7 +50,7 @@ func plantOne(dir, address, host string) error {
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(envelope))})
 	w.Group(workspec.Sender{Channel: "local", Host: "a", Address: "a@b", Privilege: "1"},
-		[]workspec.Recipient{{Channel: "smtp", Host: host, Address: address, Privilege: "1"}}, []byte(testHeader))
+		[]workspec.Recipient{{Channel: "smtp", Host: host, Address: address, Privilege: "1"}}, []byte(storetest.Header))
 	if err := w.Close(); err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func TestDeadHostIsTriedOnceForEachRetry(t *testing.T) {
 	before := len(r.notes("deferall host60000"))
 	for i := range probes {
 		r.wait(before+i, "msg=deferred", "host60000")
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp alive ok.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp alive ok.%d@h", i)})
 		r.wait(i+1, "msg=finished")
 	}
 	if err := r.stop(); err != nil {

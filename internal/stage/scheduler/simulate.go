@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/sim"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -81,7 +82,7 @@ func Simulate(ctx context.Context, c Config, a Simulation) (*Simulated, error) {
 		}
 	}()
 	now := c.clocks.orSystem().now()
-	s := &Spool{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	s := &store.Store{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
 	q := &simQueue{result: &Simulated{Now: now}, since: map[string]time.Time{}, trouble: map[string]string{}}
 	if err := q.read(ctx, s); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func cmpOr(d, def time.Duration) time.Duration {
 
 // simQueue is what was read of the queue.
 type simQueue struct {
-	mail    []*peeked
+	mail    []*store.Peeked
 	since   map[string]time.Time // when a host that is in trouble failed first
 	trouble map[string]string    // what it said
 	result  *Simulated
@@ -124,10 +125,10 @@ type simQueue struct {
 
 // read looks at every specification. What cannot be read is told; what went away
 // meanwhile is gone.
-func (q *simQueue) read(ctx context.Context, s *Spool) error {
+func (q *simQueue) read(ctx context.Context, s *store.Store) error {
 	r := q.result
 	err := s.PostOffice.ListTransport(func(name string) error {
-		p, err := s.peek(name)
+		p, err := s.Peek(name)
 		syntax := (*workspec.SyntaxError)(nil)
 		switch {
 		case errors.Is(err, postoffice.ErrGone):
@@ -141,20 +142,20 @@ func (q *simQueue) read(ctx context.Context, s *Spool) error {
 			return ctx.Err()
 		}
 		r.Messages++
-		r.Recipients += len(p.open) + p.ending + p.aside
-		r.EndingAtOnce += p.ending
-		r.Aside += p.aside
-		for _, f := range p.failed {
-			if first, ok := q.since[f.host]; !ok || f.at.Before(first) {
-				q.since[f.host] = f.at
+		r.Recipients += len(p.Open) + p.Ending + p.Aside
+		r.EndingAtOnce += p.Ending
+		r.Aside += p.Aside
+		for _, f := range p.Failed {
+			if first, ok := q.since[f.Host]; !ok || f.At.Before(first) {
+				q.since[f.Host] = f.At
 			}
 		}
-		for i := range p.open {
-			if w := &p.open[i]; w.HostTries > 0 {
-				q.trouble[threadName(w.Channel, w.Host)] = w.HostText
+		for i := range p.Open {
+			if w := &p.Open[i]; w.HostTries > 0 {
+				q.trouble[store.ThreadName(w.Channel, w.Host)] = w.HostText
 			}
 		}
-		if len(p.open) > 0 {
+		if len(p.Open) > 0 {
 			q.mail = append(q.mail, p)
 		}
 		return ctx.Err()
@@ -163,7 +164,7 @@ func (q *simQueue) read(ctx context.Context, s *Spool) error {
 		return fmt.Errorf("simulate: %w", err)
 	}
 	// The order of a directory is no property of the queue.
-	slices.SortFunc(q.mail, func(a, b *peeked) int { return strings.Compare(a.id.String(), b.id.String()) })
+	slices.SortFunc(q.mail, func(a, b *store.Peeked) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 	return nil
 }
 
@@ -190,10 +191,10 @@ func (q *simQueue) play(conf *conf.WhatIf, a *Simulation) *SimCourse {
 	random := rand.New(rand.NewPCG(a.Seed, 3))
 	hosts := map[*sim.Host]*SimHost{}
 	for _, p := range q.mail {
-		m := sim.Message{From: p.sender, Origin: p.origin, Accepted: p.id.Time(), Away: p.away}
-		for open := p.open; len(open) > 0; {
-			name, n := threadName(open[0].Channel, open[0].Host), 1
-			for n < len(open) && threadName(open[n].Channel, open[n].Host) == name {
+		m := sim.Message{From: p.Sender, Origin: p.Origin, Accepted: p.ID.Time(), Away: p.Away}
+		for open := p.Open; len(open) > 0; {
+			name, n := store.ThreadName(open[0].Channel, open[0].Host), 1
+			for n < len(open) && store.ThreadName(open[n].Channel, open[n].Host) == name {
 				n++
 			}
 			s := conf.Match(open[0].Channel, open[0].Host)
@@ -225,7 +226,7 @@ func ringFor(w *sim.World, s *conf.Settings, channel, host string) *sim.Ring {
 
 // historyOf is what recipients of one thread have behind them together, as the engine
 // reckons it.
-func historyOf(list []Waiting) (h thread.History) {
+func historyOf(list []store.Waiting) (h thread.History) {
 	for i := range list {
 		w := &list[i]
 		if i == 0 || w.Next.Before(h.Next) {

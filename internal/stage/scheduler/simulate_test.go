@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
 
@@ -31,7 +32,7 @@ func simBox(t *testing.T) (*box, Config) {
 		t.Fatal(err)
 	}
 	for i := range 120 {
-		name := b.queue(fmt.Sprintf("s%d@b", i%3), rcpt{line: fmt.Sprintf("smtp h%d.test u%d@x", i%3, i)})
+		name := b.Queue(fmt.Sprintf("s%d@b", i%3), storetest.Rcpt{Line: fmt.Sprintf("smtp h%d.test u%d@x", i%3, i)})
 		if i%3 == 2 && i < 9 {
 			deferSpec(t, b, name, time.Now().Add(-10*time.Minute), 3, "connect to 192.0.2.1:25: connection refused")
 		}
@@ -42,15 +43,15 @@ func simBox(t *testing.T) (*box, Config) {
 // deferSpec has the first recipient of a specification deferred by its host.
 func deferSpec(t *testing.T, b *box, name string, at time.Time, tries int, text string) {
 	t.Helper()
-	spec := b.parse(name)
-	f, err := b.po.OpenSpec(name)
+	spec := b.Parse(name)
+	f, err := b.PO.OpenSpec(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	attrs := []workspec.Attr{{Key: "attempt", Value: strconv.Itoa(tries)}, {Key: "next", Value: strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)},
-		{Key: attrHost, Value: strconv.Itoa(tries)}}
-	e := workspec.Event{Time: at, Recipient: offsetOf(spec, 0), Event: workspec.EventDeferred, Attrs: attrs, Text: text}
+		{Key: "host", Value: strconv.Itoa(tries)}}
+	e := workspec.Event{Time: at, Recipient: storetest.OffsetOf(spec, 0), Event: workspec.EventDeferred, Attrs: attrs, Text: text}
 	if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
 		t.Fatal(err)
 	}
@@ -98,15 +99,15 @@ func dirPicture(t *testing.T, dir string) string {
 func TestSimulationChangesNothing(t *testing.T) {
 	b, c := simBox(t)
 	// Things that a start of the scheduler would mend, move or finish.
-	dead := b.queue("a@b", rcpt{line: "smtp h.test locked@x"})
-	b.lock(dead, 0, 4711)
-	b.queue("a@b", rcpt{line: "error nouser nobody@x"}, rcpt{line: "bitbucket - gone@x"}, rcpt{line: "nowhere h unserved@x"})
+	dead := b.Queue("a@b", storetest.Rcpt{Line: "smtp h.test locked@x"})
+	b.Lock(dead, 0, 4711)
+	b.Queue("a@b", storetest.Rcpt{Line: "error nouser nobody@x"}, storetest.Rcpt{Line: "bitbucket - gone@x"}, storetest.Rcpt{Line: "nowhere h unserved@x"})
 	for name, text := range map[string]string{"transport/77-1": "i 77-1\n", "transport/78-1": "no specification at all\n", "transport/79": ""} {
 		if err := os.WriteFile(filepath.Join(c.Dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lost := b.queue("a@b", rcpt{line: "smtp h.test lost@x"})
+	lost := b.Queue("a@b", storetest.Rcpt{Line: "smtp h.test lost@x"})
 	if err := os.Remove(filepath.Join(c.Dir, "queue", lost)); err != nil {
 		t.Fatal(err)
 	}
@@ -200,13 +201,13 @@ func TestSimulationComparesSettings(t *testing.T) {
 // A recipient that a person holds is left out.
 func TestSimulationLeavesOutWhatIsHeld(t *testing.T) {
 	b, c := simBox(t)
-	name := b.queue("a@b", rcpt{line: "smtp h0.test held@x"})
-	f, err := b.po.OpenSpec(name)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h0.test held@x"})
+	f, err := b.PO.OpenSpec(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	off := strconv.FormatInt(offsetOf(b.parse(name), 0), 10)
+	off := strconv.FormatInt(storetest.OffsetOf(b.Parse(name), 0), 10)
 	e := workspec.Event{Time: time.Now(), Event: workspec.EventHold, Attrs: []workspec.Attr{{Key: "id", Value: postoffice.SpoolID{Ino: 1, MTime: 1}.String()},
 		{Key: "rcpts", Value: off}, {Key: "who", Value: "root"}}, Text: "look first"}
 	if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // An agent that takes its time to start is waited for: what it will take starts no
@@ -13,7 +15,7 @@ func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=20 TEST_START=gate", ""), 0, quick)
 	queue := func(n int) {
 		for i := range 5 {
-			r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h%d ok.%d.%d@h", i, n, i)})
+			r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d ok.%d.%d@h", i, n, i)})
 		}
 	}
 	queue(0)
@@ -34,7 +36,7 @@ func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
 func TestAgentsThatDieTogetherCountOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, nil)
-	e := newEngine(r.config, r.po)
+	e := newEngine(r.config, r.PO)
 	c := &crew{}
 	e.now = time.Now()
 	for range 6 {

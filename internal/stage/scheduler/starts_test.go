@@ -8,13 +8,14 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // M22 (-F): the queue is read, nothing is started and nothing given up.
 func TestFrozenSchedulerOnlyLooks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "expiry2=1s"), 0, quick)
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	r.config.Freeze = true
 	r.start()
 	r.wait(1, "msg=scanned", "messages=1")
@@ -33,7 +34,7 @@ func TestSynchronousStartReadsAllFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, quick)
 	for i := range 100 {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)})
 	}
 	r.config.ReadFirst, r.config.AtOnce = true, 1
 	r.start()
@@ -49,7 +50,7 @@ func TestSynchronousStartReadsAllFirst(t *testing.T) {
 func TestOneThreadAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, quick)
-	r.queue("a@b", rcpt{line: "smtp H ok.1@h"}, rcpt{line: "smtp other ok.2@h"}, rcpt{line: "local h ok.3@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp H ok.1@h"}, storetest.Rcpt{Line: "smtp other ok.2@h"}, storetest.Rcpt{Line: "local h ok.3@h"})
 	r.config.OnlyChannel, r.config.OnlyHost = "smtp", "h"
 	r.start()
 	r.wait(1, "msg=delivered", "ok.1@h")
@@ -78,13 +79,13 @@ func TestOneThreadAlone(t *testing.T) {
 // are.
 func TestScanIsCapped(t *testing.T) {
 	b, dir := diskBox(t)
-	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log, AtOnce: 3}, b.po)
+	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log, AtOnce: 3}, b.PO)
 	e.tick()
 	e.pool = newPool(e.load)
 	defer e.pool.close()
 	var names []string
 	for i := range 3 {
-		names = append(names, b.queue("a@b", rcpt{line: fmt.Sprintf("smtp h ok.%d@h", i)}))
+		names = append(names, b.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)}))
 	}
 	ready := make(chan []string, 1)
 	e.listed(1, names, ready)
@@ -110,10 +111,10 @@ func TestScanIsCapped(t *testing.T) {
 func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "smtp/dialup\n\tqueueonly interval=1h retries=1 "+agentCommand("TEST_SLOTS=1")+"\n"+scriptConf("TEST_SLOTS=5", ""), 0, nil)
-	r.queue("a@b", rcpt{line: "smtp DialUp ok.1@h"})
-	r.queue("a@b", rcpt{line: "smtp dialup defer1@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp DialUp ok.1@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp dialup defer1@h"})
 	r.start()
-	r.queue("a@b", rcpt{line: "smtp other ok.2@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp other ok.2@h"})
 	r.wait(1, "msg=delivered", "ok.2@h")
 	r.wait(1, "msg=scanned")
 	if n, _ := r.events.count("msg=agent-started", "clause=smtp/dialup"); n != 0 {
@@ -122,9 +123,9 @@ func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
 	r.etrn("dialup")
 	r.wait(1, "msg=delivered", "ok.1@h")
 	r.wait(1, "msg=deferred", "defer1@h")
-	name := r.queue("a@b", rcpt{line: "smtp dialup ok.3@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp dialup ok.3@h"})
 	r.wait(1, "msg=queued", "name="+name)
-	r.queue("a@b", rcpt{line: "smtp other ok.4@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp other ok.4@h"})
 	r.wait(1, "msg=delivered", "ok.4@h")
 	if n, _ := r.events.count("msg=delivered", "ok.3@h"); n != 0 {
 		t.Fatal("new mail was started by itself")
@@ -136,11 +137,11 @@ func TestQueueOnlyMailWaitsUntilItIsAskedFor(t *testing.T) {
 // M42: the freeze flag blocks the start, with its reason.
 func TestFreezeFlagBlocksTheStart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testConf, 0, quick)
-	if err := r.po.FreezeService("by joe: the disk is moved"); err != nil {
+	r := newRig(t, storetest.Conf, 0, quick)
+	if err := r.PO.FreezeService("by joe: the disk is moved"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.po.FreezeService("again"); err == nil {
+	if err := r.PO.FreezeService("again"); err == nil {
 		t.Error("frozen twice")
 	}
 	err := Run(t.Context(), r.config)
@@ -148,7 +149,7 @@ func TestFreezeFlagBlocksTheStart(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, want := range []bool{true, false} {
-		if was, err := r.po.ThawService(); was != want || err != nil {
+		if was, err := r.PO.ThawService(); was != want || err != nil {
 			t.Errorf("thaw: got %t, %v", was, err)
 		}
 	}

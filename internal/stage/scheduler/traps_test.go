@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
 // The trap "configuration frozen into queued mail": commands and limits are those of
@@ -13,14 +15,14 @@ import (
 func TestOldMailGoesByTheNewConfiguration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", "maxthr=1"), 0, quick)
-	name := r.queue("a@b", rcpt{line: "smtp h kill@h"}, rcpt{line: "smtp h ok@h"})
-	r.queue("a@b", rcpt{line: "uucp far ok.uucp@h"})
+	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h kill@h"}, storetest.Rcpt{Line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "uucp far ok.uucp@h"})
 	r.start()
 	r.wait(1, "msg=deferred", "rcpt=kill@h", "without an answer")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	before := r.read("transport/" + name)
+	before := r.Read("transport/" + name)
 	// The program that died of this message is replaced, its channel is served, and
 	// several deliveries may run at once.
 	other := strings.Replace(scriptConf("TEST_SLOTS=5 TEST_MENDED=1", "maxthr=5"), "smtp/*\n", "uucp/*\nsmtp/*\n", 1)
@@ -44,13 +46,13 @@ func TestSlowHostStarvesNobody(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=2 maxring=4"), 0, quick)
 	r.config.StopTimeout = 50 * time.Millisecond // those that hang are killed
 	for i := range 20 {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp slow gate.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp slow gate.%d@h", i)})
 	}
 	r.start()
 	r.wait(20, "msg=queued")
 	open := r.atGate()
 	for i := range 5 {
-		r.queue("a@b", rcpt{line: fmt.Sprintf("smtp other ok.%d@h", i)})
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp other ok.%d@h", i)})
 	}
 	r.wait(5, "msg=delivered", "host=other")
 	if n, _ := r.events.count("msg=delivered", "host=slow"); n != 0 {

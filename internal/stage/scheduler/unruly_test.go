@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/taproto"
 )
 
@@ -101,7 +102,7 @@ func TestUnrulyAgentLosesNothing(t *testing.T) {
 				var want []string
 				for i := range 5 {
 					want = append(want, fmt.Sprintf("ok.%d@h", i))
-					r.queue("a@b", rcpt{line: "smtp h " + want[i]})
+					r.Queue("a@b", storetest.Rcpt{Line: "smtp h " + want[i]})
 				}
 				r.start()
 				r.wait(5, "msg=finished")
@@ -114,7 +115,7 @@ func TestUnrulyAgentLosesNothing(t *testing.T) {
 					t.Error(err)
 				}
 				r.deliveredOnce(want...)
-				if n := len(r.reports()); n != 0 {
+				if n := len(r.Reports()); n != 0 {
 					t.Errorf("%d reports", n)
 				}
 			})
@@ -135,7 +136,7 @@ func killChildren(r *rig) {
 // S7: what an agent babbles is not kept in memory.
 func TestFloodOfAnAgentTakesNoMemory(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=1 TEST_UNRULY=flood", ""), 0, quick)
-	r.queue("a@b", rcpt{line: "smtp h ok@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r.start()

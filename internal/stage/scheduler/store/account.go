@@ -1,0 +1,259 @@
+package store
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/workspec"
+)
+
+// Kinds of reports, in the report event's kind.
+const (
+	kindFailed    = "failed"
+	kindDelayed   = "delayed"
+	kindDelivered = "delivered"
+)
+
+// owed is a recipient that its sender is to be told about.
+type owed struct {
+	g    *workspec.Group
+	r    *workspec.Recipient
+	d    *workspec.Diagnostic // of a failure or success
+	last *workspec.Event      // last deferral, of a delay; may be nil
+	kind string
+	to   string // who is told; "": nobody can be
+}
+
+// account is what a file owes.
+type account struct {
+	open    int    // recipients without a final tag
+	owed    []owed // failures and successes that are not reported yet
+	missing []owed // failures that are to be reported and that no diagnostic speaks of
+	first   time.Time
+}
+
+// account looks through tags and diagnostics. What counts for a final recipient is
+// its last diagnostic that agrees with the tag; others are of attempts that a crash
+// made void, or of ends that an operator took back. Those of open recipients wait. A
+// recipient of which one that counts is marked has been reported.
+func (s *Store) account(f *work) *account {
+	a := &account{}
+	about := f.diagnostics()
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if !final(r.Tag) {
+			a.open++
+			return
+		}
+		kind := kindFailed
+		if r.Tag == workspec.TagOK {
+			kind = kindDelivered
+		}
+		if !wanted(r, kind) {
+			return
+		}
+		removed := f.removal.Removed(r)
+		switch d := about.of(r, kind); {
+		case removed && d != nil && d.Notary.Agent != operations.Agent:
+			// Of an attempt that a crash made void, before the operator removed the recipient.
+		case d == nil && kind == kindFailed && !removed:
+			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})
+		case d != nil && !d.Reported:
+			a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
+		}
+	})
+	return a
+}
+
+func (a *account) add(o owed) {
+	if a.first.IsZero() || o.d.Time.Before(a.first) {
+		a.first = o.d.Time
+	}
+	a.owed = append(a.owed, o)
+}
+
+// kindOf is the kind of report that a diagnostic's action (RFC 3464 §2.3.3) leads to.
+func kindOf(d *workspec.Diagnostic) string {
+	switch strings.ToLower(d.Notary.Action) {
+	case "delivered", "relayed", "expanded":
+		return kindDelivered
+	case "delayed":
+		return kindDelayed
+	}
+	return kindFailed
+}
+
+func wanted(r *workspec.Recipient, kind string) bool {
+	w := wants(r.Notary, noDecode)
+	switch kind {
+	case kindFailed:
+		return w.failure
+	case kindDelivered:
+		return w.success
+	}
+	return w.delay
+}
+
+// reportTo is who hears of a group's recipients: its sender, or the error address if
+// the file names others only or the sender's cannot be read. "": the null sender, or there
+// is no address that can be read.
+func (f *work) reportTo(g *workspec.Group) string {
+	sender, err := address.Parse(g.Sender.Address)
+	if err == nil && sender.IsNull() || g.Sender.Channel == builtin.Error {
+		return ""
+	}
+	first := ""
+	for _, e := range f.spec.ErrorTo {
+		m, perr := address.Parse(e)
+		if perr != nil || m.IsNull() {
+			continue
+		}
+		if err == nil && m == sender {
+			return sender.String()
+		}
+		if first == "" {
+			first = m.String()
+		}
+	}
+	if first == "" && err == nil {
+		first = sender.String()
+	}
+	return first
+}
+
+// delays are the open recipients whose sender is to be told that they wait, at now,
+// and when that is to be asked again.
+func (s *Store) delays(f *work, now time.Time) (due []owed, next time.Time) {
+	told, last := f.toldDelays(), f.deferrals()
+	// What neighbours have in common is asked once.
+	var of *workspec.Group
+	var like *workspec.Recipient
+	var to string
+	var times []time.Duration
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if final(r.Tag) || !wanted(r, kindDelayed) || f.orders.Waits(r, now) {
+			return // nobody is told of what a person has wait
+		}
+		if g != of {
+			of, to = g, f.reportTo(g)
+		}
+		if to == "" {
+			return
+		}
+		if like == nil || like.Channel != r.Channel || like.Host != r.Host {
+			like, times = r, s.reportTimes(r)
+		}
+		for _, age := range times {
+			at := f.begun(r, now).Add(age)
+			switch {
+			case at.After(now):
+				if next.IsZero() || at.Before(next) {
+					next = at
+				}
+			case !told[r.Offset].Before(at.Truncate(time.Millisecond)): // as the history has it
+				continue
+			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)) && !now.Before(s.Started):
+				// It waited while no scheduler ran, and is likely to be on its way in a moment.
+				if at := s.Started.Add(firstTries); next.IsZero() || at.Before(next) {
+					next = at
+				}
+			default:
+				if len(due) == 0 || due[len(due)-1].r != r {
+					due = append(due, owed{g: g, r: r, last: last[r.Offset], kind: kindDelayed, to: to})
+				}
+				continue
+			}
+			break
+		}
+	})
+	// Z19: nobody waits for these; they hear of it if it fails (RFC 3834 §2).
+	due = slices.DeleteFunc(due, func(o owed) bool { return automatic(f.header(o.g)) })
+	return due, next
+}
+
+// begun is when a recipient's age begins: with the message's arrival, later by what does
+// not make it older.
+func (f *work) begun(r *workspec.Recipient, now time.Time) time.Time {
+	return f.arrival().Add(f.away() + f.awayOf(r, now))
+}
+
+// firstTries is how long after the start nobody is told of the delay of what was not
+// tried yet.
+const firstTries = 5 * time.Minute
+
+func (s *Store) reportTimes(r *workspec.Recipient) []time.Duration {
+	if c := s.Conf.Current().Match(r.Channel, r.Host); c != nil {
+		return c.ReportTimes
+	}
+	return conf.Defaults().ReportTimes
+}
+
+// toldDelays is when each recipient's delay was last reported.
+func (f *work) toldDelays() map[int64]time.Time {
+	var m map[int64]time.Time
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event == workspec.EventReport && e.Get("kind") == kindDelayed {
+			if m == nil {
+				m = map[int64]time.Time{}
+			}
+			for _, off := range e.Recipients() {
+				m[off] = e.Time
+			}
+		}
+	}
+	return m
+}
+
+// header is a group's header block.
+func (f *work) header(g *workspec.Group) []byte {
+	if g.HeaderEnd < g.HeaderOffset || g.HeaderEnd > int64(len(f.raw)) {
+		return nil
+	}
+	return f.raw[g.HeaderOffset:g.HeaderEnd]
+}
+
+// automatic tells mail that no person waits for: what a program sent by itself (RFC
+// 3834 §5), what goes to many at once, and lists (RFC 2919).
+func automatic(header []byte) bool {
+	for _, field := range envelope.Fields(header) {
+		switch strings.ToLower(field.Name) {
+		case "auto-submitted":
+			word, _, _ := strings.Cut(field.Value(), ";")
+			if !strings.EqualFold(strings.TrimSpace(word), "no") {
+				return true
+			}
+		case "precedence":
+			if slices.Contains([]string{"bulk", "list", "junk"}, strings.ToLower(field.Value())) {
+				return true
+			}
+		case "list-id":
+			return true
+		}
+	}
+	return false
+}
+
+// nextLook is when Settle has something to do: now, later or, zero, never. loaded:
+// the file may hold what another process did not finish.
+func (s *Store) nextLook(f *work, now time.Time, loaded bool) time.Time {
+	a := s.account(f)
+	if a.open == 0 || loaded && len(f.unmarked()) > 0 {
+		return now
+	}
+	due, next := s.delays(f, now)
+	if len(due) > 0 {
+		return now
+	}
+	if len(a.owed) > 0 {
+		if at := gathered(a.first, s.Conf.Current().ReportInterval, now); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}

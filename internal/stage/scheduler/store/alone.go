@@ -1,0 +1,172 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// ErrMessageGone means that a specification has open recipients and its message is
+// nowhere: somebody has removed it, or is about to move it in or out.
+var ErrMessageGone = errors.New("its message is not in queue/")
+
+// alone deals with a specification whose message is not beside it. again: where to
+// look now. Without an error nothing is left of it.
+func (s *Store) alone(f *work) (again string, err error) {
+	s.moves.Add(1)
+	switch to, err := s.PostOffice.Reunite(f.Name); {
+	case err == nil:
+		s.Log.Info("recovered", "name", to, "action", postoffice.MoveEnded, "reason", "from "+f.Name)
+		return to, nil
+	case errors.Is(err, postoffice.ErrOccupied):
+		return "", s.quarantine(f.Name, "copy", "its message has another specification beside it")
+	case !errors.Is(err, postoffice.ErrGone):
+		return "", err
+	}
+	if again, done, err := s.aloneRemoved(f); again != "" || done || err != nil {
+		return again, err
+	}
+	if len(f.spec.Groups) == 0 && len(bytes.Trim(f.raw, "\x00")) > 0 {
+		return "", s.quarantine(f.Name, "no-message", "it names no recipients and has no message")
+	}
+	if f.openRecipients() > 0 {
+		return "", fmt.Errorf("read specification %s: %w", f.Name, ErrMessageGone)
+	}
+	// It was finishing, or somebody removed the message before its reports were sent.
+	if err := s.reportOwed(f); err != nil {
+		return "", err
+	}
+	if err := f.read(); err != nil {
+		return "", err
+	}
+	if err := s.refuseEnd(f); err != nil {
+		return "", err
+	}
+	s.enterHalf(f)
+	s.Log.Info("recovered", "name", f.Name, "action", postoffice.Completed)
+	return "", s.PostOffice.Finish(f.Name)
+}
+
+// aloneRemoved ends what a crash interrupted on the way to removed/ or back (A15).
+func (s *Store) aloneRemoved(f *work) (again string, done bool, err error) {
+	id, ok := f.removedID()
+	if !ok {
+		return "", false, nil
+	}
+	if f.openRecipients() > 0 {
+		err := s.PostOffice.UnshelveMessage(id, f.Name)
+		switch {
+		case errors.Is(err, postoffice.ErrGone):
+			return "", false, nil
+		case err != nil:
+			return "", false, err
+		}
+		s.Log.Info("recovered", "id", id, "name", f.Name, "action", "put-back", "reason", "it was being put back")
+		return f.Name, false, nil
+	}
+	done, err = s.shelve(f, id)
+	if done && err == nil {
+		s.Log.Info("recovered", "id", id, "name", f.Name, "action", "put-away", "reason", "it was being removed")
+	}
+	return "", done, err
+}
+
+// removedID is the spool ID in the history of a message that was removed.
+func (f *work) removedID() (postoffice.SpoolID, bool) {
+	if f.removal == nil {
+		return postoffice.SpoolID{}, false
+	}
+	id, err := postoffice.ParseSpoolID(f.removal.ID)
+	return id, err == nil
+}
+
+// openRecipients counts those without an end, tags that do not follow a decision yet
+// left out of account.
+func (f *work) openRecipients() int {
+	n := 0
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		if !final(f.tagOf(r)) {
+			n++
+		}
+	})
+	return n
+}
+
+// away is how long a person had taken the message out.
+func (f *work) away() time.Duration {
+	if f.removal == nil {
+		return 0
+	}
+	return f.removal.Away
+}
+
+// shelve puts a message away whose last open recipients a person has removed. done is
+// false if it was put back meanwhile, or there is no message to keep.
+func (s *Store) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
+	// An undo reopens recipients under the same lock.
+	err = f.underLock(func() (err error) {
+		if f.openRecipients() == 0 {
+			done, err = s.PostOffice.Shelve(f.Name, id)
+		}
+		return err
+	})
+	return done, err
+}
+
+// reportOwed reports the failures and successes that are not reported yet.
+func (s *Store) reportOwed(f *work) error {
+	if err := s.resume(f); err != nil {
+		return err
+	}
+	a := s.account(f)
+	if len(a.missing) > 0 {
+		if err := s.explain(f); err != nil {
+			return err
+		}
+		a = s.account(f)
+	}
+	return s.reportAll(f, a.owed, nil)
+}
+
+// Abandon gives up a specification whose message does not come back: what it owes is
+// reported, its open recipients are told in the log, and it goes to quarantine/. One
+// whose message is there by now is left alone.
+func (s *Store) Abandon(name string) error {
+	f, err := s.open(name)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if !f.noMessage {
+		return nil
+	}
+	if again, err := s.alone(f); again != "" || err == nil || !errors.Is(err, ErrMessageGone) {
+		return err
+	}
+	if err := s.reportOwed(f); err != nil {
+		return err
+	}
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		if !final(r.Tag) {
+			s.Log.Error("message-lost", "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+				"reason", "its file in queue/ was removed while this recipient was open",
+				"advice", "to go on, put message and specification back from a copy and quarantine/; else tell the sender")
+		}
+	})
+	s.enterHalf(f)
+	return s.quarantine(f.Name, "message-gone", "its message is gone and recipients are open")
+}
+
+// quarantine puts a specification away that no rule can use.
+func (s *Store) quarantine(name, why, reason string) error {
+	to, err := s.PostOffice.Quarantine(postoffice.Transport+"/"+name, why)
+	if err != nil {
+		return err
+	}
+	s.Log.Error("recovered", "name", name, "action", postoffice.Quarantined, "reason", reason+"; it is "+to+" now")
+	return nil
+}

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/workspec"
+)
+
+// ends counts what became of a file's recipients. Each is in one number, those that are
+// open in none.
+func (s *Store) ends(f *work) ledger.Outcomes {
+	var e ledger.Outcomes
+	expired := f.expired()
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		switch {
+		case r.Tag == workspec.TagOK && f.orders.Of(r.Offset).Rerouted() != nil:
+			e.Rerouted++
+		case r.Tag == workspec.TagOK:
+			e.Delivered++
+		case r.Tag != workspec.TagFailed:
+		case f.removal.Removed(r):
+			e.Removed++
+		case expired[r.Offset]:
+			e.Expired++
+		case !wanted(r, kindFailed) || f.reportTo(g) == "":
+			e.Silent++
+		default:
+			e.Failed++
+		}
+	})
+	return e
+}
+
+// expired are the recipients that were given up after their time, or by an operator.
+func (f *work) expired() map[int64]bool {
+	expired := map[int64]bool{}
+	for i := range f.spec.History {
+		if h := &f.spec.History[i]; h.Event == workspec.EventExpired || h.Event == workspec.EventRetry {
+			for _, off := range h.Recipients() {
+				expired[off] = h.Event == workspec.EventExpired || expired[off] && h.Get("reopen") == ""
+			}
+		}
+	}
+	return expired
+}
+
+// unreportedBy counts the failed recipients that no report in the history covers, though
+// their sender wants to hear of them, and that are not marked as reported by another
+// scheduler either. The ledger keeps the number: it is found in another way than the one in
+// which finishFailed decides that the message may end.
+func (s *Store) unreportedBy(f *work) (n int64) {
+	reported := map[int64]bool{}
+	for i := range f.spec.History {
+		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == kindFailed {
+			for _, off := range e.Recipients() {
+				reported[off] = true
+			}
+		}
+	}
+	for i := range f.spec.Diagnostics {
+		if d := &f.spec.Diagnostics[i]; d.Reported {
+			reported[d.Of] = true
+		}
+	}
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !reported[r.Offset] && wanted(r, kindFailed) && f.reportTo(g) != "" {
+			n++
+		}
+	})
+	return n
+}
+
+// finish removes a message whose recipients are all final and reported, or puts it
+// away if an operator has removed the last of them. False: it was put back meanwhile.
+// ErrUnreported: a failure is not reported yet; nothing was changed.
+func (s *Store) finish(f *work) (done bool, err error) {
+	// Those whose note comes too late.
+	s.logOperationsIn(f)
+	if ends := s.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
+		// Nobody opens again what was delivered.
+		s.ended(f.ledgerID(), ends, 0)
+		done, err = true, s.unlink(f.Name, f.id, f.count())
+	} else {
+		// An operator opens what has failed again under the same lock, and an undo what was
+		// removed.
+		err = f.underLock(func() error {
+			done, err = s.finishFailed(f)
+			return err
+		})
+	}
+	if err != nil || !done {
+		return false, err
+	}
+	s.Log.Debug("finished", "id", f.id, "name", f.Name)
+	return true, nil
+}
+
+// finishFailed is finish for a message with recipients that were not delivered. The caller
+// holds the specification's flock and has read it.
+func (s *Store) finishFailed(f *work) (done bool, err error) {
+	if f.undecided() {
+		return false, nil
+	}
+	if len(f.unreported()) > 0 {
+		return false, fmt.Errorf("end %s: %w", f.Name, ErrUnreported)
+	}
+	ends := s.ends(f)
+	id, removed := f.removedID()
+	if !removed || ends.Removed == 0 {
+		s.ended(f.ledgerID(), ends, s.unreportedBy(f))
+		return true, s.unlink(f.Name, f.id, f.count())
+	}
+	s.ended(id, ends, s.unreportedBy(f))
+	// Crash: see Shelve. An undo finds the message in removed/, or here.
+	if done, err = s.PostOffice.Shelve(f.Name, id); err != nil {
+		return false, err
+	}
+	if done {
+		s.Log.Info("removed", "id", id, "name", f.Name, "rcpts", ends.Removed)
+		return true, nil
+	}
+	return true, s.unlink(f.Name, f.id, f.count())
+}
+
+// undecided reports whether a recipient is open, or has a tag that does not follow yet what
+// an operator has decided: its copy may still be on its way to the router.
+func (f *work) undecided() (open bool) {
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		open = open || !final(r.Tag) || f.tagOf(r) != r.Tag
+	})
+	return open
+}
+
+// count is the number of recipients.
+func (f *work) count() (n int) {
+	f.recipients(func(*workspec.Group, *workspec.Recipient) { n++ })
+	return n
+}
+
+// Ending is a message that was delivered and whose files are to go.
+type Ending struct {
+	ID    postoffice.SpoolID
+	Name  string
+	Total int   // recipients
+	Err   error // of FinishDelivered
+}
+
+// FinishDelivered removes messages of which all recipients were delivered and nothing
+// is owed, without a look into their specifications.
+func (s *Store) FinishDelivered(list iter.Seq[*Ending]) {
+	// Crash: as for ended.
+	s.Ledger.DoneAll(func(yield func(postoffice.SpoolID, ledger.Outcomes) bool) {
+		for x := range list {
+			if !yield(x.ID, ledger.Outcomes{Delivered: int64(x.Total)}) {
+				return
+			}
+		}
+	})
+	for x := range list {
+		if x.Err = s.unlink(x.Name, x.ID, x.Total); x.Err == nil {
+			s.Log.Debug("finished", "id", x.ID, "name", x.Name)
+		}
+	}
+}
+
+// writtenBack is after what time a system has written everything to the disk by
+// itself; a loss of power may repeat what was delivered since, nothing else.
+const writtenBack = 30 * time.Second
+
+// unlink removes a message's files, in an order that a loss of power keeps if some of
+// its recipients may have got it before others were tried.
+func (s *Store) unlink(name string, id postoffice.SpoolID, recipients int) error {
+	if age := s.Now().Sub(id.Time()); recipients > 1 && (age > writtenBack || age < -writtenBack) {
+		return s.PostOffice.FinishOld(name)
+	}
+	return s.PostOffice.Finish(name)
+}
+
+// ended tells of a message's end before its files are removed.
+func (s *Store) ended(id postoffice.SpoolID, e ledger.Outcomes, unreported int64) {
+	// Crash: the files are there still, and the next life tells it again.
+	s.Ledger.DoneUnreported(id, e, unreported)
+}

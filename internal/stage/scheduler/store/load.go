@@ -1,0 +1,426 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/dsn"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/workspec"
+)
+
+// Loaded is what a work specification asks for.
+type Loaded struct {
+	Name   string // below transport/; another than was asked for after a change of hash depth
+	Number uint64 // that answers name
+	ID     postoffice.SpoolID
+	Open   []Waiting // recipients for agents, by channel, host and offset
+	Held   int       // open recipients that wait for something else
+	Aside  []int64   // those, by offset
+	Total  int       // recipients, final ones included
+	Sender uint32    // tells senders apart
+	Ident  string    // what identifies it, mostly its Message-ID
+	// Obsoletes is what it makes void; nil: nothing.
+	Obsoletes *Superseding
+	// Judged: what makes it void was looked for, and done.
+	Judged bool
+	// Final tells of recipients with a final tag whether they were delivered.
+	Final map[int64]bool
+	Start []string // hosts that are to be tried now (T)
+	// Look is when Settle has something to do, zero if never: a report, or the end.
+	Look time.Time
+	// Wake is when the first hold ends, zero if none does.
+	Wake time.Time
+	// Owes: the file holds more than tags, so its end wants a Settle.
+	Owes bool
+	// Unserved: no agent can be had for some of them; Conf is what said so.
+	Unserved bool
+	Conf     *conf.File
+	// Accepted is when it was, if its file's time is still to come; else zero.
+	Accepted time.Time
+	// Away is how long it lay in removed/, which does not make it older.
+	Away time.Duration
+	// Gone: nothing is to be done, now or later; the reason was logged.
+	Gone bool
+}
+
+// Waiting is an open recipient.
+type Waiting struct {
+	Offset        int64
+	Channel, Host string
+	Address       string
+	Locked        bool          // by an agent that lives
+	Attempts      int           // that ended in a deferral
+	Next          time.Time     // not before
+	HostTries     int           // failures of the host in a row, which made it wait; 0: the recipient's own
+	Hurry         bool          // somebody wants it tried now, and it was not since
+	Away          time.Duration // that does not make it older, beside Loaded.Away
+	HostText      string
+}
+
+// Load reads a specification, mends what dead processes left in it, decides about
+// recipients on channels that no agent serves, and moves it to its hash directory.
+// Errors: postoffice.ErrGone, workspec.ErrUnknownFormat and *workspec.SyntaxError
+// mean that the file is to be left alone; ErrMessageGone, that it waits for its message,
+// see Abandon; others are the disk's.
+func (s *Store) Load(name string) (*Loaded, error) { return s.loadAgain(name, loadAny) }
+
+// Reload is Load for a specification that was complete before: one that is not now is
+// left alone, with ErrCut.
+func (s *Store) Reload(name string) (*Loaded, error) { return s.loadAgain(name, loadKnown) }
+
+// LoadNew is Load for a name that has just appeared: one that is not complete is left
+// alone for a while, with ErrUnfinished, for somebody may be writing it in its place.
+func (s *Store) LoadNew(name string) (*Loaded, error) { return s.loadAgain(name, loadNew) }
+
+// ErrUnfinished means that a specification is not complete, and was written a moment
+// ago.
+var ErrUnfinished = errors.New("it is being written")
+
+// unfinishedGrace is how long a specification without its end may be under way.
+const unfinishedGrace = 10 * time.Second
+
+// loadMode is what is known of a specification before it is read.
+type loadMode int
+
+const (
+	loadAny   loadMode = iota // nothing
+	loadKnown                 // it was complete before
+	loadNew                   // its name has just appeared
+)
+
+// ErrCut means that a specification lost its end while it was in use. No crash does that
+// to a file that was read whole. Routed again, it would be delivered again.
+var ErrCut = errors.New("it was whole before and is not now")
+
+func (s *Store) loadAgain(name string, a loadMode) (*Loaded, error) {
+	at := name
+	for range looksInAll {
+		l, again, err := s.loadAt(at, a)
+		if err != nil || again == "" {
+			return l, err
+		}
+		at = again
+	}
+	return nil, fmt.Errorf("read specification %s: it was moved %d times meanwhile", name, looksInAll)
+}
+
+// looksInAll is how often a specification is looked for where it was moved to.
+const looksInAll = 5
+
+// loadAt is Load without a second look. again: the specification or its message was
+// moved, look there.
+func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err error) {
+	f, err := s.open(name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.close()
+	f.before = a
+	if l, again, err := s.loadOdd(f); l != nil || again != "" || err != nil {
+		return l, again, err
+	}
+	dead := s.deadLocks(f)
+	if s.wantsMending(f, dead) {
+		if err := s.mend(f, dead); err != nil {
+			return nil, "", err
+		}
+	}
+	if a == loadNew && f.long(0, 1) {
+		// Nothing else of this scheduler has it yet.
+		if err := s.summarise(f); err != nil {
+			return nil, "", err
+		}
+	}
+	if l, err = s.describe(f, dead); err != nil {
+		return nil, "", err
+	}
+	if !slices.ContainsFunc(l.Open, func(w Waiting) bool { return w.Locked }) {
+		if s.PostOffice.Place(name) != name {
+			s.moves.Add(1)
+		}
+		if l.Name, err = s.PostOffice.Rehash(name); err != nil {
+			return nil, "", err
+		}
+	}
+	return l, "", nil
+}
+
+// loadOdd deals with files that hold nothing to deliver. All zero: f is none.
+func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
+	gone := func() *Loaded { return &Loaded{Name: f.Name, Gone: true, Start: startHosts(f.spec)} }
+	switch {
+	case f.before == loadNew && !f.spec.Complete && len(f.spec.Start) == 0 && s.Now().Sub(f.Info.ModTime).Abs() < unfinishedGrace:
+		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrUnfinished)
+	case len(f.spec.Start) > 0 && len(f.spec.Groups) == 0:
+		s.Log.Info("etrn", "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
+		return gone(), "", s.PostOffice.Finish(f.Name)
+	case f.noMessage:
+		again, err := s.alone(f)
+		if err != nil || again != "" {
+			return nil, again, err
+		}
+		return gone(), "", nil
+	case !f.spec.Complete && f.before == loadKnown:
+		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrCut)
+	case !f.spec.Complete:
+		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", postoffice.Rerouted,
+			"reason", "its specification is not complete; the router writes it again")
+		return gone(), "", s.PostOffice.Reroute(f.Name)
+	}
+	return nil, "", nil
+}
+
+// startHosts are the hosts that are to be tried now. ZMailer's SMTP server writes who
+// asked behind the name.
+func startHosts(spec *workspec.Spec) []string {
+	var list []string
+	for _, line := range spec.Start {
+		if host, _, _ := strings.Cut(strings.TrimSpace(line), " "); host != "" {
+			list = append(list, host)
+		}
+	}
+	return list
+}
+
+// deadLocks are the owners in the file's locks that no longer live.
+func (s *Store) deadLocks(f *work) map[int]bool {
+	var dead map[int]bool
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		if r.Tag != workspec.TagLocked {
+			return
+		}
+		if _, known := dead[r.Owner]; known {
+			return
+		}
+		if dead == nil {
+			dead = map[int]bool{}
+		}
+		alive, err := s.PostOffice.OwnerAlive(r.Owner)
+		if err != nil {
+			s.Log.Error("disk", "name", f.Name, "reason", err)
+			alive = true
+		}
+		dead[r.Owner] = !alive
+	})
+	return dead
+}
+
+// wantsMending tells whether mend has something to do.
+func (s *Store) wantsMending(f *work, dead map[int]bool) bool {
+	found, failed := false, false
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		found = found || f.tagOf(r) != r.Tag
+		switch r.Tag {
+		case workspec.TagLocked:
+			found = found || dead[r.Owner]
+		case workspec.TagToDo:
+			found = found || r.Channel == builtin.Error || r.Channel == builtin.Bitbucket
+		case workspec.TagFailed:
+			failed = true
+		}
+	})
+	return found || failed && len(undiagnosed(f)) > 0
+}
+
+// mend releases dead locks (M18), ends reroutings that a crash interrupted, sets the tags
+// that persons decided on (A15), decides about channels without an agent, and writes the
+// diagnostics that are missing.
+func (s *Store) mend(f *work, dead map[int]bool) error {
+	return f.underLock(func() error {
+		if err := s.resumeReroutes(f); err != nil {
+			return err
+		}
+		var c changes
+		now := s.Now()
+		missing := undiagnosed(f)
+		last := f.deferrals()
+		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+			if r.Tag == workspec.TagLocked && dead[r.Owner] {
+				s.Log.Warn("recovered", "id", f.id, "name", f.Name, "rcpt", r.Address, "action", "unlocked", "owner", r.Owner)
+				c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventUnlocked,
+					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(r.Owner)}}})
+				r.Tag, r.Owner = workspec.TagToDo, 0
+				c.tag(f, r, workspec.TagToDo)
+			}
+			if tag := f.tagOf(r); tag != r.Tag {
+				r.Tag = tag
+				c.tag(f, r, tag)
+			}
+			switch {
+			case missing[r.Offset]:
+				c.diagnose(g, r, last[r.Offset], now)
+			case r.Tag == workspec.TagToDo && r.Channel == builtin.Error:
+				s.failNow(f, g, r, &c, now)
+			case r.Tag == workspec.TagToDo && r.Channel == builtin.Bitbucket:
+				s.dropNow(f, g, r, &c, now)
+			}
+		})
+		if err := c.write(f); err != nil {
+			return err
+		}
+		return f.read()
+	})
+}
+
+// failNow fails a recipient on channel error.
+func (s *Store) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
+	code, text := builtin.ErrorHost(r.Host)
+	c.diagnostic(g, r, now, failure(code, text), text)
+	c.tag(f, r, workspec.TagFailed)
+	c.sync = true
+	s.Log.Info("failed", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+		"status", code.String(), "reply", text, "took", now.Sub(f.arrival()))
+}
+
+// dropNow delivers a recipient on channel bitbucket. One that the router has expanded
+// is there only to be reported so.
+func (s *Store) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
+	action, reply := dsn.Delivered, "dropped"
+	switch r.Host {
+	case builtin.Expanded:
+		action, reply = dsn.Expanded, "expanded"
+	case builtin.List:
+		reply = "the list has it"
+	}
+	if wants(r.Notary, noDecode).success {
+		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
+	}
+	c.tag(f, r, workspec.TagOK)
+	s.Log.Info("delivered", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+		"reply", reply, "took", now.Sub(f.arrival()))
+}
+
+func noDecode(string) (string, error) { return "", errors.New("not asked for") }
+
+// describe turns the file into what the engine needs to know.
+func (s *Store) describe(f *work, dead map[int]bool) (*Loaded, error) {
+	number, ok := f.spec.Number()
+	if !ok {
+		return nil, fmt.Errorf("read specification %s: %w", f.Name,
+			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
+	}
+	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
+		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
+	if at := f.arrival(); at.Before(f.id.Time()) {
+		l.Accepted = at
+	}
+	last, held := f.deferrals(), f.unservedNow()
+	var c changes
+	now := s.Now()
+	n := 0
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		l.Total++
+		if !final(r.Tag) {
+			n++
+		}
+	})
+	l.Open = make([]Waiting, 0, n)
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		if final(r.Tag) {
+			if l.Final == nil {
+				l.Final = map[int64]bool{}
+			}
+			l.Final[r.Offset] = r.Tag == workspec.TagOK
+			return
+		}
+		locked := r.Tag == workspec.TagLocked && !dead[r.Owner]
+		if !locked && f.orders.Waits(r, now) {
+			if o := f.orders.Of(r.Offset); o.Freeze == nil && o.Held(now) {
+				l.Wake = Earliest(l.Wake, o.Until)
+			}
+			l.setAside(r)
+			return
+		}
+		settings, ok := s.served(f, r, held[r.Offset], &c)
+		if !ok {
+			l.Unserved = true
+			l.setAside(r)
+			return
+		}
+		e := last[r.Offset]
+		if e == nil && (settings.NotBefore != "" || settings.MinAge > 0) {
+			e = s.wish(f, g, r, settings, &c)
+		}
+		l.Open = append(l.Open, s.waiting(f, g, r, settings, e, locked))
+	})
+	slices.SortStableFunc(l.Open, func(a, b Waiting) int {
+		return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(strings.ToLower(a.Host), strings.ToLower(b.Host)), cmp.Compare(a.Offset, b.Offset))
+	})
+	s.enterBack(f, l)
+	l.Look = s.nextLook(f, s.Now(), true)
+	if l.Held > 0 {
+		l.Look = Earliest(Earliest(Earliest(l.Look, l.Wake), s.nextUnserved(f)), s.nextHold(f, now))
+	}
+	// Crash: the history lacks a line that the next start writes.
+	return l, c.write(f)
+}
+
+// setAside counts a recipient that waits for something else than an agent.
+func (l *Loaded) setAside(r *workspec.Recipient) {
+	l.Held++
+	l.Aside = append(l.Aside, r.Offset)
+}
+
+// waiting is an open recipient that an agent is to have. last is its last deferral, nil
+// if there was none.
+func (s *Store) waiting(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
+	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
+	now, line := s.Now(), int64(0)
+	if last != nil {
+		line = last.LineOffset
+	}
+	w.Away = f.awayOf(r, now)
+	if f.orders != nil {
+		o := f.orders.Of(r.Offset)
+		w.Hurry = o.Hurried(line)
+		if o.Fresh(line) {
+			last = nil
+		}
+	}
+	if last != nil {
+		w.Attempts = int(attrInt(last, "attempt"))
+	}
+	switch {
+	case w.Hurry:
+	case last != nil:
+		w.Next = nextOf(last, now)
+		if w.HostTries = int(attrInt(last, attrHost)); w.HostTries > 0 {
+			w.HostText = strings.Clone(last.Text)
+		}
+	}
+	return w
+}
+
+// served tells whether an agent can be had for a recipient, and notes it when that
+// has changed. Z8: one that has none is never left to wait in silence.
+func (s *Store) served(f *work, r *workspec.Recipient, held bool, c *changes) (*conf.Settings, bool) {
+	settings, unserved := s.Unserved(r)
+	reason := "no clause of scheduler.conf with a command matches it; the recipient waits until one does, or it expires"
+	if unserved && r.Channel == builtin.Hold {
+		_, err := builtin.ParseCondition(r.Host)
+		if err == nil {
+			return nil, false
+		}
+		reason = "what it waits for on channel hold cannot be read: " + err.Error() + "; it expires"
+	}
+	if unserved {
+		s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)
+		if !held {
+			c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventUnserved, Text: reason})
+		}
+		return nil, false
+	}
+	if held {
+		c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventServed})
+	}
+	return settings, true
+}

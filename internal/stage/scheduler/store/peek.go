@@ -1,0 +1,112 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// peeked is what a specification asks for, as somebody sees it who only looks.
+type Peeked struct {
+	ID     postoffice.SpoolID
+	Sender string
+	Origin thread.Origin
+	Away   time.Duration
+	Open   []Waiting // by channel and host
+	// Recipients without a thread: those that the scheduler ends at once, and those that
+	// wait for something else than an agent.
+	Ending, Aside int
+	// Failed is when hosts failed that are in trouble, for each recipient that told of it.
+	Failed []HostFailure
+}
+
+// HostFailure is a time at which a host failed.
+type HostFailure struct {
+	Host string // channel/host
+	At   time.Time
+}
+
+// peek reads a specification and changes nothing: it opens files for reading, takes no
+// lock and mends nothing. nil: there is nothing to deliver in it.
+func (s *Store) Peek(name string) (*Peeked, error) {
+	f, err := s.openToLook(name)
+	if err != nil || f.noMessage || !f.spec.Complete || len(f.spec.Groups) == 0 {
+		return nil, err
+	}
+	p := &Peeked{ID: f.id, Sender: f.spec.Groups[0].Sender.Address, Origin: whoseMail(f.spec), Away: f.away()}
+	last, now := f.deferrals(), s.Now()
+	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		r.Tag = f.tagOf(r)
+		if final(r.Tag) {
+			return
+		}
+		settings, unserved := s.Unserved(r)
+		switch {
+		case r.Channel == builtin.Error, r.Channel == builtin.Bitbucket:
+			p.Ending++
+		case unserved, f.orders.Waits(r, now):
+			p.Aside++
+		default:
+			e := last[r.Offset]
+			w := s.waiting(f, g, r, settings, e, false)
+			p.Open = append(p.Open, w)
+			if w.HostTries > 0 {
+				p.Failed = append(p.Failed, HostFailure{ThreadName(w.Channel, w.Host), e.Time})
+			}
+		}
+	})
+	slices.SortStableFunc(p.Open, func(a, b Waiting) int {
+		return strings.Compare(ThreadName(a.Channel, a.Host), ThreadName(b.Channel, b.Host))
+	})
+	return p, nil
+}
+
+// threadName is a thread's channel/host; hosts are one whatever their case.
+func ThreadName(channel, host string) string { return channel + "/" + strings.ToLower(host) }
+
+// openToLook is open without the right to write.
+func (s *Store) openToLook(name string) (f *work, err error) {
+	file, err := s.PostOffice.FS().Open(postoffice.Transport+"/"+name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read specification %s: %w: %w", name, postoffice.ErrGone, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read specification %s: %w", name, err)
+	}
+	// Nothing was written.
+	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err == nil && !info.Mode.IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	f = &work{Spec: &postoffice.Spec{Name: name, Info: info}}
+	if err == nil {
+		f.raw, err = io.ReadAll(io.NewSectionReader(file, 0, info.Size))
+	}
+	if err == nil {
+		f.spec, err = workspec.Parse(f.raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read specification %s: %w", name, err)
+	}
+	f.removal, f.orders = f.spec.Removal(), f.spec.Orders()
+	message, err := s.PostOffice.StatMessage(name)
+	if errors.Is(err, postoffice.ErrGone) {
+		f.noMessage = true
+		return f, nil
+	}
+	f.id = postoffice.IDOf(message)
+	return f, err
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// Recover takes up what an interrupted hand-over, change of hash depth or finish
+// left. Load does the rest, file by file. The engine does the same in parts, see lister.
+func (s *Store) Recover() error {
+	list, err := s.PostOffice.RecoverQueue(s.Now())
+	for _, r := range list {
+		if r.Action != postoffice.Completed {
+			s.tellRecovered([]postoffice.Recovered{r})
+			continue
+		}
+		_, err := s.Load(r.Name)
+		switch {
+		case err == nil, errors.Is(err, postoffice.ErrGone), errors.Is(err, ErrMessageGone):
+		case errors.As(err, new(*workspec.SyntaxError)), errors.Is(err, workspec.ErrUnknownFormat):
+			// Told as specification-refused.
+		default:
+			s.Log.Error("disk", "name", r.Name, "reason", err)
+		}
+	}
+	names, perr := s.PostOffice.ListPrepared(s.Now())
+	if perr == nil {
+		_, perr = s.SweepPrepared(names)
+	}
+	s.LogPreparedError(perr)
+	return err
+}
+
+// LogPreparedError logs that what is prepared cannot be looked through. Nothing but room on
+// the disk depends on it.
+func (s *Store) LogPreparedError(err error) {
+	if err != nil {
+		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
+	}
+}
+
+// tellRecovered logs what recovery did.
+func (s *Store) tellRecovered(list []postoffice.Recovered) {
+	for _, r := range list {
+		if r.Action == postoffice.Unreadable {
+			s.Log.Error("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
+			continue
+		}
+		s.Log.Warn("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
+	}
+}
+
+// requeue gives messages in queue/ without a specification back to the router. Only for a
+// time at which nothing else is changed.
+func (s *Store) Requeue(names []string) {
+	s.tellRecovered(s.PostOffice.RecoverMessages(names, s.Now()))
+}
+
+// Sweep removes what dead processes left in owners/ and what was in removed/ for long.
+// It may read every specification, so it is not for a time at which others wait; other
+// methods may run beside it, another Sweep may not.
+func (s *Store) Sweep() {
+	s.sweepOwners()
+	s.sweepRemoved()
+}
+
+// sweepRemoved drops messages that a person removed long ago (A15).
+func (s *Store) sweepRemoved() {
+	if s.KeepRemoved <= 0 {
+		return
+	}
+	done, err := s.PostOffice.SweepRemoved(s.Now(), s.KeepRemoved)
+	for _, m := range done {
+		s.Log.Info("dropped", "id", m.ID, "name", postoffice.Removed+"/"+m.Name, "removed", m.Since.Format(time.RFC3339))
+	}
+	if err != nil {
+		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Removed, "reason", err)
+	}
+}
+
+// SweepPrepared removes those of some reports and copies that no specification names.
+// They were listed (ListPrepared) while nothing was being prepared: a dead process has
+// prepared them, or begun to, and the next try has written another, or will. Beside
+// other changes: one that moves a specification while all are read has it left for
+// the next look, and done is false.
+func (s *Store) SweepPrepared(names []string) (done bool, err error) {
+	if len(names) == 0 {
+		return true, nil
+	}
+	moves := s.moves.Load()
+	err = s.PostOffice.ListTransport(func(name string) error {
+		raw, err := s.readRaw(name)
+		names = slices.DeleteFunc(names, func(report string) bool { return bytes.Contains(raw, []byte(" file="+report+" ")) })
+		return err
+	})
+	if err != nil {
+		return false, err // what cannot be read may name any of them
+	}
+	if s.moves.Load() != moves {
+		return false, nil
+	}
+	for _, name := range names {
+		if err := s.PostOffice.DropPrepared(name); err != nil {
+			return false, err
+		}
+		s.Log.Info("recovered", "action", postoffice.Swept, "name", postoffice.Public+"/"+name,
+			"reason", "no specification names it; another is or was written")
+	}
+	return true, nil
+}
+
+// readRaw reads a specification that need not be whole; nil if it is gone.
+func (s *Store) readRaw(name string) (raw []byte, err error) {
+	f, err := s.PostOffice.OpenSpec(name)
+	if errors.Is(err, postoffice.ErrGone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return f.Read()
+}

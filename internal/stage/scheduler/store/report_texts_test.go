@@ -1,0 +1,317 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/workspec"
+)
+
+// texts is a configuration directory with texts for reports.
+func texts(t *testing.T, conf string, files map[string]string) *config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	files = mapWith(files, "zmailer.conf", "", "scheduler.conf", conf)
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mapWith(m map[string]string, pairs ...string) map[string]string {
+	out := map[string]string{}
+	for k, v := range m {
+		out[k] = v
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}
+
+// M37: the words of reports are those beside zmailer.conf, in the language of the
+// message.
+func TestReportSpeaksTheLanguageOfTheMessage(t *testing.T) {
+	own := "Subject: Desole\n\nBonjour.\n{{range .Groups}}{{range .Recipients}}\n* {{.Address}}\n{{end}}{{end}}\n"
+	tests := map[string]struct {
+		header, conf, want string
+	}{
+		"nothing said":            {"", "", "Subject: Your message could not be delivered\n"},
+		"wrote German":            {"Content-Language: de-CH\n", "", "Subject: Ihre Nachricht konnte nicht zugestellt werden\n"},
+		"reads German":            {"Content-Language: en\nAccept-Language: tlh, de;q=0.3\n", "", "Content-Language: de\n"},
+		"its own text":            {"accept-language: fr\n", "", "Subject: Desole\n"},
+		"the postmaster's choice": {"", "PARAM report-language = fr\n", "\nBonjour.\n* x@h\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := texts(t, tt.conf+storetest.Conf, map[string]string{"reports/fr/failed": own, "reports/fr/failed~": "{{", "reports/.hidden": ""})
+			next, err := conf.Load(c, os.Geteuid() == 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _ := diskBox(t)
+			b.spool.Conf = next
+			name := b.queueHeader(storetest.Header+tt.header, "Body.\n", storetest.Rcpt{Line: "smtp h x@h"})
+			b.Mark(name, 0, "failed", workspec.TagFailed)
+			b.settle(name)
+			if r := b.Reports(); len(r) != 1 || !strings.Contains(r[0], tt.want) {
+				t.Errorf("%q is missing in %s", tt.want, r)
+			}
+		})
+	}
+}
+
+// queueHeader is queue with other headers.
+func (b *box) queueHeader(header, body string, rcpts ...storetest.Rcpt) string {
+	b.T.Helper()
+	name, err := storetest.QueueWith(b.PO, "a@b", header, body, rcpts)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return name
+}
+
+// A text that cannot be used is refused at the start, with file and line.
+func TestBadReportTextIsRefused(t *testing.T) {
+	tests := map[string]struct {
+		conf, file, text string
+		line             int
+		want             string
+	}{
+		"broken":            {"", "reports/de/failed", "Subject: x\n\n\n{{.Wrong}}\n", 4, "Wrong"},
+		"unknown kind":      {"", "reports/de/bounced", "Subject: x\n\n", 0, "failed, delayed, delivered"},
+		"bad language":      {"", "reports/Deutsch!/failed", "Subject: x\n\nx\n", 0, "language"},
+		"a file, no folder": {"", "reports/failed", "Subject: x\n\nx\n", 0, "must be a directory"},
+		"no such language":  {"PARAM report-language = fr\n", "reports/it/failed", "Subject: x\n\nx\n", 0, "report-language"},
+	}
+	for name, tt := range tests {
+		c := texts(t, tt.conf+storetest.Conf, map[string]string{tt.file: tt.text})
+		_, err := conf.Load(c, os.Geteuid() == 0)
+		list := conf.Errors(err)
+		e := (*config.Error)(nil)
+		if len(list) != 1 || !errors.As(list[0], &e) || e.Line != tt.line || !strings.Contains(e.Error(), tt.want) || !strings.Contains(e.File, "/reports/") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	for _, param := range []string{"report-language = x!", "report-size = many", "report-full-size = -1", "report-copies = a b@c", "report-copies = <>"} {
+		if _, err := conf.Parse("f", []byte("PARAM "+param+"\n"+storetest.Conf), os.LookupEnv); err == nil {
+			t.Errorf("PARAM %s is taken", param)
+		}
+	}
+}
+
+// A text that fails on this report gives way to the built-in one: the report goes out.
+func TestReportIsNotLostForItsText(t *testing.T) {
+	bad := "Subject: x\n\n{{range .Groups}}{{range .Recipients}}{{if eq .Address \"x@h\"}}{{.Host}}{{end}}{{end}}{{end}}\n"
+	next, err := conf.Load(texts(t, storetest.Conf, map[string]string{"reports/en/failed": bad}), os.Geteuid() == 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := diskBox(t)
+	b.spool.Conf = next
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	b.Mark(name, 0, "failed", workspec.TagFailed)
+	b.settle(name)
+	if r := b.Reports(); len(r) != 1 || !strings.Contains(r[0], "Subject: Your message could not be delivered\n") {
+		t.Errorf("got %v", r)
+	}
+	b.WantLog("report-text", "reports/en/failed", "line 3")
+}
+
+// M37: what comes back is what may be sent, with a label that is true, and no more
+// than the limits.
+func TestReportReturnsWhatMayBeSent(t *testing.T) {
+	long := strings.Repeat("x", 999) + "\n"
+	tests := map[string]struct {
+		header, body, ret, conf  string
+		kind, encoding, returned string // of the part, and a text that must be in it
+	}{
+		"ASCII":                       {"", "plain\n", "", "", "message/rfc822", "7bit", "\n\nplain\n"},
+		"8-bit body":                  {"", "gr\xfc\xdfe\n", "", "", "message/rfc822", "8bit", "\n\ngr\xfc\xdfe\n"},
+		"8-bit header":                {"Subject: gr\xfc\xdfe\n", "x\n", "", "", "message/rfc822", "8bit", "gr\xfc\xdfe\n"},
+		"UTF-8 header":                {"Subject: grüße\n", "x\n", "", "", "message/global", "8bit", "grüße\n"},
+		"a long line":                 {"", long, "FULL", "", "text/rfc822-headers", "7bit", "Subject: test\n"},
+		"a NUL":                       {"", "a\x00b\n", "FULL", "", "text/rfc822-headers", "7bit", "Subject: test\n"},
+		"a CR":                        {"", "a\rb\n", "", "", "text/rfc822-headers", "7bit", "Subject: test\n"},
+		"a long header line":          {"X-Long: " + long, "x\n", "", "", "text/rfc822-headers", "quoted-printable", "X-Long: xxx"},
+		"RET=FULL, not small":         {"", strings.Repeat("line\n", 20_000), "FULL", "", "message/rfc822", "7bit", "line\nline\n"},
+		"RET=FULL above its limit":    {"", strings.Repeat("line\n", 20_000), "FULL", "PARAM report-full-size = 90k\n", "text/rfc822-headers", "7bit", "Subject: test\n"},
+		"no RET above its limit":      {"", strings.Repeat("line\n", 300), "", "PARAM report-size = 1k\n", "text/rfc822-headers", "7bit", "Subject: test\n"},
+		"no RET, no limit":            {"", strings.Repeat("line\n", 20_000), "", "PARAM report-size = 0\n", "message/rfc822", "7bit", "line\nline\n"},
+		"RET=HDRS of an 8-bit header": {"Subject: gr\xfc\xdfe\n", "x\n", "HDRS", "", "text/rfc822-headers", "8bit", "gr\xfc\xdfe\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, _ := diskBox(t)
+			b.spool.Conf = mustConf(t, tt.conf+storetest.Conf)
+			name := b.queueHeader(storetest.Header+tt.header, tt.body, storetest.Rcpt{Line: "smtp h x@h", Ret: tt.ret})
+			b.Mark(name, 0, "failed", workspec.TagFailed)
+			b.settle(name)
+			r := b.Reports()
+			if len(r) != 1 {
+				t.Fatalf("%d reports", len(r))
+			}
+			_, part, _ := strings.Cut(r[0], "Content-Type: "+tt.kind+"\n")
+			if !strings.HasPrefix(part, "Content-Transfer-Encoding: "+tt.encoding+"\n") || !strings.Contains(part, tt.returned) {
+				t.Errorf("want %s, %s, %.80q in\n%.3000s", tt.kind, tt.encoding, tt.returned, r[0])
+			}
+			head, _, _ := strings.Cut(r[0], "\n--")
+			if got := strings.Contains(head, "Content-Transfer-Encoding: 8bit\n"); got != (tt.encoding == "8bit") {
+				t.Errorf("the whole says 8bit: %v", got)
+			}
+		})
+	}
+}
+
+// Z19: mail that no person waits for gets no reports of delay, but those of failure
+// (RFC 3834 §2) and of success that it asked for (RFC 3461 §5.2.2).
+func TestAutomaticMailHearsOfFailuresAlone(t *testing.T) {
+	for header, automatic := range map[string]bool{
+		"": false, "Auto-Submitted: no\n": false, "Auto-Submitted: No; x=y\n": false, "Precedence: first-class\n": false, "X-Precedence: bulk\n": false,
+		"Auto-Submitted: auto-replied\n": true, "auto-submitted:\n auto-generated; x\n": true, "Precedence: bulk\n": true, "Precedence: List\n": true,
+		"precedence: junk\n": true, "List-Id: <x.example>\n": true,
+	} {
+		b, _ := diskBox(t)
+		file := b.queueHeader(storetest.Header+header, "x\n", storetest.Rcpt{Line: "smtp h late@h", Notary: "NOTIFY=DELAY,FAILURE"},
+			storetest.Rcpt{Line: "smtp h bad@h"}, storetest.Rcpt{Line: "smtp h good@h", Notary: "NOTIFY=SUCCESS"})
+		b.Mark(file, 1, "failed", workspec.TagFailed)
+		b.Mark(file, 2, "delivered", workspec.TagOK)
+		b.Now = b.Now.Add(5 * 3600e9)
+		b.settle(file)
+		got := map[string]int{}
+		for _, r := range b.Reports() {
+			for _, action := range storetest.Fields(r, "Action") {
+				got[action]++
+			}
+		}
+		if got["failed"] != 1 || got["delivered"] != 1 || (got["delayed"] == 1) == automatic {
+			t.Errorf("%q: got reports %v", header, got)
+		}
+	}
+}
+
+// M38: who reads along gets every failure report, and no other.
+func TestCopiesOfFailureReports(t *testing.T) {
+	b, _ := diskBox(t)
+	b.spool.Conf = mustConf(t, "PARAM report-copies = postmaster@mx.example.org\n"+storetest.Conf)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h", Notary: "NOTIFY=SUCCESS"})
+	b.Mark(name, 0, "failed", workspec.TagFailed)
+	b.Mark(name, 1, "delivered", workspec.TagOK)
+	b.settle(name)
+	for _, r := range b.Reports() {
+		head, _, _ := strings.Cut(r, "env-end\n")
+		failed := strings.Contains(r, "Action: failed\n")
+		if got := strings.HasSuffix(head, "to <a@b>\nto <postmaster@mx.example.org>\n"); got != failed {
+			t.Errorf("failed %v: envelope %q", failed, head)
+		}
+	}
+	if len(b.Reports()) != 2 {
+		t.Errorf("%d reports", len(b.Reports()))
+	}
+}
+
+// M37: where the message came from, what it was, and our name for it are told.
+func TestReportNamesTheMessage(t *testing.T) {
+	b, _ := diskBox(t)
+	header := "Received: from client.example ([192.0.2.1] (really) by \"x\")\n\tby mx.example.org with ESMTP; now\n" +
+		"Received: from other.example by client.example\nMessage-ID:\n <1@client.example>\n"
+	name := b.queueHeader(header, "x\n", storetest.Rcpt{Line: "smtp h x@h"})
+	id := b.load(name).ID.String()
+	b.Mark(name, 0, "failed", workspec.TagFailed)
+	b.settle(name)
+	r := b.Reports()[0]
+	for field, want := range map[string]string{"Received-From-MTA": `dns; client.example ([192.0.2.1] (really) by "x")`,
+		"Final-Log-ID": id, "X-Spool-ID": id, "In-Reply-To": "<1@client.example>", "References": "<1@client.example>"} {
+		if got := strings.Join(storetest.Fields(r, field), "|"); got != want {
+			t.Errorf("%s: got %q, want %q", field, got, want)
+		}
+	}
+	for value, want := range map[string]string{"by mx": "", "from": "", "from x": "x", "from x\tby y": "x", "from x (unclosed": "x", "from  x (a) by y": "x (a)"} {
+		if got := receivedFrom(value); got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}
+
+// M38: ten thousand failures make reports of a size that can be read, each recipient
+// in one of them; the message is returned once. Memory does not grow with them.
+func TestManyFailuresArePartedIntoReports(t *testing.T) {
+	const many = 2500
+	b, _ := diskBox(t)
+	var list []storetest.Rcpt
+	for i := range many {
+		list = append(list, storetest.Rcpt{Line: "smtp h user" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + "@h"})
+	}
+	name := b.Queue("a@b", list...)
+	f, err := b.PO.OpenSpec(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	spec := b.Parse(name)
+	var lines []byte
+	long := "550 " + strings.Repeat("no ", 300)
+	for i := range spec.Groups[0].Recipients {
+		r := &spec.Groups[0].Recipients[i]
+		lines = workspec.AppendDiagnostic(lines, &workspec.Diagnostic{Recipient: r.Offset, Time: b.Now, Text: long,
+			Notary: workspec.Notary{Address: r.Address, Action: "failed", Status: "5.1.1", Diagnostic: "smtp; " + long}})
+		if err := f.SetTag(workspec.TagBytes(spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Append(lines); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.settle(name); !s.Finished {
+		t.Errorf("got %+v", s)
+	}
+	told, whole := 0, 0
+	reports := b.Reports()
+	for _, r := range reports {
+		told += len(storetest.Fields(r, "Final-Recipient"))
+		if strings.Contains(r, "message/rfc822") {
+			whole++
+		}
+		if n := len(storetest.Fields(r, "Action")); n > maxTold {
+			t.Errorf("a report of %d recipients", n)
+		}
+	}
+	if len(reports) != 3 || told != many || whole != 1 {
+		t.Errorf("%d reports on %d recipients, %d with the message; want 3 on %d, 1", len(reports), told, whole, many)
+	}
+}
+
+func TestSurveySeesWhatMayNotBeSent(t *testing.T) {
+	line := strings.Repeat("x", 998)
+	for text, want := range map[string]shape{
+		"": {}, "a\nb": {}, line + "\n" + line: {}, line + "x": {odd: true}, "\x00": {odd: true}, "a\r\n": {odd: true},
+		"\xff": {eight: true}, strings.Repeat("\n", 40<<10) + line + "y\n\xff": {eight: true, odd: true},
+	} {
+		if got, err := survey(strings.NewReader(text)); err != nil || got != want {
+			t.Errorf("%.20q: got %+v %v, want %+v", text, got, err, want)
+		}
+	}
+	if _, err := survey(io.MultiReader(strings.NewReader("x"), badReader{})); err == nil {
+		t.Error("an error of the disk is not told")
+	}
+}
+
+type badReader struct{}
+
+func (badReader) Read([]byte) (int, error) { return 0, os.ErrInvalid }

@@ -1,0 +1,408 @@
+// Package store is every change that the scheduler makes in the postoffice: it reads work
+// specifications, records the outcomes of attempts, gives recipients up, submits reports,
+// and removes what is done.
+//
+// It owns the lines and tags that the scheduler writes into a specification, and the end
+// of a message's files. A message is read into a Loaded; what happens to it after that, and
+// when, the engine decides.
+//
+// What survives a crash: everything. Each method writes its lines, makes them durable where
+// something follows from them, and sets the tags after that; a method that was interrupted
+// is completed by the next Load or Settle of the same message.
+//
+// Diagnostics: postoffice.ErrGone, workspec.ErrUnknownFormat and *workspec.SyntaxError mean
+// that a file is to be left alone. ErrMessageGone, ErrUnfinished, ErrCut and ErrUnreported
+// say why a message cannot be used or ended now. Other errors are the disk's.
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/workspec"
+)
+
+// Store is every change that the scheduler makes on the disk. Each method does its
+// work before it returns; several may run at once for different messages, one at a
+// time for the same. An error means that the change is not made, or only a part of
+// it that a later call of the same method finds and completes.
+type Store struct {
+	left  []postoffice.Left // numbers of dead processes that the last look found
+	asked asked             // answers to conditions on channel hold
+	moves atomic.Int64      // of specifications, also those that were only tried
+
+	PostOffice *postoffice.PostOffice
+	Conf       *conf.File
+	Hostname   string
+	Postmaster string // who reports come from
+	Now        func() time.Time
+	Started    time.Time // of the scheduler
+	// KeepRemoved is how long messages stay in removed/; 0: for ever.
+	KeepRemoved time.Duration
+	// Resolver is the name server for conditions of channel hold, host:port; "": those of
+	// /etc/resolv.conf.
+	Resolver string
+	Log      *slog.Logger
+	// Ledger is told of every message's end and of every report; nil: nobody is.
+	Ledger *ledger.Journal
+	logged loggedOperations
+	Meters Meters
+}
+
+// work is a work specification with its content.
+type work struct {
+	*postoffice.Spec
+	raw  []byte
+	spec *workspec.Spec
+	id   postoffice.SpoolID
+	// opened is when that was, and changed when the message's inode was changed last.
+	opened, changed time.Time
+	// noMessage: queue/NAME is gone.
+	noMessage bool
+	removal   *workspec.Removal // nil: nobody was ever removed
+	voids     map[int64]int64   // see void, of voidOf
+	voidOf    *workspec.Spec
+	orders    *workspec.Orders // nil: nothing was ever ordered
+	// wished is the time before which no attempt was wanted; nil: none was said for any.
+	wished map[int64]time.Time
+	before loadMode
+	// only are the recipients that are read; nil: all.
+	only []int64
+}
+
+// open reads a specification and describes its message.
+func (s *Store) open(name string) (*work, error) { return s.openFor(name, nil) }
+
+// openFor is open for some recipients, by their offsets: of a list with very many, the
+// others are not even read.
+func (s *Store) openFor(name string, only []int64) (*work, error) {
+	f, err := s.openUnread(name, only)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.read(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// openUnread is openFor for who reads the file under its lock (underLock), and not before.
+func (s *Store) openUnread(name string, only []int64) (*work, error) {
+	file, err := s.PostOffice.OpenSpec(name)
+	if err != nil {
+		return nil, err
+	}
+	f := &work{Spec: file}
+	if only != nil {
+		f.only = slices.Sorted(slices.Values(only))
+	}
+	info, err := s.PostOffice.StatMessage(name)
+	switch {
+	case errors.Is(err, postoffice.ErrGone):
+		f.noMessage = true
+	case err != nil:
+		return nil, errors.Join(err, file.Close())
+	default:
+		f.id, f.opened, f.changed = postoffice.IDOf(info), s.Now(), info.CTime
+	}
+	return f, nil
+}
+
+func (f *work) read() (err error) {
+	if f.raw, err = f.Read(); err != nil {
+		return err
+	}
+	var want func(int64, []byte, []byte) bool
+	if f.only != nil {
+		want = func(offset int64, _, _ []byte) bool {
+			_, ok := slices.BinarySearch(f.only, offset)
+			return ok
+		}
+	}
+	if f.spec, err = workspec.ParseOnly(f.raw, want); err != nil {
+		return fmt.Errorf("read specification %s: %w", f.Name, err)
+	}
+	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), f.wishes()
+	return nil
+}
+
+// tagOf is the tag that a recipient should have by what persons have decided.
+func (f *work) tagOf(r *workspec.Recipient) workspec.Tag {
+	return workspec.Decided(f.removal, f.orders, r)
+}
+
+// close gives the descriptors back. Nothing is buffered: what was to be durable has
+// been synced, so an error of close(2) says nothing.
+func (f *work) close() { _ = f.Close() }
+
+// recipients calls fn for each recipient.
+func (f *work) recipients(fn func(g *workspec.Group, r *workspec.Recipient)) {
+	for gi := range f.spec.Groups {
+		g := &f.spec.Groups[gi]
+		for ri := range g.Recipients {
+			fn(g, &g.Recipients[ri])
+		}
+	}
+}
+
+// find is the recipient at an offset; offsets ascend in a group.
+func (f *work) find(offset int64) (*workspec.Group, *workspec.Recipient) {
+	for gi := range f.spec.Groups {
+		g := &f.spec.Groups[gi]
+		i, ok := slices.BinarySearchFunc(g.Recipients, offset, func(r workspec.Recipient, off int64) int {
+			return cmp.Compare(r.Offset, off)
+		})
+		if ok {
+			return g, &g.Recipients[i]
+		}
+	}
+	return nil, nil
+}
+
+// arrival is when the message was accepted, or if its file is gone, when something
+// was last written about it.
+func (f *work) arrival() time.Time {
+	if f.noMessage {
+		return f.Info.ModTime
+	}
+	at := f.id.Time()
+	if at.After(f.opened.Add(clockSlack)) {
+		return f.notAfter(f.opened)
+	}
+	return at
+}
+
+// notAfter is when a message was accepted at the latest whose file has a time that is still
+// to come: somebody has set it, or the clock, and its age must not wait for that. The
+// inode's change time, which no user can set, and the history of the message bound it, so
+// that it stays the same from one start to the next.
+func (f *work) notAfter(now time.Time) time.Time {
+	at := now
+	if !f.changed.IsZero() && f.changed.Before(at) {
+		at = f.changed
+	}
+	for i := range f.spec.History {
+		if t := f.spec.History[i].Time; !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }
+
+// deferrals is what the history says of each recipient's last deferral.
+func (f *work) deferrals() map[int64]*workspec.Event {
+	var m map[int64]*workspec.Event
+	for i := len(f.spec.History) - 1; i >= 0; i-- {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventDeferred {
+			continue
+		}
+		if m == nil {
+			m = map[int64]*workspec.Event{}
+		}
+		for r := range f.spec.About(e) {
+			if m[r.Offset] == nil {
+				m[r.Offset] = e
+			}
+		}
+	}
+	return m
+}
+
+// unservedNow are the recipients that the history says have no clause to serve them.
+func (f *work) unservedNow() map[int64]bool {
+	var m map[int64]bool
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventUnserved && e.Event != workspec.EventServed {
+			continue
+		}
+		if m == nil {
+			m = map[int64]bool{}
+		}
+		m[e.Recipient] = e.Event == workspec.EventUnserved
+	}
+	return m
+}
+
+// attrHost of a deferral: how often in a row the host failed. The whole thread
+// waits.
+const attrHost = "host"
+
+func attrInt(e *workspec.Event, key string) int64 {
+	n, err := strconv.ParseInt(e.Get(key), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// notify is what a sender wants to hear of (RFC 3461 §4.1).
+type notify struct {
+	success, failure, delay bool
+	original                string // ORCPT, decoded
+}
+
+// wants reads an N line's value. Without NOTIFY, or with one that says nothing known,
+// failure and delay are reported.
+func wants(notary string, decode func(string) (string, error)) notify {
+	w := notify{failure: true, delay: true}
+	for field := range strings.FieldsSeq(notary) {
+		key, value, _ := strings.Cut(field, "=")
+		switch {
+		case strings.EqualFold(key, "NOTIFY"):
+			w.read(value)
+		case strings.EqualFold(key, "ORCPT"):
+			if text, err := decode(value); err == nil {
+				w.original = text
+			}
+		}
+	}
+	return w
+}
+
+// read reads the value of NOTIFY.
+func (w *notify) read(value string) {
+	var got notify
+	known := false
+	for word := range strings.SplitSeq(value, ",") {
+		switch strings.ToUpper(word) {
+		case "NEVER":
+		case "SUCCESS":
+			got.success = true
+		case "FAILURE":
+			got.failure = true
+		case "DELAY":
+			got.delay = true
+		default:
+			continue
+		}
+		known = true
+	}
+	if known {
+		w.success, w.failure, w.delay = got.success, got.failure, got.delay
+	}
+}
+
+// changes are lines to append and tags to set after them.
+type changes struct {
+	lines []byte
+	// Deferrals become one line for all recipients of whom it says the same.
+	deferrals []deferrals
+	sync      bool // the lines must be durable before the tags
+	tags      []tagChange
+}
+
+type tagChange struct {
+	bytes []byte
+	off   int64
+}
+
+// tag sets a recipient's tag.
+func (c *changes) tag(f *work, r *workspec.Recipient, t workspec.Tag) {
+	c.tags = append(c.tags, tagChange{workspec.TagBytes(f.spec.Format, t), workspec.TagOffset(r.Offset)})
+}
+
+// diagnostic appends a recipient's d line.
+func (c *changes) diagnostic(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string) {
+	c.diagnosticOf(g, r, now, n, text, false)
+}
+
+// diagnosticOf is diagnostic. reported: nobody is to hear of it any more.
+func (c *changes) diagnosticOf(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string, reported bool) {
+	if n.Address == "" {
+		n.Address = r.Address
+	}
+	c.lines = workspec.AppendDiagnostic(c.lines, &workspec.Diagnostic{
+		Reported: reported, Recipient: r.Offset, HeaderOffset: g.HeaderOffset, NotaryOffset: r.NotaryOffset, Time: now, Notary: n, Text: text})
+}
+
+// event appends an h line.
+func (c *changes) event(e workspec.Event) { c.lines = workspec.AppendEvent(c.lines, &e) }
+
+// deferrals are a deferral and the recipients that it is about.
+type deferrals struct {
+	event workspec.Event
+	of    []int64
+}
+
+// deferral appends the h line of a deferral of one recipient.
+func (c *changes) deferral(e workspec.Event) {
+	// Neighbours mostly have the same reply.
+	for i := len(c.deferrals) - 1; i >= max(0, len(c.deferrals)-maxReplies); i-- {
+		if d := &c.deferrals[i]; d.event.Text == e.Text && slices.Equal(d.event.Attrs, e.Attrs) {
+			d.of = append(d.of, e.Recipient)
+			return
+		}
+	}
+	c.deferrals = append(c.deferrals, deferrals{e, []int64{e.Recipient}})
+}
+
+// maxReplies is how many replies are looked through for an equal one. With more of them
+// they differ by recipient.
+const maxReplies = 32
+
+// write makes the changes.
+func (c *changes) write(f *work) error {
+	for i := range c.deferrals {
+		d := &c.deferrals[i]
+		if len(d.of) > 1 {
+			slices.Sort(d.of)
+			f.spec.SetAbout(&d.event, slices.Compact(d.of))
+		}
+		c.event(d.event)
+	}
+	c.deferrals = nil
+	if len(c.lines) > 0 {
+		// Crash: lines without their tags: the recipients are still open, are dealt
+		// with again and get another line; the last one counts.
+		if err := f.Append(c.lines); err != nil {
+			return err
+		}
+	}
+	if c.sync {
+		// Crash: as before, or the lines are durable; a tag never says more than a
+		// durable line.
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.tags {
+		// Crash: some tags are set; the others are open or locked as before.
+		if err := f.SetTag(t.bytes, t.off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// underLock runs fn with the specification locked and read again: agents look at
+// tags and set their locks under the same lock.
+func (f *work) underLock(fn func() error) (err error) {
+	if err := f.Lock(); err != nil {
+		return fmt.Errorf("lock %s: %w", f.Name, err)
+	}
+	defer func() { err = errors.Join(err, f.Unlock()) }()
+	if err := f.read(); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// failure is the status part of a failure that we decide on.
+func failure(code status.Code, text string) workspec.Notary {
+	return workspec.Notary{Action: "failed", Status: code.String(), Diagnostic: "x-local; " + text, Agent: "scheduler"}
+}

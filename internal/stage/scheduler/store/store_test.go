@@ -1,0 +1,471 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// M16
+func TestLoadGivesOpenRecipientsByThread(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp B.example x@b.example"}, storetest.Rcpt{Line: "smtp a.example x@a.example"},
+		storetest.Rcpt{Line: "smtp b.example y@b.example"}, storetest.Rcpt{Line: "local joe joe@here"}, storetest.Rcpt{Line: "smtp a.example done@a.example"})
+	b.Mark(name, 4, "", workspec.TagOK)
+	l := b.load(name)
+	var got []string
+	for _, w := range l.Open {
+		got = append(got, w.Channel+" "+w.Host+" "+w.Address)
+	}
+	want := "local joe joe@here, smtp a.example x@a.example, smtp B.example x@b.example, smtp b.example y@b.example"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("got %s\nwant %s", s, want)
+	}
+	info, err := os.Stat(b.PO.FS().(*durable.OS).Dir() + "/queue/" + name)
+	if err != nil || l.ID.Time() != info.ModTime() || l.Number != l.ID.Ino {
+		t.Errorf("got %v %d, want the message's time %v (%v)", l.ID, l.Number, info.ModTime(), err)
+	}
+	if want := l.ID.Time().Add(4 * time.Hour); !l.Look.Equal(want) {
+		t.Errorf("looks again at %v, want the report time %v", l.Look, want)
+	}
+}
+
+// M16: recorded specifications of ZMailer are taken over in mid-way.
+func TestRecordedSpecificationsLoad(t *testing.T) {
+	tests := map[string]int{"01-single": 1, "02-multi": 4, "04-dsn": 2, "05-fail": 2, "06-defer": 2}
+	for sample, want := range tests {
+		t.Run(sample, func(t *testing.T) {
+			b, dir := diskBox(t)
+			spec, err := os.ReadFile(filepath.Join("../..", "workspec", "testdata", "samples", sample, "transport-before"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := storetest.Plant(t, dir, "", spec)
+			l := b.load(name)
+			if len(l.Open) != want || l.Name != name {
+				t.Errorf("got %d open of %s, want %d", len(l.Open), l.Name, want)
+			}
+		})
+	}
+}
+
+// M17
+func TestUnknownFormatIsLeftAlone(t *testing.T) {
+	b, dir := diskBox(t)
+	text := "@ 0x00000083\ni 4711\no 10\ns local a a 1\nr           smtp h u 1\nm\nA: b\n\n"
+	name := storetest.Plant(t, dir, "", []byte(text))
+	if _, err := b.spool.Load(name); !errors.Is(err, workspec.ErrUnknownFormat) {
+		t.Errorf("got %v, want ErrUnknownFormat", err)
+	}
+	if got := b.Read("transport/" + name); got != text {
+		t.Errorf("the file was changed: %q", got)
+	}
+}
+
+func TestCorruptSpecificationIsLeftAlone(t *testing.T) {
+	b, dir := diskBox(t)
+	text := "@ 0x00000003\ni 4711\no 10\nsnonsense\n"
+	name := storetest.Plant(t, dir, "", []byte(text))
+	var bad *workspec.SyntaxError
+	if _, err := b.spool.Load(name); !errors.As(err, &bad) {
+		t.Errorf("got %v, want a *workspec.SyntaxError", err)
+	}
+	if got := b.Read("transport/" + name); got != text {
+		t.Errorf("the file was changed: %q", got)
+	}
+}
+
+func TestIncompleteSpecificationIsRoutedAgain(t *testing.T) {
+	b, dir := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	path := filepath.Join(dir, "transport", name)
+	text := b.Read("transport/" + name)
+	if err := os.WriteFile(path, []byte(text[:len(text)/2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l := b.load(name); !l.Gone {
+		t.Errorf("got %+v", l)
+	}
+	storetest.Gone(t, b.FS, name)
+	if len(b.List("router")) != 1 {
+		t.Errorf("router/ holds %v", b.List("router"))
+	}
+	b.WantLog("recovered", "rerouted", "not complete")
+}
+
+func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		b, dir := diskBox(t)
+		name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h lost@h"})
+		if !open {
+			b.Mark(name, 0, "", workspec.TagOK)
+		}
+		if err := os.Remove(filepath.Join(dir, "queue", name)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.spool.Load(name)
+		switch {
+		case !open && (err != nil || !l.Gone):
+			t.Errorf("got %+v, %v", l, err)
+		case open && !errors.Is(err, ErrMessageGone):
+			t.Errorf("got %+v, %v; want ErrMessageGone", l, err)
+		case open:
+			b.Read("transport/" + name) // it waits
+			if err := b.spool.Abandon(name); err != nil {
+				t.Error(err)
+			}
+			if got := b.List("quarantine"); len(got) != 1 || got[0] != "transport."+name+".message-gone" {
+				t.Errorf("quarantine/ holds %q", got)
+			}
+		}
+		storetest.Gone(t, b.FS, name)
+		if got := strings.Contains(b.Log.String(), "message-lost"); got != open {
+			t.Errorf("open %v: logged %s", open, b.Log)
+		}
+	}
+}
+
+// M18
+func TestLocksOfDeadOwnersAreReleased(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h dead@h"}, storetest.Rcpt{Line: "smtp h alive@h"}, storetest.Rcpt{Line: "smtp h free@h"})
+	alive, err := b.PO.NewOwner("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Release()
+	dead, err := b.PO.NewOwner("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Lock(name, 0, dead.Number())
+	b.Lock(name, 1, alive.Number())
+	// What a kill leaves: the file without its lock.
+	if err := dead.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.FS.(*durable.OS).Dir(), "owners", "1"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := b.load(name)
+	got := map[string]bool{}
+	for _, w := range l.Open {
+		got[w.Address] = w.Locked
+	}
+	if len(got) != 3 || got["dead@h"] || !got["alive@h"] || got["free@h"] {
+		t.Errorf("locked: %v, want alive@h alone", got)
+	}
+	s := b.Parse(name)
+	if storetest.Tags(s) != " ~ " || len(s.History) != 1 || s.History[0].Event != workspec.EventUnlocked ||
+		s.History[0].Recipient != storetest.OffsetOf(s, 0) || s.History[0].Get("owner") == "" {
+		t.Errorf("tags %q, history %+v", storetest.Tags(s), s.History)
+	}
+	b.WantLog("recovered", "unlocked", "dead@h")
+}
+
+// M49: channels that no agent serves.
+func TestChannelsWithoutAgent(t *testing.T) {
+	tests := map[string]struct {
+		line, notary string
+		tag          string
+		code         string // of the diagnostic; "" if there is none
+		held         int
+		log          []string
+	}{
+		"no such user":         {"error nouser x@h", "", "-", "5.1.1", 0, []string{"failed", "status=5.1.1"}},
+		"bad address":          {"error badaddress x@h", "", "-", "5.1.3", 0, []string{"failed", "status=5.1.3"}},
+		"routing loop":         {"error loop x@h", "", "-", "5.4.6", 0, []string{"failed", "status=5.4.6"}},
+		"loop with its chain":  {"error loop:a+20->+20b+20->+20a x@h", "", "-", "5.4.6", 0, []string{"failed", "status=5.4.6", "itself: a -> b -> a"}},
+		"refused with a code":  {"error 5.7.1:not+20you x@h", "", "-", "5.7.1", 0, []string{"failed", "status=5.7.1", `reply="not you"`}},
+		"code that is no end":  {"error 4.2.2 x@h", "", "-", "5.2.2", 0, []string{"failed", "status=5.2.2"}},
+		"text that is broken":  {"error closed:+2 x@h", "", "-", "5.0.0", 0, []string{"failed", "cannot be delivered: closed: +2"}},
+		"no relay":             {"error norelay x@h", "", "-", "5.7.1", 0, []string{"failed", "status=5.7.1"}},
+		"other error":          {"error strange x@h", "", "-", "5.0.0", 0, []string{"failed", "strange"}},
+		"bitbucket":            {"bitbucket - /dev/null", "", "+", "", 0, []string{"delivered", "bitbucket"}},
+		"bitbucket, told":      {"bitbucket - /dev/null", "NOTIFY=SUCCESS", "+", "2.0.0", 0, []string{"delivered"}},
+		"hold":                 {"hold timeout:1 x@h", "", " ", "", 1, nil},
+		"unknown channel (Z8)": {"uucp far x@h", "", " ", "", 1, []string{"level=ERROR", "unknown-channel", "x@h"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, _ := diskBox(t)
+			file := b.Queue("a@b", storetest.Rcpt{Line: tt.line, Notary: tt.notary}, storetest.Rcpt{Line: "smtp h other@h"})
+			l := b.load(file)
+			if l.Held != tt.held || len(l.Open) != 1 {
+				t.Errorf("held %d, open %d", l.Held, len(l.Open))
+			}
+			s := b.Parse(file)
+			if got := storetest.Tags(s); got != tt.tag+" " {
+				t.Errorf("tags %q, want %q", got, tt.tag+" ")
+			}
+			code := ""
+			if len(s.Diagnostics) > 0 {
+				code = s.Diagnostics[0].Notary.Status
+			}
+			if code != tt.code {
+				t.Errorf("diagnostics %+v, want status %q", s.Diagnostics, tt.code)
+			}
+			if tt.log != nil {
+				b.WantLog(tt.log...)
+			}
+			// A second look finds nothing more to decide.
+			before := b.Read("transport/" + file)
+			b.load(file)
+			if after := b.Read("transport/" + file); after != before {
+				t.Errorf("loaded again, the file changed:\n%s", after[len(before):])
+			}
+		})
+	}
+}
+
+// M21
+func TestRehashWhenLoading(t *testing.T) {
+	f, err := durable.NewOS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	old := newBoxConf(t, f, 2, storetest.Conf)
+	free := old.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	held := old.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	if strings.Count(free, "/") != 2 {
+		t.Fatalf("queued as %s", free)
+	}
+	alive, err := old.PO.NewOwner("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Release()
+	old.Lock(held, 0, alive.Number())
+	for levels, slashes := range map[int]int{0: 0, 1: 1} {
+		b := openBox(t, f, levels, storetest.Conf)
+		l := b.load(free)
+		if strings.Count(l.Name, "/") != slashes {
+			t.Errorf("%d levels: moved to %s", levels, l.Name)
+		}
+		free = l.Name
+		b.Read("queue/" + l.Name)
+		b.Read("transport/" + l.Name)
+		if l := b.load(held); l.Name != held {
+			t.Errorf("%s was moved to %s while an agent works on it", held, l.Name)
+		}
+	}
+}
+
+// A5: what a deferral decided is read back.
+func TestDeferralSurvivesARestart(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h"})
+	s := b.Parse(name)
+	next := b.Now.Add(7 * time.Minute)
+	err := b.record(name, []Outcome{
+		{Offset: storetest.OffsetOf(s, 0), Result: thread.Deferred, Attempt: 3, Next: next, Text: "\n<<- RCPT TO:<x@h>\n->> 450 4.2.1 later",
+			Notary: workspec.Notary{Status: "4.2.1 (comment)"}},
+		{Offset: storetest.OffsetOf(s, 1), Result: thread.HostDeferred, Attempt: 1, Next: next, HostTries: 2, Text: "connection refused"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := b.load(name)
+	x, y := l.Open[0], l.Open[1]
+	if x.Attempts != 3 || !x.Next.Equal(next) || x.HostTries != 0 {
+		t.Errorf("got %+v", x)
+	}
+	if y.Attempts != 1 || !y.Next.Equal(next) || y.HostTries != 2 || y.HostText != "connection refused" {
+		t.Errorf("got %+v", y)
+	}
+	if e := b.Parse(name).History[0]; e.Get("status") != "4.2.1" || e.Text != "450 4.2.1 later" {
+		t.Errorf("got event %+v", e)
+	}
+}
+
+// Words ok and error leave diagnostics to the scheduler.
+func TestOutcomeThatTheAgentDidNotWriteDown(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h failed@h"}, storetest.Rcpt{Line: "smtp h told@h", Notary: "NOTIFY=SUCCESS"},
+		storetest.Rcpt{Line: "smtp h untold@h"}, storetest.Rcpt{Line: "smtp h marked@h"})
+	b.Mark(name, 3, "failed", workspec.TagFailed)
+	s := b.Parse(name)
+	list := []Outcome{
+		{Offset: storetest.OffsetOf(s, 0), Result: thread.Failed, Text: "550 no", Notary: workspec.Notary{Status: "5.1.1", Remote: "dns; h"}},
+		{Offset: storetest.OffsetOf(s, 1), Result: thread.Delivered, Text: "250 ok", Notary: workspec.Notary{Action: "relayed", Status: "2.1.5"}},
+		{Offset: storetest.OffsetOf(s, 2), Result: thread.Delivered, Text: "250 ok"},
+		{Offset: storetest.OffsetOf(s, 3), Result: thread.Failed, Text: "550 no"},
+	}
+	if err := b.record(name, list); err != nil {
+		t.Fatal(err)
+	}
+	s = b.Parse(name)
+	if got := storetest.Tags(s); got != "-++-" {
+		t.Errorf("tags %q", got)
+	}
+	var got []string
+	for _, d := range s.Diagnostics {
+		got = append(got, d.Notary.Address+" "+d.Notary.Action+" "+d.Notary.Status)
+	}
+	if want := "marked@h failed 5.1.1,failed@h failed 5.1.1,told@h relayed 2.1.5"; strings.Join(got, ",") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	if err := b.record(name, list); err != nil || len(b.Parse(name).Diagnostics) != 3 {
+		t.Errorf("recorded again: %v, %d diagnostics", err, len(b.Parse(name).Diagnostics))
+	}
+}
+
+// M27, S6: expiry fails a recipient with its last answer.
+func TestExpiredRecipientFailsWithItsLastAnswer(t *testing.T) {
+	tests := map[string]struct {
+		deferred bool
+		said     string
+		code     string // in the log
+		reported string // RFC 3464 Status
+		text     string
+	}{
+		"tried":              {true, "", "4.4.7", "4.2.1", "450 4.2.1 later"},
+		"its host was tried": {false, "connection refused", "4.4.7", "4.4.7", "connection refused"},
+		"its host has said":  {false, "421 4.7.0 busy", "4.4.7", "4.7.0", "smtp; 421 4.7.0 busy"},
+		"never tried":        {false, "", "5.4.7", "5.4.7", "not delivered in"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, _ := diskBox(t)
+			file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+			off := storetest.OffsetOf(b.Parse(file), 0)
+			if tt.deferred {
+				if err := b.record(file, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Now = b.Now.Add(73 * time.Hour)
+			held, err := b.expire(file, []int64{off}, tt.said)
+			if err != nil || len(held) > 0 {
+				t.Fatal(held, err)
+			}
+			s := b.Parse(file)
+			d := s.Diagnostics[len(s.Diagnostics)-1]
+			if storetest.Tags(s) != "-" || d.Notary.Status != tt.reported || d.Notary.Action != "failed" || !strings.Contains(d.Notary.Diagnostic, tt.text) || !strings.Contains(d.Text, strings.TrimPrefix(tt.text, "smtp; ")) {
+				t.Errorf("tags %q, diagnostic %+v", storetest.Tags(s), d)
+			}
+			b.WantLog("expired", "x@h", "status="+tt.code)
+			// Once: a second call finds it failed.
+			if _, err := b.expire(file, []int64{off}, tt.said); err != nil || len(b.Parse(file).Diagnostics) != 1 {
+				t.Errorf("expired again: %v, %d diagnostics", err, len(b.Parse(file).Diagnostics))
+			}
+		})
+	}
+}
+
+func TestExpiryLeavesARecipientThatAnAgentHolds(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	alive, err := b.PO.NewOwner("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Release()
+	b.Lock(name, 0, alive.Number())
+	held, err := b.expire(name, []int64{storetest.OffsetOf(b.Parse(name), 0)}, "")
+	if err != nil || len(held) != 1 || storetest.Tags(b.Parse(name)) != "~" {
+		t.Errorf("got %v, %v, tags %q", held, err, storetest.Tags(b.Parse(name)))
+	}
+}
+
+// M14: a specification without recipients asks for a host to be tried.
+func TestETRNFileIsTakenAndRemoved(t *testing.T) {
+	b, dir := diskBox(t)
+	path := filepath.Join(dir, "transport", "4711")
+	if err := os.WriteFile(path, []byte("@ 0x00000003\ni 4711\nT site.example\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := b.load("4711")
+	if !l.Gone || len(l.Start) != 1 || l.Start[0] != "site.example" || len(b.List("transport")) != 0 {
+		t.Errorf("got %+v, left %v", l, b.List("transport"))
+	}
+}
+
+// K1: every step succeeds, or errs and can be done again, on both disks.
+func TestEveryStepErrsOrSucceeds(t *testing.T) {
+	steps := func(b *box, name string) []error {
+		_, e1 := b.spool.Load(name)
+		s, err := workspecOf(b.PO, name)
+		if err != nil {
+			return []error{e1, err}
+		}
+		e2 := b.record(name, []Outcome{{Offset: storetest.OffsetOf(s, 0), Result: thread.Deferred, Attempt: 1, Next: b.Now}})
+		_, e3 := b.expire(name, []int64{storetest.OffsetOf(s, 0)}, "x")
+		_, e4 := b.spool.Settle(name, nil)
+		return []error{e1, e2, e3, e4}
+	}
+	disk, _ := diskBox(t)
+	name := disk.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	if err := errors.Join(steps(disk, name)...); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Gone(t, disk.FS, name)
+	for cut := 0; ; cut++ {
+		f := cutfs.New()
+		b := newBox(t, f)
+		name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+		f.CutAfter(cut)
+		err := errors.Join(steps(b, name)...)
+		if !f.Dead() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if !errors.Is(err, cutfs.ErrCut) {
+			t.Fatalf("cut after %d: got %v, want the disk's error", cut, err)
+		}
+	}
+}
+
+func workspecOf(po *postoffice.PostOffice, name string) (*workspec.Spec, error) {
+	f, err := po.OpenSpec(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := f.Read()
+	if err != nil {
+		return nil, err
+	}
+	return workspec.Parse(raw)
+}
+
+// K10
+func TestVanishedFilesAreErrGone(t *testing.T) {
+	b, _ := diskBox(t)
+	_, e1 := b.spool.Load("999")
+	e2 := b.record("999", []Outcome{{Offset: 1}})
+	_, e3 := b.expire("999", []int64{1}, "")
+	_, e4 := b.spool.Settle("999", nil)
+	for i, err := range []error{e1, e2, e3, e4} {
+		if !errors.Is(err, postoffice.ErrGone) {
+			t.Errorf("call %d: got %v, want ErrGone", i, err)
+		}
+	}
+}
+
+func TestLastLineOfADialogue(t *testing.T) {
+	tests := map[string]struct{ text, want string }{
+		"one line":       {"550 no", "550 no"},
+		"dialogue":       {"\n<<- RCPT\n->> 550 5.1.1 no", "550 5.1.1 no"},
+		"trailing blank": {"250 ok\n\n", "250 ok"},
+		"nothing":        {"\n\n", ""},
+		"empty":          {"", ""},
+	}
+	for name, tt := range tests {
+		if got := LastLine(tt.text); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}

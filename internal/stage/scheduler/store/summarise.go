@@ -1,0 +1,137 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/workspec"
+)
+
+// The history of a message is summarised when it has grown by one of these since the last
+// time, or since the file was written. It grows at least by half in between, so that all of
+// that costs no more than a part of writing the lines.
+const (
+	longHistory = 32 << 10 // bytes, or half of what the file had then if that is more
+	// longWork is how many recipients in lines of deferrals: each reader goes over all of
+	// them, however short a line is.
+	longWork = 64 << 10
+)
+
+// long reports whether the history is to be summarised. written bytes have been appended
+// since it was read, of deferrals of so many recipients.
+func (f *work) long(written, recipients int) bool {
+	from := f.spec.Summarised()
+	if int64(len(f.raw)+written)-from > max(longHistory, from/2) {
+		return true
+	}
+	work := recipients
+	for i := len(f.spec.History) - 1; i >= 0 && f.spec.History[i].LineOffset >= from; i-- {
+		if e := &f.spec.History[i]; e.Event == workspec.EventDeferred {
+			for range f.spec.About(e) {
+				work++
+			}
+		}
+	}
+	return work >= longWork
+}
+
+// Summarise replaces the specification by a copy with a shorter history. It is called while
+// no agent has the message and none is given it. Where it cannot be done, as on a full disk,
+// the file stays as it is: that is no error.
+func (s *Store) Summarise(name string) error {
+	f, err := s.openUnread(name, nil)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	return s.summarise(f)
+}
+
+func (s *Store) summarise(f *work) error {
+	err := f.underLock(func() error {
+		locked := false
+		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) { locked = locked || r.Tag == workspec.TagLocked })
+		if locked {
+			return nil // by an agent of a scheduler that died, or to be mended first
+		}
+		if err := s.replace(f); err != nil {
+			// It is tried again when more was appended.
+			s.Log.Warn("not-summarised", "id", f.id, "name", f.Name, "size", len(f.raw), "reason", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("summarise %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// replace is summarise under the lock.
+func (s *Store) replace(f *work) error {
+	now := s.Now()
+	short := workspec.Summarise(f.raw, now)
+	if short == nil || len(short) > len(f.raw)-len(f.raw)/8 {
+		// It is about the rest that readers count from here.
+		return s.noteLong(f)
+	}
+	note := workspec.SupersededEvent(now)
+	err := f.Replace(short, f.raw, workspec.AppendEvent(nil, &note))
+	switch {
+	case errors.Is(err, durable.ErrNoExchange):
+		return errors.Join(err, s.noteLong(f))
+	case errors.Is(err, postoffice.ErrEdited), errors.Is(err, postoffice.ErrReplaced):
+		return errors.Join(err, s.PostOffice.NoteChange(f.Name))
+	case err != nil:
+		return err
+	}
+	s.Log.Debug("summarised", "id", f.id, "name", f.Name, "size", len(f.raw), "left", len(short))
+	after, err := workspec.Parse(short)
+	if err != nil {
+		return err
+	}
+	s.logged.moved(f.ledgerID(), f.spec, after)
+	// The file that is open has no name any more.
+	return f.reopen(s.PostOffice)
+}
+
+// noteLong says in the history that it cannot be made shorter, so that this is tried again
+// when it has grown by as much, and not by each attempt.
+func (s *Store) noteLong(f *work) error {
+	note := workspec.SummarisedEvent(s.Now())
+	// Crash: it is tried once more.
+	return f.Append(workspec.AppendEvent(nil, &note))
+}
+
+// reopen opens the file that has the name now.
+func (f *work) reopen(po *postoffice.PostOffice) error {
+	file, err := po.OpenSpec(f.Name)
+	if err != nil {
+		return err
+	}
+	f.close()
+	f.Spec = file
+	return f.read()
+}
+
+// SweepCopies removes what dead schedulers have left beside specifications that they
+// replaced.
+func (s *Store) SweepCopies(names []string) {
+	superseded := []byte(" 0 " + workspec.EventSuperseded + "\n")
+	for _, name := range names {
+		r, err := s.PostOffice.SweepCopy(name, func(left, spec []byte) bool {
+			// One that is not whole was being written. The line stood in the old file, on the
+			// disk, before there was a copy; in the copy it never stands.
+			return !workspec.Complete(left) || bytes.Contains(left, superseded) || bytes.Contains(spec, superseded)
+		})
+		switch {
+		case errors.Is(err, postoffice.ErrGone):
+		case err != nil:
+			s.Log.Error("recovered", "name", name, "action", postoffice.Unreadable, "reason", err)
+		case r != nil:
+			s.tellRecovered([]postoffice.Recovered{*r})
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/workspec"
+)
+
+// A message may make earlier ones of its sender void: its specification names them by
+// their Message-IDs, x lines (M45). What of them is still queued is taken out as zmctl
+// remove does it, reported to nobody, and can be put back with zmctl undo.
+
+// origin is who submitted a message: its sender and the uid that stands behind it.
+type origin struct{ sender, uid string }
+
+// originOf is false where nobody stands behind the sender: the message came from
+// outside, or all that it is for are lists with owners.
+func originOf(spec *workspec.Spec) (o origin, ok bool) {
+	if len(spec.ErrorTo) == 0 {
+		return origin{}, false
+	}
+	o.sender = spec.ErrorTo[0]
+	for i := range spec.Groups {
+		s := &spec.Groups[i].Sender
+		if s.Address == o.sender && s.Channel == "local" && s.Privilege != "" && s.Privilege != privilegeNobody {
+			o.uid = s.Privilege
+			return o, true
+		}
+	}
+	return origin{}, false
+}
+
+// privilegeNobody is the uid of senders that nobody stands behind.
+const privilegeNobody = "65534"
+
+// Superseding is a message that makes others void.
+type Superseding struct {
+	id   postoffice.SpoolID
+	ids  []string // Message-IDs
+	from origin
+}
+
+// obsoletes is what a specification makes void; nil: nothing.
+func (f *work) obsoletes() *Superseding {
+	if len(f.spec.Obsoletes) == 0 {
+		return nil
+	}
+	from, ok := originOf(f.spec)
+	if !ok {
+		return nil
+	}
+	return &Superseding{f.id, f.spec.Obsoletes, from}
+}
+
+// names tells whether a message is one of those named, and older.
+func (o *Superseding) Names(ident string, stamp int64) bool {
+	return stamp < o.id.MTime && slices.Contains(o.ids, ident)
+}
+
+// obsoleted finds those specifications that a message makes void, by their numbers.
+func (s *Store) FindSuperseded(names []string, o *Superseding) (found []uint64) {
+	for _, name := range names {
+		f, err := s.openToLook(name)
+		if err != nil {
+			continue // it has ended, or is told when it is next used
+		}
+		if number, ok := f.spec.Number(); ok && !f.noMessage && o.Names(f.spec.Ident, f.id.MTime) {
+			found = append(found, number)
+		}
+	}
+	return found
+}
+
+// obsolete takes the open recipients out of a message that another one makes void, if
+// both are of one sender and one uid. changed: its specification is to be read again.
+func (s *Store) Supersede(name string, o *Superseding) (changed bool, err error) {
+	f, err := s.openToLook(name)
+	if err != nil {
+		return false, err
+	}
+	if f.noMessage || !f.spec.Complete || !o.Names(f.spec.Ident, f.id.MTime) {
+		return false, nil
+	}
+	refused := func(why string) (bool, error) {
+		s.Log.Warn("not-obsoleted", "id", f.id, "name", f.Name, "ident", f.spec.Ident, "by", o.id, "reason", why)
+		return false, nil
+	}
+	switch from, ok := originOf(f.spec); {
+	case !ok:
+		return refused("nobody of this machine stands behind its sender")
+	case from.uid != o.from.uid:
+		return refused("it was submitted by uid " + from.uid + ", the other one by uid " + o.from.uid)
+	case !strings.EqualFold(from.sender, o.from.sender):
+		return refused("its sender is " + from.sender + ", that of the other one " + o.from.sender)
+	}
+	if slices.ContainsFunc(f.spec.History, func(e workspec.Event) bool { return e.Event == workspec.EventRestored }) {
+		return refused("a person has put it back")
+	}
+	// Crash: before the order's line nothing has happened, and it is done again when the
+	// other message is read; with it the message is removed.
+	res, err := operations.Remove(operations.Request{PostOffice: s.PostOffice, ID: f.id, Now: s.Now(), Who: "scheduler", Silent: true,
+		Reason: "obsoleted by " + o.id.String()}, name)
+	switch {
+	case errors.Is(err, operations.ErrNothing), errors.Is(err, operations.ErrMoved):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	for _, a := range res.Changed {
+		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id)
+	}
+	for _, a := range res.Busy {
+		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id, "reason", "an agent delivers it; if that fails")
+	}
+	return true, nil
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"strings"
+	"time"
+
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/workspec"
+)
+
+// unserved tells a recipient that no agent can be had for: its channel is hold, or no
+// clause with a command matches. settings are those of the clauses that do match.
+func (s *Store) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
+	settings = s.Conf.Current().Match(r.Channel, r.Host)
+	if settings == nil {
+		return s.Conf.Current().MatchAny(r.Channel, r.Host), true
+	}
+	// Only a clause of its own has an agent for hold.
+	return settings, r.Channel == builtin.Hold && !strings.HasPrefix(settings.Clause, builtin.Hold)
+}
+
+// toldUnserved is when the trouble of each recipient that nothing serves was last told.
+func (f *work) toldUnserved() map[int64]time.Time {
+	var m map[int64]time.Time
+	for i := range f.spec.History {
+		e := &f.spec.History[i]
+		if e.Event != workspec.EventUnserved {
+			continue
+		}
+		if m == nil {
+			m = map[int64]time.Time{}
+		}
+		if e.Time.After(m[e.Recipient]) {
+			m[e.Recipient] = e.Time
+		}
+	}
+	return m
+}
+
+// unservedUntil is when an open recipient that nothing serves is given up (M27), zero if
+// never. No attempt can be waited for, so expiry counts as expiry2 does; but from the
+// time at which its trouble was told, so that a clause that is missing for an hour does
+// not end what is old.
+func (s *Store) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, told map[int64]time.Time) time.Time {
+	age := settings.GiveUp()
+	if age == 0 {
+		return time.Time{}
+	}
+	since := f.begun(r, s.Now())
+	at, ok := told[r.Offset]
+	switch {
+	case ok && at.After(since):
+		since = at
+	case !ok && r.Channel != builtin.Hold: // that is no trouble
+		since = s.Now() // it is about to be told
+	}
+	return since.Add(age)
+}
+
+// nextUnserved is when the first of the recipients that nothing serves is given up, zero
+// if none is.
+func (s *Store) nextUnserved(f *work) (next time.Time) {
+	told := f.toldUnserved()
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		if r.Tag != workspec.TagToDo {
+			return
+		}
+		if settings, unserved := s.Unserved(r); unserved && !f.orders.Waits(r, s.Now()) {
+			next = Earliest(next, s.unservedUntil(f, r, settings, told))
+		}
+	})
+	return next
+}
+
+// expireUnserved gives up the recipients that nothing served in time, and gives their
+// number.
+func (s *Store) expireUnserved(f *work, now time.Time) (int, error) {
+	if next := s.nextUnserved(f); next.IsZero() || next.After(now) {
+		return 0, nil
+	}
+	var c changes
+	err := f.underLock(func() error {
+		told := f.toldUnserved()
+		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+			settings, unserved := s.Unserved(r)
+			if r.Tag != workspec.TagToDo || !unserved || f.orders.Waits(r, now) {
+				return
+			}
+			if at := s.unservedUntil(f, r, settings, told); !at.IsZero() && !at.After(now) {
+				s.giveUp(f, g, r, &c, nil, "", now)
+			}
+		})
+		if len(c.lines) == 0 {
+			return nil
+		}
+		c.sync = true
+		if err := c.write(f); err != nil {
+			return err
+		}
+		return f.read()
+	})
+	return len(c.tags), err
+}

@@ -75,13 +75,13 @@ func runLog(c *cli.Context) error {
 		if p.last == 0 && filter.Since.IsZero() {
 			p.last = 10
 		}
-		return quiet(source.follow(c.Context, filter.Since, p.line, func() error { return errors.Join(p.end(), out.flush()) }))
+		return quiet(source.Follow(c.Context, filter.Since, p.line, func() error { return errors.Join(p.end(), out.flush()) }))
 	}
 	since := filter.Since
 	if since.IsZero() && len(filter.IDs) == 0 {
 		since = time.Now() // none that was rotated away
 	}
-	err = quiet(errors.Join(source.each(c.Context, since, p.line), p.end(), out.flush()))
+	err = quiet(errors.Join(source.Each(c.Context, since, p.line), p.end(), out.flush()))
 	if err == nil && p.shown == 0 {
 		return cli.Exit("", 1)
 	}
@@ -234,23 +234,16 @@ func (p *logPrinter) forPerson(l *logging.Line) []byte {
 	return []byte(strings.TrimRight(b.String(), " "))
 }
 
-// logSource is where the log of a postoffice is.
-type logSource struct {
-	file    string // "": the journal
-	in      io.Reader
-	journal []string // arguments of journalctl
-}
-
 // findLog tells where the log of this postoffice is.
-func findLog(c *cli.Context) (*logSource, error) {
+func findLog(c *cli.Context) (*logread.Source, error) {
 	if name := c.String("file"); name == "-" {
-		return &logSource{in: reader(c)}, nil
+		return &logread.Source{In: reader(c)}, nil
 	} else if name != "" {
-		return &logSource{file: name}, nil
+		return &logread.Source{File: name}, nil
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {
 		return nil, err
 	}
-	return logOf(c.Context, settings)
+	return logread.Locate(c.Context, settings)
 }

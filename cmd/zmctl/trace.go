@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/trace"
+	"zmailer/internal/admin/logread"
 	"zmailer/internal/admin/view"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
 
@@ -48,22 +49,6 @@ Exit codes: 0 told, 1 nobody knows of such a message, or a log could not be read
 	}
 }
 
-// Bounds of what is followed from one message to the next.
-const (
-	mostCaused   = 20 // messages that one has caused
-	deepestTrace = 3  // a report on a report on a message
-)
-
-// tracer tells lives. It serves one command.
-type tracer struct {
-	now    time.Time
-	po     *postoffice.PostOffice // nil: the log alone is asked
-	spool  *view.Spool
-	lines  *traceLines
-	errs   []error
-	within context.Context
-}
-
 func runTrace(c *cli.Context) error {
 	ids, err := spoolIDs(c, "zmctl queue")
 	if err != nil {
@@ -72,90 +57,95 @@ func runTrace(c *cli.Context) error {
 	if c.Bool("otlp") && c.Bool("json") || c.Bool("no-addresses") && !c.Bool("otlp") {
 		return traceUsage("--otlp goes without --json, --no-addresses with --otlp")
 	}
-	t := &tracer{now: time.Now(), within: c.Context}
+	t := &view.Tracer{Now: time.Now()}
 	if !c.Bool("logs-only") {
-		if t.po, _, err = open(c); err != nil {
+		po, _, err := open(c)
+		if err != nil {
 			return err
 		}
-		defer closeFS(t.po)
-		t.spool = view.New(t.po, t.now)
+		defer closeFS(po)
+		t.Spool = view.New(po, t.Now)
 	}
-	since := t.now
-	for _, id := range ids {
-		if id.Time().Before(since) {
-			since = id.Time()
-		}
-	}
-	if t.lines, err = openLines(c, since.Add(-time.Minute)); err != nil {
+	done, err := traceLog(c, t)
+	if err != nil {
 		return err
 	}
-	defer t.lines.close()
-	t.lines.find(c.Context, ids)
+	defer done()
+	lives, err := t.Trace(c.Context, ids)
 	out := newStream(c.App.Writer)
-	var all []*trace.Life
-	for i, id := range ids {
-		l := t.life(id, 0)
+	errs := []error{err}
+	if c.Bool("otlp") && len(lives) > 0 {
+		errs = append(errs, printOTLP(out, lives, !c.Bool("no-addresses")))
+		lives = nil
+	}
+	for i, l := range lives {
+		if c.Bool("json") {
+			errs = append(errs, jsonLines(out).Encode(l))
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		printLife(out, l, "")
+	}
+	return quiet(errors.Join(append(errs, out.flush())...))
+}
+
+// traceLog sets what a trace reads: the files of --log, or the log of this postoffice.
+// Call done at the end.
+func traceLog(c *cli.Context, t *view.Tracer) (done func(), err error) {
+	done = func() {}
+	files := c.StringSlice("log")
+	if len(files) == 0 {
+		found, err := findLog(c)
 		switch {
-		case l == nil:
-		case c.Bool("otlp"):
-			all = append(all, l)
-		case c.Bool("json"):
-			t.fail(jsonLines(out).Encode(l))
+		case err != nil && c.Bool("logs-only"):
+			return nil, err
+		case err != nil: // the rest is shown without it
+		case found.File == "":
+			t.Log, t.Where = found.Each, []string{"the journal"}
 		default:
-			if i > 0 {
-				fmt.Fprintln(out)
+			t.Log, t.Where = found.Each, []string{found.File}
+		}
+		return done, nil
+	}
+	t.Where = c.StringSlice("log")
+	var dropped string
+	for i, name := range files {
+		if name != "-" {
+			continue
+		}
+		if dropped != "" {
+			return nil, traceUsage("standard input can be read once")
+		}
+		if dropped, err = keepInput(os.Stdin); err != nil {
+			return nil, err
+		}
+		files[i] = dropped
+		done = func() { _ = os.Remove(dropped) } // it is ours, in the directory for temporary files
+	}
+	t.Log = func(_ context.Context, _ time.Time, fn func([]byte) error) error {
+		for _, name := range files {
+			if err := logread.EachOf(name, fn); err != nil {
+				return err
 			}
-			printLife(out, l, "")
-		}
-	}
-	if len(all) > 0 {
-		t.fail(printOTLP(out, all, !c.Bool("no-addresses")))
-	}
-	t.errs = append(t.errs, t.lines.errs...)
-	return quiet(errors.Join(append(t.errs, out.flush())...))
-}
-
-func (t *tracer) fail(err error) {
-	if err != nil {
-		t.errs = append(t.errs, err)
-	}
-}
-
-// life puts a message's life together; nil if nobody knows of it.
-func (t *tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
-	steps := t.lines.steps(id)
-	var m *view.Message
-	if t.spool != nil {
-		var more []trace.Step
-		var err error
-		m, more, err = t.spool.TraceFiles(id)
-		steps = append(steps, more...)
-		if m == nil && len(steps) == 0 || m != nil {
-			t.fail(err)
-		}
-	}
-	if len(steps) == 0 {
-		if depth == 0 {
-			t.fail(fmt.Errorf("trace %s: neither files nor ledger nor log%s know of that message", id, t.lines.places()))
 		}
 		return nil
 	}
-	l := trace.New(id.String(), id.Time(), steps, t.now)
-	switch {
-	case m != nil:
-		t.spool.Overlay(l, m)
-	case t.spool != nil:
-		l.State = "gone"
+	return done, nil
+}
+
+// keepInput copies standard input into a file: it is read more than once.
+func keepInput(r io.Reader) (string, error) {
+	f, err := os.CreateTemp("", "zmctl-trace-")
+	if err != nil {
+		return "", fmt.Errorf("keep standard input: %w", err)
 	}
-	for i := range l.Caused {
-		c := &l.Caused[i]
-		other, err := postoffice.ParseSpoolID(c.ID)
-		if err != nil || i >= mostCaused || depth+1 >= deepestTrace {
-			continue
-		}
-		c.Life = t.life(other, depth+1)
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("keep standard input: %w", errors.Join(err, os.Remove(f.Name())))
 	}
-	return l
+	return f.Name(), nil
 }
 
 // traceUsage is what a bad use of --log is answered with.

@@ -11,8 +11,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// TraceFiles are the steps that a message's files and the ledger tell of.
-func (s *Spool) TraceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
+// traceFiles are the steps that a message's files and the ledger tell of.
+func (s *Spool) traceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
 	m, err := s.locate("trace", id)
 	var steps []trace.Step
 	account, lerr := s.accountOf(id)
@@ -117,9 +117,9 @@ func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.St
 	return s
 }
 
-// Overlay lets the files say what became of each recipient: they are the truth, and know
+// overlay lets the files say what became of each recipient: they are the truth, and know
 // those that nothing was said of yet.
-func (s *Spool) Overlay(l *trace.Life, m *Message) {
+func (s *Spool) overlay(l *trace.Life, m *Message) {
 	l.State, l.Untold = m.State, 0
 	if l.Ended = (time.Time{}); m.HasSender {
 		l.From, l.HasFrom = m.Sender, true

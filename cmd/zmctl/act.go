@@ -33,7 +33,7 @@ type act struct {
 	keep  time.Duration
 	now   time.Time
 	until time.Time
-	order *postoffice.OrderFile // nil until there is something to do
+	order *postoffice.OperationFile // nil until there is something to do
 	met   map[string]bool       // of those named
 	made  map[string]bool       // copies that reroute made: they are not to be met
 	sum   actSum
@@ -317,7 +317,7 @@ func (a *act) close() error {
 func (a *act) sync() error {
 	var errs []error
 	for dir := range a.away {
-		errs = append(errs, a.po.SyncAway(dir))
+		errs = append(errs, a.po.Removed.Sync(dir))
 	}
 	clear(a.away)
 	return errors.Join(errs...)
@@ -340,7 +340,7 @@ func (a *act) note(lines []byte) error {
 // begin makes the order file.
 func (a *act) begin() error {
 	if a.keep > 0 {
-		if err := a.po.SweepOrders(a.now, a.keep); err != nil {
+		if err := a.po.Operations.Sweep(a.now, a.keep); err != nil {
 			return err
 		}
 	}
@@ -348,8 +348,8 @@ func (a *act) begin() error {
 	err := fs.ErrExist
 	// In containers the same pid may give two orders in a second.
 	for late := time.Duration(0); errors.Is(err, fs.ErrExist) && late < time.Minute; late += time.Second {
-		h.ID = postoffice.NewOrderID(a.now.Add(late), a.v.name, os.Getpid())
-		a.order, err = a.po.CreateOrder(h.ID, h.bytes())
+		h.ID = postoffice.NewOperationID(a.now.Add(late), a.v.name, os.Getpid())
+		a.order, err = a.po.Operations.Create(h.ID, h.bytes())
 	}
 	return err
 }

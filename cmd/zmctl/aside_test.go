@@ -23,7 +23,7 @@ func (o *office) put(t *testing.T, dir, why, text string) (postoffice.Accepted, 
 	a := o.submit(t, text)
 	c := o.claim(t, a)
 	reason := postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "full reason of " + why}
-	if err := o.Explain(dir, reason); err != nil {
+	if err := o.Aside.Explain(dir, reason); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Base(a.Name)
@@ -242,7 +242,7 @@ func TestFreezerThawsAndDiscards(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, out, "freezer/"+names[0]+" is "+ids[0].Name+" now", "1 recipient of 1 message given to the router")
-	list, err := o.Reasons(ids[0].ID)
+	list, err := o.Aside.Reasons(ids[0].ID)
 	if err != nil || list[len(list)-1].What != postoffice.WasThawed || list[len(list)-1].Text != "asked them" {
 		t.Errorf("got %+v, %v", list, err)
 	}

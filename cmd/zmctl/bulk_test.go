@@ -30,7 +30,7 @@ func TestBulkOrderIsAboutEachMessage(t *testing.T) {
 	sum := fmt.Sprintf("%d recipients of %d messages", count, count)
 	wantIn(t, mustDo(t, "hold", "--dry-run", "--all"), sum)
 	wantIn(t, mustDo(t, "hold", "--all", "--yes", "--quiet"), sum+" held")
-	list, err := o.ListOrders()
+	list, err := o.Operations.List()
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d orders, %v", len(list), err)
 	}
@@ -108,7 +108,7 @@ func terminals(t *testing.T) (person, program *os.File) {
 // A15: an order that is still being given is not undone by half.
 func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 	o := newOffice(t)
-	file, err := o.CreateOrder(postoffice.NewOrderID(time.Now(), "remove", 17), []byte("verb remove\n\n"))
+	file, err := o.Operations.Create(postoffice.NewOperationID(time.Now(), "remove", 17), []byte("verb remove\n\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

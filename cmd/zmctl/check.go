@@ -260,7 +260,7 @@ func (x *checker) run() {
 	x.directories()
 	// The specifications first: they tell which files in public/ are reports.
 	x.queue()
-	for _, dir := range x.PO.Inboxes() {
+	for _, dir := range x.PO.Submissions.Inboxes() {
 		x.each(dir, x.public)
 	}
 	for _, dir := range x.RouterDirs() {

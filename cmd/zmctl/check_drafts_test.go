@@ -22,7 +22,7 @@ func TestDur6IncompleteDraftsAreNoCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOffice(t)
 			o.owner = o.run(t, "router")
-			scheduler, err := o.Exclusive("scheduler")
+			scheduler, err := o.Owners.Exclusive("scheduler")
 			must(t, err)
 			// Files that are made within one tick of the kernel's clock have one time.
 			at := time.Now().Add(-2 * time.Minute)

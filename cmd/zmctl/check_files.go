@@ -161,7 +161,7 @@ func (x *checker) message(f view.File, k view.Kind) {
 	switch {
 	case m.Unreadable:
 		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
-	case m.Problem != "" && x.PO.IsInbox(f.Dir):
+	case m.Problem != "" && x.PO.Submissions.IsInbox(f.Dir):
 		r.wrong(incomplete, "Wrong: %s.", m.Problem)
 	case m.Problem != "":
 		r.wrong(brokenMessage, "Wrong: %s.", m.Problem)
@@ -170,7 +170,7 @@ func (x *checker) message(f view.File, k view.Kind) {
 	case k.State == view.StateAccepted && x.Runs("router") && x.Now.Sub(f.Info.CTime) > x.stuck:
 		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
 	}
-	if postoffice.IsRouterDir(f.Dir) && !x.PO.IsInbox(f.Dir) {
+	if postoffice.IsRouterDir(f.Dir) && !x.PO.Submissions.IsInbox(f.Dir) {
 		r.misnumbered(f, k.Name, "A router gives it the right name.")
 	}
 	x.old(r, m)

@@ -45,7 +45,7 @@ func TestCheckExplainsOrders(t *testing.T) {
 			o := newOffice(t)
 			_, file, _ := o.queue(t, "a@a.example.com")
 			o.age(t, "queue/"+file, 100*time.Hour)
-			info, err := o.StatMessage(file)
+			info, err := o.Queue.StatMessage(file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestCheckExplainsCopies(t *testing.T) {
 	o := newOffice(t)
 	_, file, _ := o.queue(t, "a@a.example.com")
 	o.age(t, "queue/"+file, 100*time.Hour)
-	info, err := o.StatMessage(file)
+	info, err := o.Queue.StatMessage(file)
 	if err != nil {
 		t.Fatal(err)
 	}

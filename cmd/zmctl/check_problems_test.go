@@ -275,7 +275,7 @@ func TestEveryProblemIsFoundAndMended(t *testing.T) {
 			t.Run(group+"/"+name, func(t *testing.T) {
 				o := newOffice(t)
 				o.owner = o.run(t, "router")
-				scheduler, err := o.Exclusive("scheduler")
+				scheduler, err := o.Owners.Exclusive("scheduler")
 				must(t, err)
 				if found, code := problems(t, c.args...); code != 0 {
 					t.Fatalf("before: got %v", found)
@@ -299,7 +299,7 @@ func TestEveryProblemIsFoundAndMended(t *testing.T) {
 				if (c.away != "") != (len(away) > 0) {
 					t.Errorf("quarantine/ holds %q, want one that ends in %q", away, c.away)
 				}
-				release, err := o.Exclusive("scheduler")
+				release, err := o.Owners.Exclusive("scheduler")
 				must(t, err)
 				defer release()
 				if found, _ := problems(t, c.args...); slices.Contains(found[file], string(c.word)) != c.left {
@@ -329,7 +329,7 @@ func mailBytes(t *testing.T, o *office) int64 {
 func TestNamesBesideTheWayAreExplained(t *testing.T) {
 	o := newOffice(t)
 	o.owner = o.run(t, "router")
-	release, err := o.Exclusive("scheduler")
+	release, err := o.Owners.Exclusive("scheduler")
 	must(t, err)
 	a, name, _ := o.queue(t, "a@a.example.com")
 	names := map[string]string{

@@ -50,7 +50,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 		"written now": {func(t *testing.T, o *office) string { o.write(t, "public/x", "from <a@b>\n"); return "public/x" },
 			fine, view.StateWriting, []string{"has not been told yes"}},
 		"written by a live process": {func(t *testing.T, o *office) string {
-			d, err := o.NewDraft("test")
+			d, err := o.Submissions.NewDraft("test")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +336,7 @@ func TestCheckWarnsWhenNoDaemonRuns(t *testing.T) {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	wantIn(t, out, "warning  router: not running", "warning  scheduler: not running", "0 errors")
-	release, err := o.Exclusive("scheduler")
+	release, err := o.Owners.Exclusive("scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,14 +403,14 @@ func TestLookingWhileMailMoves(t *testing.T) {
 				a, name, offsets := o.queue(t, "a@a.example.com", "b@a.example.com")
 				o.tag(t, name, offsets[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 				o.tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
-				if err := o.Finish(name); err != nil {
+				if err := o.Queue.Finish(name); err != nil {
 					t.Error(err)
 				}
 				b := o.submit(t, plainMail)
 				if err := o.claim(t, b).Defer("x"); err != nil {
 					t.Error(err)
 				}
-				if _, err := o.Resubmit(filepath.Base(b.Name) + ".x"); err != nil {
+				if _, err := o.Aside.Resubmit(filepath.Base(b.Name) + ".x"); err != nil {
 					t.Error(err)
 				}
 				if err := o.claim(t, b).Discard(); err != nil {

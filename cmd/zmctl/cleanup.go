@@ -96,10 +96,10 @@ func runCleanup(c *cli.Context) error {
 // tidy drops what is old enough, unless dry.
 func tidy(po *postoffice.PostOffice, now time.Time, postmanKeep, removedKeep time.Duration, dry bool) (*cleanup, error) {
 	x := &cleanup{Dropped: []cleaned{}, Kept: []waits{}, DryRun: dry}
-	copies, err := po.SweepCopies(now, postmanKeep, dry)
+	copies, err := po.Aside.SweepCopies(now, postmanKeep, dry)
 	x.swept(copies)
 	err = errors.Join(err, x.removed(po, now, removedKeep), x.orders(po, now, removedKeep))
-	texts, terr := po.SweepReasons(now, dry)
+	texts, terr := po.Aside.SweepReasons(now, dry)
 	x.swept(texts)
 	return x, errors.Join(err, terr, x.wait(view.New(po, now)))
 }
@@ -122,10 +122,10 @@ func (x *cleanup) removed(po *postoffice.PostOffice, now time.Time, keep time.Du
 	var list []postoffice.RemovedMessage
 	var err error
 	if x.DryRun {
-		list, err = po.ListRemoved()
+		list, err = po.Removed.List()
 		list = slices.DeleteFunc(list, func(m postoffice.RemovedMessage) bool { return now.Sub(m.Since) < keep })
 	} else {
-		list, err = po.SweepRemoved(now, keep)
+		list, err = po.Removed.Sweep(now, keep)
 	}
 	for _, m := range list {
 		x.Dropped = append(x.Dropped, cleaned{File: postoffice.Removed + "/" + m.Name, Text: "removed from " + m.From + "/ at " + m.Since.Format(human.TimeFormat)})
@@ -138,7 +138,7 @@ func (x *cleanup) orders(po *postoffice.PostOffice, now time.Time, keep time.Dur
 	if keep <= 0 {
 		return nil
 	}
-	list, err := po.ListOrders()
+	list, err := po.Operations.List()
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (x *cleanup) orders(po *postoffice.PostOffice, now time.Time, keep time.Dur
 	if x.DryRun {
 		return nil
 	}
-	return po.SweepOrders(now, keep)
+	return po.Operations.Sweep(now, keep)
 }
 
 // wait counts what no age removes.

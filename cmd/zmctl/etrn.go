@@ -70,7 +70,7 @@ func runETRN(c *cli.Context) error {
 	a, err := view.CallScheduler(c.Context, dir)
 	if errors.Is(err, view.ErrNoScheduler) {
 		for _, host := range c.Args().Slice() {
-			if err := po.AskStart(host); err != nil {
+			if err := po.Queue.AskStart(host); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.App.Writer, "%s: no scheduler runs; the next one tries it when it starts\n", host)

@@ -21,7 +21,7 @@ import (
 
 // orderHead is what an order's file says before the messages.
 type orderHead struct {
-	ID       postoffice.OrderID `json:"order"`
+	ID       postoffice.OperationID `json:"order"`
 	Time     time.Time          `json:"time"`
 	Who      string             `json:"who"`
 	Verb     string             `json:"verb"`
@@ -69,8 +69,8 @@ func (h *orderHead) bytes() []byte {
 func (h *orderHead) has(flag string) bool { return slices.Contains(strings.Fields(h.Flags), flag) }
 
 // readOrder reads an order's file, and calls fn with each spool ID in it.
-func readOrder(po *postoffice.PostOffice, id postoffice.OrderID, fn func(id string) error) (*orderHead, error) {
-	f, err := po.OpenOrder(id)
+func readOrder(po *postoffice.PostOffice, id postoffice.OperationID, fn func(id string) error) (*orderHead, error) {
+	f, err := po.Operations.Open(id)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func runOrders(c *cli.Context) error {
 	if c.NArg() > 0 {
 		var errs []error
 		for _, arg := range c.Args().Slice() {
-			id, ok := postoffice.ParseOrderID(arg)
+			id, ok := postoffice.ParseOperationID(arg)
 			if !ok {
 				return cli.Exit("zmctl orders "+arg+": no order is named so; zmctl orders lists them", config.ExitUsage)
 			}
@@ -182,7 +182,7 @@ func runOrders(c *cli.Context) error {
 		}
 		return quiet(errors.Join(append(errs, out.flush())...))
 	}
-	list, err := po.ListOrders()
+	list, err := po.Operations.List()
 	errs := []error{err}
 	now := time.Now()
 	for _, id := range list {

@@ -118,4 +118,4 @@ func (e *editing) notFound(verb string, others []postoffice.SpoolID, err error) 
 }
 
 // removed is the message's entry in removed/, nil if there is none.
-func (e *editing) removed() (*postoffice.RemovedMessage, error) { return e.po.FindRemoved(e.id) }
+func (e *editing) removed() (*postoffice.RemovedMessage, error) { return e.po.Removed.Find(e.id) }

@@ -207,6 +207,6 @@ func (m *mender) requeue(name string) error {
 }
 
 func (m *mender) quarantine(name, why string) error {
-	_, err := m.po.Quarantine(name, why)
+	_, err := m.po.Aside.Quarantine(name, why)
 	return err
 }

@@ -29,10 +29,10 @@ func diskOffice(t *testing.T, model cutfs.Model) (*cutfs.FS, *postoffice.PostOff
 			t.Fatal(err)
 		}
 	}
-	owner, err := po.NewOwner("router")
+	owner, err := po.Owners.Take("router")
 	must(err)
 	accept := func(subject string) postoffice.Accepted {
-		d, err := po.NewDraft("submit")
+		d, err := po.Submissions.NewDraft("submit")
 		must(err)
 		_, err = fmt.Fprintf(d, "from <s@client.example>\nto <%s@a.example>\nenv-end\nSubject: %s\n\nbody\n", subject, subject)
 		must(err)
@@ -42,7 +42,7 @@ func diskOffice(t *testing.T, model cutfs.Model) (*cutfs.FS, *postoffice.PostOff
 	}
 	claim := func(subject string) *postoffice.Claim {
 		a := accept(subject)
-		c, err := po.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
+		c, err := po.Router.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
 		must(err)
 		return c
 	}
@@ -286,16 +286,16 @@ func settled(t *testing.T, name string, disk *cutfs.FS, want map[string]string) 
 func daemons(t *testing.T, po *postoffice.PostOffice) {
 	t.Helper()
 	for range 3 {
-		if _, err := po.RecoverRouter(postoffice.RouterRecovery{Complete: workspec.Complete, Now: time.Now()}); err != nil {
+		if _, err := po.Router.Recover(postoffice.RouterRecovery{Complete: workspec.Complete, Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
-		list, err := po.RecoverQueue(time.Now())
+		list, err := po.Queue.Recover(time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range list {
 			if r.Action == postoffice.Completed {
-				if err := po.Finish(r.Name); err != nil {
+				if err := po.Queue.Finish(r.Name); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -25,7 +25,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 			_, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			o.rename(t, "queue/"+name, "queue/7-7")
 			o.rename(t, "transport/"+name, "transport/7-7")
-			release, err := o.Exclusive("scheduler")
+			release, err := o.Owners.Exclusive("scheduler")
 			must(t, err)
 			return []string{"queue/7-7", "transport/7-7"}, release
 		}, true},
@@ -41,7 +41,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 			_, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			o.rename(t, "queue/"+name, "queue/7-7")
 			o.rename(t, "transport/"+name, "transport/7-7")
-			s, err := o.OpenSpec("7-7")
+			s, err := o.Queue.Open("7-7")
 			must(t, err, s.Lock())
 			return []string{"queue/7-7", "transport/7-7"}, s.Close
 		}, true},
@@ -62,7 +62,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 			return []string{"queue/" + name, "router/.." + name}, func() error { return nil }
 		}, false},
 		"a submitter writes": {func(t *testing.T, o *office) ([]string, func() error) {
-			d, err := o.NewDraft("test")
+			d, err := o.Submissions.NewDraft("test")
 			must(t, err, os.Chmod(o.path("public/"+d.Name()), 0o700))
 			o.age(t, "public/"+d.Name(), 3*draftGrace)
 			return []string{"public/" + d.Name()}, d.Abort

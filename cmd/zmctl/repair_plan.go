@@ -135,7 +135,7 @@ func (p *planner) twice() {
 	for _, dir := range p.RouterDirs() {
 		ranks[dir] = rankRouter
 	}
-	for _, dir := range p.PO.Inboxes() {
+	for _, dir := range p.PO.Submissions.Inboxes() {
 		ranks[dir] = rankPublic
 	}
 	for dir, rank := range ranks {
@@ -233,7 +233,7 @@ func (p *planner) foreign(f view.File) {
 
 // public puts away what nobody will finish.
 func (p *planner) public() {
-	list, err := p.PO.Unfinished(p.Now, postoffice.BootTime())
+	list, err := p.PO.Submissions.Unfinished(p.Now, postoffice.BootTime())
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}

@@ -108,7 +108,7 @@ func (p *planner) pairs() []*pair {
 // order puts first, of files with one name at different hash depths, the message with
 // the right inode number and the specification beside it.
 func (p *planner) order(q *pair) {
-	place := p.PO.Place(q.name.String())
+	place := p.PO.Queue.Place(q.name.String())
 	first := func(list []view.File, right func(f view.File) bool) {
 		slices.SortFunc(list, func(a, b view.File) int {
 			score := func(f view.File) int {

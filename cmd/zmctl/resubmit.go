@@ -130,7 +130,7 @@ func (a *act) giveBack(m *view.Message) (string, error) {
 	dir, name := m.File.Dir, m.File.Name
 	// Before the router has it: what was thawed no policy freezes again.
 	a.explain(dir, "", m)
-	to, err := a.po.RecallTo(a.pace.to, dir, name, m.SpoolID)
+	to, err := a.po.Aside.RecallTo(a.pace.to, dir, name, m.SpoolID)
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", a.v.name, name, err)
 	}
@@ -151,5 +151,5 @@ func (a *act) explain(dir, what string, m *view.Message) {
 		return
 	}
 	// That nothing could be written down is no reason to leave it.
-	_ = a.po.Explain(dir, postoffice.Reason{ID: m.SpoolID, Time: time.Now(), Who: who(a.c.Context), What: what, Text: a.c.String("reason")})
+	_ = a.po.Aside.Explain(dir, postoffice.Reason{ID: m.SpoolID, Time: time.Now(), Who: who(a.c.Context), What: what, Text: a.c.String("reason")})
 }

@@ -55,7 +55,7 @@ func newPace(c *cli.Context, po *postoffice.PostOffice, from *aside) (*pace, err
 	if from.named() {
 		return p, nil
 	}
-	dirs, err := po.RouterDirs()
+	dirs, err := po.Router.Dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (p *pace) look() error {
 // comeBack tells that it was stopped.
 func (p *pace) comeBack(left int) error {
 	why := "see zmctl resubmit"
-	if list, err := p.po.Reasons(p.last.id); err == nil && len(list) > 0 {
+	if list, err := p.po.Aside.Reasons(p.last.id); err == nil && len(list) > 0 {
 		why = human.Clean(list[len(list)-1].Text)
 	}
 	return cli.Exit(fmt.Errorf("the last %d came back, %s were left where they are; the last one because: %s\n    mend that first; zmctl resubmit --check says whether it is",

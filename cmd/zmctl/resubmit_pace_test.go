@@ -24,7 +24,7 @@ import (
 // there were at most.
 func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.Claim) error) (ids []postoffice.SpoolID, most int, err error) {
 	for ctx.Err() == nil {
-		list, err := o.ListRouterDir(dir, true, time.Now())
+		list, err := o.Router.ListDir(dir, true, time.Now())
 		if err != nil {
 			return ids, most, err
 		}
@@ -33,7 +33,7 @@ func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.C
 			<-time.After(time.Millisecond) // as a router that looks again
 			continue
 		}
-		c, err := o.Claim(o.owner, list[0].Name)
+		c, err := o.Router.Claim(o.owner, list[0].Name)
 		if err != nil {
 			return ids, most, err
 		}
@@ -123,7 +123,7 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 	var err error
 	ids, _ := o.asRouter(t, postoffice.Router, func(c *postoffice.Claim) error {
 		reason := postoffice.Reason{ID: c.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "users: still nobody answers"}
-		if err := o.Explain(postoffice.Deferred, reason); err != nil {
+		if err := o.Aside.Explain(postoffice.Deferred, reason); err != nil {
 			return err
 		}
 		return c.Defer("users")
@@ -141,7 +141,7 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 // person names he waits for.
 func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
 	o := newOffice(t)
-	if err := o.EnsureRouterDirs([]string{"router2", "router3"}); err != nil {
+	if err := o.Router.EnsureDirs([]string{"router2", "router3"}); err != nil {
 		t.Fatal(err)
 	}
 	_, name := o.put(t, postoffice.Deferred, "users", plainMail)

@@ -107,7 +107,7 @@ func showReasons(w io.Writer, s *view.Spool, m *view.Message) {
 	if m.File.Dir == "" {
 		return
 	}
-	list, err := s.PO.Reasons(m.SpoolID)
+	list, err := s.PO.Aside.Reasons(m.SpoolID)
 	if len(list) == 0 && err == nil {
 		return
 	}

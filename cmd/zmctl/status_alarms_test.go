@@ -22,7 +22,7 @@ func TestStatusTellsAlarms(t *testing.T) {
 	}
 	router := func(t *testing.T, o *office) { o.run(t, "router") }
 	scheduler := func(t *testing.T, o *office) {
-		release, err := o.Exclusive("scheduler")
+		release, err := o.Owners.Exclusive("scheduler")
 		must(t, err)
 		t.Cleanup(func() { must(t, release()) })
 	}

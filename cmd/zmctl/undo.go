@@ -52,7 +52,7 @@ again.`,
 func runUndo(c *cli.Context) error {
 	orders := c.NArg() == 0
 	for _, arg := range c.Args().Slice() {
-		if _, ok := postoffice.ParseOrderID(arg); ok {
+		if _, ok := postoffice.ParseOperationID(arg); ok {
 			orders = true
 		}
 	}
@@ -64,9 +64,9 @@ func runUndo(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	ids := []postoffice.OrderID{}
+	ids := []postoffice.OperationID{}
 	for _, arg := range c.Args().Slice() {
-		id, ok := postoffice.ParseOrderID(arg)
+		id, ok := postoffice.ParseOperationID(arg)
 		if !ok {
 			return cli.Exit("zmctl undo "+arg+": orders and spool IDs are not undone in one call", config.ExitUsage)
 		}
@@ -95,7 +95,7 @@ func runUndo(c *cli.Context) error {
 
 // lastOrder is the last one that was not undone.
 func lastOrder(po *postoffice.PostOffice) (*orderHead, error) {
-	list, err := po.ListOrders()
+	list, err := po.Operations.List()
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ type undoing struct {
 // undoChunk is how many spool IDs are looked for at a time.
 const undoChunk = 50000
 
-func (u *undoing) run(id postoffice.OrderID) error {
+func (u *undoing) run(id postoffice.OperationID) error {
 	h, err := readOrder(u.po, id, nil)
 	if errors.Is(err, postoffice.ErrGone) {
 		u.again = false
@@ -163,7 +163,7 @@ func (u *undoing) run(id postoffice.OrderID) error {
 		h.print(u.c.App.Writer, u.now)
 		return nil
 	}
-	file, err := u.po.ContinueOrder(id)
+	file, err := u.po.Operations.Continue(id)
 	if errors.Is(err, durable.ErrLocked) {
 		return fmt.Errorf("undo %s: it is being given, or taken back, at this moment: %w", id, errAgain)
 	}
@@ -247,7 +247,7 @@ func (u *undoing) message(id postoffice.SpoolID, m *view.Message) {
 // discarded puts back what an order to discard has put away.
 func (u *undoing) discarded(e *editing) (string, error) {
 	if u.away == nil {
-		list, err := u.po.ListRemoved()
+		list, err := u.po.Removed.List()
 		if err != nil {
 			return "", err
 		}
@@ -265,7 +265,7 @@ func (u *undoing) discarded(e *editing) (string, error) {
 	var names []string
 	var errs []error
 	for _, m := range list {
-		name, err := e.po.PutBack(m)
+		name, err := e.po.Removed.PutBack(m)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -298,14 +298,14 @@ func (u *undoing) once(e *editing, m *view.Message) (string, error) {
 	case m.State == view.StateQueued && m.Spec != nil:
 		return e.reverse(m, u.head.ID, u.head.has("silent"))
 	case m.State == view.StateFrozen && u.head.Verb == "freeze" && strings.HasPrefix(m.Why, workspec.CausePerson):
-		to, err := e.po.Recall(m.File.Dir, m.File.Name, e.id)
+		to, err := e.po.Aside.Recall(m.File.Dir, m.File.Name, e.id)
 		return "is " + to.Name + " now", err
 	}
 	return "", fmt.Errorf("undo %s: it is %s: %w", e.id, m.State, operations.ErrNothing)
 }
 
 // end notes that the order is undone, and tells the sum.
-func (u *undoing) end(file *postoffice.OrderFile) error {
+func (u *undoing) end(file *postoffice.OperationFile) error {
 	if u.done == 0 && u.wrong == 0 {
 		u.again = false
 		return fmt.Errorf("undo %s: nothing of it is left to take back", u.head.ID)

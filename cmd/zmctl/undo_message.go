@@ -43,7 +43,7 @@ func (e *editing) undo() error {
 }
 
 // undoAway puts a message in removed/ back; of an order, those recipients that it removed.
-func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) (string, error) {
+func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OperationID) (string, error) {
 	switch {
 	case m.Spec != "":
 		q := e.request()
@@ -68,7 +68,7 @@ func (e *editing) undoAway(m *postoffice.RemovedMessage, of postoffice.OrderID) 
 		}
 		return e.undoAway(moved, of)
 	}
-	name, err := e.po.PutBack(*m)
+	name, err := e.po.Removed.PutBack(*m)
 	return "is " + name + " again", err
 }
 
@@ -101,7 +101,7 @@ func (e *editing) undoQueued() (string, error) {
 	case m == nil:
 		return "", e.notFound("undo", others, err)
 	case m.State == view.StateFrozen && strings.HasPrefix(m.Why, workspec.CausePerson):
-		to, err := e.po.Recall(m.File.Dir, m.File.Name, e.id)
+		to, err := e.po.Aside.Recall(m.File.Dir, m.File.Name, e.id)
 		return "is " + to.Name + " now", err
 	case m.State != view.StateQueued || m.Spec == nil:
 		return "", fmt.Errorf("undo %s: nothing was removed: it is %s", e.id, m.State)
@@ -114,7 +114,7 @@ func (e *editing) undoQueued() (string, error) {
 		return "is queued again for " + human.Addresses(res.Changed), err
 	}
 	for _, ev := range slices.Backward(m.Spec.History) {
-		if of, ok := postoffice.ParseOrderID(ev.Get("order")); ok {
+		if of, ok := postoffice.ParseOperationID(ev.Get("order")); ok {
 			text, err := e.reverse(m, of, false)
 			if errors.Is(err, operations.ErrNothing) {
 				err = fmt.Errorf("undo %s: nothing of order %s is left to take back", e.id, of)
@@ -126,7 +126,7 @@ func (e *editing) undoQueued() (string, error) {
 }
 
 // eventsOf are the lines that an order has written into a message's history.
-func eventsOf(spec *workspec.Spec, of postoffice.OrderID, word string) []*workspec.Event {
+func eventsOf(spec *workspec.Spec, of postoffice.OperationID, word string) []*workspec.Event {
 	var list []*workspec.Event
 	for i := range spec.History {
 		if ev := &spec.History[i]; ev.Get("order") == string(of) && ev.Event == word {
@@ -149,7 +149,7 @@ func among(events []*workspec.Event) func(*workspec.Group, *workspec.Recipient) 
 
 // reverse takes an order back in a message that is queued, for those recipients for whom
 // it is what was ordered last.
-func (e *editing) reverse(m *view.Message, of postoffice.OrderID, silent bool) (string, error) {
+func (e *editing) reverse(m *view.Message, of postoffice.OperationID, silent bool) (string, error) {
 	q := e.request()
 	q.Reason = "undo of " + string(of)
 	verb := of.Verb()

@@ -250,7 +250,7 @@ func (a *act) park(m *view.Message) (string, error) {
 	if m.File.Dir == postoffice.Public {
 		return "", fmt.Errorf("%s %s: it is on its way to router/: %w", a.v.name, a.id(m), errAgain)
 	}
-	name, err := a.po.Park(m.File.Dir, m.File.Name, m.SpoolID, workspec.CausePerson)
+	name, err := a.po.Aside.Freeze(m.File.Dir, m.File.Name, m.SpoolID, workspec.CausePerson)
 	if err == nil {
 		a.explain(postoffice.Freezer, postoffice.WasFrozen, m)
 	}
@@ -260,7 +260,7 @@ func (a *act) park(m *view.Message) (string, error) {
 // recall gives a message that is put aside back to the router.
 func (a *act) recall(m *view.Message) (string, error) {
 	a.explain(m.File.Dir, "", m)
-	to, err := a.po.Recall(m.File.Dir, m.File.Name, m.SpoolID)
+	to, err := a.po.Aside.Recall(m.File.Dir, m.File.Name, m.SpoolID)
 	return m.File.Path() + " is " + to.Name + " now", err
 }
 
@@ -279,7 +279,7 @@ func (a *act) putAway(m *view.Message) (string, error) {
 		// Crash: the next line of whoever has the message says that it is there.
 		a.journal.Gone(m.SpoolID, len(m.Recipients), ledger.ByPerson)
 	}
-	err := a.po.PutAway(m.File.Dir, m.File.Name, m.SpoolID)
+	err := a.po.Removed.PutAway(m.File.Dir, m.File.Name, m.SpoolID)
 	if a.away == nil {
 		a.away = map[string]bool{}
 	}

@@ -294,11 +294,11 @@ func TestUndoTakesBackOneOrder(t *testing.T) {
 	mustDo(t, "hold", "--yes", "--host", "a.example")
 	mustDo(t, "hold", "--yes", "--host", "b.example")
 	mustDo(t, "remove", two)
-	list, err := o.ListOrders()
+	list, err := o.Operations.List()
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%d orders, %v", len(list), err)
 	}
-	var byHost postoffice.OrderID
+	var byHost postoffice.OperationID
 	for _, id := range list {
 		if h, err := readOrder(o.PostOffice, id, nil); err == nil && h.Selector == "host a.example" {
 			byHost = id

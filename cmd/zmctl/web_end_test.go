@@ -54,7 +54,7 @@ func TestOrderIsFinishedWhenItsPageHasEnded(t *testing.T) {
 	go func() {
 		defer close(begun)
 		for t.Context().Err() == nil {
-			if list, err := o.ListOrders(); err == nil && len(list) > 0 {
+			if list, err := o.Operations.List(); err == nil && len(list) > 0 {
 				return
 			}
 		}

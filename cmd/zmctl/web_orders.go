@@ -28,7 +28,7 @@ func webOrder(h *orderHead) desk.Order {
 }
 
 func (w *webSource) Orders(ctx context.Context, most int) ([]desk.Order, error) {
-	ids, err := w.po.ListOrders()
+	ids, err := w.po.Operations.List()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (w *webSource) Orders(ctx context.Context, most int) ([]desk.Order, error) 
 // webListed is how many messages of an order a page names.
 const webListed = 200
 
-func (w *webSource) Order(_ context.Context, id postoffice.OrderID) (*desk.Order, error) {
+func (w *webSource) Order(_ context.Context, id postoffice.OperationID) (*desk.Order, error) {
 	var ids []string
 	h, err := readOrder(w.po, id, func(id string) error {
 		if len(ids) < webListed {
@@ -138,7 +138,7 @@ func (w *webOrders) Give(ctx context.Context, who string, c desk.Command) (*desk
 	return g, nil
 }
 
-func (w *webOrders) Undo(ctx context.Context, who string, id postoffice.OrderID) (string, error) {
+func (w *webOrders) Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error) {
 	var out bytes.Buffer
 	err := w.call(ctx, who, &out, "undo", string(id))
 	return clean2(out.String()), err

@@ -104,7 +104,7 @@ func openOffice(t *testing.T, dir string, levels int) *office {
 // run makes an owner number of this role live for the test.
 func (o *office) run(t *testing.T, role string) *postoffice.Owner {
 	t.Helper()
-	w, err := o.NewOwner(role)
+	w, err := o.Owners.Take(role)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ const plainMail = "from <sender@client.example.net>\nto <user@a.example.com>\nen
 
 func (o *office) submit(t *testing.T, text string) postoffice.Accepted {
 	t.Helper()
-	d, err := o.NewDraft("test")
+	d, err := o.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func (o *office) claim(t *testing.T, a postoffice.Accepted) *postoffice.Claim {
 	if o.owner == nil {
 		o.owner = o.run(t, "router")
 	}
-	c, err := o.Claim(o.owner, filepath.Base(a.Name))
+	c, err := o.Router.Claim(o.owner, filepath.Base(a.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func (o *office) spec(t *testing.T, name string) *workspec.Spec {
 // edit changes a specification as scheduler and agents do.
 func (o *office) edit(t *testing.T, name string, change func(s *postoffice.Spec) error) {
 	t.Helper()
-	s, err := o.OpenSpec(name)
+	s, err := o.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

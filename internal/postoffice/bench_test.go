@@ -24,7 +24,7 @@ func benchPostOffice(b *testing.B) (*PostOffice, *Owner) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	o, err := p.NewOwner("bench")
+	o, err := p.Owners.Take("bench")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func benchPostOffice(b *testing.B) (*PostOffice, *Owner) {
 
 func benchSubmit(b *testing.B, p *PostOffice, text string) Accepted {
 	b.Helper()
-	d, err := p.NewDraft("bench")
+	d, err := p.Submissions.NewDraft("bench")
 	if err == nil {
 		_, err = d.Write([]byte(text))
 	}
@@ -63,7 +63,7 @@ func TestSubmittingAllocatesLittle(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	text := []byte(strings.Repeat("x", 4096))
 	got := testing.AllocsPerRun(100, func() {
-		d, err := p.NewDraft("test")
+		d, err := p.Submissions.NewDraft("test")
 		if err == nil {
 			_, err = d.Write(text)
 		}
@@ -118,7 +118,7 @@ func BenchmarkClaim(b *testing.B) {
 		b.StopTimer()
 		a := benchSubmit(b, p, "to bond\n\n")
 		b.StartTimer()
-		c, err := p.Claim(o, filepath.Base(a.Name))
+		c, err := p.Router.Claim(o, filepath.Base(a.Name))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func BenchmarkClaim(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := p.Finish(name); err != nil {
+		if err := p.Queue.Finish(name); err != nil {
 			b.Fatal(err)
 		}
 	}

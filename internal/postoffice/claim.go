@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,140 +14,13 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// Pending is a message that waits in router/.
-type Pending struct {
-	// Name is as Claim takes it: its last element, or its path if it is not in router/.
-	Name    string
-	ModTime time.Time
-	// Tries is how many routers it has ended; such a message comes after all others.
-	Tries int
-}
-
-// ListRouter lists what may be claimed, oldest first (M4); with sorted false in
-// the directory's order, sparing a stat for each. Only regular files whose name is
-// a decimal number count (M5). Those that have ended routers come last (M8).
-//
-// A time after now is that of a message from before the clock was set back: it is
-// older than what has come since, or it would wait behind that for as long as the
-// clock went back.
-//
-// What is in further router directories comes behind, directory by directory (M3).
-func (p *PostOffice) ListRouter(sorted bool, now time.Time) ([]Pending, error) {
-	dirs, err := p.RouterDirs()
-	if err != nil {
-		return nil, err
-	}
-	var list []Pending
-	for _, dir := range dirs {
-		more, err := p.ListRouterDir(dir, sorted, now)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, more...)
-	}
-	slices.SortStableFunc(list, func(a, b Pending) int { return triedLast(&a, &b) })
-	return list, nil
-}
-
-// ListRouterDir is ListRouter for one of the directories. One that is gone is empty.
-func (p *PostOffice) ListRouterDir(dir string, sorted bool, now time.Time) ([]Pending, error) {
-	entries, err := p.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) && dir != p.RouterDir() {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", dir, err)
-	}
-	var marked map[uint64]bool
-	for _, e := range entries {
-		if ino, ok := TriesMarker(e.Name); ok {
-			if marked == nil {
-				marked = map[uint64]bool{}
-			}
-			marked[ino] = true
-		}
-	}
-	var list []Pending
-	for _, e := range entries {
-		n, ok := ParseName(e.Name)
-		if !ok || n.Owner != 0 || (e.Type != 0 && e.Type != fs.ModeIrregular) {
-			continue
-		}
-		pend := Pending{Name: RouterName(dir, e.Name)}
-		if sorted || marked[n.Ino] {
-			if ok, err := p.look(&pend, dir, n.Ino, marked[n.Ino]); err != nil {
-				return nil, fmt.Errorf("list %s: %w", dir, err)
-			} else if !ok {
-				continue
-			}
-		}
-		list = append(list, pend)
-	}
-	sortPending(list, sorted, now)
-	return list, nil
-}
-
-// look fills in what a listing needs to know of one file; false: it is gone.
-func (p *PostOffice) look(pend *Pending, dir string, number uint64, marked bool) (bool, error) {
-	info, err := p.fs.Stat(RouterPath(pend.Name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	pend.ModTime = info.ModTime
-	if !marked {
-		return true, nil
-	}
-	// A marker that cannot be read is no reason to route nothing.
-	tries, _ := p.tries(dir, number, IDOf(info))
-	pend.Tries = len(tries)
-	return true, nil
-}
-
-func sortPending(list []Pending, byAge bool, now time.Time) {
-	if !byAge && !slices.ContainsFunc(list, func(p Pending) bool { return p.Tries > 0 }) {
-		return
-	}
-	soon := now.Add(clockSlack)
-	slices.SortStableFunc(list, func(a, b Pending) int {
-		if c := triedLast(&a, &b); c != 0 || !byAge {
-			return c
-		}
-		if before := a.ModTime.After(soon); before != b.ModTime.After(soon) {
-			if before {
-				return -1
-			}
-			return 1
-		}
-		return a.ModTime.Compare(b.ModTime)
-	})
-}
-
-// triedLast compares two messages by whether they have ended routers.
-func triedLast(a, b *Pending) int {
-	switch tried := a.Tries > 0; {
-	case tried == (b.Tries > 0):
-		return 0
-	case tried:
-		return 1
-	}
-	return -1
-}
-
-// clockSlack is how far a file's time may be ahead of the clock's before it says that
-// the clock was set back: the kernel stamps files with a coarser clock, and another
-// machine's may differ by a little.
-const clockSlack = 10 * time.Second
-
 // Claim is a message that this process routes: router/<ino>-<owner>, open. One of a
 // further router directory is claimed there.
 type Claim struct {
 	ID   SpoolID
 	Info durable.Info
 	File durable.File // for reading
-	p    *PostOffice
+	p    *RouterQueue
 	dir  string
 	name Name
 	text string // of name
@@ -159,13 +31,25 @@ type Claim struct {
 	tried bool
 }
 
+// claimPlace parts a name as Claim takes it.
+func claimPlace(name string) (dir string, n Name, ok bool) {
+	dir, base, below := strings.Cut(name, "/")
+	if !below {
+		dir, base = Router, name
+	}
+	if n, ok = ParseName(base); !ok || strings.Contains(base, "/") {
+		return "", Name{}, false
+	}
+	return dir, n, IsRouterDir(dir)
+}
+
 // Claim takes router/name, or a path as router2/name, by rename; only one of many
 // routers can (M6). ErrGone: another one did. A file whose name is not its inode number, as after a copy, is
 // renamed to the right one on the way. ErrUnsettled: such a file was written a moment
 // ago; it is in router/ again. So is what is no message, ErrIrregular, what a user has
-// submitted, ErrSubmission, and what is not believed, *DisbeliefError. A Claim beside an error could not be given back: its
+// submitted, ErrSubmission, and what is not believed, *UntrustedError. A Claim beside an error could not be given back: its
 // Release is to be tried until it succeeds, for while we live nobody else does that.
-func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
+func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 	dir, n, ok := claimPlace(name)
 	if !ok {
 		return nil, fmt.Errorf("claim %s: not a spool file's name", name)
@@ -187,11 +71,46 @@ func (p *PostOffice) Claim(o *Owner, name string) (*Claim, error) {
 	return c, err
 }
 
+// ClaimWaiting takes deferred/name as a claim of this router, for a last attempt: by one
+// rename, so that no other router has it between deferred/ and the claim. ErrGone:
+// another one did, or another message is there by now. The errors of Claim hold, too: the
+// message is in router/ then. A Claim beside an error could not be given back there.
+func (p *RouterQueue) ClaimWaiting(o *Owner, w Waiting) (*Claim, error) {
+	from, dir := Deferred+"/"+w.Name, p.routerDir()
+	if _, err := p.same(Deferred, w.Name, w.ID); err != nil {
+		return nil, fmt.Errorf("claim %s: %w", from, err)
+	}
+	mine := Name{Ino: w.ID.Ino, Owner: o.n}
+	// Crash: deferred/I.why, or router/I-P, which is given back to router/ and routed in the
+	// usual way: it is deferred again, and given up later.
+	if err := p.move(from, dir+"/"+mine.String()); err != nil {
+		return nil, fmt.Errorf("claim %s: %w", from, err)
+	}
+	if err := p.syncDirs(Deferred, dir); err != nil {
+		return p.unclaim(dir, mine, err)
+	}
+	c, err := p.openClaim(dir, mine)
+	if err != nil && !errors.Is(err, ErrGone) {
+		return p.unclaim(dir, mine, err)
+	}
+	return c, err
+}
+
+// unclaim gives a claim that is not open back to its router directory.
+func (p *RouterQueue) unclaim(dir string, n Name, cause error) (*Claim, error) {
+	// Crash: the claim, or the message free to be claimed.
+	err := p.move(dir+"/"+n.String(), dir+"/"+strconv.FormatUint(n.Ino, 10))
+	if err != nil && !errors.Is(err, ErrGone) {
+		return &Claim{p: p, dir: dir, name: n, text: n.String(), done: true}, errors.Join(cause, err)
+	}
+	return nil, cause
+}
+
 // copyGrace is how long a file that was copied into router/ is left alone after its
 // last write.
 const copyGrace = 2 * time.Second
 
-func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
+func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 	f, err := p.openRead(dir + "/" + n.String())
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		err = fmt.Errorf("%w: %w", ErrIrregular, err) // a symbolic link, a socket
@@ -231,7 +150,7 @@ func (p *PostOffice) openClaim(dir string, n Name) (*Claim, error) {
 
 // isOccupied reports whether a message cannot get the number of its inode, because another
 // file has a name with that. It then keeps the number that it has.
-func (p *PostOffice) isOccupied(dir string, ino uint64, owner int) bool {
+func (p *RouterQueue) isOccupied(dir string, ino uint64, owner int) bool {
 	right := Name{Ino: ino, Owner: owner}.String()
 	rel := right
 	if h := HashDir(ino, p.levels); h != "" {
@@ -252,7 +171,10 @@ func (c *Claim) Name() string { return c.text }
 func (c *Claim) Dir() string { return c.dir }
 
 func (c *Claim) path() string { return c.dir + "/" + c.text }
+
 func (c *Claim) work() string { return c.dir + "/.." + c.text }
+
+func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
 
 // CreateWork makes the claim's work file, router/..<ino>-<owner>. One that is there is
 // removed and not written to: it is a new file in any case.
@@ -325,17 +247,15 @@ func (c *Claim) HandOver() (string, error) {
 func (c *Claim) left() {
 	if c.tried {
 		// Crash: a marker without its message, which is swept.
-		c.p.forgetTries(c.dir, c.name.Ino)
+		c.p.crashes.forget(c.dir, c.name.Ino)
 	}
 }
 
 // gone is left for a message that will not be put aside any more.
 func (c *Claim) gone() {
 	c.left()
-	c.p.forgetReasons(c.name.Ino)
+	c.p.aside.forgetReasons(c.name.Ino)
 }
-
-func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
 
 // aside moves the message out of the router's way and drops the work file. end stands
 // behind the number in its new name.
@@ -358,8 +278,6 @@ func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
 	}
 	return c.p.syncDirs(c.dir, dir)
 }
-
-func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
 
 // Defer sets the message aside as deferred/<ino>.<why> until zmctl resubmit (M10).
 func (c *Claim) Defer(why string) error {
@@ -388,7 +306,7 @@ func (c *Claim) Release() error {
 // Lost ends a claim whose message is no longer in router/: somebody has taken it away,
 // or it got into queue/ and its specification did not follow, which is done now.
 func (c *Claim) Lost() error {
-	rel, err := c.p.findQueued(c.name)
+	rel, err := c.p.tree(Queue).seek(c.name)
 	if err != nil {
 		return fmt.Errorf("end claim %s: %w", c.name, err)
 	}
@@ -431,16 +349,34 @@ func (c *Claim) SoftCopy(why string) error {
 	return nil
 }
 
-// SoftCopy links queue/name as postman/<ino>_<why>, for the postmaster. One that is
-// there already is no error.
-func (p *PostOffice) SoftCopy(name, why string) error {
-	n, _ := ParseName(name)
-	// Crash: the copy is there before the message is finished; the next try finds it.
-	err := p.fs.Link(Queue+"/"+name, Postman+"/"+strconv.FormatUint(n.Ino, 10)+"_"+reason(why))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("copy %s for the postmaster: %w", name, err)
+// Tried has the message's marker removed when the message leaves router/.
+func (c *Claim) Tried() { c.tried = true }
+
+// Panicked gives a message back to router/ that has made this router panic, noting
+// that first, or puts it into postman/ when that was the last of so many tries (M8).
+// name is where the message is, and try the number of this one, 0 if it could not be
+// noted. An error leaves it claimed; Release may follow.
+func (c *Claim) Panicked(why string, now time.Time, tries int) (name string, try int, err error) {
+	f, err := c.p.crashes.open(c.dir, c.name.Ino)
+	if f != nil {
+		defer func() { _ = f.Close() }() // a lock, and a line that is written
+		try, err = c.p.crashes.add(f, Try{c.ID, c.name.Owner, now, why})
 	}
-	return nil
+	if err != nil {
+		// Room on the disk may be what is missing: the message goes first.
+		try = 0
+	}
+	c.tried = true
+	if try >= tries {
+		name, err = c.p.putAway(c.path(), c.name.Ino)
+		if err == nil {
+			// Crash: a work file without its message, which is swept.
+			err = c.p.remove(c.work())
+			c.close()
+		}
+		return name, try, err
+	}
+	return c.dir + "/" + c.inode(), try, c.Release()
 }
 
 func (c *Claim) close() {
@@ -453,23 +389,3 @@ func (c *Claim) close() {
 
 // Close gives the descriptor back; the claim stays, for the process's next start.
 func (c *Claim) Close() { c.close() }
-
-// CauseWord is a reason as it stands in a file's name.
-func CauseWord(s string) string { return reason(s) }
-
-// reason makes a word that is safe in a file name.
-func reason(s string) string {
-	out := []byte(strings.ToLower(s))
-	for i, b := range out {
-		if !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-') {
-			out[i] = '-'
-		}
-	}
-	if len(out) > 40 {
-		out = out[:40]
-	}
-	if len(out) == 0 {
-		return "unknown"
-	}
-	return string(out)
-}

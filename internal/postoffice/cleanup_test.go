@@ -42,7 +42,7 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 		{"old", 3 * time.Hour, 2 * time.Hour, false, []string{"4713_header", "4714_loop", "4715_undeliverable"}},
 		{"once more", 3 * time.Hour, 2 * time.Hour, false, nil},
 	} {
-		done, err := p.SweepCopies(time.Now().Add(step.after), step.keep, step.dry)
+		done, err := p.Aside.SweepCopies(time.Now().Add(step.after), step.keep, step.dry)
 		if err != nil {
 			t.Fatal(err)
 		}

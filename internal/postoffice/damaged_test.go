@@ -40,7 +40,7 @@ func damaged(t *testing.T) (*postoffice.PostOffice, *loopdisk.Image) {
 
 // write makes a draft of so many bytes.
 func write(p *postoffice.PostOffice, size int) (*postoffice.Draft, error) {
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err == nil {
 		_, err = d.Write(bytes.Repeat([]byte("x"), size))
 	}
@@ -121,7 +121,7 @@ func TestDur2EarlyWriteBackFailsTheMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := faulty.Fail(faultfs.WriteOut, "public/*", unix.EUCLEAN, 1)
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ const dur5Message = "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject:
 
 func dur5Owner(t *testing.T, p *PostOffice) *Owner {
 	t.Helper()
-	o, err := p.NewOwner("test")
+	o, err := p.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +28,14 @@ func TestDur5TimesOfAWaitingMessage(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	a := submit(t, p, dur5Message)
 	for range 3 {
-		c, err := p.Claim(o, a.Name[len(Router)+1:])
+		c, err := p.Router.Claim(o, a.Name[len(Router)+1:])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Defer("include"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := p.ListWaiting()
+		list, err := p.Aside.ListWaiting()
 		if err != nil || len(list) != 1 {
 			t.Fatalf("got %+v, %v, want one message", list, err)
 		}
@@ -44,7 +44,7 @@ func TestDur5TimesOfAWaitingMessage(t *testing.T) {
 			t.Errorf("got %+v, want %v, put aside after it arrived", w, a.ID)
 		}
 		before = w.Info.CTime
-		if a, err = p.RecallTo(p.RouterDir(), Deferred, w.Name, w.ID); err != nil {
+		if a, err = p.Aside.RecallTo(p.Router.Dir(), Deferred, w.Name, w.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := submit(t, p, dur5Message)
-			c, err := p.Claim(dur5Owner(t, p), a.Name[len(Router)+1:])
+			c, err := p.Router.Claim(dur5Owner(t, p), a.Name[len(Router)+1:])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,11 +81,11 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 			if p, err = Open(Config{FS: disk, Strict: strict}); err != nil {
 				t.Fatal(err)
 			}
-			list, err := p.ListWaiting()
+			list, err := p.Aside.ListWaiting()
 			if err != nil || len(list) != 1 {
 				t.Fatalf("got %+v, %v, want one message", list, err)
 			}
-			o, err := p.newOwner("first", 1001)
+			o, err := p.Owners.takeAny("first", 1001)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,8 +94,8 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 			} else {
 				disk.CutAfter(n / 2)
 			}
-			if c, err = p.ClaimWaiting(o, list[0]); err == nil {
-				if _, err := p.ClaimWaiting(o, list[0]); !errors.Is(err, ErrGone) && !disk.Dead() {
+			if c, err = p.Router.ClaimWaiting(o, list[0]); err == nil {
+				if _, err := p.Router.ClaimWaiting(o, list[0]); !errors.Is(err, ErrGone) && !disk.Dead() {
 					t.Errorf("a second claim: got %v, want ErrGone", err)
 				}
 				err = c.Release()
@@ -113,11 +113,11 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				if _, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now(), Tries: 5}); err != nil {
+				if _, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now(), Tries: 5}); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				waiting, err := p.ListWaiting()
-				free, ferr := p.ListRouter(true, time.Now())
+				waiting, err := p.Aside.ListWaiting()
+				free, ferr := p.Router.List(true, time.Now())
 				if err := errors.Join(err, ferr); err != nil || len(waiting)+len(free) != 1 {
 					t.Errorf("%s: got %v in deferred/, %v in router/, %v, want the message once", name, waiting, free, err)
 				}

@@ -22,7 +22,7 @@ type setAsideOffice struct {
 func newSetAside(t *testing.T) *setAsideOffice {
 	t.Helper()
 	p, dir := newPostOffice(t, 0)
-	o, err := p.NewOwner("router")
+	o, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func newSetAside(t *testing.T) *setAsideOffice {
 func (o *setAsideOffice) claimed(t *testing.T) (Accepted, *Claim) {
 	t.Helper()
 	a := submit(t, o.PostOffice, "from <a@b.example>\nto <c@d.example>\nenv-end\nSubject: x\n\nx\n")
-	c, err := o.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
+	c, err := o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	now := time.Now()
 	explain := func(dir, what, text string) {
 		t.Helper()
-		if err := o.Explain(dir, Reason{ID: a.ID, Time: now, Who: "router", What: what, Text: text}); err != nil {
+		if err := o.Aside.Explain(dir, Reason{ID: a.ID, Time: now, Who: "router", What: what, Text: text}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,28 +85,28 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	if err := c.Defer("users"); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := o.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
+	if done, err := o.Aside.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
 		t.Errorf("beside its message: swept %v, %v", done, err)
 	}
-	if list, err := o.ListDeferred(); err != nil || len(list) != 1 {
+	if list, err := o.Aside.ListDeferred(); err != nil || len(list) != 1 {
 		t.Errorf("ListDeferred: got %q, %v, want the message alone", list, err)
 	}
-	if _, err := o.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"); err != nil {
+	if _, err := o.Aside.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"); err != nil {
 		t.Fatal(err)
 	}
 	explain(Deferred, WasResubmitted, "")
-	got, err := o.Reasons(a.ID)
+	got, err := o.Aside.Reasons(a.ID)
 	if err != nil || len(got) != 2 || got[0].Text != "users: nobody answers" || got[1].What != WasResubmitted {
 		t.Errorf("Reasons: got %+v, %v", got, err)
 	}
-	if list, err := o.Reasons(SpoolID{Ino: a.ID.Ino, MTime: 1}); err != nil || len(list) != 0 {
+	if list, err := o.Aside.Reasons(SpoolID{Ino: a.ID.Ino, MTime: 1}); err != nil || len(list) != 0 {
 		t.Errorf("of another message with that number: got %+v, %v", list, err)
 	}
-	c, err = o.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
+	c, err = o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := o.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
+	if done, err := o.Aside.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
 		t.Errorf("while it is routed again: swept %v, %v", done, err)
 	}
 	there(name, true)
@@ -116,7 +116,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	there(name, false)
 	// Another process's, or a dead one's.
 	explain(Freezer, WasFrozen, "spam")
-	o.reasons.take(a.ID.Ino)
+	o.Aside.reasons.take(a.ID.Ino)
 	name = reasonFile(Freezer, a.ID.Ino)
 	for _, step := range []struct {
 		after time.Duration
@@ -124,7 +124,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 		swept int
 		left  bool
 	}{{0, false, 0, true}, {time.Hour, true, 1, true}, {time.Hour, false, 1, false}, {time.Hour, false, 0, false}} {
-		done, err := o.SweepReasons(now.Add(step.after), step.dry)
+		done, err := o.Aside.SweepReasons(now.Add(step.after), step.dry)
 		if err != nil || len(done) != step.swept {
 			t.Errorf("after %v: swept %v, %v, want %d", step.after, done, err, step.swept)
 		}
@@ -136,7 +136,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 func TestReasonFollowsACopy(t *testing.T) {
 	o := newSetAside(t)
 	a, c := o.claimed(t)
-	if err := o.Explain(Deferred, Reason{ID: a.ID, Time: time.Now(), Who: "router", What: WasDeferred, Text: "why"}); err != nil {
+	if err := o.Aside.Explain(Deferred, Reason{ID: a.ID, Time: time.Now(), Who: "router", What: WasDeferred, Text: "why"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Defer("users"); err != nil {
@@ -164,7 +164,7 @@ func TestReasonFollowsACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := o.Reasons(IDOf(info))
+	got, err := o.Aside.Reasons(IDOf(info))
 	if err != nil || len(got) != 1 || got[0].Text != "why" || got[0].ID != IDOf(info) {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -18,18 +18,6 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// Every message file of ours starts with this line; the digits are the file's size
-// in bytes and, in hexadecimal, the CRC-32C of what follows the line. ZMailer reads it
-// as a comment. A power loss may keep a file's mode and lose its last blocks, or leave
-// zeros in its middle: a file in public/ that differs from this was never complete,
-// whatever its execute bit says.
-const (
-	octetsPrefix = "comment octets "
-	octetsDigits = 16
-	octetsSum    = 8
-	octetsLine   = len(octetsPrefix) + octetsDigits + 1 + octetsSum + 1
-)
-
 // A draft is written in pieces of draftBuffer. A large one goes on in pieces of
 // largeBuffer, for which the kernel needs a third less time, and is on its way to the
 // disk while the rest of it comes. Bytes.
@@ -45,7 +33,7 @@ const groupedSize = 256 << 10
 // Draft is a message being written in public/. It is no message until Commit has
 // returned without error. A Draft is used by one goroutine.
 type Draft struct {
-	p      *PostOffice
+	p      *spool
 	f      durable.File
 	name   string // public/...
 	buf    []byte
@@ -90,7 +78,7 @@ func buffers(size int) *sync.Pool {
 // mode is that of a message file, with its execute bit when it is complete. Where the
 // daemons have a user of their own they get at it by their group; it may be written to so
 // that it may be linked (fs.protected_hardlinks).
-func (p *PostOffice) mode(complete bool) fs.FileMode {
+func (p *spool) mode(complete bool) fs.FileMode {
 	mode := fs.FileMode(0o600)
 	if p.shared {
 		mode = 0o660
@@ -103,13 +91,13 @@ func (p *PostOffice) mode(complete bool) fs.FileMode {
 
 // NewDraft creates a file in public/. prefix starts its name, so that ls shows which
 // program writes it; it must not start with a digit.
-func (p *PostOffice) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
+func (p *Submissions) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
 
-func (p *PostOffice) newDraft(dir, prefix string) (*Draft, error) {
+func (p *spool) newDraft(dir, prefix string) (*Draft, error) {
 	return p.openDraft(draftName(dir, prefix))
 }
 
-func (p *PostOffice) openDraft(name string) (*Draft, error) {
+func (p *spool) openDraft(name string) (*Draft, error) {
 	// Crash: an empty file without execute bit, swept away when it is old; in imports/ it is
 	// dropped by the next import of that queue.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, p.mode(false))
@@ -117,7 +105,7 @@ func (p *PostOffice) openDraft(name string) (*Draft, error) {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
 	pooled := draftBuffers.Get().(*[]byte)
-	d := &Draft{p: p, f: f, name: name, dir: p.RouterDir(), buf: (*pooled)[:0], pooled: pooled}
+	d := &Draft{p: p, f: f, name: name, dir: p.routerDir(), buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	ok, err := f.TryLock()
@@ -216,8 +204,6 @@ func (d *Draft) summed(b []byte) uint32 {
 	return crc32.Update(d.sum, castagnoli(), b)
 }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
 // complete writes what is buffered, and size and checksum into the first line.
 func (d *Draft) complete() error {
 	var digits [octetsDigits + 1 + octetsSum]byte
@@ -237,14 +223,6 @@ func (d *Draft) complete() error {
 		d.err = fmt.Errorf("write message: %w", err)
 	}
 	return d.err
-}
-
-// number fills b with the digits of n.
-func number(b []byte, n, base uint64) {
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = "0123456789abcdef"[n%base]
-		n /= base
-	}
 }
 
 // Commit makes the message durable and moves it to router/, or where Into says. When it returns nil
@@ -323,8 +301,8 @@ func (d *Draft) handIn(ino uint64) (string, error) {
 	if err == nil {
 		return name, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) && d.dir != d.p.RouterDir() {
-		d.dir = d.p.RouterDir()
+	if errors.Is(err, fs.ErrNotExist) && d.dir != d.p.routerDir() {
+		d.dir = d.p.routerDir()
 	} else if !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -349,6 +327,55 @@ func (d *Draft) written(info durable.Info) error {
 		return &fs.PathError{Op: "write back", Path: d.name, Err: unix.EIO}
 	}
 	return nil
+}
+
+// CommitFrozen makes the message durable and holds it as freezer/<ino>.<cause>, where no
+// router takes it from until a person thaws it (M13). As with Commit, nil means that the
+// message is the pipeline's; when it errs nothing is left behind.
+func (d *Draft) CommitFrozen(cause string) (Accepted, error) {
+	a, err := d.commitFrozen(cause)
+	if err != nil {
+		return Accepted{}, errors.Join(err, d.Abort())
+	}
+	// The message is accepted; an error of close(2) after fsync changes nothing.
+	_ = d.close()
+	return a, nil
+}
+
+func (d *Draft) commitFrozen(cause string) (Accepted, error) {
+	if err := d.complete(); err != nil {
+		return Accepted{}, err
+	}
+	// Crash: without its execute bit the file is an unfinished draft, and swept; nobody was
+	// told. With it a sweep would take the message to router/, so it gets that at the end.
+	if err := d.f.Sync(); err != nil {
+		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+	}
+	info, err := d.f.Stat()
+	if err != nil {
+		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+	}
+	a := Accepted{ID: IDOf(info), Name: Freezer + "/" + inodeName(info.Ino) + "." + reason(cause), Size: info.Size}
+	// Crash: under public/, as before, or in freezer/, whole; nobody was told.
+	if err := d.p.fs.RenameNew(d.name, a.Name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return Accepted{}, fmt.Errorf("freeze message: %w: %w", ErrOccupied, err)
+		}
+		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+	}
+	// What Commit leaves to a sweep nobody would do here: a rename that the power takes
+	// back leaves a draft. So both directories are synced, whatever SYNC says.
+	err = errors.Join(d.p.fs.SyncDir(Freezer), d.p.fs.SyncDir(Public))
+	if err == nil {
+		// Crash: in freezer/ with the mode of a draft, which is no matter there: whose name
+		// begins with a number is a message.
+		err = d.f.Chmod(d.p.mode(true))
+	}
+	if err != nil {
+		// Crash: in freezer/ as a message that is offered again, or in public/, swept.
+		return Accepted{}, errors.Join(fmt.Errorf("freeze message: %w", err), d.p.fs.RenameNew(a.Name, d.name))
+	}
+	return a, nil
 }
 
 // Abort removes the draft. It does nothing after a Commit that succeeded.
@@ -379,6 +406,33 @@ func (d *Draft) withdraw() (err error) {
 		}
 	}
 	return err
+}
+
+// Content is what was written so far, without the first line. It can be read until the
+// draft is committed or aborted.
+func (d *Draft) Content() (*io.SectionReader, error) {
+	if d.closed {
+		return nil, fs.ErrClosed
+	}
+	d.flush()
+	if d.err != nil {
+		return nil, d.err
+	}
+	return io.NewSectionReader(d.f, int64(octetsLine), d.size-int64(octetsLine)), nil
+}
+
+// Drop removes a draft whose message is taken and not to be delivered. It gives the
+// spool ID that the message would have had, so that its account has a name for it.
+func (d *Draft) Drop() (SpoolID, error) {
+	d.flush()
+	if d.err != nil {
+		return SpoolID{}, errors.Join(d.err, d.Abort())
+	}
+	info, err := d.f.Stat()
+	if err != nil {
+		return SpoolID{}, errors.Join(fmt.Errorf("drop message: %w", err), d.Abort())
+	}
+	return IDOf(info), d.Abort()
 }
 
 // SetArrival gives the message a time of arrival of before, for a copy that is to be no
@@ -414,109 +468,4 @@ func (d *Draft) Prepare() error {
 		return errors.Join(fmt.Errorf("prepare message: %w", err), d.Abort())
 	}
 	return d.close()
-}
-
-// SubmitPrepared moves public/name, which Prepare left, to router/. ErrGone: it was
-// submitted before.
-func (p *PostOffice) SubmitPrepared(name string) (Accepted, error) {
-	from := Public + "/" + name
-	f, err := p.fs.Open(from, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Accepted{}, p.submittedBefore(err)
-	}
-	if err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	defer f.Close()
-	// As in NewDraft: a router's poll is not to take it between chmod and rename. Who
-	// has the lock instead moves it there, too.
-	if _, err := f.TryLock(); err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	info, err := f.Stat()
-	if err == nil {
-		err = p.believe(from, info)
-	}
-	if err == nil {
-		// Crash: in public/ as a message that a sweep moves on, as the record has it.
-		err = f.Chmod(p.mode(true) | mark)
-	}
-	if err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	a := Accepted{ID: IDOf(info), Size: info.Size}
-	// Crash: the file is under public/ (recorded, submitted again) or router/.
-	a.Name, err = p.moveIn(from, p.RouterDir(), info.Ino, "")
-	if errors.Is(err, ErrGone) {
-		return Accepted{}, p.submittedBefore(err)
-	}
-	if err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	// The caller is about to record that this is done: that must not be durable
-	// before the rename is.
-	if err := p.fs.SyncDir(p.RouterDir()); err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	return a, nil
-}
-
-// submittedBefore is the error for a prepared file that was moved on, by an earlier
-// try or a router's sweep.
-func (p *PostOffice) submittedBefore(err error) error {
-	// As after our own rename: the caller's record must not outlive the rename.
-	if serr := p.fs.SyncDir(p.RouterDir()); serr != nil {
-		return fmt.Errorf("submit prepared message: %w", serr)
-	}
-	return fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
-}
-
-// DropPrepared removes public/name, which Prepare left and nothing names yet.
-func (p *PostOffice) DropPrepared(name string) error {
-	// Crash: a file without execute bit that is swept away when it is old.
-	if err := p.remove(Public + "/" + name); err != nil {
-		return fmt.Errorf("drop prepared message: %w", err)
-	}
-	return nil
-}
-
-// whole tells whether a file in public/ has the size and the checksum that its first
-// line records; writers of before recorded the size alone. A file without such a line,
-// written by another program, is taken at its word.
-func whole(f durable.File) (bool, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	b := make([]byte, octetsLine)
-	n, err := f.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	b = b[:n]
-	if k := min(n, len(octetsPrefix)); string(b[:k]) != octetsPrefix[:k] {
-		return b[0] != 0, nil
-	}
-	const rest = len(octetsPrefix) + octetsDigits
-	if n <= rest {
-		return false, nil
-	}
-	size, ok := recorded(b)
-	switch {
-	case !ok || size != info.Size:
-		return false, nil
-	case b[rest] == '\n':
-		return true, nil
-	case n < octetsLine || b[rest] != ' ' || b[octetsLine-1] != '\n':
-		return false, nil
-	}
-	want, err := strconv.ParseUint(string(b[rest+1:octetsLine-1]), 16, 32)
-	if err != nil {
-		return false, nil
-	}
-	sum := crc32.New(castagnoli())
-	if _, err := io.Copy(sum, io.NewSectionReader(f, int64(octetsLine), size-int64(octetsLine))); err != nil {
-		return false, err
-	}
-	return uint64(sum.Sum32()) == want, nil
 }

@@ -17,7 +17,7 @@ import (
 func TestEveryCutOfAFrozenDraftKeepsItFromTheRouter(t *testing.T) {
 	const body = "from <a@example.net>\nto <b@example.org>\nenv-end\nSubject: x\n\nhi\n"
 	life := func(p *PostOffice) (accepted bool) {
-		d, err := p.NewDraft("smtp")
+		d, err := p.Submissions.NewDraft("smtp")
 		if err != nil {
 			return false
 		}
@@ -78,10 +78,10 @@ func checkFrozen(t *testing.T, name string, disk *cutfs.FS, accepted bool, size 
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if _, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return true }}); err != nil {
+	if _, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return true }}); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	if _, err := p.SweepDrafts(time.Now().Add(2 * time.Hour)); err != nil {
+	if _, err := p.Submissions.SweepDrafts(time.Now().Add(2 * time.Hour)); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 	held := 0
@@ -110,7 +110,7 @@ func checkFrozen(t *testing.T, name string, disk *cutfs.FS, accepted bool, size 
 // M14: the file is whole when it has its name, and nothing else is left.
 func TestStartOfAHostIsAskedForByAFileInTransport(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.AskStart("site.example"); err != nil {
+	if err := p.Queue.AskStart("site.example"); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, Transport))
@@ -125,7 +125,7 @@ func TestStartOfAHostIsAskedForByAFileInTransport(t *testing.T) {
 		t.Errorf("public/: got %v, %v", left, err)
 	}
 	for _, bad := range []string{"", "a b", "a\nT b"} {
-		if err := p.AskStart(bad); err == nil {
+		if err := p.Queue.AskStart(bad); err == nil {
 			t.Errorf("%q: got no error", bad)
 		}
 	}

@@ -70,7 +70,7 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	putFile(t, in("public/users/.x"), 0o600)
-	if err := Give(dir, giveTo, giveTo); err != nil {
+	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{".": giveTo, "queue": giveTo, "public": giveTo, "transport/1-2": giveTo,
@@ -88,7 +88,7 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Give(dir, giveTo, giveTo); err != nil {
+	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{secret: 0o600, program: 0o755} {
@@ -106,7 +106,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 	}
 	errCut := errors.New("cut")
 	uncut := giftOf(t)
-	if err := Give(uncut, giveTo, giveTo); err != nil {
+	if err := ChangeOwner(uncut, giveTo, giveTo); err != nil {
 		t.Fatal(err)
 	}
 	want := standings(t, uncut)
@@ -130,7 +130,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 		if uid, _, _ := owner(t, dir); uid != 0 {
 			t.Errorf("cut after %d: the top is given, and there is %v", at, cmp.Diff(want, standings(t, dir)))
 		}
-		if err := Give(dir, giveTo, giveTo); err != nil {
+		if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, standings(t, dir)); diff != "" {
@@ -189,7 +189,7 @@ func TestSec1NextGiftChangesNoLinkedFile(t *testing.T) {
 		t.Skip("only root gives away")
 	}
 	dir := giftOf(t)
-	if err := Give(dir, giveTo, giveTo); err != nil {
+	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
@@ -209,7 +209,7 @@ func TestSec1NextGiftChangesNoLinkedFile(t *testing.T) {
 	if err := os.Link(filepath.Join(out, "socket"), filepath.Join(dir, ".run")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Give(dir, giveTo, giveTo); err != nil {
+	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range was {

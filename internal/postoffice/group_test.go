@@ -32,7 +32,7 @@ func commits(t *testing.T, p *PostOffice, disk *faultfs.FS, n int, others func()
 	var all sync.WaitGroup
 	commit := func(i int) {
 		all.Go(func() {
-			d, err := p.NewDraft("test")
+			d, err := p.Submissions.NewDraft("test")
 			if err == nil {
 				_, err = io.WriteString(d, groupText(i))
 			}
@@ -190,7 +190,7 @@ func cutCommits(t *testing.T, p *PostOffice, disk *faultfs.FS) ([]Accepted, []er
 	got, errs := make([]Accepted, n), make([]error, n)
 	files := []durable.File{}
 	for i := range drafts {
-		d, err := p.NewDraft("test")
+		d, err := p.Submissions.NewDraft("test")
 		if err == nil {
 			_, err = io.WriteString(d, groupText(i))
 		}
@@ -230,7 +230,7 @@ func checkAccepted(t *testing.T, what string, f *cutfs.FS, got []Accepted, errs 
 		return
 	}
 	if err == nil {
-		_, err = p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return true }})
+		_, err = p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return true }})
 	}
 	if err != nil {
 		t.Errorf("%s: %v", what, err)

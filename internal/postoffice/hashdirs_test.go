@@ -13,7 +13,7 @@ import (
 // also if they were made by a process that was killed before it could sync them.
 func TestDur3HashDirectoriesAreDurable(t *testing.T) {
 	handOver := func(p *PostOffice) (string, error) {
-		d, err := p.NewDraft("test")
+		d, err := p.Submissions.NewDraft("test")
 		if err != nil {
 			return "", err
 		}
@@ -24,11 +24,11 @@ func TestDur3HashDirectoriesAreDurable(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		o, err := p.NewOwner("test")
+		o, err := p.Owners.Take("test")
 		if err != nil {
 			return "", err
 		}
-		c, err := p.Claim(o, a.Name)
+		c, err := p.Router.Claim(o, a.Name)
 		if err != nil {
 			return "", err
 		}

@@ -11,16 +11,17 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// Messages of another system's queue are written in imports/, and not in public/, because
-// there nobody sweeps: a file that a record names and that is not there any more was
-// submitted, and nothing else can have become of it.
+// ImportArea is imports/. Messages of another system's queue are written there, and not in
+// public/, because no sweep removes them there: a file that a record names and that does not
+// exist any more was submitted, and nothing else can have become of it.
+type ImportArea struct{ *spool }
 
 // NewImport begins such a message as imports/tag.T. tag must hold no dot. Its Prepare
 // leaves its name to SyncPrepared, which is called before a record names it.
-func (p *PostOffice) NewImport(tag string) (*Draft, error) { return p.newDraft(Imports, tag) }
+func (p *ImportArea) NewDraft(tag string) (*Draft, error) { return p.newDraft(Imports, tag) }
 
 // SyncPrepared makes the names of prepared imports durable, many at once.
-func (p *PostOffice) SyncPrepared() error {
+func (p *ImportArea) SyncDrafts() error {
 	// Crash: the names must be there when the record that names them is.
 	if err := p.fs.SyncDir(Imports); err != nil {
 		return fmt.Errorf("prepare imports: %w", err)
@@ -30,7 +31,7 @@ func (p *PostOffice) SyncPrepared() error {
 
 // SubmitImport moves imports/name, which Prepare left, to router/ or, with a cause, to
 // freezer/. ErrGone: it was moved before. SyncImports makes it durable.
-func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
+func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 	from := Imports + "/" + name
 	f, err := p.openRead(from)
 	if err != nil {
@@ -48,7 +49,7 @@ func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
 	a := Accepted{ID: IDOf(info), Size: info.Size}
-	dir, end := p.RouterDir(), ""
+	dir, end := p.routerDir(), ""
 	if cause != "" {
 		dir, end = Freezer, "."+reason(cause)
 	}
@@ -61,12 +62,12 @@ func (p *PostOffice) SubmitImport(name, cause string) (Accepted, error) {
 
 // SyncImports makes durable what SubmitImport has moved: before that nothing may say that
 // it was taken.
-func (p *PostOffice) SyncImports() error {
-	return errors.Join(p.fs.SyncDir(p.RouterDir()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
+func (p *ImportArea) SyncSubmitted() error {
+	return errors.Join(p.fs.SyncDir(p.routerDir()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
 }
 
 // ListImports are the messages in imports/ whose names begin with a tag.
-func (p *PostOffice) ListImports(tag string) ([]string, error) {
+func (p *ImportArea) List(tag string) ([]string, error) {
 	entries, err := p.fs.ReadDir(Imports)
 	if err != nil {
 		return nil, fmt.Errorf("list imports: %w", err)
@@ -81,7 +82,7 @@ func (p *PostOffice) ListImports(tag string) ([]string, error) {
 }
 
 // DropImport removes imports/name, which no record names.
-func (p *PostOffice) DropImport(name string) error {
+func (p *ImportArea) Drop(name string) error {
 	// Crash: there or not; the next import writes its message again.
 	if err := p.remove(Imports + "/" + name); err != nil {
 		return fmt.Errorf("drop import: %w", err)
@@ -101,7 +102,7 @@ const torn = " torn\n"
 
 // OpenImportRecord opens the record of a queue, with what stands in it; a new one begins
 // with head. durable.ErrLocked: another import of that queue is under way.
-func (p *PostOffice) OpenImportRecord(name string, head []byte) (*ImportRecord, []byte, error) {
+func (p *ImportArea) OpenRecord(name string, head []byte) (*ImportRecord, []byte, error) {
 	if _, err := p.makeDir(Imports); err != nil {
 		return nil, nil, fmt.Errorf("open import record: %w", err)
 	}
@@ -162,7 +163,7 @@ func (r *ImportRecord) Append(lines []byte) error {
 func (r *ImportRecord) Close() error { return r.f.Close() }
 
 // ReadImportRecord is what stands in the record of a queue; none, if there is none.
-func (p *PostOffice) ReadImportRecord(name string) ([]byte, error) {
+func (p *ImportArea) ReadRecord(name string) ([]byte, error) {
 	b, err := p.readAll(Imports + "/" + name)
 	if errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

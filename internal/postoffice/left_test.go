@@ -28,11 +28,11 @@ func lockLines(spec []byte) []int {
 
 // sweepOwners is two looks, some minutes apart.
 func sweepOwners(p *PostOffice) ([]Recovered, error) {
-	before, early, err := p.SweepOwners(lockLines, nil)
+	before, early, err := p.Owners.Sweep(lockLines, nil)
 	if err != nil || len(early) > 0 {
 		return early, err
 	}
-	_, done, err := p.SweepOwners(lockLines, before)
+	_, done, err := p.Owners.Sweep(lockLines, before)
 	return done, err
 }
 
@@ -56,7 +56,7 @@ func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPostOffice(t, 2)
 			deadOwner(t, dir, 55)
-			live, err := p.NewOwner("test")
+			live, err := p.Owners.Take("test")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, done, err := p.SweepOwners(lockLines, nil); err != nil || len(done) != 0 {
+			if _, done, err := p.Owners.Sweep(lockLines, nil); err != nil || len(done) != 0 {
 				t.Errorf("first look: got %+v, %v, want nothing swept", done, err)
 			}
 			done, err := sweepOwners(p)
@@ -84,7 +84,7 @@ func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
 			if ok, err := p.exists("owners/55"); err != nil || ok != tt.stays {
 				t.Errorf("owners/55: got %v, %v, want %v", ok, err, tt.stays)
 			}
-			if alive, err := p.OwnerAlive(live.Number()); err != nil || !alive {
+			if alive, err := p.Owners.Alive(live.Number()); err != nil || !alive {
 				t.Errorf("the living one: got %v, %v", alive, err)
 			}
 			if list, err := p.fs.ReadDir(Owners); err != nil || len(list) < 4 {
@@ -129,11 +129,11 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 		}
 	}()
 	for range 300 {
-		a, err := p.NewOwner("a")
+		a, err := p.Owners.Take("a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.NewOwner("b")
+		b, err := p.Owners.Take("b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,12 +174,12 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		owner, err := p.NewOwner("router")
+		owner, err := p.Owners.Take("router")
 		if err != nil {
 			t.Fatal(err)
 		}
 		a := submit(t, p, "to bond\n\n")
-		if _, err := p.Claim(owner, filepath.Base(a.Name)); err != nil {
+		if _, err := p.Router.Claim(owner, filepath.Base(a.Name)); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(disk.SyncDir(Public), disk.SyncDir(Router)); err != nil {
@@ -189,7 +189,7 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 		next.CutAfter(n)
 		if p, err = Open(Config{FS: next}); err == nil {
 			_, _ = sweepOwners(p)
-			_, _ = p.RecoverRouter(RouterRecovery{Complete: complete})
+			_, _ = p.Router.Recover(RouterRecovery{Complete: complete})
 			_, _ = sweepOwners(p)
 		}
 		if !next.Dead() {
@@ -203,7 +203,7 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 			if _, err := sweepOwners(p); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.RecoverRouter(RouterRecovery{Complete: complete}); err != nil {
+			if _, err := p.Router.Recover(RouterRecovery{Complete: complete}); err != nil {
 				t.Fatal(err)
 			}
 			if ok, err := p.exists(a.Name); err != nil || !ok {
@@ -217,14 +217,14 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 // while the router lives that routed it; what a router hands over just now is left.
 func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := submit(t, p, "to bond\n\n"), submit(t, p, "to bond\n\n")
 	var claims []*Claim
 	for _, m := range []Accepted{a, b} {
-		c, err := p.Claim(owner, filepath.Base(m.Name))
+		c, err := p.Router.Claim(owner, filepath.Base(m.Name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing
 	}
 	toQueue(t, p, claims[1]) // between its two renames
 	before := tree(t, dir)
-	if _, err := p.RecoverQueue(time.Now()); err != nil {
+	if _, err := p.Queue.Recover(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if got := tree(t, dir); got != before {
@@ -245,7 +245,7 @@ func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing
 	}
 	// A day before and after: the clock was set meanwhile.
 	for _, at := range []time.Duration{2 * foreignGrace, -24 * time.Hour, 24 * time.Hour} {
-		if _, err := p.RecoverQueue(time.Now().Add(at)); err != nil {
+		if _, err := p.Queue.Recover(time.Now().Add(at)); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := tree(t, dir), fmt.Sprintf("queue/%s router/..%s router/%d", claims[1].Name(), claims[1].Name(), a.ID.Ino); got != want {
@@ -273,11 +273,11 @@ func TestUnreadableNumberDoesNotKeepTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, told, err := p.SweepOwners(lockLines, nil)
+	before, told, err := p.Owners.Sweep(lockLines, nil)
 	if err != nil || len(told) != 1 || told[0].Action != Unreadable || told[0].Name != "owners/55" {
 		t.Errorf("first look: got %+v, %v, want owners/55 told", told, err)
 	}
-	_, done, err := p.SweepOwners(lockLines, before)
+	_, done, err := p.Owners.Sweep(lockLines, before)
 	if err != nil || len(done) != 2 || done[1].Action != Swept || done[1].Name != "owners/56" {
 		t.Errorf("second look: got %+v, %v, want owners/56 swept", done, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"path"
 	"strconv"
 	"strings"
@@ -64,21 +65,17 @@ func decimal(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-// HashDir is the directory of an inode below queue/ and transport/: "" for no
-// levels, "X" or "Y/X" else (formats.md "Hash directories").
-func HashDir(ino uint64, levels int) string {
-	x := string(rune('A' + ino%26))
-	switch levels {
-	case 1:
-		return x
-	case 2:
-		return string(rune('A'+ino/26%26)) + "/" + x
-	}
-	return ""
-}
+func inodeName(ino uint64) string { return strconv.FormatUint(ino, 10) }
 
-// isHashDir tells a directory name that HashDir gives.
-func isHashDir(s string) bool { return len(s) == 1 && s[0] >= 'A' && s[0] <= 'Z' }
+// firstRandom is the lowest number that randomNumber gives. Inode numbers are lower.
+const firstRandom = 1 << 62
+
+// IsRandom reports whether the number in a file's name was taken at random, because
+// another file had the name with the number of the inode. The spool ID has the inode's.
+func IsRandom(number uint64) bool { return number >= firstRandom }
+
+// randomNumber is a name that no user can foresee.
+func randomNumber() uint64 { return firstRandom | rand.Uint64()>>2 }
 
 // SpoolID names one message for people and for commands. Inode numbers are reused;
 // with the time of the last write in nanoseconds the pair is not (formats.md

@@ -15,11 +15,11 @@ import (
 // M41: whatever an order has been told it may act on is in its file, after a kill or a
 // loss of power behind any operation; in a postoffice that had no orders/, too.
 func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
-	id := NewOrderID(time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC), "hold", 17)
+	id := NewOperationID(time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC), "hold", 17)
 	lines := []string{"verb hold\n\n", "S1A1\n", "S2A2\nS3A3\n"}
 	// life gives an order, and what it may act on by then.
 	life := func(p *PostOffice) (named string) {
-		o, err := p.CreateOrder(id, []byte(lines[0]))
+		o, err := p.Operations.Create(id, []byte(lines[0]))
 		if err != nil {
 			return ""
 		}
@@ -80,8 +80,8 @@ func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
 	}
 }
 
-func readOrderFile(p *PostOffice, id OrderID) string {
-	f, err := p.OpenOrder(id)
+func readOrderFile(p *PostOffice, id OperationID) string {
+	f, err := p.Operations.Open(id)
 	if err != nil {
 		return ""
 	}

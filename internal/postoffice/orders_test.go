@@ -15,30 +15,30 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 	if err := os.Remove(dir + "/" + Orders); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := p.ListOrders(); err != nil || len(list) != 0 {
+	if list, err := p.Operations.List(); err != nil || len(list) != 0 {
 		t.Fatalf("without the directory: %v, %v", list, err)
 	}
 	now := time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC)
-	old, young := NewOrderID(now.Add(-time.Hour), "hold", 17), NewOrderID(now, "expire", 3)
-	for _, id := range []OrderID{young, old} {
-		o, err := p.CreateOrder(id, []byte("verb x\n"))
+	old, young := NewOperationID(now.Add(-time.Hour), "hold", 17), NewOperationID(now, "expire", 3)
+	for _, id := range []OperationID{young, old} {
+		o, err := p.Operations.Create(id, []byte("verb x\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(o.Append([]byte("S1A1\n")), o.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.ContinueOrder(id); err != nil {
+		if _, err := p.Operations.Continue(id); err != nil {
 			t.Errorf("when it was given: %v", err)
 		}
-		if _, err := p.CreateOrder(id, nil); err == nil {
+		if _, err := p.Operations.Create(id, nil); err == nil {
 			t.Error("an order was begun twice")
 		}
 	}
-	if list, err := p.ListOrders(); err != nil || !slices.Equal(list, []OrderID{old, young}) {
+	if list, err := p.Operations.List(); err != nil || !slices.Equal(list, []OperationID{old, young}) {
 		t.Errorf("got %v, %v", list, err)
 	}
-	f, err := p.OpenOrder(old)
+	f, err := p.Operations.Open(old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +46,13 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 	if b, err := io.ReadAll(f); err != nil || string(b) != "verb x\nS1A1\n" {
 		t.Errorf("got %q, %v", b, err)
 	}
-	if err := p.SweepOrders(now, time.Hour); err != nil {
+	if err := p.Operations.Sweep(now, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if list, _ := p.ListOrders(); !slices.Equal(list, []OrderID{young}) {
+	if list, _ := p.Operations.List(); !slices.Equal(list, []OperationID{young}) {
 		t.Errorf("after the sweep: %v", list)
 	}
-	if _, err := p.ContinueOrder(old); !errors.Is(err, ErrGone) {
+	if _, err := p.Operations.Continue(old); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
 	if young.Verb() != "expire" || !young.Time().Equal(now) {
@@ -63,7 +63,7 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 func TestOrderIDsAreNoOtherNames(t *testing.T) {
 	for _, s := range []string{"", "20261121-031502-hold-4711", "20261121-031502-hold-", "20261121-031502--1", "20261121-031502-../x-1",
 		"20261321-031502-hold-1", "20261121-031502", "20261121-031502-hold-4711/..", "20261121-031502-Hold-1"} {
-		if _, ok := ParseOrderID(s); ok != (s == "20261121-031502-hold-4711") {
+		if _, ok := ParseOperationID(s); ok != (s == "20261121-031502-hold-4711") {
 			t.Errorf("%q: got %v", s, ok)
 		}
 	}
@@ -76,17 +76,17 @@ func TestParkAndRecallCheckTheMessage(t *testing.T) {
 	other := a.ID
 	other.MTime++
 	base := a.Name[len(Router)+1:]
-	if _, err := p.Park(Router, base, other, "person"); !errors.Is(err, ErrGone) {
+	if _, err := p.Aside.Freeze(Router, base, other, "person"); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
-	name, err := p.Park(Router, base, a.ID, "person")
+	name, err := p.Aside.Freeze(Router, base, a.ID, "person")
 	if err != nil || name != base+".person" {
 		t.Fatalf("got %s, %v", name, err)
 	}
-	if _, err := p.Recall(Freezer, name, other); !errors.Is(err, ErrGone) {
+	if _, err := p.Aside.Recall(Freezer, name, other); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
-	back, err := p.Recall(Freezer, name, a.ID)
+	back, err := p.Aside.Recall(Freezer, name, a.ID)
 	if err != nil || back.Name != a.Name {
 		t.Errorf("got %s, %v, want %s", back.Name, err, a.Name)
 	}

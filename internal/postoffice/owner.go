@@ -3,8 +3,11 @@ package postoffice
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,10 +16,13 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
+// OwnerTable is owners/, one locked file for each live process.
+type OwnerTable struct{ *spool }
+
 // Owner is a number that this process holds for its life by a lock on
 // owners/NUMBER. It stands in claimed names and in recipients' locks.
 type Owner struct {
-	p    *PostOffice
+	p    *OwnerTable
 	n    int
 	lock durable.Lock
 }
@@ -28,24 +34,58 @@ var errTaken = errors.New("the number is in use")
 // A number whose file a dead process left is not free: claims and locks in that
 // number would look like ours and never be taken over, and in a container a daemon
 // gets the same pid at each start. role is for the postmaster who reads the file.
-func (p *PostOffice) NewOwner(role string) (*Owner, error) { return p.newOwner(role, os.Getpid()) }
+func (p *OwnerTable) Take(role string) (*Owner, error) { return p.takeAny(role, os.Getpid()) }
 
-func (p *PostOffice) newOwner(role string, pid int) (*Owner, error) {
+func (p *OwnerTable) takeAny(role string, pid int) (*Owner, error) {
 	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
 	if pid <= MaxOwner {
-		if o, err := p.takeOwner(pid, content); !errors.Is(err, errTaken) {
+		if o, err := p.takeNumber(pid, content); !errors.Is(err, errTaken) {
 			return o, err
 		}
 	}
 	for n := 1; n <= MaxOwner; n++ {
-		if o, err := p.takeOwner(n, content); !errors.Is(err, errTaken) {
+		if o, err := p.takeNumber(n, content); !errors.Is(err, errTaken) {
 			return o, err
 		}
 	}
 	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
 }
 
-func (p *PostOffice) takeOwner(n int, content []byte) (*Owner, error) {
+// unusedOwner takes a number that no name in the postoffice bears: a postoffice that
+// was restored without owners/ has names of owners that left no file there.
+func (p *OwnerTable) unused(role string) (*Owner, error) {
+	used := map[int]bool{}
+	note := func(name string) error {
+		if n, ok := ParseName(strings.TrimPrefix(path.Base(name), "..")); ok {
+			used[n.Owner] = true
+		}
+		return nil
+	}
+	if err := p.eachRouterName(func(_, name string) { _ = note(name) }); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(p.tree(Queue).list(note, nil), p.tree(Transport).list(note, nil)); err != nil {
+		return nil, err
+	}
+	pid := os.Getpid()
+	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
+	if pid <= MaxOwner && !used[pid] {
+		if o, err := p.takeNumber(pid, content); !errors.Is(err, errTaken) {
+			return o, err
+		}
+	}
+	for n := 1; n <= MaxOwner; n++ {
+		if used[n] {
+			continue
+		}
+		if o, err := p.takeNumber(n, content); !errors.Is(err, errTaken) {
+			return o, err
+		}
+	}
+	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
+}
+
+func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 	left, err := p.exists(ownerFile(n))
 	if err != nil {
 		return nil, fmt.Errorf("take owner number %d: %w", n, err)
@@ -91,14 +131,14 @@ func (o *Owner) Release() error {
 func (o *Owner) Leave() error { return o.lock.Abandon() }
 
 // AnyOwner reports whether a process of the postoffice lives.
-func (p *PostOffice) AnyOwner() (bool, error) {
+func (p *OwnerTable) AnyAlive() (bool, error) {
 	entries, err := p.fs.ReadDir(Owners)
 	if err != nil {
 		return false, fmt.Errorf("look for living processes: %w", err)
 	}
 	for _, e := range entries {
 		if n, ok := decimal(e.Name); ok && n <= MaxOwner {
-			if alive, err := p.OwnerAlive(int(n)); err != nil || alive {
+			if alive, err := p.ownerAlive(int(n)); err != nil || alive {
 				return alive, err
 			}
 		}
@@ -106,9 +146,12 @@ func (p *PostOffice) AnyOwner() (bool, error) {
 	return false, nil
 }
 
+// Alive reports whether the process that owns n lives.
+func (p *OwnerTable) Alive(n int) (bool, error) { return p.ownerAlive(n) }
+
 // OwnerAlive tells whether the process that owns n lives. A number without a file
 // in owners/ is a foreign program's pid (ZMailer's agents lock with it).
-func (p *PostOffice) OwnerAlive(n int) (bool, error) {
+func (p *spool) ownerAlive(n int) (bool, error) {
 	if n <= 0 || n > MaxOwner {
 		return false, nil
 	}
@@ -132,7 +175,7 @@ func (p *PostOffice) OwnerAlive(n int) (bool, error) {
 
 // Exclusive takes the lock of a program that may run once per postoffice (A1), as
 // ".pid.<role>". Its holder's pid is in the error.
-func (p *PostOffice) Exclusive(role string) (release func() error, err error) {
+func (p *OwnerTable) Exclusive(role string) (release func() error, err error) {
 	name := ".pid." + role
 	l, err := p.fs.Lock(name, []byte(strconv.Itoa(os.Getpid())+"\n"))
 	if err != nil {
@@ -143,4 +186,176 @@ func (p *PostOffice) Exclusive(role string) (release func() error, err error) {
 		return nil, fmt.Errorf("start %s: %w: pid %s", role, err, strings.TrimSpace(string(holder)))
 	}
 	return l.Release, nil
+}
+
+// DeadOwner is a number that a dead process has left: a file in owners/ that nobody holds.
+type DeadOwner struct {
+	number  int
+	ino     uint64
+	modTime int64 // nanoseconds since 1970
+}
+
+// SweepOwners removes the files in owners/ that dead processes have left and whose
+// number nothing bears any more: no name in router/, no lock in a specification.
+// locks gives the owners in a specification's locks. Only those of before are removed,
+// which is what the call some minutes ago gave as left: what mended their claims and
+// locks is on the disk by now, or a power loss could bring those back when the number
+// means a foreign program's pid. Only the scheduler calls it.
+//
+// Nobody can begin to bear a number while this looks: its owner is dead, and a new
+// process takes no number whose file is there. A process that is just taking a number
+// has made the file and not locked it yet, or is refused by our look and takes the
+// next one; the file is only removed under its lock, and a lock on a file without a
+// name is none (durable.FS.Lock).
+func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (found []DeadOwner, done []Recovered, err error) {
+	if found, done, err = p.left(); err != nil || len(found) == 0 {
+		return nil, done, err
+	}
+	borne, err := p.borne(locks)
+	if err != nil {
+		return nil, done, err
+	}
+	found = slices.DeleteFunc(found, func(l DeadOwner) bool { return borne[l.number] })
+	old := slices.DeleteFunc(slices.Clone(found), func(l DeadOwner) bool { return !slices.Contains(before, l) })
+	if len(old) == 0 {
+		return found, done, nil
+	}
+	// Crash: a name in router/ that is lost here still finds its owner's file.
+	if err := p.syncRouters(); err != nil {
+		return found, done, fmt.Errorf("sweep owners: %w", err)
+	}
+	for _, l := range old {
+		removed, err := p.removeDead(l)
+		if err != nil {
+			done = append(done, Recovered{Action: Unreadable, Name: ownerFile(l.number), Detail: err.Error()})
+		}
+		if removed {
+			done = append(done, Recovered{Action: Swept, Name: ownerFile(l.number), Detail: "its process is dead, and nothing bears the number"})
+		}
+	}
+	return found, done, nil
+}
+
+// leftOwners lists the files in owners/ that nobody holds, and those that cannot be read.
+func (p *OwnerTable) left() (list []DeadOwner, bad []Recovered, err error) {
+	entries, err := p.fs.ReadDir(Owners)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sweep owners: %w", err)
+	}
+	for _, e := range entries {
+		n, ok := decimal(e.Name)
+		if !ok || n > MaxOwner || (e.Type != 0 && e.Type != fs.ModeIrregular) {
+			continue
+		}
+		f, info, err := p.hold(int(n), durable.File.TryShare)
+		if err != nil {
+			bad = append(bad, Recovered{Action: Unreadable, Name: ownerFile(int(n)), Detail: err.Error()})
+			continue
+		}
+		if f == nil {
+			continue
+		}
+		// Opened for reading: close has nothing to lose but the lock.
+		_ = f.Close()
+		list = append(list, DeadOwner{int(n), info.Ino, info.ModTime.UnixNano()})
+	}
+	return list, bad, nil
+}
+
+// holdOwner takes the lock of a dead owner's file, shared to look or alone to remove
+// it; nil: it lives, or the file is gone.
+func (p *OwnerTable) hold(n int, try func(durable.File) (bool, error)) (durable.File, durable.Info, error) {
+	f, err := p.fs.Open(ownerFile(n), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, durable.Info{}, nil
+	}
+	if err != nil {
+		return nil, durable.Info{}, err
+	}
+	free, err := try(f)
+	var info durable.Info
+	if err == nil && free {
+		info, err = f.Stat()
+	}
+	if err != nil || !free {
+		return nil, durable.Info{}, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+// borneOwners are the numbers in names in the router directories and in locks in transport/.
+func (p *OwnerTable) borne(locks func(spec []byte) []int) (map[int]bool, error) {
+	borne := map[int]bool{}
+	err := p.eachRouterName(func(_, name string) {
+		base, _ := strings.CutPrefix(name, "..")
+		if n, ok := ParseName(base); ok && n.Owner != 0 {
+			borne[n.Owner] = true
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sweep owners: %w", err)
+	}
+	var b []byte // one for all: there may be millions
+	err = p.tree(Transport).list(func(name string) (err error) {
+		b, err = p.readInto(b, Transport+"/"+name)
+		if errors.Is(err, ErrGone) {
+			return nil // finished, or moved to its hash directory by a scheduler that mended its locks first
+		}
+		if err != nil {
+			return err
+		}
+		for _, n := range locks(b) {
+			borne[n] = true
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("sweep owners: %w", err)
+	}
+	return borne, nil
+}
+
+// readInto is readAll that uses the memory of b, which grows when it is too small.
+func (p *OwnerTable) readInto(b []byte, name string) ([]byte, error) {
+	f, err := p.openRead(name)
+	if err != nil {
+		return b, err
+	}
+	defer f.Close()
+	for b = b[:0]; ; {
+		b = slices.Grow(b, 4<<10)
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// removeOwner removes a file in owners/ if it is still the one that was found.
+func (p *OwnerTable) removeDead(l DeadOwner) (bool, error) {
+	f, info, err := p.hold(l.number, durable.File.TryLock)
+	if err != nil || f == nil {
+		return false, err
+	}
+	// The lock keeps others from taking the number by this file until its name is gone.
+	defer func() { _ = f.Close() }()
+	if info.Ino != l.ino || info.ModTime.UnixNano() != l.modTime {
+		return false, nil // taken, used and left again meanwhile
+	}
+	named, err := p.fs.Stat(ownerFile(l.number))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && named.Ino != info.Ino {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// Crash: there, and swept another time, or not.
+	if err := p.remove(ownerFile(l.number)); err != nil {
+		return false, fmt.Errorf("remove owner number %d: %w", l.number, err)
+	}
+	return true, nil
 }

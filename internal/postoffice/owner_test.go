@@ -17,7 +17,7 @@ func TestLongPidTakesAShorterNumber(t *testing.T) {
 	deadOwner(t, dir, 1)
 	var got []int
 	for _, pid := range []int{4194303, 4194303, 999999, 1000000} {
-		o, err := p.newOwner("test", pid)
+		o, err := p.Owners.takeAny("test", pid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestDeadOwnerIsDeadForAllWhoLookAtOnce(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				if alive, err := p.OwnerAlive(77); err != nil || alive {
+				if alive, err := p.Owners.Alive(77); err != nil || alive {
 					t.Errorf("got alive %v, %v, want a dead owner", alive, err)
 					return
 				}
@@ -57,11 +57,11 @@ func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
 	if err := os.WriteFile(left, []byte("4711\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	release, err := p.Exclusive("scheduler")
+	release, err := p.Owners.Exclusive("scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := p.NewOwner("test")
+	o, err := p.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want mode %v", file, info.Mode(), err, durable.LockMode)
 		}
 	}
-	if alive, err := p.OwnerAlive(o.Number()); err != nil || !alive {
+	if alive, err := p.Owners.Alive(o.Number()); err != nil || !alive {
 		t.Errorf("got alive %v, %v, want a living owner", alive, err)
 	}
 	if err := errors.Join(release(), o.Release()); err != nil {

@@ -74,9 +74,9 @@ type Submission struct {
 
 // ListSubmissions lists what users have submitted and PickUp has not copied yet, and what
 // else they have put there and no program can use.
-func (p *PostOffice) ListSubmissions() ([]Submission, error) {
+func (p *Submissions) List() ([]Submission, error) {
 	var list []Submission
-	for _, dir := range p.Inboxes() {
+	for _, dir := range p.inboxes() {
 		entries, err := p.fs.ReadDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("list submissions: %w", err)
@@ -90,7 +90,7 @@ func (p *PostOffice) ListSubmissions() ([]Submission, error) {
 	return list, nil
 }
 
-func (p *PostOffice) submission(dir string, e durable.Entry) (Submission, bool) {
+func (p *Submissions) submission(dir string, e durable.Entry) (Submission, bool) {
 	s := Submission{Name: dir + "/" + e.Name}
 	info, err := p.fs.Stat(s.Name)
 	s.UID = info.UID
@@ -118,9 +118,9 @@ type PickedUp struct {
 // PickUp copies a message that a user has submitted, name below the postoffice, into a
 // file of the daemons' own, which goes to the router directory, and removes the user's
 // file. ErrGone: it is not there any more. ErrUnsettled: its writer lives, it changed while
-// it was read, or another router copies it. *DisbeliefError: it is no message.
+// it was read, or another router copies it. *UntrustedError: it is no message.
 // *IncompleteError: it is not what its first line says.
-func (p *PostOffice) PickUp(name string) (PickedUp, error) {
+func (p *Submissions) PickUp(name string) (PickedUp, error) {
 	done, err := p.pickUp(name)
 	if err != nil {
 		return done, fmt.Errorf("pick up %s: %w", name, err)
@@ -148,18 +148,18 @@ func (e *TooLargeError) Error() string {
 // LimitSubmissions has PickUp refuse files in public/, and in router/ with ROUTERMODE=shared,
 // that are larger, with a *TooLargeError. A file may have holes: a user whose quota is small
 // could fill the disk with the copy. 0: there is no limit. Call it before the postoffice is used.
-func (p *PostOffice) LimitSubmissions(size int64) { p.largest = size }
+func (p *Submissions) Limit(size int64) { p.largest = size }
 
 func (e *IncompleteError) Error() string {
 	return fmt.Sprintf("%d bytes, not what its first line says; uid %d wrote it", e.Size, e.UID)
 }
 
-func (p *PostOffice) pickUp(name string) (done PickedUp, err error) {
+func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	done.From = name
 	f, err := p.openRead(name)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		info, serr := p.fs.Stat(name)
-		return done, errors.Join(serr, &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode})
+		return done, errors.Join(serr, &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode})
 	}
 	if err != nil {
 		return done, err
@@ -175,9 +175,9 @@ func (p *PostOffice) pickUp(name string) (done PickedUp, err error) {
 		return done, ErrGone
 	}
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
-		return done, &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
+		return done, &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
 	}
-	if p.largest > 0 && info.Size > p.largest && p.IsInbox(dirOf(name)) {
+	if p.largest > 0 && info.Size > p.largest && p.isInbox(dirOf(name)) {
 		return done, &TooLargeError{Size: info.Size, Max: p.largest, UID: info.UID}
 	}
 	if p.trusts(info.UID) {
@@ -213,19 +213,19 @@ func (p *PostOffice) pickUp(name string) (done PickedUp, err error) {
 }
 
 // pickupDir is the router directory that a submission goes to.
-func (p *PostOffice) pickupDir(name string) (string, error) {
+func (p *Submissions) pickupDir(name string) (string, error) {
 	top := dirOf(name)
 	if top != Public && top != Router {
 		return top, nil // of a router directory of before
 	}
 	dir, ok := parseSubmission(path.Base(name))
 	if !ok || dir == "" {
-		return p.RouterDir(), nil
+		return p.routerDir(), nil
 	}
 	if there, err := p.exists(dir); err != nil || there {
 		return dir, err
 	}
-	return p.RouterDir(), nil
+	return p.routerDir(), nil
 }
 
 func pickupName(dir string, id SpoolID) string {
@@ -252,7 +252,7 @@ func IsPickup(name string) bool {
 
 // openPickup makes the file for the copy and locks it. ErrUnsettled: another process makes
 // the copy just now, or recovery looks at what one has left.
-func (p *PostOffice) openPickup(dir string, id SpoolID) (*Draft, error) {
+func (p *Submissions) openPickup(dir string, id SpoolID) (*Draft, error) {
 	name := pickupName(dir, id)
 	d, err := p.openDraft(name)
 	switch {
@@ -366,22 +366,8 @@ func (d *Draft) copyOf(f durable.File, info durable.Info, from PickedUp) error {
 // SubmitterKey is the envelope line that names the submitter (docs/envelope.md).
 const SubmitterKey = "submitter"
 
-// octetsEnd is where what follows a message's first line begins, if that is ours.
-func octetsEnd(f durable.File) (int64, error) {
-	b := make([]byte, octetsLine)
-	n, err := f.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
-	}
-	line, _, ok := strings.Cut(string(b[:n]), "\n")
-	if !ok || !strings.HasPrefix(line, octetsPrefix) {
-		return 0, nil
-	}
-	return int64(len(line)) + 1, nil
-}
-
 // recoverPickup decides about a copy whose process has died.
-func (p *PostOffice) recoverPickup(dir, base string, ino uint64, mtime int64) (*Recovered, error) {
+func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (*Recovered, error) {
 	name := dir + "/" + base
 	f, err := p.openRead(name)
 	if err != nil {
@@ -425,8 +411,8 @@ func (p *PostOffice) recoverPickup(dir, base string, ino uint64, mtime int64) (*
 }
 
 // findSubmission looks for the file that a copy was made of; "" if it is gone.
-func (p *PostOffice) findSubmission(dir string, id SpoolID) (string, error) {
-	dirs := p.Inboxes()
+func (p *Submissions) findSubmission(dir string, id SpoolID) (string, error) {
+	dirs := p.inboxes()
 	if !slices.Contains(dirs, dir) {
 		dirs = append(dirs, dir)
 	}

@@ -22,13 +22,13 @@ import (
 const user = 54321
 
 // spool is a postoffice on a disk in memory.
-type spool struct {
+type testSpool struct {
 	t    *testing.T
 	disk *cutfs.FS
 	*PostOffice
 }
 
-func newSpool(t *testing.T) *spool {
+func newSpool(t *testing.T) *testSpool {
 	t.Helper()
 	disk := cutfs.New()
 	if err := Init(disk); err != nil {
@@ -37,17 +37,17 @@ func newSpool(t *testing.T) *spool {
 	return openSpool(t, disk)
 }
 
-func openSpool(t *testing.T, disk *cutfs.FS) *spool {
+func openSpool(t *testing.T, disk *cutfs.FS) *testSpool {
 	t.Helper()
 	p, err := Open(Config{FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &spool{t, disk, p}
+	return &testSpool{t, disk, p}
 }
 
 // as is the postoffice as another user's process has it.
-func (s *spool) as(uid uint32) *spool {
+func (s *testSpool) as(uid uint32) *testSpool {
 	s.t.Helper()
 	disk := s.disk.Process()
 	disk.SetUID(uid)
@@ -55,10 +55,10 @@ func (s *spool) as(uid uint32) *spool {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &spool{s.t, disk, p}
+	return &testSpool{s.t, disk, p}
 }
 
-func (s *spool) write(name, text string, mode fs.FileMode) durable.File {
+func (s *testSpool) write(name, text string, mode fs.FileMode) durable.File {
 	s.t.Helper()
 	f, err := s.disk.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -73,7 +73,7 @@ func (s *spool) write(name, text string, mode fs.FileMode) durable.File {
 	return f
 }
 
-func (s *spool) names(dir string) string {
+func (s *testSpool) names(dir string) string {
 	s.t.Helper()
 	entries, err := s.disk.ReadDir(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *spool) names(dir string) string {
 	return strings.Join(names, " ")
 }
 
-func (s *spool) text(name string) string {
+func (s *testSpool) text(name string) string {
 	s.t.Helper()
 	b, err := s.readAll(name)
 	if err != nil {
@@ -96,10 +96,10 @@ func (s *spool) text(name string) string {
 }
 
 // collect picks up everything that is there and returns the first error.
-func (s *spool) collect() (err error) {
-	list, err := s.ListSubmissions()
+func (s *testSpool) collect() (err error) {
+	list, err := s.Submissions.List()
 	for _, m := range list {
-		if _, perr := s.PickUp(m.Name); err == nil {
+		if _, perr := s.Submissions.PickUp(m.Name); err == nil {
 			err = perr
 		}
 	}
@@ -111,7 +111,7 @@ func (s *spool) collect() (err error) {
 func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 	s := newSpool(t)
 	u := s.as(user)
-	d, err := u.NewDraft("submit")
+	d, err := u.Submissions.NewDraft("submit")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 	if !strings.HasPrefix(a.Name, Public+"/") || s.names(Router) != "" {
 		t.Fatalf("a user's message is in %s, router/ has %q", a.Name, s.names(Router))
 	}
-	done, err := s.PickUp(a.Name)
+	done, err := s.Submissions.PickUp(a.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 		t.Errorf("the copy is %+v, %v", info, err)
 	}
 	// A second look does nothing.
-	if _, err := s.PickUp(a.Name); !errors.Is(err, ErrGone) {
+	if _, err := s.Submissions.PickUp(a.Name); !errors.Is(err, ErrGone) {
 		t.Errorf("again: %v, want ErrGone", err)
 	}
 }
@@ -159,7 +159,7 @@ func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose} {
 		t.Run(model.String(), func(t *testing.T) {
-			begin := func() *spool {
+			begin := func() *testSpool {
 				disk := cutfs.New()
 				disk.SetModel(model)
 				if err := Init(disk); err != nil {
@@ -167,7 +167,7 @@ func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 				}
 				s := openPickup(t, disk, model)
 				u := s.as(user)
-				d, err := u.NewDraft("submit")
+				d, err := u.Submissions.NewDraft("submit")
 				if err == nil {
 					_, err = io.WriteString(d, "to <a@b.example>\nenv-end\n\nbody\n")
 				}
@@ -201,28 +201,28 @@ func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 	}
 }
 
-func openPickup(t *testing.T, disk *cutfs.FS, model cutfs.Model) *spool {
+func openPickup(t *testing.T, disk *cutfs.FS, model cutfs.Model) *testSpool {
 	t.Helper()
 	p, err := Open(Config{FS: disk, Strict: model != cutfs.Journal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &spool{t, disk, p}
+	return &testSpool{t, disk, p}
 }
 
 // pickupPass is what a router does at its start.
-func pickupPass(s *spool) error {
-	_, err := s.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()})
+func pickupPass(s *testSpool) error {
+	_, err := s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()})
 	return errors.Join(err, s.collect())
 }
 
-func checkPickedUp(t *testing.T, what string, s *spool) {
+func checkPickedUp(t *testing.T, what string, s *testSpool) {
 	t.Helper()
 	if err := pickupPass(s); err != nil {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	list, err := s.ListRouter(false, time.Now())
+	list, err := s.Router.List(false, time.Now())
 	if err != nil || len(list) != 1 || s.names(Public) != "" || strings.Contains(s.names(Router), pickupPrefix) {
 		t.Errorf("%s: got %v, %v; public/ has %q, router/ %q", what, list, err, s.names(Public), s.names(Router))
 		return
@@ -247,12 +247,12 @@ func TestSec8WhatIsNoMessageIsNotCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"101", "102", "103", "104"} {
-		disbelief := (*DisbeliefError)(nil)
-		if _, err := p.PickUp(Public + "/" + name); !errors.As(err, &disbelief) {
+		disbelief := (*UntrustedError)(nil)
+		if _, err := p.Submissions.PickUp(Public + "/" + name); !errors.As(err, &disbelief) {
 			t.Errorf("%s: got %v, want a *DisbeliefError", name, err)
 		}
 	}
-	list, err := p.ListRouter(false, time.Now())
+	list, err := p.Router.List(false, time.Now())
 	if err != nil || len(list) != 0 {
 		t.Errorf("router/ has %v, %v", list, err)
 	}
@@ -260,7 +260,7 @@ func TestSec8WhatIsNoMessageIsNotCopied(t *testing.T) {
 	if err := os.WriteFile(at("105"), []byte("comment octets 0000000000000999\nto a\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.PickUp(Public + "/105"); !errors.As(err, &incomplete) {
+	if _, err := p.Submissions.PickUp(Public + "/105"); !errors.As(err, &incomplete) {
 		t.Errorf("incomplete: got %v", err)
 	}
 }
@@ -288,13 +288,13 @@ func TestSec8CopyThatFailsLeavesTheSubmission(t *testing.T) {
 				t.Fatal(err)
 			}
 			faults.On(tt.at, Router+"/.pickup.*", 1, func(string) error { return tt.do(f) })
-			if _, err := p.PickUp(Public + "/4711"); !errors.Is(err, tt.want) {
+			if _, err := p.Submissions.PickUp(Public + "/4711"); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 			if got := s.names(Router); got != "" {
 				t.Errorf("router/ has %q", got)
 			}
-			if _, err := p.PickUp(Public + "/4711"); err != nil {
+			if _, err := p.Submissions.PickUp(Public + "/4711"); err != nil {
 				t.Errorf("the next time: %v", err)
 			}
 			if s.names(Public) != "" || s.names(Router) == "" {
@@ -350,11 +350,11 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 				if stuck {
 					removal = faults.Fail(faultfs.Remove, copies, tt.err, faultfs.Always)
 				}
-				if _, err := p.PickUp(user4711); !errors.Is(err, tt.err) || rule.Hits() != 1 {
+				if _, err := p.Submissions.PickUp(user4711); !errors.Is(err, tt.err) || rule.Hits() != 1 {
 					t.Errorf("got %v, %d hits", err, rule.Hits())
 				}
 				s.as(user+1).write(Public+"/4712", "to <c@d.example>\n\n", 0o700)
-				other, err := p.PickUp(Public + "/4712")
+				other, err := p.Submissions.PickUp(Public + "/4712")
 				if err != nil {
 					t.Errorf("another user's message: %v", err)
 				}
@@ -363,7 +363,7 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 				}
 				if stuck {
 					// As long as it cannot be removed it is an error that is logged.
-					_, _ = p.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()})
+					_, _ = p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()})
 					removal.End()
 				}
 				checkPickedUp(t, what, s)
@@ -377,11 +377,11 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 func TestSec1WorkFileIsAlwaysANewOne(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.NewOwner("router")
+	owner, err := s.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Claim(owner, s.names(Router))
+	c, err := s.Router.Claim(owner, s.names(Router))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,11 +407,11 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSpool(t)
 			submit(t, s.PostOffice, "to a\n\n")
-			owner, err := s.NewOwner("router")
+			owner, err := s.Owners.Take("router")
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := s.Claim(owner, s.names(Router))
+			c, err := s.Router.Claim(owner, s.names(Router))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -429,10 +429,10 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 			c.Close()
 			die(t, owner)
 			for range 2 {
-				if _, err := s.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
+				if _, err := s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.RecoverQueue(time.Now().Add(time.Hour)); err != nil {
+				if _, err := s.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -451,11 +451,11 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 func TestSec2ForeignWorkFileDelaysNothing(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.NewOwner("router")
+	owner, err := s.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Claim(owner, s.names(Router))
+	c, err := s.Router.Claim(owner, s.names(Router))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +463,7 @@ func TestSec2ForeignWorkFileDelaysNothing(t *testing.T) {
 	s.as(user).write(c.work(), "s x\nz\n", 0o600)
 	c.Close()
 	die(t, owner)
-	if _, err := s.RecoverQueue(time.Now()); err != nil {
+	if _, err := s.Queue.Recover(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if s.names(Queue) != "" {
@@ -475,8 +475,8 @@ func TestSec2ForeignWorkFileDelaysNothing(t *testing.T) {
 func TestSec2ForeignSpecificationIsNotBelieved(t *testing.T) {
 	s := newSpool(t)
 	s.as(user).write(Transport+"/4711-5", "s x\nz\n", 0o600)
-	disbelief := (*DisbeliefError)(nil)
-	if _, err := s.OpenSpec("4711-5"); !errors.As(err, &disbelief) || disbelief.UID != user {
+	disbelief := (*UntrustedError)(nil)
+	if _, err := s.Queue.Open("4711-5"); !errors.As(err, &disbelief) || disbelief.UID != user {
 		t.Errorf("got %v, want a *DisbeliefError", err)
 	}
 }
@@ -486,11 +486,11 @@ func TestSec2ForeignSpecificationIsNotBelieved(t *testing.T) {
 func TestSec3IncompleteWorkFileDoesNotRouteAgain(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.NewOwner("router")
+	owner, err := s.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Claim(owner, s.names(Router))
+	c, err := s.Router.Claim(owner, s.names(Router))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +503,7 @@ func TestSec3IncompleteWorkFileDoesNotRouteAgain(t *testing.T) {
 	s.write(left, "s x\n", 0o600)
 	die(t, owner)
 	for range 2 {
-		if _, err := s.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
+		if _, err := s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -524,11 +524,11 @@ func TestSec4OccupiedNamesRefuseNothing(t *testing.T) {
 	if got := len(strings.Fields(s.names(Router))); got != occupied+1 {
 		t.Fatalf("router/ has %d names, want %d", got, occupied+1)
 	}
-	owner, err := s.NewOwner("router")
+	owner, err := s.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Claim(owner, path.Base(a.Name))
+	c, err := s.Router.Claim(owner, path.Base(a.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,11 +542,11 @@ func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			s := newSpool(t)
 			a := submit(t, s.PostOffice, "to a\n\n")
-			owner, err := s.NewOwner("router")
+			owner, err := s.Owners.Take("router")
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := s.Claim(owner, path.Base(a.Name))
+			c, err := s.Router.Claim(owner, path.Base(a.Name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -559,11 +559,11 @@ func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
 			if err := c.Release(); err != nil {
 				t.Fatal(err)
 			}
-			list, err := s.ListRouter(false, time.Now())
+			list, err := s.Router.List(false, time.Now())
 			if err != nil || len(list) != 1 {
 				t.Fatalf("router/ has %v, %v", list, err)
 			}
-			if c, err = s.Claim(owner, list[0].Name); err != nil {
+			if c, err = s.Router.Claim(owner, list[0].Name); err != nil {
 				t.Fatal(err)
 			}
 			if c.ID != a.ID {
@@ -601,7 +601,7 @@ func TestSec4SharedRouterDirectoryIsAnInbox(t *testing.T) {
 	if err := s.collect(); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.ListRouter(false, time.Now())
+	list, err := s.Router.List(false, time.Now())
 	if err != nil || len(list) != 3 || s.names(Router) != "" {
 		t.Fatalf("got %v, %v; router/ has %q", list, err, s.names(Router))
 	}
@@ -658,19 +658,19 @@ func TestSec8SubmissionThatIsTooLargeIsNotCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.LimitSubmissions(int64(len(text)) - 1)
+	p.Submissions.Limit(int64(len(text)) - 1)
 	large := (*TooLargeError)(nil)
-	if _, err := p.PickUp(Public + "/4711"); !errors.As(err, &large) || large.Size != int64(len(text)) || large.UID != user {
+	if _, err := p.Submissions.PickUp(Public + "/4711"); !errors.As(err, &large) || large.Size != int64(len(text)) || large.UID != user {
 		t.Errorf("got %v, want a *TooLargeError with size %d and uid %d", err, len(text), user)
 	}
 	if got := s.names(Public); got == "" {
 		t.Error("the file is gone")
 	}
-	if _, err := p.PickUp(Router + "/4712"); err != nil {
+	if _, err := p.Submissions.PickUp(Router + "/4712"); err != nil {
 		t.Errorf("in router/: %v", err)
 	}
-	p.LimitSubmissions(int64(len(text)))
-	if _, err := p.PickUp(Public + "/4711"); err != nil {
+	p.Submissions.Limit(int64(len(text)))
+	if _, err := p.Submissions.PickUp(Public + "/4711"); err != nil {
 		t.Errorf("when it is allowed: %v", err)
 	}
 }
@@ -691,7 +691,7 @@ func TestSec2ForeignNamesInRouterArePutAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	done, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now()})
+	done, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@
 // inside it, is one that RecoverRouter or RecoverQueue takes up again.
 //
 // Diagnostics: ErrGone: somebody else moved the file on; look for other work.
-// ErrSubmission: Claim found a user's file; PickUp copies it. *DisbeliefError: the file is
+// ErrSubmission: Claim found a user's file; PickUp copies it. *UntrustedError: the file is
 // not one that a daemon may act on (docs/privileges.md); Quarantine puts it away.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
 // restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left a file that somebody copies in just now.
@@ -20,8 +20,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -113,40 +111,18 @@ type Config struct {
 	Submits bool
 }
 
-// PostOffice is an open postoffice. Its methods may be used by many goroutines.
+// PostOffice is an open postoffice. Each part of it is a type of its own. The methods of all
+// parts may be used by many goroutines.
 type PostOffice struct {
-	fs      durable.FS
-	levels  int
-	strict  bool
-	owner   uint32 // uid of the directory
-	submits bool   // see Config
-	inbox   bool   // router/ is open to users; the daemons use router0/
-	// shared: new files in public/ get the group of the daemons, who are not root.
-	shared  bool
-	largest int64 // bytes of a submission; 0: no limit
-	// group has drafts share commits; nil: each has its own.
-	group *durable.Group
-	// renumbering is told before a message gets another inode number's name.
-	renumbering func(id SpoolID, from uint64)
-	removing    func() // see OnRemove
-	// reasons are the messages that this process knows a text of; see Explain.
-	reasons inodes
-	// ensured are the directories whose names this process has made durable.
-	ensured sync.Map
-}
-
-// OnRenumber has fn told of each message that is about to be named after its inode
-// number because its file was copied or restored: id is its spool ID from then on, from
-// the number that it had. Set it before the postoffice is used.
-func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumbering = fn }
-
-// OnRemove has fn told of each file that is removed. Set it before the postoffice is used.
-func (p *PostOffice) OnRemove(fn func()) { p.removing = fn }
-
-func (p *PostOffice) renumber(info durable.Info, from uint64) {
-	if p.renumbering != nil && info.Ino != from {
-		p.renumbering(IDOf(info), from)
-	}
+	*spool
+	Submissions *Submissions   // public/: what is being written and what users submitted
+	Imports     *ImportArea    // imports/: messages of another system's queue
+	Router      *RouterQueue   // router/: what is to be routed
+	Queue       *DeliveryQueue // queue/ and transport/: what is to be delivered
+	Aside       *AsideArea     // deferred/, freezer/, postman/, quarantine/: what waits for an operator
+	Removed     *RemovedArea   // removed/: what an operator removed
+	Owners      *OwnerTable    // owners/: the live processes
+	Operations  *OperationsLog // orders/: what operators did
 }
 
 // Init makes the directories that are missing.
@@ -162,37 +138,6 @@ func Init(f durable.FS) error {
 		return fmt.Errorf("make postoffice: %w", err)
 	}
 	return nil
-}
-
-// Ensure makes a directory of the postoffice if it is missing.
-func (p *PostOffice) Ensure(dir string) error {
-	made, err := p.makeDir(dir)
-	if _, known := p.ensured.Load(dir); err != nil || known && !made {
-		return err
-	}
-	// Crash: as in Init. One that is there may be of a process that was killed before this.
-	if err := p.syncDirs("."); err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
-	}
-	p.ensured.Store(dir, true)
-	return nil
-}
-
-// makeDir is Ensure for who makes the directory's name durable together with what it
-// writes there.
-func (p *PostOffice) makeDir(dir string) (made bool, err error) {
-	for _, d := range directories {
-		if d.name != dir {
-			continue
-		}
-		// Crash: a directory that nothing is in yet, or none.
-		err := p.fs.Mkdir(d.name, d.mode)
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return false, fmt.Errorf("make %s: %w", dir, err)
-		}
-		return err == nil, nil
-	}
-	return false, fmt.Errorf("make %s: no directory of a postoffice", dir)
 }
 
 // Open checks that every directory is there and on one file system, because the
@@ -228,14 +173,22 @@ func Open(c Config) (*PostOffice, error) {
 				directories[0].name, d.name, ErrCrossDevice)
 		}
 	}
-	p := &PostOffice{fs: c.FS, levels: c.HashLevels, strict: c.Strict, owner: top.UID, submits: c.Submits, shared: first.Mode&fs.ModeSetgid != 0}
+	p := &spool{fs: c.FS, levels: c.HashLevels, strict: c.Strict, owner: top.UID, submits: c.Submits, shared: first.Mode&fs.ModeSetgid != 0}
 	if p.inbox, err = p.exists(Router0); err != nil {
 		return nil, fmt.Errorf("open postoffice: %w", err)
 	}
 	if !c.Strict { // a disk of which no order is taken for granted commits each file itself
 		p.group = durable.NewGroup(c.FS)
 	}
-	return p, p.checkRouterDirs(first.Dev)
+	return assemble(p), p.checkRouterDirs(first.Dev)
+}
+
+// assemble makes the parts over a spool.
+func assemble(p *spool) *PostOffice {
+	o := &PostOffice{spool: p, Submissions: &Submissions{p}, Imports: &ImportArea{p}, Queue: &DeliveryQueue{p}, Aside: &AsideArea{spool: p},
+		Removed: &RemovedArea{p}, Owners: &OwnerTable{p}, Operations: &OperationsLog{p}}
+	o.Router = &RouterQueue{spool: p, aside: o.Aside, submissions: o.Submissions, crashes: &crashMarkers{p}}
+	return o
 }
 
 // OpenDir opens the postoffice in a directory of the real file system.
@@ -259,74 +212,161 @@ func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	return p, nil
 }
 
+// OnRenumber has fn told of each message that is about to be named after its inode
+// number because its file was copied or restored: id is its spool ID from then on, from
+// the number that it had. Set it before the postoffice is used.
+func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumbering = fn }
+
+// OnRemove has fn told of each file that is removed. Set it before the postoffice is used.
+func (p *PostOffice) OnRemove(fn func()) { p.removing = fn }
+
 // FS is the file system below the postoffice, for those who only look.
 func (p *PostOffice) FS() durable.FS { return p.fs }
 
 // HashLevels is the configured depth of queue/ and transport/.
 func (p *PostOffice) HashLevels() int { return p.levels }
 
-// syncDirs makes names in directories durable if sync=strict asks for it.
-func (p *PostOffice) syncDirs(dirs ...string) error {
-	if !p.strict {
-		return nil
-	}
-	for _, d := range dirs {
-		if err := p.syncDir(d); err != nil {
-			return err
+// Strict reports whether directories are synced too, SYNC=strict.
+func (p *PostOffice) Strict() bool { return p.strict }
+
+// Owner is the uid that the postoffice belongs to.
+func (p *PostOffice) Owner() uint32 { return p.owner }
+
+// Ensure makes a directory of the postoffice if it is missing.
+func (p *PostOffice) Ensure(dir string) error { return p.ensure(dir) }
+
+// Mode is the mode that a directory of the postoffice is made with, and whether every
+// postoffice has it; ok is false for other names.
+func Mode(dir string) (mode fs.FileMode, always, ok bool) {
+	for _, d := range directories {
+		if d.name == dir {
+			return d.mode, !d.later, true
 		}
+	}
+	if IsRouterDir(dir) {
+		return modeOfRouterDir, false, true
+	}
+	return 0, false, false
+}
+
+// Directories lists the directories of every postoffice. RouterDirs tells what further
+// ones one has.
+func Directories() []string {
+	var list []string
+	for _, d := range directories {
+		list = append(list, d.name)
+	}
+	return list
+}
+
+// ModeOf is the mode that a directory of this postoffice is to have.
+func (p *PostOffice) ModeOf(dir string) fs.FileMode {
+	mode, _, _ := Mode(dir)
+	switch {
+	case dir == Public && p.shared:
+		return mode | fs.ModeSetgid // see ChangeOwner
+	case dir == Router && p.inbox:
+		mode = modeOfInbox
+		if p.shared {
+			mode |= fs.ModeSetgid
+		}
+	}
+	return mode
+}
+
+// Closed is the action of Recovered for a directory that others could use until now.
+const Closed = "closed"
+
+// Secure takes from others the rights that a directory of the postoffice must not give
+// them, as in one that an earlier version made. It adds no rights. What cannot be changed
+// is among the results as Unreadable.
+func (p *PostOffice) Secure() ([]Recovered, error) {
+	dirs, err := p.securedDirs()
+	if err != nil {
+		return nil, fmt.Errorf("close directories: %w", err)
+	}
+	var done []Recovered
+	for _, dir := range dirs {
+		changed, err := p.secureDir(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			done = append(done, Recovered{Action: Unreadable, Name: dir, Detail: "others can use it: " + err.Error()})
+		case changed != "":
+			done = append(done, Recovered{Action: Closed, Name: dir, Detail: changed})
+		}
+	}
+	return done, nil
+}
+
+func (p *PostOffice) securedDirs() ([]string, error) {
+	dirs := Directories()
+	routers, err := p.routerDirs()
+	for _, dir := range routers {
+		if dir != Router {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
+}
+
+func (p *PostOffice) secureDir(dir string) (changed string, err error) {
+	want := p.ModeOf(dir)
+	info, err := p.fs.Stat(dir)
+	if err != nil || !info.Mode.IsDir() {
+		return "", err
+	}
+	mode := info.Mode &^ fs.ModeType
+	closed := mode &^ (fs.ModePerm &^ want.Perm())
+	if want.Perm()&0o002 != 0 {
+		closed |= fs.ModeSticky
+	}
+	if closed == mode {
+		return "", nil
+	}
+	f, err := p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	// Crash: open to others as before, or closed.
+	if err := errors.Join(f.Chmod(closed), f.Close()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("mode %s was %s", closed, mode), nil
+}
+
+// Share makes router/ a directory in which other programs than ours leave messages, as in
+// ZMailer: what was router/ is router0/ from then on, which the daemons use. No daemon may
+// run meanwhile.
+func (p *PostOffice) Share() error {
+	if err := p.share(); err != nil {
+		return fmt.Errorf("open router/ to users: %w", err)
 	}
 	return nil
 }
 
-// move renames to a name that must be free. ErrGone: the source went away.
-// The caller says what a reader finds when the power goes.
-func (p *PostOffice) move(from, to string) error {
-	err := p.fs.RenameNew(from, to)
-	if errors.Is(err, fs.ErrNotExist) && strings.Contains(to, "/") {
-		// Source or target directory is missing: a hash directory is made on demand.
-		if _, serr := p.fs.Stat(from); serr == nil {
-			if merr := p.makeParents(to); merr != nil {
-				return merr
-			}
-			err = p.fs.RenameNew(from, to)
+func (p *PostOffice) share() error {
+	there, err := p.exists(Router0)
+	if err != nil {
+		return err
+	}
+	if !there {
+		// Crash: router/ is missing. Nothing starts, and the next init makes it and goes on.
+		if err := p.fs.RenameNew(Router, Router0); err != nil {
+			return err
+		}
+		if err := p.fs.Mkdir(Router, modeOfRouterDir); err != nil {
+			return err
+		}
+		if err := p.fs.SyncDir("."); err != nil {
+			return err
 		}
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %w", ErrGone, err)
-	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %w", ErrOccupied, err)
+	p.inbox = true
+	f, err := p.fs.Open(Router, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// remove unlinks; a file that is gone already is no error.
-func (p *PostOffice) remove(name string) error {
-	err := p.fs.Remove(name)
-	if err == nil && p.removing != nil {
-		p.removing()
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// exists tells whether a name is there.
-func (p *PostOffice) exists(name string) (bool, error) {
-	_, err := p.fs.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// openRead opens a file of the postoffice for reading, without waiting for the
-// other end of a FIFO that somebody has put there.
-func (p *PostOffice) openRead(name string) (durable.File, error) {
-	f, err := p.fs.Open(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	return f, err
+	// Crash: router/ is closed and empty; the next init opens it.
+	return errors.Join(f.Chmod(p.ModeOf(Router)), f.Close())
 }

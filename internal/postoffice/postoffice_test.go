@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		p, err := OpenDir(dir, 0, false)
 		if err == nil {
 			var o *Owner
-			if o, err = p.NewOwner("test"); err == nil {
+			if o, err = p.Owners.Take("test"); err == nil {
 				fmt.Println(o.Number())
 				_, _ = io.Copy(io.Discard, os.Stdin)
 				os.Exit(0)
@@ -58,7 +58,7 @@ func newPostOffice(t *testing.T, levels int) (*PostOffice, string) {
 
 func submit(t *testing.T, p *PostOffice, text string) Accepted {
 	t.Helper()
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestOnlyRegularDecimalNamesAreListedOldestFirst(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, Router, "42"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	list, err := p.ListRouter(true, time.Now())
+	list, err := p.Router.List(true, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,14 +146,14 @@ func TestOnlyRegularDecimalNamesAreListedOldestFirst(t *testing.T) {
 func TestOneOfManyClaimsWins(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	a := submit(t, p, "to bond\n\n")
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	results := make(chan error, 8)
 	for range cap(results) {
 		go func() {
-			c, err := p.Claim(owner, filepath.Base(a.Name))
+			c, err := p.Router.Claim(owner, filepath.Base(a.Name))
 			if err == nil {
 				c.Close()
 			}
@@ -199,21 +199,21 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	if n < 1 || n > MaxOwner {
 		t.Errorf("owner number %d, want 1 to %d", n, MaxOwner)
 	}
-	if alive, err := p.OwnerAlive(n); err != nil || !alive {
+	if alive, err := p.Owners.Alive(n); err != nil || !alive {
 		t.Errorf("alive while its process lives: %v %v, want true", alive, err)
 	}
-	if _, err := p.takeOwner(n, nil); !errors.Is(err, errTaken) {
+	if _, err := p.Owners.takeNumber(n, nil); !errors.Is(err, errTaken) {
 		t.Errorf("taking a live owner's number: %v, want errTaken", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if alive, err := p.OwnerAlive(n); err != nil || alive {
+	if alive, err := p.Owners.Alive(n); err != nil || alive {
 		t.Errorf("alive after kill -9: %v %v, want false", alive, err)
 	}
 	// Another process with that pid must not own what the dead one left.
-	if _, err := p.takeOwner(n, nil); !errors.Is(err, errTaken) {
+	if _, err := p.Owners.takeNumber(n, nil); !errors.Is(err, errTaken) {
 		t.Errorf("taking a dead owner's number: %v, want errTaken", err)
 	}
 }
@@ -260,18 +260,18 @@ func TestDirectoryOnAnotherFileSystemIsRefused(t *testing.T) {
 // A1
 func TestSecondExclusiveProgramIsToldTheHolder(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
-	release, err := p.Exclusive("scheduler")
+	release, err := p.Owners.Exclusive("scheduler")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Exclusive("scheduler")
+	_, err = p.Owners.Exclusive("scheduler")
 	if !errors.Is(err, durable.ErrLocked) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 		t.Errorf("second: %v, want ErrLocked with pid %d", err, os.Getpid())
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	if release, err = p.Exclusive("scheduler"); err != nil {
+	if release, err = p.Owners.Exclusive("scheduler"); err != nil {
 		t.Errorf("after release: %v", err)
 	} else if err := release(); err != nil {
 		t.Error(err)
@@ -281,20 +281,20 @@ func TestSecondExclusiveProgramIsToldTheHolder(t *testing.T) {
 // M10
 func TestDeferredMessageComesBackByResubmit(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := submit(t, p, "to bond\n\n")
 	for range 2 {
-		c, err := p.Claim(owner, filepath.Base(a.Name))
+		c, err := p.Router.Claim(owner, filepath.Base(a.Name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Defer("No such/../table"); err != nil {
 			t.Fatal(err)
 		}
-		names, err := p.ListDeferred()
+		names, err := p.Aside.ListDeferred()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestDeferredMessageComesBackByResubmit(t *testing.T) {
 		if len(names) != 1 || names[0] != want {
 			t.Fatalf("deferred/ holds %q, want %q", names, want)
 		}
-		back, err := p.Resubmit(names[0])
+		back, err := p.Aside.Resubmit(names[0])
 		if err != nil || back.ID != a.ID {
 			t.Fatalf("Resubmit = %v, %v, want %v", back, err, a.ID)
 		}
@@ -321,7 +321,7 @@ func settle(t *testing.T, path string) {
 // The trap "inode changed by copy or restore", in router/.
 func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,11 +330,11 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	// cp(1) has made the name, and may have more to write.
-	if _, err := p.Claim(owner, "1"); !errors.Is(err, ErrUnsettled) {
+	if _, err := p.Router.Claim(owner, "1"); !errors.Is(err, ErrUnsettled) {
 		t.Errorf("while it is written: got %v, want ErrUnsettled", err)
 	}
 	settle(t, copied)
-	c, err := p.Claim(owner, "1")
+	c, err := p.Router.Claim(owner, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,14 +350,14 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 // A claim that cannot be opened is given back, and a FIFO keeps nobody waiting.
 func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mkfifo(filepath.Join(dir, Router, "7"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := p.Claim(owner, "7"); err == nil || errors.Is(err, ErrGone) {
+	if c, err := p.Router.Claim(owner, "7"); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("claiming a FIFO: %v, %v, want an error", c, err)
 	}
 	if ok, _ := p.exists(Router + "/7"); !ok {

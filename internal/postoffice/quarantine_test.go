@@ -27,7 +27,7 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), make(path)); err != nil {
 			t.Fatal(err)
 		}
-		to, err := p.Quarantine(name, "No use!")
+		to, err := p.Aside.Quarantine(name, "No use!")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,14 +49,14 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "public/smtp.1.x.y"), []byte("second"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	to, err := p.Quarantine("public/smtp.1.x.y", "No use!")
+	to, err := p.Aside.Quarantine("public/smtp.1.x.y", "No use!")
 	if err != nil || to != "quarantine/public.smtp.1.x.y.no-use-.2" {
 		t.Errorf("got %s, %v", to, err)
 	}
 	if b, _ := os.ReadFile(filepath.Join(dir, "quarantine/public.smtp.1.x.y.no-use-")); string(b) != "first" {
 		t.Errorf("the first file holds %q", b)
 	}
-	if _, err := p.Quarantine("public/none", "x"); !errors.Is(err, ErrGone) {
+	if _, err := p.Aside.Quarantine("public/none", "x"); !errors.Is(err, ErrGone) {
 		t.Errorf("a name that is gone: got %v, want ErrGone", err)
 	}
 }
@@ -107,7 +107,7 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 					t.Fatal(ok, err)
 				}
 			}
-			_, err := p.SettleUnfinished(now, boot, true)
+			_, err := p.Submissions.SettleUnfinished(now, boot, true)
 			var refused *UnfinishedError
 			if errors.As(err, &refused) != (c.why != "") || refused != nil && !strings.Contains(err.Error(), "public/"+c.file) {
 				t.Errorf("strict: got %v, want it to refuse: %v", err, c.why != "")
@@ -115,7 +115,7 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("strict has changed something: %v", err)
 			}
-			done, err := p.SettleUnfinished(now, boot, false)
+			done, err := p.Submissions.SettleUnfinished(now, boot, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestStagingDirectoryOfAnEarlierVersionIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
+	if _, err := p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(filepath.Join(dir, Staging))
@@ -154,7 +154,7 @@ func TestStagingDirectoryOfAnEarlierVersionIsRemoved(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, ".nursery/4712.dn0kpsb1upkw/17")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
+	if _, err := p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, Staging)); !os.IsNotExist(err) {

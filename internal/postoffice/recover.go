@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,81 +54,19 @@ type RouterRecovery struct {
 // RecoverRouter takes up what dead submitters and dead routers left: in public/, in
 // claims, work files and markers. Any number of routers may call it at once; it goes
 // on after an error with one file and returns the first error with a directory.
-func (p *PostOffice) RecoverRouter(c RouterRecovery) ([]Recovered, error) {
+func (p *RouterQueue) Recover(c RouterRecovery) ([]Recovered, error) {
 	if c.Tries <= 0 {
 		c.Tries = DefaultTries
 	}
 	var done []Recovered
-	err := errors.Join(p.recoverPublic(&done), p.recoverClaims(c, &done))
+	err := errors.Join(p.submissions.recoverPublic(&done), p.recoverClaims(c, &done))
 	return done, err
-}
-
-// recoverPublic moves whole messages of dead daemons to router/. PickUp copies those of
-// users.
-func (p *PostOffice) recoverPublic(done *[]Recovered) error {
-	entries, err := p.fs.ReadDir(Public)
-	if err != nil {
-		return fmt.Errorf("recover: %w", err)
-	}
-	for _, e := range entries {
-		name := Public + "/" + e.Name
-		info, err := p.fs.Stat(name)
-		if err != nil || info.Mode&0o100 == 0 || info.Mode&mark == 0 || p.believe(name, info) != nil {
-			continue
-		}
-		r, err := p.acceptLeft(name)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
-		}
-		if r != nil {
-			*done = append(*done, *r)
-		}
-	}
-	return nil
-}
-
-func (p *PostOffice) acceptLeft(name string) (*Recovered, error) {
-	f, err := p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	free, err := f.TryLock()
-	if err != nil || !free {
-		return nil, err // its writer lives
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	// The name may be another file's by now.
-	if err := p.believe(name, info); err != nil || info.Mode&mark == 0 {
-		return nil, err
-	}
-	ok, err := whole(f)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return &Recovered{Action: Incomplete, Name: name, Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
-	}
-	// Crash: a whole file or one that has lost bytes, here still. Its writer may have
-	// died before its own fsync; in router/ nobody would expect that.
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
-	// Crash: public/ or router/, see Commit.
-	to, err := p.moveIn(name, p.RouterDir(), info.Ino, "")
-	if err != nil {
-		return nil, err
-	}
-	return &Recovered{Action: TakenIn, Name: to, Detail: "from " + name}, nil
 }
 
 // recoverClaims looks at the router directories for claims and work files of dead
 // owners, and for markers of messages that are gone.
-func (p *PostOffice) recoverClaims(c RouterRecovery, done *[]Recovered) error {
-	dirs, err := p.RouterDirs()
+func (p *RouterQueue) recoverClaims(c RouterRecovery, done *[]Recovered) error {
+	dirs, err := p.routerDirs()
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
@@ -140,7 +77,7 @@ func (p *PostOffice) recoverClaims(c RouterRecovery, done *[]Recovered) error {
 	return err
 }
 
-func (p *PostOffice) recoverClaimsIn(dir string, dead func(n int) bool, c RouterRecovery, done *[]Recovered) error {
+func (p *RouterQueue) recoverClaimsIn(dir string, dead func(n int) bool, c RouterRecovery, done *[]Recovered) error {
 	entries, err := p.fs.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -158,12 +95,12 @@ func (p *PostOffice) recoverClaimsIn(dir string, dead func(n int) bool, c Router
 }
 
 // recoverEntry looks at one name in a router directory.
-func (p *PostOffice) recoverEntry(dir string, e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
+func (p *RouterQueue) recoverEntry(dir string, e durable.Entry, all []durable.Entry, dead func(n int) bool, c RouterRecovery) (*Recovered, error) {
 	if ino, ok := TriesMarker(e.Name); ok {
-		return p.sweepTries(dir, ino, all)
+		return p.crashes.sweep(dir, ino, all)
 	}
 	if ino, stamp, ok := parsePickup(e.Name); ok {
-		return p.recoverPickup(dir, e.Name, ino, stamp)
+		return p.submissions.recoverPickup(dir, e.Name, ino, stamp)
 	}
 	base, work := strings.CutPrefix(e.Name, "..")
 	n, ok := ParseName(base)
@@ -180,26 +117,26 @@ func (p *PostOffice) recoverEntry(dir string, e durable.Entry, all []durable.Ent
 
 // recoverForeign puts away what is no regular file and a user's, from when an earlier version
 // let users make names there.
-func (p *PostOffice) recoverForeign(name string) (*Recovered, error) {
+func (p *RouterQueue) recoverForeign(name string) (*Recovered, error) {
 	info, err := p.fs.Stat(name)
 	if err != nil || info.Mode.IsRegular() || p.trusts(info.UID) {
 		return nil, p.gone(err)
 	}
-	to, err := p.Quarantine(name, "foreign")
+	to, err := p.quarantine(name, "foreign")
 	if err != nil {
 		return nil, err
 	}
-	why := &DisbeliefError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
+	why := &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
 	return &Recovered{Action: Quarantined, Name: to, Detail: why.Error()}, nil
 }
 
 // deadOwners asks for each owner once. One that cannot be looked at counts as alive.
-func (p *PostOffice) deadOwners() func(n int) bool {
+func (p *RouterQueue) deadOwners() func(n int) bool {
 	known := map[int]bool{}
 	return func(n int) bool {
 		dead, ok := known[n]
 		if !ok {
-			alive, err := p.OwnerAlive(n)
+			alive, err := p.ownerAlive(n)
 			dead = err == nil && !alive
 			known[n] = dead
 		}
@@ -208,13 +145,13 @@ func (p *PostOffice) deadOwners() func(n int) bool {
 }
 
 // recoverWork decides about router/..I-P of a dead owner.
-func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool) (*Recovered, error) {
+func (p *RouterQueue) recoverWork(dir string, n Name, complete func([]byte) bool) (*Recovered, error) {
 	work := dir + "/.." + n.String()
 	claimed, err := p.exists(dir + "/" + n.String())
 	if err != nil || claimed {
 		return nil, err // the claim is given back first; next time
 	}
-	rel, err := p.findQueued(n)
+	rel, err := p.tree(Queue).seek(n)
 	if err != nil {
 		return nil, err
 	}
@@ -224,16 +161,16 @@ func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool)
 		return &Recovered{Action: Swept, Name: work, Detail: "its message is not in queue/"}, p.remove(work)
 	}
 	// Beside a specification it is a leftover: the message must not be routed once more.
-	if spec, err := p.seek(Transport, n); err != nil {
+	if spec, err := p.tree(Transport).seek(n); err != nil {
 		return nil, err
 	} else if spec != "" {
 		// Crash: there or not; nothing needs it.
 		return &Recovered{Action: Swept, Name: work, Detail: "its message has a specification"}, p.remove(work)
 	}
 	b, err := p.readWork(work)
-	if disbelief := (*DisbeliefError)(nil); errors.As(err, &disbelief) {
+	if disbelief := (*UntrustedError)(nil); errors.As(err, &disbelief) {
 		// The next look finds the message without a work file and routes it again.
-		to, qerr := p.Quarantine(work, "foreign")
+		to, qerr := p.quarantine(work, "foreign")
 		return &Recovered{Action: Quarantined, Name: to, Detail: err.Error()}, qerr
 	}
 	if err != nil {
@@ -252,14 +189,11 @@ func (p *PostOffice) recoverWork(dir string, n Name, complete func([]byte) bool)
 	return &Recovered{Action: Rerouted, Name: Queue + "/" + rel, Detail: "its work file is not complete"}, p.remove(work)
 }
 
-// findQueued looks for a message in queue/; "" if it is not there.
-func (p *PostOffice) findQueued(n Name) (string, error) { return p.seek(Queue, n) }
-
 // readWork reads a work file that is to be believed.
-func (p *PostOffice) readWork(name string) ([]byte, error) {
+func (p *RouterQueue) readWork(name string) ([]byte, error) {
 	f, err := p.openRead(name)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, &DisbeliefError{Name: name, Mode: fs.ModeSymlink}
+		return nil, &UntrustedError{Name: name, Mode: fs.ModeSymlink}
 	}
 	if err != nil {
 		return nil, err
@@ -275,49 +209,88 @@ func (p *PostOffice) readWork(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-func (p *PostOffice) readAll(name string) ([]byte, error) {
-	f, err := p.openRead(name)
+// giveBack gives router/I-P of a dead owner back as router/I, or where else it was
+// claimed, to be routed again from the start, and notes in its marker that this owner died with it. After the last of
+// so many tries it is put away instead.
+func (p *RouterQueue) giveBack(dir string, n Name, now time.Time, tries int) (*Recovered, error) {
+	from := dir + "/" + n.String()
+	info, err := p.fs.Stat(from)
+	if err != nil || !info.Mode.IsRegular() {
+		return nil, p.gone(err)
+	}
+	ino := info.Ino // it may be a copy, and its name another file's number
+	if IsRandom(n.Ino) {
+		ino = n.Ino
+	}
+	f, ferr := p.crashes.open(dir, ino)
+	if ferr == nil && f == nil {
+		return nil, nil // another router is at it
+	}
+	if f != nil {
+		// The lock keeps two routers from counting one death twice.
+		defer func() { _ = f.Close() }()
+	}
+	if info, err = p.fs.Stat(from); err != nil {
+		return nil, p.gone(err) // the one who had the lock before has given it back
+	}
+	id, try := IDOf(info), 0
+	if ferr == nil {
+		why := "owner " + strconv.Itoa(n.Owner) + " died with it"
+		try, ferr = p.crashes.add(f, Try{id, n.Owner, now, why})
+	}
+	if ferr == nil && try >= tries {
+		to, err := p.putAway(from, ino)
+		if err != nil {
+			return nil, err
+		}
+		return &Recovered{Action: SetAside, Name: to, ID: id,
+			Detail: fmt.Sprintf("%d routers ended with it, the last was owner %d", try, n.Owner)}, nil
+	}
+	// Crash: the stale claim, whose owner's death is then counted twice, or router/I.
+	// The work file stays for recoverWork.
+	to, err := p.moveIn(from, dir, ino, "")
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return io.ReadAll(f)
+	detail := fmt.Sprintf("owner %d is dead; try %d of %d", n.Owner, try, tries)
+	if ferr != nil {
+		detail = fmt.Sprintf("owner %d is dead; not noted: %v", n.Owner, ferr)
+	}
+	return &Recovered{Action: Unclaimed, Name: to, ID: id, Detail: detail}, nil
 }
 
-// readInto is readAll that uses the memory of b, which grows when it is too small.
-func (p *PostOffice) readInto(b []byte, name string) ([]byte, error) {
-	f, err := p.openRead(name)
+// putAway moves a claim that has ended too many routers to postman/, and the marker
+// away. Should the name be taken there, it goes to deferred/.
+func (p *RouterQueue) putAway(from string, ino uint64) (to string, err error) {
+	to = Postman + "/" + strconv.FormatUint(ino, 10)
+	// Crash: the claim, which is a dead owner's and counted once more, or the message
+	// put away; the marker alone is swept.
+	err = p.move(from, to)
+	if errors.Is(err, ErrOccupied) {
+		to = Deferred + "/" + strconv.FormatUint(ino, 10) + ".crash"
+		err = p.move(from, to)
+	}
 	if err != nil {
-		return b, err
+		return "", fmt.Errorf("put %s away: %w", from, err)
 	}
-	defer f.Close()
-	for b = b[:0]; ; {
-		b = slices.Grow(b, 4<<10)
-		n, err := f.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if errors.Is(err, io.EOF) {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
-		}
-	}
+	p.crashes.forget(dirOf(from), ino)
+	return to, p.syncDirs(dirOf(from), dirOf(to))
 }
 
 // RecoverQueue takes up what an interrupted hand-over, rehash or finish left in
 // queue/ and transport/. Only the scheduler calls it, between its own changes.
 // Specifications whose message is gone are returned as Completed with their name
 // below transport/ for the caller to look at and Finish.
-func (p *PostOffice) RecoverQueue(now time.Time) ([]Recovered, error) {
+func (p *DeliveryQueue) Recover(now time.Time) ([]Recovered, error) {
 	var done []Recovered
-	err := p.ListQueue(func(name string) error {
+	err := p.tree(Queue).list(func(name string) error {
 		done = append(done, p.RecoverMessages([]string{name}, now)...)
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return done, err
 	}
-	err = p.ListTransport(func(name string) error {
+	err = p.tree(Transport).list(func(name string) error {
 		r, err := p.recoverSpec(name)
 		if err != nil && !errors.Is(err, ErrGone) {
 			r = &Recovered{Action: Unreadable, Name: Transport + "/" + name, Detail: err.Error()}
@@ -326,13 +299,13 @@ func (p *PostOffice) RecoverQueue(now time.Time) ([]Recovered, error) {
 			done = append(done, *r)
 		}
 		return nil
-	})
+	}, nil)
 	return done, err
 }
 
 // RecoverMessages gives those of some messages in queue/ that have no specification
 // anywhere back to the router. Only the scheduler calls it, between its own changes.
-func (p *PostOffice) RecoverMessages(names []string, now time.Time) (done []Recovered) {
+func (p *DeliveryQueue) RecoverMessages(names []string, now time.Time) (done []Recovered) {
 	for _, name := range names {
 		r, err := p.recoverQueued(name, now)
 		if err != nil && !errors.Is(err, ErrGone) {
@@ -351,21 +324,21 @@ func (p *PostOffice) RecoverMessages(names []string, now time.Time) (done []Reco
 // last, so that a rename from router/.. to transport/ cannot slip between. So a living
 // owner is no reason to leave the message: it may be the specification that somebody
 // has removed to have the message routed again.
-func (p *PostOffice) recoverQueued(name string, now time.Time) (*Recovered, error) {
+func (p *DeliveryQueue) recoverQueued(name string, now time.Time) (*Recovered, error) {
 	if ok, err := p.exists(Transport + "/" + name); err != nil || ok {
 		return nil, err
 	}
 	n, _ := ParseName(name)
 	handed := n.Owner == 0 // by a foreign router, whose work file may have any name
 	if !handed {
-		alive, err := p.OwnerAlive(n.Owner)
+		alive, err := p.ownerAlive(n.Owner)
 		if err != nil {
 			return nil, err
 		}
 		handed = alive
 	}
 	if handed {
-		info, err := p.StatMessage(name)
+		info, err := p.statMessage(name)
 		if err != nil || apart(now, info.CTime) < foreignGrace {
 			return nil, err
 		}
@@ -373,7 +346,7 @@ func (p *PostOffice) recoverQueued(name string, now time.Time) (*Recovered, erro
 	if work, err := p.findWork(n); err != nil || work != "" {
 		return nil, err
 	}
-	if spec, err := p.seek(Transport, n); err != nil || spec != "" {
+	if spec, err := p.tree(Transport).seek(n); err != nil || spec != "" {
 		return nil, err
 	}
 	if err := p.requeue(name); err != nil {
@@ -382,17 +355,13 @@ func (p *PostOffice) recoverQueued(name string, now time.Time) (*Recovered, erro
 	return &Recovered{Action: Rerouted, Name: Queue + "/" + name, Detail: "it has no work specification"}, nil
 }
 
-// apart is the time between two times. A file's time that is far ahead of the clock is
-// from before the clock was set back, and no younger than one that is as far behind.
-func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
-
 // recoverSpec looks at a specification whose message is not beside it.
-func (p *PostOffice) recoverSpec(name string) (*Recovered, error) {
+func (p *DeliveryQueue) recoverSpec(name string) (*Recovered, error) {
 	if ok, err := p.exists(Queue + "/" + name); err != nil || ok {
 		return nil, err
 	}
 	n, _ := ParseName(name)
-	rel, err := p.findQueued(n)
+	rel, err := p.tree(Queue).seek(n)
 	if err != nil {
 		return nil, err
 	}

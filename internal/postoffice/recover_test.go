@@ -61,11 +61,11 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, levels), func(t *testing.T) {
 				p, dir := newPostOffice(t, levels)
 				a := submit(t, p, "to bond\n\n")
-				owner, err := p.NewOwner("router")
+				owner, err := p.Owners.Take("router")
 				if err != nil {
 					t.Fatal(err)
 				}
-				c, err := p.Claim(owner, filepath.Base(a.Name))
+				c, err := p.Router.Claim(owner, filepath.Base(a.Name))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -102,11 +102,11 @@ func die(t *testing.T, o *Owner) {
 
 func recoverAll(t *testing.T, p *PostOffice) []Recovered {
 	t.Helper()
-	a, err := p.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now()})
+	a, err := p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := p.RecoverQueue(time.Now())
+	b, err := p.Queue.Recover(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func work(t *testing.T, c *Claim, text string) {
 
 func toQueue(t *testing.T, p *PostOffice, c *Claim) {
 	t.Helper()
-	if err := p.move(c.path(), Queue+"/"+p.Place(c.Name())); err != nil {
+	if err := p.move(c.path(), Queue+"/"+p.Queue.Place(c.Name())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -169,7 +169,7 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 	file("empty", "", 0o700|mark)
 	file("prefix", "comment oct", 0o700|mark)
 	file("writing", fmt.Sprintf("comment octets %016d\nto a\n\n", 32+6), 0o600)
-	live, err := p.NewDraft("live")
+	live, err := p.Submissions.NewDraft("live")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	recoverAll(t, p)
-	list, err := p.ListRouter(true, time.Now())
+	list, err := p.Router.List(true, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	if !found {
 		t.Errorf("100-5 is not reported as completed: %v", done)
 	}
-	if _, err := p.RecoverQueue(time.Now().Add(2 * foreignGrace)); err != nil {
+	if _, err := p.Queue.Recover(time.Now().Add(2 * foreignGrace)); err != nil {
 		t.Fatal(err)
 	}
 	if ok, _ := p.exists("router/53"); !ok {
@@ -278,11 +278,11 @@ func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
 func TestRehashMovesBothFiles(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	a := submit(t, p, "to bond\n\n")
-	owner, err := p.NewOwner("router")
+	owner, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := p.Claim(owner, filepath.Base(a.Name))
+	c, err := p.Router.Claim(owner, filepath.Base(a.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,11 +296,11 @@ func TestRehashMovesBothFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name, err = q.Rehash(name); err != nil {
+		if name, err = q.Queue.Rehash(name); err != nil {
 			t.Fatal(err)
 		}
-		if want := "queue/" + name + " transport/" + name; tree(t, dir) != want || name != q.Place(name) {
-			t.Errorf("at depth %d: %s, want %s at %s", levels, tree(t, dir), want, q.Place(name))
+		if want := "queue/" + name + " transport/" + name; tree(t, dir) != want || name != q.Queue.Place(name) {
+			t.Errorf("at depth %d: %s, want %s at %s", levels, tree(t, dir), want, q.Queue.Place(name))
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestRehashMovesBothFiles(t *testing.T) {
 // M35: a prepared report is submitted once, however often that is tried.
 func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	d, err := p.NewDraft("report")
+	d, err := p.Submissions.NewDraft("report")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,11 +322,11 @@ func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
 	if want := "public/" + d.Name(); tree(t, dir) != want {
 		t.Errorf("prepared: %s, want %s", tree(t, dir), want)
 	}
-	a, err := p.SubmitPrepared(d.Name())
+	a, err := p.Submissions.SubmitPrepared(d.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.SubmitPrepared(d.Name()); !errors.Is(err, ErrGone) {
+	if _, err := p.Submissions.SubmitPrepared(d.Name()); !errors.Is(err, ErrGone) {
 		t.Errorf("second submission: %v, want ErrGone", err)
 	}
 	if tree(t, dir) != a.Name {
@@ -340,7 +340,7 @@ func TestAppendEndsATornLine(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "transport/7-1"), []byte("z 1\nd torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.OpenSpec("7-1")
+	s, err := p.Queue.Open("7-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestRefusedDraftThatStaysIsNotAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestRefusedDraftThatStaysIsNotAccepted(t *testing.T) {
 	if names, err := below.ReadDir(Public); err != nil || len(names) != 1 {
 		t.Fatalf("public/: got %v, %v, want the draft", names, err)
 	}
-	if done, err := p.RecoverRouter(RouterRecovery{Complete: func([]byte) bool { return true }}); err != nil || len(done) > 0 {
+	if done, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return true }}); err != nil || len(done) > 0 {
 		t.Errorf("recovery: got %+v, %v, want it left alone", done, err)
 	}
 }

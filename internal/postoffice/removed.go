@@ -32,13 +32,17 @@ type RemovedMessage struct {
 	Since time.Time
 }
 
+// RemovedArea is removed/. A message that an operator removed is kept there for a while, so
+// that it can be put back.
+type RemovedArea struct{ *spool }
+
 // Shelve puts a message away that is finished because a person removed its last open
 // recipients: queue/name and transport/name become removed/ID.queue and
 // removed/ID.spec. The caller holds the specification's flock. It may be called again
 // after an error, and for a specification whose message is put away already. found is
 // false, and nothing is changed, if there is no message to keep.
-func (p *PostOffice) Shelve(name string, id SpoolID) (found bool, err error) {
-	if err := p.Ensure(Removed); err != nil {
+func (p *RemovedArea) Shelve(name string, id SpoolID) (found bool, err error) {
+	if err := p.ensure(Removed); err != nil {
 		return false, fmt.Errorf("put away %s: %w", name, err)
 	}
 	kept := removedName(id, removedMessage)
@@ -73,8 +77,8 @@ func (p *PostOffice) Shelve(name string, id SpoolID) (found bool, err error) {
 // Unshelve puts a message back that Shelve put away, under the name in queue/ and
 // transport/ that belongs to base, the last element of its former name, and gives
 // that. Its specification must have open recipients by now.
-func (p *PostOffice) Unshelve(id SpoolID, base string) (name string, err error) {
-	name = p.Place(base)
+func (p *RemovedArea) Unshelve(id SpoolID, base string) (name string, err error) {
+	name = p.place(base)
 	// Crash: the specification alone, with open recipients and a history that says
 	// restored: the scheduler takes its message out of removed/, as UnshelveMessage does.
 	if err := p.move(removedName(id, removedSpec), Transport+"/"+name); err != nil {
@@ -89,7 +93,7 @@ func (p *PostOffice) Unshelve(id SpoolID, base string) (name string, err error) 
 
 // UnshelveMessage does the second half of Unshelve. ErrGone: the message is not in
 // removed/, nor in queue/.
-func (p *PostOffice) UnshelveMessage(id SpoolID, name string) error {
+func (p *RemovedArea) UnshelveMessage(id SpoolID, name string) error {
 	// Crash: in removed/ or in queue/.
 	err := p.move(removedName(id, removedMessage), Queue+"/"+name)
 	if errors.Is(err, ErrGone) {
@@ -107,20 +111,15 @@ func (p *PostOffice) UnshelveMessage(id SpoolID, name string) error {
 	return nil
 }
 
-// syncBoth makes the names in two directories durable, whatever SYNC says.
-func (p *PostOffice) syncBoth(a, b string) error {
-	return errors.Join(p.syncDir(a), p.syncDir(b))
-}
-
 func removedName(id SpoolID, last string) string { return Removed + "/" + id.String() + "." + last }
 
 // PutAway moves a message that is not routed, dir/name in router/, deferred/, freezer/
 // or postman/, to removed/. ErrGone: it has moved on, or is another message by now. Of
 // many that are put aside the names are made durable once, by SyncAway.
-func (p *PostOffice) PutAway(dir, name string, id SpoolID) error {
+func (p *RemovedArea) PutAway(dir, name string, id SpoolID) error {
 	last, err := awayName(dir, name)
 	if err == nil {
-		err = p.Ensure(Removed)
+		err = p.ensure(Removed)
 	}
 	if err == nil {
 		var info durable.Info
@@ -145,7 +144,7 @@ func (p *PostOffice) PutAway(dir, name string, id SpoolID) error {
 
 // SyncAway makes durable what PutAway moved out of a directory. Before that a power loss
 // may bring messages back to where they wait for a person.
-func (p *PostOffice) SyncAway(dir string) error {
+func (p *RemovedArea) Sync(dir string) error {
 	if err := p.syncBoth(dir, Removed); err != nil {
 		return fmt.Errorf("sync %s and %s: %w", dir, Removed, err)
 	}
@@ -170,9 +169,9 @@ func awayName(dir, name string) (string, error) {
 }
 
 // PutBack moves a message that PutAway moved to where it was, and gives its name.
-func (p *PostOffice) PutBack(m RemovedMessage) (string, error) {
+func (p *RemovedArea) PutBack(m RemovedMessage) (string, error) {
 	if ok, err := p.exists(m.From); IsRouterDir(m.From) && err == nil && !ok {
-		m.From = p.RouterDir() // that directory was removed
+		m.From = p.routerDir() // that directory was removed
 	}
 	n := Name{Ino: m.Info.Ino}.String()
 	to := m.From + "/" + n
@@ -196,7 +195,7 @@ func (p *PostOffice) PutBack(m RemovedMessage) (string, error) {
 }
 
 // FindRemoved gives the message in removed/ with a spool ID, nil if there is none.
-func (p *PostOffice) FindRemoved(id SpoolID) (*RemovedMessage, error) {
+func (p *RemovedArea) Find(id SpoolID) (*RemovedMessage, error) {
 	var name string
 	if _, err := p.fs.Stat(removedName(id, removedMessage)); err == nil {
 		name = path.Base(removedName(id, removedMessage))
@@ -218,7 +217,7 @@ func (p *PostOffice) FindRemoved(id SpoolID) (*RemovedMessage, error) {
 	if !ok {
 		return nil, nil
 	}
-	err := p.describeRemoved(&m)
+	err := p.describe(&m)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -229,7 +228,7 @@ func (p *PostOffice) FindRemoved(id SpoolID) (*RemovedMessage, error) {
 }
 
 // describeRemoved fills in what the files say of a message.
-func (p *PostOffice) describeRemoved(m *RemovedMessage) (err error) {
+func (p *RemovedArea) describe(m *RemovedMessage) (err error) {
 	if m.Info, err = p.fs.Stat(Removed + "/" + m.Name); err != nil {
 		return err
 	}
@@ -245,7 +244,7 @@ func (p *PostOffice) describeRemoved(m *RemovedMessage) (err error) {
 
 // ListRemoved lists the messages in removed/. One of which only the specification is
 // there is not listed.
-func (p *PostOffice) ListRemoved() ([]RemovedMessage, error) {
+func (p *RemovedArea) List() ([]RemovedMessage, error) {
 	entries, err := p.fs.ReadDir(Removed)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -259,7 +258,7 @@ func (p *PostOffice) ListRemoved() ([]RemovedMessage, error) {
 		if !ok {
 			continue
 		}
-		if err = p.describeRemoved(&m); errors.Is(err, fs.ErrNotExist) {
+		if err = p.describe(&m); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -268,13 +267,6 @@ func (p *PostOffice) ListRemoved() ([]RemovedMessage, error) {
 		list = append(list, m)
 	}
 	return list, nil
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // parseRemoved reads the name of a message in removed/.
@@ -296,14 +288,14 @@ func parseRemoved(name string) (m RemovedMessage, ok bool) {
 }
 
 // OpenRemovedSpec opens removed/ID.spec. ErrGone: it is not there.
-func (p *PostOffice) OpenRemovedSpec(id SpoolID) (*Spec, error) {
+func (p *RemovedArea) OpenSpec(id SpoolID) (*Spec, error) {
 	return p.openSpecAt(removedName(id, removedSpec), id.String())
 }
 
 // SweepRemoved drops what has been in removed/ for longer than keep, and gives what it
 // dropped. A message that is being put back is left.
-func (p *PostOffice) SweepRemoved(now time.Time, keep time.Duration) ([]RemovedMessage, error) {
-	list, err := p.ListRemoved()
+func (p *RemovedArea) Sweep(now time.Time, keep time.Duration) ([]RemovedMessage, error) {
+	list, err := p.List()
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +304,7 @@ func (p *PostOffice) SweepRemoved(now time.Time, keep time.Duration) ([]RemovedM
 		if now.Sub(m.Since) < keep {
 			continue
 		}
-		ok, err := p.dropRemoved(m)
+		ok, err := p.drop(m)
 		if err != nil {
 			return done, fmt.Errorf("drop removed %s: %w", m.ID, err)
 		}
@@ -323,7 +315,7 @@ func (p *PostOffice) SweepRemoved(now time.Time, keep time.Duration) ([]RemovedM
 	return done, nil
 }
 
-func (p *PostOffice) dropRemoved(m RemovedMessage) (bool, error) {
+func (p *RemovedArea) drop(m RemovedMessage) (bool, error) {
 	switch {
 	case m.Spec != "":
 		// Crash: the message without its specification, dropped at the next sweep.
@@ -337,11 +329,11 @@ func (p *PostOffice) dropRemoved(m RemovedMessage) (bool, error) {
 	case m.From == Queue:
 		// Its specification may be in transport/: on its way here or back.
 		used := false
-		err := p.ListTransport(func(name string) error {
+		err := p.tree(Transport).list(func(name string) error {
 			n, _ := ParseName(name)
 			used = used || n.Ino == m.Info.Ino
 			return nil
-		})
+		}, nil)
 		if err != nil || used {
 			return false, err
 		}

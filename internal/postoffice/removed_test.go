@@ -68,13 +68,13 @@ func TestRemovedMessagesAreDroppedByAge(t *testing.T) {
 		put(t, dir, Removed+"/"+name, "x")
 	}
 	now := time.Now()
-	list, err := p.SweepRemoved(now, time.Hour)
+	list, err := p.Removed.Sweep(now, time.Hour)
 	if err != nil || len(list) != 0 {
 		t.Fatalf("dropped %+v, %v; want nothing yet", list, err)
 	}
 	inode := inodeOf(t, p, Removed+"/"+id(11)+".queue")
 	put(t, dir, Transport+"/"+Name{Ino: inode, Owner: 1}.String(), "x")
-	if _, err := p.SweepRemoved(now.Add(2*time.Hour), time.Hour); err != nil {
+	if _, err := p.Removed.Sweep(now.Add(2*time.Hour), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := p.FS().ReadDir(Removed)
@@ -97,10 +97,10 @@ func TestRemovedMessagesAreDroppedByAge(t *testing.T) {
 func TestPutAwayChecksTheSpoolID(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	put(t, dir, Deferred+"/12.users", "x")
-	if err := p.PutAway(Deferred, "12.users", SpoolID{Ino: 12, MTime: 5}); !errors.Is(err, ErrGone) {
+	if err := p.Removed.PutAway(Deferred, "12.users", SpoolID{Ino: 12, MTime: 5}); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
-	if err := p.PutAway(Deferred, "../owners/1", SpoolID{}); err == nil {
+	if err := p.Removed.PutAway(Deferred, "../owners/1", SpoolID{}); err == nil {
 		t.Error("a name outside was taken")
 	}
 	inodeOf(t, p, Deferred+"/12.users")

@@ -10,7 +10,7 @@ import (
 // dies in between is told of it again by the next claim.
 func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	o, err := p.NewOwner("test")
+	o, err := p.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 			t.Error("it has its new name already")
 		}
 	})
-	c, err := p.Claim(o, "1")
+	c, err := p.Router.Claim(o, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 	if err := c.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = p.Claim(o, Name{Ino: c.ID.Ino}.String()); err != nil || len(told) != 1 {
+	if c, err = p.Router.Claim(o, Name{Ino: c.ID.Ino}.String()); err != nil || len(told) != 1 {
 		t.Errorf("under its own number: %v, told %v", err, told)
 	}
 	c.Close()

@@ -32,12 +32,12 @@ var ErrBusy = errors.New("a live process has it")
 // none starts meanwhile; Exclusive tells whether it did.
 func (p *PostOffice) BeginRepair() (*Repair, error) {
 	r := &Repair{p: p}
-	release, err := p.Exclusive("scheduler")
+	release, err := p.Owners.Exclusive("scheduler")
 	if err != nil && !errors.Is(err, durable.ErrLocked) {
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	r.release = release
-	if r.owner, err = p.unusedOwner("repair"); err != nil {
+	if r.owner, err = p.Owners.unused("repair"); err != nil {
 		if r.release != nil {
 			err = errors.Join(err, r.release())
 		}
@@ -56,40 +56,6 @@ func (r *Repair) End() error {
 		err = errors.Join(err, r.release())
 	}
 	return err
-}
-
-// unusedOwner takes a number that no name in the postoffice bears: a postoffice that
-// was restored without owners/ has names of owners that left no file there.
-func (p *PostOffice) unusedOwner(role string) (*Owner, error) {
-	used := map[int]bool{}
-	note := func(name string) error {
-		if n, ok := ParseName(strings.TrimPrefix(path.Base(name), "..")); ok {
-			used[n.Owner] = true
-		}
-		return nil
-	}
-	if err := p.eachRouterName(func(_, name string) { _ = note(name) }); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(p.ListQueue(note), p.ListTransport(note)); err != nil {
-		return nil, err
-	}
-	pid := os.Getpid()
-	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
-	if pid <= MaxOwner && !used[pid] {
-		if o, err := p.takeOwner(pid, content); !errors.Is(err, errTaken) {
-			return o, err
-		}
-	}
-	for n := 1; n <= MaxOwner; n++ {
-		if used[n] {
-			continue
-		}
-		if o, err := p.takeOwner(n, content); !errors.Is(err, errTaken) {
-			return o, err
-		}
-	}
-	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
 }
 
 // RenumberQueued names a message in queue/ and its work specification after the
@@ -129,8 +95,8 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	if was, ok := ParseName(message); ok {
 		p.renumber(info, was.Ino)
 	}
-	to = p.Place(name.String())
-	work := p.RouterDir() + "/.." + name.String()
+	to = p.place(name.String())
+	work := p.routerDir() + "/.." + name.String()
 	if err := p.writeNew(work, bytes); err != nil {
 		return "", err
 	}
@@ -154,7 +120,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 }
 
 // statRegular describes a path that must be a regular file.
-func (p *PostOffice) statRegular(name string) (durable.Info, error) {
+func (p *spool) statRegular(name string) (durable.Info, error) {
 	info, err := p.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, fmt.Errorf("%w: %w", ErrGone, err)
@@ -167,7 +133,7 @@ func (p *PostOffice) statRegular(name string) (durable.Info, error) {
 
 // openSpecFor opens a specification with its flock, so that no agent sets a lock in
 // what is about to be replaced.
-func (p *PostOffice) openSpecFor(name string) (durable.File, error) {
+func (p *spool) openSpecFor(name string) (durable.File, error) {
 	f, err := p.openRead(name)
 	if err != nil {
 		return nil, err
@@ -195,7 +161,7 @@ func readFile(f durable.File) ([]byte, error) {
 }
 
 // writeNew makes a file with this content, durable with its name.
-func (p *PostOffice) writeNew(name string, content []byte) error {
+func (p *spool) writeNew(name string, content []byte) error {
 	// Crash: a work file whose message is not in queue/, which is swept.
 	f, err := p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -234,7 +200,7 @@ func (r *Repair) Requeue(name string) (claim string, err error) {
 	}
 	info, err := r.p.statRegular(name)
 	if err == nil {
-		claim = r.p.RouterDir() + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
+		claim = r.p.routerDir() + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
 		if was, ok := ParseName(name); ok {
 			r.p.renumber(info, was.Ino)
 		}
@@ -267,7 +233,7 @@ func (r *Repair) Unclaim(claim string) error {
 		return fmt.Errorf("give back %s: not a claim", claim)
 	}
 	// Crash: the claim or router/I.
-	if _, err := r.p.moveIn(claim, r.p.RouterDir(), n.Ino, ""); err != nil {
+	if _, err := r.p.moveIn(claim, r.p.routerDir(), n.Ino, ""); err != nil {
 		return fmt.Errorf("give back %s: %w", claim, err)
 	}
 	return nil
@@ -310,7 +276,7 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 		return "", false, fmt.Errorf("renumber %s: %w", name, err)
 	}
 	if was, ok := decimal(base[:digits]); ok {
-		r.p.carryReasons(path.Dir(name), was, IDOf(info))
+		r.p.Aside.carryReasons(path.Dir(name), was, IDOf(info))
 	}
 	return to, again, nil
 }
@@ -332,30 +298,6 @@ func (r *Repair) Bury(n int) error {
 		return fmt.Errorf("bury owner %d: %w", n, err)
 	}
 	return nil
-}
-
-// Mode is the mode that a directory of the postoffice is made with, and whether every
-// postoffice has it; ok is false for other names.
-func Mode(dir string) (mode fs.FileMode, always, ok bool) {
-	for _, d := range directories {
-		if d.name == dir {
-			return d.mode, !d.later, true
-		}
-	}
-	if IsRouterDir(dir) {
-		return modeOfRouterDir, false, true
-	}
-	return 0, false, false
-}
-
-// Directories lists the directories of every postoffice. RouterDirs tells what further
-// ones one has.
-func Directories() []string {
-	var list []string
-	for _, d := range directories {
-		list = append(list, d.name)
-	}
-	return list
 }
 
 // SetMode gives a directory of the postoffice, or a hash directory in one, the mode it

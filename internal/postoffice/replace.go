@@ -144,7 +144,7 @@ func (s *Spec) putBack(name string, copied durable.Info, f durable.File, note []
 	}
 	if info.Ino != copied.Ino || info.Dev != copied.Dev {
 		// Edited a second time at this moment.
-		_, err := s.p.Quarantine(name, "edited")
+		_, err := s.p.quarantine(name, "edited")
 		return err
 	}
 	if err := s.p.syncDir(dirOf(s.path)); err != nil {
@@ -172,7 +172,7 @@ func ParseCopy(name string) (of string, ok bool) {
 // the specification, whether it is one of these; if not, an operator has put it there at
 // that moment, and it goes to quarantine/. SweepCopy leaves alone what a process has locked,
 // and returns nil then.
-func (p *PostOffice) SweepCopy(name string, ours func(left, spec []byte) bool) (*Recovered, error) {
+func (p *DeliveryQueue) SweepReplaced(name string, ours func(left, spec []byte) bool) (*Recovered, error) {
 	left := copyOf(Transport + "/" + name)
 	f, err := p.fs.Open(left, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *PostOffice) SweepCopy(name string, ours func(left, spec []byte) bool) (
 		}
 		return &Recovered{Action: Swept, Name: left, Detail: "its specification was being replaced by a copy"}, nil
 	}
-	to, err := p.Quarantine(left, "edited")
+	to, err := p.quarantine(left, "edited")
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func TestRouterDirsAreCheckedAndOrdered(t *testing.T) {
 // submitInto accepts a message in a router directory.
 func submitInto(t *testing.T, p *PostOffice, dir string) Accepted {
 	t.Helper()
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func submitInto(t *testing.T, p *PostOffice, dir string) Accepted {
 // is older; a name that only looks like one is none.
 func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.EnsureRouterDirs([]string{"router2", "router10"}); err != nil {
+	if err := p.Router.EnsureDirs([]string{"router2", "router10"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "router02"), 0o700); err != nil {
@@ -75,12 +75,12 @@ func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 	if err := os.Symlink("router2", filepath.Join(dir, "router3")); err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := p.RouterDirs()
+	dirs, err := p.Router.Dirs()
 	if want := []string{"router", "router2", "router10"}; err != nil || !slices.Equal(dirs, want) {
 		t.Fatalf("got %v, %v, want %v", dirs, err, want)
 	}
 	last, second, first := submitInto(t, p, "router10"), submitInto(t, p, "router2"), submitInto(t, p, Router)
-	list, err := p.ListRouter(true, time.Now())
+	list, err := p.Router.List(true, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,15 +143,15 @@ func TestClaimInFurtherDirectoryIsRecoveredThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPostOffice(t, 0)
-			if err := p.EnsureRouterDirs([]string{"router2"}); err != nil {
+			if err := p.Router.EnsureDirs([]string{"router2"}); err != nil {
 				t.Fatal(err)
 			}
 			a := submitInto(t, p, "router2")
-			o, err := p.takeOwner(dead, []byte("router pid 0\n"))
+			o, err := p.Owners.takeNumber(dead, []byte("router pid 0\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			claim, err := p.Claim(o, a.Name)
+			claim, err := p.Router.Claim(o, a.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestClaimInFurtherDirectoryIsRecoveredThere(t *testing.T) {
 			c.plant(t, p, claim)
 			// While the owner lives nothing of it is touched, by the scheduler neither.
 			recoverHourLater(t, p)
-			if borne, err := p.borneOwners(func([]byte) []int { return nil }); err != nil || !borne[dead] {
+			if borne, err := p.Owners.borne(func([]byte) []int { return nil }); err != nil || !borne[dead] {
 				if name != "handed over" && name != "handed over, work file torn" || err != nil {
 					t.Errorf("owner: borne %v, %v", borne, err)
 				}
@@ -207,11 +207,11 @@ func writeWork(t *testing.T, c *Claim, content string) {
 func recoverHourLater(t *testing.T, p *PostOffice) {
 	t.Helper()
 	now := time.Now().Add(time.Hour)
-	_, err := p.RecoverRouter(RouterRecovery{Complete: func(b []byte) bool { return string(b) == "complete" }, Now: now})
+	_, err := p.Router.Recover(RouterRecovery{Complete: func(b []byte) bool { return string(b) == "complete" }, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.RecoverQueue(now); err != nil {
+	if _, err := p.Queue.Recover(now); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -220,17 +220,17 @@ func recoverHourLater(t *testing.T, p *PostOffice) {
 // (M8).
 func TestPoisonInFurtherDirectoryIsPutAway(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.EnsureRouterDirs([]string{"router2"}); err != nil {
+	if err := p.Router.EnsureDirs([]string{"router2"}); err != nil {
 		t.Fatal(err)
 	}
 	a := submitInto(t, p, "router2")
-	o, err := p.NewOwner("router")
+	o, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const tries = 3
 	for try := 1; try <= tries; try++ {
-		c, err := p.Claim(o, a.Name)
+		c, err := p.Router.Claim(o, a.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestPoisonInFurtherDirectoryIsPutAway(t *testing.T) {
 		if name != want {
 			t.Errorf("try %d: it is %s, want %s", try, name, want)
 		}
-		list, err := p.ListRouter(true, time.Now())
+		list, err := p.Router.List(true, time.Now())
 		if err != nil || try < tries && (len(list) != 1 || list[0].Tries != try) {
 			t.Errorf("try %d: listed %+v, %v", try, list, err)
 		}

@@ -1,14 +1,11 @@
 package postoffice
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +16,7 @@ import (
 type Spec struct {
 	Name string // below transport/, with its hash directories
 	Info durable.Info
-	p    *PostOffice
+	p    *spool
 	path string
 	f    durable.File
 
@@ -28,12 +25,7 @@ type Spec struct {
 	ended int64 // a size at which the file has ended with a whole line; 0: not known
 }
 
-// OpenSpec opens transport/name. ErrGone: it was finished or moved.
-func (p *PostOffice) OpenSpec(name string) (*Spec, error) {
-	return p.openSpecAt(Transport+"/"+name, name)
-}
-
-func (p *PostOffice) openSpecAt(path, name string) (s *Spec, err error) {
+func (p *spool) openSpecAt(path, name string) (s *Spec, err error) {
 	for range opens {
 		if s, err = p.openSpecOnce(path, name); !errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
 			break
@@ -46,7 +38,7 @@ func (p *PostOffice) openSpecAt(path, name string) (s *Spec, err error) {
 // opens is how often a specification is opened that has no name any more when it is.
 const opens = 3
 
-func (p *PostOffice) openSpecOnce(path, name string) (*Spec, error) {
+func (p *spool) openSpecOnce(path, name string) (*Spec, error) {
 	f, err := p.fs.Open(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)
@@ -107,9 +99,54 @@ func (s *Spec) read(b []byte) ([]byte, error) {
 	}
 }
 
+// Size is the file's now.
+func (s *Spec) Size() (int64, error) {
+	info, err := s.f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("look at specification %s: %w", s.Name, err)
+	}
+	return info.Size, nil
+}
+
+// ReadEnd reads the file as it is now from an offset to its end, into a buffer or where
+// that is too small into another.
+func (s *Spec) ReadEnd(buf []byte, from int64) ([]byte, error) {
+	b := buf[:cap(buf)]
+	if len(b) == 0 {
+		b = make([]byte, 1<<10)
+	}
+	n := 0
+	for {
+		m, err := s.f.ReadAt(b[n:], from+int64(n))
+		n += m
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read specification %s at %d: %w", s.Name, from, err)
+		}
+		b = append(b, make([]byte, len(b))...)
+	}
+	if n > 0 && b[n-1] == '\n' {
+		s.ended = from + int64(n)
+	}
+	return b[:n], nil
+}
+
+// ReadAt reads a part of the file as it is now.
+func (s *Spec) ReadAt(b []byte, off int64) error {
+	if _, err := s.f.ReadAt(b, off); err != nil {
+		return fmt.Errorf("read %s at %d: %w", s.Name, off, err)
+	}
+	return nil
+}
+
 // Lock waits for the specification's flock: agents take it while they look at tags
 // and set their locks, so that no two lock one recipient.
 func (s *Spec) Lock() error { return s.f.WaitLock() }
+
+// Unlock gives the flock back.
+func (s *Spec) Unlock() error { return s.f.Unlock() }
 
 // Replaced tells whether the name belongs to another file by now: somebody has put
 // one in its place, as an editor does. ErrGone: no file has the name.
@@ -124,9 +161,6 @@ func (s *Spec) Replaced() (bool, error) {
 	return info.Ino != s.Info.Ino || info.Dev != s.Info.Dev, nil
 }
 
-// Unlock gives the flock back.
-func (s *Spec) Unlock() error { return s.f.Unlock() }
-
 // SetTag writes a tag's bytes (workspec.LockBytes, TagBytes) at an offset, in one
 // write(2). Of recipients that stand side by side it may be all tags at once, with what
 // stands between them as it is.
@@ -135,14 +169,6 @@ func (s *Spec) SetTag(b []byte, off int64) error {
 	// power loss may bring the old ones back unless Sync follows.
 	if _, err := s.f.WriteAt(b, off); err != nil {
 		return fmt.Errorf("mark %s at %d: %w", s.Name, off, err)
-	}
-	return nil
-}
-
-// ReadAt reads a part of the file as it is now.
-func (s *Spec) ReadAt(b []byte, off int64) error {
-	if _, err := s.f.ReadAt(b, off); err != nil {
-		return fmt.Errorf("read %s at %d: %w", s.Name, off, err)
 	}
 	return nil
 }
@@ -207,25 +233,7 @@ func (s *Spec) Sync() error {
 
 // OpenMessage opens the message file that belongs to the specification.
 func (s *Spec) OpenMessage() (durable.File, durable.Info, error) {
-	return s.p.OpenMessage(s.Name)
-}
-
-// Close gives the descriptors back.
-func (s *Spec) Close() error {
-	return s.f.Close()
-}
-
-// OpenMessage opens queue/name. ErrGone: there is none.
-func (p *PostOffice) OpenMessage(name string) (durable.File, durable.Info, error) {
-	f, err := p.openRead(Queue + "/" + name)
-	if err != nil {
-		return nil, durable.Info{}, fmt.Errorf("open message %s: %w", name, err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, durable.Info{}, errors.Join(fmt.Errorf("open message %s: %w", name, err), f.Close())
-	}
-	return f, info, nil
+	return s.p.openMessage(s.Name)
 }
 
 // OpenWhole is OpenMessage for a message that mostly fits into a buffer: then that is all
@@ -248,183 +256,7 @@ func (s *Spec) OpenWhole(buf []byte) (durable.File, durable.Info, []byte, error)
 	return f, info, nil, nil
 }
 
-// StatMessage describes queue/name. ErrGone: there is none.
-func (p *PostOffice) StatMessage(name string) (durable.Info, error) {
-	info, err := p.fs.Stat(Queue + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return durable.Info{}, fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	return info, err
-}
-
-// ListTransport calls fn for every specification's name below transport/, hashed
-// or not, until fn errs.
-func (p *PostOffice) ListTransport(fn func(name string) error) error {
-	return p.listHashed(Transport, "", 2, fn, nil)
-}
-
-// HashDirs calls fn for every hash directory in a directory below transport/, "" for
-// itself.
-func (p *PostOffice) HashDirs(sub string, fn func(name string)) error {
-	return durable.ReadDirFunc(p.fs, path.Join(Transport, sub), func(part []durable.Entry) error {
-		for _, e := range part {
-			if e.Type.IsDir() && isHashDir(e.Name) {
-				fn(e.Name)
-			}
-		}
-		return nil
-	})
-}
-
-// ListQueue is ListTransport for queue/.
-func (p *PostOffice) ListQueue(fn func(name string) error) error {
-	return p.listHashed(Queue, "", 2, fn, nil)
-}
-
-func (p *PostOffice) listHashed(top, sub string, depth int, fn, note func(name string) error) error {
-	dir := top
-	if sub != "" {
-		dir = top + "/" + sub
-		sub += "/"
-	}
-	var ferr error // fn's, which says by itself what it is about
-	err := durable.ReadDirFunc(p.fs, dir, func(part []durable.Entry) error {
-		for _, e := range part {
-			if ferr = p.listEntry(top, sub, e, depth, fn, note); ferr != nil {
-				return ferr
-			}
-		}
-		return nil
-	})
-	switch {
-	case ferr != nil:
-		return ferr
-	case errors.Is(err, fs.ErrNotExist) && sub != "":
-		return nil // a hash directory that was removed meanwhile
-	case err != nil:
-		return fmt.Errorf("list %s: %w", dir, err)
-	}
-	return nil
-}
-
-func (p *PostOffice) listEntry(top, sub string, e durable.Entry, depth int, fn, note func(name string) error) error {
-	switch {
-	case depth > 0 && e.Type.IsDir() && isHashDir(e.Name):
-		return p.listHashed(top, sub+e.Name, depth-1, fn, note)
-	case e.Type != 0 && e.Type != fs.ModeIrregular:
-		return nil
-	case note != nil && (strings.HasPrefix(e.Name, notePrefix) || strings.HasPrefix(e.Name, copyPrefix)):
-		return note(sub + e.Name)
-	}
-	if _, ok := ParseName(e.Name); !ok {
-		return nil
-	}
-	return fn(sub + e.Name)
-}
-
-// Place is where a specification of that name belongs at the configured depth.
-func (p *PostOffice) Place(name string) string {
-	n, ok := ParseName(name)
-	if !ok {
-		return name
-	}
-	if h := HashDir(n.Ino, p.levels); h != "" {
-		return h + "/" + n.String()
-	}
-	return n.String()
-}
-
-// Rehash moves message and specification to their place at the configured depth
-// and returns the new name (M21). Only the scheduler calls it, for a message that
-// no agent works on.
-func (p *PostOffice) Rehash(name string) (string, error) {
-	to := p.Place(name)
-	if to == name {
-		return name, nil
-	}
-	// A copy that somebody has put there must not part the message from its specification.
-	if taken, err := p.exists(Transport + "/" + to); err != nil || taken {
-		return name, fmt.Errorf("rehash %s: %s: %w", name, to, cmp.Or(err, ErrOccupied))
-	}
-	// Crash: the message is in its new place, the specification in its old one;
-	// RecoverQueue looks for the message at every depth and finishes the move.
-	if err := p.move(Queue+"/"+name, Queue+"/"+to); err != nil && !errors.Is(err, ErrGone) {
-		return name, fmt.Errorf("rehash %s: %w", name, err)
-	}
-	if err := p.move(Transport+"/"+name, Transport+"/"+to); err != nil {
-		return name, fmt.Errorf("rehash %s: %w", name, err)
-	}
-	return to, nil
-}
-
-// Reunite looks for the message of a specification that stands alone, at every hash
-// depth, and moves the specification to it. It gives the new name. ErrGone: there is no
-// such message. ErrOccupied: the message has another specification beside it.
-func (p *PostOffice) Reunite(name string) (string, error) {
-	n, _ := ParseName(name)
-	rel, err := p.findQueued(n)
-	if err != nil {
-		return "", err
-	}
-	if rel == "" || rel == name {
-		return "", fmt.Errorf("find the message of %s: %w", name, ErrGone)
-	}
-	// Crash: see Rehash.
-	if err := p.move(Transport+"/"+name, Transport+"/"+rel); err != nil {
-		return "", fmt.Errorf("move %s to its message: %w", name, err)
-	}
-	return rel, nil
-}
-
-// Finish removes a message whose recipients are all final and reported.
-func (p *PostOffice) Finish(name string) error { return p.finish(name, false) }
-
-// FinishOld is Finish for a message of which something was delivered long ago: where
-// names keep no order, a loss of power could leave it without its specification, to be
-// routed again to all its recipients.
-func (p *PostOffice) FinishOld(name string) error { return p.finish(name, true) }
-
-func (p *PostOffice) finish(name string, inOrder bool) error {
-	// The open file keeps the inode number from being given to a new message, whose
-	// specification would get the name that is still to be removed.
-	f, err := p.openRead(Queue + "/" + name)
-	if err != nil && !errors.Is(err, ErrGone) {
-		return fmt.Errorf("finish %s: %w", name, err)
-	}
-	if f != nil {
-		// Opened for reading: close has nothing to lose.
-		defer func() { _ = f.Close() }()
-	}
-	// Crash: the specification alone, which says that the message was finishing.
-	if err := p.remove(Queue + "/" + name); err != nil {
-		return fmt.Errorf("finish %s: %w", name, err)
-	}
-	if inOrder {
-		// Crash: as before, and the specification cannot go first.
-		if err := p.syncDir(dirOf(Queue + "/" + name)); err != nil {
-			return fmt.Errorf("finish %s: %w", name, err)
-		}
-	}
-	// Crash: nothing is left.
-	if err := p.remove(Transport + "/" + name); err != nil {
-		return fmt.Errorf("finish %s: %w", name, err)
-	}
-	return nil
-}
-
-// Reroute gives a message whose specification is not complete back to the router.
-func (p *PostOffice) Reroute(name string) error {
-	// Crash: queue/ alone, which goes back to router/ too.
-	if err := p.remove(Transport + "/" + name); err != nil {
-		return fmt.Errorf("route %s again: %w", name, err)
-	}
-	return p.requeue(name)
-}
-
-func (p *PostOffice) requeue(name string) error {
-	n, _ := ParseName(name)
-	if _, err := p.moveIn(Queue+"/"+name, p.RouterDir(), n.Ino, ""); err != nil {
-		return fmt.Errorf("route %s again: %w", name, err)
-	}
-	return nil
+// Close gives the descriptors back.
+func (s *Spec) Close() error {
+	return s.f.Close()
 }

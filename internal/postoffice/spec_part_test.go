@@ -14,7 +14,7 @@ func TestReadEndReadsToTheEnd(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, Transport, "7-1"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.OpenSpec("7-1")
+	s, err := p.Queue.Open("7-1")
 	if err != nil {
 		t.Fatal(err)
 	}

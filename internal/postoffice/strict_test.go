@@ -81,7 +81,7 @@ func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := p.NewDraft("test")
+			d, err := p.Submissions.NewDraft("test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,14 +30,14 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 	for _, name := range keep[2:] {
 		file(name, 0o600, old)
 	}
-	live, err := p.NewDraft("live")
+	live, err := p.Submissions.NewDraft("live")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chtimes(filepath.Join(dir, live.name), old, old); err != nil {
 		t.Fatal(err)
 	}
-	done, err := p.SweepDrafts(time.Now())
+	done, err := p.Submissions.SweepDrafts(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
 	}
 	sweep := func(now time.Time, keep time.Duration) []Recovered {
 		t.Helper()
-		done, err := p.SweepForeign(now, keep)
+		done, err := p.Submissions.SweepForeign(now, keep)
 		if err != nil {
 			t.Fatal(err)
 		}

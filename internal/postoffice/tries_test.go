@@ -31,7 +31,7 @@ func staleAgain(t *testing.T, p *PostOffice, a Accepted, owner int) {
 
 func recoverRouter(t *testing.T, p *PostOffice, tries int) []Recovered {
 	t.Helper()
-	done, err := p.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now(), Tries: tries})
+	done, err := p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 	a := stale(t, p, dir, 55)
 	for try := 1; try < 3; try++ {
 		recoverRouter(t, p, 3)
-		tries, err := p.tries(Router, a.ID.Ino, a.ID)
+		tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID)
 		if err != nil || len(tries) != try || tries[try-1].Owner != 55 || tries[try-1].Why != "owner 55 died with it" {
 			t.Fatalf("tries: got %+v, %v, want %d", tries, err, try)
 		}
@@ -92,14 +92,14 @@ func TestMarkedMessagesAreListedLast(t *testing.T) {
 	for range 3 {
 		want = append(want, filepath.Base(submit(t, p, "to bond\n\n").Name))
 	}
-	list, err := p.ListRouter(true, time.Now())
+	list, err := p.Router.List(true, time.Now())
 	if err != nil || len(list) != 4 || list[0].Name != filepath.Base(poison.Name) || list[0].Tries != 0 {
 		t.Fatalf("another message's marker: got %+v, %v, want it first", list, err)
 	}
 	staleAgain(t, p, poison, 55)
 	recoverRouter(t, p, 3)
 	for _, sorted := range []bool{true, false} {
-		list, err := p.ListRouter(sorted, time.Now())
+		list, err := p.Router.List(sorted, time.Now())
 		if err != nil || len(list) != 4 || list[3].Name != filepath.Base(poison.Name) || list[3].Tries != 1 {
 			t.Errorf("sorted %v: got %+v, %v, want the marked one last", sorted, list, err)
 			continue
@@ -127,7 +127,7 @@ func TestMailFromBeforeTheClockWasSetBackIsOldest(t *testing.T) {
 		}
 		ages[filepath.Base(list[i].Name)] = age
 	}
-	pending, err := p.ListRouter(true, now)
+	pending, err := p.Router.List(true, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,11 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 	}{
 		"waiting": {func(*testing.T, *PostOffice, string, Accepted) {}, true},
 		"claimed by a living router": {func(t *testing.T, p *PostOffice, _ string, a Accepted) {
-			o, err := p.NewOwner("router")
+			o, err := p.Owners.Take("router")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.Claim(o, filepath.Base(a.Name)); err != nil {
+			if _, err := p.Router.Claim(o, filepath.Base(a.Name)); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
@@ -172,7 +172,7 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 			if err := p.remove(a.Name); err != nil {
 				t.Fatal(err)
 			}
-			f, err := p.openMarker(Router, a.ID.Ino)
+			f, err := p.Router.crashes.open(Router, a.ID.Ino)
 			if err != nil || f == nil {
 				t.Fatalf("marker: %v, %v", f, err)
 			}
@@ -197,7 +197,7 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 // A listing deletes nothing, whatever it finds.
 func TestListingRemovesNothing(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	live, err := p.NewDraft("report")
+	live, err := p.Submissions.NewDraft("report")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +209,10 @@ func TestListingRemovesNothing(t *testing.T) {
 	}
 	before := tree(t, dir)
 	nothing := func(string) error { return nil }
-	_, lerr := p.ListRouter(true, time.Now())
-	_, rerr := p.ListPrepared(time.Now())
-	_, derr := p.ListDeferred()
-	if err := errors.Join(lerr, rerr, derr, p.ListQueue(nothing), p.ListTransport(nothing)); err != nil {
+	_, lerr := p.Router.List(true, time.Now())
+	_, rerr := p.Submissions.ListPrepared(time.Now())
+	_, derr := p.Aside.ListDeferred()
+	if err := errors.Join(lerr, rerr, derr, p.Queue.ListMessages(nothing), p.Queue.List(nothing)); err != nil {
 		t.Fatal(err)
 	}
 	if got := tree(t, dir); got != before {
@@ -234,11 +234,11 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if err := os.Link(target, filepath.Join(dir, marker(Router, a.ID.Ino))); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("got %+v, %v, want none", tries, err)
 	}
 	recoverRouter(t, p, 3)
-	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 1 {
+	if tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 1 {
 		t.Errorf("got %+v, %v, want our one", tries, err)
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != forged {
@@ -250,7 +250,7 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if err := os.Chown(filepath.Join(dir, marker(Router, a.ID.Ino)), 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if tries, err := p.tries(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
+	if tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("of another uid: got %+v, %v, want none", tries, err)
 	}
 }
@@ -270,7 +270,7 @@ func TestGivingAClaimBackCutAnywhereLosesNothing(t *testing.T) {
 				}
 				if p, err := Open(Config{FS: disk, Strict: strict}); err == nil {
 					// Its errors are those of a process that is dying.
-					_, _ = p.RecoverRouter(RouterRecovery{Complete: complete, Now: time.Now(), Tries: 3})
+					_, _ = p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: 3})
 				}
 				if !disk.Dead() {
 					break
@@ -299,23 +299,23 @@ func staleOn(t *testing.T, had int, strict bool) (*cutfs.FS, SpoolID) {
 		t.Fatal(err)
 	}
 	a := submit(t, p, "to bond\n\n")
-	o, err := p.NewOwner("router")
+	o, err := p.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range had {
-		f, err := p.openMarker(Router, a.ID.Ino)
+		f, err := p.Router.crashes.open(Router, a.ID.Ino)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.noteTry(f, Try{a.ID, 1, time.Now(), "died"}); err != nil {
+		if _, err := p.Router.crashes.add(f, Try{a.ID, 1, time.Now(), "died"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := p.Claim(o, filepath.Base(a.Name))
+	c, err := p.Router.Claim(o, filepath.Base(a.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func checkGivenBack(t *testing.T, name string, disk *cutfs.FS, id SpoolID, had i
 	if places != 1 {
 		t.Fatalf("%s: the message is at %d places, want 1\n%s", name, places, disk.Log())
 	}
-	tries, err := p.tries(Router, id.Ino, id)
+	tries, err := p.Router.crashes.of(Router, id.Ino, id)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

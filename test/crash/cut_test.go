@@ -285,7 +285,7 @@ func (r *run) sweepReasons(name string, disk *cutfs.FS) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := po.SweepReasons(time.Now().Add(2*time.Hour), false); err != nil {
+	if _, err := po.Aside.SweepReasons(time.Now().Add(2*time.Hour), false); err != nil {
 		r.t.Errorf("%s: %v", name, err)
 	}
 }
@@ -298,7 +298,7 @@ func (r *run) unanswered(name string, w *world, disk *cutfs.FS) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := po.SweepDrafts(time.Now().Add(2 * time.Hour)); err != nil {
+	if _, err := po.Submissions.SweepDrafts(time.Now().Add(2 * time.Hour)); err != nil {
 		r.t.Errorf("%s: %v", name, err)
 	}
 	for _, f := range r.names(disk, postoffice.Public) {

@@ -171,7 +171,7 @@ func (o *ordering) look(t *testing.T) (waits map[string]bool, tags map[string]wo
 		t.Error(err)
 		return waits, tags
 	}
-	f, err := o.po.OpenSpec(l.Name)
+	f, err := o.po.Queue.Open(l.Name)
 	if err != nil {
 		t.Error(err)
 		return waits, tags
@@ -196,7 +196,7 @@ func (o *ordering) look(t *testing.T) (waits map[string]bool, tags map[string]wo
 // recipient.
 func (o *ordering) copied() (map[string]int, error) {
 	count := map[string]int{}
-	pending, err := o.po.ListRouter(false, time.Now())
+	pending, err := o.po.Router.List(false, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -77,12 +77,12 @@ func boot(disk *cutfs.FS, w *world, s *setup, stage int) (*pipeline, error) {
 		return nil, err
 	}
 	p.spool = p.newSpool()
-	owner, err := po.NewOwner("agent")
+	owner, err := po.Owners.Take("agent")
 	if err != nil {
 		return nil, err
 	}
 	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "test", Log: s.log, Now: s.now}
-	p.policy, err = po.NewOwner("policy")
+	p.policy, err = po.Owners.Take("policy")
 	return p, err
 }
 
@@ -144,7 +144,7 @@ func (p *pipeline) submit(m message) error {
 	case m.program:
 		return p.asProgram(m, text)
 	}
-	d, err := p.po.NewDraft("submit")
+	d, err := p.po.Submissions.NewDraft("submit")
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (p *pipeline) submit(m message) error {
 	if !m.freeze {
 		return nil
 	}
-	c, err := p.po.Claim(p.policy, strings.TrimPrefix(a.Name, postoffice.Router+"/"))
+	c, err := p.po.Router.Claim(p.policy, strings.TrimPrefix(a.Name, postoffice.Router+"/"))
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (p *pipeline) asUser(m message, text string) error {
 	if err != nil {
 		return err
 	}
-	d, err := po.NewDraft("submit")
+	d, err := po.Submissions.NewDraft("submit")
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (p *pipeline) asProgram(m message, text string) error {
 
 // pickUp copies what users have submitted. What has lost bytes stays, and is logged.
 func (p *pipeline) pickUp() error {
-	list, err := p.po.ListSubmissions()
+	list, err := p.po.Submissions.List()
 	for _, s := range list {
 		_, perr := p.router.PickUp(s.Name)
 		if incomplete := (*postoffice.IncompleteError)(nil); errors.As(perr, &incomplete) {
@@ -233,12 +233,12 @@ func (p *pipeline) pickUp() error {
 
 // putBack gives the router what was deferred or frozen.
 func (p *pipeline) putBack() error {
-	list, err := p.po.ListDeferred()
+	list, err := p.po.Aside.ListDeferred()
 	if err != nil {
 		return err
 	}
 	for _, name := range list {
-		if _, err := p.po.Resubmit(name); err != nil {
+		if _, err := p.po.Aside.Resubmit(name); err != nil {
 			return err
 		}
 	}
@@ -276,7 +276,7 @@ func (p *pipeline) round() (n int, err error) {
 		err = errors.Join(err, rerr)
 	}
 	var names []string
-	if lerr := p.po.ListTransport(func(name string) error { names = append(names, name); return nil }); lerr != nil {
+	if lerr := p.po.Queue.List(func(name string) error { names = append(names, name); return nil }); lerr != nil {
 		err = errors.Join(err, lerr)
 	}
 	for _, name := range names {
@@ -325,12 +325,12 @@ func (p *pipeline) drain() error {
 // left counts what waits in router/ and queue/: a message without specification is left
 // alone for a minute if its owner may live.
 func (p *pipeline) left() (n int, err error) {
-	pending, err := p.po.ListRouter(false, p.setup.now())
+	pending, err := p.po.Router.List(false, p.setup.now())
 	if err != nil {
 		return 0, err
 	}
 	n = len(pending)
-	err = p.po.ListQueue(func(string) error { n++; return nil })
+	err = p.po.Queue.ListMessages(func(string) error { n++; return nil })
 	return n, err
 }
 

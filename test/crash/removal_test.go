@@ -82,7 +82,7 @@ func dirOf(name string) string { return name[:strings.LastIndexByte(name, '/')] 
 
 func (r *removing) queue() (string, postoffice.SpoolID, error) {
 	none := postoffice.SpoolID{}
-	d, err := r.po.NewDraft("submit")
+	d, err := r.po.Submissions.NewDraft("submit")
 	if err != nil {
 		return "", none, err
 	}
@@ -93,11 +93,11 @@ func (r *removing) queue() (string, postoffice.SpoolID, error) {
 	if err != nil {
 		return "", none, err
 	}
-	owner, err := r.po.NewOwner("router")
+	owner, err := r.po.Owners.Take("router")
 	if err != nil {
 		return "", none, err
 	}
-	claim, err := r.po.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
+	claim, err := r.po.Router.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
 	if err != nil {
 		return "", none, err
 	}
@@ -121,7 +121,7 @@ func (r *removing) queue() (string, postoffice.SpoolID, error) {
 
 // mark sets and syncs a recipient's tag, as an agent does that delivers to it.
 func (r *removing) mark(address string, tag workspec.Tag) error {
-	f, err := r.po.OpenSpec(r.world.name)
+	f, err := r.po.Queue.Open(r.world.name)
 	if err != nil {
 		return err
 	}
@@ -270,19 +270,19 @@ func settleRemoval(t *testing.T, name string, r *removing) {
 		t.Errorf("%s: the scheduler: %v", name, err)
 		return
 	}
-	away, err := r.po.ListRemoved()
+	away, err := r.po.Removed.List()
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 		return
 	}
 	queued := 0
-	if err := r.po.ListTransport(func(string) error { queued++; return nil }); err != nil {
+	if err := r.po.Queue.List(func(string) error { queued++; return nil }); err != nil {
 		t.Error(err)
 	}
-	if err := r.po.ListQueue(func(string) error { queued++; return nil }); err != nil {
+	if err := r.po.Queue.ListMessages(func(string) error { queued++; return nil }); err != nil {
 		t.Error(err)
 	}
-	pending, err := r.po.ListRouter(false, time.Now())
+	pending, err := r.po.Router.List(false, time.Now())
 	if err != nil {
 		t.Error(err)
 	}
@@ -316,7 +316,7 @@ func settleRemoval(t *testing.T, name string, r *removing) {
 
 func marked(t *testing.T, r *removing, to string) bool {
 	t.Helper()
-	f, err := r.po.OpenSpec(r.world.name)
+	f, err := r.po.Queue.Open(r.world.name)
 	if err != nil {
 		t.Error(err)
 		return false

@@ -43,7 +43,7 @@ func longDisk(t *testing.T, model cutfs.Model) (*cutfs.FS, *removed, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := po.OpenSpec(w.name)
+	f, err := po.Queue.Open(w.name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func (s *summing) defers(n int, addresses ...string) error {
 }
 
 func (s *summing) offsets() (map[string]int64, error) {
-	f, err := s.po.OpenSpec(s.world.name)
+	f, err := s.po.Queue.Open(s.world.name)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *summing) run() error {
 	if err := s.mark("b@far", workspec.TagOK); err != nil {
 		return err
 	}
-	f, err := s.po.OpenSpec(s.world.name)
+	f, err := s.po.Queue.Open(s.world.name)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func summed(t *testing.T, name string, disk *cutfs.FS, w *removed, acted *waited
 	t.Helper()
 	s := &summing{openRemoving(t, disk, w), acted}
 	var copies []string
-	err := s.po.ListTransportAndNotes(func(string) error { return nil }, func(found string) error {
+	err := s.po.Queue.ListWithNotes(func(string) error { return nil }, func(found string) error {
 		if of, ok := postoffice.ParseCopy(found); ok {
 			copies = append(copies, of)
 		}
@@ -217,7 +217,7 @@ func summed(t *testing.T, name string, disk *cutfs.FS, w *removed, acted *waited
 			t.Errorf("%s: %s is given to an agent", name, o.Address)
 		}
 	}
-	f, err := s.po.OpenSpec(l.Name)
+	f, err := s.po.Queue.Open(l.Name)
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 		return

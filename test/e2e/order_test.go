@@ -34,7 +34,7 @@ func newLot(t *testing.T, s *suite.Suite) *lot {
 
 // put accepts a message in a router directory and gives its spool ID.
 func (l *lot) put(dir string) (postoffice.Accepted, error) {
-	d, err := l.po.NewDraft("test")
+	d, err := l.po.Submissions.NewDraft("test")
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}

@@ -245,7 +245,7 @@ func TestBrokenLetterLeavesNothingBehind(t *testing.T) {
 	if want := (Sum{Taken: 1, Recipients: 1, Held: 1, Failed: 2}); err != nil || sum != want {
 		t.Errorf("got %+v, %v; want %+v", sum, err, want)
 	}
-	if left, err := p.ListImports("import-"); err != nil || len(left) > 0 {
+	if left, err := p.Imports.List("import-"); err != nil || len(left) > 0 {
 		t.Errorf("imports/ has %q, %v", left, err)
 	}
 	if n := len(messages(t, disk)); n != 1 {
@@ -395,7 +395,7 @@ func TestTwoImportsOfOneQueueDoNotRunAtOnce(t *testing.T) {
 	p, _ := newOffice(t)
 	c := config(p, newFake(1))
 	name, _ := recordName(c.System, c.Path)
-	r, _, err := p.OpenImportRecord(name, []byte("# x\n"))
+	r, _, err := p.Imports.OpenRecord(name, []byte("# x\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,12 +423,12 @@ func TestTornLinesOfTheRecordAreNotBelieved(t *testing.T) {
 	name, _ := recordName("postfix", "/x")
 	const line = "2026-11-22T18:20:01Z prepared M1 import-1.2.3.4\n"
 	for n := 1; n < len(line); n++ {
-		r, _, err := p.OpenImportRecord(name, []byte(line[:n]))
+		r, _, err := p.Imports.OpenRecord(name, []byte(line[:n]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Close()
-		r, text, err := p.OpenImportRecord(name, nil)
+		r, text, err := p.Imports.OpenRecord(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -439,11 +439,11 @@ func TestTornLinesOfTheRecordAreNotBelieved(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Close()
-		text, err = p.ReadImportRecord(name)
+		text, err = p.Imports.ReadRecord(name)
 		if got := parseRecord(text); err != nil || len(got) != 1 || !got["M2"].taken {
 			t.Fatalf("%q: got %v, %v", text, got, err)
 		}
-		if err := p.DropImport(name); err != nil {
+		if err := p.Imports.Drop(name); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // Look says what Run would do; nothing is changed.
 func Look(ctx context.Context, c Config) (Sum, error) {
 	name, tag := recordName(c.System, c.Path)
-	text, err := c.PostOffice.ReadImportRecord(name)
+	text, err := c.PostOffice.Imports.ReadRecord(name)
 	if err != nil {
 		return Sum{}, err
 	}

@@ -41,7 +41,7 @@ type one struct {
 // Run takes what is in the queue, and says what became of each message.
 func Run(ctx context.Context, c Config) (Sum, error) {
 	name, tag := recordName(c.System, c.Path)
-	record, text, err := c.PostOffice.OpenImportRecord(name, recordHead(c.System, c.Path))
+	record, text, err := c.PostOffice.Imports.OpenRecord(name, recordHead(c.System, c.Path))
 	if err != nil {
 		return Sum{}, err
 	}
@@ -95,7 +95,7 @@ func (r *run) resume() error {
 		n.taken = true
 	}
 	if len(lines) > 0 {
-		if err := r.PostOffice.SyncImports(); err != nil {
+		if err := r.PostOffice.Imports.SyncSubmitted(); err != nil {
 			return err
 		}
 		if err := r.record.Append(lines); err != nil {
@@ -109,12 +109,12 @@ func (r *run) resume() error {
 			r.before[name] = true
 		}
 	}
-	left, err := r.PostOffice.ListImports(r.tag)
+	left, err := r.PostOffice.Imports.List(r.tag)
 	if err != nil {
 		return err
 	}
 	for _, file := range left {
-		if err := r.PostOffice.DropImport(file); err != nil {
+		if err := r.PostOffice.Imports.Drop(file); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (r *run) submit(files []string, counts []int) ([]string, error) {
 	for i, word := range files {
 		file, cause, _ := strings.Cut(word, ":")
 		accepting := r.Journal.Accepting()
-		a, err := r.PostOffice.SubmitImport(file, cause)
+		a, err := r.PostOffice.Imports.Submit(file, cause)
 		if err != nil || i >= len(counts) {
 			// Who goes on with another's import does not know the count; the router's line
 			// stands for this one.
@@ -284,7 +284,7 @@ func (o *one) drop(r *run) {
 	for _, word := range o.drafts {
 		file, _, _ := strings.Cut(word, ":")
 		// What stays is dropped by the next import.
-		_ = r.PostOffice.DropImport(file)
+		_ = r.PostOffice.Imports.Drop(file)
 	}
 	o.drafts = nil
 }
@@ -294,7 +294,7 @@ func (r *run) write(l *Letter, p *Part) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
-	d, err := r.PostOffice.NewImport(r.tag)
+	d, err := r.PostOffice.Imports.NewDraft(r.tag)
 	if err != nil {
 		return "", &draftError{err}
 	}
@@ -347,7 +347,7 @@ func (r *run) enter(list []*one) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if err := r.PostOffice.SyncPrepared(); err != nil {
+	if err := r.PostOffice.Imports.SyncDrafts(); err != nil {
 		return err
 	}
 	// Crash: files in imports/ that no line names: dropped, and written again. After it:
@@ -375,7 +375,7 @@ func (r *run) enter(list []*one) error {
 	}
 	// Crash: the moves may be undone by it: the files are in imports/ again, and their
 	// lines say prepared.
-	if err := r.PostOffice.SyncImports(); err != nil {
+	if err := r.PostOffice.Imports.SyncSubmitted(); err != nil {
 		return err
 	}
 	return r.record.Append(lines)
@@ -387,7 +387,7 @@ func (r *run) explain(o *one) {
 		id, err := postoffice.ParseSpoolID(word)
 		if held := o.letter.Parts[i].Held; err == nil && held != "" {
 			// It is for people: a message without it is as good.
-			_ = r.PostOffice.Explain(postoffice.Freezer, postoffice.Reason{ID: id, Time: time.Now(), Who: r.Who,
+			_ = r.PostOffice.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: id, Time: time.Now(), Who: r.Who,
 				What: postoffice.WasFrozen, Text: "import from " + r.System + " " + o.ref.Name + ": " + held})
 		}
 	}

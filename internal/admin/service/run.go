@@ -160,7 +160,7 @@ func lock(ctx context.Context, po *postoffice.PostOffice) (release func() error,
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
-		release, err = po.Exclusive("zmctl")
+		release, err = po.Owners.Exclusive("zmctl")
 		if !errors.Is(err, durable.ErrLocked) {
 			return release, err
 		}

@@ -73,7 +73,7 @@ func Make(dir string, routerDirs ...string) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.EnsureRouterDirs(routerDirs)
+	return p.Router.EnsureDirs(routerDirs)
 }
 
 // share opens router/ to users (ROUTERMODE=shared).
@@ -85,7 +85,7 @@ func share(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, postoffice.Router0)); err == nil {
 		return p.Share() // continues where it was killed
 	}
-	alive, err := p.AnyOwner()
+	alive, err := p.Owners.AnyAlive()
 	if err != nil {
 		return err
 	}
@@ -104,5 +104,5 @@ func give(settings *config.Config) error {
 	case a == nil || os.Geteuid() != 0:
 		return nil
 	}
-	return postoffice.Give(settings.PostOffice(), a.UID, a.GID)
+	return postoffice.ChangeOwner(settings.PostOffice(), a.UID, a.GID)
 }

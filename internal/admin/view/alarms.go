@@ -69,7 +69,7 @@ func (s *Spool) any(dir string) (some bool, err error) {
 		return enough
 	}
 	if dir == postoffice.Transport {
-		if err = s.PO.ListTransport(found); some {
+		if err = s.PO.Queue.List(found); some {
 			err = nil
 		}
 		return some, err

@@ -55,7 +55,7 @@ func (s *Spool) putAside(m *Message) []Step {
 		return nil
 	}
 	// What cannot be read is for another person.
-	reasons, _ := s.PO.Reasons(m.SpoolID)
+	reasons, _ := s.PO.Aside.Reasons(m.SpoolID)
 	var list []Step
 	for i := range reasons {
 		at := reasons[i].Time

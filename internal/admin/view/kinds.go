@@ -23,7 +23,7 @@ func (s *Spool) KindOf(f File) Kind {
 	if !f.Info.Mode.IsRegular() {
 		return Kind{}
 	}
-	if s.PO.IsInbox(f.Dir) {
+	if s.PO.Submissions.IsInbox(f.Dir) {
 		if f.Dir != postoffice.Public && postoffice.IsSubmission(f.Name) {
 			return Kind{State: StateAccepted}
 		}
@@ -84,7 +84,7 @@ func (s *Spool) explain(m *Message) {
 		return
 	}
 	// What cannot be read is for another person.
-	list, _ := s.PO.Reasons(m.SpoolID)
+	list, _ := s.PO.Aside.Reasons(m.SpoolID)
 	for _, r := range slices.Backward(list) {
 		switch r.What {
 		case postoffice.WasResubmitted, postoffice.WasThawed:
@@ -133,7 +133,7 @@ func (s *Spool) ByID(id postoffice.SpoolID) (found *Message, others []postoffice
 		}
 	}
 	var errs []error
-	for _, dir := range append(s.PO.Inboxes(), s.walkOrder()...) {
+	for _, dir := range append(s.PO.Submissions.Inboxes(), s.walkOrder()...) {
 		err := s.walkBelow(context.Background(), dir, "", func(r Ref) error {
 			n, _ := postoffice.ParseName(r.name)
 			if r.ino != id.Ino && n.Ino != id.Ino {

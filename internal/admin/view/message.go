@@ -177,7 +177,7 @@ func (s *Spool) readEnvelope(m *Message) error {
 // Find looks for a name in queue/ or transport/ at every hash depth, the configured
 // one first.
 func (s *Spool) Find(dir string, n postoffice.Name) (File, error) {
-	place := s.PO.Place(n.String())
+	place := s.PO.Queue.Place(n.String())
 	f, err := s.Stat(dir, place)
 	for levels := 0; errors.Is(err, ErrMoved) && levels <= 2; levels++ {
 		if name := path.Join(postoffice.HashDir(n.Ino, levels), n.String()); name != place {

@@ -46,7 +46,7 @@ func (s *Spool) EachHashDir(dir string, fn func(f File)) {
 
 // IsOrder tells a name in orders/.
 func IsOrder(f File) bool {
-	_, ok := postoffice.ParseOrderID(f.Name)
+	_, ok := postoffice.ParseOperationID(f.Name)
 	return ok && f.Info.Mode.IsRegular()
 }
 

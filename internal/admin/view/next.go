@@ -104,9 +104,9 @@ func (s *Spool) need(role, sentence string) []string {
 
 func (s *Spool) nextAccepted(m *Message) []string {
 	switch {
-	case s.PO.IsInbox(m.File.Dir) && m.Problem != "":
+	case s.PO.Submissions.IsInbox(m.File.Dir) && m.Problem != "":
 		return []string{"Nothing: it is not whole, and its submitter was never told yes. Remove the file."}
-	case s.PO.IsInbox(m.File.Dir) && !s.isDaemons(m.File):
+	case s.PO.Submissions.IsInbox(m.File.Dir) && !s.isDaemons(m.File):
 		return s.need("router", "A router copies it into a file of its own and routes that.")
 	case m.File.Dir == postoffice.Public:
 		if pid, held := s.Holder(m.File); held {

@@ -43,7 +43,7 @@ type StateCount struct {
 }
 
 func (s *Spool) everyDirectory() []string {
-	return slices.Concat(s.PO.Inboxes(), s.RouterDirs(), []string{postoffice.Queue, postoffice.Transport,
+	return slices.Concat(s.PO.Submissions.Inboxes(), s.RouterDirs(), []string{postoffice.Queue, postoffice.Transport,
 		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders})
 }
 

@@ -29,7 +29,7 @@ type RemovedMessage struct {
 // ListRemoved lists removed/ and what is removed in the queue.
 func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedMessage, error) {
 	list := []RemovedMessage{}
-	away, err := s.PO.ListRemoved()
+	away, err := s.PO.Removed.List()
 	errs := []error{err}
 	for i := range away {
 		r, err := s.Shelved(&away[i], keep)
@@ -114,7 +114,7 @@ func (r *RemovedMessage) fill(m *Message) {
 // removedByID is a message in removed/, nil if there is none of that ID.
 func (s *Spool) removedByID(id postoffice.SpoolID) *Message {
 	// What can be looked at is; zmctl removed tells the trouble.
-	found, err := s.PO.FindRemoved(id)
+	found, err := s.PO.Removed.Find(id)
 	if err != nil || found == nil {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (s *Spool) Exists(name string) bool {
 
 // RouterDirs are the directories that routers take mail from, router/ first.
 func (s *Spool) RouterDirs() []string {
-	dirs, err := s.PO.RouterDirs()
+	dirs, err := s.PO.Router.Dirs()
 	if err != nil {
 		return []string{postoffice.Router} // listing that one tells what is wrong
 	}
@@ -215,7 +215,7 @@ func (s *Spool) Owner(n int) Owner {
 		return o
 	}
 	o := Owner{Number: n}
-	alive, err := s.PO.OwnerAlive(n)
+	alive, err := s.PO.Owners.Alive(n)
 	o.Alive = alive || err != nil // in doubt it is left alone, as the daemons do
 	if f, err := s.Stat(postoffice.Owners, strconv.Itoa(n)); err == nil {
 		if b, err := s.Read(f); err == nil {

@@ -61,18 +61,18 @@ func (s *sights) add(x *sight) {
 // order in which they go through them: one that moves on meanwhile is met again.
 func look(po *postoffice.PostOffice, seen func()) (*sights, error) {
 	s := &sights{seen: seen, byID: map[postoffice.SpoolID]*sight{}, byInode: map[uint64][]*sight{}}
-	routers, err := po.RouterDirs()
+	routers, err := po.Router.Dirs()
 	if err != nil {
 		return nil, err
 	}
-	flat := append(po.Inboxes(), routers...)
+	flat := append(po.Submissions.Inboxes(), routers...)
 	aside := []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed}
 	for _, dir := range flat {
 		if err := s.list(po.FS(), dir); err != nil {
 			return nil, err
 		}
 	}
-	err = po.ListQueue(func(name string) error { return s.stat(po.FS(), postoffice.Queue, name) })
+	err = po.Queue.ListMessages(func(name string) error { return s.stat(po.FS(), postoffice.Queue, name) })
 	if err != nil {
 		return nil, err
 	}

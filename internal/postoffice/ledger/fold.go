@@ -146,7 +146,7 @@ func (b *Book) forget(po *postoffice.PostOffice) error {
 		}
 		return nil
 	}
-	if err := errors.Join(po.ListQueue(note), po.ListTransport(note)); err != nil {
+	if err := errors.Join(po.Queue.ListMessages(note), po.Queue.List(note)); err != nil {
 		return err
 	}
 	entries, err := po.FS().ReadDir(postoffice.Removed)

@@ -168,7 +168,7 @@ func (a Accepting) Abandon() {
 // for n recipients.
 func (j *Journal) SubmitPrepared(po *postoffice.PostOffice, file string, n int) (postoffice.Accepted, error) {
 	accepting := j.Accepting()
-	a, err := po.SubmitPrepared(file)
+	a, err := po.Submissions.SubmitPrepared(file)
 	if err != nil {
 		accepting.Abandon()
 		return a, err

@@ -56,7 +56,7 @@ func (q *Request) choose(spec *workspec.Spec, fits func(*chosen) bool) ([]chosen
 // look finds out whether an agent that lives has the recipient.
 func (q *Request) look(c *chosen) (err error) {
 	if c.rcpt.Tag == workspec.TagLocked {
-		c.busy, err = q.PostOffice.OwnerAlive(c.rcpt.Owner)
+		c.busy, err = q.PostOffice.Owners.Alive(c.rcpt.Owner)
 	}
 	return err
 }

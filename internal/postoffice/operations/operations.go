@@ -76,7 +76,7 @@ type Result struct {
 func (q Request) told(res Result, verb string, err error) error {
 	if !q.Silent && (err == nil || errors.Is(err, ErrNothing)) {
 		// After a try that was broken off, too.
-		if nerr := q.PostOffice.NoteChange(res.Name); nerr != nil && !errors.Is(nerr, postoffice.ErrGone) {
+		if nerr := q.PostOffice.Queue.NoteChange(res.Name); nerr != nil && !errors.Is(nerr, postoffice.ErrGone) {
 			err = errors.Join(err, nerr)
 		}
 	}
@@ -111,7 +111,7 @@ func replaced(f *postoffice.Spec) error {
 }
 
 func (q Request) lockedOnce(name string, fn func(*postoffice.Spec, *workspec.Spec) error) error {
-	f, err := q.PostOffice.OpenSpec(name)
+	f, err := q.PostOffice.Queue.Open(name)
 	if errors.Is(err, postoffice.ErrGone) {
 		return ErrMoved
 	}
@@ -134,7 +134,7 @@ func (q Request) lockedOnce(name string, fn func(*postoffice.Spec, *workspec.Spe
 	case moved:
 		return replaced(f)
 	}
-	info, err := q.PostOffice.StatMessage(name)
+	info, err := q.PostOffice.Queue.StatMessage(name)
 	if errors.Is(err, postoffice.ErrGone) || err == nil && postoffice.IDOf(info) != q.ID {
 		return ErrMoved
 	}

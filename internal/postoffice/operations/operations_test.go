@@ -35,7 +35,7 @@ func newDesk(t *testing.T, text, header, body string) *desk {
 		t.Fatal(err)
 	}
 	d := &desk{t: t, po: po, now: time.Now()}
-	draft, err := po.NewDraft("test")
+	draft, err := po.Submissions.NewDraft("test")
 	d.must(err)
 	_, err = io.WriteString(draft, text)
 	d.must(err)
@@ -44,9 +44,9 @@ func newDesk(t *testing.T, text, header, body string) *desk {
 	d.must(err)
 	a, err := draft.Commit()
 	d.must(err)
-	owner, err := po.NewOwner("router")
+	owner, err := po.Owners.Take("router")
 	d.must(err)
-	claim, err := po.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
+	claim, err := po.Router.Claim(owner, strings.TrimPrefix(a.Name, "router/"))
 	d.must(err)
 	work, err := claim.CreateWork()
 	d.must(err)
@@ -75,7 +75,7 @@ func (d *desk) request() Request {
 
 func (d *desk) spec() *workspec.Spec {
 	d.t.Helper()
-	f, err := d.po.OpenSpec(d.name)
+	f, err := d.po.Queue.Open(d.name)
 	d.must(err)
 	defer f.Close()
 	s, err := read(f)
@@ -86,7 +86,7 @@ func (d *desk) spec() *workspec.Spec {
 // copies are the texts of the messages in router/.
 func (d *desk) copies() []string {
 	d.t.Helper()
-	pending, err := d.po.ListRouter(false, time.Now())
+	pending, err := d.po.Router.List(false, time.Now())
 	d.must(err)
 	var list []string
 	for _, p := range pending {
@@ -156,7 +156,7 @@ func TestRerouteIsResumedByTheNextOrder(t *testing.T) {
 func TestRerouteLeavesWhoIsInDoubt(t *testing.T) {
 	d := newDesk(t, plainText, plainHeader, "body\n")
 	first := &d.spec().Groups[0].Recipients[0]
-	f, err := d.po.OpenSpec(d.name)
+	f, err := d.po.Queue.Open(d.name)
 	d.must(err)
 	defer f.Close()
 	for _, event := range []string{workspec.EventSent, workspec.EventUnlocked} {
@@ -224,9 +224,9 @@ func TestRerouteBelievesNoMoreThanTheRouterDid(t *testing.T) {
 // its lock is not taken from it. One whose agent is dead is nobody's.
 func TestUndoLeavesTheAgentItsLock(t *testing.T) {
 	d := newDesk(t, plainText, plainHeader, "body\n")
-	owner, err := d.po.NewOwner("test-agent")
+	owner, err := d.po.Owners.Take("test-agent")
 	d.must(err)
-	f, err := d.po.OpenSpec(d.name)
+	f, err := d.po.Queue.Open(d.name)
 	d.must(err)
 	defer f.Close()
 	d.must(f.SetTag(workspec.LockBytes(owner.Number()), workspec.TagOffset(d.spec().Groups[0].Recipients[0].Offset)))
@@ -255,12 +255,12 @@ func TestUndoLeavesTheAgentItsLock(t *testing.T) {
 // nothing else may be ordered about it.
 func TestNothingIsOrderedBehindACopy(t *testing.T) {
 	d := newDesk(t, plainText, plainHeader, "body\n")
-	owner, err := d.po.NewOwner("test-agent")
+	owner, err := d.po.Owners.Take("test-agent")
 	d.must(err)
 	d.must(owner.Leave())
 	_, err = Reroute(d.request(), d.name)
 	d.must(err)
-	f, err := d.po.OpenSpec(d.name)
+	f, err := d.po.Queue.Open(d.name)
 	d.must(err)
 	defer f.Close()
 	for _, r := range d.spec().Groups[0].Recipients {

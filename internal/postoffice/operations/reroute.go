@@ -98,7 +98,7 @@ func (q *Request) reroute(f *postoffice.Spec, spec *workspec.Spec, set []chosen,
 	}
 	if took := time.Now().Round(0).Sub(begun); took > tooSlow || took < -tooSlow {
 		// A sweep may have taken the copy, which is not to be told from its way to a router.
-		return errors.Join(fmt.Errorf("the copy took %v; try again", took), q.PostOffice.DropPrepared(file))
+		return errors.Join(fmt.Errorf("the copy took %v; try again", took), q.PostOffice.Submissions.DropPrepared(file))
 	}
 	e := q.event(workspec.EventRerouted, set)
 	// First, so that a blank follows it: sweeps look for that.
@@ -106,7 +106,7 @@ func (q *Request) reroute(f *postoffice.Spec, spec *workspec.Spec, set []chosen,
 	// Crash: a copy in public/ without execute bit that nothing names, swept away when it
 	// is old; the next try prepares another.
 	if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
-		return errors.Join(err, q.PostOffice.DropPrepared(file))
+		return errors.Join(err, q.PostOffice.Submissions.DropPrepared(file))
 	}
 	// Crash: as before, or the name of the copy is recorded and it is in public/: Resume.
 	if err := f.Sync(); err != nil {
@@ -125,7 +125,7 @@ func (q *Request) submit(file string, n int) (postoffice.Accepted, error) {
 	if q.Submit != nil {
 		return q.Submit(file, n)
 	}
-	return q.PostOffice.SubmitPrepared(file)
+	return q.PostOffice.Submissions.SubmitPrepared(file)
 }
 
 // resume ends what a crash interrupted, and reads the specification again.
@@ -224,7 +224,7 @@ func (q *Request) prepare(f *postoffice.Spec, spec *workspec.Spec, set []chosen)
 	if spec.BodyOffset < 0 || spec.BodyOffset > info.Size || set[0].group.HeaderEnd > int64(len(raw)) {
 		return "", fmt.Errorf("read message: its body begins at byte %d of %d", spec.BodyOffset, info.Size)
 	}
-	draft, err := q.PostOffice.NewDraft(postoffice.CopyPrefix)
+	draft, err := q.PostOffice.Submissions.NewDraft(postoffice.CopyPrefix)
 	if err != nil {
 		return "", err
 	}

@@ -22,7 +22,7 @@ func Undo(q Request, name string) (Result, error) {
 // recipients are open then that were removed.
 func UndoShelved(q Request) (Result, error) {
 	var res Result
-	f, err := q.PostOffice.OpenRemovedSpec(q.ID)
+	f, err := q.PostOffice.Removed.OpenSpec(q.ID)
 	if errors.Is(err, postoffice.ErrGone) {
 		return res, fmt.Errorf("undo %s: %w", q.ID, ErrMoved)
 	}
@@ -53,7 +53,7 @@ func UndoShelved(q Request) (Result, error) {
 	if err == nil {
 		// Crash: it is in removed/ with open recipients: still removed, and put back by
 		// the next undo.
-		res.Name, err = q.PostOffice.Unshelve(q.ID, spec.Message)
+		res.Name, err = q.PostOffice.Removed.Unshelve(q.ID, spec.Message)
 	}
 	if err != nil {
 		return res, fmt.Errorf("undo %s: %w", q.ID, err)

@@ -22,7 +22,7 @@ func (a *Agent) claim(job taproto.Job, alone bool) (*Delivery, []taproto.Line) {
 	if !fs.ValidPath(job.Name) {
 		return nil, a.resync(job, errors.New("not a name below transport/"))
 	}
-	file, err := a.PostOffice.OpenSpec(job.Name)
+	file, err := a.PostOffice.Queue.Open(job.Name)
 	if err != nil {
 		return nil, a.resync(job, err)
 	}
@@ -178,7 +178,7 @@ func (a *Agent) holds(owner int, alone bool) bool {
 	if owner == a.Owner.Number() {
 		return !alone
 	}
-	alive, err := a.PostOffice.OwnerAlive(owner)
+	alive, err := a.PostOffice.Owners.Alive(owner)
 	if err != nil {
 		a.log().Error("disk", "reason", err)
 		return true

@@ -115,7 +115,7 @@ func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
 			if got := strings.TrimSpace(s.tags(spec)); got != c.tags || (err == nil) != c.stays {
 				t.Errorf("got tag %q and owner's file %v, want %q and there %v", got, err, c.tags, c.stays)
 			}
-			if alive, err := s.agent.PostOffice.OwnerAlive(s.agent.Owner.Number()); c.stays && (alive || err != nil) {
+			if alive, err := s.agent.PostOffice.Owners.Alive(s.agent.Owner.Number()); c.stays && (alive || err != nil) {
 				t.Errorf("its owner is alive: %v, %v", alive, err)
 			}
 		})

@@ -78,7 +78,7 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world,
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := po.NewOwner("test")
+	owner, err := po.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -275,7 +275,7 @@ func TestFewOutlinesAreKept(t *testing.T) {
 		s.do(names[0], "h2", give(later)) // it is the one that is used
 	}
 	open := func(name string) *postoffice.Spec {
-		f, err := s.po.OpenSpec(name)
+		f, err := s.po.Queue.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func runStuckAgent(dir string) error {
 	if err != nil {
 		return err
 	}
-	o, err := p.NewOwner("test")
+	o, err := p.Owners.Take("test")
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func appendLines(args []string) error {
 
 // appendEvents appends lines of very different lengths, some beyond a page.
 func appendEvents(p *postoffice.PostOffice, name, writer string, count int) error {
-	spec, err := p.OpenSpec(name)
+	spec, err := p.Queue.Open(name)
 	if err != nil {
 		return err
 	}

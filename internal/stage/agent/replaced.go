@@ -17,7 +17,7 @@ func (d *Delivery) follow() {
 	if err != nil || !replaced {
 		return // moved: what we have open is the file
 	}
-	file, err := d.agent.PostOffice.OpenSpec(d.Job.Name)
+	file, err := d.agent.PostOffice.Queue.Open(d.Job.Name)
 	if err == nil {
 		err = d.followTo(file)
 		err = errors.Join(err, file.Close())

@@ -157,7 +157,7 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 		s.event(name, workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, n+1, testTime, status.MailboxFull, "452 full"))
 	}
 	summarise := func() {
-		f, err := s.po.OpenSpec(name)
+		f, err := s.po.Queue.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}

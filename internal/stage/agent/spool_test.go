@@ -59,7 +59,7 @@ func newSpool(t testing.TB) *spool {
 // owner takes one more owner number, as another process would.
 func (s *spool) owner() *postoffice.Owner {
 	s.Helper()
-	o, err := s.po.NewOwner("test")
+	o, err := s.po.Owners.Take("test")
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestDoubtOutlivesADeferral(t *testing.T) {
 // deferred writes what the scheduler does after a deferral.
 func (s *spool) deferred(name string) {
 	s.Helper()
-	spec, err := s.po.OpenSpec(name)
+	spec, err := s.po.Queue.Open(name)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, quota Quota, cut func(*c
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := po.NewOwner("test")
+	owner, err := po.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}

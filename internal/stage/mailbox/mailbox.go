@@ -102,7 +102,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 		// The scheduler, which is not root, is to see whether our number is still held.
 		f.Inherit()
 	}
-	owner, err := p.NewOwner("ta-mailbox")
+	owner, err := p.Owners.Take("ta-mailbox")
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func newPost(t *testing.T, template string) *post {
 	p.must(os.WriteFile(list, []byte("# local users\njim\n joe \nnobody-knows\n"), 0o644))
 	po, err := postoffice.OpenDir(p.dir, 0, false)
 	p.must(err)
-	owner, err := po.NewOwner("test")
+	owner, err := po.Owners.Take("test")
 	p.must(err)
 	t.Cleanup(func() { owner.Release() })
 	log := slog.New(slog.NewTextHandler(p.log, nil))

@@ -60,7 +60,7 @@ func TestRoutingAMessageMakesLittleGarbage(t *testing.T) {
 	for i := range messages + 1 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
-	list, err := o.po.ListRouter(false, time.Now())
+	list, err := o.po.Router.List(false, time.Now())
 	if err != nil || len(list) != messages+1 {
 		t.Fatalf("got %d, %v", len(list), err)
 	}

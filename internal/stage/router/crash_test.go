@@ -44,11 +44,11 @@ func drain(t *testing.T, disk *cutfs.FS, c postoffice.Config) []routed {
 			t.Fatal(err)
 		}
 		// The scheduler's part, an hour later: nobody is between two renames.
-		if _, err := p.RecoverQueue(time.Now().Add(time.Hour)); err != nil {
+		if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		err := p.ListTransport(func(name string) error {
-			s, err := p.OpenSpec(name)
+		err := p.Queue.List(func(name string) error {
+			s, err := p.Queue.Open(name)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func drain(t *testing.T, disk *cutfs.FS, c postoffice.Config) []routed {
 			if err := errors.Join(err, s.Close()); err != nil || workspec.Complete(b) {
 				return err
 			}
-			return p.Reroute(name)
+			return p.Queue.Reroute(name)
 		})
 		if err != nil {
 			t.Fatal(err)

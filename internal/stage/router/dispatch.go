@@ -71,7 +71,7 @@ func (p *pause) longer(now time.Time) {
 
 func newDispatcher(r *Router, hints hinter) *dispatcher {
 	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
-		watch: func(string) {}, lanes: []*lane{{dir: r.po.RouterDir()}}, sinceAged: turns, sinceLast: turns}
+		watch: func(string) {}, lanes: []*lane{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
 }
 
 // next is what a worker is to get: by directory, and in each by age. A message that
@@ -251,7 +251,7 @@ func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
 		if !d.isDue(l, above) {
 			continue
 		}
-		list, err := d.r.po.ListRouterDir(l.dir, !d.r.c.Unsorted, d.scanned)
+		list, err := d.r.po.Router.ListDir(l.dir, !d.r.c.Unsorted, d.scanned)
 		if err != nil {
 			return nil, err
 		}

@@ -129,11 +129,11 @@ func TestFieldsArePutOnOnceHoweverOftenAMessageIsRouted(t *testing.T) {
 		now = now.Add(time.Hour)
 		o.route()
 		o.expect(fmt.Sprint("deferred ", try), map[string]int{"deferred": 1})
-		names, err := o.po.ListDeferred()
+		names, err := o.po.Aside.ListDeferred()
 		if err != nil || len(names) != 1 {
 			t.Fatalf("got %q, %v", names, err)
 		}
-		if _, err := o.po.Resubmit(names[0]); err != nil {
+		if _, err := o.po.Aside.Resubmit(names[0]); err != nil {
 			t.Fatal(err)
 		}
 		o.leave(a, 7)

@@ -27,7 +27,7 @@ type lane struct {
 // openLanes has a lane for each router directory that is there: one that is made while
 // we run is found here.
 func (d *dispatcher) openLanes() error {
-	dirs, err := d.r.po.RouterDirs()
+	dirs, err := d.r.po.Router.Dirs()
 	if err != nil {
 		return err
 	}

@@ -267,11 +267,11 @@ func TestMasqueradeThatCannotBeAskedDefers(t *testing.T) {
 	o.route()
 	o.expect("down", map[string]int{"deferred": 1})
 	o.logged(1, "msg=deferred", "id="+a.ID.String(), ".masquerade", "the directory is down")
-	names, err := o.po.ListDeferred()
+	names, err := o.po.Aside.ListDeferred()
 	if err != nil || len(names) != 1 {
 		t.Fatalf("got %q, %v", names, err)
 	}
-	if _, err := o.po.Resubmit(names[0]); err != nil {
+	if _, err := o.po.Aside.Resubmit(names[0]); err != nil {
 		t.Fatal(err)
 	}
 	o.r.masquerade.sources = nil

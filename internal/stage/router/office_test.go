@@ -148,7 +148,7 @@ func (o *office) submit(text string) postoffice.Accepted {
 
 func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Accepted {
 	t.Helper()
-	d, err := p.NewDraft("test")
+	d, err := p.Submissions.NewDraft("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Acce
 // submitInto puts a message file into a router directory.
 func (o *office) submitInto(dir, text string) postoffice.Accepted {
 	o.t.Helper()
-	d, err := o.po.NewDraft("test")
+	d, err := o.po.Submissions.NewDraft("test")
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -230,9 +230,9 @@ func (o *office) one(text string) routed {
 func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
 	t.Helper()
 	var list []routed
-	err := p.ListTransport(func(name string) error {
+	err := p.Queue.List(func(name string) error {
 		m := routed{name: name}
-		s, err := p.OpenSpec(name)
+		s, err := p.Queue.Open(name)
 		if err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
 		if !workspec.Complete(m.file) {
 			return fmt.Errorf("%s is not complete", name)
 		}
-		f, info, err := p.OpenMessage(name)
+		f, info, err := p.Queue.OpenMessage(name)
 		if err != nil {
 			return err
 		}

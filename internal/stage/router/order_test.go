@@ -28,7 +28,7 @@ func newLine(t *testing.T, change ...func(*Config)) *line {
 	t.Helper()
 	l := &line{now: time.Now()}
 	l.office = newOffice(t, nil, append(change, func(c *Config) { c.Now = func() time.Time { return l.now } })...)
-	if err := l.po.EnsureRouterDirs([]string{"router2", "router3"}); err != nil {
+	if err := l.po.Router.EnsureDirs([]string{"router2", "router3"}); err != nil {
 		t.Fatal(err)
 	}
 	l.d = newDispatcher(l.r, nil)
@@ -153,7 +153,7 @@ func TestConstantLoadStarvesNothing(t *testing.T) {
 		}, 60 + 2*15},
 		"has ended a router": {nil, func(l *line) string {
 			name := l.into(postoffice.Router, 0)
-			claim, err := l.po.Claim(l.r.owner, name)
+			claim, err := l.po.Router.Claim(l.r.owner, name)
 			if err == nil {
 				_, _, err = claim.Panicked("panic: once", l.now, 5)
 			}
@@ -231,7 +231,7 @@ func TestDirectoryThatAppearsIsServed(t *testing.T) {
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 50 * time.Millisecond })
 	o.start(t, o.r)
 	o.log.wait(t, 1, "msg=started")
-	if err := o.po.EnsureRouterDirs([]string{"router4"}); err != nil {
+	if err := o.po.Router.EnsureDirs([]string{"router4"}); err != nil {
 		t.Fatal(err)
 	}
 	o.log.wait(t, 1, "msg=router-directory", "name=router4")

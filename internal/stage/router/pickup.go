@@ -78,7 +78,7 @@ func (c *collector) run(ctx context.Context) {
 
 // list takes in all that is there.
 func (c *collector) list() {
-	list, err := c.r.po.ListSubmissions()
+	list, err := c.r.po.Submissions.List()
 	if err != nil {
 		c.r.c.Log.Warn("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
 		return
@@ -234,7 +234,7 @@ func (c *collector) over() (names []string) {
 
 // pickUpAll copies what is there, one after the other.
 func (r *Router) pickUpAll() error {
-	list, err := r.po.ListSubmissions()
+	list, err := r.po.Submissions.List()
 	for _, s := range list {
 		if _, e := r.PickUp(s.Name); !errors.Is(e, postoffice.ErrGone) && !errors.Is(e, postoffice.ErrUnsettled) {
 			err = errors.Join(err, e)
@@ -246,11 +246,11 @@ func (r *Router) pickUpAll() error {
 // PickUp copies a message that a user has submitted; name is below the postoffice. nil: it
 // was, or it was put away because it is none.
 func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
-	done, err := r.po.PickUp(name)
-	if disbelief := (*postoffice.DisbeliefError)(nil); errors.As(err, &disbelief) {
+	done, err := r.po.Submissions.PickUp(name)
+	if disbelief := (*postoffice.UntrustedError)(nil); errors.As(err, &disbelief) {
 		return done, r.disbelieve(name, disbelief)
 	}
-	if incomplete := (*postoffice.IncompleteError)(nil); errors.As(err, &incomplete) && !r.po.IsInbox(filepath.Dir(name)) {
+	if incomplete := (*postoffice.IncompleteError)(nil); errors.As(err, &incomplete) && !r.po.Submissions.IsInbox(filepath.Dir(name)) {
 		// An earlier version let users make it there; no one can complete it now.
 		return done, r.putAside(name, err, "uid", incomplete.UID, "size", incomplete.Size)
 	}
@@ -262,13 +262,13 @@ func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 }
 
 // disbelieve puts away a file that no daemon may act on.
-func (r *Router) disbelieve(name string, why *postoffice.DisbeliefError) error {
+func (r *Router) disbelieve(name string, why *postoffice.UntrustedError) error {
 	return r.putAside(name, why, "uid", why.UID, "links", why.Nlink, "mode", why.Mode.String())
 }
 
 // putAside puts a file into quarantine/, and logs it with attributes.
 func (r *Router) putAside(name string, why error, attrs ...any) error {
-	to, err := r.po.Quarantine(name, "foreign")
+	to, err := r.po.Aside.Quarantine(name, "foreign")
 	if errors.Is(err, postoffice.ErrGone) {
 		return nil
 	}

@@ -149,7 +149,7 @@ func TestRecipeThatHoldsAFlood(t *testing.T) {
 	o.route()
 	o.expect("240 recipients", map[string]int{postoffice.Queue: 2, postoffice.Transport: 2, postoffice.Freezer: 1})
 	for range 3 {
-		if _, err := o.po.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
+		if _, err := o.po.Aside.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
 			t.Fatal(err)
 		}
 		o.route()

@@ -170,7 +170,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 			if got := o.names(tt.dir); len(got) != 1 || !strings.HasSuffix(got[0], tt.name) {
 				t.Fatalf("%s holds %q", tt.dir, got)
 			}
-			list, err := o.po.Reasons(a.ID)
+			list, err := o.po.Aside.Reasons(a.ID)
 			if err != nil || len(list) != 1 || !strings.Contains(list[0].Text, tt.reason) {
 				t.Errorf("the text beside it: %v, %v", list, err)
 			}
@@ -201,10 +201,10 @@ func TestPolicyHasBounds(t *testing.T) {
 	a := o.submit(plain("x@far.example"))
 	o.route()
 	o.expect("frozen", map[string]int{postoffice.Freezer: 1})
-	if err := o.po.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "root", What: postoffice.WasThawed}); err != nil {
+	if err := o.po.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "root", What: postoffice.WasThawed}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.po.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
+	if _, err := o.po.Aside.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
 		t.Fatal(err)
 	}
 	x := o.explainer()

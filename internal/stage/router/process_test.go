@@ -120,7 +120,7 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	t.Parallel()
 	const messages, processes = 1000, 4
 	o := newOffice(t, nil)
-	if err := o.po.EnsureRouterDirs([]string{"router2"}); err != nil {
+	if err := o.po.Router.EnsureDirs([]string{"router2"}); err != nil {
 		t.Fatal(err)
 	}
 	path := program(t)

@@ -20,9 +20,9 @@ type told struct{ action, name string }
 // one could not give back. It is called at the start and at every poll.
 func (r *Router) Recover() error {
 	r.giveBackHeld()
-	done, err := r.po.RecoverRouter(postoffice.RouterRecovery{Complete: workspec.Complete, Now: r.c.Now(), Tries: r.c.Tries})
-	swept, serr := r.po.SweepDrafts(r.c.Now())
-	away, ferr := r.po.SweepForeign(r.c.Now(), r.c.PublicKeep)
+	done, err := r.po.Router.Recover(postoffice.RouterRecovery{Complete: workspec.Complete, Now: r.c.Now(), Tries: r.c.Tries})
+	swept, serr := r.po.Submissions.SweepDrafts(r.c.Now())
+	away, ferr := r.po.Submissions.SweepForeign(r.c.Now(), r.c.PublicKeep)
 	aside, aerr := r.sweepAside()
 	derr := r.resubmit()
 	done, err = slices.Concat(done, swept, away, aside), errors.Join(err, serr, ferr, aerr, derr)
@@ -68,8 +68,8 @@ func (r *Router) sweepAside() ([]postoffice.Recovered, error) {
 	if !due {
 		return nil, nil
 	}
-	copies, err := r.po.SweepCopies(now, r.c.PostmanKeep, false)
-	texts, terr := r.po.SweepReasons(now, false)
+	copies, err := r.po.Aside.SweepCopies(now, r.c.PostmanKeep, false)
+	texts, terr := r.po.Aside.SweepReasons(now, false)
 	return append(copies, texts...), errors.Join(err, terr)
 }
 
@@ -87,7 +87,7 @@ func (r *Router) secure() {
 // settleUnfinished quarantines what nobody will finish in public/, once, at the
 // start (A7). With StrictStart it refuses instead, as a *config.Error.
 func (r *Router) settleUnfinished() error {
-	done, err := r.po.SettleUnfinished(r.c.Now(), postoffice.BootTime(), r.c.StrictStart)
+	done, err := r.po.Submissions.SettleUnfinished(r.c.Now(), postoffice.BootTime(), r.c.StrictStart)
 	if unfinished := (*postoffice.UnfinishedError)(nil); errors.As(err, &unfinished) {
 		return &config.Error{File: r.c.PostOffice, Reason: "the router does not start", Err: err}
 	}

@@ -67,7 +67,7 @@ func (r *Router) resubmit() error {
 	if s.IsOff() || !r.resubmits.due(now, s) {
 		return nil
 	}
-	list, err := r.po.ListWaiting()
+	list, err := r.po.Aside.ListWaiting()
 	if err != nil {
 		r.resubmits.lookAt(now)
 		return err
@@ -99,7 +99,7 @@ func (r *Router) resubmit() error {
 
 // giveToRouter gives one message back.
 func (r *Router) giveToRouter(w postoffice.Waiting, now time.Time) error {
-	a, err := r.po.RecallTo(r.po.RouterDir(), postoffice.Deferred, w.Name, w.ID)
+	a, err := r.po.Aside.RecallTo(r.po.Router.Dir(), postoffice.Deferred, w.Name, w.ID)
 	if errors.Is(err, postoffice.ErrGone) {
 		return nil // another router has given it back
 	}
@@ -138,7 +138,7 @@ func (r *Router) routeLast(list []postoffice.Waiting) error {
 		if r.resubmits.ending.Load() || r.base.Err() != nil {
 			break
 		}
-		c, err := r.po.ClaimWaiting(r.owner, w)
+		c, err := r.po.Router.ClaimWaiting(r.owner, w)
 		if err != nil && c != nil {
 			r.hold(c)
 		}

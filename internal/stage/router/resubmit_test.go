@@ -185,7 +185,7 @@ func TestDur5SomeMessagesWaitForAnOperator(t *testing.T) {
 			if got := d.names("router"); len(got) != 0 {
 				t.Errorf("got %q in router/", got)
 			}
-			if list, err := d.po.ListDeferred(); len(list) != 1 || err != nil {
+			if list, err := d.po.Aside.ListDeferred(); len(list) != 1 || err != nil {
 				t.Errorf("got %q, %v, want it deferred", list, err)
 			}
 		})
@@ -280,7 +280,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if list, err := p.ListDeferred(); err != nil || len(list) != 1 {
+					if list, err := p.Aside.ListDeferred(); err != nil || len(list) != 1 {
 						t.Fatalf("got %q, %v, want it deferred", list, err)
 					}
 					disk = disk.Process()
@@ -311,11 +311,11 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 							if err != nil {
 								t.Fatal(err)
 							}
-							if _, err := p.RecoverQueue(time.Now().Add(time.Hour)); err != nil {
+							if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
 								t.Fatal(err)
 							}
-							err = p.ListTransport(func(name string) error {
-								s, err := p.OpenSpec(name)
+							err = p.Queue.List(func(name string) error {
+								s, err := p.Queue.Open(name)
 								if err != nil {
 									return err
 								}
@@ -323,7 +323,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 								if err := errors.Join(err, s.Close()); err != nil || workspec.Complete(b) {
 									return err
 								}
-								return p.Reroute(name)
+								return p.Queue.Reroute(name)
 							})
 							if err != nil {
 								t.Fatal(err)

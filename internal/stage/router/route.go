@@ -108,12 +108,12 @@ func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 
 // routeFor is routeOne with a Waiter.
 func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string, tried bool) error {
-	c, err := r.po.Claim(r.owner, name)
+	c, err := r.po.Router.Claim(r.owner, name)
 	if err != nil {
 		if c != nil {
 			r.hold(c)
 		}
-		if disbelief := (*postoffice.DisbeliefError)(nil); errors.As(err, &disbelief) {
+		if disbelief := (*postoffice.UntrustedError)(nil); errors.As(err, &disbelief) {
 			return r.disbelieve(postoffice.RouterPath(name), disbelief)
 		}
 		return err
@@ -139,7 +139,7 @@ func (r *Router) routeClaim(ctx context.Context, waiter table.Waiter, c *postoff
 // RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
 // many messages have left it. It goes on after an error, unless the router stops.
 func (r *Router) RouteAll() (int, error) {
-	list, err := r.po.ListRouter(!r.c.Unsorted, r.c.Now())
+	list, err := r.po.Router.List(!r.c.Unsorted, r.c.Now())
 	if err != nil {
 		return 0, err
 	}

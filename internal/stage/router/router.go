@@ -214,12 +214,12 @@ func New(p *postoffice.PostOffice, c Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.owner, err = p.NewOwner("router"); err != nil {
+	if r.owner, err = p.Owners.Take("router"); err != nil {
 		return nil, fmt.Errorf("start router: %w", err)
 	}
 	r.po = p
 	p.OnRenumber(c.Ledger.Moved)
-	p.LimitSubmissions(c.MaxSize)
+	p.Submissions.Limit(c.MaxSize)
 	return r, nil
 }
 

@@ -123,11 +123,11 @@ func TestRoutingTroubleDefersUntilResubmitted(t *testing.T) {
 	a := o.submit(plain("team@example.org"))
 	resubmit := func() {
 		t.Helper()
-		names, err := o.po.ListDeferred()
+		names, err := o.po.Aside.ListDeferred()
 		if err != nil || len(names) != 1 || names[0] != fmt.Sprintf("%d.include", a.ID.Ino) {
 			t.Fatalf("deferred: got %q, %v, want %d.include", names, err, a.ID.Ino)
 		}
-		if _, err := o.po.Resubmit(names[0]); err != nil {
+		if _, err := o.po.Aside.Resubmit(names[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestMessageThatMakesTheRouterPanicGoesLastAndIsSetAside(t *testing.T) {
 			t.Errorf("try %d: got %d, %v, want 5 and a panic", try, n, err)
 		}
 		o.expect("panic", map[string]int{"router": 2, "queue": 5 * try, "transport": 5 * try})
-		list, err := o.po.ListRouter(true, time.Now())
+		list, err := o.po.Router.List(true, time.Now())
 		if err != nil || len(list) != 1 || list[0].Tries != try {
 			t.Errorf("listed: got %+v, %v, want %d tries", list, err, try)
 		}

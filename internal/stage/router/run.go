@@ -40,11 +40,11 @@ func Run(ctx context.Context, c Config) (err error) {
 		_, err := r.RouteAll()
 		return errors.Join(rerr, err)
 	}
-	if err := p.EnsureRouterDirs(c.RouterDirs); err != nil {
+	if err := p.Router.EnsureDirs(c.RouterDirs); err != nil {
 		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
 	}
 	defer c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)()
-	r.serve(ctx, filepath.Join(c.PostOffice, p.RouterDir()))
+	r.serve(ctx, filepath.Join(c.PostOffice, p.Router.Dir()))
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (r *Router) serve(ctx context.Context, dir string) {
 	defer hints.Close()
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
 	d := newDispatcher(r, hints)
-	inboxes := r.po.Inboxes()
+	inboxes := r.po.Submissions.Inboxes()
 	for i, inbox := range inboxes {
 		inboxes[i] = filepath.Join(filepath.Dir(dir), inbox)
 	}

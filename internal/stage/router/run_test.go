@@ -168,7 +168,7 @@ func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
 	d := newDispatcher(o.r, nil)
 	for range 4 {
 		d.routed(outcome{name, unix.EACCES})
-		claim, err := o.po.Claim(o.r.owner, name)
+		claim, err := o.po.Router.Claim(o.r.owner, name)
 		if err != nil {
 			t.Fatal(err)
 		}

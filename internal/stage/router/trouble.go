@@ -92,7 +92,7 @@ func (r *Router) thawed(id postoffice.SpoolID) bool {
 		return false
 	}
 	// What cannot be read says nothing: then it is frozen again, and a person decides.
-	list, _ := r.po.Reasons(id)
+	list, _ := r.po.Aside.Reasons(id)
 	return slices.ContainsFunc(list, func(p postoffice.Reason) bool { return p.What == postoffice.WasThawed })
 }
 
@@ -112,7 +112,7 @@ func (r *Router) setAside(l *letter, why string) error {
 // explain writes down beside a message why it is put aside, before it is. Without room
 // for that it is put aside all the same: the log says why, too.
 func (r *Router) explain(dir string, id postoffice.SpoolID, what, why string) {
-	err := r.po.Explain(dir, postoffice.Reason{ID: id, Time: r.c.Now(), Who: "router", What: what, Text: why})
+	err := r.po.Aside.Explain(dir, postoffice.Reason{ID: id, Time: r.c.Now(), Who: "router", What: what, Text: why})
 	if err != nil {
 		r.c.Log.Warn("no-reason", "id", id.String(), "name", dir, "reason", err)
 	}

@@ -42,7 +42,7 @@ func TestTroubleIsExplainedBesideTheMessage(t *testing.T) {
 		if now, err := os.ReadFile(filepath.Join(o.dir, "deferred", name)); err != nil || string(now) != string(was) {
 			t.Errorf("round %d: the message is %q, %v", n, now, err)
 		}
-		if _, err := o.po.Resubmit(name); err != nil {
+		if _, err := o.po.Aside.Resubmit(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	a := o.submit(plain("bond@example.org"))
-	c, err := o.po.Claim(o.r.owner, filepath.Base(a.Name))
+	c, err := o.po.Router.Claim(o.r.owner, filepath.Base(a.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 	if o.r.thawed(a.ID) {
 		t.Error("thawed before anybody did")
 	}
-	if err := o.po.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "root", What: postoffice.WasThawed}); err != nil {
+	if err := o.po.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "root", What: postoffice.WasThawed}); err != nil {
 		t.Fatal(err)
 	}
 	if !o.r.thawed(a.ID) || o.r.thawed(postoffice.SpoolID{Ino: a.ID.Ino, MTime: 1}) {

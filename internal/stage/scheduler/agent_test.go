@@ -87,7 +87,7 @@ func runScript(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	owner, err := po.NewOwner("test-agent")
+	owner, err := po.Owners.Take("test-agent")
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (s *script) once(what string, name string, off int64) bool {
 // deliver does one job: it locks, does what the local parts say, and answers.
 func (s *script) deliver(j taproto.Job) {
 	defer s.say("#hungry\n")
-	f, err := s.po.OpenSpec(j.Name)
+	f, err := s.po.Queue.Open(j.Name)
 	if err != nil {
 		s.say("#resync " + j.Name + "\n")
 		return
@@ -415,7 +415,7 @@ func runPlayback(in io.Reader, out io.Writer) error {
 
 // playOne leaves the tags that the recorded agent left.
 func playOne(po *postoffice.PostOffice, name, lines string) error {
-	f, err := po.OpenSpec(name)
+	f, err := po.Queue.Open(name)
 	if err != nil {
 		return err
 	}

@@ -256,7 +256,7 @@ const dead = 424242
 // deliver does one job in some way; false: the agent dies of it.
 func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 	w.T.Helper()
-	f, err := w.PO.OpenSpec(j.Name)
+	f, err := w.PO.Queue.Open(j.Name)
 	if err != nil {
 		w.say(a, "#resync "+j.Name+"\n#hungry\n")
 		return true
@@ -420,7 +420,7 @@ func notaryOf(address string) string {
 func (w *fates) operate() {
 	w.T.Helper()
 	name := w.names[w.rng.IntN(len(w.names))]
-	info, err := w.PO.StatMessage(name)
+	info, err := w.PO.Queue.StatMessage(name)
 	if err != nil {
 		return
 	}
@@ -499,10 +499,10 @@ var (
 func (w *fates) judge() {
 	w.T.Helper()
 	told := map[string]int{}
-	err := w.PO.ListQueue(func(name string) error {
+	err := w.PO.Queue.ListMessages(func(name string) error {
 		return fmt.Errorf("queue/%s is left", name)
 	})
-	err = errors.Join(err, w.PO.ListTransport(func(name string) error {
+	err = errors.Join(err, w.PO.Queue.List(func(name string) error {
 		return fmt.Errorf("transport/%s is left", name)
 	}))
 	if err != nil {

@@ -112,7 +112,7 @@ func (e *engine) readNote(name string) {
 }
 
 func (e *engine) dropNote(name string) {
-	if err := e.po.DropNote(name); err != nil {
+	if err := e.po.Queue.DropNote(name); err != nil {
 		e.log.Error("disk", "name", name, "reason", err)
 	}
 }
@@ -125,7 +125,7 @@ func (e *engine) elsewhere(m *thread.Message, name string) {
 	e.do(m, op{
 		run: func() (err error) {
 			// Listed, and moved by ourselves to its place since.
-			if gone, err = e.po.SpecGone(name); gone || err != nil {
+			if gone, err = e.po.Queue.IsGone(name); gone || err != nil {
 				return err
 			}
 			l, err = e.spool.Reload(known)

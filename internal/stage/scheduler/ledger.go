@@ -14,9 +14,9 @@ import (
 func (e *engine) enterVanished(m *thread.Message) {
 	name, id, total := m.Name(), idOf(m), int(m.Total)
 	e.pool.do(func() {
-		_, err := e.po.StatMessage(name)
+		_, err := e.po.Queue.StatMessage(name)
 		if errors.Is(err, postoffice.ErrGone) {
-			_, err = e.po.StatMessage(e.po.Place(name))
+			_, err = e.po.Queue.StatMessage(e.po.Queue.Place(name))
 		}
 		if errors.Is(err, postoffice.ErrGone) {
 			e.spool.Ledger.Gone(id, total, "vanished")

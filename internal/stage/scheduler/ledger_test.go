@@ -24,7 +24,7 @@ func TestRestartInMidMessageCountsAllRecipients(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, quick)
 	name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.first@h"}, storetest.Rcpt{Line: "smtp h ok.second@h"}, storetest.Rcpt{Line: "local h ok.third@h"})
 	id := r.ID(name)
-	f, err := r.PO.OpenSpec(name)
+	f, err := r.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

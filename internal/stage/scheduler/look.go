@@ -106,7 +106,7 @@ func (l *lister) run(whole bool) error {
 	// Watched before they are listed, so that nothing falls between.
 	e.watchDirs()
 	var copies []string
-	err := e.po.ListTransportAndNotes(func(name string) error {
+	err := e.po.Queue.ListWithNotes(func(name string) error {
 		_, err := l.give(name, e.listed)
 		return err
 	}, func(name string) error {
@@ -143,7 +143,7 @@ func (l *lister) compare() error {
 	e := l.e
 	var prepared []string
 	var perr error
-	if err := l.exclusively(func() { prepared, perr = e.po.ListPrepared(e.spool.Now()) }); err != nil {
+	if err := l.exclusively(func() { prepared, perr = e.po.Submissions.ListPrepared(e.spool.Now()) }); err != nil {
 		return err
 	}
 	began := make(chan uint32, 1)
@@ -155,7 +155,7 @@ func (l *lister) compare() error {
 	if l.look, err = await(l, began); err != nil {
 		return err
 	}
-	err = e.po.ListQueue(func(name string) error {
+	err = e.po.Queue.ListMessages(func(name string) error {
 		unknown, err := l.give(name, e.queued)
 		return errors.Join(err, l.requeue(unknown))
 	})
@@ -258,7 +258,7 @@ func (e *engine) watchDirs() {
 	var walk func(dir string, depth int)
 	walk = func(dir string, depth int) {
 		// An error means that it is gone again; the next look tells.
-		_ = e.po.HashDirs(dir, func(name string) {
+		_ = e.po.Queue.HashDirs(dir, func(name string) {
 			sub := filepath.Join(dir, name)
 			_ = e.watch.Add(filepath.Join(e.transport(), sub))
 			if depth > 1 {

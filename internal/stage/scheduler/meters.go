@@ -146,11 +146,11 @@ func (q *query) measure(clause string, list []*thread.Thread, put metrics.Put) {
 // measureDisk counts the files (A18). A directory that cannot be read is left out.
 func (e *engine) measureDisk(put metrics.Put) {
 	po := e.po
-	dirs, err := po.RouterDirs()
+	dirs, err := po.Router.Dirs()
 	if err != nil {
 		dirs = []string{postoffice.Router}
 	}
-	for _, dir := range slices.Concat(po.Inboxes(), []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman}, dirs) {
+	for _, dir := range slices.Concat(po.Submissions.Inboxes(), []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman}, dirs) {
 		s, err := po.Standing(dir)
 		if err != nil {
 			continue
@@ -162,7 +162,7 @@ func (e *engine) measureDisk(put metrics.Put) {
 		}
 		put("zmailer_spool_oldest_seconds", age, dir)
 	}
-	for dir, list := range map[string]func(func(string) error) error{postoffice.Queue: po.ListQueue, postoffice.Transport: po.ListTransport} {
+	for dir, list := range map[string]func(func(string) error) error{postoffice.Queue: po.Queue.ListMessages, postoffice.Transport: po.Queue.List} {
 		n := 0
 		if err := list(func(string) error { n++; return nil }); err == nil {
 			put("zmailer_spool_messages", float64(n), dir)

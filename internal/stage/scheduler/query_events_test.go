@@ -160,7 +160,7 @@ func TestOrdersAreToldOnce(t *testing.T) {
 	name := r.Queue("s@a.example", storetest.Rcpt{Line: "smtp h defer9.a@h"}, storetest.Rcpt{Line: "smtp h defer9.b@h"})
 	second := r.Queue("s@a.example", storetest.Rcpt{Line: "smtp h defer9.c@h"}, storetest.Rcpt{Line: "local j ok.d@h"}, storetest.Rcpt{Line: "smtp h defer9.e@h"})
 	id := func(name string) postoffice.SpoolID {
-		info, err := r.PO.StatMessage(name)
+		info, err := r.PO.Queue.StatMessage(name)
 		if err != nil {
 			t.Fatal(err)
 		}

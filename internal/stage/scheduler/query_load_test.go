@@ -242,7 +242,7 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 	c, _ := r.dial()
 	s := r.status(c)
 	files, open := 0, 0
-	if err := r.PO.ListTransport(func(name string) error {
+	if err := r.PO.Queue.List(func(name string) error {
 		files++
 		for _, g := range r.Parse(name).Groups {
 			for _, x := range g.Recipients {

@@ -290,7 +290,7 @@ func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
 	if got := askedLines(t, c, mailq.Request{Kind: mailq.KillThread, Channel: "smtp", Host: "slow.example"})[0]; got != "OK; 4 recipients of 4 messages expired" {
 		t.Errorf("got %q", got)
 	}
-	info, err := r.PO.StatMessage(names[0])
+	info, err := r.PO.Queue.StatMessage(names[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // settleUnfinished quarantines what nobody will finish in public/, once, at the
 // start (A7). With StrictStart it refuses instead, as a *config.Error.
 func settleUnfinished(c Config, po *postoffice.PostOffice) error {
-	done, err := po.SettleUnfinished(time.Now(), postoffice.BootTime(), c.StrictStart)
+	done, err := po.Submissions.SettleUnfinished(time.Now(), postoffice.BootTime(), c.StrictStart)
 	if unfinished := (*postoffice.UnfinishedError)(nil); errors.As(err, &unfinished) {
 		return &config.Error{File: c.Dir, Reason: "the scheduler does not start", Err: err}
 	}

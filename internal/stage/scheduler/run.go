@@ -206,7 +206,7 @@ const lockGrace = time.Second
 func exclusive(ctx context.Context, po *postoffice.PostOffice) (release func() error, err error) {
 	deadline := time.Now().Add(lockGrace)
 	for {
-		release, err = po.Exclusive("scheduler")
+		release, err = po.Owners.Exclusive("scheduler")
 		if !errors.Is(err, durable.ErrLocked) || time.Now().After(deadline) {
 			return release, err
 		}

@@ -127,7 +127,7 @@ type simQueue struct {
 // meanwhile is gone.
 func (q *simQueue) read(ctx context.Context, s *store.Store) error {
 	r := q.result
-	err := s.PostOffice.ListTransport(func(name string) error {
+	err := s.PostOffice.Queue.List(func(name string) error {
 		p, err := s.Peek(name)
 		syntax := (*workspec.SyntaxError)(nil)
 		switch {

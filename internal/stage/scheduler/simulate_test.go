@@ -44,7 +44,7 @@ func simBox(t *testing.T) (*box, Config) {
 func deferSpec(t *testing.T, b *box, name string, at time.Time, tries int, text string) {
 	t.Helper()
 	spec := b.Parse(name)
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestSimulationComparesSettings(t *testing.T) {
 func TestSimulationLeavesOutWhatIsHeld(t *testing.T) {
 	b, c := simBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h0.test held@x"})
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func (s *session) commit(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	if v.Text != "" {
 		why += ": " + v.Text
 	}
-	err = s.srv.po.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "smtpserver",
+	err = s.srv.po.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "smtpserver",
 		What: postoffice.WasFrozen, Text: v.Cause + ": " + why})
 	if err != nil {
 		// It is for people; the name says the cause.

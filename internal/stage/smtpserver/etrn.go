@@ -99,7 +99,7 @@ func (s *session) start(node string) {
 		}
 		return
 	}
-	if ferr := s.srv.po.AskStart(host); ferr != nil {
+	if ferr := s.srv.po.Queue.AskStart(host); ferr != nil {
 		s.srv.Log.Error("etrn-failed", "client", s.client.String(), "host", node, "reason", errors.Join(err, ferr))
 		s.wire.say(458, "4.3.0", "Unable to queue messages for node "+node)
 		return

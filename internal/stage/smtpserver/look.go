@@ -75,7 +75,7 @@ func (s *session) hold(c *content) (postoffice.Accepted, error) {
 
 // holding makes a file for what is too long for the memory.
 func (s *session) holding() (held.File, error) {
-	d, err := s.srv.po.NewDraft("held")
+	d, err := s.srv.po.Submissions.NewDraft("held")
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func (s *session) newDraft() (*postoffice.Draft, error) {
 		return nil, err
 	}
 	*buf = lines
-	draft, err := s.srv.po.NewDraft("smtp")
+	draft, err := s.srv.po.Submissions.NewDraft("smtp")
 	if err != nil {
 		return nil, err
 	}

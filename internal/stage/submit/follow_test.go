@@ -43,7 +43,7 @@ func TestFollowingEndsWhereTheMessageEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			draft, err := po.NewDraft("submit")
+			draft, err := po.Submissions.NewDraft("submit")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestFollowingHearsTheEndOfAMessageThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	draft, err := po.NewDraft("submit")
+	draft, err := po.Submissions.NewDraft("submit")
 	if err != nil {
 		t.Fatal(err)
 	}

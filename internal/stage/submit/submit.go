@@ -139,7 +139,7 @@ func (s *submission) write(po *postoffice.PostOffice) (*postoffice.Draft, error)
 	if err != nil {
 		return nil, &Error{Code: exitDataErr, Err: err}
 	}
-	draft, err := po.NewDraft("submit")
+	draft, err := po.Submissions.NewDraft("submit")
 	if err != nil {
 		return nil, err
 	}

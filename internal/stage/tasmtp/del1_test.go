@@ -43,7 +43,7 @@ func TestDel1RandomNextHop(t *testing.T) {
 	}
 	t.Logf("seed %d; repeat with -seed or HOP_SEED", seed)
 	spool := NewSpool(t)
-	owner, err := spool.PostOffice.NewOwner("test")
+	owner, err := spool.PostOffice.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func stationFor(t *testing.T, spool *Spool, cfg Config) *station {
 		t.Fatal(err)
 	}
 	s := &station{Spool: spool, t: t, relay: relay}
-	owner, err := s.PostOffice.NewOwner("test")
+	owner, err := s.PostOffice.Owners.Take("test")
 	if err != nil {
 		t.Fatal(err)
 	}

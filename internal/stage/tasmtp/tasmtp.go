@@ -132,7 +132,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	if f, ok := p.FS().(io.Closer); ok {
 		defer func() { err = errors.Join(err, f.Close()) }()
 	}
-	owner, err := p.NewOwner("ta-smtp " + strings.Join(c.Channels, " "))
+	owner, err := p.Owners.Take("ta-smtp " + strings.Join(c.Channels, " "))
 	if err != nil {
 		return fmt.Errorf("start ta-smtp: %w", err)
 	}

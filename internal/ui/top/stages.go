@@ -24,11 +24,11 @@ const share = 20
 // standing counts what waits in each directory, and takes what the scheduler says of the
 // queue.
 func (s *Sampler) standing(x *Sample, now time.Time) {
-	routers, err := s.po.RouterDirs()
+	routers, err := s.po.Router.Dirs()
 	if err != nil {
 		routers = []string{postoffice.Router}
 	}
-	names := append(s.po.Inboxes(), routers...)
+	names := append(s.po.Submissions.Inboxes(), routers...)
 	names = append(names, StageQueue, postoffice.Deferred, postoffice.Freezer, postoffice.Postman)
 	for _, name := range names {
 		c := s.stages[name]
@@ -70,7 +70,7 @@ func (s *Sampler) count(name string, x *Sample) Stage {
 			}
 		}
 	case name == StageQueue:
-		if err := s.po.ListTransport(func(string) error { t.Messages++; return nil }); err != nil {
+		if err := s.po.Queue.List(func(string) error { t.Messages++; return nil }); err != nil {
 			t.Problem = err.Error()
 		}
 	default:
@@ -111,7 +111,7 @@ func (s *Sampler) routerLives() (lives bool) {
 			b, err := io.ReadAll(io.LimitReader(f, 100))
 			_ = f.Close()
 			if err == nil && strings.HasPrefix(string(b), "router ") {
-				lives, _ = s.po.OwnerAlive(n)
+				lives, _ = s.po.Owners.Alive(n)
 			}
 		}
 		return nil

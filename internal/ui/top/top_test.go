@@ -147,7 +147,7 @@ func TestRatesAreThoseOfTheLedger(t *testing.T) {
 // A router lives if its number in owners/ is held.
 func TestRouterIsSeen(t *testing.T) {
 	_, s := newOffice(t)
-	o, err := s.po.NewOwner("router")
+	o, err := s.po.Owners.Take("router")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (p *Page) act(v *visit) {
 
 // undo takes an order back.
 func (p *Page) undo(v *visit) {
-	id, ok := postoffice.ParseOrderID(v.r.PostForm.Get("order"))
+	id, ok := postoffice.ParseOperationID(v.r.PostForm.Get("order"))
 	if !ok {
 		p.fail(v, http.StatusBadRequest, "This is no order.")
 		return

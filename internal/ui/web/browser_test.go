@@ -113,7 +113,7 @@ func (s *busy) Orders(context.Context, int) ([]desk.Order, error) {
 	return []desk.Order{o, undone}, nil
 }
 
-func (s *busy) Order(ctx context.Context, id postoffice.OrderID) (*desk.Order, error) {
+func (s *busy) Order(ctx context.Context, id postoffice.OperationID) (*desk.Order, error) {
 	list, _ := s.Orders(ctx, 1)
 	list[0].IDs = []string{s.messages[0].ID, s.messages[1].ID}
 	return &list[0], nil

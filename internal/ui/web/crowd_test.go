@@ -166,7 +166,7 @@ func (l *lasting) Give(ctx context.Context, who string, c desk.Command) (*desk.G
 	return nil, context.DeadlineExceeded
 }
 
-func (l *lasting) Undo(ctx context.Context, _ string, _ postoffice.OrderID) (string, error) {
+func (l *lasting) Undo(ctx context.Context, _ string, _ postoffice.OperationID) (string, error) {
 	_, err := l.Give(ctx, "", desk.Command{})
 	return "", err
 }

@@ -102,7 +102,7 @@ func (p *Page) orders(v *visit) {
 
 // order is one of them, and what became of it if it was just given.
 func (p *Page) order(v *visit) {
-	id, ok := postoffice.ParseOrderID(v.r.PathValue("id"))
+	id, ok := postoffice.ParseOperationID(v.r.PathValue("id"))
 	if !ok {
 		p.fail(v, http.StatusNotFound, "This is no order: "+clean(v.r.PathValue("id")))
 		return

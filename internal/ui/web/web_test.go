@@ -84,7 +84,7 @@ func (s *pretended) Orders(context.Context, int) ([]desk.Order, error) {
 	return []desk.Order{s.order()}, s.err
 }
 
-func (s *pretended) Order(context.Context, postoffice.OrderID) (*desk.Order, error) {
+func (s *pretended) Order(context.Context, postoffice.OperationID) (*desk.Order, error) {
 	o := s.order()
 	return &o, s.err
 }
@@ -103,7 +103,7 @@ func (n *noted) Give(_ context.Context, who string, c desk.Command) (*desk.Given
 	return &desk.Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
 }
 
-func (n *noted) Undo(context.Context, string, postoffice.OrderID) (string, error) {
+func (n *noted) Undo(context.Context, string, postoffice.OperationID) (string, error) {
 	return n.text, nil
 }
 

@@ -18,7 +18,7 @@ var ErrMessageGone = errors.New("its message is not in queue/")
 // look now. Without an error nothing is left of it.
 func (s *Store) alone(f *work) (again string, err error) {
 	s.moves.Add(1)
-	switch to, err := s.PostOffice.Reunite(f.Name); {
+	switch to, err := s.PostOffice.Queue.Reunite(f.Name); {
 	case err == nil:
 		s.Log.Info("recovered", "name", to, "action", postoffice.MoveEnded, "reason", "from "+f.Name)
 		return to, nil
@@ -48,7 +48,7 @@ func (s *Store) alone(f *work) (again string, err error) {
 	}
 	s.enterHalf(f)
 	s.Log.Info("recovered", "name", f.Name, "action", postoffice.Completed)
-	return "", s.PostOffice.Finish(f.Name)
+	return "", s.PostOffice.Queue.Finish(f.Name)
 }
 
 // aloneRemoved ends what a crash interrupted on the way to removed/ or back (A15).
@@ -58,7 +58,7 @@ func (s *Store) aloneRemoved(f *work) (again string, done bool, err error) {
 		return "", false, nil
 	}
 	if f.openRecipients() > 0 {
-		err := s.PostOffice.UnshelveMessage(id, f.Name)
+		err := s.PostOffice.Removed.UnshelveMessage(id, f.Name)
 		switch {
 		case errors.Is(err, postoffice.ErrGone):
 			return "", false, nil
@@ -110,7 +110,7 @@ func (s *Store) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
 	// An undo reopens recipients under the same lock.
 	err = f.underLock(func() (err error) {
 		if f.openRecipients() == 0 {
-			done, err = s.PostOffice.Shelve(f.Name, id)
+			done, err = s.PostOffice.Removed.Shelve(f.Name, id)
 		}
 		return err
 	})
@@ -163,7 +163,7 @@ func (s *Store) Abandon(name string) error {
 
 // quarantine puts a specification away that no rule can use.
 func (s *Store) quarantine(name, why, reason string) error {
-	to, err := s.PostOffice.Quarantine(postoffice.Transport+"/"+name, why)
+	to, err := s.PostOffice.Aside.Quarantine(postoffice.Transport+"/"+name, why)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (c *counter) deliverSecond() {
 
 func (c *counter) lockFirst() {
 	var err error
-	c.owner, err = c.PO.NewOwner("test-agent")
+	c.owner, err = c.PO.Owners.Take("test-agent")
 	c.must(err)
 	c.Lock(c.name, 0, c.owner.Number())
 }

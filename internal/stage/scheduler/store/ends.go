@@ -116,7 +116,7 @@ func (s *Store) finishFailed(f *work) (done bool, err error) {
 	}
 	s.ended(id, ends, s.unreportedBy(f))
 	// Crash: see Shelve. An undo finds the message in removed/, or here.
-	if done, err = s.PostOffice.Shelve(f.Name, id); err != nil {
+	if done, err = s.PostOffice.Removed.Shelve(f.Name, id); err != nil {
 		return false, err
 	}
 	if done {
@@ -175,9 +175,9 @@ const writtenBack = 30 * time.Second
 // its recipients may have got it before others were tried.
 func (s *Store) unlink(name string, id postoffice.SpoolID, recipients int) error {
 	if age := s.Now().Sub(id.Time()); recipients > 1 && (age > writtenBack || age < -writtenBack) {
-		return s.PostOffice.FinishOld(name)
+		return s.PostOffice.Queue.FinishOld(name)
 	}
-	return s.PostOffice.Finish(name)
+	return s.PostOffice.Queue.Finish(name)
 }
 
 // ended tells of a message's end before its files are removed.

@@ -144,10 +144,10 @@ func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err er
 		return nil, "", err
 	}
 	if !slices.ContainsFunc(l.Open, func(w Waiting) bool { return w.Locked }) {
-		if s.PostOffice.Place(name) != name {
+		if s.PostOffice.Queue.Place(name) != name {
 			s.moves.Add(1)
 		}
-		if l.Name, err = s.PostOffice.Rehash(name); err != nil {
+		if l.Name, err = s.PostOffice.Queue.Rehash(name); err != nil {
 			return nil, "", err
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
 		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrUnfinished)
 	case len(f.spec.Start) > 0 && len(f.spec.Groups) == 0:
 		s.Log.Info("etrn", "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
-		return gone(), "", s.PostOffice.Finish(f.Name)
+		return gone(), "", s.PostOffice.Queue.Finish(f.Name)
 	case f.noMessage:
 		again, err := s.alone(f)
 		if err != nil || again != "" {
@@ -174,7 +174,7 @@ func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
 	case !f.spec.Complete:
 		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", postoffice.Rerouted,
 			"reason", "its specification is not complete; the router writes it again")
-		return gone(), "", s.PostOffice.Reroute(f.Name)
+		return gone(), "", s.PostOffice.Queue.Reroute(f.Name)
 	}
 	return nil, "", nil
 }
@@ -204,7 +204,7 @@ func (s *Store) deadLocks(f *work) map[int]bool {
 		if dead == nil {
 			dead = map[int]bool{}
 		}
-		alive, err := s.PostOffice.OwnerAlive(r.Owner)
+		alive, err := s.PostOffice.Owners.Alive(r.Owner)
 		if err != nil {
 			s.Log.Error("disk", "name", f.Name, "reason", err)
 			alive = true

@@ -124,7 +124,7 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 	file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	off := []int64{storetest.OffsetOf(b.Parse(file), 0)}
 	b.Now = b.Now.Add(100 * time.Hour)
-	owner, err := b.PO.NewOwner("test-agent")
+	owner, err := b.PO.Owners.Take("test-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 	}
 	b.Mark(file, 0, "", workspec.TagToDo)
 	b.deferredOnce(file, 0)
-	if err := b.PO.DropNote(file); err != nil {
+	if err := b.PO.Queue.DropNote(file); err != nil {
 		t.Fatal(err)
 	}
 	_, waiting, err := b.spool.Expire(file, off, "")
@@ -313,7 +313,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 			for _, delivered := range []bool{false, true} {
 				b := clockBox(t, storetest.Conf)
 				file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-				owner, err := b.PO.NewOwner("test-agent")
+				owner, err := b.PO.Owners.Take("test-agent")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,7 +8,7 @@ import (
 // sweepOwners gives back the numbers that dead routers and agents have left, once
 // nothing bears them. What was found left is remembered for the next time.
 func (s *Store) sweepOwners() {
-	left, done, err := s.PostOffice.SweepOwners(workspec.LockOwners, s.left)
+	left, done, err := s.PostOffice.Owners.Sweep(workspec.LockOwners, s.left)
 	s.left = left
 	for _, r := range done {
 		if r.Action == postoffice.Unreadable {

@@ -13,7 +13,7 @@ import (
 func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

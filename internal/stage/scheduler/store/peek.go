@@ -102,7 +102,7 @@ func (s *Store) openToLook(name string) (f *work, err error) {
 		return nil, fmt.Errorf("read specification %s: %w", name, err)
 	}
 	f.removal, f.orders = f.spec.Removal(), f.spec.Orders()
-	message, err := s.PostOffice.StatMessage(name)
+	message, err := s.PostOffice.Queue.StatMessage(name)
 	if errors.Is(err, postoffice.ErrGone) {
 		f.noMessage = true
 		return f, nil

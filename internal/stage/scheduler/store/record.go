@@ -219,7 +219,7 @@ func (s *Store) Expire(name string, offsets []int64, said string) (held, waiting
 		return c.write(f)
 	})
 	if err == nil && young {
-		err = s.PostOffice.NoteChange(name) // it is to be read again
+		err = s.PostOffice.Queue.NoteChange(name) // it is to be read again
 	}
 	return held, waiting, err
 }

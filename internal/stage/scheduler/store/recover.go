@@ -13,7 +13,7 @@ import (
 // Recover takes up what an interrupted hand-over, change of hash depth or finish
 // left. Load does the rest, file by file. The engine does the same in parts, see lister.
 func (s *Store) Recover() error {
-	list, err := s.PostOffice.RecoverQueue(s.Now())
+	list, err := s.PostOffice.Queue.Recover(s.Now())
 	for _, r := range list {
 		if r.Action != postoffice.Completed {
 			s.tellRecovered([]postoffice.Recovered{r})
@@ -28,7 +28,7 @@ func (s *Store) Recover() error {
 			s.Log.Error("disk", "name", r.Name, "reason", err)
 		}
 	}
-	names, perr := s.PostOffice.ListPrepared(s.Now())
+	names, perr := s.PostOffice.Submissions.ListPrepared(s.Now())
 	if perr == nil {
 		_, perr = s.SweepPrepared(names)
 	}
@@ -58,7 +58,7 @@ func (s *Store) tellRecovered(list []postoffice.Recovered) {
 // requeue gives messages in queue/ without a specification back to the router. Only for a
 // time at which nothing else is changed.
 func (s *Store) Requeue(names []string) {
-	s.tellRecovered(s.PostOffice.RecoverMessages(names, s.Now()))
+	s.tellRecovered(s.PostOffice.Queue.RecoverMessages(names, s.Now()))
 }
 
 // Sweep removes what dead processes left in owners/ and what was in removed/ for long.
@@ -74,7 +74,7 @@ func (s *Store) sweepRemoved() {
 	if s.KeepRemoved <= 0 {
 		return
 	}
-	done, err := s.PostOffice.SweepRemoved(s.Now(), s.KeepRemoved)
+	done, err := s.PostOffice.Removed.Sweep(s.Now(), s.KeepRemoved)
 	for _, m := range done {
 		s.Log.Info("dropped", "id", m.ID, "name", postoffice.Removed+"/"+m.Name, "removed", m.Since.Format(time.RFC3339))
 	}
@@ -93,7 +93,7 @@ func (s *Store) SweepPrepared(names []string) (done bool, err error) {
 		return true, nil
 	}
 	moves := s.moves.Load()
-	err = s.PostOffice.ListTransport(func(name string) error {
+	err = s.PostOffice.Queue.List(func(name string) error {
 		raw, err := s.readRaw(name)
 		names = slices.DeleteFunc(names, func(report string) bool { return bytes.Contains(raw, []byte(" file="+report+" ")) })
 		return err
@@ -105,7 +105,7 @@ func (s *Store) SweepPrepared(names []string) (done bool, err error) {
 		return false, nil
 	}
 	for _, name := range names {
-		if err := s.PostOffice.DropPrepared(name); err != nil {
+		if err := s.PostOffice.Submissions.DropPrepared(name); err != nil {
 			return false, err
 		}
 		s.Log.Info("recovered", "action", postoffice.Swept, "name", postoffice.Public+"/"+name,
@@ -116,7 +116,7 @@ func (s *Store) SweepPrepared(names []string) (done bool, err error) {
 
 // readRaw reads a specification that need not be whole; nil if it is gone.
 func (s *Store) readRaw(name string) (raw []byte, err error) {
-	f, err := s.PostOffice.OpenSpec(name)
+	f, err := s.PostOffice.Queue.Open(name)
 	if errors.Is(err, postoffice.ErrGone) {
 		return nil, nil
 	}

@@ -26,7 +26,7 @@ func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
 	faulty := faultfs.New(disk)
 	b := newBox(t, faulty)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func (s *Store) reportAll(f *work, list []owed, said map[int64]string) error {
 func (s *Store) suppress(f *work, list []owed) error {
 	copied := "no"
 	if s.Conf.Current().CopyUndeliverable && list[0].kind == kindFailed {
-		if err := s.PostOffice.SoftCopy(f.Name, "undeliverable"); err != nil {
+		if err := s.PostOffice.Queue.CopyToPostman(f.Name, "undeliverable"); err != nil {
 			return err
 		}
 		copied = "postman"
@@ -179,7 +179,7 @@ func (s *Store) report(f *work, list []owed, said map[int64]string, further bool
 	// Crash: a report in public/ without execute bit that nothing names, swept away
 	// when it is old; the next try writes another.
 	if err := f.Append(line); err != nil {
-		return errors.Join(err, s.PostOffice.DropPrepared(file))
+		return errors.Join(err, s.PostOffice.Submissions.DropPrepared(file))
 	}
 	// Crash: as before, or the name of the report is recorded and it is in public/.
 	if err := f.Sync(); err != nil {
@@ -271,7 +271,7 @@ func (s *Store) resumeReports(f *work) error {
 
 // prepare writes the report's message file and gives its name in public/.
 func (s *Store) prepare(f *work, list []owed, said map[int64]string, further bool) (file string, err error) {
-	draft, err := s.PostOffice.NewDraft("report")
+	draft, err := s.PostOffice.Submissions.NewDraft("report")
 	if err != nil {
 		return "", err
 	}

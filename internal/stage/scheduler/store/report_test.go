@@ -298,7 +298,7 @@ func recoverAll(b *box) error {
 		return err
 	}
 	var names []string
-	if err := b.PO.ListTransport(func(name string) error { names = append(names, name); return nil }); err != nil {
+	if err := b.PO.Queue.List(func(name string) error { names = append(names, name); return nil }); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -328,7 +328,7 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 		b.Mark(name, 1, "delivered", workspec.TagOK)
 		b.Mark(name, 2, "", workspec.TagOK)
 		// What agents did is durable: Spec.Sync, and in time everything.
-		s, err := b.PO.OpenSpec(name)
+		s, err := b.PO.Queue.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}

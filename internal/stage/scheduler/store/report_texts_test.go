@@ -259,7 +259,7 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 		list = append(list, storetest.Rcpt{Line: "smtp h user" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + "@h"})
 	}
 	name := b.Queue("a@b", list...)
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ import (
 // time for the same. An error means that the change is not made, or only a part of
 // it that a later call of the same method finds and completes.
 type Store struct {
-	left  []postoffice.Left // numbers of dead processes that the last look found
+	left  []postoffice.DeadOwner // numbers of dead processes that the last look found
 	asked asked             // answers to conditions on channel hold
 	moves atomic.Int64      // of specifications, also those that were only tried
 
@@ -99,7 +99,7 @@ func (s *Store) openFor(name string, only []int64) (*work, error) {
 
 // openUnread is openFor for who reads the file under its lock (underLock), and not before.
 func (s *Store) openUnread(name string, only []int64) (*work, error) {
-	file, err := s.PostOffice.OpenSpec(name)
+	file, err := s.PostOffice.Queue.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Store) openUnread(name string, only []int64) (*work, error) {
 	if only != nil {
 		f.only = slices.Sorted(slices.Values(only))
 	}
-	info, err := s.PostOffice.StatMessage(name)
+	info, err := s.PostOffice.Queue.StatMessage(name)
 	switch {
 	case errors.Is(err, postoffice.ErrGone):
 		f.noMessage = true

@@ -139,12 +139,12 @@ func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
 func TestLocksOfDeadOwnersAreReleased(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h dead@h"}, storetest.Rcpt{Line: "smtp h alive@h"}, storetest.Rcpt{Line: "smtp h free@h"})
-	alive, err := b.PO.NewOwner("test-agent")
+	alive, err := b.PO.Owners.Take("test-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer alive.Release()
-	dead, err := b.PO.NewOwner("test-agent")
+	dead, err := b.PO.Owners.Take("test-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestRehashWhenLoading(t *testing.T) {
 	if strings.Count(free, "/") != 2 {
 		t.Fatalf("queued as %s", free)
 	}
-	alive, err := old.PO.NewOwner("test-agent")
+	alive, err := old.PO.Owners.Take("test-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestExpiredRecipientFailsWithItsLastAnswer(t *testing.T) {
 func TestExpiryLeavesARecipientThatAnAgentHolds(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	alive, err := b.PO.NewOwner("test-agent")
+	alive, err := b.PO.Owners.Take("test-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestEveryStepErrsOrSucceeds(t *testing.T) {
 }
 
 func workspecOf(po *postoffice.PostOffice, name string) (*workspec.Spec, error) {
-	f, err := po.OpenSpec(name)
+	f, err := po.Queue.Open(name)
 	if err != nil {
 		return nil, err
 	}

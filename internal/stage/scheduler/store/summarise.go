@@ -83,7 +83,7 @@ func (s *Store) replace(f *work) error {
 	case errors.Is(err, durable.ErrNoExchange):
 		return errors.Join(err, s.noteLong(f))
 	case errors.Is(err, postoffice.ErrEdited), errors.Is(err, postoffice.ErrReplaced):
-		return errors.Join(err, s.PostOffice.NoteChange(f.Name))
+		return errors.Join(err, s.PostOffice.Queue.NoteChange(f.Name))
 	case err != nil:
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Store) noteLong(f *work) error {
 
 // reopen opens the file that has the name now.
 func (f *work) reopen(po *postoffice.PostOffice) error {
-	file, err := po.OpenSpec(f.Name)
+	file, err := po.Queue.Open(f.Name)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (f *work) reopen(po *postoffice.PostOffice) error {
 func (s *Store) SweepCopies(names []string) {
 	superseded := []byte(" 0 " + workspec.EventSuperseded + "\n")
 	for _, name := range names {
-		r, err := s.PostOffice.SweepCopy(name, func(left, spec []byte) bool {
+		r, err := s.PostOffice.Queue.SweepReplaced(name, func(left, spec []byte) bool {
 			// One that is not whole was being written. The line stood in the old file, on the
 			// disk, before there was a copy; in the copy it never stands.
 			return !workspec.Complete(left) || bytes.Contains(left, superseded) || bytes.Contains(spec, superseded)

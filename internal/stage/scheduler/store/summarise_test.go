@@ -202,7 +202,7 @@ func TestAgentThatWaitsForTheLockSeesTheSummary(t *testing.T) {
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 	b.Lengthen(name, 2*longHistory)
 	// The agent of a scheduler that was killed: it has the file open.
-	old, err := b.PO.OpenSpec(name)
+	old, err := b.PO.Queue.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
 			b, _ := diskBox(t)
 			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 			b.Lengthen(name, 2*longHistory)
-			info, err := b.PO.StatMessage(name)
+			info, err := b.PO.Queue.StatMessage(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +328,7 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 	b.Lengthen(name, 2*longHistory)
 	hold := func(verb func(operations.Request, string) (operations.Result, error), word string) {
 		t.Helper()
-		info, err := b.PO.StatMessage(name)
+		info, err := b.PO.Queue.StatMessage(name)
 		if err != nil {
 			t.Fatal(err)
 		}

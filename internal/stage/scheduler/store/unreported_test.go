@@ -21,7 +21,7 @@ import (
 // of recipients.
 func (b *box) appendRaw(name, lines string, failed ...int) {
 	b.T.Helper()
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 
 // free reports whether nobody holds the flock of a specification that is there.
 func (b *box) free(name string) bool {
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		return false
 	}
@@ -284,7 +284,7 @@ func TestManyThatWereOpenedAgainFail(t *testing.T) {
 			offsets[i] = storetest.OffsetOf(spec, i)
 			outcomes[i] = Outcome{Offset: offsets[i], Result: thread.Failed, Text: "550 5.1.1 no such user"}
 		}
-		f, err := b.PO.OpenSpec(name)
+		f, err := b.PO.Queue.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func office(t testing.TB) (create func() (File, error), left func() int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create = func() (File, error) { return po.NewDraft("held") }
+	create = func() (File, error) { return po.Submissions.NewDraft("held") }
 	return create, func() int {
 		names, err := disk.ReadDir(postoffice.Public)
 		if err != nil {

@@ -213,7 +213,7 @@ func (c *Client) Orders(ctx context.Context, most int) (v []Order, err error) {
 }
 
 // Order implements Source.
-func (c *Client) Order(ctx context.Context, id postoffice.OrderID) (*Order, error) {
+func (c *Client) Order(ctx context.Context, id postoffice.OperationID) (*Order, error) {
 	v := &Order{}
 	return v, c.ask(ctx, "order", args{ID: string(id)}, v)
 }
@@ -231,7 +231,7 @@ func (c *Client) Give(ctx context.Context, who string, order Command) (*Given, e
 }
 
 // Undo implements Orderer.
-func (c *Client) Undo(ctx context.Context, who string, id postoffice.OrderID) (text string, err error) {
+func (c *Client) Undo(ctx context.Context, who string, id postoffice.OperationID) (text string, err error) {
 	err = c.ask(ctx, "undo", args{Who: who, ID: string(id)}, &text)
 	return text, err
 }

@@ -48,7 +48,7 @@ type Source interface {
 	// Orders are the newest ones, at most so many, newest first.
 	Orders(ctx context.Context, most int) ([]Order, error)
 	// Order is one of them with its messages.
-	Order(ctx context.Context, id postoffice.OrderID) (*Order, error)
+	Order(ctx context.Context, id postoffice.OperationID) (*Order, error)
 }
 
 // Orderer acts on queued mail, as zmctl's verbs do. Its methods may be used by many
@@ -59,7 +59,7 @@ type Orderer interface {
 	// Give does it. What is done is told even beside an error.
 	Give(ctx context.Context, who string, c Command) (*Given, error)
 	// Undo takes an order back, and tells what it did.
-	Undo(ctx context.Context, who string, id postoffice.OrderID) (string, error)
+	Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error)
 }
 
 // Listing is a part of what was selected.

@@ -59,7 +59,7 @@ func (k *known) Thread(_ context.Context, channel, host string) (*Thread, error)
 
 func (k *known) Orders(_ context.Context, most int) ([]Order, error) { return make([]Order, most), nil }
 
-func (k *known) Order(_ context.Context, id postoffice.OrderID) (*Order, error) {
+func (k *known) Order(_ context.Context, id postoffice.OperationID) (*Order, error) {
 	return &Order{ID: string(id)}, nil
 }
 
@@ -74,7 +74,7 @@ func (k *known) Give(_ context.Context, who string, c Command) (*Given, error) {
 	return &Given{Order: who, Lines: c.IDs}, nil
 }
 
-func (k *known) Undo(_ context.Context, who string, id postoffice.OrderID) (string, error) {
+func (k *known) Undo(_ context.Context, who string, id postoffice.OperationID) (string, error) {
 	return who + string(id), errors.New("it was undone")
 }
 

@@ -145,7 +145,7 @@ func (s *server) answer(ctx context.Context, q *question) (any, error) {
 	case "orders":
 		return s.source.Orders(ctx, a.Most)
 	case "order":
-		return s.source.Order(ctx, postoffice.OrderID(a.ID))
+		return s.source.Order(ctx, postoffice.OperationID(a.ID))
 	}
 	if s.orders == nil {
 		return nil, errors.New("no orders are taken here")
@@ -160,7 +160,7 @@ func (s *server) answer(ctx context.Context, q *question) (any, error) {
 		}
 		return s.orders.Give(ctx, a.Who, *a.Command)
 	case "undo":
-		return s.orders.Undo(ctx, a.Who, postoffice.OrderID(a.ID))
+		return s.orders.Undo(ctx, a.Who, postoffice.OperationID(a.ID))
 	}
 	return nil, fmt.Errorf("nobody knows what %q asks", q.Ask)
 }

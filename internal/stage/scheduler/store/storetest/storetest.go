@@ -104,7 +104,7 @@ func QueueMessage(po *postoffice.PostOffice, sender, body string, rcpts []Rcpt) 
 // QueueWith hands over a message; change may give its specification other lines, while
 // the message is accepted and not routed yet.
 func QueueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []Rcpt, change ...func(*workspec.Spec, *workspec.Sender)) (string, error) {
-	d, err := po.NewDraft("test")
+	d, err := po.Submissions.NewDraft("test")
 	if err != nil {
 		return "", err
 	}
@@ -119,14 +119,14 @@ func QueueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []R
 	if err != nil {
 		return "", err
 	}
-	owner, err := po.NewOwner("test-router")
+	owner, err := po.Owners.Take("test-router")
 	if err != nil {
 		return "", err
 	}
 	defer owner.Release()
 	name, err := RouteWith(po, owner, strings.TrimPrefix(a.Name, "router/"), offset, sender, header, rcpts, change...)
 	if errors.Is(err, postoffice.ErrOccupied) { // it waits under another name
-		list, err := po.ListRouter(false, time.Now())
+		list, err := po.Router.List(false, time.Now())
 		if err != nil || len(list) != 1 {
 			return "", fmt.Errorf("router/ has %v: %w", list, err)
 		}
@@ -137,7 +137,7 @@ func QueueWith(po *postoffice.PostOffice, sender, header, body string, rcpts []R
 
 // RouteWith hands over the message router/name, whose body is at offset.
 func RouteWith(po *postoffice.PostOffice, owner *postoffice.Owner, name string, offset int64, sender, header string, rcpts []Rcpt, change ...func(*workspec.Spec, *workspec.Sender)) (string, error) {
-	claim, err := po.Claim(owner, name)
+	claim, err := po.Router.Claim(owner, name)
 	if err != nil {
 		return "", err
 	}
@@ -237,7 +237,7 @@ func (b *Box) Mark(name string, n int, action string, tag workspec.Tag) {
 
 // Mark is Box.Mark on any postoffice.
 func Mark(po *postoffice.PostOffice, name string, n int, action string, tag workspec.Tag, now time.Time) error {
-	f, err := po.OpenSpec(name)
+	f, err := po.Queue.Open(name)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func Mark(po *postoffice.PostOffice, name string, n int, action string, tag work
 // Lock sets a recipient's lock as an agent does.
 func (b *Box) Lock(name string, n, owner int) {
 	b.T.Helper()
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func OffsetOf(s *workspec.Spec, n int) int64 { return s.Groups[0].Recipients[n].
 // ID is the spool ID of queue/name.
 func (b *Box) ID(name string) postoffice.SpoolID {
 	b.T.Helper()
-	info, err := b.PO.StatMessage(name)
+	info, err := b.PO.Queue.StatMessage(name)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func Plant(t testing.TB, dir, sub string, spec []byte) string {
 // Request is an order about one message; addresses none: about all its recipients.
 func (b *Box) Request(name string, addresses ...string) operations.Request {
 	b.T.Helper()
-	info, err := b.PO.StatMessage(name)
+	info, err := b.PO.Queue.StatMessage(name)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func (b *Box) Ordered(res operations.Result, err error) func(n int) {
 // almost.
 func (b *Box) Lengthen(name string, most int) (attempts int) {
 	b.T.Helper()
-	f, err := b.PO.OpenSpec(name)
+	f, err := b.PO.Queue.Open(name)
 	if err != nil {
 		b.T.Fatal(err)
 	}

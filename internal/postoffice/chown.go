@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Give gives the postoffice in a directory to the user of the daemons, as root: its
+// ChangeOwner gives the postoffice in a directory to the user of the daemons, as root: its
 // directories and what the daemons write. A message file keeps its owner, who is its
 // submitter, and opens itself to the daemons' group. What is given already stays.
 //
-// Crash: some is given, some not; the daemons do not start, and the next Give goes on. A
+// Crash: some is given, some not; the daemons do not start, and the next ChangeOwner goes on. A
 // directory is given when all that is in it is.
-func Give(dir string, uid, gid int) error {
+func ChangeOwner(dir string, uid, gid int) error {
 	return give(dir, uid, gid, func() error { return nil })
 }
 
@@ -79,7 +79,7 @@ func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 		if err := g.step(); err != nil {
 			return err
 		}
-		// Crash: root's socket, whose directory is not given; the next Give gives it.
+		// Crash: root's socket, whose directory is not given; the next ChangeOwner gives it.
 		return ignoreGone(g.root.Lchown(name, g.uid, g.gid))
 	case !d.Type().IsRegular():
 		return nil // nobody's of ours
@@ -139,7 +139,7 @@ func (g *giver) giveFile(name string, f *os.File) error {
 		return nil // a link in there may lead anywhere
 	case st.Mode&0o100 != 0: // a message
 		// Crash: a message of the submitter's group, to which nobody but he and root get. Its
-		// directory is not given, so the next Give comes to it again.
+		// directory is not given, so the next ChangeOwner comes to it again.
 		if err := g.chown(f, -1, g.gid); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (g *giver) giveFile(name string, f *os.File) error {
 	case st.Uid != 0 || open(name) && !strings.HasPrefix(filepath.Base(name), "."):
 		return nil // a submitter's draft, or given already
 	}
-	// Crash: root's, in a directory that is not given; the next Give gives it.
+	// Crash: root's, in a directory that is not given; the next ChangeOwner gives it.
 	return g.chown(f, g.uid, g.gid)
 }
 
@@ -177,7 +177,7 @@ func (g *giver) giveDir(name string) error {
 	}
 	defer f.Close()
 	// Crash: root's, with all in it given. The top is root's, too: no daemon starts, and the
-	// next Give gives the rest.
+	// next ChangeOwner gives the rest.
 	if err := g.chown(f, g.uid, g.gid); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (g *giver) giveDir(name string) error {
 		return nil
 	}
 	// What anybody submits gets the group of the daemons.
-	// Crash: public/ is theirs and gives no group yet. The top is root's; the next Give
+	// Crash: public/ is theirs and gives no group yet. The top is root's; the next ChangeOwner
 	// looks at public/ again.
 	return g.chmod(f, mode|fs.ModeSetgid)
 }

@@ -13,19 +13,23 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// OrderID names a person's order about queued mail, as "20261121-031502-hold-4711": when
+// OperationsLog is orders/: what operators did with many messages at once, a file for each
+// operation.
+type OperationsLog struct{ *spool }
+
+// OperationID names a person's order about queued mail, as "20261121-031502-hold-4711": when
 // it was given (UTC), the verb, the pid of who gave it.
-type OrderID string
+type OperationID string
 
 const orderTime = "20060102-150405"
 
-// NewOrderID makes one.
-func NewOrderID(now time.Time, verb string, pid int) OrderID {
-	return OrderID(now.UTC().Format(orderTime) + "-" + verb + "-" + strconv.Itoa(pid))
+// NewOperationID makes one.
+func NewOperationID(now time.Time, verb string, pid int) OperationID {
+	return OperationID(now.UTC().Format(orderTime) + "-" + verb + "-" + strconv.Itoa(pid))
 }
 
-// ParseOrderID reads one; ok is false for what is none.
-func ParseOrderID(s string) (id OrderID, ok bool) {
+// ParseOperationID reads one; ok is false for what is none.
+func ParseOperationID(s string) (id OperationID, ok bool) {
 	if len(s) < len(orderTime)+2 || s[len(orderTime)] != '-' {
 		return "", false
 	}
@@ -35,17 +39,17 @@ func ParseOrderID(s string) (id OrderID, ok bool) {
 	verb, pid, found := strings.Cut(s[len(orderTime)+1:], "-")
 	_, number := decimal(pid)
 	ok = found && number && verb != "" && strings.Trim(verb, "abcdefghijklmnopqrstuvwxyz") == ""
-	return OrderID(s), ok
+	return OperationID(s), ok
 }
 
 // Verb is what was ordered.
-func (id OrderID) Verb() string {
+func (id OperationID) Verb() string {
 	verb, _, _ := strings.Cut(string(id)[min(len(orderTime)+1, len(id)):], "-")
 	return verb
 }
 
 // Time is when it was given.
-func (id OrderID) Time() time.Time {
+func (id OperationID) Time() time.Time {
 	t, err := time.Parse(orderTime, string(id)[:min(len(orderTime), len(id))])
 	if err != nil {
 		return time.Time{}
@@ -53,15 +57,15 @@ func (id OrderID) Time() time.Time {
 	return t
 }
 
-// OrderFile is orders/ID, to which is written what the order is about before it is
+// OperationFile is orders/ID, to which is written what the order is about before it is
 // carried out. Who has it open for that holds its flock.
-type OrderFile struct {
-	ID OrderID
+type OperationFile struct {
+	ID OperationID
 	f  durable.File
 }
 
 // CreateOrder makes the file of a new order, with its first lines.
-func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
+func (p *OperationsLog) Create(id OperationID, head []byte) (*OperationFile, error) {
 	if _, err := p.makeDir(Orders); err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
@@ -70,7 +74,7 @@ func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
-	o := &OrderFile{id, f}
+	o := &OperationFile{id, f}
 	if err = f.WaitLock(); err == nil {
 		// Crash: an empty file, or its head: an order about no message.
 		err = o.Append(head)
@@ -88,7 +92,7 @@ func (p *PostOffice) CreateOrder(id OrderID, head []byte) (*OrderFile, error) {
 
 // ContinueOrder opens the file of an order to add to it. ErrGone: there is none;
 // durable.ErrLocked: somebody is still giving it, or takes it back.
-func (p *PostOffice) ContinueOrder(id OrderID) (*OrderFile, error) {
+func (p *OperationsLog) Continue(id OperationID) (*OperationFile, error) {
 	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
@@ -103,11 +107,11 @@ func (p *PostOffice) ContinueOrder(id OrderID) (*OrderFile, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open order %s: %w", id, err), f.Close())
 	}
-	return &OrderFile{id, f}, nil
+	return &OperationFile{id, f}, nil
 }
 
 // Append adds whole lines, and makes them durable.
-func (o *OrderFile) Append(lines []byte) error {
+func (o *OperationFile) Append(lines []byte) error {
 	// Crash: messages are named that nothing was done to; undo finds nothing there. A
 	// message to which something was done is named.
 	if _, err := o.f.Write(lines); err != nil {
@@ -120,10 +124,10 @@ func (o *OrderFile) Append(lines []byte) error {
 }
 
 // Close ends the writing.
-func (o *OrderFile) Close() error { return o.f.Close() }
+func (o *OperationFile) Close() error { return o.f.Close() }
 
 // ListOrders are the orders that are kept, the oldest first.
-func (p *PostOffice) ListOrders() ([]OrderID, error) {
+func (p *OperationsLog) List() ([]OperationID, error) {
 	entries, err := p.fs.ReadDir(Orders)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -131,9 +135,9 @@ func (p *PostOffice) ListOrders() ([]OrderID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list orders: %w", err)
 	}
-	var list []OrderID
+	var list []OperationID
 	for _, e := range entries {
-		if id, ok := ParseOrderID(e.Name); ok {
+		if id, ok := ParseOperationID(e.Name); ok {
 			list = append(list, id)
 		}
 	}
@@ -142,7 +146,7 @@ func (p *PostOffice) ListOrders() ([]OrderID, error) {
 }
 
 // OpenOrder opens orders/ID for reading. ErrGone: there is none.
-func (p *PostOffice) OpenOrder(id OrderID) (durable.File, error) {
+func (p *OperationsLog) Open(id OperationID) (durable.File, error) {
 	f, err := p.openRead(Orders + "/" + string(id))
 	if err != nil {
 		return nil, fmt.Errorf("open order %s: %w", id, err)
@@ -151,8 +155,8 @@ func (p *PostOffice) OpenOrder(id OrderID) (durable.File, error) {
 }
 
 // SweepOrders drops orders that are older than keep.
-func (p *PostOffice) SweepOrders(now time.Time, keep time.Duration) error {
-	list, err := p.ListOrders()
+func (p *OperationsLog) Sweep(now time.Time, keep time.Duration) error {
+	list, err := p.List()
 	if err != nil {
 		return err
 	}
@@ -166,37 +170,4 @@ func (p *PostOffice) SweepOrders(now time.Time, keep time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// Recall moves a message from deferred/ or freezer/ to router/, where it is routed from
-// the start: dir/name must be the message id. ErrGone: it has moved on, or is another.
-func (p *PostOffice) Recall(dir, name string, id SpoolID) (Accepted, error) {
-	return p.RecallTo(p.RouterDir(), dir, name, id)
-}
-
-// Park moves a message that is not routed from router/ or deferred/ to freezer/, where it
-// waits for a person, and gives its name there. ErrGone: as Recall.
-func (p *PostOffice) Park(dir, name string, id SpoolID, cause string) (string, error) {
-	to := strconv.FormatUint(id.Ino, 10) + "." + cause
-	_, err := p.same(dir, name, id)
-	if err == nil {
-		// Crash: where it was, or in freezer/.
-		err = p.move(dir+"/"+name, Freezer+"/"+to)
-	}
-	if err == nil {
-		err = p.syncDirs(dir, Freezer)
-	}
-	if err != nil {
-		return to, fmt.Errorf("move %s/%s to freezer: %w", dir, name, err)
-	}
-	return to, nil
-}
-
-// same describes dir/name if it is the message id.
-func (p *PostOffice) same(dir, name string, id SpoolID) (durable.Info, error) {
-	info, err := p.fs.Stat(dir + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && IDOf(info) != id {
-		return info, ErrGone
-	}
-	return info, err
 }

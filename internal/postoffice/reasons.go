@@ -137,11 +137,8 @@ func (s *inodes) take(ino uint64) bool {
 	return ok
 }
 
-// asideDirs are the directories of what is put aside.
-func asideDirs() []string { return []string{Deferred, Freezer, Postman} }
-
 // Explain adds a line to the text beside a message that is in dir, or is about to be.
-func (p *PostOffice) Explain(dir string, r Reason) error {
+func (p *AsideArea) Explain(dir string, r Reason) error {
 	name := reasonFile(dir, r.ID.Ino)
 	if info, err := p.fs.Stat(name); err == nil && info.Size > maxReasons {
 		// Crash: without a text; the new one says why.
@@ -164,7 +161,7 @@ func (p *PostOffice) Explain(dir string, r Reason) error {
 
 // Reasons are the lines about a message in all directories, the oldest first. A message
 // that was copied or restored is known by its time.
-func (p *PostOffice) Reasons(id SpoolID) ([]Reason, error) {
+func (p *AsideArea) Reasons(id SpoolID) ([]Reason, error) {
 	var list []Reason
 	var errs []error
 	for _, dir := range asideDirs() {
@@ -185,7 +182,7 @@ func (p *PostOffice) Reasons(id SpoolID) ([]Reason, error) {
 
 // carryReasons gives a message in dir that has another inode number since it was copied
 // the lines that stand under the old one. They are for people: an error is none.
-func (p *PostOffice) carryReasons(dir string, was uint64, id SpoolID) {
+func (p *AsideArea) carryReasons(dir string, was uint64, id SpoolID) {
 	b, err := p.readAll(reasonFile(dir, was))
 	if err != nil {
 		return
@@ -200,7 +197,7 @@ func (p *PostOffice) carryReasons(dir string, was uint64, id SpoolID) {
 
 // forgetReasons removes the texts of a message that has left router/ for good, if this
 // process knows of one. Others' are swept.
-func (p *PostOffice) forgetReasons(ino uint64) {
+func (p *AsideArea) forgetReasons(ino uint64) {
 	if !p.reasons.take(ino) {
 		return
 	}
@@ -212,7 +209,7 @@ func (p *PostOffice) forgetReasons(ino uint64) {
 
 // SweepReasons removes texts whose message is neither put aside nor in router/ nor
 // removed/. Any number of processes may call it at once. dry: nothing is removed.
-func (p *PostOffice) SweepReasons(now time.Time, dry bool) ([]Recovered, error) {
+func (p *AsideArea) SweepReasons(now time.Time, dry bool) ([]Recovered, error) {
 	texts := map[string]uint64{}
 	there := map[uint64]bool{}
 	for _, dir := range asideDirs() {
@@ -260,15 +257,9 @@ func (p *PostOffice) SweepReasons(now time.Time, dry bool) ([]Recovered, error) 
 	return done, nil
 }
 
-// asideNumber is the inode number in the name of what is put aside.
-func asideNumber(name string) (uint64, bool) {
-	digits := len(name) - len(strings.TrimLeft(name, "0123456789"))
-	return decimal(name[:digits])
-}
-
 // numbersUnderWay adds the inode numbers of messages that may come back to where they
 // were put aside: those in router/ and removed/.
-func (p *PostOffice) numbersUnderWay(there map[uint64]bool) error {
+func (p *AsideArea) numbersUnderWay(there map[uint64]bool) error {
 	err := p.eachRouterName(func(_, name string) {
 		if n, ok := ParseName(name); ok {
 			there[n.Ino] = true

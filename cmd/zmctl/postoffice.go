@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/urfave/cli/v2"
 
 	actions "zmailer/internal/admin/act"
-	"zmailer/internal/disk/durable"
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -19,22 +17,8 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	dir := settings.PostOffice()
-	levels, err := settings.Int("HASHLEVELS", 0)
-	if err != nil {
-		return nil, "", err
-	}
-	p, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
-		return nil, "", &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
-	}
-	if err == nil {
-		if f, ok := p.FS().(*durable.OS); ok {
-			f.Inherit()
-			f.Beneath()
-		}
-	}
-	return p, dir, err
+	p, err := view.OpenPostOffice(settings)
+	return p, settings.PostOffice(), err
 }
 
 // noArguments refuses what a command does not take.

@@ -2,29 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 )
-
-// findZmctl finds zmctl beside this program or in PATH.
-func findZmctl() (string, error) {
-	self, err := os.Executable()
-	if err == nil {
-		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "zmctl")); err == nil {
-			return path, nil
-		}
-	}
-	path, err := exec.LookPath("zmctl")
-	if err != nil {
-		return "", fmt.Errorf("find the program zmctl: it is neither beside %s nor in PATH", self)
-	}
-	return path, nil
-}
 
 // headers reads key=value,key=value with percent signs, as OpenTelemetry's SDKs do.
 func headers(text string) (http.Header, error) {

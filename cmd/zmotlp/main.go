@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -13,7 +14,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/logread"
+	"zmailer/internal/admin/otlp"
 	"zmailer/internal/admin/otlp/export"
+	"zmailer/internal/admin/trace"
+	"zmailer/internal/admin/view"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 )
@@ -29,8 +35,7 @@ OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20SECRET'. A collector that doe
 is asked again, for up to 200 requests; what comes then takes the place of the oldest. What
 ends while zmotlp does not run is not sent.
 
-Exit codes: 0 ended by a signal, 1 zmctl cannot be used, 64 bad flags, 71 zmctl is missing,
-78 bad configuration or no postoffice.`
+Exit codes: 0 ended by a signal, 64 bad flags, 78 bad configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
@@ -76,21 +81,48 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	zmctl, err := findZmctl()
+	po, err := view.OpenPostOffice(settings)
 	if err != nil {
-		return cli.Exit(err, config.ExitOSErr)
+		return err
 	}
+	dir := settings.PostOffice()
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	options := otlp.Options{Host: host, Version: config.Version, Addresses: c.Bool("addresses")}
 	e := &export.Exporter{
-		// An empty file is the built-in configuration, also where the machine has one.
-		Zmctl:    []string{zmctl, "--postoffice=" + settings.PostOffice(), "--config=" + settings.File},
-		Endpoint: endpoint.String(), Header: header, Client: &http.Client{Timeout: 10 * time.Second},
-		Percent: c.Int("percent"), Addresses: c.Bool("addresses"), Log: log,
+		Follow: func(ctx context.Context, emit func(*view.Event) error) error {
+			return (&view.EventStream{PO: po, Dir: dir, Emit: emit}).Follow(ctx)
+		},
+		Trace: func(ctx context.Context, ids []string) ([]byte, error) {
+			lives, err := lives(ctx, po, settings, ids)
+			if len(lives) == 0 {
+				return nil, err
+			}
+			body, rerr := otlp.Request(lives, options)
+			return body, errors.Join(err, rerr)
+		},
+		Endpoint: endpoint.String(), Header: header, Client: &http.Client{Timeout: 10 * time.Second}, Percent: c.Int("percent"), Log: log,
 	}
-	log.Info("started", "endpoint", endpoint.Redacted(), "percent", e.Percent, "postoffice", settings.PostOffice())
-	err = e.Run(c.Context)
+	log.Info("started", "endpoint", endpoint.Redacted(), "percent", e.Percent, "postoffice", dir)
+	e.Run(c.Context)
 	log.Info("stopped")
-	if code := export.Unusable(0); errors.As(err, &code) {
-		return cli.Exit("", int(code)) // zmctl has said why
+	return nil
+}
+
+// lives are the lives of messages, from their files, the ledger and the log.
+func lives(ctx context.Context, po *postoffice.PostOffice, settings *config.Config, ids []string) ([]*trace.Life, error) {
+	now := time.Now()
+	t := &view.Tracer{Spool: view.New(po, now), Now: now}
+	if found, err := logread.Locate(ctx, settings); err == nil { // without a log the rest is sent
+		t.Log, t.Where = found.Each, []string{found.File}
 	}
-	return err
+	list := make([]postoffice.SpoolID, 0, len(ids))
+	for _, text := range ids {
+		if id, err := postoffice.ParseSpoolID(text); err == nil {
+			list = append(list, id)
+		}
+	}
+	return t.Trace(ctx, list)
 }

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,44 +9,34 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/admin/view"
 )
 
-// pretended makes a program that says these events and then waits, and as a trace its
-// arguments.
-func pretended(t *testing.T, events string) []string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "events"), []byte(events), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return command(t, "events) cat "+dir+"/events; exec sleep 60;;\ntrace) shift; echo \"$*\";;\n*) exit 78;;")
+// source emits events, and as a trace has the IDs of its messages. Events end when there
+// are no more, and are not followed again before the test ends.
+func source(events ...*view.Event) *Exporter {
+	return &Exporter{Percent: 100, Follow: func(ctx context.Context, emit func(*view.Event) error) error {
+		for _, e := range events {
+			if err := emit(e); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return nil
+	}, Trace: func(_ context.Context, ids []string) ([]byte, error) { return []byte(strings.Join(ids, " ")), nil }}
 }
 
-// command makes a program of these cases.
-func command(t *testing.T, cases string) []string {
-	t.Helper()
-	script := "#!/bin/sh\ncase $2 in\n" + cases + "\nesac\n"
-	path := filepath.Join(t.TempDir(), "zmctl")
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return []string{path, "--config="}
-}
-
-func ended(from, to int) string {
-	var b strings.Builder
+func ended(from, to int) (list []*view.Event) {
 	for i := from; i < to; i++ {
-		fmt.Fprintf(&b, `{"time":"2026-11-22T10:00:00Z","event":"finished","by":"ledger","id":"S%dA2"}`+"\n", i)
+		list = append(list, &view.Event{Event: "finished", By: "ledger", ID: fmt.Sprintf("S%dA2", i)})
 	}
-	return b.String()
+	return list
 }
 
 // sink takes requests, and answers them in turn.
@@ -102,14 +91,15 @@ func run(t *testing.T, e *Exporter) (end func() string) {
 	var log bytes.Buffer
 	e.Log, e.Client, e.Header = slog.New(slog.NewTextHandler(&log, nil)), &http.Client{}, http.Header{}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		e.Run(ctx)
+		close(done)
+	}()
 	return func() string {
 		t.Helper()
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
 		return log.String()
 	}
 }
@@ -118,13 +108,14 @@ func run(t *testing.T, e *Exporter) (end func() string) {
 func TestCollectorsAnswersAreMinded(t *testing.T) {
 	t.Parallel()
 	s := newSink(t, says(503, "later"), says(400, "what is that"), says(200, `{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}`), says(200, "{}"))
-	e := &Exporter{Zmctl: pretended(t, ended(1000, 1000+2*batchMost+1)), Endpoint: s.URL, Percent: 100}
+	e := source(ended(1000, 1000+2*batchMost+1)...)
+	e.Endpoint = s.URL
 	end := run(t, e)
 	got := s.await(t, 4)
-	if strings.Count(got[0], " S") != batchMost || !strings.HasPrefix(got[0], "trace --otlp --no-addresses S1000A2 S1001A2 ") {
+	if len(strings.Fields(got[0])) != batchMost || !strings.HasPrefix(got[0], "S1000A2 S1001A2 ") {
 		t.Errorf("first request: %q", got[0])
 	}
-	if got[1] != got[0] || got[2] == got[1] || got[3] != "trace --otlp --no-addresses S1200A2\n" {
+	if got[1] != got[0] || got[2] == got[1] || got[3] != "S1200A2" {
 		t.Errorf("got %q", got)
 	}
 	log := end()
@@ -138,24 +129,6 @@ func TestCollectorsAnswersAreMinded(t *testing.T) {
 	}
 }
 
-// fifo is a file that a program can write lines to without waiting.
-func fifo(t *testing.T) (name string, lines *bufio.Scanner) {
-	t.Helper()
-	name = filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if err := f.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	return name, bufio.NewScanner(f)
-}
-
 // A collector that wants to be left alone is, whatever ends meanwhile.
 func TestFailingCollectorIsNotAskedForEachBatch(t *testing.T) {
 	t.Parallel()
@@ -164,14 +137,17 @@ func TestFailingCollectorIsNotAskedForEachBatch(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	s := newSink(t, busy, busy, busy, busy, busy, busy, busy)
-	name, told := fifo(t)
-	zmctl := pretended(t, ended(1000, 1000+2*batchMost+1))
-	cases := "trace) shift; echo told >" + name + "; echo \"$*\";;\n*) exec " + zmctl[0] + " \"$@\";;"
-	end := run(t, &Exporter{Zmctl: command(t, cases), Endpoint: s.URL, Percent: 100})
-	for i := range 3 {
-		if !told.Scan() {
-			t.Fatalf("batch %d: %v", i, told.Err())
-		}
+	traced := make(chan struct{}, 3)
+	e := source(ended(1000, 1000+2*batchMost+1)...)
+	e.Endpoint = s.URL
+	trace := e.Trace
+	e.Trace = func(ctx context.Context, ids []string) ([]byte, error) {
+		traced <- struct{}{}
+		return trace(ctx, ids)
+	}
+	end := run(t, e)
+	for range 3 {
+		<-traced
 	}
 	log := end()
 	// Once for the first batch, once at the end.
@@ -199,16 +175,24 @@ func TestRetryAfterIsSecondsOrADate(t *testing.T) {
 func TestBatchUnderWayIsSentAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newSink(t)
-	name, told := fifo(t)
-	zmctl := pretended(t, ended(1, 3))
-	once := filepath.Join(t.TempDir(), "once")
-	cases := "trace) if mkdir " + once + " 2>/dev/null; then echo told >" + name + "; exec sleep 60; fi; shift; echo \"$*\";;\n*) exec " + zmctl[0] + " \"$@\";;"
-	end := run(t, &Exporter{Zmctl: command(t, cases), Endpoint: s.URL, Percent: 100, Addresses: true})
-	if !told.Scan() {
-		t.Fatal(told.Err())
+	began := make(chan struct{})
+	e := source(ended(1, 3)...)
+	e.Endpoint = s.URL
+	trace, once := e.Trace, sync.Once{}
+	e.Trace = func(ctx context.Context, ids []string) ([]byte, error) {
+		first := false
+		once.Do(func() { first = true })
+		if first {
+			close(began)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return trace(ctx, ids)
 	}
+	end := run(t, e)
+	<-began
 	log := end()
-	if got := s.await(t, 1); len(got) != 1 || got[0] != "trace --otlp S1A2 S2A2\n" {
+	if got := s.await(t, 1); len(got) != 1 || got[0] != "S1A2 S2A2" {
 		t.Errorf("got %q", got)
 	}
 	if strings.Contains(log, "export-") {
@@ -216,25 +200,15 @@ func TestBatchUnderWayIsSentAtTheEnd(t *testing.T) {
 	}
 }
 
-// A line of any length is read over.
-func TestLongLineOfEventsHoldsNothingUp(t *testing.T) {
-	t.Parallel()
-	s := newSink(t)
-	long := `{"event":"routed","id":"S9A2","text":"` + strings.Repeat("x", 2<<20) + `"}` + "\n"
-	end := run(t, &Exporter{Zmctl: pretended(t, ended(1, 2)+long+ended(2, 3)), Endpoint: s.URL, Percent: 100, Addresses: true})
-	for !strings.Contains(strings.Join(s.await(t, 1), ""), "S2A2") {
-	}
-	end()
-}
-
 // While nobody takes them the newest are kept.
 func TestOldestRequestsMakeRoom(t *testing.T) {
 	t.Parallel()
-	e := &Exporter{Zmctl: pretended(t, ""), Log: slog.New(slog.DiscardHandler)}
+	e := source()
+	e.Log = slog.New(slog.DiscardHandler)
 	for i := range heldMost + 5 {
-		e.tell(t.Context(), []string{fmt.Sprint("S", i)})
+		e.trace(t.Context(), []string{fmt.Sprint("S", i)})
 	}
-	if len(e.held) != heldMost || e.dropped != 5 || string(e.held[0]) != "trace --otlp --no-addresses S5\n" {
+	if len(e.held) != heldMost || e.dropped != 5 || string(e.held[0]) != "S5" {
 		t.Errorf("%d held, %d dropped, the first %q", len(e.held), e.dropped, e.held[0])
 	}
 }
@@ -258,23 +232,31 @@ func TestPercentChoosesBySpoolID(t *testing.T) {
 	}
 }
 
-// What ended before the exporter is told to end is sent, and a zmctl that cannot go on ends
-// it.
+// A message that ended before the exporter is told to end is sent, and trouble of the
+// postoffice is logged and tried again.
 func TestExportEndsInOrder(t *testing.T) {
 	t.Parallel()
 	s := newSink(t)
 	first := make(chan struct{})
 	s.answers = []func(http.ResponseWriter){func(http.ResponseWriter) { close(first) }}
-	end := run(t, &Exporter{Zmctl: pretended(t, ended(1, 2)+`{"event":"delivered","id":"S9A2"}`+"\nno JSON\n"), Endpoint: s.URL, Percent: 100, Addresses: true})
+	e := source(append(ended(1, 2), &view.Event{Event: "delivered", ID: "S9A2"}, &view.Event{Event: "finished", ID: "S9A2"})...)
+	e.Endpoint = s.URL
+	follow, once := e.Follow, sync.Once{}
+	e.Follow = func(ctx context.Context, emit func(*view.Event) error) (err error) {
+		once.Do(func() { err = errors.New("no ledger") })
+		if err != nil {
+			return err
+		}
+		return follow(ctx, emit)
+	}
+	end := run(t, e)
 	<-first
-	end()
-	// One that was under way is sent again: it is the same trace.
-	if got := slices.Compact(s.await(t, 1)); len(got) != 1 || got[0] != "trace --otlp S1A2\n" {
+	log := end()
+	// A request that was under way is sent again: it is the same trace.
+	if got := slices.Compact(s.await(t, 1)); len(got) != 1 || got[0] != "S1A2" {
 		t.Errorf("got %q", got)
 	}
-	e := &Exporter{Zmctl: []string{pretended(t, "")[0], "--config=", "x"}, Log: slog.New(slog.DiscardHandler)}
-	var code Unusable
-	if err := e.Run(t.Context()); !errors.As(err, &code) || code != 78 {
-		t.Errorf("got %v, want exit code 78", err)
+	if !strings.Contains(log, "msg=export-trouble") {
+		t.Errorf("trouble is not logged: %s", log)
 	}
 }

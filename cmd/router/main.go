@@ -3,7 +3,6 @@ package main
 
 import (
 	"os"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -21,7 +20,6 @@ the decisions go as a work specification to $POSTOFFICE/transport/.
 
     router --config /etc/zmailer/zmailer.conf
     router --postoffice ./var/po --once --log-level debug     route by hand, see what comes
-    router --config /etc/zmailer/zmailer.conf --route bob@example.com
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
 ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, RESUBMIT, RESUBMITEXPIRY, PUBLICKEEP,
@@ -45,13 +43,14 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "router",
 		Usage:       "decide where messages go",
-		UsageText:   "router [-s] [--workers N] [--check-config | --once | --route [ADDRESS...] | --verify [ADDRESS...]] [--strict] [flags]",
+		UsageText:   "router [-s] [--workers N] [--check-config | --once | --verify [ADDRESS...]] [--strict] [flags]",
 		Description: description,
-		Flags: append(slices.Concat(config.Flags(), routeFlags()),
+		Flags: append(config.Flags(),
 			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with the tables, and whether they can be used, and exit"},
+			&cli.StringFlag{Name: "from", Usage: "with --verify: the sender is `ADDRESS`"},
 			&cli.BoolFlag{Name: "verify", Usage: "tell whether there is anybody behind the addresses, or those asked about on standard input (docs/access.md), and exit"},
 			&cli.BoolFlag{Name: openFilesFlag, Usage: "open files in closed directories for a router that may not, and do nothing else (docs/privileges.md)"},
 			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
@@ -62,7 +61,7 @@ func main() {
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() > 0 && !c.Bool("route") && !c.Bool("verify") {
+	if c.NArg() > 0 && !c.Bool("verify") {
 		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)

@@ -14,8 +14,6 @@ func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) 
 	switch {
 	case c.Bool("check-config"):
 		return checkConfig
-	case c.Bool("route"):
-		return route
 	case c.Bool("verify"):
 		return verify
 	}

@@ -60,10 +60,6 @@ func question(c *cli.Context) func(*cli.Context, scheduler.Config) error {
 		return func(c *cli.Context, cfg scheduler.Config) error {
 			return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
 		}
-	case c.Bool("print-services"):
-		return func(c *cli.Context, cfg scheduler.Config) error {
-			return cfg.Conf.PrintServices(os.Stdin, c.App.Writer)
-		}
 	}
 	return nil
 }

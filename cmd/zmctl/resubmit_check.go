@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +11,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/admin/whatif"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/stage/router"
 )
 
 // targetsShown is how many targets of a recipient are told.
@@ -43,27 +43,27 @@ func checkAside(c *cli.Context, from *aside) error {
 		fmt.Fprintln(c.App.Writer, "nothing in "+from.dir+"/ matches")
 		return nil
 	}
-	router, err := startRouter(c.Context, service.Environment(settings), c.App.ErrWriter)
+	engine, err := whatif.Open(settings)
 	if err != nil {
 		return err
 	}
-	defer router.close()
+	defer engine.Close() // it wrote nothing
 	out := newStream(c.App.Writer)
+	lines := jsonLines(out)
 	bar := newProgress(c, "check", len(list))
 	sum := map[string]int{}
 	for _, f := range list {
-		var v routing
-		var line []byte
-		if line, err = router.about(from.dir+"/"+f.name, &v); err != nil {
+		var v *router.Explanation
+		if v, err = engine.ExplainFile(c.Context, settings.PostOffice(), from.dir+"/"+f.name); err != nil {
 			break
 		}
 		sum[v.Verdict]++
 		bar.step()
 		switch {
 		case c.Bool("json"):
-			_, err = out.Write(line)
+			err = lines.Encode(v)
 		case !c.Bool("quiet") && !bar.alone(c.App.Writer):
-			err = printVerdict(out, &v, f)
+			err = printVerdict(out, v, f)
 		}
 		if err = errors.Join(err, out.tick()); err != nil {
 			break
@@ -73,7 +73,7 @@ func checkAside(c *cli.Context, from *aside) error {
 	if err == nil && !c.Bool("json") {
 		printVerdicts(out, sum)
 	}
-	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[verdictRouted] < len(list) {
+	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[router.VerdictRouted] < len(list) {
 		return cli.Exit("", 1)
 	}
 	return err
@@ -90,7 +90,7 @@ func printVerdicts(w io.Writer, sum map[string]int) {
 	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", human.Count(n, "message"), strings.Join(parts, ", "))
 }
 
-func printVerdict(w io.Writer, v *routing, f chosenFile) error {
+func printVerdict(w io.Writer, v *router.Explanation, f chosenFile) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s", f.name, f.id, human.Clean(v.Verdict))
 	if v.Why != "" {
@@ -101,7 +101,7 @@ func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 	}
 	b.WriteByte('\n')
 	for i := range v.Recipients {
-		r := &v.Recipients[i]
+		r := v.Recipients[i]
 		fmt.Fprintf(&b, "    <%s>", human.Clean(r.Address))
 		if r.Verdict != "" && r.Verdict != v.Verdict {
 			b.WriteString("  " + human.Clean(r.Verdict))
@@ -123,19 +123,4 @@ func printVerdict(w io.Writer, v *routing, f chosenFile) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// about asks about one message, a path below the postoffice, and gives the line, too.
-func (r *routerChild) about(path string, v *routing) ([]byte, error) {
-	if err := r.ask(path); err != nil {
-		return nil, r.ended(err)
-	}
-	line, err := r.out.ReadBytes('\n')
-	if err != nil {
-		return nil, r.ended(err)
-	}
-	if err := json.Unmarshal(line, v); err != nil {
-		return nil, fmt.Errorf("read what router --route says of %s: %w", path, err)
-	}
-	return line, nil
 }

@@ -1,26 +1,31 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/service"
+	"zmailer/internal/admin/view"
+	"zmailer/internal/admin/whatif"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router"
+	"zmailer/internal/ui/routes"
 )
 
 func routeCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "route",
-		Usage:     "tell where addresses, a message, or all queued mail would be routed",
+		Usage:     "show where addresses, a message, or all queued mail would be routed",
 		UsageText: "zmctl route [--from ADDRESS] [--message FILE] [--all | --json] [ADDRESS...]\n   zmctl route --queue [--config DIR] [--json] [ID...] [flags]",
-		Description: `Prints each step that the router takes for an address: which table was asked, file and
-line, the key that fitted and what came of it; then channel, host, user and privilege, and
-which clause of scheduler.conf serves that. It is the router's own program that tells it,
-and nothing is changed.
+		Description: `Prints each step that the router takes for an address: the table, file and line, the key
+that matched and the result; then channel, host, user and privilege, and the clause of
+scheduler.conf that serves it. It uses the router's own code and changes nothing.
 
     zmctl route sales@example.com
     zmctl route --message /var/spool/postoffice/queue/10117782-4711
@@ -29,23 +34,22 @@ and nothing is changed.
 Without --from an address is routed as if you had submitted the mail, and a message as if
 the owner of its file had; with it, as mail from outside.
 
-With --queue it routes all queued mail once more, in play: each open recipient by the
-configuration in DIR (zmailer.conf and the tables beside it), beside where it goes now. The
-differences are printed in groups, the worst first. Daemons may run meanwhile. Mail that is
-queued stays where it goes, also when the configuration changes: zmctl reroute gives it to
-the router again.
+With --queue it compares where each open recipient of all queued mail goes now with where the
+configuration in DIR (zmailer.conf and the tables beside it) would route it. The differences
+are printed in groups, the worst first. Daemons may run meanwhile. Queued mail keeps its
+routes when the configuration changes: zmctl reroute gives it to the router again.
 
     zmctl route --queue --config /etc/zmailer.new
     zmctl route --queue --config /etc/zmailer.new --host mx.example.com --older 1h
 
-Without --config the present configuration is taken: what would go elsewhere if it came
-now.
+Without --config the present configuration is compared: what would be routed elsewhere if it
+arrived now.
 ` + selectorHelp + `
 
 Exit codes: 0 every recipient is delivered to, 1 some are rejected, frozen, or not served,
 75 a lookup cannot be made now. With --queue: 0 no differences, 1 the configuration in DIR
-makes differences, 2 something could not be read or compared. 64 bad arguments, 71 a
-program is missing, 78 a configuration that cannot be used.`,
+makes differences, 2 something could not be read or compared. 64 bad arguments,
+78 a configuration that cannot be used.`,
 		Flags:  routeFlags(),
 		Action: runRoute,
 	}
@@ -64,6 +68,7 @@ func routeFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "queue", Usage: "compare where queued mail goes with where it would be routed"},
 		&cli.StringFlag{Name: "config", Usage: "with --queue: the configuration to be compared, `DIR` or its zmailer.conf"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON (docs/route.md)"},
+		&cli.BoolFlag{Name: "stdin", Usage: "with --json: read paths of message files below the postoffice, answer each with a line"},
 		&cli.BoolFlag{Name: "all", Usage: "print everything of large lists; with --queue: every group"},
 	)
 }
@@ -75,43 +80,198 @@ func runRoute(c *cli.Context) error {
 	refuse := func(text string) error { return cli.Exit("zmctl route: "+text, config.ExitUsage) }
 	for _, f := range selectorFlags() {
 		if name := f.Names()[0]; name != "from" && c.IsSet(name) {
-			return refuse("--" + name + " goes with --queue")
+			return refuse("--" + name + " requires --queue")
 		}
 	}
 	if c.IsSet("config") {
-		return refuse("--config behind the command goes with --queue; in front of it, it names the configuration")
+		return refuse("--config behind the command requires --queue; before the command, it names the configuration")
+	}
+	from, _ := c.Generic("from").(*words)
+	stdin := c.Bool("stdin")
+	switch {
+	case stdin && (c.NArg() > 0 || len(from.list) > 0 || c.String("message") != "" || !c.Bool("json")):
+		return refuse("--stdin requires --json and excludes addresses, --from and --message")
+	case !stdin && c.NArg() == 0 && c.String("message") == "":
+		return refuse("name addresses, a message with --message, or use --queue")
 	}
 	settings, err := config.FromCLI(outer(c))
 	if err != nil {
 		return err
 	}
-	args := []string{"--route"}
-	if w, ok := c.Generic("from").(*words); ok && len(w.list) > 0 {
-		args = append(args, "--from="+w.list[len(w.list)-1])
+	engine, err := whatif.Open(settings)
+	if err != nil {
+		return err
 	}
-	if name := c.String("message"); name != "" {
-		args = append(args, "--message="+name)
-	} else if c.NArg() == 0 {
-		return refuse("name addresses, a message with --message, or say --queue")
+	defer engine.Close() // it wrote nothing
+	if stdin {
+		return routeFiles(c, engine, settings.PostOffice())
 	}
-	for _, name := range []string{"json", "all"} {
-		if c.Bool(name) {
-			args = append(args, "--"+name)
+	if err := engine.ServicesErr; err != nil {
+		fmt.Fprintf(c.App.ErrWriter, "zmctl: which clause serves a target is unknown: %v\n", err)
+	}
+	questions, err := routeQuestions(c, from.list)
+	if err != nil {
+		return err
+	}
+	worst, lines := 0, jsonLines(c.App.Writer)
+	var last []router.ExplainedStep
+	for _, q := range questions {
+		e := engine.Explain(c.Context, q)
+		if c.Bool("json") {
+			err = lines.Encode(e)
+		} else {
+			if slices.Equal(e.Steps, last) {
+				e.Steps = nil // printed above
+			} else {
+				last = e.Steps
+			}
+			err = routes.PrintExplanation(c.App.Writer, e)
+		}
+		if err != nil {
+			return fmt.Errorf("print the route: %w", err)
+		}
+		worst = max(worst, routeExit(e))
+	}
+	if worst > 0 {
+		return cli.Exit("", worst)
+	}
+	return nil
+}
+
+// routeShown is how many steps and targets of a recipient are printed without --all.
+const routeShown = 50
+
+// Exit codes of zmctl route.
+const (
+	exitNotAll  = 1 // some recipient is not delivered to
+	exitDiffers = 1 // --queue: the configuration makes differences
+	exitPartial = 2 // --queue: something could not be compared
+	exitLater   = 75
+)
+
+func routeExit(e *router.Explanation) int {
+	switch {
+	case e.Verdict == router.VerdictDeferred:
+		return exitLater
+	case e.Verdict == router.VerdictRouted && e.Whole():
+		return 0
+	}
+	return exitNotAll
+}
+
+// routeQuestions are one for each address of the command line, or one for the message.
+func routeQuestions(c *cli.Context, from []string) (list []router.Question, err error) {
+	q := router.Question{Steps: true, Most: routeShown}
+	if c.Bool("all") {
+		q.Most = 0
+	}
+	if n := len(from); n > 0 {
+		q.From = &from[n-1]
+	}
+	switch name := c.String("message"); name {
+	case "":
+	case "-":
+		q.Message, err = router.ReadMessage(os.Stdin)
+	default:
+		q.Message, err = router.OpenMessage(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--message: %w", err)
+	}
+	if c.NArg() == 0 {
+		return []router.Question{q}, nil
+	}
+	for _, to := range c.Args().Slice() {
+		q.To = []string{to}
+		list = append(list, q)
+	}
+	return list, nil
+}
+
+// routeFiles answers each line of standard input, a path below the postoffice.
+func routeFiles(c *cli.Context, engine *whatif.Engine, dir string) error {
+	in, lines := bufio.NewScanner(os.Stdin), jsonLines(c.App.Writer)
+	for in.Scan() {
+		e, err := engine.ExplainFile(c.Context, dir, in.Text())
+		if err == nil {
+			err = lines.Encode(e)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	path, err := service.Program("router")
-	if err != nil {
-		return cli.Exit(err, config.ExitOSErr)
+	if err := in.Err(); err != nil {
+		return fmt.Errorf("read paths: %w", err)
 	}
-	cmd := exec.CommandContext(c.Context, path, append(append(args, "--"), c.Args().Slice()...)...)
-	cmd.Env = service.Environment(settings)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.App.Writer, c.App.ErrWriter
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return cli.Exit("", max(exit.ExitCode(), 1)) // it has said why
+	return nil
+}
+
+func runRouteQueue(c *cli.Context) (err error) {
+	if c.IsSet("message") || c.Bool("stdin") {
+		return cli.Exit("zmctl route --queue: name spool IDs; --message and --stdin do not select queued mail", config.ExitUsage)
 	}
+	o := whatif.Options{}
+	if o.Selector, err = chosen(c); err != nil {
+		return err
+	}
+	present, err := config.FromCLI(outer(c))
 	if err != nil {
-		return fmt.Errorf("run %s: %w", path, err)
+		return err
+	}
+	candidate, name := present, c.String("config")
+	if name != "" {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			name = filepath.Join(name, "zmailer.conf")
+		}
+		if candidate, err = config.LoadFor(name, present.PostOffice()); err != nil {
+			return err
+		}
+	}
+	po, dir, err := open(outer(c))
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	o.Spool, o.PostOffice = view.New(po, time.Now()), dir
+	if o.Candidate, err = whatif.Open(candidate); err != nil {
+		return err
+	}
+	defer o.Candidate.Close() // it wrote nothing
+	if err := o.Candidate.ServicesErr; err != nil {
+		return err
+	}
+	if name != "" {
+		// A present configuration that is broken is a reason to try another.
+		if o.Present, err = whatif.Open(present); err != nil {
+			o.Present = nil
+			fmt.Fprintf(c.App.ErrWriter, "%v\nzmctl: the present configuration cannot be used; all differences are reported as the candidate's\n", err)
+		} else {
+			defer o.Present.Close()
+		}
+	}
+	var bar *progress
+	o.Total = func(n int) { bar = newProgress(c, "compared", n) }
+	o.Step = func() { bar.step() }
+	sum, err := whatif.Compare(c.Context, o)
+	bar.end()
+	if err != nil && !errors.Is(err, view.ErrListing) {
+		return err
+	}
+	listing := err
+	if c.Bool("json") {
+		err = printJSON(c.App.Writer, sum)
+	} else {
+		err = routes.PrintComparison(c.App.Writer, sum, c.Bool("all"))
+	}
+	switch {
+	case err != nil:
+		return err
+	case listing != nil:
+		return cli.Exit(listing, exitPartial)
+	case sum.Unread > 0:
+		return cli.Exit("", exitPartial)
+	case sum.Differ > 0:
+		return cli.Exit("", exitDiffers)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func layers() []layer {
 		// A stage imports no other stage; agents share what speaks with the scheduler.
 		{path: "internal/stage/submit", imports: below},
 		{path: "internal/stage/smtpserver", imports: below},
-		{path: "internal/stage/router", imports: with(below, "internal/ui/term")},
+		{path: "internal/stage/router", imports: below},
 		{path: "internal/stage/router/closed", imports: run},
 		{path: "internal/stage/scheduler", imports: with(below, "internal/ui/term")},
 		{path: "internal/stage/scheduler/thread", imports: formats, never: system},

@@ -12,6 +12,11 @@ import (
 // Load reads the file. An empty path gives the embedded default configuration.
 func Load(path string) (*Config, error) { return load(path, nil) }
 
+// LoadFor reads a file for the postoffice in a directory, whatever the file says.
+func LoadFor(path, postoffice string) (*Config, error) {
+	return load(path, map[string]string{"POSTOFFICE": postoffice})
+}
+
 // load reads a file in which the given values hold, whatever it says.
 func load(path string, fixed map[string]string) (*Config, error) {
 	c := &Config{values: map[string]value{}}

@@ -39,7 +39,7 @@ type ExplainedRecipient struct {
 	Targets []ExplainedTarget `json:"targets,omitempty"`
 	More    int               `json:"more,omitempty"` // targets that are not in Targets
 
-	moreSteps int
+	MoreSteps int `json:"-"` // steps that are not in Steps
 	errors    int // targets on channel error
 }
 

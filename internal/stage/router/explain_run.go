@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -53,7 +54,7 @@ type Explainer struct {
 
 // NewExplainer reads settings and tables. Its errors are *config.Error.
 func NewExplainer(c Config) (*Explainer, error) {
-	c.Log, c.Ledger = nil, nil // what is asked in play does not stand in the log
+	c.Log, c.Ledger, c.Metrics = nil, nil, nil // nothing is logged or counted
 	r, err := assemble(c)
 	if err != nil {
 		return nil, err
@@ -102,6 +103,27 @@ func (d *Messages) Message(name string) (*SpoolFile, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &SpoolFile{Name: name, Info: info, File: f}, nil
+}
+
+// OpenMessage opens a message file anywhere.
+func OpenMessage(name string) (*SpoolFile, error) {
+	path, err := filepath.EvalSymlinks(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir, err := OpenMessages("/")
+	if err != nil {
+		return nil, err
+	}
+	m, err := dir.Message(path)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	m.Name = name
+	return m, nil
 }
 
 // ReadMessage reads a message that no file holds. It is its reader's own.
@@ -228,7 +250,7 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 	if q.Steps {
 		l.trace = func(s rules.Step) {
 			if q.Most > 0 && len(r.Steps) >= q.Most {
-				r.moreSteps++
+				r.MoreSteps++
 				return
 			}
 			r.Steps = append(r.Steps, explained(s))

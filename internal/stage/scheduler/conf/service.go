@@ -2,7 +2,6 @@ package conf
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -23,32 +22,8 @@ type Service struct {
 	Text   string `json:"text,omitempty"`   // for people, where the clause does not say it all
 }
 
-// PrintServices reads lines "CHANNEL HOST" and answers each at once with a line that is
-// a Service in JSON. For programs that tell where mail would go without scheduling it.
-func (c *File) PrintServices(in io.Reader, out io.Writer) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxServiceLine)
-	for lines.Scan() {
-		channel, host, _ := strings.Cut(lines.Text(), " ")
-		b, err := json.Marshal(c.service(channel, host))
-		if err == nil {
-			_, err = out.Write(append(b, '\n'))
-		}
-		if err != nil {
-			return fmt.Errorf("print services: %w", err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("print services: read channels and hosts: %w", err)
-	}
-	return nil
-}
-
-// maxServiceLine bounds a channel with its host. Bytes.
-const maxServiceLine = 1 << 20
-
-// service says who serves a channel and host; it asks what the engine asks.
-func (c *File) service(channel, host string) Service {
+// Service reports who serves a channel and host, as the engine decides it.
+func (c *File) Service(channel, host string) Service {
 	s := Service{Channel: channel, Host: host, Served: true}
 	switch channel {
 	case builtin.Error:

@@ -1,7 +1,6 @@
 package conf
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -38,15 +37,8 @@ uucp/*
 		"hold nonsense":      {Text: "what it waits for on channel hold cannot be read: it is not CLASS:ARGUMENT; it expires"},
 	}
 	for line, want := range tests {
-		var out strings.Builder
-		if err := conf.PrintServices(strings.NewReader(line+"\n"), &out); err != nil {
-			t.Fatal(err)
-		}
-		var got Service
-		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
-			t.Fatal(err)
-		}
 		want.Channel, want.Host, _ = strings.Cut(line, " ")
+		got := conf.Service(want.Channel, want.Host)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: want -, got +\n%s", line, diff)
 		}

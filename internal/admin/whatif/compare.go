@@ -1,4 +1,4 @@
-package main
+package whatif
 
 import (
 	"slices"
@@ -8,28 +8,32 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/human"
+	"zmailer/internal/stage/router"
 )
 
 // Kinds of differences between where a recipient's mail goes and where a configuration
 // would route it, the worst first.
 const (
-	wouldFail    = "fail"    // the sender would get a report
-	wouldAside   = "aside"   // the message would be set aside
-	wouldUnknown = "unknown" // cannot be told
-	wouldFreeze  = "freeze"
-	wouldDefer   = "defer"
-	wouldDrop    = "drop"   // no longer a recipient
-	wouldAdd     = "add"    // a recipient that the queue does not have
-	wouldExpand  = "expand" // an alias or list leads to others
-	wouldMove    = "move"   // another channel or host
-	wouldAct     = "act"    // with another privilege
-	wouldReport  = "report" // reports would go to another sender
-	wouldWork    = "work"   // what could not be routed would go out
+	Fail    = "fail"    // the sender would get a report
+	Aside   = "aside"   // the message would be set aside
+	Unknown = "unknown" // cannot be told
+	Freeze  = "freeze"
+	Defer   = "defer"
+	Drop    = "drop"   // no longer a recipient
+	Add     = "add"    // a recipient that the queue does not have
+	Expand  = "expand" // an alias or list leads to others
+	Move    = "move"   // another channel or host
+	Act     = "act"    // with another privilege
+	Report  = "report" // reports would go to another sender
+	Work    = "work"   // what could not be routed would go out
 )
+
+// place is where mail for a recipient goes. Its Sender is never left out.
+type place = router.ExplainedTarget
 
 // queued is a recipient that a work specification has.
 type queued struct {
-	place
+	place place
 	open  bool   // somebody waits for it
 	asked bool   // and it was selected
 	orcpt string // the address that its sender wrote, if that is recorded
@@ -48,7 +52,7 @@ type difference struct {
 
 // text is a place in short. A host that is the recipient's own domain, or a user's own
 // mailbox, is left out, as in the table routes: so alike recipients get alike texts.
-func (p *place) text() string {
+func placeText(p *place) string {
 	switch p.Channel {
 	case "error":
 		word, _, _ := strings.Cut(p.Host, ":")
@@ -69,21 +73,19 @@ func (p *place) text() string {
 
 func domainOf(user string) string { return user[strings.LastIndexByte(user, '@')+1:] }
 
-// who is the user as it is compared: a domain's case makes no difference, nor what JSON
-// cannot carry.
-func (p *place) who() string {
-	user := string([]rune(p.User))
+// user is a place's user as it is compared: a domain's case makes no difference.
+func user(p *place) string {
 	if p.Channel == "file" || p.Channel == "pipe" {
-		return p.Channel + " " + user
+		return p.Channel + " " + p.User
 	}
-	at := strings.LastIndexByte(user, '@') + 1
-	return user[:at] + strings.ToLower(user[at:])
+	at := strings.LastIndexByte(p.User, '@') + 1
+	return p.User[:at] + strings.ToLower(p.User[at:])
 }
 
-func (p *place) key() string { return p.Channel + "\x00" + p.Host + "\x00" + p.who() }
+func key(p *place) string { return p.Channel + "\x00" + p.Host + "\x00" + user(p) }
 
 // notice tells a place that is there to report something to the sender.
-func (p *place) notice() bool {
+func isNotice(p *place) bool {
 	return p.Channel == "bitbucket" && (p.Host == "expanded" || p.Host == "list")
 }
 
@@ -95,12 +97,12 @@ type found struct {
 
 // index finds what a routing has.
 type index struct {
-	r     *routing
+	r     *router.Explanation
 	byKey map[string]found
 	byWho map[string][]found
 }
 
-func newIndex(r *routing) *index {
+func newIndex(r *router.Explanation) *index {
 	x := &index{r: r, byKey: map[string]found{}, byWho: map[string][]found{}}
 	if r == nil {
 		return x
@@ -108,39 +110,41 @@ func newIndex(r *routing) *index {
 	for i := range r.Recipients {
 		for j := range r.Recipients[i].Targets {
 			p := &r.Recipients[i].Targets[j]
-			if p.notice() {
+			if isNotice(p) {
 				continue
 			}
-			x.byKey[p.key()] = found{p, i}
-			x.byWho[p.who()] = append(x.byWho[p.who()], found{p, i})
+			x.byKey[key(p)] = found{p, i}
+			x.byWho[user(p)] = append(x.byWho[user(p)], found{p, i})
 		}
 	}
 	return x
 }
 
 // goes tells a routing that has targets.
-func (r *routing) goes() bool { return r.Verdict == verdictRouted || r.Verdict == verdictRejected }
+func goes(r *router.Explanation) bool {
+	return r.Verdict == router.VerdictRouted || r.Verdict == router.VerdictRejected
+}
 
 // same tells whether two routings of a message that goes nowhere say the same.
-func (r *routing) same(o *routing) bool {
+func sameVerdict(r, o *router.Explanation) bool {
 	return r != nil && o != nil && r.Verdict == o.Verdict && r.Why == o.Why
 }
 
 // stopped is the difference for a message that a configuration does not route.
-func (r *routing) stopped() difference {
+func stopped(r *router.Explanation) difference {
 	d := difference{to: r.Verdict, detail: r.Reason}
 	if r.Why != "" {
 		d.to += " (" + human.Clean(r.Why) + ")"
 	}
 	switch r.Verdict {
-	case verdictDeferred:
-		d.kind = wouldDefer
-	case verdictFrozen:
-		d.kind = wouldFreeze
-	case verdictUnreadable:
-		d.kind = wouldUnknown
+	case router.VerdictDeferred:
+		d.kind = Defer
+	case router.VerdictFrozen:
+		d.kind = Freeze
+	case router.VerdictUnreadable:
+		d.kind = Unknown
 	default:
-		d.kind = wouldAside
+		d.kind = Aside
 	}
 	return d
 }
@@ -158,13 +162,13 @@ type comparison struct {
 // compare gives the differences. Places are compared as sets, so each is certain; which
 // of the new ones stands for which of the old ones is told by the address, then by the
 // recipient of the envelope that they come from.
-func compare(spec []queued, now, then *routing) []difference {
+func compare(spec []queued, now, then *router.Explanation) []difference {
 	c := &comparison{spec: spec, now: newIndex(now), then: newIndex(then), used: map[string]bool{}}
-	if !then.goes() {
-		d := then.stopped()
-		d.present = now.same(then)
+	if !goes(then) {
+		d := stopped(then)
+		d.present = sameVerdict(now, then)
 		for i := range spec {
-			d.address, d.from = spec[i].User, spec[i].text()
+			d.address, d.from = spec[i].place.User, placeText(&spec[i].place)
 			c.note(&spec[i], d)
 		}
 		return c.list
@@ -172,18 +176,18 @@ func compare(spec []queued, now, then *routing) []difference {
 	var gone []*queued
 	for i := range spec {
 		s := &spec[i]
-		t, there := c.then.byKey[s.key()]
+		t, there := c.then.byKey[key(&s.place)]
 		if there {
-			c.used[s.key()] = true
+			c.used[key(&s.place)] = true
 		}
 		switch {
-		case s.notice() || !s.open:
+		case isNotice(&s.place) || !s.open:
 		case !there:
 			gone = append(gone, s)
-		case t.place.Privilege != s.Privilege:
-			c.kept(s, t.place, wouldAct, uidText(s.Privilege), uidText(t.place.Privilege))
-		case t.place.Sender != s.Sender:
-			c.kept(s, t.place, wouldReport, "<"+s.Sender+">", "<"+t.place.Sender+">")
+		case t.place.Privilege != s.place.Privilege:
+			c.kept(s, t.place, Act, uidText(s.place.Privilege), uidText(t.place.Privilege))
+		case t.place.Sender != s.place.Sender:
+			c.kept(s, t.place, Report, "<"+s.place.Sender+">", "<"+t.place.Sender+">")
 		}
 	}
 	c.settled()
@@ -205,10 +209,10 @@ func uidText(uid uint32) string {
 
 // kept notes a recipient that goes where it went, but not alike.
 func (c *comparison) kept(s *queued, t *place, kind, from, to string) {
-	p, there := c.now.byKey[s.key()]
+	p, there := c.now.byKey[key(&s.place)]
 	present := there && p.place.Privilege == t.Privilege && p.place.Sender == t.Sender
-	text := s.text() + " "
-	c.note(s, difference{kind: kind, address: s.User, from: text + from, to: text + to, present: present, pair: t.thread()})
+	text := placeText(&s.place) + " "
+	c.note(s, difference{kind: kind, address: s.place.User, from: text + from, to: text + to, present: present, pair: threadOf(t)})
 }
 
 // note takes in what would be otherwise with a recipient, if that was asked for.
@@ -218,20 +222,20 @@ func (c *comparison) note(s *queued, d difference) {
 	}
 }
 
-func (p *place) thread() view.Thread { return view.Thread{Channel: p.Channel, Host: p.Host} }
+func threadOf(p *place) view.Thread { return view.Thread{Channel: p.Channel, Host: p.Host} }
 
 // settled leaves places out of account whose user has the mail.
 func (c *comparison) settled() {
 	open, done := map[string]bool{}, map[string]bool{}
 	for i := range c.spec {
 		if s := &c.spec[i]; s.open {
-			open[s.who()] = true
+			open[user(&s.place)] = true
 		} else {
-			done[s.who()] = true
+			done[user(&s.place)] = true
 		}
 	}
 	for key, t := range c.then.byKey {
-		if who := t.place.who(); done[who] && !open[who] {
+		if who := user(t.place); done[who] && !open[who] {
 			c.used[key] = true
 		}
 	}
@@ -240,39 +244,39 @@ func (c *comparison) settled() {
 // moved notes a recipient that goes to the same user by another way; it tells whether it
 // does.
 func (c *comparison) moved(s *queued) bool {
-	ways := c.then.byWho[s.who()]
-	i := slices.IndexFunc(ways, func(f found) bool { return !c.used[f.place.key()] })
+	ways := c.then.byWho[user(&s.place)]
+	i := slices.IndexFunc(ways, func(f found) bool { return !c.used[key(f.place)] })
 	if i < 0 {
 		return false
 	}
 	t := ways[i]
-	c.used[t.place.key()] = true
-	d := difference{kind: wouldMove, address: s.User, from: s.text(), to: t.place.text(), pair: t.place.thread()}
+	c.used[key(t.place)] = true
+	d := difference{kind: Move, address: s.place.User, from: placeText(&s.place), to: placeText(t.place), pair: threadOf(t.place)}
 	switch {
 	case t.place.Channel == "error":
-		d.kind, d.detail = wouldFail, errorText(t.place.Host)
-	case s.Channel == "error":
-		d.kind = wouldWork
+		d.kind, d.detail = Fail, errorText(t.place.Host)
+	case s.place.Channel == "error":
+		d.kind = Work
 	}
-	_, d.present = c.now.byKey[t.place.key()]
+	_, d.present = c.now.byKey[key(t.place)]
 	c.note(s, d)
 	return true
 }
 
 // of is the recipient of the envelope that a place comes from; -1 if that cannot be told.
 func (c *comparison) of(s *queued) int {
-	if f, there := c.now.byKey[s.key()]; there {
+	if f, there := c.now.byKey[key(&s.place)]; there {
 		// The envelope is the same; but one configuration may have stopped earlier.
 		if i := c.named(c.now.r.Recipients[f.rcpt].Address); i >= 0 {
 			return i
 		}
 	}
-	for _, f := range c.now.byWho[s.who()] {
+	for _, f := range c.now.byWho[user(&s.place)] {
 		if i := c.named(c.now.r.Recipients[f.rcpt].Address); i >= 0 {
 			return i
 		}
 	}
-	if ways := c.then.byWho[s.who()]; len(ways) > 0 {
+	if ways := c.then.byWho[user(&s.place)]; len(ways) > 0 {
 		return ways[0].rcpt
 	}
 	if s.orcpt != "" {
@@ -308,7 +312,7 @@ func (c *comparison) unused(rcpt int) []*place {
 	}
 	targets := c.then.r.Recipients[rcpt].Targets
 	for i := range targets {
-		if p := &targets[i]; !p.notice() && !c.used[p.key()] {
+		if p := &targets[i]; !isNotice(p) && !c.used[key(p)] {
 			list = append(list, p)
 		}
 	}
@@ -327,7 +331,7 @@ type instead struct {
 }
 
 func (c *comparison) instead(rcpt int) *instead {
-	n := &instead{kind: wouldDrop, to: "nobody", present: c.now.r != nil && c.now.r.goes()}
+	n := &instead{kind: Drop, to: "nobody", present: c.now.r != nil && goes(c.now.r)}
 	if rcpt < 0 {
 		return n
 	}
@@ -335,18 +339,18 @@ func (c *comparison) instead(rcpt int) *instead {
 	if len(n.news) == 0 {
 		return n
 	}
-	n.kind, n.to, n.detail = wouldExpand, texts(n.news), "instead "+users(n.news)
+	n.kind, n.to, n.detail = Expand, texts(n.news), "instead "+users(n.news)
 	if len(n.news) == 1 {
-		n.pair = n.news[0].thread()
+		n.pair = threadOf(n.news[0])
 	}
 	if !slices.ContainsFunc(n.news, func(p *place) bool { return p.Channel != "error" }) {
-		n.kind = wouldFail
+		n.kind = Fail
 		if text := errorText(n.news[0].Host); text != "" {
 			n.detail += ": " + text
 		}
 	}
 	for _, p := range n.news {
-		if _, there := c.now.byKey[p.key()]; !there {
+		if _, there := c.now.byKey[key(p)]; !there {
 			n.present = false
 		}
 	}
@@ -364,14 +368,14 @@ func (c *comparison) expanded(gone []*queued) {
 			n = c.instead(rcpt)
 			byRcpt[rcpt] = n
 		}
-		_, there := c.now.byKey[s.key()]
+		_, there := c.now.byKey[key(&s.place)]
 		c.note(s, difference{
-			kind: n.kind, address: s.User, of: n.of, from: s.text(), to: n.to, detail: n.detail, present: n.present && !there, pair: n.pair,
+			kind: n.kind, address: s.place.User, of: n.of, from: placeText(&s.place), to: n.to, detail: n.detail, present: n.present && !there, pair: n.pair,
 		})
 	}
 	for _, n := range byRcpt {
 		for _, p := range n.news {
-			c.used[p.key()] = true
+			c.used[key(p)] = true
 		}
 	}
 }
@@ -381,10 +385,10 @@ func (c *comparison) expanded(gone []*queued) {
 func (c *comparison) added() {
 	var asked, others map[int]bool
 	for i := range c.then.r.Recipients {
-		r := &c.then.r.Recipients[i]
+		r := c.then.r.Recipients[i]
 		for j := range r.Targets {
 			p := &r.Targets[j]
-			if p.notice() || c.used[p.key()] {
+			if isNotice(p) || c.used[key(p)] {
 				continue
 			}
 			if asked == nil {
@@ -393,8 +397,8 @@ func (c *comparison) added() {
 			if others[i] && !asked[i] {
 				continue
 			}
-			d := difference{kind: wouldAdd, address: p.User, of: r.Address, from: "nobody", to: p.text(), pair: p.thread()}
-			_, d.present = c.now.byKey[p.key()]
+			d := difference{kind: Add, address: p.User, of: r.Address, from: "nobody", to: placeText(p), pair: threadOf(p)}
+			_, d.present = c.now.byKey[key(p)]
 			c.list = append(c.list, d)
 		}
 	}
@@ -405,7 +409,7 @@ func (c *comparison) added() {
 func (c *comparison) attribute() (asked, others map[int]bool) {
 	asked, others = map[int]bool{}, map[int]bool{}
 	for i := range c.spec {
-		if s := &c.spec[i]; !s.notice() {
+		if s := &c.spec[i]; !isNotice(&s.place) {
 			if rcpt := c.of(s); s.asked {
 				asked[rcpt] = true
 			} else {
@@ -420,7 +424,7 @@ func (c *comparison) attribute() (asked, others map[int]bool) {
 func texts(list []*place) string {
 	var all []string
 	for _, p := range list {
-		if text := p.text(); !slices.Contains(all, text) {
+		if text := placeText(p); !slices.Contains(all, text) {
 			all = append(all, text)
 		}
 		if len(all) > manyTexts {

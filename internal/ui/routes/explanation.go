@@ -1,4 +1,4 @@
-package router
+package routes
 
 import (
 	"fmt"
@@ -7,13 +7,14 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"zmailer/internal/run/human"
+	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/ui/term"
 )
 
-// Print writes an explanation for people: what was asked, line by line, and under each
-// recipient where it goes.
-func (e *Explanation) Print(out io.Writer) error {
+// PrintExplanation prints each step on a line, and below each recipient its targets.
+func PrintExplanation(out io.Writer, e *router.Explanation) error {
 	p := term.For(out)
 	var b strings.Builder
 	if e.ID != "" {
@@ -25,10 +26,10 @@ func (e *Explanation) Print(out io.Writer) error {
 	}
 	for _, r := range e.Recipients {
 		fmt.Fprintf(&b, "\n%s\n", p.Bold(bracketed(r.Address)))
-		r.print(&b, p)
+		printRecipient(&b, p, r)
 	}
-	if text := e.conclusion(); text != "" {
-		fmt.Fprintf(&b, "\n%s\n", e.painted(p, text))
+	if text := conclusion(e); text != "" {
+		fmt.Fprintf(&b, "\n%s\n", colored(e, p, text))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -37,13 +38,13 @@ func (e *Explanation) Print(out io.Writer) error {
 // row is a step in columns: table, address, file:line, result.
 type row [4]string
 
-// print writes the steps of a recipient, each target where it was found.
-func (r *ExplainedRecipient) print(b *strings.Builder, p term.Paint) {
+// printRecipient writes the steps of a recipient, each target where it was found.
+func printRecipient(b *strings.Builder, p term.Paint, r *router.ExplainedRecipient) {
 	rows := make([]row, len(r.Steps))
 	var width [3]int
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		rows[i] = row{strings.Repeat("  ", s.Depth) + s.Table, s.Address, dash(s.Where), s.sentence()}
+		rows[i] = row{strings.Repeat("  ", s.Depth) + s.Table, s.Address, dash(s.Where), sentence(s)}
 		for c := range width {
 			width[c] = min(max(width[c], utf8.RuneCountInString(rows[i][c])), maxColumn)
 		}
@@ -52,11 +53,11 @@ func (r *ExplainedRecipient) print(b *strings.Builder, p term.Paint) {
 	targets := r.Targets
 	for i, cells := range rows {
 		for len(targets) > 0 && targets[0].After <= i {
-			targets[0].print(b, p, r.depth(i-1))
+			printTarget(b, p, &targets[0], depth(r, i-1))
 			targets, last = targets[1:], ""
 		}
 		if cells[1] == last {
-			cells[1] = "" // it stands above
+			cells[1] = "" // as in the line above
 		} else {
 			last = cells[1]
 		}
@@ -67,19 +68,19 @@ func (r *ExplainedRecipient) print(b *strings.Builder, p term.Paint) {
 		fmt.Fprintln(b, cells[3])
 	}
 	for i := range targets {
-		targets[i].print(b, p, r.depth(min(targets[i].After, len(r.Steps))-1))
+		printTarget(b, p, &targets[i], depth(r, min(targets[i].After, len(r.Steps))-1))
 	}
-	if n := r.moreSteps; n > 0 {
-		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(n, "step"))
+	if n := r.MoreSteps; n > 0 {
+		fmt.Fprintf(b, "  and %s more; --all shows them\n", human.Count(n, "step"))
 	}
 	if r.More > 0 {
-		fmt.Fprintf(b, "  and %s more; --all shows them\n", plural(r.More, "target"))
+		fmt.Fprintf(b, "  and %s more; --all shows them\n", human.Count(r.More, "target"))
 	}
 	switch {
-	case r.Verdict == VerdictDeferred || r.Verdict == VerdictFrozen:
+	case r.Verdict == router.VerdictDeferred || r.Verdict == router.VerdictFrozen:
 		fmt.Fprintf(b, "  => %s\n", p.State(r.Verdict, strings.ToUpper(r.Verdict)+": "+r.Reason))
 	case len(r.Targets)+r.More == 0:
-		fmt.Fprintln(b, "  => where a recipient above goes: it is delivered there once")
+		fmt.Fprintln(b, "  => same as a recipient above: it gets one copy")
 	}
 }
 
@@ -87,31 +88,31 @@ func (r *ExplainedRecipient) print(b *strings.Builder, p term.Paint) {
 const maxColumn = 50
 
 // depth is that of a step.
-func (r *ExplainedRecipient) depth(i int) int {
+func depth(r *router.ExplainedRecipient, i int) int {
 	if i < 0 || i >= len(r.Steps) {
 		return 0
 	}
 	return r.Steps[i].Depth
 }
 
-func (s *ExplainedStep) sentence() string {
+func sentence(s *router.ExplainedStep) string {
 	if s.Key != "" && s.Key != s.Address && s.Key != s.Where {
 		return s.Key + " → " + s.Result
 	}
 	return s.Result
 }
 
-func (t *ExplainedTarget) print(b *strings.Builder, p term.Paint, depth int) {
+func printTarget(b *strings.Builder, p term.Paint, t *router.ExplainedTarget, depth int) {
 	lead := "  " + strings.Repeat("  ", depth)
 	host := t.Host
 	if t.Channel == rules.Error {
-		host, _, _ = strings.Cut(host, ":") // its text is told below
+		host, _, _ = strings.Cut(host, ":") // its text follows below
 	}
 	fmt.Fprintf(b, "%s=> %s  %s  %s", lead, p.Bold(t.Channel+"!"+host), t.User, privilege(t.Privilege))
 	if t.Sender != "" {
 		fmt.Fprintf(b, "  from <%s>", t.Sender)
 		if t.VERP {
-			b.WriteString(" with each recipient in it")
+			b.WriteString(", with the address of each recipient in it")
 		}
 	}
 	b.WriteByte('\n')
@@ -131,37 +132,36 @@ func (t *ExplainedTarget) print(b *strings.Builder, p term.Paint, depth int) {
 	fmt.Fprintf(b, "%s   %s\n", lead, text)
 }
 
-// painted colours the conclusion: all but a message that has moved on needs a person.
-func (e *Explanation) painted(p term.Paint, text string) string {
-	if e.Verdict == VerdictGone {
+// colored is the conclusion in red, unless the message has moved on.
+func colored(e *router.Explanation, p term.Paint, text string) string {
+	if e.Verdict == router.VerdictGone {
 		return text
 	}
 	return p.Red(text)
 }
 
-// conclusion is what becomes of the message as a whole, where that is not plain from its
-// recipients.
-func (e *Explanation) conclusion() string {
+// conclusion is what happens to the message as a whole, where its recipients do not show it.
+func conclusion(e *router.Explanation) string {
 	switch e.Verdict {
-	case VerdictDeferred:
+	case router.VerdictDeferred:
 		text := "The whole message would go to deferred/ (" + e.Why + ") and be routed again later"
 		if n := len(e.Recipients); n > 0 && e.Recipients[n-1].Reason == e.Reason {
 			return text + "."
 		}
 		return text + ": " + e.Reason
-	case VerdictFrozen:
-		return "The message would go to freezer/ (" + e.Why + ") and wait for a person: " + e.Reason
-	case VerdictSetAside:
+	case router.VerdictFrozen:
+		return "The message would go to freezer/ (" + e.Why + ") and wait for an operator: " + e.Reason
+	case router.VerdictSetAside:
 		return "The message would go to postman/, and nowhere else: " + e.Reason
-	case VerdictGone:
+	case router.VerdictGone:
 		return "There is no such file: the message has moved on."
-	case VerdictUnreadable:
-		return "Nothing can be told: " + e.Reason
+	case router.VerdictUnreadable:
+		return "Unknown: " + e.Reason
 	}
 	return ""
 }
 
-// bracketed is an address as people gave it.
+// bracketed is an address in angle brackets.
 func bracketed(addr string) string {
 	if strings.HasPrefix(addr, "<") {
 		return addr
@@ -176,17 +176,9 @@ func dash(s string) string {
 	return s
 }
 
-// privilege is a uid for people.
 func privilege(uid uint32) string {
 	if uid == rules.Nobody {
 		return "as nobody"
 	}
 	return "as uid " + strconv.FormatUint(uint64(uid), 10)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }

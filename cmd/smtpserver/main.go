@@ -9,10 +9,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/run/confine"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver"
+	"zmailer/internal/stage/smtpserver/listen"
 )
 
 const description = `Listens for SMTP clients (RFC 5321) and stores each message as a file, first in
@@ -90,11 +90,8 @@ func run(c *cli.Context) error {
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")
 	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
-	if cfg.Activated, err = smtpserver.Activated(); err != nil {
+	if cfg.Activated, err = listen.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
-	}
-	if confine.PlanFor("smtpserver", settings).Applies() {
-		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, log) }
 	}
 	return serve(c.Context, settings, cfg)
 }

@@ -5,13 +5,18 @@ import (
 
 	"zmailer/internal/disk/filesystem"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 	"zmailer/internal/stage/smtpserver"
 )
 
-// serve takes mail, if the file system of the postoffice can hold it.
+// serve accepts mail, if the file system of the postoffice can hold it, with the privileges
+// that confine leaves.
 func serve(ctx context.Context, settings *config.Config, cfg smtpserver.Config) error {
 	if err := filesystem.Check(settings, cfg.Log); err != nil {
 		return err
+	}
+	if confine.PlanFor("smtpserver", settings).Applies() {
+		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, cfg.Log) }
 	}
 	return smtpserver.Run(ctx, cfg)
 }

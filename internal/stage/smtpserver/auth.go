@@ -1,39 +1,37 @@
 package smtpserver
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
-	"net"
-	"net/netip"
 	"strings"
 	"time"
 
 	"zmailer/internal/stage/smtpserver/auth"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 const (
 	// authTime is how long a backend may take for one step.
 	authTime = time.Minute
-	// authFailures is how many passwords a connection may try.
+	// authFailures is how many wrong passwords end a connection.
 	authFailures = 3
 	// authSteps is how many responses an exchange may have; SCRAM has three.
 	authSteps = 10
-	// defaultAuthDelay is how long the answer to the first wrong password of a connection
-	// is held back; to the next, twice as long.
+	// defaultAuthDelay is the delay of the reply to the first wrong password of a connection;
+	// it doubles with each.
 	defaultAuthDelay = time.Second
 )
 
-// UsersConfig says who our users are.
+// UsersConfig says where our users are.
 type UsersConfig struct {
-	Source    string        // who knows them, as AUTH says; "": there are none
+	Source    string        // AUTH; "": there are none
 	Dir       string        // where paths in it begin
-	Plaintext bool          // AUTH is offered without TLS, too
+	Plaintext bool          // AUTH is also offered without TLS
 	Delay     time.Duration // before the answer to a wrong password; 0: 1 s
 }
 
-// openUsers opens what AUTH asks. Without it, ports for submission take nothing.
+// openUsers opens the source in AUTH. Without one, ports for submission accept nothing.
 func (s *server) openUsers() (err error) {
 	if s.Users.Delay <= 0 {
 		s.Users.Delay = defaultAuthDelay
@@ -42,164 +40,131 @@ func (s *server) openUsers() (err error) {
 		s.users, err = auth.Open(s.Users.Source, auth.Options{Dir: s.Users.Dir, Log: s.Log})
 		return err
 	}
-	if len(s.SubmissionListen)+len(s.SubmissionsListen)+len(s.Activated[RoleSubmission])+len(s.Activated[RoleSubmissions]) > 0 {
-		s.Log.Warn("no-users", "advice", "AUTH is not set: every client of SUBMISSIONLISTEN and SUBMISSIONSLISTEN is told 530")
+	if s.listensFor(session.RoleSubmission) || s.listensFor(session.RoleSubmissions) {
+		s.Log.Warn("no-users", "advice", "AUTH is not set: every client of SUBMISSIONLISTEN and SUBMISSIONSLISTEN gets 530")
 	}
 	return nil
 }
 
 // mechanisms are what a client may authenticate with now: on a port for submission, and
-// in the clear only from this machine, unless AUTHPLAINTEXT says otherwise (RFC 4954 §4).
-func (s *session) mechanisms() []string {
-	if !s.authOffered() || !s.authSafe() {
+// in the clear only from this machine, unless AUTHPLAINTEXT allows more (RFC 4954 section 4).
+func (h *handler) mechanisms() []string {
+	if !h.authOffered() || !h.authSafe() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
+	ctx, cancel := context.WithTimeout(h.ctx, authTime)
 	defer cancel()
-	return s.srv.users.Mechanisms(ctx)
+	return h.users.Mechanisms(ctx)
 }
 
-func (s *session) authOffered() bool { return s.srv.users != nil && s.isSubmission() }
+func (h *handler) authOffered() bool { return h.users != nil && h.isSubmission() }
 
-func (s *session) isSubmission() bool {
-	return s.client.role == RoleSubmission || s.client.role == RoleSubmissions
+func (h *handler) isSubmission() bool {
+	return h.client.Role == session.RoleSubmission || h.client.Role == session.RoleSubmissions
 }
 
-func (s *session) authSafe() bool {
-	return s.client.tls != nil || s.srv.Users.Plaintext || isLoopback(s.client.addr)
+func (h *handler) authSafe() bool {
+	return h.client.TLS != nil || h.Users.Plaintext || h.client.IsLoopback()
 }
 
-// isLoopback tells a client of this machine.
-func isLoopback(a netip.AddrPort) bool { return !a.IsValid() || a.Addr().Unmap().IsLoopback() }
-
-// authenticate answers AUTH (RFC 4954). go-smtp's own would tell clients to try again
-// what they have written wrong, and take AUTH in the midst of a message.
-func authenticate(w *wire, s *session, arg string) bool {
-	if s == nil {
-		return false // go-smtp asks for a greeting
-	}
+// Auth implements session.Handler (RFC 4954).
+func (h *handler) Auth(arg string, ask func(challenge string) (string, error)) *session.Reply {
 	mechanism, initial, hasInitial := strings.Cut(arg, " ")
 	mechanism = strings.ToUpper(mechanism)
 	switch {
-	case !s.authOffered():
-		w.say(502, "5.5.1", "AUTH is not offered here")
-	case s.client.user != "":
-		w.say(503, "5.5.1", "you are "+s.client.user+" already")
-	case s.transaction != nil:
-		w.say(503, "5.5.1", "AUTH comes before MAIL")
-	case !s.authSafe():
-		w.say(538, "5.7.11", "STARTTLS first")
-	case mechanism == "":
-		w.say(501, "5.5.4", "AUTH needs a mechanism")
-	case strings.Contains(initial, " "):
-		w.say(501, "5.5.4", "want AUTH MECHANISM or AUTH MECHANISM RESPONSE")
-	default:
-		var first []byte
-		if hasInitial {
-			var ok bool
-			if first, ok = decodeResponse([]byte(initial)); !ok {
-				w.say(501, "5.5.2", "that is not base64")
-				return true
-			}
+	case !h.authOffered():
+		return session.NewReply(502, "5.5.1", "Error: command not implemented")
+	case h.client.User != "":
+		return session.NewReply(503, "5.5.1", "Error: already authenticated")
+	case h.envelope != nil:
+		return session.NewReply(503, "5.5.1", "Error: MAIL transaction in progress")
+	case !h.authSafe():
+		return session.NewReply(538, "5.7.11", "Encryption required for requested authentication mechanism")
+	case mechanism == "" || strings.Contains(initial, " "):
+		return session.NewReply(501, "5.5.4", "Syntax: AUTH mechanism [initial-response]")
+	}
+	var first []byte
+	if hasInitial {
+		var ok bool
+		if first, ok = decodeResponse(initial); !ok {
+			return session.NewReply(501, "5.5.2", "Error: invalid base64 data")
 		}
-		s.attempt(mechanism, first)
 	}
-	return true
-}
-
-// attempt lets a client try to be somebody.
-func (s *session) attempt(mechanism string, first []byte) {
-	w := s.wire
-	right, err := s.srv.limits.Guess(s.client.addr.Addr())
+	right, err := h.limits.Guess(h.client.Addr.Addr())
 	if err != nil {
-		s.srv.Log.Warn("refused", "client", s.client.String(), "status", "4.7.0", "reply", err)
-		w.say(421, "4.7.0", "too many wrong passwords from your address, try again later")
-		w.leave()
-		return
+		h.Log.Warn("refused", "client", h.client.String(), "status", "4.7.0", "reply", err)
+		return session.NewReply(421, "4.7.0", h.Hostname+" Error: too many authentication failures")
 	}
-	user, claimed, err := s.exchange(mechanism, first)
+	user, claimed, err := h.exchange(mechanism, first, ask)
 	if !errors.Is(err, auth.ErrRefused) {
 		right()
 	}
 	switch {
 	case err == nil:
-		s.client.user = user
-		s.authFailures = 0
-		s.srv.authTrouble.end(s.srv.Log, "auth-recovered")
-		s.srv.Log.Info("authenticated", "client", s.client.String(), "user", user, "mechanism", mechanism)
-		w.say(235, "2.7.0", "welcome")
+		h.client.User = user
+		h.authFailures = 0
+		h.authTrouble.End(h.Log, "auth-recovered")
+		h.Log.Info("authenticated", "client", h.client.String(), "user", user, "mechanism", mechanism)
+		return session.NewReply(235, "2.7.0", "Authentication successful")
 	case errors.Is(err, errCancelled):
-		w.say(501, "5.7.0", "cancelled")
+		return session.NewReply(501, "5.7.0", "Authentication cancelled")
 	case errors.Is(err, auth.ErrMechanism):
-		w.say(504, "5.5.4", "that mechanism is not offered")
+		return session.NewReply(504, "5.5.4", "Error: authentication mechanism not supported")
 	case errors.Is(err, auth.ErrSyntax):
-		w.say(501, "5.5.2", "that is no response of "+mechanism)
+		return session.NewReply(501, "5.5.2", "Error: malformed authentication response")
 	case errors.Is(err, auth.ErrRefused):
-		s.srv.Log.Info("auth-failed", "client", s.client.String(), "user", oneLine(claimed), "mechanism", mechanism)
-		s.refuseLogin()
-	case errors.Is(err, errLost):
-		// There is nobody to tell; w.err says why.
-	default:
-		s.srv.authTrouble.begin(s.srv.Log, "auth-trouble", "source", s.srv.Users.Source, "reason", err,
-			"advice", "clients are told to try again")
-		w.say(454, "4.7.0", "you cannot be authenticated now, try again later")
+		h.Log.Info("auth-failed", "client", h.client.String(), "user", session.OneLine(claimed), "mechanism", mechanism)
+		return h.refuseLogin()
+	case errors.Is(err, session.ErrLost):
+		return nil
 	}
+	h.authTrouble.Begin(h.Log, "auth-trouble", "source", h.Users.Source, "reason", err,
+		"advice", "clients get 454 and try again")
+	return session.NewReply(454, "4.7.0", "Temporary authentication failure")
 }
 
-// refuseLogin answers a wrong password, or a user that is not there, late and always the
-// same (RFC 4954 §4, §9). The wait is this goroutine's alone.
-func (s *session) refuseLogin() {
-	delay := s.srv.Users.Delay << min(s.authFailures, authFailures)
-	s.authFailures++
+// refuseLogin answers a wrong password, or an unknown user, late and always the
+// same (RFC 4954 sections 4 and 9). The wait is this goroutine's alone.
+func (h *handler) refuseLogin() *session.Reply {
+	delay := h.Users.Delay << min(h.authFailures, authFailures)
+	h.authFailures++
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-s.srv.ctx.Done():
-		// The connection is cut; nobody hears the answer.
+	case <-h.ctx.Done():
+		// The connection is cut.
 	}
-	s.wire.say(535, "5.7.8", "user and password do not fit")
-	if s.authFailures >= authFailures {
-		s.wire.say(421, "4.7.0", "too many wrong passwords")
-		s.wire.leave()
-	}
+	r := session.NewReply(535, "5.7.8", "Error: authentication failed")
+	r.Last = h.authFailures >= authFailures
+	return r
 }
 
-var errCancelled = errors.New("the client gave up")
+var errCancelled = errors.New("the client cancelled the exchange")
 
-// exchange goes through challenges and responses.
-func (s *session) exchange(mechanism string, response []byte) (user, claimed string, err error) {
-	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
+// exchange runs the challenges and responses.
+func (h *handler) exchange(mechanism string, response []byte, ask func(string) (string, error)) (user, claimed string, err error) {
+	ctx, cancel := context.WithTimeout(h.ctx, authTime)
 	defer cancel()
-	p := auth.Peer{Remote: s.client.addr, TLS: s.client.tls != nil}
-	if tcp, ok := s.wire.LocalAddr().(*net.TCPAddr); ok {
-		p.Local = tcp.AddrPort()
-	}
-	e, err := s.srv.users.Start(ctx, mechanism, p)
+	e, err := h.users.Start(ctx, mechanism, auth.Peer{Remote: h.client.Addr, Local: h.client.Local, TLS: h.client.TLS != nil})
 	if err != nil {
 		return "", "", err
 	}
 	defer e.Close()
 	for range authSteps {
-		challenge, done, err := s.step(e, response)
+		challenge, done, err := h.step(e, response)
 		if err != nil || done {
 			return e.User(), e.Claimed(), err
 		}
-		s.wire.say(334, "", base64.StdEncoding.EncodeToString(challenge))
-		line, err := s.wire.nextLine()
+		line, err := ask(base64.StdEncoding.EncodeToString(challenge))
 		if err != nil {
-			if s.wire.err == nil {
-				s.wire.err = err // a line that is too long
-			}
-			return "", "", lost(err)
+			return "", "", err
 		}
-		text := bytes.Clone(bytes.TrimRight(line, "\r\n"))
-		s.wire.skip(len(line))
-		if string(text) == "*" {
+		if line == "*" {
 			return "", "", errCancelled
 		}
 		var ok bool
-		if response, ok = decodeResponse(text); !ok {
+		if response, ok = decodeResponse(line); !ok {
 			return "", "", auth.ErrSyntax
 		}
 	}
@@ -207,18 +172,18 @@ func (s *session) exchange(mechanism string, response []byte) (user, claimed str
 }
 
 // step gives a response to the backend.
-func (s *session) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
-	ctx, cancel := context.WithTimeout(s.srv.ctx, authTime)
+func (h *handler) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
+	ctx, cancel := context.WithTimeout(h.ctx, authTime)
 	defer cancel()
 	return e.Next(ctx, response)
 }
 
 // decodeResponse reads a client's response, which is never nil; "=" is an empty one (RFC
-// 4954 §4).
-func decodeResponse(text []byte) ([]byte, bool) {
-	if string(text) == "=" || len(text) == 0 {
+// 4954 section 4).
+func decodeResponse(text string) ([]byte, bool) {
+	if text == "=" || text == "" {
 		return []byte{}, true
 	}
-	b, err := base64.StdEncoding.Strict().DecodeString(string(text))
+	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	return b, err == nil
 }

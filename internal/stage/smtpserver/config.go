@@ -2,22 +2,29 @@ package smtpserver
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
+	"zmailer/internal/stage/smtpserver/auth"
+	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/policy/limits"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
+	"zmailer/internal/table"
+	"zmailer/internal/wire/milter"
 )
 
-// DefaultMaxConnections is how many clients are served at once if nothing else is
-// said.
+// DefaultMaxConnections is the default of SMTPCONNECTIONS.
 const DefaultMaxConnections = 500
 
-// DefaultMinRate is how many bytes a second a client must send of a message on average
-// if nothing else is said.
+// DefaultMinRate is the default of MINRATE, bytes of a message per second.
 const DefaultMinRate = 100
 
 // ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
@@ -30,7 +37,6 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		SubmissionListen:  c.List("SUBMISSIONLISTEN"),
 		SubmissionsListen: c.List("SUBMISSIONSLISTEN"),
 		LMTPListen:        c.List("LMTPLISTEN"),
-		LocalNames:        c.Path("localnames"),
 		MaxConnections:    DefaultMaxConnections,
 	}
 	switch {
@@ -57,13 +63,6 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	var err error
 	if out.Hostname, err = c.Hostname(); err != nil {
 		return Config{}, err
-	}
-	nets := c.List("RELAYNETS")
-	if len(nets) == 0 {
-		nets = []string{"127.0.0.0/8", "::1/128"}
-	}
-	if out.RelayNets, err = parseNets(nets); err != nil {
-		return Config{}, c.Invalid("RELAYNETS", "cannot be used", err)
 	}
 	if err := readTransport(&out, c); err != nil {
 		return Config{}, err
@@ -114,7 +113,7 @@ func readTransport(out *Config, c *config.Config) error {
 	for _, name := range c.List("TLSKEY") {
 		out.TLS.Keys = append(out.TLS.Keys, beside(c, name))
 	}
-	if err := out.TLS.check(); err != nil {
+	if err := out.TLS.Check(); err != nil {
 		return c.Invalid("TLSKEY", "cannot be used", err)
 	}
 	if len(out.SubmissionsListen) > 0 && len(out.TLS.Certs) == 0 {
@@ -124,11 +123,11 @@ func readTransport(out *Config, c *config.Config) error {
 	if out.TLS.Ask, err = c.Bool("TLSASKCERT", false); err != nil {
 		return err
 	}
-	if out.ProxyNets, err = parseNets(c.List("PROXYNETS")); err != nil {
-		return c.Invalid("PROXYNETS", "cannot be used", err)
+	if out.ProxyNets, err = netsFrom(c, "PROXYNETS", nil); err != nil {
+		return err
 	}
-	if out.XClientNets, err = parseNets(c.List("XCLIENTNETS")); err != nil {
-		return c.Invalid("XCLIENTNETS", "cannot be used", err)
+	if out.XClientNets, err = netsFrom(c, "XCLIENTNETS", nil); err != nil {
+		return err
 	}
 	if out.ReverseLookup, err = c.Bool("REVERSELOOKUP", false); err != nil {
 		return err
@@ -140,7 +139,7 @@ func readTransport(out *Config, c *config.Config) error {
 	return nil
 }
 
-// beside makes a path of a name that stands beside zmailer.conf.
+// beside makes a path of the name of a file beside zmailer.conf.
 func beside(c *config.Config, name string) string {
 	if path := c.Path(name); path != "" && !filepath.IsAbs(name) {
 		return path
@@ -148,7 +147,7 @@ func beside(c *config.Config, name string) string {
 	return name
 }
 
-// CheckListen tells whether every address is host:port.
+// CheckListen reports the first address that is not host:port.
 func CheckListen(addrs []string) error {
 	for _, a := range addrs {
 		if _, _, err := net.SplitHostPort(a); err != nil {
@@ -157,6 +156,22 @@ func CheckListen(addrs []string) error {
 	}
 	return nil
 }
+
+// netsFrom reads a setting of networks; without it, def.
+func netsFrom(c *config.Config, name string, def []string) ([]netip.Prefix, error) {
+	list := c.List(name)
+	if len(list) == 0 {
+		list = def
+	}
+	nets, err := parseNets(list)
+	if err != nil {
+		return nil, c.Invalid(name, "cannot be used", err)
+	}
+	return nets, nil
+}
+
+// loopbackNets are the networks of this machine.
+var loopbackNets = []string{"127.0.0.0/8", "::1/128"}
 
 // parseNets reads networks, "192.0.2.0/24", and single addresses.
 func parseNets(list []string) ([]netip.Prefix, error) {
@@ -177,4 +192,153 @@ func parseNets(list []string) ([]netip.Prefix, error) {
 		nets = append(nets, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return nets, nil
+}
+
+// accessFrom takes these settings from zmailer.conf.
+func accessFrom(c *config.Config) (a policy.Config, err error) {
+	a.Dir, a.LocalNamesFile = c.Dir, c.Path("localnames")
+	if a.LocalNames, err = sourcesFrom(c, "LOCALNAMES"); err != nil {
+		return a, err
+	}
+	if a.SenderLogin, err = sourcesFrom(c, "SENDERLOGIN"); err != nil {
+		return a, err
+	}
+	if a.Source.Timeout, err = c.Duration("LOOKUPTIMEOUT", table.DefaultTimeout); err != nil {
+		return a, err
+	}
+	if a.Source.Keep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
+		return a, err
+	}
+	if a.RelayNets, err = netsFrom(c, "RELAYNETS", loopbackNets); err != nil {
+		return a, err
+	}
+	if a.ETRNNets, err = netsFrom(c, "ETRNNETS", loopbackNets); err != nil {
+		return a, err
+	}
+	a.RcptCheck, err = rcptCheckFrom(c)
+	return a, err
+}
+
+// sourcesFrom splits a setting into its sources.
+func sourcesFrom(c *config.Config, name string) ([]string, error) {
+	list, err := table.Split(c.String(name, ""))
+	for _, source := range list {
+		if err == nil {
+			_, err = table.Parse(source, c.Dir)
+		}
+	}
+	if err != nil {
+		return nil, c.Invalid(name, "cannot be used", err)
+	}
+	return list, nil
+}
+
+func rcptCheckFrom(c *config.Config) (*policy.RcptCheck, error) {
+	word := c.String("RCPTCHECK", "yes")
+	switch word {
+	case "no":
+		return nil, nil
+	case "yes", "all":
+	default:
+		return nil, c.Invalid("RCPTCHECK", "cannot be used", fmt.Errorf("%s is none of yes, all, no", word))
+	}
+	r := &policy.RcptCheck{All: word == "all", Defer: c.String("RCPTCHECKTROUBLE", "accept") == "defer"}
+	var err error
+	if r.Time, err = c.Duration("RCPTCHECKTIME", rcptcheck.DefaultTime); err != nil {
+		return nil, err
+	}
+	if r.Keep, err = c.Duration("RCPTCHECKKEEP", rcptcheck.DefaultKeep); err != nil {
+		return nil, err
+	}
+	r.Env = []string{"POSTOFFICE=" + c.PostOffice(), "ZCONFIG=" + c.File}
+	return r, nil
+}
+
+// usersFrom takes the settings that say who our users are.
+func usersFrom(c *config.Config) (u UsersConfig, err error) {
+	u.Source, u.Dir = c.String("AUTH", ""), c.Dir
+	if u.Source != "" {
+		if err := auth.Check(u.Source); err != nil {
+			return u, c.Invalid("AUTH", "cannot be used", err)
+		}
+	}
+	u.Plaintext, err = c.Bool("AUTHPLAINTEXT", false)
+	return u, err
+}
+
+// limitsFrom takes the settings that say what is too much.
+func limitsFrom(c *config.Config) (l LimitsConfig, err error) {
+	if l.PerAddress, err = c.Int("SMTPPERADDRESS", 50); err != nil {
+		return l, err
+	}
+	if l.Errors, err = c.Int("SMTPERRORS", 20); err != nil {
+		return l, err
+	}
+	if l.MinFree, err = c.Size("MINFREE", 1<<20); err != nil {
+		return l, err
+	}
+	files, err := c.Int("MINFILES", 100)
+	if err != nil {
+		return l, err
+	}
+	load, err := c.Int("MAXLOAD", 0)
+	if err != nil {
+		return l, err
+	}
+	l.MinFiles, l.MaxLoad = int64(files), float64(load)
+	for _, r := range []struct {
+		to   *limits.Rate
+		text string
+		name string
+		def  limits.Rate
+	}{
+		{&l.Failures, c.String("AUTHFAILURES", ""), "AUTHFAILURES", limits.Rate{Count: 20, Per: 10 * time.Minute}},
+		{&l.Connections, c.String("SMTPCONNECTRATE", ""), "SMTPCONNECTRATE", limits.Rate{}},
+		{&l.Messages, c.String("SMTPMESSAGERATE", ""), "SMTPMESSAGERATE", limits.Rate{}},
+		{&l.Recipients, c.String("SMTPRCPTRATE", ""), "SMTPRCPTRATE", limits.Rate{}},
+	} {
+		if *r.to = r.def; r.text == "" {
+			continue
+		}
+		if *r.to, err = limits.ParseRate(r.text); err != nil {
+			return l, c.Invalid(r.name, "cannot be used", err)
+		}
+	}
+	if c.String("LIMITSEXEMPT", "") != "none" {
+		if l.Exempt, err = netsFrom(c, "LIMITSEXEMPT", loopbackNets); err != nil {
+			return l, err
+		}
+	}
+	l.AcceptBareLF = c.String("SMTPBARELF", "reject") == "accept"
+	return l, nil
+}
+
+// filtersFrom takes these settings from zmailer.conf.
+func filtersFrom(c *config.Config) (f Filters, err error) {
+	k := &f.Checks
+	if k.SPF, k.DKIM, k.DMARC, err = checks.ParseNames(c.List("CHECKS")); err != nil {
+		return f, c.Invalid("CHECKS", "cannot be used", err)
+	}
+	k.Server = c.String("RESOLVER", "")
+	if k.Timeout, err = c.Duration("CHECKTIME", 20*time.Second); err != nil {
+		return f, err
+	}
+	step, err := c.Duration("MILTERTIME", 30*time.Second)
+	if err != nil {
+		return f, err
+	}
+	content, err := c.Duration("MILTERCONTENTTIME", 5*time.Minute)
+	if err != nil {
+		return f, err
+	}
+	for _, text := range c.List("MILTERS") {
+		m, err := milter.Parse(text)
+		if err != nil {
+			return f, c.Invalid("MILTERS", "cannot be used", err)
+		}
+		m.Timeout, m.ContentTimeout = step, content
+		f.Milters = append(f.Milters, m)
+	}
+	f.TroubleAccepts = c.String("MILTERTROUBLE", "defer") == "accept"
+	return f, nil
 }

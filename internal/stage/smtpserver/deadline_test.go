@@ -2,7 +2,6 @@ package smtpserver
 
 import (
 	"bufio"
-	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -11,26 +10,8 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/smtpserver/session"
 )
-
-// pipeListener accepts one end of each pipe.
-type pipeListener struct {
-	srv   *server
-	conns chan net.Conn
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	c, ok := <-l.conns
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	w := newWire(c, l.srv)
-	l.srv.opened(w)
-	return w, nil
-}
-
-func (l *pipeListener) Close() error   { close(l.conns); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // underClock runs a test with a clock of its own, which jumps when all wait.
 func underClock(t *testing.T, test func(*testing.T, *peer)) {
@@ -56,19 +37,17 @@ func underClockWith(t *testing.T, change func(*Config), test func(*testing.T, *p
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &pipeListener{srv: s, conns: make(chan net.Conn, 1)}
-		done := make(chan error)
-		go func() { done <- s.library(RoleMX).Serve(l) }()
+		port := s.newProtocol(session.RoleMX)
+		done := make(chan struct{})
+		go func() { port.Run(); close(done) }()
 		ours, theirs := net.Pipe()
-		l.conns <- theirs
+		s.accept(theirs, port)
 		p := &peer{t, ours, bufio.NewReader(ours)}
 		p.expect("220")
 		test(t, p)
 		ours.Close()
-		l.Close()
-		if err := <-done; !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
-		}
+		port.Close()
+		<-done
 		synctest.Wait()
 		if err := s.stop(); err != nil {
 			t.Error(err)
@@ -102,12 +81,12 @@ func TestSlowClientIsHeardOut(t *testing.T) {
 		p.send(strings.Repeat(strings.Repeat("x", 98)+"\r\n", 400))
 		<-time.After(4*time.Minute + 30*time.Second)
 		p.send(".\r\n")
-		p.expect("250 2.0.0 queued")
+		p.expect("250 2.0.0")
 		p.say("MAIL FROM:<a@b>", "250")
 		p.say("RCPT TO:<c@mx.example.org>", "250")
 		p.send("BDAT 4 LAST\r\n")
 		p.slowly("slow", time.Minute)
-		p.expect("250 2.0.0 queued")
+		p.expect("250 2.0.0")
 		p.say("QUIT", "221")
 	})
 }
@@ -138,32 +117,6 @@ func TestDrippedBytesAreNoProgress(t *testing.T) {
 	}
 }
 
-// What filters or the disk take is not the client's fault: only the time counts in which
-// it is waited for.
-func TestOurOwnDelayIsNotTheClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		defer ours.Close()
-		w := newWire(theirs, &server{Config: Config{ReadTimeout: 5 * time.Minute, MinRate: DefaultMinRate}})
-		defer theirs.Close()
-		w.inLine = true
-		for i := range 6 {
-			go func() {
-				<-time.After(10 * time.Second)
-				_, _ = ours.Write(make([]byte, 1000))
-			}()
-			if err := w.more(); err != nil {
-				t.Fatalf("piece %d: %v", i, err)
-			}
-			w.skip(len(w.peek()))
-			<-time.After(10 * time.Minute) // what becomes of it
-		}
-		if err := w.more(); err == nil {
-			t.Error("silence has no end")
-		}
-	})
-}
-
 // MINRATE=0: a byte within each time limit is enough.
 func TestDrippedBytesMayBeAllowed(t *testing.T) {
 	underClockWith(t, func(c *Config) { c.MinRate = 0 }, func(t *testing.T, p *peer) {
@@ -172,7 +125,7 @@ func TestDrippedBytesMayBeAllowed(t *testing.T) {
 		p.say("RCPT TO:<c@mx.example.org>", "250")
 		p.say("DATA", "354")
 		p.slowly("slow\r\n.\r\n", 4*time.Minute+40*time.Second)
-		p.expect("250 2.0.0 queued")
+		p.expect("250 2.0.0")
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/emersion/go-smtp"
+
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 // RFC 1870 §5: the size may have twenty digits, and too large is 552, not 501.
@@ -47,11 +49,11 @@ func TestProtocolIsNamedAsRegistered(t *testing.T) {
 		"UTF8SMTPSA": {with: "ESMTP", utf8: true, tls: true, user: "ann"}, "UTF8SMTPA": {with: "ESMTP", utf8: true, user: "ann"},
 		"UTF8LMTP": {with: "LMTP", utf8: true}, "UTF8LMTPS": {with: "LMTP", utf8: true, tls: true},
 	} {
-		s := &session{wire: &wire{with: test.with}, client: client{user: test.user}}
+		c := session.Client{User: test.user}
 		if test.tls {
-			s.client.tls = &tls.ConnectionState{}
+			c.TLS = &tls.ConnectionState{}
 		}
-		if got := s.with(test.utf8); got != want {
+		if got := protocolName(&session.Mail{Protocol: test.with, UTF8: test.utf8}, &c); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

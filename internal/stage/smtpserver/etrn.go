@@ -10,63 +10,54 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/mailq"
 )
 
 // etrnPatience is how long the scheduler may take for one request.
 const etrnPatience = 10 * time.Second
 
-// etrn answers ETRN (RFC 1985): the host's queue, with @ also those of the hosts below
-// it, with # that of a name that is no host's, is started.
-func etrn(w *wire, s *session, arg string) bool {
-	switch {
-	case s == nil:
-		w.say(503, "5.5.1", "EHLO first")
-		return true
-	case s.transaction != nil:
-		w.say(503, "5.5.1", "a transaction is open; RSET ends it")
-		return true
+// ETRN implements session.Handler (RFC 1985): the queue of a host is started, with @ also
+// those of the hosts below it, with # that of a name that is not a host's.
+func (h *handler) ETRN(arg string) *session.Reply {
+	if h.envelope != nil {
+		return session.NewReply(503, "5.5.1", "Error: MAIL transaction in progress")
 	}
 	node, err := parseNode(arg)
 	if err != nil {
-		w.say(501, "5.5.4", "ETRN HOST, ETRN @DOMAIN or ETRN #QUEUE: "+err.Error())
-		return true
+		return session.NewReply(501, "5.5.4", "Syntax: ETRN domain: "+err.Error())
 	}
-	f := s.describe(address.Mailbox{})
+	f := h.rules.Facts(h.client, address.Mailbox{})
 	f.To = address.Mailbox{Local: "postmaster", Domain: strings.TrimLeft(node, "@#")}
-	may, err := s.mayETRN(&f)
+	may, err := h.rules.MayETRN(h.ctx, &f, h.client.String())
 	switch {
 	case err != nil:
-		s.srv.tables.begin(s.srv.Log, "access-trouble", "reason", err, "client", s.client.String())
-		w.say(458, "4.3.0", "Unable to queue messages for node "+node+": this cannot be looked up now")
+		return session.NewReply(458, "4.3.0", "Unable to queue messages for node "+node)
 	case !may:
-		s.srv.Log.Info("etrn-refused", "client", s.client.String(), "host", node)
-		w.say(459, "4.7.1", "Node "+node+" not allowed: not for this client")
-	default:
-		s.start(node)
+		h.Log.Info("etrn-refused", "client", h.client.String(), "host", node)
+		return session.NewReply(459, "4.7.1", "Node "+node+" not allowed")
 	}
-	return true
+	return h.startQueue(node)
 }
 
-// parseNode reads what ETRN is about (RFC 1985 §5.3).
+// parseNode reads the argument of ETRN (RFC 1985 section 5.3).
 func parseNode(arg string) (string, error) {
 	switch {
 	case arg == "" || strings.ContainsAny(arg, " \t"):
-		return "", errors.New("want one word")
-	case len(arg) > maxGreeting:
-		return "", errors.New("it is too long")
+		return "", errors.New("want one argument")
+	case len(arg) > session.MaxName:
+		return "", errors.New("too long")
 	}
 	if queue, is := strings.CutPrefix(arg, "#"); is {
 		if queue == "" || strings.ContainsFunc(queue, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-			return "", errors.New("that is no name of a queue")
+			return "", errors.New("not a queue name")
 		}
 		return arg, nil
 	}
 	domain, below := strings.CutPrefix(arg, "@")
 	d, err := (address.Mailbox{Local: "x", Domain: strings.TrimSuffix(domain, ".")}).ASCIIDomain()
 	if err != nil || d == "" {
-		return "", errors.New("that is no host")
+		return "", errors.New("not a host name")
 	}
 	if below {
 		d = "@" + d
@@ -74,43 +65,29 @@ func parseNode(arg string) (string, error) {
 	return d, nil
 }
 
-// mayETRN tells whether the client may start a queue: it is in ETRNNETS, or a rule says
-// so.
-func (s *session) mayETRN(f *access.Facts) (bool, error) {
-	for _, n := range s.srv.Access.ETRNNets {
-		if n.Contains(f.Client) {
-			return true, nil
-		}
-	}
-	return s.srv.access.MayETRN(s.srv.ctx, f)
-}
-
-// start has the scheduler start a queue: by its query socket or, where that does not
-// answer, by a file that it finds.
-func (s *session) start(node string) {
+// startQueue has the scheduler start a queue: by its query socket or, if that does not
+// answer, by a file that the scheduler finds.
+func (h *handler) startQueue(node string) *session.Reply {
 	host := strings.TrimPrefix(node, "#")
-	some, err := s.srv.ask(host)
+	some, err := h.askScheduler(host)
 	if err == nil {
-		s.srv.Log.Info("etrn", "client", s.client.String(), "host", node, "started", some)
+		h.Log.Info("etrn", "client", h.client.String(), "host", node, "started", some)
 		if some {
-			s.wire.say(250, "2.0.0", "OK, queuing for node "+node+" started")
-		} else {
-			s.wire.say(251, "2.0.0", "OK, no messages waiting for node "+node)
+			return session.NewReply(250, "2.0.0", "OK, queuing for node "+node+" started")
 		}
-		return
+		return session.NewReply(251, "2.0.0", "OK, no messages waiting for node "+node)
 	}
-	if ferr := s.srv.po.Queue.AskStart(host); ferr != nil {
-		s.srv.Log.Error("etrn-failed", "client", s.client.String(), "host", node, "reason", errors.Join(err, ferr))
-		s.wire.say(458, "4.3.0", "Unable to queue messages for node "+node)
-		return
+	if ferr := h.po.Queue.AskStart(host); ferr != nil {
+		h.Log.Error("etrn-failed", "client", h.client.String(), "host", node, "reason", errors.Join(err, ferr))
+		return session.NewReply(458, "4.3.0", "Unable to queue messages for node "+node)
 	}
-	s.srv.Log.Info("etrn", "client", s.client.String(), "host", node, "reason", err)
-	s.wire.say(250, "2.0.0", "OK, queuing for node "+node+" started")
+	h.Log.Info("etrn", "client", h.client.String(), "host", node, "reason", err)
+	return session.NewReply(250, "2.0.0", "OK, queuing for node "+node+" started")
 }
 
-// ask says ETRN on the scheduler's query socket, and tells whether that has started
-// anything.
-func (s *server) ask(host string) (some bool, err error) {
+// askScheduler sends ETRN to the scheduler's query socket and reports whether that has
+// started anything.
+func (s *server) askScheduler(host string) (some bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, etrnPatience)
 	defer cancel()
 	conn, err := postoffice.DialSocket(ctx, filepath.Join(s.PostOffice, postoffice.QuerySocket))
@@ -129,7 +106,7 @@ func (s *server) ask(host string) (some bool, err error) {
 	r := mailq.Request{Kind: mailq.ETRN, Host: host}
 	text, err := c.Ask(r, nil)
 	if errors.Is(err, mailq.ErrRefused) {
-		// We run as another user than the scheduler: perhaps everybody may.
+		// We run as another user than the scheduler, and it may allow everyone.
 		if err = c.Login("nobody", "nobody"); err == nil {
 			text, err = c.Ask(r, nil)
 		}
@@ -138,16 +115,4 @@ func (s *server) ask(host string) (some bool, err error) {
 		return false, fmt.Errorf("ask the scheduler: %w", err)
 	}
 	return !strings.Contains(text, "didn't"), nil
-}
-
-// offersETRN tells whether EHLO says that there is ETRN: to clients that may start some
-// queue. Rules are not asked for the name of one.
-func (s *session) offersETRN() bool {
-	f := s.describe(address.Mailbox{})
-	for _, n := range s.srv.Access.ETRNNets {
-		if n.Contains(f.Client) {
-			return true
-		}
-	}
-	return s.srv.access.SomeETRN(s.srv.ctx, &f)
 }

@@ -3,14 +3,13 @@ package smtpserver
 import (
 	"time"
 
-	"github.com/emersion/go-smtp"
-
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
-// meters are what smtpserver counts (Z26); without METRICS they count nothing.
+// meters are the metrics of smtpserver (Z26); without METRICS they count nothing.
 type meters struct {
 	connections *metrics.Counters   // role
 	turnedAway  *metrics.Counters   // role
@@ -24,23 +23,23 @@ type meters struct {
 func newMeters(s *metrics.Set) meters {
 	return meters{
 		connections: s.Counter("zmailer_smtpserver_connections_total",
-			"Connections that were taken, by the role of the port: mx, submission, submissions or lmtp.", "role"),
+			"Connections accepted, by the role of the port: mx, submission, submissions or lmtp.", "role"),
 		turnedAway: s.Counter("zmailer_smtpserver_connections_turned_away_total",
-			"Connections that were told 421 in place of a greeting.", "role"),
+			"Connections that got 421 in place of a greeting.", "role"),
 		messages: s.Counter("zmailer_smtpserver_messages_total",
 			"Messages whose content was sent: accepted, frozen (accepted, and in freezer/), discarded, refused (5xx), deferred (4xx), or lost on the way.", "role", "result"),
 		recipients: s.Counter("zmailer_smtpserver_recipients_total",
-			"RCPT commands by their answer: accepted, refused (5xx) or deferred (4xx).", "role", "result"),
+			"RCPT commands by their reply: accepted, refused (5xx) or deferred (4xx).", "role", "result"),
 		bytes: s.Counter("zmailer_smtpserver_accepted_bytes_total",
 			"Bytes of the message files of accepted messages.", "role"),
 		receive: s.Histogram("zmailer_smtpserver_receive_seconds",
-			"From DATA, or the first BDAT, to the answer to the message: the client's sending, filters and the disk.", metrics.Short(), "role"),
+			"From DATA, or the first BDAT, to the reply to the message: the client, filters and the disk.", metrics.Short(), "role"),
 		commit: s.Histogram("zmailer_smtpserver_commit_seconds",
-			"For a message that was accepted, to sync its file and move it to router/.", metrics.Short()).With(),
+			"To sync the file of an accepted message and move it to router/.", metrics.Short()).With(),
 	}
 }
 
-// now is the time, if anybody wants to know how long something takes.
+// now is the time, if durations are measured.
 func (m *meters) now() time.Time {
 	if m.messages == nil {
 		return time.Time{}
@@ -48,7 +47,7 @@ func (m *meters) now() time.Time {
 	return time.Now()
 }
 
-// What is answered, as the metrics name it.
+// Results, as the metrics name them.
 const (
 	resultAccepted  = "accepted"
 	resultFrozen    = "frozen"
@@ -58,19 +57,18 @@ const (
 	resultLost      = "lost"
 )
 
-// answer names what a client is told.
-func answer(err error) string {
-	e, ok := err.(*smtp.SMTPError)
+// result names a reply by its code.
+func result(code int) string {
 	switch {
-	case err == nil || ok && e.Code < 300:
+	case code < 300:
 		return resultAccepted
-	case ok && e.Code >= 500:
+	case code >= 500:
 		return resultRefused
 	}
 	return resultDeferred
 }
 
-// known has the counters of a role there with 0: the first one is a rise, too.
+// known creates the counters of a role with 0, so that the first event is an increase.
 func (m *meters) known(role string) {
 	m.connections.With(role)
 	m.turnedAway.With(role)
@@ -81,58 +79,58 @@ func (m *meters) known(role string) {
 	}
 }
 
-// recipient counts an answer to RCPT.
-func (m *meters) recipient(r Role, err error) {
+// recipient counts a reply to RCPT.
+func (m *meters) recipient(r session.Role, code int) {
 	if m.recipients != nil {
-		m.recipients.With(string(r), answer(err)).Add(1)
+		m.recipients.With(string(r), result(code)).Add(1)
 	}
 }
 
-// message counts the answer to a message's content.
-func (m *meters) message(s *session, began time.Time, err error) {
+// message counts the reply to a message's content: r or, without an error, acceptance. No
+// reply and an error are a client that is lost.
+func (m *meters) message(h *handler, began time.Time, r *session.Reply, err error) {
 	if m.messages == nil {
 		return
 	}
-	role, result := string(s.client.role), answer(err)
+	role, word := string(h.client.Role), resultAccepted
 	switch {
-	case err == error(lostReply):
-		result = resultLost
-	case result != resultAccepted:
-	case s.discarded != "":
-		result = resultDiscarded
-	case s.frozen.Action == access.Freeze:
-		result = resultFrozen
+	case r != nil:
+		word = result(r.Code)
+	case err != nil:
+		word = resultLost
+	case h.filters.Discarded() != "" || len(h.envelope.Recipients) == 0:
+		word = resultDiscarded
+	case h.policy.Frozen.Action == access.Freeze:
+		word = resultFrozen
 	}
-	m.messages.With(role, result).Add(1)
-	if result != resultLost {
-		h := m.receive.With(role)
-		h.Observe(h.Since(began))
+	m.messages.With(role, word).Add(1)
+	if word != resultLost {
+		t := m.receive.With(role)
+		t.Observe(t.Since(began))
 	}
 }
 
 // stored counts a message that is in router/ or freezer/.
-func (m *meters) stored(s *session, began time.Time, size int64) {
+func (m *meters) stored(h *handler, began time.Time, size int64) {
 	if m.messages == nil {
 		return
 	}
 	m.commit.Observe(m.commit.Since(began))
-	m.bytes.With(string(s.client.role)).Add(int(size))
+	m.bytes.With(string(h.client.Role)).Add(int(size))
 }
 
-// serveMetrics has the numbers read until stop is called.
-func (s *server) serveMetrics(entrances map[Role]*entrance) (stop func()) {
-	for role := range entrances {
+// serveMetrics serves the metrics until stop is called.
+func (s *server) serveMetrics() (stop func()) {
+	for role := range s.protocols {
 		s.meters.known(string(role))
 	}
 	s.Metrics.Ask(0, func(put metrics.Put) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for w := range s.wires {
-			if e := w.entrance; e != nil {
-				put("zmailer_smtpserver_connections", 1, string(e.role))
-			}
+		for c := range s.connections {
+			put("zmailer_smtpserver_connections", 1, string(c.role))
 		}
-		for role := range entrances {
+		for role := range s.protocols {
 			put("zmailer_smtpserver_connections", 0, string(role))
 		}
 	}, metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}})

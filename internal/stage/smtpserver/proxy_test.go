@@ -1,13 +1,13 @@
 package smtpserver
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"zmailer/internal/stage/smtpserver/listen"
 
 	"github.com/pires/go-proxyproto"
 )
@@ -27,6 +27,9 @@ func version2(t testing.TB, client string) string {
 	return string(b)
 }
 
+// loopback is the network that tests come from.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
 const (
 	// local2 is what a proxy says when it looks whether we live.
 	local2 = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
@@ -34,8 +37,6 @@ const (
 	unspec2 = "\r\n\r\n\x00\r\nQUIT\n\x21\x00\x00\x03\x04\x00\x00"
 	proxied = "PROXY TCP4 203.0.113.9 192.0.2.25 40000 25\r\n"
 )
-
-var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // The client is whom the header names, for rules and for Received lines.
 func TestProxyNamesTheClient(t *testing.T) {
@@ -127,34 +128,6 @@ func TestProxyHeaderFromOutsideIsNotBelieved(t *testing.T) {
 	p.say("RCPT TO:<b@elsewhere.example>", "250") // as loopback may
 }
 
-func FuzzProxyHeader(f *testing.F) {
-	from := netip.MustParseAddrPort("192.0.2.1:1")
-	for _, seed := range []string{
-		proxied, local2, unspec2, version2(f, "203.0.113.9:40000"), version2(f, "[2001:db8::9]:40000"), "PROXY UNKNOWN\r\n",
-		"PROXY TCP6 ::ffff:1.2.3.4 ::1 0 65535\r\n", "\r\n\r\n\x00\r\nQUIT\n\x21\x31\x00\xd8" + strings.Repeat("a", 216),
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		in := bytes.NewReader(append(b, "EHLO rest\r\n"...))
-		before := in.Len()
-		addr, err := parseProxy(in, from)
-		if err != nil {
-			return
-		}
-		used := before - in.Len()
-		if used > len(b)+len("EHLO rest\r\n") || used < 15 {
-			t.Errorf("%d bytes used of %d", used, len(b))
-		}
-		if !addr.IsValid() || addr.Addr().Zone() != "" || addr.Addr().Is4In6() {
-			t.Errorf("address %v", addr)
-		}
-		if b[0] == 'P' && (used > maxProxyLine || b[used-1] != '\n') {
-			t.Errorf("version 1, %d bytes: %q", used, b[:used])
-		}
-	})
-}
-
 // M40: the name is one that leads back to the address.
 func TestHostNameIsVerifiedForward(t *testing.T) {
 	zone := startZone(t, map[string]string{
@@ -164,17 +137,16 @@ func TestHostNameIsVerifiedForward(t *testing.T) {
 		"9.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.": "PTR six.example.net.",
 		"six.example.net.": "AAAA 2001:db8::9",
 	})
-	s := &server{Config: Config{Resolver: zone}}
 	for addr, want := range map[string]string{
 		"203.0.113.9": "mail.example.net", "203.0.113.10": "", "203.0.113.11": "", "203.0.113.12": "", "2001:db8::9": "six.example.net",
 	} {
-		if got := s.hostName(t.Context(), netip.MustParseAddr(addr)); got != want {
+		if got := listen.HostName(t.Context(), zone, netip.MustParseAddr(addr)); got != want {
 			t.Errorf("%s: got %q, want %q", addr, got, want)
 		}
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := s.hostName(done, netip.MustParseAddr("203.0.113.9")); got != "" {
+	if got := listen.HostName(done, zone, netip.MustParseAddr("203.0.113.9")); got != "" {
 		t.Errorf("too late: got %q", got)
 	}
 	r := start(t, func(c *Config) { c.ReverseLookup, c.Resolver, c.ProxyNets = true, zone, loopback })

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,6 +21,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/smtpserver/policy"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -54,8 +54,8 @@ func start(t testing.TB, change func(*Config)) *running {
 	}
 	c := Config{
 		PostOffice: r.dir, Listen: []string{"127.0.0.1:0"}, Hostname: "mx.example.org",
-		RelayNets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		MaxSize:   200 << 20, MaxRecipients: 100, MaxConnections: 100,
+		Access:  policy.Config{RelayNets: loopback},
+		MaxSize: 200 << 20, MaxRecipients: 100, MaxConnections: 100,
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	ready := make(chan net.Addr, 1)

@@ -1,15 +1,10 @@
 package smtpserver
 
 import (
-	"errors"
-	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestConnectionsAreCapped(t *testing.T) {
@@ -83,38 +78,5 @@ func TestStopCutsWhatDoesNotFinish(t *testing.T) {
 	r.nothing()
 	if !strings.Contains(r.log.String(), "msg=cut") {
 		t.Error("the cut is not logged")
-	}
-}
-
-// shortListener has no descriptors a few times, then none at all are left to accept.
-type shortListener struct {
-	net.Listener
-	errs chan error
-}
-
-func (l *shortListener) Accept() (net.Conn, error) { return nil, <-l.errs }
-func (l *shortListener) Close() error              { return nil }
-func (l *shortListener) Addr() net.Addr            { return &net.TCPAddr{} }
-
-func TestShortageOfDescriptorsIsSaidOnce(t *testing.T) {
-	errs := make(chan error, 4)
-	for _, e := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ECONNABORTED, unix.EBADF} {
-		errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", e)}
-	}
-	log := &lockedBuffer{}
-	s := &server{Config: Config{Log: slog.New(slog.NewTextHandler(log, nil))}}
-	l := &listener{Listener: &shortListener{errs: errs}, srv: s, done: make(chan struct{})}
-	if _, err := l.Accept(); !errors.Is(err, unix.EBADF) {
-		t.Errorf("got %v, want the error that does not pass", err)
-	}
-	if got := strings.Count(log.String(), "accept-trouble"); got != 1 {
-		t.Errorf("said %d times:\n%s", got, log.String())
-	}
-	errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v from a closed listener", err)
 	}
 }

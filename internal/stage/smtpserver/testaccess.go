@@ -13,125 +13,118 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
-// ErrQuestion means that what is asked of TestAccess is written wrong.
-var ErrQuestion = errors.New("not a question")
+// ErrQuestion means that the arguments of TestAccess are wrong.
+var ErrQuestion = errors.New("bad arguments")
 
-// TestAccess tells a person what would become of a recipient, and by which rule. The
-// question is words: client=192.0.2.1 from=a@b to=c@d, and any other key of a rule;
-// dkim=pass, spf=, dmarc=, size= or rcpts= tell that the content was read. Nothing is
-// taken, and nobody is connected.
-func TestAccess(c Config, question []string, out io.Writer) error {
-	f, err := askedFacts(question)
+// TestAccess prints what would become of a recipient, and by which rule. The arguments are
+// client=192.0.2.1 from=a@b to=c@d, and any other key of a rule; dkim=pass, spf=, dmarc=,
+// size= or rcpts= mean that the content was read. Nothing is stored, and no connection is
+// made but to tables and the router.
+func TestAccess(c Config, args []string, out io.Writer) error {
+	f, err := parseFacts(args)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrQuestion, err)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{Config: c, relay: newRelay(c.RelayNets, c.Hostname)}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	defer s.cancel()
-	if err := s.openAccess(); err != nil {
+	ctx := context.Background()
+	p, err := policy.Open(c.policy())
+	if err != nil {
 		return err
 	}
-	defer s.closeAccess()
-	network := s.relay.trusts(f.Client)
+	defer p.Close()
+	network := p.IsRelayNet(f.Client)
 	f.Trusted = network || f.User != ""
-	if f.Local, err = s.relay.isLocal(s.ctx, f.To); err != nil {
+	if f.Local, err = p.IsLocal(ctx, f.To); err != nil {
 		return err
 	}
-	n := &session{srv: s, client: client{addr: netip.AddrPortFrom(f.Client, 0), user: f.User}}
-	n.facts = *f
-	who := "a stranger"
+	who := "unauthenticated, not in RELAYNETS"
 	if network {
 		who = "in RELAYNETS"
 	}
 	if f.User != "" {
 		who += ", authenticated as " + f.User
 	}
-	ours := "in no domain of ours"
+	local := "not a local domain"
 	if f.Local {
-		ours = "in a domain of ours"
+		local = "local domain"
 	}
-	_, err = fmt.Fprintf(out, "client   %s\nto       <%s>, %s\n", who, f.To, ours)
-	for _, line := range n.told() {
-		if err == nil {
-			_, err = fmt.Fprintln(out, line)
-		}
-	}
+	lines := append([]string{"client   " + who, fmt.Sprintf("to       <%s>, %s", f.To, local)}, explain(ctx, p, f)...)
+	_, err = io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// told is what the rules and the checks say, a line each.
-func (s *session) told() []string {
-	if v := s.judgeSender(s.facts.From); v.Action != access.None {
-		return []string{"rule     SENDERLOGIN", "verdict  " + sayVerdict(v)}
+// explain is the decision of rules and checks, a line each.
+func explain(ctx context.Context, p *policy.Policy, f *access.Facts) []string {
+	if v := p.CheckSender(ctx, f, "--test-access"); v.Action != access.None {
+		return []string{"rule     SENDERLOGIN", "verdict  " + describe(v)}
 	}
-	d, err := s.srv.access.Decide(s.srv.ctx, &s.facts)
+	x, err := p.Explain(ctx, f)
 	if err != nil {
-		return []string{"rule     " + err.Error(), "verdict  " + sayVerdict(lookupTrouble)}
+		return []string{"rule     " + err.Error(), "verdict  " + describe(x.Verdict)}
 	}
-	rule := d.By
-	if d.Rule != "" {
-		rule += ": " + d.Rule
+	rule := x.By
+	if x.Rule != "" {
+		rule += ": " + x.Rule
 	} else {
-		rule += ": RELAYNETS and authenticated users anywhere, others to our domains"
+		rule += ": RELAYNETS and authenticated users anywhere, others to local domains"
 	}
-	lines := []string{"rule     " + rule, "verdict  " + sayVerdict(d.Verdict)}
-	if d.Pending != "" {
-		waits := strings.Split(d.Pending, ",")
-		lines[1] = "verdict  taken so far; rules in these lines of access wait for the content: " + strings.Join(waits[:len(waits)-1], ", ")
+	lines := []string{"rule     " + rule, "verdict  " + describe(x.Verdict)}
+	if x.Pending != "" {
+		waits := strings.Split(x.Pending, ",")
+		lines[1] = "verdict  accept so far; these lines of access wait for the content: " + strings.Join(waits[:len(waits)-1], ", ")
 	}
-	if d.Action == access.Reject || d.Action == access.Defer || s.srv.rcpts == nil {
-		return lines
-	}
-	a, err := s.srv.rcpts.Check(s.srv.ctx, s.facts.From, s.facts.To)
 	switch {
-	case err != nil:
-		return append(lines, "rcpt     nobody knows: "+err.Error())
-	case a.Known:
-		return append(lines, "rcpt     the router knows it")
+	case x.RouterErr != nil:
+		return append(lines, "rcpt     the router cannot be asked: "+x.RouterErr.Error())
+	case !x.Asked:
+		return lines
+	case x.Router.Known:
+		return append(lines, "rcpt     known to the router")
 	}
-	return append(lines, fmt.Sprintf("rcpt     refused: 550 %s %s", a.Code, a.Text))
+	return append(lines, fmt.Sprintf("rcpt     refused: 550 %s %s", x.Router.Code, x.Router.Text))
 }
 
-// sayVerdict is a verdict for people.
-func sayVerdict(v access.Verdict) string {
+// describe is a verdict for operators.
+func describe(v access.Verdict) string {
 	switch v.Action {
 	case access.Reject, access.Defer:
 		code, st, text := v.Reply()
 		return fmt.Sprintf("%s: %d %s %s", v.Action, code, st, text)
 	case access.Freeze:
-		return "freeze: taken, and held as freezer/..." + v.Cause
+		return "freeze: accepted, and held as freezer/..." + v.Cause
 	}
 	return v.Action.String()
 }
 
-// askedFacts reads the words of a question.
-func askedFacts(words []string) (*access.Facts, error) {
-	f := &access.Facts{Role: string(RoleMX), Rcpts: 1}
+// parseFacts reads KEY=VALUE arguments.
+func parseFacts(words []string) (*access.Facts, error) {
+	f := &access.Facts{Role: string(session.RoleMX), Rcpts: 1}
 	to := false
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok {
 			return nil, fmt.Errorf("%q: want key=value", word)
 		}
-		if err := ask(f, key, value); err != nil {
+		if err := setFact(f, key, value); err != nil {
 			return nil, fmt.Errorf("%s: %w", word, err)
 		}
 		to = to || key == "to"
 	}
 	if !to {
-		return nil, errors.New("to whom? to=ADDRESS")
+		return nil, errors.New("to=ADDRESS is missing")
 	}
 	return f, nil
 }
 
-// ask puts one word of a question among the facts.
-func ask(f *access.Facts, key, value string) (err error) {
+// setFact sets one fact.
+func setFact(f *access.Facts, key, value string) (err error) {
 	switch key {
 	case "client":
 		if value != "unix" {
@@ -147,7 +140,7 @@ func ask(f *access.Facts, key, value string) (err error) {
 		f.Cert = strings.ToLower(strings.ReplaceAll(value, ":", ""))
 	case "role":
 		f.Role = value
-		if !slices.Contains([]Role{RoleMX, RoleSubmission, RoleSubmissions, RoleLMTP}, Role(value)) {
+		if !slices.Contains(session.Roles(), session.Role(value)) {
 			err = errors.New("want mx, submission, submissions or lmtp")
 		}
 	case "tls":
@@ -160,7 +153,7 @@ func ask(f *access.Facts, key, value string) (err error) {
 	case "to":
 		f.To, err = address.Parse("<" + strings.Trim(value, "<>") + ">")
 		if err == nil && f.To.IsNull() {
-			err = errors.New("that is nobody")
+			err = errors.New("the null address is no recipient")
 		}
 	case "spf":
 		f.SPF, f.Whole = value, true
@@ -175,7 +168,7 @@ func ask(f *access.Facts, key, value string) (err error) {
 		f.Rcpts, err = strconv.Atoi(value)
 		f.Whole = true
 	default:
-		err = errors.New("no such key; there are client, name, role, helo, user, cert, tls, from, to, spf, dkim, dmarc, size, rcpts")
+		err = errors.New("unknown key; there are client, name, role, helo, user, cert, tls, from, to, spf, dkim, dmarc, size, rcpts")
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/stage/smtpserver/listen"
 
 	"zmailer/internal/run/config"
 )
@@ -87,7 +88,7 @@ func startSecured(t testing.TB, change func(*Config)) *secured {
 	s.roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
 	s.running = start(t, func(c *Config) {
 		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}
-		c.TLS = TLSFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
+		c.TLS = listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
 		first := c.Ready
 		c.Ready = func(a []net.Addr) { s.addrs = a; first(a) }
 		if change != nil {
@@ -167,11 +168,11 @@ func TestStartTLSForgetsWhatWasSaid(t *testing.T) {
 	p.say("RCPT TO:<clear@mx.example.org>", "250")
 	p.say("STARTTLS", "220")
 	p.secure(s.config())
-	p.say("RCPT TO:<b@mx.example.org>", "502")
-	p.say("DATA", "502")
-	p.say("MAIL FROM:<a@example.net>", "502 5.5.1") // no EHLO yet
+	p.say("RCPT TO:<b@mx.example.org>", "503")
+	p.say("DATA", "503")
+	p.say("MAIL FROM:<a@example.net>", "503 5.5.1") // no EHLO yet
 	p.say("EHLO c2", "250")
-	p.say("RCPT TO:<b@mx.example.org>", "502")
+	p.say("RCPT TO:<b@mx.example.org>", "503")
 	p.say("MAIL FROM:<a@example.net>", "250")
 	p.say("RCPT TO:<b@mx.example.org>", "250")
 	p.say("DATA", "354")
@@ -329,12 +330,12 @@ func TestClientCertificateIsAskedForIfTold(t *testing.T) {
 }
 
 // shown is the certificate that a handshake for a name gets.
-func shown(t *testing.T, c *certificates, name string) string {
+func shown(t *testing.T, c *listen.Certificates, name string) string {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	go func() { _ = tls.Server(theirs, c.config()).Handshake() }()
+	go func() { _ = tls.Server(theirs, c.Config()).Handshake() }()
 	client := tls.Client(ours, &tls.Config{ServerName: name, InsecureSkipVerify: true})
 	if err := client.Handshake(); err != nil {
 		t.Fatal(err)
@@ -346,7 +347,7 @@ func TestNameDecidesBetweenCertificates(t *testing.T) {
 	dir := t.TempDir()
 	one := writePair(t, filepath.Join(dir, "one"), "one.example", nextYear())
 	two := writePair(t, filepath.Join(dir, "two"), "two.example", nextYear())
-	c, err := openCertificates(TLSFiles{
+	c, err := listen.OpenCertificates(listen.CertificateFiles{
 		Certs: []string{filepath.Join(dir, "one.pem"), filepath.Join(dir, "two.pem")},
 		Keys:  []string{filepath.Join(dir, "one.key"), filepath.Join(dir, "two.key")},
 	}, time.Now, slog.New(slog.DiscardHandler))
@@ -365,7 +366,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	now := time.Now()
 	log := &lockedBuffer{}
 	first := writePair(t, prefix, "mx.example.org", nextYear())
-	c, err := openCertificates(TLSFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}},
+	c, err := listen.OpenCertificates(listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}},
 		func() time.Time { return now }, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -377,13 +378,13 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 		}
 	}
 	check("at the start", first)
-	same := c.config()
+	same := c.Config()
 	now = now.Add(time.Minute)
-	if c.config() != same {
+	if c.Config() != same {
 		t.Error("nothing has changed, but tickets are void")
 	}
 	second := writePair(t, prefix, "mx.example.org", nextYear())
-	now = now.Add(certificatePeriod / 2)
+	now = now.Add(time.Second / 2)
 	check("within the period", first)
 	now = now.Add(time.Minute)
 	check("changed", second)
@@ -423,21 +424,21 @@ func TestBadCertificateAtTheStartIsNamed(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "both.pem"), both, 0o600)
 	writeFile(t, filepath.Join(dir, "open.pem"), both, 0o644)
 	for name, test := range map[string]struct {
-		files TLSFiles
-		want  string // in the error; "": none
+		files listen.CertificateFiles
+		bad   string // the file in the error; "": none
 	}{
-		"key in the same file": {TLSFiles{Certs: []string{filepath.Join(dir, "both.pem")}}, ""},
-		"not there":            {TLSFiles{Certs: []string{filepath.Join(dir, "none")}}, "none: the certificate"},
-		"everybody's":          {TLSFiles{Certs: []string{filepath.Join(dir, "open.pem")}}, "chmod o="},
-		"a directory":          {TLSFiles{Certs: []string{dir}}, "no regular file"},
-		"no key":               {TLSFiles{Certs: []string{prefix + ".key"}}, "mx.key: the certificate"},
-		"one key too few":      {TLSFiles{Certs: []string{prefix + ".pem", prefix + ".pem"}, Keys: []string{prefix + ".key"}}, "2 certificates and 1 keys"},
+		"key in the same file": {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "both.pem")}}, ""},
+		"not there":            {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "none")}}, filepath.Join(dir, "none")},
+		"open to all users":    {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "open.pem")}}, filepath.Join(dir, "open.pem")},
+		"a directory":          {listen.CertificateFiles{Certs: []string{dir}}, dir},
+		"no key":               {listen.CertificateFiles{Certs: []string{prefix + ".key"}}, prefix + ".key"},
+		"one key too few":      {listen.CertificateFiles{Certs: []string{prefix + ".pem", prefix + ".pem"}, Keys: []string{prefix + ".key"}}, "TLSKEY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Config{TLS: test.files, Log: slog.New(slog.DiscardHandler)}
 			_, err := c.openTLS()
-			if bad := (*config.Error)(nil); test.want == "" && err != nil || test.want != "" && (!errors.As(err, &bad) || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("got %v, want %q", err, test.want)
+			if bad := (*config.Error)(nil); test.bad == "" && err != nil || test.bad != "" && (!errors.As(err, &bad) || bad.File != test.bad) {
+				t.Errorf("got %v, want an error of %q", err, test.bad)
 			}
 		})
 	}

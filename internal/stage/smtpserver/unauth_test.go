@@ -13,14 +13,14 @@ func TestAtk6UnauthenticatedClientsNameFewerRecipients(t *testing.T) {
 	const most = 100
 	foreign := func(c *Config) {
 		c.MaxRecipients, c.MaxRecipientsUnauth = 500, most
-		c.RelayNets, c.Limits.Exempt = nil, nil
+		c.Access.RelayNets, c.Limits.Exempt = nil, nil
 	}
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		taken  int
 	}{
 		"a foreign network": {func(*Config) {}, most},
-		"RELAYNETS":         {func(c *Config) { c.RelayNets = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }, most + 10},
+		"RELAYNETS":         {func(c *Config) { c.Access.RelayNets = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }, most + 10},
 		"LIMITSEXEMPT":      {func(c *Config) { c.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }, most + 10},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,3 +64,8 @@ func (v Verdict) Reply() (code int, s status.Code, text string) {
 	}
 	return code, s, text
 }
+
+// RefusedError is a message whose content a rule, a check or a filter refuses.
+type RefusedError struct{ Verdict }
+
+func (e *RefusedError) Error() string { return e.By + ": " + e.Text }

@@ -1,0 +1,198 @@
+package smtpserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"zmailer/internal/stage/smtpserver/listen"
+	"zmailer/internal/stage/smtpserver/session"
+)
+
+// lookupTimeout is how long the lookup of a client's name may take in all.
+const lookupTimeout = 5 * time.Second
+
+// connection is a client's connection as the server counts it.
+type connection struct {
+	*session.Conn
+	role    session.Role
+	public  bool   // it counts among server.public, see isPublic
+	uncount func() // ends the count of its address; may be nil
+}
+
+// newProtocol makes the session server of a role.
+func (s *server) newProtocol(role session.Role) *session.Server {
+	c := session.Config{
+		Role: role, Hostname: s.Hostname, MaxSize: s.MaxSize, MaxRecipients: s.MaxRecipients,
+		ReadTimeout: s.ReadTimeout, WriteTimeout: s.WriteTimeout, MinRate: s.MinRate,
+		TLSTimeout: s.TLSTimeout, XClientNets: s.XClientNets, Log: s.Log, Open: s.newHandler,
+		Answered: func(code int) { s.meters.recipient(role, code) },
+	}
+	if s.certs != nil {
+		c.TLS = func() *tls.Config { return s.certs.Config() }
+	}
+	return session.New(c)
+}
+
+// newConnection makes a connection and counts it; nil: there are enough, or we are
+// stopping.
+func (s *server) newConnection(c net.Conn, p *session.Server) *connection {
+	n := &connection{role: p.Role}
+	n.Conn = p.NewConn(c, func() { s.closed(n) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping || s.MaxConnections > 0 && len(s.connections) >= s.MaxConnections {
+		return nil
+	}
+	if n.public = s.isPublic(n.Client()); n.public {
+		// A fifth of the connections is for our users and LIMITSEXEMPT.
+		if s.MaxConnections > 0 && s.public >= s.MaxConnections-s.MaxConnections/5 {
+			return nil
+		}
+		s.public++
+	}
+	s.connections[n] = struct{}{}
+	s.meters.connections.With(string(p.Role)).Add(1)
+	return n
+}
+
+// isPublic reports whether any host may have made the connection: it is to the port for
+// other hosts' mail, and not from LIMITSEXEMPT. A proxy's client is not known yet.
+func (s *server) isPublic(c session.Client) bool {
+	addr := c.Addr.Addr()
+	return c.Role == session.RoleMX && (!s.limits.Exempt(addr) || session.Contains(s.ProxyNets, addr))
+}
+
+// closed ends the count of a connection.
+func (s *server) closed(c *connection) {
+	if c.uncount != nil {
+		c.uncount()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.connections, c)
+	if c.public {
+		s.public--
+	}
+	s.endIfIdle()
+}
+
+// accept serves a connection that a listener has accepted. It does not block: if something
+// has to be waited for before the greeting, another goroutine does.
+func (s *server) accept(nc net.Conn, p *session.Server) {
+	c := s.newConnection(nc, p)
+	if c == nil {
+		s.refuseConnection(nc, p.Role)
+		return
+	}
+	if p.Role == session.RoleSubmissions || s.ReverseLookup || session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
+		go s.prepare(c)
+		return
+	}
+	if s.admit(c) {
+		c.Serve()
+	}
+}
+
+// refuseConnection answers a connection above SMTPCONNECTIONS.
+func (s *server) refuseConnection(c net.Conn, role session.Role) {
+	s.meters.turnedAway.With(string(role)).Add(1)
+	s.Log.Warn("refused", "client", c.RemoteAddr().String(), "status", "4.3.2", "reply", "too many connections")
+	if role != session.RoleSubmissions {
+		// The line fits into an empty socket's buffer; a client that is gone is refused
+		// either way.
+		_, _ = c.Write([]byte("421 4.3.2 " + s.Hostname + " Error: too many connections\r\n"))
+	}
+	_ = c.Close()
+}
+
+// prepare reads the PROXY header, looks up the client's name and begins TLS, where that is
+// due before the greeting.
+func (s *server) prepare(c *connection) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic serving %v: %v\n%s", c.RemoteAddr(), r, debug.Stack()))
+			_ = c.Close()
+		}
+	}()
+	if session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
+		if err := s.readProxy(c); err != nil {
+			_ = c.Close() // what does not speak PROXY does not await a greeting
+			return
+		}
+	}
+	if !s.admit(c) {
+		return
+	}
+	if addr := c.Client().Addr; s.ReverseLookup && addr.IsValid() && !addr.Addr().IsUnspecified() {
+		ctx, cancel := context.WithTimeout(s.ctx, lookupTimeout)
+		c.SetName(listen.HostName(ctx, s.Resolver, addr.Addr()))
+		cancel()
+	}
+	if c.Client().Role == session.RoleSubmissions {
+		if err := c.Secure(); err != nil {
+			_ = c.Close() // no reply can be read
+			return
+		}
+	}
+	if s.admit(c) {
+		c.Serve()
+	}
+}
+
+// readProxy takes the client's address from a PROXY header, and logs if there is none.
+func (s *server) readProxy(c *connection) error {
+	raw, err := c.Raw(listen.ProxyTimeout)
+	if err != nil {
+		return err
+	}
+	addr, err := listen.ReadProxy(raw, c.Client().Addr)
+	if err != nil {
+		s.Log.Warn("proxy-refused", "client", c.Client().String(), "reason", err,
+			"advice", "connections from PROXYNETS have to begin with a PROXY header")
+		return err
+	}
+	c.SetAddr(addr)
+	return nil
+}
+
+// stop ends the connections: those without a transaction now, the others as their
+// transactions end, all when StopTimeout is over.
+func (s *server) stop() error {
+	s.mu.Lock()
+	s.stopping = true
+	for c := range s.connections {
+		c.Stop()
+	}
+	s.endIfIdle()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-time.After(s.StopTimeout):
+	}
+	s.mu.Lock()
+	s.Log.Warn("cut", "connections", len(s.connections), "after", s.StopTimeout)
+	for c := range s.connections {
+		c.Cut()
+	}
+	s.cancel()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-time.After(killGrace):
+		return fmt.Errorf("stop: connections are still busy %v after they were cut", killGrace)
+	}
+}
+
+// endIfIdle tells stop that the last connection is gone. s.mu is held.
+func (s *server) endIfIdle() {
+	if s.stopping && !s.ended && len(s.connections) == 0 {
+		s.ended = true
+		close(s.idle)
+	}
+}

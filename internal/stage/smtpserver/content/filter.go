@@ -1,0 +1,433 @@
+// Package content is what happens to a message between its arrival and its message file: it
+// is spooled, so that the checks (package checks) and the filters can read it as a whole, and
+// changed as the filters want.
+//
+// It owns nothing on disk but the files that a Spool is given, see there.
+//
+// Diagnostics: *access.RefusedError is a filter's refusal, also for a filter that cannot be
+// asked (MILTERTROUBLE). ErrHeader is a header too long to be read. Any other error is the
+// disk's.
+package content
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/internal/wire/milter"
+)
+
+// FilterConfig says which filters get messages (docs/filters.md).
+type FilterConfig struct {
+	Milters []milter.Config // in the order in which they are asked
+	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
+	// deferred.
+	TroubleAccepts bool
+	Hostname       string
+	MaxSize        int64 // of a body that a filter makes; 0: no limit
+	Log            *slog.Logger
+}
+
+// filterCause follows the inode in the name of a file in freezer/ that a filter quarantined.
+const filterCause = "filter"
+
+// Filters are the filters of the server.
+type Filters struct {
+	cfg  FilterConfig
+	list []*filter
+}
+
+// filter is one filter as all connections share it.
+type filter struct {
+	milter.Config
+	trouble logging.Trouble
+}
+
+func (f *filter) label() string { return "milter " + f.Name() }
+
+// NewFilters prepares the filters; no connection is made yet.
+func NewFilters(c FilterConfig) *Filters {
+	f := &Filters{cfg: c}
+	for _, m := range c.Milters {
+		f.list = append(f.list, &filter{Config: m})
+	}
+	return f
+}
+
+// Session is the filters as one client's connection has them. The zero value has none.
+type Session struct {
+	*Filters
+	ctx       context.Context
+	client    session.Client
+	open      []*filterSession
+	number    string         // of the transaction, for the macro i
+	failed    access.Verdict // what applies to all further commands of the transaction
+	discarded string         // the filter that has discarded the message; ""
+}
+
+// filterSession is one filter as one client's connection has it.
+type filterSession struct {
+	*filter
+	open   *milter.Session // nil: not connected
+	told   told            // what it was told about the client
+	client milter.Answer   // its answer to that
+	off    bool            // it wants to hear no more of this message, or cannot
+}
+
+// told is what a filter is told about a client; with another value a new session begins.
+type told struct {
+	addr             netip.AddrPort
+	name, helo, user string
+	tls              bool
+}
+
+// Session begins with a connection. ctx ends what the filters are asked.
+func (f *Filters) Session(ctx context.Context) Session { return Session{Filters: f, ctx: ctx} }
+
+// Wanted reports whether a filter wants the content.
+func (s *Session) Wanted() bool {
+	return s.failed.Action != access.None || slices.ContainsFunc(s.open, func(f *filterSession) bool { return !f.off })
+}
+
+// Discarded is the filter that has discarded the message; "": none has.
+func (s *Session) Discarded() string { return s.discarded }
+
+// transactions are numbered for the filters, which log the number.
+var transactions atomic.Uint64
+
+// Mail begins a message with the filters; None: they accept it so far.
+func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) access.Verdict {
+	if s.Filters == nil || len(s.list) == 0 {
+		return access.Verdict{}
+	}
+	s.client = c
+	for i := len(s.open); i < len(s.list); i++ {
+		s.open = append(s.open, &filterSession{filter: s.list[i]})
+	}
+	s.failed, s.discarded = access.Verdict{}, ""
+	s.number = strconv.FormatInt(time.Now().Unix(), 36) + "." + strconv.FormatUint(transactions.Add(1), 36)
+	for _, f := range s.open {
+		f.off = false
+	}
+	return s.each(func(f *filterSession) (milter.Answer, error) {
+		mail := func() (milter.Answer, error) {
+			a, err := s.connect(f)
+			if err != nil || a.Action != milter.Continue {
+				return a, err
+			}
+			return f.open.Mail(from.String(), params, s.macros("{mail_addr}", from.String(), "{mail_host}", from.Domain, "{mail_mailer}", "smtp"))
+		}
+		before := f.open
+		a, err := mail()
+		if err != nil && before != nil && f.open == before {
+			// It was restarted since the last message: the process that runs now has no session.
+			f.close()
+			return mail()
+		}
+		return a, err
+	})
+}
+
+// Rcpt asks the filters about one recipient; None: they accept it.
+func (s *Session) Rcpt(to address.Mailbox, params []string) access.Verdict {
+	if len(s.open) == 0 {
+		return access.Verdict{}
+	}
+	return s.each(func(f *filterSession) (milter.Answer, error) {
+		return f.open.Rcpt(to.String(), params, s.macros("{rcpt_addr}", to.String(), "{rcpt_host}", to.Domain, "{rcpt_mailer}", "smtp"))
+	})
+}
+
+// each takes a step with each filter that wants it, until one refuses.
+func (s *Session) each(step func(f *filterSession) (milter.Answer, error)) access.Verdict {
+	for _, f := range s.open {
+		if s.failed.Action != access.None || s.discarded != "" {
+			break
+		}
+		if f.off {
+			continue
+		}
+		a, err := step(f)
+		if v := s.verdict(f, a, err); v.Action != access.None {
+			return v
+		}
+	}
+	return s.failed
+}
+
+// verdict does what a filter's answer asks for, and makes a verdict of a refusal.
+func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.Verdict {
+	if err != nil {
+		return s.troubled(f, err)
+	}
+	v := access.Verdict{Code: a.Code, Text: a.Text, By: f.label()}
+	if c, ok := status.Parse(a.Status); ok {
+		v.Status = c
+	}
+	switch a.Action {
+	case milter.Accept:
+		f.off = true
+		return access.Verdict{}
+	case milter.Discard:
+		f.off = true
+		s.discarded = f.label()
+		return access.Verdict{}
+	case milter.Reject:
+		v.Action = access.Reject
+	case milter.TempFail:
+		v.Action = access.Defer
+		if v.Code == 0 {
+			v.Code = 451
+		}
+	default:
+		return access.Verdict{}
+	}
+	if v.Text == "" {
+		v.Text = map[access.Action]string{access.Reject: "Rejected by content filter", access.Defer: "Temporarily rejected by content filter"}[v.Action]
+	}
+	return v
+}
+
+// troubled ends the session with a filter that fails, and decides about the message as
+// MILTERTROUBLE has it.
+func (s *Session) troubled(f *filterSession, err error) access.Verdict {
+	f.close()
+	f.off = true
+	f.trouble.Begin(s.cfg.Log, "filter-trouble", "filter", f.Name(), "reason", err, "advice", "check the filter; MILTERTROUBLE decides about messages meanwhile")
+	if s.cfg.TroubleAccepts {
+		return access.Verdict{}
+	}
+	s.failed = access.Verdict{Action: access.Defer, Code: 451, Status: status.Code{Class: 4, Subject: 7, Detail: 1},
+		Text: "Service unavailable, try again later", By: f.label()}
+	return s.failed
+}
+
+func (f *filterSession) close() {
+	if f.open != nil {
+		// There is nothing to lose, and it may be dead.
+		_ = f.open.Close()
+		f.open = nil
+	}
+}
+
+// connect connects to a filter and tells it about the client, unless it knows. Its answer
+// holds for each message of this client.
+func (s *Session) connect(f *filterSession) (milter.Answer, error) {
+	c := &s.client
+	now := told{c.Addr, c.Name, c.Helo, c.User, c.TLS != nil}
+	if f.open != nil && f.told == now {
+		return f.client, nil
+	}
+	f.close()
+	open, err := milter.Open(s.ctx, f.Config)
+	if err != nil {
+		return milter.Answer{}, err
+	}
+	f.open, f.told, f.client = open, now, milter.Answer{}
+	name := c.Name
+	switch {
+	case !c.Addr.IsValid():
+		name = "localhost"
+	case name == "":
+		name = "[" + c.IP().String() + "]"
+	}
+	a, err := open.Connect(name, c.Addr, s.macros())
+	if err == nil && a.Action == milter.Continue {
+		a, err = open.Helo(c.Helo, s.macros())
+	}
+	f.client = a
+	return a, err
+}
+
+// macros are those of every step, and more.
+func (s *Session) macros(more ...string) milter.Macros {
+	c := &s.client
+	m := milter.Macros{"j", s.cfg.Hostname, "v", "zmailer", "i", s.number, "{daemon_name}", string(c.Role)}
+	if c.Addr.IsValid() {
+		m = append(m, "{client_addr}", c.IP().String(), "{client_port}", strconv.Itoa(int(c.Addr.Port())))
+		name := c.Name
+		if name == "" {
+			name = "unknown"
+		}
+		m = append(m, "{client_name}", name, "{client_ptr}", name, "_", name+" ["+c.IP().String()+"]")
+	}
+	if c.User != "" {
+		m = append(m, "{auth_authen}", c.User)
+	}
+	if c.TLS != nil {
+		m = append(m, "{tls_version}", tls.VersionName(c.TLS.Version), "{cipher}", tls.CipherSuiteName(c.TLS.CipherSuite))
+	}
+	return append(m, more...)
+}
+
+// Content gives the message to the filters, one after the other, and makes their changes:
+// each gets it as those before have left it. change is called for changes of the envelope
+// and for a quarantine; spool makes the file of a long new body. An error is the disk's or an
+// *access.RefusedError.
+func (s *Session) Content(m *Message, spool func() (File, error), release func(*Spool), change func(filter string, c milter.Change) error) error {
+	if !s.Wanted() {
+		return nil
+	}
+	if s.failed.Action != access.None {
+		return &access.RefusedError{Verdict: s.failed}
+	}
+	m.split()
+	for _, f := range s.open {
+		if f.off || s.discarded != "" {
+			continue
+		}
+		fresh := NewSpool(spool)
+		old, err := s.contentOne(f, m, fresh, change)
+		if old != nil {
+			release(old)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contentOne returns the Spool that is of no use any more: fresh, or the one that fresh
+// replaces.
+func (s *Session) contentOne(f *filterSession, m *Message, fresh *Spool, change func(string, milter.Change) error) (unused *Spool, err error) {
+	body, err := m.content()
+	if err != nil {
+		return fresh, err
+	}
+	disk := &errorKeeper{w: fresh}
+	lines := &lineWriter{w: disk, limit: s.cfg.MaxSize}
+	a, changes, err := f.open.Content(m.fields, body, lines, s.macros())
+	if err == nil {
+		err = lines.flush()
+	}
+	if b := (*milter.BodyError)(nil); disk.err != nil || errors.As(err, &b) {
+		// Our disk, not the filter.
+		f.close()
+		return fresh, errors.Join(disk.err, err)
+	}
+	if v := s.verdict(f, a, err); v.Action != access.None {
+		return fresh, &access.RefusedError{Verdict: v}
+	}
+	if err != nil {
+		return fresh, nil // and MILTERTROUBLE=accept
+	}
+	f.trouble.End(s.cfg.Log, "filter-recovered", "filter", f.Name())
+	n := len(changes)
+	for _, c := range changes {
+		switch c.Kind {
+		case milter.AddField, milter.InsertField, milter.ChangeField:
+			err = m.change(c)
+		default:
+			err = change(f.label(), c)
+		}
+		if err != nil {
+			s.cfg.Log.Warn("filter-nonsense", "filter", f.Name(), "from", m.From, "reason", err)
+		}
+	}
+	unused = fresh
+	if lines.used {
+		unused = m.replace(fresh)
+		n++
+	}
+	if n > 0 {
+		m.Changes += n
+		m.ChangedBy = append(m.ChangedBy, f.label())
+	}
+	return unused, nil
+}
+
+// errorKeeper keeps the error of its writer.
+type errorKeeper struct {
+	w   io.Writer
+	err error
+}
+
+func (r *errorKeeper) Write(b []byte) (int, error) {
+	n, err := r.w.Write(b)
+	if err != nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// ChangeEnvelope makes a change of a filter in an envelope; dsn is what a recipient that the
+// filter adds gets on its todsn line.
+func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
+	m, err := address.Parse(bracketed(c.Address))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errChange, err)
+	}
+	same := func(r envelope.Recipient) bool {
+		have, err := address.Parse("<" + r.Address + ">")
+		return err == nil && have.Key() == m.Key()
+	}
+	switch {
+	case c.Kind == milter.ChangeSender:
+		e.From = m.String()
+	case m.IsNull():
+		return fmt.Errorf("%w: the null address is no recipient", errChange)
+	case c.Kind == milter.DeleteRecipient:
+		e.Recipients = slices.DeleteFunc(e.Recipients, same)
+	case !slices.ContainsFunc(e.Recipients, same):
+		r := envelope.Recipient{Address: m.String(), DSN: dsn}
+		size := r.Size()
+		for _, have := range e.Recipients {
+			size += have.Size()
+		}
+		if size > envelope.MaxRecipients {
+			return fmt.Errorf("%w: too many recipients", errChange)
+		}
+		e.Recipients = append(e.Recipients, r)
+	}
+	return nil
+}
+
+// Quarantine is the verdict for a filter's quarantine.
+func Quarantine(filter string, c milter.Change) access.Verdict {
+	return access.Verdict{Action: access.Freeze, Cause: filterCause, Text: session.OneLine(strings.ToValidUTF8(c.Value, "?")), By: filter}
+}
+
+// bracketed is an address as a filter writes it, which may leave the brackets out.
+func bracketed(s string) string {
+	s = strings.Trim(s, " \t")
+	if strings.HasPrefix(s, "<") {
+		return s
+	}
+	return "<" + s + ">"
+}
+
+// Reset ends a transaction with the filters.
+func (s *Session) Reset() {
+	s.failed, s.discarded = access.Verdict{}, ""
+	for _, f := range s.open {
+		if f.open == nil {
+			continue
+		}
+		if err := f.open.Abort(); err != nil {
+			f.close()
+		}
+	}
+}
+
+// Close ends the connections to the filters.
+func (s *Session) Close() {
+	for _, f := range s.open {
+		f.close()
+	}
+}

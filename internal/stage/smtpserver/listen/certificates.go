@@ -1,0 +1,189 @@
+package listen
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"zmailer/internal/run/config"
+)
+
+const (
+	// certificatePeriod is how often the files are checked for a change, at most.
+	certificatePeriod = time.Second
+	// certificateSettle is how old a file's last change must be before it is read again.
+	certificateSettle = 100 * time.Millisecond
+	// certificateWarning is how long before its end a certificate is warned about.
+	certificateWarning = 7 * 24 * time.Hour
+)
+
+// CertificateFiles name the certificates of the server.
+type CertificateFiles struct {
+	Certs []string // PEM, each with its chain; none: no TLS
+	Keys  []string // PEM, in the same order; none: they are in Certs
+	Ask   bool     // clients are asked for a certificate, which is not verified
+}
+
+// Check reports a certificate without a key.
+func (f CertificateFiles) Check() error {
+	if len(f.Keys) > 0 && len(f.Keys) != len(f.Certs) {
+		return fmt.Errorf("%d certificates and %d keys", len(f.Certs), len(f.Keys))
+	}
+	return nil
+}
+
+// all names each file once; true: it holds a key.
+func (f CertificateFiles) all() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range f.Certs {
+		all[name] = len(f.Keys) == 0
+	}
+	for _, name := range f.Keys {
+		all[name] = true
+	}
+	return all
+}
+
+// Certificates are read again when their files change. While a new set is incomplete or
+// wrong, the old one is used.
+type Certificates struct {
+	files CertificateFiles
+	now   func() time.Time
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	next    time.Time              // when the files are checked next
+	seen    map[string]fs.FileInfo // as they were when they were read, well or not
+	current *tls.Config
+	trouble string // the last error that was logged
+}
+
+// OpenCertificates reads the files. It returns nil if none are named.
+func OpenCertificates(files CertificateFiles, now func() time.Time, log *slog.Logger) (*Certificates, error) {
+	if len(files.Certs) == 0 {
+		return nil, nil
+	}
+	c := &Certificates{files: files, now: now, log: log}
+	c.seen = c.stat()
+	var err error
+	if c.current, err = c.read(); err != nil {
+		return nil, err
+	}
+	c.next = now().Add(certificatePeriod)
+	return c, nil
+}
+
+// Config is what a handshake uses now. It stays the same while the files do, so that
+// sessions can be resumed.
+func (c *Certificates) Config() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	if left := c.next.Sub(now); left > 0 && left <= certificatePeriod {
+		return c.current
+	}
+	c.next = now.Add(certificatePeriod)
+	seen := c.stat()
+	if same(c.seen, seen) {
+		return c.current
+	}
+	for _, info := range seen {
+		// One may be half written, or the other of its pair not yet.
+		if age := now.Sub(info.ModTime()); age >= 0 && age < certificateSettle {
+			c.next = now.Add(certificateSettle)
+			return c.current
+		}
+	}
+	// Their state was taken before they are read: a change meanwhile is read the next time.
+	c.seen = seen
+	fresh, err := c.read()
+	if err != nil {
+		if err.Error() != c.trouble {
+			c.trouble = err.Error()
+			c.log.Error("tls-refused", "reason", err, "kept", "the certificates that were read before")
+		}
+		return c.current
+	}
+	c.current, c.trouble = fresh, ""
+	return c.current
+}
+
+// stat returns the state of all files that are there.
+func (c *Certificates) stat() map[string]fs.FileInfo {
+	seen := map[string]fs.FileInfo{}
+	for name := range c.files.all() {
+		if info, err := os.Stat(name); err == nil {
+			seen[name] = info
+		}
+	}
+	return seen
+}
+
+func same(a, b map[string]fs.FileInfo) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, x := range a {
+		y, ok := b[name]
+		if !ok || !os.SameFile(x, y) || !x.ModTime().Equal(y.ModTime()) || x.Size() != y.Size() || x.Mode() != y.Mode() {
+			return false
+		}
+	}
+	return true
+}
+
+// read makes a configuration of all pairs, or an error that names the file.
+func (c *Certificates) read() (*tls.Config, error) {
+	for name, secret := range c.files.all() {
+		info, err := os.Stat(name)
+		switch {
+		case err != nil:
+			return nil, refused(name, err)
+		case !info.Mode().IsRegular():
+			return nil, refused(name, errors.New("not a regular file"))
+		case secret && info.Mode().Perm()&0o007 != 0:
+			return nil, refused(name, fmt.Errorf("it holds a key and every user may access it: chmod o= %s", name))
+		}
+	}
+	fresh := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.files.Ask {
+		fresh.ClientAuth = tls.RequestClientCert
+	}
+	for i, cert := range c.files.Certs {
+		key := cert
+		if len(c.files.Keys) > 0 {
+			key = c.files.Keys[i]
+		}
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, refused(cert, err)
+		}
+		fresh.Certificates = append(fresh.Certificates, pair)
+		c.announce(cert, pair.Leaf)
+	}
+	return fresh, nil
+}
+
+// announce logs what was read, and whether it ends soon.
+func (c *Certificates) announce(file string, leaf *x509.Certificate) {
+	args := []any{"file", file, "names", strings.Join(leaf.DNSNames, " "), "until", leaf.NotAfter.UTC().Format(time.RFC3339)}
+	if leaf.NotAfter.Sub(c.now()) < certificateWarning {
+		c.log.Warn("tls-certificate", append(args, "advice", "renew it: clients that verify it will not send")...)
+		return
+	}
+	c.log.Info("tls-certificate", args...)
+}
+
+func refused(file string, err error) error {
+	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return &config.Error{File: file, Reason: "cannot use the certificate", Err: err}
+}

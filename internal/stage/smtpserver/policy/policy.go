@@ -1,0 +1,313 @@
+// Package policy decides which clients may send what to whom: by the rules in the file
+// access, RELAYNETS and the local domains, SENDERLOGIN, and the router's knowledge of
+// recipients. It decides without side effects; the caller replies, and logs refusals.
+//
+// It owns nothing on disk. Files are read again when they change; a version with an error is
+// reported once and the one before stays in use.
+//
+// Diagnostics: Open's errors are *config.Error or of a table. A table that cannot be asked
+// is a verdict of 451 4.3.0, logged once as access-trouble.
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/logging"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
+	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/internal/table"
+)
+
+// Config says where the rules are (docs/access.md).
+type Config struct {
+	Dir            string         // of zmailer.conf and the file access; "": there are no rules
+	Hostname       string         // is a local domain without being listed
+	RelayNets      []netip.Prefix // whose clients may send anywhere
+	LocalNames     []string       // sources of LOCALNAMES; none: LocalNamesFile
+	LocalNamesFile string         // "": the built-in list
+	SenderLogin    []string       // sources of SENDERLOGIN; none: users may send as any address
+	Source         table.Options  // what tables have in common
+	ETRNNets       []netip.Prefix // whose clients may start any queue
+	RcptCheck      *RcptCheck     // nil: recipients are not verified
+	Log            *slog.Logger
+}
+
+// RcptCheck says how recipients are verified.
+type RcptCheck struct {
+	rcptcheck.Options
+	All   bool // also those of trusted clients, and of other domains
+	Defer bool // while the router cannot be asked, recipients are deferred; else they are accepted
+}
+
+// Policy is the rules as they are now. It may be used by many goroutines.
+type Policy struct {
+	Config
+	source  table.Options
+	host    string // Hostname as ASCIIDomain gives it
+	rules   *access.Rules
+	names   sources
+	senders sources
+	rcpts   *rcptcheck.Checker
+
+	tableTrouble, rcptTrouble logging.Trouble
+}
+
+// Open reads the rules and opens the tables.
+func Open(c Config) (*Policy, error) {
+	p := &Policy{Config: c, source: c.Source}
+	p.source.Dir, p.source.Log = c.Dir, c.Log
+	if ascii, err := (address.Mailbox{Local: "x", Domain: c.Hostname}).ASCIIDomain(); err == nil {
+		p.host = ascii
+	}
+	o := access.Options{Dir: c.Dir, Source: c.Source, Log: c.Log}
+	if o.Dir != "" {
+		o.Path = filepath.Join(o.Dir, "access")
+	}
+	var err error
+	if p.rules, err = access.Open(o); err != nil {
+		return nil, err
+	}
+	err = p.openNames()
+	if err == nil {
+		named := p.source
+		named.Name = "senderlogin"
+		p.senders, err = openSources(c.SenderLogin, named, parseSenders, true)
+	}
+	if err == nil && c.RcptCheck != nil {
+		check := c.RcptCheck.Options
+		check.Log = c.Log
+		p.rcpts, err = rcptcheck.New(check)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close closes the tables and ends the process that verifies recipients.
+func (p *Policy) Close() {
+	if p.rcpts != nil {
+		p.rcpts.Close()
+	}
+	if err := errors.Join(p.rules.Close(), p.names.close(), p.senders.close()); err != nil {
+		p.Log.Warn("access-trouble", "reason", err)
+	}
+}
+
+// IsRelayNet reports whether a client's address is in RELAYNETS.
+func (p *Policy) IsRelayNet(client netip.Addr) bool { return session.Contains(p.RelayNets, client) }
+
+// Facts collects what the rules may ask about a client and a sender.
+func (p *Policy) Facts(c session.Client, from address.Mailbox) access.Facts {
+	f := access.Facts{
+		Client: c.IP(), Name: c.Name, Role: string(c.Role), Helo: c.Helo,
+		TLS: c.TLS != nil, User: c.User, Trusted: c.User != "" || p.IsRelayNet(c.Addr.Addr()), From: from,
+	}
+	if c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
+		sum := sha256.Sum256(c.TLS.PeerCertificates[0].Raw)
+		f.Cert = hex.EncodeToString(sum[:])
+	}
+	return f
+}
+
+// lookupTrouble is the verdict while a table that a rule needs cannot be asked.
+func lookupTrouble(by string) access.Verdict {
+	return access.Verdict{Action: access.Defer, Code: 451, Status: status.SystemTrouble, Text: "Temporary lookup failure", By: by}
+}
+
+// lookupFailed logs the trouble and returns its verdict.
+func (p *Policy) lookupFailed(err error, client string) access.Verdict {
+	p.tableTrouble.Begin(p.Log, "access-trouble", "reason", err, "client", client)
+	return lookupTrouble("access")
+}
+
+// CheckSender decides whether the client may use its sender address; None: it may.
+func (p *Policy) CheckSender(ctx context.Context, f *access.Facts, client string) access.Verdict {
+	if f.User == "" || len(p.senders) == 0 || f.From.IsNull() {
+		return access.Verdict{}
+	}
+	ok, err := p.maySend(ctx, f.User, f.From)
+	switch {
+	case err != nil:
+		return p.lookupFailed(err, client)
+	case ok:
+		p.tableTrouble.End(p.Log, "access-recovered")
+		return access.Verdict{}
+	}
+	return access.Verdict{Action: access.Reject, Code: 553, Status: status.Code{Class: 5, Subject: 7, Detail: 1},
+		Text: fmt.Sprintf("<%s>: Sender address rejected: not owned by user %s", f.From, f.User), By: "senderlogin"}
+}
+
+// MayETRN reports whether the client may start the queue of the host in f.To: it is in
+// ETRNNETS, or a rule says so.
+func (p *Policy) MayETRN(ctx context.Context, f *access.Facts, client string) (bool, error) {
+	if session.Contains(p.ETRNNets, f.Client) {
+		return true, nil
+	}
+	ok, err := p.rules.MayETRN(ctx, f)
+	if err != nil {
+		p.lookupFailed(err, client)
+	}
+	return ok, err
+}
+
+// OffersETRN reports whether the client may start some queue.
+func (p *Policy) OffersETRN(ctx context.Context, f *access.Facts) bool {
+	return session.Contains(p.ETRNNets, f.Client) || p.rules.SomeETRN(ctx, f)
+}
+
+// Transaction is the decisions about one message, from its MAIL to its content.
+type Transaction struct {
+	// Facts of the client and the message. Checks of the content put their results here
+	// before Content is called.
+	access.Facts
+	// Frozen is the verdict that has the message held in freezer/: of a rule, a check or a
+	// filter. The first one counts.
+	Frozen access.Verdict
+	Taken  int // recipients
+
+	policy *Policy
+	client string // for the log
+	// waiting are the recipients whose rules wait for the content; pending names those rules.
+	waiting []waiting
+	pending string
+}
+
+type waiting struct {
+	to    address.Mailbox
+	local bool
+}
+
+// Begin begins a transaction; client is its name for the log.
+func (p *Policy) Begin(f access.Facts, client string) Transaction {
+	return Transaction{Facts: f, policy: p, client: client}
+}
+
+// Recipient decides about one recipient. None: it is accepted, so far, and Take has to be
+// called with the decision if nothing else refuses it.
+func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access.Decision, access.Verdict) {
+	p, f := t.policy, &t.Facts
+	f.To, f.Local, f.Rcpts = to, false, t.Taken+1
+	var err error
+	if !f.Trusted || !p.rules.Empty() {
+		f.Local, err = p.IsLocal(ctx, to)
+	}
+	d := access.Decision{}
+	if err == nil {
+		d, err = p.rules.Decide(ctx, f)
+	}
+	if err != nil {
+		return d, p.lookupFailed(err, t.client)
+	}
+	p.tableTrouble.End(p.Log, "access-recovered")
+	switch {
+	case d.Action == access.Reject || d.Action == access.Defer:
+		return d, d.Verdict
+	case t.Taken > 0 && d.Pending != t.pending:
+		// There is one reply to the content, and rules that apply to one of the two alone may
+		// give either. RFC 5321 section 4.5.3.1.10: the client sends it in another transaction.
+		return d, access.Verdict{Action: access.Defer, Code: 452, Status: status.Code{Class: 4, Subject: 5, Detail: 3},
+			Text: "Error: different rules apply to this recipient, use another transaction", By: d.By}
+	}
+	return d, p.verify(ctx, f)
+}
+
+// Take adds a recipient that was accepted.
+func (t *Transaction) Take(d access.Decision) {
+	if d.Action == access.Freeze {
+		t.Freeze(d.Verdict)
+	}
+	t.Taken++
+	if t.pending = d.Pending; d.Pending != "" {
+		t.waiting = append(t.waiting, waiting{t.To, t.Local})
+	}
+}
+
+// Freeze has the message held in freezer/ when it is stored.
+func (t *Transaction) Freeze(v access.Verdict) {
+	if t.Frozen.Action == access.None {
+		t.Frozen = v
+	}
+}
+
+// Content decides about the message when all of it was read and checked. Its error is an
+// *access.RefusedError.
+func (t *Transaction) Content(ctx context.Context, size int64) error {
+	f := &t.Facts
+	f.Whole, f.Size, f.Rcpts = true, size, t.Taken
+	for _, w := range t.waiting {
+		f.To, f.Local = w.to, w.local
+		d, err := t.policy.rules.Decide(ctx, f)
+		switch {
+		case err != nil:
+			return &access.RefusedError{Verdict: t.policy.lookupFailed(err, t.client)}
+		case d.Action == access.Reject || d.Action == access.Defer:
+			return &access.RefusedError{Verdict: d.Verdict}
+		case d.Action == access.Freeze:
+			t.Freeze(d.Verdict)
+		}
+	}
+	return nil
+}
+
+// Explanation is a decision with what led to it, for operators.
+type Explanation struct {
+	access.Decision
+	Asked     bool // the router was
+	Router    rcptcheck.Answer
+	RouterErr error
+}
+
+// Explain decides about the recipient in f as Recipient does, and always asks the router if
+// recipients are verified at all. With an error the verdict is that of lookup trouble.
+func (p *Policy) Explain(ctx context.Context, f *access.Facts) (x Explanation, err error) {
+	if x.Decision, err = p.rules.Decide(ctx, f); err != nil {
+		x.Verdict = lookupTrouble("access")
+		return x, err
+	}
+	if x.Action == access.Reject || x.Action == access.Defer || p.rcpts == nil {
+		return x, nil
+	}
+	x.Asked = true
+	x.Router, x.RouterErr = p.rcpts.Check(ctx, f.From, f.To)
+	return x, nil
+}
+
+// verify asks the router whether the recipient in f exists; None: it does, or is not to be
+// verified. Mail of our own users is accepted without: they read the report of what cannot
+// be delivered. The sender address of other mail is mostly forged, and its owner would get
+// reports of mail that somebody else sent.
+func (p *Policy) verify(ctx context.Context, f *access.Facts) access.Verdict {
+	if p.rcpts == nil || !p.RcptCheck.All && (f.Role != string(session.RoleMX) || f.Trusted || !f.Local) {
+		return access.Verdict{}
+	}
+	a, err := p.rcpts.Check(ctx, f.From, f.To)
+	if err != nil {
+		does := "recipients are accepted unverified"
+		if p.RcptCheck.Defer {
+			does = "recipients are deferred"
+		}
+		p.rcptTrouble.Begin(p.Log, "rcpt-check-trouble", "reason", err, "advice", does)
+		if !p.RcptCheck.Defer {
+			return access.Verdict{}
+		}
+		return lookupTrouble("rcpt-check")
+	}
+	p.rcptTrouble.End(p.Log, "rcpt-check-recovered")
+	if a.Known {
+		return access.Verdict{}
+	}
+	return access.Verdict{Action: access.Reject, Code: 550, Status: a.Code,
+		Text: fmt.Sprintf("<%s>: Recipient address rejected: %s", f.To, a.Text), By: "rcpt-check"}
+}

@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
+)
+
+// maySend reports whether a user may send as an address: SENDERLOGIN lists the users of the
+// address, of its domain, or of .domain for a domain above it. The first of these keys that
+// is found decides. An error means that a table cannot be asked now.
+func (p *Policy) maySend(ctx context.Context, user string, from address.Mailbox) (bool, error) {
+	d, err := from.ASCIIDomain()
+	if err != nil {
+		return false, nil
+	}
+	keys := []string{strings.ToLower(from.Local) + "@" + d, d}
+	for rest, more := d, d != ""; more; _, rest, more = strings.Cut(rest, ".") {
+		keys = append(keys, "."+rest)
+	}
+	for _, key := range keys {
+		list, ok, err := p.senders.lookup(ctx, key)
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			return slices.ContainsFunc(list, func(u string) bool { return u == "*" || strings.EqualFold(u, user) }), nil
+		}
+	}
+	return false, nil
+}
+
+// parseSenders reads lines "ADDRESS USER ...".
+func parseSenders(name string, text []byte) (words, error) {
+	all := words{}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		content, _, _ := strings.Cut(string(line), "#")
+		f := splitWords(strings.TrimSpace(content))
+		if len(f) == 0 {
+			continue
+		}
+		bad := func(format string, args ...any) (words, error) {
+			return nil, &config.Error{File: name, Line: number, Reason: fmt.Sprintf(format, args...)}
+		}
+		key, err := senderKey(strings.TrimSuffix(f[0], ":"))
+		if err != nil {
+			return bad("%v", err)
+		}
+		if len(f) == 1 {
+			return bad("no user follows %s", f[0])
+		}
+		if _, ok := all[key]; ok {
+			return bad("duplicate entry %s", f[0])
+		}
+		all[key] = f[1:]
+	}
+	return all, nil
+}
+
+// senderKey is an address, @domain, domain or .domain as it is looked up.
+func senderKey(s string) (string, error) {
+	local, domain, at := strings.Cut(s, "@")
+	if at && local != "" {
+		m, err := address.Parse(s)
+		if err != nil {
+			return "", err
+		}
+		local, domain = strings.ToLower(m.Local)+"@", m.Domain
+	} else if !at {
+		local, domain = "", s
+		if rest, below := strings.CutPrefix(s, "."); below {
+			local, domain = ".", rest
+		}
+	}
+	d, err := (address.Mailbox{Local: "x", Domain: domain}).ASCIIDomain()
+	if err != nil || d == "" {
+		return "", fmt.Errorf("%q is neither an address nor a domain", s)
+	}
+	return local + d, nil
+}

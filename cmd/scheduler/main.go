@@ -22,7 +22,6 @@ removes what is done. Agents are its child processes; they work in transport/.
 
     scheduler --config /etc/zmailer/zmailer.conf
     scheduler --config /etc/zmailer/zmailer.conf --check-config
-    scheduler --config /etc/zmailer/zmailer.conf --simulate --set 'smtp/* maxring=50'
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP,
 METRICS, SYNC) and beside it scheduler.conf; without one a built-in one is used. Programs that
@@ -42,9 +41,9 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "scheduler",
 		Usage:       "hand routed messages to transport agents",
-		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry | --simulate] [--strict] [--stop-timeout TIME] [flags]",
+		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry] [--strict] [--stop-timeout TIME] [flags]",
 		Description: description,
-		Flags: append(slices.Concat(config.Flags(), simulateFlags(), startFlags()),
+		Flags: append(slices.Concat(config.Flags(), startFlags()),
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
 			&cli.BoolFlag{Name: "print-expiry", Usage: "read lines \"channel host\", print how long mail for each is tried, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},

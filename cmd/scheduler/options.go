@@ -54,8 +54,6 @@ func applyStart(c *cli.Context, cfg *scheduler.Config) error {
 // question is what a flag asks of a scheduler that schedules nothing; nil if none does.
 func question(c *cli.Context) func(*cli.Context, scheduler.Config) error {
 	switch {
-	case c.Bool("simulate"):
-		return simulate
 	case c.Bool("print-expiry"):
 		return func(c *cli.Context, cfg scheduler.Config) error {
 			return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)

@@ -1,34 +1,32 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/service"
+	"zmailer/internal/admin/simulate"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 func simulateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "simulate",
-		Usage:     "tell when each host's queue will have drained, and what expires",
+		Usage:     "predict when each host's queue will be empty, and what will expire",
 		UsageText: "zmctl simulate [--set CLAUSE] [--down HOST] [--up HOST] [--latency TIME] [--until TIME] [--json | --all]",
-		Description: `Plays a copy of the queue on a virtual clock, with the scheduler's own decisions and
-scheduler.conf as it is now. It only reads, and may be used while mail is delivered. What
-is assumed of the hosts stands above the table.
+		Description: `Plays a copy of the queue on a virtual clock, with the scheduler's own decisions and the
+current scheduler.conf. It only reads, and may run while mail is delivered. The assumptions
+about the hosts are printed above the table.
 
-With --set it is played twice, and the two stand side by side:
+With --set the queue is played twice, and the table shows both results:
 
     zmctl simulate --set 'smtp/* maxring=50' --set 'smtp/slow.example maxthr=2'
     zmctl simulate --down mx.example.com --until 2d
     zmctl simulate --json | jq '.courses[0].hosts[] | select(.expired > 0)'
 
-It runs the program scheduler beside zmctl. Exit codes: 0 shown, 64 bad flags, 71 the
-program is missing, 78 bad configuration, a clause that cannot be, or no postoffice.`,
+Exit codes: 0 shown, 64 bad flags, 78 bad configuration or clause, or no postoffice.`,
 		Flags: []cli.Flag{
 			&cli.GenericFlag{Name: "set", Value: &words{}, Usage: "also play it with the `CLAUSE`, like 'smtp/* maxring=50'; may be repeated"},
 			&cli.GenericFlag{Name: "down", Value: &words{}, Usage: "`HOST` never answers; may be repeated"},
@@ -51,39 +49,38 @@ func runSimulate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := service.Program("scheduler")
+	clauses, err := conf.Load(settings, true) // no agent is started
 	if err != nil {
-		return cli.Exit(err, config.ExitOSErr)
+		return err
 	}
-	cmd := exec.CommandContext(c.Context, path, simulateArgs(c)...)
-	cmd.Env = service.Environment(settings)
-	cmd.Stdout, cmd.Stderr = c.App.Writer, c.App.ErrWriter
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return cli.Exit("", max(exit.ExitCode(), 1)) // it has said why
+	o := simulate.Options{
+		Set: strings.Join(repeated(c, "set"), "\n"), Down: repeated(c, "down"), Up: repeated(c, "up"),
+		Latency: c.Duration("latency"), Seed: c.Uint64("seed"),
 	}
+	if text := c.String("until"); text != "" {
+		if o.Until, err = config.ParseDuration(text); err != nil || o.Until <= 0 {
+			return cli.Exit("--until "+text+": want a time like 4h or 2d", config.ExitUsage)
+		}
+	}
+	r, err := simulate.Run(c.Context, settings, clauses, o)
 	if err != nil {
-		return fmt.Errorf("run %s: %w", path, err)
+		return err
 	}
-	return nil
+	if c.Bool("json") {
+		return printJSON(c.App.Writer, r)
+	}
+	rows := simulatedHosts
+	if c.Bool("all") {
+		rows = 0
+	}
+	return printSimulation(c.App.Writer, r, rows)
 }
 
-// simulateArgs hands on the flags that were given.
-func simulateArgs(c *cli.Context) []string {
-	args := []string{"--simulate", "--latency=" + c.Duration("latency").String(), fmt.Sprintf("--seed=%d", c.Uint64("seed"))}
-	for _, name := range []string{"set", "down", "up"} {
-		w, _ := c.Generic(name).(*words)
-		for _, value := range w.list {
-			args = append(args, "--"+name+"="+value)
-		}
-	}
-	if until := c.String("until"); until != "" {
-		args = append(args, "--until="+until)
-	}
-	for _, name := range []string{"json", "all"} {
-		if c.Bool(name) {
-			args = append(args, "--"+name)
-		}
-	}
-	return args
+// simulatedHosts is the number of hosts in the table without --all.
+const simulatedHosts = 40
+
+// repeated are the values of a flag that may be repeated.
+func repeated(c *cli.Context, name string) []string {
+	w, _ := c.Generic(name).(*words)
+	return w.list
 }

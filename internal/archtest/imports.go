@@ -60,7 +60,7 @@ func layers() []layer {
 		{path: "internal/stage/smtpserver", imports: below},
 		{path: "internal/stage/router", imports: below},
 		{path: "internal/stage/router/closed", imports: run},
-		{path: "internal/stage/scheduler", imports: with(below, "internal/ui/term")},
+		{path: "internal/stage/scheduler", imports: below},
 		{path: "internal/stage/scheduler/thread", imports: formats, never: system},
 		{path: "internal/stage/scheduler/sim", imports: with(formats, "internal/stage/scheduler/thread"), never: system},
 		{path: "internal/stage/agent", imports: below},

@@ -1,6 +1,16 @@
-package scheduler
+// Package simulate predicts when the delivery queue will be empty: it plays a copy of the
+// queue on a virtual clock, with the scheduler's own decisions and hosts that are made up
+// (docs/simulate.md).
+//
+// What survives a crash: nothing; the postoffice is only read, without locks.
+//
+// Diagnostics: Run's error is a *config.Error for a postoffice that cannot be used and for
+// a clause of Options.Set, an error of the disk, or that of its context. A specification
+// that cannot be read is no error; it is named in Result.Unread.
+package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +31,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Simulation is what is assumed when the queue is played on a virtual clock.
-type Simulation struct {
+// Options is what is assumed when the queue is played on a virtual clock.
+type Options struct {
 	Set     string        // clauses that would be, one a line; "": none
 	Down    []string      // hosts, or channel/hosts, that never answer
 	Up      []string      // that answer from now on, whatever they did before
@@ -31,30 +41,30 @@ type Simulation struct {
 	Seed    uint64
 }
 
-// Simulated is what a simulation has shown.
-type Simulated struct {
-	Now          time.Time    `json:"now"`
-	Messages     int          `json:"messages"`
-	Recipients   int          `json:"recipients"`
-	EndingAtOnce int          `json:"ending_at_once"` // on channels error and bitbucket
-	Aside        int          `json:"aside"`          // held, frozen, without a clause
-	Unread       []string     `json:"unread,omitempty"`
-	Assumptions  []string     `json:"assumptions"`
-	Courses      []*SimCourse `json:"courses"` // as it is, and with Set
+// Result is what a simulation has shown.
+type Result struct {
+	Now          time.Time `json:"now"`
+	Messages     int       `json:"messages"`
+	Recipients   int       `json:"recipients"`
+	EndingAtOnce int       `json:"ending_at_once"` // on channels error and bitbucket
+	Aside        int       `json:"aside"`          // held, frozen, without a clause
+	Unread       []string  `json:"unread,omitempty"`
+	Assumptions  []string  `json:"assumptions"`
+	Courses      []*Course `json:"courses"` // as it is, and with Set
 }
 
-// SimCourse is one run over the queue.
-type SimCourse struct {
-	Set       string     `json:"set,omitempty"`
-	Delivered int        `json:"delivered"`
-	Expired   int        `json:"expired"`
-	Left      int        `json:"left"`
-	Ended     float64    `json:"ended_after"` // seconds until the last outcome
-	Hosts     []*SimHost `json:"hosts"`
+// Course is one run over the queue.
+type Course struct {
+	Set       string  `json:"set,omitempty"`
+	Delivered int     `json:"delivered"`
+	Expired   int     `json:"expired"`
+	Left      int     `json:"left"`
+	Ended     float64 `json:"ended_after"` // seconds until the last outcome
+	Hosts     []*Host `json:"hosts"`
 }
 
-// SimHost is what becomes of a host's mail. Recipients are counted.
-type SimHost struct {
+// Host is what becomes of a host's mail. Recipients are counted.
+type Host struct {
 	Host       string  `json:"host"`
 	Messages   int     `json:"messages"`
 	Recipients int     `json:"recipients"`
@@ -69,36 +79,45 @@ type SimHost struct {
 // aYear bounds simulations without an end.
 const aYear = 366 * 24 * time.Hour
 
-// Simulate plays a copy of the queue of c's postoffice. The postoffice is only read, and
-// may be in use meanwhile. Its errors are those of the configuration and of the disk.
-func Simulate(ctx context.Context, c Config, a Simulation) (*Simulated, error) {
-	po, err := postoffice.OpenDir(c.Dir, c.HashLevels, false)
+// Run plays a copy of the queue of c's postoffice under the clauses of file. The postoffice
+// is only read, and may be in use meanwhile.
+func Run(ctx context.Context, c *config.Config, file *conf.File, a Options) (*Result, error) {
+	levels, err := c.Int("HASHLEVELS", 0)
 	if err != nil {
-		return nil, &config.Error{File: c.Dir, Reason: "cannot be used as the postoffice", Err: err}
+		return nil, err
+	}
+	dir := c.PostOffice()
+	po, err := postoffice.OpenDir(dir, levels, false)
+	if err != nil {
+		return nil, &config.Error{File: dir, Reason: "cannot be used as the postoffice", Err: err}
 	}
 	defer func() {
 		if f, ok := po.FS().(io.Closer); ok {
 			_ = f.Close() // only the directory's descriptor
 		}
 	}()
-	now := c.clocks.orSystem().now()
-	s := &store.Store{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
-	q := &simQueue{result: &Simulated{Now: now}, since: map[string]time.Time{}, trouble: map[string]string{}}
+	return play(ctx, po, file, a)
+}
+
+func play(ctx context.Context, po *postoffice.PostOffice, file *conf.File, a Options) (*Result, error) {
+	now := time.Now()
+	s := &store.Store{PostOffice: po, Conf: file, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	q := &queue{result: &Result{Now: now}, since: map[string]time.Time{}, trouble: map[string]string{}}
 	if err := q.read(ctx, s); err != nil {
 		return nil, err
 	}
-	a.Latency = cmpOr(a.Latency, 500*time.Millisecond)
+	a.Latency = cmp.Or(a.Latency, 500*time.Millisecond)
 	q.result.Assumptions = a.assumptions()
 	sets := []string{""}
 	if a.Set = strings.TrimSpace(a.Set); a.Set != "" {
 		sets = append(sets, a.Set)
 	}
 	for _, set := range sets {
-		conf, err := conf.NewWhatIf(c.Conf, set)
+		clauses, err := conf.NewWhatIf(file, set)
 		if err != nil {
 			return nil, err
 		}
-		course := q.play(conf, &a)
+		course := q.play(clauses, &a)
 		course.Set = set
 		q.result.Courses = append(q.result.Courses, course)
 		if err := ctx.Err(); err != nil {
@@ -108,24 +127,17 @@ func Simulate(ctx context.Context, c Config, a Simulation) (*Simulated, error) {
 	return q.result, nil
 }
 
-func cmpOr(d, def time.Duration) time.Duration {
-	if d <= 0 {
-		return def
-	}
-	return d
-}
-
-// simQueue is what was read of the queue.
-type simQueue struct {
+// queue is what was read of the queue.
+type queue struct {
 	mail    []*store.Peeked
 	since   map[string]time.Time // when a host that is in trouble failed first
 	trouble map[string]string    // what it said
-	result  *Simulated
+	result  *Result
 }
 
 // read looks at every specification. What cannot be read is told; what went away
 // meanwhile is gone.
-func (q *simQueue) read(ctx context.Context, s *store.Store) error {
+func (q *queue) read(ctx context.Context, s *store.Store) error {
 	r := q.result
 	err := s.PostOffice.Queue.List(func(name string) error {
 		p, err := s.Peek(name)
@@ -169,7 +181,7 @@ func (q *simQueue) read(ctx context.Context, s *store.Store) error {
 }
 
 // assumptions says in words what the world of the simulation is like.
-func (a *Simulation) assumptions() []string {
+func (a *Options) assumptions() []string {
 	list := []string{
 		fmt.Sprintf("a delivery takes %v, half more or less; a new connection 100ms; one that fails 30s", a.Latency),
 		"a host that is in trouble stays so for as long again as it has been, then it answers",
@@ -186,10 +198,10 @@ func (a *Simulation) assumptions() []string {
 }
 
 // play runs the queue under a configuration.
-func (q *simQueue) play(conf *conf.WhatIf, a *Simulation) *SimCourse {
+func (q *queue) play(clauses *conf.WhatIf, a *Options) *Course {
 	w := sim.New(a.Seed, q.result.Now)
 	random := rand.New(rand.NewPCG(a.Seed, 3))
-	hosts := map[*sim.Host]*SimHost{}
+	hosts := map[*sim.Host]*Host{}
 	for _, p := range q.mail {
 		m := sim.Message{From: p.Sender, Origin: p.Origin, Accepted: p.ID.Time(), Away: p.Away}
 		for open := p.Open; len(open) > 0; {
@@ -197,15 +209,15 @@ func (q *simQueue) play(conf *conf.WhatIf, a *Simulation) *SimCourse {
 			for n < len(open) && store.ThreadName(open[n].Channel, open[n].Host) == name {
 				n++
 			}
-			s := conf.Match(open[0].Channel, open[0].Host)
+			s := clauses.Match(open[0].Channel, open[0].Host)
 			if s == nil {
 				open = open[n:]
 				continue
 			}
 			h := w.Host(name)
 			if hosts[h] == nil {
-				hosts[h] = &SimHost{Host: name, Trouble: q.trouble[name]}
-				q.dress(h, a, random)
+				hosts[h] = &Host{Host: name, Trouble: q.trouble[name]}
+				q.assume(h, a, random)
 			}
 			hosts[h].Messages++
 			hosts[h].Recipients += n
@@ -214,8 +226,7 @@ func (q *simQueue) play(conf *conf.WhatIf, a *Simulation) *SimCourse {
 		}
 		w.Send(m)
 	}
-	until := cmpOr(a.Until, aYear)
-	w.Drain(until)
+	w.Drain(cmp.Or(a.Until, aYear))
 	return sumUp(w, hosts)
 }
 
@@ -240,8 +251,8 @@ func historyOf(list []store.Waiting) (h thread.History) {
 	return h
 }
 
-// dress gives a host the properties that are assumed.
-func (q *simQueue) dress(h *sim.Host, a *Simulation, random *rand.Rand) {
+// assume gives a host the properties that are assumed.
+func (q *queue) assume(h *sim.Host, a *Options, random *rand.Rand) {
 	h.Latency, h.Spread, h.Connect, h.Timeout = a.Latency, 0.5, 100*time.Millisecond, 30*time.Second
 	h.Judge = func(l *sim.Letter, _ time.Time) sim.Verdict {
 		if n := l.Deferred; n > 0 && random.IntN(n+2) < n+1 {
@@ -263,8 +274,8 @@ func (q *simQueue) dress(h *sim.Host, a *Simulation, random *rand.Rand) {
 }
 
 // sumUp counts what became of the letters.
-func sumUp(w *sim.World, hosts map[*sim.Host]*SimHost) *SimCourse {
-	c := &SimCourse{}
+func sumUp(w *sim.World, hosts map[*sim.Host]*Host) *Course {
+	c := &Course{}
 	last := map[*sim.Host]time.Duration{}
 	start := w.Now().Add(-w.Since())
 	for _, l := range w.Letters {
@@ -290,6 +301,6 @@ func sumUp(w *sim.World, hosts map[*sim.Host]*SimHost) *SimCourse {
 		c.Delivered, c.Expired, c.Left = c.Delivered+h.Delivered, c.Expired+h.Expired, c.Left+h.Left
 		c.Hosts = append(c.Hosts, h)
 	}
-	slices.SortFunc(c.Hosts, func(a, b *SimHost) int { return strings.Compare(a.Host, b.Host) })
+	slices.SortFunc(c.Hosts, func(a, b *Host) int { return strings.Compare(a.Host, b.Host) })
 	return c
 }

@@ -1,4 +1,4 @@
-package scheduler
+package main
 
 import (
 	"cmp"
@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/simulate"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
-// Print writes what a simulation has shown as a table for people: the hosts that drain
-// last first, rows of them at most, all if rows is 0.
-func (r *Simulated) Print(out io.Writer, rows int) error {
+// printSimulation writes a simulation as a table: the hosts that drain last first, at most
+// rows of them, all if rows is 0.
+func printSimulation(out io.Writer, r *simulate.Result, rows int) error {
 	p := term.For(out)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The queue at %s: %d messages, %d open recipients", r.Now.Format(time.RFC3339), r.Messages, r.Recipients)
@@ -21,7 +23,7 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 		fmt.Fprintf(&b, "; %d end at once", r.EndingAtOnce)
 	}
 	if r.Aside > 0 {
-		fmt.Fprintf(&b, "; %d wait for a person, a condition or a clause and are left out", r.Aside)
+		fmt.Fprintf(&b, "; %d wait for an operator, a condition or a clause and are left out", r.Aside)
 	}
 	b.WriteString(".\nAssumed:\n")
 	for _, a := range r.Assumptions {
@@ -37,14 +39,14 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 	}
 	if len(r.Courses[0].Hosts) > 0 {
 		b.WriteString("\n")
-		r.table(&b, rows, p)
+		simulationTable(&b, r, rows, p)
 	}
 	for _, c := range r.Courses {
 		which := "As it is"
 		if c.Set != "" {
 			which = "With " + strings.ReplaceAll(c.Set, "\n", "; ")
 		}
-		fmt.Fprintf(&b, "%s: %d delivered, %d expired, %d left; the last outcome after %s.\n", which, c.Delivered, c.Expired, c.Left, spanOf(c.Ended))
+		fmt.Fprintf(&b, "%s: %d delivered, %d expired, %d left; the last outcome after %s.\n", which, c.Delivered, c.Expired, c.Left, inSeconds(c.Ended))
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil {
 		return fmt.Errorf("print the simulation: %w", err)
@@ -52,22 +54,22 @@ func (r *Simulated) Print(out io.Writer, rows int) error {
 	return nil
 }
 
-// table has a line for each host, with the courses side by side.
-func (r *Simulated) table(b *strings.Builder, rows int, p term.Paint) {
+// simulationTable has a line for each host, with the courses side by side.
+func simulationTable(b *strings.Builder, r *simulate.Result, rows int, p term.Paint) {
 	first := slices.Clone(r.Courses[0].Hosts)
-	other := map[string]*SimHost{}
+	other := map[string]*simulate.Host{}
 	if len(r.Courses) > 1 {
 		for _, h := range r.Courses[1].Hosts {
 			other[h.Host] = h
 		}
 	}
-	order := func(h *SimHost) float64 {
+	order := func(h *simulate.Host) float64 {
 		if h.Drained < 0 {
 			return 1e18
 		}
 		return h.Drained
 	}
-	slices.SortStableFunc(first, func(a, b *SimHost) int {
+	slices.SortStableFunc(first, func(a, b *simulate.Host) int {
 		return cmp.Or(cmp.Compare(order(b), order(a)), cmp.Compare(b.Recipients, a.Recipients))
 	})
 	hidden := 0
@@ -85,9 +87,9 @@ func (r *Simulated) table(b *strings.Builder, rows int, p term.Paint) {
 	}
 	b.WriteString(p.Bold(heading) + "\n")
 	for _, h := range first {
-		fmt.Fprintf(b, "%-*s %10d%s", width, h.Host, h.Recipients, h.cells(p))
+		fmt.Fprintf(b, "%-*s %10d%s", width, h.Host, h.Recipients, simulatedCells(h, p))
 		if o := other[h.Host]; o != nil {
-			b.WriteString("   |" + o.cells(p))
+			b.WriteString("   |" + simulatedCells(o, p))
 		}
 		if h.Trouble != "" {
 			b.WriteString("  " + p.Red(fmt.Sprintf("%.60s", h.Trouble)))
@@ -100,8 +102,8 @@ func (r *Simulated) table(b *strings.Builder, rows int, p term.Paint) {
 	b.WriteString("\n")
 }
 
-// cells are what becomes of the recipients of a host.
-func (h *SimHost) cells(p term.Paint) string {
+// simulatedCells are what becomes of the recipients of a host.
+func simulatedCells(h *simulate.Host, p term.Paint) string {
 	expired, left, drained := fmt.Sprintf("%8d", h.Expired), fmt.Sprintf("%8d", h.Left), fmt.Sprintf("%12s", drainedIn(h))
 	if h.Expired > 0 {
 		expired = p.Red(expired)
@@ -115,23 +117,11 @@ func (h *SimHost) cells(p term.Paint) string {
 	return fmt.Sprintf(" %10d %s %s %s", h.Delivered, expired, left, drained)
 }
 
-func drainedIn(h *SimHost) string {
+func drainedIn(h *simulate.Host) string {
 	if h.Drained < 0 {
 		return "never"
 	}
-	return spanOf(h.Drained)
+	return inSeconds(h.Drained)
 }
 
-// spanOf is seconds as people say them.
-func spanOf(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	switch {
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
+func inSeconds(s float64) string { return human.Span(time.Duration(s * float64(time.Second))) }

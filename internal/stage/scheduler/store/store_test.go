@@ -46,7 +46,7 @@ func TestRecordedSpecificationsLoad(t *testing.T) {
 	for sample, want := range tests {
 		t.Run(sample, func(t *testing.T) {
 			b, dir := diskBox(t)
-			spec, err := os.ReadFile(filepath.Join("../..", "workspec", "testdata", "samples", sample, "transport-before"))
+			spec, err := os.ReadFile(filepath.Join("../../..", "workspec", "testdata", "samples", sample, "transport-before"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"sync"
 
-	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/agents"
 )
 
-// schedulersAtOnce bounds the connections to a starter; one of them is the scheduler's.
+// schedulersAtOnce bounds the connections to a launcher; one of them is the scheduler's.
 const schedulersAtOnce = 8
 
 // place is one connection with what serves it.
 type place struct {
 	conn *net.UnixConn
-	s    *scheduler.Starter
+	s    *agents.Launcher
 }
 
 // places are those that are served. One that says nothing, or a scheduler that hangs, must
@@ -30,13 +30,13 @@ func (l *places) take(p *place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.all) >= schedulersAtOnce {
-		least, use := 0, scheduler.Busy
+		least, use := 0, agents.Busy
 		for i, other := range l.all {
 			if u := other.s.Use(); u < use {
 				least, use = i, u
 			}
 		}
-		if use == scheduler.Busy {
+		if use == agents.Busy {
 			return false
 		}
 		_ = l.all[least].conn.Close() // what serves it ends

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"zmailer/internal/run/helper/helpertest"
-	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/agents"
 )
 
 // newPlace is a connection that is served, and its other end.
 func newPlace(t *testing.T) (*place, *net.UnixConn) {
 	t.Helper()
 	one, other := helpertest.Pair(t)
-	return &place{conn: one, s: &scheduler.Starter{}}, other
+	return &place{conn: one, s: &agents.Launcher{}}, other
 }
 
 // Connections that only wait do not shut the scheduler out, and it is the oldest that goes.

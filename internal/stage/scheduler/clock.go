@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"zmailer/internal/stage/scheduler/thread"
 )
 
 // The engine measures waits by a clock that nobody can set, and tells the time of day
@@ -79,21 +77,22 @@ func (e *engine) tick() {
 		e.base, e.since = wall, steady
 		e.log.Warn("clock-set", "by", by.Round(time.Millisecond), "reason", "the system's clock was set; waits go on as they were")
 		e.now = wall
+		e.agents.Tick(wall)
 		e.shift(by)
 	}
 	e.now = wall
+	e.agents.Tick(wall)
 }
 
 // shift has everything that is to come stay as far away as it was.
 func (e *engine) shift(by time.Duration) {
 	e.core.Shift(by)
+	e.agents.Shift(by)
 	later := func(t *time.Time) {
 		if !t.IsZero() {
 			*t = t.Add(by)
 		}
 	}
-	later(&e.wakeAt)
-	later(&e.overdueAt)
 	later(&e.lockedAt)
 	later(&e.lookAt)
 	later(&e.trimAt)
@@ -104,26 +103,8 @@ func (e *engine) shift(by time.Duration) {
 		later(&r.alone)
 		e.refused[name] = r
 	}
-	for a := range e.agents {
-		later(&a.said)
-		later(&a.born)
-		later(&a.idle)
-		later(&a.leftAt)
-		later(&a.closedAt)
-		for i := range a.deliveries {
-			later(&a.deliveries[i].given)
-			later(&a.deliveries[i].heard)
-		}
-	}
 	for t, s := range e.lookout.still {
 		later(&s.since)
 		e.lookout.still[t] = s
 	}
-	e.core.Rings(func(r *thread.Ring) {
-		if c, _ := r.Serve.(*crew); c != nil {
-			later(&c.notBefore)
-			later(&c.grace)
-			later(&c.impatient)
-		}
-	})
 }

@@ -1,15 +1,12 @@
 package scheduler
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store/storetest"
-	"zmailer/internal/stage/scheduler/thread"
 )
 
 // An agent with several slots has two jobs of one message and cannot use the file for the
@@ -120,36 +117,6 @@ func TestDel3JobWithoutAnswerIsTakenBack(t *testing.T) {
 			r.wait(len(want)-1, "msg=finished")
 			r.deliveredOnce(want...)
 		})
-	}
-}
-
-// A clause that has no agent gets a place though the agent that was to make room for it
-// still delivers after a while.
-func TestDel6AgentThatStillDeliversDoesNotKeepThePlace(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), agents: map[*agent]bool{}, now: now}
-	newCrew := func(key string, agents int) *crew {
-		c := &crew{ring: e.core.Ring(key, thread.Policy{}), settings: &conf.Settings{MaxTA: 3}}
-		c.ring.Serve = c
-		for range agents {
-			a := &agent{crew: c, slots: 1, deliveries: make([]delivery, 1), born: now}
-			c.agents = append(c.agents, a)
-			e.agents[a] = true
-		}
-		return c
-	}
-	rich, poor := newCrew("rich", 3), newCrew("poor", 0)
-	for want := 1; want <= 3; want++ {
-		for range 2 {
-			if !e.noPlace(poor) || 3-rich.staying() != want {
-				t.Fatalf("%d agents make room, want %d", 3-rich.staying(), want)
-			}
-		}
-		if !poor.grace.Equal(e.now.Add(serves)) {
-			t.Errorf("it is looked again in %v, want %v", poor.grace.Sub(e.now), serves)
-		}
-		e.now = e.now.Add(serves)
-		poor.grace = time.Time{}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -71,13 +73,8 @@ type engine struct {
 	quit              chan struct{} // closed by stop
 
 	// Agents.
-	agents   map[*agent]bool
-	starting int
-	dirty    []*agent // with something to write
-	starved  []*thread.Ring
-	wakeAt   time.Time // when agents want attention: idle ones, new starts
-	// overdueAt is when the first job may be without an answer for too long.
-	overdueAt time.Time
+	agents *agents.Pool
+	next   map[*thread.Ring]*conf.Settings // by a new scheduler.conf, while it takes effect
 
 	lookout lookout
 
@@ -103,9 +100,9 @@ type refusal struct {
 }
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
-	c.restart, c.alone = cmp.Or(c.restart, defaultRestart), cmp.Or(c.alone, aloneGrace)
+	c.alone = cmp.Or(c.alone, aloneGrace)
 	c.Lookout = cmp.Or(c.Lookout, DefaultLookout)
-	c.deaf, c.locked = cmp.Or(c.deaf, deafAfter), cmp.Or(c.locked, lockedAfter)
+	c.locked = cmp.Or(c.locked, lockedAfter)
 	c.clocks = c.clocks.orSystem()
 	events := newEventHub()
 	c.Log = slog.New(eventLog{c.Metrics.Log(c.Log).Handler(), events})
@@ -120,8 +117,13 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
 		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},
-		inodes: map[uint64]uint64{}, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{}, agents: map[*agent]bool{},
+		inodes: map[uint64]uint64{}, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{},
 	}
+	start := c.starter
+	if start == nil {
+		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
+	}
+	e.agents = agents.New(e.core, attempts{e}, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
 	return e
 }
 
@@ -193,10 +195,7 @@ func (e *engine) turn() {
 	if !e.conf.Freeze {
 		e.advance()
 	}
-	if !e.wakeAt.IsZero() && !e.now.Before(e.wakeAt) {
-		e.attend()
-	}
-	e.overdue()
+	e.agents.Turn()
 	e.lookAtLocked()
 	e.lookOut()
 	e.trimSoon()
@@ -206,10 +205,7 @@ func (e *engine) turn() {
 	for r := e.core.Touched(); r != nil; r = e.core.Touched() {
 		e.feed(r)
 	}
-	for _, a := range e.dirty {
-		a.flush(e)
-	}
-	e.dirty = e.dirty[:0]
+	e.agents.Flush()
 	e.finishAll()
 }
 
@@ -226,7 +222,7 @@ func (e *engine) advance() {
 
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := store.Earliest(store.Earliest(store.Earliest(e.wakeAt, e.overdueAt), e.trimAt), store.Earliest(e.lockedAt, e.lookAt))
+	next := store.Earliest(store.Earliest(e.agents.Next(), e.trimAt), store.Earliest(e.lockedAt, e.lookAt))
 	if !e.conf.Freeze {
 		next = store.Earliest(next, e.core.Next())
 	}
@@ -242,9 +238,6 @@ func (e *engine) arm(timer *time.Timer) {
 	timer.Reset(max(next.Sub(e.now), 0))
 }
 
-// wake has attend called at a time.
-func (e *engine) wake(at time.Time) { e.wakeAt = store.Earliest(e.wakeAt, at) }
-
 // stop ends deliveries in good order (A17): nothing new is begun, what runs may end
 // until the deadline.
 func (e *engine) stop() {
@@ -252,11 +245,10 @@ func (e *engine) stop() {
 	close(e.quit)
 	e.conf.Service.Stopping()
 	e.deadline = e.now.Add(e.conf.StopTimeout)
-	e.log.Info("stopping", "agents", len(e.agents), "deliveries", e.running(), "timeout", e.conf.StopTimeout)
+	running, _ := e.agents.Len()
+	e.log.Info("stopping", "agents", running, "deliveries", e.agents.Running(), "timeout", e.conf.StopTimeout)
 	e.pool.forget()
-	for a := range e.agents {
-		a.stop(e)
-	}
+	e.agents.Stop()
 }
 
 // ended tells whether everything has ended after stop, or has to.
@@ -264,36 +256,25 @@ func (e *engine) ended() bool {
 	if !e.stopping {
 		return false
 	}
-	if len(e.agents) == 0 && e.starting == 0 && len(e.busy) == 0 {
+	if e.agents.Ended() && len(e.busy) == 0 {
 		return true
 	}
 	if e.now.Before(e.deadline) {
 		return false
 	}
-	if len(e.agents) == 0 && e.starting == 0 {
+	if e.agents.Ended() {
 		// The disk does not take our changes: the next start finds what is to be done.
 		e.log.Error("stopped-early", "changes", len(e.busy))
 		return true
 	}
 	// Crash: as if these agents had been killed: their locks are a dead owner's.
-	for a := range e.agents {
-		a.kill(e)
-	}
+	e.agents.Kill()
 	e.deadline = e.now.Add(killGrace)
 	return false
 }
 
 // killGrace is what an agent gets between SIGTERM and SIGKILL.
 const killGrace = 2 * time.Second
-
-// running counts deliveries under way.
-func (e *engine) running() int {
-	n := 0
-	for a := range e.agents {
-		n += len(a.deliveries)
-	}
-	return n
-}
 
 // ops are the changes of one message that are to be made one after the other.
 type ops struct {

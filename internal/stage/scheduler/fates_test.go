@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/taproto"
@@ -51,15 +52,16 @@ func (f *fate) wantsReport() bool {
 // played by the test, and the model.
 type fates struct {
 	*box
-	e      *engine
-	rng    *rand.Rand
-	of     map[string]*fate // by address, which is one recipient's alone
-	names  []string         // messages
-	hosts  int
-	notary [][]byte // NOTARY fields that agents of ZMailer have written
-	lines  [][]byte // what they said
-	log    *events
-	trail  map[string][]string // what was done about an address, for a failure of the test
+	e       *engine
+	players []*played // in the order in which they were started
+	rng     *rand.Rand
+	of      map[string]*fate // by address, which is one recipient's alone
+	names   []string         // messages
+	hosts   int
+	notary  [][]byte // NOTARY fields that agents of ZMailer have written
+	lines   [][]byte // what they said
+	log     *events
+	trail   map[string][]string // what was done about an address, for a failure of the test
 }
 
 const fatesConf = `
@@ -84,7 +86,7 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newEvents(), trail: map[string][]string{}}
-	w.e = newEngine(Config{Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
+	w.e = newEngine(Config{starter: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
 		Lookout: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
 	w.e.tick()
 	w.e.pool = newPool(w.e.load)
@@ -173,33 +175,54 @@ func (w *fates) waits() bool {
 	}
 	w.e.box.mu.Lock()
 	defer w.e.box.mu.Unlock()
-	return len(w.e.loading) > 0 || w.e.finishing > 0 || w.e.starting > 0 || len(w.e.box.list)+len(w.e.box.slow) > 0
+	return len(w.e.loading) > 0 || w.e.finishing > 0 || len(w.e.box.list)+len(w.e.box.slow) > 0
 }
 
 // played is the process of an agent that the test plays.
-type played struct{}
+type played struct {
+	w      *fates
+	a      *agents.Agent
+	jobs   []taproto.Job
+	idle   bool // #idle was written to it
+	closed bool
+	killed bool
+}
 
-func (played) Wait() (string, error)         { return "ended", nil }
-func (played) Signal(_ syscall.Signal) error { return nil }
+// Start implements agents.Starter.
+func (w *fates) Start(_ agents.Launch, _, _ string, started func(agents.Process, error)) {
+	w.e.post(func() { started(&played{w: w}, nil) })
+}
 
-// staff gives every ring that has work and no agent one.
-func (w *fates) staff() {
-	for host := range w.hosts {
-		r := w.e.ring("smtp", fmt.Sprintf("h%d", host))
-		c := r.Serve.(*crew)
-		if len(c.agents) > 0 {
-			continue
+func (p *played) Pid() int              { return 1 }
+func (p *played) Window() int           { return 1 << 20 }
+func (p *played) CloseInput()           { p.closed = true }
+func (p *played) Unread() int           { return 0 }
+func (p *played) Signal(syscall.Signal) { p.killed = true }
+
+func (p *played) Listen(a *agents.Agent) {
+	p.a = a
+	p.w.players = append(p.w.players, p)
+	text := strings.Repeat("#hungry\n", []int{1, 3}[p.w.rng.IntN(2)])
+	p.w.e.post(func() { p.say(text) })
+}
+
+func (p *played) Write(lines []byte) error {
+	r := taproto.NewReader(bytes.NewReader(lines))
+	for {
+		c, err := r.Command()
+		if err != nil {
+			return nil
 		}
-		a := &agent{crew: c, proc: played{}, window: 1 << 20, pid: 1, said: w.e.now, born: w.e.now, idle: w.e.now}
-		c.agents = append(c.agents, a)
-		w.e.agents[a] = true
-		w.say(a, strings.Repeat("#hungry\n", []int{1, 3}[w.rng.IntN(2)]))
+		if c.Kind == taproto.CommandIdle {
+			p.idle = true
+		} else {
+			p.jobs = append(p.jobs, c.Job)
+		}
 	}
 }
 
-// say has an agent say text, by the same reader as a real one's.
-func (w *fates) say(a *agent, text string) {
-	w.T.Helper()
+// say has an agent write text, by the same reader as a real one's.
+func (p *played) say(text string) {
 	r := taproto.NewReader(strings.NewReader(text))
 	var list []taproto.Line
 	for {
@@ -209,56 +232,40 @@ func (w *fates) say(a *agent, text string) {
 		}
 		list = append(list, l)
 	}
-	w.e.lines(a, list)
+	p.a.Lines(list)
 }
 
 // play has every agent do what it has been given. It reports whether there was anything.
 func (w *fates) play() bool {
 	any := false
-	for _, a := range w.agents() {
-		if a.idleSaid {
-			w.say(a, "#hungry\n")
+	for _, p := range slices.Clone(w.players) {
+		if p.idle {
+			p.idle = false
+			p.say("#hungry\n")
 		}
-		var jobs []taproto.Job
-		for i := range a.deliveries {
-			if v := a.deliveries[i].v; v != nil {
-				jobs = append(jobs, taproto.Job{Name: v.Message.Name(), Host: v.Thread.Host})
-			}
-		}
-		for _, j := range jobs {
+		lives := !p.killed
+		for lives && len(p.jobs) > 0 {
 			any = true
-			if !w.deliver(a, j) {
-				w.e.agentEnded(a, "killed")
-				break
-			}
+			lives = w.deliver(p, p.jobs[0])
+			p.jobs = p.jobs[1:]
+		}
+		if !lives || p.closed && len(p.jobs) == 0 {
+			w.players = slices.DeleteFunc(w.players, func(o *played) bool { return o == p })
+			p.a.Ended("ended")
 		}
 	}
 	return any
-}
-
-// agents are the agents in an order that does not depend on the map.
-func (w *fates) agents() (list []*agent) {
-	for host := range w.hosts {
-		if c, _ := w.e.ring("smtp", fmt.Sprintf("h%d", host)).Serve.(*crew); c != nil {
-			for _, a := range c.agents {
-				if !slices.Contains(list, a) {
-					list = append(list, a)
-				}
-			}
-		}
-	}
-	return list
 }
 
 // dead is the number of an owner that does not live.
 const dead = 424242
 
 // deliver does one job in some way; false: the agent dies of it.
-func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
+func (w *fates) deliver(p *played, j taproto.Job) (lives bool) {
 	w.T.Helper()
 	f, err := w.PO.Queue.Open(j.Name)
 	if err != nil {
-		w.say(a, "#resync "+j.Name+"\n#hungry\n")
+		p.say("#resync " + j.Name + "\n#hungry\n")
 		return true
 	}
 	defer f.Close()
@@ -271,7 +278,7 @@ func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 		w.T.Fatal(err)
 	}
 	if w.rng.IntN(10) == 0 { // babble, in ZMailer's words of other messages, too
-		w.say(a, string(w.lines[w.rng.IntN(len(w.lines))])+"\n\x00\xff no protocol\n#what\n1/2\t\tok3 nobody asked\n")
+		p.say(string(w.lines[w.rng.IntN(len(w.lines))]) + "\n\x00\xff no protocol\n#what\n1/2\t\tok3 nobody asked\n")
 	}
 	number, _ := spec.Number()
 	var open []*workspec.Recipient
@@ -284,19 +291,19 @@ func (w *fates) deliver(a *agent, j taproto.Job) (lives bool) {
 		}
 	}
 	if len(open) == 0 {
-		w.say(a, "#resync "+j.Name+"\n#hungry\n")
+		p.say("#resync " + j.Name + "\n#hungry\n")
 		return true
 	}
 	for _, r := range open {
 		said, lives := w.one(f, spec, r)
 		if said != "" {
-			w.say(a, fmt.Sprintf("%d/%d\t%s\n", number, r.Offset, said))
+			p.say(fmt.Sprintf("%d/%d\t%s\n", number, r.Offset, said))
 		}
 		if !lives {
 			return false
 		}
 	}
-	w.say(a, "#hungry\n")
+	p.say("#hungry\n")
 	return true
 }
 
@@ -426,8 +433,8 @@ func (w *fates) operate() {
 	}
 	n, _ := postoffice.ParseName(name)
 	if m := w.e.messages.get(n.Ino); m != nil {
-		for _, a := range w.agents() {
-			if slices.ContainsFunc(a.deliveries, func(d delivery) bool { return d.v != nil && d.v.Message == m }) {
+		for _, p := range w.players {
+			if slices.ContainsFunc(p.jobs, func(j taproto.Job) bool { return m.Named(j.Name) }) {
 				return
 			}
 		}
@@ -469,7 +476,6 @@ func (w *fates) run(count int) {
 			accepted += w.accept()
 		}
 		w.turn()
-		w.staff()
 		w.turn()
 		if w.rng.IntN(3) == 0 {
 			w.operate()
@@ -479,7 +485,7 @@ func (w *fates) run(count int) {
 			idle = 0
 			continue
 		}
-		next := store.Earliest(store.Earliest(w.e.core.Next(), w.e.wakeAt), w.e.lockedAt)
+		next := store.Earliest(store.Earliest(w.e.core.Next(), w.e.agents.Next()), w.e.lockedAt)
 		if w.Now = w.Now.Add(time.Second); next.After(w.Now) {
 			w.Now = next
 		}

@@ -1,73 +1,53 @@
 package scheduler
 
 import (
-	"io"
 	"os"
-	"os/exec"
-	"os/user"
-	"strings"
+	"path/filepath"
+	"reflect"
 	"testing"
+
+	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/agents"
 )
 
-// output starts an agent and gives what it says.
-func output(t *testing.T, l launch) string {
-	t.Helper()
-	l.dir = "/"
-	a, out, err := l.start(nil, "", "")
-	if err != nil {
-		t.Fatal(err)
+// Z6: the zone that a clause specifies reaches the agents that serve it.
+func TestAgentsAreStartedAsTheirClauseSpecifies(t *testing.T) {
+	f := mustConf(t, `
+a/* nice=5 user=u group=g sources="192.0.2.1,192.0.2.2" helo=out.example tls=may auth=acc command="[A=$host] ta $channel"
+`)
+	want := agents.Launch{Argv: []string{"ta", "a"}, Env: []string{"A=h", "SOURCES=192.0.2.1,192.0.2.2", "HELO=out.example", "TLSPOLICY=may", "ACCOUNT=acc"},
+		User: "u", Group: "g", Nice: 5}
+	if got := agents.LaunchOf(f.Match("a", "h"), "a", "h"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
-	defer out.Close()
-	text, err := io.ReadAll(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.proc.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
-func words(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// Z6: what a clause says of its zone reaches the agents that serve it; user, group and
-// nice are what their processes have.
-func TestAgentsRunAsTheirClauseSays(t *testing.T) {
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		t.Skip("there is no user nobody")
+// A launcher starts nothing by a scheduler.conf that others than root can write.
+func TestLauncherRefusesAConfigurationThatOthersCanWrite(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "zmailer.conf")
+	if err := os.WriteFile(file, []byte("POSTOFFICE="+filepath.Join(dir, "po")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	f := mustConf(t, `
-a/* nice=5 sources="192.0.2.1,192.0.2.2" helo=out.example command="/bin/sh"
-b/* nice=5 user=nobody command="/bin/sh"
-c/* group=1 command="/bin/sh"
-`)
-	start := func(channel, script string) string {
-		l := launchOf(f.Match(channel, "h"), channel, "h")
-		l.argv = []string{"/bin/sh", "-c", script}
-		l.env = append(l.env, "PATH="+os.Getenv("PATH"))
-		return words(output(t, l))
-	}
-	own, err := exec.Command("nice").Output()
+	settings, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := start("a", "nice; echo $SOURCES $HELO"), "5 192.0.2.1,192.0.2.2 out.example"; got != want {
-		t.Errorf("zone: got %q, want %q", got, want)
+	path := settings.Path("scheduler.conf")
+	if err := os.WriteFile(path, []byte("local/*\n\tcommand=\"/bin/true $host\"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root starts agents as others")
+	if os.Geteuid() == 0 {
+		l := NewLauncher(settings, "nobody")
+		if got, err := l.Launch("local", "h"); err != nil || !reflect.DeepEqual(got.Argv, []string{"/bin/true", "h"}) || l.Check() != nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	}
-	if got := start("c", "nice"); got != words(string(own)) {
-		t.Errorf("the nice of one clause is in another's agents: %q", got)
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
 	}
-	if got, want := start("b", "id -u; id -g; nice"), nobody.Uid+" "+nobody.Gid+" 5"; got != want {
-		t.Errorf("user: got %q, want %q", got, want)
-	}
-	if got, want := start("c", "id -u; id -g; id -G"), "0 1 1"; got != want {
-		t.Errorf("group: got %q, want %q", got, want)
+	l := NewLauncher(settings, "nobody")
+	if _, err := l.Launch("local", "h"); err == nil || l.Check() == nil {
+		t.Error("it is used")
 	}
 }

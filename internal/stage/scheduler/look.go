@@ -371,7 +371,7 @@ func (e *engine) listedAll(look uint32, err error) {
 		}
 	}
 	e.reloadLocked()
-	e.listening()
+	e.agents.CheckReading()
 	e.tuneHeap()
 	e.scanEnds()
 }

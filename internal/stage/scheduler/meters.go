@@ -49,10 +49,7 @@ func (m *meters) outcome(word string, v *thread.Vertex, s *stages, took time.Dur
 	if m.recipients == nil {
 		return
 	}
-	channel, clause := v.Thread.Channel(), ""
-	if c, _ := v.Thread.Ring.Serve.(*crew); c != nil {
-		clause = c.settings.Clause
-	}
+	channel, clause := v.Thread.Channel(), clauseOf(v.Thread)
 	m.recipients.With(channel, clause, word).Add(1)
 	m.routing.Observe(s.routing)
 	m.queue.With(channel, clause).Observe(s.queue)

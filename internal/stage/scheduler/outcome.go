@@ -59,9 +59,9 @@ func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.An
 	}
 	code := workspec.ParseNotary(ans.Notary).Status
 	if code == "" {
-		code = replyCode(store.LastLine(ans.Text), r.Result)
+		code = replyCode(thread.LastLine(ans.Text), r.Result)
 	}
-	e.logOutcome(word, v, r, e.stages(v), code, store.LastLine(ans.Text))
+	e.logOutcome(word, v, r, e.stages(v), code, thread.LastLine(ans.Text))
 }
 
 // logOutcome writes a line of a recipient's attempt.
@@ -87,11 +87,19 @@ func replyCode(reply string, res thread.Result) string {
 	return o.Code().String()
 }
 
+// resultOf is the result of a recipient with a final tag.
+func resultOf(delivered bool) thread.Result {
+	if delivered {
+		return thread.Delivered
+	}
+	return thread.Failed
+}
+
 // logTagged writes the line of a recipient whose outcome only its tag tells.
 func (e *engine) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
-	word, o := "failed", store.Outcome{Result: thread.Failed}
+	word, o := "failed", store.Outcome{Result: resultOf(delivered)}
 	if delivered {
-		word, o.Result = "delivered", thread.Delivered
+		word = "delivered"
 	}
 	e.counts.final(o.Result)
 	e.logOutcome(word, v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
@@ -106,6 +114,6 @@ func (e *engine) logDeferred(v *thread.Vertex, list []store.Outcome, round threa
 		if r == nil || o.Result.Final() {
 			continue
 		}
-		e.logOutcome("deferred", v, r, s, o.Code().String(), store.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
+		e.logOutcome("deferred", v, r, s, o.Code().String(), thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
 	}
 }

@@ -152,9 +152,7 @@ func (q *query) whys(m *threadMessage, info *mailq.MessageInfo) {
 		t := v.Thread
 		ring := &ringShot{key: t.Ring.Key, running: t.Ring.Running(), maxRing: t.Ring.Policy.MaxRing, maxChannel: t.Ring.Policy.MaxChannel,
 			maxThread: t.Ring.Policy.MaxThread}
-		if c, _ := t.Ring.Serve.(*crew); c != nil {
-			ring.clause = c.settings.Clause
-		}
+		ring.clause = clauseOf(t)
 		shot := threadShot{ring: ring, channel: t.Channel(), host: t.Host, stats: t.Brief(e.now), now: e.now}
 		w := mailq.WhyInfo{Thread: shot.json(e.now)}
 		w.Text = shot.why(v)

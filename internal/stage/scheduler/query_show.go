@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
@@ -89,29 +90,20 @@ func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts,
 
 func shotOf(r *thread.Ring) *ringShot {
 	shot := &ringShot{key: r.Key, running: r.Running(), maxRing: r.Policy.MaxRing, maxChannel: r.Policy.MaxChannel, maxThread: r.Policy.MaxThread}
-	if c, _ := r.Serve.(*crew); c != nil {
-		shot.clause, shot.channel, shot.host = c.settings.Clause, c.channel, c.host
-		shot.overfeed = c.settings.Overfeed
-		shot.procs = len(c.agents)
-		for _, a := range c.agents {
-			if len(a.deliveries) == 0 {
-				shot.idle++
-			}
-		}
+	if g := agents.GroupOf(r); g != nil {
+		shot.clause, shot.overfeed = g.Settings().Clause, g.Settings().Overfeed
+		shot.channel, shot.host = g.Channel, g.Host
+		shot.procs, shot.idle = g.Len()
 	}
 	return shot
 }
 
 // sums are what the engine knows without a search.
 func (e *engine) sums() mailq.Sums {
-	s := mailq.Sums{Agents: len(e.agents), Messages: e.messages.len(), Uptime: e.now.Sub(e.spool.Started),
+	s := mailq.Sums{Messages: e.messages.len(), Uptime: e.now.Sub(e.spool.Started),
 		MessagesIn: e.counts.MessagesIn, MessagesOut: e.counts.MessagesOut,
 		RecipientsIn: e.counts.RecipientsIn, RecipientsOut: e.counts.RecipientsOut}
-	for a := range e.agents {
-		if len(a.deliveries) == 0 {
-			s.Idle++
-		}
-	}
+	s.Agents, s.Idle = e.agents.Len()
 	return s
 }
 
@@ -167,8 +159,8 @@ func (q *query) walk(at *tour) {
 // shot is what the core tells of a thread without a look at its vertices.
 func (q *query) shot(r *ringShot, t *thread.Thread) threadShot {
 	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(q.e.now), now: q.e.now}
-	if a, _ := t.Serve.(*agent); a != nil && !a.ended && s.stats.Running > 0 {
-		s.pid = a.pid
+	if a := agents.AgentOf(t); a != nil && s.stats.Running > 0 {
+		s.pid = a.Pid()
 	}
 	q.visited++
 	return s

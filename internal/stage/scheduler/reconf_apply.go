@@ -3,8 +3,10 @@ package scheduler
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
@@ -21,12 +23,14 @@ func (e *engine) reconfigure(next *conf.File, why string) {
 	var rings []*thread.Ring
 	e.core.Rings(func(r *thread.Ring) { rings = append(rings, r) })
 	moved, ended := 0, 0
+	e.next = map[*thread.Ring]*conf.Settings{}
 	for _, r := range rings {
-		moved += e.moveThreads(r)
+		moved += e.moveThreads(r, old)
 	}
 	for _, r := range rings {
-		ended += e.resettle(r)
+		ended += e.resettle(r, old)
 	}
+	e.next = nil
 	for m := range e.unserved {
 		e.reload(m, nil)
 	}
@@ -42,23 +46,23 @@ func (e *engine) reconfigure(next *conf.File, why string) {
 
 // moveThreads puts the threads of a ring where they belong now, and tells how many have
 // gone elsewhere.
-func (e *engine) moveThreads(r *thread.Ring) (moved int) {
-	c, _ := r.Serve.(*crew)
-	if c == nil {
+func (e *engine) moveThreads(r *thread.Ring, old *conf.File) (moved int) {
+	g := agents.GroupOf(r)
+	if g == nil {
 		return 0
 	}
 	next := e.conf.Conf.Current()
 	var list, left []*thread.Thread
 	r.Threads(func(t *thread.Thread) { list = append(list, t) })
 	// A ring without threads goes by whom it was made for.
-	settings := next.Match(c.channel, c.host)
-	if settings != nil && settings.RingKey(c.channel, c.host) != r.Key {
+	settings := next.Match(g.Channel, g.Host)
+	if settings != nil && settings.RingKey(g.Channel, g.Host) != r.Key {
 		settings = nil
 	}
 	for _, t := range list {
 		s := next.Match(t.Channel(), t.Host)
 		if s == nil {
-			left = append(left, t) // nothing serves it any more, see unserve
+			left = append(left, t) // nothing serves it any more, see feed
 			continue
 		}
 		if s.RingKey(t.Channel(), t.Host) == r.Key {
@@ -67,12 +71,12 @@ func (e *engine) moveThreads(r *thread.Ring) (moved int) {
 		}
 		to := e.ring(t.Channel(), t.Host)
 		e.core.Move(t, to, e.now)
-		if !slices.Equal(s.ReportTimes, c.settings.ReportTimes) {
+		if was := old.Match(t.Channel(), t.Host); was == nil || !slices.Equal(s.ReportTimes, was.ReportTimes) {
 			e.reportsOf(t)
 		}
 		moved++
 	}
-	c.next = settings
+	e.next[r] = settings
 	if settings != nil {
 		// The ring stays, for others.
 		for _, t := range left {
@@ -82,37 +86,42 @@ func (e *engine) moveThreads(r *thread.Ring) (moved int) {
 	return moved
 }
 
-// resettle gives a ring's crew its new settings and tells how many agents are to end.
-func (e *engine) resettle(r *thread.Ring) (ended int) {
-	c, _ := r.Serve.(*crew)
-	if c == nil {
+// resettle gives a ring's agents their new settings and returns how many of them are to end.
+func (e *engine) resettle(r *thread.Ring, old *conf.File) (ended int) {
+	g := agents.GroupOf(r)
+	if g == nil {
 		return 0
 	}
-	was, s := c.settings, c.next
-	c.next, c.retired = nil, s == nil
-	c.told, c.failures, c.notBefore = false, 0, time.Time{}
-	if s != nil {
-		c.settings = s
+	s := e.next[r]
+	if s == nil {
+		return e.agents.Follow(g, nil)
+	}
+	e.follows(r, s.Policy())
+	if was := old.Match(g.Channel, g.Host); was == nil || !slices.Equal(s.ReportTimes, was.ReportTimes) {
+		e.lookAtReports(r)
+	}
+	return e.agents.Follow(g, s)
+}
+
+// ring is the ring that serves a channel and host, nil if no clause does.
+func (e *engine) ring(channel, host string) *thread.Ring {
+	s := e.conf.Conf.Current().Match(channel, host)
+	if s == nil {
+		return nil
+	}
+	r := e.core.Ring(s.RingKey(channel, host), s.Policy())
+	switch g := agents.GroupOf(r); {
+	case g == nil:
+		channel, host = strings.Clone(channel), strings.Clone(host)
+		agents.NewGroup(r, s, channel, host)
+	case g.Retired():
+		g.Revive(s)
 		e.follows(r, s.Policy())
-		if !slices.Equal(s.ReportTimes, was.ReportTimes) {
-			e.lookAtReports(r)
-		}
 	}
-	if s == nil || !s.SameAgents(was) {
-		for _, a := range c.agents {
-			if !a.closing {
-				a.stop(e)
-				ended++
-			}
-		}
+	if e.next != nil {
+		e.next[r] = s
 	}
-	for a := range e.agents {
-		if a.crew == c && !a.idle.IsZero() {
-			e.wake(a.idle.Add(c.settings.IdleMax))
-		}
-	}
-	e.core.Touch(r)
-	return ended
+	return r
 }
 
 // follows has the threads of a ring wait, take turns and get too old by another policy.
@@ -148,20 +157,6 @@ func (e *engine) goesBy(m *thread.Message, l *store.Loaded) {
 		// The configuration has changed while it was read.
 		e.reload(m, nil)
 	}
-}
-
-// unserve reads messages again that came to a ring which is no more, as when an attempt
-// ended that was begun before.
-func (e *engine) unserve(r *thread.Ring, c *crew) {
-	if len(c.agents) == 0 && !c.starting && e.core.Remove(r) {
-		return
-	}
-	if c.notBefore.After(e.now) {
-		e.wake(c.notBefore)
-		return
-	}
-	c.notBefore = e.now.Add(time.Second)
-	r.Threads(func(t *thread.Thread) { e.reloadThread(t) })
 }
 
 // lookAtReports has the messages of a ring looked at for reports that are due by other

@@ -98,7 +98,7 @@ func (e *engine) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*s
 		r := &rcpts[i]
 		if delivered, done := l.Final[r.Offset()]; done && !r.Result.Final() {
 			e.logTagged(v, r, delivered)
-			e.toldByTag(v, r, delivered)
+			e.agents.ShownByTag(v, r.Offset(), resultOf(delivered))
 		}
 	}
 	if !e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {

@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
 	manager "zmailer/internal/run/sdnotify"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/conf"
 )
 
@@ -34,12 +35,12 @@ type Config struct {
 	Look        time.Duration // between looks at transport/
 	Log         *slog.Logger
 	Reread      Reread
-	Service     *manager.Service // is told how we are; nil: nobody is
-	Starter     *StarterClient   // starts agents that run as others; nil: we do
-	AtOnce      int              // specifications that are read at one go; 0: as it suits
-	ReadFirst   bool             // all of transport/ is read before the first delivery
-	Freeze      bool             // nothing is started or given up
-	OnlyChannel string           // with OnlyHost the one thread that is served, "*" stands for all; "": all are
+	Service     *manager.Service       // is told how we are; nil: nobody is
+	Launcher    *agents.LauncherClient // starts agents that run as other users; nil: the scheduler does
+	AtOnce      int                    // specifications that are read at one go; 0: as it suits
+	ReadFirst   bool                   // all of transport/ is read before the first delivery
+	Freeze      bool                   // nothing is started or given up
+	OnlyChannel string                 // with OnlyHost the one thread that is served, "*" stands for all; "": all are
 	OnlyHost    string
 	StrictStart bool // do not start while unfinished files are in public/ (A7)
 
@@ -59,17 +60,17 @@ type Config struct {
 
 	listing func()        // called before names that were listed are given to the engine; nil: nothing is
 	alone   time.Duration // how long a specification waits for its message; 0: aloneGrace
-	deaf    time.Duration // how long an agent may leave a delivery unread; 0: deafAfter
+	deaf    time.Duration // how long an agent may leave a delivery unread; 0: the usual
 	locked  time.Duration // before the first second look at what others have locked; 0: lockedAfter
-	restart time.Duration // before the first new start of an agent; 0: defaultRestart
+	restart time.Duration // before the first new start of an agent; 0: the usual
 	clocks  clocks
+	starter agents.Starter // starts agents in tests; nil: processes
 }
 
 // Defaults of Config.
 const (
 	DefaultStopTimeout = 30 * time.Second
 	DefaultLook        = 15 * time.Second
-	defaultRestart     = time.Second
 	defaultKeepRemoved = 3 * 24 * time.Hour
 )
 
@@ -84,7 +85,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	// It does not stay root, where the agents' starter does.
+	// It does not stay root, where the agent launcher does.
 	root := rootStarts()
 	first, err := conf.Load(c, root)
 	if err != nil {
@@ -125,12 +126,12 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}, nil
 }
 
-// StarterVariable names, in the environment, the socket of a starter of agents that runs
+// LauncherVariable names, in the environment, the socket of an agent launcher that runs
 // already.
-const StarterVariable = "AGENTSTARTER"
+const LauncherVariable = "AGENTSTARTER"
 
-// rootStarts tells whether agents are started by root: the scheduler, or its starter.
-func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(StarterVariable) != "" }
+// rootStarts reports whether agents are started by root: the scheduler, or its launcher.
+func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(LauncherVariable) != "" }
 
 // Run schedules the mail of a postoffice until ctx is done and running deliveries
 // have ended, or StopTimeout is over. A second scheduler in the same postoffice gets
@@ -164,9 +165,9 @@ func Run(ctx context.Context, c Config) error {
 		c.Log.Warn("setting-without-effect", "setting", where)
 	}
 	c.Log.Info("started", "postoffice", c.Dir, "pid", os.Getpid(), "hashlevels", c.HashLevels)
-	ctx, starterGone := c.withStarter(ctx)
+	ctx, launcherGone := c.withLauncher(ctx)
 	err = newEngine(c, po).run(ctx)
-	err = errors.Join(err, starterGone())
+	err = errors.Join(err, launcherGone())
 	if rerr := release(); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("stop: %w", rerr))
 	}
@@ -174,23 +175,23 @@ func Run(ctx context.Context, c Config) error {
 	return err
 }
 
-// withStarter ends ctx when the starter of agents does, and tells whether that was so.
-func (c *Config) withStarter(ctx context.Context) (context.Context, func() error) {
-	if c.Starter == nil {
+// withLauncher ends ctx when the agent launcher does, and reports whether that was so.
+func (c *Config) withLauncher(ctx context.Context) (context.Context, func() error) {
+	if c.Launcher == nil {
 		return ctx, func() error { return nil }
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
 	go func() {
 		select {
-		case <-c.Starter.Gone():
-			cancel(ErrStarter)
+		case <-c.Launcher.Gone():
+			cancel(agents.ErrLauncher)
 		case <-stop:
 		}
 	}()
 	return ctx, func() error {
 		close(stop)
-		if cause := context.Cause(ctx); errors.Is(cause, ErrStarter) {
+		if cause := context.Cause(ctx); errors.Is(cause, agents.ErrLauncher) {
 			return cause
 		}
 		cancel(nil)

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"zmailer/internal/stage/scheduler/store/storetest"
 )
@@ -30,24 +29,4 @@ func TestSlowStartBringsNoFurtherAgents(t *testing.T) {
 	}
 	gate()
 	r.wait(20, "msg=finished")
-}
-
-// Agents that die together put their next start off once, not once each.
-func TestAgentsThatDieTogetherCountOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, scriptConf("", ""), 0, nil)
-	e := newEngine(r.config, r.PO)
-	c := &crew{}
-	e.now = time.Now()
-	for range 6 {
-		e.putOff(c)
-	}
-	if got, want := c.notBefore, e.now.Add(r.config.restart); !got.Equal(want) {
-		t.Errorf("the next start is put off by %v, want %v", got.Sub(e.now), want.Sub(e.now))
-	}
-	e.now = c.notBefore
-	e.putOff(c)
-	if got, want := c.notBefore, e.now.Add(2*r.config.restart); !got.Equal(want) {
-		t.Errorf("after another death it is put off by %v, want %v", got.Sub(e.now), want.Sub(e.now))
-	}
 }

@@ -11,7 +11,7 @@ func (e *engine) summarise(m *thread.Message, v *thread.Vertex) bool {
 	if w := e.busy[m]; w != nil && len(w.list) > 0 || e.stopping {
 		return false // what comes before may have something given to an agent
 	}
-	if e.inDoubt(m) {
+	if e.agents.InDoubt(m) {
 		return false // an agent may lock a recipient in the old file, and mark it there
 	}
 	running := false

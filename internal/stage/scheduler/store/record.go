@@ -13,40 +13,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Outcome is what one attempt came to for one recipient, as far as the scheduler
-// has to write it down.
-type Outcome struct {
-	Offset  int64
-	Address string // "": not checked
-	Result  thread.Result
-	Notary  workspec.Notary
-	Text    string // what was said
-	// Of a deferral:
-	Attempt   int       // number of this attempt, from 1
-	Next      time.Time // of the next one
-	HostTries int       // failures of the host in a row, if the whole thread waits
-}
-
-// code is the outcome's status, "X.0.0" of its kind if the agent gave none.
-func (o *Outcome) Code() status.Code {
-	word := o.Notary.Status
-	for i := range word {
-		if word[i] == ' ' {
-			word = word[:i]
-			break
-		}
-	}
-	if c, ok := status.Parse(word); ok {
-		return c
-	}
-	switch o.Result {
-	case thread.Delivered:
-		return status.OK
-	case thread.Failed:
-		return status.Code{Class: 5}
-	}
-	return status.Code{Class: 4}
-}
+// Outcome is what one attempt came to for one recipient.
+type Outcome = thread.Outcome
 
 // Recorded is what record found.
 type Recorded struct {
@@ -128,7 +96,7 @@ func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 			n := o.Notary
 			n.Action = "failed"
 			n.Status = o.Code().String()
-			n.Diagnostic = cmp.Or(n.Diagnostic, "x-local; "+LastLine(o.Text))
+			n.Diagnostic = cmp.Or(n.Diagnostic, "x-local; "+thread.LastLine(o.Text))
 			c.diagnostic(g, r, now, n, o.Text)
 		}
 		c.final(f, r, workspec.TagFailed)
@@ -144,7 +112,7 @@ func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 		if final(r.Tag) {
 			return // somebody else knew better
 		}
-		e := workspec.DeferredEvent(now, o.Offset, o.Attempt, o.Next, o.Code(), LastLine(o.Text))
+		e := workspec.DeferredEvent(now, o.Offset, o.Attempt, o.Next, o.Code(), thread.LastLine(o.Text))
 		if o.HostTries > 0 {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: attrHost, Value: strconv.Itoa(o.HostTries)})
 		}
@@ -283,37 +251,4 @@ func (s *Store) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *
 	s.Meters.expired(s.Conf, r.Channel, r.Host, Since(f.arrival(), now))
 	s.Log.Info("expired", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"status", code.String(), "reply", text, "attempt", attempts, "took", Since(f.arrival(), now), "age", age, "dropped", drop)
-}
-
-// LastLine is the last line of a dialogue that says something, without the marks
-// that tell who spoke.
-func LastLine(text string) string {
-	end := len(text)
-	for end > 0 {
-		start := end
-		for start > 0 && text[start-1] != '\n' {
-			start--
-		}
-		line := trimDialogue(text[start:end])
-		if line != "" {
-			return line
-		}
-		end = start - 1
-	}
-	return ""
-}
-
-func trimDialogue(line string) string {
-	for len(line) > 0 && (line[0] == ' ' || line[0] == '\t') {
-		line = line[1:]
-	}
-	for _, mark := range []string{"->> ", "<<- "} {
-		if len(line) >= len(mark) && line[:len(mark)] == mark {
-			line = line[len(mark):]
-		}
-	}
-	for len(line) > 0 && (line[len(line)-1] == ' ' || line[len(line)-1] == '\t') {
-		line = line[:len(line)-1]
-	}
-	return line
 }

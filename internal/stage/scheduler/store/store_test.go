@@ -464,7 +464,7 @@ func TestLastLineOfADialogue(t *testing.T) {
 		"empty":          {"", ""},
 	}
 	for name, tt := range tests {
-		if got := LastLine(tt.text); got != tt.want {
+		if got := thread.LastLine(tt.text); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/agents"
 )
 
 // enterRoom looks at the postoffice's file system and has the scheduler give up root: what starts agents as others runs beside it
@@ -31,7 +32,7 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 	if err := filesystem.Check(settings, cfg.Log); err != nil {
 		return err
 	}
-	socket := os.Getenv(scheduler.StarterVariable)
+	socket := os.Getenv(scheduler.LauncherVariable)
 	a, err := confine.PlanFor("scheduler", settings).Account()
 	switch {
 	case err != nil:
@@ -48,8 +49,8 @@ func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
 	if err != nil {
 		return fmt.Errorf("start agents: %w", err)
 	}
-	if cfg.Starter, err = scheduler.NewStarterClient(conn); err != nil {
-		if refused := (*scheduler.StarterRefusal)(nil); errors.As(err, &refused) {
+	if cfg.Launcher, err = agents.NewLauncherClient(conn); err != nil {
+		if refused := (*agents.LauncherRefusal)(nil); errors.As(err, &refused) {
 			return cli.Exit(err, config.ExitConfig)
 		}
 		return err // it may be gone, or busy, for a moment: whoever keeps us starts us again
@@ -71,7 +72,7 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 	if _, err := p.Enter(); err != nil {
 		return settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
-	s := &scheduler.Starter{Settings: settings, Own: a.Name}
+	launcher := func() *agents.Launcher { return scheduler.NewLauncher(settings, a.Name) }
 	listeners, err := activation.Listeners()
 	if err != nil || len(listeners) > 1 {
 		return cli.Exit(fmt.Errorf("want one socket of systemd: %w", err), config.ExitConfig)
@@ -81,7 +82,7 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 		if err != nil {
 			return cli.Exit(err, config.ExitConfig)
 		}
-		return serveSchedulers(ctx, s, listeners[0], a.UID, sdnotify.FromEnvironment(log))
+		return serveSchedulers(ctx, launcher, listeners[0], a.UID, sdnotify.FromEnvironment(log))
 	}
 	// The scheduler ends us, when its agents are done.
 	// Not signal.Ignore: agents would take that over.
@@ -90,12 +91,12 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 	if err != nil {
 		return cli.Exit("--start-agents: no scheduler has started this: "+err.Error(), config.ExitUsage)
 	}
-	return s.Serve(conn)
+	return launcher().Serve(conn)
 }
 
 // serveSchedulers serves root and the user of the daemons. It ends when the schedulers that
 // it serves have.
-func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, uid int, service *sdnotify.Service) error {
+func serveSchedulers(ctx context.Context, launcher func() *agents.Launcher, l net.Listener, uid int, service *sdnotify.Service) error {
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	// The watchdog wakes the loop.
 	waits, ok := l.(*net.UnixListener)
@@ -127,7 +128,7 @@ func serveSchedulers(ctx context.Context, s *scheduler.Starter, l net.Listener, 
 			complain(conn.Close())
 			continue
 		}
-		p := &place{conn: u, s: &scheduler.Starter{Settings: s.Settings, Own: s.Own}}
+		p := &place{conn: u, s: launcher()}
 		if !served.take(p) {
 			complain(errors.Join(errors.New("too many connections"), u.Close()))
 			continue

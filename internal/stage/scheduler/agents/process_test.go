@@ -1,4 +1,4 @@
-package scheduler
+package agents
 
 import (
 	"io"
@@ -17,7 +17,7 @@ func TestAgentsKnowTheJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p, err := launch{argv: []string{"/usr/bin/env"}, env: []string{"A=1"}}.begin(theirs, theirs, false)
+	p, err := Launch{Argv: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.begin("/", theirs, theirs, false)
 	theirs.Close()
 	if err != nil {
 		t.Fatal(err)

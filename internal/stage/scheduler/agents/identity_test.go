@@ -1,0 +1,58 @@
+package agents
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"strings"
+	"testing"
+)
+
+// Z6: agents have the environment, user, group and nice of their clause.
+func TestAgentsRunAsTheirClauseSpecifies(t *testing.T) {
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("there is no user nobody")
+	}
+	words := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	start := func(l Launch, script string) string {
+		t.Helper()
+		l.Argv = []string{"/bin/sh", "-c", script}
+		l.Env = append(l.Env, "PATH="+os.Getenv("PATH"))
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		p, err := l.begin("/", in, out, os.Geteuid() == 0)
+		out.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if _, werr := p.Wait(); err != nil || werr != nil {
+			t.Fatal(err, werr)
+		}
+		return words(string(text))
+	}
+	own, err := exec.Command("nice").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := start(Launch{Nice: 5, Env: []string{"HELO=out.example"}}, "nice; echo $HELO"), "5 out.example"; got != want {
+		t.Errorf("zone: got %q, want %q", got, want)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts agents as other users")
+	}
+	if got := start(Launch{Group: "1"}, "nice"); got != words(string(own)) {
+		t.Errorf("the nice of one agent is in another: %q", got)
+	}
+	if got, want := start(Launch{User: "nobody", Nice: 5}, "id -u; id -g; nice"), nobody.Uid+" "+nobody.Gid+" 5"; got != want {
+		t.Errorf("user: got %q, want %q", got, want)
+	}
+	if got, want := start(Launch{Group: "1"}, "id -u; id -g; id -G"), "0 1 1"; got != want {
+		t.Errorf("group: got %q, want %q", got, want)
+	}
+}

@@ -249,8 +249,14 @@ func (s *script) lock(f *postoffice.Spec, j taproto.Job) (*workspec.Spec, []work
 	return spec, list
 }
 
-// word is what a local part says is to happen: up to the first dot or @.
-func word(address string) string { return address[:strings.IndexAny(address, ".@")] }
+// word is what an address orders the agent to do: up to the first dot or @. A spoiled
+// address may have neither.
+func word(address string) string {
+	if i := strings.IndexAny(address, ".@"); i >= 0 {
+		return address[:i]
+	}
+	return address
+}
 
 // deferred counts a recipient's deferrals so far.
 func deferred(spec *workspec.Spec, r *workspec.Recipient) int {

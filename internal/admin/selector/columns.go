@@ -3,11 +3,12 @@ package selector
 import (
 	"errors"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/glob"
 )
 
 // column is something that a recipient can be chosen by.
@@ -132,10 +133,8 @@ func (c *column) compile(s string) (pattern, error) {
 	if p.exact || c.name == "state" || !strings.ContainsAny(s, "*?") {
 		return p, nil
 	}
-	glob := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(s))
-	var err error
-	p.glob, err = regexp.Compile("(?is)^(?:" + glob + ")$")
-	return p, err
+	p.glob = glob.Simple(strings.ToLower(s))
+	return p, nil
 }
 
 // units of a time, the longest first.

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/glob"
 )
 
 // Facts are what is known of one recipient of one message. A message whose recipients
@@ -185,18 +187,18 @@ func (n anyOf) nodes() []node { return n }
 // pattern is one of the texts that a column may have.
 type pattern struct {
 	text  string
-	exact bool           // spool IDs differ by the case of a letter
-	glob  *regexp.Regexp // nil: text itself
+	exact bool   // spool IDs differ by the case of a letter
+	glob  string // in lower case; "": text itself
 }
 
 func (p *pattern) match(s string) bool {
 	switch {
 	case p.exact:
 		return p.text == s
-	case p.glob == nil:
+	case p.glob == "":
 		return strings.EqualFold(p.text, s)
 	}
-	return p.glob.MatchString(s)
+	return glob.Match(p.glob, strings.ToLower(s))
 }
 
 // textTerm compares a text with a list of patterns.

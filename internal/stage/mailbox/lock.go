@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/dotlock"
+	"zmailer/internal/run/backoff"
 )
 
 // Between two looks at a lock of another program: doubling, from and to.
@@ -20,7 +21,7 @@ const (
 // wait tries until it succeeds, fails, or ctx is done: then the mailbox is busy.
 func wait(ctx context.Context, try func() (bool, error)) error {
 	var timer *time.Timer
-	for pause := firstWait; ; pause = min(2*pause, lastWait) {
+	for pause := firstWait; ; pause = backoff.Next(pause, firstWait, lastWait) {
 		ok, err := try()
 		if err != nil || ok {
 			return err

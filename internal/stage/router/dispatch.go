@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/backoff"
 )
 
 // How long is waited after trouble before the next attempt (K12).
@@ -65,7 +66,7 @@ func (p *pause) longer(now time.Time) {
 	if now.Before(p.until) {
 		return
 	}
-	p.length = min(max(firstPause, 2*p.length), longest)
+	p.length = backoff.Next(p.length, firstPause, longest)
 	p.until = now.Add(p.length)
 }
 

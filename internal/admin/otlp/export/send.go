@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"zmailer/internal/run/backoff"
 )
 
 // sendHeld sends what waits, the oldest first, and has retry run if something is left.
@@ -25,7 +27,7 @@ func (e *Exporter) sendHeld(ctx context.Context, retry *time.Timer) {
 		}
 		var b busy
 		if errors.As(err, &b) {
-			e.wait = min(max(2*e.wait, firstWait), lastWait)
+			e.wait = backoff.Next(e.wait, firstWait, lastWait)
 			if retry != nil {
 				retry.Reset(max(e.wait, b.least))
 			}

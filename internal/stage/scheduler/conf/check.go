@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/glob"
 	"zmailer/internal/stage/scheduler/builtin"
 )
 
@@ -131,7 +132,7 @@ func overlap(a, b []string) bool {
 	wild := func(s string) bool { return strings.ContainsAny(s, `*?[\`) }
 	for _, p := range a {
 		for _, q := range b {
-			if wild(p) && wild(q) || glob(p, q) || glob(q, p) {
+			if wild(p) && wild(q) || glob.Match(p, q) || glob.Match(q, p) {
 				return true
 			}
 		}
@@ -142,27 +143,11 @@ func overlap(a, b []string) bool {
 // coverAll tells whether each of some patterns is covered by one of others.
 func coverAll(by, patterns []string) bool {
 	for _, q := range patterns {
-		if !slices.ContainsFunc(by, func(p string) bool { return covers(pieces(p), pieces(q)) }) {
+		if !slices.ContainsFunc(by, func(p string) bool { return covers(glob.Pieces(p), glob.Pieces(q)) }) {
 			return false
 		}
 	}
 	return true
-}
-
-// pieces parts a pattern into what matches one character each, and stars.
-func pieces(pattern string) (list []string) {
-	for pattern != "" {
-		n := 1
-		switch pattern[0] {
-		case '[':
-			n = classEnd(pattern) + 1
-		case '\\':
-			n = 2
-		}
-		list = append(list, pattern[:n])
-		pattern = pattern[n:]
-	}
-	return list
 }
 
 // covers tells whether one pattern matches all that another does. It may overlook that.
@@ -177,7 +162,7 @@ func covers(p, q []string) bool {
 			case piece == "*":
 				next[j] = reached[j] || j > 0 && next[j-1]
 			case j > 0 && reached[j-1] && q[j-1] != "*":
-				next[j] = piece == "?" || piece == q[j-1] || len(q[j-1]) == 1 && q[j-1] != "?" && glob(piece, q[j-1])
+				next[j] = piece == "?" || piece == q[j-1] || len(q[j-1]) == 1 && q[j-1] != "?" && glob.Match(piece, q[j-1])
 			}
 		}
 		reached = next
@@ -241,7 +226,7 @@ func (c *File) serves(channel string) bool {
 	case builtin.Error, builtin.Bitbucket, builtin.Hold:
 		return true
 	}
-	return slices.ContainsFunc(c.clauses, func(cl clause) bool { return c.bodies[cl.body].last && globAny(cl.channel, channel) })
+	return slices.ContainsFunc(c.clauses, func(cl clause) bool { return c.bodies[cl.body].last && glob.Any(cl.channel, channel) })
 }
 
 // FindProgram looks for a program without a slash beside our own, then in PATH.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/glob"
 )
 
 // checked is what Load and Check find of a directory with these files.
@@ -134,7 +135,7 @@ func TestCovers(t *testing.T) {
 		"not the end":           {"a", "ab", false},
 	}
 	for name, tt := range tests {
-		if got := covers(pieces(tt.p), pieces(tt.q)); got != tt.want {
+		if got := covers(glob.Pieces(tt.p), glob.Pieces(tt.q)); got != tt.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}

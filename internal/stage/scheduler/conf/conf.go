@@ -21,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/glob"
 )
 
 // File is a parsed scheduler.conf.
@@ -282,13 +283,13 @@ func (p *confParser) startClause(pattern string) {
 		p.bad(at, "%s: settings stand on lines that begin with a blank", pattern)
 		return
 	}
-	for _, glob := range []string{channel, host} {
-		if err := checkGlob(glob); err != nil {
+	for _, part := range []string{channel, host} {
+		if err := glob.Check(part); err != nil {
 			p.bad(at, "%s: %v", pattern, err)
 			return
 		}
 	}
-	c.channel, c.host = expandBraces(channel), expandBraces(strings.ToLower(host))
+	c.channel, c.host = glob.Expand(channel), glob.Expand(strings.ToLower(host))
 }
 
 func (p *confParser) startBody() {

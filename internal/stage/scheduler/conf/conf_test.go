@@ -210,34 +210,6 @@ func TestBadConfigurationIsNamedWithFileLineAndReason(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
-	tests := map[string]struct {
-		pattern, s string
-		want       bool
-	}{
-		"star":                    {"*", "anything/at:all", true},
-		"star and nothing":        {"*", "", true},
-		"suffix":                  {"*.example.org", "mx.example.org", true},
-		"suffix alone":            {"*.example.org", "example.org", false},
-		"two stars":               {"*.a.*", "x.a.a.y", true},
-		"question mark":           {"m?", "mx", true},
-		"question mark, nothing":  {"m?", "m", false},
-		"class":                   {"m[a-c]x", "mbx", true},
-		"class with ]":            {"m[]x]", "m]", true},
-		"negated class":           {"m[!a-c]", "mb", false},
-		"backslash":               {`\*`, "*", true},
-		"backslash is no star":    {`\*`, "x", false},
-		"longer than the string":  {"abc", "ab", false},
-		"shorter than the string": {"ab", "abc", false},
-		"many stars, no match":    {"*a*a*a*a*a*a*b", strings.Repeat("a", 250), false},
-	}
-	for name, tt := range tests {
-		if got := glob(tt.pattern, tt.s); got != tt.want {
-			t.Errorf("%s: got %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
 func FuzzParseConf(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.conf")
 	for _, file := range files {

@@ -1,8 +1,9 @@
 package conf
 
 import (
-	"errors"
 	"strings"
+
+	"zmailer/internal/run/glob"
 )
 
 // Match gives the settings for a channel and host: those of every clause that
@@ -31,7 +32,7 @@ func (c *File) match(channel, host string) (s *Settings, served bool) {
 	var last *clause
 	for i := range c.clauses {
 		cl := &c.clauses[i]
-		if !globAny(cl.channel, channel) || !globAny(cl.host, host) {
+		if !glob.Any(cl.channel, channel) || !glob.Any(cl.host, host) {
 			continue
 		}
 		k = append(k, byte(cl.body>>8), byte(cl.body))
@@ -65,139 +66,4 @@ func (c *File) build(bodies []byte) *Settings {
 	}
 	s.settle()
 	return &s
-}
-
-// glob matches a shell pattern without braces: * ? [a-z] [!a-z] and \ before any of
-// them. * matches / too: hosts may be paths. Its time is at most the product of the
-// lengths: it goes back to the last * only.
-func glob(pattern, s string) bool {
-	star, retry := "", ""
-	starred := false
-	for {
-		if strings.HasPrefix(pattern, "*") {
-			pattern = pattern[1:]
-			star, retry, starred = pattern, s, true
-			continue
-		}
-		if n, ok := globByte(pattern, s); ok {
-			pattern, s = pattern[n:], s[1:]
-			continue
-		}
-		if pattern == "" && s == "" {
-			return true
-		}
-		if !starred || retry == "" {
-			return false
-		}
-		retry = retry[1:]
-		pattern, s = star, retry
-	}
-}
-
-// globByte matches the first byte of s and gives the length of what matched it.
-func globByte(pattern, s string) (n int, ok bool) {
-	if pattern == "" || s == "" {
-		return 0, false
-	}
-	switch pattern[0] {
-	case '?':
-		return 1, true
-	case '[':
-		end := classEnd(pattern)
-		return end + 1, inClass(pattern[1:end], s[0])
-	case '\\':
-		return 2, pattern[1] == s[0]
-	}
-	return 1, pattern[0] == s[0]
-}
-
-// expandBraces writes out {one,two}.
-func expandBraces(pattern string) []string {
-	open := strings.IndexByte(pattern, '{')
-	if open < 0 {
-		return []string{pattern}
-	}
-	end := open + strings.IndexByte(pattern[open:], '}')
-	var list []string
-	for word := range strings.SplitSeq(pattern[open+1:end], ",") {
-		list = append(list, expandBraces(pattern[:open]+word+pattern[end+1:])...)
-	}
-	return list
-}
-
-func globAny(patterns []string, s string) bool {
-	for _, p := range patterns {
-		if glob(p, s) {
-			return true
-		}
-	}
-	return false
-}
-
-// classEnd is where the ] of a class stands; the first character may be one.
-func classEnd(pattern string) int {
-	i := 1
-	if i < len(pattern) && pattern[i] == '!' {
-		i++
-	}
-	if i+1 < len(pattern) {
-		if n := strings.IndexByte(pattern[i+1:], ']'); n >= 0 {
-			return i + 1 + n
-		}
-	}
-	return -1
-}
-
-func inClass(class string, c byte) bool {
-	class, not := strings.CutPrefix(class, "!")
-	for i := 0; i < len(class); i++ {
-		lo, hi := class[i], class[i]
-		if i+2 < len(class) && class[i+1] == '-' {
-			hi = class[i+2]
-			i += 2
-		}
-		if lo <= c && c <= hi {
-			return !not
-		}
-	}
-	return not
-}
-
-// checkGlob tells what is wrong with a pattern; glob and expandBraces want one that
-// passed.
-func checkGlob(pattern string) error {
-	words := 1
-	for len(pattern) > 0 {
-		n := 1
-		switch pattern[0] {
-		case '[':
-			if n = classEnd(pattern) + 1; n == 0 {
-				return errors.New("[ without ]")
-			}
-			if strings.ContainsAny(pattern[:n], "{}") {
-				return errors.New("{ and } cannot stand in [ ]")
-			}
-		case '{':
-			end := strings.IndexByte(pattern, '}')
-			if end < 0 {
-				return errors.New("{ without }")
-			}
-			if strings.ContainsAny(pattern[1:end], `{*?[]\`) {
-				return errors.New("only plain words may stand in { }")
-			}
-			if words *= strings.Count(pattern[:end], ",") + 1; words > 1000 {
-				return errors.New("more than 1000 combinations")
-			}
-			n = end + 1
-		case '\\':
-			if n = 2; len(pattern) < 2 {
-				return errors.New(`\ at the end`)
-			}
-			if strings.ContainsAny(pattern[:n], "{}") {
-				return errors.New(`{ and } cannot be meant as such`)
-			}
-		}
-		pattern = pattern[n:]
-	}
-	return nil
 }

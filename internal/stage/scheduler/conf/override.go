@@ -3,6 +3,8 @@ package conf
 import (
 	"strconv"
 	"strings"
+
+	"zmailer/internal/run/glob"
 )
 
 // WhatIf is a configuration with clauses that count last, whatever matches before them,
@@ -36,7 +38,7 @@ func (w *WhatIf) Match(channel, host string) *Settings {
 	var sets []setting
 	for i := range w.over.clauses {
 		cl := &w.over.clauses[i]
-		if globAny(cl.channel, channel) && globAny(cl.host, host) {
+		if glob.Any(cl.channel, channel) && glob.Any(cl.host, host) {
 			key += "\x02" + strconv.Itoa(cl.body)
 			sets = append(sets, w.over.bodies[cl.body].sets...)
 		}

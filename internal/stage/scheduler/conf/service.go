@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"zmailer/internal/run/glob"
 	"zmailer/internal/stage/scheduler/builtin"
 )
 
@@ -65,7 +66,7 @@ func (c *File) Service(channel, host string) Service {
 func (c *File) clauseOf(channel, host string) *clause {
 	host = strings.ToLower(host)
 	for i := range c.clauses {
-		if cl := &c.clauses[i]; c.bodies[cl.body].last && globAny(cl.channel, channel) && globAny(cl.host, host) {
+		if cl := &c.clauses[i]; c.bodies[cl.body].last && glob.Any(cl.channel, channel) && glob.Any(cl.host, host) {
 			return cl
 		}
 	}

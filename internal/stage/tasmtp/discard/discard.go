@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/tasmtp/replies"
+	"zmailer/internal/run/glob"
 )
 
 // maxRules bounds the table: it is searched from its beginning for each new connection.
@@ -55,7 +55,7 @@ func (t *Table) Match(channel, host string, addr netip.Addr) []string {
 			if r.prefix.Contains(addr) {
 				return r.keywords
 			}
-		} else if replies.Glob(r.channel, channel) && replies.Glob(r.host, host) {
+		} else if glob.Match(r.channel, channel) && glob.Match(r.host, host) {
 			return r.keywords
 		}
 	}
@@ -129,5 +129,5 @@ func pattern(word string) (rule, error) {
 	if _, err := netip.ParseAddr(strings.Trim(channel, "[]")); err == nil {
 		return rule{}, fmt.Errorf("%s: %s is no length of a network", word, host)
 	}
-	return rule{channel: channel, host: strings.ToLower(host)}, nil
+	return rule{channel: glob.Simple(channel), host: glob.Simple(strings.ToLower(host))}, nil
 }

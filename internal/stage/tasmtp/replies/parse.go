@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/glob"
 )
 
 // maxExpr bounds a regular expression, and maxRules the table: every reply that is no
@@ -78,7 +79,7 @@ func (p *parser) parse() error {
 	if !ok || channel == "" || host == "" {
 		return fmt.Errorf("%s: a rule begins with channel/host, like smtp/*.example.com", pattern)
 	}
-	p.rule.Channel, p.rule.Host = channel, strings.ToLower(host)
+	p.rule.channel, p.rule.host = glob.Simple(channel), glob.Simple(strings.ToLower(host))
 	p.rest = p.rest[len(pattern):]
 	if err := p.parseAction(); err != nil {
 		return err

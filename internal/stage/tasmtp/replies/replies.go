@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/glob"
 )
 
 // Action is what a rule has done with a reply.
@@ -33,15 +35,15 @@ func (a Action) String() string {
 
 // Rule is one line of the table.
 type Rule struct {
-	File    string
-	Line    int
-	Channel string // shell patterns: * and ?
-	Host    string // lower case
-	Action  Action
-	Wait    time.Duration // of Slow
+	File   string
+	Line   int
+	Action Action
+	Wait   time.Duration // of Slow
 
-	expr *regexp.Regexp
-	text string // the line
+	channel string // patterns
+	host    string // in lower case
+	expr    *regexp.Regexp
+	text    string // the line
 }
 
 // Where names the rule for people.
@@ -80,31 +82,9 @@ func (t *Table) Match(channel, host, reply string) *Rule {
 	host = strings.ToLower(host)
 	for i := range t.rules {
 		r := &t.rules[i]
-		if Glob(r.Channel, channel) && Glob(r.Host, host) && r.expr.MatchString(reply) {
+		if glob.Match(r.channel, channel) && glob.Match(r.host, host) && r.expr.MatchString(reply) {
 			return r
 		}
 	}
 	return nil
-}
-
-// Glob reports whether a string matches a pattern of * and ?.
-func Glob(pattern, s string) bool {
-	star, retry := -1, 0
-	p, i := 0, 0
-	for i < len(s) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, retry = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			retry++
-			p, i = star+1, retry
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[p:], "*") == ""
 }

@@ -113,16 +113,7 @@ func verbArguments(c desk.Command, flags ...string) []string {
 func (w *webOrders) Try(ctx context.Context, c desk.Command) (string, error) {
 	var out bytes.Buffer
 	err := w.call(ctx, "", &out, verbArguments(c, "--dry-run")...)
-	return clean2(out.String()), err
-}
-
-// clean2 cleans each line.
-func clean2(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString(human.Clean(strings.TrimSuffix(line, "\n")) + "\n")
-	}
-	return b.String()
+	return human.CleanLines(out.String()), err
 }
 
 func (w *webOrders) Give(ctx context.Context, who string, c desk.Command) (*desk.Given, error) {
@@ -141,7 +132,7 @@ func (w *webOrders) Give(ctx context.Context, who string, c desk.Command) (*desk
 func (w *webOrders) Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error) {
 	var out bytes.Buffer
 	err := w.call(ctx, who, &out, "undo", string(id))
-	return clean2(out.String()), err
+	return human.CleanLines(out.String()), err
 }
 
 // givenReader takes the lines of a verb's --json, and keeps the first of them.

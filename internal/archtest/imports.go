@@ -46,7 +46,7 @@ func layers() []layer {
 		// Protocols between programs.
 		{path: "internal/wire", imports: with(base, "internal/workspec")},
 		{path: "internal/wire/taproto", imports: []string{"internal/mail", "internal/workspec"}, never: system},
-		{path: "internal/wire/mailq", imports: []string{"internal/mail", "internal/workspec"}, never: system},
+		{path: "internal/wire/mailq", imports: []string{"internal/run", "internal/mail", "internal/workspec"}, never: system},
 		// What a message is on the disk.
 		{path: "internal/postoffice", imports: with(base, "internal/workspec")},
 		{path: "internal/postoffice/alarm", imports: run, never: system},

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/human"
 )
 
 // AppendDiagnostic appends d's line to b. A line end in Text is written as CR, one
@@ -84,7 +86,7 @@ func appendWord(b []byte, s string, key bool) []byte {
 	start := len(b)
 	b = append(b, s...)
 	for i := start; i < len(b); i++ {
-		if b[i] == ' ' || isControl(b[i]) || key && b[i] == '=' {
+		if b[i] == ' ' || human.IsControl(b[i]) || key && b[i] == '=' {
 			b[i] = '_'
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"time"
+
+	"zmailer/internal/run/human"
 )
 
 // diagnostic reads a d line. ok is false for one that was torn and then ended by
@@ -98,7 +100,7 @@ func (p *parser) lines(v []byte) string {
 
 func hasControl(v []byte) bool {
 	for _, c := range v {
-		if isControl(c) {
+		if human.IsControl(c) {
 			return true
 		}
 	}

@@ -1,6 +1,10 @@
 package workspec
 
-import "strings"
+import (
+	"strings"
+
+	"zmailer/internal/run/human"
+)
 
 // notarySep parts the values of a NOTARY field.
 const notarySep = '\x01'
@@ -22,7 +26,7 @@ func appendNotary(b []byte, n *Notary) []byte {
 		if i > 0 {
 			b = append(b, notarySep)
 		}
-		b = appendClean(b, *v)
+		b = append(b, human.Blank(*v)...)
 	}
 	return b
 }
@@ -38,7 +42,7 @@ func ParseNotary(s string) Notary {
 	var n Notary
 	for _, v := range n.values() {
 		value, rest, more := strings.Cut(s, string(notarySep))
-		*v = clean(value)
+		*v = human.Blank(value)
 		if !more {
 			break
 		}
@@ -46,26 +50,3 @@ func ParseNotary(s string) Notary {
 	}
 	return n
 }
-
-// clean is s with blanks for control characters.
-func clean(s string) string {
-	for i := 0; i < len(s); i++ {
-		if isControl(s[i]) {
-			return string(appendClean(make([]byte, 0, len(s)), s))
-		}
-	}
-	return s
-}
-
-func appendClean(b []byte, s string) []byte {
-	start := len(b)
-	b = append(b, s...)
-	for i := start; i < len(b); i++ {
-		if isControl(b[i]) {
-			b[i] = ' '
-		}
-	}
-	return b
-}
-
-func isControl(c byte) bool { return c < ' ' || c == 0x7f }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// span is a time that passed or will pass, short: "4s", "12m", "1h20m", "3d4h".
+// Span writes a duration in short form: "4s", "12m", "1h20m", "3d4h".
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -29,7 +29,7 @@ func two(a int, unitA string, b int, unitB string) string {
 	return strconv.Itoa(a) + unitA + strconv.Itoa(b) + unitB
 }
 
-// size is a number of bytes, short: "812", "4.1k", "20M".
+// Size writes a number of bytes in short form: "812", "4.1k", "20M".
 func Size(n int64) string {
 	units := "kMGTP"
 	if n < 1000 {
@@ -47,15 +47,12 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.0f%c", v, units[i])
 }
 
-// count is a number with its word: "1 message", "2 messages".
+// Count writes a number with its noun: "1 message", "2 messages".
 func Count(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return strconv.Itoa(n) + " " + word + "s"
+	return strconv.Itoa(n) + " " + Plural(n, word, word+"s")
 }
 
-// often is how many times something was.
+// Often writes how many times something happened: "once", "3 times".
 func Often(n int) string {
 	if n == 1 {
 		return "once"
@@ -63,7 +60,7 @@ func Often(n int) string {
 	return strconv.Itoa(n) + " times"
 }
 
-// inRow is often, of what comes without a success between.
+// InRow is Often for repetitions without a success in between.
 func InRow(n int) string {
 	if n <= 1 {
 		return Often(n)
@@ -71,16 +68,18 @@ func InRow(n int) string {
 	return Often(n) + " in a row"
 }
 
-// cut shortens text to n characters.
+// Cut shortens a text to n characters, with three dots at its end.
 func Cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
+	if len(s) <= n || utf8.RuneCountInString(s) <= n {
 		return s
 	}
-	return string([]rune(s)[:n-3]) + "..."
+	return string([]rune(s)[:max(n-3, 0)]) + "..."
 }
 
+// TimeFormat is the layout of times of the day.
 const TimeFormat = "2006-01-02 15:04:05"
 
+// Plural returns one for the number 1, else many.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return one

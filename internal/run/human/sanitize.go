@@ -38,3 +38,43 @@ func hidden(r rune) bool { return unicode.IsControl(r) || Unseen(r) }
 
 // Unseen tells characters that are not seen themselves, but change how others are shown.
 func Unseen(r rune) bool { return unicode.Is(unicode.Cf, r) }
+
+// CleanLines is Clean for each line of a text.
+func CleanLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		b.WriteString(Clean(line))
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// Blank replaces each ASCII control character by a blank. What is not UTF-8 stays.
+func Blank(s string) string { return replaceControl(s, ' ') }
+
+// Mask replaces each ASCII control character, and what is not UTF-8, by a question mark.
+func Mask(s string) string { return replaceControl(strings.ToValidUTF8(s, "?"), '?') }
+
+func replaceControl(s string, by byte) string {
+	for i := 0; i < len(s); i++ {
+		if IsControl(s[i]) {
+			b := []byte(s)
+			for ; i < len(b); i++ {
+				if IsControl(b[i]) {
+					b[i] = by
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}
+
+// IsControl reports whether a byte is an ASCII control character.
+func IsControl(c byte) bool { return c < ' ' || c == 0x7f }
+
+// OneLine joins the words of a text, which may have several lines, with one blank each.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -2,20 +2,29 @@ package human
 
 import "testing"
 
-func TestWhatCannotBeSeenIsShownAsItsCode(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                     "",
-		"Grüße, 今日は":           "Grüße, 今日は",
-		"a\tb":                 "a b",
-		"a\nb\r":               `a\x0ab\x0d`,
-		"\x1b[2J\a":            `\x1b[2J\x07`,
-		"a\xffb":               `a\xffb`,
-		"a\uFFFDb":             "a\uFFFDb",
-		"moc.elpmaxe\u202ebob": `moc.elpmaxe\x202ebob`,
-		"soft\u00adhyphen":     `soft\xadhyphen`,
+func TestUnsafeCharactersAreReplaced(t *testing.T) {
+	for name, tt := range map[string]struct {
+		f        func(string) string
+		in, want string
+	}{
+		"nothing":                 {Clean, "", ""},
+		"letters of all kinds":    {Clean, "Grüße, 今日は", "Grüße, 今日は"},
+		"a tab":                   {Clean, "a\tb", "a b"},
+		"ends of lines":           {Clean, "a\nb\r", `a\x0ab\x0d`},
+		"an escape sequence":      {Clean, "\x1b[2J\a", `\x1b[2J\x07`},
+		"no UTF-8":                {Clean, "a\xffb", `a\xffb`},
+		"a replacement character": {Clean, "a\uFFFDb", "a\uFFFDb"},
+		"reversed order":          {Clean, "moc.elpmaxe\u202ebob", `moc.elpmaxe\x202ebob`},
+		"a soft hyphen":           {Clean, "soft\u00adhyphen", `soft\xadhyphen`},
+		"several lines":           {CleanLines, "a\x1b\nb\n\nc", "a\\x1b\nb\n\nc"},
+		"blanks":                  {Blank, "a\r\n\x7fü\xff", "a   ü\xff"},
+		"marks":                   {Mask, "a\t\x7fü\xff", "a??ü?"},
+		"words of several lines":  {OneLine, " one\n two\tthree ", "one two three"},
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := tt.f(tt.in); got != tt.want {
+				t.Errorf("%q: got %q, want %q", tt.in, got, tt.want)
+			}
+		})
 	}
 }

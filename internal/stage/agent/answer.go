@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/human"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -70,8 +71,8 @@ func (d *Delivery) diagnostic(r *Recipient) *workspec.Diagnostic {
 func (d *Delivery) notary(r *Recipient) workspec.Notary {
 	res := &r.result
 	n := workspec.Notary{
-		Address: oneLine(r.Address), Action: string(dsn.Delayed), Status: res.Code.String(),
-		Remote: oneLine(res.Remote), Agent: d.agent.Name + "[" + strconv.Itoa(os.Getpid()) + "]",
+		Address: strings.TrimSpace(human.Blank(r.Address)), Action: string(dsn.Delayed), Status: res.Code.String(),
+		Remote: strings.TrimSpace(human.Blank(res.Remote)), Agent: d.agent.Name + "[" + strconv.Itoa(os.Getpid()) + "]",
 	}
 	switch res.Outcome {
 	case status.Delivered:
@@ -96,14 +97,3 @@ func diagnosticType(res *Result) string {
 }
 
 func digit(b byte) bool { return b >= '0' && b <= '9' }
-
-// oneLine makes blanks of control characters: what a remote server says must not
-// make fields or lines of its own.
-func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s))
-}

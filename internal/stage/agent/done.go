@@ -8,6 +8,7 @@ import (
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -55,9 +56,9 @@ func (d *Delivery) complete(r *Recipient, res Result) Result {
 	default:
 		res.Code.Class = 4
 	}
-	res.Reply = oneLine(res.Reply)
+	res.Reply = strings.TrimSpace(human.Blank(res.Reply))
 	if res.Reply == "" {
-		res.Reply = oneLine(res.Text)
+		res.Reply = strings.TrimSpace(human.Blank(res.Text))
 	}
 	if res.Action == "" {
 		res.Action = dsn.Delivered
@@ -266,7 +267,7 @@ func (d *Delivery) fault(r *Recipient, err error) {
 	d.logFault(r, err)
 	was := r.result
 	r.result = Result{Outcome: status.Deferred, Code: status.SystemTrouble, Action: was.Action,
-		Reply: oneLine("could not record that it was " + was.Outcome.String() + ": " + err.Error())}
+		Reply: strings.TrimSpace(human.Blank("could not record that it was " + was.Outcome.String() + ": " + err.Error()))}
 }
 
 func (d *Delivery) logFault(r *Recipient, err error) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/rules"
 )
 
@@ -99,5 +100,5 @@ func (l *letter) deliveredField(b []byte, i int) []byte {
 	if i >= len(l.variants) || l.variants[i].delivered == "" {
 		return b
 	}
-	return append(append(append(b, deliveredTo+": "...), printable(l.variants[i].delivered)...), '\n')
+	return append(append(append(b, deliveredTo+": "...), human.Mask(l.variants[i].delivered)...), '\n')
 }

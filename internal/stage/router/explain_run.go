@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -244,7 +245,7 @@ func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanat
 func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 	var r *ExplainedRecipient
 	l.next = func(to *envelope.Recipient) {
-		r = &ExplainedRecipient{Address: printable(to.Address)}
+		r = &ExplainedRecipient{Address: human.Mask(to.Address)}
 		e.Recipients = append(e.Recipients, r)
 	}
 	if q.Steps {

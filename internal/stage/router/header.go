@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/human"
 )
 
 // header is what routing needs to know of a message's own header block.
@@ -96,7 +97,7 @@ func rcvdFrom(s string) string {
 		s, _, _ = strings.Cut(s, " ")
 		s = s[:min(len(s), maxFrom)]
 	}
-	return printable(s)
+	return human.Mask(strings.ReplaceAll(s, "\t", " "))
 }
 
 // date appends the time of acceptance, RFC 5322 §3.3.
@@ -126,19 +127,6 @@ func appendFolded(b []byte, begin *int, text string) []byte {
 		b = append(b, word...)
 	}
 	return b
-}
-
-// printable puts a question mark for every control character.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\t' {
-			return ' '
-		}
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // atom is printable without what would end a word, RFC 5322 §3.2.3.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
@@ -42,7 +43,7 @@ func (l *letter) noted(rcpt, rule, sentence string) {
 		return
 	}
 	if d.n++; len(d.named) < maxNamed {
-		d.named = append(d.named, printable(rcpt))
+		d.named = append(d.named, human.Mask(rcpt))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -59,7 +60,7 @@ func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables, gi
 	a.w, a.l = w, l
 	switch {
 	case err != nil:
-		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: printable(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})
+		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: human.Mask(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})
 	case l.givenUp != "":
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrorHost("5.4.7", l.givenUp), User: m.String(), Privilege: rules.Nobody})
 	case l.header.received > maxReceived:

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -80,7 +81,7 @@ func FuzzRecipientsInTheHeader(f *testing.F) {
 			if err == nil && m.IsNull() {
 				continue
 			}
-			shown := printable(r.Address)
+			shown := human.Mask(r.Address)
 			var b bytes.Buffer
 			w := workspec.NewWriter(&b)
 			w.Preamble(&workspec.Spec{Message: "1"})

@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 )
 
 // maxEnvID is the longest ENVID before encoding (RFC 3461 §4.4). Bytes.
@@ -25,7 +26,7 @@ func (s *submission) prepare() error {
 		}
 		s.env.From, s.env.HasFrom = from, true
 	}
-	s.env.FullName = oneLine(s.FullName)
+	s.env.FullName = human.Blank(strings.ToValidUTF8(s.FullName, "?"))
 	var err error
 	if s.dsn, err = notify(s.Notify); err != nil {
 		s.warn("%v; ignored", err)
@@ -185,14 +186,4 @@ func envelopeID(text string) (string, error) {
 		}
 	}
 	return address.EncodeXText(text), nil
-}
-
-// oneLine keeps a name on its envelope line.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }

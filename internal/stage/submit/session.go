@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // Limits of an SMTP session on standard input.
@@ -183,7 +184,7 @@ func (s *session) mailFrom(args string) {
 	}
 	mail := &submission{Config: s.c, seen: map[string]bool{}}
 	mail.dir, _ = mail.directory() // Serve has checked it
-	mail.env.FullName = oneLine(s.c.FullName)
+	mail.env.FullName = human.Blank(strings.ToValidUTF8(s.c.FullName, "?"))
 	mail.env.From, mail.env.HasFrom = m.String(), true
 	for _, p := range params {
 		if reply := mailParameter(&mail.env, p); reply != "" {

@@ -89,14 +89,7 @@ func (t *Thread) Cells() []string {
 		wait = Span(t.WaitSeconds)
 	}
 	return []string{t.Name(), t.State, strconv.Itoa(t.Messages), strconv.Itoa(t.Recipients), run, strconv.FormatUint(t.Attempts, 10),
-		PerSecond(t.Rate), wait, Span(t.OldestSeconds), cut(human.Clean(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
-}
-
-func cut(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-3]) + "..."
-	}
-	return s
+		PerSecond(t.Rate), wait, Span(t.OldestSeconds), human.Cut(human.Clean(strings.Join(strings.Fields(t.Trouble), " ")), 60)}
 }
 
 // Print writes a sample as text, with so many threads at most; 0: all.

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
 )
 
@@ -79,7 +80,7 @@ func fitting(l *desk.Look) []verb {
 // command reads what somebody wants done.
 func command(form url.Values) (desk.Command, verb, error) {
 	c := desk.Command{Verb: form.Get("verb"), IDs: form["id"], Where: strings.TrimSpace(form.Get("where")),
-		Reason: oneLine(form.Get("reason")), Until: oneLine(form.Get("until")),
+		Reason: human.Cut(human.Clean(human.OneLine(form.Get("reason"))), 300), Until: human.Cut(human.Clean(human.OneLine(form.Get("until"))), 300),
 		Silent: form.Get("silent") != "", Report: form.Get("report") != ""}
 	v, ok := verbOf(c.Verb)
 	if !ok {
@@ -109,8 +110,6 @@ func command(form url.Values) (desk.Command, verb, error) {
 	c.Silent, c.Report = c.Silent && c.Verb == "expire", c.Report && c.Verb == "remove"
 	return c, v, nil
 }
-
-func oneLine(s string) string { return cut(clean(strings.Join(strings.Fields(s), " ")), 300) }
 
 // giving is the context of an order: it goes on when its browser has gone, and may take
 // longer than a page.
@@ -202,7 +201,7 @@ func lines(text string) []string {
 		list = append(list, line)
 	}
 	if more > 0 {
-		list = slices.Insert(list, mostLines-1, "and "+count(more, "more line"))
+		list = slices.Insert(list, mostLines-1, "and "+human.Count(more, "more line"))
 	}
 	return list
 }

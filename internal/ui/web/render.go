@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
@@ -26,7 +25,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
-		"time": stamp, "short": shortStamp, "count": count, "plural": plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": cut, "span": spanSeconds,
+		"time": stamp, "short": shortStamp, "count": human.Count, "plural": human.Plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": human.Cut, "span": spanSeconds,
 		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
@@ -145,29 +144,6 @@ func shortStamp(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format("2 Jan 15:04:05")
-}
-
-// count is a number with its word.
-func count(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return strconv.Itoa(n) + " " + word + "s"
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
-// cut shortens text to n characters.
-func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
 }
 
 // seconds are whole ones, rounded up.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/human"
 )
 
 // ThreadLine is a thread as SHOW QUEUE tells it.
@@ -37,12 +39,12 @@ func (t *ThreadLine) numbers(sep string) string {
 
 // AppendThreads2 appends a line of SHOW QUEUE THREADS2, for programs.
 func AppendThreads2(b []byte, t *ThreadLine) []byte {
-	return AppendLine(b, fmt.Sprintf("%s\t%s\tN=%d\tR=%d\tA=%d\t%s", clean(t.Channel), clean(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers("\t")))
+	return AppendLine(b, fmt.Sprintf("%s\t%s\tN=%d\tR=%d\tA=%d\t%s", human.Blank(t.Channel), human.Blank(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers("\t")))
 }
 
 // AppendThreads appends a line of SHOW QUEUE THREADS, for people.
 func AppendThreads(b []byte, t *ThreadLine) []byte {
-	name := "    " + clean(t.Channel) + "/" + clean(t.Host) + "/0"
+	name := "    " + human.Blank(t.Channel) + "/" + human.Blank(t.Host) + "/0"
 	// To the column of the classic listing.
 	width := len(name) + 7
 	for _, stop := range []int{15, 23, 31, 39} {
@@ -60,7 +62,7 @@ func AppendThreads(b []byte, t *ThreadLine) []byte {
 // thread: its line of SHOW QUEUE THREADS behind "#", as ZMailer's scheduler has it
 // (thread_detail_report in its threads.c). Its mailq shows that line in place of an entry.
 func AppendThreadHead(b []byte, t *ThreadLine) []byte {
-	return AppendLine(b, fmt.Sprintf("#%s/%s/0  N=%-3d R=%-3d A=%-2d %s", clean(t.Channel), clean(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers(" ")))
+	return AppendLine(b, fmt.Sprintf("#%s/%s/0  N=%-3d R=%-3d A=%-2d %s", human.Blank(t.Channel), human.Blank(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers(" ")))
 }
 
 // ParseThreads2 reads a line of SHOW QUEUE THREADS2. The ages in it are rounded.
@@ -148,8 +150,8 @@ const entryFields = 10
 // AppendEntry appends the line.
 func AppendEntry(b []byte, e *Entry) []byte {
 	flat := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\t", " "), "\r", " ") }
-	return AppendLine(b, fmt.Sprintf("%s\t%d\t<%s>\t%d\t%d\t%d\t%d\t%d\t%s\t%s", clean(e.File), e.Index, clean(e.Sender), e.Offset,
-		unix(e.Expires), unix(e.Next), unix(e.Last), e.Tries, clean(e.State), flat(e.Answer)))
+	return AppendLine(b, fmt.Sprintf("%s\t%d\t<%s>\t%d\t%d\t%d\t%d\t%d\t%s\t%s", human.Blank(e.File), e.Index, human.Blank(e.Sender), e.Offset,
+		unix(e.Expires), unix(e.Next), unix(e.Last), e.Tries, human.Blank(e.State), flat(e.Answer)))
 }
 
 func unix(t time.Time) int64 {
@@ -208,5 +210,5 @@ func Span(d time.Duration) string {
 
 // AppendCounter appends a line of SHOW COUNTERS.
 func AppendCounter(b []byte, name string, n uint64) []byte {
-	return AppendLine(b, fmt.Sprintf("%-30s %11d", clean(name), n))
+	return AppendLine(b, fmt.Sprintf("%-30s %11d", human.Blank(name), n))
 }

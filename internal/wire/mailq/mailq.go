@@ -17,6 +17,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+
+	"zmailer/internal/run/human"
 )
 
 var (
@@ -43,7 +45,7 @@ const (
 )
 
 // Challenge is the second line of the server, which a login is computed from.
-func Challenge(text string) string { return challengeMark + clean(text) }
+func Challenge(text string) string { return challengeMark + human.Blank(text) }
 
 // Greeting is what the server says first. challenge is that of Challenge.
 func Greeting(challenge string) []byte { return []byte(Version + "\n" + challenge + "\n") }
@@ -60,14 +62,4 @@ func Authenticator(challenge, password string) string {
 func Proves(challenge, password, digest string) bool {
 	want := Authenticator(challenge, password)
 	return subtle.ConstantTimeCompare([]byte(want), []byte(strings.ToLower(digest))) == 1
-}
-
-// clean makes one line of a text: what is no text of its own becomes a blank.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"zmailer/internal/run/human"
 )
 
 // Kind is what a request asks for.
@@ -150,7 +152,7 @@ func AppendRequest(b []byte, r Request) []byte {
 	b = append(b, r.Kind.String()...)
 	add := func(words ...string) {
 		for _, w := range words {
-			b = append(append(b, ' '), strings.ReplaceAll(clean(w), " ", "_")...)
+			b = append(append(b, ' '), strings.ReplaceAll(human.Blank(w), " ", "_")...)
 		}
 	}
 	for _, s := range shapes() {

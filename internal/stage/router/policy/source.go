@@ -13,6 +13,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 )
@@ -235,7 +236,7 @@ func oneLine(s string) string {
 	if !strings.Contains(s, "\n") {
 		return s
 	}
-	return strings.Join(strings.Fields(s), " ")
+	return human.OneLine(s)
 }
 
 // close ends what the table has open.

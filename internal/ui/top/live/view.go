@@ -170,7 +170,7 @@ func (m *Model) threadLine(l *look, row []string, widths []int, k, i int) string
 	for c, cell := range row {
 		switch {
 		case c == 0 || c == 1:
-			line += pad(shorten(cell, widths[c]), widths[c]) + "  "
+			line += pad(human.Cut(cell, widths[c]), widths[c]) + "  "
 		case c == len(row)-1:
 			line += cell
 		default:
@@ -261,10 +261,3 @@ zmctl why ID tells why a message waits, zmctl trace ID its life.`, "\n")
 
 func pad(s string, n int) string   { return s + strings.Repeat(" ", max(n-lipgloss.Width(s), 0)) }
 func right(s string, n int) string { return strings.Repeat(" ", max(n-lipgloss.Width(s), 0)) + s }
-
-func shorten(s string, n int) string {
-	if r := []rune(s); len(r) > n && n > 3 {
-		return string(r[:n-3]) + "..."
-	}
-	return s
-}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"zmailer/internal/run/glob"
 )
@@ -132,6 +133,9 @@ func (c *column) compile(s string) (pattern, error) {
 	p := pattern{text: s, exact: c.name == "id"}
 	if p.exact || c.name == "state" || !strings.ContainsAny(s, "*?") {
 		return p, nil
+	}
+	if !utf8.ValidString(s) {
+		return pattern{}, errors.New("the pattern is not valid UTF-8")
 	}
 	p.glob = glob.Simple(strings.ToLower(s))
 	return p, nil

@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/run/backoff"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/machine"
 )
@@ -177,7 +178,7 @@ func (s *Supervisor) keep(p *program, ended <-chan struct{}, fatal chan<- *progr
 		s.Log.Warn("daemon-ended", "daemon", p.name, "reason", reason, "took", life.Round(time.Millisecond), "again", pause)
 		select {
 		case <-s.after(pause):
-			pause = min(2*pause, longestPause*s.Pause)
+			pause = backoff.Next(pause, s.Pause, longestPause*s.Pause)
 		case <-p.wake:
 			pause = s.Pause
 		}

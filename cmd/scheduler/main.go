@@ -41,11 +41,10 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "scheduler",
 		Usage:       "hand routed messages to transport agents",
-		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config | --print-expiry] [--strict] [--stop-timeout TIME] [flags]",
+		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config] [--strict] [--stop-timeout TIME] [flags]",
 		Description: description,
 		Flags: append(slices.Concat(config.Flags(), startFlags()),
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
-			&cli.BoolFlag{Name: "print-expiry", Usage: "read lines \"channel host\", print how long mail for each is tried, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "start-agents", Usage: "start agents that run as others for a scheduler that is not root, and do nothing else (docs/privileges.md)"},
 			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
@@ -76,9 +75,6 @@ func run(c *cli.Context) error {
 	}
 	if err := applyStart(c, &cfg); err != nil {
 		return err
-	}
-	if answer := question(c); answer != nil {
-		return answer(c, cfg)
 	}
 	cfg.StrictStart, cfg.Reread.Ask = c.Bool("strict"), hangups()
 	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")

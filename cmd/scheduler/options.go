@@ -51,17 +51,6 @@ func applyStart(c *cli.Context, cfg *scheduler.Config) error {
 	return nil
 }
 
-// question is what a flag asks of a scheduler that schedules nothing; nil if none does.
-func question(c *cli.Context) func(*cli.Context, scheduler.Config) error {
-	switch {
-	case c.Bool("print-expiry"):
-		return func(c *cli.Context, cfg scheduler.Config) error {
-			return cfg.Conf.PrintExpiry(os.Stdin, c.App.Writer)
-		}
-	}
-	return nil
-}
-
 // checkConfig says what is wrong with scheduler.conf.
 func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
 	var said bytes.Buffer

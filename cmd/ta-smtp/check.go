@@ -26,15 +26,6 @@ func checkConfig(c *cli.Context) error {
 	return nil
 }
 
-// checkPolicy says why a policy cannot be a clause's tls=; scheduler --check-config asks.
-func checkPolicy(c *cli.Context) error {
-	if err := tasmtp.CheckPolicy(c.String("check-policy")); err != nil {
-		fmt.Fprintln(c.App.Writer, err)
-		return cli.Exit("", config.ExitConfig)
-	}
-	return nil
-}
-
 // testDKIM says how mail from a domain is signed.
 func testDKIM(c *cli.Context) error {
 	settings, err := config.FromCLI(c)

@@ -45,7 +45,7 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config | --check-policy POLICY",
+		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
@@ -54,7 +54,6 @@ func main() {
 			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
 			&cli.StringFlag{Name: "test-tls", Usage: "say what is wanted of TLS towards `HOST` and why, and exit"},
 			&cli.StringFlag{Name: "test-dkim", Usage: "say which keys sign mail from `DOMAIN`, and whether they are published, and exit"},
-			&cli.StringFlag{Name: "check-policy", Usage: "say why `POLICY` cannot be the tls= of a clause, if so, and exit with 78"},
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with zmailer.conf, replies, discard-ehlo-keywords, tls, credentials, dkim and its keys, and exit"},
 		),
 		HideHelpCommand: true,

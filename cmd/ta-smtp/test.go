@@ -22,8 +22,6 @@ func question(c *cli.Context) cli.ActionFunc {
 		return testDKIM
 	case c.Bool("check-config"):
 		return checkConfig
-	case c.IsSet("check-policy"):
-		return checkPolicy
 	}
 	return nil
 }

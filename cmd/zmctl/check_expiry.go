@@ -1,21 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
-	"strings"
 	"time"
 
-	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/stage/scheduler/conf"
 )
-
-// askLimit is how long the scheduler's program may take to answer.
-const askLimit = 10 * time.Second
 
 // aged warns of mail that its clause should have expired by now, or that is older
 // than the person who asks wants it to be.
@@ -81,33 +75,17 @@ func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Threa
 	}
 }
 
-// askExpiry asks the scheduler's program how long mail of these threads is tried by
-// the configuration as it is now. What it does not tell is missing in the result.
-func askExpiry(ctx context.Context, settings *config.Config, pairs []view.Thread) map[view.Thread]time.Duration {
-	path, err := service.Program("scheduler")
+// askExpiry returns how long mail of these threads is tried by the current configuration.
+// Threads without a clause are missing; without a configuration that can be read, all are.
+func askExpiry(settings *config.Config, pairs []view.Thread) map[view.Thread]time.Duration {
+	clauses, err := conf.Load(settings, true) // no agent is started
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--print-expiry")
-	cmd.Env = service.Environment(settings)
-	var in, out bytes.Buffer
-	for _, t := range pairs {
-		fmt.Fprintf(&in, "%s %s\n", t.Channel, t.Host)
-	}
-	cmd.Stdin, cmd.Stdout = &in, &out
-	if err := cmd.Run(); err != nil {
-		return nil // an old one, or the configuration is broken: the default serves
-	}
 	answers := map[view.Thread]time.Duration{}
-	for line := range strings.Lines(out.String()) {
-		f := strings.Fields(line)
-		if len(f) != 3 {
-			continue
-		}
-		if d, err := time.ParseDuration(f[2]); err == nil {
-			answers[view.Thread{Channel: f[0], Host: f[1]}] = d
+	for _, t := range pairs {
+		if s := clauses.Match(t.Channel, t.Host); s != nil {
+			answers[t] = s.GiveUp()
 		}
 	}
 	return answers
@@ -116,7 +94,7 @@ func askExpiry(ctx context.Context, settings *config.Config, pairs []view.Thread
 // schedule has the spool know how long the scheduler tries mail.
 func schedule(s *view.Spool, settings *config.Config) *view.Spool {
 	s.ExpiryOf = func(ctx context.Context, pairs []view.Thread) map[view.Thread]time.Duration {
-		return askExpiry(ctx, settings, pairs)
+		return askExpiry(settings, pairs)
 	}
 	return s
 }

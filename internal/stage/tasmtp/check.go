@@ -11,7 +11,6 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/discard"
 	"zmailer/internal/stage/tasmtp/replies"
-	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
 
 // CheckConfig reads everything that an agent reads when it starts or when it has use of
@@ -48,12 +47,6 @@ func checkDiscard(path string) error {
 		return &config.Error{File: path, Reason: "cannot be read", Err: err}
 	}
 	_, err = discard.Parse(path, text)
-	return err
-}
-
-// CheckPolicy tells why a text cannot be tls= of a clause.
-func CheckPolicy(text string) error {
-	_, err := tlspolicy.ParsePolicy(text, "")
 	return err
 }
 

@@ -1,9 +1,7 @@
 package conf
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"strings"
 
 	"zmailer/internal/run/glob"
@@ -69,31 +67,6 @@ func (c *File) clauseOf(channel, host string) *clause {
 		if cl := &c.clauses[i]; c.bodies[cl.body].last && glob.Any(cl.channel, channel) && glob.Any(cl.host, host) {
 			return cl
 		}
-	}
-	return nil
-}
-
-// PrintExpiry reads lines "CHANNEL HOST" and writes for each "CHANNEL HOST TIME": how
-// long mail for it is tried before it is given up, 0s if without end. Threads that no
-// clause serves have no line. For programs that look at a postoffice without
-// scheduling it.
-func (c *File) PrintExpiry(in io.Reader, out io.Writer) error {
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		channel, host, ok := strings.Cut(lines.Text(), " ")
-		if !ok {
-			continue
-		}
-		settings := c.Match(channel, host)
-		if settings == nil {
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "%s %s %v\n", channel, host, settings.GiveUp()); err != nil {
-			return fmt.Errorf("print expiry: %w", err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("print expiry: read threads: %w", err)
 	}
 	return nil
 }

@@ -3,13 +3,18 @@ package tasmtp
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/wire/smtpclient"
+	"zmailer/internal/workspec"
 )
 
 // maxRcpts is how many recipients one transaction has at most: every server must take so
@@ -192,4 +197,219 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 	}
 	d.DoneAll(decided, outcomes)
 	return again
+}
+
+// round is the delivery of one message: its parts, each a transaction, one after the
+// other, and on idle connections beside (a list with a sender of its own for each
+// recipient is a transaction for each).
+type round struct {
+	relay *Relay
+	ctx   context.Context
+	d     *agent.Delivery
+	extra sync.WaitGroup
+
+	mu    sync.Mutex
+	parts [][]*agent.Recipient // not begun yet
+	down  map[poolKey]*refusal
+}
+
+// run performs all parts.
+func (r *round) run() {
+	var at held
+	// Also in a panic: the link is the pool's, and helpers use what is this job's.
+	defer r.extra.Wait()
+	defer func() { r.relay.keep(&at) }()
+	for rcpts := r.next(nil); rcpts != nil; rcpts = r.next(nil) {
+		r.part(rcpts, &at)
+		r.getHelp(&at)
+	}
+}
+
+// next takes a part, for a link one to its host; nil: there is none.
+func (r *round) next(l *link) []*agent.Recipient {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.parts) == 0 {
+		return nil
+	}
+	rcpts := r.parts[0]
+	if key := keyOf(rcpts[0]); l != nil && (key.channel != l.key.channel || key.host != l.key.host) {
+		return nil
+	}
+	r.parts = r.parts[1:]
+	return rcpts
+}
+
+// part performs one.
+func (r *round) part(rcpts []*agent.Recipient, at *held) {
+	relay, d := r.relay, r.d
+	key := keyOf(rcpts[0])
+	if !strings.HasPrefix(key.host, "unix:") {
+		key.from = relay.zone.of(d, rcpts)
+	}
+	why := relay.ask(d, &key, rcpts)
+	if why == nil {
+		r.mu.Lock()
+		why = r.down[key]
+		r.mu.Unlock()
+	}
+	if why == nil {
+		if rcpts, why = relay.deliverPart(r.ctx, d, key, rcpts, at); why != nil {
+			r.mu.Lock()
+			r.down[key] = why
+			r.mu.Unlock()
+		}
+	}
+	for _, rcpt := range rcpts {
+		d.Done(rcpt, relay.judge(d, key, rcpt, why.result()))
+	}
+}
+
+// getHelp has more parts on the way at once, on the idle connections that are there.
+func (r *round) getHelp(at *held) {
+	l := at.link
+	if l == nil || !l.conn.Usable() {
+		return
+	}
+	r.mu.Lock()
+	more := len(r.parts) - 1
+	r.mu.Unlock()
+	for ; more > 0; more-- {
+		other := r.relay.pool.join(errand{key: l.key})
+		if other == nil {
+			return
+		}
+		r.extra.Go(func() { r.help(other) })
+	}
+}
+
+func (r *round) help(l *link) {
+	defer func() {
+		// As in the agent's own goroutine: recipients without a result are deferred.
+		if p := recover(); p != nil {
+			r.relay.log.Error("panic", "id", r.d.ID(), "name", r.d.Job.Name, "host", r.d.Job.Host,
+				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	at := held{link: l}
+	defer func() { r.relay.keep(&at) }()
+	for at.link != nil && at.link.conn.Usable() {
+		rcpts := r.next(at.link)
+		if rcpts == nil {
+			return
+		}
+		r.part(rcpts, &at)
+	}
+}
+
+// maxSplits is how often one transaction is divided because a recipient drew 421, which
+// ended the connection for all. Each division costs the server another connection.
+const maxSplits = 2
+
+// triedApart ends the reply of a recipient that drew 421. The scheduler writes it into the
+// history, where the next attempt finds it.
+const triedApart = "; the next attempt has a transaction for this recipient alone"
+
+// drew reports whether the server said 421 to a recipient and to none of the others: in
+// answer to RCPT, or with LMTP to the final dot.
+func drew(res *smtpclient.Result, lmtp bool) bool {
+	return res.Reply.Code == 421 && !res.Another && (res.Phase == smtpclient.PhaseRcpt || lmtp && res.Phase == smtpclient.PhaseDot)
+}
+
+// apart returns the offsets of the recipients whose last attempt ended by a 421 of their
+// own; nil if there are none, which costs next to nothing to find out.
+func apart(d *agent.Delivery) map[int64]bool {
+	var found map[int64]bool
+	for i := range d.Spec.History {
+		h := &d.Spec.History[i]
+		if h.Event != workspec.EventDeferred {
+			continue
+		}
+		own := strings.Contains(h.Text, triedApart)
+		if own && found == nil {
+			found = map[int64]bool{}
+		}
+		if own || found != nil {
+			for r := range d.Spec.About(h) {
+				found[r.Offset] = own
+			}
+		}
+	}
+	return found
+}
+
+// others returns the recipients of a transaction that another one's 421 has ended, for
+// transactions of their own at once: those that were accepted, and those that had no answer
+// yet.
+func others(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.Recipient {
+	var accepted, unanswered []*agent.Recipient
+	for i := range results {
+		switch {
+		case !results[i].Another:
+		case results[i].Accepted:
+			accepted = append(accepted, rcpts[i])
+		default:
+			unanswered = append(unanswered, rcpts[i])
+		}
+	}
+	var groups [][]*agent.Recipient
+	for _, g := range [][]*agent.Recipient{accepted, unanswered} {
+		if len(g) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// result is what recipients of a destination without a server are told.
+func (why *refusal) result() agent.Result {
+	return agent.Result{
+		Outcome: why.outcome, Code: why.code, Reply: why.reply, Remote: why.remote, Text: why.text,
+		Host: why.outcome == status.Deferred && why.weight != weightOurs && !why.mine,
+	}
+}
+
+// result turns the outcome of a transaction into what the agent records.
+func (l *link) result(res *smtpclient.Result) agent.Result {
+	out := agent.Result{Outcome: res.Outcome, Code: res.Code, Remote: l.remote, Text: res.Text}
+	if res.Err != nil {
+		out.Reply = brief(res.Err)
+		if res.InDoubt {
+			out.Reply += "; in doubt, the server may have taken the message"
+		}
+	} else {
+		out.Reply = res.Reply.String()
+	}
+	if res.Code == status.SystemTrouble && res.Reply.IsZero() {
+		out.Remote = "" // a fault of ours says nothing about them
+	}
+	switch res.Outcome {
+	case status.Deferred:
+		out.Host = hostTrouble(res)
+	case status.Delivered:
+		out.Relayed = l.conn.Extensions().DSN // RFC 3461 §4.1: they have the wishes now
+		out.Action = dsn.Relayed
+		if l.lmtp {
+			out.Action = dsn.Delivered
+		}
+	}
+	return out
+}
+
+// hostTrouble tells a deferral that every message to the host would meet: the
+// connection broke or fell silent, or MAIL was put off. Later answers are about
+// recipients or the message, and a connection that a message breaks must not keep
+// the others waiting (K14); if the host is down, they find out by themselves.
+func hostTrouble(res *smtpclient.Result) bool {
+	if broke, ok := res.Err.(*smtpclient.ConnError); ok {
+		return broke.Phase <= smtpclient.PhaseMail || broke.Timeout() && broke.Phase < smtpclient.PhaseBody
+	}
+	if res.Err != nil || res.Phase != smtpclient.PhaseMail {
+		return false
+	}
+	// An address (X.1.x), the size (452, X.3.4) or the content (X.6.x) is this
+	// message's: RFC 3463 §3, RFC 1870 §6.
+	c := res.Code
+	return c.Subject != 1 && c.Subject != 6 && res.Reply.Code != 452 &&
+		!(c.Subject == 3 && c.Detail == 4)
 }

@@ -3,6 +3,8 @@ package tasmtp
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -291,5 +295,202 @@ func TestMissingSocketIsDeferred(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket was made")
+	}
+}
+
+func TestHostForms(t *testing.T) {
+	cases := map[string]struct{ channel, host, want string }{
+		"name":                     {"smtp", "Example.TEST", "mx example.test 25"},
+		"final dot":                {"smtp", "example.test.", "mx example.test 25"},
+		"name and port":            {"smtp", "example.test:2525", "example.test 2525"},
+		"name in brackets":         {"smtp", "[example.test]", "example.test 25"},
+		"name in brackets, port":   {"smtp", "[example.test]:26", "example.test 26"},
+		"IPv4":                     {"smtp", "[192.0.2.1]", "192.0.2.1 25"},
+		"IPv4 and port":            {"smtp", "[192.0.2.1]:26", "192.0.2.1 26"},
+		"IPv4 without brackets":    {"smtp", "192.0.2.1", "192.0.2.1 25"},
+		"IPv6":                     {"smtp", "[2001:db8::1]", "2001:db8::1 25"},
+		"IPv6 with RFC 5321's tag": {"smtp", "[IPv6:2001:db8::1]:26", "2001:db8::1 26"},
+		"IPv6 without brackets":    {"smtp", "2001:db8::1", "2001:db8::1 25"},
+		"mapped IPv4":              {"smtp", "[::ffff:192.0.2.1]", "192.0.2.1 25"},
+		"smtpx":                    {"smtpx", "example.test", "example.test 25"},
+		"a channel like smtp":      {"smtp-slow", "example.test", "mx example.test 25"},
+		"IDN":                      {"smtp", "bücher.example", "mx xn--bcher-kva.example 25"},
+		"lmtp":                     {"lmtp", "example.test:2003", "lmtp example.test 2003"},
+		"lmtp, no port":            {"lmtp", "example.test", "lmtp example.test 24"},
+		"lmtp, socket":             {"lmtp", "unix:/run/Lmtp.sock", "lmtp unix /run/Lmtp.sock"},
+		"lmtp, relative path":      {"lmtp", "unix:lmtp.sock", `the routing table has a host that cannot be: "unix:lmtp.sock": a socket's path begins with /`},
+		"name that cannot exist":   {"smtp", "a..b", `domain "a..b": empty label in the domain`},
+		"brackets in brackets":     {"smtp", "[[::1]]", `the routing table has a host that cannot be: "[[::1]]": neither port nor end after ]`},
+		"empty":                    {"smtp", "", `the routing table has a host that cannot be: "": no name`},
+		"bracket open":             {"smtp", "[192.0.2.1", `the routing table has a host that cannot be: "[192.0.2.1": [ without ]`},
+		"text after bracket":       {"smtp", "[192.0.2.1]x", `the routing table has a host that cannot be: "[192.0.2.1]x": neither port nor end after ]`},
+		"port zero":                {"smtp", "example.test:0", `the routing table has a host that cannot be: "example.test:0": no port: "0"`},
+		"port too big":             {"smtp", "example.test:65536", `the routing table has a host that cannot be: "example.test:65536": no port: "65536"`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d, err := parseDestination(c.channel, c.host, 25)
+			got := d.words()
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func (d destination) words() string {
+	s := ""
+	if d.lmtp {
+		s = "lmtp "
+	}
+	if d.mx {
+		s += "mx "
+	}
+	switch {
+	case d.unix != "":
+		return s + "unix " + d.unix
+	case d.addr.IsValid():
+		s += d.addr.String()
+	}
+	return s + d.name + fmt.Sprintf(" %d", d.port)
+}
+
+func FuzzDestination(f *testing.F) {
+	for _, s := range []string{"a.test", "[::1]:25", "a:1", "unix:/x", "[", "]", ":", "[]:1"} {
+		f.Add("smtp", s)
+		f.Add("lmtp", s)
+	}
+	f.Fuzz(func(t *testing.T, channel, host string) {
+		d, err := parseDestination(channel, host, 25)
+		if err != nil {
+			return
+		}
+		n := 0
+		for _, set := range []bool{d.name != "", d.addr.IsValid(), d.unix != ""} {
+			if set {
+				n++
+			}
+		}
+		if n != 1 || d.mx && d.name == "" || d.port < 1 || d.port > 65535 {
+			t.Errorf("%q: got %+v", host, d)
+		}
+	})
+}
+
+func TestRemoteIsNamedAsInReports(t *testing.T) {
+	local := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 40000}
+	cases := map[string]struct {
+		t     target
+		local net.Addr
+		want  string
+	}{
+		"address":       {target{"tcp", "192.0.2.1:25", ""}, local, "X-IP-addr; [192.0.2.1] (192.0.2.1|25|192.0.2.9|40000)"},
+		"name":          {target{"tcp", "192.0.2.1:25", "mx.test"}, local, "dns; mx.test (192.0.2.1|25|192.0.2.9|40000)"},
+		"not connected": {target{"tcp", "[2001:db8::1]:25", "mx.test"}, nil, "dns; mx.test (2001:db8::1|25)"},
+		"unix":          {target{"unix", "/run/lmtp.sock", ""}, local, "x-unix; /run/lmtp.sock"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := c.t.remote(c.local); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// conf reads a zmailer.conf.
+func conf(t *testing.T, text string) *config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Net3: what reaches a listener of ours, whatever its address looks like.
+func TestNet3OwnAddresses(t *testing.T) {
+	cases := map[string]struct {
+		listen   string
+		port     int
+		ours     string
+		notOurs  string
+		settings string
+	}{
+		"one address":  {listen: "192.0.2.1:25", port: 25, ours: "192.0.2.1 ::ffff:192.0.2.1", notOurs: "192.0.2.2 127.0.0.1 0.0.0.0 ::1"},
+		"another port": {listen: "192.0.2.1:2525", port: 25, notOurs: "192.0.2.1 127.0.0.1"},
+		"any, IPv4":    {listen: "0.0.0.0:25", port: 25, ours: "127.0.0.1 127.9.9.9 ::ffff:127.0.0.1 0.0.0.0 ::ffff:0.0.0.0 :: 192.0.2.1", notOurs: "192.0.2.2 2001:db8::1 ::1"},
+		"any, IPv6":    {listen: "[::]:25", port: 25, ours: "127.0.0.1 127.9.9.9 ::1 :: 0.0.0.0 192.0.2.1 2001:db8::1", notOurs: "192.0.2.2 2001:db8::2"},
+		"no host":      {listen: ":25", port: 25, ours: "127.0.0.1 ::1 192.0.2.1 2001:db8::1", notOurs: "192.0.2.2"},
+		"loopback":     {listen: "127.0.0.1:25", port: 25, ours: "127.0.0.1 ::ffff:127.0.0.1 0.0.0.0 ::", notOurs: "127.0.0.2 192.0.2.1"},
+		"mapped":       {listen: "[::ffff:127.0.0.1]:25", port: 25, ours: "127.0.0.1 0.0.0.0", notOurs: "127.0.0.2"},
+		"by name":      {listen: "localhost:25", port: 25, ours: "127.0.0.1 ::1", notOurs: "192.0.2.1"},
+		"submission":   {settings: "SUBMISSIONLISTEN=0.0.0.0:587\nSUBMISSIONSLISTEN=192.0.2.1:465\n", listen: "off", port: 587, ours: "192.0.2.1 127.0.0.1", notOurs: "192.0.2.2"},
+		"none":         {listen: "off", port: 25, notOurs: "127.0.0.1 0.0.0.0 192.0.2.1"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := own{listeners: ownListeners(conf(t, "SMTPLISTEN="+c.listen+"\n"+c.settings)), now: time.Now, interfaces: func() ([]net.Addr, error) {
+				_, a, _ := net.ParseCIDR("192.0.2.1/24")
+				_, b, _ := net.ParseCIDR("2001:db8::1/64")
+				a.IP, b.IP = net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")
+				return []net.Addr{a, b}, nil
+			}}
+			for list, want := range map[string]bool{c.ours: true, c.notOurs: false} {
+				for _, text := range strings.Fields(list) {
+					if got := o.has(netip.MustParseAddr(text), c.port); got != want {
+						t.Errorf("%s: got %v, want %v", text, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Net3: a domain whose MX leads to our own listener fails before anything is connected to,
+// and a server that is not better than we are is not tried.
+func TestNet3DomainThatLeadsToOurselves(t *testing.T) {
+	server := mxtest.Start(t, `
+zero.test.    300 IN MX 10 zero.mx.test.
+loop.test.    300 IN MX 10 loop.mx.test.
+bare.test.    300 IN A  127.0.0.7
+behind.test.  300 IN MX 10 loop.mx.test.
+behind.test.  300 IN MX 20 good.mx.test.
+better.test.  300 IN MX 10 good.mx.test.
+better.test.  300 IN MX 20 loop.mx.test.
+zero.mx.test. 300 IN A  0.0.0.0
+loop.mx.test. 300 IN A  127.0.0.7
+good.mx.test. 300 IN A  127.0.0.1
+`)
+	sink := new(Sink).Start(t, "", "")
+	_, port, _ := net.SplitHostPort(sink.Addr())
+	text := fmt.Sprintf("SMTPPORT=%s\nSMTPLISTEN=127.0.0.7:%s\nHOSTNAME=here.test\nRESOLVER=%s\n", port, port, server.Addr)
+	cfg, err := ConfigFrom(conf(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStation(t, sink.Port(), server.Addr, func(c *Config) { c.Listeners = cfg.Listeners })
+	for _, host := range []string{"zero.test", "loop.test", "bare.test", "behind.test"} {
+		a := s.one("smtp", host)
+		if a.Word != taproto.Error2 || !strings.Contains(a.Text, "loops back to") {
+			t.Errorf("%s: got %+v, want a failure", host, a)
+		}
+	}
+	if got := sink.Connects(); got != 0 {
+		t.Errorf("%d connections, want none", got)
+	}
+	if a := s.one("smtp", "better.test"); a.Word != taproto.OK3 {
+		t.Errorf("better.test: got %+v", a)
+	}
+	// The postmaster's own routes are as they are.
+	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
+		t.Errorf("by address: got %+v", a)
 	}
 }

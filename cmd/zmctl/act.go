@@ -5,455 +5,230 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 )
 
-// act is one use of a verb. It looks at a message, notes it in its order, acts, and
-// forgets it: its memory does not grow with the mail.
-type act struct {
-	c     *cli.Context
-	v     *verb
-	po    *postoffice.PostOffice
-	out   *stream
-	sel   selector.Selector
-	named bool // messages by their IDs and nothing else
-	keep  time.Duration
-	now   time.Time
-	until time.Time
-	order *postoffice.OperationFile // nil until there is something to do
-	met   map[string]bool       // of those named
-	made  map[string]bool       // copies that reroute made: they are not to be met
-	sum   actSum
-	next  []*view.Message // looked at, not acted on
-	// journal is where what is put away is entered; nil: nothing was.
-	journal *ledger.Journal
-	away    map[string]bool // directories out of which messages were put away, not synced yet
+// dryShown is how many messages a dry run shows.
+const dryShown = 10
 
-	// Of an act on what is put aside in one directory; nil of any other.
-	from     *aside
-	pace     *pace
+// acting is a command that executes a request.
+type acting struct {
+	c        *cli.Context
+	po       *postoffice.PostOffice
+	r        act.Request
+	keep     time.Duration
+	now      time.Time
+	out      *stream
 	progress *progress
-	expected int // messages, if a person was asked about them
 }
 
-// actSum is what was done, or would be.
-type actSum struct {
-	messages, recipients, busy, wrong int
-	errs                              []error
-}
-
-const (
-	// actChunk is how many messages are noted in an order file at a time.
-	actChunk = 64
-	// dryShown is how many messages a dry run shows.
-	dryShown = 10
-	// errorsTold is how many troubles are told one by one.
-	errorsTold = 20
-)
-
-func (v *verb) run(c *cli.Context) error {
-	sel, named, err := v.chosen(c)
-	if err != nil {
-		return err
-	}
-	if sel.Empty() {
-		what := "a spool ID or a selector"
-		if v.hosts {
-			what = "a host or a selector"
-		}
-		return cli.Exit("zmctl "+v.name+" needs "+what+"; --all is everything, --help tells the flags, zmctl queue shows the mail", config.ExitUsage)
-	}
-	now := time.Now()
-	until, err := parseUntil(c.String("until"), now)
-	if err != nil {
-		return cli.Exit("zmctl "+v.name+" "+err.Error(), config.ExitUsage)
-	}
+func newActing(c *cli.Context, v *act.Verb) (*acting, error) {
 	po, keep, err := openKeeping(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer closeFS(po)
-	a := &act{c: c, v: v, po: po, out: newStream(c.App.Writer), sel: sel, named: named, keep: keep, now: now, until: until,
-		met: map[string]bool{}, made: map[string]bool{}}
-	if c.Bool("dry-run") {
-		return quiet(a.dry(dryShown))
-	}
-	if !named && !c.Bool("yes") {
-		if err := a.ask(); err != nil {
-			return err
-		}
-	}
-	if a.progress = newProgress(c, v.name, a.expected); a.expected == 0 && !named {
-		a.progress = newCounter(c, v.name, "messages")
-	}
-	err = errors.Join(a.all(), a.close())
-	a.progress.end()
-	return errors.Join(quiet(err), quiet(a.end()))
+	a := &acting{c: c, po: po, keep: keep, now: time.Now(), out: newStream(c.App.Writer)}
+	a.r = act.Request{Verb: v, Who: who(c.Context), Reason: c.String("reason"), Keep: keep, Pace: c.Int("pace"), Silent: c.Bool("silent"),
+		Report: c.Bool("report"), Failed: c.Bool("failed"), Reported: c.Bool("told"), Force: c.Bool("force"), Outcome: a.outcome, Step: a.step}
+	return a, nil
 }
 
-// terminal tells whether a person can be asked.
-func terminal(f *os.File) bool { return term.Terminal(f) }
+// dry shows what a request is about.
+func (a *acting) dry() error {
+	shown := 0
+	sum, err := act.Preview(a.c.Context, a.po, a.r, func(m *view.Message, list []view.Recipient) error {
+		if shown++; shown <= dryShown {
+			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), addressesOf(list))
+		}
+		return a.out.tick()
+	})
+	if n := sum.Messages - dryShown; n > 0 {
+		fmt.Fprintf(a.out, "and %s\n", human.Count(n, "more message"))
+	}
+	busy := ""
+	if sum.Busy > 0 {
+		busy = fmt.Sprintf(", delivery to %d of them is in progress", sum.Busy)
+	}
+	fmt.Fprintf(a.out, "%s would change %s of %s%s; nothing was changed\n", a.r.Verb.Name, human.Count(sum.Recipients, "recipient"), human.Count(sum.Messages, "message"), busy)
+	return quiet(errors.Join(a.out.flush(), err))
+}
 
-// ask asks the person whether this is meant.
-func (a *act) ask() error {
-	if err := a.dry(0); err != nil {
-		return err
+// ask asks the operator for confirmation, with the numbers; false: there is nothing to do.
+func (a *acting) ask() (messages int, err error) {
+	sum, err := act.Preview(a.c.Context, a.po, a.r, nil)
+	if err != nil || sum.Messages == 0 {
+		return 0, err
 	}
-	if a.sum.messages == 0 {
-		return nil
-	}
-	a.expected = a.sum.messages
-	numbers := human.Count(a.sum.recipients, "recipient") + " of " + human.Count(a.sum.messages, "message")
-	a.sum, a.met = actSum{}, map[string]bool{}
+	numbers := human.Count(sum.Recipients, "recipient") + " of " + human.Count(sum.Messages, "message")
 	in, ok := a.c.App.Reader.(*os.File)
 	if !ok || !terminal(in) {
-		return cli.Exit(fmt.Sprintf("%s: %s; nobody can be asked here: --yes does it, --dry-run shows them", a.v.name, numbers), config.ExitUsage)
+		return 0, cli.Exit(fmt.Sprintf("%s: %s; there is no terminal to ask on: --yes confirms, --dry-run shows them", a.r.Verb.Name, numbers), config.ExitUsage)
 	}
-	if !agreed(in, a.c.App.Writer, a.v.name+" "+numbers+"?") {
-		return cli.Exit("nothing was changed", 1)
+	if !agreed(in, a.c.App.Writer, a.r.Verb.Name+" "+numbers+"?") {
+		return 0, cli.Exit("nothing was changed", 1)
 	}
-	return nil
+	return sum.Messages, nil
 }
 
-// agreed reads yes or no; what is neither is no.
+// terminal reports whether an operator can be asked there.
+func terminal(f *os.File) bool { return term.Terminal(f) }
+
+// agreed reads yes or no; everything else is no.
 func agreed(in io.Reader, out io.Writer, question string) bool {
 	fmt.Fprint(out, question+" [y/N] ")
-	// Whatever was read before an error is the answer.
+	// What was read before an error is the answer.
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
 }
 
-// dry counts what an act would be about, and shows the first of it; shown zero: nothing.
-func (a *act) dry(shown int) error {
-	err := a.each(func(m *view.Message) error {
-		a.meet(m)
-		list, ok := a.fit(m)
-		if !ok {
-			return nil
-		}
-		if a.sum.messages++; a.sum.messages <= shown {
-			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), addressesOf(list))
-		}
-		a.sum.recipients += max(len(list), 1)
-		for _, r := range list {
-			if r.State == view.Delivering {
-				a.sum.busy++
-			}
-		}
-		return a.out.tick()
-	})
-	if err != nil {
-		return err
+// do executes the request and prints the sum.
+func (a *acting) do() error {
+	sum, err := act.Do(a.c.Context, a.po, a.r)
+	a.progress.end()
+	back, reason := act.ComeBack(a.po, err)
+	if back > 0 {
+		err = nil
 	}
-	if shown == 0 {
-		return nil
-	}
-	if n := a.sum.messages - shown; n > 0 {
-		fmt.Fprintf(a.out, "and %s\n", human.Count(n, "more message"))
-	}
-	busy := ""
-	if a.sum.busy > 0 {
-		busy = fmt.Sprintf(", %d of them delivered to at this moment", a.sum.busy)
-	}
-	fmt.Fprintf(a.out, "%s would act on %s of %s%s; nothing was changed\n", a.v.name, human.Count(a.sum.recipients, "recipient"), human.Count(a.sum.messages, "message"), busy)
-	if err := a.out.flush(); err != nil {
-		return err
-	}
-	return a.missing(func(id postoffice.SpoolID) error {
-		m, others, err := a.spool().ByID(id)
-		if m != nil {
-			return fmt.Errorf("%s %s: it is %s", a.v.name, id, m.State)
-		}
-		return a.editing(id).notFound(a.v.name, others, err)
-	})
-}
-
-// missing calls fn for each message that was named and not met.
-func (a *act) missing(fn func(id postoffice.SpoolID) error) error {
-	if !a.named {
-		return nil
-	}
-	ids, _ := a.sel.IDs()
-	var errs []error
-	for _, text := range ids {
-		if a.met[text] {
-			continue
-		}
-		a.met[text] = true
-		id, err := postoffice.ParseSpoolID(text)
-		if err == nil {
-			err = fn(id)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// meet remembers a message that was named.
-func (a *act) meet(m *view.Message) {
-	if a.named {
-		a.met[m.ID] = true
-	}
-}
-
-func (a *act) spool() *view.Spool { return view.New(a.po, time.Now()) }
-
-func (a *act) editing(id postoffice.SpoolID) *editing {
-	return &editing{c: a.c, po: a.po, id: id, keep: a.keep, now: time.Now()}
-}
-
-// fit gives the recipients of a message that the verb can be about; of one that is not
-// routed, all. ok is false if it is nothing for the verb.
-func (a *act) fit(m *view.Message) (list []view.Recipient, ok bool) {
-	if a.made[m.ID] {
-		return nil, false
-	}
-	if m.State != view.StateQueued {
-		_, ok := a.v.aside[m.State]
-		return m.Recipients, ok
-	}
-	for i := range m.Recipients {
-		// A verb about one directory takes nothing that is routed.
-		if a.from == nil && a.v.takes(a, &m.Recipients[i]) {
-			list = append(list, m.Recipients[i])
-		}
-	}
-	return list, len(list) > 0
-}
-
-// each calls fn with everything that is selected.
-func (a *act) each(fn func(m *view.Message) error) error {
-	if a.from != nil {
-		return a.from.each(a.c.Context, a.po, fn)
-	}
-	_, err := a.spool().Each(a.c.Context, a.sel, fn)
-	return err
-}
-
-// all acts on everything that is selected.
-func (a *act) all() error {
-	err := a.each(func(m *view.Message) error {
-		a.meet(m)
-		if _, ok := a.fit(m); !ok && !a.named {
-			return nil
-		}
-		m.Spec, m.Raw, m.Envelope = nil, nil, nil
-		if a.next = append(a.next, m); len(a.next) < actChunk {
-			return nil
-		}
-		return a.chunk()
-	})
-	err = errors.Join(err, a.chunk())
-	if err != nil && !errors.Is(err, view.ErrListing) {
-		return err
-	}
-	return errors.Join(err, a.missing(func(id postoffice.SpoolID) error {
-		s := a.spool()
-		m, others, err := s.ByID(id)
-		if m == nil {
-			a.told(&view.Message{ID: id.String()}, a.editing(id).notFound(a.v.name, others, err))
-			return nil
-		}
-		m.Choose(a.sel, s.Now)
-		a.next = append(a.next, m)
-		return a.chunk()
-	}))
-}
-
-// chunk notes some messages in the order file and acts on them.
-func (a *act) chunk() error {
-	list := a.next
-	a.next = nil
-	noted := make([]bool, len(list))
-	var lines []byte
-	for i, m := range list {
-		if _, noted[i] = a.fit(m); noted[i] {
-			lines = append(append(lines, m.ID...), '\n')
-		}
-	}
-	if err := a.note(lines); err != nil {
-		return err
-	}
-	for i, m := range list {
-		if err := a.c.Context.Err(); err != nil {
-			return err
-		}
-		a.told(m, a.message(m, noted[i]))
-		if a.progress.begins() {
-			_ = a.out.flush() // trouble with it is met by the next one
-		}
-		a.progress.step()
-		if err := errors.Join(a.pace.wait(a.c.Context), a.out.tick()); err != nil {
-			return errors.Join(err, a.sync())
-		}
-	}
-	return a.sync()
-}
-
-// close ends the order and the account.
-func (a *act) close() error {
-	a.journal.Close()
-	if a.order == nil {
-		return nil
-	}
-	return a.order.Close()
-}
-
-// sync makes durable what was put away.
-func (a *act) sync() error {
-	var errs []error
-	for dir := range a.away {
-		errs = append(errs, a.po.Removed.Sync(dir))
-	}
-	clear(a.away)
-	return errors.Join(errs...)
-}
-
-// note writes spool IDs into the order file.
-func (a *act) note(lines []byte) error {
-	if len(lines) == 0 {
-		return nil
-	}
-	if a.order == nil {
-		if err := a.begin(); err != nil {
-			return err
-		}
-	}
-	// Crash: messages are named that nothing was done to; an undo finds nothing to take back.
-	return a.order.Append(lines)
-}
-
-// begin makes the order file.
-func (a *act) begin() error {
-	if a.keep > 0 {
-		if err := a.po.Operations.Sweep(a.now, a.keep); err != nil {
-			return err
-		}
-	}
-	h := a.head()
-	err := fs.ErrExist
-	// In containers the same pid may give two orders in a second.
-	for late := time.Duration(0); errors.Is(err, fs.ErrExist) && late < time.Minute; late += time.Second {
-		h.ID = postoffice.NewOperationID(a.now.Add(late), a.v.name, os.Getpid())
-		a.order, err = a.po.Operations.Create(h.ID, h.bytes())
-	}
-	return err
-}
-
-// id is a message's spool ID for people.
-func (a *act) id(m *view.Message) string { return m.ID }
-
-// told counts a message's result.
-func (a *act) told(m *view.Message, err error) {
-	if err == nil {
-		return
-	}
-	if !errors.Is(err, errBusy) {
-		a.sum.wrong++
-	}
-	if len(a.sum.errs) < errorsTold {
-		a.sum.errs = append(a.sum.errs, err)
-	}
-	if a.c.Bool("json") {
-		a.result(m.ID, outcome{Error: err.Error()})
-	}
-}
-
-// errBusy means that an agent has some of the recipients.
-var errBusy = fmt.Errorf("%w", errAgain)
-
-// outcome is what was done to a message.
-type outcome struct {
-	ID    string   `json:"id"`
-	Text  string   `json:"text,omitempty"`
-	Done  []string `json:"done,omitempty"`
-	Busy  []string `json:"busy,omitempty"`
-	Left  []string `json:"left,omitempty"`
-	To    string   `json:"to,omitempty"` // the copy that reroute made
-	Error string   `json:"error,omitempty"`
-	Order string   `json:"order,omitempty"`
-}
-
-func (a *act) result(id string, o outcome) {
-	o.ID = id
-	if a.order != nil {
-		o.Order = string(a.order.ID)
-	}
-	switch {
-	case a.c.Bool("quiet"), a.progress.alone(a.c.App.Writer) && !a.c.Bool("json"):
-	case a.c.Bool("json"):
-		// An error of the writer is met by the next flush.
-		_ = jsonLines(a.out).Encode(o)
-	default:
-		fmt.Fprintf(a.out, "%s  %s\n", id, o.Text)
-	}
-}
-
-// end prints the sum, and gives the exit code.
-func (a *act) end() error {
 	if !a.c.Bool("json") {
-		a.printSum()
+		a.printSum(&sum)
 	}
-	err := a.out.flush()
-	if len(a.sum.errs) == 0 {
-		return err
+	err = errors.Join(quiet(err), quiet(a.out.flush()))
+	if list := sum.Err(); list != nil {
+		if sum.Temporary() {
+			list = cli.Exit(list, config.ExitTempFail)
+		}
+		return errors.Join(err, list)
 	}
-	list := errors.Join(a.sum.errs...)
-	if n := a.sum.wrong + a.sum.busy - len(a.sum.errs); len(a.sum.errs) == errorsTold && n > 0 {
-		list = fmt.Errorf("%w\nand %d more", list, n)
+	if err == nil && back > 0 {
+		if reason == "" {
+			reason = "see zmctl resubmit"
+		}
+		found, _ := a.r.Aside.Find(a.c.Context, nil) // it was found before
+		return cli.Exit(fmt.Errorf("the last %d came back, %s were left where they are; reason of the last: %s\n    mend that first; zmctl resubmit --check shows the effect",
+			back, human.Count(len(found)-sum.Messages, "message"), human.Clean(reason)), config.ExitTempFail)
 	}
-	if a.sum.wrong == 0 {
-		return cli.Exit(list, config.ExitTempFail)
-	}
-	again := true
-	for _, e := range a.sum.errs {
-		again = again && errors.Is(e, errAgain)
-	}
-	if again && a.sum.wrong+a.sum.busy <= errorsTold {
-		return cli.Exit(list, config.ExitTempFail)
-	}
-	return list
+	return err
 }
 
-func (a *act) printSum() {
-	if a.sum.messages == 0 {
-		if len(a.sum.errs) == 0 {
-			fmt.Fprintln(a.out, "nothing matches that can be "+a.v.done)
+// outcome prints what was done to a message. Errors about messages are printed at the end.
+func (a *acting) outcome(o act.Outcome) {
+	text := !a.c.Bool("json")
+	switch {
+	case !text && (o.Error != "" || !a.c.Bool("quiet")):
+		// An error of the writer is returned by the next flush.
+		_ = jsonLines(a.out).Encode(o)
+	case o.Error != "" || a.c.Bool("quiet"), a.progress.alone(a.c.App.Writer):
+	default:
+		if a.r.Force && o.Message != nil && o.Message.State == view.StateSetAside {
+			_ = printMessage(a.out, o.Message, a.now)
+		}
+		fmt.Fprintf(a.out, "%s  %s\n", o.ID, o.Text)
+		if a.r.Verb == act.Remove && a.r.Named && len(o.Busy) == 0 {
+			until := ""
+			if a.keep > 0 {
+				until = ", until " + time.Now().Add(a.keep).Format(time.DateTime)
+			}
+			fmt.Fprintf(a.out, "    zmctl undo %s puts it back%s\n", o.ID, until)
+		}
+	}
+}
+
+func (a *acting) step() error {
+	if a.progress.begins() {
+		_ = a.out.flush() // the next one returns the error
+	}
+	a.progress.step()
+	return a.out.tick()
+}
+
+func (a *acting) printSum(sum *act.Sum) {
+	v := a.r.Verb
+	if sum.Messages == 0 {
+		if len(sum.Errors) == 0 {
+			fmt.Fprintln(a.out, "nothing matches that can be "+v.Done)
 		}
 		return
 	}
-	fmt.Fprintf(a.out, "%s of %s %s; order %s", human.Count(a.sum.recipients, "recipient"), human.Count(a.sum.messages, "message"), a.v.done, a.order.ID)
+	undo := "zmctl undo " + v.Undo
 	switch {
-	case a.v.undo == "":
-		fmt.Fprint(a.out, "; it cannot be undone")
-	case a.v.name == "expire" && a.c.Bool("silent"):
-		fmt.Fprint(a.out, "; zmctl undo opens them again while the message is in the queue")
-	default:
-		fmt.Fprint(a.out, "; zmctl undo "+a.v.undo)
+	case v.Undo == "":
+		undo = "it cannot be undone"
+	case v == act.Expire && a.r.Silent:
+		undo = "zmctl undo opens them again while the message is in the queue"
 	}
-	fmt.Fprintln(a.out)
-	if a.pace != nil && a.pace.given > 0 && !a.spool().Runs("router") {
-		fmt.Fprintln(a.out, "    no router runs; the next one routes them, before newer mail")
+	fmt.Fprintf(a.out, "%s of %s %s; order %s; %s\n", human.Count(sum.Recipients, "recipient"), human.Count(sum.Messages, "message"), v.Done, sum.Operation, undo)
+	s := view.New(a.po, time.Now())
+	if sum.GivenBack > 0 && !s.Runs("router") {
+		fmt.Fprintln(a.out, "    no router is running; the next one routes them, before newer mail")
 	}
-	if a.from == nil && !a.spool().Runs("scheduler") {
-		text := "no scheduler runs; the next one does what follows"
-		if a.v.name == "remove" {
-			text = "no scheduler runs; the next one moves it to removed/"
+	if a.r.Aside == nil && !s.Runs("scheduler") {
+		text := "no scheduler is running; the next one applies this"
+		if v == act.Remove {
+			text = "no scheduler is running; the next one moves it to removed/"
 		}
 		fmt.Fprintln(a.out, "    "+text)
 	}
+}
+
+func addressesOf(list []view.Recipient) string {
+	var b strings.Builder
+	for i := range list {
+		if i == 3 {
+			fmt.Fprintf(&b, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString("<" + list[i].Address + ">")
+	}
+	return b.String()
+}
+
+// actAside executes a verb on messages that are put aside; asks: it asks for confirmation
+// unless they are named.
+func actAside(c *cli.Context, v *act.Verb, from *act.Aside, asks bool) error {
+	a, err := newActing(c, v)
+	if err != nil {
+		return err
+	}
+	defer closeFS(a.po)
+	a.r.Aside = from
+	list, err := from.Find(c.Context, view.New(a.po, a.now))
+	if err == nil {
+		err = asUsage(from.Missing(v.Name))
+	}
+	if err != nil {
+		return err
+	}
+	if c.Bool("dry-run") {
+		return a.dry()
+	}
+	if asks && !from.Named() && !c.Bool("yes") {
+		if _, err := a.ask(); err != nil {
+			return err
+		}
+	}
+	a.progress = newProgress(c, v.Name, len(list))
+	return a.do()
+}
+
+// asUsage gives errors about arguments the exit code of bad arguments.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cli.Exit(err, config.ExitUsage)
 }

@@ -1,227 +1,264 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/selector"
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/ui/term"
 )
 
-// aside is what a command about deferred/, freezer/ or postman/ was told to be about: the
-// arguments are names in that directory, spool IDs, patterns of causes, or all; the flags
-// of the selector narrow them.
-type aside struct {
-	dir   string
-	words []*word
-	sel   selector.Selector
-	// fits tells beside what the command can be about; explicit: the message was named by
-	// its name or ID.
-	fits func(k view.Kind, explicit bool) bool
-	list []chosenFile // what was found, once it was looked for
-	done bool
+const asideArguments = "[NAME...|ID...|CAUSE...|all]"
+
+func freezerCommand() *cli.Command {
+	const dir = postoffice.Freezer
+	return &cli.Command{
+		Name:      dir,
+		Usage:     "list, show, thaw or discard mail that a policy or an operator has frozen",
+		UsageText: "zmctl freezer list|show|thaw|discard [flags] " + asideArguments,
+		Description: `Mail in freezer/ was accepted and is not routed until an operator decides. NAME is the name of
+a file there, like 10117782.policy; ID is a spool ID; CAUSE is the part of the name after the
+dot, and may contain * and ?; flags select by sender, recipient, age and size.
+
+    zmctl freezer list
+    zmctl freezer show 10117782.flood
+    zmctl freezer thaw --dry-run 'flood*'
+    zmctl freezer discard --from @spam.example flood
+
+For recipients that are frozen in the queue, use zmctl freeze and zmctl thaw.`,
+		Subcommands: []*cli.Command{
+			listCommand(dir), showAsideCommand(dir), {
+				Name: "thaw", Usage: "give frozen messages to the router", UsageText: "zmctl freezer thaw [flags] " + asideArguments,
+				Description: `Gives messages in freezer/ to the router. A message that a policy has frozen is not frozen
+by a policy again. Messages keep their age; see zmctl resubmit for --pace. Messages that are
+named are moved at once; otherwise the command asks for confirmation.
+
+Exit codes: 0 done, 1 some were not, 64 there is no such message, or --yes is missing, 75
+stopped because they come back.
+` + selectorHelp,
+				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
+				Action: func(c *cli.Context) error { return runAside(c, dir, act.ThawAside, true) },
+			}, discardCommand(dir, `Moves messages from freezer/ to removed/, where they stay for REMOVEDKEEP; zmctl undo puts
+them back. No report is sent. Messages that are named are moved at once; otherwise the command
+asks for confirmation.`),
+		},
+		Action: needsVerb,
+	}
 }
 
-// word is one argument.
-type word struct {
-	text   string
-	id     postoffice.SpoolID
-	isID   bool
-	met    bool
-	others []postoffice.SpoolID // that have the ID's inode number
+func postmanCommand() *cli.Command {
+	const dir = postoffice.Postman
+	return &cli.Command{
+		Name:      dir,
+		Usage:     "list, show, resubmit or discard the postmaster's mail: copies, and mail that cannot be routed",
+		UsageText: "zmctl postman list|show|resubmit|discard [flags] " + asideArguments,
+		Description: `A name with an underscore, like 10117782_header, is a copy: the message itself went on, and
+the copy is deleted after POSTMANKEEP. A name that is only a number is the only copy of an
+accepted message that cannot be routed; only an operator removes it. NAME is the name of a
+file, ID a spool ID, CAUSE the part of the name after the underscore, with * and ?.
+
+    zmctl postman list
+    zmctl postman show 10117782
+    zmctl postman discard header
+    vi /var/spool/postoffice/postman/10117782 && zmctl postman resubmit 10117782`,
+		Subcommands: []*cli.Command{
+			listCommand(dir), showAsideCommand(dir), {
+				Name: "resubmit", Usage: "give only copies that were mended to the router", UsageText: "zmctl postman resubmit [flags] " + asideArguments,
+				Description: `Gives the only copies of messages to the router: mend the envelope with an editor first. A
+message that still cannot be routed is refused with the reason. Copies of messages that went on
+are refused: they would be delivered twice.
+
+If the first line of the file is "comment octets", remove that line after you changed the file:
+it has the old length. A changed file has another spool ID.
+
+Exit codes: 0 done, 1 some were not, 64 there is no such message.
+` + selectorHelp,
+				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
+				Action: func(c *cli.Context) error { return runAside(c, dir, act.GiveMended, false) },
+			}, discardCommand(dir, `Moves copies from postman/ to removed/, where they stay for REMOVEDKEEP; zmctl undo puts
+them back. An only copy is left alone, unless it is named by its spool ID and --force is
+given; it is printed then.`,
+				&cli.BoolFlag{Name: "force", Usage: "also an only copy that is named by its spool ID"}),
+		},
+		Action: needsVerb,
+	}
 }
 
-// chosenFile is one message that was chosen. There may be a million: it is kept small.
-type chosenFile struct {
-	id   postoffice.SpoolID
-	name string
+// needsVerb is the action of a command with subcommands.
+func needsVerb(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit(fmt.Sprintf("zmctl %s: unknown command %s; see --help", c.Command.Name, c.Args().First()), config.ExitUsage)
+	}
+	return cli.ShowSubcommandHelp(c)
 }
 
-// wordAll stands for every message of the directory.
-const wordAll = "all"
+func paceFlag() cli.Flag {
+	return &cli.IntFlag{Name: "pace", Value: act.DefaultPace, Usage: "at most `N` messages at a time before a running router; 0: all at once"}
+}
 
-// newAside reads the arguments and flags.
-func newAside(c *cli.Context, dir string) (*aside, error) {
+// actFlags are those of every command that changes mail.
+func actFlags(more ...cli.Flag) []cli.Flag {
+	return append([]cli.Flag{
+		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be changed, and change nothing"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the totals only"},
+		&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
+		reasonFlag(),
+	}, more...)
+}
+
+func discardCommand(dir, text string, flags ...cli.Flag) *cli.Command {
+	return &cli.Command{
+		Name: "discard", Usage: "discard messages; zmctl undo puts them back until REMOVEDKEEP", UsageText: "zmctl " + dir + " discard [flags] " + asideArguments,
+		Description: text + `
+
+Exit codes: 0 done, 1 some were not, 64 there is no such message, or --yes is missing.
+` + selectorHelp,
+		Flags:  append(actFlags(flags...), selectorFlags()...),
+		Action: func(c *cli.Context) error { return runAside(c, dir, act.Discard, true) },
+	}
+}
+
+// newAside reads the arguments and flags of a command about one directory.
+func newAside(c *cli.Context, dir string) (*act.Aside, error) {
 	sel, err := flagged(c)
 	if err != nil {
 		return nil, err
 	}
-	a := &aside{dir: dir, sel: sel, fits: func(view.Kind, bool) bool { return true }}
 	for _, arg := range c.Args().Slice() {
 		if strings.HasPrefix(arg, "-") {
-			return nil, cli.Exit("zmctl "+c.Command.FullName()+": flags like "+arg+" stand before the names", config.ExitUsage)
+			return nil, cli.Exit("zmctl "+c.Command.FullName()+": flags like "+arg+" go before the names", config.ExitUsage)
 		}
-		w := &word{text: strings.TrimPrefix(arg, dir+"/")}
-		if _, err := path.Match(w.text, ""); err != nil {
-			return nil, cli.Exit(fmt.Sprintf("zmctl %s %s: neither a name in %s/ nor a pattern of causes: %v", c.Command.FullName(), arg, dir, err), config.ExitUsage)
-		}
-		if id, err := postoffice.ParseSpoolID(w.text); err == nil {
-			w.id, w.isID = id, true
-		}
-		a.words = append(a.words, w)
+	}
+	a, err := act.NewAside(dir, c.Args().Slice(), sel)
+	if err != nil {
+		return nil, cli.Exit(fmt.Errorf("zmctl %s %w", c.Command.FullName(), err), config.ExitUsage)
 	}
 	return a, nil
 }
 
-// empty: nobody said what is meant.
-func (a *aside) empty() bool { return len(a.words) == 0 && a.sel.Empty() }
-
-// named: messages by their names or IDs and nothing else, so nobody is to be asked.
-func (a *aside) named() bool {
-	if len(a.words) == 0 || !a.sel.Empty() {
-		return false
-	}
-	return !slices.ContainsFunc(a.words, func(w *word) bool { return !w.isID && !isAsideName(w.text) })
-}
-
-// isAsideName tells what could be a name in one of the directories: it starts with a digit.
-func isAsideName(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
-
-// String is what stands in an order.
-func (a *aside) String() string {
-	parts := []string{a.dir + "/"}
-	for _, w := range a.words {
-		parts = append(parts, w.text)
-	}
-	if !a.sel.Empty() {
-		parts = append(parts, a.sel.String())
-	}
-	return strings.Join(parts, " ")
-}
-
-// matches tells whether one of the arguments means the file, and whether one names it.
-// Each that means it is met.
-func (a *aside) matches(f view.File, k view.Kind) (any, explicit bool) {
-	if len(a.words) == 0 {
-		return true, false
-	}
-	id := postoffice.IDOf(f.Info)
-	for _, w := range a.words {
-		ok := w.text == wordAll || w.text == f.Name
-		switch {
-		case ok:
-		case w.isID:
-			if ok = w.id == id; !ok && w.id.Ino == id.Ino {
-				w.others = append(w.others, id)
-			}
-		case !isAsideName(w.text):
-			// The pattern was tried when it was read.
-			ok, _ = path.Match(w.text, k.Why)
-		}
-		w.met = w.met || ok
-		any = any || ok
-		explicit = explicit || ok && (w.isID || w.text == f.Name)
-	}
-	return any, explicit
-}
-
-// find looks for what is meant, oldest first. It is done before anything is moved: a
-// message that comes back meanwhile is not met again.
-func (a *aside) find(ctx context.Context, s *view.Spool) ([]chosenFile, error) {
-	if a.done {
-		return a.list, nil
-	}
-	var errs []error
-	err := s.EachFile(a.dir, func(f view.File) {
-		k := s.KindOf(f)
-		if k.State == "" || ctx.Err() != nil {
-			return
-		}
-		if any, explicit := a.matches(f, k); !any || !a.fits(k, explicit) {
-			return
-		}
-		if !a.sel.Empty() {
-			m, err := s.LoadKind(f, k)
-			if err != nil || !m.Choose(a.sel, s.Now) {
-				errs = append(errs, view.UnlessMoved(err))
-				return
-			}
-		}
-		a.list = append(a.list, chosenFile{postoffice.IDOf(f.Info), f.Name})
-	})
-	if err := errors.Join(append(errs, err, ctx.Err())...); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(a.list, func(x, y chosenFile) int {
-		return cmp.Or(cmp.Compare(x.id.MTime, y.id.MTime), cmp.Compare(x.id.Ino, y.id.Ino), strings.Compare(x.name, y.name))
-	})
-	a.done = true
-	return a.list, nil
-}
-
-// missing tells of arguments that mean nothing here.
-func (a *aside) missing(verb string) error {
-	var errs []error
-	for _, w := range a.words {
-		if w.met || w.text == wordAll {
-			continue
-		}
-		err := fmt.Errorf("%s %s: there is no such message in %s/", verb, w.text, a.dir)
-		if !w.isID && !isAsideName(w.text) {
-			err = fmt.Errorf("%s %s: no message in %s/ has such a cause", verb, w.text, a.dir)
-		}
-		for _, o := range w.others {
-			err = fmt.Errorf("%w; inode %d belongs to another message now, %s, written %s", err, o.Ino, o, o.Time().Format(human.TimeFormat))
-		}
-		errs = append(errs, err)
-	}
-	if len(errs) > 0 {
-		return cli.Exit(errors.Join(errs...), config.ExitUsage)
-	}
-	return nil
-}
-
-// load reads a message that was chosen. errMoved: it has gone on, or is another by now.
-func (a *aside) load(s *view.Spool, c chosenFile) (*view.Message, error) {
-	f, err := s.Stat(a.dir, c.name)
-	if err != nil {
-		return nil, err
-	}
-	k := s.KindOf(f)
-	if k.State == "" || postoffice.IDOf(f.Info) != c.id {
-		return nil, view.ErrMoved
-	}
-	m, err := s.LoadKind(f, k)
-	if err == nil {
-		m.Choose(a.sel, s.Now)
-	}
-	return m, err
-}
-
-// each calls fn with every message that is meant, oldest first.
-func (a *aside) each(ctx context.Context, po *postoffice.PostOffice, fn func(m *view.Message) error) error {
-	s := view.New(po, time.Now())
-	list, err := a.find(ctx, s)
+// runAside executes a verb on what is named in a directory.
+func runAside(c *cli.Context, dir string, v *act.Verb, asks bool) error {
+	from, err := newAside(c, dir)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, c := range list {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m, err := a.load(s, c)
-		if errors.Is(err, view.ErrMoved) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := fn(m); err != nil {
-			return err
-		}
+	if from.Empty() {
+		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; all is everything, zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
 	}
-	return errors.Join(errs...)
+	if dir == postoffice.Postman {
+		only := view.StateSetAside
+		if v == act.Discard {
+			only = view.StateCopy
+		}
+		from.Only = func(k view.Kind, explicit bool) bool { return k.State == only || explicit }
+	}
+	return actAside(c, v, from, asks)
+}
+
+func listCommand(dir string) *cli.Command {
+	return &cli.Command{
+		Name: "list", Usage: "list the messages in " + dir + "/, the oldest first", UsageText: "zmctl " + dir + " list [flags] " + asideArguments,
+		Description: `Lists all messages there, or those that are named, with the reason. --json prints an object
+a line.
+` + selectorHelp,
+		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
+		Action: func(c *cli.Context) error {
+			from, err := newAside(c, dir)
+			if err != nil {
+				return err
+			}
+			_, err = listAside(c, from)
+			return err
+		},
+	}
+}
+
+// listAside lists what is selected in a directory; without arguments all of it.
+func listAside(c *cli.Context, from *act.Aside) (n int, err error) {
+	now := time.Now()
+	err = eachAside(c, from, c.Command.Name, func(out *stream, s *view.Spool, m *view.Message) error {
+		n++
+		if c.Bool("json") {
+			return jsonLines(out).Encode(m)
+		}
+		_, err := io.WriteString(out, term.For(out).Bold(m.File.Name)+"  ")
+		return errors.Join(err, printMessage(out, m, now))
+	})
+	if err == nil && !c.Bool("json") {
+		text := human.Count(n, "message")
+		if n == 0 && from.Empty() {
+			text = from.Dir() + "/ is empty"
+		}
+		_, err = fmt.Fprintln(c.App.Writer, text)
+	}
+	return n, quiet(err)
+}
+
+func showAsideCommand(dir string) *cli.Command {
+	return &cli.Command{
+		Name: "show", Usage: "show everything about messages in " + dir + "/", UsageText: "zmctl " + dir + " show [flags] NAME...|ID...|CAUSE...|all",
+		Description: `As zmctl show: files, every reason in full, envelope, and what happens next.
+` + selectorHelp,
+		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
+		Action: func(c *cli.Context) error {
+			from, err := newAside(c, dir)
+			if err != nil {
+				return err
+			}
+			if from.Empty() {
+				return cli.Exit(fmt.Sprintf("zmctl %s show needs a name, a spool ID, a cause or a selector; all is everything", dir), config.ExitUsage)
+			}
+			return showAside(c, from)
+		},
+	}
+}
+
+func showAside(c *cli.Context, from *act.Aside) error {
+	n := 0
+	err := eachAside(c, from, "show", func(out *stream, s *view.Spool, m *view.Message) error {
+		n++
+		if c.Bool("json") {
+			return jsonLines(out).Encode(s.Everything(m))
+		}
+		if n > 1 {
+			fmt.Fprintln(out)
+		}
+		showMessage(out, s, m)
+		return nil
+	})
+	if n == 0 && err == nil && !c.Bool("json") {
+		fmt.Fprintln(c.App.Writer, "nothing in "+from.Dir()+"/ matches")
+	}
+	return err
+}
+
+// eachAside prints every message that is selected in a directory.
+func eachAside(c *cli.Context, from *act.Aside, verb string, print func(out *stream, s *view.Spool, m *view.Message) error) error {
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	s := view.New(po, time.Now())
+	if _, err := from.Find(c.Context, s); err != nil {
+		return err
+	}
+	if err := asUsage(from.Missing(verb)); err != nil {
+		return err
+	}
+	out := newStream(c.App.Writer)
+	err = from.Each(c.Context, po, func(m *view.Message) error {
+		return errors.Join(print(out, s, m), out.tick())
+	})
+	return quiet(errors.Join(err, out.flush()))
 }

@@ -82,13 +82,13 @@ func TestResubmitChooses(t *testing.T) {
 		"cause by selector":      {[]string{"--cause", "inc*"}, "3", 0, ""},
 		"a cause and a selector": {[]string{"--from", "@shop.example", "users"}, "2", 0, ""},
 		"an expression":          {[]string{"--where", "not cause users and from @shop.example"}, "4", 0, ""},
-		"dry run":                {[]string{"--dry-run", "all"}, "", 0, "would act on 4 recipients of 4 messages; nothing was changed"},
-		"no such name":           {[]string{"$1.name", "12.users"}, "", config.ExitUsage, "resubmit 12.users: there is no such message in deferred/"},
-		"no such cause":          {[]string{"crash"}, "", config.ExitUsage, "no message in deferred/ has such a cause"},
+		"dry run":                {[]string{"--dry-run", "all"}, "", 0, "would change 4 recipients of 4 messages; nothing was changed"},
+		"no such name":           {[]string{"$1.name", "12.users"}, "", config.ExitUsage, "resubmit 12.users: no such message in deferred/"},
+		"no such cause":          {[]string{"crash"}, "", config.ExitUsage, "no such message in deferred/ has that cause"},
 		"another generation":     {[]string{"all", "$1.old"}, "", config.ExitUsage, "belongs to another message now, $1.id"},
 		"no pattern":             {[]string{"[a"}, "", config.ExitUsage, "nor a pattern"},
-		"flags behind":           {[]string{"users", "--json"}, "", config.ExitUsage, "stand before"},
-		"less than nothing":      {[]string{"--pace", "-1", "all"}, "", config.ExitUsage, "less than nothing"},
+		"flags behind":           {[]string{"users", "--json"}, "", config.ExitUsage, "go before"},
+		"less than nothing":      {[]string{"--pace", "-1", "all"}, "", config.ExitUsage, "negative"},
 		"nothing there by then":  {[]string{"--younger", "1s", "--older", "1h"}, "", 0, "nothing matches"},
 	} {
 		t.Run(name, func(t *testing.T) {

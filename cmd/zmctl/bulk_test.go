@@ -25,7 +25,7 @@ import (
 func TestBulkOrderIsAboutEachMessage(t *testing.T) {
 	o := newOffice(t)
 	o.run(t, "scheduler")
-	const count = 3*actChunk + 5
+	const count = 3*64 + 5
 	plantMany(t, o, count-1)
 	sum := fmt.Sprintf("%d recipients of %d messages", count, count)
 	wantIn(t, mustDo(t, "hold", "--dry-run", "--all"), sum)
@@ -45,7 +45,7 @@ func TestBulkOrderIsAboutEachMessage(t *testing.T) {
 // M41: an order that was cut off is known by its file; undo takes back what was done.
 func TestCutOrderIsUndone(t *testing.T) {
 	o := newOffice(t)
-	plantMany(t, o, 2*actChunk)
+	plantMany(t, o, 2*64)
 	a := app()
 	a.ExitErrHandler = func(*cli.Context, error) {}
 	// The person's terminal goes away in the middle.
@@ -112,7 +112,7 @@ func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, code, err := invoke(t, "undo"); code != config.ExitTempFail || !strings.Contains(err.Error(), "it is being given") {
+	if _, code, err := invoke(t, "undo"); code != config.ExitTempFail || !strings.Contains(err.Error(), "at this moment") {
 		t.Errorf("got exit code %d, %v", code, err)
 	}
 	if err := file.Close(); err != nil {

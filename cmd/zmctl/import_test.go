@@ -175,7 +175,7 @@ func TestImportsExitCodes(t *testing.T) {
 		"no spool":          {[]string{"exim", dir}, config.ExitUsage, "no such queue"},
 		"nothing is there":  {[]string{"opensmtpd", "/nonexistent"}, config.ExitUsage, "no such queue"},
 		"no mbox":           {[]string{"mbox", "--to", "a@b", "/etc/passwd"}, config.ExitUsage, "no such queue"},
-		"no format":         {[]string{"sendmail"}, config.ExitUsage, "has no sendmail"},
+		"no format":         {[]string{"sendmail"}, config.ExitUsage, "sendmail"},
 		"one is not usable": {[]string{"maildir", "--extract", half}, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

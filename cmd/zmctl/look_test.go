@@ -379,7 +379,7 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 	if code != 0 {
 		t.Fatal(err)
 	}
-	wantIn(t, out, name, "deferred: routes", "or say all")
+	wantIn(t, out, name, "deferred: routes", "to resubmit them")
 	out, code, err = invoke(t, "resubmit", name, byID.ID.String())
 	if code != 0 {
 		t.Fatal(err)

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -19,134 +17,14 @@ import (
 	"zmailer/internal/ui/term"
 )
 
-// orderHead is what an order's file says before the messages.
-type orderHead struct {
-	ID       postoffice.OperationID `json:"order"`
-	Time     time.Time          `json:"time"`
-	Who      string             `json:"who"`
-	Verb     string             `json:"verb"`
-	Selector string             `json:"selector"`
-	Reason   string             `json:"reason,omitempty"`
-	Until    string             `json:"until,omitempty"`
-	Flags    string             `json:"flags,omitempty"` // silent, report, failed, told
-	Messages int                `json:"messages"`
-	Undone   string             `json:"undone,omitempty"` // when, by whom
-}
-
-// head is the beginning of an act's order.
-func (a *act) head() *orderHead {
-	h := &orderHead{Time: a.now, Who: who(a.c.Context), Verb: a.v.name, Selector: a.sel.String(), Reason: a.c.String("reason")}
-	if a.from != nil {
-		h.Selector = a.from.String()
-	}
-	if !a.until.IsZero() {
-		h.Until = a.until.Format(time.RFC3339)
-	}
-	var flags []string
-	for _, name := range []string{"silent", "report", "failed", "told"} {
-		if a.c.Bool(name) {
-			flags = append(flags, name)
-		}
-	}
-	h.Flags = strings.Join(flags, " ")
-	return h
-}
-
-// bytes are the lines of the file, with the empty one behind them.
-func (h *orderHead) bytes() []byte {
-	var b bytes.Buffer
-	for _, f := range [][2]string{{"time", h.Time.Format(time.RFC3339Nano)}, {"who", h.Who}, {"verb", h.Verb}, {"selector", h.Selector},
-		{"reason", h.Reason}, {"until", h.Until}, {"flags", h.Flags}} {
-		if f[1] != "" {
-			fmt.Fprintf(&b, "%s %s\n", f[0], human.Clean(view.OneLine(f[1])))
-		}
-	}
-	b.WriteByte('\n')
-	return b.Bytes()
-}
-
-// has tells whether a flag was given.
-func (h *orderHead) has(flag string) bool { return slices.Contains(strings.Fields(h.Flags), flag) }
-
-// readOrder reads an order's file, and calls fn with each spool ID in it.
-func readOrder(po *postoffice.PostOffice, id postoffice.OperationID, fn func(id string) error) (*orderHead, error) {
-	f, err := po.Operations.Open(id)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	h := &orderHead{ID: id, Time: id.Time(), Verb: id.Verb()}
-	r := bufio.NewReader(f)
-	body := false
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return h, fmt.Errorf("read order %s: %w", id, err)
-		}
-		text, whole := strings.CutSuffix(line, "\n")
-		key, value, _ := strings.Cut(text, " ")
-		switch {
-		case !whole || err != nil: // torn, or the end
-			return h, nil
-		case !body && text == "":
-			body = true
-		case !body:
-			h.take(key, value)
-		case key == "undone":
-			h.Undone = value
-		default:
-			if _, err := postoffice.ParseSpoolID(key); err != nil {
-				continue
-			}
-			h.Messages++
-			if fn != nil {
-				if err := fn(key); err != nil {
-					return h, err
-				}
-			}
-		}
-	}
-}
-
-func (h *orderHead) take(key, value string) {
-	switch key {
-	case "time":
-		if t, err := time.Parse(time.RFC3339, value); err == nil {
-			h.Time = t
-		}
-	case "who":
-		h.Who = value
-	case "verb":
-		h.Verb = value
-	case "selector":
-		h.Selector = value
-	case "reason":
-		h.Reason = value
-	case "until":
-		h.Until = value
-	case "flags":
-		h.Flags = value
-	}
-}
-
-// verbOf is the verb of an order, nil if there is none of that name.
-func verbOf(name string) *verb {
-	for _, v := range append(verbs(), resubmitVerb(), discardVerb()) {
-		if v.name == name {
-			return v
-		}
-	}
-	return nil
-}
-
 func ordersCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "orders",
-		Usage:     "list what was ordered about queued mail, and what zmctl undo takes back",
+		Usage:     "list what operators did with queued mail, and what zmctl undo can undo",
 		UsageText: "zmctl orders [--json] [ORDER...]",
 		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, and
-of zmctl resubmit, freezer and postman, the oldest first. With an order's name, the spool IDs
-of its messages. Orders are files in orders/, and are dropped after REMOVEDKEEP.
+of zmctl resubmit, freezer and postman, the oldest first. With the name of an order, lists the
+spool IDs of its messages. Orders are files in orders/, and are deleted after REMOVEDKEEP.
 
     20261121-031502-hold-4711  12m ago by root  hold  312 messages
         host mx.example.com, "their disk is full"
@@ -172,9 +50,9 @@ func runOrders(c *cli.Context) error {
 		for _, arg := range c.Args().Slice() {
 			id, ok := postoffice.ParseOperationID(arg)
 			if !ok {
-				return cli.Exit("zmctl orders "+arg+": no order is named so; zmctl orders lists them", config.ExitUsage)
+				return cli.Exit("zmctl orders "+arg+": invalid name of an order; zmctl orders lists them", config.ExitUsage)
 			}
-			_, err := readOrder(po, id, func(id string) error {
+			_, err := act.ReadOperation(po, id, func(id string) error {
 				_, err := fmt.Fprintln(out, id)
 				return err
 			})
@@ -182,49 +60,166 @@ func runOrders(c *cli.Context) error {
 		}
 		return quiet(errors.Join(append(errs, out.flush())...))
 	}
-	list, err := po.Operations.List()
-	errs := []error{err}
-	now := time.Now()
-	for _, id := range list {
-		h, err := readOrder(po, id, nil)
-		if errors.Is(err, postoffice.ErrGone) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+	n, now := 0, time.Now()
+	err = act.Operations(po, false, func(o *act.Operation) error {
+		n++
 		if c.Bool("json") {
-			errs = append(errs, jsonLines(out).Encode(h))
-			continue
+			return jsonLines(out).Encode(o)
 		}
-		h.print(out, now)
-	}
+		printOperation(out, o, now)
+		return nil
+	})
 	if !c.Bool("json") {
-		fmt.Fprintln(out, human.Count(len(list), "order"))
+		fmt.Fprintln(out, human.Count(n, "order"))
 	}
-	return quiet(errors.Join(append(errs, out.flush())...))
+	return quiet(errors.Join(err, out.flush()))
 }
 
-func (h *orderHead) print(w io.Writer, now time.Time) {
+func printOperation(w io.Writer, o *act.Operation, now time.Time) {
 	p := term.For(w)
-	text := h.Verb
-	if h.Flags != "" {
-		text += " " + h.Flags
+	text := o.Verb
+	if o.Flags != "" {
+		text += " " + o.Flags
 	}
-	if h.Until != "" {
-		text += " until " + h.Until
+	if o.Until != "" {
+		text += " until " + o.Until
 	}
-	text += "  " + human.Count(h.Messages, "message")
-	switch v := verbOf(h.Verb); {
-	case h.Undone != "":
-		text += "  undone " + h.Undone
-	case v == nil || v.undo == "":
+	text += "  " + human.Count(o.Messages, "message")
+	switch {
+	case o.Undone != "":
+		text += "  undone " + o.Undone
+	case !o.Undoable():
 		text += "  cannot be undone"
 	}
-	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(h.ID)), human.Span(now.Sub(h.Time)), h.Who, text, human.Cut(h.Selector, 300))
-	if h.Reason != "" {
-		fmt.Fprintf(w, ", %q", h.Reason)
+	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(o.ID)), human.Span(now.Sub(o.Time)), o.Who, text, human.Cut(o.Selector, 300))
+	if o.Reason != "" {
+		fmt.Fprintf(w, ", %q", o.Reason)
 	}
 	fmt.Fprintln(w)
+}
+
+func undoCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "undo",
+		Usage:     "undo the last order, or the one that is named",
+		UsageText: "zmctl undo [--dry-run] [ORDER...|ID...]",
+		Description: `Without arguments, undoes the last order of zmctl orders that was not undone; with the name of
+an order, that one; with a spool ID, the last order about that message.
+
+    remove   recipients are open again, a message in removed/ goes back to where it was;
+             retries continue, and the time does not count as age
+    hold     is released        release  is held again, as it was
+    freeze   is thawed          thaw     is frozen again
+    expire   open again, if no report was sent and the message is still in the queue
+    discard  is in freezer/ or postman/ again
+
+A report that was sent cannot be undone; nor can retry, flush and reroute. It works with and
+without a running scheduler; the next scheduler applies it.
+
+    zmctl undo
+    zmctl undo 20261121-031502-hold-4711
+    zmctl undo S10117782A2CnLkQ0vB8C
+
+Exit codes: 0 done, 1 not done: there is nothing to undo, or it was deleted after REMOVEDKEEP;
+75 the scheduler is about to move it, or the order is still being executed: try again.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the order that would be undone"}},
+		Action: runUndo,
+	}
+}
+
+func runUndo(c *cli.Context) error {
+	var orders []postoffice.OperationID
+	for _, arg := range c.Args().Slice() {
+		if id, ok := postoffice.ParseOperationID(arg); ok {
+			orders = append(orders, id)
+		}
+	}
+	var ids []postoffice.SpoolID
+	if len(orders) == 0 && c.NArg() > 0 {
+		var err error
+		if ids, err = spoolIDs(c, "zmctl orders and zmctl removed"); err != nil {
+			return err
+		}
+	} else if len(orders) < c.NArg() {
+		return cli.Exit("zmctl undo: orders and spool IDs cannot be mixed", config.ExitUsage)
+	}
+	po, keep, err := openKeeping(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	if c.NArg() == 0 {
+		last, err := act.LastOperation(po)
+		if err != nil {
+			return err
+		}
+		if last == nil {
+			return errors.New("undo: every order was undone; zmctl orders lists them")
+		}
+		orders = append(orders, last.ID)
+	}
+	done := 0
+	u := &act.Undoer{PostOffice: po, Who: who(c.Context), Keep: keep, Undone: func(id postoffice.SpoolID, text string) {
+		done++
+		fmt.Fprintf(c.App.Writer, "%s  %s\n", id, text)
+	}}
+	var errs []error
+	again := true
+	failed := func(err error, temporary bool) {
+		errs = append(errs, err)
+		again = again && (err == nil || temporary)
+	}
+	for _, id := range ids {
+		err := u.Message(c.Context, id)
+		failed(err, errors.Is(err, act.ErrAgain))
+	}
+	for _, id := range orders {
+		if c.Bool("dry-run") {
+			failed(previewUndo(c, po, id), false)
+			continue
+		}
+		res, err := u.Operation(c.Context, id)
+		if res.Messages > 0 {
+			fmt.Fprintf(c.App.Writer, "order %s undone for %s\n", id, human.Count(res.Messages, "message"))
+		}
+		if res.Nothing > 0 && res.Messages+res.Refused > 0 {
+			fmt.Fprintf(c.App.Writer, "    %s had nothing to undo\n", human.Count(res.Nothing, "message"))
+		}
+		failed(err, res.Temporary(err))
+	}
+	if done > 0 && !view.New(po, time.Now()).Runs("scheduler") {
+		fmt.Fprintln(c.App.Writer, "    no scheduler is running: zmctl start starts the daemons")
+	}
+	if err := errors.Join(errs...); err != nil && again {
+		return cli.Exit(err, config.ExitTempFail)
+	}
+	return errors.Join(errs...)
+}
+
+// previewUndo prints the order that would be undone.
+func previewUndo(c *cli.Context, po *postoffice.PostOffice, id postoffice.OperationID) error {
+	o, err := act.ReadOperation(po, id, nil)
+	switch {
+	case errors.Is(err, postoffice.ErrGone):
+		return fmt.Errorf("undo %s: there is no such order; zmctl orders lists them", id)
+	case err != nil:
+		return err
+	case o.Undone != "":
+		return fmt.Errorf("undo %s: it was undone, %s", id, o.Undone)
+	case !o.Undoable():
+		return fmt.Errorf("undo %s: %s cannot be undone", id, o.Verb)
+	}
+	fmt.Fprint(c.App.Writer, "would undo\n")
+	printOperation(c.App.Writer, o, time.Now())
+	return nil
+}
+
+// person is the key of a context's value: the name of a user who acts through another
+// program, as the pages of zmctl web.
+type person struct{}
+
+// who is the operator of a command.
+func who(ctx context.Context) string {
+	by, _ := ctx.Value(person{}).(string)
+	return act.Who(by)
 }

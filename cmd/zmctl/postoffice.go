@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
-
 	"github.com/urfave/cli/v2"
 
-	actions "zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -27,16 +24,6 @@ func noArguments(c *cli.Context) error {
 		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help tells its flags", config.ExitUsage)
 	}
 	return nil
-}
-
-// person is the key of a context's value: the name of a user who acts through another
-// program, as the pages of zmctl web.
-type person struct{}
-
-// who is the operator of a command.
-func who(ctx context.Context) string {
-	by, _ := ctx.Value(person{}).(string)
-	return actions.Who(by)
 }
 
 // closeFS closes the directory that a postoffice was opened with.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/admin/whatif"
 	"zmailer/internal/run/config"
@@ -22,7 +23,7 @@ import (
 const targetsShown = 5
 
 // checkAside asks the router what would become of each message now, and moves nothing.
-func checkAside(c *cli.Context, from *aside) error {
+func checkAside(c *cli.Context, from *act.Aside) error {
 	settings, err := config.FromCLI(c)
 	if err != nil {
 		return err
@@ -32,15 +33,15 @@ func checkAside(c *cli.Context, from *aside) error {
 		return err
 	}
 	defer closeFS(po)
-	list, err := from.find(c.Context, view.New(po, time.Now()))
+	list, err := from.Find(c.Context, view.New(po, time.Now()))
 	if err == nil {
-		err = from.missing("resubmit")
+		err = asUsage(from.Missing("resubmit"))
 	}
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(c.App.Writer, "nothing in "+from.dir+"/ matches")
+		fmt.Fprintln(c.App.Writer, "nothing in "+from.Dir()+"/ matches")
 		return nil
 	}
 	engine, err := whatif.Open(settings)
@@ -54,7 +55,7 @@ func checkAside(c *cli.Context, from *aside) error {
 	sum := map[string]int{}
 	for _, f := range list {
 		var v *router.Explanation
-		if v, err = engine.ExplainFile(c.Context, settings.PostOffice(), from.dir+"/"+f.name); err != nil {
+		if v, err = engine.ExplainFile(c.Context, settings.PostOffice(), from.Dir()+"/"+f.Name); err != nil {
 			break
 		}
 		sum[v.Verdict]++
@@ -90,9 +91,9 @@ func printVerdicts(w io.Writer, sum map[string]int) {
 	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", human.Count(n, "message"), strings.Join(parts, ", "))
 }
 
-func printVerdict(w io.Writer, v *router.Explanation, f chosenFile) error {
+func printVerdict(w io.Writer, v *router.Explanation, f act.AsideMessage) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s", f.name, f.id, human.Clean(v.Verdict))
+	fmt.Fprintf(&b, "%s  %s  %s", f.Name, f.ID, human.Clean(v.Verdict))
 	if v.Why != "" {
 		b.WriteString(" (" + human.Clean(v.Why) + ")")
 	}

@@ -97,22 +97,6 @@ func TestResubmitKeepsItsPace(t *testing.T) {
 	}
 }
 
-// Without a router nobody is waited for, and nothing is remembered that would be looked at
-// again and again: a hundred thousand messages are as many looks.
-func TestPaceWithoutARouterRemembersLittle(t *testing.T) {
-	o := newOffice(t)
-	p := &pace{po: o.PostOffice, to: postoffice.Router, window: 4}
-	for i := range 50 {
-		p.gave(postoffice.SpoolID{Ino: uint64(i + 1), MTime: 1}, "deferred/x")
-		if err := p.wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(p.before) > 4 {
-			t.Fatalf("%d of %d are remembered", len(p.before), p.given)
-		}
-	}
-}
-
 // M10: what comes back at once shows that nothing is mended: the rest stays where it is.
 func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 	o := newOffice(t)

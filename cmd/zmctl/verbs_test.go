@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
@@ -175,23 +176,23 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 			args []string
 			part string
 		}{
-			"no selector": {nil, "needs a "}, "nobody to ask": {[]string{"--host", "*"}, "--yes does it"},
+			"no selector": {nil, "needs a "}, "nobody to ask": {[]string{"--host", "*"}, "--yes confirms"},
 			"bad selector": {[]string{"--older", "3x"}, "--older: column 1"}, "bad expression": {[]string{"--where", "host a or"}, "column 10"},
 			"flag behind": {[]string{"x", "--yes"}, ""},
 		} {
-			out, code, err := invoke(t, append([]string{v.name}, c.args...)...)
-			if what == "nobody to ask" && (v.name == "release" || v.name == "thaw") {
+			out, code, err := invoke(t, append([]string{v.Name}, c.args...)...)
+			if what == "nobody to ask" && (v.Name == "release" || v.Name == "thaw") {
 				// Nothing can be released: there is nothing to ask about.
 				if code != 0 {
-					t.Errorf("%s, %s: exit code %d, %v", v.name, what, code, err)
+					t.Errorf("%s, %s: exit code %d, %v", v.Name, what, code, err)
 				}
 				continue
 			}
 			if code != config.ExitUsage || !strings.Contains(err.Error(), c.part) {
-				t.Errorf("%s, %s: exit code %d, %v\n%s", v.name, what, code, err, out)
+				t.Errorf("%s, %s: exit code %d, %v\n%s", v.Name, what, code, err, out)
 			}
 			if what == "nobody to ask" && err != nil && !strings.Contains(err.Error(), "1 recipient of 1 message") {
-				t.Errorf("%s: got %v, want the numbers", v.name, err)
+				t.Errorf("%s: got %v, want the numbers", v.Name, err)
 			}
 		}
 	}
@@ -229,9 +230,9 @@ func TestVerbsTellWhoIsBusy(t *testing.T) {
 		id, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"})
 		agent := o.run(t, "ta-smtp smtp")
 		o.tag(t, name, offsets[0], workspec.LockBytes(agent.Number()))
-		wantIn(t, mustDo(t, verb, "--dry-run", "--to", "a1@x"), "1 of them delivered to at this moment")
+		wantIn(t, mustDo(t, verb, "--dry-run", "--to", "a1@x"), "delivery to 1 of them is in progress")
 		out, code, err := invoke(t, verb, id)
-		if code != config.ExitTempFail || !strings.Contains(fmt.Sprint(err), "delivered to at this moment: <a1@x>") || !strings.Contains(out, "<a2@x>") {
+		if code != config.ExitTempFail || !strings.Contains(fmt.Sprint(err), "delivery is in progress to <a1@x>") || !strings.Contains(out, "<a2@x>") {
 			t.Errorf("%s: exit code %d, %v\n%s", verb, code, err, out)
 		}
 	}
@@ -300,7 +301,7 @@ func TestUndoTakesBackOneOrder(t *testing.T) {
 	}
 	var byHost postoffice.OperationID
 	for _, id := range list {
-		if h, err := readOrder(o.PostOffice, id, nil); err == nil && h.Selector == "host a.example" {
+		if h, err := act.ReadOperation(o.PostOffice, id, nil); err == nil && h.Selector == "host a.example" {
 			byHost = id
 		}
 	}
@@ -366,6 +367,6 @@ func TestEachFilterFindsItsMail(t *testing.T) {
 				n++
 			}
 		}
-		wantIn(t, mustDo(t, slices.Concat([]string{"expire", "--dry-run"}, strings.Fields(args))...), fmt.Sprintf("would act on %d recipient", n))
+		wantIn(t, mustDo(t, slices.Concat([]string{"expire", "--dry-run"}, strings.Fields(args))...), fmt.Sprintf("would change %d recipient", n))
 	}
 }

@@ -13,16 +13,17 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/web/desk"
 )
 
-func webOrder(h *orderHead) desk.Order {
+func webOrder(h *act.Operation) desk.Order {
 	o := desk.Order{ID: string(h.ID), Time: h.Time, Who: human.Clean(h.Who), Verb: human.Clean(h.Verb), Selector: human.Clean(h.Selector), Reason: human.Clean(h.Reason),
 		Until: human.Clean(h.Until), Flags: human.Clean(h.Flags), Messages: h.Messages, Undone: human.Clean(h.Undone)}
-	if v := verbOf(h.Verb); v != nil {
-		o.Undo = v.undo
+	if v := act.VerbOf(h.Verb); v != nil {
+		o.Undo = v.Undo
 	}
 	return o
 }
@@ -37,7 +38,7 @@ func (w *webSource) Orders(ctx context.Context, most int) ([]desk.Order, error) 
 		if err := ctx.Err(); err != nil || len(list) == most {
 			return list, err
 		}
-		h, err := readOrder(w.po, id, nil)
+		h, err := act.ReadOperation(w.po, id, nil)
 		if errors.Is(err, postoffice.ErrGone) {
 			continue
 		}
@@ -54,7 +55,7 @@ const webListed = 200
 
 func (w *webSource) Order(_ context.Context, id postoffice.OperationID) (*desk.Order, error) {
 	var ids []string
-	h, err := readOrder(w.po, id, func(id string) error {
+	h, err := act.ReadOperation(w.po, id, func(id string) error {
 		if len(ids) < webListed {
 			ids = append(ids, id)
 		}
@@ -150,7 +151,7 @@ func (g *givenReader) Write(b []byte) (int, error) {
 			return len(b), nil
 		}
 		g.rest = rest
-		var o outcome
+		var o act.Outcome
 		if json.Unmarshal(line, &o) != nil {
 			continue
 		}

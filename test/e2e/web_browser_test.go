@@ -89,7 +89,7 @@ func TestBrowserDrawsPagesAndRunsNothing(t *testing.T) {
 	}
 	said, err := b.Follow(t.Context(), b.Click("button[value=hold]"))
 	page := drawn(t, b, "flow-1-question", "Sure?", said, err)
-	wantIn(t, page, "would act on 2 recipients of 1 message", "It can be undone")
+	wantIn(t, page, "would change 2 recipients of 1 message", "It can be undone")
 	said, err = b.Follow(t.Context(), b.Click(".sure button"))
 	wantIn(t, drawn(t, b, "flow-2-done", "Order", said, err), "held", "Undo")
 	said, err = b.Follow(t.Context(), b.Click("form[action='/undo'] button"))

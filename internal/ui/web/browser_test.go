@@ -137,7 +137,7 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 	}
 	full := newBusy(time.Now(), 10000)
 	id := full.messages[0].ID
-	act := &noted{text: "would act on 1200 recipients of 1000 messages; nothing was changed"}
+	act := &noted{text: "would change 1200 recipients of 1000 messages; nothing was changed"}
 	busyPage := gallery(t, full, Config{Orders: act, Login: func(context.Context, string, string, string) (string, error) { return "", ErrRefused }})
 	for name, c := range map[string]struct {
 		page *visitor

@@ -2,22 +2,14 @@ package store
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"zmailer/internal/mail/address"
-	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
-)
-
-// Kinds of reports, in the report event's kind.
-const (
-	kindFailed    = "failed"
-	kindDelayed   = "delayed"
-	kindDelivered = "delivered"
 )
 
 // owed is a recipient that its sender is to be told about.
@@ -50,18 +42,18 @@ func (s *Store) account(f *work) *account {
 			a.open++
 			return
 		}
-		kind := kindFailed
+		kind := report.Failed
 		if r.Tag == workspec.TagOK {
-			kind = kindDelivered
+			kind = report.Delivered
 		}
-		if !wanted(r, kind) {
+		if !report.Wanted(r, kind) {
 			return
 		}
 		removed := f.removal.Removed(r)
 		switch d := about.of(r, kind); {
 		case removed && d != nil && d.Notary.Agent != operations.Agent:
 			// Of an attempt that a crash made void, before the operator removed the recipient.
-		case d == nil && kind == kindFailed && !removed:
+		case d == nil && kind == report.Failed && !removed:
 			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})
 		case d != nil && !d.Reported:
 			a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
@@ -75,28 +67,6 @@ func (a *account) add(o owed) {
 		a.first = o.d.Time
 	}
 	a.owed = append(a.owed, o)
-}
-
-// kindOf is the kind of report that a diagnostic's action (RFC 3464 §2.3.3) leads to.
-func kindOf(d *workspec.Diagnostic) string {
-	switch strings.ToLower(d.Notary.Action) {
-	case "delivered", "relayed", "expanded":
-		return kindDelivered
-	case "delayed":
-		return kindDelayed
-	}
-	return kindFailed
-}
-
-func wanted(r *workspec.Recipient, kind string) bool {
-	w := wants(r.Notary, noDecode)
-	switch kind {
-	case kindFailed:
-		return w.failure
-	case kindDelivered:
-		return w.success
-	}
-	return w.delay
 }
 
 // reportTo is who hears of a group's recipients: its sender, or the error address if
@@ -136,7 +106,7 @@ func (s *Store) delays(f *work, now time.Time) (due []owed, next time.Time) {
 	var to string
 	var times []time.Duration
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
-		if final(r.Tag) || !wanted(r, kindDelayed) || f.orders.Waits(r, now) {
+		if final(r.Tag) || !report.Wanted(r, report.Delayed) || f.orders.Waits(r, now) {
 			return // nobody is told of what a person has wait
 		}
 		if g != of {
@@ -164,7 +134,7 @@ func (s *Store) delays(f *work, now time.Time) (due []owed, next time.Time) {
 				}
 			default:
 				if len(due) == 0 || due[len(due)-1].r != r {
-					due = append(due, owed{g: g, r: r, last: last[r.Offset], kind: kindDelayed, to: to})
+					due = append(due, owed{g: g, r: r, last: last[r.Offset], kind: report.Delayed, to: to})
 				}
 				continue
 			}
@@ -172,7 +142,7 @@ func (s *Store) delays(f *work, now time.Time) (due []owed, next time.Time) {
 		}
 	})
 	// Z19: nobody waits for these; they hear of it if it fails (RFC 3834 §2).
-	due = slices.DeleteFunc(due, func(o owed) bool { return automatic(f.header(o.g)) })
+	due = slices.DeleteFunc(due, func(o owed) bool { return report.Automatic(f.header(o.g)) })
 	return due, next
 }
 
@@ -198,7 +168,7 @@ func (f *work) toldDelays() map[int64]time.Time {
 	var m map[int64]time.Time
 	for i := range f.spec.History {
 		e := &f.spec.History[i]
-		if e.Event == workspec.EventReport && e.Get("kind") == kindDelayed {
+		if e.Event == workspec.EventReport && e.Get("kind") == report.Delayed {
 			if m == nil {
 				m = map[int64]time.Time{}
 			}
@@ -216,27 +186,6 @@ func (f *work) header(g *workspec.Group) []byte {
 		return nil
 	}
 	return f.raw[g.HeaderOffset:g.HeaderEnd]
-}
-
-// automatic tells mail that no person waits for: what a program sent by itself (RFC
-// 3834 §5), what goes to many at once, and lists (RFC 2919).
-func automatic(header []byte) bool {
-	for _, field := range envelope.Fields(header) {
-		switch strings.ToLower(field.Name) {
-		case "auto-submitted":
-			word, _, _ := strings.Cut(field.Value(), ";")
-			if !strings.EqualFold(strings.TrimSpace(word), "no") {
-				return true
-			}
-		case "precedence":
-			if slices.Contains([]string{"bulk", "list", "junk"}, strings.ToLower(field.Value())) {
-				return true
-			}
-		case "list-id":
-			return true
-		}
-	}
-	return false
 }
 
 // nextLook is when Settle has something to do: now, later or, zero, never. loaded:

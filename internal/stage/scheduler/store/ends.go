@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
 
@@ -26,7 +27,7 @@ func (s *Store) ends(f *work) ledger.Outcomes {
 			e.Removed++
 		case expired[r.Offset]:
 			e.Expired++
-		case !wanted(r, kindFailed) || f.reportTo(g) == "":
+		case !report.Wanted(r, report.Failed) || f.reportTo(g) == "":
 			e.Silent++
 		default:
 			e.Failed++
@@ -55,7 +56,7 @@ func (f *work) expired() map[int64]bool {
 func (s *Store) unreportedBy(f *work) (n int64) {
 	reported := map[int64]bool{}
 	for i := range f.spec.History {
-		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == kindFailed {
+		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == report.Failed {
 			for _, off := range e.Recipients() {
 				reported[off] = true
 			}
@@ -67,7 +68,7 @@ func (s *Store) unreportedBy(f *work) (n int64) {
 		}
 	}
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
-		if r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !reported[r.Offset] && wanted(r, kindFailed) && f.reportTo(g) != "" {
+		if r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !reported[r.Offset] && report.Wanted(r, report.Failed) && f.reportTo(g) != "" {
 			n++
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
 
@@ -291,15 +292,13 @@ func (s *Store) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *ch
 	case builtin.List:
 		reply = "the list has it"
 	}
-	if wants(r.Notary, noDecode).success {
+	if report.Requested(r.Notary, nil).Success {
 		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
 	}
 	c.tag(f, r, workspec.TagOK)
 	s.Log.Info("delivered", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"reply", reply, "took", now.Sub(f.arrival()))
 }
-
-func noDecode(string) (string, error) { return "", errors.New("not asked for") }
 
 // describe turns the file into what the engine needs to know.
 func (s *Store) describe(f *work, dead map[int]bool) (*Loaded, error) {

@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
@@ -92,7 +93,7 @@ func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 	}
 	switch o.Result {
 	case thread.Failed:
-		if !f.diagnosed(r, kindFailed) {
+		if !f.diagnosed(r, report.Failed) {
 			n := o.Notary
 			n.Action = "failed"
 			n.Status = o.Code().String()
@@ -101,7 +102,7 @@ func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 		}
 		c.final(f, r, workspec.TagFailed)
 	case thread.Delivered:
-		if wants(r.Notary, noDecode).success && !f.diagnosed(r, kindDelivered) {
+		if report.Requested(r.Notary, nil).Success && !f.diagnosed(r, report.Delivered) {
 			n := o.Notary
 			n.Action = cmp.Or(n.Action, "delivered")
 			n.Status = o.Code().String()
@@ -116,8 +117,8 @@ func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 		if o.HostTries > 0 {
 			e.Attrs = append(e.Attrs, workspec.Attr{Key: attrHost, Value: strconv.Itoa(o.HostTries)})
 		}
-		if isReply(e.Text) {
-			e.Attrs = append(e.Attrs, remoteAttr(&o.Notary)...)
+		if report.IsReply(e.Text) {
+			e.Attrs = append(e.Attrs, report.RemoteAttr(&o.Notary)...)
 		}
 		c.deferral(e)
 	}
@@ -136,7 +137,7 @@ func (f *work) diagnosed(r *workspec.Recipient, kind string) bool {
 	void := f.void()[r.Offset]
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if d.Of == r.Offset && !d.Reported && kindOf(d) == kind && d.LineOffset > void {
+		if d.Of == r.Offset && !d.Reported && report.KindOf(d) == kind && d.LineOffset > void {
 			return true
 		}
 	}
@@ -239,7 +240,7 @@ func (s *Store) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *
 	why := fmt.Sprintf("not delivered in %v", age)
 	n := failure(code, why)
 	if text != "" {
-		lastAnswer(&n, last, text)
+		report.LastAnswer(&n, last, text)
 	}
 	c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventExpired,
 		Attrs: []workspec.Attr{{Key: "status", Value: code.String()}}, Text: text})

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
@@ -32,7 +33,7 @@ func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
 	}
 	defer f.Close()
 	event := workspec.Event{Time: time.Now(), Event: workspec.EventReport,
-		Attrs: []workspec.Attr{{Key: "file", Value: "report.1.named"}, {Key: "kind", Value: kindFailed}}}
+		Attrs: []workspec.Attr{{Key: "file", Value: "report.1.named"}, {Key: "kind", Value: report.Failed}}}
 	if err := f.Append(workspec.AppendEvent(nil, &event)); err != nil {
 		t.Fatal(err)
 	}

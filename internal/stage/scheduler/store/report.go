@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/envelope"
-	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
 
@@ -147,7 +146,7 @@ func (s *Store) reportAll(f *work, list []owed, said map[int64]string) error {
 // would never end (RFC 5321 §6.1).
 func (s *Store) suppress(f *work, list []owed) error {
 	copied := "no"
-	if s.Conf.Current().CopyUndeliverable && list[0].kind == kindFailed {
+	if s.Conf.Current().CopyUndeliverable && list[0].kind == report.Failed {
 		if err := s.PostOffice.Queue.CopyToPostman(f.Name, "undeliverable"); err != nil {
 			return err
 		}
@@ -219,7 +218,7 @@ func (f *work) unmarked() []*workspec.Event {
 		if e.Event != workspec.EventReport {
 			continue
 		}
-		if e.Get("kind") != kindDelayed && len(f.covered(e)) == 0 {
+		if e.Get("kind") != report.Delayed && len(f.covered(e)) == 0 {
 			continue
 		}
 		list = append(list, e)
@@ -236,7 +235,7 @@ func (f *work) covered(e *workspec.Event) []*workspec.Diagnostic {
 	}
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if !d.Reported && d.LineOffset < e.LineOffset && kindOf(d) == e.Get("kind") && offsets[d.Of] {
+		if !d.Reported && d.LineOffset < e.LineOffset && report.KindOf(d) == e.Get("kind") && offsets[d.Of] {
 			list = append(list, d)
 		}
 	}
@@ -281,7 +280,7 @@ func (s *Store) prepare(f *work, list []owed, said map[int64]string, further boo
 		}
 	}()
 	to := []envelope.Recipient{{Address: list[0].to}}
-	if c := s.Conf.Current().Reports.CopyTo; c != "" && c != list[0].to && list[0].kind == kindFailed {
+	if c := s.Conf.Current().Reports.CopyTo; c != "" && c != list[0].to && list[0].kind == report.Failed {
 		to = append(to, envelope.Recipient{Address: c})
 	}
 	head, err := envelope.Append(nil, &envelope.Envelope{ErrorMsg: true, HasFrom: true, Recipients: to})
@@ -291,61 +290,52 @@ func (s *Store) prepare(f *work, list []owed, said map[int64]string, further boo
 	if _, err := draft.Write(head); err != nil {
 		return "", err
 	}
-	rep := &dsn.Report{
-		ReportingMTA: s.Hostname, From: s.Postmaster, To: list[0].to,
-		MessageID: "<" + draft.Name() + "@" + s.Hostname + ">", Date: s.Now(),
-		Arrival: f.arrival(),
-	}
-	s.describeMessage(f, &list[0], rep)
-	for i := range list {
-		p := s.reportRecipient(f, &list[i], said)
-		rep.UTF8 = rep.UTF8 || !ascii(p.Final)
-		p.LogID = rep.SpoolID
-		rep.Recipients = append(rep.Recipients, p)
-	}
-	done, err := s.original(f, &list[0], rep, further)
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	if err := dsn.Write(draft, rep); err != nil {
+	if err := s.compose(f, list, said, further, draft.Name()).Write(draft); err != nil {
 		return "", err
 	}
 	// Crash: see Prepare: nobody knows the file's name yet.
 	return draft.Name(), draft.Prepare()
 }
 
-// reportRecipient is a recipient's part of the report.
-func (s *Store) reportRecipient(f *work, o *owed, said map[int64]string) dsn.Recipient {
-	p := dsn.Recipient{Final: o.r.Address, Original: wants(o.r.Notary, address.DecodeXText).original}
-	if o.kind != kindDelayed {
-		n := &o.d.Notary
-		p.Action, p.Remote, p.Diagnostic = dsn.Action(strings.ToLower(n.Action)), n.Remote, n.Diagnostic
-		p.Status, p.LastAttempt, p.Text = n.Status, o.d.Time, o.d.Text
-		if kindOf(o.d) == kindFailed {
-			p.Action = dsn.Failed
+// compose gathers what a report says. said is what hosts said, by offset.
+func (s *Store) compose(f *work, list []owed, said map[int64]string, further bool, name string) *report.Report {
+	first, current := &list[0], s.Conf.Current()
+	rep := &report.Report{
+		Kind: first.kind, Header: f.header(first.g), EnvID: first.r.EnvID, Ret: first.r.Ret, Returned: further, Conf: &current.Reports,
+		Head: dsn.Report{ReportingMTA: s.Hostname, From: s.Postmaster, To: first.to, MessageID: "<" + name + "@" + s.Hostname + ">",
+			Date: s.Now(), Arrival: f.arrival()},
+		Open: f.message,
+		Trouble: func(language, kind string, err error) {
+			s.Log.Warn("report-text", "id", f.id, "name", f.Name, "file", "reports/"+language+"/"+kind, "reason", err.Error(),
+				"advice", "the built-in text was used; correct this one")
+		},
+	}
+	if !f.noMessage {
+		rep.Head.SpoolID = f.id.String()
+	}
+	for i := range list {
+		o := &list[i]
+		if o.kind != report.Delayed {
+			rep.Recipients = append(rep.Recipients, report.Final(o.r, o.d))
+			continue
 		}
-		return p
+		p := report.Delay(o.r, o.last, said[o.r.Offset])
+		if c := current.Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
+			p.WillRetryUntil = f.begun(o.r, s.Now()).Add(c.Expiry)
+		}
+		rep.Recipients = append(rep.Recipients, p)
 	}
-	n := workspec.Notary{Status: status.Code{Class: 4}.String()}
-	p.Text = cmp.Or(said[o.r.Offset], "It has not been tried yet.")
-	if o.last != nil {
-		n.Status = cmp.Or(o.last.Get("status"), n.Status)
-		p.Text, p.LastAttempt = o.last.Text, o.last.Time
-	}
-	lastAnswer(&n, o.last, p.Text)
-	p.Action, p.Status, p.Remote, p.Diagnostic = dsn.Delayed, n.Status, n.Remote, n.Diagnostic
-	if c := s.Conf.Current().Match(o.r.Channel, o.r.Host); c != nil && c.Expiry > 0 {
-		p.WillRetryUntil = f.begun(o.r, s.Now()).Add(c.Expiry)
-	}
-	return p
+	return rep
 }
 
-func ascii(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
-		}
+// message opens the message, for a report that returns it; nil: its file is gone.
+func (f *work) message() (*report.Message, error) {
+	file, info, err := f.OpenMessage()
+	if errors.Is(err, postoffice.ErrGone) {
+		return nil, nil
 	}
-	return true
+	if err != nil {
+		return nil, err
+	}
+	return &report.Message{ReaderAt: file, Closer: file, Size: info.Size, Body: f.spec.BodyOffset}, nil
 }

@@ -445,19 +445,3 @@ func TestDelayOfTheUntriedIsNotToldAtTheStart(t *testing.T) {
 		t.Errorf("%d reports, want one of the other recipient too", got)
 	}
 }
-
-func FuzzWants(f *testing.F) {
-	f.Add("NOTIFY=SUCCESS,FAILURE,DELAY ORCPT=rfc822;Orig+2BUser@a.example.com")
-	f.Add("NOTIFY=NEVER")
-	f.Fuzz(func(t *testing.T, s string) {
-		w := wants(s, func(v string) (string, error) { return v, nil })
-		upper := strings.ToUpper(s)
-		if !strings.Contains(upper, "NOTIFY=") && (w.success || !w.failure || !w.delay) {
-			t.Errorf("%q: got %+v, want the defaults", s, w)
-		}
-		// Silence must have been asked for.
-		if !w.success && !w.failure && !w.delay && !strings.Contains(upper, "NEVER") {
-			t.Errorf("%q: nothing is ever reported", s)
-		}
-	})
-}

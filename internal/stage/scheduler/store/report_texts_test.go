@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -242,11 +241,6 @@ func TestReportNamesTheMessage(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", field, got, want)
 		}
 	}
-	for value, want := range map[string]string{"by mx": "", "from": "", "from x": "x", "from x\tby y": "x", "from x (unclosed": "x", "from  x (a) by y": "x (a)"} {
-		if got := receivedFrom(value); got != want {
-			t.Errorf("%q: got %q, want %q", value, got, want)
-		}
-	}
 }
 
 // M38: ten thousand failures make reports of a size that can be read, each recipient
@@ -296,22 +290,3 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 		t.Errorf("%d reports on %d recipients, %d with the message; want 3 on %d, 1", len(reports), told, whole, many)
 	}
 }
-
-func TestSurveySeesWhatMayNotBeSent(t *testing.T) {
-	line := strings.Repeat("x", 998)
-	for text, want := range map[string]shape{
-		"": {}, "a\nb": {}, line + "\n" + line: {}, line + "x": {odd: true}, "\x00": {odd: true}, "a\r\n": {odd: true},
-		"\xff": {eight: true}, strings.Repeat("\n", 40<<10) + line + "y\n\xff": {eight: true, odd: true},
-	} {
-		if got, err := survey(strings.NewReader(text)); err != nil || got != want {
-			t.Errorf("%.20q: got %+v %v, want %+v", text, got, err, want)
-		}
-	}
-	if _, err := survey(io.MultiReader(strings.NewReader("x"), badReader{})); err == nil {
-		t.Error("an error of the disk is not told")
-	}
-}
-
-type badReader struct{}
-
-func (badReader) Read([]byte) (int, error) { return 0, os.ErrInvalid }

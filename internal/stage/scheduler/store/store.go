@@ -22,7 +22,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,8 +38,8 @@ import (
 // it that a later call of the same method finds and completes.
 type Store struct {
 	left  []postoffice.DeadOwner // numbers of dead processes that the last look found
-	asked asked             // answers to conditions on channel hold
-	moves atomic.Int64      // of specifications, also those that were only tried
+	asked asked                  // answers to conditions on channel hold
+	moves atomic.Int64           // of specifications, also those that were only tried
 
 	PostOffice *postoffice.PostOffice
 	Conf       *conf.File
@@ -248,53 +247,6 @@ func attrInt(e *workspec.Event, key string) int64 {
 		return 0
 	}
 	return n
-}
-
-// notify is what a sender wants to hear of (RFC 3461 §4.1).
-type notify struct {
-	success, failure, delay bool
-	original                string // ORCPT, decoded
-}
-
-// wants reads an N line's value. Without NOTIFY, or with one that says nothing known,
-// failure and delay are reported.
-func wants(notary string, decode func(string) (string, error)) notify {
-	w := notify{failure: true, delay: true}
-	for field := range strings.FieldsSeq(notary) {
-		key, value, _ := strings.Cut(field, "=")
-		switch {
-		case strings.EqualFold(key, "NOTIFY"):
-			w.read(value)
-		case strings.EqualFold(key, "ORCPT"):
-			if text, err := decode(value); err == nil {
-				w.original = text
-			}
-		}
-	}
-	return w
-}
-
-// read reads the value of NOTIFY.
-func (w *notify) read(value string) {
-	var got notify
-	known := false
-	for word := range strings.SplitSeq(value, ",") {
-		switch strings.ToUpper(word) {
-		case "NEVER":
-		case "SUCCESS":
-			got.success = true
-		case "FAILURE":
-			got.failure = true
-		case "DELAY":
-			got.delay = true
-		default:
-			continue
-		}
-		known = true
-	}
-	if known {
-		w.success, w.failure, w.delay = got.success, got.failure, got.delay
-	}
 }
 
 // changes are lines to append and tags to set after them.

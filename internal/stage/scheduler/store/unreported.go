@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
 
@@ -38,7 +39,7 @@ func (f *work) diagnostics() about {
 // was reported if there is one, else the last. nil: there is none.
 func (a *about) of(r *workspec.Recipient, kind string) (counts *workspec.Diagnostic) {
 	for _, d := range a.by[r.Offset] {
-		if kindOf(d) != kind || d.LineOffset <= a.void[r.Offset] {
+		if report.KindOf(d) != kind || d.LineOffset <= a.void[r.Offset] {
 			continue
 		}
 		if counts = d; d.Reported {
@@ -82,7 +83,7 @@ func undiagnosed(f *work) map[int64]bool {
 	var m map[int64]bool
 	about := f.diagnostics()
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if f.tagOf(r) == workspec.TagFailed && !f.removal.Removed(r) && about.of(r, kindFailed) == nil {
+		if f.tagOf(r) == workspec.TagFailed && !f.removal.Removed(r) && about.of(r, report.Failed) == nil {
 			if m == nil {
 				m = map[int64]bool{}
 			}
@@ -98,7 +99,7 @@ func (c *changes) diagnose(g *workspec.Group, r *workspec.Recipient, last *works
 	n, text := failure(status.Code{Class: 5}, "failed; its agent left no reason"), ""
 	if last != nil {
 		text = last.Text
-		lastAnswer(&n, last, text)
+		report.LastAnswer(&n, last, text)
 	}
 	c.diagnostic(g, r, now, n, text)
 	// The tag is there already, and says more than the file without this line.
@@ -129,10 +130,10 @@ func (s *Store) explain(f *work) error {
 func (f *work) unreported() (list []*workspec.Recipient) {
 	about := f.diagnostics()
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
-		if r.Tag != workspec.TagFailed || f.removal.Removed(r) || !wanted(r, kindFailed) {
+		if r.Tag != workspec.TagFailed || f.removal.Removed(r) || !report.Wanted(r, report.Failed) {
 			return
 		}
-		if d := about.of(r, kindFailed); d == nil || !d.Reported {
+		if d := about.of(r, report.Failed); d == nil || !d.Reported {
 			list = append(list, r)
 		}
 	})

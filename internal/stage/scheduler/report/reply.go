@@ -1,4 +1,4 @@
-package store
+package report
 
 import (
 	"strings"
@@ -11,9 +11,9 @@ import (
 // it no remote host has.
 const attrRemote = "remote"
 
-// remoteAttr is what a deferral keeps of the host that has answered: its name or address,
+// RemoteAttr is what a deferral keeps of the host that has answered: its name or address,
 // and not the ports of the connection, which are others each time.
-func remoteAttr(n *workspec.Notary) []workspec.Attr {
+func RemoteAttr(n *workspec.Notary) []workspec.Attr {
 	remote, _, _ := strings.Cut(n.Remote, " (")
 	kind, name, ok := strings.Cut(remote, ";")
 	if name = strings.TrimSpace(name); !ok || name == "" {
@@ -22,12 +22,12 @@ func remoteAttr(n *workspec.Notary) []workspec.Attr {
 	return []workspec.Attr{{Key: attrRemote, Value: strings.TrimSpace(kind) + ";" + name}}
 }
 
-// lastAnswer has the status part of a failure or delay tell what the last attempt came to:
+// LastAnswer has the status part of a failure or delay tell what the last attempt came to:
 // the reply of a remote host with its status (RFC 3464 sections 2.3.4 to 2.3.6), or what
 // we say ourselves. last is the last deferral, nil if there was none; text is what was said.
-func lastAnswer(n *workspec.Notary, last *workspec.Event, text string) {
+func LastAnswer(n *workspec.Notary, last *workspec.Event, text string) {
 	n.Diagnostic = "x-local; " + text
-	if !isReply(text) {
+	if !IsReply(text) {
 		return
 	}
 	n.Diagnostic = "smtp; " + text
@@ -42,8 +42,8 @@ func lastAnswer(n *workspec.Notary, last *workspec.Event, text string) {
 	n.Status = c.String()
 }
 
-// isReply reports whether a text is an SMTP reply: RFC 5321 section 4.2.
-func isReply(text string) bool {
+// IsReply reports whether a text is an SMTP reply: RFC 5321 section 4.2.
+func IsReply(text string) bool {
 	return len(text) > 4 && text[0] >= '2' && text[0] <= '5' && text[1] >= '0' && text[1] <= '9' && text[2] >= '0' && text[2] <= '9' &&
 		(text[3] == ' ' || text[3] == '-')
 }

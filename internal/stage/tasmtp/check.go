@@ -33,7 +33,7 @@ func CheckConfig(c *config.Config) error {
 		return errors.Join(err, cerr)
 	}
 	defer relay.Close()
-	return errors.Join(err, relay.keys.Check())
+	return errors.Join(err, relay.signer.keys.Check())
 }
 
 // checkDiscard reads the table of EHLO keywords, which need not be there.
@@ -67,11 +67,11 @@ func TestDKIM(ctx context.Context, c *config.Config, domain string, out io.Write
 		return err
 	}
 	defer relay.Close()
-	if relay.keys.Empty() {
+	if relay.signer.keys.Empty() {
 		fmt.Fprintln(out, "there is no key in the file dkim: no mail is signed")
 		return ErrNotSigned
 	}
-	keys := relay.keys.For(domain)
+	keys := relay.signer.keys.For(domain)
 	if len(keys) == 0 {
 		fmt.Fprintf(out, "no line of the file dkim is for %s: its mail is not signed\n", domain)
 		return ErrNotSigned
@@ -124,7 +124,7 @@ func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 	if err != nil {
 		return &config.Error{File: "command line", Reason: where, Err: err}
 	}
-	t, err := r.terms(&d, "", false, nil)
+	t, err := r.security.terms(&d, "", false, nil)
 	if err != nil {
 		return &config.Error{File: c.Security.Credentials, Reason: "auth=", Err: err}
 	}
@@ -150,8 +150,8 @@ func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 			name = d.name
 		}
 		if why == nil {
-			var g *guard
-			if g, why = r.guard(ctx, t, &d, &s); why == nil {
+			var g *requirement
+			if g, why = r.security.requirement(ctx, t, &d, &s); why == nil {
 				fmt.Fprintf(&b, "%s: %s\n\t%s\n", name, g, g.why)
 				continue
 			}
@@ -162,7 +162,7 @@ func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 }
 
 // String is what a guard wants, in words.
-func (g *guard) String() string {
+func (g *requirement) String() string {
 	switch {
 	case g.off:
 		return "no TLS"

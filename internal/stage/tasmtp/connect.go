@@ -27,14 +27,14 @@ type link struct {
 
 // connect opens a session with the first server of a destination that wants one.
 // Addresses that were dead a while ago come last.
-func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link, *refusal) {
+func (r *connector) connect(ctx context.Context, key poolKey, d *destination) (*link, *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, r.search)
 	defer cancel()
 	var last *refusal
 	var later []server
 	for s, why := range r.servers(ctx, d) {
 		if why == nil {
-			alive, dead := r.dead.part(key.from, s.addrs)
+			alive, dead := r.hosts.split(key.from, s.addrs)
 			if len(dead) > 0 {
 				later = append(later, server{name: s.name, addrs: dead})
 			}
@@ -53,7 +53,7 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 	}
 	for _, s := range later {
 		var why *refusal
-		if s.addrs, why = r.dead.last(key.from, s.addrs); len(s.addrs) > 0 {
+		if s.addrs, why = r.hosts.retry(key.from, s.addrs); len(s.addrs) > 0 {
 			var l *link
 			if l, why = r.connectTo(ctx, key, d, s); why == nil {
 				return l, nil
@@ -67,14 +67,14 @@ func (r *Relay) connect(ctx context.Context, key poolKey, d *destination) (*link
 }
 
 // notConnected is what is to be told after one more server did not take us.
-func (r *Relay) notConnected(key poolKey, last, why *refusal) *refusal {
+func (r *connector) notConnected(key poolKey, last, why *refusal) *refusal {
 	r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
 	return worse(last, why)
 }
 
 // connectTo opens a session at the first address of a server that wants one.
-func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s server) (*link, *refusal) {
-	g, last := r.guard(ctx, key.terms, d, &s)
+func (r *connector) connectTo(ctx context.Context, key poolKey, d *destination, s server) (*link, *refusal) {
+	g, last := r.security.requirement(ctx, key.terms, d, &s)
 	if last != nil {
 		return nil, last
 	}
@@ -85,16 +85,16 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 			return nil, worse(last, a.why)
 		}
 		l, why := r.open(&a, key, d, g)
-		if why != nil && why.plain {
+		if why != nil && why.retryPlain {
 			l, why = r.openPlain(ctx, key, d, a.target, g, &until)
 		}
 		if why == nil {
-			r.dead.raise(a.target, a.source)
+			r.hosts.markUp(a.target, a.source)
 			return l, nil
 		}
 		if why.silent {
-			r.unheard.silent(a.target)
-			r.dead.bury(a.target, a.source, why)
+			r.openings.silent(a.target)
+			r.hosts.markDown(a.target, a.source, why)
 		}
 		last = worse(last, why)
 		left = behind(left, a.target)
@@ -104,9 +104,9 @@ func (r *Relay) connectTo(ctx context.Context, key poolKey, d *destination, s se
 
 // dialFree is dial at addresses that another session may be opened at, when there are some.
 // until is as for unheard.free.
-func (r *Relay) dialFree(ctx context.Context, from origin, addrs []target, until *time.Time) attempt {
+func (r *connector) dialFree(ctx context.Context, from origin, addrs []target, until *time.Time) attempt {
 	for {
-		free, why := r.unheard.free(ctx, addrs, until)
+		free, why := r.openings.awaitFree(ctx, addrs, until)
 		if why != nil {
 			return attempt{why: why}
 		}
@@ -118,7 +118,7 @@ func (r *Relay) dialFree(ctx context.Context, from origin, addrs []target, until
 }
 
 // openPlain asks a server again with which TLS, which need not be, did not come about.
-func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *guard, until *time.Time) (*link, *refusal) {
+func (r *connector) openPlain(ctx context.Context, key poolKey, d *destination, t target, g *requirement, until *time.Time) (*link, *refusal) {
 	a := r.dialFree(ctx, key.from, []target{t}, until)
 	if a.why != nil {
 		return nil, a.why
@@ -129,8 +129,8 @@ func (r *Relay) openPlain(ctx context.Context, key poolKey, d *destination, t ta
 }
 
 // open opens the session on a connection.
-func (r *Relay) open(a *attempt, key poolKey, d *destination, g *guard) (*link, *refusal) {
-	defer r.unheard.end(a.trial, false) // in a panic; else it has ended
+func (r *connector) open(a *attempt, key poolKey, d *destination, g *requirement) (*link, *refusal) {
+	defer r.openings.end(a.trial, false) // in a panic; else it has ended
 	cfg := r.client
 	if a.source != nil {
 		cfg.Hostname = a.source.helo
@@ -139,11 +139,11 @@ func (r *Relay) open(a *attempt, key poolKey, d *destination, g *guard) (*link, 
 	cfg.Ignore = r.ignored(key, a.target)
 	conn := smtpclient.New(a.nc, cfg)
 	l := &link{key: key, source: a.source, conn: conn, lmtp: d.lmtp, remote: a.target.remote(a.nc.LocalAddr())}
-	r.unheard.connected(a.trial, a.nc)
-	why := r.secure(l, a.nc, g)
-	if r.unheard.end(a.trial, why == nil) && why != nil && why.outcome == status.Deferred && !isReply(why.reply) {
-		why.silent, why.plain = true, false
-		why.reply = fmt.Sprintf("no session within %v, while many hosts are silent", r.unheard.hurry)
+	r.openings.connected(a.trial, a.nc)
+	why := r.security.secure(l, a.nc, g)
+	if r.openings.end(a.trial, why == nil) && why != nil && why.outcome == status.Deferred && !isReply(why.reply) {
+		why.silent, why.retryPlain = true, false
+		why.reply = fmt.Sprintf("no session within %v, while many hosts are silent", r.openings.short)
 	}
 	if why != nil {
 		return nil, why
@@ -152,7 +152,7 @@ func (r *Relay) open(a *attempt, key poolKey, d *destination, g *guard) (*link, 
 }
 
 // ignored returns the EHLO keywords of a server that are not believed.
-func (r *Relay) ignored(key poolKey, t target) []string {
+func (r *connector) ignored(key poolKey, t target) []string {
 	var list []string
 	if r.discard != nil {
 		host, _ := netip.ParseAddrPort(t.address)
@@ -231,7 +231,7 @@ type attempt struct {
 	source *source
 	turn   int // in the order of a race
 	nc     net.Conn
-	trial  *trial // with nc, while the session is opened; nil: it is not counted
+	trial  *opening // with nc, while the session is opened; nil: it is not counted
 	why    *refusal
 }
 
@@ -239,7 +239,7 @@ type attempt struct {
 // that answers is kept (RFC 8305 §5). An address is tried when the one before has
 // failed or was silent for a while. Each is connected to from the origin's source of
 // its family, and left out if there is none.
-func (r *Relay) dial(ctx context.Context, from origin, addrs []target) attempt {
+func (r *connector) dial(ctx context.Context, from origin, addrs []target) attempt {
 	var last *refusal
 	order := make([]attempt, 0, len(addrs))
 	for _, t := range interleave(addrs) {
@@ -262,7 +262,7 @@ func (r *Relay) dial(ctx context.Context, from origin, addrs []target) attempt {
 
 // race tries addresses in order until one answers. If none does it is told what worse
 // makes of their refusals and the one given.
-func (r *Relay) race(ctx context.Context, order []attempt, last *refusal) attempt {
+func (r *connector) race(ctx context.Context, order []attempt, last *refusal) attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan attempt, len(order)) // nobody who is late waits
@@ -303,27 +303,27 @@ func (r *Relay) race(ctx context.Context, order []attempt, last *refusal) attemp
 
 // overtaken remembers the addresses that were tried before the winner and have not
 // answered yet.
-func (r *Relay) overtaken(before []attempt) {
+func (r *connector) overtaken(before []attempt) {
 	for i := range before {
 		if before[i].why == nil {
-			r.dead.bury(before[i].target, before[i].source, late)
+			r.hosts.markDown(before[i].target, before[i].source, late)
 		}
 	}
 }
 
 // closeLate hangs up on the addresses that answered after another one had won.
-func (r *Relay) closeLate(ended <-chan attempt, running int) {
+func (r *connector) closeLate(ended <-chan attempt, running int) {
 	for range running {
 		if a := <-ended; a.nc != nil {
 			a.nc.Close()
-			r.unheard.end(a.trial, false)
+			r.openings.end(a.trial, false)
 		}
 	}
 }
 
 // try connects to one address.
-func (r *Relay) try(ctx context.Context, a *attempt) {
-	x, ok := r.unheard.begin(a.target)
+func (r *connector) try(ctx context.Context, a *attempt) {
+	x, ok := r.openings.begin(a.target)
 	if !ok {
 		a.why = crowded(a.target)
 		return
@@ -339,7 +339,7 @@ func (r *Relay) try(ctx context.Context, a *attempt) {
 		a.nc, a.trial = nc, x
 		return
 	}
-	r.unheard.end(x, false)
+	r.openings.end(x, false)
 	if a.source != nil && unusable(err) {
 		a.why = r.sourceRefusal(a.source, err)
 		return
@@ -352,7 +352,7 @@ func (r *Relay) try(ctx context.Context, a *attempt) {
 	// A refusal comes at once and may be asked for again; what keeps us waiting, as
 	// an unreachable host does, is not.
 	a.why.silent = !errors.Is(err, syscall.ECONNREFUSED)
-	r.dead.bury(a.target, a.source, a.why)
+	r.hosts.markDown(a.target, a.source, a.why)
 	r.log.Debug("not-connected", "remote", a.why.remote, "reply", a.why.reply)
 }
 

@@ -25,7 +25,7 @@ const maxRcpts = 100
 // share channel, host, sender, headers and what the sender asked to be told, or several
 // where they are many.
 func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
-	(&round{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients, apart(d)), down: map[poolKey]*refusal{}}).run()
+	(&delivery{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients, separated(d)), down: map[poolKey]*refusal{}}).run()
 }
 
 // keyOf is whom a recipient's connection serves. Host names know no case, paths do.
@@ -55,7 +55,7 @@ func parts(rcpts []*agent.Recipient, apart map[int64]bool) [][]*agent.Recipient 
 			alone = append(alone, []*agent.Recipient{rcpt})
 			continue
 		}
-		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID, require: requires(rcpt)}
+		s := share{to: keyOf(rcpt), channel: rcpt.Group.Sender.Channel, from: sender(rcpt), header: rcpt.Group.HeaderOffset, ret: rcpt.Ret, envid: rcpt.EnvID, require: requiresTLS(rcpt)}
 		i, there := last[s]
 		if !there || len(all[i]) == maxRcpts {
 			all = append(all, nil)
@@ -70,7 +70,7 @@ func parts(rcpts []*agent.Recipient, apart map[int64]bool) [][]*agent.Recipient 
 // deliverPart sends the message to recipients of one transaction, or of several if
 // the server does not take them together. Those that it returns have no server,
 // for the reason given.
-func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient, at *held) ([]*agent.Recipient, *refusal) {
+func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey, rcpts []*agent.Recipient, at *lastLink) ([]*agent.Recipient, *refusal) {
 	dest, err := parseDestination(key.channel, key.host, r.port)
 	if errors.Is(err, errRoute) {
 		return rcpts, &refusal{code: badSetup, reply: err.Error()}
@@ -86,7 +86,7 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 		}
 		var more [][]*agent.Recipient
 		if splits < maxSplits {
-			if more = others(todo[0], results); more != nil {
+			if more = regroup(todo[0], results); more != nil {
 				splits++
 			}
 		}
@@ -101,19 +101,19 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 
 // held is the connection of a job's last transaction, for its next one: that needs no
 // idle time.
-type held struct {
+type lastLink struct {
 	link    *link
 	sending bool // a transaction is on it, or a panic ended one
 }
 
 // keep gives a job's connection back.
-func (r *Relay) keep(at *held) {
+func (r *Relay) releaseLink(at *lastLink) {
 	if at.link != nil {
 		if at.sending {
 			at.link.conn.Close() // nobody knows what stands on it
 		}
 		r.pool.release(at.link)
-		*at = held{}
+		*at = lastLink{}
 	}
 }
 
@@ -121,11 +121,11 @@ func (r *Relay) keep(at *held) {
 const maxStale = 3
 
 // send performs one transaction, on an open connection if there is one.
-func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *held) (*link, []smtpclient.Result, *refusal) {
-	e := errand{key: key, open: func() (*link, *refusal) { return r.connect(ctx, key, dest) }}
+func (r *Relay) send(ctx context.Context, d *agent.Delivery, key poolKey, dest *destination, rcpts []*agent.Recipient, at *lastLink) (*link, []smtpclient.Result, *refusal) {
+	e := request{key: key, open: func() (*link, *refusal) { return r.connect(ctx, key, dest) }}
 	for try := 1; ; try++ {
 		if l := at.link; l == nil || !l.key.same(key) || !key.from.has(l.source) || !l.conn.Usable() {
-			r.keep(at)
+			r.releaseLink(at)
 			var why *refusal
 			if at.link, why = r.pool.get(e); why != nil {
 				return nil, nil, why
@@ -185,11 +185,11 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 		if results[i].InDoubt {
 			r.log.Warn("in-doubt", "id", d.ID(), "rcpt", rcpts[i].Address, "channel", l.key.channel, "host", l.key.host, "reply", res.Reply)
 		} else if !results[i].Another {
-			res = r.judge(d, l.key, rcpts[i], res)
+			res = r.applyRules(d, l.key, rcpts[i], res)
 		}
-		if len(d.Recipients) > 1 && drew(&results[i], l.lmtp) && res.Outcome == status.Deferred {
+		if len(d.Recipients) > 1 && got421(&results[i], l.lmtp) && res.Outcome == status.Deferred {
 			reply, moved := strings.CutSuffix(res.Reply, otherSource)
-			if res.Reply = reply + triedApart; moved {
+			if res.Reply = reply + aloneNext; moved {
 				res.Reply += otherSource // moves looks for it at the end
 			}
 		}
@@ -202,7 +202,7 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 // round is the delivery of one message: its parts, each a transaction, one after the
 // other, and on idle connections beside (a list with a sender of its own for each
 // recipient is a transaction for each).
-type round struct {
+type delivery struct {
 	relay *Relay
 	ctx   context.Context
 	d     *agent.Delivery
@@ -214,19 +214,19 @@ type round struct {
 }
 
 // run performs all parts.
-func (r *round) run() {
-	var at held
+func (r *delivery) run() {
+	var at lastLink
 	// Also in a panic: the link is the pool's, and helpers use what is this job's.
 	defer r.extra.Wait()
-	defer func() { r.relay.keep(&at) }()
+	defer func() { r.relay.releaseLink(&at) }()
 	for rcpts := r.next(nil); rcpts != nil; rcpts = r.next(nil) {
 		r.part(rcpts, &at)
-		r.getHelp(&at)
+		r.startHelpers(&at)
 	}
 }
 
 // next takes a part, for a link one to its host; nil: there is none.
-func (r *round) next(l *link) []*agent.Recipient {
+func (r *delivery) next(l *link) []*agent.Recipient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.parts) == 0 {
@@ -241,13 +241,13 @@ func (r *round) next(l *link) []*agent.Recipient {
 }
 
 // part performs one.
-func (r *round) part(rcpts []*agent.Recipient, at *held) {
+func (r *delivery) part(rcpts []*agent.Recipient, at *lastLink) {
 	relay, d := r.relay, r.d
 	key := keyOf(rcpts[0])
 	if !strings.HasPrefix(key.host, "unix:") {
 		key.from = relay.zone.of(d, rcpts)
 	}
-	why := relay.ask(d, &key, rcpts)
+	why := relay.setTerms(d, &key, rcpts)
 	if why == nil {
 		r.mu.Lock()
 		why = r.down[key]
@@ -261,12 +261,12 @@ func (r *round) part(rcpts []*agent.Recipient, at *held) {
 		}
 	}
 	for _, rcpt := range rcpts {
-		d.Done(rcpt, relay.judge(d, key, rcpt, why.result()))
+		d.Done(rcpt, relay.applyRules(d, key, rcpt, why.result()))
 	}
 }
 
-// getHelp has more parts on the way at once, on the idle connections that are there.
-func (r *round) getHelp(at *held) {
+// startHelpers has more parts on the way at once, on the idle connections that are there.
+func (r *delivery) startHelpers(at *lastLink) {
 	l := at.link
 	if l == nil || !l.conn.Usable() {
 		return
@@ -275,7 +275,7 @@ func (r *round) getHelp(at *held) {
 	more := len(r.parts) - 1
 	r.mu.Unlock()
 	for ; more > 0; more-- {
-		other := r.relay.pool.join(errand{key: l.key})
+		other := r.relay.pool.join(request{key: l.key})
 		if other == nil {
 			return
 		}
@@ -283,7 +283,7 @@ func (r *round) getHelp(at *held) {
 	}
 }
 
-func (r *round) help(l *link) {
+func (r *delivery) help(l *link) {
 	defer func() {
 		// As in the agent's own goroutine: recipients without a result are deferred.
 		if p := recover(); p != nil {
@@ -291,8 +291,8 @@ func (r *round) help(l *link) {
 				"reason", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	at := held{link: l}
-	defer func() { r.relay.keep(&at) }()
+	at := lastLink{link: l}
+	defer func() { r.relay.releaseLink(&at) }()
 	for at.link != nil && at.link.conn.Usable() {
 		rcpts := r.next(at.link)
 		if rcpts == nil {
@@ -306,26 +306,26 @@ func (r *round) help(l *link) {
 // ended the connection for all. Each division costs the server another connection.
 const maxSplits = 2
 
-// triedApart ends the reply of a recipient that drew 421. The scheduler writes it into the
+// aloneNext ends the reply of a recipient that drew 421. The scheduler writes it into the
 // history, where the next attempt finds it.
-const triedApart = "; the next attempt has a transaction for this recipient alone"
+const aloneNext = "; the next attempt has a transaction for this recipient alone"
 
 // drew reports whether the server said 421 to a recipient and to none of the others: in
 // answer to RCPT, or with LMTP to the final dot.
-func drew(res *smtpclient.Result, lmtp bool) bool {
+func got421(res *smtpclient.Result, lmtp bool) bool {
 	return res.Reply.Code == 421 && !res.Another && (res.Phase == smtpclient.PhaseRcpt || lmtp && res.Phase == smtpclient.PhaseDot)
 }
 
 // apart returns the offsets of the recipients whose last attempt ended by a 421 of their
 // own; nil if there are none, which costs next to nothing to find out.
-func apart(d *agent.Delivery) map[int64]bool {
+func separated(d *agent.Delivery) map[int64]bool {
 	var found map[int64]bool
 	for i := range d.Spec.History {
 		h := &d.Spec.History[i]
 		if h.Event != workspec.EventDeferred {
 			continue
 		}
-		own := strings.Contains(h.Text, triedApart)
+		own := strings.Contains(h.Text, aloneNext)
 		if own && found == nil {
 			found = map[int64]bool{}
 		}
@@ -341,7 +341,7 @@ func apart(d *agent.Delivery) map[int64]bool {
 // others returns the recipients of a transaction that another one's 421 has ended, for
 // transactions of their own at once: those that were accepted, and those that had no answer
 // yet.
-func others(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.Recipient {
+func regroup(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.Recipient {
 	var accepted, unanswered []*agent.Recipient
 	for i := range results {
 		switch {

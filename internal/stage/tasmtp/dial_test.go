@@ -82,7 +82,7 @@ func TestRefusedAddressMakesRoomAtOnce(t *testing.T) {
 			t.Fatal(why.reply)
 		}
 		nc.Close()
-		s.relay.unheard.end(a.trial, false) // as open does
+		s.relay.openings.end(a.trial, false) // as open does
 		if got.address != sink.Addr() || time.Since(start) > 30*stagger {
 			t.Errorf("got %s in %s", got.address, time.Since(start))
 		}

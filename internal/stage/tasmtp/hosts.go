@@ -10,25 +10,25 @@ const (
 	// probeEvery is how often an address that was silent is tried while there is no
 	// other to try, by all messages together.
 	probeEvery = time.Minute
-	// maxDead bounds the addresses that are remembered.
-	maxDead = 10000
+	// maxDown bounds the addresses that are remembered.
+	maxDown = 10000
 )
 
 // notTried ends the reply about an address that was not tried again. It names no time,
 // so that all recipients that wait for a host say the same.
 const notTried = "; that was a moment ago, it is not tried again yet"
 
-// deadAddrs remembers, for all deliveries of this process, which addresses did not
+// hostStatus remembers, for all deliveries of this process, which addresses did not
 // answer: they are tried when all others of a destination have failed, until keep is
 // over. Then one message finds out, and the others go on passing it over until it has
 // its answer. A session with an address lets it rise again.
-type deadAddrs struct {
+type hostStatus struct {
 	keep time.Duration // 0: nothing is remembered
 	now  func() time.Time
 
 	some atomic.Bool // false: nobody is dead, which costs no lock to find out
 	mu   sync.Mutex
-	all  map[route]*grave
+	all  map[route]*addrStatus
 }
 
 // route is a way to an address: one source may reach what another does not.
@@ -37,8 +37,8 @@ type route struct {
 	from    *source
 }
 
-// grave is an address that did not answer.
-type grave struct {
+// addrStatus is an address that did not answer.
+type addrStatus struct {
 	until  time.Time // it is tried last
 	next   time.Time // and not at all before this, if it was silent
 	reason *refusal
@@ -46,7 +46,7 @@ type grave struct {
 
 // part separates the addresses that are to be tried in their turn from those that are
 // to be tried last.
-func (d *deadAddrs) part(from origin, addrs []target) (alive, dead []target) {
+func (d *hostStatus) split(from origin, addrs []target) (alive, dead []target) {
 	if !d.some.Load() {
 		return addrs, nil
 	}
@@ -72,7 +72,7 @@ func (d *deadAddrs) part(from origin, addrs []target) (alive, dead []target) {
 
 // last gives those of dead addresses that are tried now that nothing else is left, and
 // why others are not.
-func (d *deadAddrs) last(from origin, addrs []target) (tried []target, why *refusal) {
+func (d *hostStatus) retry(from origin, addrs []target) (tried []target, why *refusal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
@@ -93,10 +93,10 @@ func (d *deadAddrs) last(from origin, addrs []target) (tried []target, why *refu
 	return tried, why
 }
 
-func (d *deadAddrs) pause() time.Duration { return min(d.keep, probeEvery) }
+func (d *hostStatus) pause() time.Duration { return min(d.keep, probeEvery) }
 
 // bury remembers an address that did not answer.
-func (d *deadAddrs) bury(t target, from *source, why *refusal) {
+func (d *hostStatus) markDown(t target, from *source, why *refusal) {
 	if d.keep <= 0 || t.network == "unix" {
 		return
 	}
@@ -104,15 +104,15 @@ func (d *deadAddrs) bury(t target, from *source, why *refusal) {
 	defer d.mu.Unlock()
 	now := d.now()
 	if d.all == nil {
-		d.all = map[route]*grave{}
+		d.all = map[route]*addrStatus{}
 	}
 	d.makeRoom(now)
-	d.all[route{t.address, from}] = &grave{until: now.Add(d.keep), next: now.Add(d.pause()), reason: why}
+	d.all[route{t.address, from}] = &addrStatus{until: now.Add(d.keep), next: now.Add(d.pause()), reason: why}
 	d.some.Store(true)
 }
 
 // raise forgets an address that has answered.
-func (d *deadAddrs) raise(t target, from *source) {
+func (d *hostStatus) markUp(t target, from *source) {
 	if !d.some.Load() {
 		return
 	}
@@ -124,12 +124,12 @@ func (d *deadAddrs) raise(t target, from *source) {
 
 // makeRoom forgets what is over if there is much, and the one that is over next if that
 // is not enough.
-func (d *deadAddrs) makeRoom(now time.Time) {
-	if len(d.all) < maxDead {
+func (d *hostStatus) makeRoom(now time.Time) {
+	if len(d.all) < maxDown {
 		return
 	}
 	var oldest route
-	var first *grave
+	var first *addrStatus
 	for r, g := range d.all {
 		if !now.Before(g.until) {
 			delete(d.all, r)
@@ -137,7 +137,7 @@ func (d *deadAddrs) makeRoom(now time.Time) {
 			oldest, first = r, g
 		}
 	}
-	if len(d.all) >= maxDead {
+	if len(d.all) >= maxDown {
 		delete(d.all, oldest)
 	}
 }

@@ -57,7 +57,7 @@ func deadStation(t *testing.T, port int, resolver string) (*station, *clock, *jo
 		c.Idle, c.DeadTime, c.Timeouts.Connect = 0, 15*time.Minute, 300*time.Millisecond
 		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	s.relay.dead.now = now.Now
+	s.relay.hosts.now = now.Now
 	return s, now, log
 }
 
@@ -131,7 +131,7 @@ func TestServerThatCameBackIsFirstAgain(t *testing.T) {
 	if got, want := fmt.Sprint(good.Connects(), back.Connects()), "2 3"; got != want {
 		t.Errorf("connections: got %s, want %s", got, want)
 	}
-	if s.relay.dead.some.Load() {
+	if s.relay.hosts.some.Load() {
 		t.Error("it is still taken for dead")
 	}
 }
@@ -218,7 +218,7 @@ func TestSlowFamilyIsRemembered(t *testing.T) {
 	if got := log.tries(silent.String()); got != 0 {
 		t.Errorf("the attempt failed %d times instead of being given up", got)
 	}
-	alive, _ := s.relay.dead.part(origin{}, targets(silent.String()))
+	alive, _ := s.relay.hosts.split(origin{}, targets(silent.String()))
 	if len(alive) != 0 {
 		t.Error("the slow address is not remembered")
 	}
@@ -228,7 +228,7 @@ func TestDeadTimeOffKeepsTheOrder(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
 	server := mxtest.Start(t, twoServers)
 	s, _, log := deadStation(t, good.Port(), server.Addr)
-	s.relay.dead.keep = 0
+	s.relay.hosts.keep = 0
 	for range 3 {
 		s.one("smtp", "there.test")
 	}
@@ -239,19 +239,19 @@ func TestDeadTimeOffKeepsTheOrder(t *testing.T) {
 
 func TestDeadAddressesAreBounded(t *testing.T) {
 	now := &clock{now: time.Unix(1e9, 0)}
-	d := deadAddrs{keep: time.Hour, now: now.Now}
-	for i := range maxDead + 10 {
-		d.bury(target{network: "tcp", address: fmt.Sprint(i)}, nil, &refusal{})
+	d := hostStatus{keep: time.Hour, now: now.Now}
+	for i := range maxDown + 10 {
+		d.markDown(target{network: "tcp", address: fmt.Sprint(i)}, nil, &refusal{})
 		now.add(time.Microsecond)
 	}
-	if got := len(d.all); got != maxDead {
-		t.Errorf("%d are remembered, want %d", got, maxDead)
+	if got := len(d.all); got != maxDown {
+		t.Errorf("%d are remembered, want %d", got, maxDown)
 	}
-	if alive, _ := d.part(origin{}, []target{{network: "tcp", address: "9"}}); len(alive) != 1 {
+	if alive, _ := d.split(origin{}, []target{{network: "tcp", address: "9"}}); len(alive) != 1 {
 		t.Error("the oldest is not forgotten first")
 	}
 	now.add(2 * time.Hour)
-	d.bury(target{network: "tcp", address: "x"}, nil, &refusal{})
+	d.markDown(target{network: "tcp", address: "x"}, nil, &refusal{})
 	if got := len(d.all); got != 1 {
 		t.Errorf("%d are remembered after their time, want 1", got)
 	}

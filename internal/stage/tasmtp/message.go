@@ -33,10 +33,10 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 	c.size = int64(len(c.header)) + d.BodySize()
 	err := r.adapt(d, l, &c)
 	if err == nil {
-		err = c.tame() // what is encoded now has its own
+		err = c.replaceBare() // what is encoded now has its own
 	}
 	if err == nil && !l.lmtp {
-		err = r.sign(d, &c)
+		err = r.signer.sign(d, &c)
 	}
 	if err != nil {
 		return nil, notSent(err, len(rcpts))
@@ -45,10 +45,10 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 		From: sender(first), Ret: first.Ret, EnvID: first.EnvID, UTF8: c.utf8,
 		Header: c.header, Body: c.body(), Size: c.size,
 		Recipients: make([]smtpclient.Recipient, len(rcpts)),
-		RequireTLS: requires(first),
+		RequireTLS: requiresTLS(first),
 	}
 	for i, rcpt := range rcpts {
-		notify, orcpt := wishes(rcpt.Notary)
+		notify, orcpt := dsnParameters(rcpt.Notary)
 		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: notify, ORcpt: orcpt, Brief: !rcpt.AsksSuccess()}
 	}
 	m.Sent = func(accepted []int) error {
@@ -71,27 +71,27 @@ type content struct {
 	size   int64
 	utf8   bool // the header needs SMTPUTF8
 
-	looked bool  // the body has been read through:
-	wild   bool  // it has bytes that tame changes
-	ends   int64 // CRs before a line end
+	scanned bool  // the body has been read through:
+	bare    bool  // it has bytes that replaceBare changes
+	ends    int64 // CRs before a line end
 }
 
-// letterError is a letter that is not sent.
-type letterError struct {
+// messageError is a letter that is not sent.
+type messageError struct {
 	outcome status.Outcome
 	code    status.Code
 	err     error
 }
 
-func (e *letterError) Error() string { return e.err.Error() }
+func (e *messageError) Error() string { return e.err.Error() }
 
-func (e *letterError) Unwrap() error { return e.err }
+func (e *messageError) Unwrap() error { return e.err }
 
 // notSent is the results of recipients whose letter could not be made. Trouble that is
 // not the message's is ours and passes.
 func notSent(err error, recipients int) []smtpclient.Result {
 	res := smtpclient.Result{Code: status.SystemTrouble, Phase: smtpclient.PhaseMail, Err: err}
-	if never := (*letterError)(nil); errors.As(err, &never) {
+	if never := (*messageError)(nil); errors.As(err, &never) {
 		res.Outcome, res.Code = never.outcome, never.code
 	}
 	all := make([]smtpclient.Result, recipients)
@@ -115,7 +115,7 @@ func (r *Relay) adapt(d *agent.Delivery, l *link, c *content) error {
 		return err
 	}
 	if c.utf8 && !ext.SMTPUTF8 {
-		return &letterError{status.Failed, needsUTF8, errHeaderUTF8}
+		return &messageError{status.Failed, needsUTF8, errHeaderUTF8}
 	}
 	return r.convert(d, l, c, ext.EightBitMIME)
 }
@@ -159,7 +159,7 @@ func readEnvelope(d *agent.Delivery) (*envelope.Message, error) {
 // convert encodes what a server does not take.
 func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) error {
 	scan := downgrade.NewScan(c.header, eight)
-	if err := c.look(&scan); err != nil {
+	if err := c.scanBody(&scan); err != nil {
 		return err
 	}
 	if !scan.Found() {
@@ -167,7 +167,7 @@ func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) erro
 	}
 	plan, err := downgrade.Inspect(c.header, c.body(), eight)
 	if never := (*downgrade.Error)(nil); errors.As(err, &never) {
-		return &letterError{status.Failed, never.Code, err}
+		return &messageError{status.Failed, never.Code, err}
 	}
 	if err != nil {
 		return fmt.Errorf("read the message: %w", err)
@@ -179,7 +179,7 @@ func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) erro
 	r.log.Info("converted", "id", d.ID(), "channel", l.key.channel, "host", l.key.host, "parts", plan.Parts,
 		"signed", hasField(c.header, "DKIM-Signature"))
 	body := c.body
-	c.header, c.size, c.looked = plan.Header, plan.Size, false
+	c.header, c.size, c.scanned = plan.Header, plan.Size, false
 	c.body = func() io.Reader { return plan.Body(body()) }
 	return nil
 }
@@ -206,7 +206,7 @@ func sender(rcpt *agent.Recipient) string {
 
 // wishes takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and
 // INFROM, which a ZMailer router adds, are no parameters of RCPT.
-func wishes(notary string) (notify, orcpt string) {
+func dsnParameters(notary string) (notify, orcpt string) {
 	for f := range strings.FieldsSeq(notary) {
 		key, value, _ := strings.Cut(f, "=")
 		switch {
@@ -228,23 +228,23 @@ func wishes(notary string) (notify, orcpt string) {
 // a dot there that was not doubled. Other NULs go as they came.
 //
 // A letter without such bytes is read through once more, and nothing else.
-func (c *content) tame() error {
+func (c *content) replaceBare() error {
 	if bytes.IndexByte(c.header, '\r') >= 0 || bytes.IndexByte(c.header, 0) >= 0 {
 		// Text with CRLF may be all header: it has no empty line.
-		header, err := io.ReadAll(&tamed{r: bufio.NewReader(bytes.NewReader(c.header)), start: true})
+		header, err := io.ReadAll(&bareReader{r: bufio.NewReader(bytes.NewReader(c.header)), start: true})
 		if err != nil {
 			return fmt.Errorf("read the header: %w", err)
 		}
 		c.size -= int64(len(c.header) - len(header))
 		c.header = header
 	}
-	if err := c.look(&downgrade.Scan{}); err != nil {
+	if err := c.scanBody(&downgrade.Scan{}); err != nil {
 		return err
 	}
-	if c.wild {
+	if c.bare {
 		c.size -= c.ends
 		body := c.body
-		c.body = func() io.Reader { return &tamed{r: bufio.NewReaderSize(body(), tameBuffer), start: true} }
+		c.body = func() io.Reader { return &bareReader{r: bufio.NewReaderSize(body(), scanBuffer), start: true} }
 	}
 	return nil
 }
@@ -252,29 +252,29 @@ func (c *content) tame() error {
 // look reads the body through, if it has not been: for what tame changes, and for what a
 // scan looks for. Where the scan finds something the body will be another, and what tame
 // would change is not known yet.
-func (c *content) look(scan *downgrade.Scan) error {
-	if c.looked || scan.Found() {
+func (c *content) scanBody(scan *downgrade.Scan) error {
+	if c.scanned || scan.Found() {
 		return nil
 	}
-	found, ends, err := wild(c.body(), scan)
+	found, ends, err := findBare(c.body(), scan)
 	if err != nil {
 		return fmt.Errorf("read the message: %w", err)
 	}
-	c.looked, c.wild, c.ends = !scan.Found(), found, ends
+	c.scanned, c.bare, c.ends = !scan.Found(), found, ends
 	return nil
 }
 
-// tameBuffer is how much of a body is looked at once. Bytes.
-const tameBuffer = 32 << 10
+// scanBuffer is how much of a body is looked at once. Bytes.
+const scanBuffer = 32 << 10
 
-var tameBuffers = sync.Pool{New: func() any { return new([tameBuffer]byte) }}
+var scanBuffers = sync.Pool{New: func() any { return new([scanBuffer]byte) }}
 
 // wild reports whether there is a CR, or a NUL at the beginning of a line, and how many CRs
 // are before an LF. It shows what it reads to a scan, and ends early if that has found
 // something.
-func wild(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err error) {
-	pooled := tameBuffers.Get().(*[tameBuffer]byte)
-	defer tameBuffers.Put(pooled)
+func findBare(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err error) {
+	pooled := scanBuffers.Get().(*[scanBuffer]byte)
+	defer scanBuffers.Put(pooled)
 	buf := pooled[:]
 	last := byte('\n') // the byte before
 	for {
@@ -305,13 +305,13 @@ func wild(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err error)
 	}
 }
 
-// tamed reads what tame says.
-type tamed struct {
+// bareReader reads what tame says.
+type bareReader struct {
 	r     *bufio.Reader
 	start bool // the next byte begins a line
 }
 
-func (w *tamed) Read(p []byte) (n int, err error) {
+func (w *bareReader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		b, err := w.r.ReadByte()
 		if err != nil {

@@ -126,7 +126,7 @@ func TestBareCRAndNULAtALineBecomeBlanks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			header := []byte(tt.header)
 			c := content{header: header, size: int64(len(tt.header) + len(tt.body)), body: func() io.Reader { return iotest.OneByteReader(strings.NewReader(tt.body)) }}
-			if err := c.tame(); err != nil || c.size != int64(len(tt.wantHeader)+len(tt.wantBody)) {
+			if err := c.replaceBare(); err != nil || c.size != int64(len(tt.wantHeader)+len(tt.wantBody)) {
 				t.Errorf("size %d, %v, want %d", c.size, err, len(tt.wantHeader)+len(tt.wantBody))
 			}
 			for range 2 { // a letter is read again for a second attempt
@@ -147,7 +147,7 @@ func BenchmarkLetterWithoutCR(b *testing.B) {
 	c := content{body: func() io.Reader { body.Seek(0, io.SeekStart); return body }}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.tame(); err != nil {
+		if err := c.replaceBare(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -159,7 +159,7 @@ func FuzzTame(f *testing.F) {
 	f.Add("\x00.\r\n\x00\r\x00.", 2)
 	f.Fuzz(func(t *testing.T, text string, piece int) {
 		c := content{size: int64(len(text)), body: func() io.Reader { return strings.NewReader(text) }}
-		if err := c.tame(); err != nil {
+		if err := c.replaceBare(); err != nil {
 			t.Fatal(err)
 		}
 		var got strings.Builder

@@ -13,46 +13,46 @@ import (
 )
 
 const (
-	// unheardAtOnce bounds the sessions that are being opened at one address that has not
+	// openingsPerAddr bounds the sessions that are being opened at one address that has not
 	// answered yet, for whatever hosts.
-	unheardAtOnce = 4
-	// unheardWait is how long another one waits for the answer to them.
-	unheardWait = 10 * time.Second
-	// hurriedTime is how long the opening of a session may take, at an address that has
+	openingsPerAddr = 4
+	// openingWait is how long another one waits for the answer to them.
+	openingWait = 10 * time.Second
+	// shortTime is how long the opening of a session may take, at an address that has
 	// not answered yet, while such openings hold half of the slots. RFC 5321 section
 	// 4.5.3.2.1 asks for 5 minutes for the greeting alone, which is what they get otherwise.
-	hurriedTime = 30 * time.Second
-	// heardAddresses is how many addresses that have answered are remembered at least.
-	heardAddresses = 10_000
+	shortTime = 30 * time.Second
+	// answeredAddrs is how many addresses that have answered are remembered at least.
+	answeredAddrs = 10_000
 )
 
 // unheard is the addresses that sessions are being opened at and that have not answered
 // since the process started or since they were silent: a host that accepts connections
 // and says nothing must not hold the slots of this process, under whatever names it is.
 // An address that has answered is neither counted nor hurried.
-type unheard struct {
+type openings struct {
 	slots int
-	hurry time.Duration // hurriedTime, but in tests
-	wait  time.Duration // unheardWait, but in tests
+	short time.Duration // shortTime, but in tests
+	wait  time.Duration // openingWait, but in tests
 	log   *slog.Logger
 	// onLate, if set, is called when the short time of a trial is over.
 	onLate func()
 
-	mu     sync.Mutex
-	heard  recent.Set[string]
-	at     map[string]*waitingAt
-	trials map[*trial]struct{}
-	hectic bool // half of the slots are held by trials
+	mu       sync.Mutex
+	answered recent.Set[string]
+	at       map[string]*addrOpenings
+	running  map[*opening]struct{}
+	pressed  bool // openings hold half of the slots
 }
 
-// waitingAt is the trials at one address.
-type waitingAt struct {
-	trials int
-	free   chan struct{} // closed when one of them ends
+// addrOpenings is the trials at one address.
+type addrOpenings struct {
+	running int
+	free    chan struct{} // closed when one of them ends
 }
 
 // trial is the opening of a session at an address that has not answered yet.
-type trial struct {
+type opening struct {
 	address string
 	nc      net.Conn    // nil: it is being connected to, which has a shorter time-out
 	timer   *time.Timer // of hurry
@@ -60,65 +60,65 @@ type trial struct {
 	cut     bool        // and the connection was closed for it
 }
 
-func newUnheard(slots int, log *slog.Logger) *unheard {
-	return &unheard{slots: slots, hurry: hurriedTime, wait: unheardWait, log: log, heard: recent.New[string](heardAddresses),
-		at: map[string]*waitingAt{}, trials: map[*trial]struct{}{}}
+func newOpenings(slots int, log *slog.Logger) *openings {
+	return &openings{slots: slots, short: shortTime, wait: openingWait, log: log, answered: recent.New[string](answeredAddrs),
+		at: map[string]*addrOpenings{}, running: map[*opening]struct{}{}}
 }
 
 // begin counts an opening, from the connecting to the end of it; nil: the address has
 // answered before. ok is false if there are as many at the address as may be.
-func (u *unheard) begin(t target) (x *trial, ok bool) {
+func (u *openings) begin(t target) (x *opening, ok bool) {
 	if t.network == "unix" {
 		return nil, true
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.heard.Has(t.address) {
+	if u.answered.Has(t.address) {
 		return nil, true
 	}
 	w := u.at[t.address]
-	if w != nil && w.trials >= unheardAtOnce {
+	if w != nil && w.running >= openingsPerAddr {
 		return nil, false
 	}
-	x = &trial{address: t.address}
-	u.trials[x] = struct{}{}
+	x = &opening{address: t.address}
+	u.running[x] = struct{}{}
 	if w == nil {
-		w = &waitingAt{free: make(chan struct{})}
+		w = &addrOpenings{free: make(chan struct{})}
 		u.at[t.address] = w
 	}
-	w.trials++
+	w.running++
 	u.press()
 	return x, true
 }
 
 // connected notes the connection of an opening: its short time begins.
-func (u *unheard) connected(x *trial, nc net.Conn) {
+func (u *openings) connected(x *opening, nc net.Conn) {
 	if x == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	x.nc = nc
-	x.timer = time.AfterFunc(u.hurry, func() { u.overdue(x) })
+	x.timer = time.AfterFunc(u.short, func() { u.overdue(x) })
 }
 
 // press follows the number of trials: when they come to hold half of the slots, those that
 // are late end.
-func (u *unheard) press() {
-	was := u.hectic
-	u.hectic = len(u.trials) >= unheardAtOnce && 2*len(u.trials) >= u.slots
-	if was || !u.hectic {
+func (u *openings) press() {
+	was := u.pressed
+	u.pressed = len(u.running) >= openingsPerAddr && 2*len(u.running) >= u.slots
+	if was || !u.pressed {
 		return
 	}
-	u.log.Info("silent-hosts", "openings", len(u.trials), "slots", u.slots,
-		"reason", fmt.Sprintf("half of the slots wait for hosts that have not answered; they get %v to open a session while that lasts", u.hurry))
-	for x := range u.trials {
+	u.log.Info("silent-hosts", "openings", len(u.running), "slots", u.slots,
+		"reason", fmt.Sprintf("half of the slots wait for hosts that have not answered; they get %v to open a session while that lasts", u.short))
+	for x := range u.running {
 		u.cutLate(x)
 	}
 }
 
 // overdue ends a trial whose time is over, if others need its slot, or when they do.
-func (u *unheard) overdue(x *trial) {
+func (u *openings) overdue(x *opening) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	x.late = true
@@ -128,8 +128,8 @@ func (u *unheard) overdue(x *trial) {
 	u.cutLate(x)
 }
 
-func (u *unheard) cutLate(x *trial) {
-	if _, there := u.trials[x]; there && x.late && u.hectic && !x.cut {
+func (u *openings) cutLate(x *opening) {
+	if _, there := u.running[x]; there && x.late && u.pressed && !x.cut {
 		x.cut = true
 		_ = x.nc.Close() // whoever reads from it ends with an error
 	}
@@ -137,46 +137,46 @@ func (u *unheard) cutLate(x *trial) {
 
 // end ends a trial, if it has not ended, and reports whether it was cut. answered: the
 // session is open.
-func (u *unheard) end(x *trial, answered bool) (cut bool) {
+func (u *openings) end(x *opening, answered bool) (cut bool) {
 	if x == nil {
 		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if _, there := u.trials[x]; !there {
+	if _, there := u.running[x]; !there {
 		return x.cut
 	}
 	if x.timer != nil {
 		x.timer.Stop()
 	}
-	delete(u.trials, x)
+	delete(u.running, x)
 	w := u.at[x.address]
-	if w.trials--; w.trials == 0 {
+	if w.running--; w.running == 0 {
 		delete(u.at, x.address)
 	}
 	close(w.free)
 	w.free = make(chan struct{})
 	if answered {
-		u.heard.Add(x.address)
+		u.answered.Add(x.address)
 	}
 	u.press()
 	return x.cut
 }
 
 // silent forgets that an address has answered.
-func (u *unheard) silent(t target) {
+func (u *openings) silent(t target) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.heard.Drop(t.address)
+	u.answered.Drop(t.address)
 }
 
 // free gives those of a server's addresses that another session may be opened at now. If
 // there are none it waits for one, but not for long: whoever waits holds a slot, too. until
 // is when the wait for this server ends; zero: it has not begun.
-func (u *unheard) free(ctx context.Context, addrs []target, until *time.Time) ([]target, *refusal) {
+func (u *openings) awaitFree(ctx context.Context, addrs []target, until *time.Time) ([]target, *refusal) {
 	var late <-chan time.Time
 	for {
-		list, busy := u.look(addrs)
+		list, busy := u.available(addrs)
 		if busy == nil {
 			return list, nil
 		}
@@ -201,16 +201,16 @@ func (u *unheard) free(ctx context.Context, addrs []target, until *time.Time) ([
 // crowded is why an address is not connected to.
 func crowded(t target) *refusal {
 	return &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil), crowded: true,
-		reply: fmt.Sprintf("%d connections wait for an answer of %s already; it is not tried beside them", unheardAtOnce, t.address)}
+		reply: fmt.Sprintf("%d connections wait for an answer of %s already; it is not tried beside them", openingsPerAddr, t.address)}
 }
 
 // look is free without the wait: busy is what to wait for if there are none.
-func (u *unheard) look(addrs []target) (list []target, busy *waitingAt) {
+func (u *openings) available(addrs []target) (list []target, busy *addrOpenings) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i, t := range addrs {
 		w := u.at[t.address]
-		if w == nil || w.trials < unheardAtOnce || u.heard.Has(t.address) {
+		if w == nil || w.running < openingsPerAddr || u.answered.Has(t.address) {
 			if list != nil {
 				list = append(list, t)
 			}
@@ -220,7 +220,7 @@ func (u *unheard) look(addrs []target) (list []target, busy *waitingAt) {
 			list = append(make([]target, 0, len(addrs)), addrs[:i]...)
 		}
 		if busy == nil {
-			busy = &waitingAt{free: w.free}
+			busy = &addrOpenings{free: w.free}
 		}
 	}
 	switch {

@@ -99,13 +99,13 @@ func TestAtk3NamesOfASilentAddressHoldFewConnections(t *testing.T) {
 	server := newMute(t, "127.0.0.9:0")
 	dns := mxtest.Start(t, names(20, "127.0.0.9"))
 	s := newStation(t, server.port, dns.Addr, func(c *Config) { c.Slots = 100 })
-	s.relay.unheard.wait = 10 * time.Millisecond
+	s.relay.openings.wait = 10 * time.Millisecond
 	answers := s.begin(0, 20)
 	var open []net.Conn
-	for range unheardAtOnce {
+	for range openingsPerAddr {
 		open = append(open, server.next())
 	}
-	for range 20 - unheardAtOnce {
+	for range 20 - openingsPerAddr {
 		if a := take(t, answers); a.Word != taproto.DeferAll || !strings.Contains(a.Text, "127.0.0.9") {
 			t.Errorf("got %+v, want the host put off", a)
 		}
@@ -116,7 +116,7 @@ func TestAtk3NamesOfASilentAddressHoldFewConnections(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	for range unheardAtOnce {
+	for range openingsPerAddr {
 		if a := take(t, answers); a.Word != taproto.DeferAll {
 			t.Errorf("got %+v", a)
 		}
@@ -136,9 +136,9 @@ func TestAtk3NamesOfALateAddressWaitForItsAnswer(t *testing.T) {
 	good.Start(t, "tcp", "127.0.0.9:0")
 	dns := mxtest.Start(t, names(20, "127.0.0.9"))
 	s := newStation(t, good.Port(), dns.Addr, func(c *Config) { c.Slots = 100 })
-	s.relay.unheard.wait = Patience
+	s.relay.openings.wait = Patience
 	answers := s.begin(0, 20)
-	for range unheardAtOnce {
+	for range openingsPerAddr {
 		select {
 		case <-came:
 		case <-time.After(Patience):
@@ -164,9 +164,9 @@ func TestAtk3GreetingTimeIsShortUnderPressure(t *testing.T) {
 	}
 	dns := mxtest.Start(t, names(4, addrs...))
 	s := newStation(t, first.port, dns.Addr, func(c *Config) { c.Slots, c.DeadTime = 8, time.Hour })
-	u := s.relay.unheard
+	u := s.relay.openings
 	late := make(chan struct{}, 10)
-	u.hurry, u.onLate = time.Millisecond, func() { late <- struct{}{} }
+	u.short, u.onLate = time.Millisecond, func() { late <- struct{}{} }
 	answers := s.begin(0, 3)
 	for _, m := range servers[:3] {
 		m.next()
@@ -198,9 +198,9 @@ func TestAtk3GreetingTimeIsShortUnderPressure(t *testing.T) {
 
 // An address that has answered is neither counted nor hurried, until it is silent.
 func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
-	u := newUnheard(2, slog.New(slog.DiscardHandler))
+	u := newOpenings(2, slog.New(slog.DiscardHandler))
 	here, there := target{network: "tcp", address: "192.0.2.1:25"}, target{network: "tcp", address: "192.0.2.2:25"}
-	begin := func(t target) *trial {
+	begin := func(t target) *opening {
 		x, _ := u.begin(t)
 		return x
 	}
@@ -208,19 +208,19 @@ func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
 	if begin(here) != nil {
 		t.Error("it is counted")
 	}
-	var held []*trial
-	for range unheardAtOnce {
+	var held []*opening
+	for range openingsPerAddr {
 		held = append(held, begin(there))
 	}
 	if x, ok := u.begin(there); ok {
 		t.Errorf("got %v, one more than may be", x)
 	}
-	if list, busy := u.look([]target{there, here}); busy != nil || len(list) != 1 || list[0] != here {
+	if list, busy := u.available([]target{there, here}); busy != nil || len(list) != 1 || list[0] != here {
 		t.Errorf("got %v, want the one that answered", list)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if list, why := u.free(ctx, []target{there}, new(time.Time)); why == nil {
+	if list, why := u.awaitFree(ctx, []target{there}, new(time.Time)); why == nil {
 		t.Errorf("got %v though it has as many as it may", list)
 	}
 	u.silent(here)
@@ -231,8 +231,8 @@ func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
 	for _, x := range append(held, x) {
 		u.end(x, false)
 	}
-	if len(u.at)+len(u.trials) > 0 || u.hectic {
-		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.trials))
+	if len(u.at)+len(u.running) > 0 || u.pressed {
+		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.running))
 	}
 	if begin(target{network: "unix", address: "/x"}) != nil {
 		t.Error("a socket of this machine is counted")
@@ -241,14 +241,14 @@ func TestAtk3AddressThatAnsweredIsNotHurried(t *testing.T) {
 
 // Many begin and end at the same time.
 func TestAtk3TrialsAtOnce(t *testing.T) {
-	u := newUnheard(8, slog.New(slog.DiscardHandler))
+	u := newOpenings(8, slog.New(slog.DiscardHandler))
 	u.wait = time.Microsecond
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
 			for k := range 200 {
 				t := target{network: "tcp", address: fmt.Sprint(k%7, ":25")}
-				if list, _ := u.free(context.Background(), []target{t}, new(time.Time)); len(list) > 0 {
+				if list, _ := u.awaitFree(context.Background(), []target{t}, new(time.Time)); len(list) > 0 {
 					if x, ok := u.begin(t); ok {
 						u.end(x, i == 0)
 					}
@@ -260,8 +260,8 @@ func TestAtk3TrialsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(u.at)+len(u.trials) > 0 || u.hectic {
-		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.trials))
+	if len(u.at)+len(u.running) > 0 || u.pressed {
+		t.Errorf("%d addresses and %d trials are left", len(u.at), len(u.running))
 	}
 }
 
@@ -277,16 +277,16 @@ func TestAtk3PlaceIsKeptFromConnectionToSession(t *testing.T) {
 	}
 	dns := mxtest.Start(t, zone.String())
 	s := newStation(t, server.port, dns.Addr, func(c *Config) { c.Slots = 200 })
-	s.relay.unheard.wait = 300 * time.Millisecond
+	s.relay.openings.wait = 300 * time.Millisecond
 	answers := s.begin(0, hosts)
-	for range hosts - 2*unheardAtOnce {
+	for range hosts - 2*openingsPerAddr {
 		if a := take(t, answers); a.Word != taproto.DeferAll {
 			t.Errorf("got %+v", a)
 		}
 	}
 	for _, m := range []*mute{server, other} {
 		var open []net.Conn
-		for range unheardAtOnce {
+		for range openingsPerAddr {
 			open = append(open, m.next())
 		}
 		if n := len(m.came); n > 0 {
@@ -312,7 +312,7 @@ func TestAtk3RefusalIsNotTakenForSilence(t *testing.T) {
 		t.Run(greeting[:3], func(t *testing.T) {
 			server := newMute(t, "127.0.0.9:0")
 			s := newStation(t, server.port, "")
-			u := s.relay.unheard
+			u := s.relay.openings
 			answers := make(chan taproto.Answer, 1)
 			name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.9]", "to@there.test")})
 			go func() { answers <- s.deliver(name, "[127.0.0.9]")[0] }()
@@ -324,9 +324,9 @@ func TestAtk3RefusalIsNotTakenForSilence(t *testing.T) {
 				t.Fatalf("got %q, %v", line, err)
 			}
 			u.mu.Lock()
-			u.hectic = true
-			var x *trial
-			for x = range u.trials {
+			u.pressed = true
+			var x *opening
+			for x = range u.running {
 			}
 			u.mu.Unlock()
 			u.overdue(x)

@@ -59,8 +59,8 @@ type lease struct {
 	timer  *time.Timer // of its idle time, set when it was kept once
 }
 
-// errand is what a connection is wanted for.
-type errand struct {
+// request is what a connection is wanted for.
+type request struct {
 	key   poolKey
 	since time.Time                // a connection that is older does not serve; zero: any does
 	open  func() (*link, *refusal) // opens one
@@ -73,7 +73,7 @@ func newPool(idle time.Duration, slots, perHost int) *pool {
 
 // get finds a connection: an idle one, or a new one. Where there are as many as there may
 // be it waits for one of them.
-func (p *pool) get(e errand) (*link, *refusal) {
+func (p *pool) get(e request) (*link, *refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -89,7 +89,7 @@ func (p *pool) get(e errand) (*link, *refusal) {
 }
 
 // join finds an idle connection, nil if there is none.
-func (p *pool) join(e errand) *link {
+func (p *pool) join(e request) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.choose(&e)
@@ -101,7 +101,7 @@ func (p *pool) join(e errand) *link {
 
 // choose is the idle connection that was used last, since a server that drops idle
 // connections has dropped the others first.
-func (p *pool) choose(e *errand) *link {
+func (p *pool) choose(e *request) *link {
 	for _, l := range slices.Backward(p.links) {
 		if !l.used && p.serves(l, e) {
 			return l
@@ -110,8 +110,8 @@ func (p *pool) choose(e *errand) *link {
 	return nil
 }
 
-// serves reports whether a link is one for an errand, now or later.
-func (p *pool) serves(l *link, e *errand) bool {
+// serves reports whether a link is one for an request, now or later.
+func (p *pool) serves(l *link, e *request) bool {
 	return l.key.same(e.key) && e.key.from.has(l.source) && l.conn.Usable() &&
 		!l.opened.Before(e.since) && l.uses < maxUses && p.now().Sub(l.opened) < maxAge
 }
@@ -125,8 +125,8 @@ func (p *pool) use(l *link) {
 	l.uses++
 }
 
-// evict takes leave of an idle connection that is too old for an errand.
-func (p *pool) evict(e *errand) bool {
+// evict takes leave of an idle connection that is too old for an request.
+func (p *pool) evict(e *request) bool {
 	for i, l := range p.links {
 		if !l.used && l.key.same(e.key) && e.key.from.has(l.source) && !p.serves(l, e) {
 			p.drop(i)
@@ -148,7 +148,7 @@ func (p *pool) count(key poolKey) int {
 }
 
 // add opens a connection.
-func (p *pool) add(e *errand) (*link, *refusal) {
+func (p *pool) add(e *request) (*link, *refusal) {
 	p.opening[e.key]++
 	defer func() { // also in a panic
 		if p.opening[e.key]--; p.opening[e.key] == 0 {

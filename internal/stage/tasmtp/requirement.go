@@ -26,7 +26,7 @@ var (
 )
 
 // guard is what the connection to one server must have before mail goes over it.
-type guard struct {
+type requirement struct {
 	terms
 	off   bool                             // TLS is not even tried
 	must  bool                             // nothing goes in the clear
@@ -40,13 +40,13 @@ type guard struct {
 }
 
 // insecure is the refusal of a server that cannot be used as the policy wants.
-func (g *guard) insecure(reply string) *refusal {
+func (g *requirement) insecure(reply string) *refusal {
 	return &refusal{code: notSecure, weight: weightServer, reply: reply + " (" + g.why + ")", mine: g.mine}
 }
 
 // guard finds what is wanted of a server.
-func (r *Relay) guard(ctx context.Context, t terms, d *destination, s *server) (*guard, *refusal) {
-	g := &guard{terms: t, sni: s.name}
+func (r *security) requirement(ctx context.Context, t terms, d *destination, s *server) (*requirement, *refusal) {
+	g := &requirement{terms: t, sni: s.name}
 	if t.policy == nil {
 		g.off, g.why = true, "a socket of this machine"
 		return g, nil
@@ -75,15 +75,15 @@ func (r *Relay) guard(ctx context.Context, t terms, d *destination, s *server) (
 		return nil, why
 	}
 	if t.account != nil {
-		r.forLogin(ctx, g, d, s)
+		r.verifyForLogin(ctx, g, d, s)
 	}
-	return g, r.required(ctx, g, d, s)
+	return g, r.requireTLS(ctx, g, d, s)
 }
 
 // published applies what the destination itself says: its TLSA records first, then its
 // MTA-STS policy (RFC 8461 §2). A sender who does without (RFC 8689 §5) does without
 // these, but not without what the postmaster wants.
-func (r *Relay) published(ctx context.Context, g *guard, level tlspolicy.Level, d *destination, s *server) *refusal {
+func (r *security) published(ctx context.Context, g *requirement, level tlspolicy.Level, d *destination, s *server) *refusal {
 	own := level == tlspolicy.DANEOnly
 	if level != tlspolicy.DANE && level != tlspolicy.STS && !own || g.relaxed && !own {
 		if g.relaxed {
@@ -97,7 +97,7 @@ func (r *Relay) published(ctx context.Context, g *guard, level tlspolicy.Level, 
 		return why
 	case own:
 		g.must = true
-		r.counted(g, nil, tlsrpt.DANERequired, "no TLSA record")
+		r.record(g, nil, tlsrpt.DANERequired, "no TLSA record")
 		return g.insecure(s.name + " has no TLSA records that are secure, and they are wanted")
 	case level == tlspolicy.STS && d.mx:
 		return r.mtaSTS(ctx, g, d, s)
@@ -106,7 +106,7 @@ func (r *Relay) published(ctx context.Context, g *guard, level tlspolicy.Level, 
 }
 
 // dane looks for TLSA records (RFC 7672 §2.2).
-func (r *Relay) dane(ctx context.Context, g *guard, d *destination, s *server) (bool, *refusal) {
+func (r *security) dane(ctx context.Context, g *requirement, d *destination, s *server) (bool, *refusal) {
 	if why := r.untrusted(g); why != nil || s.name == "" || r.resolver.Trusted() != nil {
 		return false, why
 	}
@@ -124,7 +124,7 @@ func (r *Relay) dane(ctx context.Context, g *guard, d *destination, s *server) (
 		if g.count != nil {
 			g.count.Type = tlsrpt.PolicyTLSA
 		}
-		r.counted(g, nil, tlsrpt.DNSSECInvalid, err.Error())
+		r.record(g, nil, tlsrpt.DNSSECInvalid, err.Error())
 		return false, &refusal{code: status.RoutingTrouble, weight: weightLookup, reply: err.Error()}
 	}
 	if len(found.Records) == 0 {
@@ -160,12 +160,12 @@ func (r *Relay) dane(ctx context.Context, g *guard, d *destination, s *server) (
 }
 
 // untrusted tells, once, that nothing is known to be secure.
-func (r *Relay) untrusted(g *guard) *refusal {
+func (r *security) untrusted(g *requirement) *refusal {
 	err := r.resolver.Trusted()
 	if err == nil {
 		return nil
 	}
-	if !r.security.told.Swap(true) {
+	if !r.warned.Swap(true) {
 		r.log.Warn("dane-unusable", "reason", err, "advice", "let RESOLVER be a validating name server on this machine, or say DANETRUST=yes if the way to it is safe")
 	}
 	if !errors.Is(err, mx.ErrUntrusted) || g.policy.Level != tlspolicy.DANEOnly {
@@ -175,13 +175,13 @@ func (r *Relay) untrusted(g *guard) *refusal {
 }
 
 // mtaSTS applies a domain's MTA-STS policy (RFC 8461 §4, §5).
-func (r *Relay) mtaSTS(ctx context.Context, g *guard, d *destination, s *server) *refusal {
-	p, failed := r.security.sts.Policy(ctx, d.name)
+func (r *security) mtaSTS(ctx context.Context, g *requirement, d *destination, s *server) *refusal {
+	p, failed := r.sts.Policy(ctx, d.name)
 	if failed != nil && p == nil {
 		g.lost = failed
 		if failed.Type != "" {
 			g.count.Type = tlsrpt.PolicySTS
-			r.counted(g, nil, failed.Type, failed.Err.Error())
+			r.record(g, nil, failed.Type, failed.Err.Error())
 			g.count.Type = tlsrpt.PolicyNone
 		}
 	}
@@ -193,7 +193,7 @@ func (r *Relay) mtaSTS(ctx context.Context, g *guard, d *destination, s *server)
 	g.soft = p.Mode == sts.Testing
 	g.must = g.must || !g.soft
 	if !p.Has(s.name) {
-		r.counted(g, nil, tlsrpt.Failure, s.name+" is no mx of the policy")
+		r.record(g, nil, tlsrpt.Failure, s.name+" is no mx of the policy")
 		if !g.soft {
 			return g.insecure(s.name + " is no server of " + d.name + "'s MTA-STS policy")
 		}
@@ -207,8 +207,8 @@ func (r *Relay) mtaSTS(ctx context.Context, g *guard, d *destination, s *server)
 }
 
 // chain wants a certificate of a known authority for one of the names.
-func (r *Relay) chain(p *tlspolicy.Policy, names ...string) func(*tls.ConnectionState) error {
-	roots := r.security.roots
+func (r *security) chain(p *tlspolicy.Policy, names ...string) func(*tls.ConnectionState) error {
+	roots := r.roots
 	if p != nil && p.Roots != nil {
 		roots = p.Roots
 	}
@@ -220,7 +220,7 @@ func (r *Relay) chain(p *tlspolicy.Policy, names ...string) func(*tls.Connection
 // verify wants a known authority's certificate for a name that the postmaster has said:
 // those of match=, else the destination and what is below it, and the server's name if it
 // does not come from an answer that anybody may have forged.
-func (r *Relay) verify(ctx context.Context, g *guard, d *destination, s *server) {
+func (r *security) verify(ctx context.Context, g *requirement, d *destination, s *server) {
 	match := g.policy.Match
 	if len(match) == 0 {
 		match = []string{"destination"}
@@ -252,12 +252,12 @@ func (r *Relay) verify(ctx context.Context, g *guard, d *destination, s *server)
 	g.check = r.chain(g.policy, names...)
 }
 
-// forLogin sees to it that a password goes to whom it was written down for: over TLS, to
+// verifyForLogin sees to it that a password goes to whom it was written down for: over TLS, to
 // a server that is known, unless the postmaster has said of the host that it need not be
 // (may, encrypt), or it is on this machine.
-func (r *Relay) forLogin(ctx context.Context, g *guard, d *destination, s *server) {
+func (r *security) verifyForLogin(ctx context.Context, g *requirement, d *destination, s *server) {
 	here := !slices.ContainsFunc(s.addrs, func(t target) bool { return !t.loopback() })
-	if g.off || here && !r.security.far {
+	if g.off || here && !r.far {
 		return
 	}
 	own := g.account.From != "" // others have another one, or none
@@ -279,7 +279,7 @@ func (t *target) loopback() bool {
 
 // required sees to REQUIRETLS (RFC 8689 §4.2.1): a server whose name and certificate are
 // known.
-func (r *Relay) required(ctx context.Context, g *guard, d *destination, s *server) *refusal {
+func (r *security) requireTLS(ctx context.Context, g *requirement, d *destination, s *server) *refusal {
 	if !g.require {
 		return nil
 	}

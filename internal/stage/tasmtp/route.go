@@ -22,16 +22,16 @@ import (
 // refusal is why there is no connection to a destination: the result of all its
 // recipients. Of several, that of the greatest weight is told.
 type refusal struct {
-	outcome status.Outcome
-	code    status.Code
-	weight  weight
-	reply   string // one line
-	remote  string // "" if nobody was reached
-	text    string // dialogue
-	silent  bool   // the address kept us waiting for its answer
-	plain   bool   // TLS was not to be had; the same address may be asked without
-	crowded bool   // no address was tried, since others wait for the answers of all
-	mine    bool   // only for what the message or its sender wants: others may have the host
+	outcome    status.Outcome
+	code       status.Code
+	weight     weight
+	reply      string // one line
+	remote     string // "" if nobody was reached
+	text       string // dialogue
+	silent     bool   // the address kept us waiting for its answer
+	retryPlain bool   // TLS was not to be had; the same address may be asked without
+	crowded    bool   // no address was tried, since others wait for the answers of all
+	mine       bool   // only for what the message or its sender wants: others may have the host
 }
 
 // weight orders refusals: what may be over later comes before what never changes,
@@ -98,7 +98,7 @@ type server struct {
 // servers gives those of a destination in the order in which they are to be tried. One
 // is looked up when it is its turn; one that cannot be found is yielded as a refusal,
 // and the next follows.
-func (r *Relay) servers(ctx context.Context, d *destination) iter.Seq2[server, *refusal] {
+func (r *connector) servers(ctx context.Context, d *destination) iter.Seq2[server, *refusal] {
 	return func(yield func(server, *refusal) bool) {
 		switch {
 		case d.unix != "":
@@ -114,7 +114,7 @@ func (r *Relay) servers(ctx context.Context, d *destination) iter.Seq2[server, *
 	}
 }
 
-func (r *Relay) mxServers(ctx context.Context, d *destination, yield func(server, *refusal) bool) {
+func (r *connector) mxServers(ctx context.Context, d *destination, yield func(server, *refusal) bool) {
 	hosts, err := r.resolver.Hosts(ctx, d.name)
 	if err != nil {
 		yield(server{}, lookupRefusal(err))
@@ -127,7 +127,7 @@ func (r *Relay) mxServers(ctx context.Context, d *destination, yield func(server
 	}
 	for i, h := range hosts {
 		addrs, err := r.resolver.Addrs(ctx, h.Name)
-		if j := slices.IndexFunc(addrs, func(a netip.Addr) bool { return r.own.has(a, d.port) }); err == nil && j >= 0 {
+		if j := slices.IndexFunc(addrs, func(a netip.Addr) bool { return r.self.has(a, d.port) }); err == nil && j >= 0 {
 			// This host under another name: the servers that are left are no better.
 			if i == 0 {
 				yield(server{}, never(status.RoutingLoop, fmt.Sprintf("mail for %s loops back to %s: %s has our address %s", d.name, r.hostname, h.Name, addrs[j])))
@@ -305,7 +305,7 @@ const ownKept = time.Minute
 
 // own knows the addresses that smtpserver of this configuration listens on. Mail that an MX
 // record sends there would come back.
-type own struct {
+type selfAddrs struct {
 	listeners  []netip.AddrPort // unspecified address: all of this machine
 	now        func() time.Time
 	interfaces func() ([]net.Addr, error)
@@ -351,7 +351,7 @@ func ownListeners(c *config.Config) []netip.AddrPort {
 }
 
 // has reports whether a connection to an address and port reaches one of our own listeners.
-func (o *own) has(addr netip.Addr, port int) bool {
+func (o *selfAddrs) has(addr netip.Addr, port int) bool {
 	addr = addr.WithZone("").Unmap()
 	for _, l := range o.listeners {
 		if int(l.Port()) != port {
@@ -374,7 +374,7 @@ func (o *own) has(addr netip.Addr, port int) bool {
 
 // isLocal reports whether an interface of this machine has an address. Where they cannot be
 // read none has: the mail is tried, and loops at most until its Received lines are counted.
-func (o *own) isLocal(addr netip.Addr) bool {
+func (o *selfAddrs) isLocal(addr netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now := o.now(); o.local == nil || now.Sub(o.at) >= ownKept {

@@ -437,7 +437,7 @@ func TestNet3OwnAddresses(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := own{listeners: ownListeners(conf(t, "SMTPLISTEN="+c.listen+"\n"+c.settings)), now: time.Now, interfaces: func() ([]net.Addr, error) {
+			o := selfAddrs{listeners: ownListeners(conf(t, "SMTPLISTEN="+c.listen+"\n"+c.settings)), now: time.Now, interfaces: func() ([]net.Addr, error) {
 				_, a, _ := net.ParseCIDR("192.0.2.1/24")
 				_, b, _ := net.ParseCIDR("2001:db8::1/64")
 				a.IP, b.IP = net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")

@@ -36,7 +36,7 @@ const otherSource = "; the next attempt comes from another source"
 
 // judge applies the rules to a result. Only what a server said is judged, and never
 // what may have been delivered.
-func (r *Relay) judge(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
+func (r *Relay) applyRules(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
 	if r.rules == nil || res.Outcome == status.Delivered || !isReply(res.Reply) {
 		return res
 	}
@@ -46,11 +46,11 @@ func (r *Relay) judge(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res
 	}
 	r.log.Info("reply-rule", "id", d.ID(), "rcpt", rcpt.Address, "channel", key.channel, "host", key.host,
 		"rule", rule.Where(), "action", rule.Action.String(), "reply", res.Reply)
-	return apply(rule, res)
+	return applyRule(rule, res)
 }
 
 // apply makes of a result what a rule says.
-func apply(rule *replies.Rule, res agent.Result) agent.Result {
+func applyRule(rule *replies.Rule, res agent.Result) agent.Result {
 	res.Outcome, res.Host, res.After = status.Deferred, false, 0
 	switch rule.Action {
 	case replies.Fail:

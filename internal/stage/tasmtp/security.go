@@ -90,6 +90,8 @@ func (s *Security) use(p *postoffice.PostOffice, log *slog.Logger) {
 
 // security is that in use.
 type security struct {
+	resolver *mx.Resolver
+	log      *slog.Logger
 	policies *config.File[*tlspolicy.Table]
 	accounts *config.File[*credentials.Table]
 	clause   *tlspolicy.Policy // nil: there is none
@@ -99,7 +101,7 @@ type security struct {
 	sts      *sts.Store
 	reports  *tlsrpt.Recorder // nil: nothing is counted
 	sessions tls.ClientSessionCache
-	told     atomic.Bool // that DANE cannot be used
+	warned   atomic.Bool // that DANE cannot be used
 	far      bool        // this machine's servers are treated as others', for tests
 }
 
@@ -107,7 +109,7 @@ type security struct {
 const sessionsKept = 1000
 
 func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*security, error) {
-	s := &security{account: c.Account, roots: c.Roots, sessions: tls.NewLRUClientSessionCache(sessionsKept),
+	s := &security{resolver: resolver, log: log, account: c.Account, roots: c.Roots, sessions: tls.NewLRUClientSessionCache(sessionsKept),
 		may: &tlspolicy.Policy{Text: "may", Where: "built in"}}
 	var err error
 	if s.policies, err = config.OpenFile(c.Policies, tlspolicy.Parse, config.FileOptions{Log: log}); err != nil {
@@ -142,20 +144,20 @@ type terms struct {
 
 // ask puts into a key what the recipients of a part ask for. A host that cannot be is told
 // when it is connected to.
-func (r *Relay) ask(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipient) *refusal {
+func (r *Relay) setTerms(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipient) *refusal {
 	first := rcpts[0]
 	dest, err := parseDestination(key.channel, key.host, r.port)
 	if err != nil {
 		return nil
 	}
-	if key.terms, err = r.terms(&dest, sender(first), requires(first), d.Header(first.Group)); err != nil {
+	if key.terms, err = r.security.terms(&dest, sender(first), requiresTLS(first), d.Header(first.Group)); err != nil {
 		return &refusal{code: badSetup, weight: weightOurs, reply: err.Error()}
 	}
 	return nil
 }
 
 // requires tells a recipient whose N line has REQUIRETLS=YES.
-func requires(rcpt *agent.Recipient) bool {
+func requiresTLS(rcpt *agent.Recipient) bool {
 	for f := range strings.FieldsSeq(rcpt.Notary) {
 		if key, value, _ := strings.Cut(f, "="); strings.EqualFold(key, "REQUIRETLS") && strings.EqualFold(value, "YES") {
 			return true
@@ -166,7 +168,7 @@ func requires(rcpt *agent.Recipient) bool {
 
 // terms of a part of a message: where it goes, from whom, whether a recipient's N line
 // requires TLS and whether the header says that it is not required.
-func (r *Relay) terms(d *destination, from string, require bool, header []byte) (terms, error) {
+func (s *security) terms(d *destination, from string, require bool, header []byte) (terms, error) {
 	if d.unix != "" {
 		return terms{}, nil
 	}
@@ -174,8 +176,7 @@ func (r *Relay) terms(d *destination, from string, require bool, header []byte) 
 	if d.addr.IsValid() {
 		name = d.addr.String()
 	}
-	s := r.security
-	t := terms{require: require, relaxed: !require && notRequired(header)}
+	t := terms{require: require, relaxed: !require && relaxesTLS(header)}
 	table := s.policies.Current()
 	var ok bool
 	if t.policy, ok = table.Find(name, d.port); ok || s.clause != nil {
@@ -201,7 +202,7 @@ func (t *terms) login() smtpclient.Account {
 }
 
 // notRequired tells a header with "TLS-Required: No" (RFC 8689 §5).
-func notRequired(header []byte) bool {
+func relaxesTLS(header []byte) bool {
 	name := []byte("tls-required:")
 	for len(header) > 0 {
 		line := header

@@ -3,6 +3,7 @@ package tasmtp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,17 +20,24 @@ import (
 // noKey is RFC 3463 §3.8: cryptographic failure; of ours, so it passes.
 var noKey = status.Code{Class: 4, Subject: 7, Detail: 5}
 
+// signer signs the mail of this host's users.
+type signer struct {
+	keys *sign.Table    // nil: mail is not signed
+	nets []netip.Prefix // of clients whose mail is signed
+	log  *slog.Logger
+}
+
 // sign puts our signatures on top of a letter of ours from a domain that has keys. It
 // comes last: what is signed is what is sent.
-func (r *Relay) sign(d *agent.Delivery, c *content) error {
-	if r.keys.Empty() {
+func (s *signer) sign(d *agent.Delivery, c *content) error {
+	if s.keys.Empty() {
 		return nil
 	}
-	keys := r.keys.For(author(c.header))
+	keys := s.keys.For(author(c.header))
 	if len(keys) == 0 {
 		return nil
 	}
-	ours, err := r.ours(d)
+	ours, err := s.ours(d)
 	if err != nil || !ours {
 		return err
 	}
@@ -37,9 +45,9 @@ func (r *Relay) sign(d *agent.Delivery, c *content) error {
 	trouble := (*sign.Error)(nil)
 	switch {
 	case errors.As(err, &trouble):
-		return &letterError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; our postmaster has been told")}
+		return &messageError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; our postmaster has been told")}
 	case errors.Is(err, sign.ErrShape):
-		r.log.Warn("not-signed", "id", d.ID(), "domain", keys[0].Domain, "reason", err)
+		s.log.Warn("not-signed", "id", d.ID(), "domain", keys[0].Domain, "reason", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("sign the message: %w", err)
@@ -71,7 +79,7 @@ func author(header []byte) string {
 // ours tells a message that came from this machine, from somebody who had shown who he is,
 // or from a client in SIGNNETS. What came from elsewhere and passes through, to the
 // address that an alias has, is not vouched for, whatever its From says.
-func (r *Relay) ours(d *agent.Delivery) (bool, error) {
+func (s *signer) ours(d *agent.Delivery) (bool, error) {
 	m, err := readEnvelope(d)
 	if m == nil || err != nil {
 		return false, err
@@ -80,7 +88,7 @@ func (r *Relay) ours(d *agent.Delivery) (bool, error) {
 		return true, nil // RFC 3848: ESMTPA, ESMTPSA
 	}
 	client, ok := clientAddr(m.RcvdFrom)
-	return ok && slices.ContainsFunc(r.signNets, func(net netip.Prefix) bool { return net.Contains(client) }), nil
+	return ok && slices.ContainsFunc(s.nets, func(net netip.Prefix) bool { return net.Contains(client) }), nil
 }
 
 // clientAddr finds the client's address in "greeting (name [192.0.2.1])". It stands last:

@@ -22,15 +22,15 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// signer is a directory with a table and a key for example.org.
-type signer struct {
+// testKey is a directory with a table and a key for example.org.
+type testKey struct {
 	dir, record string
 	log         strings.Builder
 }
 
-func newSigner(t *testing.T) *signer {
+func newSigner(t *testing.T) *testKey {
 	t.Helper()
-	s := &signer{dir: t.TempDir()}
+	s := &testKey{dir: t.TempDir()}
 	s.newKey(t)
 	table := "example.org sel key.pem\nxn--bcher-kva.example sel missing.pem\n"
 	if err := os.WriteFile(filepath.Join(s.dir, "dkim"), []byte(table), 0o600); err != nil {
@@ -39,7 +39,7 @@ func newSigner(t *testing.T) *signer {
 	return s
 }
 
-func (s *signer) newKey(t *testing.T) {
+func (s *testKey) newKey(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -54,13 +54,13 @@ func (s *signer) newKey(t *testing.T) {
 	s.record = "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)
 }
 
-func (s *signer) use(c *Config) {
+func (s *testKey) use(c *Config) {
 	c.DKIM, c.SignNets = filepath.Join(s.dir, "dkim"), []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	c.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 }
 
 // verify gives the good signatures of what arrived, "" for none, or what is wrong.
-func (s *signer) verify(t *testing.T, taken Taken) string {
+func (s *testKey) verify(t *testing.T, taken Taken) string {
 	t.Helper()
 	data := strings.TrimSuffix(strings.ReplaceAll(taken.Data, "\r\n..", "\r\n."), ".\r\n")
 	if !strings.Contains(data, "\r\n\r\n") {

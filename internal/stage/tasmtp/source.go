@@ -26,9 +26,9 @@ type Source struct {
 
 // source is one in use.
 type source struct {
-	addr netip.Addr
-	helo string
-	told atomic.Bool // that it cannot be used
+	addr   netip.Addr
+	helo   string
+	warned atomic.Bool // that it cannot be used
 }
 
 // origin is where a message's connections come from, for each family of addresses.
@@ -110,8 +110,8 @@ func unusable(err error) bool {
 
 // sourceRefusal is the result of a source that cannot be used. Other sources are not
 // tried: a message keeps its own.
-func (r *Relay) sourceRefusal(s *source, err error) *refusal {
-	if !s.told.Swap(true) {
+func (r *connector) sourceRefusal(s *source, err error) *refusal {
+	if !s.warned.Swap(true) {
 		r.log.Error("source-unusable", "source", s.addr, "reason", cause(err),
 			"advice", "give the address to an interface of this machine, or take it out of sources= in scheduler.conf; mail from it waits")
 	}

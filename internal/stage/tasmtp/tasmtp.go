@@ -152,20 +152,24 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 
 // Relay delivers to other hosts. Its methods may be used by many goroutines.
 type Relay struct {
+	connector
+	zone   zone
+	rules  *config.File[*replies.Table] // nil: there are none
+	signer signer
+}
+
+// connector finds the servers of destinations and opens sessions with them.
+type connector struct {
 	hostname string // lower case, no final dot
 	client   smtpclient.Config
 	port     int
 	search   time.Duration
 	resolver *mx.Resolver
 	pool     *pool
-	dead     deadAddrs
-	own      *own
-	unheard  *unheard
-	zone     zone
-	rules    *config.File[*replies.Table] // nil: there are none
+	hosts    hostStatus
+	self     *selfAddrs
+	openings *openings
 	discard  *config.File[*discard.Table] // nil: all EHLO keywords are believed
-	keys     *sign.Table                  // nil: mail is not signed
-	signNets []netip.Prefix
 	security *security
 	log      *slog.Logger
 	// dialWith connects with a dialer; tests connect to servers in memory.
@@ -205,23 +209,24 @@ func NewRelay(c Config) (*Relay, error) {
 		return nil, err
 	}
 	return &Relay{
-		hostname: hostname,
-		client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, MinRate: c.MinRate, MaxTime: c.MaxTime},
-		port:     cmp.Or(c.Port, 25),
-		search:   cmp.Or(c.Search, 3*time.Minute),
-		resolver: resolver,
-		pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
-		dead:     deadAddrs{keep: c.DeadTime, now: time.Now},
-		own:      &own{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
-		unheard:  newUnheard(max(c.Slots, 1), log),
-		zone:     zone,
-		rules:    openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
-		discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),
-		keys:     keys,
-		signNets: c.SignNets,
-		security: security,
-		log:      log,
-		dialWith: (*net.Dialer).DialContext,
+		connector: connector{
+			hostname: hostname,
+			client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, MinRate: c.MinRate, MaxTime: c.MaxTime},
+			port:     cmp.Or(c.Port, 25),
+			search:   cmp.Or(c.Search, 3*time.Minute),
+			resolver: resolver,
+			pool:     newPool(c.Idle, max(c.Slots, 1), cmp.Or(c.Connections, max(c.Slots, 1))),
+			hosts:    hostStatus{keep: c.DeadTime, now: time.Now},
+			self:     &selfAddrs{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
+			openings: newOpenings(max(c.Slots, 1), log),
+			discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),
+			security: security,
+			log:      log,
+			dialWith: (*net.Dialer).DialContext,
+		},
+		zone:   zone,
+		rules:  openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
+		signer: signer{keys: keys, nets: c.SignNets, log: log},
 	}, nil
 }
 

@@ -15,12 +15,12 @@ import (
 
 // secure opens the session on a connection as the guard wants it: TLS from the first byte,
 // or after STARTTLS, or none, and a login.
-func (r *Relay) secure(l *link, nc net.Conn, g *guard) *refusal {
+func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 	if g.policy != nil && g.policy.Implicit {
 		if err := l.conn.BeginTLS(r.tlsConfig(g)); err != nil {
 			return r.tlsRefusal(l, nc, g, err)
 		}
-		r.counted(g, nc, "", "")
+		r.record(g, nc, "", "")
 	}
 	if err := l.conn.Hello(); err != nil {
 		return l.helloRefusal(err)
@@ -49,9 +49,9 @@ func (r *Relay) secure(l *link, nc net.Conn, g *guard) *refusal {
 }
 
 // startTLS puts TLS under the session if the server offers it.
-func (r *Relay) startTLS(l *link, nc net.Conn, g *guard) *refusal {
+func (r *security) startTLS(l *link, nc net.Conn, g *requirement) *refusal {
 	if !l.conn.Extensions().StartTLS {
-		r.counted(g, nc, tlsrpt.NotSupported, "")
+		r.record(g, nc, tlsrpt.NotSupported, "")
 		if !g.must {
 			return nil
 		}
@@ -66,18 +66,18 @@ func (r *Relay) startTLS(l *link, nc net.Conn, g *guard) *refusal {
 	}
 	if g.check != nil && g.soft {
 		if err := g.check(l.conn.TLS()); err != nil {
-			r.counted(g, nc, resultType(err), err.Error())
+			r.record(g, nc, resultType(err), err.Error())
 			return nil
 		}
 	}
-	r.counted(g, nc, "", "")
+	r.record(g, nc, "", "")
 	return nil
 }
 
 // tlsConfig is for one connection. What Go's own verification does not know of, TLSA
 // records and names that are written down, is verified in its place.
-func (r *Relay) tlsConfig(g *guard) *tls.Config {
-	c := &tls.Config{ServerName: g.sni, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ClientSessionCache: r.security.sessions}
+func (r *security) tlsConfig(g *requirement) *tls.Config {
+	c := &tls.Config{ServerName: g.sni, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ClientSessionCache: r.sessions}
 	if g.check != nil && !g.soft {
 		c.VerifyConnection = func(state tls.ConnectionState) error { return g.check(&state) }
 	}
@@ -86,22 +86,22 @@ func (r *Relay) tlsConfig(g *guard) *tls.Config {
 
 // tlsRefusal is what a handshake that failed comes to. Where TLS need not be, a refused
 // STARTTLS is nothing, and a broken handshake is tried without.
-func (r *Relay) tlsRefusal(l *link, nc net.Conn, g *guard, err error) *refusal {
+func (r *security) tlsRefusal(l *link, nc net.Conn, g *requirement, err error) *refusal {
 	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
 		return l.helloRefusal(err)
 	}
 	refused := (*smtpclient.ReplyError)(nil)
 	if errors.As(err, &refused) && refused.Phase != smtpclient.PhaseTLS {
-		r.counted(g, nc, "", "") // TLS has come about; it is the hello under it that they refuse
+		r.record(g, nc, "", "") // TLS has come about; it is the hello under it that they refuse
 		return l.helloRefusal(err)
 	}
-	r.counted(g, nc, resultType(err), brief(err))
+	r.record(g, nc, resultType(err), brief(err))
 	if refused != nil && !g.must && l.conn.Usable() {
 		return nil
 	}
 	why := g.insecure(brief(err))
 	why.remote, why.text = l.remote, l.conn.HelloText()
-	why.plain = !g.must && refused == nil
+	why.retryPlain = !g.must && refused == nil
 	if refused != nil {
 		l.conn.Quit()
 	}
@@ -110,7 +110,7 @@ func (r *Relay) tlsRefusal(l *link, nc net.Conn, g *guard, err error) *refusal {
 }
 
 // tlsFailed says that TLS did not come about as it was wanted.
-func (r *Relay) tlsFailed(l *link, g *guard, reason error) {
+func (r *security) tlsFailed(l *link, g *requirement, reason error) {
 	r.log.Info("tls-failed", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "reason", reason, "policy", g.why)
 }
 
@@ -136,7 +136,7 @@ func resultType(err error) string {
 }
 
 // counted adds a session to the account that domains may ask for.
-func (r *Relay) counted(g *guard, nc net.Conn, result, reason string) {
+func (r *security) record(g *requirement, nc net.Conn, result, reason string) {
 	if g.count == nil {
 		return
 	}
@@ -145,7 +145,7 @@ func (r *Relay) counted(g *guard, nc net.Conn, result, reason string) {
 	if nc != nil {
 		s.From, s.To = ipOf(nc.LocalAddr()), ipOf(nc.RemoteAddr())
 	}
-	r.security.reports.Add(s)
+	r.reports.Add(s)
 }
 
 func ipOf(a net.Addr) string {
@@ -159,8 +159,8 @@ func ipOf(a net.Addr) string {
 // login gives user and password to a server that may have them. Whatever comes of it
 // concerns the host, or the sender's mail to it if the account is his: the recipients
 // wait, and a password that is put right counts at the next attempt.
-func (r *Relay) login(l *link, nc net.Conn, g *guard) *refusal {
-	if l.conn.TLS() == nil && (!isLoopback(nc) || r.security.far) && !(g.off && g.account.Cleartext) {
+func (r *security) login(l *link, nc net.Conn, g *requirement) *refusal {
+	if l.conn.TLS() == nil && (!isLoopback(nc) || r.far) && !(g.off && g.account.Cleartext) {
 		why := g.insecure("the password of " + g.account.Where + " is not given away in the clear")
 		why.remote, why.text = l.remote, l.conn.HelloText()
 		l.conn.Quit()

@@ -74,7 +74,7 @@ func TestPolicyOfAClause(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			terms, err := s.relay.terms(&d, "", false, nil)
+			terms, err := s.relay.security.terms(&d, "", false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,9 +11,9 @@ import (
 	"zmailer/internal/wire/smtpclient"
 )
 
-// wanted is an errand for a connection on which nothing is said.
-func wanted(t *testing.T, key poolKey) errand {
-	return errand{key: key, open: func() (*link, *refusal) {
+// wanted is an request for a connection on which nothing is said.
+func wanted(t *testing.T, key poolKey) request {
+	return request{key: key, open: func() (*link, *refusal) {
 		near, distant := Pipe()
 		t.Cleanup(func() { near.Close(); distant.Close() })
 		return &link{key: key, conn: smtpclient.New(near, smtpclient.Config{})}, nil

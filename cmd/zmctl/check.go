@@ -90,7 +90,7 @@ func runCheck(c *cli.Context) error {
 		return err
 	}
 	watch.settings = settings
-	watch.expiry = func(pairs []view.Thread) map[view.Thread]time.Duration { return askExpiry(settings, pairs) }
+	watch.expiry = func(pairs []view.Thread) map[view.Thread]time.Duration { return view.Expiry(settings, pairs) }
 	watch.bar = newCounter(c, "check", "files")
 	found := checkAll(po, watch)
 	watch.bar.end()

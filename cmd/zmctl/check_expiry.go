@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"zmailer/internal/admin/view"
-	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
-	"zmailer/internal/stage/scheduler/conf"
 )
 
 // aged warns of mail that its clause should have expired by now, or that is older
@@ -73,28 +70,4 @@ func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Threa
 		f.Text += fmt.Sprintf(" <%s> is open after %s; %s is %s.", p.Address, human.Span(age), of, human.Span(limit))
 		return
 	}
-}
-
-// askExpiry returns how long mail of these threads is tried by the current configuration.
-// Threads without a clause are missing; without a configuration that can be read, all are.
-func askExpiry(settings *config.Config, pairs []view.Thread) map[view.Thread]time.Duration {
-	clauses, err := conf.Load(settings, true) // no agent is started
-	if err != nil {
-		return nil
-	}
-	answers := map[view.Thread]time.Duration{}
-	for _, t := range pairs {
-		if s := clauses.Match(t.Channel, t.Host); s != nil {
-			answers[t] = s.GiveUp()
-		}
-	}
-	return answers
-}
-
-// schedule has the spool know how long the scheduler tries mail.
-func schedule(s *view.Spool, settings *config.Config) *view.Spool {
-	s.ExpiryOf = func(ctx context.Context, pairs []view.Thread) map[view.Thread]time.Duration {
-		return askExpiry(settings, pairs)
-	}
-	return s
 }

@@ -26,7 +26,7 @@ type webSource struct {
 }
 
 func (w *webSource) spool() *view.Spool {
-	return schedule(view.New(w.po, time.Now()).With(w.settings), w.settings)
+	return view.New(w.po, time.Now()).With(w.settings)
 }
 
 // webMessage is a message as pages show it.

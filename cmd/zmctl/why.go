@@ -48,7 +48,7 @@ func runWhy(c *cli.Context) error {
 	defer closeFS(po)
 	var errs []error
 	for i, id := range ids {
-		s := schedule(view.New(po, time.Now()).With(settings), settings)
+		s := view.New(po, time.Now()).With(settings)
 		r, err := s.Why(c.Context, dir, id)
 		errs = append(errs, err)
 		switch {

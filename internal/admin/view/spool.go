@@ -13,7 +13,6 @@ package view
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,14 +43,14 @@ type Spool struct {
 	Seen   func()          // nil, or called for each file that is listed
 	// resubmits is when routers try deferred mail again; the zero value: never.
 	resubmits config.Resubmission
-	// expiry is how long mail of these threads is tried; nil: it is not known.
-	ExpiryOf func(ctx context.Context, pairs []Thread) map[Thread]time.Duration
+	settings  *config.Config // nil: not known
 }
 
 // With has the spool know what a postoffice's settings say of its mail.
 func (s *Spool) With(settings *config.Config) *Spool {
 	if settings != nil {
 		// They were checked when they were read.
+		s.settings = settings
 		s.resubmits, _ = settings.Resubmission()
 	}
 	return s

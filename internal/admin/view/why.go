@@ -83,7 +83,7 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 	}
 	r.Scheduler = askMessage(ctx, dir, id)
 	r.settled(m)
-	s.whyOpen(ctx, r, m)
+	s.whyOpen(r, m)
 	r.reports(m)
 	switch {
 	case !s.Runs("scheduler"):
@@ -143,7 +143,7 @@ type alike struct {
 const whyGroups = 20
 
 // whyOpen tells of the open recipients, those together that wait for the same.
-func (s *Spool) whyOpen(ctx context.Context, r *Explanation, m *Message) {
+func (s *Spool) whyOpen(r *Explanation, m *Message) {
 	var groups []*alike
 	byKey := map[string]*alike{}
 	var pairs []Thread
@@ -174,8 +174,8 @@ func (s *Spool) whyOpen(ctx context.Context, r *Explanation, m *Message) {
 		return
 	}
 	var expiry map[Thread]time.Duration
-	if s.ExpiryOf != nil {
-		expiry = s.ExpiryOf(ctx, pairs)
+	if s.settings != nil {
+		expiry = Expiry(s.settings, pairs)
 	}
 	told := map[Thread]bool{}
 	for i, g := range groups {

@@ -44,7 +44,7 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 	if f.Local, err = p.IsLocal(ctx, f.To); err != nil {
 		return err
 	}
-	who := "unauthenticated, not in RELAYNETS"
+	who := "not in RELAYNETS"
 	if network {
 		who = "in RELAYNETS"
 	}

@@ -1,12 +1,16 @@
 package smtpclient
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"zmailer/internal/mail/status"
 )
 
 // writes keeps each write apart.
@@ -188,5 +192,194 @@ func BenchmarkData(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// failing is a body that cannot be read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// acceptAll is a server with PIPELINING that takes every message. It answers each
+// command before it reads the next.
+func acceptAll(nc net.Conn) {
+	defer nc.Close()
+	r := bufio.NewReader(nc)
+	io.WriteString(nc, "220 x\r\n")
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		answer := "250 ok\r\n"
+		switch {
+		case strings.HasPrefix(line, "EHLO"):
+			answer = "250-x\r\n250-PIPELINING\r\n250 8BITMIME\r\n"
+		case line == "DATA\r\n":
+			io.WriteString(nc, "354 go\r\n")
+			if _, err := readBody(r); err != nil {
+				return
+			}
+		}
+		if _, err := io.WriteString(nc, answer); err != nil {
+			return
+		}
+	}
+}
+
+func TestMailParameters(t *testing.T) {
+	all := Extensions{Size: true, EightBitMIME: true, DSN: true, SMTPUTF8: true}
+	cases := map[string]struct {
+		ext  Extensions
+		m    Message
+		want string
+	}{
+		"nothing offered": {Extensions{}, Message{From: "a@b", Ret: "FULL", EnvID: "x", Size: 5}, "MAIL From:<a@b>"},
+		"everything, in ZMailer's order": {all, Message{From: "a@b", Ret: "hdrs", EnvID: "EID1", Size: 396},
+			"MAIL From:<a@b> BODY=8BITMIME SIZE=408 ENVID=EID1 RET=hdrs"},
+		"null sender":         {all, Message{}, "MAIL From:<> BODY=8BITMIME"},
+		"blank in a value":    {all, Message{From: "a@b", EnvID: "x SIZE=1", Ret: "FULL"}, "MAIL From:<a@b> BODY=8BITMIME RET=FULL"},
+		"line end in a value": {all, Message{From: "a@b", EnvID: "x\r\nRSET"}, "MAIL From:<a@b> BODY=8BITMIME"},
+		"UTF-8 sender":        {all, Message{From: "grüße@b"}, "MAIL From:<grüße@b> BODY=8BITMIME SMTPUTF8"},
+		"domain in Unicode for a server without SMTPUTF8": {Extensions{}, Message{From: "a@bücher.example"},
+			"MAIL From:<a@xn--bcher-kva.example>"},
+		"quoted local part": {Extensions{}, Message{From: `"a b"@c`}, `MAIL From:<"a b"@c>`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			conn := &Conn{ext: c.ext}
+			from, _, err := wireAddress(c.m.From, c.ext.SMTPUTF8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(conn.appendMail(nil, &c.m, from, from.utf8)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRcptParameters(t *testing.T) {
+	r := Recipient{Address: "u@x", Notify: "SUCCESS,FAILURE", ORcpt: "rfc822;Orig+2BUser@x"}
+	with := &Conn{ext: Extensions{DSN: true}}
+	if got, want := string(with.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	without := &Conn{}
+	if got, want := string(without.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x>"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// RFC 6531 §3.1: an address that needs SMTPUTF8 fails where it is not offered; the
+// others of the message go on.
+func TestAddressThatNeedsSMTPUTF8(t *testing.T) {
+	script := plainHello + `
+C: MAIL From:<sender@client.test>
+S: 250 ok
+C: RCPT To:<a@test>
+S: 250 ok
+C: RCPT To:<b@xn--bcher-kva.example>
+S: 250 ok
+C: DATA
+S: 354 go
+BODY
+S: 250 ok`
+	c, _, p := open(t, Config{}, script)
+	res, err := c.Send(message("grüße@test", "a@test", "b@bücher.example", "bad\raddress@test", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.end(t)
+	for i, want := range []string{"5.6.7", "2.0.0", "2.0.0", "5.1.3", "5.1.3"} {
+		if got := res[i].Code.String(); got != want {
+			t.Errorf("recipient %d: got %s (%v), want %s", i, got, res[i].Err, want)
+		}
+	}
+}
+
+func TestSenderThatNeedsSMTPUTF8(t *testing.T) {
+	c, rec, _ := open(t, Config{}, plainHello+"WAIT")
+	m := message("a@test", "b@test")
+	m.From = "grüße@test"
+	res, err := c.Send(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range res {
+		if r.Outcome != status.Failed || r.Code.String() != "5.6.7" {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if len(rec.writes) != 1 || !c.Usable() {
+		t.Errorf("something was sent: %q; usable %v", rec.writes, c.Usable())
+	}
+}
+
+func TestSMTPUTF8IsAskedForWhenOffered(t *testing.T) {
+	c, _, p := open(t, Config{}, hello+`C: MAIL From:<sender@client.test> BODY=8BITMIME SMTPUTF8
+C: RCPT To:<grüße@test> ORCPT=utf-8;grüße@test
+C: DATA
+S: 250 ok
+S: 250 ok
+S: 354 go
+BODY
+S: 250 ok`)
+	m := message("grüße@test")
+	m.Recipients[0].ORcpt = "utf-8;grüße@test"
+	if res, err := c.Send(m); err != nil || res[0].Outcome != status.Delivered {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	p.end(t)
+}
+
+// BenchmarkSend is one message of 4 kB on a kept connection, the server's share
+// included.
+func BenchmarkSend(b *testing.B) {
+	client, server := pair(b)
+	go acceptAll(server)
+	c := New(client.Conn, Config{Hostname: "client.test"})
+	if err := c.Hello(); err != nil {
+		b.Fatal(err)
+	}
+	body := "\n" + strings.Repeat(strings.Repeat("x", 79)+"\n", 50)
+	header := []byte("Received: from here\nSubject: x\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := c.Send(&Message{From: "sender@client.test", Header: header, Body: strings.NewReader(body),
+			Recipients: []Recipient{{Address: "to@test"}}})
+		if err != nil || res[0].Outcome != status.Delivered {
+			b.Fatal(res, err)
+		}
+	}
+}
+
+// M37, RFC 6533 §3: the original recipient is passed on to a server without SMTPUTF8.
+func TestOriginalRecipientIsPassedOnInASCII(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		utf8  bool
+		want  string
+	}{
+		"ASCII":               {"rfc822;Orig+2BUser@x", false, "rfc822;Orig+2BUser@x"},
+		"utf-8 to SMTPUTF8":   {"utf-8;grüße@test", true, "utf-8;grüße@test"},
+		"utf-8 to others":     {"UTF-8;grüße@test", false, `UTF-8;gr\x{FC}\x{DF}e@test`},
+		"encoded already":     {`utf-8;gr\x{FC}e@test`, false, `utf-8;gr\x{FC}e@test`},
+		"above the first 64k": {"utf-8;😀@test", false, `utf-8;\x{1F600}@test`},
+		"no type":             {"grüße@test", false, "grüße@test"},
+		"no UTF-8":            {"utf-8;\xff", false, "utf-8;\xff"},
+	}
+	for name, tt := range tests {
+		if got := orcpt(tt.value, tt.utf8); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+	c := &Conn{ext: Extensions{DSN: true}}
+	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "utf-8;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x> ORCPT=utf-8;\x{FC}@x`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// What cannot be written so is left out.
+	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "rfc822;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x>`; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,14 +1,18 @@
 package smtpclient
 
 import (
+	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"zmailer/internal/mail/status"
+	testpeer "zmailer/test/peer"
 )
 
 const mail = "C: MAIL From:<sender@client.test> BODY=8BITMIME\n"
@@ -496,6 +500,182 @@ func TestDel1LMTPWithMoreAnswersThanRecipients(t *testing.T) {
 					t.Errorf("got %q, %v, usable %v, want %q", got, err, conn.Usable(), c.want)
 				}
 			})
+		})
+	}
+}
+
+// ends is what came of messages, in short.
+func ends(all []sent) []string {
+	var list []string
+	for _, s := range all {
+		text := strings.Join(outcomes(s.results), ", ")
+		switch {
+		case errors.Is(s.err, ErrStale):
+			text = "not begun"
+			for _, r := range s.results {
+				if r.InDoubt || r.Outcome != status.Deferred {
+					text = fmt.Sprintf("not begun, and %+v", r)
+				}
+			}
+		case s.err != nil:
+			text = s.err.Error()
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// Del1: each of several messages on a connection has the outcome that is true for it. One
+// that finds the connection ended is not begun, to be sent elsewhere at once.
+func TestOutcomesOfMessagesOnAConnection(t *testing.T) {
+	const (
+		taken = "delivered 2.6.0 waiting for the answer to the final dot"
+		doubt = "deferred 4.4.2 waiting for the answer to the final dot, in doubt"
+	)
+	cases := map[string]struct {
+		at, answer string // of message 1, of 0 to 2
+		want       [3]string
+	}{
+		"all taken":           {"-", "", [3]string{taken, taken, taken}},
+		"message refused":     {".", "554 5.6.0 no", [3]string{taken, "failed 5.6.0 waiting for the answer to the final dot", taken}},
+		"RCPT refused":        {"RCPT", "550 5.1.1 no", [3]string{taken, "failed 5.1.1 waiting for the answer to RCPT", taken}},
+		"421 to the dot":      {".", "421 4.3.2 bye", [3]string{taken, "deferred 4.3.2 waiting for the answer to the final dot", "not begun"}},
+		"421, and an answer":  {".", "421 4.3.2 bye\r\n250 2.6.0 taken", [3]string{taken, doubt, "not begun"}},
+		"421, and silence":    {".", "421 DEAF", [3]string{taken, doubt, "not begun"}},
+		"two answers":         {".", "250 2.6.0 taken\r\n250 2.6.0 taken", [3]string{taken, taken, "not begun"}},
+		"two that differ":     {".", "250 2.6.0 taken\r\n554 5.6.0 no", [3]string{taken, doubt, "not begun"}},
+		"421 behind it":       {".", "250 2.6.0 taken\r\n421 4.3.2 bye", [3]string{taken, taken, "not begun"}},
+		"one and a half":      {".", "250 2.6.0 taken\r\n25", [3]string{taken, doubt, "not begun"}},
+		"421 to MAIL":         {"MAIL", "421 4.3.2 bye", [3]string{taken, "not begun", "not begun"}},
+		"421 to RCPT":         {"RCPT", "421 4.3.2 bye", [3]string{taken, "deferred 4.3.2 waiting for the answer to RCPT", "not begun"}},
+		"503 to MAIL":         {"MAIL", "503 5.5.1 nested MAIL", [3]string{taken, "not begun", "not begun"}},
+		"354 to MAIL":         {"MAIL", "354 go", [3]string{taken, "not begun", "not begun"}},
+		"354 to RCPT":         {"RCPT", "354 go", [3]string{taken, "deferred 4.4.2 waiting for the answer to RCPT", "not begun"}},
+		"421 behind the last": {"DATA", "550 5.7.1 no\r\n421 4.7.0 bye", [3]string{taken, "failed 5.7.1 waiting for the answer to DATA", "not begun"}},
+		"more than was asked": {"DATA", "550 5.7.1 no\r\n550 5.7.1 no", [3]string{taken, "deferred 4.4.2 waiting for the answer to DATA", "not begun"}},
+		"421 to DATA":         {"DATA", "421 4.3.2 bye", [3]string{taken, "deferred 4.3.2 waiting for the answer to DATA", "not begun"}},
+		"hangs up at the dot": {".", "HANGUP", [3]string{taken, "deferred 4.4.2 waiting for the answer to the final dot, in doubt", "not begun"}},
+		"silent at the dot":   {".", "DEAF", [3]string{taken, "deferred 4.4.2 waiting for the answer to the final dot, in doubt", "not begun"}},
+		"hangs up at DATA":    {"DATA", "HANGUP", [3]string{taken, "deferred 4.4.2 waiting for the answer to DATA", "not begun"}},
+		"nonsense at the dot": {".", "done!", [3]string{taken, "deferred 4.4.2 waiting for the answer to the final dot, in doubt", "not begun"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &naive{extensions: pipelining}
+				message := -1
+				n.answer = func(command string) string {
+					verb, _, _ := strings.Cut(command, " ")
+					if verb == "MAIL" {
+						message++
+					}
+					if message == 1 && verb == c.at {
+						return c.answer
+					}
+					return ""
+				}
+				conn, _ := farServer(t, n, Config{})
+				if got := ends(sendAll(conn, several(3))); !slices.Equal(got, c.want[:]) {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// corked is a connection that sends what is written to it when it is told to.
+type corked struct {
+	net.Conn
+	held  bytes.Buffer
+	holds bool
+}
+
+func (c *corked) Write(b []byte) (int, error) {
+	if c.holds {
+		return c.held.Write(b)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *corked) flush() error {
+	c.holds = false
+	_, err := c.held.WriteTo(c.Conn)
+	return err
+}
+
+// Del1: under TLS what a server says beyond its answers is seen too, if it comes with them:
+// each in a record of its own.
+func TestDel1AnswersInRecordsOfTheirOwn(t *testing.T) {
+	for name, c := range map[string]struct {
+		data, dot []string // records
+		content   bool     // is sent
+		want      string
+		usable    bool
+	}{
+		"one answer each":         {[]string{"354 go"}, []string{"250 2.0.0 taken"}, true, "delivered 2.0.0 waiting for the answer to the final dot", true},
+		"behind 354":              {[]string{"354 go", "552 5.3.4 too big"}, nil, false, "deferred 4.4.2 waiting for the answer to DATA", false},
+		"354 in two records":      {[]string{"354 go", "354", " go"}, nil, false, "deferred 4.4.2 waiting for the answer to DATA", false},
+		"behind the dot's answer": {[]string{"354 go"}, []string{"250 2.0.0 taken", "550 5.7.1 spam"}, true, "deferred 4.4.2 waiting for the answer to the final dot, in doubt", false},
+		"421 behind it":           {[]string{"354 go"}, []string{"250 2.0.0 taken", "421 4.4.2", " bye"}, true, "delivered 2.0.0 waiting for the answer to the final dot", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ca := testpeer.NewCA(t, "test")
+			nc, server := pair(t)
+			done := make(chan []byte, 1)
+			go func() {
+				cork := &corked{Conn: server}
+				secure := tls.Server(cork, &tls.Config{Certificates: []tls.Certificate{ca.Issue("mx.test")}})
+				s := newLines(secure)
+				say := func(records []string) {
+					cork.holds = true
+					for i, r := range records {
+						if i == len(records)-1 || records[i+1][0] != ' ' {
+							r += "\r\n"
+						}
+						if _, err := secure.Write([]byte(r)); err != nil {
+							s.err = err
+						}
+					}
+					if err := cork.flush(); err != nil {
+						s.err = err
+					}
+				}
+				s.say("220 mx.test ESMTP")
+				s.hear() // EHLO
+				s.say("250-mx.test\r\n250 PIPELINING")
+				for range 3 {
+					s.hear()
+				}
+				s.say("250 2.1.0 ok\r\n250 2.1.5 ok")
+				say(c.data)
+				var got bytes.Buffer
+				for s.err == nil && !strings.HasSuffix(got.String(), ".\r\n") {
+					line, err := s.r.ReadString('\n')
+					got.WriteString(line)
+					s.err = err
+				}
+				if s.err == nil {
+					say(c.dot)
+				}
+				done <- got.Bytes()
+				s.hear()
+			}()
+			conn := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
+			t.Cleanup(func() { conn.Close() })
+			if err := conn.BeginTLS(&tls.Config{ServerName: "mx.test", RootCAs: ca.Pool()}); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.Hello(); err != nil {
+				t.Fatal(err)
+			}
+			res, err := conn.Send(message("to@test"))
+			if got := outcomes(res); err != nil || !slices.Equal(got, []string{c.want}) || conn.Usable() != c.usable {
+				t.Errorf("got %q, %v, usable %v, want %q, %v", got, err, conn.Usable(), c.want, c.usable)
+			}
+			conn.Close()
+			if content := <-done; (len(content) > 0) != c.content {
+				t.Errorf("got content %q", content)
+			}
 		})
 	}
 }

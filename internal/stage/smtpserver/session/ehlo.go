@@ -18,6 +18,7 @@ func (w *Conn) extensions() []string {
 	} else {
 		list = append(list, "SIZE")
 	}
+	list = append(list, w.session.handler.Extensions()...)
 	if w.offersTLS() {
 		list = append(list, "STARTTLS")
 	}
@@ -27,7 +28,7 @@ func (w *Conn) extensions() []string {
 	if w.mayXCLIENT() {
 		list = append(list, xclientOffer)
 	}
-	return append(list, w.session.handler.Extensions()...)
+	return list
 }
 
 // greet replaces go-smtp's answer to a greeting, line by line: the first word has to

@@ -130,7 +130,7 @@ func byDefault(f *Facts) Verdict {
 	if f.Trusted || f.Local {
 		return Verdict{Action: Accept, By: ByDefault}
 	}
-	return Verdict{Action: Reject, Code: 550, Status: status.Code{Class: 5, Subject: 7, Detail: 1}, Text: "relaying denied", By: ByDefault}
+	return Verdict{Action: Reject, Code: 550, Status: status.Code{Class: 5, Subject: 7, Detail: 1}, Text: "Relaying denied", By: ByDefault}
 }
 
 // settle ends a decision that rules are pending for.

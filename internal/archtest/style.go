@@ -116,12 +116,17 @@ func events(s *source) map[string]int {
 		if !ok || len(call.Args) == 0 {
 			return true
 		}
-		fun, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return true
+		name := ""
+		switch fun := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			name = fun.Sel.Name
+		case *ast.Ident:
+			if fun.Name == "kind" { // of the scheduler's events
+				name = "Info"
+			}
 		}
 		at := 0
-		switch fun.Sel.Name {
+		switch name {
 		case "Debug", "Info", "Warn", "Error":
 		case "Log", "LogAttrs":
 			at = 2 // behind context and level

@@ -1,12 +1,12 @@
 package scheduler
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"time"
 
 	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
@@ -122,7 +122,7 @@ func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, kn
 		list := []thread.Outcome{*o}
 		// Crash: without the line the recipient is tried at once.
 		e.do(m, op{run: e.writes(m, list)})
-		e.logLate("deferred", d, o, slog.String("next", o.Next.Format(time.RFC3339)))
+		e.logLate(events.Deferred, d, o, slog.String("next", o.Next.Format(time.RFC3339)))
 		e.reload(m, nil)
 		return
 	}
@@ -137,11 +137,7 @@ func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, kn
 	}
 	if !known {
 		e.counts.final(o.Result)
-		event := "failed"
-		if o.Result == thread.Delivered {
-			event = "delivered"
-		}
-		e.logLate(event, d, o)
+		e.logLate(endOf(o.Result), d, o)
 	}
 	if agents.LeftToUs(word) {
 		list := []thread.Outcome{*o}
@@ -153,7 +149,7 @@ func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, kn
 }
 
 // logLate writes the line of a recipient whose answer came after its job was taken back.
-func (e attempts) logLate(word string, d *agents.Doubt, o *thread.Outcome, more ...slog.Attr) {
+func (e attempts) logLate(k events.Kind, d *agents.Doubt, o *thread.Outcome, more ...slog.Attr) {
 	id := idOf(d.Message)
 	code, reply := o.Notary.Status, thread.LastLine(o.Text)
 	if code == "" {
@@ -162,7 +158,7 @@ func (e attempts) logLate(word string, d *agents.Doubt, o *thread.Outcome, more 
 	list := append([]slog.Attr{slog.Any("id", id), slog.String("name", d.Message.Name()), slog.String("rcpt", o.Address),
 		slog.String("channel", d.Channel), slog.String("host", d.Host), slog.String("status", code), slog.String("reply", store.Cut(reply)),
 		slog.Int("attempt", d.Attempt), slog.Duration("took", e.now.Sub(id.Time()))}, more...)
-	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, list...)
+	e.emitter().EmitAttrs(k, list...)
 }
 
 // record writes outcomes down and only then acts on them (A5).

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -80,7 +81,7 @@ type engine struct {
 
 	// Those who ask and listen.
 	query  *query
-	events *eventHub
+	events *events.Stream
 	counts counts
 	meters meters
 
@@ -104,14 +105,14 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	c.Lookout = cmp.Or(c.Lookout, DefaultLookout)
 	c.locked = cmp.Or(c.locked, lockedAfter)
 	c.clocks = c.clocks.orSystem()
-	events := newEventHub()
-	c.Log = slog.New(eventLog{c.Metrics.Log(c.Log).Handler(), events})
+	stream := &events.Stream{}
+	c.Log = c.Metrics.Log(c.Log)
 	m := newMeters(c.Metrics)
 	e := &engine{
-		events: events,
+		events: stream,
 		conf:   c, po: po, log: c.Log, box: newMailbox(),
 		spool: &store.Store{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
-			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Resolver: c.Resolver,
+			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
 			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}},
 		meters: m,
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
@@ -126,6 +127,11 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.agents = agents.New(e.core, attempts{e}, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
 	return e
 }
+
+// emit emits an event.
+func (e *engine) emit(k events.Kind, args ...any) { e.emitter().Emit(k, args...) }
+
+func (e *engine) emitter() events.Emitter { return events.Emitter{Log: e.log, Stream: e.events} }
 
 // transport is the path of transport/, where agents run.
 func (e *engine) transport() string { return filepath.Join(e.conf.Dir, postoffice.Transport) }

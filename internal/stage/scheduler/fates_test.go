@@ -60,7 +60,7 @@ type fates struct {
 	hosts   int
 	notary  [][]byte // NOTARY fields that agents of ZMailer have written
 	lines   [][]byte // what they said
-	log     *events
+	log     *logLines
 	trail   map[string][]string // what was done about an address, for a failure of the test
 }
 
@@ -85,7 +85,7 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newEvents(), trail: map[string][]string{}}
+	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
 	w.e = newEngine(Config{starter: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
 		Lookout: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
 	w.e.tick()

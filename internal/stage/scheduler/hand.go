@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -15,7 +16,7 @@ import (
 // it has left anything.
 func (e *engine) vanish(m *thread.Message, err error) {
 	name := m.Name()
-	e.log.Warn("vanished", "id", idOf(m), "name", name, "open", m.Open, "reason", err,
+	e.emit(events.Vanished, "id", idOf(m), "name", name, "open", m.Open, "reason", err,
 		"advice", "nothing, if it was meant so. A message that is left in queue/ without a specification is routed again, to all its recipients")
 	e.enterVanished(m)
 	e.forget(m)

@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +9,7 @@ import (
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -175,8 +174,8 @@ func (e *engine) loaded(name string, l *store.Loaded, err error) {
 	e.voids(m, l)
 	e.counts.MessagesIn++
 	e.counts.RecipientsIn += uint64(m.Open)
-	if e.log.Enabled(context.Background(), slog.LevelDebug) {
-		e.log.Debug("queued", "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
+	if em := e.emitter(); em.Wants(events.Routed) {
+		em.Emit(events.Routed, "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
 	}
 	e.check(m)
 }
@@ -185,7 +184,7 @@ func (e *engine) loaded(name string, l *store.Loaded, err error) {
 func (e *engine) refuse(name string, err error) {
 	if errors.Is(err, postoffice.ErrGone) {
 		// K10: it was renamed or removed between the hint and the look.
-		e.log.Debug("vanished", "name", name)
+		e.emit(events.Passed, "name", name)
 		delete(e.refused, name)
 		return
 	}

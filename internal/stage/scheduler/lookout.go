@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -87,10 +88,10 @@ func (e *engine) lookedOut(found []alarm.Alarm) {
 	l.looking = false
 	raised, cleared := l.board.Update(found)
 	for _, a := range raised {
-		e.log.Warn("alarm-raised", "kind", a.Kind, "subject", a.Subject, "reason", a.Text)
+		e.emit(events.AlarmRaised, "kind", a.Kind, "subject", a.Subject, "reason", a.Text)
 	}
 	for _, a := range cleared {
-		e.log.Info("alarm-cleared", "kind", a.Kind, "subject", a.Subject, "since", a.Since.UTC().Format(time.RFC3339))
+		e.emit(events.AlarmCleared, "kind", a.Kind, "subject", a.Subject, "since", a.Since.UTC().Format(time.RFC3339))
 	}
 	text := alarm.Append(nil, l.board.Raised())
 	if l.told && len(raised)+len(cleared) == 0 && len(text) == 0 {

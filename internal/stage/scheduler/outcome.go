@@ -1,11 +1,11 @@
 package scheduler
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
@@ -53,28 +53,32 @@ func (s *stages) attrs(list []slog.Attr) []slog.Attr {
 
 // logFinal writes the line of a recipient that is done with.
 func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
-	word := "delivered"
-	if r.Result == thread.Failed {
-		word = "failed"
-	}
 	code := workspec.ParseNotary(ans.Notary).Status
 	if code == "" {
 		code = replyCode(thread.LastLine(ans.Text), r.Result)
 	}
-	e.logOutcome(word, v, r, e.stages(v), code, thread.LastLine(ans.Text))
+	e.logOutcome(endOf(r.Result), v, r, e.stages(v), code, thread.LastLine(ans.Text))
+}
+
+// endOf is the event of a final result.
+func endOf(r thread.Result) events.Kind {
+	if r == thread.Delivered {
+		return events.Delivered
+	}
+	return events.Failed
 }
 
 // logOutcome writes a line of a recipient's attempt.
-func (e *engine) logOutcome(word string, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
+func (e *engine) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
-	e.meters.outcome(word, v, &s, store.Since(id.Time(), e.now))
+	e.meters.outcome(k.String(), v, &s, store.Since(id.Time(), e.now))
 	var room [16]slog.Attr
 	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
 		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),
 		slog.String("status", code), slog.String("reply", store.Cut(reply)))
 	list = append(s.attrs(list), slog.Duration("took", store.Since(id.Time(), e.now)))
-	e.log.LogAttrs(context.Background(), slog.LevelInfo, word, append(list, more...)...)
+	e.emitter().EmitAttrs(k, append(list, more...)...)
 }
 
 // replyCode is the enhanced code of an SMTP reply, or that of a bare success or
@@ -97,12 +101,9 @@ func resultOf(delivered bool) thread.Result {
 
 // logTagged writes the line of a recipient whose outcome only its tag tells.
 func (e *engine) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
-	word, o := "failed", store.Outcome{Result: resultOf(delivered)}
-	if delivered {
-		word = "delivered"
-	}
+	o := store.Outcome{Result: resultOf(delivered)}
 	e.counts.final(o.Result)
-	e.logOutcome(word, v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
+	e.logOutcome(endOf(o.Result), v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
 }
 
 // logDeferred writes a line for each recipient that is tried again. s is of the attempt.
@@ -114,6 +115,6 @@ func (e *engine) logDeferred(v *thread.Vertex, list []store.Outcome, round threa
 		if r == nil || o.Result.Final() {
 			continue
 		}
-		e.logOutcome("deferred", v, r, s, o.Code().String(), thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
+		e.logOutcome(events.Deferred, v, r, s, o.Code().String(), thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/events"
 )
 
 // query answers on the query socket (docs/mailq.md). Each client has a goroutine of its
@@ -18,7 +19,7 @@ import (
 // at a time and each of bounded size, and waits for nobody.
 type query struct {
 	e       *engine
-	events  *eventHub
+	events  *events.Stream
 	asking  chan struct{} // held while the engine is asked: one question a turn
 	reading chan struct{} // held while a specification is read: listings take one core at most
 	ended   chan struct{} // closed when the engine asks no more

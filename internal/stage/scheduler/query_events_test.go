@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -232,34 +230,5 @@ func TestOrdersAreToldOnce(t *testing.T) {
 		if e.Event == "held" && (e.Who != "zmctl,_joe" || e.ID != q.ID.String() || e.Channel != "smtp") {
 			t.Errorf("got %+v", e)
 		}
-	}
-}
-
-// A21: who does not keep up is told how much he has lost, in its place; the one who
-// publishes waits for nobody; with nobody there, nothing is made.
-func TestSlowListenerIsToldWhatItLost(t *testing.T) {
-	h := newEventHub()
-	log := slog.New(eventLog{slog.DiscardHandler, h})
-	if n := testing.AllocsPerRun(100, func() { log.Debug("delivered") }); n > 0 {
-		t.Errorf("%v allocations while nobody listens", n)
-	}
-	slow := h.listen()
-	for i := range eventsKept + 7 {
-		log.Debug("delivered", "id", i)
-	}
-	log.Debug("recorded") // no event
-	got := h.take(slow)
-	if len(got) != eventsKept+1 || string(got[eventsKept]) != `{"event":"lost","count":7}` {
-		t.Fatalf("got %d lines, the last %s", len(got), got[len(got)-1])
-	}
-	log.Info("failed", "id", "S1A1", "took", time.Second, "n", 3, "text", "a\"b\nc")
-	log.With("x", 1).Info("queued")
-	got = h.take(slow)
-	if len(got) != 2 || !strings.HasSuffix(string(got[0]), `"event":"failed","id":"S1A1","took":"1s","n":3,"text":"a\"b\nc"}`) || !strings.Contains(string(got[1]), `"event":"routed"`) {
-		t.Errorf("got %s", got)
-	}
-	h.leave(slow)
-	if h.listening.Load() {
-		t.Error("it goes on for nobody")
 	}
 }

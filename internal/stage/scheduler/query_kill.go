@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
@@ -24,7 +25,7 @@ func (s *querySession) etrn(r mailq.Request) error {
 	case <-s.q.ended:
 		return s.stopped()
 	}
-	s.q.e.log.Info("etrn", "host", store.Cut(host), "threads", n, "client", s.who)
+	s.q.e.emit(events.Kicked, "host", store.Cut(host), "threads", n, "client", s.who)
 	if n == 0 {
 		return s.yes("OK; an ETRN didn't start anything.")
 	}

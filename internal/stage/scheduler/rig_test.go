@@ -24,8 +24,8 @@ import (
 type rig struct {
 	*box
 	dir    string
-	events *events
-	child  *events // log of a scheduler in a process of its own
+	events *logLines
+	child  *logLines // log of a scheduler in a process of its own
 	conf   *conf.File
 	config Config
 	cancel context.CancelFunc
@@ -47,7 +47,7 @@ func newRig(t testing.TB, conf string, levels int, change func(*conf.Settings)) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newEvents(), child: newEvents()}
+	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newLogLines(), child: newLogLines()}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the other process:\n%s\nnotes:\n%s", r.child, strings.Join(r.notes(), "\n"))
@@ -192,21 +192,21 @@ func (r *rig) empty() {
 	}
 }
 
-// events is a log that can be waited for.
-type events struct {
+// logLines is a log that can be waited for.
+type logLines struct {
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{}
 	slog.Handler
 }
 
-func newEvents() *events {
-	e := &events{more: make(chan struct{})}
+func newLogLines() *logLines {
+	e := &logLines{more: make(chan struct{})}
 	e.Handler = slog.NewTextHandler(e, &slog.HandlerOptions{Level: slog.LevelDebug})
 	return e
 }
 
-func (e *events) Write(b []byte) (int, error) {
+func (e *logLines) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, line, _ := strings.Cut(string(b), " ") // without its time
@@ -216,20 +216,20 @@ func (e *events) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (e *events) String() string {
+func (e *logLines) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return strings.Join(e.lines, "\n")
 }
 
 // count counts the lines that hold all the words; more is closed at the next line.
-func (e *events) count(words ...string) (n int, more chan struct{}) {
+func (e *logLines) count(words ...string) (n int, more chan struct{}) {
 	more, n, _ = e.after(0, words)
 	return n, more
 }
 
 // after counts from a line on; to is how many lines there are.
-func (e *events) after(from int, words []string) (more chan struct{}, n, to int) {
+func (e *logLines) after(from int, words []string) (more chan struct{}, n, to int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, line := range e.lines[from:] {
@@ -246,7 +246,7 @@ func (e *events) after(from int, words []string) (more chan struct{}, n, to int)
 
 var errPatience = errors.New("did not happen in time")
 
-func (e *events) wait(n int, words ...string) error {
+func (e *logLines) wait(n int, words ...string) error {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for got, from := 0, 0; ; {
@@ -264,7 +264,7 @@ func (e *events) wait(n int, words ...string) error {
 
 // lineWriter parts what a process writes into lines.
 type lineWriter struct {
-	to   *events
+	to   *logLines
 	rest []byte
 }
 
@@ -286,7 +286,7 @@ type without struct {
 	words []string
 }
 
-func leaveOut(e *events, words ...string) slog.Handler { return without{e.Handler, words} }
+func leaveOut(e *logLines, words ...string) slog.Handler { return without{e.Handler, words} }
 
 func (w without) Handle(ctx context.Context, r slog.Record) error {
 	if slices.Contains(w.words, r.Message) {

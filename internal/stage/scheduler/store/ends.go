@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
@@ -96,7 +97,7 @@ func (s *Store) finish(f *work) (done bool, err error) {
 	if err != nil || !done {
 		return false, err
 	}
-	s.Log.Debug("finished", "id", f.id, "name", f.Name)
+	s.emit(events.Finished, "id", f.id, "name", f.Name)
 	return true, nil
 }
 
@@ -163,7 +164,7 @@ func (s *Store) FinishDelivered(list iter.Seq[*Ending]) {
 	})
 	for x := range list {
 		if x.Err = s.unlink(x.Name, x.ID, x.Total); x.Err == nil {
-			s.Log.Debug("finished", "id", x.ID, "name", x.Name)
+			s.emit(events.Finished, "id", x.ID, "name", x.Name)
 		}
 	}
 }

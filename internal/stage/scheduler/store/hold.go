@@ -8,6 +8,7 @@ import (
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/workspec"
 )
 
@@ -87,7 +88,7 @@ func (s *Store) letGo(f *work, now time.Time) (gone int, next time.Time, err err
 		s.Log.Error("not-rerouted", "id", f.id, "name", f.Name, "rcpt", a, "reason", "its address is a file or program behind an alias; it waits until it expires")
 	}
 	for _, a := range res.Changed {
-		s.Log.Info("rerouted", "id", f.id, "name", f.Name, "rcpt", a, "channel", builtin.Hold, "copy", res.To)
+		s.emit(events.Rerouted, "id", f.id, "name", f.Name, "rcpt", a, "channel", builtin.Hold, "copy", res.To)
 	}
 	return len(res.Changed), next, f.read()
 }

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/builtin"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
@@ -162,7 +163,7 @@ func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
 	case f.before == loadNew && !f.spec.Complete && len(f.spec.Start) == 0 && s.Now().Sub(f.Info.ModTime).Abs() < unfinishedGrace:
 		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrUnfinished)
 	case len(f.spec.Start) > 0 && len(f.spec.Groups) == 0:
-		s.Log.Info("etrn", "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
+		s.emit(events.Kicked, "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
 		return gone(), "", s.PostOffice.Queue.Finish(f.Name)
 	case f.noMessage:
 		again, err := s.alone(f)
@@ -278,7 +279,7 @@ func (s *Store) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *ch
 	c.diagnostic(g, r, now, failure(code, text), text)
 	c.tag(f, r, workspec.TagFailed)
 	c.sync = true
-	s.Log.Info("failed", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+	s.emit(events.Failed, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"status", code.String(), "reply", text, "took", now.Sub(f.arrival()))
 }
 
@@ -296,7 +297,7 @@ func (s *Store) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *ch
 		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
 	}
 	c.tag(f, r, workspec.TagOK)
-	s.Log.Info("delivered", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+	s.emit(events.Delivered, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"reply", reply, "took", now.Sub(f.arrival()))
 }
 
@@ -412,7 +413,7 @@ func (s *Store) served(f *work, r *workspec.Recipient, held bool, c *changes) (*
 		reason = "what it waits for on channel hold cannot be read: " + err.Error() + "; it expires"
 	}
 	if unserved {
-		s.Log.Error("unknown-channel", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)
+		s.emit(events.Unserved, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)
 		if !held {
 			c.event(workspec.Event{Time: s.Now(), Recipient: r.Offset, Event: workspec.EventUnserved, Text: reason})
 		}

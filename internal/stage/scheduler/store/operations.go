@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/workspec"
 )
 
@@ -150,33 +150,32 @@ func (s *Store) logOperations(f *work, from int) {
 // logOperation logs an order about one recipient, with the time at which it was given. end
 // is what its sender is told if it failed.
 func (s *Store) logOperation(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient, end *workspec.Diagnostic) {
-	ctx := context.Background()
-	if !s.Log.Enabled(ctx, slog.LevelInfo) {
+	k, em := events.Operation(word), events.Emitter{Log: s.Log, Stream: s.Stream}
+	if !em.Wants(k) {
 		return
 	}
-	line := slog.NewRecord(e.Time, slog.LevelInfo, word, 0)
-	line.AddAttrs(slog.Any("id", id), slog.String("name", name), slog.String("rcpt", r.Address), slog.String("channel", r.Channel), slog.String("host", r.Host))
+	list := append([]slog.Attr(nil), slog.Any("id", id), slog.String("name", name), slog.String("rcpt", r.Address), slog.String("channel", r.Channel), slog.String("host", r.Host))
 	who, reason := e.Get(workspec.KeyWho), e.Text
 	if who == "" { // of removed and restored
 		who, reason, _ = strings.Cut(e.Text, ": ")
 	}
 	for _, kv := range [][2]string{{"who", who}, {"order", e.Get("order")}, {"cause", e.Get(workspec.KeyCause)}, {"reason", reason}} {
 		if kv[1] != "" {
-			line.AddAttrs(slog.String(kv[0], Cut(kv[1])))
+			list = append(list, slog.String(kv[0], Cut(kv[1])))
 		}
 	}
 	if ms, err := strconv.ParseInt(e.Get("until"), 10, 64); err == nil && ms > 0 {
-		line.AddAttrs(slog.Time("until", time.UnixMilli(ms)))
+		list = append(list, slog.Time("until", time.UnixMilli(ms)))
 	}
 	switch {
 	case e.Event == workspec.EventExpired || e.Event == workspec.EventRemoved:
 		if end != nil {
 			_, reply, _ := strings.Cut(end.Notary.Diagnostic, ";")
-			line.AddAttrs(slog.String("status", end.Notary.Status), slog.String("reply", Cut(strings.TrimSpace(reply))))
+			list = append(list, slog.String("status", end.Notary.Status), slog.String("reply", Cut(strings.TrimSpace(reply))))
 		}
-		line.AddAttrs(slog.Duration("took", Since(id.Time(), e.Time)))
+		list = append(list, slog.Duration("took", Since(id.Time(), e.Time)))
 	case e.Event == workspec.EventRetry && workspec.Reopens(e):
-		line.AddAttrs(slog.Bool("fresh", true))
+		list = append(list, slog.Bool("fresh", true))
 	}
-	_ = s.Log.Handler().Handle(ctx, line) // as a Logger does: there is nowhere to tell an error
+	em.EmitAt(e.Time, k, list...)
 }

@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -219,7 +220,7 @@ func (s *Store) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *cha
 	age := Since(f.arrival(), now).Round(time.Second)
 	c.event(workspec.OrderEvent(now, workspec.EventFrozen, f.id.String(), []int64{r.Offset}, "scheduler", "", text,
 		workspec.Attr{Key: workspec.KeyCause, Value: workspec.CauseExpired}))
-	s.Log.Warn("frozen", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+	s.emit(events.Froze, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"cause", workspec.CauseExpired, "reply", text, "age", age)
 	return false
 }
@@ -250,6 +251,6 @@ func (s *Store) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *
 	c.diagnosticOf(g, r, now, n, why, drop)
 	c.tag(f, r, workspec.TagFailed)
 	s.Meters.expired(s.Conf, r.Channel, r.Host, Since(f.arrival(), now))
-	s.Log.Info("expired", "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
+	s.emit(events.Expired, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 		"status", code.String(), "reply", text, "attempt", attempts, "took", Since(f.arrival(), now), "age", age, "dropped", drop)
 }

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/workspec"
 )
@@ -191,7 +192,7 @@ func (s *Store) report(f *work, list []owed, said map[int64]string, further bool
 	}
 	err = s.mark(f, list)
 	s.Meters.Reports.With(list[0].kind).Add(1)
-	s.Log.Info("report", "id", f.id, "name", f.Name, "kind", list[0].kind, "rcpt", list[0].to, "recipients", len(list), "report", a.ID)
+	s.emit(events.Reported, "id", f.id, "name", f.Name, "kind", list[0].kind, "rcpt", list[0].to, "recipients", len(list), "report", a.ID)
 	return err
 }
 

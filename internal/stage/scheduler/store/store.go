@@ -29,6 +29,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/workspec"
 )
 
@@ -53,10 +54,16 @@ type Store struct {
 	// /etc/resolv.conf.
 	Resolver string
 	Log      *slog.Logger
+	Stream   *events.Stream // gets events, too; nil: none
 	// Ledger is told of every message's end and of every report; nil: nobody is.
 	Ledger *ledger.Journal
 	logged loggedOperations
 	Meters Meters
+}
+
+// emit emits an event.
+func (s *Store) emit(k events.Kind, args ...any) {
+	events.Emitter{Log: s.Log, Stream: s.Stream}.Emit(k, args...)
 }
 
 // work is a work specification with its content.

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// The recorded postoffice is in testdata/spool-7688860; record.sh there makes it.
+const (
+	recordedDir    = "/tmp/spool-7688860"
+	recordedListen = "127.0.0.1:7687"
+	recordedSink   = "127.76.88.60:7688" // in specifications, whose checksum covers it
+)
+
+// A postoffice and a configuration of commit 7688860 are used as they are: mail that was on its
+// way is delivered once, and what was held, frozen, set aside or removed still is, until an
+// operator releases it.
+func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
+	sink := newSink(t, &peer.Sink{Listen: recordedSink})
+	for how, before := range map[string]func(t *testing.T, s *suite.Suite){
+		"started at once": func(*testing.T, *suite.Suite) {},
+		"repaired before the start": func(t *testing.T, s *suite.Suite) {
+			if said, code := call(t, s, "zmctl", "check", "--repair"); code > 1 {
+				t.Fatalf("zmctl check --repair: exit code %d\n%s", code, said)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			past := len(sink.Messages())
+			far := func() []string {
+				var list []string
+				for _, m := range sink.Messages()[past:] {
+					list = append(list, subject(m.Data)+" "+strings.Join(m.Recipients, " "))
+				}
+				slices.Sort(list)
+				return list
+			}
+			arrived := func(want ...string) {
+				t.Helper()
+				slices.Sort(want)
+				await(t, &suite.Suite{Dir: t.TempDir()}, strings.Join(want, ", "), func() (bool, error) {
+					return len(far()) >= len(want), nil
+				})
+				if got := far(); !slices.Equal(got, want) {
+					t.Errorf("the host got %q, want %q", got, want)
+				}
+			}
+			s := unpack(t)
+			write(t, filepath.Join(s.Dir, "conf", "team"), "alice\n")
+			before(t, s)
+			begin(t, s)
+			arrived("queue far@sink.example", "router router@sink.example", "claimed claimed@sink.example")
+			_, _ = call(t, s, "zmctl", "resubmit", "all") // a router may have tried old mail at once
+			subjects(t, s, "alice", "deferred", "router")
+			for pattern, want := range map[string]int{
+				"deferred/[0-9]*": 1, // its list does not exist
+				"freezer/[0-9]*":  1, "postman/*_loop": 1, "removed/*.queue": 1, "removed/*.spec": 1, "queue/[0-9]*": 1, "transport/[0-9]*": 1, "orders/*-hold-*": 1, "orders/*-remove-*": 1, "orders/*-freeze-*": 1,
+			} {
+				await(t, s, pattern, func() (bool, error) { return len(glob(t, s, pattern)) == want, nil })
+			}
+			if _, err := os.Lstat(path(s, ".nursery")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf(".nursery: %v; the scheduler removes it when it starts", err)
+			}
+			balance(t, s)
+			zmctl(t, s, "release", "--all", "--yes")
+			zmctl(t, s, "thaw", "--all", "--yes")
+			zmctl(t, s, "undo", filepath.Base(glob(t, s, "orders/*-remove-*")[0]))
+			arrived("queue far@sink.example", "router router@sink.example", "claimed claimed@sink.example",
+				"held held@sink.example", "frozen frozen@sink.example", "removed removed@sink.example")
+			subjects(t, s, "alice", "deferred", "router")
+			stop(t, s)
+			balance(t, s)
+		})
+	}
+}
+
+// unpack restores the recorded postoffice, as tar does: each file gets another inode number.
+func unpack(t *testing.T) *suite.Suite {
+	t.Helper()
+	addr, err := peer.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite.Suite{Bin: bin, Dir: openDir(t), SMTPAddr: addr}
+	type stamp struct {
+		name string
+		at   time.Time
+	}
+	var dirs []stamp
+	recorded(t, func(h *tar.Header, content []byte) {
+		name := filepath.Join(s.Dir, h.Name)
+		mode := h.FileInfo().Mode()
+		if mode.IsDir() {
+			err = os.MkdirAll(name, 0o700)
+			dirs = append(dirs, stamp{name, h.ModTime})
+		} else {
+			if strings.HasPrefix(h.Name, "conf/") {
+				content = []byte(strings.NewReplacer(recordedDir, s.Dir, recordedListen, addr).Replace(string(content)))
+			}
+			err = os.WriteFile(name, content, 0o600)
+		}
+		if err = errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, d := range dirs {
+		if err := os.Chtimes(d.name, d.at, d.at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(s.Dir, "mail"), 0o777), os.Chmod(filepath.Join(s.Dir, "mail"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// recorded calls fn for each file of the archive.
+func recorded(t *testing.T, fn func(h *tar.Header, content []byte)) {
+	t.Helper()
+	f, err := os.Open("testdata/spool-7688860/spool.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		content, rerr := io.ReadAll(r)
+		if err = errors.Join(err, rerr); err != nil {
+			t.Fatal(err)
+		}
+		fn(h, content)
+	}
+}
+
+// subjects waits until a user has mail with these subjects, and no other.
+func subjects(t *testing.T, s *suite.Suite, user string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, m := range awaitMail(t, s, user, len(want)) {
+		got = append(got, subject(m))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s has %q, want %q", user, got, want)
+	}
+}
+
+func subject(message []byte) string {
+	_, rest, _ := strings.Cut(string(message), "Subject: ")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+// glob lists what matches a pattern in the postoffice.
+func glob(t *testing.T, s *suite.Suite, pattern string) []string {
+	t.Helper()
+	list, err := filepath.Glob(path(s, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

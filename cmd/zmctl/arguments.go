@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -35,13 +36,10 @@ func openKeeping(c *cli.Context) (*postoffice.PostOffice, time.Duration, error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	keep, err := settings.Duration("REMOVEDKEEP", defaultKeep)
+	keep, err := act.Keep(settings)
 	if err != nil {
 		return nil, 0, err
 	}
 	po, _, err := open(c)
 	return po, keep, err
 }
-
-// defaultKeep is REMOVEDKEEP's default.
-const defaultKeep = 3 * 24 * time.Hour

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
@@ -152,12 +153,12 @@ func TestHoldsEndWhenTheyAreMeantTo(t *testing.T) {
 		"": {}, "2h": now.Add(2 * time.Hour), "1d12h": now.Add(36 * time.Hour), "2026-11-22": time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local),
 		"2026-11-21T06:00": now.Add(3 * time.Hour), "2026-11-21 06:00:00": now.Add(3 * time.Hour),
 	} {
-		if got, err := parseUntil(text, now); err != nil || !got.Equal(want) {
+		if got, err := act.ParseUntil(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"soon", "2h later", "2026-11-21", "2026-13-01"} {
-		if got, err := parseUntil(text, now); err == nil {
+		if got, err := act.ParseUntil(text, now); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -140,9 +139,9 @@ func (v *verb) run(c *cli.Context) error {
 		}
 		return cli.Exit("zmctl "+v.Name+" needs "+what+"; --all is everything, --help lists the flags, zmctl queue shows the mail", config.ExitUsage)
 	}
-	until, err := parseUntil(c.String("until"), time.Now())
+	until, err := act.ParseUntil(c.String("until"), time.Now())
 	if err != nil {
-		return cli.Exit("zmctl "+v.Name+" "+err.Error(), config.ExitUsage)
+		return cli.Exit("zmctl "+v.Name+" --until "+err.Error(), config.ExitUsage)
 	}
 	a, err := newActing(c, v.Verb)
 	if err != nil {
@@ -192,23 +191,4 @@ func (v *verb) chosen(c *cli.Context) (sel selector.Selector, named bool, err er
 		}
 	}
 	return sel.And(flags), false, nil
-}
-
-// parseUntil reads the end of a hold: a time from now, or a date.
-func parseUntil(s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	if d, err := selector.Time(s); err == nil {
-		return now.Add(d), nil
-	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
-		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			if !t.After(now) {
-				return t, errors.New("--until " + s + ": it is in the past")
-			}
-			return t, nil
-		}
-	}
-	return time.Time{}, errors.New("--until " + s + ": invalid time; write 2h, 3d or 2026-11-22T06:00")
 }

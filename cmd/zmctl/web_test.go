@@ -5,7 +5,6 @@ import (
 	"html"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -22,7 +21,6 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
-	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/workspec"
 )
 
@@ -43,24 +41,11 @@ func (o *office) browse(t *testing.T, write bool) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var orders desk.Orderer
-	if write {
-		orders = &webOrders{args: []string{"zmctl", "--postoffice=" + o.dir}}
-	}
-	// As zmweb and its child speak to each other.
-	client := desk.NewClient(func() (io.ReadWriteCloser, error) {
-		ours, theirs := net.Pipe()
-		go func() {
-			defer theirs.Close()
-			_ = desk.Serve(context.WithoutCancel(t.Context()), theirs, theirs, &webSource{po: o.PostOffice, dir: o.dir, settings: settings}, orders)
-		}()
-		return ours, nil
-	})
-	t.Cleanup(func() { client.Close() })
-	c := web.Config{Source: client, Samples: samples, Token: "a-token-for-this-test",
+	source := web.Open(o.PostOffice, o.dir, settings)
+	c := web.Config{Source: source, Samples: samples, Token: "a-token-for-this-test",
 		Hosts: []string{"127.0.0.1"}, Hostname: "mx.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	if write {
-		c.Orders = client
+		c.Orders = source
 	}
 	s := httptest.NewServer(web.New(c))
 	t.Cleanup(s.Close)
@@ -217,7 +202,7 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 			t.Errorf("%s: got %d", path, r.StatusCode)
 		}
 	}
-	if n, err := (&webSource{po: o.PostOffice, dir: o.dir}).Waiting(t.Context()); err == nil {
+	if n, err := web.Open(o.PostOffice, o.dir, nil).Waiting(t.Context()); err == nil {
 		t.Errorf("without a scheduler: got %d", n)
 	}
 }
@@ -239,4 +224,56 @@ func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
 	// It warns that no daemon runs.
 	out, _, _ := invoke(t, "check")
 	wantIn(t, out, web.TokenFile+": of zmctl web", web.SampleFile+": of zmctl web")
+}
+
+// The end of zmweb waits for the order that is being executed, and none begins after it.
+func TestNoOrderBeginsAfterTheEnd(t *testing.T) {
+	o := newOffice(t)
+	id, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	settings, err := config.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := web.Open(o.PostOffice, o.dir, settings)
+	hold := web.Command{Verb: "hold", IDs: []string{id}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	// An order whose browser has gone before its turn is not begun.
+	if g, err := w.Give(ctx, "web", hold); err != nil || g.Order != "" || g.Error == "" {
+		t.Errorf("given up: got %+v, %v", g, err)
+	}
+	wantStates(t, "given up", map[string]string{"a1@x": view.Waiting})
+	if g, err := w.Give(t.Context(), "web", hold); err != nil || g.Order == "" || g.Error != "" {
+		t.Errorf("got %+v, %v", g, err)
+	}
+	wantStates(t, "held", map[string]string{"a1@x": view.Held})
+	w.Close()
+	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if g, err := w.Give(late, "web", web.Command{Verb: "release", IDs: []string{id}}); err != nil || g.Order != "" {
+		t.Errorf("after the end: got %+v, %v", g, err)
+	}
+	wantStates(t, "after the end", map[string]string{"a1@x": view.Held})
+}
+
+// Alarms that cannot be read leave the rest of the overview.
+func TestOverviewIsShownWithoutAlarms(t *testing.T) {
+	o := newOffice(t)
+	o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	path := filepath.Join(t.TempDir(), "zmailer.conf")
+	if err := os.WriteFile(path, []byte("ALARMS=\"nonsense\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := web.Open(o.PostOffice, o.dir, settings)
+	if _, err := view.New(o.PostOffice, time.Now()).Alarms(settings); err == nil {
+		t.Fatal("its alarms can be read")
+	}
+	v, err := w.Survey(t.Context())
+	if err != nil || v.Messages != 1 || v.Problem == "" || v.Status == nil {
+		t.Errorf("got %+v, %v", v, err)
+	}
 }

@@ -5,8 +5,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,12 +12,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/admin/logread"
-	"zmailer/internal/admin/otlp"
 	"zmailer/internal/admin/otlp/export"
-	"zmailer/internal/admin/trace"
 	"zmailer/internal/admin/view"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 )
@@ -85,44 +79,12 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := settings.PostOffice()
-	host, err := os.Hostname()
-	if err != nil {
+	e := &export.Exporter{Endpoint: endpoint.String(), Header: header, Client: &http.Client{Timeout: 10 * time.Second}, Percent: c.Int("percent"), Log: log}
+	if err := e.Of(po, settings, c.Bool("addresses")); err != nil {
 		return err
 	}
-	options := otlp.Options{Host: host, Version: config.Version, Addresses: c.Bool("addresses")}
-	e := &export.Exporter{
-		Follow: func(ctx context.Context, emit func(*view.Event) error) error {
-			return (&view.EventStream{PO: po, Dir: dir, Emit: emit}).Follow(ctx)
-		},
-		Trace: func(ctx context.Context, ids []string) ([]byte, error) {
-			lives, err := lives(ctx, po, settings, ids)
-			if len(lives) == 0 {
-				return nil, err
-			}
-			body, rerr := otlp.Request(lives, options)
-			return body, errors.Join(err, rerr)
-		},
-		Endpoint: endpoint.String(), Header: header, Client: &http.Client{Timeout: 10 * time.Second}, Percent: c.Int("percent"), Log: log,
-	}
-	log.Info("started", "endpoint", endpoint.Redacted(), "percent", e.Percent, "postoffice", dir)
+	log.Info("started", "endpoint", endpoint.Redacted(), "percent", e.Percent, "postoffice", settings.PostOffice())
 	e.Run(c.Context)
 	log.Info("stopped")
 	return nil
-}
-
-// lives are the lives of messages, from their files, the ledger and the log.
-func lives(ctx context.Context, po *postoffice.PostOffice, settings *config.Config, ids []string) ([]*trace.Life, error) {
-	now := time.Now()
-	t := &view.Tracer{Spool: view.New(po, now), Now: now}
-	if found, err := logread.Locate(ctx, settings); err == nil { // without a log the rest is sent
-		t.Log, t.Where = found.Each, []string{found.File}
-	}
-	list := make([]postoffice.SpoolID, 0, len(ids))
-	for _, text := range ids {
-		if id, err := postoffice.ParseSpoolID(text); err == nil {
-			list = append(list, id)
-		}
-	}
-	return t.Trace(ctx, list)
 }

@@ -1,8 +1,8 @@
 // Command zmweb shows a postoffice to browsers. zmctl web starts it: what serves pages
 // stays out of zmctl, which starts and is a daemon.
 //
-// What pages say, and what they order, comes from a child, zmctl: internal/ui/web/desk has
-// what the two say to each other. It is started again when it has ended.
+// It runs as the user that starts it, and can do what that user may in the postoffice.
+// Pages read it by admin/view, and orders change it by admin/act, in this process.
 package main
 
 import (
@@ -10,26 +10,25 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/ui/web"
-	"zmailer/internal/ui/web/desk"
 )
 
 const description = `Serves pages about the postoffice: its queue, threads, messages and their histories, what
-came and went in the last hours, and what people have ordered; with --write they take
-orders. zmctl web starts it and tells more; docs/web.md has everything.
+came and went in the last hours, and what operators have ordered; with --write they take
+orders. zmctl web starts it; docs/web.md has everything.
 
     zmweb --config /etc/zmailer/zmailer.conf
     zmweb --config /etc/zmailer/zmailer.conf --write --listen 127.0.0.1:8080
 
-It listens on 127.0.0.1:2580 until WEBLISTEN or --listen says otherwise; beyond this
-machine only with a certificate (WEBCERT, WEBKEY). What it shows it has from zmctl, which it
-starts and which is found beside it or in PATH.
+It listens on 127.0.0.1:2580 unless WEBLISTEN or --listen names another address; beyond this
+machine only with a certificate (WEBCERT, WEBKEY).
 
-Exit codes: 0 ended by a signal, 1 it cannot listen, 64 bad flags, 71 zmctl is missing, 78
-bad configuration or no postoffice.`
+Exit codes: 0 ended by a signal, 1 it cannot listen, 64 bad flags, 78 bad configuration or no
+postoffice.`
 
 func main() {
 	config.Main(&cli.App{
@@ -60,28 +59,23 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	po, disk, err := openPostoffice(settings)
+	po, err := view.OpenPostOffice(settings)
 	if err != nil {
 		return err
 	}
-	defer disk.Close()
 	dir := settings.PostOffice()
-	zmctl, err := newChild(settings.File, dir, w.write)
-	if err != nil {
-		return cli.Exit(err, config.ExitOSErr)
-	}
 	page, ln, err := w.page(settings, dir)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
-	client := desk.NewClient(zmctl.start)
-	defer client.Close()
-	page.Source, page.Log = client, log
+	source := web.Open(po, dir, settings)
+	defer source.Close()
+	page.Source, page.Log = source, log
 	if w.write {
-		page.Orders = client
+		page.Orders = source
 	}
-	page.Samples, err = web.NewSamples(disk)
+	page.Samples, err = web.NewSamples(po.FS())
 	if err != nil {
 		log.Warn("samples-trouble", "reason", err)
 	}
@@ -90,7 +84,7 @@ func run(c *cli.Context) error {
 	err = serveWeb(c.Context, ln, web.New(*page), log, func(ctx context.Context) {
 		tail := ledger.NewTail(po, true)
 		defer tail.Close()
-		page.Samples.Record(ctx, tail, client.Waiting, log)
+		page.Samples.Record(ctx, tail, source.Waiting, log)
 	})
 	log.Info("stopped")
 	return err

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
-	"zmailer/internal/ui/web/desk"
+	"zmailer/internal/ui/web"
 )
 
 const (
@@ -34,7 +34,7 @@ func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slo
 		defer close(recorded)
 		record(ctx)
 	}()
-	srv := &http.Server{Handler: pages, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, WriteTimeout: desk.OrderTime + time.Minute, IdleTimeout: idleTime,
+	srv := &http.Server{Handler: pages, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, WriteTimeout: web.OrderTime + time.Minute, IdleTimeout: idleTime,
 		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -12,8 +11,6 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/disk/durable"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
 )
@@ -104,27 +101,4 @@ func (w *webSettings) banner(c *cli.Context, page *web.Config, at net.Addr, dir 
 		text += "accounts    " + w.accounts + "\n"
 	}
 	fmt.Fprint(c.App.Writer, text+"stop        Ctrl-C or kill "+strconv.Itoa(os.Getpid())+"\n")
-}
-
-// openPostoffice opens the one that the configuration names.
-func openPostoffice(settings *config.Config) (*postoffice.PostOffice, *durable.OS, error) {
-	levels, err := settings.Int("HASHLEVELS", 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	dir := settings.PostOffice()
-	po, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) {
-		return nil, nil, &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	disk, ok := po.FS().(*durable.OS)
-	if !ok {
-		return nil, nil, fmt.Errorf("open %s: it is no directory of this machine", dir)
-	}
-	disk.Inherit() // what root writes belongs to the daemons' user
-	disk.Beneath()
-	return po, disk, nil
 }

@@ -5,14 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +18,6 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
-	"zmailer/internal/ui/web/desk"
 )
 
 func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
@@ -187,27 +184,6 @@ func TestFlagsAreThoseOfZmctlWeb(t *testing.T) {
 	want, got := lines.FindAllString(string(own), -1), lines.FindAllString(string(text), -1)
 	if len(want) < 4 || !slices.Equal(want, got) {
 		t.Errorf("zmctl web has %q, zmweb %q", got, want)
-	}
-}
-
-// A child that has ended leaves no pipe behind.
-func TestPipesOfAnEndedChildAreClosed(t *testing.T) {
-	var line io.ReadWriteCloser
-	client := desk.NewClient(func() (io.ReadWriteCloser, error) {
-		var err error
-		line, err = (&child{path: "/bin/true"}).start()
-		return line, err
-	})
-	if _, err := client.Waiting(t.Context()); !errors.Is(err, desk.ErrEnded) {
-		t.Errorf("got %v", err)
-	}
-	// The question may have found it ended before its answers did.
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); !errors.Is(err, os.ErrClosed) && time.Now().Before(deadline); runtime.Gosched() {
-		_, err = line.Read(make([]byte, 1))
-	}
-	if !errors.Is(err, os.ErrClosed) {
-		t.Errorf("its answers: got %v", err)
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"zmailer/internal/ui/web/desk"
 )
 
 const (
@@ -33,7 +31,7 @@ type session struct {
 	csrf       string // what each of his forms carries
 	made, seen time.Time
 	// given are the last orders and what became of them.
-	given map[string]*desk.Given
+	given map[string]*Given
 }
 
 // sessions are those who are logged in.
@@ -69,7 +67,7 @@ func (s *sessions) begin(one *session) string {
 	}
 	s.room(nameSessions, func(old *session) bool { return old.name == one.name })
 	s.room(maxSessions, func(*session) bool { return true })
-	one.csrf, one.made, one.seen, one.given = secret(), now, now, map[string]*desk.Given{}
+	one.csrf, one.made, one.seen, one.given = secret(), now, now, map[string]*Given{}
 	s.list[digest(value)] = one
 	return value
 }
@@ -114,7 +112,7 @@ func (s *sessions) end(value string) {
 }
 
 // remember keeps what became of an order, for its page.
-func (s *sessions) remember(one *session, g *desk.Given) {
+func (s *sessions) remember(one *session, g *Given) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(one.given) > 20 {
@@ -123,7 +121,7 @@ func (s *sessions) remember(one *session, g *desk.Given) {
 	one.given[g.Order] = g
 }
 
-func (s *sessions) given(one *session, order string) *desk.Given {
+func (s *sessions) given(one *session, order string) *Given {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return one.given[order]

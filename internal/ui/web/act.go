@@ -12,7 +12,6 @@ import (
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
-	"zmailer/internal/ui/web/desk"
 )
 
 // maxIDs is how many messages can be ticked in one form.
@@ -53,7 +52,7 @@ func verbOf(name string) (verb, bool) {
 }
 
 // fitting are the verbs that can do something with a message.
-func fitting(l *desk.Look) []verb {
+func fitting(l *Look) []verb {
 	if l.Message == nil {
 		return nil
 	}
@@ -78,8 +77,8 @@ func fitting(l *desk.Look) []verb {
 }
 
 // command reads what somebody wants done.
-func command(form url.Values) (desk.Command, verb, error) {
-	c := desk.Command{Verb: form.Get("verb"), IDs: form["id"], Where: strings.TrimSpace(form.Get("where")),
+func command(form url.Values) (Command, verb, error) {
+	c := Command{Verb: form.Get("verb"), IDs: form["id"], Where: strings.TrimSpace(form.Get("where")),
 		Reason: human.Cut(human.Clean(human.OneLine(form.Get("reason"))), 300), Until: human.Cut(human.Clean(human.OneLine(form.Get("until"))), 300),
 		Silent: form.Get("silent") != "", Report: form.Get("report") != ""}
 	v, ok := verbOf(c.Verb)
@@ -119,7 +118,7 @@ func giving(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // unsure says of an order that nobody has heard the end of what it may have done.
 func unsure(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, desk.ErrEnded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w; it may have been done in part or go on: look at Orders before you repeat it", err)
 	}
 	return err
@@ -171,7 +170,7 @@ func (p *Page) undo(v *visit) {
 	defer cancel()
 	text, err := p.c.Orders.Undo(ctx, v.who, id)
 	p.survey.fresh()
-	g := &desk.Given{Order: string(id), Lines: lines(text)}
+	g := &Given{Order: string(id), Lines: lines(text)}
 	if err != nil {
 		g.Error = clean(unsure(err).Error())
 		p.c.Log.Warn("ordered", "who", v.who, "verb", "undo", "order", string(id), "client", client(v.r), "reason", err)

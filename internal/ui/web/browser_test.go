@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/wire/mailq"
 	"zmailer/test/browser"
 )
@@ -27,10 +27,10 @@ func newBusy(now time.Time, n int) *busy {
 	s.text = "451 4.7.1 Greylisted, please try again in 300 seconds"
 	for i := range n {
 		age := time.Duration(i*i%200000) * time.Second
-		m := &desk.Message{ID: postID(now.Add(-age), i), Name: fmt.Sprintf("%d-4711", 9977858+i), State: "queued", Since: now.Add(-age), Age: took(age), Size: "2.1k",
+		m := &Message{ID: postID(now.Add(-age), i), Name: fmt.Sprintf("%d-4711", 9977858+i), State: "queued", Since: now.Add(-age), Age: took(age), Size: "2.1k",
 			Sender: fmt.Sprintf("<news-%d@lists.example>", i)}
 		for j := range 1 + i%3 {
-			m.Recipients = append(m.Recipients, desk.Recipient{Address: fmt.Sprintf("<user%d.%d@%s>", i, j, "customers.example"), Channel: "smtp", Host: hosts[(i*7+j)%len(hosts)%(1+i%5)],
+			m.Recipients = append(m.Recipients, Recipient{Address: fmt.Sprintf("<user%d.%d@%s>", i, j, "customers.example"), Channel: "smtp", Host: hosts[(i*7+j)%len(hosts)%(1+i%5)],
 				State: states[(i+j)%len(states)], Words: "3 attempts, the next in 12m", Last: s.text, Open: true})
 		}
 		s.messages = append(s.messages, m)
@@ -39,7 +39,7 @@ func newBusy(now time.Time, n int) *busy {
 }
 
 // gallery is a page with a past: counts of a day, with three hours in which nobody counted.
-func gallery(t *testing.T, source desk.Source, c Config) *visitor {
+func gallery(t *testing.T, source Source, c Config) *visitor {
 	t.Helper()
 	now := time.Now()
 	samples, err := NewSamples(nil)
@@ -74,9 +74,9 @@ func (s *busy) Threads(context.Context) ([]mailq.ThreadInfo, error) {
 	return list, nil
 }
 
-func (s *busy) Thread(context.Context, string, string) (*desk.Thread, error) {
+func (s *busy) Thread(context.Context, string, string) (*Thread, error) {
 	list, _ := s.Threads(context.Background())
-	t := &desk.Thread{Info: list[0], State: "in trouble; the host is tried again in 12m", More: 700}
+	t := &Thread{Info: list[0], State: "in trouble; the host is tried again in 12m", More: 700}
 	for i := range 30 {
 		t.Waiting = append(t.Waiting, mailq.WaitingInfo{ID: s.messages[i].ID, Rcpt: s.messages[i].Recipients[0].Address, State: "waiting", Attempts: i, Next: noon, Answer: s.text})
 	}
@@ -84,36 +84,36 @@ func (s *busy) Thread(context.Context, string, string) (*desk.Thread, error) {
 }
 
 // Survey has alarms and directories, too.
-func (s *busy) Survey(ctx context.Context) (*desk.Survey, error) {
+func (s *busy) Survey(ctx context.Context) (*Survey, error) {
 	v, err := s.pretended.Survey(ctx)
-	v.Status = &desk.Status{Directories: []desk.Directory{{Name: "router", State: "to route", Files: 12, Oldest: "3s"}, {Name: "queue", State: "queued", Files: len(s.messages), Oldest: "2d7h"},
+	v.Status = &Status{Directories: []Directory{{Name: "router", State: "to route", Files: 12, Oldest: "3s"}, {Name: "queue", State: "queued", Files: len(s.messages), Oldest: "2d7h"},
 		{Name: "deferred", State: "deferred", Files: 2, Oldest: "5h"}, {Name: "postman", Problem: "open postman: permission denied"}},
-		Daemons: []desk.Daemon{{Says: "router pid 4711 since 2d", Alive: true}, {Says: "scheduler pid 4712 since 2d", Alive: true}, {Says: "smtpserver pid 4713, dead since 12m"}},
-		Alarms:  []desk.Alarm{{Kind: "host", Subject: "smtp/mx1.shop.example", For: "5h", Text: "1000 messages wait; connect to 192.0.2.7:25: connection refused"}}}
+		Daemons: []Daemon{{Says: "router pid 4711 since 2d", Alive: true}, {Says: "scheduler pid 4712 since 2d", Alive: true}, {Says: "smtpserver pid 4713, dead since 12m"}},
+		Alarms:  []Alarm{{Kind: "host", Subject: "smtp/mx1.shop.example", For: "5h", Text: "1000 messages wait; connect to 192.0.2.7:25: connection refused"}}}
 	if len(s.messages) == 0 {
-		v.Status.Alarms, v.Status.Daemons[2] = nil, desk.Daemon{Says: "smtpserver pid 4713 since 2d", Alive: true}
+		v.Status.Alarms, v.Status.Daemons[2] = nil, Daemon{Says: "smtpserver pid 4713 since 2d", Alive: true}
 	}
 	return v, err
 }
 
-func (s *busy) Look(_ context.Context, id postoffice.SpoolID) (*desk.Look, error) {
-	l := &desk.Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{"<user1@customers.example> waits for host mx1.shop.example, which answered:", s.text, "It is tried again in 12m, at 2026-11-22 12:12:30."},
-		Header: []desk.Field{{Name: "From", Value: "News <news@lists.example>"}, {Name: "To", Value: "user1@customers.example"}, {Name: "Subject", Value: "Eine Nachricht — über die Warteschlange, with a subject that is rather long and goes on and on"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:30 +0000"}},
+func (s *busy) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
+	l := &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{"<user1@customers.example> waits for host mx1.shop.example, which answered:", s.text, "It is tried again in 12m, at 2026-11-22 12:12:30."},
+		Header: []view.HeaderField{{Name: "From", Value: "News <news@lists.example>"}, {Name: "To", Value: "user1@customers.example"}, {Name: "Subject", Value: "Eine Nachricht — über die Warteschlange, with a subject that is rather long and goes on and on"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:30 +0000"}},
 		Files:  []string{"queue/9977858-4711", "transport/9977858-4711"}}
 	for i, word := range []string{"accepted", "deferred", "deferred", "held", "released", "delivered", "failed"} {
-		l.Steps = append(l.Steps, desk.Step{Time: noon.Add(time.Duration(i) * time.Hour), Event: word, Text: "<user1@customers.example> attempt=" + fmt.Sprint(i) + " status=4.7.1 host=192.0.2.7 " + s.text})
+		l.Steps = append(l.Steps, Step{Time: noon.Add(time.Duration(i) * time.Hour), Event: word, Text: "<user1@customers.example> attempt=" + fmt.Sprint(i) + " status=4.7.1 host=192.0.2.7 " + s.text})
 	}
 	return l, nil
 }
 
-func (s *busy) Orders(context.Context, int) ([]desk.Order, error) {
-	o := desk.Order{ID: "20261121-031502-hold-4711", Time: noon, Who: "web:anna/zmailer", Verb: "hold", Selector: `channel "smtp" and host "mx1.shop.example" and older 1h`, Reason: "asked Joe, who mends it until Monday", Until: "2h", Messages: 1200, Undo: "releases what is still held"}
+func (s *busy) Orders(context.Context, int) ([]Order, error) {
+	o := Order{ID: "20261121-031502-hold-4711", Time: noon, Who: "web:anna/zmailer", Verb: "hold", Selector: `channel "smtp" and host "mx1.shop.example" and older 1h`, Reason: "asked Joe, who mends it until Monday", Until: "2h", Messages: 1200, Undo: "releases what is still held"}
 	undone := o
 	undone.ID, undone.Undone = "20261121-031402-remove-4711", "2026-11-21 03:20:00 by web:anna"
-	return []desk.Order{o, undone}, nil
+	return []Order{o, undone}, nil
 }
 
-func (s *busy) Order(ctx context.Context, id postoffice.OperationID) (*desk.Order, error) {
+func (s *busy) Order(ctx context.Context, id postoffice.OperationID) (*Order, error) {
 	list, _ := s.Orders(ctx, 1)
 	list[0].IDs = []string{s.messages[0].ID, s.messages[1].ID}
 	return &list[0], nil

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/ui/web/desk"
 )
 
 func onlyAnna(_ context.Context, name, password, _ string) (string, error) {
@@ -160,14 +159,14 @@ type lasting struct {
 	end   chan struct{}
 }
 
-func (l *lasting) Give(ctx context.Context, who string, c desk.Command) (*desk.Given, error) {
+func (l *lasting) Give(ctx context.Context, who string, c Command) (*Given, error) {
 	l.began <- ctx
 	<-l.end
 	return nil, context.DeadlineExceeded
 }
 
 func (l *lasting) Undo(ctx context.Context, _ string, _ postoffice.OperationID) (string, error) {
-	_, err := l.Give(ctx, "", desk.Command{})
+	_, err := l.Give(ctx, "", Command{})
 	return "", err
 }
 
@@ -192,7 +191,7 @@ func TestOrderOutlivesItsBrowser(t *testing.T) {
 			}
 		}()
 		order := <-l.began
-		if at, ok := order.Deadline(); !ok || time.Until(at) < desk.OrderTime {
+		if at, ok := order.Deadline(); !ok || time.Until(at) < OrderTime {
 			t.Errorf("%s: it may take until %v", path, at)
 		}
 		cancel()

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"zmailer/internal/ui/web/desk"
 )
 
 const (
@@ -16,7 +14,7 @@ const (
 	// requestTime bounds how long a page may take to be made.
 	requestTime = 60 * time.Second
 	// giveTime bounds how long a page waits for an order: for its end if it began at once.
-	giveTime = desk.OrderTime + 30*time.Second
+	giveTime = OrderTime + 30*time.Second
 )
 
 // policy allows what the pages have and nothing else: a style sheet and forms to

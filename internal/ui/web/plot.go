@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"zmailer/internal/ui/web/desk"
 )
 
 // Sizes of a plot; a browser scales it.
@@ -304,7 +302,7 @@ type part struct {
 }
 
 // newBars draws the fullest hosts.
-func newBars(hosts []desk.HostCount) bars {
+func newBars(hosts []HostCount) bars {
 	b := bars{Width: barsWidth}
 	most := 1
 	for _, h := range hosts {
@@ -323,7 +321,7 @@ func newBars(hosts []desk.HostCount) bars {
 			}
 			left := int(math.Round(x))
 			x += float64(n) / float64(most) * barsWidth
-			text := fmt.Sprintf("%d %s", n, desk.AgeName(age))
+			text := fmt.Sprintf("%d %s", n, AgeName(age))
 			says = append(says, text)
 			row.Parts = append(row.Parts, part{left, max(2, int(math.Round(x))-left), age, row.Name + ": " + text})
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"zmailer/internal/admin/selector"
-	"zmailer/internal/ui/web/desk"
 )
 
 // pageLength is how many messages a page of the queue has.
@@ -72,7 +71,7 @@ func whereThread(channel, host string) string {
 type queuePage struct {
 	Filter     filter
 	Expression string // what all of it is chosen by; "": everything
-	desk.Listing
+	Listing
 	First  int    // number of the first message, from 1
 	Last   int    // of the last one
 	Length int    // of a page

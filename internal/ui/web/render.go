@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"zmailer/internal/run/human"
-	"zmailer/internal/ui/web/desk"
 )
 
 //go:embed page
@@ -26,7 +25,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
 		"time": stamp, "short": shortStamp, "count": human.Count, "plural": human.Plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": human.Cut, "span": spanSeconds,
-		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return desk.AgeName(i) },
+		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
 	for _, name := range []string{"login", "overview", "queue", "message", "threads", "thread", "orders", "order", "confirm", "done", "trouble"} {
@@ -109,7 +108,7 @@ func (p *Page) fail(v *visit, code int, text string) {
 
 // failed shows an error of a Source.
 func (p *Page) failed(v *visit, page string, err error) {
-	if errors.Is(err, desk.ErrNotFound) {
+	if errors.Is(err, ErrNotFound) {
 		p.fail(v, http.StatusNotFound, clean(err.Error()))
 		return
 	}

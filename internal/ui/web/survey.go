@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"zmailer/internal/ui/web/desk"
 )
 
 const (
@@ -17,14 +15,14 @@ const (
 
 // surveyor has surveys made, one at a time, and gives the last one while it is fresh.
 type surveyor struct {
-	source desk.Source
+	source Source
 	now    func() time.Time
 	mu     sync.Mutex
-	last   *desk.Survey
+	last   *Survey
 	good   time.Time // until then
 }
 
-func (s *surveyor) get(ctx context.Context) (*desk.Survey, error) {
+func (s *surveyor) get(ctx context.Context) (*Survey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := s.now()

@@ -20,8 +20,6 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-
-	"zmailer/internal/ui/web/desk"
 )
 
 // Right is what somebody may do here.
@@ -36,9 +34,9 @@ const (
 
 // Config is what a Page needs.
 type Config struct {
-	Source desk.Source
+	Source Source
 	// Orders takes orders; nil: the page is for reading alone.
-	Orders  desk.Orderer
+	Orders  Orderer
 	Samples *Samples
 	// Token is a secret that lets its bearer in; "": there is none.
 	Token string

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -26,13 +26,13 @@ const someID = "S10117782A2CnLkQ0vB8C"
 
 // pretended is a Source without a postoffice.
 type pretended struct {
-	messages []*desk.Message
+	messages []*Message
 	text     string // stands wherever a stranger may have written
 	err      error
 }
 
-func (s *pretended) Survey(context.Context) (*desk.Survey, error) {
-	c := desk.NewCounter(time.Now())
+func (s *pretended) Survey(context.Context) (*Survey, error) {
+	c := NewCounter(time.Now())
 	for _, m := range s.messages {
 		c.Add(m)
 	}
@@ -41,8 +41,8 @@ func (s *pretended) Survey(context.Context) (*desk.Survey, error) {
 	return v, s.err
 }
 
-func (s *pretended) List(_ context.Context, _ string, first, most int) (*desk.Listing, error) {
-	l := desk.NewLister(first, most)
+func (s *pretended) List(_ context.Context, _ string, first, most int) (*Listing, error) {
+	l := NewLister(first, most)
 	for _, m := range s.messages {
 		l.Add(m)
 	}
@@ -51,17 +51,17 @@ func (s *pretended) List(_ context.Context, _ string, first, most int) (*desk.Li
 
 func (s *pretended) Waiting(context.Context) (int, error) { return len(s.messages), s.err }
 
-func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*desk.Look, error) {
+func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
 	if len(s.messages) == 0 {
-		return nil, desk.ErrNotFound
+		return nil, ErrNotFound
 	}
-	return &desk.Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []desk.Field{{Name: "Subject", Value: s.text}, {Name: s.text, Value: s.text}},
-		Files: []string{s.text}, Steps: []desk.Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
+	return &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []view.HeaderField{{Name: "Subject", Value: s.text}, {Name: s.text, Value: s.text}},
+		Files: []string{s.text}, Steps: []Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
 }
 
-func (s *pretended) status() *desk.Status {
-	return &desk.Status{PostOffice: s.text, Directories: []desk.Directory{{Name: "queue", State: s.text, Files: 1, Problem: s.text}},
-		Daemons: []desk.Daemon{{Says: s.text}}, Alarms: []desk.Alarm{{Kind: s.text, Subject: s.text, For: "1h", Text: s.text}}}
+func (s *pretended) status() *Status {
+	return &Status{PostOffice: s.text, Directories: []Directory{{Name: "queue", State: s.text, Files: 1, Problem: s.text}},
+		Daemons: []Daemon{{Says: s.text}}, Alarms: []Alarm{{Kind: s.text, Subject: s.text, For: "1h", Text: s.text}}}
 }
 
 func (s *pretended) info() mailq.ThreadInfo {
@@ -72,19 +72,19 @@ func (s *pretended) Threads(context.Context) ([]mailq.ThreadInfo, error) {
 	return []mailq.ThreadInfo{s.info()}, s.err
 }
 
-func (s *pretended) Thread(context.Context, string, string) (*desk.Thread, error) {
-	return &desk.Thread{Info: s.info(), State: s.text, Waiting: []mailq.WaitingInfo{{ID: s.text, Rcpt: s.text, From: s.text, State: s.text, Answer: s.text, Cause: s.text}}}, s.err
+func (s *pretended) Thread(context.Context, string, string) (*Thread, error) {
+	return &Thread{Info: s.info(), State: s.text, Waiting: []mailq.WaitingInfo{{ID: s.text, Rcpt: s.text, From: s.text, State: s.text, Answer: s.text, Cause: s.text}}}, s.err
 }
 
-func (s *pretended) order() desk.Order {
-	return desk.Order{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text, Undo: s.text, IDs: []string{s.text}}
+func (s *pretended) order() Order {
+	return Order{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text, Undo: s.text, IDs: []string{s.text}}
 }
 
-func (s *pretended) Orders(context.Context, int) ([]desk.Order, error) {
-	return []desk.Order{s.order()}, s.err
+func (s *pretended) Orders(context.Context, int) ([]Order, error) {
+	return []Order{s.order()}, s.err
 }
 
-func (s *pretended) Order(context.Context, postoffice.OperationID) (*desk.Order, error) {
+func (s *pretended) Order(context.Context, postoffice.OperationID) (*Order, error) {
 	o := s.order()
 	return &o, s.err
 }
@@ -92,15 +92,15 @@ func (s *pretended) Order(context.Context, postoffice.OperationID) (*desk.Order,
 // noted is an Orderer that does nothing.
 type noted struct {
 	text string
-	got  []desk.Command
+	got  []Command
 	who  string
 }
 
-func (n *noted) Try(context.Context, desk.Command) (string, error) { return n.text, nil }
+func (n *noted) Try(context.Context, Command) (string, error) { return n.text, nil }
 
-func (n *noted) Give(_ context.Context, who string, c desk.Command) (*desk.Given, error) {
+func (n *noted) Give(_ context.Context, who string, c Command) (*Given, error) {
 	n.who, n.got = who, append(n.got, c)
-	return &desk.Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
+	return &Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
 }
 
 func (n *noted) Undo(context.Context, string, postoffice.OperationID) (string, error) {
@@ -108,8 +108,8 @@ func (n *noted) Undo(context.Context, string, postoffice.OperationID) (string, e
 }
 
 func hostile() *pretended {
-	return &pretended{text: nasty, messages: []*desk.Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), Age: "2h", Size: "1k",
-		Sender: "<" + nasty + ">", Why: nasty, Problem: nasty, Recipients: []desk.Recipient{
+	return &pretended{text: nasty, messages: []*Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), Age: "2h", Size: "1k",
+		Sender: "<" + nasty + ">", Why: nasty, Problem: nasty, Recipients: []Recipient{
 			{Address: nasty, Channel: "smtp", Host: nasty, State: "waiting", Words: nasty, Last: nasty, Open: true}}}}}
 }
 

@@ -1,4 +1,4 @@
-package main
+package web
 
 import (
 	"context"
@@ -14,42 +14,50 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
-	"zmailer/internal/ui/web/desk"
 	"zmailer/internal/wire/mailq"
 )
 
-// webSource makes the pages' values of what zmctl's commands see.
-type webSource struct {
+// Postoffice is the Source of a postoffice, and its Orderer.
+type Postoffice struct {
 	po       *postoffice.PostOffice
 	dir      string
 	settings *config.Config
+
+	giving chan struct{} // holds one token: orders are executed one at a time
 }
 
-func (w *webSource) spool() *view.Spool {
+// Open makes a Postoffice.
+func Open(po *postoffice.PostOffice, dir string, settings *config.Config) *Postoffice {
+	w := &Postoffice{po: po, dir: dir, settings: settings, giving: make(chan struct{}, 1)}
+	w.giving <- struct{}{}
+	return w
+}
+
+func (w *Postoffice) spool() *view.Spool {
 	return view.New(w.po, time.Now()).With(w.settings)
 }
 
-// webMessage is a message as pages show it.
-func webMessage(m *view.Message, now time.Time) *desk.Message {
-	out := &desk.Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: human.Span(now.Sub(m.Since)), Size: human.Size(m.Size),
-		Sender: m.From(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.Hidden, Recipients: make([]desk.Recipient, len(m.Recipients))}
+// newMessage is a message as pages show it.
+func newMessage(m *view.Message, now time.Time) *Message {
+	out := &Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: human.Span(now.Sub(m.Since)), Size: human.Size(m.Size),
+		Sender: m.From(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.Hidden, Recipients: make([]Recipient, len(m.Recipients))}
 	if m.Owner != nil {
 		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
 	}
 	for i := range m.Recipients {
 		r := &m.Recipients[i]
-		out.Recipients[i] = desk.Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
+		out.Recipients[i] = Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
 			Words: strings.TrimPrefix(strings.TrimPrefix(r.Words(now), r.State), ", "), Last: r.Last, Open: r.Open() && m.State != view.StateCopy && m.State != view.StateRemoved}
 	}
 	return out
 }
 
-// Survey implements desk.Source, as the other methods do.
-func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
+// Survey implements Source, as the methods after it do.
+func (w *Postoffice) Survey(ctx context.Context) (*Survey, error) {
 	s := w.spool()
-	n := desk.NewCounter(s.Now)
+	n := NewCounter(s.Now)
 	_, err := s.Each(ctx, selector.Selector{}, func(m *view.Message) error {
-		n.Add(webMessage(m, s.Now))
+		n.Add(newMessage(m, s.Now))
 		return nil
 	})
 	v := n.Survey()
@@ -67,7 +75,7 @@ func (w *webSource) Survey(ctx context.Context) (*desk.Survey, error) {
 	return v, nil
 }
 
-func (w *webSource) List(ctx context.Context, where string, first, most int) (*desk.Listing, error) {
+func (w *Postoffice) List(ctx context.Context, where string, first, most int) (*Listing, error) {
 	var sel selector.Selector
 	if where != "" {
 		one, err := selector.Parse(where)
@@ -77,9 +85,9 @@ func (w *webSource) List(ctx context.Context, where string, first, most int) (*d
 		sel = one
 	}
 	s := w.spool()
-	n := desk.NewLister(first, most)
+	n := NewLister(first, most)
 	sorted, err := s.Each(ctx, sel, func(m *view.Message) error {
-		n.Add(webMessage(m, s.Now))
+		n.Add(newMessage(m, s.Now))
 		return nil
 	})
 	v := n.Settle()
@@ -92,13 +100,13 @@ func (w *webSource) List(ctx context.Context, where string, first, most int) (*d
 	return v, nil
 }
 
-func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look, error) {
+func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, error) {
 	s := w.spool()
 	r, err := s.Why(ctx, w.dir, id)
 	if r == nil || r.Message == nil && err != nil {
-		return nil, fmt.Errorf("message %s: %w: %w", id, desk.ErrNotFound, err)
+		return nil, fmt.Errorf("message %s: %w: %w", id, ErrNotFound, err)
 	}
-	l := &desk.Look{ID: r.ID, State: r.State, Why: r.Lines}
+	l := &Look{ID: r.ID, State: r.State, Why: r.Lines}
 	if err != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
@@ -107,45 +115,43 @@ func (w *webSource) Look(ctx context.Context, id postoffice.SpoolID) (*desk.Look
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
 	for i := range steps {
-		l.Steps = append(l.Steps, desk.Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
+		l.Steps = append(l.Steps, Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
 	}
 	if r.Message != nil {
-		l.Message, l.Files = webMessage(r.Message, s.Now), r.Message.Files
-		for _, f := range s.Header(r.Message) {
-			l.Header = append(l.Header, desk.Field(f))
-		}
+		l.Message, l.Files = newMessage(r.Message, s.Now), r.Message.Files
+		l.Header = s.Header(r.Message)
 	}
 	return l, nil
 }
 
-func (w *webSource) status(ctx context.Context) (*desk.Status, error) {
+func (w *Postoffice) status(ctx context.Context) (*Status, error) {
 	s := w.spool()
 	seen := s.Overview(ctx, w.dir)
-	st := &desk.Status{PostOffice: w.dir}
+	st := &Status{PostOffice: w.dir}
 	for _, d := range seen.Directories {
 		if len(d.States) == 0 {
-			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, Files: d.Files, Problem: human.Clean(d.Problem)})
+			st.Directories = append(st.Directories, Directory{Name: d.Name, Files: d.Files, Problem: human.Clean(d.Problem)})
 		}
 		for _, g := range d.States {
-			st.Directories = append(st.Directories, desk.Directory{Name: d.Name, State: g.State, Files: g.Files,
+			st.Directories = append(st.Directories, Directory{Name: d.Name, State: g.State, Files: g.Files,
 				Oldest: human.Span(time.Duration(g.OldestSeconds) * time.Second), Problem: human.Clean(d.Problem)})
 		}
 	}
 	for _, o := range seen.Owners {
-		st.Daemons = append(st.Daemons, desk.Daemon{Says: o.Says, Alive: o.Alive})
+		st.Daemons = append(st.Daemons, Daemon{Says: o.Says, Alive: o.Alive})
 	}
 	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
-		st.Daemons = append(st.Daemons, desk.Daemon{Says: "scheduler", Alive: true})
+		st.Daemons = append(st.Daemons, Daemon{Says: "scheduler", Alive: true})
 	}
 	alarms, err := s.Alarms(w.settings)
 	for _, a := range alarms {
-		st.Alarms = append(st.Alarms, desk.Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.Now.Sub(a.Since)), Text: human.Clean(a.Text)})
+		st.Alarms = append(st.Alarms, Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.Now.Sub(a.Since)), Text: human.Clean(a.Text)})
 	}
 	return st, err
 }
 
 // ask asks the scheduler, with an end to its time.
-func (w *webSource) ask(ctx context.Context, r mailq.Request, line func(string) error) error {
+func (w *Postoffice) ask(ctx context.Context, r mailq.Request, line func(string) error) error {
 	a, err := view.CallScheduler(ctx, w.dir)
 	if err != nil {
 		return err
@@ -157,7 +163,7 @@ func (w *webSource) ask(ctx context.Context, r mailq.Request, line func(string) 
 	return err
 }
 
-func (w *webSource) Waiting(ctx context.Context) (int, error) {
+func (w *Postoffice) Waiting(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, view.AskPatience)
 	defer cancel()
 	var st mailq.StatusInfo
@@ -167,7 +173,7 @@ func (w *webSource) Waiting(ctx context.Context) (int, error) {
 	return st.Messages, err
 }
 
-func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
+func (w *Postoffice) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
 	var list []mailq.ThreadInfo
 	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
 		var t mailq.ThreadInfo
@@ -186,21 +192,21 @@ func (w *webSource) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
 	return list, err
 }
 
-// webWaiting is how many recipients of a thread a page shows.
-const webWaiting = 200
+// shownWaiting is how many recipients of a thread a page shows.
+const shownWaiting = 200
 
-func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thread, error) {
+func (w *Postoffice) Thread(ctx context.Context, channel, host string) (*Thread, error) {
 	if channel == "" || strings.ContainsFunc(channel+host, func(r rune) bool { return r <= ' ' }) {
-		return nil, fmt.Errorf("thread %s: %w", human.Clean(channel+"/"+host), desk.ErrNotFound)
+		return nil, fmt.Errorf("thread %s: %w", human.Clean(channel+"/"+host), ErrNotFound)
 	}
-	t := &desk.Thread{}
+	t := &Thread{}
 	first := true
 	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, func(line string) error {
 		if first {
 			first = false
 			return json.Unmarshal([]byte(line), &t.Info)
 		}
-		if len(t.Waiting) == webWaiting {
+		if len(t.Waiting) == shownWaiting {
 			t.More++
 			return nil
 		}
@@ -210,7 +216,7 @@ func (w *webSource) Thread(ctx context.Context, channel, host string) (*desk.Thr
 		return err
 	})
 	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, view.ErrNoScheduler) {
-		err = fmt.Errorf("thread %s/%s: %w: %w", human.Clean(channel), human.Clean(host), desk.ErrNotFound, err)
+		err = fmt.Errorf("thread %s/%s: %w: %w", human.Clean(channel), human.Clean(host), ErrNotFound, err)
 	}
 	t.State = view.StateWords(&t.Info)
 	return t, err

@@ -1,46 +1,31 @@
-// Package desk is where the pages of zmweb meet zmctl: what a page asks and what it is
-// told, as values, and the lines in which one process asks the other.
-//
-// The program with the pages listens to browsers and knows HTML; zmctl, started by it as a
-// child, knows the postoffice and gives the orders. So the one links no commands, the other
-// no pages. A Client asks over a pipe, Serve answers; any number of questions are under way
-// at a time, and who asks no more says so.
-//
-// It owns nothing. What survives a crash: orders that are being given when the other side
-// ends are finished; nobody is told what became of them but the files.
-//
-// Diagnostics: errors of the other side come as its words; ErrNotFound stays what it is.
-// ErrEnded: the child has ended, the next question starts another.
-package desk
+package web
 
 import (
 	"context"
 	"errors"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
 )
 
-// OrderTime is how long an order may take; its browser may be gone by then.
+// OrderTime is how long an order may take; it goes on when its browser has gone.
 const OrderTime = 10 * time.Minute
 
 // ErrNotFound means that there is no such message, thread or order.
-var ErrNotFound = errors.New("it is not here")
+var ErrNotFound = errors.New("not found")
 
-// ErrEnded means that the other side ended before it answered.
-var ErrEnded = errors.New("the child that knows the postoffice has ended")
-
-// Source is what pages are made of. Its methods may be used by many goroutines.
+// Source has the values that pages show. Its methods may be used by many goroutines.
 type Source interface {
 	// Survey counts all that waits.
 	Survey(ctx context.Context) (*Survey, error)
-	// List gives a part of what waits and is selected by an expression, oldest first where
-	// that is possible: most messages behind the first so many.
+	// List returns a part of the messages that an expression selects, oldest first where
+	// that is possible: at most most messages after the first so many.
 	List(ctx context.Context, where string, first, most int) (*Listing, error)
 	// Waiting is how many messages the running scheduler has.
 	Waiting(ctx context.Context) (int, error)
-	// Look tells all about one message; of one that is gone, what the ledger has.
+	// Look returns everything about one message; of one that is gone, what the ledger has.
 	Look(ctx context.Context, id postoffice.SpoolID) (*Look, error)
 	// Threads asks the running scheduler.
 	Threads(ctx context.Context) ([]mailq.ThreadInfo, error)
@@ -51,14 +36,13 @@ type Source interface {
 	Order(ctx context.Context, id postoffice.OperationID) (*Order, error)
 }
 
-// Orderer acts on queued mail, as zmctl's verbs do. Its methods may be used by many
-// goroutines.
+// Orderer changes mail as the verbs of zmctl do. Its methods may be used by many goroutines.
 type Orderer interface {
-	// Try tells what a command would be about, and changes nothing.
+	// Try describes what a command would change, and changes nothing.
 	Try(ctx context.Context, c Command) (string, error)
-	// Give does it. What is done is told even beside an error.
+	// Give executes a command. What was done is returned even beside an error.
 	Give(ctx context.Context, who string, c Command) (*Given, error)
-	// Undo takes an order back, and tells what it did.
+	// Undo undoes an order, and describes what it did.
 	Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error)
 }
 
@@ -108,13 +92,10 @@ type Look struct {
 	State   string // "gone" if no file is left
 	Message *Message
 	Why     []string // sentences
-	Header  []Field
+	Header  []view.HeaderField
 	Files   []string
 	Steps   []Step
 }
-
-// Field is a field of a message's header.
-type Field struct{ Name, Value string }
 
 // Step is one thing that happened to a message.
 type Step struct {

@@ -1,0 +1,36 @@
+package act
+
+import (
+	"errors"
+	"time"
+
+	"zmailer/internal/admin/selector"
+	"zmailer/internal/run/config"
+)
+
+// defaultKeep is the default of REMOVEDKEEP.
+const defaultKeep = 3 * 24 * time.Hour
+
+// Keep is how long removed messages and the log of operations are kept.
+func Keep(settings *config.Config) (time.Duration, error) {
+	return settings.Duration("REMOVEDKEEP", defaultKeep)
+}
+
+// ParseUntil reads the end of a hold: a time from now, or a date; "" is none.
+func ParseUntil(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := selector.Time(s); err == nil {
+		return now.Add(d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			if !t.After(now) {
+				return t, errors.New(s + ": it is in the past")
+			}
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New(s + ": invalid time; write 2h, 3d or 2026-11-22T06:00")
+}

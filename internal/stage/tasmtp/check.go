@@ -17,7 +17,7 @@ import (
 
 // CheckConfig reads everything that an agent reads when it starts or when it has use of
 // it: zmailer.conf and the tables beside it, with the keys that they name. The error
-// joins what is wrong.
+// joins all problems.
 func CheckConfig(c *config.Config) error {
 	text, from, err := c.Read("replies")
 	if err == nil {
@@ -52,11 +52,11 @@ func checkDiscard(path string) error {
 	return err
 }
 
-// ErrNotSigned is what TestDKIM has told of.
+// ErrNotSigned is returned by TestDKIM, which has printed why.
 var ErrNotSigned = errors.New("mail of the domain is not signed as it is meant to be")
 
-// TestDKIM says which keys sign mail from a domain, and whether the name server has the
-// other halves of them.
+// TestDKIM prints which keys sign mail from a domain, and whether the name server has
+// their public halves.
 func TestDKIM(ctx context.Context, c *config.Config, domain string, out io.Writer) error {
 	cfg, err := ConfigFrom(c)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestDKIM(ctx context.Context, c *config.Config, domain string, out io.Write
 	}
 	defer relay.Close()
 	if relay.signer.keys.Empty() {
-		fmt.Fprintln(out, "there is no key in the file dkim: no mail is signed")
+		fmt.Fprintln(out, "the file dkim has no key: no mail is signed")
 		return ErrNotSigned
 	}
 	keys := relay.signer.keys.For(domain)
@@ -100,7 +100,7 @@ func TestDKIM(ctx context.Context, c *config.Config, domain string, out io.Write
 	return nil
 }
 
-// TestTLS says what is wanted of TLS towards a destination, [CHANNEL/]HOST, and why, for
+// TestTLS prints what TLS is required towards a destination, [CHANNEL/]HOST, and why, for
 // each of its servers. It looks up what mail would, reads the MTA-STS policies that the
 // postoffice keeps, if there is one, and connects to no mail server. The error is a
 // *config.Error.
@@ -161,7 +161,7 @@ func TestTLS(ctx context.Context, c Config, where string, out io.Writer) error {
 	return nil
 }
 
-// String is what a guard wants, in words.
+// String describes a requirement in words.
 func (g *requirement) String() string {
 	switch {
 	case g.off:
@@ -171,7 +171,7 @@ func (g *requirement) String() string {
 	case g.must:
 		return "TLS, not verified; else mail waits"
 	case g.check != nil:
-		return "TLS if it is offered; what is wrong with it is counted"
+		return "TLS if it is offered; problems are counted"
 	}
 	return "TLS if it is offered, not verified"
 }

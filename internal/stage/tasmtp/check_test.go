@@ -28,7 +28,7 @@ func settings(t *testing.T, files map[string]string) *config.Config {
 	return c
 }
 
-// What an agent would stumble over is told before one starts, all of it at once.
+// All configuration errors of an agent are reported at once, before one starts.
 func TestCheckConfigTellsWhatAnAgentWouldMeet(t *testing.T) {
 	const conf = "HOSTNAME=here.test\n"
 	cases := map[string]struct {

@@ -26,7 +26,7 @@ type link struct {
 }
 
 // connect opens a session with the first server of a destination that wants one.
-// Addresses that were dead a while ago come last.
+// Addresses that are marked down come last.
 func (r *connector) connect(ctx context.Context, key poolKey, d *destination) (*link, *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, r.search)
 	defer cancel()
@@ -66,7 +66,7 @@ func (r *connector) connect(ctx context.Context, key poolKey, d *destination) (*
 	return nil, last
 }
 
-// notConnected is what is to be told after one more server did not take us.
+// notConnected returns the refusal to report after one more server has failed.
 func (r *connector) notConnected(key poolKey, last, why *refusal) *refusal {
 	r.log.Debug("not-connected", "channel", key.channel, "host", key.host, "remote", why.remote, "reply", why.reply)
 	return worse(last, why)
@@ -164,9 +164,9 @@ func (r *connector) ignored(key poolKey, t target) []string {
 	return list
 }
 
-// helloRefusal is why a session was not opened. All of it may be over later: a
-// server that says 5xx to a host is not the judge of the recipients. Only 521 as the
-// greeting says that the host never takes mail (RFC 7504 section 3).
+// helloRefusal returns why a session was not opened. All reasons are temporary: a 5xx
+// reply to a host decides nothing about the recipients. Only 521 as the greeting means
+// that the host never takes mail (RFC 7504 section 3).
 func (l *link) helloRefusal(err error) *refusal {
 	why := &refusal{weight: weightServer, remote: l.remote, text: l.conn.HelloText()}
 	if refused := (*smtpclient.ReplyError)(nil); errors.As(err, &refused) {
@@ -191,7 +191,7 @@ func (l *link) helloRefusal(err error) *refusal {
 	return why
 }
 
-// brief is an error in words for a diagnostic, which names both ends anyhow.
+// brief is the text of an error for a diagnostic, which names both ends anyway.
 func brief(err error) string {
 	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
 		return broke.Phase.String() + ": " + cause(broke.Err).Error()
@@ -199,7 +199,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// cause leaves out of an error what the diagnostic says anyhow: operation and both
+// cause removes from an error what the diagnostic contains anyway: operation and both
 // addresses.
 func cause(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
@@ -260,12 +260,12 @@ func (r *connector) dial(ctx context.Context, from origin, addrs []target) attem
 	return r.race(ctx, order, last)
 }
 
-// race tries addresses in order until one answers. If none does it is told what worse
-// makes of their refusals and the one given.
+// race tries addresses in order until one answers. If none does the result is the worst of
+// their refusals and the one given.
 func (r *connector) race(ctx context.Context, order []attempt, last *refusal) attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan attempt, len(order)) // nobody who is late waits
+	ended := make(chan attempt, len(order)) // late attempts do not block
 	next, running := 0, 0
 	timer := time.NewTimer(stagger)
 	defer timer.Stop()
@@ -311,7 +311,7 @@ func (r *connector) overtaken(before []attempt) {
 	}
 }
 
-// closeLate hangs up on the addresses that answered after another one had won.
+// closeLate closes connections to addresses that answered after another one had won.
 func (r *connector) closeLate(ended <-chan attempt, running int) {
 	for range running {
 		if a := <-ended; a.nc != nil {
@@ -347,10 +347,10 @@ func (r *connector) try(ctx context.Context, a *attempt) {
 	a.why = &refusal{code: status.NoAnswer, weight: weightConnect, remote: a.target.remote(nil),
 		reply: fmt.Sprintf("connect to %s: %v", a.target.address, cause(err))}
 	if ctx.Err() != nil || errors.Is(err, syscall.ENETUNREACH) {
-		return // another one has won, the search is over, we are cut off: nothing about this one
+		return // another address has won, the search is over, or we have no network
 	}
-	// A refusal comes at once and may be asked for again; what keeps us waiting, as
-	// an unreachable host does, is not.
+	// A refused connection costs no time and may be tried again; an address that costs time,
+	// such as an unreachable host, is not.
 	a.why.silent = !errors.Is(err, syscall.ECONNREFUSED)
 	r.hosts.markDown(a.target, a.source, a.why)
 	r.log.Debug("not-connected", "remote", a.why.remote, "reply", a.why.reply)

@@ -22,13 +22,13 @@ import (
 const maxRcpts = 100
 
 // Deliver gives every recipient of a job a result: one transaction for those who
-// share channel, host, sender, headers and what the sender asked to be told, or several
-// where they are many.
+// share channel, host, sender, headers and requested notifications, or several if there
+// are many.
 func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 	(&delivery{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients, separated(d)), down: map[poolKey]*refusal{}}).run()
 }
 
-// keyOf is whom a recipient's connection serves. Host names know no case, paths do.
+// keyOf is the key of a recipient's connection. Host names know no case, paths do.
 func keyOf(rcpt *agent.Recipient) poolKey {
 	if strings.HasPrefix(rcpt.Host, "unix:") {
 		return poolKey{channel: rcpt.Channel, host: rcpt.Host}
@@ -99,18 +99,18 @@ func (r *Relay) deliverPart(ctx context.Context, d *agent.Delivery, key poolKey,
 	return nil, nil
 }
 
-// held is the connection of a job's last transaction, for its next one: that needs no
-// idle time.
+// lastLink is the connection of a job's last transaction, for its next one. It is kept
+// whatever the idle time is.
 type lastLink struct {
 	link    *link
 	sending bool // a transaction is on it, or a panic ended one
 }
 
-// keep gives a job's connection back.
+// releaseLink returns a job's connection to the pool.
 func (r *Relay) releaseLink(at *lastLink) {
 	if at.link != nil {
 		if at.sending {
-			at.link.conn.Close() // nobody knows what stands on it
+			at.link.conn.Close() // its state is unknown
 		}
 		r.pool.release(at.link)
 		*at = lastLink{}
@@ -165,7 +165,7 @@ func stepwise(l *link, results []smtpclient.Result) bool {
 
 // record gives recipients their results and returns those that another transaction
 // may take at once: the server had enough of them for this one and took some. Those that
-// others gives to further transactions get none.
+// regroup gives to further transactions get none.
 func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, results []smtpclient.Result, split bool) []*agent.Recipient {
 	taken := false
 	for i := range results {
@@ -199,8 +199,8 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 	return again
 }
 
-// round is the delivery of one message: its parts, each a transaction, one after the
-// other, and on idle connections beside (a list with a sender of its own for each
+// delivery delivers one message: its parts, each a transaction, one after the other, and
+// in parallel on idle connections (a list with a sender of its own for each
 // recipient is a transaction for each).
 type delivery struct {
 	relay *Relay
@@ -213,10 +213,10 @@ type delivery struct {
 	down  map[poolKey]*refusal
 }
 
-// run performs all parts.
+// run delivers all parts.
 func (r *delivery) run() {
 	var at lastLink
-	// Also in a panic: the link is the pool's, and helpers use what is this job's.
+	// Also in a panic: the link belongs to the pool, and helpers use this job's data.
 	defer r.extra.Wait()
 	defer func() { r.relay.releaseLink(&at) }()
 	for rcpts := r.next(nil); rcpts != nil; rcpts = r.next(nil) {
@@ -240,7 +240,7 @@ func (r *delivery) next(l *link) []*agent.Recipient {
 	return rcpts
 }
 
-// part performs one.
+// part delivers one part.
 func (r *delivery) part(rcpts []*agent.Recipient, at *lastLink) {
 	relay, d := r.relay, r.d
 	key := keyOf(rcpts[0])
@@ -302,7 +302,7 @@ func (r *delivery) help(l *link) {
 	}
 }
 
-// maxSplits is how often one transaction is divided because a recipient drew 421, which
+// maxSplits is how often one transaction is divided because a recipient got 421, which
 // ended the connection for all. Each division costs the server another connection.
 const maxSplits = 2
 
@@ -310,13 +310,13 @@ const maxSplits = 2
 // history, where the next attempt finds it.
 const aloneNext = "; the next attempt has a transaction for this recipient alone"
 
-// drew reports whether the server said 421 to a recipient and to none of the others: in
+// got421 reports whether the server said 421 to a recipient and to none of the others: in
 // answer to RCPT, or with LMTP to the final dot.
 func got421(res *smtpclient.Result, lmtp bool) bool {
 	return res.Reply.Code == 421 && !res.Another && (res.Phase == smtpclient.PhaseRcpt || lmtp && res.Phase == smtpclient.PhaseDot)
 }
 
-// apart returns the offsets of the recipients whose last attempt ended by a 421 of their
+// separated returns the offsets of the recipients whose last attempt ended by a 421 of their
 // own; nil if there are none, which costs next to nothing to find out.
 func separated(d *agent.Delivery) map[int64]bool {
 	var found map[int64]bool
@@ -338,7 +338,7 @@ func separated(d *agent.Delivery) map[int64]bool {
 	return found
 }
 
-// others returns the recipients of a transaction that another one's 421 has ended, for
+// regroup returns the recipients of a transaction that another one's 421 has ended, for
 // transactions of their own at once: those that were accepted, and those that had no answer
 // yet.
 func regroup(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.Recipient {
@@ -361,7 +361,7 @@ func regroup(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.R
 	return groups
 }
 
-// result is what recipients of a destination without a server are told.
+// result is the result of the recipients of a destination without a server.
 func (why *refusal) result() agent.Result {
 	return agent.Result{
 		Outcome: why.outcome, Code: why.code, Reply: why.reply, Remote: why.remote, Text: why.text,
@@ -381,13 +381,13 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 		out.Reply = res.Reply.String()
 	}
 	if res.Code == status.SystemTrouble && res.Reply.IsZero() {
-		out.Remote = "" // a fault of ours says nothing about them
+		out.Remote = "" // the fault is ours, not the server's
 	}
 	switch res.Outcome {
 	case status.Deferred:
 		out.Host = hostTrouble(res)
 	case status.Delivered:
-		out.Relayed = l.conn.Extensions().DSN // RFC 3461 §4.1: they have the wishes now
+		out.Relayed = l.conn.Extensions().DSN // RFC 3461 §4.1: the server has the notification requests now
 		out.Action = dsn.Relayed
 		if l.lmtp {
 			out.Action = dsn.Delivered
@@ -396,7 +396,7 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 	return out
 }
 
-// hostTrouble tells a deferral that every message to the host would meet: the
+// hostTrouble reports whether every message to the host would be deferred: the
 // connection broke or fell silent, or MAIL was put off. Later answers are about
 // recipients or the message, and a connection that a message breaks must not keep
 // the others waiting (K14); if the host is down, they find out by themselves.

@@ -15,20 +15,21 @@ const (
 )
 
 // notTried ends the reply about an address that was not tried again. It names no time,
-// so that all recipients that wait for a host say the same.
+// so that all recipients of a host get the same reply.
 const notTried = "; that was a moment ago, it is not tried again yet"
 
-// hostStatus remembers, for all deliveries of this process, which addresses did not
-// answer: they are tried when all others of a destination have failed, until keep is
-// over. Then one message finds out, and the others go on passing it over until it has
-// its answer. A session with an address lets it rise again.
+// hostStatus is the host status cache: it remembers, for all deliveries of this process,
+// which addresses did not answer. Until keep is over they are tried only when all other
+// addresses of a destination have failed. Then one message tries the address again, and
+// the others go on skipping it until that message has its answer. A session with an
+// address marks it up.
 type hostStatus struct {
 	keep time.Duration // 0: nothing is remembered
 	now  func() time.Time
 
 	some atomic.Bool // false: nobody is dead, which costs no lock to find out
 	mu   sync.Mutex
-	all  map[route]*addrStatus
+	down map[route]*addrStatus
 }
 
 // route is a way to an address: one source may reach what another does not.
@@ -37,15 +38,14 @@ type route struct {
 	from    *source
 }
 
-// addrStatus is an address that did not answer.
+// addrStatus is what is known of an address that did not answer.
 type addrStatus struct {
 	until  time.Time // it is tried last
 	next   time.Time // and not at all before this, if it was silent
 	reason *refusal
 }
 
-// part separates the addresses that are to be tried in their turn from those that are
-// to be tried last.
+// split separates the addresses to try in their turn from those to try last.
 func (d *hostStatus) split(from origin, addrs []target) (alive, dead []target) {
 	if !d.some.Load() {
 		return addrs, nil
@@ -55,14 +55,14 @@ func (d *hostStatus) split(from origin, addrs []target) (alive, dead []target) {
 	now := d.now()
 	for _, t := range addrs {
 		src, _ := from.source(t)
-		g := d.all[route{t.address, src}]
+		g := d.down[route{t.address, src}]
 		switch {
 		case g == nil:
 			alive = append(alive, t)
 		case now.Before(g.until):
 			dead = append(dead, t)
 		default:
-			// Ours to find out.
+			// This message tries the address.
 			g.until, g.next = now.Add(d.keep), now.Add(d.pause())
 			alive = append(alive, t)
 		}
@@ -70,15 +70,15 @@ func (d *hostStatus) split(from origin, addrs []target) (alive, dead []target) {
 	return alive, dead
 }
 
-// last gives those of dead addresses that are tried now that nothing else is left, and
-// why others are not.
+// retry returns the addresses marked down that are tried now because no other is left, and
+// why the rest is not.
 func (d *hostStatus) retry(from origin, addrs []target) (tried []target, why *refusal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
 	for _, t := range addrs {
 		src, _ := from.source(t)
-		g := d.all[route{t.address, src}]
+		g := d.down[route{t.address, src}]
 		if g != nil && g.reason.silent && now.Before(g.next) {
 			again := *g.reason
 			again.reply += notTried
@@ -95,7 +95,7 @@ func (d *hostStatus) retry(from origin, addrs []target) (tried []target, why *re
 
 func (d *hostStatus) pause() time.Duration { return min(d.keep, probeEvery) }
 
-// bury remembers an address that did not answer.
+// markDown remembers an address that did not answer.
 func (d *hostStatus) markDown(t target, from *source, why *refusal) {
 	if d.keep <= 0 || t.network == "unix" {
 		return
@@ -103,41 +103,41 @@ func (d *hostStatus) markDown(t target, from *source, why *refusal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	if d.all == nil {
-		d.all = map[route]*addrStatus{}
+	if d.down == nil {
+		d.down = map[route]*addrStatus{}
 	}
 	d.makeRoom(now)
-	d.all[route{t.address, from}] = &addrStatus{until: now.Add(d.keep), next: now.Add(d.pause()), reason: why}
+	d.down[route{t.address, from}] = &addrStatus{until: now.Add(d.keep), next: now.Add(d.pause()), reason: why}
 	d.some.Store(true)
 }
 
-// raise forgets an address that has answered.
+// markUp forgets an address that has answered.
 func (d *hostStatus) markUp(t target, from *source) {
 	if !d.some.Load() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.all, route{t.address, from})
-	d.some.Store(len(d.all) > 0)
+	delete(d.down, route{t.address, from})
+	d.some.Store(len(d.down) > 0)
 }
 
-// makeRoom forgets what is over if there is much, and the one that is over next if that
-// is not enough.
+// makeRoom forgets expired entries if there are too many, and the entry that expires next
+// if none has.
 func (d *hostStatus) makeRoom(now time.Time) {
-	if len(d.all) < maxDown {
+	if len(d.down) < maxDown {
 		return
 	}
 	var oldest route
 	var first *addrStatus
-	for r, g := range d.all {
+	for r, g := range d.down {
 		if !now.Before(g.until) {
-			delete(d.all, r)
+			delete(d.down, r)
 		} else if first == nil || g.until.Before(first.until) {
 			oldest, first = r, g
 		}
 	}
-	if len(d.all) >= maxDown {
-		delete(d.all, oldest)
+	if len(d.down) >= maxDown {
+		delete(d.down, oldest)
 	}
 }

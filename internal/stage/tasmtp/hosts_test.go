@@ -137,7 +137,7 @@ func TestServerThatCameBackIsFirstAgain(t *testing.T) {
 }
 
 // Where every address is dead, one message a minute tries those that keep it waiting;
-// the others are told at once. An address that refuses costs nothing and is tried by
+// the others are deferred at once. An address that refuses costs nothing and is tried by
 // each, so that a server that starts again gets its mail.
 func TestAllServersDead(t *testing.T) {
 	silent := fullListener(t, "127.0.0.3:0")
@@ -175,7 +175,7 @@ refuse.test.  300 IN A 127.0.0.1
 	}
 }
 
-// A server that takes the connection and says nothing is as dead.
+// A server that accepts the connection and sends nothing is marked down, too.
 func TestSilentGreetingIsRemembered(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
 	mute := (&Sink{Answer: func(string) string { return "SILENCE" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
@@ -192,7 +192,7 @@ func TestSilentGreetingIsRemembered(t *testing.T) {
 	}
 }
 
-// A server that says no is not dead: it keeps its place.
+// A server that refuses is not marked down: it keeps its place.
 func TestRefusingServerKeepsItsPlace(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
 	busy := (&Sink{Answer: func(string) string { return "421 4.3.2 busy" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
@@ -206,7 +206,7 @@ func TestRefusingServerKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// RFC 8305 §4: what was slower is not first the next time.
+// RFC 8305 §4: the slower address is not first the next time.
 func TestSlowFamilyIsRemembered(t *testing.T) {
 	silent := fullListener(t, "[::1]:0")
 	new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", silent.Port))
@@ -244,7 +244,7 @@ func TestDeadAddressesAreBounded(t *testing.T) {
 		d.markDown(target{network: "tcp", address: fmt.Sprint(i)}, nil, &refusal{})
 		now.add(time.Microsecond)
 	}
-	if got := len(d.all); got != maxDown {
+	if got := len(d.down); got != maxDown {
 		t.Errorf("%d are remembered, want %d", got, maxDown)
 	}
 	if alive, _ := d.split(origin{}, []target{{network: "tcp", address: "9"}}); len(alive) != 1 {
@@ -252,7 +252,7 @@ func TestDeadAddressesAreBounded(t *testing.T) {
 	}
 	now.add(2 * time.Hour)
 	d.markDown(target{network: "tcp", address: "x"}, nil, &refusal{})
-	if got := len(d.all); got != 1 {
+	if got := len(d.down); got != 1 {
 		t.Errorf("%d are remembered after their time, want 1", got)
 	}
 }

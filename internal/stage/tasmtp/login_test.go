@@ -144,7 +144,7 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 }
 
 // K14: what one sender's own account comes to does not keep the others' mail to the host.
-func TestSendersOwnAccountStopsNobodyElse(t *testing.T) {
+func TestSendersOwnAccountStopsNoOtherSender(t *testing.T) {
 	ca := peer.NewCA(t, "known")
 	cases := map[string]struct {
 		tls   *tls.Config
@@ -231,7 +231,7 @@ func TestPasswordGoesToAKnownServerAlone(t *testing.T) {
 		"not verified, as is written of all": {tls: bad, policy: "* may", want: unknown},
 		"no TLS":                             {want: "the server does not offer STARTTLS"},
 		"no TLS, may be":                     {policy: "relay.test may", want: "the server does not offer STARTTLS"},
-		"no TLS, as is written":              {policy: "relay.test none", want: "is not given away in the clear"},
+		"no TLS, as is written":              {policy: "relay.test none", want: "is not sent in the clear"},
 		"no TLS, as is written twice":        {policy: "relay.test none", file: "relay.test u p cleartext", want: queued},
 		// Where its records would tell, and do not.
 		"dane without a record":              {tls: bad, policy: "relay.test dane", want: unknown},
@@ -292,7 +292,7 @@ func TestREQUIRETLS(t *testing.T) {
 		"no STARTTLS":                      {nil, false, true, "", taproto.Deferred, "the server does not offer STARTTLS"},
 		"a certificate of another":         {serverTLS(ca.Issue("else.test")), true, true, "", taproto.Deferred, "the certificate is for else.test"},
 		"what all mail there must have":    {nil, true, false, "there.test verify", taproto.DeferAll, "the server does not offer STARTTLS"},
-		"nobody vouches for the MX record": {good, true, false, "", taproto.Error2, "neither DNSSEC nor an MTA-STS policy"},
+		"nobody vouches for the MX record": {good, true, false, "", taproto.Error2, "neither DNSSEC nor an MTA-STS policy confirms"},
 		"TLS is switched off":              {good, true, true, "there.test none", taproto.Error2, "the message requires TLS, and there is none to there.test"},
 		"the postmaster verifies":          {good, true, false, "there.test verify match=mx.there.test", taproto.OK3, "250 2.0.0 queued"},
 	}

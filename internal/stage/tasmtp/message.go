@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/wire/smtpclient"
 )
 
-// transact sends a letter over a connection.
+// transact sends a message over a connection.
 func (r *Relay) transact(l *link, d *agent.Delivery, rcpts []*agent.Recipient) ([]smtpclient.Result, error) {
 	m, unsent := r.message(d, l, rcpts)
 	if m == nil {
@@ -25,15 +25,15 @@ func (r *Relay) transact(l *link, d *agent.Delivery, rcpts []*agent.Recipient) (
 	return l.conn.Send(m)
 }
 
-// message is what is sent to recipients of one part over a connection: the bytes that
-// its server takes. Where there is none the results of all recipients are given.
+// message returns the message for the recipients of one part in the form that the server
+// of a connection accepts. If there is none it returns the results of all recipients.
 func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*smtpclient.Message, []smtpclient.Result) {
 	first := rcpts[0]
 	c := content{header: d.Header(first.Group), body: d.Body}
 	c.size = int64(len(c.header)) + d.BodySize()
 	err := r.adapt(d, l, &c)
 	if err == nil {
-		err = c.replaceBare() // what is encoded now has its own
+		err = c.replaceBare() // encoding may have added some
 	}
 	if err == nil && !l.lmtp {
 		err = r.signer.sign(d, &c)
@@ -64,7 +64,7 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 	return m, nil
 }
 
-// content is a letter's bytes: header lines, and a body that can be read again.
+// content is the bytes of a message: header lines, and a body that can be read again.
 type content struct {
 	header []byte
 	body   func() io.Reader
@@ -76,7 +76,7 @@ type content struct {
 	ends    int64 // CRs before a line end
 }
 
-// messageError is a letter that is not sent.
+// messageError is why a message is not sent.
 type messageError struct {
 	outcome status.Outcome
 	code    status.Code
@@ -87,8 +87,8 @@ func (e *messageError) Error() string { return e.err.Error() }
 
 func (e *messageError) Unwrap() error { return e.err }
 
-// notSent is the results of recipients whose letter could not be made. Trouble that is
-// not the message's is ours and passes.
+// notSent is the results of recipients whose message could not be prepared. An error that
+// the message does not cause is ours, and temporary.
 func notSent(err error, recipients int) []smtpclient.Result {
 	res := smtpclient.Result{Code: status.SystemTrouble, Phase: smtpclient.PhaseMail, Err: err}
 	if never := (*messageError)(nil); errors.As(err, &never) {
@@ -120,8 +120,8 @@ func (r *Relay) adapt(d *agent.Delivery, l *link, c *content) error {
 	return r.convert(d, l, c, ext.EightBitMIME)
 }
 
-// internationalized tells a message that came with SMTPUTF8 and whose header has use of
-// it (RFC 6531 §3.5). Other octets in headers, which have been in use longer than that
+// internationalized reports whether a message came with SMTPUTF8 and its header needs it
+// (RFC 6531 §3.5). Other octets in headers, which have been in use longer than that
 // extension, go as they came.
 func internationalized(d *agent.Delivery, header []byte) (bool, error) {
 	if isASCII(header) {
@@ -184,7 +184,7 @@ func (r *Relay) convert(d *agent.Delivery, l *link, c *content, eight bool) erro
 	return nil
 }
 
-// hasField tells whether a header has a field of a name.
+// hasField reports whether a header has a field of a name.
 func hasField(header []byte, name string) bool {
 	for _, f := range envelope.Fields(header) {
 		if strings.EqualFold(f.Name, name) {
@@ -194,8 +194,8 @@ func hasField(header []byte, name string) bool {
 	return false
 }
 
-// sender is the address for MAIL; that of channel error is the null sender, whatever
-// address stands beside it.
+// sender is the address for MAIL; that of channel error is the null sender, whatever its
+// address is.
 func sender(rcpt *agent.Recipient) string {
 	s := &rcpt.Group.Sender
 	if s.Channel == "error" {
@@ -204,7 +204,7 @@ func sender(rcpt *agent.Recipient) string {
 	return s.For(rcpt.Address)
 }
 
-// wishes takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and
+// dsnParameters takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and
 // INFROM, which a ZMailer router adds, are no parameters of RCPT.
 func dsnParameters(notary string) (notify, orcpt string) {
 	for f := range strings.FieldsSeq(notary) {
@@ -219,15 +219,15 @@ func dsnParameters(notary string) (notify, orcpt string) {
 	return notify, orcpt
 }
 
-// tame takes bare CRs out of a letter before it is signed and sent: a server
-// must not be sent any (RFC 5321 §2.3.8), and some take one for a line end, so that CR,
-// dot, CR ends the message for them and begins another. One before a line end, as in text
-// that came with CRLF, is left out; for any other stands a blank, as Postfix has it. A
-// bare LF is a line end in a message file and goes out as one. For a NUL between the
-// beginning of a line and a dot stands a blank as well: a server that drops NULs would find
-// a dot there that was not doubled. Other NULs go as they came.
+// replaceBare removes bare CRs from a message before it is signed and sent: they are not
+// allowed (RFC 5321 §2.3.8), and some servers take one for a line end, so that CR, dot, CR
+// ends the message for them and begins another. A CR before a line end, as in text that
+// came with CRLF, is dropped; any other becomes a blank, as in Postfix. A bare LF is a line
+// end in a message file and is sent as one. A NUL between the beginning of a line and a
+// dot becomes a blank as well: a server that drops NULs would find a dot there that was
+// not doubled. Other NULs are sent as they are.
 //
-// A letter without such bytes is read through once more, and nothing else.
+// A message without such bytes is only read once more.
 func (c *content) replaceBare() error {
 	if bytes.IndexByte(c.header, '\r') >= 0 || bytes.IndexByte(c.header, 0) >= 0 {
 		// Text with CRLF may be all header: it has no empty line.
@@ -249,9 +249,9 @@ func (c *content) replaceBare() error {
 	return nil
 }
 
-// look reads the body through, if it has not been: for what tame changes, and for what a
-// scan looks for. Where the scan finds something the body will be another, and what tame
-// would change is not known yet.
+// scanBody reads the whole body, unless that was done: for bytes that replaceBare changes,
+// and for what a scan searches. If the scan finds something the body will be converted,
+// and what replaceBare would change is not known yet.
 func (c *content) scanBody(scan *downgrade.Scan) error {
 	if c.scanned || scan.Found() {
 		return nil
@@ -269,7 +269,7 @@ const scanBuffer = 32 << 10
 
 var scanBuffers = sync.Pool{New: func() any { return new([scanBuffer]byte) }}
 
-// wild reports whether there is a CR, or a NUL at the beginning of a line, and how many CRs
+// findBare reports whether there is a CR, or a NUL at the beginning of a line, and how many CRs
 // are before an LF. It shows what it reads to a scan, and ends early if that has found
 // something.
 func findBare(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err error) {
@@ -305,7 +305,7 @@ func findBare(r io.Reader, scan *downgrade.Scan) (found bool, ends int64, err er
 	}
 }
 
-// bareReader reads what tame says.
+// bareReader reads a text with the changes of replaceBare.
 type bareReader struct {
 	r     *bufio.Reader
 	start bool // the next byte begins a line

@@ -129,7 +129,7 @@ func TestBareCRAndNULAtALineBecomeBlanks(t *testing.T) {
 			if err := c.replaceBare(); err != nil || c.size != int64(len(tt.wantHeader)+len(tt.wantBody)) {
 				t.Errorf("size %d, %v, want %d", c.size, err, len(tt.wantHeader)+len(tt.wantBody))
 			}
-			for range 2 { // a letter is read again for a second attempt
+			for range 2 { // a message is read again for a second attempt
 				body, err := io.ReadAll(c.body())
 				if err != nil || string(c.header) != tt.wantHeader || string(body) != tt.wantBody {
 					t.Errorf("got %q and %q, %v", c.header, body, err)
@@ -142,7 +142,7 @@ func TestBareCRAndNULAtALineBecomeBlanks(t *testing.T) {
 	}
 }
 
-func BenchmarkLetterWithoutCR(b *testing.B) {
+func BenchmarkMessageWithoutCR(b *testing.B) {
 	body := strings.NewReader(strings.Repeat("0123456789 abcdefghijklmnopqrstuvwxyz\n", 108))
 	c := content{body: func() io.Reader { body.Seek(0, io.SeekStart); return body }}
 	b.ReportAllocs()

@@ -20,22 +20,22 @@ const (
 	openingWait = 10 * time.Second
 	// shortTime is how long the opening of a session may take, at an address that has
 	// not answered yet, while such openings hold half of the slots. RFC 5321 section
-	// 4.5.3.2.1 asks for 5 minutes for the greeting alone, which is what they get otherwise.
+	// 4.5.3.2.1 asks for 5 minutes for the greeting alone, which they get otherwise.
 	shortTime = 30 * time.Second
 	// answeredAddrs is how many addresses that have answered are remembered at least.
 	answeredAddrs = 10_000
 )
 
-// unheard is the addresses that sessions are being opened at and that have not answered
-// since the process started or since they were silent: a host that accepts connections
-// and says nothing must not hold the slots of this process, under whatever names it is.
-// An address that has answered is neither counted nor hurried.
+// openings limits the sessions being opened at addresses that have not answered since the
+// process started or since they were silent: a host that accepts connections and sends
+// nothing must not hold the slots of this process, whatever names it has. An address that
+// has answered is neither counted nor given less time.
 type openings struct {
 	slots int
 	short time.Duration // shortTime, but in tests
 	wait  time.Duration // openingWait, but in tests
 	log   *slog.Logger
-	// onLate, if set, is called when the short time of a trial is over.
+	// onLate, if set, is called when the short time of an opening is over.
 	onLate func()
 
 	mu       sync.Mutex
@@ -45,13 +45,13 @@ type openings struct {
 	pressed  bool // openings hold half of the slots
 }
 
-// addrOpenings is the trials at one address.
+// addrOpenings is the openings at one address.
 type addrOpenings struct {
 	running int
 	free    chan struct{} // closed when one of them ends
 }
 
-// trial is the opening of a session at an address that has not answered yet.
+// opening is a session being opened at an address that has not answered yet.
 type opening struct {
 	address string
 	nc      net.Conn    // nil: it is being connected to, which has a shorter time-out
@@ -102,8 +102,8 @@ func (u *openings) connected(x *opening, nc net.Conn) {
 	x.timer = time.AfterFunc(u.short, func() { u.overdue(x) })
 }
 
-// press follows the number of trials: when they come to hold half of the slots, those that
-// are late end.
+// press follows the number of openings: when they hold half of the slots, those that are
+// late end.
 func (u *openings) press() {
 	was := u.pressed
 	u.pressed = len(u.running) >= openingsPerAddr && 2*len(u.running) >= u.slots
@@ -117,7 +117,7 @@ func (u *openings) press() {
 	}
 }
 
-// overdue ends a trial whose time is over, if others need its slot, or when they do.
+// overdue ends an opening whose time is over, as soon as others need its slot.
 func (u *openings) overdue(x *opening) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,11 +131,11 @@ func (u *openings) overdue(x *opening) {
 func (u *openings) cutLate(x *opening) {
 	if _, there := u.running[x]; there && x.late && u.pressed && !x.cut {
 		x.cut = true
-		_ = x.nc.Close() // whoever reads from it ends with an error
+		_ = x.nc.Close() // ends the read with an error
 	}
 }
 
-// end ends a trial, if it has not ended, and reports whether it was cut. answered: the
+// end ends an opening, if it has not ended, and reports whether it was cut. answered: the
 // session is open.
 func (u *openings) end(x *opening, answered bool) (cut bool) {
 	if x == nil {
@@ -170,9 +170,9 @@ func (u *openings) silent(t target) {
 	u.answered.Drop(t.address)
 }
 
-// free gives those of a server's addresses that another session may be opened at now. If
-// there are none it waits for one, but not for long: whoever waits holds a slot, too. until
-// is when the wait for this server ends; zero: it has not begun.
+// awaitFree returns those of a server's addresses at which another session may be opened
+// now. If there are none it waits for one, but not for long, since waiting holds a slot,
+// too. until is when the wait for this server ends; zero: it has not begun.
 func (u *openings) awaitFree(ctx context.Context, addrs []target, until *time.Time) ([]target, *refusal) {
 	var late <-chan time.Time
 	for {
@@ -198,13 +198,14 @@ func (u *openings) awaitFree(ctx context.Context, addrs []target, until *time.Ti
 	}
 }
 
-// crowded is why an address is not connected to.
+// crowded is the refusal of an address with too many openings.
 func crowded(t target) *refusal {
 	return &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil), crowded: true,
-		reply: fmt.Sprintf("%d connections wait for an answer of %s already; it is not tried beside them", openingsPerAddr, t.address)}
+		reply: fmt.Sprintf("%d connections already wait for an answer of %s; no further one is tried", openingsPerAddr, t.address)}
 }
 
-// look is free without the wait: busy is what to wait for if there are none.
+// available returns those addresses without waiting; busy is what to wait for if there
+// are none.
 func (u *openings) available(addrs []target) (list []target, busy *addrOpenings) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

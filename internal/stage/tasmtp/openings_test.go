@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/wire/taproto"
 )
 
-// mute is a server that accepts connections and says nothing until it is told to.
+// mute is a server that accepts connections and sends nothing until released.
 type mute struct {
 	t    *testing.T
 	l    net.Listener

@@ -10,8 +10,8 @@ const (
 	// keepPerSlot bounds the idle connections that are kept in all, per slot: an agent
 	// that serves many hosts one after the other must not gather descriptors.
 	keepPerSlot = 8
-	// maxAge and maxUses are how long a connection takes more messages: whoever changes
-	// where mail goes must not wait for the end of the traffic.
+	// maxAge and maxUses bound how long a connection takes more messages, so that a change of
+	// DNS or routes takes effect in steady traffic.
 	maxAge  = 5 * time.Minute
 	maxUses = 1000
 	// slowTime is how long a host gets its commands one at a time that has fallen silent
@@ -21,21 +21,21 @@ const (
 	maxHosts = 1000
 )
 
-// poolKey is whom a connection serves. The channel counts: another one may mean
-// another protocol.
+// poolKey identifies the messages that a connection serves. The channel is part of it:
+// another one may mean another protocol.
 type poolKey struct {
 	channel, host string
 	from          origin // of the message; a link serves from its own source
 	terms         terms  // TLS and login that the message asks for
 }
 
-// same tells a key of the same channel, host and terms.
+// same reports whether two keys have the same channel, host and terms.
 func (k poolKey) same(as poolKey) bool {
 	return k.channel == as.channel && k.host == as.host && k.terms == as.terms
 }
 
 // pool has the open connections, each for one message at a time; the idle ones are kept
-// for the next. docs/delivery.md says when another one is opened.
+// for the next. docs/delivery.md explains when another one is opened.
 type pool struct {
 	idle    time.Duration
 	perHost int // connections at most
@@ -43,12 +43,12 @@ type pool struct {
 	now     func() time.Time
 
 	mu      sync.Mutex
-	links   []*link               // of those that are idle, the ones kept first stand first
+	links   []*link               // the idle ones in the order in which they were kept
 	opening map[poolKey]int       // connections that are being opened
 	slowly  map[poolKey]time.Time // hosts that get one command at a time, until then
 	changed chan struct{}         // closed and replaced when a link is idle, or is gone
 	closed  bool
-	leave   sync.WaitGroup // connections that take leave
+	leave   sync.WaitGroup // connections that send QUIT
 }
 
 // lease is what the pool knows of a link.
@@ -59,7 +59,7 @@ type lease struct {
 	timer  *time.Timer // of its idle time, set when it was kept once
 }
 
-// request is what a connection is wanted for.
+// request asks for a connection.
 type request struct {
 	key   poolKey
 	since time.Time                // a connection that is older does not serve; zero: any does
@@ -110,7 +110,7 @@ func (p *pool) choose(e *request) *link {
 	return nil
 }
 
-// serves reports whether a link is one for an request, now or later.
+// serves reports whether a link serves a request, now or later.
 func (p *pool) serves(l *link, e *request) bool {
 	return l.key.same(e.key) && e.key.from.has(l.source) && l.conn.Usable() &&
 		!l.opened.Before(e.since) && l.uses < maxUses && p.now().Sub(l.opened) < maxAge
@@ -125,7 +125,7 @@ func (p *pool) use(l *link) {
 	l.uses++
 }
 
-// evict takes leave of an idle connection that is too old for an request.
+// evict closes an idle connection that is too old for a request.
 func (p *pool) evict(e *request) bool {
 	for i, l := range p.links {
 		if !l.used && l.key.same(e.key) && e.key.from.has(l.source) && !p.serves(l, e) {
@@ -181,7 +181,7 @@ func (p *pool) await() {
 	<-changed
 }
 
-// change wakes who waits.
+// change wakes all waiters.
 func (p *pool) change() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -204,7 +204,7 @@ func (p *pool) release(l *link) {
 		p.drop(i)
 		return
 	}
-	// Those used last stand last.
+	// The one used last is last in the list.
 	p.links = append(slices.Delete(p.links, i, i+1), l)
 	if kept, oldest := p.idlers(); kept > p.max {
 		p.drop(oldest)
@@ -226,7 +226,7 @@ func (p *pool) idlers() (n, oldest int) {
 	return n, oldest
 }
 
-// slow has a host get its commands one at a time for a while.
+// slow makes a host get its commands one at a time for a while.
 func (p *pool) slow(key poolKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,11 +248,11 @@ func (p *pool) isSlow(key poolKey) bool {
 	return ok
 }
 
-// hostOf is a key whatever the source and the terms: what is known of a server holds when
-// the files tls and credentials were read again.
+// hostOf is a key without source and terms: facts about a server remain true when the
+// files tls and credentials are read again.
 func hostOf(key poolKey) poolKey { return poolKey{channel: key.channel, host: key.host} }
 
-// expire ends a connection whose idle time is over, if nobody has taken it.
+// expire ends a connection whose idle time is over, if no message uses it.
 func (p *pool) expire(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,7 +262,7 @@ func (p *pool) expire(l *link) {
 	}
 }
 
-// drop takes leave of an idle link while others go on.
+// drop closes an idle link in the background.
 func (p *pool) drop(i int) {
 	l := p.links[i]
 	if l.timer != nil {
@@ -272,7 +272,7 @@ func (p *pool) drop(i int) {
 	p.leave.Go(func() { l.conn.Quit() })
 }
 
-// close dismisses all and waits for them. None may be in use.
+// close closes all links and waits for them. None may be in use.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -115,7 +115,7 @@ func startWith(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	return p
 }
 
-// say sends what a scheduler says.
+// say sends a line of the scheduler.
 func (p *process) say(text string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, text); err != nil {

@@ -28,7 +28,7 @@ type station struct {
 func newStation(t *testing.T, port int, resolver string, change ...func(*Config)) *station {
 	t.Helper()
 	if resolver == "" {
-		resolver = "127.0.0.1:1" // nobody: an unexpected question fails the test
+		resolver = "127.0.0.1:1" // no server: an unexpected query fails the test
 	}
 	cfg := Config{Hostname: "here.test", Port: port, Resolver: resolver, Slots: 4, Idle: Patience,
 		Timeouts: smtpclient.Timeouts{Quit: Patience}}
@@ -110,7 +110,7 @@ func rcpts(channel, host string, addresses ...string) []workspec.Recipient {
 	return list
 }
 
-// closedPort is a TCP port of 127.0.0.1 that nobody listens on.
+// closedPort is a TCP port of 127.0.0.1 on which nothing listens.
 func closedPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -280,7 +280,7 @@ func TestDiagnosticOfAFailure(t *testing.T) {
 	}
 }
 
-// RFC 3461 §5.2: wishes go to a server that knows DSN, which then owes the report;
+// RFC 3461 §5.2: notification requests go to a server that offers DSN, which then owes the report;
 // ZMailer's own keys stay here. To another server they do not go, and we owe it.
 func TestWishesOfTheSender(t *testing.T) {
 	const notary = "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x INRCPT=rfc822;to@x INFROM=rfc822;sender@here.test"
@@ -385,7 +385,7 @@ func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
 	}
 }
 
-// Recipients with other headers, or other wishes about the report, are other
+// Recipients with other headers, or other notification requests, are other
 // transactions; all on one connection.
 func TestOneTransactionPerGroup(t *testing.T) {
 	sink := new(Sink).Start(t, "", "")

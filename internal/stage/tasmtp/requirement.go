@@ -25,7 +25,7 @@ var (
 	notSafe   = status.Code{Class: 5, Subject: 7, Detail: 30}
 )
 
-// guard is what the connection to one server must have before mail goes over it.
+// requirement is what the connection to one server must have before mail goes over it.
 type requirement struct {
 	terms
 	off   bool                             // TLS is not even tried
@@ -33,18 +33,18 @@ type requirement struct {
 	check func(*tls.ConnectionState) error // of the certificate; nil: any will do
 	soft  bool                             // a check that fails is counted, and that is all (RFC 8461 §5, testing)
 	sni   string
-	mine  bool            // the message or its sender wants more than others would
-	lost  error           // why nobody knows now whether the domain has an MTA-STS policy
-	why   string          // for people: what decided
-	count *tlsrpt.Session // what is counted; nil: nothing, it is no domain's server
+	mine  bool            // the message or its sender requires more than others would
+	lost  error           // why it is unknown now whether the domain has an MTA-STS policy
+	why   string          // for logs and reports: what decided
+	count *tlsrpt.Session // for TLS reports; nil: not counted, it is no domain's server
 }
 
-// insecure is the refusal of a server that cannot be used as the policy wants.
+// insecure is the refusal of a server that does not meet the policy.
 func (g *requirement) insecure(reply string) *refusal {
 	return &refusal{code: notSecure, weight: weightServer, reply: reply + " (" + g.why + ")", mine: g.mine}
 }
 
-// guard finds what is wanted of a server.
+// requirement finds what is required of a server.
 func (r *security) requirement(ctx context.Context, t terms, d *destination, s *server) (*requirement, *refusal) {
 	g := &requirement{terms: t, sni: s.name}
 	if t.policy == nil {
@@ -68,7 +68,7 @@ func (r *security) requirement(ctx context.Context, t terms, d *destination, s *
 	}
 	level := t.policy.Level
 	if t.require && (level == tlspolicy.May || level == tlspolicy.Encrypt || level == tlspolicy.DANE) {
-		level, g.mine = tlspolicy.STS, true // whatever lets the server be known
+		level, g.mine = tlspolicy.STS, true // anything that verifies the server
 	}
 	if why := r.published(ctx, g, level, d, s); why != nil {
 		why.mine = g.mine
@@ -80,14 +80,14 @@ func (r *security) requirement(ctx context.Context, t terms, d *destination, s *
 	return g, r.requireTLS(ctx, g, d, s)
 }
 
-// published applies what the destination itself says: its TLSA records first, then its
-// MTA-STS policy (RFC 8461 §2). A sender who does without (RFC 8689 §5) does without
-// these, but not without what the postmaster wants.
+// published applies what the destination publishes: its TLSA records first, then its
+// MTA-STS policy (RFC 8461 §2). TLS-Required: No of a sender (RFC 8689 §5) waives these,
+// but not the postmaster's policy.
 func (r *security) published(ctx context.Context, g *requirement, level tlspolicy.Level, d *destination, s *server) *refusal {
 	own := level == tlspolicy.DANEOnly
 	if level != tlspolicy.DANE && level != tlspolicy.STS && !own || g.relaxed && !own {
 		if g.relaxed {
-			g.why += "; the message says TLS-Required: No"
+			g.why += "; the message has TLS-Required: No"
 		}
 		return nil
 	}
@@ -159,14 +159,14 @@ func (r *security) dane(ctx context.Context, g *requirement, d *destination, s *
 	return true, nil
 }
 
-// untrusted tells, once, that nothing is known to be secure.
+// untrusted logs, once, that no answer of the name server counts as secure.
 func (r *security) untrusted(g *requirement) *refusal {
 	err := r.resolver.Trusted()
 	if err == nil {
 		return nil
 	}
 	if !r.warned.Swap(true) {
-		r.log.Warn("dane-unusable", "reason", err, "advice", "let RESOLVER be a validating name server on this machine, or say DANETRUST=yes if the way to it is safe")
+		r.log.Warn("dane-unusable", "reason", err, "advice", "let RESOLVER be a validating name server on this machine, or set DANETRUST=yes if the way to it is safe")
 	}
 	if !errors.Is(err, mx.ErrUntrusted) || g.policy.Level != tlspolicy.DANEOnly {
 		return nil
@@ -206,7 +206,7 @@ func (r *security) mtaSTS(ctx context.Context, g *requirement, d *destination, s
 	return nil
 }
 
-// chain wants a certificate of a known authority for one of the names.
+// chain requires a certificate of a known authority for one of the names.
 func (r *security) chain(p *tlspolicy.Policy, names ...string) func(*tls.ConnectionState) error {
 	roots := r.roots
 	if p != nil && p.Roots != nil {
@@ -217,9 +217,9 @@ func (r *security) chain(p *tlspolicy.Policy, names ...string) func(*tls.Connect
 	}
 }
 
-// verify wants a known authority's certificate for a name that the postmaster has said:
-// those of match=, else the destination and what is below it, and the server's name if it
-// does not come from an answer that anybody may have forged.
+// verify requires a known authority's certificate for a name that the postmaster trusts:
+// those of match=, else the destination and names below it, and the server's name if it
+// does not come from a DNS answer that may be forged.
 func (r *security) verify(ctx context.Context, g *requirement, d *destination, s *server) {
 	match := g.policy.Match
 	if len(match) == 0 {
@@ -252,9 +252,9 @@ func (r *security) verify(ctx context.Context, g *requirement, d *destination, s
 	g.check = r.chain(g.policy, names...)
 }
 
-// verifyForLogin sees to it that a password goes to whom it was written down for: over TLS, to
-// a server that is known, unless the postmaster has said of the host that it need not be
-// (may, encrypt), or it is on this machine.
+// verifyForLogin makes sure that a password reaches the server that it belongs to: over
+// TLS, to a verified server, unless the postmaster's policy for the host waives that (may,
+// encrypt), or the server is on this machine.
 func (r *security) verifyForLogin(ctx context.Context, g *requirement, d *destination, s *server) {
 	here := !slices.ContainsFunc(s.addrs, func(t target) bool { return !t.loopback() })
 	if g.off || here && !r.far {
@@ -271,13 +271,13 @@ func (r *security) verifyForLogin(ctx context.Context, g *requirement, d *destin
 	}
 }
 
-// loopback tells an address of this machine.
+// loopback reports whether a target is on this machine.
 func (t *target) loopback() bool {
 	a, err := netip.ParseAddrPort(t.address)
 	return t.network == "unix" || err == nil && a.Addr().Unmap().IsLoopback()
 }
 
-// required sees to REQUIRETLS (RFC 8689 §4.2.1): a server whose name and certificate are
+// requireTLS applies REQUIRETLS (RFC 8689 §4.2.1): a server whose name and certificate are
 // known.
 func (r *security) requireTLS(ctx context.Context, g *requirement, d *destination, s *server) *refusal {
 	if !g.require {
@@ -297,10 +297,10 @@ func (r *security) requireTLS(ctx context.Context, g *requirement, d *destinatio
 		secure, err = r.resolver.Secure(ctx, d.name)
 	}
 	if err = cmp.Or(err, g.lost); err != nil && !secure {
-		return g.insecure("the message requires TLS, and nobody knows now whether " + s.name + " is a server of " + d.name + ": " + err.Error())
+		return g.insecure("the message requires TLS, and it is unknown now whether " + s.name + " is a server of " + d.name + ": " + err.Error())
 	}
 	if !secure {
-		return never(notSafe, "the message requires TLS, and nothing says that "+s.name+" is a server of "+d.name+": neither DNSSEC nor an MTA-STS policy")
+		return never(notSafe, "the message requires TLS, and neither DNSSEC nor an MTA-STS policy confirms that "+s.name+" is a server of "+d.name)
 	}
 	g.soft = false
 	name := s.name

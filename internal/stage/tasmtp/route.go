@@ -20,13 +20,13 @@ import (
 )
 
 // refusal is why there is no connection to a destination: the result of all its
-// recipients. Of several, that of the greatest weight is told.
+// recipients. Of several, that of the greatest weight is reported.
 type refusal struct {
 	outcome    status.Outcome
 	code       status.Code
 	weight     weight
 	reply      string // one line
-	remote     string // "" if nobody was reached
+	remote     string // "" if no host was reached
 	text       string // dialogue
 	silent     bool   // the address kept us waiting for its answer
 	retryPlain bool   // TLS was not to be had; the same address may be asked without
@@ -35,7 +35,7 @@ type refusal struct {
 }
 
 // weight orders refusals: what may be over later comes before what never changes,
-// what a server said before what is merely silent.
+// a server's reply before mere silence.
 type weight uint8
 
 const (
@@ -46,20 +46,20 @@ const (
 	weightServer
 )
 
-// worse is the one of two refusals to tell; the later one of the same weight, of an address
-// that was tried. Where one
-// server refuses this message alone, others may have that one, whatever the next says.
+// worse is the one of two refusals to report: of the same weight, the later one of an
+// address that was tried. If one server refuses this message alone, other messages may
+// still use it, whatever the next server replies.
 func worse(old, latest *refusal) *refusal {
-	told, other := latest, old
+	chosen, other := latest, old
 	if old != nil && (old.weight > latest.weight || old.weight == latest.weight && latest.crowded) {
-		told, other = old, latest
+		chosen, other = old, latest
 	}
-	if other != nil && other.mine && !told.mine {
-		both := *told // others may hold it
+	if other != nil && other.mine && !chosen.mine {
+		both := *chosen // the original may be shared
 		both.mine = true
 		return &both
 	}
-	return told
+	return chosen
 }
 
 func never(code status.Code, reply string) *refusal {
@@ -170,13 +170,13 @@ func beforeSelf(hosts []mx.Host, self string) []mx.Host {
 // systems call lmtp. RFC 2033 §5 knows no default but forbids 25.
 const lmtpPort = 24
 
-// protocol is what a channel's name stands for.
+// protocol is the meaning of a channel's name.
 type protocol struct {
 	lmtp bool
 	mx   bool // look for MX records
 }
 
-// protocolOf tells a channel's protocol by the start of its name, so that
+// protocolOf finds a channel's protocol by the start of its name, so that
 // "smtp-slow" may have a clause of its own in scheduler.conf.
 func protocolOf(channel string) protocol {
 	switch {
@@ -197,9 +197,9 @@ type destination struct {
 	port int
 }
 
-// errRoute is a host that no address can have: whoever wrote the routing table is
-// to mend it, and the mail waits.
-var errRoute = errors.New("the routing table has a host that cannot be")
+// errRoute is a host that is invalid: the routing table has to be corrected, and the mail
+// waits.
+var errRoute = errors.New("the routing table has an invalid host")
 
 // parseDestination reads a recipient's host: "host" with MX on channel smtp;
 // "host:port", "[host]", "[address]", "[address]:port" without; "unix:/path" for
@@ -303,7 +303,7 @@ func (t *target) remote(local net.Addr) string {
 // ownKept is how long the addresses of this machine's interfaces are remembered.
 const ownKept = time.Minute
 
-// own knows the addresses that smtpserver of this configuration listens on. Mail that an MX
+// selfAddrs knows the addresses that smtpserver of this configuration listens on. Mail that an MX
 // record sends there would come back.
 type selfAddrs struct {
 	listeners  []netip.AddrPort // unspecified address: all of this machine
@@ -315,8 +315,8 @@ type selfAddrs struct {
 	local []netip.Addr
 }
 
-// ownListeners returns where smtpserver listens by zmailer.conf. What is no address there is
-// smtpserver's to complain about.
+// ownListeners returns where smtpserver listens by zmailer.conf. smtpserver reports invalid
+// addresses.
 func ownListeners(c *config.Config) []netip.AddrPort {
 	var list []netip.AddrPort
 	for _, name := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN"} {

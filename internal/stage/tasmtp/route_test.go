@@ -28,7 +28,7 @@ func notary(a taproto.Answer) string {
 	return n.Status + " " + remote
 }
 
-// S19: what the name server says decides between failed and deferred; Host trouble
+// S19: the name server's answer decides between failed and deferred; Host trouble
 // holds the thread.
 func TestWhatTheNameServerSays(t *testing.T) {
 	const zone = `
@@ -142,7 +142,7 @@ good.test.   300 IN A  127.0.0.1
 	}
 }
 
-// What is told when no server wants us: never a failure, always the host's matter.
+// The result when no server accepts us: never a failure, always the host's trouble.
 func TestNoServerWantsUs(t *testing.T) {
 	closed := closedPort(t)
 	refusing := func(answer func(string) string) int {
@@ -318,14 +318,14 @@ func TestHostForms(t *testing.T) {
 		"lmtp":                     {"lmtp", "example.test:2003", "lmtp example.test 2003"},
 		"lmtp, no port":            {"lmtp", "example.test", "lmtp example.test 24"},
 		"lmtp, socket":             {"lmtp", "unix:/run/Lmtp.sock", "lmtp unix /run/Lmtp.sock"},
-		"lmtp, relative path":      {"lmtp", "unix:lmtp.sock", `the routing table has a host that cannot be: "unix:lmtp.sock": a socket's path begins with /`},
+		"lmtp, relative path":      {"lmtp", "unix:lmtp.sock", `the routing table has an invalid host: "unix:lmtp.sock": a socket's path begins with /`},
 		"name that cannot exist":   {"smtp", "a..b", `domain "a..b": empty label in the domain`},
-		"brackets in brackets":     {"smtp", "[[::1]]", `the routing table has a host that cannot be: "[[::1]]": neither port nor end after ]`},
-		"empty":                    {"smtp", "", `the routing table has a host that cannot be: "": no name`},
-		"bracket open":             {"smtp", "[192.0.2.1", `the routing table has a host that cannot be: "[192.0.2.1": [ without ]`},
-		"text after bracket":       {"smtp", "[192.0.2.1]x", `the routing table has a host that cannot be: "[192.0.2.1]x": neither port nor end after ]`},
-		"port zero":                {"smtp", "example.test:0", `the routing table has a host that cannot be: "example.test:0": no port: "0"`},
-		"port too big":             {"smtp", "example.test:65536", `the routing table has a host that cannot be: "example.test:65536": no port: "65536"`},
+		"brackets in brackets":     {"smtp", "[[::1]]", `the routing table has an invalid host: "[[::1]]": neither port nor end after ]`},
+		"empty":                    {"smtp", "", `the routing table has an invalid host: "": no name`},
+		"bracket open":             {"smtp", "[192.0.2.1", `the routing table has an invalid host: "[192.0.2.1": [ without ]`},
+		"text after bracket":       {"smtp", "[192.0.2.1]x", `the routing table has an invalid host: "[192.0.2.1]x": neither port nor end after ]`},
+		"port zero":                {"smtp", "example.test:0", `the routing table has an invalid host: "example.test:0": no port: "0"`},
+		"port too big":             {"smtp", "example.test:65536", `the routing table has an invalid host: "example.test:65536": no port: "65536"`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,8 @@ func openRules[T any](path string, parse func(file string, text []byte) (T, erro
 // scheduler writes it into the history, where later attempts find it.
 const otherSource = "; the next attempt comes from another source"
 
-// judge applies the rules to a result. Only what a server said is judged, and never
-// what may have been delivered.
+// applyRules applies the rules to a result. They apply to replies of a server only, and
+// never to a delivery in doubt.
 func (r *Relay) applyRules(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
 	if r.rules == nil || res.Outcome == status.Delivered || !isReply(res.Reply) {
 		return res
@@ -49,7 +49,7 @@ func (r *Relay) applyRules(d *agent.Delivery, key poolKey, rcpt *agent.Recipient
 	return applyRule(rule, res)
 }
 
-// apply makes of a result what a rule says.
+// applyRule changes a result as a rule requires.
 func applyRule(rule *replies.Rule, res agent.Result) agent.Result {
 	res.Outcome, res.Host, res.After = status.Deferred, false, 0
 	switch rule.Action {
@@ -65,7 +65,7 @@ func applyRule(rule *replies.Rule, res agent.Result) agent.Result {
 	return res
 }
 
-// isReply tells a line that begins with the code of a server's refusal.
+// isReply reports whether a line begins with the code of a server's refusal.
 func isReply(s string) bool {
 	return len(s) > 3 && (s[0] == '4' || s[0] == '5') && '0' <= s[1] && s[1] <= '9' && '0' <= s[2] && s[2] <= '9' && s[3] == ' '
 }
@@ -106,7 +106,7 @@ func moves(d *agent.Delivery, rcpts []*agent.Recipient) int {
 	return most
 }
 
-// TestReply says what the rules make of a reply of a channel/host. The error is a
+// TestReply prints what the rules make of a reply of a channel/host. The error is a
 // *config.Error.
 func TestReply(c *config.Config, where, reply string, out io.Writer) error {
 	channel, host, ok := strings.Cut(where, "/")
@@ -128,7 +128,7 @@ func TestReply(c *config.Config, where, reply string, out io.Writer) error {
 		if plain.Class() == 5 {
 			effect = "the recipient fails"
 		}
-		_, err = fmt.Fprintf(out, "no rule matches: %s, as the code says\n", effect)
+		_, err = fmt.Fprintf(out, "no rule matches: %s, by its code\n", effect)
 	} else {
 		_, err = fmt.Fprintf(out, "%s: %s\n%s: %s\n", rule.Where(), rule, rule.Action, rule.Effect())
 	}

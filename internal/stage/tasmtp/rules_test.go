@@ -144,7 +144,7 @@ func TestReplyCanBeTried(t *testing.T) {
 		want string
 	}{
 		"match":    {[]string{"--test-reply", "smtp/example.com", "450 4.7.1 Greylisted"}, 0, "/replies:2: smtp/*.com slow 5m /greylist/i\nslow: the recipient waits, and nothing is sent to the host for 5m0s\n"},
-		"none":     {[]string{"--test-reply", "smtp/example.org", "550 5.1.1 Greylisted"}, 0, "no rule matches: the recipient fails, as the code says\n"},
+		"none":     {[]string{"--test-reply", "smtp/example.org", "550 5.1.1 Greylisted"}, 0, "no rule matches: the recipient fails, by its code\n"},
 		"no reply": {[]string{"--test-reply", "smtp/example.org", "hello"}, config.ExitConfig, "want channel/host and a reply"},
 	}
 	for name, c := range cases {

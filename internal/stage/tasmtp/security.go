@@ -22,7 +22,7 @@ import (
 	"zmailer/internal/wire/smtpclient"
 )
 
-// Security is what a Relay is told about TLS and logins.
+// Security configures TLS and logins of a Relay.
 type Security struct {
 	Policies    string // path of the file tls; "": there is none
 	Credentials string // path of the file credentials; "": there is none
@@ -35,12 +35,12 @@ type Security struct {
 	// Disk is the postoffice's, for sts/ and tlsrpt/; nil: policies are forgotten and
 	// nothing is counted.
 	Disk   durable.FS
-	Look   bool          // Disk is only read, whatever Report says
+	Look   bool          // Disk is only read, whatever Report is
 	Report bool          // tlsrpt/ is written
 	Keep   time.Duration // days of it stay so long; 0: for ever
 }
 
-// securityFrom takes what zmailer.conf says: DANETRUST, TLSRPT, TLSRPTKEEP, and the places
+// securityFrom reads the settings of zmailer.conf: DANETRUST, TLSRPT, TLSRPTKEEP, and the places
 // of the files tls and credentials beside it.
 func securityFrom(c *config.Config) (s Security, err error) {
 	if s.Trust, err = c.Bool("DANETRUST", false); err != nil {
@@ -56,7 +56,7 @@ func securityFrom(c *config.Config) (s Security, err error) {
 	return s, nil
 }
 
-// clause reads what the scheduler says about the hosts of a clause: TLSPOLICY, its tls=,
+// clause reads the environment that the scheduler sets for a clause: TLSPOLICY, its tls=,
 // and ACCOUNT, its auth=.
 func (s *Security) clause(getenv func(string) string) error {
 	s.Clause, s.Account = getenv("TLSPOLICY"), getenv("ACCOUNT")
@@ -69,7 +69,8 @@ func (s *Security) clause(getenv func(string) string) error {
 	return nil
 }
 
-// use takes the postoffice's disk. What cannot be written there is done without.
+// use takes the postoffice's disk. Directories that cannot be made are logged, and their
+// features stay off.
 func (s *Security) use(p *postoffice.PostOffice, log *slog.Logger) {
 	s.Disk = p.FS()
 	if log == nil {
@@ -96,12 +97,12 @@ type security struct {
 	accounts *config.File[*credentials.Table]
 	clause   *tlspolicy.Policy // nil: there is none
 	account  string
-	may      *tlspolicy.Policy // where nothing is said
+	may      *tlspolicy.Policy // the default
 	roots    *x509.CertPool
 	sts      *sts.Store
 	reports  *tlsrpt.Recorder // nil: nothing is counted
 	sessions tls.ClientSessionCache
-	warned   atomic.Bool // that DANE cannot be used
+	warned   atomic.Bool // that DANE cannot be used, in the log
 	far      bool        // this machine's servers are treated as others', for tests
 }
 
@@ -133,7 +134,7 @@ func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*securit
 	return s, nil
 }
 
-// terms are what messages ask of the connection that they go by.
+// terms are what messages require of the connection that they use.
 type terms struct {
 	policy   *tlspolicy.Policy // nil: a socket on this machine
 	explicit bool              // the policy is of this destination or clause, not the one for all
@@ -142,7 +143,7 @@ type terms struct {
 	relaxed  bool // TLS-Required: No
 }
 
-// ask puts into a key what the recipients of a part ask for. A host that cannot be is told
+// setTerms puts the terms of a part's recipients into a key. An invalid host is reported
 // when it is connected to.
 func (r *Relay) setTerms(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipient) *refusal {
 	first := rcpts[0]
@@ -156,7 +157,7 @@ func (r *Relay) setTerms(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipie
 	return nil
 }
 
-// requires tells a recipient whose N line has REQUIRETLS=YES.
+// requiresTLS reports whether a recipient's N line has REQUIRETLS=YES.
 func requiresTLS(rcpt *agent.Recipient) bool {
 	for f := range strings.FieldsSeq(rcpt.Notary) {
 		if key, value, _ := strings.Cut(f, "="); strings.EqualFold(key, "REQUIRETLS") && strings.EqualFold(value, "YES") {
@@ -167,7 +168,7 @@ func requiresTLS(rcpt *agent.Recipient) bool {
 }
 
 // terms of a part of a message: where it goes, from whom, whether a recipient's N line
-// requires TLS and whether the header says that it is not required.
+// requires TLS and whether the header waives it.
 func (s *security) terms(d *destination, from string, require bool, header []byte) (terms, error) {
 	if d.unix != "" {
 		return terms{}, nil
@@ -201,7 +202,7 @@ func (t *terms) login() smtpclient.Account {
 	return smtpclient.Account{User: t.account.User, Password: t.account.Password}
 }
 
-// notRequired tells a header with "TLS-Required: No" (RFC 8689 §5).
+// relaxesTLS reports whether a header has "TLS-Required: No" (RFC 8689 §5).
 func relaxesTLS(header []byte) bool {
 	name := []byte("tls-required:")
 	for len(header) > 0 {

@@ -27,8 +27,8 @@ type signer struct {
 	log  *slog.Logger
 }
 
-// sign puts our signatures on top of a letter of ours from a domain that has keys. It
-// comes last: what is signed is what is sent.
+// sign adds our signatures to a message of ours from a domain that has keys. It is the last
+// step, since the signature covers the bytes that are sent.
 func (s *signer) sign(d *agent.Delivery, c *content) error {
 	if s.keys.Empty() {
 		return nil
@@ -45,7 +45,7 @@ func (s *signer) sign(d *agent.Delivery, c *content) error {
 	trouble := (*sign.Error)(nil)
 	switch {
 	case errors.As(err, &trouble):
-		return &messageError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; our postmaster has been told")}
+		return &messageError{status.Deferred, noKey, errors.New("our signature for " + trouble.Domain + " cannot be made now; the reason is in the log of this host")}
 	case errors.Is(err, sign.ErrShape):
 		s.log.Warn("not-signed", "id", d.ID(), "domain", keys[0].Domain, "reason", err)
 		return nil
@@ -57,7 +57,7 @@ func (s *signer) sign(d *agent.Delivery, c *content) error {
 	return nil
 }
 
-// author is the domain of the From field; "" unless it can be told for sure.
+// author is the domain of the From field; "" unless it is unambiguous.
 func author(header []byte) string {
 	domain := ""
 	for _, f := range envelope.Fields(header) {
@@ -76,9 +76,9 @@ func author(header []byte) string {
 	return domain
 }
 
-// ours tells a message that came from this machine, from somebody who had shown who he is,
-// or from a client in SIGNNETS. What came from elsewhere and passes through, to the
-// address that an alias has, is not vouched for, whatever its From says.
+// ours reports whether a message came from this machine, from an authenticated client, or
+// from a client in SIGNNETS. Mail from elsewhere that is only forwarded is not signed,
+// whatever its From field is.
 func (s *signer) ours(d *agent.Delivery) (bool, error) {
 	m, err := readEnvelope(d)
 	if m == nil || err != nil {
@@ -91,8 +91,8 @@ func (s *signer) ours(d *agent.Delivery) (bool, error) {
 	return ok && slices.ContainsFunc(s.nets, func(net netip.Prefix) bool { return net.Contains(client) }), nil
 }
 
-// clientAddr finds the client's address in "greeting (name [192.0.2.1])". It stands last:
-// what is before it is the client's to say.
+// clientAddr finds the client's address in "greeting (name [192.0.2.1])". It is last:
+// the client chooses the text before it.
 func clientAddr(rcvdFrom string) (netip.Addr, bool) {
 	text := rcvdFrom[strings.LastIndexByte(rcvdFrom, '[')+1:]
 	text, rest, _ := strings.Cut(text, "]")

@@ -35,7 +35,7 @@ type source struct {
 // The zero value leaves it to the system.
 type origin struct{ v4, v6 *source }
 
-// has tells whether a connection from a source serves.
+// has reports whether a connection from a source can be used.
 func (o origin) has(s *source) bool { return s == o.v4 || s == o.v6 }
 
 // zone is the sources that an agent may use.
@@ -102,7 +102,7 @@ func (s *source) bind(d *net.Dialer) {
 	}
 }
 
-// unusable tells an error of bind(2): the trouble is ours, not the host's.
+// unusable reports whether an error is one of bind(2): the trouble is ours, not the host's.
 func unusable(err error) bool {
 	call := (*os.SyscallError)(nil)
 	return errors.As(err, &call) && call.Syscall == "bind"
@@ -124,8 +124,8 @@ func noSource(t target) *refusal {
 		reply: "no source of the zone is of the family of " + t.address}
 }
 
-// Zone reads what the scheduler says about a zone: SOURCES, addresses parted by commas,
-// each with =NAME if it is to be called so, and HELO, our name in the zone. Its errors
+// Zone reads the environment that the scheduler sets for a zone: SOURCES, addresses
+// separated by commas, each with =NAME for our name there, and HELO, our name in the zone. Its errors
 // are *config.Error.
 func (c *Config) Zone(getenv func(string) string) error {
 	if err := c.Security.clause(getenv); err != nil {

@@ -174,7 +174,7 @@ func TestREQUIRETLSWaitsForWhatIsNotKnownNow(t *testing.T) {
 		want   string
 	}{
 		"known":                             {stsText("enforce", "mx.there.test"), "", taproto.OK3, "250 2.0.0 queued"},
-		"the policy cannot be fetched":      {"", "", taproto.Deferred, "nobody knows now whether mx.there.test is a server of there.test: fetch the MTA-STS policy"},
+		"the policy cannot be fetched":      {"", "", taproto.Deferred, "it is unknown now whether mx.there.test is a server of there.test: fetch the MTA-STS policy"},
 		"its record cannot be looked up":    {stsText("enforce", "mx.there.test"), "_mta-sts.there.test", taproto.Deferred, "SERVFAIL"},
 		"the MX records cannot be, a while": {stsText("enforce", "mx.there.test"), "there.test MX", taproto.Deferred, "look up MX of there.test"},
 	}

@@ -6,13 +6,13 @@
 // same channel and host. Tags, locks and answers to the scheduler are package
 // agent's.
 //
-// What survives a crash: nothing of this package's. Right before a final dot
-// agent.Delivery.SentTo has recorded who may get the message, so that whoever takes
-// over knows what is in doubt.
+// What survives a crash: nothing of this package. Right before a final dot
+// agent.Delivery.SentTo records which recipients may get the message, so that the next
+// attempt knows which deliveries are in doubt.
 //
-// Diagnostics: nothing errs towards the caller; every recipient gets a result. What
-// is the host's or the network's fault is marked so (Result.Host), and the whole
-// thread waits; what concerns one message or mailbox never stops the thread (K14).
+// Diagnostics: no error reaches the caller; every recipient gets a result. Trouble of the
+// host or the network is marked (Result.Host), and the whole thread waits; trouble of one
+// message or mailbox never stops the thread (K14).
 package tasmtp
 
 import (
@@ -79,8 +79,9 @@ type Config struct {
 	Log      *slog.Logger    // nil: discarded
 }
 
-// ConfigFrom takes what zmailer.conf says: SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE,
-// SMTPMAXTIME, SMTPLISTEN and its like, SIGNNETS, HOSTNAME, SYNC, and the places of the files replies and dkim beside it. The postoffice is the directory above the
+// ConfigFrom reads the settings SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE, SMTPMAXTIME,
+// SMTPLISTEN and the like, SIGNNETS, HOSTNAME and SYNC, and finds the files beside
+// zmailer.conf. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
 	port, err := c.Int("SMTPPORT", 25)
@@ -251,7 +252,7 @@ func helloName(hostname string) (string, error) {
 	return name, nil
 }
 
-// Close takes leave on all kept connections. No delivery may be running.
+// Close closes all kept connections with QUIT. No delivery may be running.
 func (r *Relay) Close() {
 	r.pool.close()
 	r.security.reports.Close()

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/wire/smtpclient"
 )
 
-// secure opens the session on a connection as the guard wants it: TLS from the first byte,
+// secure opens the session on a connection as a requirement demands: TLS from the first byte,
 // or after STARTTLS, or none, and a login.
 func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 	if g.policy != nil && g.policy.Implicit {
@@ -30,7 +30,7 @@ func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 			return why
 		}
 	}
-	// RFC 8689 §4.2.1: whoever takes it promises to pass it on in the same way.
+	// RFC 8689 §4.2.1: a server that offers it promises to require TLS in turn.
 	if g.require && !l.conn.Extensions().RequireTLS {
 		why := never(notSafe, "the message requires TLS, and the server does not know REQUIRETLS")
 		why.remote, why.text = l.remote, l.conn.HelloText()
@@ -40,7 +40,7 @@ func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 	if g.account != nil {
 		why := r.login(l, nc, g)
 		if why != nil && g.account.From != "" {
-			// The sender's own password: nobody else waits for it, nor is the address dead.
+			// The sender's own password: no other sender waits, and the address is not down.
 			why.mine, why.silent = true, false
 		}
 		return why
@@ -84,8 +84,8 @@ func (r *security) tlsConfig(g *requirement) *tls.Config {
 	return c
 }
 
-// tlsRefusal is what a handshake that failed comes to. Where TLS need not be, a refused
-// STARTTLS is nothing, and a broken handshake is tried without.
+// tlsRefusal returns the refusal for a failed handshake. If TLS is optional a refused
+// STARTTLS is ignored, and after a broken handshake the server is tried again without TLS.
 func (r *security) tlsRefusal(l *link, nc net.Conn, g *requirement, err error) *refusal {
 	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
 		return l.helloRefusal(err)
@@ -109,7 +109,7 @@ func (r *security) tlsRefusal(l *link, nc net.Conn, g *requirement, err error) *
 	return why
 }
 
-// tlsFailed says that TLS did not come about as it was wanted.
+// tlsFailed logs that TLS failed.
 func (r *security) tlsFailed(l *link, g *requirement, reason error) {
 	r.log.Info("tls-failed", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "reason", reason, "policy", g.why)
 }
@@ -135,7 +135,7 @@ func resultType(err error) string {
 	return tlsrpt.Failure
 }
 
-// counted adds a session to the account that domains may ask for.
+// record counts a session for the TLS reports of domains.
 func (r *security) record(g *requirement, nc net.Conn, result, reason string) {
 	if g.count == nil {
 		return
@@ -161,7 +161,7 @@ func ipOf(a net.Addr) string {
 // wait, and a password that is put right counts at the next attempt.
 func (r *security) login(l *link, nc net.Conn, g *requirement) *refusal {
 	if l.conn.TLS() == nil && (!isLoopback(nc) || r.far) && !(g.off && g.account.Cleartext) {
-		why := g.insecure("the password of " + g.account.Where + " is not given away in the clear")
+		why := g.insecure("the password of " + g.account.Where + " is not sent in the clear")
 		why.remote, why.text = l.remote, l.conn.HelloText()
 		l.conn.Quit()
 		return why
@@ -175,7 +175,7 @@ func (r *security) login(l *link, nc net.Conn, g *requirement) *refusal {
 	}
 	why := &refusal{code: status.Code{Class: 4, Subject: 7, Detail: 8}, weight: weightServer, remote: l.remote, text: l.conn.HelloText(), reply: brief(err)}
 	r.log.Error("login-refused", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "user", g.account.User, "reason", err,
-		"advice", "mend user or password at "+g.account.Where+"; its mail waits and goes on without a restart")
+		"advice", "correct user or password at "+g.account.Where+"; its mail waits and goes on without a restart")
 	if refused := (*smtpclient.ReplyError)(nil); errors.As(err, &refused) {
 		why.reply = "login as " + g.account.User + ": " + refused.Reply.String()
 	}

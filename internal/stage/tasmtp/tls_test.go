@@ -42,7 +42,7 @@ func serverTLS(cert tls.Certificate) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}}
 }
 
-// under tells how a sink's last message came.
+// under returns how a sink's last message came.
 func under(s *Sink) string {
 	taken := s.Messages()
 	switch {

@@ -21,14 +21,14 @@ import (
 // Account is one line.
 type Account struct {
 	User, Password string
-	Name           string // used where a clause says auth=NAME, and there alone; "": elsewhere
+	Name           string // used only for clauses with auth=NAME; "": elsewhere
 	From           string // lower case: the sender's address, or @domain; "": any
 	Cleartext      bool   // may go where there is no TLS
 	Where          string // file:line
 	host           string // as tlspolicy.Key has it, or *
 }
 
-// ID tells accounts apart, and the same one before and after a change of its password,
+// ID distinguishes accounts, and the same one before and after a change of its password,
 // without telling the password.
 func (a *Account) ID() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v", a.User, a.Password, a.Cleartext))

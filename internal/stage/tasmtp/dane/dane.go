@@ -3,7 +3,7 @@
 //
 // It owns nothing.
 //
-// Diagnostics: Verify's error says why no record fits; it is a failure of the server or of
+// Diagnostics: Verify's error is why no record fits; it is a failure of the server or of
 // its records, and whether mail waits for it is the caller's to say.
 package dane
 
@@ -43,7 +43,7 @@ func (r Record) String() string {
 	return fmt.Sprintf("%d %d %d %x", r.Usage, r.Selector, r.Matching, r.Data[:min(len(r.Data), 8)])
 }
 
-// usable tells a record that an SMTP client can use: RFC 7672 §3.1.3 leaves out the usages
+// usable reports whether an SMTP client can use a record: RFC 7672 §3.1.3 leaves out the usages
 // 0 and 1.
 func (r Record) usable() bool {
 	if r.Usage != UsageTA && r.Usage != UsageEE || r.Selector > selectSPKI {
@@ -120,7 +120,7 @@ func Verify(records []Record, chain []*x509.Certificate, names []string, now tim
 	return fmt.Errorf("%w: %s", ErrNoMatch, strings.Join(tried, "; "))
 }
 
-// fits tells whether a record is of a certificate.
+// fits reports whether a record is of a certificate.
 func (r Record) fits(c *x509.Certificate) bool {
 	data := c.Raw
 	if r.Selector == selectSPKI {

@@ -61,7 +61,7 @@ func (c *cache) get(ctx context.Context, q question, now func() time.Time, ask f
 	return a, err
 }
 
-// known tells an entry that has its answer.
+// known reports whether an entry has its answer.
 func (e *entry) known() bool {
 	select {
 	case <-e.ready:
@@ -71,7 +71,7 @@ func (e *entry) known() bool {
 	}
 }
 
-// makeRoom drops what has expired if the table is full, and if that is not enough
+// makeRoom drops expired entries if the table is full, and if that is not enough
 // any one.
 func (c *cache) makeRoom(now time.Time) {
 	if len(c.entries) < c.max {

@@ -5,7 +5,7 @@
 //
 // It owns nothing on disk; a restart asks again.
 //
-// Diagnostics: every error is an *Error whose Kind says whether asking again can
+// Diagnostics: every error is an *Error; its Kind is whether asking again can
 // help: only Unavailable can.
 package mx
 
@@ -70,7 +70,7 @@ type Host struct {
 	Preference uint16 // lower is better
 }
 
-// Config says whom to ask.
+// Config is which name servers to ask.
 type Config struct {
 	Server   string        // host:port of the name server; "": those of ResolvConf
 	Conf     string        // a resolv.conf(5); "": /etc/resolv.conf
@@ -89,7 +89,7 @@ type Resolver struct {
 	cache   cache
 }
 
-// New makes a resolver. It asks nobody yet.
+// New makes a resolver. It sends no query yet.
 func New(cfg Config) *Resolver {
 	if cfg.Conf == "" {
 		cfg.Conf = "/etc/resolv.conf"
@@ -173,7 +173,7 @@ func (r *Resolver) Addrs(ctx context.Context, name string) ([]netip.Addr, error)
 // file of this machine counts before the name servers, as for any other program.
 func (r *Resolver) LocalAddrs(ctx context.Context, name string) ([]netip.Addr, error) {
 	name = canonical(name)
-	// With nobody to ask, this resolver answers from the hosts file alone.
+	// Without a name server this resolver answers from the hosts file alone.
 	file := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("hosts file only")
 	}}

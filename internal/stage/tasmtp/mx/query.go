@@ -41,7 +41,7 @@ type answer struct {
 	secure bool   // all of it was validated, and we may believe that
 }
 
-// some tells an answer with records.
+// some reports whether an answer has records.
 func (a *answer) some() bool {
 	return len(a.hosts) > 0 || len(a.addrs) > 0 || len(a.tlsa) > 0 || len(a.text) > 0 || a.alias
 }
@@ -122,7 +122,7 @@ func follow(m *dns.Msg, owner string, ttl *time.Duration) (string, error) {
 	return owner, nil
 }
 
-// alias tells whether an answer has an alias for a name.
+// alias reports whether an answer has an alias for a name.
 func alias(m *dns.Msg, owner string) bool {
 	return slices.ContainsFunc(m.Answer, func(rr dns.RR) bool {
 		return rr.Header().Rrtype == dns.TypeCNAME && strings.EqualFold(rr.Header().Name, owner)
@@ -168,7 +168,7 @@ func negativeTTL(m *dns.Msg) time.Duration {
 	return defaultNegative
 }
 
-// exchange asks the servers in turn until one gives an answer or says that the name
+// exchange asks the servers in turn until one returns an answer or that the name
 // does not exist.
 func (r *Resolver) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	servers, err := r.servers.get(&r.cfg)

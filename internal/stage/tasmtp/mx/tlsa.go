@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/stage/tasmtp/dane"
 )
 
-// Secure tells whether the answers that Hosts gave for a domain were validated by the
+// Secure reports whether the answers that Hosts gave for a domain were validated by the
 // name server (RFC 4035 §3.2.3), and that we may believe it. The error is of a lookup that
 // says neither: the answers may have run out since.
 func (r *Resolver) Secure(ctx context.Context, domain string) (bool, error) {
@@ -28,10 +28,10 @@ type TLSA struct {
 	Records []dane.Record // none: there are none that are secure
 }
 
-// ErrUntrusted is a name server whose word on what is secure is not believed.
+// ErrUntrusted is a name server whose AD flag is not trusted.
 var ErrUntrusted = errors.New("the name server is not on this machine, and DANETRUST does not say that its word is good")
 
-// Trusted errs if what is secure cannot be known.
+// Trusted returns an error if no answer can be known to be secure.
 func (r *Resolver) Trusted() error {
 	servers, err := r.servers.get(&r.cfg)
 	if err != nil || r.cfg.Trust {

@@ -19,8 +19,8 @@ const (
 	maxRules = 1000
 )
 
-// Parse reads a table. file is its name for errors; all lines that cannot be used are
-// told at once.
+// Parse reads a table. file is its name for errors; all invalid lines are
+// reported at once.
 func Parse(file string, text []byte) (*Table, error) {
 	t := &Table{}
 	var errs []error
@@ -48,7 +48,7 @@ func Parse(file string, text []byte) (*Table, error) {
 	return t, nil
 }
 
-// parser reads one line; rest is what is left of it, and where an error is.
+// parser reads one line; rest is the unread part, and the place of an error.
 type parser struct {
 	line, rest string
 	rule       Rule

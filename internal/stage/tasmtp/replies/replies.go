@@ -1,6 +1,6 @@
-// Package replies is the table of rules on what other hosts answer: by channel, host
-// and a regular expression over the reply, what is to be made of it instead of what its
-// code says. It is bytes and values; who reads the file is package tasmtp.
+// Package replies is the table of rules on replies of other hosts: by channel, host and a
+// regular expression over the reply, the action to take instead of the one that its code
+// implies. It handles bytes and values; package tasmtp reads the file.
 //
 // Nothing here survives a crash, nor needs to.
 //
@@ -24,7 +24,7 @@ type Action uint8
 const (
 	Defer  Action = iota // try the recipient again later
 	Fail                 // give the recipient up
-	Slow                 // try nobody of the host for a time
+	Slow                 // try no recipient of the host for a time
 	Source               // try the recipient again later, from the next source
 	Host                 // the trouble is the host's: its thread waits
 )
@@ -46,13 +46,13 @@ type Rule struct {
 	text    string // the line
 }
 
-// Where names the rule for people.
+// Where is the place of the rule, for logs.
 func (r *Rule) Where() string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
 // String is the rule's line.
 func (r *Rule) String() string { return r.text }
 
-// Effect says in words what the rule does.
+// Effect describes in words what the rule does.
 func (r *Rule) Effect() string {
 	switch r.Action {
 	case Fail:

@@ -23,7 +23,7 @@ import (
 // receivers do not believe less.
 const minRSA = 2048
 
-// Key is a line of the table: a key and what it signs.
+// Key is a line of the table: a key and the domains it signs for.
 type Key struct {
 	Pattern  string // domain of From, with a dot in front: and those below
 	Domain   string // d=
@@ -83,7 +83,7 @@ func parseKey(name string, text []byte) (crypto.Signer, error) {
 		return bad(errors.New("it has no PEM block"))
 	}
 	if len(bytes.TrimSpace(rest)) > 0 {
-		return bad(errors.New("something stands behind the key"))
+		return bad(errors.New("there is text after the key"))
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if old, oldErr := x509.ParsePKCS1PrivateKey(block.Bytes); err != nil && oldErr == nil {

@@ -16,7 +16,7 @@ import (
 // Record is the name of the DNS record that publishes the key (RFC 6376 §3.6.2.1).
 func (k *Key) Record() string { return k.Selector + "._domainkey." + k.Domain }
 
-// Kind says what key it is.
+// Kind returns the kind of the key.
 func (k *Key) Kind() (string, error) {
 	private, err := k.Private()
 	if err != nil {
@@ -28,8 +28,8 @@ func (k *Key) Kind() (string, error) {
 	return "ed25519", nil
 }
 
-// Published tells whether one of the texts of the record is this key's other half: nil, or
-// what is there instead.
+// Published reports whether one of the texts of the record is this key's public half: nil,
+// or an error with the text found.
 func (k *Key) Published(texts []string) error {
 	private, err := k.Private()
 	if err != nil {

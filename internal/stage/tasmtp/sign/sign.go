@@ -38,7 +38,7 @@ var ErrShape = errors.New("the message has empty lines without end")
 // it knows whether the body ends with them.
 const maxEmpty = 1 << 20
 
-// oversigned are fields that nobody may add or change behind us: each is signed once more
+// oversigned are fields that must not be added or changed later: each is signed once more
 // than it occurs (RFC 6376 §5.4).
 var oversigned = []string{
 	"From", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "In-Reply-To", "References",

@@ -150,7 +150,7 @@ func TestSignaturesVerify(t *testing.T) {
 }
 
 // A field that is added or changed on the way shows; what a mailing list adds does not.
-func TestNobodyAddsFieldsUnseen(t *testing.T) {
+func TestAddedFieldsBreakTheSignature(t *testing.T) {
 	b := newBench(t, both)
 	fields, err := Sign(b.table.For("example.org"), []byte(header), strings.NewReader("\nx\n"), time.Now())
 	if err != nil {
@@ -244,7 +244,7 @@ func TestBrokenLinesAreNamed(t *testing.T) {
 	}
 }
 
-// A key that cannot be used is told once; another of the domain serves alone; without one
+// An unusable key is logged once; another of the domain serves alone; without one
 // it is an *Error.
 func TestKeysThatCannotBeUsed(t *testing.T) {
 	b := newBench(t, "example.org rsa rsa.pem\nexample.org x other\nalone.example x other\n")

@@ -35,7 +35,7 @@ func Open(path string, log *slog.Logger, now func() time.Time) (*Table, error) {
 	return &Table{file: f}, nil
 }
 
-// Empty tells that nobody's mail is signed.
+// Empty reports whether no mail is signed.
 func (t *Table) Empty() bool { return t == nil || len(t.file.Current()) == 0 }
 
 // For gives the keys for mail from a domain, in A-labels: those of its own lines, else of
@@ -59,7 +59,7 @@ func (t *Table) For(domain string) []*Key {
 }
 
 // parse reads lines of "DOMAIN SELECTOR KEYFILE [d=DOMAIN] [expire=TIME]". A domain with a
-// dot in front stands for itself and all below it.
+// leading dot matches itself and all names below it.
 func parse(name string, text []byte, log *slog.Logger, now func() time.Time) (map[string][]*Key, error) {
 	all := map[string][]*Key{}
 	var errs []error

@@ -110,7 +110,7 @@ func (s *Store) write(name, text string) (err error) {
 	return s.cfg.FS.Rename(draft, name)
 }
 
-// Sweep removes policies whose time is over and drafts that nobody finished.
+// Sweep removes policies whose time is over and unfinished drafts.
 func Sweep(disk durable.FS, now time.Time) error {
 	entries, err := disk.ReadDir(Dir)
 	if err != nil {
@@ -127,7 +127,7 @@ func Sweep(disk durable.FS, now time.Time) error {
 		} else if p := s.load(e.Name); p == nil || now.Before(p.Until().Add(24*time.Hour)) {
 			continue
 		}
-		// Crash: it is there or not; nobody misses it.
+		// Crash: it is there or not; both are fine.
 		if err := disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = errors.Join(failed, err)
 		}

@@ -13,7 +13,7 @@ import (
 // maxAge is the most that a policy may ask for, a year (RFC 8461 §3.2).
 const maxAge = 31557600 * time.Second
 
-// Parse reads a policy (RFC 8461 §3.2). Fields that nobody knows are passed over; of one
+// Parse reads a policy (RFC 8461 §3.2). Unknown fields are ignored; of one
 // that comes twice, but for mx, the first counts.
 func Parse(text string) (*Policy, error) {
 	p := &Policy{}

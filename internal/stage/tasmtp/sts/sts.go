@@ -1,11 +1,11 @@
-// Package sts is MTA-STS (RFC 8461): what a domain says over HTTPS about TLS at its
+// Package sts is MTA-STS (RFC 8461): what a domain publishes over HTTPS about TLS at its
 // servers, believed for as long as it said.
 //
 // It owns the directory sts of the postoffice: a file for each domain with a policy, under
 // the domain's name, for cat and for all agents. A file is whole or absent, and its loss
 // means that the policy is fetched again. A restart forgets which fetches have failed.
 //
-// Diagnostics: Policy never errs as a whole. *Error says why a policy could not be had; a
+// Diagnostics: Policy never fails as a whole. *Error is why a policy could not be fetched; a
 // valid one that was fetched before counts all the same.
 package sts
 
@@ -24,7 +24,7 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// Mode is what is to become of a server that does not do as the policy says.
+// Mode is what happens with a server that does not meet the policy.
 type Mode string
 
 // Modes (RFC 8461 §5).
@@ -45,13 +45,13 @@ type Policy struct {
 	Lines   []string // as it was fetched
 }
 
-// valid tells whether a policy still counts.
+// valid reports whether a policy still counts.
 func (p *Policy) valid(now time.Time) bool { return p != nil && now.Before(p.Until()) }
 
 // Until is the end of a policy's time.
 func (p *Policy) Until() time.Time { return p.Fetched.Add(p.MaxAge) }
 
-// Has tells whether a server is one of the policy's (RFC 8461 §4.1).
+// Has reports whether a server is one of the policy's (RFC 8461 §4.1).
 func (p *Policy) Has(host string) bool {
 	return slices.ContainsFunc(p.MX, func(mx string) bool {
 		below, wild := strings.CutPrefix(mx, "*.")
@@ -70,7 +70,7 @@ const (
 	WebPKIFailed = "sts-webpki-invalid"
 )
 
-// Error is why a domain that has a policy, or may have one, could not tell it.
+// Error is why the policy of a domain could not be fetched.
 type Error struct {
 	Domain string
 	Type   string // FetchError, Invalid or WebPKIFailed; "": not known whether it has one (§3.1)
@@ -169,7 +169,7 @@ func (s *Store) Policy(ctx context.Context, name string) (*Policy, *Error) {
 	}
 	texts, err := s.cfg.Text(ctx, "_mta-sts."+name)
 	if err != nil {
-		// Nobody knows whether there is a policy: for most mail there is none then.
+		// It is unknown whether there is a policy: most mail is sent as if there were none.
 		return d.policy, &Error{Domain: name, Err: err}
 	}
 	id, ok := recordID(texts)

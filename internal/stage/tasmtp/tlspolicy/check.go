@@ -50,7 +50,7 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("the certificate is for %s, not for %s", has, strings.Join(e.Names, " or "))
 }
 
-// HasName tells whether a certificate is for a name: as RFC 6125 says, or for any name
+// HasName reports whether a certificate is for a name: by RFC 6125, or for any name
 // below one that begins with a dot.
 func HasName(c *x509.Certificate, name string) bool {
 	if below, ok := strings.CutPrefix(name, "."); ok {

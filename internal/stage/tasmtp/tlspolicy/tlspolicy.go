@@ -27,7 +27,7 @@ import (
 // Level is how much a connection must have.
 type Level uint8
 
-// Levels; the zero value is the one where nothing is said.
+// Levels; the zero value is the default.
 const (
 	May         Level = iota // TLS where it is offered, not verified; else in the clear
 	None                     // never TLS
@@ -53,7 +53,7 @@ func (l Level) String() string {
 	return "fingerprint"
 }
 
-// Policy is what is wanted for one destination.
+// Policy is what one destination requires.
 type Policy struct {
 	Level Level
 	// Match are the names of which the certificate must have one: "host", the server's
@@ -63,16 +63,16 @@ type Policy struct {
 	Fingerprints [][sha256.Size]byte
 	Implicit     bool   // TLS begins with the connection (RFC 8314 §3.3)
 	Text         string // as it was written
-	Where        string // file:line, or where else it stands
+	Where        string // file:line, or another place
 }
 
-// Own tells a policy of the postmaster's own, which the sender's wishes and the
+// Own reports whether it is the postmaster's own policy, which the sender's requests and the
 // destination's records do not change.
 func (p *Policy) Own() bool {
 	return p.Level == Encrypt || p.Level == Verify || p.Level == Fingerprint || p.Level == DANEOnly || p.Level == None
 }
 
-// ParsePolicy reads a level and what stands behind it. Files are named from dir; "": their
+// ParsePolicy reads a level and its parameters. Files are named from dir; "": their
 // names must be absolute.
 func ParsePolicy(text, dir string) (Policy, error) {
 	p := Policy{Text: strings.Join(strings.Fields(text), " ")}
@@ -105,7 +105,7 @@ func (p *Policy) option(word, dir string) error {
 	switch strings.ToLower(key) {
 	case "implicit":
 		if has {
-			return errors.New("implicit stands alone")
+			return errors.New("implicit takes no parameters")
 		}
 		p.Implicit = true
 	case "match":

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxLine bounds a line of a day's file; a longer one is nobody's of ours.
+// maxLine bounds a line of a day's file; a longer one was not written by us.
 const maxLine = 64 << 10
 
 // Read takes the sessions of a day's file. Lines that are none, as a torn one, are passed
@@ -76,7 +76,7 @@ type Policy struct {
 	Failures []Failing `json:"failure-details,omitempty"`
 }
 
-// Which says which policy it is.
+// Which identifies the policy.
 type Which struct {
 	Type   string   `json:"policy-type"`
 	Lines  []string `json:"policy-string,omitempty"`

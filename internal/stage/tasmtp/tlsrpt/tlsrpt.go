@@ -62,7 +62,7 @@ type Session struct {
 
 const (
 	flushEvery = time.Minute
-	// maxKinds bounds what is counted apart between two flushes, maxText a policy's text
+	// maxKinds bounds the distinct sessions between two flushes, maxText a policy's text
 	// in a line and maxDay a day's file.
 	maxKinds = 2000
 	maxText  = 4 << 10
@@ -79,7 +79,7 @@ type Recorder struct {
 	mu     sync.Mutex
 	counts map[Session]int
 	timer  *time.Timer
-	told   bool
+	logged bool
 	closed bool
 }
 
@@ -116,7 +116,7 @@ func (r *Recorder) Add(s Session) {
 
 func cut(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
 
-// Close writes what was counted.
+// Close writes the counts.
 func (r *Recorder) Close() {
 	if r == nil {
 		return
@@ -145,11 +145,11 @@ func (r *Recorder) flush() {
 		b.Write(append(line, '\n'))
 	}
 	clear(r.counts)
-	if err := r.write(b.Bytes()); err != nil && !r.told {
-		r.told = true
+	if err := r.write(b.Bytes()); err != nil && !r.logged {
+		r.logged = true
 		r.log.Warn("tlsrpt-not-written", "reason", err)
 	} else if err == nil {
-		r.told = false
+		r.logged = false
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *Recorder) write(lines []byte) error {
 		return err
 	}
 	if info.Size > 0 {
-		lines = append([]byte{'\n'}, lines...) // what is there may end in a torn line
+		lines = append([]byte{'\n'}, lines...) // the file may end in a torn line
 	}
 	// Crash: the line that is being written may be torn, and is passed over.
 	_, err = f.Write(lines)
@@ -185,7 +185,7 @@ func (r *Recorder) sweep() {
 	}
 	entries, err := r.fs.ReadDir(Dir)
 	if err != nil {
-		return // the open that follows says why
+		return // the open that follows returns the error
 	}
 	for _, e := range entries {
 		day, err := time.Parse(time.DateOnly, e.Name)

@@ -160,7 +160,7 @@ func TestFilesAreBoundedAndOldOnesGo(t *testing.T) {
 	}
 }
 
-func TestNobodyCounts(t *testing.T) {
+func TestNilRecorderCountsNothing(t *testing.T) {
 	var r *Recorder
 	r.Add(Session{})
 	r.Close()

@@ -133,7 +133,7 @@ func (s *Server) Sign(names ...string) {
 	}
 }
 
-// validated tells whether all owners in an answer are signed.
+// validated reports whether all owners in an answer are signed.
 func (s *Server) validated(m *dns.Msg) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Server) fault(name string, f func(*dns.Msg) bool) {
 	s.faults[name] = f
 }
 
-// Lazy makes the server give an alias without what it stands for.
+// Lazy makes the server return an alias without its target.
 func (s *Server) Lazy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Server) answer(tcp bool) dns.HandlerFunc {
 		if m.Rcode == dns.RcodeSuccess {
 			s.fill(m, name, qtype)
 		}
-		// RFC 6840 §5.8: only those are told who asked.
+		// RFC 6840 §5.8: only clients that ask get the flag.
 		m.AuthenticatedData = q.AuthenticatedData && m.Rcode != dns.RcodeServerFailure && s.validated(m)
 		size := dns.MinMsgSize
 		if opt := q.IsEdns0(); opt != nil {

@@ -87,8 +87,8 @@ func boot(disk *cutfs.FS, w *world, s *setup, stage int) (*pipeline, error) {
 }
 
 func (p *pipeline) newSpool() *store.Store {
-	return &store.Store{PostOffice: p.po, Conf: p.setup.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
-		Now: p.setup.now, Log: p.setup.log, Ledger: p.ledger}
+	return store.New(&store.Env{PostOffice: p.po, Conf: p.setup.conf, Hostname: "mta.example", Postmaster: "postmaster@mta.example",
+		Now: p.setup.now, Log: p.setup.log, Ledger: p.ledger})
 }
 
 // close ends the stages in order.

@@ -53,8 +53,8 @@ func openRemoving(t *testing.T, disk *cutfs.FS, w *removed) *removing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &removing{po: po, world: w, spool: &store.Store{PostOffice: po, Conf: c, Hostname: "mta.example",
-		Postmaster: "postmaster@mta.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)}}
+	return &removing{po: po, world: w, spool: store.New(&store.Env{PostOffice: po, Conf: c, Hostname: "mta.example",
+		Postmaster: "postmaster@mta.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)})}
 }
 
 // queueOne queues a message for three recipients, of whom the first has it.

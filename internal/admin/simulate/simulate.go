@@ -101,7 +101,7 @@ func Run(ctx context.Context, c *config.Config, file *conf.File, a Options) (*Re
 
 func play(ctx context.Context, po *postoffice.PostOffice, file *conf.File, a Options) (*Result, error) {
 	now := time.Now()
-	s := &store.Store{PostOffice: po, Conf: file, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}
+	s := store.New(&store.Env{PostOffice: po, Conf: file, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
 	q := &queue{result: &Result{Now: now}, since: map[string]time.Time{}, trouble: map[string]string{}}
 	if err := q.read(ctx, s); err != nil {
 		return nil, err

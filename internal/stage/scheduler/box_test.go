@@ -34,8 +34,8 @@ func openBox(t testing.TB, f durable.FS, levels int, conf string) *box {
 func boxOf(t testing.TB, in *storetest.Box, conf string) *box {
 	t.Helper()
 	b := &box{Box: in}
-	b.spool = &store.Store{PostOffice: b.PO, Conf: mustConf(t, conf), Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
-		Now: func() time.Time { return b.Now }, Log: b.Logger()}
+	b.spool = store.New(&store.Env{PostOffice: b.PO, Conf: mustConf(t, conf), Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
+		Now: func() time.Time { return b.Now }, Log: b.Logger()})
 	return b
 }
 

@@ -111,9 +111,9 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e := &engine{
 		events: stream,
 		conf:   c, po: po, log: c.Log, box: newMailbox(),
-		spool: &store.Store{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
+		spool: store.New(&store.Env{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
 			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
-			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}},
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}}),
 		meters: m,
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 

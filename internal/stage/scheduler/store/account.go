@@ -34,7 +34,7 @@ type account struct {
 // its last diagnostic that agrees with the tag; others are of attempts that a crash
 // made void, or of ends that an operator took back. Those of open recipients wait. A
 // recipient of which one that counts is marked has been reported.
-func (s *Store) account(f *work) *account {
+func (s *reporter) account(f *work) *account {
 	a := &account{}
 	about := f.diagnostics()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
@@ -98,8 +98,8 @@ func (f *work) reportTo(g *workspec.Group) string {
 
 // delays are the open recipients whose sender is to be told that they wait, at now,
 // and when that is to be asked again.
-func (s *Store) delays(f *work, now time.Time) (due []owed, next time.Time) {
-	told, last := f.toldDelays(), f.deferrals()
+func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
+	told, last := delaysReported(f.spec), lastDeferrals(f.spec)
 	// What neighbours have in common is asked once.
 	var of *workspec.Group
 	var like *workspec.Recipient
@@ -156,28 +156,11 @@ func (f *work) begun(r *workspec.Recipient, now time.Time) time.Time {
 // tried yet.
 const firstTries = 5 * time.Minute
 
-func (s *Store) reportTimes(r *workspec.Recipient) []time.Duration {
+func (s *Env) reportTimes(r *workspec.Recipient) []time.Duration {
 	if c := s.Conf.Current().Match(r.Channel, r.Host); c != nil {
 		return c.ReportTimes
 	}
 	return conf.Defaults().ReportTimes
-}
-
-// toldDelays is when each recipient's delay was last reported.
-func (f *work) toldDelays() map[int64]time.Time {
-	var m map[int64]time.Time
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if e.Event == workspec.EventReport && e.Get("kind") == report.Delayed {
-			if m == nil {
-				m = map[int64]time.Time{}
-			}
-			for _, off := range e.Recipients() {
-				m[off] = e.Time
-			}
-		}
-	}
-	return m
 }
 
 // header is a group's header block.
@@ -190,9 +173,9 @@ func (f *work) header(g *workspec.Group) []byte {
 
 // nextLook is when Settle has something to do: now, later or, zero, never. loaded:
 // the file may hold what another process did not finish.
-func (s *Store) nextLook(f *work, now time.Time, loaded bool) time.Time {
+func (s *reporter) nextLook(f *work, now time.Time, loaded bool) time.Time {
 	a := s.account(f)
-	if a.open == 0 || loaded && len(f.unmarked()) > 0 {
+	if a.open == 0 || loaded && len(unmarkedReports(f.spec)) > 0 {
 		return now
 	}
 	due, next := s.delays(f, now)

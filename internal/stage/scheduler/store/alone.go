@@ -16,8 +16,8 @@ var ErrMessageGone = errors.New("its message is not in queue/")
 
 // alone deals with a specification whose message is not beside it. again: where to
 // look now. Without an error nothing is left of it.
-func (s *Store) alone(f *work) (again string, err error) {
-	s.moves.Add(1)
+func (s *ender) alone(f *work) (again string, err error) {
+	s.sweeper.moves.Add(1)
 	switch to, err := s.PostOffice.Queue.Reunite(f.Name); {
 	case err == nil:
 		s.Log.Info("recovered", "name", to, "action", postoffice.MoveEnded, "reason", "from "+f.Name)
@@ -37,13 +37,13 @@ func (s *Store) alone(f *work) (again string, err error) {
 		return "", fmt.Errorf("read specification %s: %w", f.Name, ErrMessageGone)
 	}
 	// It was finishing, or somebody removed the message before its reports were sent.
-	if err := s.reportOwed(f); err != nil {
+	if err := s.reporter.reportOwed(f); err != nil {
 		return "", err
 	}
 	if err := f.read(); err != nil {
 		return "", err
 	}
-	if err := s.refuseEnd(f); err != nil {
+	if err := s.reporter.refuseEnd(f); err != nil {
 		return "", err
 	}
 	s.enterHalf(f)
@@ -52,7 +52,7 @@ func (s *Store) alone(f *work) (again string, err error) {
 }
 
 // aloneRemoved ends what a crash interrupted on the way to removed/ or back (A15).
-func (s *Store) aloneRemoved(f *work) (again string, done bool, err error) {
+func (s *ender) aloneRemoved(f *work) (again string, done bool, err error) {
 	id, ok := f.removedID()
 	if !ok {
 		return "", false, nil
@@ -106,7 +106,7 @@ func (f *work) away() time.Duration {
 
 // shelve puts a message away whose last open recipients a person has removed. done is
 // false if it was put back meanwhile, or there is no message to keep.
-func (s *Store) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
+func (s *ender) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
 	// An undo reopens recipients under the same lock.
 	err = f.underLock(func() (err error) {
 		if f.openRecipients() == 0 {
@@ -118,7 +118,7 @@ func (s *Store) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
 }
 
 // reportOwed reports the failures and successes that are not reported yet.
-func (s *Store) reportOwed(f *work) error {
+func (s *reporter) reportOwed(f *work) error {
 	if err := s.resume(f); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *Store) Abandon(name string) error {
 }
 
 // quarantine puts a specification away that no rule can use.
-func (s *Store) quarantine(name, why, reason string) error {
+func (s *ender) quarantine(name, why, reason string) error {
 	to, err := s.PostOffice.Aside.Quarantine(postoffice.Transport+"/"+name, why)
 	if err != nil {
 		return err

@@ -12,11 +12,19 @@ import (
 	"zmailer/internal/workspec"
 )
 
+// ender removes messages whose recipients are all final and reported.
+type ender struct {
+	*Env
+	reporter  *reporter
+	decisions *decisions
+	sweeper   *sweeper
+}
+
 // ends counts what became of a file's recipients. Each is in one number, those that are
 // open in none.
-func (s *Store) ends(f *work) ledger.Outcomes {
+func (s *reporter) ends(f *work) ledger.Outcomes {
 	var e ledger.Outcomes
-	expired := f.expired()
+	expired := expiredIn(f.spec)
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		switch {
 		case r.Tag == workspec.TagOK && f.orders.Of(r.Offset).Rerouted() != nil:
@@ -37,24 +45,11 @@ func (s *Store) ends(f *work) ledger.Outcomes {
 	return e
 }
 
-// expired are the recipients that were given up after their time, or by an operator.
-func (f *work) expired() map[int64]bool {
-	expired := map[int64]bool{}
-	for i := range f.spec.History {
-		if h := &f.spec.History[i]; h.Event == workspec.EventExpired || h.Event == workspec.EventRetry {
-			for _, off := range h.Recipients() {
-				expired[off] = h.Event == workspec.EventExpired || expired[off] && h.Get("reopen") == ""
-			}
-		}
-	}
-	return expired
-}
-
 // unreportedBy counts the failed recipients that no report in the history covers, though
 // their sender wants to hear of them, and that are not marked as reported by another
 // scheduler either. The ledger keeps the number: it is found in another way than the one in
 // which finishFailed decides that the message may end.
-func (s *Store) unreportedBy(f *work) (n int64) {
+func (s *reporter) unreportedBy(f *work) (n int64) {
 	reported := map[int64]bool{}
 	for i := range f.spec.History {
 		if e := &f.spec.History[i]; e.Event == workspec.EventReport && e.Get("kind") == report.Failed {
@@ -79,10 +74,10 @@ func (s *Store) unreportedBy(f *work) (n int64) {
 // finish removes a message whose recipients are all final and reported, or puts it
 // away if an operator has removed the last of them. False: it was put back meanwhile.
 // ErrUnreported: a failure is not reported yet; nothing was changed.
-func (s *Store) finish(f *work) (done bool, err error) {
+func (s *ender) finish(f *work) (done bool, err error) {
 	// Those whose note comes too late.
-	s.logOperationsIn(f)
-	if ends := s.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
+	s.decisions.logOperationsIn(f)
+	if ends := s.reporter.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
 		// Nobody opens again what was delivered.
 		s.ended(f.ledgerID(), ends, 0)
 		done, err = true, s.unlink(f.Name, f.id, f.count())
@@ -103,20 +98,20 @@ func (s *Store) finish(f *work) (done bool, err error) {
 
 // finishFailed is finish for a message with recipients that were not delivered. The caller
 // holds the specification's flock and has read it.
-func (s *Store) finishFailed(f *work) (done bool, err error) {
+func (s *ender) finishFailed(f *work) (done bool, err error) {
 	if f.undecided() {
 		return false, nil
 	}
 	if len(f.unreported()) > 0 {
 		return false, fmt.Errorf("end %s: %w", f.Name, ErrUnreported)
 	}
-	ends := s.ends(f)
+	ends := s.reporter.ends(f)
 	id, removed := f.removedID()
 	if !removed || ends.Removed == 0 {
-		s.ended(f.ledgerID(), ends, s.unreportedBy(f))
+		s.ended(f.ledgerID(), ends, s.reporter.unreportedBy(f))
 		return true, s.unlink(f.Name, f.id, f.count())
 	}
-	s.ended(id, ends, s.unreportedBy(f))
+	s.ended(id, ends, s.reporter.unreportedBy(f))
 	// Crash: see Shelve. An undo finds the message in removed/, or here.
 	if done, err = s.PostOffice.Removed.Shelve(f.Name, id); err != nil {
 		return false, err
@@ -153,7 +148,7 @@ type Ending struct {
 
 // FinishDelivered removes messages of which all recipients were delivered and nothing
 // is owed, without a look into their specifications.
-func (s *Store) FinishDelivered(list iter.Seq[*Ending]) {
+func (s *ender) FinishDelivered(list iter.Seq[*Ending]) {
 	// Crash: as for ended.
 	s.Ledger.DoneAll(func(yield func(postoffice.SpoolID, ledger.Outcomes) bool) {
 		for x := range list {
@@ -175,7 +170,7 @@ const writtenBack = 30 * time.Second
 
 // unlink removes a message's files, in an order that a loss of power keeps if some of
 // its recipients may have got it before others were tried.
-func (s *Store) unlink(name string, id postoffice.SpoolID, recipients int) error {
+func (s *ender) unlink(name string, id postoffice.SpoolID, recipients int) error {
 	if age := s.Now().Sub(id.Time()); recipients > 1 && (age > writtenBack || age < -writtenBack) {
 		return s.PostOffice.Queue.FinishOld(name)
 	}
@@ -183,7 +178,7 @@ func (s *Store) unlink(name string, id postoffice.SpoolID, recipients int) error
 }
 
 // ended tells of a message's end before its files are removed.
-func (s *Store) ended(id postoffice.SpoolID, e ledger.Outcomes, unreported int64) {
+func (s *ender) ended(id postoffice.SpoolID, e ledger.Outcomes, unreported int64) {
 	// Crash: the files are there still, and the next life tells it again.
 	s.Ledger.DoneUnreported(id, e, unreported)
 }

@@ -15,9 +15,9 @@ import (
 // attempt.
 const longestWait = 30 * 24 * time.Hour
 
-// wish writes down when the first attempt for a recipient may begin, as a deferral
+// waitForFirst writes down when the first attempt for a recipient may begin, as a deferral
 // without an attempt, and gives that; nil: at once.
-func (s *Store) wish(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, c *changes) *workspec.Event {
+func (s *loader) waitForFirst(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, c *changes) *workspec.Event {
 	at := s.notBefore(f, g, settings)
 	if !at.After(f.arrival()) {
 		return nil
@@ -29,24 +29,6 @@ func (s *Store) wish(f *work, g *workspec.Group, r *workspec.Recipient, settings
 	}
 	f.wished[r.Offset] = at
 	return &e
-}
-
-// wishes reads what wish has written.
-func (f *work) wishes() map[int64]time.Time {
-	var m map[int64]time.Time
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if e.Event != workspec.EventDeferred || e.Get("attempt") != "0" {
-			continue
-		}
-		if m == nil {
-			m = map[int64]time.Time{}
-		}
-		for r := range f.spec.About(e) {
-			m[r.Offset] = time.UnixMilli(attrInt(e, "next"))
-		}
-	}
-	return m
 }
 
 // awayOf is how much of a recipient's time does not make it older, beside what its
@@ -66,7 +48,7 @@ func (f *work) awayOf(r *workspec.Recipient, now time.Time) time.Duration {
 // notbefore (Z22); zero: at once. The time until then does not count for their age. What
 // the header says is a wish: a date that cannot be read, or that is farther away than a
 // sender may ask for, is logged and means nothing.
-func (s *Store) notBefore(f *work, g *workspec.Group, settings *conf.Settings) time.Time {
+func (s *loader) notBefore(f *work, g *workspec.Group, settings *conf.Settings) time.Time {
 	at := time.Time{}
 	if settings.MinAge > 0 {
 		at = f.arrival().Add(settings.MinAge)

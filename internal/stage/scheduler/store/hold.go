@@ -12,9 +12,15 @@ import (
 	"zmailer/internal/workspec"
 )
 
+// holds finds the recipients on channel hold whose conditions hold.
+type holds struct {
+	*Env
+	asked asked
+}
+
 // holds calls fn for each open recipient that waits for a condition which nothing else
 // has wait, too.
-func (s *Store) holds(f *work, now time.Time, fn func(r *workspec.Recipient, settings *conf.Settings)) {
+func (s *holds) holds(f *work, now time.Time, fn func(r *workspec.Recipient, settings *conf.Settings)) {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if r.Tag != workspec.TagToDo || r.Channel != builtin.Hold || f.orders.Waits(r, now) {
 			return
@@ -28,7 +34,7 @@ func (s *Store) holds(f *work, now time.Time, fn func(r *workspec.Recipient, set
 // holding tells of a recipient on channel hold whether its condition holds, and if not,
 // when to look again. A look comes one interval after the specification was written at
 // the earliest: a way that leads back to hold is not taken in a circle without a pause.
-func (s *Store) holding(f *work, r *workspec.Recipient, settings *conf.Settings, now time.Time) (holds bool, next time.Time, err error) {
+func (s *holds) holding(f *work, r *workspec.Recipient, settings *conf.Settings, now time.Time) (holds bool, next time.Time, err error) {
 	c, err := builtin.ParseCondition(r.Host)
 	if err != nil {
 		return false, time.Time{}, err
@@ -60,7 +66,7 @@ func later(a, b time.Time) time.Time {
 
 // letGo has the recipients routed again whose condition holds (M11), and tells how many
 // they are and when to look again; zero: never.
-func (s *Store) letGo(f *work, now time.Time) (gone int, next time.Time, err error) {
+func (s *holds) letGo(f *work, now time.Time) (gone int, next time.Time, err error) {
 	due := map[int64]bool{}
 	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		holds, at, err := s.holding(f, r, settings, now)
@@ -94,7 +100,7 @@ func (s *Store) letGo(f *work, now time.Time) (gone int, next time.Time, err err
 }
 
 // nextHold is when letGo has something to do: now, if a condition holds.
-func (s *Store) nextHold(f *work, now time.Time) (next time.Time) {
+func (s *holds) nextHold(f *work, now time.Time) (next time.Time) {
 	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		if _, at, err := s.holding(f, r, settings, now); err == nil {
 			next = Earliest(next, at)

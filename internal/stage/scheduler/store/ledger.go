@@ -18,18 +18,18 @@ func (f *work) ledgerID() postoffice.SpoolID {
 // enterHalf enters what became of a message of which the specification alone is left.
 // One that has lost bytes with the power tells nothing, nor does one whose number was taken
 // at random: the account stays open, and zmctl check --ledger names the message.
-func (s *Store) enterHalf(f *work) {
+func (s *ender) enterHalf(f *work) {
 	n, ok := postoffice.ParseName(f.Name)
 	if !ok || !f.spec.Complete || postoffice.IsRandom(n.Ino) {
 		return
 	}
-	o := s.ends(f)
+	o := s.reporter.ends(f)
 	o.Gone = int64(f.openRecipients())
 	s.Ledger.Half(n.Ino, f.Info.ModTime, o)
 }
 
 // enterBack enters a message that a person has put back: its account is open again.
-func (s *Store) enterBack(f *work, l *Loaded) {
+func (s *loader) enterBack(f *work, l *Loaded) {
 	if f.removal == nil {
 		return
 	}
@@ -41,11 +41,11 @@ func (s *Store) enterBack(f *work, l *Loaded) {
 }
 
 // submitReport submits a prepared report and enters that it was accepted.
-func (s *Store) submitReport(file string) (postoffice.Accepted, error) {
+func (s *Env) submitReport(file string) (postoffice.Accepted, error) {
 	return s.submitPrepared(file, 1)
 }
 
 // submitPrepared is submitReport for a message to n recipients.
-func (s *Store) submitPrepared(file string, n int) (postoffice.Accepted, error) {
+func (s *Env) submitPrepared(file string, n int) (postoffice.Accepted, error) {
 	return s.Ledger.SubmitPrepared(s.PostOffice, file, n)
 }

@@ -68,20 +68,31 @@ type Waiting struct {
 	HostText      string
 }
 
+// loader reads specifications, and mends what processes that ended left in them.
+type loader struct {
+	*Env
+	recorder   *recorder
+	reporter   *reporter
+	holds      *holds
+	summariser *summariser
+	ender      *ender
+	sweeper    *sweeper
+}
+
 // Load reads a specification, mends what dead processes left in it, decides about
 // recipients on channels that no agent serves, and moves it to its hash directory.
 // Errors: postoffice.ErrGone, workspec.ErrUnknownFormat and *workspec.SyntaxError
 // mean that the file is to be left alone; ErrMessageGone, that it waits for its message,
 // see Abandon; others are the disk's.
-func (s *Store) Load(name string) (*Loaded, error) { return s.loadAgain(name, loadAny) }
+func (s *loader) Load(name string) (*Loaded, error) { return s.loadAgain(name, loadAny) }
 
 // Reload is Load for a specification that was complete before: one that is not now is
 // left alone, with ErrCut.
-func (s *Store) Reload(name string) (*Loaded, error) { return s.loadAgain(name, loadKnown) }
+func (s *loader) Reload(name string) (*Loaded, error) { return s.loadAgain(name, loadKnown) }
 
 // LoadNew is Load for a name that has just appeared: one that is not complete is left
 // alone for a while, with ErrUnfinished, for somebody may be writing it in its place.
-func (s *Store) LoadNew(name string) (*Loaded, error) { return s.loadAgain(name, loadNew) }
+func (s *loader) LoadNew(name string) (*Loaded, error) { return s.loadAgain(name, loadNew) }
 
 // ErrUnfinished means that a specification is not complete, and was written a moment
 // ago.
@@ -103,7 +114,7 @@ const (
 // to a file that was read whole. Routed again, it would be delivered again.
 var ErrCut = errors.New("it was whole before and is not now")
 
-func (s *Store) loadAgain(name string, a loadMode) (*Loaded, error) {
+func (s *loader) loadAgain(name string, a loadMode) (*Loaded, error) {
 	at := name
 	for range looksInAll {
 		l, again, err := s.loadAt(at, a)
@@ -120,7 +131,7 @@ const looksInAll = 5
 
 // loadAt is Load without a second look. again: the specification or its message was
 // moved, look there.
-func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err error) {
+func (s *loader) loadAt(name string, a loadMode) (l *Loaded, again string, err error) {
 	f, err := s.open(name)
 	if err != nil {
 		return nil, "", err
@@ -138,7 +149,7 @@ func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err er
 	}
 	if a == loadNew && f.long(0, 1) {
 		// Nothing else of this scheduler has it yet.
-		if err := s.summarise(f); err != nil {
+		if err := s.summariser.summarise(f); err != nil {
 			return nil, "", err
 		}
 	}
@@ -147,7 +158,7 @@ func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err er
 	}
 	if !slices.ContainsFunc(l.Open, func(w Waiting) bool { return w.Locked }) {
 		if s.PostOffice.Queue.Place(name) != name {
-			s.moves.Add(1)
+			s.sweeper.moves.Add(1)
 		}
 		if l.Name, err = s.PostOffice.Queue.Rehash(name); err != nil {
 			return nil, "", err
@@ -157,7 +168,7 @@ func (s *Store) loadAt(name string, a loadMode) (l *Loaded, again string, err er
 }
 
 // loadOdd deals with files that hold nothing to deliver. All zero: f is none.
-func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
+func (s *loader) loadOdd(f *work) (l *Loaded, again string, err error) {
 	gone := func() *Loaded { return &Loaded{Name: f.Name, Gone: true, Start: startHosts(f.spec)} }
 	switch {
 	case f.before == loadNew && !f.spec.Complete && len(f.spec.Start) == 0 && s.Now().Sub(f.Info.ModTime).Abs() < unfinishedGrace:
@@ -166,7 +177,7 @@ func (s *Store) loadOdd(f *work) (l *Loaded, again string, err error) {
 		s.emit(events.Kicked, "name", f.Name, "host", strings.Join(startHosts(f.spec), " "))
 		return gone(), "", s.PostOffice.Queue.Finish(f.Name)
 	case f.noMessage:
-		again, err := s.alone(f)
+		again, err := s.ender.alone(f)
 		if err != nil || again != "" {
 			return nil, again, err
 		}
@@ -194,7 +205,7 @@ func startHosts(spec *workspec.Spec) []string {
 }
 
 // deadLocks are the owners in the file's locks that no longer live.
-func (s *Store) deadLocks(f *work) map[int]bool {
+func (s *Env) deadLocks(f *work) map[int]bool {
 	var dead map[int]bool
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if r.Tag != workspec.TagLocked {
@@ -217,7 +228,7 @@ func (s *Store) deadLocks(f *work) map[int]bool {
 }
 
 // wantsMending tells whether mend has something to do.
-func (s *Store) wantsMending(f *work, dead map[int]bool) bool {
+func (s *loader) wantsMending(f *work, dead map[int]bool) bool {
 	found, failed := false, false
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		found = found || f.tagOf(r) != r.Tag
@@ -236,15 +247,15 @@ func (s *Store) wantsMending(f *work, dead map[int]bool) bool {
 // mend releases dead locks (M18), ends reroutings that a crash interrupted, sets the tags
 // that persons decided on (A15), decides about channels without an agent, and writes the
 // diagnostics that are missing.
-func (s *Store) mend(f *work, dead map[int]bool) error {
+func (s *loader) mend(f *work, dead map[int]bool) error {
 	return f.underLock(func() error {
-		if err := s.resumeReroutes(f); err != nil {
+		if err := s.reporter.resumeReroutes(f); err != nil {
 			return err
 		}
 		var c changes
 		now := s.Now()
 		missing := undiagnosed(f)
-		last := f.deferrals()
+		last := lastDeferrals(f.spec)
 		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 			if r.Tag == workspec.TagLocked && dead[r.Owner] {
 				s.Log.Warn("recovered", "id", f.id, "name", f.Name, "rcpt", r.Address, "action", "unlocked", "owner", r.Owner)
@@ -274,7 +285,7 @@ func (s *Store) mend(f *work, dead map[int]bool) error {
 }
 
 // failNow fails a recipient on channel error.
-func (s *Store) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
+func (s *loader) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
 	code, text := builtin.ErrorHost(r.Host)
 	c.diagnostic(g, r, now, failure(code, text), text)
 	c.tag(f, r, workspec.TagFailed)
@@ -285,7 +296,7 @@ func (s *Store) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *ch
 
 // dropNow delivers a recipient on channel bitbucket. One that the router has expanded
 // is there only to be reported so.
-func (s *Store) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
+func (s *loader) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
 	action, reply := dsn.Delivered, "dropped"
 	switch r.Host {
 	case builtin.Expanded:
@@ -302,18 +313,18 @@ func (s *Store) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *ch
 }
 
 // describe turns the file into what the engine needs to know.
-func (s *Store) describe(f *work, dead map[int]bool) (*Loaded, error) {
+func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 	number, ok := f.spec.Number()
 	if !ok {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: f.senderKey(), Ident: f.spec.Ident, Obsoletes: f.obsoletes(),
+	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: senderKey(f.spec), Ident: f.spec.Ident, Obsoletes: supersedes(f.id, f.spec),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
 	if at := f.arrival(); at.Before(f.id.Time()) {
 		l.Accepted = at
 	}
-	last, held := f.deferrals(), f.unservedNow()
+	last, held := lastDeferrals(f.spec), unservedNow(f.spec)
 	var c changes
 	now := s.Now()
 	n := 0
@@ -348,7 +359,7 @@ func (s *Store) describe(f *work, dead map[int]bool) (*Loaded, error) {
 		}
 		e := last[r.Offset]
 		if e == nil && (settings.NotBefore != "" || settings.MinAge > 0) {
-			e = s.wish(f, g, r, settings, &c)
+			e = s.waitForFirst(f, g, r, settings, &c)
 		}
 		l.Open = append(l.Open, s.waiting(f, g, r, settings, e, locked))
 	})
@@ -356,9 +367,9 @@ func (s *Store) describe(f *work, dead map[int]bool) (*Loaded, error) {
 		return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(strings.ToLower(a.Host), strings.ToLower(b.Host)), cmp.Compare(a.Offset, b.Offset))
 	})
 	s.enterBack(f, l)
-	l.Look = s.nextLook(f, s.Now(), true)
+	l.Look = s.reporter.nextLook(f, s.Now(), true)
 	if l.Held > 0 {
-		l.Look = Earliest(Earliest(Earliest(l.Look, l.Wake), s.nextUnserved(f)), s.nextHold(f, now))
+		l.Look = Earliest(Earliest(Earliest(l.Look, l.Wake), s.recorder.nextUnserved(f)), s.holds.nextHold(f, now))
 	}
 	// Crash: the history lacks a line that the next start writes.
 	return l, c.write(f)
@@ -372,7 +383,7 @@ func (l *Loaded) setAside(r *workspec.Recipient) {
 
 // waiting is an open recipient that an agent is to have. last is its last deferral, nil
 // if there was none.
-func (s *Store) waiting(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
+func (s *Env) waiting(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
 	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
 	now, line := s.Now(), int64(0)
 	if last != nil {
@@ -402,7 +413,7 @@ func (s *Store) waiting(f *work, g *workspec.Group, r *workspec.Recipient, setti
 
 // served tells whether an agent can be had for a recipient, and notes it when that
 // has changed. Z8: one that has none is never left to wait in silence.
-func (s *Store) served(f *work, r *workspec.Recipient, held bool, c *changes) (*conf.Settings, bool) {
+func (s *loader) served(f *work, r *workspec.Recipient, held bool, c *changes) (*conf.Settings, bool) {
 	settings, unserved := s.Unserved(r)
 	reason := "no clause of scheduler.conf with a command matches it; the recipient waits until one does, or it expires"
 	if unserved && r.Channel == builtin.Hold {

@@ -36,7 +36,7 @@ func (s *Store) OpenRecipients(name string, id postoffice.SpoolID, channel, host
 		return nil
 	}
 	now := s.Now()
-	last, orders := f.deferrals(), f.spec.Orders()
+	last, orders := lastDeferrals(f.spec), f.spec.Orders()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if final(f.removal.Tag(r)) || channel != "" && (r.Channel != channel || !strings.EqualFold(r.Host, host)) {
 			return

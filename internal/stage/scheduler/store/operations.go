@@ -97,9 +97,15 @@ func (t *loggedOperations) moved(id postoffice.SpoolID, before, after *workspec.
 	}
 }
 
+// decisions logs what operators decided about messages, each decision once.
+type decisions struct {
+	*Env
+	logged loggedOperations
+}
+
 // orders tells of the orders in a specification that a note was about. It is called by
 // the pool.
-func (s *Store) LogOperations(name string) {
+func (s *decisions) LogOperations(name string) {
 	f, err := s.open(name)
 	if err != nil {
 		return // gone, or it is told elsewhere
@@ -110,7 +116,7 @@ func (s *Store) LogOperations(name string) {
 
 // logOperationsIn logs the orders in a specification, a line for each recipient, and each once.
 // Those that were given while no scheduler ran stand in the history alone.
-func (s *Store) logOperationsIn(f *work) {
+func (s *decisions) logOperationsIn(f *work) {
 	for i := range f.spec.History {
 		if operationWord(&f.spec.History[i]) != "" {
 			s.logOperations(f, i)
@@ -119,7 +125,7 @@ func (s *Store) logOperationsIn(f *work) {
 	}
 }
 
-func (s *Store) logOperations(f *work, from int) {
+func (s *decisions) logOperations(f *work, from int) {
 	s.logged.mu.Lock()
 	defer s.logged.mu.Unlock()
 	id, now := f.ledgerID(), s.Now()
@@ -149,7 +155,7 @@ func (s *Store) logOperations(f *work, from int) {
 
 // logOperation logs an order about one recipient, with the time at which it was given. end
 // is what its sender is told if it failed.
-func (s *Store) logOperation(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient, end *workspec.Diagnostic) {
+func (s *decisions) logOperation(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient, end *workspec.Diagnostic) {
 	k, em := events.Operation(word), events.Emitter{Log: s.Log, Stream: s.Stream}
 	if !em.Wants(k) {
 		return

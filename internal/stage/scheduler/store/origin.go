@@ -10,14 +10,14 @@ import (
 
 // senderKey tells senders apart, whose messages to a host take turns, and has the origin
 // of the message.
-func (f *work) senderKey() uint32 {
-	if len(f.spec.Groups) == 0 {
+func senderKey(spec *workspec.Spec) uint32 {
+	if len(spec.Groups) == 0 {
 		return 0
 	}
-	from := f.spec.Groups[0].Sender.Address
+	from := spec.Groups[0].Sender.Address
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(from)) // never fails
-	return thread.SenderKey(h.Sum32(), whoseMail(f.spec))
+	return thread.SenderKey(h.Sum32(), whoseMail(spec))
 }
 
 // whoseMail is whose mail a message is. One without a sender is a report whoever submitted

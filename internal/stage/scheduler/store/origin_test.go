@@ -32,7 +32,7 @@ func TestAtk3WhoseMailItIs(t *testing.T) {
 	}
 	one := &work{spec: &workspec.Spec{Groups: []workspec.Group{{Sender: outside}}}}
 	other := &work{spec: &workspec.Spec{Own: true, Groups: []workspec.Group{{Sender: outside}}}}
-	a, b := &thread.Message{Sender: one.senderKey()}, &thread.Message{Sender: other.senderKey()}
+	a, b := &thread.Message{Sender: senderKey(one.spec)}, &thread.Message{Sender: senderKey(other.spec)}
 	if !a.SameSender(b) || a.Origin() == b.Origin() {
 		t.Errorf("origins %v and %v of one sender", a.Origin(), b.Origin())
 	}

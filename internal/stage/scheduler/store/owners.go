@@ -7,7 +7,7 @@ import (
 
 // sweepOwners gives back the numbers that dead routers and agents have left, once
 // nothing bears them. What was found left is remembered for the next time.
-func (s *Store) sweepOwners() {
+func (s *sweeper) sweepOwners() {
 	left, done, err := s.PostOffice.Owners.Sweep(workspec.LockOwners, s.left)
 	s.left = left
 	for _, r := range done {

@@ -46,7 +46,7 @@ func (s *Store) Peek(name string) (*Peeked, error) {
 		return nil, err
 	}
 	p := &Peeked{ID: f.id, Sender: f.spec.Groups[0].Sender.Address, Origin: whoseMail(f.spec), Away: f.away()}
-	last, now := f.deferrals(), s.Now()
+	last, now := lastDeferrals(f.spec), s.Now()
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		r.Tag = f.tagOf(r)
 		if final(r.Tag) {
@@ -77,7 +77,7 @@ func (s *Store) Peek(name string) (*Peeked, error) {
 func ThreadName(channel, host string) string { return channel + "/" + strings.ToLower(host) }
 
 // openToLook is open without the right to write.
-func (s *Store) openToLook(name string) (f *work, err error) {
+func (s *Env) openToLook(name string) (f *work, err error) {
 	file, err := s.PostOffice.FS().Open(postoffice.Transport+"/"+name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read specification %s: %w: %w", name, postoffice.ErrGone, err)

@@ -28,10 +28,13 @@ type Recorded struct {
 	Long bool
 }
 
+// recorder writes the outcomes of attempts into specifications, and gives up recipients.
+type recorder struct{ *Env }
+
 // Record writes down outcomes and makes them durable: deferrals with attempt and
 // next time (A5), and the diagnostics of agents that leave them to the scheduler
 // (words ok and error).
-func (s *Store) Record(name string, list []Outcome) (Recorded, error) {
+func (s *recorder) Record(name string, list []Outcome) (Recorded, error) {
 	offsets := make([]int64, len(list))
 	for i := range list {
 		offsets[i] = list[i].Offset
@@ -63,7 +66,7 @@ func (s *Store) Record(name string, list []Outcome) (Recorded, error) {
 }
 
 // giveBack has decisions hold that were made while an agent had the recipients.
-func (s *Store) giveBack(f *work, list []Outcome, c *changes, rec *Recorded) {
+func (s *recorder) giveBack(f *work, list []Outcome, c *changes, rec *Recorded) {
 	rec.Taken, rec.Ended = map[int64]bool{}, map[int64]bool{}
 	for i := range list {
 		o := &list[i]
@@ -84,7 +87,7 @@ func (s *Store) giveBack(f *work, list []Outcome, c *changes, rec *Recorded) {
 	}
 }
 
-func (s *Store) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
+func (s *recorder) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 	g, r := f.find(o.Offset)
 	if r == nil || o.Address != "" && o.Address != r.Address {
 		// K10: the file was replaced since the attempt began. Its own tags count.
@@ -149,7 +152,7 @@ func (f *work) diagnosed(r *workspec.Recipient, kind string) bool {
 // or freezes them (A6). said is the last answer that the file does not hold, "" if it does
 // or there was none. It gives those that it left because an agent has them. It also returns those
 // that wait for an operator.
-func (s *Store) Expire(name string, offsets []int64, said string) (held, waiting []int64, err error) {
+func (s *recorder) Expire(name string, offsets []int64, said string) (held, waiting []int64, err error) {
 	f, err := s.openFor(name, offsets)
 	if err != nil {
 		return nil, nil, err
@@ -162,7 +165,7 @@ func (s *Store) Expire(name string, offsets []int64, said string) (held, waiting
 	err = f.underLock(func() error {
 		var c changes
 		dead := s.deadLocks(f)
-		last := f.deferrals()
+		last := lastDeferrals(f.spec)
 		for _, off := range offsets {
 			g, r := f.find(off)
 			switch {
@@ -196,7 +199,7 @@ func (s *Store) Expire(name string, offsets []int64, said string) (held, waiting
 
 // youngAgain tells a recipient whose time a person has begun anew while an agent had it,
 // so that nobody has noticed.
-func (s *Store) youngAgain(f *work, r *workspec.Recipient, now time.Time) bool {
+func (s *recorder) youngAgain(f *work, r *workspec.Recipient, now time.Time) bool {
 	settings, _ := s.Unserved(r)
 	if settings == nil || !f.orders.Of(r.Offset).Begun.After(f.arrival()) {
 		return false
@@ -207,7 +210,7 @@ func (s *Store) youngAgain(f *work, r *workspec.Recipient, now time.Time) bool {
 
 // giveUp ends the attempts for one recipient as onexpiry says. It tells whether the
 // recipient is final; else it waits for a person.
-func (s *Store) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) bool {
+func (s *recorder) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) bool {
 	settings, _ := s.Unserved(r)
 	if settings == nil || settings.OnExpiry != conf.ExpiryFreeze {
 		s.expireOne(f, g, r, c, last, said, now, settings != nil && settings.OnExpiry == conf.ExpiryDrop)
@@ -228,7 +231,7 @@ func (s *Store) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *cha
 // expireOne fails one recipient: with the status of the last reply of a remote host, as
 // Postfix does, 4.4.7 if its attempts failed otherwise, 5.4.7 if there was none (RFC 3463
 // §3.5). drop: nobody is told.
-func (s *Store) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time, drop bool) {
+func (s *recorder) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time, drop bool) {
 	code := status.Expired
 	text, attempts := said, int64(0)
 	if last != nil {

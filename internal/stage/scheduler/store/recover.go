@@ -4,11 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
+
+// sweeper removes what crashed processes left in the postoffice.
+type sweeper struct {
+	*Env
+	left  []postoffice.DeadOwner // numbers of dead processes that the last look found
+	moves atomic.Int64           // of specifications, also those that were only tried
+}
 
 // Recover takes up what an interrupted hand-over, change of hash depth or finish
 // left. Load does the rest, file by file. The engine does the same in parts, see lister.
@@ -38,14 +46,14 @@ func (s *Store) Recover() error {
 
 // LogPreparedError logs that what is prepared cannot be looked through. Nothing but room on
 // the disk depends on it.
-func (s *Store) LogPreparedError(err error) {
+func (s *sweeper) LogPreparedError(err error) {
 	if err != nil {
 		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
 	}
 }
 
 // tellRecovered logs what recovery did.
-func (s *Store) tellRecovered(list []postoffice.Recovered) {
+func (s *Env) tellRecovered(list []postoffice.Recovered) {
 	for _, r := range list {
 		if r.Action == postoffice.Unreadable {
 			s.Log.Error("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
@@ -57,20 +65,20 @@ func (s *Store) tellRecovered(list []postoffice.Recovered) {
 
 // requeue gives messages in queue/ without a specification back to the router. Only for a
 // time at which nothing else is changed.
-func (s *Store) Requeue(names []string) {
+func (s *sweeper) Requeue(names []string) {
 	s.tellRecovered(s.PostOffice.Queue.RecoverMessages(names, s.Now()))
 }
 
 // Sweep removes what dead processes left in owners/ and what was in removed/ for long.
 // It may read every specification, so it is not for a time at which others wait; other
 // methods may run beside it, another Sweep may not.
-func (s *Store) Sweep() {
+func (s *sweeper) Sweep() {
 	s.sweepOwners()
 	s.sweepRemoved()
 }
 
 // sweepRemoved drops messages that a person removed long ago (A15).
-func (s *Store) sweepRemoved() {
+func (s *sweeper) sweepRemoved() {
 	if s.KeepRemoved <= 0 {
 		return
 	}
@@ -88,7 +96,7 @@ func (s *Store) sweepRemoved() {
 // prepared them, or begun to, and the next try has written another, or will. Beside
 // other changes: one that moves a specification while all are read has it left for
 // the next look, and done is false.
-func (s *Store) SweepPrepared(names []string) (done bool, err error) {
+func (s *sweeper) SweepPrepared(names []string) (done bool, err error) {
 	if len(names) == 0 {
 		return true, nil
 	}
@@ -115,7 +123,7 @@ func (s *Store) SweepPrepared(names []string) (done bool, err error) {
 }
 
 // readRaw reads a specification that need not be whole; nil if it is gone.
-func (s *Store) readRaw(name string) (raw []byte, err error) {
+func (s *sweeper) readRaw(name string) (raw []byte, err error) {
 	f, err := s.PostOffice.Queue.Open(name)
 	if errors.Is(err, postoffice.ErrGone) {
 		return nil, nil

@@ -92,8 +92,12 @@ func (s *Store) Settle(name string, said map[int64]string) (Settled, error) {
 // reports and its end: an operator had a recipient tried again, and it has failed again.
 const endsInAll = 3
 
+// reporter reports to senders. A report is prepared, recorded in the specification,
+// submitted and marked, in this order, so that it is sent once.
+type reporter struct{ *Env }
+
 // reportEnds reports failures and successes that are due.
-func (s *Store) reportEnds(f *work, now time.Time) (*account, error) {
+func (s *reporter) reportEnds(f *work, now time.Time) (*account, error) {
 	// Failures are gathered for a while, so that they go in one report (M36).
 	due := func(a *account) bool {
 		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.Current().ReportInterval, now)))
@@ -120,7 +124,7 @@ func (s *Store) reportEnds(f *work, now time.Time) (*account, error) {
 
 // reportAll writes one report for each kind and sender. Failures that nobody can be
 // told of are only marked (M38).
-func (s *Store) reportAll(f *work, list []owed, said map[int64]string) error {
+func (s *reporter) reportAll(f *work, list []owed, said map[int64]string) error {
 	key := func(o *owed) string { return o.kind + "\x00" + o.to }
 	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(key(&a), key(&b)) })
 	last := ""
@@ -145,7 +149,7 @@ func (s *Store) reportAll(f *work, list []owed, said map[int64]string) error {
 
 // suppress ends failures and successes of the null sender: a report of a report
 // would never end (RFC 5321 §6.1).
-func (s *Store) suppress(f *work, list []owed) error {
+func (s *reporter) suppress(f *work, list []owed) error {
 	copied := "no"
 	if s.Conf.Current().CopyUndeliverable && list[0].kind == report.Failed {
 		if err := s.PostOffice.Queue.CopyToPostman(f.Name, "undeliverable"); err != nil {
@@ -164,7 +168,7 @@ func (s *Store) suppress(f *work, list []owed) error {
 // report tells one sender of recipients of one kind: prepared in public/, recorded
 // in the specification, submitted, marked. A crash between any two steps is taken up
 // by resumeReports. further: it follows one to the same sender, of other recipients.
-func (s *Store) report(f *work, list []owed, said map[int64]string, further bool) error {
+func (s *reporter) report(f *work, list []owed, said map[int64]string, further bool) error {
 	file, err := s.prepare(f, list, said, further)
 	if err != nil {
 		return fmt.Errorf("report on %s: %w", f.Name, err)
@@ -197,7 +201,7 @@ func (s *Store) report(f *work, list []owed, said map[int64]string, further bool
 }
 
 // mark notes on the d lines that their report is on its way.
-func (s *Store) mark(f *work, list []owed) error {
+func (s *reporter) mark(f *work, list []owed) error {
 	for i := range list {
 		if list[i].d == nil {
 			continue
@@ -210,43 +214,10 @@ func (s *Store) mark(f *work, list []owed) error {
 	return nil
 }
 
-// unmarked are the report events whose diagnostics are not all marked: reports that
-// a crash interrupted. That of a delay has none and always counts.
-func (f *work) unmarked() []*workspec.Event {
-	var list []*workspec.Event
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if e.Event != workspec.EventReport {
-			continue
-		}
-		if e.Get("kind") != report.Delayed && len(f.covered(e)) == 0 {
-			continue
-		}
-		list = append(list, e)
-	}
-	return list
-}
-
-// covered are the diagnostics that a report event speaks of and that are not marked.
-func (f *work) covered(e *workspec.Event) []*workspec.Diagnostic {
-	var list []*workspec.Diagnostic
-	offsets := map[int64]bool{}
-	for _, off := range e.Recipients() {
-		offsets[off] = true
-	}
-	for i := range f.spec.Diagnostics {
-		d := &f.spec.Diagnostics[i]
-		if !d.Reported && d.LineOffset < e.LineOffset && report.KindOf(d) == e.Get("kind") && offsets[d.Of] {
-			list = append(list, d)
-		}
-	}
-	return list
-}
-
 // resumeReports ends reports that were recorded: still in public/, they are
 // submitted; no longer there, they were.
-func (s *Store) resumeReports(f *work) error {
-	list := f.unmarked()
+func (s *reporter) resumeReports(f *work) error {
+	list := unmarkedReports(f.spec)
 	for _, e := range list {
 		file := e.Get("file")
 		a, err := s.submitReport(file)
@@ -256,7 +227,7 @@ func (s *Store) resumeReports(f *work) error {
 		case !errors.Is(err, postoffice.ErrGone):
 			return err
 		}
-		for _, d := range f.covered(e) {
+		for _, d := range covered(f.spec, e) {
 			// Crash: see mark.
 			if err := f.SetTag([]byte{byte(workspec.TagOK)}, workspec.DiagnosticTagOffset(d.LineOffset)); err != nil {
 				return err
@@ -270,7 +241,7 @@ func (s *Store) resumeReports(f *work) error {
 }
 
 // prepare writes the report's message file and gives its name in public/.
-func (s *Store) prepare(f *work, list []owed, said map[int64]string, further bool) (file string, err error) {
+func (s *reporter) prepare(f *work, list []owed, said map[int64]string, further bool) (file string, err error) {
 	draft, err := s.PostOffice.Submissions.NewDraft("report")
 	if err != nil {
 		return "", err
@@ -299,7 +270,7 @@ func (s *Store) prepare(f *work, list []owed, said map[int64]string, further boo
 }
 
 // compose gathers what a report says. said is what hosts said, by offset.
-func (s *Store) compose(f *work, list []owed, said map[int64]string, further bool, name string) *report.Report {
+func (s *reporter) compose(f *work, list []owed, said map[int64]string, further bool, name string) *report.Report {
 	first, current := &list[0], s.Conf.Current()
 	rep := &report.Report{
 		Kind: first.kind, Header: f.header(first.g), EnvID: first.r.EnvID, Ret: first.r.Ret, Returned: further, Conf: &current.Reports,

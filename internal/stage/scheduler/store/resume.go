@@ -8,7 +8,7 @@ import (
 )
 
 // resume ends what a crash interrupted between a decision and what follows it.
-func (s *Store) resume(f *work) error {
+func (s *reporter) resume(f *work) error {
 	if len(operations.Pending(f.spec)) > 0 {
 		if err := f.underLock(func() error { return s.resumeReroutes(f) }); err != nil {
 			return err
@@ -19,7 +19,7 @@ func (s *Store) resume(f *work) error {
 
 // resumeReroutes submits the copies of rerouted recipients that their event names, and
 // marks them. The caller holds the specification's flock.
-func (s *Store) resumeReroutes(f *work) error {
+func (s *reporter) resumeReroutes(f *work) error {
 	list, err := operations.Resume(f.Spec, f.spec, s.submitPrepared)
 	for _, r := range list {
 		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", "copy", "file", r.File, "copy", r.To, "recipients", len(r.Recipients))
@@ -36,7 +36,7 @@ func (f *work) nextWake(now time.Time) (next time.Time, woken bool) {
 	if f.orders == nil {
 		return time.Time{}, false
 	}
-	last := f.deferrals()
+	last := lastDeferrals(f.spec)
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		o := f.orders.Of(r.Offset)
 		if r.Tag != workspec.TagToDo || o.Hold == nil || o.Freeze != nil || o.Until.IsZero() {

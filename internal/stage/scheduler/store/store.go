@@ -22,7 +22,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"zmailer/internal/mail/status"
@@ -33,36 +32,53 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Store is every change that the scheduler makes on the disk. Each method does its
-// work before it returns; several may run at once for different messages, one at a
-// time for the same. An error means that the change is not made, or only a part of
-// it that a later call of the same method finds and completes.
-type Store struct {
-	left  []postoffice.DeadOwner // numbers of dead processes that the last look found
-	asked asked                  // answers to conditions on channel hold
-	moves atomic.Int64           // of specifications, also those that were only tried
-
+// Env is what all parts of a Store work with.
+type Env struct {
 	PostOffice *postoffice.PostOffice
 	Conf       *conf.File
 	Hostname   string
-	Postmaster string // who reports come from
+	Postmaster string // sender of reports
 	Now        func() time.Time
 	Started    time.Time // of the scheduler
-	// KeepRemoved is how long messages stay in removed/; 0: for ever.
+	// KeepRemoved is how long messages stay in removed/; 0: forever.
 	KeepRemoved time.Duration
 	// Resolver is the name server for conditions of channel hold, host:port; "": those of
 	// /etc/resolv.conf.
 	Resolver string
 	Log      *slog.Logger
-	Stream   *events.Stream // gets events, too; nil: none
-	// Ledger is told of every message's end and of every report; nil: nobody is.
-	Ledger *ledger.Journal
-	logged loggedOperations
-	Meters Meters
+	Stream   *events.Stream  // gets events, too; nil: none
+	Ledger   *ledger.Journal // records each message's end and each report; nil: nothing does
+	Meters   Meters
+}
+
+// Store is every change that the scheduler makes on the disk. Each method does its work
+// before it returns. Several may run at once for different messages, one at a time for the
+// same message. An error means that the change was not made, or that a part of it was made,
+// which a later call of the same method finds and completes.
+type Store struct {
+	*Env
+	*loader     // reads specifications
+	*recorder   // records what became of recipients
+	*reporter   // tells senders
+	*holds      // waits for the conditions of channel hold
+	*summariser // shortens long histories
+	*ender      // removes messages that are done
+	*decisions  // logs what operators did
+	*sweeper    // removes what crashed processes left
+}
+
+// New returns a Store. env stays in use: who changes it changes what the Store works with.
+func New(env *Env) *Store {
+	s := &Store{Env: env, recorder: &recorder{env}, reporter: &reporter{env}, holds: &holds{Env: env},
+		decisions: &decisions{Env: env}, sweeper: &sweeper{Env: env}}
+	s.summariser = &summariser{env, s.decisions}
+	s.ender = &ender{env, s.reporter, s.decisions, s.sweeper}
+	s.loader = &loader{env, s.recorder, s.reporter, s.holds, s.summariser, s.ender, s.sweeper}
+	return s
 }
 
 // emit emits an event.
-func (s *Store) emit(k events.Kind, args ...any) {
+func (s *Env) emit(k events.Kind, args ...any) {
 	events.Emitter{Log: s.Log, Stream: s.Stream}.Emit(k, args...)
 }
 
@@ -88,11 +104,11 @@ type work struct {
 }
 
 // open reads a specification and describes its message.
-func (s *Store) open(name string) (*work, error) { return s.openFor(name, nil) }
+func (s *Env) open(name string) (*work, error) { return s.openFor(name, nil) }
 
 // openFor is open for some recipients, by their offsets: of a list with very many, the
 // others are not even read.
-func (s *Store) openFor(name string, only []int64) (*work, error) {
+func (s *Env) openFor(name string, only []int64) (*work, error) {
 	f, err := s.openUnread(name, only)
 	if err != nil {
 		return nil, err
@@ -104,7 +120,7 @@ func (s *Store) openFor(name string, only []int64) (*work, error) {
 }
 
 // openUnread is openFor for who reads the file under its lock (underLock), and not before.
-func (s *Store) openUnread(name string, only []int64) (*work, error) {
+func (s *Env) openUnread(name string, only []int64) (*work, error) {
 	file, err := s.PostOffice.Queue.Open(name)
 	if err != nil {
 		return nil, err
@@ -139,7 +155,7 @@ func (f *work) read() (err error) {
 	if f.spec, err = workspec.ParseOnly(f.raw, want); err != nil {
 		return fmt.Errorf("read specification %s: %w", f.Name, err)
 	}
-	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), f.wishes()
+	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), firstAttempts(f.spec)
 	return nil
 }
 
@@ -207,42 +223,6 @@ func (f *work) notAfter(now time.Time) time.Time {
 }
 
 func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }
-
-// deferrals is what the history says of each recipient's last deferral.
-func (f *work) deferrals() map[int64]*workspec.Event {
-	var m map[int64]*workspec.Event
-	for i := len(f.spec.History) - 1; i >= 0; i-- {
-		e := &f.spec.History[i]
-		if e.Event != workspec.EventDeferred {
-			continue
-		}
-		if m == nil {
-			m = map[int64]*workspec.Event{}
-		}
-		for r := range f.spec.About(e) {
-			if m[r.Offset] == nil {
-				m[r.Offset] = e
-			}
-		}
-	}
-	return m
-}
-
-// unservedNow are the recipients that the history says have no clause to serve them.
-func (f *work) unservedNow() map[int64]bool {
-	var m map[int64]bool
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if e.Event != workspec.EventUnserved && e.Event != workspec.EventServed {
-			continue
-		}
-		if m == nil {
-			m = map[int64]bool{}
-		}
-		m[e.Recipient] = e.Event == workspec.EventUnserved
-	}
-	return m
-}
 
 // attrHost of a deferral: how often in a row the host failed. The whole thread
 // waits.

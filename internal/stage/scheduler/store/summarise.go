@@ -38,10 +38,16 @@ func (f *work) long(written, recipients int) bool {
 	return work >= longWork
 }
 
+// summariser replaces specifications by copies with a shorter history.
+type summariser struct {
+	*Env
+	decisions *decisions
+}
+
 // Summarise replaces the specification by a copy with a shorter history. It is called while
 // no agent has the message and none is given it. Where it cannot be done, as on a full disk,
 // the file stays as it is: that is no error.
-func (s *Store) Summarise(name string) error {
+func (s *summariser) Summarise(name string) error {
 	f, err := s.openUnread(name, nil)
 	if err != nil {
 		return err
@@ -50,7 +56,7 @@ func (s *Store) Summarise(name string) error {
 	return s.summarise(f)
 }
 
-func (s *Store) summarise(f *work) error {
+func (s *summariser) summarise(f *work) error {
 	err := f.underLock(func() error {
 		locked := false
 		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) { locked = locked || r.Tag == workspec.TagLocked })
@@ -70,7 +76,7 @@ func (s *Store) summarise(f *work) error {
 }
 
 // replace is summarise under the lock.
-func (s *Store) replace(f *work) error {
+func (s *summariser) replace(f *work) error {
 	now := s.Now()
 	short := workspec.Summarise(f.raw, now)
 	if short == nil || len(short) > len(f.raw)-len(f.raw)/8 {
@@ -92,14 +98,14 @@ func (s *Store) replace(f *work) error {
 	if err != nil {
 		return err
 	}
-	s.logged.moved(f.ledgerID(), f.spec, after)
+	s.decisions.logged.moved(f.ledgerID(), f.spec, after)
 	// The file that is open has no name any more.
 	return f.reopen(s.PostOffice)
 }
 
 // noteLong says in the history that it cannot be made shorter, so that this is tried again
 // when it has grown by as much, and not by each attempt.
-func (s *Store) noteLong(f *work) error {
+func (s *summariser) noteLong(f *work) error {
 	note := workspec.SummarisedEvent(s.Now())
 	// Crash: it is tried once more.
 	return f.Append(workspec.AppendEvent(nil, &note))
@@ -118,7 +124,7 @@ func (f *work) reopen(po *postoffice.PostOffice) error {
 
 // SweepCopies removes what dead schedulers have left beside specifications that they
 // replaced.
-func (s *Store) SweepCopies(names []string) {
+func (s *sweeper) SweepCopies(names []string) {
 	superseded := []byte(" 0 " + workspec.EventSuperseded + "\n")
 	for _, name := range names {
 		r, err := s.PostOffice.Queue.SweepReplaced(name, func(left, spec []byte) bool {

@@ -44,16 +44,16 @@ type Superseding struct {
 	from origin
 }
 
-// obsoletes is what a specification makes void; nil: nothing.
-func (f *work) obsoletes() *Superseding {
-	if len(f.spec.Obsoletes) == 0 {
+// supersedes is what a specification makes void; nil: nothing.
+func supersedes(id postoffice.SpoolID, spec *workspec.Spec) *Superseding {
+	if len(spec.Obsoletes) == 0 {
 		return nil
 	}
-	from, ok := originOf(f.spec)
+	from, ok := originOf(spec)
 	if !ok {
 		return nil
 	}
-	return &Superseding{f.id, f.spec.Obsoletes, from}
+	return &Superseding{id, spec.Obsoletes, from}
 }
 
 // names tells whether a message is one of those named, and older.

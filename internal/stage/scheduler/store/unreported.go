@@ -55,25 +55,8 @@ func (f *work) void() map[int64]int64 {
 	if f.voidOf == f.spec {
 		return f.voids
 	}
-	f.voids, f.voidOf = f.findVoid(), f.spec
+	f.voids, f.voidOf = reopened(f.spec), f.spec
 	return f.voids
-}
-
-func (f *work) findVoid() map[int64]int64 {
-	var m map[int64]int64
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if !workspec.Reopens(e) {
-			continue
-		}
-		if m == nil {
-			m = map[int64]int64{}
-		}
-		for _, off := range e.Recipients() {
-			m[off] = e.LineOffset
-		}
-	}
-	return m
 }
 
 // undiagnosed are the failed recipients of which no diagnostic says so: an agent has
@@ -108,10 +91,10 @@ func (c *changes) diagnose(g *workspec.Group, r *workspec.Recipient, last *works
 
 // explain writes the diagnostics that failed recipients lack, for the report that a
 // message must not end without: a generic text is better than none.
-func (s *Store) explain(f *work) error {
+func (s *reporter) explain(f *work) error {
 	return f.underLock(func() error {
 		var c changes
-		now, last := s.Now(), f.deferrals()
+		now, last := s.Now(), lastDeferrals(f.spec)
 		for _, o := range s.account(f).missing {
 			s.Log.Warn("undiagnosed", "id", f.id, "name", f.Name, "rcpt", o.r.Address, "channel", o.r.Channel, "host", o.r.Host,
 				"reason", "the transport agent left no diagnostic that can be read; the sender is told without one")
@@ -141,7 +124,7 @@ func (f *work) unreported() (list []*workspec.Recipient) {
 }
 
 // refuseEnd records in the message's history that it does not end, and why.
-func (s *Store) refuseEnd(f *work) error {
+func (s *reporter) refuseEnd(f *work) error {
 	list := f.unreported()
 	if len(list) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 // unserved tells a recipient that no agent can be had for: its channel is hold, or no
 // clause with a command matches. settings are those of the clauses that do match.
-func (s *Store) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
+func (s *Env) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
 	settings = s.Conf.Current().Match(r.Channel, r.Host)
 	if settings == nil {
 		return s.Conf.Current().MatchAny(r.Channel, r.Host), true
@@ -20,29 +20,11 @@ func (s *Store) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserv
 	return settings, r.Channel == builtin.Hold && !strings.HasPrefix(settings.Clause, builtin.Hold)
 }
 
-// toldUnserved is when the trouble of each recipient that nothing serves was last told.
-func (f *work) toldUnserved() map[int64]time.Time {
-	var m map[int64]time.Time
-	for i := range f.spec.History {
-		e := &f.spec.History[i]
-		if e.Event != workspec.EventUnserved {
-			continue
-		}
-		if m == nil {
-			m = map[int64]time.Time{}
-		}
-		if e.Time.After(m[e.Recipient]) {
-			m[e.Recipient] = e.Time
-		}
-	}
-	return m
-}
-
 // unservedUntil is when an open recipient that nothing serves is given up (M27), zero if
 // never. No attempt can be waited for, so expiry counts as expiry2 does; but from the
 // time at which its trouble was told, so that a clause that is missing for an hour does
 // not end what is old.
-func (s *Store) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, told map[int64]time.Time) time.Time {
+func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, told map[int64]time.Time) time.Time {
 	age := settings.GiveUp()
 	if age == 0 {
 		return time.Time{}
@@ -60,8 +42,8 @@ func (s *Store) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Set
 
 // nextUnserved is when the first of the recipients that nothing serves is given up, zero
 // if none is.
-func (s *Store) nextUnserved(f *work) (next time.Time) {
-	told := f.toldUnserved()
+func (s *recorder) nextUnserved(f *work) (next time.Time) {
+	told := unservedSince(f.spec)
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if r.Tag != workspec.TagToDo {
 			return
@@ -75,13 +57,13 @@ func (s *Store) nextUnserved(f *work) (next time.Time) {
 
 // expireUnserved gives up the recipients that nothing served in time, and gives their
 // number.
-func (s *Store) expireUnserved(f *work, now time.Time) (int, error) {
+func (s *recorder) expireUnserved(f *work, now time.Time) (int, error) {
 	if next := s.nextUnserved(f); next.IsZero() || next.After(now) {
 		return 0, nil
 	}
 	var c changes
 	err := f.underLock(func() error {
-		told := f.toldUnserved()
+		told := unservedSince(f.spec)
 		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 			settings, unserved := s.Unserved(r)
 			if r.Tag != workspec.TagToDo || !unserved || f.orders.Waits(r, now) {

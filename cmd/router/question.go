@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 )
 
 // question is what a flag asks of a router that routes nothing; nil if none does.
@@ -22,7 +23,7 @@ func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) 
 
 // checkConfig says what is wrong with the tables.
 func checkConfig(c *cli.Context, _ *config.Config, cfg router.Config) error {
-	if err := router.CheckTables(cfg); err != nil {
+	if err := route.CheckTables(cfg.Config); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.App.Writer, "the router's tables can be used")

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 )
 
 // verify tells whether there is anybody behind recipients: those on the command line, or
@@ -18,7 +19,7 @@ func verify(c *cli.Context, settings *config.Config, cfg router.Config) error {
 		return err
 	}
 	// It is to say that it had no time before whoever asks believes that it is dead.
-	v, err := router.NewVerifier(cfg, limit-limit/10)
+	v, err := route.NewVerifier(cfg.Config, limit-limit/10)
 	if err != nil {
 		return err
 	}

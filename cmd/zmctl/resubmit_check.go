@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/admin/whatif"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
-	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 )
 
 // targetsShown is how many targets of a recipient are told.
@@ -54,7 +54,7 @@ func checkAside(c *cli.Context, from *act.Aside) error {
 	bar := newProgress(c, "check", len(list))
 	sum := map[string]int{}
 	for _, f := range list {
-		var v *router.Explanation
+		var v *route.Explanation
 		if v, err = engine.ExplainFile(c.Context, settings.PostOffice(), from.Dir()+"/"+f.Name); err != nil {
 			break
 		}
@@ -74,7 +74,7 @@ func checkAside(c *cli.Context, from *act.Aside) error {
 	if err == nil && !c.Bool("json") {
 		printVerdicts(out, sum)
 	}
-	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[router.VerdictRouted] < len(list) {
+	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[route.VerdictRouted] < len(list) {
 		return cli.Exit("", 1)
 	}
 	return err
@@ -91,7 +91,7 @@ func printVerdicts(w io.Writer, sum map[string]int) {
 	fmt.Fprintf(w, "of %s now: %s; nothing was moved\n", human.Count(n, "message"), strings.Join(parts, ", "))
 }
 
-func printVerdict(w io.Writer, v *router.Explanation, f act.AsideMessage) error {
+func printVerdict(w io.Writer, v *route.Explanation, f act.AsideMessage) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s", f.Name, f.ID, human.Clean(v.Verdict))
 	if v.Why != "" {

@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/admin/whatif"
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/ui/routes"
 )
 
@@ -114,7 +114,7 @@ func runRoute(c *cli.Context) error {
 		return err
 	}
 	worst, lines := 0, jsonLines(c.App.Writer)
-	var last []router.ExplainedStep
+	var last []route.ExplainedStep
 	for _, q := range questions {
 		e := engine.Explain(c.Context, q)
 		if c.Bool("json") {
@@ -149,19 +149,19 @@ const (
 	exitLater   = 75
 )
 
-func routeExit(e *router.Explanation) int {
+func routeExit(e *route.Explanation) int {
 	switch {
-	case e.Verdict == router.VerdictDeferred:
+	case e.Verdict == route.VerdictDeferred:
 		return exitLater
-	case e.Verdict == router.VerdictRouted && e.Whole():
+	case e.Verdict == route.VerdictRouted && e.Whole():
 		return 0
 	}
 	return exitNotAll
 }
 
 // routeQuestions are one for each address of the command line, or one for the message.
-func routeQuestions(c *cli.Context, from []string) (list []router.Question, err error) {
-	q := router.Question{Steps: true, Most: routeShown}
+func routeQuestions(c *cli.Context, from []string) (list []route.Question, err error) {
+	q := route.Question{Steps: true, Most: routeShown}
 	if c.Bool("all") {
 		q.Most = 0
 	}
@@ -171,15 +171,15 @@ func routeQuestions(c *cli.Context, from []string) (list []router.Question, err 
 	switch name := c.String("message"); name {
 	case "":
 	case "-":
-		q.Message, err = router.ReadMessage(os.Stdin)
+		q.Message, err = route.ReadMessage(os.Stdin)
 	default:
-		q.Message, err = router.OpenMessage(name)
+		q.Message, err = route.OpenMessage(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--message: %w", err)
 	}
 	if c.NArg() == 0 {
-		return []router.Question{q}, nil
+		return []route.Question{q}, nil
 	}
 	for _, to := range c.Args().Slice() {
 		q.To = []string{to}

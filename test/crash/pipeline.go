@@ -1,6 +1,8 @@
 package crash
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"context"
 	"errors"
 	"fmt"
@@ -71,8 +73,8 @@ func boot(disk *cutfs.FS, w *world, s *setup, stage int) (*pipeline, error) {
 		p.ledger = ledger.New(po, ledger.Config{Role: "pipeline", Now: s.now, Boot: func() string { return s.boot }, Log: s.log, Limit: 1 << 10})
 	}
 	tables := s.tables[stage]
-	p.router, err = router.New(po, router.Config{Hostname: "mta.example", Log: s.log, Now: s.now, Ledger: p.ledger,
-		Rules: rules.Config{Dir: tables, Hostname: "mta.example", LocalUsers: tables + "/users", Log: s.log}})
+	p.router, err = router.New(po, router.Config{Ledger: p.ledger, Config: route.Config{Hostname: "mta.example", Log: s.log, Now: s.now,
+		Rules: rules.Config{Dir: tables, Hostname: "mta.example", LocalUsers: tables + "/users", Log: s.log}}})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/human"
-	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 )
 
 // Kinds of differences between where a recipient's mail goes and where a configuration
@@ -29,7 +29,7 @@ const (
 )
 
 // place is where mail for a recipient goes. Its Sender is never left out.
-type place = router.ExplainedTarget
+type place = route.ExplainedTarget
 
 // queued is a recipient that a work specification has.
 type queued struct {
@@ -97,12 +97,12 @@ type found struct {
 
 // index finds what a routing has.
 type index struct {
-	r     *router.Explanation
+	r     *route.Explanation
 	byKey map[string]found
 	byWho map[string][]found
 }
 
-func newIndex(r *router.Explanation) *index {
+func newIndex(r *route.Explanation) *index {
 	x := &index{r: r, byKey: map[string]found{}, byWho: map[string][]found{}}
 	if r == nil {
 		return x
@@ -121,27 +121,27 @@ func newIndex(r *router.Explanation) *index {
 }
 
 // goes tells a routing that has targets.
-func goes(r *router.Explanation) bool {
-	return r.Verdict == router.VerdictRouted || r.Verdict == router.VerdictRejected
+func goes(r *route.Explanation) bool {
+	return r.Verdict == route.VerdictRouted || r.Verdict == route.VerdictRejected
 }
 
 // same tells whether two routings of a message that goes nowhere say the same.
-func sameVerdict(r, o *router.Explanation) bool {
+func sameVerdict(r, o *route.Explanation) bool {
 	return r != nil && o != nil && r.Verdict == o.Verdict && r.Why == o.Why
 }
 
 // stopped is the difference for a message that a configuration does not route.
-func stopped(r *router.Explanation) difference {
+func stopped(r *route.Explanation) difference {
 	d := difference{to: r.Verdict, detail: r.Reason}
 	if r.Why != "" {
 		d.to += " (" + human.Clean(r.Why) + ")"
 	}
 	switch r.Verdict {
-	case router.VerdictDeferred:
+	case route.VerdictDeferred:
 		d.kind = Defer
-	case router.VerdictFrozen:
+	case route.VerdictFrozen:
 		d.kind = Freeze
-	case router.VerdictUnreadable:
+	case route.VerdictUnreadable:
 		d.kind = Unknown
 	default:
 		d.kind = Aside
@@ -162,7 +162,7 @@ type comparison struct {
 // compare gives the differences. Places are compared as sets, so each is certain; which
 // of the new ones stands for which of the old ones is told by the address, then by the
 // recipient of the envelope that they come from.
-func compare(spec []queued, now, then *router.Explanation) []difference {
+func compare(spec []queued, now, then *route.Explanation) []difference {
 	c := &comparison{spec: spec, now: newIndex(now), then: newIndex(then), used: map[string]bool{}}
 	if !goes(then) {
 		d := stopped(then)

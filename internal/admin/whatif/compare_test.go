@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 )
 
 // parsePlace reads "channel!host user [uid] [from SENDER]".
@@ -31,18 +31,18 @@ func parsePlace(t *testing.T, text string) place {
 }
 
 // parseRouting reads "a@x: place; place" for each recipient of the envelope.
-func parseRouting(t *testing.T, list []string) *router.Explanation {
+func parseRouting(t *testing.T, list []string) *route.Explanation {
 	t.Helper()
 	if list == nil {
 		return nil
 	}
-	r := &router.Explanation{Verdict: router.VerdictRouted}
+	r := &route.Explanation{Verdict: route.VerdictRouted}
 	for _, line := range list {
-		if verdict, why, ok := strings.Cut(line, "/"); ok && (verdict == router.VerdictDeferred || verdict == router.VerdictFrozen) {
-			return &router.Explanation{Verdict: verdict, Why: why, Reason: "because"}
+		if verdict, why, ok := strings.Cut(line, "/"); ok && (verdict == route.VerdictDeferred || verdict == route.VerdictFrozen) {
+			return &route.Explanation{Verdict: verdict, Why: why, Reason: "because"}
 		}
 		addr, rest, _ := strings.Cut(line, ": ")
-		to := &router.ExplainedRecipient{Address: addr, Verdict: router.VerdictRouted}
+		to := &route.ExplainedRecipient{Address: addr, Verdict: route.VerdictRouted}
 		for part := range strings.SplitSeq(rest, "; ") {
 			if part != "" {
 				to.Targets = append(to.Targets, parsePlace(t, part))

@@ -24,14 +24,15 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/workspec"
 )
 
 // Engine explains by one configuration. It is for one goroutine.
 type Engine struct {
-	explainer *router.Explainer
-	messages  *router.Messages
+	explainer *route.Explainer
+	messages  *route.Messages
 	services  *conf.File // nil: scheduler.conf cannot be used
 	// ServicesErr is why an Explanation does not contain which clause serves a target.
 	ServicesErr error
@@ -44,7 +45,7 @@ func Open(settings *config.Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{}
-	if e.explainer, err = router.NewExplainer(c); err != nil {
+	if e.explainer, err = route.NewExplainer(c.Config, c.PostOffice, c.HashLevels); err != nil {
 		return nil, err
 	}
 	e.services, e.ServicesErr = conf.Load(settings, os.Geteuid() == 0)
@@ -64,16 +65,16 @@ func (e *Engine) Close() error {
 }
 
 // Explain answers a question, with the clause that serves each target.
-func (e *Engine) Explain(ctx context.Context, q router.Question) *router.Explanation {
+func (e *Engine) Explain(ctx context.Context, q route.Question) *route.Explanation {
 	x := e.explainer.Explain(ctx, q)
 	x.Serve(e.service)
 	return x
 }
 
 // ExplainFile explains the message in a file below a postoffice, in short.
-func (e *Engine) ExplainFile(ctx context.Context, dir, name string) (*router.Explanation, error) {
+func (e *Engine) ExplainFile(ctx context.Context, dir, name string) (*route.Explanation, error) {
 	if e.messages == nil {
-		d, err := router.OpenMessages(dir)
+		d, err := route.OpenMessages(dir)
 		if err != nil {
 			return nil, &config.Error{File: dir, Reason: "POSTOFFICE cannot be used", Err: err}
 		}
@@ -83,12 +84,12 @@ func (e *Engine) ExplainFile(ctx context.Context, dir, name string) (*router.Exp
 }
 
 // service is who serves a channel and host; nil if that is not known.
-func (e *Engine) service(channel, host string) *router.Service {
+func (e *Engine) service(channel, host string) *route.Service {
 	if e.services == nil {
 		return nil
 	}
 	s := e.services.Service(channel, host)
-	return &router.Service{Served: s.Served, Clause: s.Clause, Where: s.Where, Code: s.Code, Text: s.Text}
+	return &route.Service{Served: s.Served, Clause: s.Clause, Where: s.Where, Code: s.Code, Text: s.Text}
 }
 
 // Options say what Compare compares.
@@ -146,7 +147,7 @@ func (x *comparer) message(ctx context.Context, r view.Ref) error {
 	if !m.Choose(x.o.Selector, x.o.Spool.Now) {
 		return nil
 	}
-	var now *router.Explanation
+	var now *route.Explanation
 	done := make(chan error, 1)
 	go func() (err error) {
 		defer func() { done <- err }()
@@ -159,10 +160,10 @@ func (x *comparer) message(ctx context.Context, r view.Ref) error {
 	if err = errors.Join(err, <-done); err != nil {
 		return err
 	}
-	if now != nil && (now.Verdict == router.VerdictGone || now.Verdict == router.VerdictUnreadable) {
+	if now != nil && (now.Verdict == route.VerdictGone || now.Verdict == route.VerdictUnreadable) {
 		now = nil
 	}
-	if then.Verdict == router.VerdictGone {
+	if then.Verdict == route.VerdictGone {
 		x.sum.Moved++
 		return nil
 	}
@@ -171,7 +172,7 @@ func (x *comparer) message(ctx context.Context, r view.Ref) error {
 }
 
 // explainQueued explains a message with the sender of each target.
-func (e *Engine) explainQueued(ctx context.Context, dir string, m *view.Message) (*router.Explanation, error) {
+func (e *Engine) explainQueued(ctx context.Context, dir string, m *view.Message) (*route.Explanation, error) {
 	x, err := e.ExplainFile(ctx, dir, m.File.Path())
 	if err != nil {
 		return nil, err
@@ -187,7 +188,7 @@ func (e *Engine) explainQueued(ctx context.Context, dir string, m *view.Message)
 }
 
 // take compares one message.
-func (x *comparer) take(m *view.Message, open map[int64]bool, now, then *router.Explanation) {
+func (x *comparer) take(m *view.Message, open map[int64]bool, now, then *route.Explanation) {
 	if m.State == view.StateQueued && m.Spec != nil {
 		spec := queuedOf(m, open)
 		n := 0
@@ -249,7 +250,7 @@ func orcptOf(r *workspec.Recipient) string {
 
 // aside compares a message that is not queued: what waits in router/ or freezer/ with
 // what the present configuration would do, what waits in deferred/ with that it waits.
-func (x *comparer) aside(m *view.Message, now, then *router.Explanation) {
+func (x *comparer) aside(m *view.Message, now, then *route.Explanation) {
 	dir, _, _ := strings.Cut(m.File.Path(), "/")
 	if postoffice.IsRouterDir(dir) {
 		dir = postoffice.Router
@@ -303,8 +304,8 @@ func (x *comparer) picked(m *view.Message) func(addr string) bool {
 }
 
 // released are the differences for a message that was put off or frozen, for why.
-func released(why string, picked func(string) bool, now, then *router.Explanation) (n int, list []difference) {
-	from := router.VerdictDeferred + " (" + human.Clean(why) + ")"
+func released(why string, picked func(string) bool, now, then *route.Explanation) (n int, list []difference) {
+	from := route.VerdictDeferred + " (" + human.Clean(why) + ")"
 	if !goes(then) {
 		d := stopped(then)
 		d.from, d.present = from, sameVerdict(now, then)
@@ -335,7 +336,7 @@ func released(why string, picked func(string) bool, now, then *router.Explanatio
 		if len(news) == 1 {
 			d.pair = threadOf(news[0])
 		}
-		if r.Verdict == router.VerdictRejected && len(news) > 0 {
+		if r.Verdict == route.VerdictRejected && len(news) > 0 {
 			d.kind, d.detail = Fail, errorText(news[0].Host)
 		}
 		list = append(list, d)

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +29,7 @@ func cutOffice(t *testing.T, disk *cutfs.FS, c postoffice.Config) (*postoffice.P
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := New(p, Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: t.TempDir()}})
+	r, err := New(p, Config{Config: route.Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: t.TempDir()}}})
 	return p, r, err
 }
 

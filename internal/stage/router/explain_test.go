@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"context"
 	"fmt"
 	"io/fs"
@@ -16,13 +18,13 @@ import (
 )
 
 // explainer tells what o's router would do, with tables of its own.
-func (o *office) explainer(change ...func(*Config)) *Explainer {
+func (o *office) explainer(change ...func(*Config)) *route.Explainer {
 	o.t.Helper()
 	c := o.config()
 	for _, f := range change {
 		f(&c)
 	}
-	x, err := NewExplainer(c)
+	x, err := route.NewExplainer(c.Config, c.PostOffice, c.HashLevels)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -31,9 +33,9 @@ func (o *office) explainer(change ...func(*Config)) *Explainer {
 }
 
 // explain explains the message in a file of the postoffice.
-func (o *office) explain(x *Explainer, name string) *Explanation {
+func (o *office) explain(x *route.Explainer, name string) *route.Explanation {
 	o.t.Helper()
-	dir, err := OpenMessages(o.dir)
+	dir, err := route.OpenMessages(o.dir)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -69,9 +71,9 @@ func everything(t *testing.T, dirs ...string) string {
 	return b.String()
 }
 
-// places are the targets of an explanation, as routed.recipients has those of a
+// targetsOf are the targets of an explanation, as routed.recipients has those of a
 // specification.
-func (e *Explanation) places() []string {
+func targetsOf(e *route.Explanation) []string {
 	var list []string
 	for _, r := range e.Recipients {
 		for _, t := range r.Targets {
@@ -129,7 +131,7 @@ func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
 			if diff := cmp.Diff(before, everything(t, o.dir, o.conf)); diff != "" {
 				t.Fatalf("the postoffice has changed:\n%s", diff)
 			}
-			if diff := cmp.Diff(e.places(), again.places()); diff != "" {
+			if diff := cmp.Diff(targetsOf(e), targetsOf(again)); diff != "" {
 				t.Errorf("asked again it is another:\n%s", diff)
 			}
 			if e.ID != a.ID.String() || e.File != a.Name {
@@ -141,7 +143,7 @@ func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
 			}
 			want := done[0].recipients()
 			slices.Sort(want)
-			if diff := cmp.Diff(want, e.places()); diff != "" {
+			if diff := cmp.Diff(want, targetsOf(e)); diff != "" {
 				t.Errorf("routed -, explained +\n%s", diff)
 			}
 			sender := done[0].spec.Groups[0].Sender.Address
@@ -164,10 +166,10 @@ func TestExplanationOfWhatIsNotRouted(t *testing.T) {
 		reason        string // a part of it
 		dir           string // where the router puts it
 	}{
-		"a broken envelope":   {"from <a@b.example>\nto <a b@@>\nenv-end\n\n", "", VerdictSetAside, "", "a b@@", postoffice.Postman},
-		"nobody is named":     {"from <a@b.example>\nenv-end\nSubject: x\n\n", "", VerdictSetAside, "", "names a recipient", postoffice.Postman},
-		"a list out of reach": {"from <a@b.example>\nto <x@far.example>\nto <list>\nto <bond>\nenv-end\n\n", "list: :include:/nonexistent/list\n", VerdictDeferred, "include", "/nonexistent/list", postoffice.Deferred},
-		"nobody who is there": {"from <a@b.example>\nto <nosuch>\nenv-end\n\n", "", VerdictRejected, "", "", postoffice.Queue},
+		"a broken envelope":   {"from <a@b.example>\nto <a b@@>\nenv-end\n\n", "", route.VerdictSetAside, "", "a b@@", postoffice.Postman},
+		"nobody is named":     {"from <a@b.example>\nenv-end\nSubject: x\n\n", "", route.VerdictSetAside, "", "names a recipient", postoffice.Postman},
+		"a list out of reach": {"from <a@b.example>\nto <x@far.example>\nto <list>\nto <bond>\nenv-end\n\n", "list: :include:/nonexistent/list\n", route.VerdictDeferred, "include", "/nonexistent/list", postoffice.Deferred},
+		"nobody who is there": {"from <a@b.example>\nto <nosuch>\nenv-end\n\n", "", route.VerdictRejected, "", "", postoffice.Queue},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -191,10 +193,10 @@ func TestExplanationOfNoFile(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	x := o.explainer()
-	if e := o.explain(x, "queue/123-4"); e.Verdict != VerdictGone {
+	if e := o.explain(x, "queue/123-4"); e.Verdict != route.VerdictGone {
 		t.Errorf("got %+v", e)
 	}
-	if e := o.explain(x, "queue"); e.Verdict != VerdictUnreadable || !strings.Contains(e.Reason, "not a regular file") {
+	if e := o.explain(x, "queue"); e.Verdict != route.VerdictUnreadable || !strings.Contains(e.Reason, "not a regular file") {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -1,12 +1,8 @@
 package router
 
 import (
-	"errors"
 	"strings"
 	"testing"
-
-	"zmailer/internal/mail/envelope"
-	"zmailer/internal/run/config"
 )
 
 func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
@@ -47,16 +43,6 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 	}
 }
 
-func TestHeaderRulesTakeAwayAllThatTheyHaveAdded(t *testing.T) {
-	rules, err := parseHeaderRules("header-rules", []byte("all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(rules.apply(nil, nil, fromOutside)); got != "Y: 3\n" {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestHeaderRulesKnowWhoseMailItIs(t *testing.T) {
 	t.Parallel()
 	const rules = "local add X-Local 1\nexternal add X-External 1\nall add X-All 1\nall remove Re*\n"
@@ -82,90 +68,4 @@ func TestHeaderRulesKnowWhoseMailItIs(t *testing.T) {
 	if got, want := below(t, m), "Received: y\nReturn-Path: z\n"+fields; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-}
-
-func TestBadHeaderRuleIsNamed(t *testing.T) {
-	for rule, want := range map[string]string{
-		"some add X 1":                `"some" where local, external or all is wanted`,
-		"all":                         `"" where add, remove or replace is wanted`,
-		"all keep X":                  `"keep" where add, remove or replace is wanted`,
-		"all add":                     `"" is no field name`,
-		"all add X":                   "no text behind X",
-		"all add X Y: 1\x01":          "control character 0x01",
-		"all add J\xf6 x":             "no field name",
-		"all add X J\xf6rg":           "not UTF-8",
-		"all add Received: by me":     "Received is for mail systems to add",
-		"all remove":                  `"" is no field name`,
-		"all remove a[":               "syntax error in pattern",
-		"all remove Received":         "received cannot be changed",
-		"all replace Return-Path /x/": "return-path cannot be changed",
-		"all remove X YES":            `"YES" where a pattern must begin with /`,
-		"all remove X /YES":           "pattern without / at its end",
-		`all remove X /YES\/`:         "pattern without / at its end",
-		"all remove X /(/":            "error parsing regexp",
-		"all remove X /a/x":           `"x" behind the pattern`,
-		"all remove X /a/ b":          "remove takes no text",
-		"all replace X":               "replace wants a pattern",
-		"all replace X /(a)/ $2":      "$2: the pattern has no such group",
-		"all replace X /(a)/ $1st":    "$1st: the pattern has no such group",
-		"all replace X /a/ ${name}":   "${name}: the pattern has no such group",
-	} {
-		_, err := parseHeaderRules("header-rules", []byte("# one\n"+rule+"\n"))
-		bad := (*config.Error)(nil)
-		if !errors.As(err, &bad) || bad.Line != 2 || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want line 2 and %q", rule, err, want)
-		}
-	}
-}
-
-// RFC 5322 §2.1.1, §2.2.3: folding adds line ends and nothing else.
-func TestChangedFieldIsFoldedBeforeBlanks(t *testing.T) {
-	for _, value := range []string{
-		"short", "", "  two  blanks ", strings.Repeat("word ", 60) + "end", strings.Repeat("x", 300), strings.Repeat("x", 300) + " y",
-		strings.Repeat(" ", 200) + "x", strings.Repeat("a ", 40) + strings.Repeat(" ", 100),
-	} {
-		raw := appendField(nil, "Name", []byte(value))
-		f := envelope.Fields(raw)
-		if len(f) != 1 || f[0].Name != "Name" || f[0].Value() != strings.Trim(value, " ") {
-			t.Errorf("%q: got %q", value, raw)
-		}
-		for line := range strings.Lines(string(raw)) {
-			if strings.TrimSpace(line) == "" || len(line) > foldAt+1 && strings.Contains(strings.TrimSpace(line[strings.Index(line, ":")+1:]), " ") && !strings.Contains(value, "  ") {
-				t.Errorf("%q: line %q", value, line)
-			}
-		}
-	}
-}
-
-// Whatever rules and header hold: what no rule names stays, and the result is one header
-// block with as many lines that are no field as before.
-func FuzzHeaderRules(f *testing.F) {
-	f.Add("all add X 1\nall remove Y\n", "Y: 1\nZ: 2\n z\n")
-	f.Add("local replace S* /(a)(b)?/ $2$1\n", "S: ab\nno field\nT: ab\n")
-	f.Add("all replace * /./ ${0}\xc3\xa9\n", "A: \xff\x00\nB:\n \n x")
-	l := &letter{head: &envelope.Message{}}
-	f.Fuzz(func(t *testing.T, text, block string) {
-		rules, err := parseHeaderRules("f", []byte(text))
-		if err != nil || strings.HasPrefix(block, "\n") || strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") || strings.Contains(block, "\n\n") {
-			return
-		}
-		got := rules.apply(nil, []byte(block), l.origin())
-		if len(rules.list) == 0 && string(got) != block {
-			t.Fatalf("no rule: got %q, want %q", got, block)
-		}
-		nameless := func(b []byte) (n int) {
-			for _, f := range envelope.Fields(b) {
-				if f.Name == "" {
-					n++
-				}
-			}
-			return n
-		}
-		if strings.Contains(string(got), "\n\n") || strings.HasPrefix(string(got), "\n") {
-			t.Fatalf("%q on %q: got %q with an empty line", text, block, got)
-		}
-		if a, b := nameless([]byte(block)), nameless(got); a != b {
-			t.Fatalf("%q on %q: got %q, %d lines that are no field, want %d", text, block, got, b, a)
-		}
-	})
 }

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/postoffice"
+
 	"time"
 
 	"zmailer/internal/run/metrics"
@@ -17,18 +19,15 @@ const (
 
 // meters are what the router counts (Z26); without METRICS they count nothing.
 type meters struct {
-	messages   *metrics.Counters
-	recipients *metrics.Counters
-	waited     *metrics.Histogram
-	routing    *metrics.Histogram
+	messages *metrics.Counters
+	waited   *metrics.Histogram
+	routing  *metrics.Histogram
 }
 
 func newMeters(s *metrics.Set) meters {
 	m := meters{
 		messages: s.Counter("zmailer_router_messages_total",
 			"Messages that a router has claimed, by what became of them.", "result"),
-		recipients: s.Counter("zmailer_router_recipients_total",
-			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel"),
 		waited: s.Histogram("zmailer_router_wait_seconds",
 			"From the acceptance of a message until a router began with it.", metrics.Short()).With(),
 		routing: s.Histogram("zmailer_router_routing_seconds",
@@ -41,11 +40,11 @@ func newMeters(s *metrics.Set) meters {
 }
 
 // routed counts a message that was handed over.
-func (m *meters) routed(l *letter, start time.Time, now func() time.Time) {
+func (m *meters) routed(c *postoffice.Claim, start time.Time, now func() time.Time) {
 	if m.messages == nil {
 		return
 	}
 	m.messages.With(resultRouted).Add(1)
-	m.waited.Observe(max(start.Sub(l.claim.ID.Time()), 0))
+	m.waited.Observe(max(start.Sub(c.ID.Time()), 0))
 	m.routing.Observe(max(now().Sub(start), 0))
 }

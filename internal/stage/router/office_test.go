@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"bytes"
 	"flag"
 	"fmt"
@@ -113,8 +115,9 @@ func newOffice(t testing.TB, tables map[string]string, change ...func(*Config)) 
 
 func (o *office) config() Config {
 	return Config{
-		PostOffice: o.dir, Hostname: "mx.example.org", Log: slog.New(slog.NewTextHandler(o.log, nil)),
-		Rules: rules.Config{Dir: o.conf, LocalUsers: filepath.Join(o.conf, "users")},
+		PostOffice: o.dir,
+		Config: route.Config{Hostname: "mx.example.org", Log: slog.New(slog.NewTextHandler(o.log, nil)),
+			Rules: rules.Config{Dir: o.conf, LocalUsers: filepath.Join(o.conf, "users")}},
 	}
 }
 
@@ -302,3 +305,14 @@ func (o *office) logged(times int, words ...string) {
 func plain(rcpt string) string {
 	return "from <q@example.net>\nto <" + rcpt + ">\nenv-end\nFrom: q@example.net\nSubject: x\n\nbody\n"
 }
+
+// Bounds of package route that tests pass.
+const (
+	manyRecipients = 100
+	largeHeader    = 128 << 10
+	maxSorted      = 2000
+	maxReceived    = 50
+	mostForwardedB = 4 << 20
+	maxObsoletes   = 10
+	maxDecided     = 100
+)

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"fmt"
 	"os"
 	"regexp"
@@ -99,7 +101,7 @@ func TestRecipesOfThePage(t *testing.T) {
 				o := newOffice(t, map[string]string{
 					"router.star": found[n], "aliases": "staff: bond\n", "senders": "# by domain\nshop.example  smtp!relay.shop.example\n",
 				})
-				if err := CheckTables(o.config()); err != nil {
+				if err := route.CheckTables(o.config().Config); err != nil {
 					t.Errorf("check: %v", err)
 				}
 				a := o.submit(tt.mail)

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"slices"
 	"strings"
 	"testing"
@@ -174,7 +176,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 			if err != nil || len(list) != 1 || !strings.Contains(list[0].Text, tt.reason) {
 				t.Errorf("the text beside it: %v, %v", list, err)
 			}
-			want := map[string]string{postoffice.Freezer: VerdictFrozen, postoffice.Deferred: VerdictDeferred}[tt.dir]
+			want := map[string]string{postoffice.Freezer: route.VerdictFrozen, postoffice.Deferred: route.VerdictDeferred}[tt.dir]
 			if _, reason, _ := strings.Cut(list[0].Text, ": "); e.Verdict != want || e.Why != tt.name[1:] || e.Reason != reason {
 				t.Errorf("explained as %s (%s): %s", e.Verdict, e.Why, e.Reason)
 			}
@@ -209,7 +211,7 @@ func TestPolicyHasBounds(t *testing.T) {
 	}
 	x := o.explainer()
 	list := o.names(postoffice.Router)
-	if e := o.explain(x, postoffice.Router+"/"+list[0]); e.Verdict != VerdictRouted {
+	if e := o.explain(x, postoffice.Router+"/"+list[0]); e.Verdict != route.VerdictRouted {
 		t.Errorf("thawed, it is explained as %s: %s", e.Verdict, e.Reason)
 	}
 	if m := o.route(); len(m) != 1 || !strings.Contains(m[0].header(), "X-A: 1\n") {
@@ -224,7 +226,7 @@ func TestPolicyInPlayCountsNothing(t *testing.T) {
 	a := o.submit(plain("x@far.example"))
 	x := o.explainer()
 	for range 3 {
-		if e := o.explain(x, a.Name); e.Verdict != VerdictRouted {
+		if e := o.explain(x, a.Name); e.Verdict != route.VerdictRouted {
 			t.Fatalf("got %s: %s", e.Verdict, e.Reason)
 		}
 	}

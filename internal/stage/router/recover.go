@@ -13,8 +13,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// told is a finding of recovery that is said once, not at every poll.
-type told struct{ action, name string }
+// finding is what recovery reports once, not at every poll.
+type finding struct{ action, name string }
 
 // Recover takes up what dead submitters and dead routers have left, and what this
 // one could not give back. It is called at the start and at every poll.
@@ -28,7 +28,7 @@ func (r *Router) Recover() error {
 	done, err = slices.Concat(done, swept, away, aside), errors.Join(err, serr, ferr, aerr, derr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	still := map[told]struct{}{}
+	still := map[finding]struct{}{}
 	for _, d := range done {
 		if d.Action == postoffice.SetAside {
 			r.poison(d.ID.String(), d.Name, d.Detail)
@@ -40,15 +40,15 @@ func (r *Router) Recover() error {
 		}
 		if d.Action == postoffice.Incomplete || d.Action == postoffice.Unreadable {
 			level = slog.LevelWarn
-			k := told{d.Action, d.Name}
+			k := finding{d.Action, d.Name}
 			still[k] = struct{}{}
-			if _, again := r.told[k]; again {
+			if _, again := r.reported[k]; again {
 				continue
 			}
 		}
 		r.c.Log.Log(context.Background(), level, "recovered", "action", d.Action, "name", d.Name, "reason", d.Detail)
 	}
-	r.told = still
+	r.reported = still
 	return err
 }
 
@@ -104,7 +104,7 @@ func (r *Router) settleUnfinished() error {
 // poison says that a message is in postman/ because routers ended with it.
 func (r *Router) poison(id, name, why string) {
 	if spoolID, err := postoffice.ParseSpoolID(id); err == nil {
-		r.explain(path.Dir(name), spoolID, postoffice.WasSetAside, why)
+		r.engine.NoteReason(path.Dir(name), spoolID, postoffice.WasSetAside, why)
 	}
 	r.meters.messages.With(resultAside).Add(1)
 	r.c.Log.Error("set-aside", "id", id, "name", name, "reason", why,

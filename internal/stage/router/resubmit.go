@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -153,25 +152,4 @@ func (r *Router) routeLast(list []postoffice.Waiting) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// giveUp writes a work specification in which every recipient has failed: the scheduler
-// reports that to the sender, as far as the sender wants it. n is 0 if there are none.
-func (w *worker) giveUp(l *letter, why string, cause error) (n int, err error) {
-	age := w.r.c.Now().Sub(l.claim.Info.ModTime).Round(time.Second)
-	l.givenUp = fmt.Sprintf("the mail system has not been able to look up where to deliver it for %s, and has given up", age)
-	// What was decided on the way to the error does not count.
-	l.masked, l.variants, l.varied, l.forwards, l.decided, l.undecided = nil, nil, nil, 0, nil, 0
-	program := l.policy.program
-	l.policy = counsel{program: program}
-	if l.to == nil {
-		if l.to = l.head.Recipients; len(l.to) == 0 {
-			l.to, l.fromLines = fromHeader(l.header.fields), true
-		}
-	}
-	if n, err = w.specify(l); err != nil || n == 0 {
-		return n, err
-	}
-	w.r.c.Log.Warn("given-up", "id", l.id, "from", l.senderText(), "rcpts", n, "why", why, "age", age, "reason", cause)
-	return n, nil
 }

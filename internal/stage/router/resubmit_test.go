@@ -1,6 +1,8 @@
 package router
 
 import (
+	"zmailer/internal/stage/router/route"
+
 	"errors"
 	"fmt"
 	"os"
@@ -247,8 +249,8 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 					if err != nil {
 						return nil, nil, err
 					}
-					r, err := New(p, Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: conf}, Resubmit: byDefault,
-						Now: func() time.Time { return time.Now().Add(ahead) }})
+					r, err := New(p, Config{Resubmit: byDefault, Config: route.Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: conf},
+						Now: func() time.Time { return time.Now().Add(ahead) }}})
 					return p, r, err
 				}
 				life := func(disk *cutfs.FS, ahead time.Duration) error {

@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/run/human"
-	"zmailer/internal/stage/router"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/ui/term"
 )
 
 // PrintExplanation prints each step on a line, and below each recipient its targets.
-func PrintExplanation(out io.Writer, e *router.Explanation) error {
+func PrintExplanation(out io.Writer, e *route.Explanation) error {
 	p := term.For(out)
 	var b strings.Builder
 	if e.ID != "" {
@@ -39,7 +39,7 @@ func PrintExplanation(out io.Writer, e *router.Explanation) error {
 type row [4]string
 
 // printRecipient writes the steps of a recipient, each target where it was found.
-func printRecipient(b *strings.Builder, p term.Paint, r *router.ExplainedRecipient) {
+func printRecipient(b *strings.Builder, p term.Paint, r *route.ExplainedRecipient) {
 	rows := make([]row, len(r.Steps))
 	var width [3]int
 	for i := range r.Steps {
@@ -77,7 +77,7 @@ func printRecipient(b *strings.Builder, p term.Paint, r *router.ExplainedRecipie
 		fmt.Fprintf(b, "  and %s more; --all shows them\n", human.Count(r.More, "target"))
 	}
 	switch {
-	case r.Verdict == router.VerdictDeferred || r.Verdict == router.VerdictFrozen:
+	case r.Verdict == route.VerdictDeferred || r.Verdict == route.VerdictFrozen:
 		fmt.Fprintf(b, "  => %s\n", p.State(r.Verdict, strings.ToUpper(r.Verdict)+": "+r.Reason))
 	case len(r.Targets)+r.More == 0:
 		fmt.Fprintln(b, "  => same as a recipient above: it gets one copy")
@@ -88,21 +88,21 @@ func printRecipient(b *strings.Builder, p term.Paint, r *router.ExplainedRecipie
 const maxColumn = 50
 
 // depth is that of a step.
-func depth(r *router.ExplainedRecipient, i int) int {
+func depth(r *route.ExplainedRecipient, i int) int {
 	if i < 0 || i >= len(r.Steps) {
 		return 0
 	}
 	return r.Steps[i].Depth
 }
 
-func sentence(s *router.ExplainedStep) string {
+func sentence(s *route.ExplainedStep) string {
 	if s.Key != "" && s.Key != s.Address && s.Key != s.Where {
 		return s.Key + " → " + s.Result
 	}
 	return s.Result
 }
 
-func printTarget(b *strings.Builder, p term.Paint, t *router.ExplainedTarget, depth int) {
+func printTarget(b *strings.Builder, p term.Paint, t *route.ExplainedTarget, depth int) {
 	lead := "  " + strings.Repeat("  ", depth)
 	host := t.Host
 	if t.Channel == rules.Error {
@@ -133,29 +133,29 @@ func printTarget(b *strings.Builder, p term.Paint, t *router.ExplainedTarget, de
 }
 
 // colored is the conclusion in red, unless the message has moved on.
-func colored(e *router.Explanation, p term.Paint, text string) string {
-	if e.Verdict == router.VerdictGone {
+func colored(e *route.Explanation, p term.Paint, text string) string {
+	if e.Verdict == route.VerdictGone {
 		return text
 	}
 	return p.Red(text)
 }
 
 // conclusion is what happens to the message as a whole, where its recipients do not show it.
-func conclusion(e *router.Explanation) string {
+func conclusion(e *route.Explanation) string {
 	switch e.Verdict {
-	case router.VerdictDeferred:
+	case route.VerdictDeferred:
 		text := "The whole message would go to deferred/ (" + e.Why + ") and be routed again later"
 		if n := len(e.Recipients); n > 0 && e.Recipients[n-1].Reason == e.Reason {
 			return text + "."
 		}
 		return text + ": " + e.Reason
-	case router.VerdictFrozen:
+	case route.VerdictFrozen:
 		return "The message would go to freezer/ (" + e.Why + ") and wait for an operator: " + e.Reason
-	case router.VerdictSetAside:
+	case route.VerdictSetAside:
 		return "The message would go to postman/, and nowhere else: " + e.Reason
-	case router.VerdictGone:
+	case route.VerdictGone:
 		return "There is no such file: the message has moved on."
-	case router.VerdictUnreadable:
+	case route.VerdictUnreadable:
 		return "Unknown: " + e.Reason
 	}
 	return ""

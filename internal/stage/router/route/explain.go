@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"bytes"
@@ -48,27 +48,27 @@ type SpoolFile struct {
 // and does nothing: it claims no message, holds no owner number and writes no file. For
 // one goroutine.
 type Explainer struct {
-	r   *Router
+	en  *Engine
 	w   *worker
 	dir *durable.OS // nil: there is no postoffice, or none that we may read
 }
 
-// NewExplainer reads settings and tables. Its errors are *config.Error.
-func NewExplainer(c Config) (*Explainer, error) {
-	c.Log, c.Ledger, c.Metrics = nil, nil, nil // nothing is logged or counted
-	r, err := assemble(c)
+// NewExplainer reads the tables, for the postoffice in dir. Its errors are *config.Error.
+func NewExplainer(c Config, dir string, levels int) (*Explainer, error) {
+	c.Log, c.Metrics = nil, nil // nothing is logged or counted
+	en, err := New(nil, c)
 	if err != nil {
 		return nil, err
 	}
-	// The router's files are the postoffice's; who asks may be anybody.
-	if st := (unix.Stat_t{}); unix.Stat(c.PostOffice, &st) == nil {
-		r.self = st.Uid
+	// The daemons run as the owner of the postoffice; the caller may be any user.
+	if st := (unix.Stat_t{}); unix.Stat(dir, &st) == nil {
+		en.self = st.Uid
 	}
-	r.play = true
-	// It tells what a person has thawed; who may not read that hears of a freeze.
-	x := &Explainer{r: r, w: r.idle.New().(*worker)}
-	if x.dir, err = durable.NewOS(c.PostOffice); err == nil {
-		r.po, _ = postoffice.Open(postoffice.Config{FS: x.dir, HashLevels: c.HashLevels})
+	en.dryRun = true
+	x := &Explainer{en: en, w: en.idle.New().(*worker)}
+	if x.dir, err = durable.NewOS(dir); err == nil {
+		// For messages that were thawed; a caller who may not read that is shown a freeze.
+		en.po, _ = postoffice.Open(postoffice.Config{FS: x.dir, HashLevels: levels})
 	}
 	return x, nil
 }
@@ -171,7 +171,7 @@ func (x *Explainer) ExplainFile(ctx context.Context, d *Messages, name string) *
 
 // Close ends the connections and children of the tables.
 func (x *Explainer) Close() error {
-	err := x.r.closeTables()
+	err := x.en.Close()
 	if x.dir != nil {
 		err = errors.Join(err, x.dir.Close())
 	}
@@ -181,7 +181,7 @@ func (x *Explainer) Close() error {
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 	e = &Explanation{UID: uint32(os.Geteuid())}
-	l := letter{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.r.c.Now()}}}
+	l := letter{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.en.c.Now()}}}
 	if q.Message != nil {
 		e.File, e.UID = q.Message.Name, q.Message.Info.UID
 		l.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
@@ -194,11 +194,11 @@ func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 	defer func() {
 		if p := recover(); p != nil {
 			// So would it end a router. The worker is not to be used again.
-			x.w = x.r.idle.New().(*worker)
+			x.w = x.en.idle.New().(*worker)
 			e.Verdict, e.Reason = VerdictUnreadable, fmt.Sprintf("the router panics on it: %v", p)
 		}
 	}()
-	defer l.release(x.r.c.Log)
+	defer l.release(x.en.c.Log)
 	aside, err := x.decide(ctx, &l, q, e)
 	x.conclude(e, aside, err)
 	return e
@@ -213,11 +213,11 @@ func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanat
 		}
 	}
 	e.UID = l.uid
-	if login, err := x.r.logins.of(e.UID); err == nil {
+	if login, err := x.en.logins.of(e.UID); err == nil {
 		e.Login = login
 	}
 	if q.From != nil {
-		l.uid = x.r.self
+		l.uid = x.en.self
 		l.head.External, l.head.HasFrom, l.head.From = true, true, *q.From
 	}
 	if len(q.To) > 0 {
@@ -328,13 +328,13 @@ func submitter(l *letter, e *Explanation) ExplainedStep {
 // conclude says what becomes of the message.
 func (x *Explainer) conclude(e *Explanation, aside string, err error) {
 	trouble, deferred := rules.IsTrouble(err)
-	frozen, held := isFrozen(err)
+	frozen, held := IsFrozen(err)
 	switch {
 	case held:
-		e.Verdict, e.Why, e.Reason = VerdictFrozen, frozen.cause, frozen.reason
+		e.Verdict, e.Why, e.Reason = VerdictFrozen, frozen.Cause, frozen.Reason
 		if n := len(e.Recipients); n > 0 {
 			last := e.Recipients[n-1]
-			last.Verdict, last.Reason = VerdictFrozen, frozen.reason
+			last.Verdict, last.Reason = VerdictFrozen, frozen.Reason
 		}
 	case aside != "":
 		e.Verdict, e.Reason = VerdictSetAside, aside

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 // One that has Received fields was not, whoever sends it on; its author's fields stay,
 // and only Resent fields above them are the submitter's. Its error is a *rules.Trouble:
 // nobody knows now.
-func (r *Router) dress(l *letter) error {
+func (en *Engine) dress(l *letter) error {
 	l.author = l.sender
-	if r.masquerade == nil || l.origin() != fromHere {
+	if en.masquerade == nil || l.origin() != fromHere {
 		return nil
 	}
 	a := asking{ctx: l.context(), batch: l.batch}
-	to, ok, err := r.masquerade.of(a, l.sender)
+	to, ok, err := en.masquerade.of(a, l.sender)
 	if err != nil {
 		return &rules.Trouble{Why: "masquerade", Err: err}
 	}
@@ -35,7 +35,7 @@ func (r *Router) dress(l *letter) error {
 		if !resent || !strings.EqualFold(name, "From") && !strings.EqualFold(name, "Sender") && !strings.EqualFold(name, "Reply-To") {
 			continue
 		}
-		raw, changed, err := r.masquerade.field(a, f.Raw)
+		raw, changed, err := en.masquerade.field(a, f.Raw)
 		if err != nil {
 			return &rules.Trouble{Why: "masquerade", Err: err}
 		}

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"strings"
@@ -11,25 +11,25 @@ import (
 // the owner of a file, which the kernel sees to. A trusted owner's privileged lines hold. Of
 // any other's only the from line does, which says where reports go: any sender, or with
 // OwnSenders one that names the owner (docs/envelope.md).
-func (r *Router) judge(l *letter) error {
+func (en *Engine) judge(l *letter) error {
 	e := &l.head.Envelope
-	l.trusted = r.trusts(l.uid)
-	named := e.HasFrom && (l.trusted || !r.c.OwnSenders)
+	l.trusted = en.trusts(l.uid)
+	named := e.HasFrom && (l.trusted || !en.c.OwnSenders)
 	l.external = l.trusted && e.External
 	l.report = l.trusted && e.ErrorMsg || named && e.From == ""
 	if named {
 		m, err := address.Parse(e.From)
 		if err == nil && !m.IsNull() && m.Domain == "" {
-			m.Domain = r.c.Hostname
+			m.Domain = en.c.Hostname
 		}
 		l.sender = m
 		return err
 	}
-	login, err := r.logins.of(l.uid)
+	login, err := en.logins.of(l.uid)
 	if err != nil {
 		return &rules.Trouble{Why: "users", Err: err}
 	}
-	l.sender = address.Mailbox{Local: login, Domain: r.c.Hostname}
+	l.sender = address.Mailbox{Local: login, Domain: en.c.Hostname}
 	if !e.HasFrom {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (r *Router) judge(l *letter) error {
 	}
 	ours := false
 	if strings.EqualFold(m.Local, login) {
-		if ours, err = r.rules.Tables().IsLocal(l.context(), m); err != nil {
+		if ours, err = en.rules.Tables().IsLocal(l.context(), m); err != nil {
 			return err
 		}
 	}
@@ -50,6 +50,6 @@ func (r *Router) judge(l *letter) error {
 		return nil
 	}
 	l.claimed = "<" + e.From + ">"
-	r.c.Log.Warn("sender-replaced", "id", l.id, "uid", l.uid, "claimed", l.claimed, "from", l.sender.String())
+	en.c.Log.Warn("sender-replaced", "id", l.id, "uid", l.uid, "claimed", l.claimed, "from", l.sender.String())
 	return nil
 }

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func (s *sheet) history() error {
 		return nil
 	}
 	var b []byte
-	now := s.w.r.c.Now()
+	now := s.w.en.c.Now()
 	for i := range s.l.decided {
 		d := &s.l.decided[i]
 		e := workspec.Event{Time: now, Event: workspec.EventPolicy, Text: d.sentence,

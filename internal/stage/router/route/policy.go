@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"context"
@@ -23,10 +23,10 @@ type counsel struct {
 	copies  []string      // addresses that get the message too
 }
 
-// frozen is the decision of a policy that a person is to look at the message first.
-type frozen struct{ cause, reason string }
+// Frozen is the decision of a policy that a person is to look at the message first.
+type Frozen struct{ Cause, Reason string }
 
-func (f *frozen) Error() string { return f.reason }
+func (f *Frozen) Error() string { return f.Reason }
 
 func policyConfig(c Config) policy.Config {
 	out := policy.Config{Dir: c.Rules.Dir, Hostname: c.Hostname, Steps: c.PolicySteps, Time: c.PolicyTime, Now: c.Now, Log: c.Log}
@@ -34,30 +34,24 @@ func policyConfig(c Config) policy.Config {
 	return out
 }
 
-// checkPolicy reads the program and tries it on made-up mail.
-func checkPolicy(c Config) error {
-	_, err := policy.Check(policyConfig(c))
-	return err
-}
-
-// consult asks the policy about the message as a whole. Its error is a *frozen, or a
+// consult asks the policy about the message as a whole. Its error is a *Frozen, or a
 // *rules.Trouble: nothing is decided then.
-func (r *Router) consult(l *letter) error {
+func (en *Engine) consult(l *letter) error {
 	if len(l.to) == 0 {
 		return nil
 	}
 	p := &l.policy
-	if p.program = r.policy.Current(); p.program == nil {
+	if p.program = en.policy.Current(); p.program == nil {
 		return nil
 	}
 	l.Busy() // it may take its time
-	m, err := r.describe(l)
+	m, err := en.describe(l)
 	if err != nil {
 		return err
 	}
-	p.session = r.policy.Begin(p.program, r.policyEnv(l), m)
+	p.session = en.policy.Begin(p.program, en.policyEnv(l), m)
 	d, err := p.session.Message(l.context())
-	if p.fate, err = r.heed(l, "", d, err); err != nil {
+	if p.fate, err = en.heed(l, "", d, err); err != nil {
 		return err
 	}
 	p.copies = d.Copies
@@ -75,12 +69,12 @@ func (l *letter) release(log *slog.Logger) {
 
 // heed notes what was decided and gives the fate of the recipients that it is about. A
 // decision about the whole message is the error.
-func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (policy.Action, error) {
+func (en *Engine) heed(l *letter, rcpt string, d policy.Decision, err error) (policy.Action, error) {
 	if err != nil {
 		return policy.Action{}, &rules.Trouble{Why: "policy", Err: err}
 	}
 	for _, a := range d.Actions {
-		r.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", l.id), slog.String("rcpt", rcpt),
+		en.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", l.id), slog.String("rcpt", rcpt),
 			slog.String("decision", a.Sentence()), slog.String("rule", a.Rule()))
 		l.said(rcpt, a, a.Sentence())
 		if a.Fate != d.Fate.Fate {
@@ -89,7 +83,7 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 	}
 	f := d.Fate
 	if l.origin() == fromUs && withholds(f.Fate) {
-		r.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
+		en.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
 		l.said(rcpt, &f, ownReport)
 		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
 		return policy.Action{}, nil
@@ -98,8 +92,8 @@ func (r *Router) heed(l *letter, rcpt string, d policy.Decision, err error) (pol
 	case policy.Defer:
 		return f, &rules.Trouble{Why: "policy", Err: fmt.Errorf("%s: %s", f.Rule(), f.Text)}
 	case policy.Freeze:
-		if !r.thawed(l.claim.ID) {
-			return f, &frozen{f.Cause, f.Rule() + ": " + f.Text}
+		if !en.isThawed(l.claim.ID) {
+			return f, &Frozen{f.Cause, f.Rule() + ": " + f.Text}
 		}
 		l.said(rcpt, &f, thawedBefore)
 		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
@@ -131,18 +125,18 @@ func (l *letter) said(rcpt string, a *policy.Action, result string) {
 }
 
 // policyEnv is what the program may ask the tables.
-func (r *Router) policyEnv(l *letter) *policy.Env {
+func (en *Engine) policyEnv(l *letter) *policy.Env {
 	return &policy.Env{
-		Play: r.play, Waiter: l,
+		Play: en.dryRun, Waiter: l,
 		IsLocal: func(ctx context.Context, domain string) (bool, error) {
-			return r.rules.Tables().IsLocal(ctx, address.Mailbox{Local: "x", Domain: domain})
+			return en.rules.Tables().IsLocal(ctx, address.Mailbox{Local: "x", Domain: domain})
 		},
 		Resolve: func(ctx context.Context, to string, give func(channel, host, user string) error) error {
 			m, err := address.Parse(to)
 			if err != nil {
 				return err
 			}
-			return r.rules.Tables().Resolve(ctx, rules.Query{Recipient: m, Report: l.report}, func(t rules.Target) error {
+			return en.rules.Tables().Resolve(ctx, rules.Query{Recipient: m, Report: l.report}, func(t rules.Target) error {
 				return give(t.Channel, t.Host, t.User)
 			})
 		},
@@ -151,7 +145,7 @@ func (r *Router) policyEnv(l *letter) *policy.Env {
 
 // describe is the message as the program sees it: what is believed of its envelope, and
 // its header as it came.
-func (r *Router) describe(l *letter) (*policy.Message, error) {
+func (en *Engine) describe(l *letter) (*policy.Message, error) {
 	e := &l.head.Envelope
 	m := &policy.Message{
 		ID: l.id, Sender: l.sender, External: l.external, Report: l.report, UID: l.uid,
@@ -164,7 +158,7 @@ func (r *Router) describe(l *letter) (*policy.Message, error) {
 		m.RcvdFrom, m.Protocol, m.Ident = e.RcvdFrom, e.With, e.IdentInfo
 	}
 	if !l.external {
-		login, err := r.logins.of(m.UID)
+		login, err := en.logins.of(m.UID)
 		if err != nil {
 			return nil, &rules.Trouble{Why: "users", Err: err}
 		}
@@ -223,14 +217,14 @@ func (w *worker) fateOf(l *letter, to *envelope.Recipient, m address.Mailbox, ta
 	if err != nil {
 		return policy.Action{}, nil, err
 	}
-	r := &policy.Recipient{Address: m, Domain: strings.ToLower(w.r.c.Hostname), Local: local, DSN: to.DSN}
+	r := &policy.Recipient{Address: m, Domain: strings.ToLower(w.en.c.Hostname), Local: local, DSN: to.DSN}
 	if d, err := m.ASCIIDomain(); err == nil && d != "" {
 		r.Domain = d
 	} else if m.Domain != "" {
 		return policy.Action{}, nil, nil // the tables know what to do with a domain that is none
 	}
 	d, err := l.policy.session.Recipient(ctx, r)
-	fate, err := w.r.heed(l, m.String(), d, err)
+	fate, err := w.en.heed(l, m.String(), d, err)
 	if err != nil {
 		return fate, nil, err
 	}
@@ -291,8 +285,8 @@ func (w *worker) archive(l *letter, list []string, variant int, tables *rules.Ta
 	return nil
 }
 
-// isFrozen gives the *frozen in an error.
-func isFrozen(err error) (*frozen, bool) {
-	f := (*frozen)(nil)
+// IsFrozen gives the *Frozen in an error.
+func IsFrozen(err error) (*Frozen, bool) {
+	f := (*Frozen)(nil)
 	return f, errors.As(err, &f)
 }

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"strings"
@@ -44,7 +44,7 @@ func isHere(channel string) bool {
 // deliveredName is an address as the field has it.
 func (w *worker) deliveredName(m address.Mailbox) string {
 	if m.Domain == "" {
-		m.Domain = w.r.c.Hostname
+		m.Domain = w.en.c.Hostname
 	}
 	return strings.ToLower(m.String())
 }

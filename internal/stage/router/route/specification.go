@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ func (w *worker) specify(l *letter) (n int, err error) {
 			err = errors.Join(err, s.file.Close())
 		}
 		if s.large {
-			w.r.large.Unlock()
+			w.en.large.Unlock()
 		}
 	}()
 	if err := w.resolve(l, s.take); err != nil {
@@ -66,7 +66,7 @@ func (w *worker) specify(l *letter) (n int, err error) {
 // take is the sheet's giver.
 func (s *sheet) take(g group, r *workspec.Recipient) error {
 	s.n++
-	s.w.r.meters.recipients.With(r.Channel).Add(1)
+	s.w.en.recipients.With(r.Channel).Add(1)
 	if s.file != nil {
 		return s.write(g, r)
 	}
@@ -81,7 +81,7 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 	// resolved, instead of both waiting for each other's last recipient.
 	// What waits for lookups would have the second one wait for long.
 	if !s.l.waited() {
-		s.w.r.large.Lock()
+		s.w.en.large.Lock()
 		s.large = true
 	}
 	return s.begin()
@@ -179,7 +179,7 @@ func (s *sheet) preamble() {
 	if spec.Ident == "" {
 		spec.Ident = l.id
 		if l.makesID() {
-			spec.Ident = l.madeID(s.w.r.c.Hostname)
+			spec.Ident = l.madeID(s.w.en.c.Hostname)
 		}
 	}
 	s.w.spec.Preamble(&spec)

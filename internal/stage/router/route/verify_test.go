@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"context"
@@ -59,10 +59,10 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 		}
 	}
 	nobodys := newVerifier(t, map[string]string{"aliases": "bad: |/bin/sh\n"})
-	if err := os.Chmod(filepath.Join(nobodys.r.c.Rules.Dir, "aliases"), 0o666); err != nil {
+	if err := os.Chmod(filepath.Join(nobodys.en.c.Rules.Dir, "aliases"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	v, err := NewVerifier(nobodys.r.c, time.Minute)
+	v, err := NewVerifier(nobodys.en.c, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"strconv"
@@ -33,13 +33,13 @@ type giver func(group, *workspec.Recipient) error
 func (w *worker) resolve(l *letter, give giver) error {
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
-		w.r.c.Service.Alive() // a list of very many members takes its time
+		w.en.c.Service.Alive() // a list of very many members takes its time
 		if w.seen.again(l.placeVariant(g.variant), r) {
 			return nil
 		}
 		return give(g, r)
 	}
-	tables := w.r.rules.Tables()
+	tables := w.en.rules.Tables()
 	ahead := newAhead(l, tables)
 	for i := range l.to {
 		ahead.from(i)

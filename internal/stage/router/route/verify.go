@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"bufio"
@@ -39,24 +39,24 @@ type Known struct {
 // Verifier tells whether there is anybody behind a recipient, by the router's own tables
 // and decisions, before its mail is taken. It does nothing. Many goroutines may use it.
 type Verifier struct {
-	r     *Router
+	en    *Engine
 	limit time.Duration
 }
 
-// NewVerifier reads settings and tables. Its errors are *config.Error. limit is how long
-// one recipient may take.
+// NewVerifier reads the tables. Its errors are *config.Error. limit is how long one recipient
+// may take.
 func NewVerifier(c Config, limit time.Duration) (*Verifier, error) {
-	c.Log, c.Ledger = nil, nil // what is asked in play does not stand in the log
-	r, err := assemble(c)
+	c.Log, c.Metrics = nil, nil // nothing is logged or counted
+	en, err := New(nil, c)
 	if err != nil {
 		return nil, err
 	}
-	r.play = true
-	return &Verifier{r, limit}, nil
+	en.dryRun = true
+	return &Verifier{en, limit}, nil
 }
 
 // Close ends the connections and children of the tables.
-func (v *Verifier) Close() error { return v.r.closeTables() }
+func (v *Verifier) Close() error { return v.en.Close() }
 
 // Verify tells of one recipient of a message from outside. from is its sender, with
 // brackets or without.
@@ -72,7 +72,7 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 	if err != nil || m.IsNull() {
 		return Known{Word: RcptUnknown, Code: status.BadAddress, Text: "this is not an address"}
 	}
-	target, err := v.r.rules.Tables().Verify(ctx, m)
+	target, err := v.en.rules.Tables().Verify(ctx, m)
 	if err != nil {
 		return Known{Word: RcptTrouble, Text: err.Error()}
 	}
@@ -100,24 +100,24 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 // known. asked is false if there is no such program.
 func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, asked bool) {
 	l := letter{
-		uid: v.r.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.r.self, ModTime: v.r.c.Now()}},
+		uid: v.en.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.en.self, ModTime: v.en.c.Now()}},
 		head: &envelope.Message{},
 	}
 	l.id = l.claim.ID.String()
 	l.head.External, l.head.HasFrom = true, true
 	l.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
 	l.head.Recipients = []envelope.Recipient{{Address: to.String()}}
-	w := v.r.idle.Get().(*worker)
+	w := v.en.idle.Get().(*worker)
 	err := w.prepare(&l)
 	defer l.release(slog.New(slog.DiscardHandler))
 	if l.policy.program == nil && err == nil {
-		v.r.idle.Put(w)
+		v.en.idle.Put(w)
 		return policy.Action{}, false
 	}
 	if err == nil {
-		fate, _, err = w.fateOf(&l, &l.to[0], to, v.r.rules.Tables(), newAsked(&l, &l.to[0], to, nil))
+		fate, _, err = w.fateOf(&l, &l.to[0], to, v.en.rules.Tables(), newAsked(&l, &l.to[0], to, nil))
 	}
-	v.r.idle.Put(w)
+	v.en.idle.Put(w)
 	if err != nil {
 		// Frozen, put off, or an error of the program: the message is what that is about.
 		return policy.Action{Fate: policy.Defer}, true

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"errors"
@@ -65,11 +65,11 @@ func openHeaderRules(c Config) (*config.File[*headerRules], error) {
 }
 
 // rulesOfHeaders are those that hold now; nil: none.
-func (r *Router) rulesOfHeaders() *headerRules {
-	if r.headerRules == nil {
+func (en *Engine) rulesOfHeaders() *headerRules {
+	if en.headerRules == nil {
 		return nil
 	}
-	return r.headerRules.Current()
+	return en.headerRules.Current()
 }
 
 // parseHeaderRules reads the file; its errors are *config.Error.

@@ -1,4 +1,4 @@
-package router
+package route
 
 import (
 	"net/mail"
@@ -22,17 +22,17 @@ func (w *worker) top(b []byte, l *letter, variant int) []byte {
 	// Received, and no other.
 	folded := len(l.head.Header) > 0 && (l.head.Header[0] == ' ' || l.head.Header[0] == '\t')
 	if !folded {
-		b = l.received(b, w.r.c.Hostname)
+		b = l.received(b, w.en.c.Hostname)
 		// Postfix puts it below its own Received field too.
 		b = l.deliveredField(b, variant)
 		own = len(b)
 	}
 	if resent < 0 {
-		b = l.made(b, "", w.r.c.Hostname)
+		b = l.made(b, "", w.en.c.Hostname)
 	}
 	if folded {
 		b = l.deliveredField(b, variant)
-		b = l.received(b, w.r.c.Hostname)
+		b = l.received(b, w.en.c.Hostname)
 	}
 	if resent < 0 && len(l.masked) == 0 && l.external && !l.fromLines {
 		b = append(b, l.head.Header...)
@@ -40,7 +40,7 @@ func (w *worker) top(b []byte, l *letter, variant int) []byte {
 		for i := range l.header.fields {
 			f := &l.header.fields[i]
 			if i == resent {
-				b = l.made(b, "Resent-", w.r.c.Hostname)
+				b = l.made(b, "Resent-", w.en.c.Hostname)
 			}
 			switch raw, masked := l.masked[i]; {
 			case masked:
@@ -50,7 +50,7 @@ func (w *worker) top(b []byte, l *letter, variant int) []byte {
 			}
 		}
 	}
-	if rules := w.r.rulesOfHeaders(); rules.concern(l) {
+	if rules := w.en.rulesOfHeaders(); rules.concern(l) {
 		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), l.origin())
 	}
 	if rules := l.headerEdits(variant); rules != nil {

@@ -1,4 +1,4 @@
-package router
+package route
 
 // Verdicts on a message or one of its recipients (docs/route.md).
 const (

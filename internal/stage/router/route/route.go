@@ -1,16 +1,14 @@
-package router
+package route
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/run/machine"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/table"
 	"zmailer/internal/workspec"
@@ -89,7 +87,7 @@ func (l *letter) context() context.Context {
 
 // worker is what one message at a time is routed with; its buffers are kept.
 type worker struct {
-	r      *Router
+	en     *Engine
 	spec   workspec.Writer
 	header []byte
 	kept   []kept
@@ -97,128 +95,60 @@ type worker struct {
 	batch  table.Batch
 }
 
-// RouteOne claims router/name and routes it. See the package's Diagnostics.
-func (r *Router) RouteOne(name string) error { return r.routeOne(context.Background(), name, false) }
-
-// routeOne is RouteOne; tried: the message has ended routers before. The message is given
-// back if ctx is done while it waits for a lookup.
-func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
-	return r.routeFor(ctx, table.NoWaiter{}, name, tried)
+// Result is what routing a message came to: one of Err, Aside, Panic, or a specification of
+// Recipients recipients.
+type Result struct {
+	Err        error
+	Aside      string // why the message is set aside: it cannot be routed
+	Panic      any
+	Sender     string // the envelope sender
+	Recipients int
+	Report     bool // it is a report, or from outside: see ledger.Journal.Routed
 }
 
-// routeFor is routeOne with a Waiter.
-func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string, tried bool) error {
-	c, err := r.po.Router.Claim(r.owner, name)
-	if err != nil {
-		if c != nil {
-			r.hold(c)
-		}
-		if disbelief := (*postoffice.UntrustedError)(nil); errors.As(err, &disbelief) {
-			return r.disbelieve(postoffice.RouterPath(name), disbelief)
-		}
-		return err
-	}
-	if tried {
-		c.Tried()
-	}
-	return r.routeClaim(ctx, waiter, c, false)
-}
-
-// routeClaim routes a claimed message; last: for the last time.
-func (r *Router) routeClaim(ctx context.Context, waiter table.Waiter, c *postoffice.Claim, last bool) error {
-	w := r.idle.Get().(*worker)
-	w.batch.Begin(ctx, waiter, r.permits)
-	ok, err := w.route(ctx, c, last)
-	if ok {
-		r.idle.Put(w)
-	}
-	machine.Worked()
-	return err
-}
-
-// RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
-// many messages have left it. It goes on after an error, unless the router stops.
-func (r *Router) RouteAll() (int, error) {
-	list, err := r.po.Router.List(!r.c.Unsorted, r.c.Now())
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, p := range list {
-		if r.base.Err() != nil {
-			break
-		}
-		e := r.routeOne(r.base, p.Name, p.Tries > 0)
-		if errors.Is(e, postoffice.ErrSubmission) {
-			// Of an earlier version's router directory, or put aside by one.
-			var taken postoffice.PickedUp
-			if taken, e = r.PickUp(postoffice.RouterPath(p.Name)); e == nil && taken.Accepted.Name != "" {
-				e = r.routeOne(r.base, taken.Accepted.Name, false)
-			}
-		}
-		switch {
-		case e == nil:
-			n++
-		case !errors.Is(e, postoffice.ErrGone) && !errors.Is(e, errStopped):
-			err = errors.Join(err, e)
-		}
-	}
-	return n, err
-}
-
-// route routes a claimed message. ok is false if it made the router panic: the
-// worker is not to be used again.
-func (w *worker) route(ctx context.Context, c *postoffice.Claim, last bool) (ok bool, err error) {
-	start := w.r.c.Now()
+// Route decides where a claimed message goes and writes its work specification beside the
+// claim. It moves nothing. With last, an error of a lookup fails the message's recipients.
+// Waits of its lookups are announced to waiter; they end with ctx.
+func (en *Engine) Route(ctx context.Context, waiter table.Waiter, c *postoffice.Claim, last bool) (r Result) {
+	w := en.idle.Get().(*worker)
+	w.batch.Begin(ctx, waiter, en.permits)
 	l := letter{ctx: ctx, batch: &w.batch, claim: c, id: c.ID.String(), uid: c.Info.UID, last: last}
-	defer w.batch.End()
 	defer func() {
+		w.batch.End()
 		if p := recover(); p != nil {
-			w.r.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
-			ok, err = false, w.r.panicked(&l, p)
+			en.c.Log.Error("crash", "id", l.id, "name", c.Name(), "reason", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r = Result{Panic: p} // the worker is not used again
+			return
 		}
+		en.idle.Put(w)
 	}()
-	name, err := w.steps(&l)
-	if err != nil || name == "" {
-		return true, err
-	}
-	w.r.meters.routed(&l, start, w.r.c.Now)
-	if log := w.r.c.Log; log.Enabled(ctx, slog.LevelInfo) {
-		log.LogAttrs(ctx, slog.LevelInfo, "routed", slog.String("id", l.id), slog.String("name", name),
-			slog.String("from", l.senderText()), slog.Int("rcpts", l.rcpts), slog.Int64("size", c.Info.Size),
-			slog.Duration("took", w.r.c.Now().Sub(start)))
-	}
-	return true, nil
+	r.Aside, r.Err = w.steps(&l)
+	r.Sender, r.Recipients, r.Report = l.senderText(), l.rcpts, l.external || l.trusted && l.head.ErrorMsg
+	return r
 }
 
-// steps does one after the other what routing is. name: handed over under it; "":
-// the message went another way.
-func (w *worker) steps(l *letter) (name string, err error) {
-	defer l.release(w.r.c.Log)
-	aside, err := w.read(l)
-	if err == nil && aside == "" {
-		if len(l.head.Recipients) > manyRecipients || len(l.head.Header) > largeHeader {
-			l.Busy()
-		}
-		err = w.prepare(l)
+// steps are those of routing, one after the other.
+func (w *worker) steps(l *letter) (aside string, err error) {
+	defer l.release(w.en.c.Log)
+	if aside, err = w.read(l); aside != "" || err != nil {
+		return aside, err
 	}
-	if err == nil && aside == "" {
+	if len(l.head.Recipients) > manyRecipients || len(l.head.Header) > largeHeader {
+		l.Busy()
+	}
+	if err = w.prepare(l); err == nil {
 		l.rcpts, err = w.specify(l)
 	}
-	if why, ok := putsOff(err); ok && l.last && l.judged && l.context().Err() == nil {
+	if why, ok := Defers(err); ok && l.last && l.judged && l.context().Err() == nil {
 		l.rcpts, err = w.giveUp(l, why, err)
 	}
-	switch {
-	case err != nil:
-		return "", w.r.failed(l, err)
-	case aside == "" && l.rcpts == 0:
-		aside = noRecipient
+	if err == nil && l.rcpts == 0 {
+		return noRecipient, nil
 	}
-	if aside != "" {
-		return "", w.r.setAside(l, aside)
+	if err == nil {
+		w.copies(l)
 	}
-	w.copies(l)
-	return w.r.handOver(l, l.rcpts)
+	return "", err
 }
 
 // What takes about a millisecond: another worker looks after the messages that come
@@ -243,12 +173,12 @@ func (w *worker) read(l *letter) (aside string, err error) {
 	if l.head.Octets > l.claim.Info.Size {
 		return fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", l.claim.Info.Size, l.head.Octets), nil
 	}
-	if s := l.head.Submitter; s != nil && w.r.isDaemon(l.claim.Info.UID) {
+	if s := l.head.Submitter; s != nil && w.en.isDaemon(l.claim.Info.UID) {
 		l.uid = s.UID
 	}
 	l.header.look(l.head.Header)
 	if len(l.head.Unknown) > 0 {
-		w.r.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
+		w.en.c.Log.Warn("unknown-keyword", "id", l.id, "keywords", l.head.Unknown)
 	}
 	return "", nil
 }
@@ -256,23 +186,23 @@ func (w *worker) read(l *letter) (aside string, err error) {
 // prepare decides what concerns the whole message: who it is from and to, what becomes of
 // its header, and what the policy says of it. It acts on nothing.
 func (w *worker) prepare(l *letter) error {
-	if err := w.r.judge(l); err != nil {
+	if err := w.en.judge(l); err != nil {
 		return err
 	}
 	l.judged = true
-	if err := w.r.dress(l); err != nil {
+	if err := w.en.dress(l); err != nil {
 		return err
 	}
 	if l.to = l.head.Recipients; len(l.to) == 0 {
 		l.to, l.fromLines = fromHeader(l.header.fields), true
 	}
-	return w.r.consult(l)
+	return w.en.consult(l)
 }
 
 // copies leaves the postmaster a copy of what is odd, if that is wanted (M12). One
 // that cannot be made is no reason to stop the message.
 func (w *worker) copies(l *letter) {
-	if !w.r.c.PostmanCopy {
+	if !w.en.c.PostmanCopy {
 		return
 	}
 	why, reason := "header", l.header.fault()
@@ -283,9 +213,9 @@ func (w *worker) copies(l *letter) {
 		return
 	}
 	if err := l.claim.SoftCopy(why); err != nil {
-		w.r.c.Log.Warn("no-copy", "id", l.id, "why", why, "reason", err)
+		w.en.c.Log.Warn("no-copy", "id", l.id, "why", why, "reason", err)
 		return
 	}
-	w.r.explain(postoffice.Postman, l.claim.ID, postoffice.WasCopied, why+": "+reason)
-	w.r.c.Log.Warn("soft-copy", "id", l.id, "name", fmt.Sprintf("%s/%d_%s", postoffice.Postman, l.claim.ID.Ino, why), "reason", reason)
+	w.en.NoteReason(postoffice.Postman, l.claim.ID, postoffice.WasCopied, why+": "+reason)
+	w.en.c.Log.Warn("soft-copy", "id", l.id, "name", fmt.Sprintf("%s/%d_%s", postoffice.Postman, l.claim.ID.Ino, why), "reason", reason)
 }

@@ -1,0 +1,54 @@
+package route
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/envelope"
+)
+
+// M45
+func TestFieldsNameWhatAMessageMakesVoid(t *testing.T) {
+	long := "<" + strings.Repeat("x", maxIdent) + "@example.org>"
+	many, first := "", []string(nil)
+	for i := range 2 * maxObsoletes {
+		id := "<" + strings.Repeat("n", i+1) + "@example.org>"
+		if many += " " + id; i < maxObsoletes {
+			first = append(first, id)
+		}
+	}
+	for name, c := range map[string]struct {
+		header string
+		want   []string
+	}{
+		"none":                  {"Subject: <a@b>\n", nil},
+		"Obsoletes":             {"Obsoletes: <1@example.org>\n", []string{"<1@example.org>"}},
+		"Supersedes, any case":  {"SUPERSEDES: <1@example.org>\n", []string{"<1@example.org>"}},
+		"both, folded, twice":   {"Obsoletes: <1@b>\n <2@b>\nSupersedes: <2@b> (that one) <3@b>\n", []string{"<1@b>", "<2@b>", "<3@b>"}},
+		"no angles":             {"Obsoletes: 1@example.org\n", nil},
+		"unterminated":          {"Obsoletes: <1@example.org\n", nil},
+		"a blank in it":         {"Obsoletes: <1 2@example.org> <3@b>\n", []string{"<3@b>"}},
+		"nested":                {"Obsoletes: <<1@b>>\n", nil},
+		"empty":                 {"Obsoletes: <>\n", nil},
+		"longer than an ident":  {"Obsoletes: " + long + " <3@b>\n", []string{"<3@b>"}},
+		"more than are allowed": {"Obsoletes:" + many + "\n", first},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := letter{sender: address.Mailbox{Local: "bob", Domain: "example.org"}, header: header{fields: envelope.Fields([]byte(c.header))}}
+			if diff := cmp.Diff(l.obsoletes(), c.want); diff != "" {
+				t.Errorf("got - want +:\n%s", diff)
+			}
+			l.external = true
+			if got := l.obsoletes(); got != nil {
+				t.Errorf("from outside: got %q, want none", got)
+			}
+			l.external, l.sender = false, address.Mailbox{}
+			if got := l.obsoletes(); got != nil {
+				t.Errorf("of the null sender: got %q, want none", got)
+			}
+		})
+	}
+}

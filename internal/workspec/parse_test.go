@@ -275,3 +275,126 @@ func TestFiveThousandRecipientsParseAndPrint(t *testing.T) {
 		t.Errorf("printed %d bytes, %v; want %d", got.Len(), err, len(file))
 	}
 }
+
+// What is read of one host's recipients is what a whole reading has of them.
+func TestReadingSomeRecipientsSaysTheSameOfThem(t *testing.T) {
+	whole := largeFile(t, 700, 300)
+	s := mustParse(t, string(whole))
+	all := s.Groups[0].Recipients
+	var b []byte
+	for i := range 20 {
+		r := &all[i]
+		b = AppendEvent(b, &Event{Recipient: r.Offset, Event: EventDeferred, Attrs: []Attr{{"attempt", "1"}}, Text: "450 later"})
+		b = AppendEvent(b, &Event{Recipient: r.Offset, Event: EventHold, Attrs: []Attr{{"id", "x"}}})
+		b = AppendDiagnostic(b, &Diagnostic{Recipient: r.Offset, NotaryOffset: r.NotaryOffset, Text: "550 no"})
+	}
+	b = AppendEvent(b, &Event{Event: EventSent, Attrs: []Attr{{"owner", "7"}}})
+	file := append(bytes.Clone(whole), b...)
+	s = mustParse(t, string(file))
+	const host = "h3.example"
+	got, err := ParseOnly(file, func(_ int64, channel, h []byte) bool { return string(channel) == "smtp" && string(h) == host })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := *s
+	want.Groups = []Group{s.Groups[0]}
+	want.Groups[0].Recipients = nil
+	kept := map[int64]bool{}
+	for _, r := range s.Groups[0].Recipients {
+		if r.Host == host {
+			want.Groups[0].Recipients = append(want.Groups[0].Recipients, r)
+			kept[r.Offset] = true
+		}
+	}
+	want.Diagnostics, want.History = nil, nil
+	for _, d := range s.Diagnostics {
+		if kept[d.Recipient] {
+			want.Diagnostics = append(want.Diagnostics, d)
+		}
+	}
+	for _, e := range s.History {
+		if kept[e.Recipient] || e.Event != EventDeferred {
+			want.History = append(want.History, e)
+		}
+	}
+	if len(kept) != 100 || len(want.Diagnostics) != 3 || len(want.History) != 24 {
+		t.Fatalf("the file is not what the test needs: %d recipients, %d diagnostics, %d events", len(kept), len(want.Diagnostics), len(want.History))
+	}
+	want.Apart = got.Apart
+	if diff := cmp.Diff(got, &want); diff != "" {
+		t.Errorf("got - want +\n%s", diff)
+	}
+	// What is wrong with another's lines is wrong with the file.
+	bad := strings.Replace(string(file), "user8@h1.example 65534\n", "user8@h1.example 65534\nN x\n", 1)
+	if _, err := ParseOnly([]byte(bad), func(int64, []byte, []byte) bool { return false }); err == nil {
+		t.Error("a second N line of a recipient that is not wanted was taken")
+	}
+	if s, err := ParseOnly(whole[:len(whole)/2], func(int64, []byte, []byte) bool { return false }); err != nil || s.Complete {
+		t.Errorf("half a file: %v, complete %v", err, s.Complete)
+	}
+}
+
+// The mark of a user's own message is written, read, and printed as it was; what other
+// programs write there is no such mark.
+func TestAtk3OwnMailIsMarked(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		var b bytes.Buffer
+		w := NewWriter(&b)
+		w.Preamble(&Spec{Message: "1-2", BodyOffset: 9, Ident: "<a@b>", Own: own, ErrorTo: []string{"a@b"}})
+		w.Group(Sender{Channel: "local", Host: "a@b", Address: "a@b", Privilege: "65534"},
+			[]Recipient{{Channel: "smtp", Host: "h", Address: "x@h", Privilege: "65534"}}, []byte("Subject: x\n"))
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Parse(b.Bytes())
+		if err != nil || s.Own != own || !s.Complete {
+			t.Fatalf("own %v: got %v, complete %v, %v\n%s", own, s.Own, s.Complete, err, &b)
+		}
+		var again bytes.Buffer
+		if err := Print(&again, s, b.Bytes()); err != nil || !bytes.Equal(again.Bytes(), b.Bytes()) {
+			t.Errorf("printed as\n%s%v\nwant\n%s", &again, err, &b)
+		}
+		other, err := Parse([]byte(strings.Replace(b.String(), "u own", "u owx", 1)))
+		if err != nil || other.Own {
+			t.Errorf("another word: got %v, %v", other.Own, err)
+		}
+	}
+}
+
+func TestLockOwnersAreFoundInAnyFile(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		want string
+	}{
+		"locked":                  {"i 7\nr~   123    smtp h a@h 0\nr     456    smtp h b@h 0\n", "[123]"},
+		"longest number":          {"r~999999    smtp h a@h 0\nr~     1    smtp h b@h 0\n", "[999999 1]"},
+		"final and open":          {"r+   123    smtp h a@h 0\nr     123    smtp h b@h 0\nr-   123", "[]"},
+		"without owner":           {"r~ smtp h a@h 0\n", "[]"},
+		"torn, of another format": {"@ 80\nr~    55", "[55]"},
+		"nothing":                 {"", "[]"},
+	}
+	for name, tt := range tests {
+		if got := fmt.Sprint(LockOwners([]byte(tt.file))); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
+	b := append([]byte("r"), LockBytes(4711)...)
+	if got := fmt.Sprint(LockOwners(b)); got != "[4711]" {
+		t.Errorf("as written by LockBytes: got %s", got)
+	}
+}
+
+// M18: a lock that a crash cut short names nobody: half of a number is not an owner.
+func TestTornLockHasNoOwner(t *testing.T) {
+	const rest = "    smtp a.example.com user@a.example.com 65534\nm\nSubject: x\n\n"
+	for lock, want := range map[string]int{"~  1234": 1234, "~999999": 999999, "~  12  ": 0, "~      ": 0, "~1     ": 0} {
+		s, err := Parse([]byte("@ 0x00000007\ni 1\no 1\ns local - a@b 1\nr" + lock + rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.Groups[0].Recipients[0]
+		if r.Tag != TagLocked || r.Owner != want {
+			t.Errorf("%q: tag %q owner %d, want a lock of %d", lock, r.Tag, r.Owner, want)
+		}
+	}
+}

@@ -21,12 +21,15 @@
 package workspec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/human"
 )
 
 // ErrUnknownFormat is returned for a specification whose @ line carries a bit
@@ -244,4 +247,113 @@ func (e *Event) Get(key string) string {
 func DeferredEvent(now time.Time, recipient int64, attempt int, next time.Time, code status.Code, text string) Event {
 	return Event{Time: now, Recipient: recipient, Event: EventDeferred, Text: text, Attrs: []Attr{
 		{"attempt", fmt.Sprint(attempt)}, {"next", fmt.Sprint(next.UnixMilli())}, {"status", code.String()}}}
+}
+
+// Widths of the fields at the start of an r line.
+const (
+	ownerWidth = 6
+	delayWidth = 4
+	maxOwner   = 999999
+)
+
+// TagOffset is where a recipient's tag stands.
+func TagOffset(recipient int64) int64 { return recipient + 1 }
+
+// DiagnosticTagOffset is where a diagnostic's tag stands, given its LineOffset.
+func DiagnosticTagOffset(line int64) int64 { return line + 1 }
+
+// LockBytes is what a lock by owner is written as, to be put at TagOffset: seven
+// bytes. Only for a format with FormatPID; TagBytes(format, TagLocked) else. It
+// panics on an owner that is not 1 to 999999, for it would write over the channel.
+func LockBytes(owner int) []byte {
+	if owner < 1 || owner > maxOwner {
+		panic("workspec: owner " + strconv.Itoa(owner) + " does not fit the lock field")
+	}
+	return appendOwner(append(make([]byte, 0, 1+ownerWidth), byte(TagLocked)), owner)
+}
+
+// appendOwner appends an owner right-aligned in its field, blanks for 0.
+func appendOwner(b []byte, owner int) []byte {
+	var digits [ownerWidth]byte
+	i := ownerWidth
+	for ; owner > 0 && i > 0; owner /= 10 {
+		i--
+		digits[i] = byte('0' + owner%10)
+	}
+	for range i {
+		b = append(b, ' ')
+	}
+	return append(b, digits[i:]...)
+}
+
+// TagBytes is what a final or blank tag is written as, to be put at TagOffset: the
+// tag and six blanks, or one byte if the format has no owner field.
+func TagBytes(format uint32, t Tag) []byte {
+	if format&FormatPID == 0 {
+		return []byte{byte(t)}
+	}
+	return append([]byte{byte(t)}, "      "...)
+}
+
+// notarySep parts the values of a NOTARY field.
+const notarySep = '\x01'
+
+// String is the NOTARY field: the six values with ^A between, empty if all are. A
+// control character in a value becomes a blank.
+func (n Notary) String() string {
+	if n == (Notary{}) {
+		return ""
+	}
+	return string(appendNotary(make([]byte, 0, 128), &n))
+}
+
+func appendNotary(b []byte, n *Notary) []byte {
+	if *n == (Notary{}) {
+		return b
+	}
+	for i, v := range n.values() {
+		if i > 0 {
+			b = append(b, notarySep)
+		}
+		b = append(b, human.Blank(*v)...)
+	}
+	return b
+}
+
+func (n *Notary) values() [6]*string {
+	return [6]*string{&n.Address, &n.Action, &n.Status, &n.Diagnostic, &n.Remote, &n.Agent}
+}
+
+// ParseNotary reads a NOTARY field; missing values are empty, a seventh is ignored.
+// Control characters in a value become blanks, so that none can reach a header
+// field of a report.
+func ParseNotary(s string) Notary {
+	var n Notary
+	for _, v := range n.values() {
+		value, rest, more := strings.Cut(s, string(notarySep))
+		*v = human.Blank(value)
+		if !more {
+			break
+		}
+		s = rest
+	}
+	return n
+}
+
+// LockOwners gives the owners in the locks of a specification, also of one that cannot
+// be parsed: any line that looks like a locked recipient counts, once or more often.
+func LockOwners(b []byte) []int {
+	var list []int
+	prefix := []byte{'r', byte(TagLocked)}
+	for line := range bytes.Lines(b) {
+		field, ok := bytes.CutPrefix(line, prefix)
+		if !ok || len(field) < ownerWidth {
+			continue
+		}
+		n, err := strconv.Atoi(string(bytes.TrimLeft(field[:ownerWidth], " ")))
+		if err == nil && n > 0 {
+			list = append(list, n)
+		}
+	}
+	return list
 }

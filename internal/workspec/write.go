@@ -1,10 +1,17 @@
 package workspec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"strconv"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/run/human"
 )
 
 // flushSize is how much a Writer gathers for one write(2). Bytes.
@@ -180,3 +187,297 @@ func (w *Writer) check(v, more string) {
 
 // errOffsets is Print's for a header block that is not in the file it was given.
 var errOffsets = errors.New("header offsets point outside the file")
+
+// groupState is how far a Writer has got with a group.
+type groupState int
+
+const (
+	noGroup    groupState = iota // none is begun, or its header block is written
+	emptyGroup                   // begun, without a recipient
+	openGroup                    // with recipients, without a header block
+)
+
+// Group writes the s line, then each recipient's r, N, R, n lines, then the m block
+// with the given header bytes; see Begin, Recipient and Header.
+func (w *Writer) Group(s Sender, rcpts []Recipient, header []byte) {
+	w.Begin(&s)
+	for i := range rcpts {
+		w.Recipient(&rcpts[i])
+	}
+	w.Header(header)
+}
+
+// Begin writes the s line of a group; its recipients follow, each by Recipient. Groups
+// that are begun before a Header share the block that it writes.
+func (w *Writer) Begin(s *Sender) {
+	if w.open == emptyGroup {
+		w.fail(errNoRecipients)
+	}
+	w.sender(s)
+	w.open = emptyGroup
+}
+
+var errNoRecipients = fmt.Errorf("%w: a group without recipients", ErrValue)
+
+// ErrorTo adds an e line between two groups, or before the first.
+func (w *Writer) ErrorTo(address string) { w.value('e', address) }
+
+// Recipient writes one recipient of the group begun last: its r, N, R, n lines. A zero
+// Tag is written as TagToDo; offsets are not looked at.
+func (w *Writer) Recipient(r *Recipient) {
+	if w.open == noGroup {
+		w.fail(fmt.Errorf("%w: recipient %q without a group", ErrValue, r.Address))
+	}
+	w.open = openGroup
+	w.recipient(r)
+}
+
+// Header ends the groups begun since the last one with the m block: whole lines, no
+// empty line among them; a missing last newline is added and the closing empty line
+// written.
+func (w *Writer) Header(header []byte) {
+	if w.open != openGroup {
+		w.fail(errNoRecipients)
+	}
+	w.header(header)
+	if n := len(header); n > 0 && header[n-1] != '\n' {
+		w.buf = append(w.buf, '\n')
+	}
+	w.buf = append(w.buf, '\n')
+	w.groups++
+	w.open = noGroup
+	w.flush(flushSize)
+}
+
+// Err is the first error so far: what is written behind it is dropped.
+func (w *Writer) Err() error { return w.err }
+
+func (w *Writer) sender(s *Sender) {
+	w.buf = append(w.buf, 's', ' ')
+	w.address(s.Channel, s.Host, s.Address, s.Privilege)
+	w.optional('V', s.VERP)
+}
+
+func (w *Writer) recipient(r *Recipient) {
+	tag := r.Tag
+	switch tag {
+	case 0:
+		tag = TagToDo
+	case TagToDo, TagLocked, TagOK, TagFailed:
+	default:
+		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
+	}
+	w.buf = append(w.buf, 'r')
+	w.sumUp()
+	w.buf = append(w.buf, byte(tag))
+	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
+		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
+	}
+	if w.format&FormatPID != 0 {
+		w.buf = appendOwner(w.buf, r.Owner)
+	}
+	if w.format&FormatDelay != 0 {
+		w.check(r.Delay, "")
+		for range delayWidth - min(delayWidth, len(r.Delay)) {
+			w.buf = append(w.buf, ' ')
+		}
+		w.buf = append(w.buf, r.Delay...)
+	}
+	w.summed = len(w.buf)
+	w.address(r.Channel, r.Host, r.Address, r.Privilege)
+	w.optional('N', r.Notary)
+	w.optional('R', r.Ret)
+	w.optional('n', r.EnvID)
+	w.flush(flushSize)
+}
+
+// header writes "m NL" and the block.
+func (w *Writer) header(b []byte) {
+	if bytes.HasPrefix(b, []byte("\n")) || bytes.Contains(b, []byte("\n\n")) {
+		w.fail(fmt.Errorf("%w: an empty line within the headers", ErrValue))
+	}
+	w.buf = append(w.buf, "m\n"...)
+	if len(b) < flushSize {
+		w.buf = append(w.buf, b...)
+		return
+	}
+	w.flush(0)
+	w.direct(b)
+}
+
+// AppendDiagnostic appends d's line to b. A line end in Text is written as CR, one
+// in a Notary value as a blank.
+func AppendDiagnostic(b []byte, d *Diagnostic) []byte {
+	tag := byte(' ')
+	if d.Reported {
+		tag = byte(TagOK)
+	}
+	b = append(b, 'd', tag)
+	for _, n := range [...]int64{d.Recipient, d.HeaderOffset, d.NotaryOffset} {
+		b = append(strconv.AppendInt(b, max(n, None), 10), ':')
+	}
+	b = append(b, ':')
+	b = strconv.AppendInt(b, unix(d.Time, time.Time.Unix), 10)
+	b = append(b, '\t')
+	b = appendNotary(b, &d.Notary)
+	b = append(b, '\t')
+	b = appendText(b, d.Text)
+	return append(b, '\n')
+}
+
+// AppendEvent appends e's line to b. A line end in Text is written as CR; blanks and
+// control characters in Event and in attributes become "_". Text that would read
+// as an attribute, or starts with a blank, is set off by a second blank.
+func AppendEvent(b []byte, e *Event) []byte {
+	b = append(b, "h "...)
+	b = strconv.AppendInt(b, unix(e.Time, time.Time.UnixMilli), 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, max(e.Recipient, 0), 10)
+	b = append(b, ' ')
+	b = appendWord(b, e.Event, false)
+	for _, a := range e.Attrs {
+		b = append(b, ' ')
+		b = appendWord(b, a.Key, true)
+		b = append(b, '=')
+		if a.Value != "" {
+			b = appendWord(b, a.Value, false)
+		}
+	}
+	if e.Text != "" {
+		b = append(b, ' ')
+		if startsLikeAttr(e.Text) {
+			b = append(b, ' ')
+		}
+		b = appendText(b, e.Text)
+	}
+	return append(b, '\n')
+}
+
+// unix is t in the given unit, never negative: the zero time is 0.
+func unix(t time.Time, in func(time.Time) int64) int64 { return max(in(t), 0) }
+
+// canceled, CAN, ends a d or h line that was torn: the next writer puts it there
+// (postoffice.Spec.Append).
+const canceled = 0x18
+
+// appendText appends text, the end of a line, with CR for each newline.
+func appendText(b []byte, text string) []byte {
+	start := len(b)
+	b = append(b, text...)
+	for i := start; i < len(b); i++ {
+		if b[i] == '\n' {
+			b[i] = '\r'
+		}
+	}
+	if len(b) > start && b[len(b)-1] == canceled {
+		b[len(b)-1] = '?'
+	}
+	return b
+}
+
+// appendWord appends s as one word, "-" if it is empty.
+func appendWord(b []byte, s string, key bool) []byte {
+	if s == "" {
+		return append(b, '-')
+	}
+	start := len(b)
+	b = append(b, s...)
+	for i := start; i < len(b); i++ {
+		if b[i] == ' ' || human.IsControl(b[i]) || key && b[i] == '=' {
+			b[i] = '_'
+		}
+	}
+	return b
+}
+
+// startsLikeAttr tells text that a reader would take for another attribute.
+func startsLikeAttr(text string) bool {
+	word, _, _ := strings.Cut(text, " ")
+	return word == "" || strings.IndexByte(word, '=') > 0
+}
+
+// sum is the checksum of what the router wrote, which the z line carries: CRC-32C of
+// every byte before it but the tags, owners and delays of recipients, which are
+// changed in place. A power loss may keep a file's length and leave
+// zeros in its middle; the length alone would not tell. The sum is asked where there are
+// zeros; a file that a person has edited is read as it is.
+type sum uint32
+
+func (s sum) add(b []byte) sum {
+	return sum(crc32.Update(uint32(s), crc32.MakeTable(crc32.Castagnoli), b))
+}
+
+// sumUp brings the parser's checksum up to the byte at to; it goes on at from. Without
+// zeros nobody asks for it.
+func (p *parser) sumUp(to, from int) {
+	if p.zeros {
+		p.sum, p.summed = p.sum.add(p.b[p.summed:to]), from
+	}
+}
+
+// fixedWidth is how many bytes behind the r change in place in a format.
+func fixedWidth(format uint32) int {
+	n := 1
+	if format&FormatPID != 0 {
+		n += ownerWidth
+	}
+	if format&FormatDelay != 0 {
+		n += delayWidth
+	}
+	return n
+}
+
+// appendSum appends the checksum as it stands in a z line, behind a blank.
+func (s sum) appendSum(b []byte) []byte { return fmt.Appendf(b, " %08x", uint32(s)) }
+
+// right tells whether the text is this checksum. Writers of before had none.
+func (s sum) right(text []byte) bool {
+	if len(text) == 0 {
+		return true
+	}
+	n, err := strconv.ParseUint(string(text), 16, 32)
+	return err == nil && len(text) == 8 && uint32(n) == uint32(s)
+}
+
+// hasSum tells whether the z line at an offset of a file carries a checksum.
+func hasSum(file []byte, z int64) bool {
+	if z <= 0 || z >= int64(len(file)) {
+		return false
+	}
+	line, _, _ := bytes.Cut(file[z:], []byte{'\n'})
+	return bytes.Count(line, []byte{' '}) == 2
+}
+
+// lost tells that bytes hold zeros where a block of the disk was never written: more of
+// them than anybody writes by hand, or nothing else. A header may hold so many, too, as
+// its sender wrote them; then the checksum is right.
+func lost(b []byte) bool {
+	const least = 16
+	return bytes.Contains(b, make([]byte, least)) || len(b) > 0 && len(bytes.Trim(b, "\x00")) == 0
+}
+
+// For is the address that a recipient gets the message from: the sender's, or with VERP
+// one that names the recipient, so that whatever comes back tells whom it is about:
+// owner-list+user=host.example@our.example. The recipient's domain is written in A-labels.
+// A sender without a domain, or a recipient that is no address with one, has no such form.
+func (s *Sender) For(recipient string) string {
+	if s.VERP == "" {
+		return s.Address
+	}
+	from, err := address.Parse(s.Address)
+	if err != nil || from.Domain == "" {
+		return s.Address
+	}
+	to, err := address.Parse(recipient)
+	if err != nil || to.Domain == "" {
+		return s.Address
+	}
+	domain, err := to.ASCIIDomain()
+	if err != nil {
+		return s.Address
+	}
+	// A literal's brackets would need quotes, which few bring back unharmed.
+	domain = strings.Trim(domain, "[]")
+	from.Local += s.VERP + to.Local + "=" + domain
+	return from.String()
+}

@@ -50,7 +50,7 @@ type Agent struct {
 	busy  map[string]int // jobs in progress by the specification's name
 	bears bool           // it has set locks: a loss of power may bring them back
 
-	outlines outlines
+	indexes indexes
 }
 
 // Deliverer delivers the recipients of one job. It gives every recipient of d a
@@ -73,7 +73,7 @@ type Delivery struct {
 
 	agent  *Agent
 	file   *postoffice.Spec
-	text   *workspec.Excerpt // what was read of the specification; see trim
+	text   *workspec.Partial // what was read of the specification; see trim
 	buffer *[]byte           // whose memory that is; nil: its own
 	body   int64             // where Body begins
 	whole  []byte            // the message file, if it is small

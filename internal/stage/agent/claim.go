@@ -89,7 +89,7 @@ func (d *Delivery) look(alone bool) ([]workspec.Event, error) {
 		switch {
 		case len(d.Recipients) == 0 && !d.left && d.some:
 			// One may have come to this host by an edit in place.
-			d.agent.outlines.drop(d.file)
+			d.agent.indexes.drop(d.file)
 			continue
 		case len(d.dead) > dead:
 			// Who is dead now may have lived when we read, and have sent since.
@@ -126,8 +126,8 @@ func (d *Delivery) read() error {
 	if !d.Spec.Complete {
 		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
 	}
-	if others && len(raw) >= leastOutlined && !valid {
-		d.agent.outlines.make(d.file, raw, d.Spec)
+	if others && len(raw) >= leastIndexd && !valid {
+		d.agent.indexes.make(d.file, raw, d.Spec)
 	}
 	return d.named()
 }

@@ -90,16 +90,16 @@ func appendix(s *Spec) []byte {
 
 const tornEndForTests = "\x18\n"
 
-// sameOf compares what an agent asks of the recipients of a host: by an excerpt of the
-// outline, and by reading all.
-func sameOf(t *testing.T, file []byte, o *Outline, whole *Spec, host string) {
+// sameOf compares what an agent asks of the recipients of a host: by a partial read of the
+// index, and by reading all.
+func sameOf(t *testing.T, file []byte, o *Index, whole *Spec, host string) {
 	t.Helper()
 	e := o.pick(host)
 	if e == nil {
 		for i := range whole.Groups {
 			for _, r := range whole.Groups[i].Recipients {
 				if hashHost([]byte(host)) != 0 && strings.EqualFold(r.Host, host) {
-					t.Fatalf("%q: no excerpt, but there is %+v", host, r)
+					t.Fatalf("%q: no partial read, but there is %+v", host, r)
 				}
 			}
 		}
@@ -111,7 +111,7 @@ func sameOf(t *testing.T, file []byte, o *Outline, whole *Spec, host string) {
 	}
 	s, ok := e.Parse()
 	if !ok {
-		t.Fatalf("%q: the excerpt %v of %q was refused", host, e.Parts, file)
+		t.Fatalf("%q: the partial read %v of %q was refused", host, e.Parts, file)
 	}
 	if got := e.Slice(0, 1); string(got) != "@" || e.Slice(e.Parts[0].To-1, e.Parts[0].To+1) != nil {
 		t.Errorf("%q: got %q as the first byte, or bytes of two parts", host, got)
@@ -153,17 +153,17 @@ func asked(t *testing.T, s *Spec, host string) (list []any) {
 	return list
 }
 
-// By the outline an agent sees of a host's recipients what it sees in the whole file, also
+// By the index an agent sees of a host's recipients what it sees in the whole file, also
 // of what was appended since, and reads little.
-func TestExcerptSaysTheSameOfAHost(t *testing.T) {
+func TestPartialSaysTheSameOfAHost(t *testing.T) {
 	file := hosts(t)
 	s := mustParse(t, string(file))
 	if !s.Complete || len(s.Groups) != 4 || s.Groups[1].HeaderOffset != s.Groups[2].HeaderOffset {
 		t.Fatalf("the file is not what the test needs: %+v", s)
 	}
-	o := NewOutline(file, s)
+	o := NewIndex(file, s)
 	if o == nil {
-		t.Fatal("no outline")
+		t.Fatal("no index")
 	}
 	names := []string{"nowhere.example", "H1.EXAMPLE", "hk.example", "h\u212a.example"}
 	for i := range 7 {
@@ -187,7 +187,7 @@ func TestExcerptSaysTheSameOfAHost(t *testing.T) {
 }
 
 // Of a file to many hosts little is read for one; of one to few hosts all is.
-func TestExcerptIsSmall(t *testing.T) {
+func TestPartialIsSmall(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	w.Preamble(&Spec{Message: "4711-12", BodyOffset: 98})
@@ -199,21 +199,21 @@ func TestExcerptIsSmall(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o := NewOutline(b.Bytes(), mustParse(t, b.String()))
-	if e := o.Excerpt("h3.example"); e == nil || e.size() > 1000 || len(e.rcpts) != 2 || len(e.Parts) != 3 {
+	o := NewIndex(b.Bytes(), mustParse(t, b.String()))
+	if e := o.Partial("h3.example"); e == nil || e.size() > 1000 || len(e.rcpts) != 2 || len(e.Parts) != 3 {
 		t.Errorf("got %+v, want two recipients in three parts and 1,000 bytes", e)
 	}
 	file := largeFile(t, 700, 300)
-	if o := NewOutline(file, mustParse(t, string(file))); o.Excerpt("h3.example") != nil {
+	if o := NewIndex(file, mustParse(t, string(file))); o.Partial("h3.example") != nil {
 		t.Error("a seventh of all lines is read one by one")
 	}
 }
 
-// Another file, or one that was changed by hand, is not what the outline says.
-func TestExcerptOfAnotherFileIsRefused(t *testing.T) {
+// Another file, or one that was changed by hand, is not what the index says.
+func TestPartialOfAnotherFileIsRefused(t *testing.T) {
 	file := hosts(t)
 	s := mustParse(t, string(file))
-	o := NewOutline(file, s)
+	o := NewIndex(file, s)
 	r := s.Groups[0].Recipients[3]
 	at := func(off int64, text string) []byte {
 		b := bytes.Clone(file)
@@ -241,7 +241,7 @@ func TestExcerptOfAnotherFileIsRefused(t *testing.T) {
 }
 
 // Files that are not as Writer leaves them are read whole.
-func TestFilesWithoutOutline(t *testing.T) {
+func TestFilesWithoutIndex(t *testing.T) {
 	file := string(hosts(t))
 	z := strings.LastIndex(file[:len(file)-1], "\nz ") + 1
 	line := file[z:]
@@ -258,24 +258,24 @@ func TestFilesWithoutOutline(t *testing.T) {
 		if s.Complete != (name != "no z line") {
 			t.Fatalf("%s: got complete %v", name, s.Complete)
 		}
-		if NewOutline([]byte(text), s) != nil {
-			t.Errorf("%s: it has an outline", name)
+		if NewIndex([]byte(text), s) != nil {
+			t.Errorf("%s: it has an index", name)
 		}
 	}
-	o := NewOutline([]byte(file), mustParse(t, file))
+	o := NewIndex([]byte(file), mustParse(t, file))
 	if o.Follow([]byte(file[o.Last():] + strings.Repeat("h 1 0 x\n", MaxPlaces))) {
-		t.Error("an outline grows without end")
+		t.Error("an index grows without end")
 	}
 }
 
-// tooMany are more recipients than an outline may have.
+// tooMany are more recipients than an index may have.
 func tooMany() string {
 	return "@ 0x00000007\nz -\ni 1-2\no 9\ns c h a 1\n" + strings.Repeat("r           c h a 1\n", MaxPlaces) + "m\n\n"
 }
 
 // A file that was cut off behind its z line and has grown again is known by its last line,
 // whose tag may have changed.
-func TestOutlineKnowsItsLastLine(t *testing.T) {
+func TestIndexKnowsItsLastLine(t *testing.T) {
 	file := hosts(t)
 	s := mustParse(t, string(file))
 	rs := s.Groups[0].Recipients
@@ -297,7 +297,7 @@ func TestOutlineKnowsItsLastLine(t *testing.T) {
 		"a long one with other end": {long, long[:len(long)-2] + "y\n", false},
 		"a line before":             {known + known, line(rs[2].Offset, "550 no") + known, true},
 	} {
-		o := NewOutline(append(bytes.Clone(file), c.before...), mustParse(t, string(file)+c.before))
+		o := NewIndex(append(bytes.Clone(file), c.before...), mustParse(t, string(file)+c.before))
 		now := append(bytes.Clone(file), c.after...)
 		if got := o.Follow(now[min(o.Last(), int64(len(now))):]); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
@@ -316,9 +316,9 @@ func TestOutlineKnowsItsLastLine(t *testing.T) {
 	}
 }
 
-// FuzzOutline: whatever the file holds and whatever is appended, an excerpt says of a
+// FuzzIndex: whatever the file holds and whatever is appended, a partial read says of a
 // host's recipients what the whole file does.
-func FuzzOutline(f *testing.F) {
+func FuzzIndex(f *testing.F) {
 	file := hosts(f)
 	f.Add(file, appendix(mustParse(f, string(file))), "h1.example")
 	f.Add(written(f), []byte("h 1 0 sent owner=3 rcpts=100\n"), "example.org")
@@ -330,7 +330,7 @@ func FuzzOutline(f *testing.F) {
 		if err != nil || !s.Complete {
 			return
 		}
-		o := NewOutline(file, s)
+		o := NewIndex(file, s)
 		if o == nil {
 			return
 		}

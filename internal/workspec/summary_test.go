@@ -345,7 +345,7 @@ func FuzzSummarise(f *testing.F) {
 }
 
 // A summarised copy is not taken for the file or copy whose inode number it was given.
-func TestOutlineKnowsASummarisedCopy(t *testing.T) {
+func TestIndexKnowsASummarisedCopy(t *testing.T) {
 	same := func(int, int) string { return "451 later" }
 	file := attempts(t, many(t, 40, 20), 1, 5, true, same)
 	first := Summarise(file, summarisedAt)
@@ -355,11 +355,11 @@ func TestOutlineKnowsASummarisedCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := NewOutline(files[0], s)
+		o := NewIndex(files[0], s)
 		for range 2 {
 			e := o.pick("h3")
 			if e == nil {
-				t.Fatal("the outline has no such host")
+				t.Fatal("the index has no such host")
 			}
 			_, err := e.Fill(nil, func(b []byte, off int64) error {
 				if copy(b, files[1][min(off, int64(len(files[1]))):]) < len(b) {
@@ -368,12 +368,12 @@ func TestOutlineKnowsASummarisedCopy(t *testing.T) {
 				return nil
 			})
 			if _, ok := e.Parse(); err == nil && ok {
-				t.Errorf("the outline of %s is used for its summarised copy", name)
+				t.Errorf("the index of %s is used for its summarised copy", name)
 			}
 			files[1] = append(slices.Clone(files[1]), bytes.Repeat([]byte("h 1 0 policy x\n"), 2000)...)
 		}
-		if NewOutline(first, parsed(t, first)).pick("h3") == nil {
-			t.Error("a summarised copy has no outline")
+		if NewIndex(first, parsed(t, first)).pick("h3") == nil {
+			t.Error("a summarised copy has no index")
 		}
 	}
 }

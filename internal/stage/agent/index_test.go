@@ -266,10 +266,10 @@ func TestManyHostsInManySlots(t *testing.T) {
 }
 
 // What is remembered has an end: of files, and of their recipients.
-func TestFewOutlinesAreKept(t *testing.T) {
+func TestFewIndexsAreKept(t *testing.T) {
 	s := newSpool(t)
 	var names []string
-	for range mostOutlines + 2 {
+	for range mostIndexes + 2 {
 		names = append(names, s.many(150))
 		s.do(names[len(names)-1], "h1", give(ok))
 		s.do(names[0], "h2", give(later)) // it is the one that is used
@@ -282,18 +282,18 @@ func TestFewOutlinesAreKept(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	l := &s.agent.outlines
-	if len(l.list) != mostOutlines || l.of(open(names[0])) == nil || l.of(open(names[1])) != nil {
-		t.Errorf("got %d outlines, the first of them %v", len(l.list), l.list[0])
+	l := &s.agent.indexes
+	if len(l.list) != mostIndexes || l.of(open(names[0])) == nil || l.of(open(names[1])) != nil {
+		t.Errorf("got %d indexes, the first of them %v", len(l.list), l.list[0])
 	}
 	other := open(names[0])
 	other.Info.Dev++
 	if l.of(other) != nil {
-		t.Error("a file of another disk has the outline of one with its number")
+		t.Error("a file of another disk has the index of one with its number")
 	}
 	l.list[1].places.Store(workspec.MaxPlaces)
-	if l.of(open(names[0])); len(l.list) != mostOutlines-2 {
-		t.Errorf("got %d outlines beside a large one that was used long ago, want %d", len(l.list), mostOutlines-2)
+	if l.of(open(names[0])); len(l.list) != mostIndexes-2 {
+		t.Errorf("got %d indexes beside a large one that was used long ago, want %d", len(l.list), mostIndexes-2)
 	}
 	if err := os.Remove(filepath.Join(s.dir, "transport", names[0])); err != nil {
 		t.Fatal(err)
@@ -340,7 +340,7 @@ func TestTailOfTheSameLengthIsSeen(t *testing.T) {
 // An agent that says "sent" after the file was read, and is dead when it is asked for.
 func TestDeathBehindTheReadingIsSeen(t *testing.T) { // M18
 	const dead = 999998
-	for _, before := range []string{"", "h1"} { // the file is read whole, or by its outline
+	for _, before := range []string{"", "h1"} { // the file is read whole, or by its index
 		s := newSpool(t)
 		file := s.many(150)
 		r := s.spec(file).Groups[0].Recipients[3]
@@ -389,9 +389,9 @@ func TestLineBeforeTheTagIsSeen(t *testing.T) {
 	}
 }
 
-// A file that cannot have an outline is asked once, not by each job; one whose host is
+// A file that cannot have an index is asked once, not by each job; one whose host is
 // read whole keeps the one that it has.
-func TestOutlineIsTriedOnce(t *testing.T) {
+func TestIndexIsTriedOnce(t *testing.T) {
 	s := newSpool(t)
 	file := s.many(150)
 	text := s.text(file)
@@ -400,26 +400,26 @@ func TestOutlineIsTriedOnce(t *testing.T) {
 	if err := os.WriteFile(s.path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &s.agent.outlines
+	l := &s.agent.indexes
 	s.do(file, "h1", give(ok))
 	first := l.list[0]
 	s.do(file, "h2", give(ok))
-	if first.outline != nil || l.list[0] != first {
+	if first.index != nil || l.list[0] != first {
 		t.Errorf("got %+v, then %+v of a file without checksum", first, l.list[0])
 	}
 	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.do(file, "h3", give(ok))
-	if l.list[0].outline == nil {
-		t.Error("another file in its place has no outline")
+	if l.list[0].index == nil {
+		t.Error("another file in its place has no index")
 	}
 	few, body := s.message("Subject: x\n\n", "body\n")
 	s.specify(few, body, "Subject: "+strings.Repeat("x", 10<<10)+"\n", rcpt{"smtp", "h1", "a@h1", ""}, rcpt{"smtp", "h2", "a@h2", ""})
 	s.do(few, "h1", give(ok))
 	first = l.list[len(l.list)-1]
 	s.do(few, "h2", give(ok))
-	if first.outline == nil || l.list[len(l.list)-1] != first {
+	if first.index == nil || l.list[len(l.list)-1] != first {
 		t.Errorf("got %+v, then %+v of a file that is read whole", first, l.list[len(l.list)-1])
 	}
 }

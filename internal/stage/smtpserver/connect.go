@@ -189,7 +189,7 @@ func (s *server) stop() error {
 	}
 }
 
-// endIfIdle tells stop that the last connection is gone. s.mu is held.
+// endIfIdle closes s.idle when the last connection is gone. s.mu is held.
 func (s *server) endIfIdle() {
 	if s.stopping && !s.ended && len(s.connections) == 0 {
 		s.ended = true

@@ -141,7 +141,7 @@ func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 	return r
 }
 
-// reply is what the client is told of a Reject or a Defer.
+// reply is the reply of a Reject or a Defer.
 func reply(v access.Verdict) *session.Reply {
 	code, st, text := v.Reply()
 	return &session.Reply{Code: code, Status: st, Text: text}

@@ -16,7 +16,7 @@ type LimitsConfig struct {
 }
 
 // admit reports whether a connection is within the limits, and counts it until it is
-// closed. A client above them is told so and its connection is closed.
+// closed. A client above them gets 421.
 func (s *server) admit(c *connection) bool {
 	addr := c.Client().Addr.Addr()
 	if c.uncount != nil || s.limits.Exempt(addr) {
@@ -102,7 +102,7 @@ func (h *handler) maxRecipients() int {
 	return unauth
 }
 
-// exceeded refuses for now what is above a rate.
+// exceeded defers a command above a rate.
 func (h *handler) exceeded(err error) *session.Reply {
 	h.Log.Warn("refused", "client", h.client.String(), "user", h.client.User, "status", "4.7.1", "reply", err)
 	return session.NewReply(450, "4.7.1", tooMany(err))

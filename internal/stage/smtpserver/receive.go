@@ -134,7 +134,7 @@ func (h *handler) change(filter string, c milter.Change) error {
 	return content.ChangeEnvelope(h.envelope, c, dsn)
 }
 
-// spoolFile makes a file for what is too long for the memory.
+// spoolFile makes a file for a content too long for the memory.
 func (h *handler) spoolFile() (content.File, error) {
 	d, err := h.po.Submissions.NewDraft("held")
 	if err != nil {
@@ -289,7 +289,7 @@ func (h *handler) commit(draft *postoffice.Draft) (postoffice.Accepted, error) {
 		return postoffice.Accepted{}, err
 	}
 	h.meters.stored(h, began, a.Size)
-	// Crash: the router's line in the ledger stands in for this one.
+	// Crash: the router's line in the ledger replaces this one.
 	accepting.In(a.ID, len(h.envelope.Recipients))
 	h.disk.End(h.Log, "storage-recovered")
 	h.Log.LogAttrs(h.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", h.envelope.From),

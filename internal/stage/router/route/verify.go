@@ -70,7 +70,7 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 	}()
 	m, err := address.Parse(to)
 	if err != nil || m.IsNull() {
-		return Known{Word: RcptUnknown, Code: status.BadAddress, Text: "this is not an address"}
+		return Known{Word: RcptUnknown, Code: status.BadAddress, Text: "Bad address syntax"}
 	}
 	target, err := v.en.rules.Tables().Verify(ctx, m)
 	if err != nil {
@@ -131,20 +131,20 @@ func whyError(host string) (status.Code, string) {
 	word, coded, _ := strings.Cut(host, ":")
 	switch word {
 	case rules.ErrBadAddress:
-		return status.BadAddress, "this is not an address"
+		return status.BadAddress, "Bad address syntax"
 	case rules.ErrLoop:
-		return status.RoutingLoop, "the address leads back to itself"
+		return status.RoutingLoop, "Mail loops back to the address"
 	case rules.ErrUnsafe, "norelay":
-		return status.Code{Class: 5, Subject: 7, Detail: 1}, "mail for this address is not taken"
+		return status.Code{Class: 5, Subject: 7, Detail: 1}, "Mail to this address is not accepted"
 	}
 	c, ok := status.Parse(word)
 	if !ok {
-		return status.BadMailbox, "no such user here"
+		return status.BadMailbox, "User unknown"
 	}
 	c.Class = 5
 	text, err := address.DecodeXText(coded)
 	if err != nil || text == "" {
-		text = "mail for this address is not taken"
+		text = "Mail to this address is not accepted"
 	}
 	return c, text
 }

@@ -47,12 +47,12 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 	for to, want := range map[string]string{
 		"bond@example.org":   "known - ",
 		"x@far.example":      "known - ",
-		"nobody@example.org": "unknown 5.1.1 no such user here",
-		"round@example.org":  "unknown 5.4.6 the address leads back to itself",
+		"nobody@example.org": "unknown 5.1.1 User unknown",
+		"round@example.org":  "unknown 5.4.6 Mail loops back to the address",
 		"x@closed.example":   "unknown 5.1.6 moved away",
-		"x@shut.example":     "unknown 5.7.0 mail for this address is not taken",
-		"@":                  "unknown 5.1.3 this is not an address",
-		"":                   "unknown 5.1.3 this is not an address",
+		"x@shut.example":     "unknown 5.7.0 Mail to this address is not accepted",
+		"@":                  "unknown 5.1.3 Bad address syntax",
+		"":                   "unknown 5.1.3 Bad address syntax",
 	} {
 		if got := newVerifier(t, tables).Verify(context.Background(), "<q@example.net>", to).String(); got != want {
 			t.Errorf("%q: got %q, want %q", to, got, want)
@@ -67,7 +67,7 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	if got := v.Verify(context.Background(), "", "bad@example.org"); got.Text != "mail for this address is not taken" {
+	if got := v.Verify(context.Background(), "", "bad@example.org"); got.Text != "Mail to this address is not accepted" {
 		t.Errorf("got %q, want nothing of our files", got)
 	}
 }
@@ -76,7 +76,7 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 // not decided before that.
 func TestVerifierAsksThePolicyAboutWhomNobodyKnows(t *testing.T) {
 	for name, tt := range map[string]struct{ star, want string }{
-		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 no such user here"},
+		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 User unknown"},
 		"another place":    {"def recipient(m, r):\n    return redirect(\"bond\")\n", "known - "},
 		"drops it":         {"def recipient(m, r):\n    return drop()\n", "known - "},
 		"freezes it":       {"def message(m):\n    return freeze(\"odd\", \"look\")\n", "known - "},
@@ -105,7 +105,7 @@ func TestServeAnswersEachQuestionOnce(t *testing.T) {
 		in.WriteString(id + " " + address.EncodeXText("<q@example.net>") + " " + address.EncodeXText(to) + "\n")
 		answer := " known - "
 		if i == 1 || i == 2 {
-			answer = " unknown 5.1.1 no such user here"
+			answer = " unknown 5.1.1 User unknown"
 		}
 		want = append(want, id+answer)
 	}

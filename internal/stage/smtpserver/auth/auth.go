@@ -4,9 +4,9 @@
 // It owns nothing on disk. A program of PAM's runs as a child, so that a module that
 // crashes or hangs is a login that did not work, and nothing else.
 //
-// Diagnostics: Open's errors are *config.Error. Next returns ErrRefused if it was not
-// that user's password, or no user, and ErrSyntax for what is no answer of the mechanism;
-// any other error is trouble of ours, and the client is told to try again.
+// Diagnostics: Open's errors are *config.Error. Next returns ErrRefused for a wrong password
+// or an unknown user, and ErrSyntax for a malformed response; any other error is trouble of
+// ours, and the client has to try again.
 package auth
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	// ErrRefused means that user and password do not fit, without saying which is wrong.
+	// ErrRefused means that user and password do not match, without naming the wrong one.
 	ErrRefused = errors.New("auth: refused")
 	// ErrSyntax means that a response is none of the mechanism's.
 	ErrSyntax = errors.New("auth: no response of this mechanism")
@@ -34,20 +34,20 @@ var (
 // Names of mechanisms.
 const (
 	Plain       = "PLAIN"         // RFC 4616
-	Login       = "LOGIN"         // what everybody speaks who does not speak PLAIN
+	Login       = "LOGIN"         // for clients without PLAIN
 	ScramSHA256 = "SCRAM-SHA-256" // RFC 7677
 )
 
-// Peer is who wants to be somebody.
+// Peer is the client that authenticates.
 type Peer struct {
 	Remote netip.AddrPort // the zero value: a Unix socket
 	Local  netip.AddrPort
 	TLS    bool
 }
 
-// Backend knows users. It may be used by many goroutines.
+// Backend checks users. It may be used by many goroutines.
 type Backend interface {
-	// Mechanisms are those that it takes, the best one first.
+	// Mechanisms are those that it supports, the best one first.
 	Mechanisms(ctx context.Context) []string
 	// Start begins an exchange; the error is ErrMechanism, or trouble.
 	Start(ctx context.Context, mechanism string, p Peer) (Exchange, error)
@@ -58,9 +58,9 @@ type Exchange interface {
 	// Next takes the client's response, nil if it sent none with its command, and gives
 	// the next challenge. done: the client is User.
 	Next(ctx context.Context, response []byte) (challenge []byte, done bool, err error)
-	// User is who the client has shown to be.
+	// User is the user that the client has authenticated as.
 	User() string
-	// Claimed is who the client said it is; "" before it has. For the log.
+	// Claimed is the user that the client named; "" before it has. For the log.
 	Claimed() string
 	// Close ends an exchange, finished or not.
 	Close()
@@ -99,7 +99,7 @@ func Open(source string, o Options) (Backend, error) {
 	}
 }
 
-// Check tells whether a source is one.
+// Check reports what is wrong with a source.
 func Check(source string) error {
 	scheme, rest, ok := strings.Cut(source, ":")
 	switch {
@@ -107,7 +107,7 @@ func Check(source string) error {
 		return errors.New("want file:PATH, dovecot:/path/to/socket or pam:SERVICE")
 	case scheme == "file":
 	case scheme == "dovecot" && !filepath.IsAbs(rest):
-		return errors.New("want the path of a socket from the root behind \"dovecot:\"")
+		return errors.New("want an absolute path behind \"dovecot:\"")
 	case scheme == "dovecot":
 	case scheme == "pam" && (strings.Contains(rest, "/") || rest[0] == '-'):
 		return errors.New("want the name of a file in /etc/pam.d behind \"pam:\"")

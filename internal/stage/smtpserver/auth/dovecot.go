@@ -44,7 +44,7 @@ func newDovecot(socket string, o Options) *dovecot {
 }
 
 // Mechanisms implements Backend: those of ours that Dovecot has. If it does not answer,
-// those that it had; a client that tries one is told to come again.
+// those that it had; a client that tries one gets a temporary failure.
 func (d *dovecot) Mechanisms(ctx context.Context) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *dovecot) Mechanisms(ctx context.Context) []string {
 	d.asking = false
 	if err != nil {
 		if !d.down {
-			d.o.Log.Error("auth-trouble", "source", "dovecot:"+d.socket, "reason", err, "advice", "clients are told to try again")
+			d.o.Log.Error("auth-trouble", "source", "dovecot:"+d.socket, "reason", err, "advice", "clients are deferred")
 		}
 		d.down, d.until = true, d.o.Now().Add(dovecotAgain)
 		return d.mechanisms
@@ -100,7 +100,7 @@ func (d *dovecot) Start(ctx context.Context, mechanism string, p Peer) (Exchange
 	return c, nil
 }
 
-// known tells a mechanism that we pass on. Those that bind the channel would need ours.
+// known reports whether we pass a mechanism on. Channel binding would need our TLS channel.
 func known(mechanism string) bool {
 	return mechanism == Plain || mechanism == Login || strings.HasPrefix(mechanism, "SCRAM-SHA-") && !strings.HasSuffix(mechanism, "-PLUS")
 }
@@ -117,7 +117,7 @@ type dovecotExchange struct {
 	claimed    string
 }
 
-// connect reads what Dovecot says at first: its version, mechanisms, DONE.
+// connect reads Dovecot's handshake: its version, mechanisms, DONE.
 func (d *dovecot) connect(ctx context.Context) (c *dovecotExchange, err error) {
 	defer func() {
 		if err != nil {
@@ -147,20 +147,20 @@ func (d *dovecot) connect(ctx context.Context) (c *dovecotExchange, err error) {
 		switch {
 		case f[0] == "VERSION":
 			if version = len(f) > 1 && f[1] == "1"; !version {
-				return nil, errors.New("it speaks another protocol")
+				return nil, errors.New("unknown protocol version")
 			}
 		case f[0] == "MECH" && len(f) > 1:
 			if name := strings.ToUpper(f[1]); known(name) && !slices.Contains(f[2:], "private") {
 				c.mechanisms = append(c.mechanisms, name)
 			}
 		case f[0] == "DONE" && !version:
-			return nil, errors.New("it does not say its version")
+			return nil, errors.New("no protocol version")
 		case f[0] == "DONE":
 			slices.SortStableFunc(c.mechanisms, func(a, b string) int { return strings.Compare(b, a) }) // SCRAM, PLAIN, LOGIN
 			return c, nil
 		}
 	}
-	return nil, errors.New("it does not come to an end with its greeting")
+	return nil, errors.New("the handshake does not end")
 }
 
 func (c *dovecotExchange) send(ctx context.Context, text string) error {
@@ -211,11 +211,11 @@ func (c *dovecotExchange) Next(ctx context.Context, response []byte) ([]byte, bo
 		case a.verb == "CONT":
 			return a.challenge, false, nil
 		case a.verb == "FAIL" && a.temporary:
-			return nil, false, errors.New("ask Dovecot: it has trouble of its own; its log tells more")
+			return nil, false, errors.New("ask Dovecot: temporary failure; see Dovecot's log")
 		case a.verb == "FAIL":
 			return nil, false, ErrRefused
 		case a.user == "":
-			return nil, false, errors.New("ask Dovecot: it accepts somebody and does not say whom")
+			return nil, false, errors.New("ask Dovecot: it accepts without a user name")
 		}
 		c.user = a.user
 		return nil, true, nil
@@ -247,7 +247,7 @@ func (c *dovecotExchange) Claimed() string { return c.claimed }
 // Close implements Exchange: Dovecot forgets the request with its connection.
 func (c *dovecotExchange) Close() { _ = c.conn.Close() }
 
-// answer is what Dovecot says to request 1.
+// answer is Dovecot's answer to request 1.
 type answer struct {
 	verb      string // OK, CONT or FAIL
 	challenge []byte
@@ -255,7 +255,7 @@ type answer struct {
 	temporary bool
 }
 
-// parseAnswer reads a line; ok is false for what is no answer to our request.
+// parseAnswer reads a line; ok is false if it is no answer to our request.
 func parseAnswer(f []string) (a answer, ok bool) {
 	if len(f) < 2 {
 		return answer{}, false

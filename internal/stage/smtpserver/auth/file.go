@@ -30,7 +30,7 @@ func openFile(path string, o Options) (*file, error) {
 }
 
 // Mechanisms implements Backend. SCRAM is offered when one user can use it: the others'
-// clients fall back when it fails, or are to be told.
+// clients fall back when it fails.
 func (f *file) Mechanisms(context.Context) []string {
 	if f.accounts.Current().HasSCRAM() {
 		return []string{ScramSHA256, Plain, Login}
@@ -111,11 +111,11 @@ func (e *scramExchange) Next(_ context.Context, response []byte) ([]byte, bool, 
 		case err != nil:
 			return nil, false, ErrRefused
 		case e.step == 1 && e.conversation.AuthzID() != "" && e.conversation.AuthzID() != e.conversation.Username():
-			return nil, false, ErrRefused // nobody may act for another
+			return nil, false, ErrRefused // no user may act for another
 		}
 		return []byte(text), false, nil
 	case 3:
-		// The client has seen the server's signature, and says nothing to it.
+		// The client has the server's signature, and its response is empty.
 		if len(response) == 0 && e.conversation.Valid() {
 			return nil, true, nil
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/emersion/go-sasl"
 )
 
-// verifier tells whether a password is a user's, and what his name is.
+// verifier checks a password and returns the user's canonical name.
 type verifier func(ctx context.Context, user, password string) (name string, err error)
 
-// passwords begins an exchange in which the client gives its password away.
+// passwords begins an exchange in which the client sends its password.
 func passwords(mechanism string, v verifier) (Exchange, error) {
 	e := &exchange{}
 	check := func(identity, user, password string) error {
@@ -21,7 +21,7 @@ func passwords(mechanism string, v verifier) (Exchange, error) {
 		}
 		e.claimed = user
 		if identity != "" && identity != user {
-			return ErrRefused // nobody may act for another
+			return ErrRefused // no user may act for another
 		}
 		var err error
 		e.user, err = v(e.ctx, user, password)

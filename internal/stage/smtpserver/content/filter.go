@@ -84,13 +84,13 @@ type Session struct {
 type filterSession struct {
 	*filter
 	open   *milter.Session // nil: not connected
-	told   told            // what it was told about the client
+	known  known           // the client as it was introduced
 	client milter.Answer   // its answer to that
 	off    bool            // it wants to hear no more of this message, or cannot
 }
 
-// told is what a filter is told about a client; with another value a new session begins.
-type told struct {
+// known is the client as a filter knows it; with another value a new session begins.
+type known struct {
 	addr             netip.AddrPort
 	name, helo, user string
 	tls              bool
@@ -225,12 +225,12 @@ func (f *filterSession) close() {
 	}
 }
 
-// connect connects to a filter and tells it about the client, unless it knows. Its answer
+// connect connects to a filter and introduces the client, unless it is known. Its answer
 // holds for each message of this client.
 func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 	c := &s.client
-	now := told{c.Addr, c.Name, c.Helo, c.User, c.TLS != nil}
-	if f.open != nil && f.told == now {
+	now := known{c.Addr, c.Name, c.Helo, c.User, c.TLS != nil}
+	if f.open != nil && f.known == now {
 		return f.client, nil
 	}
 	f.close()
@@ -238,7 +238,7 @@ func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 	if err != nil {
 		return milter.Answer{}, err
 	}
-	f.open, f.told, f.client = open, now, milter.Answer{}
+	f.open, f.known, f.client = open, now, milter.Answer{}
 	name := c.Name
 	switch {
 	case !c.Addr.IsValid():

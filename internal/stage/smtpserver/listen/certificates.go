@@ -171,7 +171,7 @@ func (c *Certificates) read() (*tls.Config, error) {
 	return fresh, nil
 }
 
-// announce logs what was read, and whether it ends soon.
+// announce logs a certificate that was read, and whether it ends soon.
 func (c *Certificates) announce(file string, leaf *x509.Certificate) {
 	args := []any{"file", file, "names", strings.Join(leaf.DNSNames, " "), "until", leaf.NotAfter.UTC().Format(time.RFC3339)}
 	if leaf.NotAfter.Sub(c.now()) < certificateWarning {

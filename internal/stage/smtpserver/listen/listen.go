@@ -32,7 +32,7 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// Port is what is to be opened for a role.
+// Port is the addresses of a role.
 type Port struct {
 	Role    session.Role
 	Setting string         // that names the addresses, for errors

@@ -110,7 +110,7 @@ func (c *chunks) next() error {
 	}
 }
 
-// ends tells a command that ends a transaction.
+// ends reports whether a command ends a transaction.
 func ends(command []byte) bool {
 	verb, _, _ := bytes.Cut(command, []byte{' '})
 	for _, v := range []string{"RSET", "QUIT", "EHLO", "HELO"} {

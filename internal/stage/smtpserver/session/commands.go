@@ -47,7 +47,7 @@ func (w *Conn) answered(line []byte) bool {
 	if w.run(c, parameter) {
 		return true
 	}
-	// go-smtp gets the line as it came: it still stands in the buffer.
+	// go-smtp gets the line as it came: it is still in the buffer.
 	w.skip(-len(line))
 	return false
 }
@@ -78,8 +78,8 @@ func (w *Conn) say(r *Reply) {
 	}
 }
 
-// authenticate answers AUTH (RFC 4954). go-smtp's own would tell clients to try again
-// what they have written wrong, and take AUTH in the midst of a message.
+// authenticate answers AUTH (RFC 4954). go-smtp's own would answer syntax errors with 4xx,
+// and accept AUTH within a transaction.
 func authenticate(w *Conn, s *librarySession, arg string) bool {
 	if s == nil {
 		return false // go-smtp asks for a greeting

@@ -240,7 +240,7 @@ func (w *Conn) handLine(p, line []byte) int {
 	return copy(p, line)
 }
 
-// isCommand tells that a line begins with a command, as go-smtp sees it.
+// isCommand reports whether a line begins with a command, as go-smtp reads it.
 func isCommand(line []byte, verb string) bool {
 	return len(line) >= len(verb) && strings.EqualFold(string(line[:len(verb)]), verb)
 }
@@ -261,7 +261,7 @@ func copyPostmaster(p, line []byte, host string) int {
 	return copy(p, full)
 }
 
-// peek is what was read and not used yet.
+// peek returns the bytes that were read and not used yet.
 func (w *Conn) peek() []byte {
 	if w.buf == nil {
 		return nil
@@ -280,7 +280,7 @@ func (w *Conn) more() error {
 	return w.fill()
 }
 
-// fill sends what is to be sent, then waits for bytes from the client. An error
+// fill sends pending replies, then waits for bytes from the client. An error
 // sticks; io.EOF is the end of the connection for whatever reason.
 func (w *Conn) fill() error {
 	if w.err != nil {
@@ -319,7 +319,7 @@ func (w *Conn) failed(err error) error {
 	if w.isStopping() {
 		return w.farewell()
 	}
-	// go-smtp says 421 4.4.2 to this one.
+	// go-smtp replies 421 4.4.2 to this one.
 	w.err = timeout
 	return w.err
 }
@@ -374,7 +374,7 @@ func (w *Conn) flush() error {
 // leave ends the connection after the replies that were said.
 func (w *Conn) leave() { w.err = io.EOF }
 
-// Close sends what is left to be sent and closes, or begins anew. Only the
+// Close sends pending replies and closes, or begins anew. Only the
 // connection's own goroutine calls it.
 func (w *Conn) Close() error {
 	if w.restarting && w.begunAnew() {

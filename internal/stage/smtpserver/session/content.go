@@ -9,7 +9,7 @@ import (
 
 // input is where content comes from, in pieces.
 type input interface {
-	peek() []byte // what is there; the reader may change it up to what it skips
+	peek() []byte // the bytes that are there; the reader may change those that it skips
 	skip(n int)
 	more() error // waits until peek is longer; errEnd: the content ends here
 }

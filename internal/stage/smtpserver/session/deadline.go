@@ -27,10 +27,9 @@ func (w *Conn) armRead() bool {
 	return true
 }
 
-// waited takes the time that n bytes were waited for from what is left. Content gives
-// some back: the time in which a client as slow as MinRate sends it, up to the whole
-// limit. So one that drips bytes has no more than the limit, and one that is slow now
-// and then is heard.
+// waited subtracts the time that n bytes were waited for from the time left. Content adds
+// the time in which a client as slow as MinRate sends it, up to the whole limit. So a client
+// that drips bytes has no more than the limit, and one that is slow now and then goes on.
 func (w *Conn) waited(n int) {
 	w.left = max(0, w.left-time.Since(w.armed))
 	switch rate := w.server.MinRate; {
@@ -90,7 +89,7 @@ func (w *Conn) Stop() {
 	w.stopping = true
 	w.readUntil = time.Time{}
 	if !w.busy {
-		// Wakes the reader, which sees why. It fails only where nobody reads.
+		// It wakes the reader, which sees why. It fails only where no goroutine reads.
 		_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
@@ -101,5 +100,5 @@ func (w *Conn) isStopping() bool {
 	return w.stopping && !w.busy
 }
 
-// Cut closes the connection under whoever uses it. Its own goroutine does the rest.
+// Cut closes the connection at once. Its own goroutine does the rest.
 func (w *Conn) Cut() { _ = w.Conn.Close() }

@@ -165,7 +165,7 @@ type Config struct {
 	// Open returns the Handler for a client that has greeted, again after STARTTLS and
 	// XCLIENT. Its Hello is called next.
 	Open func(Client) Handler
-	// Answered is told the code of each reply to RCPT that a Handler or the loop gave.
+	// Answered gets the code of each reply to RCPT; may be nil.
 	Answered func(code int)
 }
 

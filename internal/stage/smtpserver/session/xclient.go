@@ -39,7 +39,7 @@ func xclient(w *Conn, s *librarySession, arg string) bool {
 	return true
 }
 
-// parseXCLIENT reads the attributes over what is known of the client. With
+// parseXCLIENT applies the attributes to a client. With
 // another address everything known before is dropped.
 func parseXCLIENT(arg string, c Client) (Client, error) {
 	given, err := parseAttributes(arg)

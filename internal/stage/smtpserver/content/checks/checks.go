@@ -1,5 +1,5 @@
-// Package checks finds out who vouches for a message: SPF (RFC 7208) for the host that
-// sent it, DKIM (RFC 6376, 8301, 8463) for what it says, DMARC (RFC 7489) for whether
+// Package checks finds the domains that vouch for a message: SPF (RFC 7208) for the host that
+// sent it, DKIM (RFC 6376, 8301, 8463) for its content, DMARC (RFC 7489) for whether
 // either of them speaks for the author's domain. The results go into one
 // Authentication-Results field (RFC 8601) and to the access rules; by itself no result
 // refuses anything.
@@ -51,22 +51,22 @@ func ParseNames(list []string) (spf, dkim, dmarc bool, err error) {
 		case "dmarc":
 			dmarc = true
 		default:
-			return false, false, false, fmt.Errorf("%s is no check; there are %s", name, strings.Join(Names(), ", "))
+			return false, false, false, fmt.Errorf("unknown check %s; there are %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	if dmarc && !spf && !dkim {
-		return false, false, false, errors.New("dmarc says whether spf or dkim speak for the author: it needs one of them")
+		return false, false, false, errors.New("dmarc needs spf or dkim")
 	}
 	return spf, dkim, dmarc, nil
 }
 
-// Config says what is checked and whom to ask.
+// Config says which checks are made and with which name server.
 type Config struct {
 	SPF, DKIM, DMARC bool
 
-	Host    string        // of ours: who says so (authserv-id, RFC 8601 §2.5)
+	Host    string        // our name, the authserv-id (RFC 8601 section 2.5)
 	Server  string        // host:port of the name server; "": those of /etc/resolv.conf
-	Timeout time.Duration // of all questions of a check; 0: 20 s (RFC 7208 §4.6.4)
+	Timeout time.Duration // of all queries of a check; 0: 20 s (RFC 7208 §4.6.4)
 	Percent func() int    // 0 to 99, for pct= of DMARC; nil: by chance
 }
 
@@ -91,12 +91,12 @@ func New(cfg Config) *Checker {
 	return &Checker{cfg: cfg, dns: newResolver(cfg.Server)}
 }
 
-// Limit is a context for the questions of one check.
+// Limit is a context for the queries of one check.
 func (c *Checker) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }
 
-// Results are what was found out about a message.
+// Results are the results for one message.
 type Results struct {
 	SPF   SPF
 	DKIM  []Signature // none: there is no signature, or DKIM was not checked
@@ -147,7 +147,7 @@ func (r resolver) LookupAddr(ctx context.Context, addr string) ([]string, error)
 	return r.r.LookupAddr(ctx, addr)
 }
 
-// missing tells a name without such a record from trouble.
+// missing reports whether a name has no such record, as opposed to trouble.
 func missing(err error) bool {
 	dns := (*net.DNSError)(nil)
 	return errors.As(err, &dns) && dns.IsNotFound

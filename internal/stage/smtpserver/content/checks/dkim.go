@@ -85,8 +85,8 @@ func (c *Checker) DKIM(ctx context.Context, header []envelope.Field, content fun
 	return results, nil
 }
 
-// hostile tells a signature that is long or names many fields: the library looks for
-// each of them in all of the header.
+// hostile reports whether a signature is long or names many fields: the library searches
+// all of the header for each of them.
 func hostile(header []envelope.Field) bool {
 	return slices.ContainsFunc(header, func(f envelope.Field) bool {
 		return strings.EqualFold(f.Name, "DKIM-Signature") && (len(f.Raw) > maxSignature || bytes.Count(f.Raw, []byte{':'}) > maxNames)
@@ -102,8 +102,8 @@ func signed(header []envelope.Field) bool {
 	return false
 }
 
-// guard ends a content that would cost the library too much, and one whose reader errs:
-// the library would leave goroutines behind.
+// guard ends a content that would cost the library too much, and one whose reader fails:
+// the library would leak goroutines.
 type guard struct {
 	r      io.Reader
 	header int  // bytes so far; -1: it has ended
@@ -141,15 +141,15 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wire gives the bytes that were signed: with CRLF where the message file has LF.
-type wire struct {
+// crlfReader reads the bytes that were signed: with CRLF where the message file has LF.
+type crlfReader struct {
 	r  *bufio.Reader
 	lf bool // a CR was given, its LF is due
 }
 
-func wireForm(r io.Reader) io.Reader { return &wire{r: bufio.NewReaderSize(r, 32<<10)} }
+func wireForm(r io.Reader) io.Reader { return &crlfReader{r: bufio.NewReaderSize(r, 32<<10)} }
 
-func (w *wire) Read(p []byte) (n int, err error) {
+func (w *crlfReader) Read(p []byte) (n int, err error) {
 	if w.lf && len(p) > 0 {
 		p[0] = '\n'
 		w.lf = false

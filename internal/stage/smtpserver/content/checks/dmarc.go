@@ -46,7 +46,7 @@ func (c *Checker) DMARC(ctx context.Context, header []envelope.Field, r *Results
 	return d
 }
 
-// speaks tells whether a check that was passed is for the author's domain.
+// speaks reports whether a check that passed is for the author's domain.
 func (r *Results) speaks(domain string, record *dmarc.Record) bool {
 	if r.SPF.Value == Pass && aligned(r.SPF.Domain, domain, record.SPFAlignment) {
 		return true
@@ -67,7 +67,7 @@ func aligned(checked, author string, mode dmarc.AlignmentMode) bool {
 	return organisation(checked) == organisation(author)
 }
 
-// organisation is the domain that somebody has registered (RFC 7489 §3.2).
+// organisation is the registered domain (RFC 7489 §3.2).
 func organisation(domain string) string {
 	if o, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
 		return o
@@ -75,8 +75,8 @@ func organisation(domain string) string {
 	return domain // a public suffix itself
 }
 
-// record finds the domain's policy, or its organisation's, and says whose it is; without
-// one, value says why.
+// record finds the policy of the domain or of its organisation, and that domain; without
+// one, value is the reason.
 func (c *Checker) record(ctx context.Context, domain string) (r *dmarc.Record, from string, value Value) {
 	for _, from := range []string{domain, organisation(domain)} {
 		texts, err := c.dns.LookupTXT(ctx, "_dmarc."+from)

@@ -40,11 +40,11 @@ func (c *Checker) Field(r *Results) []byte {
 	return []byte(fieldName + ": " + strings.Join(parts, ";\n\t") + "\n")
 }
 
-// maxValue is how much of a value that a stranger has chosen is shown. Bytes.
+// maxValue is how much of a value from the message is shown. Bytes.
 const maxValue = 256
 
-// value is what a stranger has chosen, without what could end a value, a result or the
-// field. The library escapes quotes only.
+// value is a value from the message without the characters that could end a value, a result
+// or the field. The library escapes quotes only.
 func value(s string) string {
 	if len(s) > maxValue {
 		s = s[:maxValue]
@@ -58,9 +58,9 @@ func value(s string) string {
 	}, s)
 }
 
-// Forged tells a field that says to be of ours and cannot be: it has come with the
-// message (RFC 8601 §5). One that cannot be read counts, and one behind a bare CR, which
-// some programs take for a line end.
+// Forged reports whether a field claims to be ours: it has come with the message, so it
+// cannot be (RFC 8601 section 5). One that cannot be parsed counts, and one behind a bare CR,
+// which some programs take for a line end.
 func (c *Checker) Forged(f envelope.Field) bool {
 	raw := string(f.Raw)
 	for line := range strings.SplitSeq(strings.TrimRight(raw, "\r\n"), "\r") {

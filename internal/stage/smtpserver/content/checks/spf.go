@@ -14,7 +14,7 @@ import (
 type SPF struct {
 	Value  Value
 	From   string // the sender's address; "": the greeting was checked
-	Helo   string // with From "": what was checked
+	Helo   string // with From "": the name that was checked
 	Domain string // that was asked, ASCII; "": none
 }
 
@@ -37,9 +37,9 @@ func (c *Checker) SPF(ctx context.Context, client netip.Addr, helo string, from 
 		return r // RFC 7208 §4.3: nothing to ask
 	}
 	r.Domain = strings.ToLower(domain)
-	// The library takes what is behind the first @ for the domain.
+	// The library takes the part after the first @ for the domain.
 	sender := strings.ReplaceAll(who.Local, "@", "=") + "@" + r.Domain
-	// The error says what matched or why not, and the value is right with it.
+	// The error describes the match or its failure; the value is right with it.
 	value, _ := spf.CheckHostWithSender(client.AsSlice(), helo, sender, spf.WithContext(ctx), spf.WithResolver(c.dns))
 	r.Value = Value(value)
 	return r

@@ -21,7 +21,7 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Rules are the postmaster's, as the file has them now. Many goroutines may use them.
+// Rules are the rules as the file has them now. They may be used by many goroutines.
 type Rules struct {
 	file    *config.File[*ruleset] // nil: there are none
 	sources *sources
@@ -44,10 +44,10 @@ func Open(o Options) (*Rules, error) {
 	return r, nil
 }
 
-// Close ends the use of the tables that rules name.
+// Close closes the tables that rules name.
 func (r *Rules) Close() error { return r.sources.close() }
 
-// Empty tells that there are no rules now.
+// Empty reports whether there are no rules now.
 func (r *Rules) Empty() bool { return len(r.current()) == 0 }
 
 func (r *Rules) current() []*rule {
@@ -57,22 +57,22 @@ func (r *Rules) current() []*rule {
 	return r.file.Current().rules
 }
 
-// Decision is what the rules say of one recipient.
+// Decision is the result of the rules for one recipient.
 type Decision struct {
 	Verdict
-	Rule string // as it stands in the file; "": what holds without one
-	// Pending names the rules that wait for the content, and what holds if none of them
-	// does. Two recipients of a message with the same Pending have the same verdict when
-	// the content is known; "": nothing waits, the verdict stands.
+	Rule string // the rule's text in the file; "": the default
+	// Pending names the rules that wait for the content, and the verdict if none of them
+	// matches. Two recipients of a message with the same Pending have the same verdict when
+	// the content is known. "": nothing waits, the verdict is final.
 	Pending string
 }
 
-// ByDefault is who decides when no rule does.
+// ByDefault is Verdict.By when no rule matches.
 const ByDefault = "default"
 
-// Decide tells what becomes of the recipient in f. The first rule that fits decides.
-// While the content is not known the verdict is Accept if a rule may still take the
-// recipient that waits for it. An error means that nobody knows now.
+// Decide decides about the recipient in f: the first rule that matches counts.
+// While the content is not known the verdict is Accept if a rule that waits for it may still
+// accept the recipient. An error means that a table cannot be asked now.
 func (r *Rules) Decide(ctx context.Context, f *Facts) (Decision, error) {
 	return decision(ctx, r.current(), f)
 }
@@ -92,7 +92,7 @@ func decision(ctx context.Context, list []*rule, f *Facts) (Decision, error) {
 			continue
 		}
 		if x.takes() {
-			// A rule that forgot to say to whom is none that opens a relay.
+			// A rule without to= does not make an open relay.
 			if may, err := x.mayTake(ctx, f); err != nil {
 				return Decision{}, fmt.Errorf("%s: %w", x.verdict.By, err)
 			} else if !may {
@@ -111,12 +111,12 @@ func decision(ctx context.Context, list []*rule, f *Facts) (Decision, error) {
 	return d.settle(takes), nil
 }
 
-// takes tells the actions that take a message.
+// takes reports whether the rule accepts a message.
 func (r *rule) takes() bool {
 	return r.kind == kindAccept || r.kind == kindRelay || r.kind == kindFreeze
 }
 
-// mayTake tells whether a rule may take the recipient in f.
+// mayTake reports whether a rule may accept the recipient in f.
 func (r *rule) mayTake(ctx context.Context, f *Facts) (bool, error) {
 	if f.Trusted || f.Local || r.kind == kindRelay {
 		return true, nil
@@ -124,8 +124,8 @@ func (r *rule) mayTake(ctx context.Context, f *Facts) (bool, error) {
 	return r.names(ctx, f)
 }
 
-// byDefault is what holds without a rule: clients in our networks and those who have
-// authenticated send anywhere, all others to our domains.
+// byDefault is the verdict without a rule: clients in our networks and authenticated users
+// send anywhere, all others to local domains.
 func byDefault(f *Facts) Verdict {
 	if f.Trusted || f.Local {
 		return Verdict{Action: Accept, By: ByDefault}
@@ -133,7 +133,7 @@ func byDefault(f *Facts) Verdict {
 	return Verdict{Action: Reject, Code: 550, Status: status.Code{Class: 5, Subject: 7, Detail: 1}, Text: "Relaying denied", By: ByDefault}
 }
 
-// settle ends a decision that rules are pending for.
+// settle completes a decision for which rules are pending.
 func (d Decision) settle(takes bool) Decision {
 	if d.Pending == "" {
 		return d
@@ -152,8 +152,8 @@ func (d Decision) settle(takes bool) Decision {
 	return d
 }
 
-// MayETRN tells whether a rule lets the client in f start the queue of a host: one with
-// the action etrn whose to= is the host's, if it has one.
+// MayETRN reports whether a rule lets the client in f start the queue of a host: one with
+// the action etrn and the host in its to=, if it has one.
 func (r *Rules) MayETRN(ctx context.Context, f *Facts) (bool, error) {
 	for _, x := range r.current() {
 		if x.kind != kindETRN {
@@ -170,7 +170,7 @@ func (r *Rules) MayETRN(ctx context.Context, f *Facts) (bool, error) {
 	return false, nil
 }
 
-// SomeETRN tells whether there are queues that a rule lets the client in f start.
+// SomeETRN reports whether a rule lets the client in f start some queue.
 func (r *Rules) SomeETRN(ctx context.Context, f *Facts) bool {
 	for _, x := range r.current() {
 		if x.kind != kindETRN {

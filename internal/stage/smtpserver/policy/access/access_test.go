@@ -154,7 +154,7 @@ func TestRuleThatIsWrongIsNamedByItsLine(t *testing.T) {
 		"no key":                   {"reject colour=red\n", `"colour" is no key`},
 		"no condition":             {"reject spam\n", `"spam" is no condition`},
 		"no value":                 {"reject from=\n", `"from=" is no condition`},
-		"an empty value":           {"reject from=a@b,\n", "a value is empty"},
+		"an empty value":           {"reject from=a@b,\n", "empty value"},
 		"no network":               {"reject client=example.net\n", "neither a network nor an address"},
 		"no result":                {"reject spf=bad\n", `"bad" is none of`},
 		"no fingerprint":           {"reject cert=abc\n", "no fingerprint"},

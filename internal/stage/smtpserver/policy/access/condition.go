@@ -18,7 +18,7 @@ import (
 func parseCondition(word string, open func(source, key string) (set, error)) (condition, error) {
 	i := strings.IndexAny(word, "!=>")
 	if i <= 0 {
-		return condition{}, fmt.Errorf("%q is no condition: want key=value", word)
+		return condition{}, fmt.Errorf("%q is not a condition: want key=value", word)
 	}
 	c := condition{key: strings.ToLower(word[:i])}
 	rest := word[i:]
@@ -30,7 +30,7 @@ func parseCondition(word string, open func(source, key string) (set, error)) (co
 	}
 	value := strings.TrimPrefix(rest, "=")
 	if rest[0] != '=' || value == "" {
-		return condition{}, fmt.Errorf("%q is no condition: want key=value", word)
+		return condition{}, fmt.Errorf("%q is not a condition: want key=value", word)
 	}
 	return c, c.among(value, open)
 }
@@ -47,7 +47,7 @@ func (c *condition) above(value string) error {
 		if n, err = strconv.ParseInt(value, 10, 64); err == nil {
 			c.match = func(_ context.Context, f *Facts) (answer, error) { return when(f.Whole, int64(f.Rcpts) > n), nil }
 		} else {
-			err = errors.New("it must be a number")
+			err = errors.New("not a number")
 		}
 	default:
 		err = errors.New("only size and rcpts are numbers")
@@ -128,7 +128,7 @@ func (c *condition) among(value string, open func(source, key string) (set, erro
 		c.result(words)
 		return known(words, "none", "neutral", "pass", "fail", "softfail", "policy", "temperror", "permerror")
 	default:
-		return fmt.Errorf("%q is no key: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size> or rcpts>", c.key)
+		return fmt.Errorf("unknown key %q: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size> or rcpts>", c.key)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (c *condition) certificate(words []string) error {
 	for i, w := range words {
 		words[i] = strings.ReplaceAll(w, ":", "")
 		if b, err := hex.DecodeString(words[i]); w != "*" && (err != nil || len(b) != 32) {
-			return fmt.Errorf("%q is no fingerprint: want the 64 hexadecimal digits of a SHA-256", w)
+			return fmt.Errorf("%q is not a fingerprint: want the 64 hexadecimal digits of a SHA-256", w)
 		}
 	}
 	any := slices.Contains(words, "*")
@@ -158,7 +158,7 @@ func (c *condition) certificate(words []string) error {
 	return nil
 }
 
-// result is a condition on what a check said.
+// result is a condition on the result of a check.
 func (c *condition) result(words []string) {
 	key := c.key
 	c.match = func(_ context.Context, f *Facts) (answer, error) {
@@ -175,14 +175,14 @@ func (c *condition) result(words []string) {
 
 // members is a set that the file itself, or a list, holds.
 type members struct {
-	key       string
-	everybody bool
-	nobody    bool // nobody has authenticated, or the null sender, or a Unix socket
-	local     bool // domains of ours
-	nets      []netip.Prefix
-	exact     map[string]struct{} // addresses, words, hosts and domains, in lower case
-	below     map[string]struct{} // domains that are meant with all below them
-	parts     map[string]struct{} // local parts, in any domain
+	key   string
+	any   bool
+	none  bool // the value none: no user, the null sender, or a Unix socket
+	local bool // domains of ours
+	nets  []netip.Prefix
+	exact map[string]struct{} // addresses, words, hosts and domains, in lower case
+	below map[string]struct{} // domains that are meant with all below them
+	parts map[string]struct{} // local parts, in any domain
 }
 
 func newMembers(key string) *members {
@@ -192,10 +192,10 @@ func newMembers(key string) *members {
 // add takes one value.
 func (m *members) add(v string) error {
 	if v == "" {
-		return errors.New("a value is empty")
+		return errors.New("empty value")
 	}
 	if v == "*" {
-		m.everybody = true
+		m.any = true
 		return nil
 	}
 	switch m.key {
@@ -203,7 +203,7 @@ func (m *members) add(v string) error {
 		return m.addNet(v)
 	case "user":
 		if v == "-" {
-			m.nobody = true
+			m.none = true
 			return nil
 		}
 		m.exact[strings.ToLower(v)] = struct{}{}
@@ -216,7 +216,7 @@ func (m *members) add(v string) error {
 
 func (m *members) addNet(v string) error {
 	if v == "unix" {
-		m.nobody = true
+		m.none = true
 		return nil
 	}
 	n, err := netip.ParsePrefix(v)
@@ -236,7 +236,7 @@ func (m *members) addDomain(v string) error {
 	domain, all := strings.CutPrefix(v, ".")
 	d, err := (address.Mailbox{Local: "x", Domain: strings.TrimSuffix(domain, ".")}).ASCIIDomain()
 	if err != nil || d == "" {
-		return fmt.Errorf("%q is no domain", v)
+		return fmt.Errorf("%q is not a domain", v)
 	}
 	if all {
 		m.below[d] = struct{}{}
@@ -251,11 +251,11 @@ func (m *members) addMailbox(v string) error {
 	local, domain, at := strings.Cut(v, "@")
 	switch {
 	case v == "<>":
-		m.nobody = true
+		m.none = true
 		return nil
 	case v == "@local":
 		if m.key != "to" {
-			return errors.New("@local is said of recipients: to=@local")
+			return errors.New("@local applies to recipients only: to=@local")
 		}
 		m.local = true
 		return nil

@@ -6,20 +6,19 @@ import (
 	"zmailer/internal/mail/address"
 )
 
-// Facts are what is known of a client, its transaction and its message when a rule is to
-// decide. What the checks of the content say is known after it alone: until Whole is set
-// a rule that asks for it waits, unless it is filled in already.
+// Facts are what the rules may ask about a client, its transaction and its message. Results
+// of checks are known after the content: until Whole is set a rule that asks for one waits,
+// unless it is filled in already.
 type Facts struct {
 	Client netip.Addr // invalid: a Unix socket
-	Name   string     // the client's host name, if its address leads back to it
+	Name   string     // the client's host name, verified forwards
 	Role   string     // mx, submission, submissions, lmtp
 	Helo   string
 	TLS    bool
 	Cert   string // SHA-256 of the client's certificate in lower-case hex; "": it showed none
-	User   string // who it has authenticated as; ""
+	User   string // the authenticated user; "": none
 
-	// Trusted clients may send to any domain: those in RELAYNETS, those who have
-	// authenticated.
+	// Trusted clients may send to any domain: those in RELAYNETS and authenticated users.
 	Trusted bool
 
 	From  address.Mailbox // null: <>

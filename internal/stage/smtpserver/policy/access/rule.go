@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// kind is what a rule says; of accept there are two more.
+// kind is a rule's action; accept has two more forms.
 type kind uint8
 
 const (
@@ -34,13 +34,13 @@ func kindOf(word string) (kind, bool) {
 // rule is one line of the file.
 type rule struct {
 	line    int
-	text    string // as it stands
+	text    string // as written
 	kind    kind
 	conds   []condition
 	verdict Verdict
 }
 
-// answer is what a condition says of facts.
+// answer is a condition's result for facts.
 type answer uint8
 
 const (
@@ -57,8 +57,8 @@ type condition struct {
 	match  func(ctx context.Context, f *Facts) (answer, error)
 }
 
-// holds tells whether all conditions do. One that does not is enough, whatever the
-// others are waiting for.
+// holds reports whether all conditions are met. One that is not decides, whatever the
+// others wait for.
 func (r *rule) holds(ctx context.Context, f *Facts) (answer, error) {
 	all := yes
 	for i := range r.conds {
@@ -102,7 +102,7 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 	}
 	for line := range strings.Lines(string(text)) {
 		number++
-		// A line that begins with a blank goes on with the rule above it.
+		// A line that begins with a blank continues the rule above it.
 		more := line[0] == ' ' || line[0] == '\t'
 		line = strings.TrimSpace(line)
 		switch {
@@ -112,7 +112,7 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 			pending += "\n" + line
 			continue
 		case more:
-			return nil, &config.Error{File: name, Line: number, Reason: "it goes on with no rule: a rule begins at the beginning of the line"}
+			return nil, &config.Error{File: name, Line: number, Reason: "continuation of no rule: a rule begins at the beginning of the line"}
 		}
 		if err := add(); err != nil {
 			return nil, err
@@ -129,19 +129,19 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 		return nil, err
 	}
 	if len(words) == 0 {
-		return nil, errors.New("a rule begins with what is to be done")
+		return nil, errors.New("a rule begins with an action")
 	}
 	r := &rule{text: strings.Join(strings.Fields(line), " ")}
 	k, ok := kindOf(words[0])
 	if !ok {
-		return nil, fmt.Errorf("%q is no action: want accept, relay, reject, defer, freeze or etrn", words[0])
+		return nil, fmt.Errorf("unknown action %q: want accept, relay, reject, defer, freeze or etrn", words[0])
 	}
 	r.kind = k
 	who := false
 	for _, word := range words[1:] {
 		if value, is := strings.CutPrefix(word, "cause="); is {
 			if k != kindFreeze || value == "" {
-				return nil, fmt.Errorf("cause= names the file in freezer/: it goes with freeze")
+				return nil, fmt.Errorf("cause= is only valid with freeze")
 			}
 			r.verdict.Cause = value
 			continue
@@ -151,19 +151,19 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 			return nil, err
 		}
 		r.conds = append(r.conds, c)
-		who = who || c.tellsWho(word)
+		who = who || c.limitsClients(word)
 	}
 	switch {
 	case (k == kindRelay || k == kindETRN) && !who:
-		return nil, fmt.Errorf("%s wants to know for whom: client=, user= or cert=; without it everybody may", words[0])
+		return nil, fmt.Errorf("%s needs client=, user= or cert=: without one it would apply to everyone", words[0])
 	case k == kindETRN && text != "":
-		return nil, fmt.Errorf("etrn takes no text")
+		return nil, fmt.Errorf("etrn has no text")
 	}
 	return r, r.decideAs(text)
 }
 
-// tellsWho tells a condition that somebody in particular has to meet.
-func (c *condition) tellsWho(word string) bool {
+// limitsClients reports whether a condition limits a rule to certain clients.
+func (c *condition) limitsClients(word string) bool {
 	if c.negate {
 		return false
 	}
@@ -189,7 +189,7 @@ func (c *condition) tellsWho(word string) bool {
 	return true
 }
 
-// names tells whether a rule says of a recipient that it, or its domain, is meant.
+// names reports whether a rule names the recipient or its domain.
 func (r *rule) names(ctx context.Context, f *Facts) (bool, error) {
 	for i := range r.conds {
 		c := &r.conds[i]
@@ -219,5 +219,5 @@ func (r *rule) decideAs(text string) error {
 	default:
 		v.Action = Accept
 	}
-	return v.say(text)
+	return v.setText(text)
 }

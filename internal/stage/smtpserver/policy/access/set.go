@@ -12,20 +12,20 @@ import (
 	"zmailer/internal/table"
 )
 
-// set is what a value stands for: its members, a list, or a table that is asked.
+// set is the meaning of a value: its members, a list, or a table that is asked.
 type set interface {
 	client(context.Context, netip.Addr) (answer, error)
 	host(context.Context, string) (answer, error)
 	word(context.Context, string) (answer, error)
 	mailbox(ctx context.Context, m address.Mailbox, local bool) (answer, error)
-	// names tells whether an address or its domain stands there: neither * nor a local
-	// part in whatever domain.
+	// names reports whether an address or its domain is in the set: not by *, and not by a
+	// local part in any domain.
 	names(ctx context.Context, m address.Mailbox) (answer, error)
 }
 
 func (m *members) client(_ context.Context, a netip.Addr) (answer, error) {
 	if !a.IsValid() {
-		return is(m.everybody || m.nobody)
+		return is(m.any || m.none)
 	}
 	a = a.Unmap().WithZone("")
 	for _, n := range m.nets {
@@ -33,29 +33,29 @@ func (m *members) client(_ context.Context, a netip.Addr) (answer, error) {
 			return yes, nil
 		}
 	}
-	return is(m.everybody)
+	return is(m.any)
 }
 
 func (m *members) host(_ context.Context, name string) (answer, error) {
 	if name == "" {
 		return no, nil
 	}
-	return is(m.everybody || m.domain(strings.ToLower(strings.TrimSuffix(name, "."))))
+	return is(m.any || m.domain(strings.ToLower(strings.TrimSuffix(name, "."))))
 }
 
 func (m *members) word(_ context.Context, w string) (answer, error) {
 	if w == "" {
-		return is(m.nobody)
+		return is(m.none)
 	}
 	_, ok := m.exact[strings.ToLower(w)]
-	return is(ok || m.everybody)
+	return is(ok || m.any)
 }
 
 func (m *members) mailbox(_ context.Context, box address.Mailbox, local bool) (answer, error) {
 	if box.IsNull() {
-		return is(m.everybody || m.nobody)
+		return is(m.any || m.none)
 	}
-	if m.everybody || m.local && local {
+	if m.any || m.local && local {
 		return yes, nil
 	}
 	if _, ok := m.parts[strings.ToLower(box.Local)]; ok {
@@ -84,7 +84,7 @@ func (m *members) domain(d string) bool {
 	return false
 }
 
-// isSource tells a value that names a list or a table.
+// isSource reports whether a value names a list or a table.
 func isSource(v string) bool {
 	scheme, _, ok := strings.Cut(v, ":")
 	if !ok {

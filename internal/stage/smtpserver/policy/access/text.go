@@ -9,10 +9,10 @@ import (
 	"zmailer/internal/mail/status"
 )
 
-// blanks stand between words.
+// blanks separate words.
 const blanks = " \t\n"
 
-// splitRule cuts a rule into its words, which may hold "..." with blanks, and what stands
+// splitRule cuts a rule into its words, which may hold "..." with blanks, and the text
 // behind a colon that is a word of its own. A word that begins with # is a comment up to
 // the end of the line.
 func splitRule(line string) (words []string, text string, err error) {
@@ -60,20 +60,20 @@ func unquote(s string) (string, error) {
 		return s, nil
 	}
 	if len(s) < 2 || s[len(s)-1] != '"' || strings.Contains(s[1:len(s)-1], `"`) {
-		return "", errors.New(`the text stands between two ", and nothing behind it`)
+		return "", errors.New(`the text must be between two ", with nothing behind it`)
 	}
 	return s[1 : len(s)-1], nil
 }
 
-// say takes a reply's text, which may begin with a code, an enhanced code or both:
+// setText takes a reply's text, which may begin with a code, an enhanced code or both:
 // "554 5.7.1 go away".
-func (v *Verdict) say(text string) error {
+func (v *Verdict) setText(text string) error {
 	if text == "" {
 		return nil
 	}
 	if v.Action == Accept || v.Action == Freeze {
 		if v.Action == Accept {
-			return errors.New("an accept has no text: the client is told none")
+			return errors.New("accept has no text")
 		}
 		v.Text = text
 		return nil
@@ -85,14 +85,14 @@ func (v *Verdict) say(text string) error {
 	word, rest, _ := strings.Cut(text, " ")
 	if n, err := strconv.Atoi(word); err == nil && len(word) == 3 && n >= 400 && n < 600 {
 		if word[0] != class {
-			return fmt.Errorf("the code %s is not that of the action: want %cxx", word, class)
+			return fmt.Errorf("the code %s does not fit the action: want %cxx", word, class)
 		}
 		v.Code, text = n, strings.TrimSpace(rest)
 		word, rest, _ = strings.Cut(text, " ")
 	}
 	if c, ok := status.Parse(word); ok {
 		if word[0] != class {
-			return fmt.Errorf("the code %s is not that of the action: want %c.x.x", word, class)
+			return fmt.Errorf("the code %s does not fit the action: want %c.x.x", word, class)
 		}
 		v.Status, text = c, strings.TrimSpace(rest)
 	}

@@ -1,25 +1,25 @@
-// Package access decides what becomes of clients, senders, recipients and messages, by
-// the postmaster's rules in the file access (docs/access.md).
+// Package access decides about clients, senders, recipients and messages, by the rules in
+// the file access (docs/access.md).
 //
 // It owns nothing on disk. The file, and the lists that it names, are read again when
-// they change; one that turned bad is refused, once, and what was read before stays.
+// they change; a version with an error is logged once, and the one before stays in use.
 //
 // Diagnostics: a rule that cannot be read is a *config.Error that names its line. An
-// error of Decide means that a table which a rule names cannot tell now: nothing is
-// known, and the client is to be told to try again.
+// error of Decide means that a table which a rule names cannot be asked now: the client has
+// to be deferred.
 package access
 
 import "zmailer/internal/mail/status"
 
-// Action is what is to become of a connection, a recipient or a message.
+// Action is a decision about a recipient or a message.
 type Action uint8
 
 const (
-	None   Action = iota // nothing was decided
-	Accept               // it is taken
-	Reject               // it is refused for good, 5xx
-	Defer                // it is put off, 4xx
-	Freeze               // the message is taken and held in freezer/, whatever its recipients (M13)
+	None Action = iota // no decision
+	Accept
+	Reject // for good, 5xx
+	Defer  // 4xx
+	Freeze // the message is accepted and held in freezer/, with all its recipients (M13)
 )
 
 func (a Action) String() string {
@@ -42,11 +42,11 @@ type Verdict struct {
 	Code   int         // of the reply, 550; 0: that of the action
 	Status status.Code // RFC 3463; zero: that of the action
 	Text   string      // of the reply, one line
-	Cause  string      // with Freeze: what stands behind the inode in freezer/, one word
-	By     string      // who decided: "access:12", "milter rspamd", "rcpt-check"; for the log
+	Cause  string      // with Freeze: the word behind the inode in the file's name in freezer/
+	By     string      // the rule or part that decided: "access:12", "milter rspamd", "rcpt-check"; for the log
 }
 
-// Reply is what the client is told of a Reject or a Defer, whatever was left open.
+// Reply is the reply of a Reject or a Defer, with defaults for what is zero.
 func (v Verdict) Reply() (code int, s status.Code, text string) {
 	code, s, text = v.Code, v.Status, v.Text
 	class := 5
@@ -60,7 +60,7 @@ func (v Verdict) Reply() (code int, s status.Code, text string) {
 		s = status.Code{Class: uint16(class), Subject: 7, Detail: 1}
 	}
 	if text == "" {
-		text = map[int]string{4: "not now, try again later", 5: "refused by the rules of this host"}[class]
+		text = map[int]string{4: "Try again later", 5: "Access denied"}[class]
 	}
 	return code, s, text
 }

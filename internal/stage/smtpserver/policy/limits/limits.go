@@ -1,13 +1,12 @@
-// Package limits counts what clients do and tells when it is too much: connections,
-// messages, recipients and wrong passwords, for each address or user, and what the
-// machine has left (M46).
+// Package limits counts connections, messages, recipients and wrong passwords of each
+// address or user, and measures the space and load of the machine (M46).
 //
-// It owns nothing on disk and reads /proc/loadavg. What it has counted is forgotten when
-// the program ends. Its memory is bounded: with more addresses than it can hold at once,
-// those are forgotten that have the most left.
+// It owns nothing on disk and reads /proc/loadavg. The counts do not survive the program.
+// Its memory is bounded: with more addresses than it can hold, it forgets those that have
+// used least of their rates.
 //
-// Diagnostics: *Excess says which limit was reached; it is temporary. Space's other errors
-// mean that the file system cannot be asked.
+// Diagnostics: *Excess names the limit that was reached; it is temporary. Space's other
+// errors mean that the file system cannot be measured.
 package limits
 
 import (
@@ -25,7 +24,8 @@ import (
 // maxCounted is how many addresses and users are counted at a time. Some 200 bytes each.
 const maxCounted = 100_000
 
-// Rate is so many in a time, and so many at once after a pause. The zero value: no limit.
+// Rate limits events per interval; after a pause, Count of them may come at once. The zero
+// value: no limit.
 type Rate struct {
 	Count int
 	Per   time.Duration
@@ -40,7 +40,7 @@ func ParseRate(s string) (Rate, error) {
 	n, err := strconv.Atoi(count)
 	d, derr := config.ParseDuration(per)
 	if !ok || err != nil || derr != nil || n < 1 || d < time.Second {
-		return Rate{}, errors.New("it must be a number and a time, like 60/1m, or off")
+		return Rate{}, errors.New("want a number and an interval, like 60/1m, or off")
 	}
 	return Rate{n, d}, nil
 }
@@ -61,7 +61,7 @@ const (
 	kinds
 )
 
-// Config says where the limits are. What is zero is not limited.
+// Config is the limits; zero values are no limits.
 type Config struct {
 	PerAddress  int  // connections of one address at a time
 	Connections Rate // of one address
@@ -100,20 +100,20 @@ type Limits struct {
 	load  gauge[float64]
 }
 
-// key is who is counted: a user, or the network that stands for an address.
+// key is a user, or the network that an address is counted as.
 type key struct {
 	user string
 	net  netip.Prefix
 }
 
-// account is what one of them has done. Of each kind the time is kept up to which it has
-// used its rate in advance (the theoretical arrival time of GCRA, ITU-T I.371).
+// account is the counts of one key: for each kind the theoretical arrival time of GCRA
+// (ITU-T I.371), up to which the rate is used in advance.
 type account struct {
 	open int // connections
 	upto [kinds]time.Time
 }
 
-// New begins to count.
+// New makes Limits with nothing counted.
 func New(c Config) *Limits {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -129,7 +129,7 @@ func New(c Config) *Limits {
 	return l
 }
 
-// Exempt tells a client that is not counted: of LIMITSEXEMPT, or of a Unix socket.
+// Exempt reports whether a client is not counted: in LIMITSEXEMPT, or on a Unix socket.
 func (l *Limits) Exempt(a netip.Addr) bool {
 	if !a.IsValid() {
 		return true
@@ -143,8 +143,8 @@ func (l *Limits) Exempt(a netip.Addr) bool {
 	return false
 }
 
-// network is what stands for an address: of IPv6 the 64 bits that one customer has at
-// least to himself.
+// network is the network that an address is counted as: for IPv6 the 64 bits that one
+// customer has at least.
 func network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := a.BitLen()
@@ -155,7 +155,7 @@ func network(a netip.Addr) netip.Prefix {
 	return n
 }
 
-// who is counted: a user wherever he is, else the address.
+// who is the key of a client: the user from any address, else the address.
 func who(a netip.Addr, user string) key {
 	if user != "" {
 		return key{user: user}
@@ -163,7 +163,7 @@ func who(a netip.Addr, user string) key {
 	return key{net: network(a)}
 }
 
-// account finds who is counted, or begins to. l.mu is held.
+// account returns the account of a key, a new one if need be. l.mu is held.
 func (l *Limits) account(k key, now time.Time) *account {
 	a := l.accounts[k]
 	if a == nil {
@@ -176,10 +176,10 @@ func (l *Limits) account(k key, now time.Time) *account {
 	return a
 }
 
-// forget takes accounts away that have nothing left to remember, and if there are none,
-// of some the one that has least. l.mu is held.
+// forget removes accounts whose rates are unused; if there are none, the least used of some.
+// l.mu is held.
 func (l *Limits) forget(now time.Time) {
-	const look = 64
+	const sample = 64
 	var least key
 	var upto time.Time
 	seen, gone := 0, 0
@@ -194,7 +194,7 @@ func (l *Limits) forget(now time.Time) {
 		} else if least == (key{}) || last.Before(upto) {
 			least, upto = k, last
 		}
-		if seen++; seen >= look {
+		if seen++; seen >= sample {
 			break
 		}
 	}
@@ -203,7 +203,7 @@ func (l *Limits) forget(now time.Time) {
 	}
 }
 
-// last is until when an account has something to remember.
+// last is the time until which some rate is used.
 func (a *account) last() time.Time {
 	last := a.upto[0]
 	for _, t := range a.upto[1:] {
@@ -236,8 +236,8 @@ func (l *Limits) take(k key, kind int) bool {
 	return true
 }
 
-// giveBack undoes a take.
-func (l *Limits) giveBack(k key, kind int) {
+// undo undoes a take.
+func (l *Limits) undo(k key, kind int) {
 	r := l.rates[kind]
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -290,8 +290,8 @@ func (l *Limits) Recipient(a netip.Addr, user string) error {
 	return &Excess{What: "recipients in a short time", By: l.c.Recipients.String()}
 }
 
-// Guess counts a try of a password before it is made, so that tries at the same time are
-// counted too; right takes it back.
+// Guess counts a password before it is checked, so that concurrent attempts count too; right
+// undoes it.
 func (l *Limits) Guess(a netip.Addr) (right func(), err error) {
 	k := who(a, "")
 	if l.Exempt(a) {
@@ -300,5 +300,5 @@ func (l *Limits) Guess(a netip.Addr) (right func(), err error) {
 	if !l.take(k, guessing) {
 		return nil, &Excess{What: "wrong passwords from your address", By: l.c.Failures.String()}
 	}
-	return func() { l.giveBack(k, guessing) }, nil
+	return func() { l.undo(k, guessing) }, nil
 }

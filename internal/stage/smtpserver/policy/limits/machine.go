@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gaugeKeep is how long what was measured holds.
+// gaugeKeep is how long a measured value is used.
 const gaugeKeep = time.Second
 
-// gauge keeps what was measured for a moment, so that a thousand clients cost one look.
+// gauge caches a measured value, so that a thousand clients cost one measurement.
 type gauge[T any] struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -24,12 +24,12 @@ type gauge[T any] struct {
 	err   error
 }
 
-func (g *gauge[T]) read(now time.Time, look func() (T, error)) (T, error) {
+func (g *gauge[T]) read(now time.Time, measure func() (T, error)) (T, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if age := now.Sub(g.at); g.at.IsZero() || age < 0 || age >= gaugeKeep {
 		g.at = now
-		g.value, g.err = look()
+		g.value, g.err = measure()
 	}
 	return g.value, g.err
 }
@@ -43,8 +43,8 @@ var (
 	ErrFiles = errors.New("limits: not enough free files")
 )
 
-// Space tells whether a file system takes a message of a size and has MinFree and MinFiles
-// left then: nil, ErrSpace, ErrFiles, or an error of the file system.
+// Space checks that a file system has room for a message of a size, with MinFree and
+// MinFiles left then: nil, ErrSpace, ErrFiles, or an error of the file system.
 func (l *Limits) Space(dir string, size int64) error {
 	if l.c.MinFree <= 0 && l.c.MinFiles <= 0 {
 		return nil
@@ -81,8 +81,7 @@ func measure(dir string) (free, files int64, err error) {
 	return free, files, nil
 }
 
-// Busy tells whether the machine has more to do than MaxLoad. One that cannot be asked has
-// not.
+// Busy reports whether the load is above MaxLoad. One that cannot be measured is not.
 func (l *Limits) Busy() (load float64, busy bool) {
 	if l.c.MaxLoad <= 0 {
 		return 0, false

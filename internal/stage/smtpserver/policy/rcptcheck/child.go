@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// greeting is what a child says first: its tables are read.
+// greeting is a child's first line: its tables are read.
 const greeting = "zmailer rcpt-check 1"
 
 // errEnded means that the child has ended, by itself or because it was killed.
-var errEnded = errors.New("it has ended")
+var errEnded = errors.New("the process has ended")
 
 const (
 	// maxAnswer is how long a line of a child may be. Bytes.
 	maxAnswer = 8 << 10
-	// maxSaid is how much is kept of what it says on its standard error. Bytes.
-	maxSaid = 2 << 10
+	// maxStderr is how much of its standard error is kept. Bytes.
+	maxStderr = 2 << 10
 	// leave is how long it has to end when its standard input does.
 	leave = time.Second
 	// starting is how long it has to read its tables.
@@ -93,7 +93,7 @@ func start(o *Options) (*child, error) {
 	return k, nil
 }
 
-// hear reads what the child says until it ends, and wakes who waits for it.
+// read reads the child's answers until it ends, and wakes the goroutines that wait for them.
 func (k *child) hear() {
 	lines := bufio.NewReaderSize(k.from, maxAnswer)
 	first := true
@@ -141,7 +141,7 @@ func (k *child) hear() {
 	close(k.waited)
 }
 
-// kill ends the child and what it has started, and wakes who reads from it.
+// kill ends the child's process group, and wakes the goroutine that reads from it.
 func (k *child) kill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,8 +160,8 @@ func (k *child) dead() bool {
 	}
 }
 
-// ask puts a question and waits for its answer. A child that says nothing at all in that
-// time is killed; one that answers others may need longer for this.
+// ask sends a question and waits for its answer. A child that answers nothing in that time
+// is killed; one that answers others may need longer for this.
 func (k *child) ask(ctx context.Context, id uint64, question string) (string, error) {
 	number := strconv.FormatUint(id, 10)
 	answer := make(chan string, 1)
@@ -175,7 +175,7 @@ func (k *child) ask(ctx context.Context, id uint64, question string) (string, er
 		k.mu.Unlock()
 	}()
 	if err := k.write(ctx, number+" "+question+"\n"); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		// It is ending: what it has said tells more.
+		// It is ending: its standard error has the reason.
 		k.kill()
 	}
 	select {
@@ -230,7 +230,7 @@ func (k *child) end() {
 	<-k.waited
 }
 
-// tail keeps the end of what was written.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -241,7 +241,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, b...)
-	if n := len(t.b) - maxSaid; n > 0 {
+	if n := len(t.b) - maxStderr; n > 0 {
 		t.b = append(t.b[:0], t.b[n:]...)
 	}
 	return len(b), nil

@@ -44,7 +44,7 @@ func (m *memory) put(key string, a Answer, now time.Time, length time.Duration) 
 	m.kept[key] = kept{a, now.Add(length), length}
 }
 
-// drop makes room: what is too old goes, and if that is little, half of the rest.
+// drop removes expired answers and, if these are few, half of the rest.
 func (m *memory) drop(now time.Time) {
 	for key, k := range m.kept {
 		if !now.Before(k.until) {

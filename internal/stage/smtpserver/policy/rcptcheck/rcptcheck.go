@@ -1,13 +1,13 @@
-// Package rcptcheck asks the router whether there is anybody behind a recipient, before
-// its mail is taken: a child process, router --verify, which is started when it is asked
-// first, serves all sessions, and is killed when it does not answer (docs/access.md).
+// Package rcptcheck asks the router whether a recipient exists, before mail for it is
+// accepted. One child process, router --verify, serves all sessions; it is started at the
+// first question and killed when it does not answer (docs/access.md).
 //
 // It owns the child and a memory of its answers; nothing of it survives a crash. A child
 // whose server is killed finds the end of its input and ends.
 //
-// Diagnostics: an error of Check means that nobody knows now: the program cannot be
-// started, has ended, does not answer in time, or says that a table cannot be asked. It
-// is never "no such user".
+// Diagnostics: an error of Check means that the answer is not known now: the program cannot
+// be started, has ended, does not answer in time, or cannot ask a table. It is never
+// "no such user".
 package rcptcheck
 
 import (
@@ -25,12 +25,12 @@ import (
 	"zmailer/internal/mail/status"
 )
 
-// Options say whom to ask and how long what he says is believed.
+// Options say which program to ask and how long its answers are kept.
 type Options struct {
 	Program []string      // with its arguments; nil: router --verify, beside this program
 	Env     []string      // of it, beside PATH, HOME, TZ and LANG
 	Time    time.Duration // for one answer; 0: DefaultTime
-	Keep    time.Duration // how long an answer is remembered; that there is nobody, a tenth of it
+	Keep    time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
 	Now     func() time.Time
 	Log     *slog.Logger
 }
@@ -41,11 +41,11 @@ const (
 	DefaultKeep = 10 * time.Minute
 )
 
-// unknownPart is how much shorter it is remembered that there is nobody: who has just
-// been given a mailbox is to get mail.
+// unknownPart is how much shorter an unknown recipient is kept: a new mailbox is to get mail
+// soon.
 const unknownPart = 10
 
-// Answer is what the router says of a recipient.
+// Answer is the router's answer about a recipient.
 type Answer struct {
 	Known bool
 	Code  status.Code // why not
@@ -88,7 +88,7 @@ func New(o Options) (*Checker, error) {
 	return &Checker{o: o}, nil
 }
 
-// Check tells whether there is anybody behind a recipient of mail from a sender.
+// Check asks about a recipient of mail from a sender.
 func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, error) {
 	key := to.String()
 	now := c.o.Now()
@@ -126,7 +126,7 @@ func (c *Checker) ask(ctx context.Context, from, to address.Mailbox) (string, An
 	return parseAnswer(line)
 }
 
-// once asks one child, and has it killed if it says nothing in all the time.
+// once asks one child.
 func (c *Checker) once(ctx context.Context, question string) (string, error) {
 	k, id, err := c.take()
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *Checker) failed(err error) {
 	}
 }
 
-// take gives the child, started if there is none, and a number for a question.
+// take returns the child, started if there is none, and a number for a question.
 func (c *Checker) take() (*child, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +209,7 @@ func parseAnswer(line string) (word string, a Answer, err error) {
 		}
 		return word, Answer{Code: s, Text: strings.TrimSpace(text)}, nil
 	case "trouble":
-		return "", Answer{}, fmt.Errorf("the router cannot tell: %s", text)
+		return "", Answer{}, fmt.Errorf("the router has no answer now: %s", text)
 	}
 	return "", Answer{}, fmt.Errorf("the router answers %.80q", line)
 }

@@ -60,14 +60,14 @@ func TestSubmissionWantsAuthentication(t *testing.T) {
 	p.say("DATA", "354")
 	p.say("Subject: x\r\n\r\nhi\r\n.", "250")
 	if got := r.only(); !strings.Contains(got, "with ESMTPA\n") {
-		t.Errorf("the envelope does not tell that it was authenticated: %q", got)
+		t.Errorf("no A in the protocol of the envelope: %q", got)
 	}
-	// A greeting does not change who it is (RFC 4954 §4).
+	// A greeting does not change the user (RFC 4954 §4).
 	p.say("EHLO c", "250")
 	p.say("MAIL FROM:<a@example.net>", "250")
 	p.say("RSET", "250")
 	if !strings.Contains(r.log.String(), "msg=authenticated") || strings.Contains(r.log.String(), "secret") {
-		t.Error("the log tells too little or too much")
+		t.Error("wrong log")
 	}
 }
 
@@ -194,7 +194,7 @@ func TestWrongPasswordsOfAnAddressAreLimited(t *testing.T) {
 		p.say("EHLO c", "250")
 		p.say("AUTH PLAIN "+b64("\x00jane\x00wrong"), "535")
 	}
-	// The right one is not asked about any more either: whoever guesses must not see it.
+	// The right password is not checked either: a client that guesses must not learn it.
 	right.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "421 4.7.0")
 	right.end()
 }
@@ -209,7 +209,7 @@ func TestTroubleOfTheBackendIsTemporary(t *testing.T) {
 		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "454 4.7.0")
 	}
 	if got := strings.Count(r.log.String(), "msg=auth-trouble"); got > 2 {
-		t.Errorf("the trouble is said %d times", got)
+		t.Errorf("the trouble is logged %d times", got)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestSubmissionWithoutUsersTakesNothing(t *testing.T) {
 	}
 	p.say("MAIL FROM:<a@b>", "530 5.7.0")
 	if !strings.Contains(r.log.String(), "msg=no-users") {
-		t.Error("the log does not tell")
+		t.Error("no log line")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	})
 }
 
-// Other people's clients.
+// Other clients.
 func TestClientsAuthenticate(t *testing.T) {
 	for name, args := range map[string][]string{
 		"swaks PLAIN": {"swaks", "--auth", "PLAIN", "--auth-user", "jane", "--auth-password", "secret"},
@@ -301,14 +301,14 @@ func FuzzDecodeResponse(f *testing.F) {
 // RFC 4954 §4: a password is not asked for in the clear, but on this machine.
 func TestAuthIsNotOfferedInTheClear(t *testing.T) {
 	users := accounts(t)
-	stranger := func(p *peer) string {
+	remote := func(p *peer) string {
 		p.say("EHLO proxy", "250")
 		p.say("XCLIENT ADDR=203.0.113.9", "220")
 		return p.say("EHLO c", "250")
 	}
 	t.Run("in the clear", func(t *testing.T) {
 		p := submission(t, func(c *Config) { c.XClientNets = loopback }).dial()
-		if got := stranger(p); strings.Contains(got, "AUTH") {
+		if got := remote(p); strings.Contains(got, "AUTH") {
 			t.Errorf("%q offers AUTH", got)
 		}
 		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "538 5.7.11")
@@ -316,7 +316,7 @@ func TestAuthIsNotOfferedInTheClear(t *testing.T) {
 	})
 	t.Run("AUTHPLAINTEXT=yes", func(t *testing.T) {
 		p := submission(t, func(c *Config) { c.XClientNets, c.Users.Plaintext = loopback, true }).dial()
-		if got := stranger(p); !strings.Contains(got, "AUTH") {
+		if got := remote(p); !strings.Contains(got, "AUTH") {
 			t.Errorf("%q does not offer AUTH", got)
 		}
 		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
@@ -324,7 +324,7 @@ func TestAuthIsNotOfferedInTheClear(t *testing.T) {
 	t.Run("in TLS", func(t *testing.T) {
 		s := startSecured(t, func(c *Config) { c.XClientNets, c.Users.Source = loopback, "file:"+users })
 		p := s.implicit()
-		if got := stranger(p); !strings.Contains(got, "AUTH") {
+		if got := remote(p); !strings.Contains(got, "AUTH") {
 			t.Errorf("%q does not offer AUTH", got)
 		}
 		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")

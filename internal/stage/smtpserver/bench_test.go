@@ -19,7 +19,7 @@ func BenchmarkAccept(b *testing.B) {
 	b.Run("held", func(b *testing.B) {
 		accept(b, func(c *Config) {
 			c.Access.RelayNets, c.Access.LocalNamesFile = nil, ""
-			c.Filters.Checks = checks.Config{DKIM: true} // there is no signature: nobody is asked
+			c.Filters.Checks = checks.Config{DKIM: true} // there is no signature: no query is made
 		})
 	})
 	b.Run("shown to a filter", func(b *testing.B) { accept(b, with(filterOn(b, &sieve{}))) })

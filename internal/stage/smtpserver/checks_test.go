@@ -16,8 +16,8 @@ import (
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
-// strangers has the server take clients for strangers and check them all.
-func strangers(server string) func(*Config) {
+// allChecks has the server check the mail of all clients, none of whom is in RELAYNETS.
+func allChecks(server string) func(*Config) {
 	return func(c *Config) {
 		c.Access.RelayNets = nil
 		c.Access.LocalNamesFile = "" // the built-in one: localhost
@@ -38,21 +38,21 @@ func (p *peer) mail(from, to, message, want string) string {
 	return p.say(".", want)
 }
 
-func TestResultsStandOnTopOfStrangersMail(t *testing.T) {
+func TestResultsOfChecksAreTheFirstField(t *testing.T) {
 	key := checkstest.Ed25519(t)
 	_, server := checkstest.Serve(t, `a.example. TXT "v=spf1 ip4:127.0.0.1 -all"`, `_dmarc.a.example. TXT "v=DMARC1; p=reject"`,
 		checkstest.TXT("s._domainkey.a.example", key.Record))
-	const letter = "From: a@a.example\nSubject: x\n\nhi\n"
-	signed := key.Sign(t, letter, "a.example", "s", true)
+	const plainText = "From: a@a.example\nSubject: x\n\nhi\n"
+	signed := key.Sign(t, plainText, "a.example", "s", true)
 	forged := "Authentication-Results: mx.example.org; dmarc=pass\n"
 	const top = "Authentication-Results: mx.example.org;\n\t"
 	for name, tt := range map[string]struct{ from, message, want string }{
 		"all is well": {"a@a.example", signed,
 			top + "spf=pass smtp.mailfrom=a@a.example;\n\tdkim=pass header.d=a.example header.i=@a.example;\n\tdmarc=pass header.from=a.example policy.dmarc=reject\n" + signed},
-		"a stranger's name": {"x@b.example", letter,
-			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + letter},
-		"forged results go, others' stay": {"x@b.example", forged + "Authentication-Results: b.example; spf=pass\n" + letter,
-			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\nAuthentication-Results: b.example; spf=pass\n" + letter},
+		"another name": {"x@b.example", plainText,
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + plainText},
+		"forged results go, others' stay": {"x@b.example", forged + "Authentication-Results: b.example; spf=pass\n" + plainText,
+			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\nAuthentication-Results: b.example; spf=pass\n" + plainText},
 		"a header that goes on with ours": {"x@b.example", " ;dkim=pass header.d=a.example\nFrom: a@a.example\n\nhi\n",
 			top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n\n ;dkim=pass header.d=a.example\nFrom: a@a.example\n\nhi\n"},
 		"an mbox file's line": {"x@b.example", "From x Thu\nFrom: a@b.example\n\nhi\n",
@@ -62,13 +62,13 @@ func TestResultsStandOnTopOfStrangersMail(t *testing.T) {
 		"no body":    {"x@b.example", "From: a@b.example\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nFrom: a@b.example\n"},
 		"no header":  {"x@b.example", "\nhi\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n\nhi\n"},
 		"no DNS":     {"x@broken.example", "From: a@broken.example\n\n", top + "spf=temperror smtp.mailfrom=x@broken.example;\n\tdkim=none;\n\tdmarc=temperror header.from=broken.example\nFrom: a@broken.example\n\n"},
-		"null":       {"", letter, top + "spf=none smtp.helo=client.example.net;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + letter},
+		"null":       {"", plainText, top + "spf=none smtp.helo=client.example.net;\n\tdkim=none;\n\tdmarc=fail header.from=a.example policy.dmarc=reject\n" + plainText},
 		"large":      {"a@a.example", signed + strings.Repeat("0123456789\n", 60000), ""},
 		"empty":      {"x@b.example", "", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=permerror\n"},
 		"CR forgery": {"x@b.example", "From: a@b.example\nX: y\rAuthentication-Results: mx.example.org; spf=pass\n\n", top + "spf=none smtp.mailfrom=x@b.example;\n\tdkim=none;\n\tdmarc=none header.from=b.example\nFrom: a@b.example\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, strangers(server))
+			r := start(t, allChecks(server))
 			r.dial().mail(tt.from, toUs, tt.message, "250 2.0.0")
 			got := r.content()
 			if tt.want == "" {
@@ -81,21 +81,21 @@ func TestResultsStandOnTopOfStrangersMail(t *testing.T) {
 				t.Errorf("public/ holds %q", left)
 			}
 			if !strings.Contains(r.log.String(), "msg=checked") {
-				t.Error("the log says nothing of it")
+				t.Error("no log line")
 			}
 		})
 	}
 }
 
-// What our own people hand in is none of SPF's business, and costs no question.
+// Mail of our own networks is not checked, and costs no query.
 func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 	z, server := checkstest.Serve(t)
 	r := start(t, func(c *Config) {
 		c.Filters.Checks = checks.Config{SPF: true, DKIM: true, DMARC: true, Server: server}
 	})
-	const letter = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
-	r.dial().mail("a@a.example", "x@anywhere.example", letter, "250")
-	if got := r.content(); got != letter {
+	const plainText = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
+	r.dial().mail("a@a.example", "x@anywhere.example", plainText, "250")
+	if got := r.content(); got != plainText {
 		t.Errorf("got %q", got)
 	}
 	if n := z.Count(); n > 0 {
@@ -107,7 +107,7 @@ func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 func TestDigestTakesNoTimeFromTheNameServer(t *testing.T) {
 	key := checkstest.Ed25519(t)
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
-	r := start(t, func(c *Config) { strangers(server)(c); c.Filters.Checks.Timeout = 400 * time.Millisecond })
+	r := start(t, func(c *Config) { allChecks(server)(c); c.Filters.Checks.Timeout = 400 * time.Millisecond })
 	head := key.Sign(t, "From: a@a.example\n\nhi\n", "a.example", "s", true)
 	r.dial().mail("x@b.example", toUs, head+strings.Repeat(strings.Repeat(" x", 500)+"\n", 20000), "250")
 	if got := r.content(); !strings.Contains(got[:1000], "dmarc=fail header.from=a.example policy.dmarc=reject") {
@@ -124,7 +124,7 @@ func TestRulesDecideByResults(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "access"), []byte(rules), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, func(c *Config) { strangers(server)(c); c.Access.Dir = dir })
+	r := start(t, func(c *Config) { allChecks(server)(c); c.Access.Dir = dir })
 	p := r.dial()
 	p.mail("a@a.example", toUs, "From: a@a.example\n\nhi\n", "550 5.7.1")
 	p.mail("a@broken.example", toUs, "From: a@b.example\n\nhi\n", "450 4.7.1")
@@ -141,7 +141,7 @@ func TestRulesDecideByResults(t *testing.T) {
 
 func TestHeaderWithoutEndIsRefused(t *testing.T) {
 	_, server := checkstest.Serve(t)
-	r := start(t, strangers(server))
+	r := start(t, allChecks(server))
 	p := r.dial()
 	p.transactionTo(toUs)
 	line := strings.Repeat("x", 64<<10)
@@ -161,7 +161,7 @@ func TestHeaderWithoutEndIsRefused(t *testing.T) {
 func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	key := checkstest.Ed25519(t)
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record))
-	r := start(t, strangers(server))
+	r := start(t, allChecks(server))
 	head := "From: a@a.example\n\nhi\n"
 	for range 2 {
 		head = key.Sign(t, head, "a.example", "s", true)
@@ -216,7 +216,7 @@ func TestDiskTroubleWhileHeldIsTemporary(t *testing.T) {
 			disk := &troubled{}
 			var full fault
 			disk.before = full.before
-			r := start(t, func(c *Config) { strangers(server)(c); c.FS = disk })
+			r := start(t, func(c *Config) { allChecks(server)(c); c.FS = disk })
 			p := r.dial()
 			full.set(op, unix.ENOSPC)
 			big := "From: a@b.example\n\n" + strings.Repeat("0123456789\n", 60000)
@@ -232,7 +232,7 @@ func TestDiskTroubleWhileHeldIsTemporary(t *testing.T) {
 
 func TestClientThatIsLostLeavesNothingHeld(t *testing.T) {
 	_, server := checkstest.Serve(t)
-	r := start(t, strangers(server))
+	r := start(t, allChecks(server))
 	p := r.dial()
 	p.transactionTo(toUs)
 	p.send("From: a@b.example\r\n\r\n" + strings.Repeat("0123456789\r\n", 60000))

@@ -84,7 +84,7 @@ func TestETRNAsksTheScheduler(t *testing.T) {
 		"nothing waits":          {"192.0.2.1", "ETRN idle.example", "251 2.0.0", "ETRN idle.example"},
 		"a customer's own":       {"203.0.113.5", "ETRN mail.customer.example", "250", "ETRN mail.customer.example"},
 		"another's":              {"203.0.113.5", "ETRN site.example", "459 4.7.1", ""},
-		"a stranger":             {outsider, "ETRN site.example", "459 4.7.1", ""},
+		"not allowed":            {outsider, "ETRN site.example", "459 4.7.1", ""},
 		"no parameter":           {"192.0.2.1", "ETRN", "501 5.5.4", ""},
 		"two":                    {"192.0.2.1", "ETRN a.example b.example", "501 5.5.4", ""},
 		"no host":                {"192.0.2.1", "ETRN a..b", "501 5.5.4", ""},

@@ -320,13 +320,13 @@ func TestDiscardedMessageIsTakenAndAccountedFor(t *testing.T) {
 				t.Errorf("the ledger has %+v", got)
 			}
 			if !strings.Contains(r.log.String(), "msg=discarded") {
-				t.Error("the log says nothing of it")
+				t.Error("no log line")
 			}
 		})
 	}
 }
 
-// M13: what a filter puts into quarantine waits for a person.
+// M13: a message that a filter quarantines waits for an operator.
 func TestQuarantinedMessageIsFrozen(t *testing.T) {
 	f := filterOn(t, &sieve{end: func(m *gomilter.Modifier) gomilter.Response {
 		_ = m.AddHeader("X-Spam", "yes")
@@ -414,7 +414,7 @@ func TestFiltersFollowOneAnother(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := second.said(); !strings.HasSuffix(got, "header X-First:1|headers|body new") {
-		t.Errorf("the second was told %s", got)
+		t.Errorf("the second got %s", got)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestFilterRefusesAContentThatCameByLMTP(t *testing.T) {
 	p.expect("550 5.7.1")
 	r.nothing()
 	if got := f.said(); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
-		t.Errorf("it was told %s", got)
+		t.Errorf("it got %s", got)
 	}
 }
 
@@ -478,7 +478,7 @@ func TestFilterSeesWhatComesInChunks(t *testing.T) {
 	p.send("BDAT 6 LAST\r\n\r\nhi\r\n")
 	p.expect("250 2.0.0")
 	if got := f.said(); !strings.HasSuffix(got, "header Subject:x|headers|body hi") {
-		t.Errorf("it was told %s", got)
+		t.Errorf("it got %s", got)
 	}
 	if got := r.content(); got != "Subject: x\n\nhi\n" {
 		t.Errorf("got %q", got)

@@ -22,7 +22,7 @@ func idIn(t *testing.T, reply string) postoffice.SpoolID {
 	return id
 }
 
-// A18: what the client is told is accepted stands in the ledger, and nothing else.
+// A18: the ledger has exactly the messages that clients got 250 for.
 func TestAcceptedMessageIsInTheLedgerBeforeTheAnswer(t *testing.T) {
 	disk := &troubled{before: func(string, string) error { return nil }}
 	var full fault

@@ -124,7 +124,7 @@ func TestStopLetsLMTPFinish(t *testing.T) {
 }
 
 // The mode, and that a socket of a dead server is replaced, one of a live one is not.
-func TestUnixSocketIsReplacedIfNobodyAnswers(t *testing.T) {
+func TestUnixSocketIsReplacedIfNoServerAnswers(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lmtp")
 	dead, err := net.Listen("unix", path)

@@ -69,7 +69,7 @@ func TestOpendkimSignsAndWeVerify(t *testing.T) {
 	dkim := opendkim(t, key)
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
 	signing := start(t, func(c *Config) { c.Filters.Milters = []milter.Config{dkim} })
-	verifying := start(t, strangers(server))
+	verifying := start(t, allChecks(server))
 	letter := "From: Ann <ann@a.example>\nTo: b@mx.example.org\nSubject: folded\n\tsubject\nDate: Sat, 21 Nov 2026 10:00:00 +0000\nMessage-ID: <1@a.example>\n\nDear Bob,\n\n.\n..x  \n" + strings.Repeat("a line of eighty bytes\n", 20000)
 	p := signing.dial()
 	for range 2 { // and once more on the same connection

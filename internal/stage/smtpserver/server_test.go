@@ -214,7 +214,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// peer is a client that says exactly what it is told to.
+// peer is a client that sends exactly the test's bytes.
 type peer struct {
 	t testing.TB
 	net.Conn

@@ -41,11 +41,11 @@ var falseEnds = map[string]struct {
 func TestFalseEndIsNoEnd(t *testing.T) {
 	for name, end := range falseEnds {
 		for _, by := range []string{"DATA", "BDAT", "BDAT in two"} {
-			for _, who := range []string{"stranger", "stranger, accept", "our own"} {
+			for _, who := range []string{"remote", "remote, accept", "our own"} {
 				t.Run(name+" by "+by+" from "+who, func(t *testing.T) {
 					r := start(t, func(c *Config) {
 						c.XClientNets = loopback
-						c.Limits.AcceptBareLF = who == "stranger, accept"
+						c.Limits.AcceptBareLF = who == "remote, accept"
 					})
 					p := r.dial()
 					if who != "our own" {
@@ -65,7 +65,7 @@ func TestFalseEndIsNoEnd(t *testing.T) {
 					default: // cut in the midst of it
 						cut := strings.Index(content, end.text) + 1
 						p.send(fmt.Sprintf("BDAT %d\r\n%sBDAT %d LAST\r\n%s", cut, content[:cut], len(content)-cut, content[cut:]))
-						if got := p.reply(); strings.HasPrefix(got, "550 5.6.0") && end.bare && who == "stranger" {
+						if got := p.reply(); strings.HasPrefix(got, "550 5.6.0") && end.bare && who == "remote" {
 							p.expect("503") // the second chunk is none of a message any more
 							p.say("NOOP", "250")
 							r.nothing()
@@ -75,7 +75,7 @@ func TestFalseEndIsNoEnd(t *testing.T) {
 						}
 					}
 					want := "250 2.0.0"
-					if end.bare && who == "stranger" {
+					if end.bare && who == "remote" {
 						want = "550 5.6.0"
 					}
 					p.expect(want)

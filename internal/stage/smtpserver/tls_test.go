@@ -230,7 +230,7 @@ func TestSubmissionsBeginInTLS(t *testing.T) {
 		t.Errorf("EHLO: %q", got)
 	}
 	p.say("NOOP", "250")
-	// In the clear nothing is said.
+	// In the clear there is no reply.
 	p = s.connectTo("tcp", s.addrs[2].String())
 	p.send("EHLO c\r\n")
 	if b, err := io.ReadAll(p.r); bytes.Contains(b, []byte("220")) {
@@ -239,7 +239,7 @@ func TestSubmissionsBeginInTLS(t *testing.T) {
 }
 
 // A handshake that does not go on keeps no other client waiting, and ends.
-func TestSlowHandshakeIsEndedAndBlocksNobody(t *testing.T) {
+func TestSlowHandshakeIsEndedAndDelaysNoOtherClient(t *testing.T) {
 	s := startSecured(t, func(c *Config) { c.TLSTimeout = 300 * time.Millisecond })
 	var silent []*peer
 	for range 5 {
@@ -381,7 +381,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	same := c.Config()
 	now = now.Add(time.Minute)
 	if c.Config() != same {
-		t.Error("nothing has changed, but tickets are void")
+		t.Error("nothing has changed, but tickets are invalid")
 	}
 	second := writePair(t, prefix, "mx.example.org", nextYear())
 	now = now.Add(time.Second / 2)

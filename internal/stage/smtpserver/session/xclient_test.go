@@ -23,7 +23,7 @@ func TestXCLIENTAttributes(t *testing.T) {
 		"unavailable":              {arg: "ADDR=[UNAVAILABLE] NAME=[TEMPUNAVAIL]", want: Client{Addr: UnknownClient()}},
 		"xtext":                    {arg: "LOGIN=ann+40example.net HELO=+3Dx", want: Client{Addr: was.Addr, Name: "localhost", Helo: "=x", User: "ann@example.net"}},
 		"nobody":                   {arg: "LOGIN=[UNAVAILABLE]", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy"}},
-		"what is not asked for":    {arg: "PROTO=ESMTP DESTADDR=192.0.2.2 DESTPORT=25", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy", User: "root"}},
+		"ignored":                  {arg: "PROTO=ESMTP DESTADDR=192.0.2.2 DESTPORT=25", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy", User: "root"}},
 		"no value":                 {arg: "ADDR", bad: true},
 		"no address":               {arg: "ADDR=localhost", bad: true},
 		"a zone":                   {arg: "ADDR=IPV6:fe80::1%eth0", bad: true},

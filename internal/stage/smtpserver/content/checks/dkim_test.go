@@ -33,7 +33,7 @@ func (c *Checker) dkimOf(t testing.TB, message string) []Signature {
 	return got
 }
 
-const letter = "From: Ann <ann@a.example>\nTo: bob@b.example\nSubject: folded\n\tsubject\n\nDear Bob,\n\n.\nno more  \n\n\n"
+const plainText = "From: Ann <ann@a.example>\nTo: bob@b.example\nSubject: folded\n\tsubject\n\nDear Bob,\n\n.\nno more  \n\n\n"
 
 func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 	big, ed, small := checkstest.RSA(t, 2048), checkstest.Ed25519(t), checkstest.RSA(t, 1024)
@@ -42,7 +42,7 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 		checkstest.TXT("two._domainkey.a.example", ed.Record), checkstest.TXT("two._domainkey.a.example", big.Record),
 		checkstest.TXT("x._domainkey.other.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
-	rsaSimple, edRelaxed := big.Sign(t, letter, "a.example", "rsa", false), ed.Sign(t, letter, "a.example", "ed", true)
+	rsaSimple, edRelaxed := big.Sign(t, plainText, "a.example", "rsa", false), ed.Sign(t, plainText, "a.example", "ed", true)
 	for name, tt := range map[string]struct {
 		message string
 		want    []Value
@@ -50,26 +50,26 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 		"RSA, simple":                {rsaSimple, []Value{Pass}},
 		"Ed25519, relaxed":           {edRelaxed, []Value{Pass}},
 		"both":                       {big.Sign(t, edRelaxed, "a.example", "rsa", true), []Value{Pass, Pass}},
-		"1024 bits":                  {small.Sign(t, letter, "a.example", "old", true), []Value{Pass}},
+		"1024 bits":                  {small.Sign(t, plainText, "a.example", "old", true), []Value{Pass}},
 		"a body that was changed":    {strings.Replace(rsaSimple, "Dear Bob", "Dear Rob", 1), []Value{Fail}},
 		"a header that was changed":  {strings.Replace(edRelaxed, "Subject: f", "Subject: F", 1), []Value{Fail}},
 		"one of two was broken":      {strings.Replace(big.Sign(t, edRelaxed, "a.example", "rsa", false), "no more  \n", "no more\n", 1), []Value{Fail, Pass}},
 		"a field added on top":       {"Received: from x\n" + rsaSimple, []Value{Pass}},
-		"no signature":               {letter, nil},
-		"no key":                     {ed.Sign(t, letter, "a.example", "none", true), []Value{PermError}},
-		"a revoked key":              {ed.Sign(t, letter, "a.example", "gone", true), []Value{PermError}},
-		"two keys":                   {ed.Sign(t, letter, "a.example", "two", true), []Value{PermError}},
-		"another's key":              {ed.Sign(t, letter, "a.example", "rsa", true), []Value{PermError}},
-		"the name server fails":      {ed.Sign(t, letter, "broken.example", "x", true), []Value{TempError}},
-		"no tags":                    {"DKIM-Signature: nonsense\n" + letter, []Value{PermError}},
-		"an empty field":             {"DKIM-Signature:\n" + letter, []Value{PermError}},
+		"no signature":               {plainText, nil},
+		"no key":                     {ed.Sign(t, plainText, "a.example", "none", true), []Value{PermError}},
+		"a revoked key":              {ed.Sign(t, plainText, "a.example", "gone", true), []Value{PermError}},
+		"two keys":                   {ed.Sign(t, plainText, "a.example", "two", true), []Value{PermError}},
+		"another's key":              {ed.Sign(t, plainText, "a.example", "rsa", true), []Value{PermError}},
+		"the name server fails":      {ed.Sign(t, plainText, "broken.example", "x", true), []Value{TempError}},
+		"no tags":                    {"DKIM-Signature: nonsense\n" + plainText, []Value{PermError}},
+		"an empty field":             {"DKIM-Signature:\n" + plainText, []Value{PermError}},
 		"a body of no lines":         {ed.Sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
 		"a line that is none":        {strings.Replace(edRelaxed, "Subject:", "junk\nSubject:", 1), []Value{Pass}},
-		"a long signature":           {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from; bh=AA==; b=" + strings.Repeat("AA==", maxSignature) + "\n" + letter, []Value{PermError}},
-		"a signature of many names":  {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames+1) + "; bh=AA==; b=AA==\n" + letter, []Value{PermError}},
-		"a length tag":               {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + letter, []Value{Fail}},
+		"a long signature":           {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from; bh=AA==; b=" + strings.Repeat("AA==", maxSignature) + "\n" + plainText, []Value{PermError}},
+		"a signature of many names":  {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames+1) + "; bh=AA==; b=AA==\n" + plainText, []Value{PermError}},
+		"a length tag":               {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + plainText, []Value{Fail}},
 		"the header never ends":      {"DKIM-Signature: " + strings.Repeat("x", maxHeader) + "\n", []Value{PermError}},
-		"a body of nothing but ends": {ed.Sign(t, letter, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
+		"a body of nothing but ends": {ed.Sign(t, plainText, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []Value
@@ -88,7 +88,7 @@ func TestNoMoreSignaturesThanFiveAreChecked(t *testing.T) {
 	ed := checkstest.Ed25519(t)
 	z, server := checkstest.Serve(t, checkstest.TXT("ed._domainkey.a.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
-	message := letter
+	message := plainText
 	for range 8 {
 		message = ed.Sign(t, message, "a.example", "ed", true)
 	}
@@ -105,7 +105,7 @@ func TestErrorOfTheContentIsNotASignatures(t *testing.T) {
 	ed := checkstest.Ed25519(t)
 	_, server := checkstest.Serve(t, checkstest.TXT("ed._domainkey.a.example", ed.Record))
 	c := New(Config{DKIM: true, Server: server})
-	message := ed.Sign(t, ed.Sign(t, letter, "a.example", "ed", true), "a.example", "ed", true)
+	message := ed.Sign(t, ed.Sign(t, plainText, "a.example", "ed", true), "a.example", "ed", true)
 	header, _ := parts(message)
 	broken := errors.New("the disk is gone")
 	before := runtime.NumGoroutine()

@@ -42,7 +42,7 @@ const answering = `echo zmailer rcpt-check 1
 while read id from to; do
 	echo $to >>$ASKED
 	case $to in
-	*no*) echo $id unknown 5.1.1 no such user here;;
+	*no*) echo $id unknown 5.1.1 User unknown;;
 	*slow*) ;;
 	*odd*) echo $id what;;
 	*lookup*) echo $id trouble - the table is down;;
@@ -71,7 +71,7 @@ func TestAnswersOfTheChildAreTakenAsTheyAre(t *testing.T) {
 		wrong string
 	}{
 		"bob":    {want: Answer{Known: true}},
-		"nobody": {want: Answer{Code: status.BadMailbox, Text: "no such user here"}},
+		"nobody": {want: Answer{Code: status.BadMailbox, Text: "User unknown"}},
 		"moved":  {want: Answer{Code: status.Code{Class: 5, Subject: 1, Detail: 6}, Text: "moved away"}},
 		"lookup": {wrong: "the table is down"},
 		"odd":    {wrong: `answers "what"`},
@@ -175,7 +175,7 @@ func TestChildThatDoesNotAnswerIsKilled(t *testing.T) {
 }
 
 // One that answers others is not killed for one question that takes long.
-func TestSlowAnswerCostsNobodyElse(t *testing.T) {
+func TestSlowAnswerDelaysNoOtherQuestion(t *testing.T) {
 	c, dir := program(t, Options{}, answering)
 	ctx := context.Background()
 	// Its time is over while others are answered: the program is not stuck.

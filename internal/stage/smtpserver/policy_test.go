@@ -17,7 +17,7 @@ import (
 )
 
 // ruled runs a server with files beside its zmailer.conf, to whom clients of the
-// loopback may say who they are. Its domain is example.org.
+// loopback may use XCLIENT. Its domain is example.org.
 func ruled(t *testing.T, files map[string]string, change func(*Config)) *running {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,7 +163,7 @@ func TestDiskTroubleWhileFreezingIsTemporary(t *testing.T) {
 	}
 }
 
-// What only the content tells is decided after it; recipients that other rules wait with
+// Rules about the content decide after it; recipients that other rules wait with
 // go in a transaction of their own.
 func TestRulesAboutTheContentDecideAfterIt(t *testing.T) {
 	r := ruled(t, map[string]string{"access": "reject size>100 to=example.org : \"552 5.3.4 too much for us\"\nfreeze rcpts>2\n"}, nil)
@@ -207,17 +207,17 @@ example.com             carol
 `}
 	r := ruled(t, files, func(c *Config) { c.Access.SenderLogin = []string{"senders"} })
 	for name, tt := range map[string]struct{ user, from, want string }{
-		"his own":                  {"bob", "bob@example.org", "250"},
-		"in other case":            {"Bob", "BOB@EXAMPLE.ORG", "250"},
-		"shared":                   {"carol", "bob@example.org", "250"},
-		"anybody's":                {"dave", "sales@example.org", "250"},
-		"another's":                {"dave", "bob@example.org", "553 5.7.1"},
-		"a whole domain":           {"carol", "x@example.com", "250"},
-		"not his domain":           {"bob", "x@example.com", "553 5.7.1"},
-		"below a domain":           {"shop", "x@eu.shop.example", "250"},
-		"nobody's":                 {"bob", "x@example.net", "553 5.7.1"},
-		"the null sender":          {"bob", "", "250"},
-		"nobody has authenticated": {"", "bob@example.org", "250"},
+		"his own":         {"bob", "bob@example.org", "250"},
+		"in other case":   {"Bob", "BOB@EXAMPLE.ORG", "250"},
+		"shared":          {"carol", "bob@example.org", "250"},
+		"anybody's":       {"dave", "sales@example.org", "250"},
+		"another's":       {"dave", "bob@example.org", "553 5.7.1"},
+		"a whole domain":  {"carol", "x@example.com", "250"},
+		"not his domain":  {"bob", "x@example.com", "553 5.7.1"},
+		"below a domain":  {"shop", "x@eu.shop.example", "250"},
+		"unlisted":        {"bob", "x@example.net", "553 5.7.1"},
+		"the null sender": {"bob", "", "250"},
+		"no user":         {"", "bob@example.org", "250"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.as(outsider, tt.user).say("MAIL FROM:<"+tt.from+">", tt.want)
@@ -238,10 +238,10 @@ func TestSourcesOfLocalNamesCount(t *testing.T) {
 	p := r.as(outsider, "").from("a@example.net")
 	p.say("RCPT TO:<b@example.org>", "250")
 	p.say("RCPT TO:<b@example.edu>", "250")
-	// The third cannot tell whether this one is ours.
+	// The third source cannot be asked.
 	p.say("RCPT TO:<b@example.gov>", "451 4.3.0")
 	if !strings.Contains(r.log.String(), "msg=access-trouble") {
-		t.Error("the log does not tell of the trouble")
+		t.Error("no log line")
 	}
 }
 
@@ -266,7 +266,7 @@ func TestAccessSettingsComeFromTheConfiguration(t *testing.T) {
 	}
 }
 
-// While the router cannot tell, RCPTCHECKTROUBLE decides, and the log says so once.
+// While the router cannot be asked, RCPTCHECKTROUBLE decides, and it is logged once.
 func TestTroubleWithTheRouterIsNoUnknownUser(t *testing.T) {
 	for name, tt := range map[string]struct {
 		puts bool
@@ -287,7 +287,7 @@ func TestTroubleWithTheRouterIsNoUnknownUser(t *testing.T) {
 			p.say("RCPT TO:<closed@example.org>", "550 5.7.1")
 			p.say("RCPT TO:<b@example.edu>", "550 5.7.1")
 			if n := strings.Count(r.log.String(), "msg=rcpt-check-trouble"); n != 1 {
-				t.Errorf("told %d times, want once", n)
+				t.Errorf("logged %d times, want once", n)
 			}
 		})
 	}

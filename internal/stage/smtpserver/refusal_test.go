@@ -57,7 +57,7 @@ func TestStorageErrorIsAnsweredTemporarily(t *testing.T) {
 				if got, want := r.content(), strings.ReplaceAll(body, "\r\n", "\n"); got != want {
 					t.Errorf("got %d bytes, want %d", len(got), len(want))
 				}
-				// K12: it is said once, and once that it is over.
+				// K12: the trouble is logged once, and once that it is over.
 				log := r.log.String()
 				if a, b := strings.Count(log, "msg=storage-trouble"), strings.Count(log, "msg=storage-recovered"); a != 1 || b != 1 {
 					t.Errorf("said %d times, recovered %d times; want once each", a, b)
@@ -96,7 +96,7 @@ func TestUnsyncedDirectoryIsNoAcceptance(t *testing.T) {
 	r.nothing()
 }
 
-// M2: what is not a whole message leaves nothing.
+// M2: an incomplete message leaves nothing.
 func TestDroppedConnectionLeavesNothing(t *testing.T) {
 	large := strings.Repeat("0123456789abcde\r\n", 16<<10)
 	for name, said := range map[string]string{
@@ -276,7 +276,7 @@ func TestChunkRefusedByItsSyntaxIsNotAMessage(t *testing.T) {
 	}
 }
 
-func TestStrangersMaySendToLocalDomainsOnly(t *testing.T) {
+func TestUnauthenticatedClientsSendToLocalDomainsOnly(t *testing.T) {
 	names := filepath.Join(t.TempDir(), "localnames")
 	r := start(t, func(c *Config) { c.Access.RelayNets, c.Access.LocalNamesFile = nil, names })
 	p := r.dial()
@@ -308,7 +308,7 @@ func TestStrangersMaySendToLocalDomainsOnly(t *testing.T) {
 	until("RCPT TO:<c@there.example>", "250")
 	p.say("RCPT TO:<c@here.example>", "550 5.7.1")
 	write("here.example\nno domain..\n..\n")
-	eventually(t, "the bad line is told of", func() bool {
+	eventually(t, "the bad line is logged", func() bool {
 		p.say("RCPT TO:<c@here.example>", "550 5.7.1")
 		return strings.Contains(r.log.String(), "msg=table-refused")
 	})
@@ -352,7 +352,7 @@ func TestLocalNamesThatCannotBeReadAreNoStart(t *testing.T) {
 	}
 }
 
-// K15: a client that says nothing is told so and goes; nothing of it stays.
+// K15: a silent client gets 421 and is closed; nothing of it stays.
 func TestSilentClientIsCutOff(t *testing.T) {
 	for name, said := range map[string]string{
 		"after the greeting": "",

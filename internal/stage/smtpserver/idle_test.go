@@ -24,8 +24,8 @@ func TestCommandsThatDoNothingCountAfterAWhile(t *testing.T) {
 	p.end()
 }
 
-// Strangers leave a fifth of the places to our users and to LIMITSEXEMPT.
-func TestStrangersDoNotTakeAllPlaces(t *testing.T) {
+// A fifth of the connections is kept for our users and LIMITSEXEMPT.
+func TestUnauthenticatedClientsDoNotTakeAllConnections(t *testing.T) {
 	r := start(t, func(c *Config) {
 		c.MaxConnections = 5
 		c.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
@@ -71,7 +71,7 @@ func TestDrippedChunksAreNoProgress(t *testing.T) {
 	})
 }
 
-// What is stored is what was checked.
+// A parameter that is given twice is refused.
 func TestParametersStandOnce(t *testing.T) {
 	r := start(t, nil)
 	p := r.dial()

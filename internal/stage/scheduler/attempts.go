@@ -16,7 +16,7 @@ import (
 type attempts struct{ *engine }
 
 // Given implements agents.Owner.
-func (e attempts) Given(_ *agents.Agent, v *thread.Vertex) {
+func (e *attempts) Given(_ *agents.Agent, v *thread.Vertex) {
 	e.counts.Attempts++
 	e.meters.attempts.With(v.Thread.Channel(), clauseOf(v.Thread)).Add(1)
 }
@@ -29,26 +29,26 @@ func clauseOf(t *thread.Thread) string {
 }
 
 // Answered implements agents.Owner.
-func (e attempts) Answered(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
+func (e *attempts) Answered(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
 	e.counts.final(r.Result)
 	e.logFinal(v, r, ans)
 }
 
 // Stray implements agents.Owner.
-func (e attempts) Stray(number uint64) {
-	if m := e.messages.get(number); m != nil && e.busy[m] == nil {
-		e.reload(m, nil)
+func (e *attempts) Stray(number uint64) {
+	if m := e.messages.get(number); m != nil && e.changes.busy[m] == nil {
+		e.placement.reload(m, nil)
 	}
 }
 
 // Unlocked implements agents.Owner.
-func (e attempts) Unlocked() {
-	e.lockedWait = e.conf.locked
-	e.reloadLocked()
+func (e *attempts) Unlocked() {
+	e.placement.lockedWait = e.conf.locked
+	e.placement.reloadLocked()
 }
 
 // Lost implements agents.Owner.
-func (e attempts) Lost(j *agents.Job) {
+func (e *attempts) Lost(j *agents.Job) {
 	v, m := j.Vertex, j.Vertex.Message
 	e.core.Stop(v, e.now)
 	if e.messages.get(m.Number) != m {
@@ -62,14 +62,14 @@ func (e attempts) Lost(j *agents.Job) {
 			v.Lost++ // a deferral is among them: no second try at once
 		}
 		if len(list) > 0 {
-			e.do(m, op{run: e.writes(m, list)})
+			e.changes.do(m, op{run: e.writes(m, list)})
 		}
 	}
-	e.reload(m, v)
+	e.placement.reload(m, v)
 }
 
 // Done implements agents.Owner.
-func (e attempts) Done(j *agents.Job) {
+func (e *attempts) Done(j *agents.Job) {
 	v, m := j.Vertex, j.Vertex.Message
 	t := v.Thread
 	spent := e.stages(v)
@@ -95,18 +95,18 @@ func (e attempts) Done(j *agents.Job) {
 		e.logDeferred(v, j.Outcomes, round, spent)
 	}
 	if j.Report {
-		e.remindReport(m)
+		e.ends.remindReport(m)
 	}
 	if len(j.Outcomes) > 0 {
 		e.record(m, v, j.Outcomes, round)
 		return
 	}
-	e.check(m)
+	e.ends.check(m)
 }
 
 // Late implements agents.Owner: what the agent leaves to us is written down, then the
 // file is read again.
-func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, known bool) {
+func (e *attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, known bool) {
 	m := d.Message
 	if e.messages.get(m.Number) != m {
 		return
@@ -121,9 +121,9 @@ func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, kn
 		}
 		list := []thread.Outcome{*o}
 		// Crash: without the line the recipient is tried at once.
-		e.do(m, op{run: e.writes(m, list)})
+		e.changes.do(m, op{run: e.writes(m, list)})
 		e.logLate(events.Deferred, d, o, slog.String("next", o.Next.Format(time.RFC3339)))
-		e.reload(m, nil)
+		e.placement.reload(m, nil)
 		return
 	}
 	// Another agent that has been given the recipient finds it done. That is no news then.
@@ -143,13 +143,13 @@ func (e attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, kn
 		list := []thread.Outcome{*o}
 		// Crash before it is written: the recipient is locked by an agent that ends, and
 		// is in doubt; after: its tag is final.
-		e.do(m, op{run: e.writes(m, list)})
+		e.changes.do(m, op{run: e.writes(m, list)})
 	}
-	e.reload(m, nil)
+	e.placement.reload(m, nil)
 }
 
 // logLate writes the line of a recipient whose answer came after its job was taken back.
-func (e attempts) logLate(k events.Kind, d *agents.Doubt, o *thread.Outcome, more ...slog.Attr) {
+func (e *attempts) logLate(k events.Kind, d *agents.Doubt, o *thread.Outcome, more ...slog.Attr) {
 	id := idOf(d.Message)
 	code, reply := o.Notary.Status, thread.LastLine(o.Text)
 	if code == "" {
@@ -162,34 +162,34 @@ func (e attempts) logLate(k events.Kind, d *agents.Doubt, o *thread.Outcome, mor
 }
 
 // record writes outcomes down and only then acts on them (A5).
-func (e *engine) record(m *thread.Message, v *thread.Vertex, list []thread.Outcome, round thread.Round) {
+func (e *attempts) record(m *thread.Message, v *thread.Vertex, list []thread.Outcome, round thread.Round) {
 	var rec store.Recorded
-	e.do(m, op{
+	e.changes.do(m, op{
 		run: func() (err error) {
 			rec, err = e.spool.Record(m.Name(), list)
 			return err
 		},
 		then: func() {
-			e.touched(m, rec.ID)
+			e.ends.touched(m, rec.ID)
 			e.log.Debug("recorded", "id", idOf(m), "name", m.Name(), "outcomes", len(list))
 			left := round.Left > 0
 			if left && len(rec.Taken) > 0 {
-				left = e.takeBack(m, v, &rec)
+				left = e.ends.takeBack(m, v, &rec)
 			}
 			switch {
 			case left && round.Expired:
-				e.expire(v)
-			case left && rec.Long && e.summarise(m, v):
+				e.ends.expire(v)
+			case left && rec.Long && e.ends.summarise(m, v):
 			case left:
 				e.core.Wait(v, e.now)
 			}
-			e.check(m)
+			e.ends.check(m)
 		},
 	})
 }
 
 // feed gives what is ready in a ring to its agents.
-func (e *engine) feed(r *thread.Ring) {
+func (e *attempts) feed(r *thread.Ring) {
 	g := agents.GroupOf(r)
 	switch {
 	case g == nil || e.stopping || e.startsNothing():
@@ -197,12 +197,12 @@ func (e *engine) feed(r *thread.Ring) {
 		e.agents.Feed(g)
 	case e.agents.Withdraw(g):
 		// Messages came to a ring that is no more, as when an attempt ended that was begun before.
-		r.Threads(func(t *thread.Thread) { e.reloadThread(t) })
+		r.Threads(func(t *thread.Thread) { e.placement.reloadThread(t) })
 	}
 }
 
 // writes returns what records outcomes that nothing follows from.
-func (e *engine) writes(m *thread.Message, list []thread.Outcome) func() error {
+func (e *attempts) writes(m *thread.Message, list []thread.Outcome) func() error {
 	return func() error {
 		_, err := e.spool.Record(m.Name(), list)
 		return err

@@ -67,8 +67,15 @@ func (b *bootClock) read(day, even time.Duration) time.Duration {
 	return boot
 }
 
+// clock keeps the time of the engine's turns.
+type clock struct {
+	*engine
+	base  time.Time     // the time of day when the steady clock
+	since time.Duration // was at this
+}
+
 // tick reads the clocks.
-func (e *engine) tick() {
+func (e *clock) tick() {
 	wall, steady := e.conf.clocks.now().Round(0), e.conf.clocks.steady()
 	if e.base.IsZero() {
 		e.base, e.since = wall, steady
@@ -85,7 +92,7 @@ func (e *engine) tick() {
 }
 
 // shift has everything that is to come stay as far away as it was.
-func (e *engine) shift(by time.Duration) {
+func (e *clock) shift(by time.Duration) {
 	e.core.Shift(by)
 	e.agents.Shift(by)
 	later := func(t *time.Time) {
@@ -93,18 +100,18 @@ func (e *engine) shift(by time.Duration) {
 			*t = t.Add(by)
 		}
 	}
-	later(&e.lockedAt)
-	later(&e.lookAt)
-	later(&e.trimAt)
-	later(&e.lookEnded)
+	later(&e.placement.lockedAt)
+	later(&e.scanner.lookAt)
+	later(&e.heap.trimAt)
+	later(&e.scanner.lookEnded)
 	later(&e.deadline)
-	later(&e.lookout.at)
-	for name, r := range e.refused {
+	later(&e.monitor.at)
+	for name, r := range e.intake.refused {
 		later(&r.alone)
-		e.refused[name] = r
+		e.intake.refused[name] = r
 	}
-	for t, s := range e.lookout.still {
+	for t, s := range e.monitor.still {
 		later(&s.since)
-		e.lookout.still[t] = s
+		e.monitor.still[t] = s
 	}
 }

@@ -90,9 +90,9 @@ func TestClockThatIsSetMovesTheTimeOfProgress(t *testing.T) {
 	b, _ := diskBox(t)
 	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
 	now := time.Unix(1_800_000_000, 0)
-	e.lookout.still = map[*thread.Thread]stillness{nil: {since: now}}
-	e.shift(time.Hour)
-	if got, want := e.lookout.still[nil].since, now.Add(time.Hour); !got.Equal(want) {
+	e.monitor.still = map[*thread.Thread]stillness{nil: {since: now}}
+	e.clock.shift(time.Hour)
+	if got, want := e.monitor.still[nil].since, now.Add(time.Hour); !got.Equal(want) {
 		t.Errorf("the last progress: %v, want %v", got, want)
 	}
 }
@@ -100,9 +100,10 @@ func TestClockThatIsSetMovesTheTimeOfProgress(t *testing.T) {
 // A reminder of a message that is gone from the disk, while an agent has it still, does
 // nothing to its name, which may be another's by then.
 func TestReminderOfWhatIsGone(t *testing.T) {
-	e := &engine{busy: map[*thread.Message]*ops{}}
-	e.remind(&thread.Message{Number: 1})
-	if len(e.busy) != 0 {
+	b, _ := diskBox(t)
+	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
+	e.ends.remind(&thread.Message{Number: 1})
+	if len(e.changes.busy) != 0 {
 		t.Error("its file is looked at")
 	}
 }

@@ -22,7 +22,7 @@ func grow(b testing.TB, n int, each func(i int)) *engine {
 	r := newRig(b, scriptConf("", ""), 0, nil)
 	r.config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	e := newEngine(r.config, r.PO)
-	e.tick()
+	e.clock.tick()
 	for i := range n {
 		each(i)
 		e.read(i, fmt.Sprintf("host%d.example", i%10_000), e.now.Add(10*time.Hour))
@@ -34,7 +34,7 @@ func grow(b testing.TB, n int, each func(i int)) *engine {
 func (e *engine) read(i int, host string, next time.Time) *thread.Message {
 	number := uint64(i + 1_000_000)
 	name := fmt.Sprint(number)
-	e.loaded(name, &store.Loaded{Conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
+	e.intake.loaded(name, &store.Loaded{Conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
 		ID: postoffice.SpoolID{Ino: number, MTime: e.now.UnixNano()},
 		Open: []store.Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
 			Attempts: 1, Next: next}}}, nil)
@@ -47,7 +47,7 @@ func BenchmarkDepth(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
 			e := deep(b, n)
-			ring := e.ring("smtp", "fresh")
+			ring := e.reconfiguration.ring("smtp", "fresh")
 			runtime.GC()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -55,7 +55,7 @@ func BenchmarkDepth(b *testing.B) {
 				v := e.core.Take(ring, e.now)
 				v.Recipients()[0].Result = thread.Delivered
 				e.core.End(v, thread.HostWait{}, e.now)
-				e.forget(m)
+				e.ends.forget(m)
 			}
 		})
 	}
@@ -79,10 +79,10 @@ func BenchmarkTurns(b *testing.B) {
 	}
 	for b.Loop() {
 		for part := 0; part < tableParts; {
-			turn("look", func() { part = e.unseen(0, part) })
+			turn("look", func() { part = e.scanner.unseen(0, part) })
 		}
 		turn("etrn", func() { e.kick("host77.example", func(int) {}) })
-		turn("clock-set", func() { e.shift(time.Hour) })
+		turn("clock-set", func() { e.clock.shift(time.Hour) })
 		e.now = e.now.Add(time.Hour)
 	}
 	e.now = e.now.Add(11 * time.Hour)

@@ -3,23 +3,18 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/scheduler/agents"
-	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
-	"zmailer/internal/workspec"
 )
 
 // engine joins core, disk and agents. All its state belongs to the goroutine of
@@ -34,70 +29,32 @@ type engine struct {
 	pool  *pool
 	watch *watch.Watcher
 
-	now   time.Time     // of this turn
-	base  time.Time     // the time of day when the steady clock
-	since time.Duration // was at this
+	now      time.Time // of this turn
+	messages table
+	inodes   map[uint64]uint64 // number in the name, of messages with another one in the spool ID
+	agents   *agents.Pool
+	events   *events.Stream
+	counts   counts
+	meters   meters
+	query    *query
 
-	// Messages.
-	messages          table
-	inodes            map[uint64]uint64 // number in the name, of messages with another one in the spool ID
-	loading           map[string]bool
-	hinted            []string           // to be loaded, see wantHinted
-	notes             map[string]bool    // of those that are being read
-	refused           map[string]refusal // names that cannot be used
-	locked            map[*thread.Message]bool
-	unserved          map[*thread.Message]bool // those with recipients that nothing serves
-	lockedAt          time.Time                // when those are looked at
-	lockedWait        time.Duration            // how long that was put off
-	busy              map[*thread.Message]*ops
-	endings           []ending                               // messages that were delivered, see finishAll
-	finishing         int                                    // lots of them that the pool has
-	obsoleters        map[*thread.Message]*store.Superseding // those that make others void
-	keeping, unkept   bool                                   // the ledger: it is being folded; it could not be
-	look              uint32                                 // number of the last listing of transport/ or queue/
-	looks             int                                    // how many looks there were
-	whole             bool                                   // the next one compares queue/ too, whatever its number
-	looking           bool
-	lookAgain         bool            // as soon as that one ends
-	lookLater         bool            // when its turn comes
-	lookAt, lookEnded time.Time       // when a look is to be, and when the last one ended
-	lookTook          time.Duration   // what that one took
-	more              chan<- []string // where the lister waits to be asked for more
-	ahead             int             // specifications that are listed and not read yet
-	listers           sync.WaitGroup
-	began             time.Time // the first look
-	scan              scan
-	gcPercent         int           // see tuneHeap; 0: as it was
-	trimAt            time.Time     // when the heap is trimmed, see grown
-	trimmed           int           // messages that there were then
-	grownTo           int           // most messages since
-	quit              chan struct{} // closed by stop
+	// Its parts, each with the state that is its own.
+	clock           clock
+	changes         changes
+	ends            ends
+	intake          intake
+	placement       placement
+	attempts        attempts
+	scanner         scanner
+	monitor         monitor
+	superseder      superseder
+	reconfiguration reconfiguration
+	heap            heap
+	books           books
 
-	// Agents.
-	agents *agents.Pool
-	next   map[*thread.Ring]*conf.Settings // by a new scheduler.conf, while it takes effect
-
-	lookout lookout
-
-	// Those who ask and listen.
-	query  *query
-	events *events.Stream
-	counts counts
-	meters meters
-
+	quit     chan struct{} // closed by stop
 	stopping bool
 	deadline time.Time
-}
-
-// refusal is why a specification is left alone.
-type refusal struct {
-	why  string
-	look uint32
-	kept bool // until it changes by hand; else it is tried again
-	// alone is since when its message is missing.
-	alone time.Time
-	cut   bool // it was whole before
-	kind  alarm.Kind
 }
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
@@ -117,14 +74,18 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 		meters: m,
 		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 
-		quit: make(chan struct{}), loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{},
-		inodes: map[uint64]uint64{}, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked, busy: map[*thread.Message]*ops{},
+		quit: make(chan struct{}), inodes: map[uint64]uint64{},
 	}
+	e.clock.engine, e.ends.engine, e.attempts.engine, e.scanner.engine, e.monitor.engine = e, e, e, e, e
+	e.superseder.engine, e.reconfiguration.engine, e.heap.engine, e.books.engine = e, e, e, e
+	e.changes = changes{engine: e, busy: map[*thread.Message]*ops{}}
+	e.intake = intake{engine: e, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
+	e.placement = placement{engine: e, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
 	start := c.starter
 	if start == nil {
 		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
 	}
-	e.agents = agents.New(e.core, attempts{e}, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
+	e.agents = agents.New(e.core, &e.attempts, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
 	return e
 }
 
@@ -139,15 +100,15 @@ func (e *engine) transport() string { return filepath.Join(e.conf.Dir, postoffic
 // run works until ctx is done and everything has ended.
 func (e *engine) run(ctx context.Context) error {
 	defer e.spool.Ledger.Close()
-	defer e.listers.Wait()
-	e.startLedger(ctx)
-	e.tick()
-	e.began = e.now
-	e.pool = newPool(e.load)
+	defer e.scanner.listers.Wait()
+	e.books.startLedger(ctx)
+	e.clock.tick()
+	e.scanner.began = e.now
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
-	e.listers.Go(func() { e.follow(watching) })
+	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
 	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
 	e.startQuery(ctx)
 	defer e.serveMetrics()() // those who read ask the engine until the query has stopped
@@ -164,23 +125,23 @@ func (e *engine) run(ctx context.Context) error {
 		case <-done:
 			done, hints = nil, nil
 			stopWatching()
-			e.tick()
+			e.clock.tick()
 			e.stop()
 		case <-e.box.wake:
 		case <-timer.C:
 		case h := <-hints:
-			e.hint(h)
+			e.intake.hint(h)
 			for more := true; more; {
 				select {
 				case h := <-hints:
-					e.hint(h)
+					e.intake.hint(h)
 				default:
 					more = false
 				}
 			}
-			e.wantHinted()
+			e.intake.wantHinted()
 		}
-		e.tick()
+		e.clock.tick()
 		list = e.box.take(list)
 		for _, fn := range list {
 			fn()
@@ -202,40 +163,40 @@ func (e *engine) turn() {
 		e.advance()
 	}
 	e.agents.Turn()
-	e.lookAtLocked()
-	e.lookOut()
-	e.trimSoon()
-	if !e.lookAt.IsZero() && !e.now.Before(e.lookAt) {
-		e.lookAtAll()
+	e.placement.lookAtLocked()
+	e.monitor.lookOut()
+	e.heap.trimSoon()
+	if !e.scanner.lookAt.IsZero() && !e.now.Before(e.scanner.lookAt) {
+		e.scanner.lookAtAll()
 	}
 	for r := e.core.Touched(); r != nil; r = e.core.Touched() {
-		e.feed(r)
+		e.attempts.feed(r)
 	}
 	e.agents.Flush()
-	e.finishAll()
+	e.changes.finishAll()
 }
 
 // advance does what the time has come for.
 func (e *engine) advance() {
 	expired, due := e.core.Advance(e.now)
 	for _, v := range expired {
-		e.expire(v)
+		e.ends.expire(v)
 	}
 	for _, m := range due {
-		e.remind(m)
+		e.ends.remind(m)
 	}
 }
 
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
-	next := store.Earliest(store.Earliest(e.agents.Next(), e.trimAt), store.Earliest(e.lockedAt, e.lookAt))
+	next := store.Earliest(store.Earliest(e.agents.Next(), e.heap.trimAt), store.Earliest(e.placement.lockedAt, e.scanner.lookAt))
 	if !e.conf.Freeze {
 		next = store.Earliest(next, e.core.Next())
 	}
 	if e.stopping {
 		next = store.Earliest(next, e.deadline)
-	} else if !e.lookout.looking {
-		next = store.Earliest(next, e.lookout.at)
+	} else if !e.monitor.looking {
+		next = store.Earliest(next, e.monitor.at)
 	}
 	if next.IsZero() {
 		timer.Stop()
@@ -247,7 +208,7 @@ func (e *engine) arm(timer *time.Timer) {
 // stop ends deliveries in good order (A17): nothing new is begun, what runs may end
 // until the deadline.
 func (e *engine) stop() {
-	e.stopping, e.lookAt = true, time.Time{}
+	e.stopping, e.scanner.lookAt = true, time.Time{}
 	close(e.quit)
 	e.conf.Service.Stopping()
 	e.deadline = e.now.Add(e.conf.StopTimeout)
@@ -262,7 +223,7 @@ func (e *engine) ended() bool {
 	if !e.stopping {
 		return false
 	}
-	if e.agents.Ended() && len(e.busy) == 0 {
+	if e.agents.Ended() && len(e.changes.busy) == 0 {
 		return true
 	}
 	if e.now.Before(e.deadline) {
@@ -270,7 +231,7 @@ func (e *engine) ended() bool {
 	}
 	if e.agents.Ended() {
 		// The disk does not take our changes: the next start finds what is to be done.
-		e.log.Error("stopped-early", "changes", len(e.busy))
+		e.log.Error("stopped-early", "changes", len(e.changes.busy))
 		return true
 	}
 	// Crash: as if these agents had been killed: their locks are a dead owner's.
@@ -281,117 +242,6 @@ func (e *engine) ended() bool {
 
 // killGrace is what an agent gets between SIGTERM and SIGKILL.
 const killGrace = 2 * time.Second
-
-// ops are the changes of one message that are to be made one after the other.
-type ops struct {
-	list    []op
-	running bool
-	delay   time.Duration // before the next try of one that failed; 0: none failed
-	ending  bool          // the message's end is among them
-	again   string        // a name with the message's number that came meanwhile
-}
-
-// op is one change. Its run may read the message's name, which no other op changes
-// meanwhile; taken earlier, it may have been changed since.
-type op struct {
-	run  func() error // by the pool
-	then func()       // by the engine, when run succeeded
-	ends bool         // instead of both: the message was delivered, its files go
-}
-
-// do makes a change of a message when those before it are made. One that fails is
-// tried again until it succeeds; one whose file is gone ends the message.
-func (e *engine) do(m *thread.Message, o op) *ops {
-	w := e.busy[m]
-	if w == nil {
-		w = &ops{}
-		e.busy[m] = w
-	}
-	w.list = append(w.list, o)
-	if !w.running && w.delay == 0 {
-		e.dispatch(m, w)
-	}
-	return w
-}
-
-func (e *engine) dispatch(m *thread.Message, w *ops) {
-	w.running = true
-	if w.list[0].ends {
-		e.endings = append(e.endings, ending{store.Ending{ID: idOf(m), Name: m.Name(), Total: int(m.Total)}, m, w})
-		return
-	}
-	run := w.list[0].run
-	e.pool.do(func() {
-		err := run()
-		e.post(func() { e.changed(m, w, err) })
-	})
-}
-
-// changed takes the end of a change.
-func (e *engine) changed(m *thread.Message, w *ops, err error) {
-	w.running = false
-	if e.busy[m] != w {
-		return // the message is gone
-	}
-	switch {
-	case errors.Is(err, postoffice.ErrGone):
-		e.vanish(m, err)
-		return
-	case errors.Is(err, store.ErrMessageGone), errors.Is(err, store.ErrCut), errors.Is(err, store.ErrUnreported), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
-		// Its tags tell what was done when it can be read again.
-		name := m.Name()
-		e.forget(m)
-		e.refuse(name, err)
-		return
-	case err != nil:
-		// A full or failing disk: back off, say so once, go on (K12).
-		if w.delay == 0 {
-			e.log.Error("disk", "id", idOf(m), "name", m.Name(), "reason", err, "retry", "until it works")
-		}
-		w.delay = min(max(2*w.delay, time.Second), time.Minute)
-		e.core.Remind(m, e.now.Add(w.delay))
-		return
-	}
-	o := w.list[0]
-	w.list = w.list[1:]
-	recovered := w.delay > 0
-	w.delay = 0
-	switch {
-	case o.ends:
-		e.forget(m)
-	case o.then != nil:
-		o.then()
-	}
-	if e.busy[m] != w {
-		return
-	}
-	if recovered {
-		// The reminder was used for the retries.
-		e.core.Remind(m, e.now)
-	}
-	if w.running {
-		return
-	}
-	if len(w.list) > 0 {
-		e.dispatch(m, w)
-		return
-	}
-	delete(e.busy, m)
-}
-
-// remind takes a message's reminder: a change to try again, or a report that is due.
-func (e *engine) remind(m *thread.Message) {
-	if e.messages.get(m.Number) != m {
-		return // an agent has it still, and the disk does not
-	}
-	if w := e.busy[m]; w != nil && w.delay > 0 {
-		if !w.running {
-			e.dispatch(m, w)
-		}
-		return
-	}
-	e.settle(m)
-}
 
 func idOf(m *thread.Message) postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}

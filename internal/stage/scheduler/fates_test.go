@@ -88,8 +88,8 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
 	w.e = newEngine(Config{starter: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
 		Lookout: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
-	w.e.tick()
-	w.e.pool = newPool(w.e.load)
+	w.e.clock.tick()
+	w.e.pool = newPool(w.e.intake.load)
 	t.Cleanup(w.e.pool.close)
 	w.recordings()
 	return w
@@ -140,7 +140,7 @@ func (w *fates) accept() int {
 		w.T.Fatal(err)
 	}
 	w.names = append(w.names, name)
-	w.e.want(name)
+	w.e.intake.want(name)
 	return len(list)
 }
 
@@ -150,7 +150,7 @@ func (w *fates) turn() {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
-		w.e.tick()
+		w.e.clock.tick()
 		for _, fn := range w.e.box.take(nil) {
 			fn()
 		}
@@ -161,21 +161,21 @@ func (w *fates) turn() {
 		select {
 		case <-w.e.box.wake:
 		case <-deadline.C:
-			w.T.Fatalf("the engine waits for the disk for too long: %d changes", len(w.e.busy))
+			w.T.Fatalf("the engine waits for the disk for too long: %d changes", len(w.e.changes.busy))
 		}
 	}
 }
 
 // waits reports whether the engine waits for the disk, or for a program that is not there.
 func (w *fates) waits() bool {
-	for _, o := range w.e.busy {
+	for _, o := range w.e.changes.busy {
 		if o.running {
 			return true
 		}
 	}
 	w.e.box.mu.Lock()
 	defer w.e.box.mu.Unlock()
-	return len(w.e.loading) > 0 || w.e.finishing > 0 || len(w.e.box.list)+len(w.e.box.slow) > 0
+	return len(w.e.intake.loading) > 0 || w.e.changes.finishing > 0 || len(w.e.box.list)+len(w.e.box.slow) > 0
 }
 
 // played is the process of an agent that the test plays.
@@ -464,7 +464,7 @@ func (w *fates) operate() {
 	for _, address := range res.Changed {
 		w.end(address, end)
 	}
-	w.e.noted(name)
+	w.e.intake.noted(name)
 }
 
 // run accepts so many recipients and goes on until all have their end.
@@ -485,7 +485,7 @@ func (w *fates) run(count int) {
 			idle = 0
 			continue
 		}
-		next := store.Earliest(store.Earliest(w.e.core.Next(), w.e.agents.Next()), w.e.lockedAt)
+		next := store.Earliest(store.Earliest(w.e.core.Next(), w.e.agents.Next()), w.e.placement.lockedAt)
 		if w.Now = w.Now.Add(time.Second); next.After(w.Now) {
 			w.Now = next
 		}

@@ -32,7 +32,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 	b.spool.Ledger.Gone(postoffice.SpoolID{Ino: 1, MTime: 1}, 0, "test") // the journal is open
 	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
 	e.spool = b.spool
-	e.pool = newPool(e.load)
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
 	e.now = time.Now()
 	var names []string
@@ -53,10 +53,10 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 		m := &thread.Message{Number: ids[i].Ino, Stamp: ids[i].MTime, Total: 1}
 		m.SetName(name)
 		e.messages.put(m)
-		e.check(m)
+		e.ends.check(m)
 	}
-	e.finishAll()
-	for len(e.busy) > 1 {
+	e.changes.finishAll()
+	for len(e.changes.busy) > 1 {
 		<-e.box.wake
 		for _, fn := range e.box.take(nil) {
 			fn()
@@ -75,9 +75,9 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 		}
 	}
 	full.End()
-	e.remind(e.messages.get(ids[1].Ino))
-	e.finishAll()
-	for len(e.busy) > 0 {
+	e.ends.remind(e.messages.get(ids[1].Ino))
+	e.changes.finishAll()
+	for len(e.changes.busy) > 0 {
 		<-e.box.wake
 		for _, fn := range e.box.take(nil) {
 			fn()

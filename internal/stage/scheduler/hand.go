@@ -14,20 +14,20 @@ import (
 
 // vanish drops a message whose files were taken away under us (K10), and looks whether
 // it has left anything.
-func (e *engine) vanish(m *thread.Message, err error) {
+func (e *ends) vanish(m *thread.Message, err error) {
 	name := m.Name()
 	e.emit(events.Vanished, "id", idOf(m), "name", name, "open", m.Open, "reason", err,
 		"advice", "nothing, if it was meant so. A message that is left in queue/ without a specification is routed again, to all its recipients")
-	e.enterVanished(m)
+	e.books.enterVanished(m)
 	e.forget(m)
 	if e.messages.get(m.Number) == nil {
-		e.want(name)
+		e.intake.want(name)
 	}
 }
 
 // touched takes note that a message file's time of writing, by which people name the
 // message and its age counts, was changed by hand.
-func (e *engine) touched(m *thread.Message, id postoffice.SpoolID) {
+func (e *ends) touched(m *thread.Message, id postoffice.SpoolID) {
 	was := idOf(m)
 	if id.MTime == m.Stamp || id.Ino != m.Inode() {
 		return
@@ -43,7 +43,7 @@ func (e *engine) touched(m *thread.Message, id postoffice.SpoolID) {
 const aloneGrace = time.Minute
 
 // abandon gives up a specification whose message does not come.
-func (e *engine) abandon(name string) {
+func (e *intake) abandon(name string) {
 	e.loading[name] = true
 	e.pool.do(func() {
 		err := e.spool.Abandon(name)
@@ -60,7 +60,7 @@ func (e *engine) abandon(name string) {
 }
 
 // noted reads a specification again that a person's command has changed.
-func (e *engine) noted(name string) {
+func (e *intake) noted(name string) {
 	if e.stopping {
 		return
 	}
@@ -85,7 +85,7 @@ func (e *engine) noted(name string) {
 	}
 	drop := func() { e.dropNote(name) }
 	var l *store.Loaded
-	e.do(m, op{
+	e.changes.do(m, op{
 		run: func() (err error) {
 			drop() // first: what changes while it is read makes another note
 			l, err = e.spool.Reload(m.Name())
@@ -93,14 +93,14 @@ func (e *engine) noted(name string) {
 			return err
 		},
 		then: func() {
-			e.obey(m, l)
-			e.reloaded(m, l, nil)
+			e.placement.obey(m, l)
+			e.placement.reloaded(m, l, nil)
 		},
 	})
 }
 
 // readNote goes on with a note that came while its specification was read.
-func (e *engine) readNote(name string) {
+func (e *intake) readNote(name string) {
 	if !e.notes[name] {
 		return
 	}
@@ -112,7 +112,7 @@ func (e *engine) readNote(name string) {
 	}
 }
 
-func (e *engine) dropNote(name string) {
+func (e *intake) dropNote(name string) {
 	if err := e.po.Queue.DropNote(name); err != nil {
 		e.log.Error("disk", "name", name, "reason", err)
 	}
@@ -120,10 +120,10 @@ func (e *engine) dropNote(name string) {
 
 // elsewhere looks at a specification with the number of a message that is known under
 // another name: it was moved by hand, or is another message's (K10).
-func (e *engine) elsewhere(m *thread.Message, name string) {
+func (e *intake) elsewhere(m *thread.Message, name string) {
 	var l *store.Loaded
 	gone, moved, known := false, false, m.Name()
-	e.do(m, op{
+	e.changes.do(m, op{
 		run: func() (err error) {
 			// Listed, and moved by ourselves to its place since.
 			if gone, err = e.po.Queue.IsGone(name); gone || err != nil {
@@ -146,12 +146,12 @@ func (e *engine) elsewhere(m *thread.Message, name string) {
 				return
 			}
 			if !moved {
-				e.reloaded(m, l, nil)
+				e.placement.reloaded(m, l, nil)
 				e.refuse(name, fmt.Errorf("its inode number is that of %s, which is queued too: %w", known, postoffice.ErrOccupied))
 				return
 			}
 			e.log.Warn("moved", "id", idOf(m), "from", known, "name", l.Name)
-			e.reloaded(m, l, nil)
+			e.placement.reloaded(m, l, nil)
 		},
 	})
 }

@@ -18,8 +18,17 @@ const (
 	growingPercent = 22
 )
 
+// heap bounds the memory of a long queue.
+type heap struct {
+	*engine
+	gcPercent int       // 0: as it was
+	trimAt    time.Time // when the heap is trimmed, see grown
+	trimmed   int       // messages that there were then
+	grownTo   int       // most messages since
+}
+
 // tuneHeap follows the number of messages.
-func (e *engine) tuneHeap() {
+func (e *heap) tuneHeap() {
 	percent := 100
 	switch {
 	case e.messages.len() < manyMessages:
@@ -46,7 +55,7 @@ const (
 )
 
 // grown takes note of a message that has come.
-func (e *engine) grown() {
+func (e *heap) grown() {
 	n := e.messages.len()
 	e.trimmed = min(e.trimmed, n)
 	share := 4
@@ -65,7 +74,7 @@ func (e *engine) grown() {
 }
 
 // trimSoon trims the heap when it is time.
-func (e *engine) trimSoon() {
+func (e *heap) trimSoon() {
 	if e.trimAt.IsZero() || e.now.Before(e.trimAt) {
 		return
 	}

@@ -33,12 +33,12 @@ func TestDel8HeapIsBoundedWhileTheQueueGrows(t *testing.T) {
 		}
 	})
 	e.now = e.now.Add(trimAfter)
-	e.trimAt, e.grownTo = time.Time{}, 0 // trimSoon would trim in the background
-	e.tuneHeap()
+	e.heap.trimAt, e.heap.grownTo = time.Time{}, 0 // trimSoon would trim in the background
+	e.heap.tuneHeap()
 	trimHeap()
 	steady := inUse()
-	if e.gcPercent != manyPercent {
-		t.Errorf("the collector's share is %d percent after the queue has grown, want %d", e.gcPercent, manyPercent)
+	if e.heap.gcPercent != manyPercent {
+		t.Errorf("the collector's share is %d percent after the queue has grown, want %d", e.heap.gcPercent, manyPercent)
 	}
 	if n := e.messages.len(); n != messages || e.sums().Messages != messages {
 		t.Errorf("%d messages, want %d", n, messages)
@@ -53,18 +53,19 @@ func TestDel8HeapIsBoundedWhileTheQueueGrows(t *testing.T) {
 
 // A queue that does not grow while messages come and go is not taken for one that does.
 func TestDel8QueueThatOnlyWorksIsNoGrowingOne(t *testing.T) {
-	e := &engine{now: time.Unix(2e9, 0), gcPercent: growingPercent}
+	e := &engine{now: time.Unix(2e9, 0)}
+	e.heap = heap{engine: e, gcPercent: growingPercent}
 	for i := range uint64(2 * trimFrom) {
 		e.messages.put(&thread.Message{Number: i + 1})
-		e.grown()
+		e.heap.grown()
 	}
 	for i := range uint64(100) {
 		e.messages.remove(e.messages.get(i + 1))
 		e.now = e.now.Add(trimAfter / 10)
 		e.messages.put(&thread.Message{Number: 2*trimFrom + i + 1})
-		e.grown()
+		e.heap.grown()
 	}
-	if !e.trimAt.Before(e.now) {
+	if !e.heap.trimAt.Before(e.now) {
 		t.Error("the heap is never trimmed while messages come and go")
 	}
 }
@@ -73,11 +74,12 @@ func TestDel8QueueThatOnlyWorksIsNoGrowingOne(t *testing.T) {
 // for a few more.
 func TestHeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 	e := &engine{now: time.Unix(2e9, 0)}
+	e.heap.engine = e
 	next := uint64(1)
 	come := func(n int) {
 		for range n {
 			e.messages.put(&thread.Message{Number: next})
-			e.grown()
+			e.heap.grown()
 			next++
 		}
 	}
@@ -89,7 +91,7 @@ func TestHeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 	}
 	wait := func(d time.Duration) {
 		e.now = e.now.Add(d)
-		e.trimSoon()
+		e.heap.trimSoon()
 	}
 	for _, step := range []struct {
 		name string
@@ -105,8 +107,8 @@ func TestHeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 		{"and many come again", func() { come(trimFrom + 1) }, true},
 	} {
 		step.do()
-		if due := !e.trimAt.IsZero(); due != step.due {
-			t.Errorf("%s: due %v, want %v (%d messages, %d at the last time)", step.name, due, step.due, e.messages.len(), e.trimmed)
+		if due := !e.heap.trimAt.IsZero(); due != step.due {
+			t.Errorf("%s: due %v, want %v (%d messages, %d at the last time)", step.name, due, step.due, e.messages.len(), e.heap.trimmed)
 		}
 	}
 }

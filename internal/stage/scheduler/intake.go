@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
@@ -30,14 +31,35 @@ func acceptName(name string) bool {
 
 func isHashName(name string) bool { return len(name) == 1 && name[0] >= 'A' && name[0] <= 'Z' }
 
+// intake reads specifications whose names have come to the engine, and keeps those that
+// cannot be used.
+type intake struct {
+	*engine
+	loading map[string]bool
+	hinted  []string           // to be loaded, see wantHinted
+	notes   map[string]bool    // of those that are being read
+	refused map[string]refusal // names that cannot be used
+}
+
+// refusal is why a specification is left alone.
+type refusal struct {
+	why  string
+	look uint32
+	kept bool // until it changes by hand; else it is tried again
+	// alone is since when its message is missing.
+	alone time.Time
+	cut   bool // it was whole before
+	kind  alarm.Kind
+}
+
 // hint looks at what may be new.
-func (e *engine) hint(h watch.Hint) {
+func (e *intake) hint(h watch.Hint) {
 	switch {
 	case h.Name == "":
-		e.lookSoon(h.Lost)
+		e.scanner.lookSoon(h.Lost)
 		return
 	case isHashName(h.Name):
-		e.lookAtAll()
+		e.scanner.lookAtAll()
 		return
 	}
 	rel, err := filepath.Rel(e.transport(), h.Dir)
@@ -59,7 +81,7 @@ func (e *engine) hint(h watch.Hint) {
 const hintedAtOnce = 8
 
 // wantHinted loads what was hinted at.
-func (e *engine) wantHinted() {
+func (e *intake) wantHinted() {
 	for list := range slices.Chunk(e.hinted, e.conf.atMost(hintedAtOnce)) {
 		e.pool.want(slices.Clone(list)...)
 	}
@@ -67,30 +89,30 @@ func (e *engine) wantHinted() {
 }
 
 // want loads a specification unless it is known.
-func (e *engine) want(name string) {
+func (e *intake) want(name string) {
 	if e.wants(name) {
 		e.pool.want(name)
 	}
 }
 
 // wants tells whether a specification is to be loaded, and notes that it will be.
-func (e *engine) wants(name string) bool {
+func (e *intake) wants(name string) bool {
 	n, ok := postoffice.ParseName(name)
 	if !ok || e.stopping || e.loading[name] {
 		return false
 	}
 	if m := e.messages.get(n.Ino); m != nil {
 		if m.Named(name) {
-			m.Seen = e.look
+			m.Seen = e.scanner.look
 		}
-		switch w := e.busy[m]; {
+		switch w := e.changes.busy[m]; {
 		case w != nil && w.ending:
 			// Its files may be gone by now, and this be a new message that was given
 			// the inode number.
 			w.again = name
 		case w == nil && !m.Named(name):
 			if r, ok := e.refused[name]; ok {
-				r.look = e.look
+				r.look = e.scanner.look
 				e.refused[name] = r
 			}
 			e.elsewhere(m, name)
@@ -99,7 +121,7 @@ func (e *engine) wants(name string) bool {
 	}
 	r, refused := e.refused[name]
 	if refused {
-		r.look = e.look
+		r.look = e.scanner.look
 		e.refused[name] = r
 		if r.kept {
 			return false
@@ -116,7 +138,7 @@ func (e *engine) wants(name string) bool {
 }
 
 // load is done by the pool.
-func (e *engine) load(names []string) {
+func (e *intake) load(names []string) {
 	type result struct {
 		l   *store.Loaded
 		err error
@@ -133,7 +155,7 @@ func (e *engine) load(names []string) {
 }
 
 // loaded takes in a specification.
-func (e *engine) loaded(name string, l *store.Loaded, err error) {
+func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	delete(e.loading, name)
 	defer e.readNote(name)
 	if err != nil {
@@ -151,10 +173,10 @@ func (e *engine) loaded(name string, l *store.Loaded, err error) {
 		e.refuse(name, &workspec.SyntaxError{Reason: "the message's name in the i line is another"})
 		return
 	}
-	if e.messages.get(l.Number) != nil || e.isVoid(name, l) {
+	if e.messages.get(l.Number) != nil || e.superseder.isVoid(name, l) {
 		return
 	}
-	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
+	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.scanner.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
 	m.SetName(l.Name)
 	if postoffice.IsRandom(l.Number) {
 		m.SetInode(l.ID.Ino)
@@ -165,23 +187,23 @@ func (e *engine) loaded(name string, l *store.Loaded, err error) {
 		e.core.Accepted(m, l.Accepted)
 	}
 	e.messages.put(m)
-	e.grown()
-	e.goesBy(m, l)
-	e.place(m, l.Open)
+	e.heap.grown()
+	e.placement.goesBy(m, l)
+	e.placement.place(m, l.Open)
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
 	}
-	e.voids(m, l)
+	e.superseder.voids(m, l)
 	e.counts.MessagesIn++
 	e.counts.RecipientsIn += uint64(m.Open)
 	if em := e.emitter(); em.Wants(events.Routed) {
 		em.Emit(events.Routed, "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
 	}
-	e.check(m)
+	e.ends.check(m)
 }
 
 // refuse leaves a specification alone and says so once.
-func (e *engine) refuse(name string, err error) {
+func (e *intake) refuse(name string, err error) {
 	if errors.Is(err, postoffice.ErrGone) {
 		// K10: it was renamed or removed between the hint and the look.
 		e.emit(events.Passed, "name", name)
@@ -202,7 +224,7 @@ func (e *engine) refuse(name string, err error) {
 		}
 	case errors.Is(err, store.ErrUnfinished):
 		e.log.Debug("specification-refused", "name", name, "reason", err)
-		e.refused[name] = refusal{why: why, look: e.look}
+		e.refused[name] = refusal{why: why, look: e.scanner.look}
 		return
 	case errors.Is(err, store.ErrCut):
 		kept = false
@@ -228,7 +250,7 @@ func (e *engine) refuse(name string, err error) {
 		}
 		e.log.Error(word, "name", name, "reason", why, "advice", advice)
 	}
-	e.refused[name] = refusal{why: why, look: e.look, kept: kept, alone: alone, cut: errors.Is(err, store.ErrCut), kind: kind}
+	e.refused[name] = refusal{why: why, look: e.scanner.look, kept: kept, alone: alone, cut: errors.Is(err, store.ErrCut), kind: kind}
 	if errors.Is(err, store.ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
 		e.abandon(name)
 	}
@@ -236,7 +258,7 @@ func (e *engine) refuse(name string, err error) {
 
 // place makes vertices of recipients, which are in the order of their threads.
 // Locked ones are looked at again later.
-func (e *engine) place(m *thread.Message, open []store.Waiting) {
+func (e *placement) place(m *thread.Message, open []store.Waiting) {
 	sameThread := func(a, b *store.Waiting) bool { return a.Channel == b.Channel && strings.EqualFold(a.Host, b.Host) }
 	// Of a message that has none yet no two lists are of one thread: with a list's ten
 	// thousand hosts, looking for that would take longer than reading them.
@@ -255,7 +277,7 @@ func (e *engine) place(m *thread.Message, open []store.Waiting) {
 }
 
 // placeThread is place for one thread. first: m has no vertex for it.
-func (e *engine) placeThread(m *thread.Message, list []store.Waiting, first bool) {
+func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first bool) {
 	rcpts := make([]thread.Recipient, 0, len(list))
 	var h thread.History
 	hurry := false
@@ -282,7 +304,7 @@ func (e *engine) placeThread(m *thread.Message, list []store.Waiting, first bool
 	if e.apart(list[0].Channel, list[0].Host) {
 		return
 	}
-	r := e.ring(list[0].Channel, list[0].Host)
+	r := e.reconfiguration.ring(list[0].Channel, list[0].Host)
 	if r == nil {
 		return // Load has counted it as held
 	}
@@ -301,7 +323,7 @@ func (e *engine) placeThread(m *thread.Message, list []store.Waiting, first bool
 }
 
 // waitingVertex is the vertex of m that waits for the same thread.
-func (e *engine) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Waiting) (found *thread.Vertex) {
+func (e *placement) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Waiting) (found *thread.Vertex) {
 	m.Vertices(func(v *thread.Vertex) {
 		t := v.Thread
 		if v.Waiting() && t.Ring == r && t.Channel() == w.Channel && strings.EqualFold(t.Host, w.Host) {

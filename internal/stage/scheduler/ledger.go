@@ -9,9 +9,15 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
+// books keeps the ledger.
+type books struct {
+	*engine
+	keeping, unkept bool // it is being folded; it could not be
+}
+
 // enterVanished enters a message whose files were taken away under us, unless the
 // message itself is there: then it is routed again.
-func (e *engine) enterVanished(m *thread.Message) {
+func (e *books) enterVanished(m *thread.Message) {
 	name, id, total := m.Name(), idOf(m), int(m.Total)
 	e.pool.do(func() {
 		_, err := e.po.Queue.StatMessage(name)
@@ -25,7 +31,7 @@ func (e *engine) enterVanished(m *thread.Message) {
 }
 
 // startLedger settles what a loss of power has made of it.
-func (e *engine) startLedger(ctx context.Context) {
+func (e *books) startLedger(ctx context.Context) {
 	patience := ledger.StartPatience()
 	patience.Before = e.spool.Recover
 	done, err := e.spool.Ledger.Settle(ctx, patience)
@@ -38,7 +44,7 @@ func (e *engine) startLedger(ctx context.Context) {
 }
 
 // keepLedger folds the ledger beside everything else.
-func (e *engine) keepLedger() {
+func (e *books) keepLedger() {
 	if e.keeping {
 		return
 	}

@@ -29,7 +29,7 @@ func BenchmarkList(b *testing.B) {
 			}
 			name := r.Queue("owner-list@mx.example", list...)
 			e := newEngine(r.config, r.PO)
-			e.tick()
+			e.clock.tick()
 			var before, after runtime.MemStats
 			var load, place, end time.Duration
 			for b.Loop() {
@@ -42,7 +42,7 @@ func BenchmarkList(b *testing.B) {
 				}
 				load += processor() - began
 				began = processor()
-				e.loaded(name, l, nil)
+				e.intake.loaded(name, l, nil)
 				place += processor() - began
 				l = nil
 				runtime.GC()
@@ -74,7 +74,7 @@ func BenchmarkList(b *testing.B) {
 				if ended != n {
 					b.Fatalf("%d recipients ended", ended)
 				}
-				e.forget(m)
+				e.ends.forget(m)
 				end += processor() - began
 			}
 			b.ReportMetric(load.Seconds()*1e3/float64(b.N), "ms-load")

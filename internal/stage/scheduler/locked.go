@@ -6,6 +6,15 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
+// placement keeps the recipients in the threads in line with the specifications.
+type placement struct {
+	*engine
+	locked     map[*thread.Message]bool // with recipients that another process has locked
+	unserved   map[*thread.Message]bool // with recipients that nothing serves
+	lockedAt   time.Time                // when the locked ones are looked at
+	lockedWait time.Duration            // how long that was put off
+}
+
 // lockedAfter is how long after a specification was read whose recipients the agent of
 // a scheduler that died holds, it is read again: that agent ends when its deliveries do,
 // and nobody tells us. The wait doubles until the looks at transport/ come as often.
@@ -13,7 +22,7 @@ const lockedAfter = time.Second
 
 // hold has a message looked at again of which a process that is not ours has locked
 // recipients (M18).
-func (e *engine) hold(m *thread.Message) {
+func (e *placement) hold(m *thread.Message) {
 	e.locked[m] = true
 	if e.lockedAt.IsZero() && e.lockedWait < e.conf.Look {
 		e.lockedAt = e.now.Add(e.lockedWait)
@@ -21,7 +30,7 @@ func (e *engine) hold(m *thread.Message) {
 }
 
 // lookAtLocked reads what was locked, when its time has come.
-func (e *engine) lookAtLocked() {
+func (e *placement) lookAtLocked() {
 	if e.lockedAt.IsZero() || e.now.Before(e.lockedAt) {
 		return
 	}
@@ -34,12 +43,12 @@ func (e *engine) lookAtLocked() {
 }
 
 // reloadLocked reads what was locked; what is so still is held again.
-func (e *engine) reloadLocked() {
+func (e *placement) reloadLocked() {
 	if len(e.locked) == 0 {
 		e.lockedWait = e.conf.locked
 	}
 	for m := range e.locked {
-		if e.busy[m] != nil {
+		if e.changes.busy[m] != nil {
 			e.hold(m)
 			continue
 		}

@@ -47,26 +47,26 @@ func TestLooksAtLockedRecipientsBackOff(t *testing.T) {
 	start := time.Now()
 	e := newEngine(Config{Conf: b.spool.Conf, Look: 15 * time.Second, Log: b.spool.Log}, b.PO)
 	m := &thread.Message{Number: 1}
-	e.busy[m] = &ops{} // so that nothing is read
+	e.changes.busy[m] = &ops{} // so that nothing is read
 	looks := func() (list []time.Duration) {
 		for range 10 {
-			if e.lockedAt.IsZero() {
+			if e.placement.lockedAt.IsZero() {
 				break
 			}
-			e.now = e.lockedAt
+			e.now = e.placement.lockedAt
 			list = append(list, e.now.Sub(start))
-			e.lookAtLocked()
+			e.placement.lookAtLocked()
 		}
 		return list
 	}
 	want := []time.Duration{time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}
 	for range 2 {
 		e.now = start
-		e.hold(m)
+		e.placement.hold(m)
 		if got := looks(); !slices.Equal(got, want) {
 			t.Errorf("looks after %v, want %v", got, want)
 		}
-		delete(e.locked, m)
-		e.reloadLocked()
+		delete(e.placement.locked, m)
+		e.placement.reloadLocked()
 	}
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"zmailer/internal/postoffice"
@@ -42,9 +43,28 @@ const (
 	scanTold
 )
 
+// scanner lists transport/ and queue/.
+type scanner struct {
+	*engine
+	look      uint32 // number of the last listing
+	looks     int    // scans so far
+	whole     bool   // the next one compares queue/ too, whatever its number
+	looking   bool
+	lookAgain bool            // as soon as that one ends
+	lookLater bool            // when its turn comes
+	lookAt    time.Time       // when a scan is to be
+	lookEnded time.Time       // when the last one ended
+	lookTook  time.Duration   // what that one took
+	more      chan<- []string // where the lister waits to be asked for more
+	ahead     int             // specifications that are listed and not read yet
+	listers   sync.WaitGroup
+	began     time.Time // the first scan
+	scan      scan
+}
+
 // lister is the goroutine of one look.
 type lister struct {
-	e     *engine
+	e     *scanner
 	look  uint32        // its number
 	names []string      // to be given
 	ready chan []string // the engine asks for more, and tells what it does not know
@@ -53,7 +73,7 @@ type lister struct {
 }
 
 // lookAtAll lists transport/ in the background.
-func (e *engine) lookAtAll() {
+func (e *scanner) lookAtAll() {
 	if e.looking {
 		e.lookAgain = true
 		return
@@ -80,7 +100,7 @@ func (e *engine) lookAtAll() {
 
 // lookSoon is lookAtAll, but not while the last look was too short ago. When hints were
 // lost, new mail is waiting.
-func (e *engine) lookSoon(lost bool) {
+func (e *scanner) lookSoon(lost bool) {
 	if e.looking && !lost {
 		e.lookLater = true
 		return
@@ -111,7 +131,7 @@ func (l *lister) run(whole bool) error {
 		return err
 	}, func(name string) error {
 		if about, ok := postoffice.ParseNote(name); ok {
-			e.post(func() { e.noted(about) })
+			e.post(func() { e.intake.noted(about) })
 		} else if of, ok := postoffice.ParseCopy(name); ok {
 			copies = append(copies, of)
 		}
@@ -207,7 +227,7 @@ func (l *lister) pass() error {
 	look := l.look
 	for part := 0; part < tableParts; {
 		from := part // the engine may come to it after we have gone
-		l.e.box.later(func() { next <- l.e.unseen(look, from) })
+		l.e.box.later(func() { next <- l.e.scanner.unseen(look, from) })
 		var err error
 		if part, err = await(l, next); err != nil {
 			return err
@@ -254,7 +274,7 @@ func (l *lister) flush(take taking) (unknown []string, err error) {
 }
 
 // watchDirs watches the hash directories that exist.
-func (e *engine) watchDirs() {
+func (e *scanner) watchDirs() {
 	var walk func(dir string, depth int)
 	walk = func(dir string, depth int) {
 		// An error means that it is gone again; the next look tells.
@@ -271,10 +291,10 @@ func (e *engine) watchDirs() {
 
 // listed takes names in transport/. Those that are not known are read, and more names
 // are asked for when few are still to be read.
-func (e *engine) listed(_ uint32, names []string, ready chan<- []string) {
+func (e *scanner) listed(_ uint32, names []string, ready chan<- []string) {
 	list := make([]string, 0, loadsAtOnce)
 	for _, name := range names {
-		if !e.wants(name) {
+		if !e.intake.wants(name) {
 			continue
 		}
 		if list = append(list, name); len(list) == loadsAtOnce {
@@ -290,7 +310,7 @@ func (e *engine) listed(_ uint32, names []string, ready chan<- []string) {
 }
 
 // askForMore lets the lister go on.
-func (e *engine) askForMore() {
+func (e *scanner) askForMore() {
 	if e.more != nil && e.ahead <= e.conf.ahead() {
 		e.more <- nil
 		e.more = nil
@@ -298,7 +318,7 @@ func (e *engine) askForMore() {
 }
 
 // loadAll has specifications read, one after the other, and takes them in.
-func (e *engine) loadAll(names []string) {
+func (e *scanner) loadAll(names []string) {
 	e.ahead += len(names)
 	e.pool.later(func() {
 		type result struct {
@@ -312,7 +332,7 @@ func (e *engine) loadAll(names []string) {
 		e.box.later(func() {
 			e.ahead -= len(names)
 			for i, name := range names {
-				e.loaded(name, list[i].l, list[i].err)
+				e.intake.loaded(name, list[i].l, list[i].err)
 			}
 			e.askForMore()
 			e.scanEnds()
@@ -321,13 +341,13 @@ func (e *engine) loadAll(names []string) {
 }
 
 // queued takes names in queue/, and tells which are not known to have a specification.
-func (e *engine) queued(look uint32, names []string, ready chan<- []string) {
+func (e *scanner) queued(look uint32, names []string, ready chan<- []string) {
 	var unknown []string
 	for _, name := range names {
 		n, _ := postoffice.ParseName(name)
 		if m := e.messages.get(n.Ino); m != nil && m.Named(name) {
 			m.Seen = look
-		} else if !e.loading[name] {
+		} else if !e.intake.loading[name] {
 			unknown = append(unknown, name)
 		}
 	}
@@ -336,57 +356,57 @@ func (e *engine) queued(look uint32, names []string, ready chan<- []string) {
 
 // unseen reads what a look has not seen, from a part of the table on, and tells the
 // next part. It may have been finished or moved meanwhile; the file itself tells (K10).
-func (e *engine) unseen(look uint32, part int) int {
+func (e *scanner) unseen(look uint32, part int) int {
 	var list []*thread.Message
 	for n := 0; part < tableParts && n < passAtOnce; part++ {
 		e.messages.parts[part].each(func(m *thread.Message) {
 			n++
-			e.lookout.see(m)
-			if m.Seen < look && e.busy[m] == nil {
+			e.monitor.see(m)
+			if m.Seen < look && e.changes.busy[m] == nil {
 				list = append(list, m)
 			}
 		})
 	}
 	if part == tableParts {
-		e.lookout.passed()
+		e.monitor.passed()
 	}
 	for _, m := range list {
-		e.reload(m, nil)
+		e.placement.reload(m, nil)
 	}
 	return part
 }
 
 // listedAll ends the listing of transport/: what was locked may be free (M18).
-func (e *engine) listedAll(look uint32, err error) {
-	e.keepLedger()
+func (e *scanner) listedAll(look uint32, err error) {
+	e.books.keepLedger()
 	if err != nil {
 		return
 	}
 	if e.scan == scanBegun {
 		e.scan = scanListed
 	}
-	for name, r := range e.refused {
+	for name, r := range e.intake.refused {
 		if r.look < look {
-			delete(e.refused, name)
+			delete(e.intake.refused, name)
 		}
 	}
-	e.reloadLocked()
+	e.placement.reloadLocked()
 	e.agents.CheckReading()
-	e.tuneHeap()
+	e.heap.tuneHeap()
 	e.scanEnds()
 }
 
 // scanEnds says when everything that lay in transport/ at the start is known.
-func (e *engine) scanEnds() {
+func (e *scanner) scanEnds() {
 	if e.scan == scanListed && e.ahead == 0 {
 		e.scan = scanTold
 		e.core.Rings(e.core.Touch) // with ReadFirst they have waited for this
-		e.log.Info("scanned", "messages", e.messages.len(), "refused", len(e.refused), "took", store.Since(e.began, e.now).Round(time.Millisecond))
+		e.log.Info("scanned", "messages", e.messages.len(), "refused", len(e.intake.refused), "took", store.Since(e.began, e.now).Round(time.Millisecond))
 	}
 }
 
 // looked ends a look.
-func (e *engine) looked(work time.Duration, err error) {
+func (e *scanner) looked(work time.Duration, err error) {
 	e.looking, e.more = false, nil
 	e.lookEnded, e.lookTook = e.now, work
 	if err != nil && !errors.Is(err, errStopping) {

@@ -14,18 +14,18 @@ func TestLookThatIsDueDuringALookWaitsForItsTurn(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		r := newRig(t, scriptConf("", ""), 0, nil)
 		e := newEngine(r.config, r.PO)
-		e.tick()
-		e.looking = true
-		e.hint(watch.Hint{Lost: lost})
-		if e.lookAgain != lost {
-			t.Errorf("lost hints %v: got another look at once %v", lost, e.lookAgain)
+		e.clock.tick()
+		e.scanner.looking = true
+		e.intake.hint(watch.Hint{Lost: lost})
+		if e.scanner.lookAgain != lost {
+			t.Errorf("lost hints %v: got another look at once %v", lost, e.scanner.lookAgain)
 		}
 		if lost {
 			continue
 		}
-		e.looked(2*time.Second, nil)
-		if want := e.now.Add(2 * time.Second * lookShare); e.looking || !e.lookAt.Equal(want) {
-			t.Errorf("the next look is at %v (or under way: %v), want %v", e.lookAt, e.looking, want)
+		e.scanner.looked(2*time.Second, nil)
+		if want := e.now.Add(2 * time.Second * lookShare); e.scanner.looking || !e.scanner.lookAt.Equal(want) {
+			t.Errorf("the next look is at %v (or under way: %v), want %v", e.scanner.lookAt, e.scanner.looking, want)
 		}
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// lookout sees what needs a person (A25): it looks every minute, says in the log what
-// is new and what is over, and keeps the file of alarms.
-type lookout struct {
+// monitor raises alarms (A25): it looks every minute, logs what is new and what is over, and
+// keeps the file of alarms.
+type monitor struct {
+	*engine
 	at      time.Time // of the next look
 	looking bool
 	board   alarm.Board
@@ -30,15 +31,15 @@ type lookout struct {
 	first, earliest int64
 
 	still map[*thread.Thread]stillness
-	// twins are the names beside queue/ of files that were in it, too, at the last look.
-	twins map[string]bool
+	// linked are the names beside queue/ of files that were in it, too, at the last look.
+	linked map[string]bool
 }
 
 // DefaultLookout is the time between two looks for what needs a person.
 const DefaultLookout = time.Minute
 
 // see takes a message into the pass over all of them.
-func (l *lookout) see(m *thread.Message) {
+func (l *monitor) see(m *thread.Message) {
 	if l.earliest == 0 || m.Stamp < l.earliest {
 		l.earliest = m.Stamp
 	}
@@ -52,15 +53,15 @@ func (l *lookout) see(m *thread.Message) {
 }
 
 // passed ends a pass.
-func (l *lookout) passed() {
+func (l *monitor) passed() {
 	l.oldest, l.queued = l.seeing, l.seen
 	l.first = l.earliest
 	l.seeing, l.seen, l.earliest = 0, 0, 0
 }
 
 // lookOut looks when it is time.
-func (e *engine) lookOut() {
-	l := &e.lookout
+func (e *monitor) lookOut() {
+	l := e
 	if l.at.IsZero() {
 		l.at = e.now.Add(e.conf.Lookout)
 	}
@@ -83,8 +84,8 @@ func (e *engine) lookOut() {
 }
 
 // lookedOut says what has changed since the last look.
-func (e *engine) lookedOut(found []alarm.Alarm) {
-	l := &e.lookout
+func (e *monitor) lookedOut(found []alarm.Alarm) {
+	l := e
 	l.looking = false
 	raised, cleared := l.board.Update(found)
 	for _, a := range raised {
@@ -109,9 +110,9 @@ func (e *engine) lookedOut(found []alarm.Alarm) {
 }
 
 // refusals are the specifications that are left alone.
-func (e *engine) refusals() []alarm.Alarm {
+func (e *monitor) refusals() []alarm.Alarm {
 	var list []alarm.Alarm
-	for name, r := range e.refused {
+	for name, r := range e.intake.refused {
 		if r.kind != "" {
 			list = append(list, alarm.Alarm{Kind: r.kind, Subject: postoffice.Transport + "/" + name, Since: e.now, Text: r.why})
 		}
@@ -121,7 +122,7 @@ func (e *engine) refusals() []alarm.Alarm {
 
 // twins are files that are in queue/ under another name: they would be delivered twice.
 // One that was on its way there at a look is not at the next.
-func (e *engine) twins(linked []string) []alarm.Alarm {
+func (e *monitor) twins(linked []string) []alarm.Alarm {
 	var list []alarm.Alarm
 	now := map[string]bool{}
 	for _, name := range linked {
@@ -134,12 +135,12 @@ func (e *engine) twins(linked []string) []alarm.Alarm {
 		if m == nil {
 			continue
 		}
-		if now[name] = true; e.lookout.twins[name] {
+		if now[name] = true; e.linked[name] {
 			list = append(list, alarm.Alarm{Kind: alarm.Duplicate, Subject: name, Since: e.now,
 				Text: "it is the same file as " + postoffice.Queue + "/" + m.Name() + ", and would be delivered twice"})
 		}
 	}
-	e.lookout.twins = now
+	e.linked = now
 	return list
 }
 
@@ -151,13 +152,13 @@ type stillness struct {
 
 // stillThreads are the threads that make no progress although nothing is known to stand
 // against it.
-func (e *engine) stillThreads() []alarm.Alarm {
+func (e *monitor) stillThreads() []alarm.Alarm {
 	limit := e.conf.Alarms.Progress
 	if limit == 0 || e.startsNothing() {
 		return nil
 	}
 	var list []alarm.Alarm
-	before, now := e.lookout.still, map[*thread.Thread]stillness{}
+	before, now := e.still, map[*thread.Thread]stillness{}
 	e.core.Rings(func(r *thread.Ring) {
 		r.Threads(func(t *thread.Thread) {
 			ready, running, begun := t.Could(e.now)
@@ -176,6 +177,6 @@ func (e *engine) stillThreads() []alarm.Alarm {
 			}
 		})
 	})
-	e.lookout.still = now
+	e.still = now
 	return list
 }

@@ -154,14 +154,15 @@ func (r *rig) must(err error) {
 func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 	now := time.Now()
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}
+	e.monitor.engine = e
 	e.conf.Alarms.Progress = time.Nanosecond
 	r := e.core.Ring("r", thread.Policy{Interval: time.Minute, Retries: []int{1}})
 	e.core.Add(&thread.Message{Number: 1, Open: 1}, r, "smtp", "h", []thread.Recipient{thread.NewRecipient(1, "")}, thread.History{}, now)
 	for _, freeze := range []bool{false, true} {
 		e.conf.Freeze = freeze
-		e.stillThreads()
+		e.monitor.stillThreads()
 		e.now = e.now.Add(time.Hour)
-		if got := len(e.stillThreads()); got > 0 == freeze {
+		if got := len(e.monitor.stillThreads()); got > 0 == freeze {
 			t.Errorf("frozen %v: %d alarms", freeze, got)
 		}
 	}

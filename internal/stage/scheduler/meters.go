@@ -92,16 +92,16 @@ func (e *engine) serveMetrics() (stop func()) {
 func (e *engine) measure(put metrics.Put) {
 	q := e.query
 	rings, sums, c, err := q.unsorted(func() {
-		put("zmailer_scheduler_refused_specifications", float64(len(e.refused)))
+		put("zmailer_scheduler_refused_specifications", float64(len(e.intake.refused)))
 		oldest := 0.0
-		if e.lookout.oldest != 0 {
-			oldest = store.Since(time.Unix(0, e.lookout.oldest), e.now).Seconds()
+		if e.monitor.oldest != 0 {
+			oldest = store.Since(time.Unix(0, e.monitor.oldest), e.now).Seconds()
 		}
 		put("zmailer_scheduler_oldest_seconds", oldest)
 		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported} {
 			put("zmailer_alarms", 0, string(k))
 		}
-		for _, a := range e.lookout.board.Raised() {
+		for _, a := range e.monitor.board.Raised() {
 			put("zmailer_alarms", 1, string(a.Kind))
 		}
 	})

@@ -18,9 +18,9 @@ func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
-	e.pool = newPool(e.load)
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
-	e.tick()
+	e.clock.tick()
 	n, _ := postoffice.ParseName(name)
 	m := &thread.Message{Number: n.Ino}
 	m.SetName("A/" + name)
@@ -33,10 +33,10 @@ func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.reload(m, nil)
-	e.noted(m.Name())
-	e.record(m, nil, nil, thread.Round{})
-	for e.busy[m] != nil {
+	e.placement.reload(m, nil)
+	e.intake.noted(m.Name())
+	e.attempts.record(m, nil, nil, thread.Round{})
+	for e.changes.busy[m] != nil {
 		<-e.box.wake
 		for _, fn := range e.box.take(nil) {
 			fn()

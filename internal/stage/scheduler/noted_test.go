@@ -18,13 +18,13 @@ import (
 func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 	tests := map[string]func(t *testing.T, e *engine, dir, name string, release func()){
 		"read": func(_ *testing.T, e *engine, _, name string, release func()) {
-			e.want(name)
+			e.intake.want(name)
 			<-e.box.wake // it was read, and is not known yet
 			release()
-			e.noted(name)
+			e.intake.noted(name)
 		},
 		"moved": func(t *testing.T, e *engine, dir, name string, release func()) {
-			e.want(name)
+			e.intake.want(name)
 			turns(t, e, func() bool { return e.messages.len() == 1 })
 			release()
 			var errs []error
@@ -37,7 +37,7 @@ func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 			}
 			n, _ := postoffice.ParseName(name)
 			e.messages.get(n.Ino).SetName("A/" + name)
-			e.noted(name)
+			e.intake.noted(name)
 		},
 	}
 	for how, tt := range tests {
@@ -49,9 +49,9 @@ func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
-			e.pool = newPool(e.load)
+			e.pool = newPool(e.intake.load)
 			defer e.pool.close()
-			e.tick()
+			e.clock.tick()
 			note := filepath.Join(dir, "transport", "look."+name)
 			if err := os.Remove(note); err != nil {
 				t.Fatal(err)

@@ -5,9 +5,15 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
+// superseder takes messages out of the queue that later ones take the place of.
+type superseder struct {
+	*engine
+	obsoleters map[*thread.Message]*store.Superseding
+}
+
 // isVoid tells of a message that was read just now that one which was read before takes
 // its place: it is read again when that is done, so that no agent is given it first.
-func (e *engine) isVoid(name string, l *store.Loaded) bool {
+func (e *superseder) isVoid(name string, l *store.Loaded) bool {
 	if l.Judged || e.stopping {
 		return false
 	}
@@ -20,7 +26,7 @@ func (e *engine) isVoid(name string, l *store.Loaded) bool {
 	if len(by) == 0 {
 		return false
 	}
-	e.loading[name] = true
+	e.intake.loading[name] = true
 	e.pool.do(func() {
 		again, err := l, error(nil)
 		for _, o := range by {
@@ -34,13 +40,13 @@ func (e *engine) isVoid(name string, l *store.Loaded) bool {
 		if again != nil {
 			again.Judged = true
 		}
-		e.post(func() { e.loaded(name, again, err) })
+		e.post(func() { e.intake.loaded(name, again, err) })
 	})
 	return true
 }
 
 // voids has a message that was read just now take the place of those it names.
-func (e *engine) voids(m *thread.Message, l *store.Loaded) {
+func (e *superseder) voids(m *thread.Message, l *store.Loaded) {
 	if l.Obsoletes == nil {
 		return
 	}
@@ -72,9 +78,9 @@ func (e *engine) voids(m *thread.Message, l *store.Loaded) {
 }
 
 // void takes a message out that another one has made void.
-func (e *engine) void(old *thread.Message, o *store.Superseding) {
+func (e *superseder) void(old *thread.Message, o *store.Superseding) {
 	var l *store.Loaded
-	e.do(old, op{
+	e.changes.do(old, op{
 		run: func() error {
 			changed, err := e.spool.Supersede(old.Name(), o)
 			if err != nil || !changed {
@@ -86,7 +92,7 @@ func (e *engine) void(old *thread.Message, o *store.Superseding) {
 		},
 		then: func() {
 			if l != nil {
-				e.reloaded(old, l, nil)
+				e.placement.reloaded(old, l, nil)
 			}
 		},
 	})

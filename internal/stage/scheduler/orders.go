@@ -9,7 +9,7 @@ import (
 
 // obey has recipients tried now for which somebody wants that: they leave the vertices
 // that wait, and what makes their hosts wait is forgotten. The caller places them anew.
-func (e *engine) obey(m *thread.Message, l *store.Loaded) {
+func (e *placement) obey(m *thread.Message, l *store.Loaded) {
 	hurry := map[int64]bool{}
 	for i := range l.Open {
 		if w := &l.Open[i]; w.Hurry && !w.Locked {
@@ -31,7 +31,7 @@ func (e *engine) obey(m *thread.Message, l *store.Loaded) {
 
 // takeBack takes recipients out of a parked vertex about which a person has decided while
 // an agent had them. It tells whether others are left.
-func (e *engine) takeBack(m *thread.Message, v *thread.Vertex, rec *store.Recorded) (left bool) {
+func (e *ends) takeBack(m *thread.Message, v *thread.Vertex, rec *store.Recorded) (left bool) {
 	waiting := int32(len(rec.Taken) - len(rec.Ended))
 	left = e.core.Keep(v, func(r *thread.Recipient) bool { return !rec.Taken[r.Offset()] })
 	m.Open += waiting

@@ -21,7 +21,7 @@ type stages struct {
 	delivery time.Duration // from then until now; below 0: not known
 }
 
-func (e *engine) stages(v *thread.Vertex) stages {
+func (e *attempts) stages(v *thread.Vertex) stages {
 	s := stages{attempt: int(v.Attempts) + 1, routing: -1, queue: -1, delivery: -1}
 	began, due := v.Started(), v.Due()
 	if !began.IsZero() {
@@ -52,7 +52,7 @@ func (s *stages) attrs(list []slog.Attr) []slog.Attr {
 }
 
 // logFinal writes the line of a recipient that is done with.
-func (e *engine) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
+func (e *attempts) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
 	code := workspec.ParseNotary(ans.Notary).Status
 	if code == "" {
 		code = replyCode(thread.LastLine(ans.Text), r.Result)
@@ -69,7 +69,7 @@ func endOf(r thread.Result) events.Kind {
 }
 
 // logOutcome writes a line of a recipient's attempt.
-func (e *engine) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
+func (e *attempts) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
 	e.meters.outcome(k.String(), v, &s, store.Since(id.Time(), e.now))
@@ -100,14 +100,14 @@ func resultOf(delivered bool) thread.Result {
 }
 
 // logTagged writes the line of a recipient whose outcome only its tag tells.
-func (e *engine) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
+func (e *attempts) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
 	o := store.Outcome{Result: resultOf(delivered)}
 	e.counts.final(o.Result)
 	e.logOutcome(endOf(o.Result), v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
 }
 
 // logDeferred writes a line for each recipient that is tried again. s is of the attempt.
-func (e *engine) logDeferred(v *thread.Vertex, list []store.Outcome, round thread.Round, s stages) {
+func (e *attempts) logDeferred(v *thread.Vertex, list []store.Outcome, round thread.Round, s stages) {
 	s.attempt = round.Attempt
 	for i := range list {
 		o := &list[i]

@@ -16,7 +16,7 @@ import (
 func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 	b, dir := diskBox(t)
 	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log}, b.PO)
-	e.pool = newPool(e.load)
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
 	e.now = time.Unix(2e9, 0)
 	m := &thread.Message{Number: 7, Stamp: e.now.UnixNano(), Open: 1}
@@ -38,7 +38,7 @@ func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 	}
 	for range 2 {
 		full, tries = true, 0
-		e.do(m, change)
+		e.changes.do(m, change)
 		var got []string
 		for range 8 {
 			next()
@@ -49,14 +49,14 @@ func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 				t.Fatalf("after %v nothing is to be tried again", wait)
 			}
 			full = len(got) < 8
-			e.remind(m)
+			e.ends.remind(m)
 		}
 		next()
 		if want := "[1s 2s 4s 8s 16s 32s 1m0s 1m0s]"; fmt.Sprint(got) != want {
 			t.Errorf("got %v, want %s", got, want)
 		}
-		if tries != 9 || e.busy[m] != nil {
-			t.Errorf("tried %d times, want 9 and nothing left: %+v", tries, e.busy[m])
+		if tries != 9 || e.changes.busy[m] != nil {
+			t.Errorf("tried %d times, want 9 and nothing left: %+v", tries, e.changes.busy[m])
 		}
 		e.core.Advance(e.now)
 	}

@@ -30,11 +30,11 @@ func (s *querySession) jsonStatus() error {
 	err := s.q.threads(func() {
 		sums, c := e.sums(), &e.counts
 		i.Now, i.UptimeSeconds = e.now.UTC(), int64(sums.Uptime/time.Second)
-		i.Messages, i.Refused, i.Agents, i.Idle = sums.Messages, len(e.refused), sums.Agents, sums.Idle
+		i.Messages, i.Refused, i.Agents, i.Idle = sums.Messages, len(e.intake.refused), sums.Agents, sums.Idle
 		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = c.MessagesIn, c.MessagesOut, c.RecipientsIn, c.RecipientsOut
 		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = c.Attempts, c.Deliveries, c.Deferrals, c.Failures
-		i.MostAtOnce, i.Scanned = s.q.most, e.scan == scanTold
-		if first := e.lookout.first; first != 0 {
+		i.MostAtOnce, i.Scanned = s.q.most, e.scanner.scan == scanTold
+		if first := e.monitor.first; first != 0 {
 			i.OldestSeconds = int64(store.Since(time.Unix(0, first), e.now) / time.Second)
 		}
 		e.core.Rings(func(*thread.Ring) { i.Rings++ })

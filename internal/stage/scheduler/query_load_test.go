@@ -280,7 +280,7 @@ func BenchmarkListing(b *testing.B) {
 		m := &thread.Message{Number: i + 1, Stamp: x.Now.UnixNano(), Open: 1, Total: 1}
 		m.SetName(fmt.Sprint(i + 1))
 		e.messages.put(m)
-		e.core.Add(m, e.ring("smtp", host), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
+		e.core.Add(m, e.reconfiguration.ring("smtp", host), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
 			thread.History{Attempts: 1, Next: x.Now.Add(time.Hour)}, x.Now)
 	}
 	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}

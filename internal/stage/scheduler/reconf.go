@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/thread"
 )
 
 // A new scheduler.conf is read beside the engine, when somebody says so (SIGHUP) or the
@@ -22,8 +23,14 @@ type Reread struct {
 	Read func() (*conf.File, error) // nil: it is read once
 }
 
+// reconfiguration has a new scheduler.conf take effect.
+type reconfiguration struct {
+	*engine
+	next map[*thread.Ring]*conf.Settings // while it takes effect
+}
+
 // follow reads scheduler.conf again until ctx is done.
-func (e *engine) follow(ctx context.Context) {
+func (e *reconfiguration) follow(ctx context.Context) {
 	r := e.conf.Reread
 	if r.Read == nil {
 		return
@@ -94,7 +101,7 @@ func stateOf(file string) fileState {
 }
 
 // readAgain reads the configuration and hands it to the engine if it can be used.
-func (e *engine) readAgain(why, last string) (text string) {
+func (e *reconfiguration) readAgain(why, last string) (text string) {
 	e.conf.Service.Reloading()
 	next, err := e.conf.Reread.Read()
 	if err != nil {

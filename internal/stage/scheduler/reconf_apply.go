@@ -14,7 +14,7 @@ import (
 
 // reconfigure has a new configuration take effect. Deliveries under way go on; an agent
 // that the new one would have started in another way ends when it has no more of them.
-func (e *engine) reconfigure(next *conf.File, why string) {
+func (e *reconfiguration) reconfigure(next *conf.File, why string) {
 	if e.stopping {
 		return
 	}
@@ -31,8 +31,8 @@ func (e *engine) reconfigure(next *conf.File, why string) {
 		ended += e.resettle(r, old)
 	}
 	e.next = nil
-	for m := range e.unserved {
-		e.reload(m, nil)
+	for m := range e.placement.unserved {
+		e.placement.reload(m, nil)
 	}
 	if old.ReportInterval != next.ReportInterval {
 		e.core.Rings(e.lookAtReports)
@@ -46,7 +46,7 @@ func (e *engine) reconfigure(next *conf.File, why string) {
 
 // moveThreads puts the threads of a ring where they belong now, and tells how many have
 // gone elsewhere.
-func (e *engine) moveThreads(r *thread.Ring, old *conf.File) (moved int) {
+func (e *reconfiguration) moveThreads(r *thread.Ring, old *conf.File) (moved int) {
 	g := agents.GroupOf(r)
 	if g == nil {
 		return 0
@@ -80,14 +80,14 @@ func (e *engine) moveThreads(r *thread.Ring, old *conf.File) (moved int) {
 	if settings != nil {
 		// The ring stays, for others.
 		for _, t := range left {
-			e.reloadThread(t)
+			e.placement.reloadThread(t)
 		}
 	}
 	return moved
 }
 
 // resettle gives a ring's agents their new settings and returns how many of them are to end.
-func (e *engine) resettle(r *thread.Ring, old *conf.File) (ended int) {
+func (e *reconfiguration) resettle(r *thread.Ring, old *conf.File) (ended int) {
 	g := agents.GroupOf(r)
 	if g == nil {
 		return 0
@@ -104,7 +104,7 @@ func (e *engine) resettle(r *thread.Ring, old *conf.File) (ended int) {
 }
 
 // ring is the ring that serves a channel and host, nil if no clause does.
-func (e *engine) ring(channel, host string) *thread.Ring {
+func (e *reconfiguration) ring(channel, host string) *thread.Ring {
 	s := e.conf.Conf.Current().Match(channel, host)
 	if s == nil {
 		return nil
@@ -125,7 +125,7 @@ func (e *engine) ring(channel, host string) *thread.Ring {
 }
 
 // follows has the threads of a ring wait, take turns and get too old by another policy.
-func (e *engine) follows(r *thread.Ring, p thread.Policy) {
+func (e *reconfiguration) follows(r *thread.Ring, p thread.Policy) {
 	if reflect.DeepEqual(r.Policy, p) {
 		return
 	}
@@ -133,10 +133,10 @@ func (e *engine) follows(r *thread.Ring, p thread.Policy) {
 }
 
 // reloadThread reads the messages of a thread again.
-func (e *engine) reloadThread(t *thread.Thread) {
+func (e *placement) reloadThread(t *thread.Thread) {
 	seen := map[*thread.Message]bool{}
 	t.Vertices(0, func(v *thread.Vertex) bool {
-		if v.Waiting() && e.busy[v.Message] == nil {
+		if v.Waiting() && e.changes.busy[v.Message] == nil {
 			seen[v.Message] = true
 		}
 		return true
@@ -147,7 +147,7 @@ func (e *engine) reloadThread(t *thread.Thread) {
 }
 
 // goesBy takes note of what a message's specification was read by.
-func (e *engine) goesBy(m *thread.Message, l *store.Loaded) {
+func (e *placement) goesBy(m *thread.Message, l *store.Loaded) {
 	if l.Unserved {
 		e.unserved[m] = true
 	} else {
@@ -161,13 +161,13 @@ func (e *engine) goesBy(m *thread.Message, l *store.Loaded) {
 
 // lookAtReports has the messages of a ring looked at for reports that are due by other
 // times now.
-func (e *engine) lookAtReports(r *thread.Ring) {
+func (e *reconfiguration) lookAtReports(r *thread.Ring) {
 	r.Threads(func(t *thread.Thread) { e.reportsOf(t) })
 }
 
 // reportsOf has the messages of a thread looked at, one after the other so that the disk
 // is not asked for all of them at once.
-func (e *engine) reportsOf(t *thread.Thread) {
+func (e *reconfiguration) reportsOf(t *thread.Thread) {
 	const pause = time.Millisecond
 	at := e.now
 	t.Vertices(0, func(v *thread.Vertex) bool {

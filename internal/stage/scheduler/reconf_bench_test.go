@@ -23,17 +23,17 @@ func BenchmarkReconfigure(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			box, dir := diskBox(b)
 			e := newEngine(Config{Conf: mustConf(b, before), Dir: dir, Log: slog.New(slog.DiscardHandler)}, box.PO)
-			e.tick()
+			e.clock.tick()
 			for i := range 100_000 {
 				m := &thread.Message{Number: uint64(i + 1), Stamp: e.now.UnixNano(), Open: 1, Total: 1}
 				m.SetName(fmt.Sprint(i+1, "-1"))
 				e.messages.put(m)
-				e.place(m, []store.Waiting{{Offset: 10, Channel: "smtp", Host: fmt.Sprintf("host%d.example", i%10_000), Address: "x@h",
+				e.placement.place(m, []store.Waiting{{Offset: 10, Channel: "smtp", Host: fmt.Sprintf("host%d.example", i%10_000), Address: "x@h",
 					Attempts: i % 2, Next: e.now.Add(time.Duration(i%2) * time.Minute)}})
 			}
 			b.ResetTimer()
 			for i := range b.N {
-				e.reconfigure(mustConf(b, []string{after, before}[i%2]), "asked")
+				e.reconfiguration.reconfigure(mustConf(b, []string{after, before}[i%2]), "asked")
 			}
 		})
 	}

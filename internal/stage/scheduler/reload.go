@@ -10,9 +10,9 @@ import (
 
 // reload reads a message's specification again and brings its vertices in line. lost
 // is a vertex whose attempt ended without all its answers.
-func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
+func (e *placement) reload(m *thread.Message, lost *thread.Vertex) {
 	var l *store.Loaded
-	e.do(m, op{
+	e.changes.do(m, op{
 		run: func() (err error) {
 			l, err = e.spool.Reload(m.Name())
 			return err
@@ -21,16 +21,16 @@ func (e *engine) reload(m *thread.Message, lost *thread.Vertex) {
 	})
 }
 
-func (e *engine) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Vertex) {
+func (e *placement) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Vertex) {
 	delete(e.locked, m)
 	if l.Gone {
-		e.forget(m)
+		e.ends.forget(m)
 		return
 	}
 	m.SetName(l.Name)
 	m.SetAway(l.Away)
 	m.Owes, m.Total = true, int32(l.Total)
-	e.touched(m, l.ID)
+	e.ends.touched(m, l.ID)
 	open := make(map[int64]*store.Waiting, len(l.Open))
 	for i := range l.Open {
 		open[l.Open[i].Offset] = &l.Open[i]
@@ -62,11 +62,11 @@ func (e *engine) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Verte
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
 	}
-	e.check(m)
+	e.ends.check(m)
 }
 
 // trim takes out of a waiting vertex what others have done or are doing.
-func (e *engine) trim(v *thread.Vertex, open map[int64]*store.Waiting) {
+func (e *placement) trim(v *thread.Vertex, open map[int64]*store.Waiting) {
 	list := v.Recipients()
 	for i := range list {
 		if stays(&list[i], open) {
@@ -91,13 +91,13 @@ func stays(r *thread.Recipient, open map[int64]*store.Waiting) bool {
 // says is done is done, the rest is tried again. The second time in a row that
 // counts as a failed attempt, so that a message that kills its agents does not do
 // so all day.
-func (e *engine) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {
+func (e *placement) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {
 	m := v.Message
 	rcpts := v.Recipients()
 	for i := range rcpts {
 		r := &rcpts[i]
 		if delivered, done := l.Final[r.Offset()]; done && !r.Result.Final() {
-			e.logTagged(v, r, delivered)
+			e.attempts.logTagged(v, r, delivered)
 			e.agents.ShownByTag(v, r.Offset(), resultOf(delivered))
 		}
 	}
@@ -115,6 +115,6 @@ func (e *engine) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*s
 		list[i] = store.Outcome{Offset: rcpts[i].Offset(), Address: rcpts[i].Address, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
 			Text: "the transport agent ended without an answer", Notary: workspec.Notary{Status: "4.3.0"}}
 	}
-	e.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})
-	e.record(m, v, list, thread.Round{Left: len(list)})
+	e.attempts.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})
+	e.attempts.record(m, v, list, thread.Round{Left: len(list)})
 }

@@ -16,12 +16,12 @@ func (c *Config) atMost(n int) int {
 
 // startsNothing tells whether deliveries are not to begin, at all or not yet.
 func (e *engine) startsNothing() bool {
-	return e.conf.Freeze || e.conf.ReadFirst && e.scan != scanTold
+	return e.conf.Freeze || e.conf.ReadFirst && e.scanner.scan != scanTold
 }
 
 // apart tells whether a thread is none of those that are served. Its recipients stay in
 // their files.
-func (e *engine) apart(channel, host string) bool {
+func (e *placement) apart(channel, host string) bool {
 	c := &e.conf
 	if c.OnlyChannel == "" {
 		return false

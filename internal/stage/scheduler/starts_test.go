@@ -80,17 +80,17 @@ func TestOneThreadAlone(t *testing.T) {
 func TestScanIsCapped(t *testing.T) {
 	b, dir := diskBox(t)
 	e := newEngine(Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log, AtOnce: 3}, b.PO)
-	e.tick()
-	e.pool = newPool(e.load)
+	e.clock.tick()
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
 	var names []string
 	for i := range 3 {
 		names = append(names, b.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)}))
 	}
 	ready := make(chan []string, 1)
-	e.listed(1, names, ready)
-	if len(ready) != 0 || e.ahead != 3 {
-		t.Fatalf("more is asked for while %d wait to be read", e.ahead)
+	e.scanner.listed(1, names, ready)
+	if len(ready) != 0 || e.scanner.ahead != 3 {
+		t.Fatalf("more is asked for while %d wait to be read", e.scanner.ahead)
 	}
 	for len(ready) == 0 {
 		<-e.box.wake
@@ -98,8 +98,8 @@ func TestScanIsCapped(t *testing.T) {
 			fn()
 		}
 	}
-	if e.ahead != 0 || e.messages.len() != 3 {
-		t.Errorf("%d wait to be read, %d are known", e.ahead, e.messages.len())
+	if e.scanner.ahead != 0 || e.messages.len() != 3 {
+		t.Errorf("%d wait to be read, %d are known", e.scanner.ahead, e.messages.len())
 	}
 	if got := e.conf.atMost(namesAtOnce); got != 3 {
 		t.Errorf("%d names at once", got)

@@ -62,11 +62,11 @@ func TestDur1MessageWhoseEndIsRefusedIsShown(t *testing.T) {
 	err := fmt.Errorf("end %s: %w: one@h", file, store.ErrUnreported)
 	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
 	e.spool, e.now = b.spool, time.Now()
-	e.pool = newPool(e.load)
+	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
-	e.refuse(file, err)
+	e.intake.refuse(file, err)
 	b.WantLog("level=ERROR", "msg=end-refused", file, "one@h", "advice=")
-	if r := e.refused[file]; r.kind != "unreported" || !r.kept {
+	if r := e.intake.refused[file]; r.kind != "unreported" || !r.kept {
 		t.Errorf("got %+v", r)
 	}
 	b.Ordered(operations.Remove(b.Request(file), file))

@@ -7,8 +7,8 @@ import (
 // summarise has the history of a message summarised before the parked vertex v waits again,
 // and reports whether it will be. The file is replaced for that, so no agent may have the
 // message or be given it: all that waits is parked until then.
-func (e *engine) summarise(m *thread.Message, v *thread.Vertex) bool {
-	if w := e.busy[m]; w != nil && len(w.list) > 0 || e.stopping {
+func (e *ends) summarise(m *thread.Message, v *thread.Vertex) bool {
+	if w := e.changes.busy[m]; w != nil && len(w.list) > 0 || e.stopping {
 		return false // what comes before may have something given to an agent
 	}
 	if e.agents.InDoubt(m) {
@@ -28,7 +28,7 @@ func (e *engine) summarise(m *thread.Message, v *thread.Vertex) bool {
 	for _, v := range parked {
 		e.core.Park(v, e.now)
 	}
-	e.do(m, op{
+	e.changes.do(m, op{
 		run: func() error { return e.spool.Summarise(m.Name()) },
 		then: func() {
 			for _, v := range append(parked, v) {

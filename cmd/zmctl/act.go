@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 // dryShown is how many messages a dry run shows.
@@ -29,8 +30,8 @@ type acting struct {
 	r        act.Request
 	keep     time.Duration
 	now      time.Time
-	out      *stream
-	progress *progress
+	out      *text.Stream
+	progress *text.Progress
 }
 
 func newActing(c *cli.Context, v *act.Verb) (*acting, error) {
@@ -38,7 +39,7 @@ func newActing(c *cli.Context, v *act.Verb) (*acting, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &acting{c: c, po: po, keep: keep, now: time.Now(), out: newStream(c.App.Writer)}
+	a := &acting{c: c, po: po, keep: keep, now: time.Now(), out: text.NewStream(c.App.Writer)}
 	a.r = act.Request{Verb: v, Who: who(c.Context), Reason: c.String("reason"), Keep: keep, Pace: c.Int("pace"), Silent: c.Bool("silent"),
 		Report: c.Bool("report"), Failed: c.Bool("failed"), Reported: c.Bool("told"), Force: c.Bool("force"), Outcome: a.outcome, Step: a.step}
 	return a, nil
@@ -51,7 +52,7 @@ func (a *acting) dry() error {
 		if shown++; shown <= dryShown {
 			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), addressesOf(list))
 		}
-		return a.out.tick()
+		return a.out.Tick()
 	})
 	if n := sum.Messages - dryShown; n > 0 {
 		fmt.Fprintf(a.out, "and %s\n", human.Count(n, "more message"))
@@ -61,7 +62,7 @@ func (a *acting) dry() error {
 		busy = fmt.Sprintf(", delivery to %d of them is in progress", sum.Busy)
 	}
 	fmt.Fprintf(a.out, "%s would change %s of %s%s; nothing was changed\n", a.r.Verb.Name, human.Count(sum.Recipients, "recipient"), human.Count(sum.Messages, "message"), busy)
-	return quiet(errors.Join(a.out.flush(), err))
+	return text.Quiet(errors.Join(a.out.Flush(), err))
 }
 
 // ask asks the operator for confirmation, with the numbers; false: there is nothing to do.
@@ -96,7 +97,7 @@ func agreed(in io.Reader, out io.Writer, question string) bool {
 // do executes the request and prints the sum.
 func (a *acting) do() error {
 	sum, err := act.Do(a.c.Context, a.po, a.r)
-	a.progress.end()
+	a.progress.End()
 	back, reason := act.ComeBack(a.po, err)
 	if back > 0 {
 		err = nil
@@ -104,7 +105,7 @@ func (a *acting) do() error {
 	if !a.c.Bool("json") {
 		a.printSum(&sum)
 	}
-	err = errors.Join(quiet(err), quiet(a.out.flush()))
+	err = errors.Join(text.Quiet(err), text.Quiet(a.out.Flush()))
 	if list := sum.Err(); list != nil {
 		if sum.Temporary() {
 			list = cli.Exit(list, config.ExitTempFail)
@@ -124,15 +125,15 @@ func (a *acting) do() error {
 
 // outcome prints what was done to a message. Errors about messages are printed at the end.
 func (a *acting) outcome(o act.Outcome) {
-	text := !a.c.Bool("json")
+	asJSON := a.c.Bool("json")
 	switch {
-	case !text && (o.Error != "" || !a.c.Bool("quiet")):
+	case asJSON && (o.Error != "" || !a.c.Bool("quiet")):
 		// An error of the writer is returned by the next flush.
-		_ = jsonLines(a.out).Encode(o)
-	case o.Error != "" || a.c.Bool("quiet"), a.progress.alone(a.c.App.Writer):
+		_ = text.JSONLines(a.out).Encode(o)
+	case o.Error != "" || a.c.Bool("quiet"), a.progress.Alone(a.c.App.Writer):
 	default:
 		if a.r.Force && o.Message != nil && o.Message.State == view.StateSetAside {
-			_ = printMessage(a.out, o.Message, a.now)
+			_ = text.PrintMessage(a.out, o.Message, a.now)
 		}
 		fmt.Fprintf(a.out, "%s  %s\n", o.ID, o.Text)
 		if a.r.Verb == act.Remove && a.r.Named && len(o.Busy) == 0 {
@@ -146,11 +147,11 @@ func (a *acting) outcome(o act.Outcome) {
 }
 
 func (a *acting) step() error {
-	if a.progress.begins() {
-		_ = a.out.flush() // the next one returns the error
+	if a.progress.Begins() {
+		_ = a.out.Flush() // the next one returns the error
 	}
-	a.progress.step()
-	return a.out.tick()
+	a.progress.Step()
+	return a.out.Tick()
 }
 
 func (a *acting) printSum(sum *act.Sum) {

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 const asideArguments = "[NAME...|ID...|CAUSE...|all]"
@@ -186,13 +187,13 @@ a line.
 // listAside lists what is selected in a directory; without arguments all of it.
 func listAside(c *cli.Context, from *act.Aside) (n int, err error) {
 	now := time.Now()
-	err = eachAside(c, from, c.Command.Name, func(out *stream, s *view.Spool, m *view.Message) error {
+	err = eachAside(c, from, c.Command.Name, func(out *text.Stream, s *view.Spool, m *view.Message) error {
 		n++
 		if c.Bool("json") {
-			return jsonLines(out).Encode(m)
+			return text.JSONLines(out).Encode(m)
 		}
 		_, err := io.WriteString(out, term.For(out).Bold(m.File.Name)+"  ")
-		return errors.Join(err, printMessage(out, m, now))
+		return errors.Join(err, text.PrintMessage(out, m, now))
 	})
 	if err == nil && !c.Bool("json") {
 		text := human.Count(n, "message")
@@ -201,7 +202,7 @@ func listAside(c *cli.Context, from *act.Aside) (n int, err error) {
 		}
 		_, err = fmt.Fprintln(c.App.Writer, text)
 	}
-	return n, quiet(err)
+	return n, text.Quiet(err)
 }
 
 func showAsideCommand(dir string) *cli.Command {
@@ -225,15 +226,15 @@ func showAsideCommand(dir string) *cli.Command {
 
 func showAside(c *cli.Context, from *act.Aside) error {
 	n := 0
-	err := eachAside(c, from, "show", func(out *stream, s *view.Spool, m *view.Message) error {
+	err := eachAside(c, from, "show", func(out *text.Stream, s *view.Spool, m *view.Message) error {
 		n++
 		if c.Bool("json") {
-			return jsonLines(out).Encode(s.Everything(m))
+			return text.JSONLines(out).Encode(s.Everything(m))
 		}
 		if n > 1 {
 			fmt.Fprintln(out)
 		}
-		showMessage(out, s, m)
+		text.ShowMessage(out, s, m)
 		return nil
 	})
 	if n == 0 && err == nil && !c.Bool("json") {
@@ -243,7 +244,7 @@ func showAside(c *cli.Context, from *act.Aside) error {
 }
 
 // eachAside prints every message that is selected in a directory.
-func eachAside(c *cli.Context, from *act.Aside, verb string, print func(out *stream, s *view.Spool, m *view.Message) error) error {
+func eachAside(c *cli.Context, from *act.Aside, verb string, print func(out *text.Stream, s *view.Spool, m *view.Message) error) error {
 	po, _, err := open(c)
 	if err != nil {
 		return err
@@ -256,9 +257,9 @@ func eachAside(c *cli.Context, from *act.Aside, verb string, print func(out *str
 	if err := asUsage(from.Missing(verb)); err != nil {
 		return err
 	}
-	out := newStream(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
 	err = from.Each(c.Context, po, func(m *view.Message) error {
-		return errors.Join(print(out, s, m), out.tick())
+		return errors.Join(print(out, s, m), out.Tick())
 	})
-	return quiet(errors.Join(err, out.flush()))
+	return text.Quiet(errors.Join(err, out.Flush()))
 }

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func checkCommand() *cli.Command {
@@ -93,7 +94,7 @@ func runCheck(c *cli.Context) error {
 	watch.expiry = func(pairs []view.Thread) map[view.Thread]time.Duration { return view.Expiry(settings, pairs) }
 	watch.bar = newCounter(c, "check", "files")
 	found := checkAll(po, watch)
-	watch.bar.end()
+	watch.bar.End()
 	worst, shown := fine, []finding{}
 	counts := [3]int{}
 	for _, f := range found {
@@ -104,7 +105,7 @@ func runCheck(c *cli.Context) error {
 		}
 	}
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, shown)
+		err = text.PrintJSON(c.App.Writer, shown)
 	} else {
 		if c.Bool("quiet") {
 			shown = nil
@@ -167,7 +168,7 @@ type watchSettings struct {
 	older  time.Duration // 0: the expiry of the clause
 	stuck  time.Duration
 	expiry func([]view.Thread) map[view.Thread]time.Duration
-	bar    *progress
+	bar    *text.Progress
 	// settings are zmailer.conf; nil: none are known.
 	settings *config.Config
 }
@@ -237,7 +238,7 @@ type checker struct {
 func look(po *postoffice.PostOffice, settings watchSettings, only map[string]bool) []finding {
 	x := &checker{Spool: view.New(po, time.Now()).With(settings.settings), watchSettings: settings, only: only,
 		reports: map[string]string{}, replaced: map[string]string{}}
-	x.Spool.Seen = settings.bar.step
+	x.Spool.Seen = settings.bar.Step
 	x.run()
 	return x.findings
 }

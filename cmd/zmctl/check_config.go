@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/ui/text"
 )
 
 func checkConfigCommand() *cli.Command {
@@ -78,7 +79,7 @@ func runCheckConfig(c *cli.Context) error {
 		}
 	}
 	if c.Bool("json") {
-		if err := printJSON(c.App.Writer, said); err != nil {
+		if err := text.PrintJSON(c.App.Writer, said); err != nil {
 			return err
 		}
 	}

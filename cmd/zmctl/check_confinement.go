@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/human"
+	"zmailer/internal/ui/text"
 )
 
 // confined are the programs that confine themselves; starter is scheduler --start-agents.
@@ -42,7 +43,7 @@ func checkConfinement(c *cli.Context) error {
 		all = append(all, list...)
 	}
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, all)
+		err = text.PrintJSON(c.App.Writer, all)
 	} else {
 		err = printAttempts(c, all)
 	}
@@ -102,7 +103,7 @@ func leaveCommand() *cli.Command {
 			if err := confine.Enter(program, settings, slog.New(slog.DiscardHandler)); err != nil {
 				return err
 			}
-			return printJSON(c.App.Writer, confine.PlanFor(program, settings).Leave())
+			return text.PrintJSON(c.App.Writer, confine.PlanFor(program, settings).Leave())
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/ui/text"
 )
 
 func cleanupCommand() *cli.Command {
@@ -79,11 +80,11 @@ func runCleanup(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	bar := newCounter(c, "cleanup", "files")
-	po.OnRemove(bar.step)
+	po.OnRemove(bar.Step)
 	x, err := tidy(po, time.Now(), postmanKeep, removedKeep, c.Bool("dry-run"))
-	bar.end()
+	bar.End()
 	if c.Bool("json") {
-		err = errors.Join(err, printJSON(c.App.Writer, x))
+		err = errors.Join(err, text.PrintJSON(c.App.Writer, x))
 	} else {
 		err = errors.Join(err, x.print(c.App.Writer, c.Bool("quiet")))
 	}

@@ -10,6 +10,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func historyCommand() *cli.Command {
@@ -39,7 +40,7 @@ func runHistory(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	out := newStream(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
 	p := term.For(out)
 	var errs []error
 	for i, id := range ids {
@@ -47,7 +48,7 @@ func runHistory(c *cli.Context) error {
 		errs = append(errs, err)
 		if c.Bool("json") {
 			for j := range list {
-				errs = append(errs, jsonLines(out).Encode(&list[j]))
+				errs = append(errs, text.JSONLines(out).Encode(&list[j]))
 			}
 			continue
 		}
@@ -58,5 +59,5 @@ func runHistory(c *cli.Context) error {
 			fmt.Fprintf(out, "%s  %s\n", p.Faint(list[j].Time.Format(human.TimeFormat)), p.State(list[j].Event, list[j].Text))
 		}
 	}
-	return quiet(errors.Join(append(errs, out.flush())...))
+	return text.Quiet(errors.Join(append(errs, out.Flush())...))
 }

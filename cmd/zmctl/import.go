@@ -20,6 +20,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/ui/text"
 )
 
 const importExits = `
@@ -140,8 +141,8 @@ func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
 // importing is one import as it is told.
 type importing struct {
 	c        *cli.Context
-	out      *stream
-	progress *progress
+	out      *text.Stream
+	progress *text.Progress
 	now      time.Time
 }
 
@@ -188,7 +189,7 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 		return err
 	}
 	defer closeFS(po)
-	i := &importing{c: c, out: newStream(c.App.Writer), now: time.Now()}
+	i := &importing{c: c, out: text.NewStream(c.App.Writer), now: time.Now()}
 	conf := importer.Config{PostOffice: po, Source: source, System: c.Command.Name, Path: path, Move: c.Bool("move"), Young: young,
 		Hold: c.Bool("hold"), Who: who(c.Context), Tell: i.tell,
 		Listed: func(n int) { i.progress = newProgress(c, "import", n) }}
@@ -200,11 +201,11 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 		sum, err = importer.Run(c.Context, conf)
 		conf.Journal.Close()
 	}
-	i.progress.end()
+	i.progress.End()
 	if !c.Bool("json") {
 		i.end(sum)
 	}
-	if ferr := quiet(i.out.flush()); err == nil {
+	if ferr := text.Quiet(i.out.Flush()); err == nil {
 		err = ferr
 	}
 	switch {
@@ -220,12 +221,12 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 
 // tell prints what became of a message.
 func (i *importing) tell(r *importer.Result) error {
-	i.progress.step()
+	i.progress.Step()
 	if i.c.Bool("json") {
-		return quiet(errors.Join(jsonLines(i.out).Encode(r), i.out.tick()))
+		return text.Quiet(errors.Join(text.JSONLines(i.out).Encode(r), i.out.Tick()))
 	}
 	wrong := r.Did == importer.Failed || r.Did == importer.Left || len(r.Notes) > 0
-	if (i.c.Bool("quiet") || i.progress.alone(i.c.App.Writer)) && !wrong {
+	if (i.c.Bool("quiet") || i.progress.Alone(i.c.App.Writer)) && !wrong {
 		return nil
 	}
 	fmt.Fprintf(i.out, "%-6s  %s", r.Did, human.Clean(r.Message))
@@ -248,7 +249,7 @@ func (i *importing) tell(r *importer.Result) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(i.out, "        %s\n", human.Clean(n))
 	}
-	return quiet(i.out.tick())
+	return text.Quiet(i.out.Tick())
 }
 
 // end prints the sum.

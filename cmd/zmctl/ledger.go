@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 // Exit codes of check --ledger.
@@ -33,14 +34,14 @@ func ledgerPatience() ledger.Patience {
 func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
 	bar := newCounter(c, "ledger", "messages")
 	patience := ledgerPatience()
-	patience.Seen = bar.step
+	patience.Seen = bar.Step
 	b, err := ledger.Compare(c.Context, po, patience)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return cli.Exit(err, exitUnread)
 	}
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, b)
+		err = text.PrintJSON(c.App.Writer, b)
 	} else {
 		err = printBalance(c.App.Writer, b)
 	}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +12,9 @@ import (
 	"zmailer/internal/admin/logread"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
-	"zmailer/internal/run/human"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func logCommand() *cli.Command {
@@ -68,21 +65,21 @@ func runLog(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	out := newStream(c.App.Writer)
-	p := &logPrinter{w: out, filter: filter, json: c.Bool("json"), paint: term.For(c.App.Writer), last: c.Int("lines"), other: filter.TakesOthers()}
-	p.short = term.Terminal(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
+	p := &text.LogPrinter{W: out, Filter: filter, JSON: c.Bool("json"), Paint: term.For(c.App.Writer), Last: c.Int("lines"), Other: filter.TakesOthers()}
+	p.Short = term.Terminal(c.App.Writer)
 	if c.Bool("follow") {
-		if p.last == 0 && filter.Since.IsZero() {
-			p.last = 10
+		if p.Last == 0 && filter.Since.IsZero() {
+			p.Last = 10
 		}
-		return quiet(source.Follow(c.Context, filter.Since, p.line, func() error { return errors.Join(p.end(), out.flush()) }))
+		return text.Quiet(source.Follow(c.Context, filter.Since, p.Line, func() error { return errors.Join(p.End(), out.Flush()) }))
 	}
 	since := filter.Since
 	if since.IsZero() && len(filter.IDs) == 0 {
 		since = time.Now() // none that was rotated away
 	}
-	err = quiet(errors.Join(source.Each(c.Context, since, p.line), p.end(), out.flush()))
-	if err == nil && p.shown == 0 {
+	err = text.Quiet(errors.Join(source.Each(c.Context, since, p.Line), p.End(), out.Flush()))
+	if err == nil && p.Shown == 0 {
 		return cli.Exit("", 1)
 	}
 	return err
@@ -127,111 +124,6 @@ func atCommas(lists []string) []string {
 		all = append(all, strings.Split(l, ",")...)
 	}
 	return all
-}
-
-// logPrinter prints the lines that fit.
-type logPrinter struct {
-	w      io.Writer
-	filter logread.Filter
-	json   bool
-	short  bool // for a person
-	paint  term.Paint
-	other  bool // lines of others too
-	took   bool // the last of ours
-	last   int  // > 0: the last so many of what comes before end
-	kept   [][]byte
-	shown  int
-}
-
-// line takes one line of the log.
-func (p *logPrinter) line(raw []byte) error {
-	l, ours := logging.ParseLine(raw)
-	switch {
-	case ours:
-		p.took = p.filter.Takes(&l)
-	case !p.other || !p.took && !p.filter.Since.IsZero():
-		return nil // what a program says as it crashes has the time of the line before
-	}
-	if ours && !p.took {
-		return nil
-	}
-	var text []byte
-	switch {
-	case p.json && ours:
-		b, err := logread.JSON(string(raw), &l)
-		if err != nil {
-			return err
-		}
-		text = b
-	case p.json:
-		text = fmt.Appendf(nil, `{"text":%s}`, quoteJSON(string(raw)))
-	case p.short && ours:
-		text = p.forPerson(&l)
-	case p.short:
-		text = []byte(human.Clean(string(raw)))
-	default:
-		text = bytes.Clone(raw)
-	}
-	return p.put(text)
-}
-
-// put prints a line, or keeps it as one of the last.
-func (p *logPrinter) put(text []byte) error {
-	p.shown++
-	if p.last > 0 {
-		if len(p.kept) == p.last {
-			p.kept = p.kept[1:]
-		}
-		p.kept = append(p.kept, text)
-		return nil
-	}
-	_, err := p.w.Write(append(text, '\n'))
-	return err
-}
-
-// end prints the lines that were kept; from here on each is printed at once.
-func (p *logPrinter) end() error {
-	kept := p.kept
-	p.kept, p.last = nil, 0
-	for _, text := range kept {
-		if _, err := p.w.Write(append(text, '\n')); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// forPerson shows a line shorter: time of day (and day, if it is another), program,
-// event, and keys without those that say nothing to people.
-func (p *logPrinter) forPerson(l *logging.Line) []byte {
-	at := l.Time.Local()
-	form := "15:04:05.000"
-	if now := time.Now(); at.YearDay() != now.YearDay() || at.Year() != now.Year() {
-		form = "2006-01-02 15:04:05"
-	}
-	event := fmt.Sprintf("%-12s", human.Clean(l.Event))
-	switch {
-	case l.Level >= slog.LevelError:
-		event = p.paint.Red(event)
-	case l.Level >= slog.LevelWarn:
-		event = p.paint.Yellow(event)
-	case l.Event == "delivered":
-		event = p.paint.Green(event)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-10s %s", p.paint.Faint(at.Format(form)), human.Clean(l.Program), event)
-	for _, f := range l.Fields {
-		value := human.Clean(f.Value)
-		if f.Key == "id" {
-			b.WriteString(" " + p.paint.Bold(value))
-			continue
-		}
-		if value == "" || strings.ContainsAny(value, " =\"") {
-			value = `"` + value + `"`
-		}
-		b.WriteString(" " + p.paint.Faint(human.Clean(f.Key)+"=") + value)
-	}
-	return []byte(strings.TrimRight(b.String(), " "))
 }
 
 // findLog tells where the log of this postoffice is.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"os"
 
@@ -14,13 +13,4 @@ func reader(c *cli.Context) io.Reader {
 		return c.App.Reader
 	}
 	return os.Stdin
-}
-
-// quoteJSON is a text as JSON has it.
-func quoteJSON(s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return []byte(`""`) // no text fails
-	}
-	return b
 }

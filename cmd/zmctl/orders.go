@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func ordersCommand() *cli.Command {
@@ -44,7 +45,7 @@ func runOrders(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	out := newStream(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
 	if c.NArg() > 0 {
 		var errs []error
 		for _, arg := range c.Args().Slice() {
@@ -58,13 +59,13 @@ func runOrders(c *cli.Context) error {
 			})
 			errs = append(errs, err)
 		}
-		return quiet(errors.Join(append(errs, out.flush())...))
+		return text.Quiet(errors.Join(append(errs, out.Flush())...))
 	}
 	n, now := 0, time.Now()
 	err = act.Operations(po, false, func(o *act.Operation) error {
 		n++
 		if c.Bool("json") {
-			return jsonLines(out).Encode(o)
+			return text.JSONLines(out).Encode(o)
 		}
 		printOperation(out, o, now)
 		return nil
@@ -72,7 +73,7 @@ func runOrders(c *cli.Context) error {
 	if !c.Bool("json") {
 		fmt.Fprintln(out, human.Count(n, "order"))
 	}
-	return quiet(errors.Join(err, out.flush()))
+	return text.Quiet(errors.Join(err, out.Flush()))
 }
 
 func printOperation(w io.Writer, o *act.Operation, now time.Time) {

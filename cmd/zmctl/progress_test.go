@@ -9,16 +9,17 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/ui/text"
 )
 
 // What goes through much shows a bar on a terminal, nothing in a pipe and nothing
 // with --quiet; afterwards the terminal has the result alone.
 func TestLongWorkShowsABar(t *testing.T) {
 	o := newOffice(t)
-	for range bigNumber {
+	for range text.BigNumber {
 		o.put(t, postoffice.Freezer, "flood", plainMail)
 	}
-	for i := range bigNumber {
+	for i := range text.BigNumber {
 		o.write(t, filepath.Join(postoffice.Orders, fmt.Sprintf("20200101-000000-hold-%d", i+1)), "verb hold\n\n")
 	}
 	for _, tt := range []struct{ args, bar, result string }{

@@ -1,22 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
-	"zmailer/internal/run/human"
-	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func queueCommand() *cli.Command {
@@ -57,14 +53,6 @@ one message, zmctl why ID why it waits.
 	}
 }
 
-// queueView shows messages one way.
-type queueView interface {
-	// add takes a message with the recipients that were selected.
-	add(m *view.Message) error
-	// end prints what is left to print.
-	end(sorted bool) error
-}
-
 func runQueue(c *cli.Context) error {
 	sel, err := chosen(c)
 	if err != nil {
@@ -76,25 +64,25 @@ func runQueue(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	s := view.New(po, time.Now())
-	out := newStream(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
 	v, err := chooseView(c, out, s.Now)
 	if err != nil {
 		return err
 	}
 	sorted, err := s.Each(c.Context, sel, func(m *view.Message) error {
-		if err := v.add(m); err != nil {
+		if err := v.Add(m); err != nil {
 			return err
 		}
-		return out.tick()
+		return out.Tick()
 	})
 	hidden := c.Bool("readable") && err != nil && onlyPermission(err)
 	if hidden {
 		err = nil
 	}
 	if err == nil || errors.Is(err, view.ErrListing) {
-		err = errors.Join(err, v.end(sorted))
+		err = errors.Join(err, v.End(sorted))
 	}
-	if err = quiet(errors.Join(err, out.flush())); err == nil && hidden {
+	if err = text.Quiet(errors.Join(err, out.Flush())); err == nil && hidden {
 		fmt.Fprintln(c.App.ErrWriter, "zmctl: this is the part of the queue that you may read; root and the postoffice's owner see all of it")
 	}
 	return err
@@ -109,32 +97,24 @@ func onlyPermission(err error) bool {
 	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyPermission(e) })
 }
 
-// quiet forgives a reader that has seen enough.
-func quiet(err error) error {
-	if errors.Is(err, syscall.EPIPE) {
-		return nil
-	}
-	return err
-}
-
-func chooseView(c *cli.Context, w io.Writer, now time.Time) (queueView, error) {
-	var views []queueView
+func chooseView(c *cli.Context, w io.Writer, now time.Time) (text.QueueView, error) {
+	var views []text.QueueView
 	top := c.Int("top")
 	if top < 0 {
 		return nil, cli.Exit("zmctl queue --top: less than nothing", config.ExitUsage)
 	}
 	asJSON := c.Bool("json")
 	if c.Bool("tree") {
-		views = append(views, newTree(w, now, top, asJSON))
+		views = append(views, text.NewTree(w, now, top, asJSON))
 	}
 	if c.Bool("counts") {
-		views = append(views, newCounts(w, now, top, asJSON))
+		views = append(views, text.NewCounts(w, now, top, asJSON))
 	}
 	if c.Bool("ages") {
-		views = append(views, newAges(w, now, top, asJSON))
+		views = append(views, text.NewAges(w, now, top, asJSON))
 	}
 	if c.Bool("summary") {
-		views = append(views, newSummary(w, now, asJSON))
+		views = append(views, text.NewSummary(w, now, asJSON))
 	}
 	switch {
 	case len(views) > 1:
@@ -142,92 +122,7 @@ func chooseView(c *cli.Context, w io.Writer, now time.Time) (queueView, error) {
 	case len(views) == 1:
 		return views[0], nil
 	case asJSON:
-		return &lines{jsonLines(w)}, nil
+		return &text.Lines{Encoder: text.JSONLines(w)}, nil
 	}
-	return &listing{w: w, now: now}, nil
-}
-
-// lines are the messages in JSON, one a line.
-type lines struct{ e *json.Encoder }
-
-// jsonLines writes each value as a line.
-func jsonLines(w io.Writer) *json.Encoder {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // addresses stand in < >
-	return e
-}
-
-func (l *lines) add(m *view.Message) error { return l.e.Encode(m) }
-func (l *lines) end(bool) error            { return nil }
-
-// listing is the view for reading.
-type listing struct {
-	w   io.Writer
-	now time.Time
-	n   int
-}
-
-func (l *listing) add(m *view.Message) error {
-	l.n++
-	return printMessage(l.w, m, l.now)
-}
-
-func (l *listing) end(sorted bool) error {
-	text := human.Count(l.n, "message")
-	if !sorted {
-		text += ", in no order"
-	}
-	_, err := fmt.Fprintln(l.w, text)
-	return err
-}
-
-// printMessage writes a message's lines for the queue listing.
-func printMessage(w io.Writer, m *view.Message, now time.Time) error {
-	id := m.ID
-	if id == "" {
-		id = m.Name + " (its message file is gone)"
-	}
-	state := m.State
-	if m.Why != "" {
-		state += ": " + m.Why
-	}
-	if m.Owner != nil {
-		state += " by " + m.Owner.String()
-	}
-	p := term.For(w)
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s  %s  %s\n", p.Bold(id), human.Span(now.Sub(m.Since)), human.Size(m.Size), m.From(), painted(p, m, state))
-	if m.Problem != "" {
-		fmt.Fprintf(&b, "    %s\n", p.Red("PROBLEM: "+human.Clean(m.Problem)))
-	}
-	if m.Reason != "" && m.Reason != view.OneLine(human.Clean(m.Problem)) {
-		fmt.Fprintf(&b, "    why: %s\n", human.Cut(m.Reason, 500))
-	}
-	for i := range m.Recipients {
-		r := &m.Recipients[i]
-		b.WriteString("    " + r.ThreadName() + r.Address + "  " + p.State(r.State, r.Words(now)))
-		if r.Last != "" {
-			b.WriteString(":\n        " + human.Cut(r.Last, term.Room(w, 8, longAnswer)))
-		}
-		b.WriteByte('\n')
-	}
-	if m.Hidden > 0 {
-		b.WriteString("    and " + human.Count(m.Hidden, "recipient") + " that " + map[bool]string{true: "does", false: "do"}[m.Hidden == 1] + " not match\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// longAnswer is how much of an answer is shown where there is no terminal.
-const longAnswer = 300
-
-// painted colours the state of a message by what it waits for.
-func painted(p term.Paint, m *view.Message, state string) string {
-	switch m.State {
-	case view.StateDeferred, view.StateFrozen, view.StateSetAside:
-		return p.Red(state) // for a person
-	case view.StateCopy, view.StateRemoved:
-		return p.Faint(state)
-	}
-	return state
+	return &text.Listing{W: w, Now: now}, nil
 }

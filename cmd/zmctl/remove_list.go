@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func removedCommand() *cli.Command {
@@ -40,7 +41,7 @@ func runRemoved(c *cli.Context) error {
 	s := view.New(po, time.Now())
 	list, err := s.ListRemoved(c.Context, keep)
 	if c.Bool("json") {
-		return errors.Join(err, printJSON(c.App.Writer, list))
+		return errors.Join(err, text.PrintJSON(c.App.Writer, list))
 	}
 	for _, r := range list {
 		when := "removed " + human.Span(s.Now.Sub(r.Removed)) + " ago"

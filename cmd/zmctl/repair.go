@@ -15,13 +15,14 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 	dry := c.Bool("dry-run")
 	bar := newCounter(c, "repair", "files")
 	steps, err := repair(po, time.Now(), dry, bar)
-	bar.end()
+	bar.End()
 	if errors.Is(err, errNotBegun) {
 		return err
 	}
@@ -35,7 +36,7 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 		if steps == nil {
 			steps = []step{}
 		}
-		err = errors.Join(err, printJSON(c.App.Writer, steps))
+		err = errors.Join(err, text.PrintJSON(c.App.Writer, steps))
 	} else {
 		shown := steps
 		if c.Bool("quiet") {
@@ -108,7 +109,7 @@ type mender struct {
 
 // repair plans what is to be mended and does it, unless dry. What it could not do is
 // told by the steps' Left; the error is about the whole.
-func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *progress) (steps []step, err error) {
+func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *text.Progress) (steps []step, err error) {
 	if dry {
 		p := planned(po, now, !view.New(po, now).Runs("scheduler"), bar)
 		return p.steps, errors.Join(p.errs...)
@@ -131,12 +132,12 @@ func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *progress) (
 
 // planned gives the steps that every look finds to be done: routers may hand messages
 // over while the directories are listed.
-func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *progress) *planner {
+func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *text.Progress) *planner {
 	var p *planner
 	for range looks {
 		before := p
 		p = &planner{Spool: view.New(po, now), exclusive: exclusive}
-		p.Spool.Seen = bar.step
+		p.Spool.Seen = bar.Step
 		p.plan()
 		if before != nil {
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool {

@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/route"
+	"zmailer/internal/ui/text"
 )
 
 // targetsShown is how many targets of a recipient are told.
@@ -49,8 +50,8 @@ func checkAside(c *cli.Context, from *act.Aside) error {
 		return err
 	}
 	defer engine.Close() // it wrote nothing
-	out := newStream(c.App.Writer)
-	lines := jsonLines(out)
+	out := text.NewStream(c.App.Writer)
+	lines := text.JSONLines(out)
 	bar := newProgress(c, "check", len(list))
 	sum := map[string]int{}
 	for _, f := range list {
@@ -59,22 +60,22 @@ func checkAside(c *cli.Context, from *act.Aside) error {
 			break
 		}
 		sum[v.Verdict]++
-		bar.step()
+		bar.Step()
 		switch {
 		case c.Bool("json"):
 			err = lines.Encode(v)
-		case !c.Bool("quiet") && !bar.alone(c.App.Writer):
+		case !c.Bool("quiet") && !bar.Alone(c.App.Writer):
 			err = printVerdict(out, v, f)
 		}
-		if err = errors.Join(err, out.tick()); err != nil {
+		if err = errors.Join(err, out.Tick()); err != nil {
 			break
 		}
 	}
-	bar.end()
+	bar.End()
 	if err == nil && !c.Bool("json") {
 		printVerdicts(out, sum)
 	}
-	if err = quiet(errors.Join(err, out.flush())); err == nil && sum[route.VerdictRouted] < len(list) {
+	if err = text.Quiet(errors.Join(err, out.Flush())); err == nil && sum[route.VerdictRouted] < len(list) {
 		return cli.Exit("", 1)
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/text"
 )
 
 // router takes what is in a router directory, the oldest first, until ctx is done, and does
@@ -177,20 +178,20 @@ func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 
 // A14: a bar on a terminal, counts elsewhere, neither for a few.
 func TestProgressIsShownForManyMessages(t *testing.T) {
-	p := &progress{what: "resubmit", of: "messages", total: 1000, out: &bytes.Buffer{}, now: time.Now}
+	p := &text.Progress{What: "resubmit", Of: "messages", Total: 1000, Out: &bytes.Buffer{}, Now: time.Now}
 	at := time.Unix(0, 0)
-	p.now = func() time.Time { return at }
-	p.told = at
+	p.Now = func() time.Time { return at }
+	p.Told = at
 	for range 1000 {
 		at = at.Add(10 * time.Millisecond)
-		p.step()
+		p.Step()
 	}
-	p.end()
-	if got, want := p.out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
+	p.End()
+	if got, want := p.Out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
 		t.Errorf("without a terminal: got %q, want %q", got, want)
 	}
 	o := newOffice(t)
-	for range bigNumber {
+	for range text.BigNumber {
 		o.put(t, postoffice.Deferred, "users", plainMail)
 	}
 	master, slave := pty(t)
@@ -208,8 +209,8 @@ func TestProgressIsShownForManyMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantIn(t, string(<-screen), "resubmit", "%", "/"+strconv.Itoa(bigNumber))
-	wantIn(t, out.String(), " now\n", strconv.Itoa(bigNumber)+" messages given back")
+	wantIn(t, string(<-screen), "resubmit", "%", "/"+strconv.Itoa(text.BigNumber))
+	wantIn(t, out.String(), " now\n", strconv.Itoa(text.BigNumber)+" messages given back")
 }
 
 // pty is a terminal: its near side and its far side.

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router/route"
 	"zmailer/internal/ui/routes"
+	"zmailer/internal/ui/text"
 )
 
 func routeCommand() *cli.Command {
@@ -113,7 +114,7 @@ func runRoute(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	worst, lines := 0, jsonLines(c.App.Writer)
+	worst, lines := 0, text.JSONLines(c.App.Writer)
 	var last []route.ExplainedStep
 	for _, q := range questions {
 		e := engine.Explain(c.Context, q)
@@ -190,7 +191,7 @@ func routeQuestions(c *cli.Context, from []string) (list []route.Question, err e
 
 // routeFiles answers each line of standard input, a path below the postoffice.
 func routeFiles(c *cli.Context, engine *whatif.Engine, dir string) error {
-	in, lines := bufio.NewScanner(os.Stdin), jsonLines(c.App.Writer)
+	in, lines := bufio.NewScanner(os.Stdin), text.JSONLines(c.App.Writer)
 	for in.Scan() {
 		e, err := engine.ExplainFile(c.Context, dir, in.Text())
 		if err == nil {
@@ -249,17 +250,17 @@ func runRouteQueue(c *cli.Context) (err error) {
 			defer o.Present.Close()
 		}
 	}
-	var bar *progress
+	var bar *text.Progress
 	o.Total = func(n int) { bar = newProgress(c, "compared", n) }
-	o.Step = func() { bar.step() }
+	o.Step = func() { bar.Step() }
 	sum, err := whatif.Compare(c.Context, o)
-	bar.end()
+	bar.End()
 	if err != nil && !errors.Is(err, view.ErrListing) {
 		return err
 	}
 	listing := err
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, sum)
+		err = text.PrintJSON(c.App.Writer, sum)
 	} else {
 		err = routes.PrintComparison(c.App.Writer, sum, c.Bool("all"))
 	}

@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/admin/simulate"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/ui/text"
 )
 
 func simulateCommand() *cli.Command {
@@ -67,7 +68,7 @@ func runSimulate(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		return printJSON(c.App.Writer, r)
+		return text.PrintJSON(c.App.Writer, r)
 	}
 	rows := simulatedHosts
 	if c.Bool("all") {

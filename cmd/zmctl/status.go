@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,7 +13,7 @@ import (
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
-	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func statusCommand() *cli.Command {
@@ -76,71 +74,12 @@ func runStatus(c *cli.Context) error {
 	st.Service, _ = service.New(c.Context, settings, po, false).Status(c.Context)
 	st.Frozen, _ = po.Frozen()
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, st)
+		err = text.PrintJSON(c.App.Writer, st)
 	} else {
-		err = errors.Join(printOverview(c.App.Writer, st.Overview, s.Now), st.printServing(c.App.Writer, s.Now), printAlarms(c.App.Writer, st.Alarms, s.Now))
+		err = errors.Join(text.PrintOverview(c.App.Writer, st.Overview, s.Now), st.printServing(c.App.Writer, s.Now), text.PrintAlarms(c.App.Writer, st.Alarms, s.Now))
 	}
 	if err == nil && (len(st.Alarms) > 0 || st.Service.Ended()) {
 		return cli.Exit("", 1)
-	}
-	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // addresses stand in < >
-	return e.Encode(v)
-}
-
-func printOverview(w io.Writer, st *view.Overview, now time.Time) error {
-	fmt.Fprintf(w, "postoffice %s\n\n", st.PostOffice)
-	p, t := term.For(w), term.NewTable(w)
-	fmt.Fprint(t, p.Heading("DIRECTORY\tFILES\tOLDEST\tSTATE\n"))
-	for _, d := range st.Directories {
-		first := d.Name + "\t" + strconv.Itoa(d.Files)
-		if d.Problem != "" {
-			fmt.Fprintf(t, "%s\t\t%s\n", first, p.Red(d.Problem))
-			continue
-		}
-		if len(d.States) == 0 {
-			fmt.Fprintf(t, "%s\t-\t-\n", first)
-		}
-		for _, g := range d.States {
-			again := ""
-			if g.Next != nil {
-				again = ", routed again in " + human.Span(g.Next.Sub(now))
-			}
-			fmt.Fprintf(t, "%s\t%s\t%d %s%s\n", first, human.Span(time.Duration(g.OldestSeconds)*time.Second), g.Files, g.State, again)
-			first = "\t"
-		}
-	}
-	switch {
-	case st.Counts != nil:
-		printCounts(t, st.Counts)
-	case st.Uncounted:
-		fmt.Fprintln(t, "\nzmctl queue --counts counts the recipients")
-	case len(st.Recipients) > 0:
-		fmt.Fprint(t, "\n"+p.Heading("RECIPIENTS\tOLDEST\tSTATE\n"))
-	}
-	for _, r := range st.Recipients {
-		fmt.Fprintf(t, "%d\t%s\t%s\n", r.Recipients, human.Span(time.Duration(r.OldestSeconds)*time.Second), p.State(r.State, r.State))
-	}
-	if len(st.Owners) > 0 {
-		// A line without cells ends the columns of the table before it.
-		fmt.Fprint(t, "\n"+p.Heading("OWNER\tLIVES\tPROCESS\n"))
-	}
-	for _, o := range st.Owners {
-		lives := "yes"
-		if !o.Alive {
-			lives = p.State("no", "no")
-		}
-		fmt.Fprintf(t, "%d\t%s\t%s\n", o.Number, lives, o.Says)
-	}
-	err := t.Flush()
-	if !st.Scheduler {
-		_, perr := fmt.Fprintln(w, "\n"+p.Red("no scheduler runs: nothing is delivered; zmctl start starts the daemons"))
-		err = errors.Join(err, perr)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/tlsrpt"
+	"zmailer/internal/ui/text"
 )
 
 func tlsrptCommand() *cli.Command {
@@ -66,7 +67,7 @@ func printTLSReports(c *cli.Context) error {
 	}
 	for _, domain := range domains {
 		r := tlsrpt.Make(sessions, domain, hostname, contact, day)
-		if err := printJSON(c.App.Writer, r); err != nil {
+		if err := text.PrintJSON(c.App.Writer, r); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/text"
 	"zmailer/internal/ui/top"
 )
 
@@ -64,7 +65,7 @@ func runTop(c *cli.Context) error {
 		return err
 	}
 	defer closeFS(po)
-	return quiet(snapshots(c, top.New(po, dir)))
+	return text.Quiet(snapshots(c, top.New(po, dir)))
 }
 
 // snapshots prints samples. The first look is for the rates alone.
@@ -86,7 +87,7 @@ func snapshots(c *cli.Context, s *top.Sampler) error {
 			return nil // interrupted
 		}
 		if c.Bool("json") {
-			err = jsonLines(c.App.Writer).Encode(x)
+			err = text.JSONLines(c.App.Writer).Encode(x)
 		} else {
 			if n > 0 {
 				fmt.Fprintln(c.App.Writer)

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/admin/logread"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/text"
 )
 
 func traceCommand() *cli.Command {
@@ -72,7 +73,7 @@ func runTrace(c *cli.Context) error {
 	}
 	defer done()
 	lives, err := t.Trace(c.Context, ids)
-	out := newStream(c.App.Writer)
+	out := text.NewStream(c.App.Writer)
 	errs := []error{err}
 	if c.Bool("otlp") && len(lives) > 0 {
 		errs = append(errs, printOTLP(out, lives, !c.Bool("no-addresses")))
@@ -80,15 +81,15 @@ func runTrace(c *cli.Context) error {
 	}
 	for i, l := range lives {
 		if c.Bool("json") {
-			errs = append(errs, jsonLines(out).Encode(l))
+			errs = append(errs, text.JSONLines(out).Encode(l))
 			continue
 		}
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		printLife(out, l, "")
+		text.PrintLife(out, l, "")
 	}
-	return quiet(errors.Join(append(errs, out.flush())...))
+	return text.Quiet(errors.Join(append(errs, out.Flush())...))
 }
 
 // traceLog sets what a trace reads: the files of --log, or the log of this postoffice.

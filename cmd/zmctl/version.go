@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/text"
 )
 
 func versionCommand() *cli.Command {
@@ -57,7 +58,7 @@ func runVersion(c *cli.Context) error {
 	b, same := thisBuild()
 	var err error
 	if c.Bool("json") {
-		err = printJSON(c.App.Writer, b)
+		err = text.PrintJSON(c.App.Writer, b)
 	} else {
 		err = b.print(c)
 	}

@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/ui/text"
 	"zmailer/internal/workspec"
 )
 
@@ -230,13 +231,13 @@ func TestListingEndsWithItsReader(t *testing.T) {
 // Output is passed on at once, and then when there is much of it or some time has passed.
 func TestStreamPassesOnTheFirstLine(t *testing.T) {
 	var out bytes.Buffer
-	s := newStream(&out)
+	s := text.NewStream(&out)
 	fmt.Fprintln(s, "one")
-	if err := s.tick(); err != nil || out.String() != "one\n" {
+	if err := s.Tick(); err != nil || out.String() != "one\n" {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 	fmt.Fprintln(s, "two")
-	if err := s.flush(); err != nil || out.String() != "one\ntwo\n" {
+	if err := s.Flush(); err != nil || out.String() != "one\ntwo\n" {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

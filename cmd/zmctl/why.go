@@ -3,15 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
-	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 func whyCommand() *cli.Command {
@@ -54,26 +52,13 @@ func runWhy(c *cli.Context) error {
 		switch {
 		case r == nil:
 		case c.Bool("json"):
-			errs = append(errs, jsonLines(c.App.Writer).Encode(r))
+			errs = append(errs, text.JSONLines(c.App.Writer).Encode(r))
 		default:
 			if i > 0 {
 				fmt.Fprintln(c.App.Writer)
 			}
-			printExplanation(c.App.Writer, r)
+			text.PrintExplanation(c.App.Writer, r)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// printExplanation prints why a message waits. Trouble of the writer is met by the next command.
-func printExplanation(w io.Writer, r *view.Explanation) {
-	p := term.For(w)
-	for i, line := range r.Lines {
-		if painted := p.State(r.States[i], line); painted != line {
-			line = painted
-		} else {
-			line = strings.ReplaceAll(line, r.ID, p.Bold(r.ID))
-		}
-		fmt.Fprintln(w, line)
-	}
 }

@@ -24,10 +24,7 @@ func schedulerCounts(ctx context.Context, dir string) *mailq.StatusInfo {
 	if a.Conn.SetDeadline(time.Now().Add(countsPatience)) != nil {
 		return nil
 	}
-	var st mailq.StatusInfo
-	_, err = a.Ask(mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
-		return json.Unmarshal([]byte(line), &st)
-	})
+	st, err := a.Status()
 	if err != nil || st.Messages <= readLimit {
 		return nil
 	}
@@ -41,3 +38,11 @@ func counted(top string, c *mailq.StatusInfo) Directory {
 
 // isQueue reports whether the scheduler has counts of a directory.
 func isQueue(top string) bool { return top == postoffice.Queue || top == postoffice.Transport }
+
+// Status returns the counts of the scheduler.
+func (a *SchedulerClient) Status() (st mailq.StatusInfo, err error) {
+	_, err = a.Ask(mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
+		return json.Unmarshal([]byte(line), &st)
+	})
+	return st, err
+}

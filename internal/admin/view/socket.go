@@ -13,11 +13,11 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// socketPatience is how long the scheduler may take to take a connection and to begin an
+// SocketPatience is how long the scheduler may take to take a connection and to begin an
 // answer.
 const SocketPatience = 10 * time.Second
 
-// errNobodyAnswers means that there is no scheduler to ask.
+// ErrNoScheduler means that there is no scheduler to ask.
 var ErrNoScheduler = errors.New("no scheduler runs here, so there are no threads; zmctl queue shows what waits on the disk, zmctl start starts the daemons")
 
 // SchedulerClient is a connection to the scheduler's query socket.

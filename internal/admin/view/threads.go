@@ -1,6 +1,8 @@
 package view
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,8 +17,8 @@ type Thread struct{ Channel, Host string }
 
 func (t Thread) String() string { return fmt.Sprintf("%s/%s", t.Channel, t.Host) }
 
-// ByNeed is the order of states in the list.
-func ByNeed(state string) int {
+// byNeed is the order of states in the list.
+func byNeed(state string) int {
 	return slices.Index([]string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}, state)
 }
 
@@ -56,4 +58,43 @@ func StateWords(t *mailq.ThreadInfo) string {
 		return "paused: its clause is queueonly; ETRN has it go"
 	}
 	return t.State
+}
+
+// Threads returns the threads of the scheduler, those that need attention first.
+func (a *SchedulerClient) Threads() ([]mailq.ThreadInfo, error) {
+	var list []mailq.ThreadInfo
+	_, err := a.Ask(mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
+		var t mailq.ThreadInfo
+		if err := json.Unmarshal([]byte(line), &t); err != nil {
+			return fmt.Errorf("read the scheduler's answer: %w", err)
+		}
+		list = append(list, t)
+		return nil
+	})
+	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
+		return cmp.Or(byNeed(b.State)-byNeed(a.State), b.Recipients-a.Recipients)
+	})
+	return list, err
+}
+
+// Thread calls info with one thread, and then waiting with each of its open recipients.
+// mailq.ErrRefused: there is no such thread.
+func (a *SchedulerClient) Thread(channel, host string, info func(*mailq.ThreadInfo) error, waiting func(*mailq.WaitingInfo) error) error {
+	first := true
+	_, err := a.Ask(mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, func(line string) (err error) {
+		if first {
+			first = false
+			var t mailq.ThreadInfo
+			if err = json.Unmarshal([]byte(line), &t); err == nil {
+				return info(&t)
+			}
+		} else {
+			var x mailq.WaitingInfo
+			if err = json.Unmarshal([]byte(line), &x); err == nil {
+				return waiting(&x)
+			}
+		}
+		return fmt.Errorf("read the scheduler's answer: %w", err)
+	})
+	return err
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,46 +149,36 @@ func (w *Postoffice) status(ctx context.Context) (*Status, error) {
 	return st, err
 }
 
-// ask asks the scheduler, with an end to its time.
-func (w *Postoffice) ask(ctx context.Context, r mailq.Request, line func(string) error) error {
-	a, err := view.CallScheduler(ctx, w.dir)
-	if err != nil {
-		return err
+// call calls the scheduler; the call ends with ctx. Call done at the end.
+func (w *Postoffice) call(ctx context.Context) (a *view.SchedulerClient, done func(), err error) {
+	if a, err = view.CallScheduler(ctx, w.dir); err != nil {
+		return nil, nil, err
 	}
-	defer a.Close()
 	stop := context.AfterFunc(ctx, a.Close)
-	defer stop()
-	_, err = a.Ask(r, line)
-	return err
+	return a, func() { stop(); a.Close() }, nil
 }
 
+// Waiting implements Source.
 func (w *Postoffice) Waiting(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, view.AskPatience)
 	defer cancel()
-	var st mailq.StatusInfo
-	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONStatus}, func(line string) error {
-		return json.Unmarshal([]byte(line), &st)
-	})
+	a, done, err := w.call(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	st, err := a.Status()
 	return st.Messages, err
 }
 
+// Threads implements Source.
 func (w *Postoffice) Threads(ctx context.Context) ([]mailq.ThreadInfo, error) {
-	var list []mailq.ThreadInfo
-	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThreads}, func(line string) error {
-		var t mailq.ThreadInfo
-		if err := json.Unmarshal([]byte(line), &t); err != nil {
-			return fmt.Errorf("read answer: %w", err)
-		}
-		list = append(list, t)
-		return nil
-	})
-	slices.SortStableFunc(list, func(a, b mailq.ThreadInfo) int {
-		if n := view.ByNeed(b.State) - view.ByNeed(a.State); n != 0 {
-			return n
-		}
-		return b.Recipients - a.Recipients
-	})
-	return list, err
+	a, done, err := w.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return a.Threads()
 }
 
 // shownWaiting is how many recipients of a thread a page shows.
@@ -200,21 +189,21 @@ func (w *Postoffice) Thread(ctx context.Context, channel, host string) (*Thread,
 		return nil, fmt.Errorf("thread %s: %w", human.Clean(channel+"/"+host), ErrNotFound)
 	}
 	t := &Thread{}
-	first := true
-	err := w.ask(ctx, mailq.Request{Kind: mailq.JSONThread, Channel: channel, Host: host}, func(line string) error {
-		if first {
-			first = false
-			return json.Unmarshal([]byte(line), &t.Info)
-		}
-		if len(t.Waiting) == shownWaiting {
-			t.More++
+	a, done, err := w.call(ctx)
+	if err == nil {
+		defer done()
+		err = a.Thread(channel, host, func(info *mailq.ThreadInfo) error {
+			t.Info = *info
 			return nil
-		}
-		var x mailq.WaitingInfo
-		err := json.Unmarshal([]byte(line), &x)
-		t.Waiting = append(t.Waiting, x)
-		return err
-	})
+		}, func(x *mailq.WaitingInfo) error {
+			if len(t.Waiting) == shownWaiting {
+				t.More++
+				return nil
+			}
+			t.Waiting = append(t.Waiting, *x)
+			return nil
+		})
+	}
 	if errors.Is(err, mailq.ErrRefused) || errors.Is(err, view.ErrNoScheduler) {
 		err = fmt.Errorf("thread %s/%s: %w: %w", human.Clean(channel), human.Clean(host), ErrNotFound, err)
 	}

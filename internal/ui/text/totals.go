@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"cmp"
@@ -81,8 +81,8 @@ func (t *tallies) top(n int) []*tally {
 	return list
 }
 
-// counts is the view --counts.
-type counts struct {
+// Counts is the view --counts.
+type Counts struct {
 	w        io.Writer
 	top      int
 	json     bool
@@ -97,11 +97,11 @@ type countPart struct {
 	all   *tallies
 }
 
-func newCounts(w io.Writer, _ time.Time, top int, asJSON bool) *counts {
+func NewCounts(w io.Writer, _ time.Time, top int, asJSON bool) *Counts {
 	of := func(title string, of func(m *view.Message, r *view.Recipient) string) *countPart {
 		return &countPart{title, of, newTallies()}
 	}
-	return &counts{w: w, top: top, json: asJSON, parts: []*countPart{
+	return &Counts{w: w, top: top, json: asJSON, parts: []*countPart{
 		of("state", func(m *view.Message, r *view.Recipient) string {
 			if r == nil || r.State == view.ToRoute {
 				return m.State
@@ -124,7 +124,7 @@ func newCounts(w io.Writer, _ time.Time, top int, asJSON bool) *counts {
 	}}
 }
 
-func (c *counts) add(m *view.Message) error {
+func (c *Counts) Add(m *view.Message) error {
 	c.messages++
 	for _, p := range c.parts {
 		if len(m.Recipients) == 0 {
@@ -141,13 +141,13 @@ func (c *counts) add(m *view.Message) error {
 	return nil
 }
 
-func (c *counts) end(bool) error {
+func (c *Counts) End(bool) error {
 	if c.json {
 		out := map[string]any{"messages": c.messages}
 		for _, p := range c.parts {
 			out[p.title] = p.all.top(c.top)
 		}
-		return printJSON(c.w, out)
+		return PrintJSON(c.w, out)
 	}
 	colours, t := term.For(c.w), term.NewTable(c.w)
 	for _, p := range c.parts {
@@ -168,8 +168,8 @@ func (c *counts) end(bool) error {
 	return errors.Join(err, t.Flush())
 }
 
-// ages is the view --ages: hosts and how old their mail is.
-type ages struct {
+// Ages is the view --ages: hosts and how old their mail is.
+type Ages struct {
 	w    io.Writer
 	now  time.Time
 	top  int
@@ -192,11 +192,11 @@ type ageRow struct {
 var ageBounds = [...]time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 80 * time.Minute,
 	160 * time.Minute, 320 * time.Minute, 640 * time.Minute, 1280 * time.Minute}
 
-func newAges(w io.Writer, now time.Time, top int, asJSON bool) *ages {
-	return &ages{w: w, now: now, top: top, json: asJSON, all: newTallies(), rows: map[string]*ageRow{}}
+func NewAges(w io.Writer, now time.Time, top int, asJSON bool) *Ages {
+	return &Ages{w: w, now: now, top: top, json: asJSON, all: newTallies(), rows: map[string]*ageRow{}}
 }
 
-func (a *ages) add(m *view.Message) error {
+func (a *Ages) Add(m *view.Message) error {
 	column := 0
 	for column < len(ageBounds) && a.now.Sub(m.Since) >= ageBounds[column] {
 		column++
@@ -224,7 +224,7 @@ func (a *ages) add(m *view.Message) error {
 	return nil
 }
 
-func (a *ages) end(bool) error {
+func (a *Ages) End(bool) error {
 	list := a.all.top(a.top)
 	rows := make([]*ageRow, 0, len(list))
 	for _, t := range list {
@@ -236,7 +236,7 @@ func (a *ages) end(bool) error {
 			minutes = append(minutes, int(b/time.Minute))
 		}
 		a.sum.Name = "total"
-		return printJSON(a.w, map[string]any{"age_minutes": minutes, "hosts": rows, "total": a.sum})
+		return PrintJSON(a.w, map[string]any{"age_minutes": minutes, "hosts": rows, "total": a.sum})
 	}
 	t := tabwriter.NewWriter(a.w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "open recipients\tall\t")

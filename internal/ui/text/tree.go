@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"zmailer/internal/ui/term"
 )
 
-// tree is the view --tree: channel and host, below them messages. It keeps the oldest
+// Tree is the view --tree: channel and host, below them messages. It keeps the oldest
 // few of each, so its memory grows with the hosts and not with the mail.
-type tree struct {
+type Tree struct {
 	w      io.Writer
 	now    time.Time
 	top    int
@@ -43,15 +43,15 @@ type leaf struct {
 // leafAddresses is how many recipients of a message are named in the tree.
 const leafAddresses = 3
 
-func newTree(w io.Writer, now time.Time, top int, asJSON bool) *tree {
-	t := &tree{w: w, now: now, top: top, json: asJSON, answer: longAnswer, all: newTallies(), leaves: map[string][]leaf{}}
+func NewTree(w io.Writer, now time.Time, top int, asJSON bool) *Tree {
+	t := &Tree{w: w, now: now, top: top, json: asJSON, answer: longAnswer, all: newTallies(), leaves: map[string][]leaf{}}
 	if !asJSON {
 		t.answer = term.Room(w, 8, longAnswer)
 	}
 	return t
 }
 
-func (t *tree) add(m *view.Message) error {
+func (t *Tree) Add(m *view.Message) error {
 	t.n++
 	branches := map[string]*leaf{}
 	var names []string
@@ -82,7 +82,7 @@ func (t *tree) add(m *view.Message) error {
 }
 
 // hang puts a message below its host if it is among the oldest.
-func (t *tree) hang(name string, l *leaf) {
+func (t *Tree) hang(name string, l *leaf) {
 	list := t.leaves[name]
 	at, _ := slices.BinarySearchFunc(list, *l, func(a, b leaf) int { return a.Since.Compare(b.Since) })
 	if t.top > 0 && at >= t.top {
@@ -95,7 +95,7 @@ func (t *tree) hang(name string, l *leaf) {
 	t.leaves[name] = list
 }
 
-func (t *tree) end(bool) error {
+func (t *Tree) End(bool) error {
 	type branch struct {
 		*tally
 		Oldest []leaf `json:"oldest"`
@@ -106,7 +106,7 @@ func (t *tree) end(bool) error {
 		for _, v := range list {
 			out = append(out, branch{v, t.leaves[v.Name]})
 		}
-		return printJSON(t.w, out)
+		return PrintJSON(t.w, out)
 	}
 	var errs []error
 	p := term.For(t.w)
@@ -142,8 +142,8 @@ func (t *tree) end(bool) error {
 	return errors.Join(errs...)
 }
 
-// summary is the view --summary.
-type summary struct {
+// Summary is the view --summary.
+type Summary struct {
 	w          io.Writer
 	now        time.Time
 	json       bool
@@ -159,11 +159,11 @@ type summary struct {
 	hosts *tallies
 }
 
-func newSummary(w io.Writer, now time.Time, asJSON bool) *summary {
-	return &summary{w: w, now: now, json: asJSON, States: map[string]int{}, hosts: newTallies()}
+func NewSummary(w io.Writer, now time.Time, asJSON bool) *Summary {
+	return &Summary{w: w, now: now, json: asJSON, States: map[string]int{}, hosts: newTallies()}
 }
 
-func (s *summary) add(m *view.Message) error {
+func (s *Summary) Add(m *view.Message) error {
 	s.Messages++
 	s.Bytes += m.Size
 	if m.AgeSeconds > s.OldestAge || s.Oldest == "" {
@@ -186,10 +186,10 @@ func (s *summary) add(m *view.Message) error {
 	return nil
 }
 
-func (s *summary) end(bool) error {
+func (s *Summary) End(bool) error {
 	s.Hosts = len(s.hosts.of)
 	if s.json {
-		return printJSON(s.w, s)
+		return PrintJSON(s.w, s)
 	}
 	p := term.For(s.w)
 	text := fmt.Sprintf("%s, %s, %s to %s, %s\n", human.Count(s.Messages, "message"), human.Size(s.Bytes),
@@ -207,7 +207,7 @@ func (s *summary) end(bool) error {
 	return err
 }
 
-func (s *summary) states(p term.Paint) string {
+func (s *Summary) states(p term.Paint) string {
 	var list []string
 	for _, name := range []string{view.ToRoute, view.Waiting, view.Delivering, view.Stale, view.Held, view.Frozen, view.Unserved, view.Delivered, view.Failed, view.Removed, view.Rerouted} {
 		if n := s.States[name]; n > 0 {

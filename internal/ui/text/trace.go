@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"fmt"
@@ -22,9 +22,9 @@ const (
 // traceTime is a time of a step.
 const traceTime = "2006-01-02 15:04:05.000"
 
-// printLife tells a life; each line begins with indent. Trouble of the writer is met
+// PrintLife tells a life; each line begins with indent. Trouble of the writer is met
 // when it is flushed.
-func printLife(w io.Writer, l *trace.Life, indent string) {
+func PrintLife(w io.Writer, l *trace.Life, indent string) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
 	from := "<" + human.Clean(l.From) + ">"
 	if !l.HasFrom {
@@ -62,7 +62,7 @@ func printLife(w io.Writer, l *trace.Life, indent string) {
 			continue
 		}
 		line("It caused %s:", what)
-		printLife(w, c.Life, indent+"    ")
+		PrintLife(w, c.Life, indent+"    ")
 	}
 }
 

@@ -1,0 +1,93 @@
+package text
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"zmailer/internal/ui/term"
+)
+
+const (
+	// bigNumber is from how many on progress is shown.
+	BigNumber = 200
+	// progressEvery is how often it is told where no terminal is.
+	progressEvery = 5 * time.Second
+	// unknownTotal is the total of what is counted as it is met.
+	UnknownTotal = -1
+)
+
+// Progress tells on standard error how far a command is that goes through much: as a bar
+// on a terminal, else as a line with counts. A nil one tells nothing.
+type Progress struct {
+	What  string
+	Of    string // messages, files
+	Total int
+	n     int
+	Out   io.Writer
+	bar   *progressbar.ProgressBar // nil: no terminal
+	shown bool                     // it is worth it
+	Told  time.Time
+	Now   func() time.Time
+}
+
+func NewProgress(out io.Writer, what, of string, total int) *Progress {
+	p := &Progress{What: what, Of: of, Total: total, Out: out, Now: time.Now}
+	p.Told = p.Now()
+	if term.Terminal(p.Out) {
+		options := []progressbar.Option{progressbar.OptionSetWriter(p.Out), progressbar.OptionSetDescription(p.What), progressbar.OptionShowCount(),
+			progressbar.OptionThrottle(100 * time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30)}
+		if total == UnknownTotal {
+			// It is drawn when it goes on, not by itself; begun late it knows no rate.
+			options = append(options, progressbar.OptionSetDescription(what+": "+of), progressbar.OptionSetSpinnerChangeInterval(0))
+		} else {
+			options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString(of))
+		}
+		p.bar = progressbar.NewOptions(total, options...)
+	}
+	return p
+}
+
+// Alone tells whether lines about each message would tear the bar.
+func (p *Progress) Alone(stdout io.Writer) bool {
+	return p != nil && p.bar != nil && p.shown && term.Terminal(stdout)
+}
+
+// Begins tells that the next step shows the bar: what is to stand above it is written now.
+func (p *Progress) Begins() bool { return p != nil && !p.shown && p.n == BigNumber-1 }
+
+// Show shows the progress from the first step on.
+func (p *Progress) Show() { p.shown = true }
+
+// Step counts one.
+func (p *Progress) Step() {
+	if p == nil {
+		return
+	}
+	p.n++
+	n := 1
+	if p.n == BigNumber && !p.shown {
+		p.shown, n = true, p.n
+	}
+	switch now := p.Now(); {
+	case p.bar != nil && p.shown:
+		// What cannot be drawn is not worth an error.
+		_ = p.bar.Add(n)
+	case now.Sub(p.Told) < progressEvery:
+	case p.Total == UnknownTotal:
+		p.Told = now
+		fmt.Fprintf(p.Out, "%s: %d %s\n", p.What, p.n, p.Of)
+	case p.n < p.Total:
+		p.Told = now
+		fmt.Fprintf(p.Out, "%s: %d of %d\n", p.What, p.n, p.Total)
+	}
+}
+
+// End takes the bar away.
+func (p *Progress) End() {
+	if p != nil && p.bar != nil && p.shown {
+		_ = p.bar.Clear()
+	}
+}

@@ -31,7 +31,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Options is what is assumed when the queue is played on a virtual clock.
+// Options are the assumptions of a simulation.
 type Options struct {
 	Set     string        // clauses that would be, one a line; "": none
 	Down    []string      // hosts, or channel/hosts, that never answer
@@ -127,16 +127,16 @@ func play(ctx context.Context, po *postoffice.PostOffice, file *conf.File, a Opt
 	return q.result, nil
 }
 
-// queue is what was read of the queue.
+// queue is the content of the delivery queue.
 type queue struct {
 	mail    []*store.Peeked
 	since   map[string]time.Time // when a host that is in trouble failed first
-	trouble map[string]string    // what it said
+	trouble map[string]string    // its last reply
 	result  *Result
 }
 
-// read looks at every specification. What cannot be read is told; what went away
-// meanwhile is gone.
+// read reads every specification. One that cannot be read is listed; one that is removed
+// meanwhile is ignored.
 func (q *queue) read(ctx context.Context, s *store.Store) error {
 	r := q.result
 	err := s.PostOffice.Queue.List(func(name string) error {
@@ -180,7 +180,7 @@ func (q *queue) read(ctx context.Context, s *store.Store) error {
 	return nil
 }
 
-// assumptions says in words what the world of the simulation is like.
+// assumptions describes the assumptions.
 func (a *Options) assumptions() []string {
 	list := []string{
 		fmt.Sprintf("a delivery takes %v, half more or less; a new connection 100ms; one that fails 30s", a.Latency),
@@ -273,7 +273,7 @@ func (q *queue) assume(h *sim.Host, a *Options, random *rand.Rand) {
 	}
 }
 
-// sumUp counts what became of the letters.
+// sumUp counts the outcomes.
 func sumUp(w *sim.World, hosts map[*sim.Host]*Host) *Course {
 	c := &Course{}
 	last := map[*sim.Host]time.Duration{}

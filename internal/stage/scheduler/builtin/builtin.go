@@ -1,6 +1,6 @@
 // Package builtin is the channels that the scheduler serves itself, without a transport
-// agent: error, bitbucket and hold. What it knows of them are the meanings of their
-// hosts; what is done about a recipient there, the store does.
+// agent: error, bitbucket and hold. It owns the meanings of their hosts; the store acts on
+// the recipients.
 //
 // What survives a crash: nothing; it reads values, and for a condition of channel hold
 // it opens a file or sends a DNS query.

@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/mail/status"
 )
 
-// ErrorHost is what a host of channel error means: WORD, CODE, or either with a text,
+// ErrorHost returns what a host of channel error means: WORD, CODE, or either with a text,
 // WORD:TEXT, in xtext (docs/notes/error-channel.md).
 func ErrorHost(host string) (status.Code, string) {
 	word, coded, more := strings.Cut(host, ":")
@@ -30,14 +30,13 @@ func ErrorHost(host string) (status.Code, string) {
 	return code, text
 }
 
-// permanent is a code as that of a failure: who says 4.x.x on channel error still means
-// that it fails.
+// permanent returns a code as one of a failure: also 4.x.x on channel error fails.
 func permanent(c status.Code) status.Code {
 	c.Class = 5
 	return c
 }
 
-// errorWord is what the words mean that the router's own rules give.
+// errorWord returns the meaning of the words of the router's own rules.
 func errorWord(word string) (status.Code, string) {
 	switch word {
 	case "nouser":

@@ -27,11 +27,11 @@ import (
 //
 // Then they, and only they, are routed again.
 
-// Condition is what a host of channel hold says.
+// Condition is a parsed host of channel hold.
 type Condition struct {
 	At  time.Time     // timeout
 	Age time.Duration // age
-	// Ask finds out what cannot be told from the clock; nil: the clock tells.
+	// Ask checks a condition that does not depend on the clock; nil: it depends on the clock.
 	Ask func(ctx context.Context, server string) error
 }
 
@@ -39,7 +39,7 @@ type Condition struct {
 func ParseCondition(host string) (c Condition, err error) {
 	class, arg, ok := strings.Cut(host, ":")
 	if !ok || arg == "" {
-		return c, errors.New("it is not CLASS:ARGUMENT")
+		return c, errors.New("want CLASS:ARGUMENT")
 	}
 	switch strings.ToLower(class) {
 	case "timeout":
@@ -70,7 +70,7 @@ func ParseCondition(host string) (c Condition, err error) {
 		}
 		c.Ask = func(ctx context.Context, server string) error { return answered(ctx, server, name, t) }
 	default:
-		return c, fmt.Errorf("its class %q is unknown; there are timeout, age, io, ns", class)
+		return c, fmt.Errorf("unknown class %q; want timeout, age, io or ns", class)
 	}
 	return c, nil
 }
@@ -78,7 +78,7 @@ func ParseCondition(host string) (c Condition, err error) {
 // answerTimeout is how long one name server may take.
 const answerTimeout = 5 * time.Second
 
-// readable tells whether a file can be opened and read.
+// readable reports why a file cannot be opened and read.
 func readable(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func readable(path string) error {
 	return nil
 }
 
-// answered tells whether a name server says yes or no. server "": those of
+// answered reports why no name server has answered yes or no. server "": those of
 // /etc/resolv.conf.
 func answered(ctx context.Context, server, name string, kind uint16) error {
 	servers := []string{server}
@@ -112,7 +112,7 @@ func answered(ctx context.Context, server, name string, kind uint16) error {
 	}
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), kind)
-	err := errors.New("there is no name server")
+	err := errors.New("no name server is configured")
 	for _, s := range servers {
 		var r *dns.Msg
 		if r, _, err = (&dns.Client{Timeout: answerTimeout}).ExchangeContext(ctx, q, s); err != nil {
@@ -121,7 +121,7 @@ func answered(ctx context.Context, server, name string, kind uint16) error {
 		if r.Rcode == dns.RcodeSuccess || r.Rcode == dns.RcodeNameError {
 			return nil
 		}
-		err = fmt.Errorf("%s says %s", s, dns.RcodeToString[r.Rcode])
+		err = fmt.Errorf("%s answered %s", s, dns.RcodeToString[r.Rcode])
 	}
 	return err
 }

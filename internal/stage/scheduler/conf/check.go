@@ -34,48 +34,48 @@ func (c *File) warn(at place, format string, args ...any) error {
 	return c.bad(at, "warning: "+format, args...)
 }
 
-// warnings tell what the file says in vain, and of programs that cannot be started.
+// warnings returns settings without effect, and programs that cannot be started.
 func (c *File) warnings() (list []error) {
 	for i := range c.clauses {
 		cl := &c.clauses[i]
 		if by := c.coveredBy(i); by != nil {
-			list = append(list, c.warn(cl.at, "%s is never reached: %s in line %d matches all of it first and has a command", cl.name, by.name, by.at.line))
+			list = append(list, c.warn(cl.at, "%s is never reached: %s in line %d has a command and matches everything that it matches", cl.name, by.name, by.at.line))
 			continue
 		}
 		if !c.bodies[cl.body].last && !c.served(i) {
-			list = append(list, c.warn(cl.at, "%s has no command, and no clause with one follows: its mail waits, and expires", cl.name))
+			list = append(list, c.warn(cl.at, "%s has no command, and no clause with a command follows: its mail waits until it expires", cl.name))
 		}
 	}
 	for i := range c.bodies {
 		list = append(list, c.warnBody(&c.bodies[i])...)
 	}
 	for _, where := range c.NoEffect {
-		list = append(list, fmt.Errorf("%s: %s", where, "warning: it means nothing here"))
+		list = append(list, fmt.Errorf("%s: %s", where, "warning: this setting of ZMailer has no effect"))
 	}
 	return list
 }
 
-// warnBody looks at the settings of one body alone.
+// warnBody checks the settings of one body alone.
 func (c *File) warnBody(b *body) (list []error) {
 	s := Defaults()
 	for _, set := range b.sets {
 		set(&s)
 	}
-	says := func(key string) bool { _, ok := b.where[key]; return ok }
-	if says("start") && says("maxthr") && s.MaxThr > 0 && s.Start > s.MaxThr {
-		list = append(list, c.warn(b.where["start"], "start=%d is above maxthr=%d, which holds", s.Start, s.MaxThr))
+	has := func(key string) bool { _, ok := b.where[key]; return ok }
+	if has("start") && has("maxthr") && s.MaxThr > 0 && s.Start > s.MaxThr {
+		list = append(list, c.warn(b.where["start"], "start=%d exceeds maxthr=%d, which is used", s.Start, s.MaxThr))
 	}
-	if says("maxthr") && says("maxring") && s.MaxRing > 0 && s.MaxThr > s.MaxRing {
-		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d is above maxring=%d, which holds", s.MaxThr, s.MaxRing))
+	if has("maxthr") && has("maxring") && s.MaxRing > 0 && s.MaxThr > s.MaxRing {
+		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d exceeds maxring=%d, which is used", s.MaxThr, s.MaxRing))
 	}
-	if says("maxunproven") && says("maxring") && s.MaxRing > 0 && s.MaxUnproven >= s.MaxRing {
-		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may take all places", s.MaxUnproven, s.MaxRing))
+	if has("maxunproven") && has("maxring") && s.MaxRing > 0 && s.MaxUnproven >= s.MaxRing {
+		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may use all deliveries", s.MaxUnproven, s.MaxRing))
 	}
-	if says("expiry2") && says("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
-		list = append(list, c.warn(b.where["expiry"], "expiry=%v comes after expiry2=%v, which ends all", s.Expiry, s.Expiry2))
+	if has("expiry2") && has("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
+		list = append(list, c.warn(b.where["expiry"], "expiry=%v is later than expiry2=%v, which is used", s.Expiry, s.Expiry2))
 	}
-	if says("reporttimes") && says("expiry") && s.Expiry > 0 && len(s.ReportTimes) > 0 && s.ReportTimes[len(s.ReportTimes)-1] >= s.Expiry {
-		list = append(list, c.warn(b.where["reporttimes"], "the last of reporttimes is not before expiry=%v", s.Expiry))
+	if has("reporttimes") && has("expiry") && s.Expiry > 0 && len(s.ReportTimes) > 0 && s.ReportTimes[len(s.ReportTimes)-1] >= s.Expiry {
+		list = append(list, c.warn(b.where["reporttimes"], "the last of reporttimes is not earlier than expiry=%v", s.Expiry))
 	}
 	if b.last {
 		if err := checkProgram(s.Command.Words[0]); err != nil {
@@ -85,7 +85,7 @@ func (c *File) warnBody(b *body) (list []error) {
 	return list
 }
 
-// checkProgram tells why a program could not be started.
+// checkProgram returns why a program cannot be started.
 func checkProgram(name string) error {
 	if strings.Contains(name, "$") {
 		return nil // it depends on channel or host
@@ -97,14 +97,14 @@ func checkProgram(name string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s is not there", path)
+		return fmt.Errorf("%s does not exist", path)
 	case info.IsDir() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is no program that can be run", path)
+		return fmt.Errorf("%s is not an executable file", path)
 	}
 	return nil
 }
 
-// coveredBy is the clause before i that takes everything that i matches, nil if none does.
+// coveredBy returns the clause before i that matches everything that i matches; nil: none.
 func (c *File) coveredBy(i int) *clause {
 	cl := &c.clauses[i]
 	for j := range i {
@@ -116,7 +116,7 @@ func (c *File) coveredBy(i int) *clause {
 	return nil
 }
 
-// served tells whether a clause with a command behind i may match what i does.
+// served reports whether a clause with a command after i may match what i matches.
 func (c *File) served(i int) bool {
 	for j := i + 1; j < len(c.clauses); j++ {
 		if c.bodies[c.clauses[j].body].last && overlap(c.clauses[i].channel, c.clauses[j].channel) {
@@ -126,8 +126,7 @@ func (c *File) served(i int) bool {
 	return false
 }
 
-// overlap tells patterns of which some word may match both; it says so too often rather
-// than too seldom.
+// overlap reports whether some word may match both; it errs on the side of true.
 func overlap(a, b []string) bool {
 	wild := func(s string) bool { return strings.ContainsAny(s, `*?[\`) }
 	for _, p := range a {
@@ -140,7 +139,7 @@ func overlap(a, b []string) bool {
 	return false
 }
 
-// coverAll tells whether each of some patterns is covered by one of others.
+// coverAll reports whether each of the patterns is covered by one of by.
 func coverAll(by, patterns []string) bool {
 	for _, q := range patterns {
 		if !slices.ContainsFunc(by, func(p string) bool { return covers(glob.Pieces(p), glob.Pieces(q)) }) {
@@ -150,9 +149,9 @@ func coverAll(by, patterns []string) bool {
 	return true
 }
 
-// covers tells whether one pattern matches all that another does. It may overlook that.
+// covers reports whether p matches everything that q matches; it errs on the side of false.
 func covers(p, q []string) bool {
-	// reached[j]: what was read of p covers the first j pieces of q.
+	// reached[j]: the pieces of p so far cover the first j pieces of q.
 	reached := make([]bool, len(q)+1)
 	reached[0] = true
 	for _, piece := range p {
@@ -170,8 +169,7 @@ func covers(p, q []string) bool {
 	return reached[len(q)]
 }
 
-// checkRoutes looks through the text tables of the setting ROUTES. What other sources
-// answer is not known until they are asked.
+// checkRoutes checks the text tables of the setting ROUTES. Other sources cannot be listed.
 func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
 	sources := strings.Fields(settings.String("ROUTES", ""))
 	if len(sources) == 0 {
@@ -191,7 +189,7 @@ func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
 		}
 		routes, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the router's check tells
+			continue // the router's check reports it
 		}
 		if err != nil {
 			return nil, &config.Error{File: path, Reason: "cannot be read", Err: err}
@@ -201,7 +199,7 @@ func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
 	return list, nil
 }
 
-// unservedRoutes tells of routes to channels that no clause serves (Z8).
+// unservedRoutes warns of routes to channels that no clause serves (Z8).
 func (c *File) unservedRoutes(file, text string) (list []error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -215,12 +213,12 @@ func (c *File) unservedRoutes(file, text string) (list []error) {
 			continue
 		}
 		list = append(list, &config.Error{File: file, Line: number, Column: strings.Index(line, fields[1]) + 1,
-			Reason: fmt.Sprintf("warning: no clause of scheduler.conf with a command serves channel %s: mail for %s would wait, and expire", channel, fields[0])})
+			Reason: fmt.Sprintf("warning: no clause of scheduler.conf with a command serves channel %s: mail for %s would wait until it expires", channel, fields[0])})
 	}
 	return list
 }
 
-// serves tells whether some mail of a channel has an agent, or needs none.
+// serves reports whether some mail of a channel has an agent, or needs none.
 func (c *File) serves(channel string) bool {
 	switch channel {
 	case builtin.Error, builtin.Bitbucket, builtin.Hold:
@@ -229,7 +227,8 @@ func (c *File) serves(channel string) bool {
 	return slices.ContainsFunc(c.clauses, func(cl clause) bool { return c.bodies[cl.body].last && glob.Any(cl.channel, channel) })
 }
 
-// FindProgram looks for a program without a slash beside our own, then in PATH.
+// FindProgram looks for a name without a slash in the directory of our own program, then in
+// PATH.
 func FindProgram(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -242,7 +241,7 @@ func FindProgram(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside the scheduler nor in PATH: %w", name, err)
+		return "", fmt.Errorf("%s is neither in the directory of the scheduler nor in PATH: %w", name, err)
 	}
 	return filepath.Abs(path)
 }

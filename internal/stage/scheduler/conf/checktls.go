@@ -1,7 +1,7 @@
 package conf
 
-// badPolicies has each tls= of the file checked. What stands behind the level is the
-// agent's to know, and an agent ends at its start with a policy that it cannot use.
+// badPolicies checks each tls= of the file. An agent exits when it is started with a policy
+// that it cannot use.
 func (c *File) badPolicies(check func(string) error) (list []error) {
 	if check == nil {
 		return nil

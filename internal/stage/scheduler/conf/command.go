@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Command is the command of a clause: [VAR=x] program arguments. ${NAME} was
-// replaced when it was read; $channel and $host are when it is started.
+// Command is the command of a clause: [VAR=x] program arguments. ${NAME} is replaced when
+// the file is read, $channel and $host when an agent is started.
 type Command struct {
 	Env          []string // VAR=x
 	Words        []string
@@ -16,10 +16,10 @@ type Command struct {
 	NamesHost    bool
 }
 
-// Line is the command as one line, for people.
+// Line returns the command as one line, for display.
 func (c *Command) Line() string { return strings.Join(c.Words, " ") }
 
-// Build gives arguments, program first, and environment for one channel and host.
+// Build returns the arguments, program first, and the environment for a channel and host.
 func (c *Command) Build(channel, host string) (argv, env []string) {
 	expand := func(list []string) []string {
 		out := make([]string, len(list))
@@ -72,7 +72,7 @@ func isNameByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// parseCommand reads a command. Words part at blanks outside of ' and ".
+// parseCommand parses a command. Blanks outside of ' and " separate words.
 func parseCommand(s string, getenv func(string) (string, bool)) (Command, error) {
 	s, err := expandEnv(s, getenv)
 	if err != nil {
@@ -100,7 +100,7 @@ func parseCommand(s string, getenv func(string) (string, bool)) (Command, error)
 		return Command{}, err
 	}
 	if len(c.Words) == 0 || c.Words[0] == "" {
-		return Command{}, errors.New("it names no program")
+		return Command{}, errors.New("no program is given")
 	}
 	for _, list := range [][]string{c.Env, c.Words} {
 		for _, w := range list {
@@ -116,8 +116,8 @@ func parseCommand(s string, getenv func(string) (string, bool)) (Command, error)
 
 const nameBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 
-// expandEnv replaces ${NAME} and refuses any other $ than those of $channel and
-// $host: a slip must not reach an agent.
+// expandEnv replaces ${NAME}, and refuses other uses of $ than $channel and $host, so that
+// no typing error reaches an agent.
 func expandEnv(s string, getenv func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {
@@ -182,7 +182,7 @@ func splitWords(s string) ([]string, error) {
 	return words, nil
 }
 
-// Slots is how many deliveries an agent does at once by its command line.
+// Slots returns how many deliveries an agent does at once by its command line.
 func (c *Command) Slots() int {
 	for i, word := range c.Words {
 		value, ok := strings.CutPrefix(word, "--slots=")

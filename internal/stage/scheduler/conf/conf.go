@@ -26,49 +26,47 @@ import (
 
 // File is a parsed scheduler.conf.
 type File struct {
-	// ReportInterval is how long failures of a message are gathered before they are
-	// reported while others of its recipients are still open (PARAM
-	// global-report-interval).
+	// ReportInterval is how long failures of a message are collected before they are
+	// reported, while other recipients are still open (PARAM global-report-interval).
 	ReportInterval time.Duration
-	// CopyUndeliverable: what cannot be delivered and has no sender to tell is kept
-	// for the postmaster, in postman/ (PARAM deliveryreports = postman).
+	// CopyUndeliverable: undeliverable mail of the null sender is copied to postman/ for
+	// the postmaster (PARAM deliveryreports = postman).
 	CopyUndeliverable bool
-	// Reports is what reports look like.
+	// Reports are the settings for reports.
 	Reports Reports
 	// MailQSock and AuthFile are for the query socket.
 	MailQSock, AuthFile string
-	// NoEffect are ZMailer's settings that mean nothing here, as "file:line:column: key".
+	// NoEffect are ZMailer's settings that have no effect, as "file:line:column: key".
 	NoEffect []string
 
-	// Name is the file's name, Text what it holds.
+	// Name is the file's name, Text its content.
 	Name, Text string
 
 	clauses []clause
 	bodies  []body
 	mu      sync.Mutex
 	cache   map[string]*Settings // by the bodies that match
-	next    atomic.Pointer[File] // the version that holds now, nil for this one
+	next    atomic.Pointer[File] // the version in force; nil: this one
 }
 
-// place is where something stands in the file, both from 1.
+// place is a position in the file, counted from 1.
 type place struct{ line, column int }
 
-// clause is a pattern; what it sets is in the body, which clauses may share.
+// clause is a pattern with a body of settings, which clauses may share.
 type clause struct {
 	name          string
-	channel, host []string // shell patterns, of which one is to match
+	channel, host []string // shell patterns; one of them must match
 	at            place
 	body          int
 }
 
 // body is the settings of one or more clauses.
 type body struct {
-	// name tells it from others, and is the same in a later version of the file: the
-	// pattern of the clause that it stands in, with a number if an earlier one has that
-	// too.
+	// name identifies the body, also in a later version of the file: the pattern of its
+	// last clause, with a number if an earlier body has the same.
 	name  string
 	sets  []setting
-	where map[string]place // of each key, as it was set last
+	where map[string]place // where each key was set last
 	last  bool             // it has a command
 }
 
@@ -77,9 +75,8 @@ type setting func(*Settings)
 
 const defaultReportInterval = 5 * time.Minute
 
-// Parse reads scheduler.conf (docs/scheduler.conf.md). file is its name for errors.
-// getenv looks up ${NAME} of commands. The error tells of everything that is wrong, each
-// as a *config.Error.
+// Parse parses scheduler.conf (docs/scheduler.conf.md). file is its name in errors; getenv
+// looks up ${NAME} of commands. The error joins a *config.Error for each problem.
 func Parse(file string, text []byte, getenv func(string) (string, bool)) (*File, error) {
 	p := confParser{
 		getenv: getenv, words: keywords(),
@@ -87,7 +84,7 @@ func Parse(file string, text []byte, getenv func(string) (string, bool)) (*File,
 	}
 	p.parse(string(text))
 	if len(p.conf.clauses) == 0 && len(p.errs) == 0 {
-		p.errs = append(p.errs, &config.Error{File: file, Reason: "no clause: nothing could be delivered"})
+		p.errs = append(p.errs, &config.Error{File: file, Reason: "no clause: no mail can be delivered"})
 	}
 	if len(p.errs) > 0 {
 		return nil, errors.Join(p.errs...)
@@ -96,7 +93,7 @@ func Parse(file string, text []byte, getenv func(string) (string, bool)) (*File,
 	return p.conf, nil
 }
 
-// Errors are the errors that Parse or Load has joined.
+// Errors returns the errors that Parse or Load has joined.
 func Errors(err error) []error {
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		return list.Unwrap()
@@ -112,21 +109,21 @@ type confParser struct {
 	words  map[string]keyword
 	conf   *File
 	errs   []error
-	line   line // at hand
+	line   line // current
 	open   int  // clauses at the end that have no body yet, or share the last one
 	inBody bool
 }
 
-// line is a line, or some that were joined by backslashes.
+// line is a line, or several lines joined by backslashes.
 type line struct {
 	text   string
 	pieces []piece
 }
 
-// piece is where a line of the file begins in a joined one.
+// piece is where a line of the file begins in a joined line.
 type piece struct{ start, line int }
 
-// at is where a rest of the line begins.
+// at returns the position of a rest of the line.
 func (l *line) at(rest string) place {
 	off := len(l.text) - len(rest)
 	i := len(l.pieces) - 1
@@ -139,8 +136,8 @@ func (l *line) at(rest string) place {
 // Clauses is the number of clauses.
 func (c *File) Clauses() int { return len(c.clauses) }
 
-// Current is the version of the file that holds now. Many goroutines may call it; only
-// the first version is asked.
+// Current returns the version of the file in force. Many goroutines may call it, on the
+// first version.
 func (c *File) Current() *File {
 	if next := c.next.Load(); next != nil {
 		return next
@@ -148,14 +145,14 @@ func (c *File) Current() *File {
 	return c
 }
 
-// Replace makes next the version that holds from now on. It is called on the first version.
+// Replace puts next in force. It is called on the first version.
 func (c *File) Replace(next *File) { c.next.Store(next) }
 
 func (c *File) bad(at place, format string, args ...any) error {
 	return &config.Error{File: c.Name, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
 }
 
-// bad notes an error; reading goes on for those behind it.
+// bad records an error; parsing goes on to find the others.
 func (p *confParser) bad(at place, format string, args ...any) {
 	const most = 100
 	if len(p.errs) < most {
@@ -169,7 +166,7 @@ func (p *confParser) parse(text string) {
 		number++
 		l = strings.TrimRight(l, "\r\n")
 		if i := strings.IndexFunc(l, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f || r == utf8.RuneError }); i >= 0 {
-			p.bad(place{number, utf8.RuneCountInString(l[:i]) + 1}, "a character that is no text")
+			p.bad(place{number, utf8.RuneCountInString(l[:i]) + 1}, "invalid character")
 			p.line = line{}
 			continue
 		}
@@ -209,7 +206,7 @@ func (p *confParser) parseLine() {
 		rest = text[end:]
 	}
 	if p.open == 0 && strings.TrimLeft(rest, " \t") != "" {
-		p.bad(p.line.at(strings.TrimLeft(rest, " \t")), "settings before the first clause; a clause starts at column 1 with channel/host")
+		p.bad(p.line.at(strings.TrimLeft(rest, " \t")), "setting before the first clause; a clause starts at column 1 with channel/host")
 		return
 	}
 	for {
@@ -226,13 +223,13 @@ func (p *confParser) parseLine() {
 	}
 }
 
-// set reads a setting and gives it to the body at hand.
+// set parses a setting and adds it to the current body.
 func (p *confParser) set(t token) {
 	p.inBody = true
 	key := strings.ToLower(t.key)
 	word, ok := p.words[key]
 	if !ok {
-		p.bad(t.at, "%s is no setting; did you mean %s? docs/scheduler.conf.md has them all", t.key, nearest(key, p.words))
+		p.bad(t.at, "unknown setting %s; did you mean %s? (docs/scheduler.conf.md)", t.key, nearest(key, p.words))
 		return
 	}
 	set, err := word.read(p, t.value, t.has)
@@ -253,7 +250,7 @@ func (p *confParser) set(t token) {
 	b.last = b.last || key == "command"
 }
 
-// cutFold cuts a word in any case from the start of s.
+// cutFold is strings.CutPrefix without regard to case.
 func cutFold(s, word string) (string, bool) {
 	if len(s) < len(word) || !strings.EqualFold(s[:len(word)], word) {
 		return s, false
@@ -261,7 +258,7 @@ func cutFold(s, word string) (string, bool) {
 	return s[len(word):], true
 }
 
-// startClause begins a clause. One before it without settings shares its body.
+// startClause begins a clause. A clause before it without settings shares its body.
 func (p *confParser) startClause(pattern string) {
 	at := p.line.at(p.line.text)
 	if p.open == 0 || p.inBody {
@@ -277,10 +274,10 @@ func (p *confParser) startClause(pattern string) {
 	defer func() { p.conf.clauses = append(p.conf.clauses, c) }()
 	switch {
 	case channel == "" || host == "":
-		p.bad(at, "%s: a clause is channel/host", pattern)
+		p.bad(at, "%s: want channel/host", pattern)
 		return
 	case strings.ContainsRune(pattern, '='):
-		p.bad(at, "%s: settings stand on lines that begin with a blank", pattern)
+		p.bad(at, "%s: a line with settings begins with a blank", pattern)
 		return
 	}
 	for _, part := range []string{channel, host} {
@@ -299,7 +296,7 @@ func (p *confParser) startBody() {
 	p.conf.bodies = append(p.conf.bodies, body{where: map[string]place{}})
 }
 
-// nameBodies gives each body its name.
+// nameBodies sets the name of each body.
 func (c *File) nameBodies() {
 	last, seen := map[int]string{}, map[string]int{}
 	for i := range c.clauses {

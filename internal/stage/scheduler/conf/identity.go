@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// credential is what agents run as: a user with his groups, or with the one that is
-// named. nil: as we do. Only root can give others away.
+// Credential returns what agents run as: a user with the user's groups, or with the named
+// one; nil: as this process. Only root can start agents as another user.
 func Credential(userName, group string, root bool) (*syscall.Credential, error) {
 	if userName == "" && group == "" {
 		return nil, nil
@@ -43,7 +43,7 @@ func Credential(userName, group string, root bool) (*syscall.Credential, error) 
 	return nil, nil
 }
 
-// asUser fills in what the system's user database says; a number needs no entry there.
+// asUser fills in the entry of the system's user database; a number needs no entry.
 func asUser(who *syscall.Credential, name string) error {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -56,7 +56,7 @@ func asUser(who *syscall.Credential, name string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("there is no user %s", name)
+		return fmt.Errorf("unknown user %s", name)
 	}
 	who.Uid, _ = number(u.Uid)
 	who.Gid, _ = number(u.Gid)
@@ -81,7 +81,7 @@ func findGroup(name string) (uint32, error) {
 	if id, ok := number(name); ok {
 		return id, nil
 	}
-	return 0, fmt.Errorf("there is no group %s", name)
+	return 0, fmt.Errorf("unknown group %s", name)
 }
 
 func number(s string) (uint32, bool) {
@@ -89,8 +89,8 @@ func number(s string) (uint32, bool) {
 	return uint32(n), err == nil && strings.Trim(s, "0123456789") == ""
 }
 
-// CheckIdentities tells of the users, groups and priorities of scheduler.conf that agents
-// cannot be given; root tells whether they are started by root.
+// CheckIdentities returns the users, groups and priorities of scheduler.conf that agents
+// cannot have; root reports whether they are started by root.
 func (c *File) CheckIdentities(root bool) (errs []error) {
 	for i := range c.bodies {
 		b := &c.bodies[i]

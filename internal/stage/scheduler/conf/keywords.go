@@ -13,14 +13,14 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// keyword is a setting of a clause. docs/scheduler.conf.md has a row for each.
+// keyword is a setting of a clause; docs/scheduler.conf.md has a row for each.
 type keyword struct {
-	value string // its default, as it would stand in the file; "" if there is none
+	value string // default, as it is written in the file; "": none
 	read  func(p *confParser, value string, has bool) (setting, error)
-	idle  bool // ZMailer's; it means nothing here
+	idle  bool // a setting of ZMailer that has no effect
 }
 
-// keywords are all settings of a clause by name.
+// keywords returns all settings of a clause by name.
 func keywords() map[string]keyword {
 	const many = 1_000_000
 	return map[string]keyword{
@@ -71,18 +71,18 @@ func keywords() map[string]keyword {
 	}
 }
 
-// nowhere is where ZMailer's numbers go.
+// nowhere takes the value of a setting without effect.
 func nowhere(*Settings) *int { return new(int) }
 
 const (
-	// minInterval keeps times sane, as maxWait does, which interval times retry may not pass.
+	// minInterval and maxWait bound interval, and interval times a retry.
 	minInterval = time.Second
 	maxWait     = 366 * 24 * time.Hour
 )
 
 type reader = func(p *confParser, value string, has bool) (setting, error)
 
-// readList reads a value by parse.
+// readList parses a value with parse.
 func readList[T any](parse func(string) (T, error), at func(*Settings) *T) reader {
 	return func(_ *confParser, value string, _ bool) (setting, error) {
 		v, err := parse(value)
@@ -104,7 +104,7 @@ func readFlag(at func(*Settings) *bool) reader {
 			case "no":
 				v = false
 			default:
-				return nil, errors.New("it stands alone, or is yes or no")
+				return nil, errors.New("want yes, no, or no value")
 			}
 		}
 		return func(s *Settings) { *at(s) = v }, nil
@@ -115,28 +115,28 @@ func readNumber(least, most int, at func(*Settings) *int) reader {
 	return readList(func(value string) (int, error) {
 		v, err := strconv.Atoi(value)
 		if err != nil || v < least || v > most {
-			return 0, fmt.Errorf("it must be a number from %d to %d", least, most)
+			return 0, fmt.Errorf("want a number from %d to %d", least, most)
 		}
 		return v, nil
 	}, at)
 }
 
-// readTime reads a length of time within bounds; most 0: no upper one.
+// readTime parses a duration within bounds; most 0: no upper bound.
 func readTime(least, most time.Duration, at func(*Settings) *time.Duration) reader {
 	return readList(func(value string) (time.Duration, error) {
 		v, err := config.ParseDuration(value)
 		if err == nil && (v < least || most > 0 && v > most) {
-			err = errors.New("it must be longer than nothing and at most a year")
+			err = errors.New("want more than 0 and at most a year")
 		}
 		return v, err
 	}, at)
 }
 
-// readWord reads any text that check lets pass; nil lets all. at nil: it goes nowhere.
+// readWord parses any text that check accepts; nil accepts all. at nil: it has no effect.
 func readWord(at func(*Settings) *string, check func(string) error) reader {
 	return func(_ *confParser, value string, has bool) (setting, error) {
 		if !has || value == "" {
-			return nil, errors.New("it has no value")
+			return nil, errors.New("value missing")
 		}
 		if check != nil {
 			if err := check(value); err != nil {
@@ -154,18 +154,18 @@ func readWord(at func(*Settings) *string, check func(string) error) reader {
 func readOnExpiry(_ *confParser, value string, _ bool) (setting, error) {
 	v, ok := map[string]OnExpiry{"bounce": ExpiryBounce, "freeze": ExpiryFreeze, "drop": ExpiryDrop}[strings.ToLower(value)]
 	if !ok {
-		return nil, errors.New("it must be bounce, freeze or drop")
+		return nil, errors.New("want bounce, freeze or drop")
 	}
 	return func(s *Settings) { s.OnExpiry = v }, nil
 }
 
-// readRate reads N/s, N/m, N/h, N/d, or N and any time, like 30/10m; 0 is no limit.
+// readRate parses N/s, N/m, N/h, N/d, or N and any time, like 30/10m; 0: no limit.
 func readRate(at func(*Settings) *thread.Rate) reader {
 	return readList(parseRate, at)
 }
 
 func parseRate(value string) (thread.Rate, error) {
-	form := errors.New("it must be like 10/s, 100/m, 1000/h or 30/10m; 0 is no limit")
+	form := errors.New("want a rate like 10/s, 100/m, 1000/h or 30/10m; 0 is no limit")
 	if value == "0" {
 		return thread.Rate{}, nil
 	}
@@ -188,7 +188,7 @@ func listFields(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' })
 }
 
-// maxRetries is how long the list of waits may be: the core's place in it is a byte.
+// maxRetries bounds the list of waits: a thread's index in it is a byte.
 const maxRetries = 200
 
 func parseRetries(value string) ([]int, error) {
@@ -196,12 +196,12 @@ func parseRetries(value string) ([]int, error) {
 	for _, word := range listFields(value) {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 || n > 100_000 {
-			return nil, errors.New("they must be numbers from 1 to 100000")
+			return nil, errors.New("want numbers from 1 to 100000")
 		}
 		list = append(list, n)
 	}
 	if len(list) == 0 || len(list) > maxRetries {
-		return nil, fmt.Errorf("there must be 1 to %d of them", maxRetries)
+		return nil, fmt.Errorf("want 1 to %d numbers", maxRetries)
 	}
 	return list, nil
 }
@@ -214,7 +214,7 @@ func parseTimes(value string) ([]time.Duration, error) {
 			return nil, err
 		}
 		if len(list) > 0 && d <= list[len(list)-1] {
-			return nil, errors.New("they must ascend")
+			return nil, errors.New("want ascending times")
 		}
 		list = append(list, d)
 	}
@@ -224,11 +224,11 @@ func parseTimes(value string) ([]time.Duration, error) {
 func parseSources(value string) ([]string, error) {
 	var list []string
 	for _, word := range listFields(value) {
-		// ADDRESS=NAME: the agents call themselves so there.
+		// ADDRESS=NAME: NAME is for EHLO.
 		addr, name, named := strings.Cut(word, "=")
 		a, err := netip.ParseAddr(addr)
 		if err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
-			return nil, fmt.Errorf("%s is no IP address that can be sent from", addr)
+			return nil, fmt.Errorf("%s: not an IP address to send from", addr)
 		}
 		text := a.Unmap().String()
 		if named {
@@ -240,39 +240,38 @@ func parseSources(value string) ([]string, error) {
 		list = append(list, text)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("it names no address")
+		return nil, errors.New("no address is given")
 	}
 	return list, nil
 }
 
-// checkFieldName wants the name of a header field (RFC 5322 §3.6.8).
+// checkFieldName accepts the name of a header field (RFC 5322 section 3.6.8).
 func checkFieldName(value string) error {
 	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }) || len(value) > 77 {
-		return errors.New("it must be the name of a header field, without the colon")
+		return errors.New("want the name of a header field, without the colon")
 	}
 	return nil
 }
 
-// checkTLS wants the level of a TLS policy, as docs/tls.md has them. What stands behind it
-// the agent reads.
+// checkTLS accepts the levels of a TLS policy (docs/tls.md). The agent parses the rest.
 func checkTLS(value string) error {
 	level, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(value)), " ")
 	if strings.HasPrefix(level, "fingerprint=") || slices.Contains([]string{"none", "may", "encrypt", "verify", "dane", "dane-only", "sts"}, level) {
 		return nil
 	}
-	return errors.New("it begins with none, may, encrypt, verify, fingerprint=, dane, dane-only or sts")
+	return errors.New("want none, may, encrypt, verify, fingerprint=, dane, dane-only or sts at the beginning")
 }
 
 func checkAccount(value string) error {
 	if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errors.New("it must be one word, a name= of the file credentials")
+		return errors.New("want one word, a name= of the file credentials")
 	}
 	return nil
 }
 
-// checkHelo wants what may stand behind EHLO (RFC 5321 §4.1.1.1).
+// checkHelo accepts an argument of EHLO (RFC 5321 section 4.1.1.1).
 func checkHelo(value string) error {
-	bad := errors.New("it must be a host name, or an address in brackets")
+	bad := errors.New("want a host name, or an address in brackets")
 	if inside, ok := strings.CutPrefix(value, "["); ok {
 		inside, ok = strings.CutSuffix(inside, "]")
 		if _, err := netip.ParseAddr(strings.TrimPrefix(inside, "IPv6:")); err != nil || !ok {

@@ -57,7 +57,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 	if diff := cmp.Diff(keysOf(acted), keysOf(rows)); diff != "" {
 		t.Errorf("settings: -parser +page\n%s", diff)
 	}
-	if diff := cmp.Diff(keysOf(idle), keysOf(doc["ZMailer's settings that mean nothing here"])); diff != "" {
+	if diff := cmp.Diff(keysOf(idle), keysOf(doc["ZMailer's settings without effect"])); diff != "" {
 		t.Errorf("ZMailer's: -parser +page\n%s", diff)
 	}
 	if diff := cmp.Diff(keysOf(params()), keysOf(doc["PARAM lines"])); diff != "" {

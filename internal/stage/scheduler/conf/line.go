@@ -16,8 +16,8 @@ type token struct {
 	at, valueAt place
 }
 
-// next cuts a token from a rest of the line; one without a key means that none is left.
-// bad tells what is wrong at the token's place.
+// next cuts a token from a rest of the line; a token without a key means the end. bad is an
+// error at the token's place.
 func (p *confParser) next(s string) (t token, rest, bad string) {
 	s = strings.TrimLeft(s, " \t")
 	t.at = p.line.at(s)
@@ -34,7 +34,7 @@ func (p *confParser) next(s string) (t token, rest, bad string) {
 	after := strings.TrimLeft(s, " \t")
 	if !strings.HasPrefix(after, "=") {
 		if t.key == "" || strings.HasPrefix(s, `"`) {
-			return t, "", fmt.Sprintf("%.40q is no key=value", whole)
+			return t, "", fmt.Sprintf("%.40q: want key=value", whole)
 		}
 		return t, s, ""
 	}
@@ -65,8 +65,7 @@ func (p *confParser) next(s string) (t token, rest, bad string) {
 	return t, s[end:], ""
 }
 
-// unquote reads up to the closing quote; a backslash takes the next character as it
-// is.
+// unquote parses up to the closing quote; a backslash escapes the next character.
 func unquote(s string) (value, rest string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -81,7 +80,7 @@ func unquote(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// params are the names of PARAM lines, with what reads them.
+// params returns the parsers of PARAM lines by name.
 func params() map[string]func(c *File, value string) error {
 	all := map[string]func(c *File, value string) error{
 		"mailqsock": func(c *File, value string) error { c.MailQSock = value; return nil },
@@ -92,7 +91,7 @@ func params() map[string]func(c *File, value string) error {
 		},
 		"deliveryreports": func(c *File, value string) error {
 			if value != "drop" && value != "postman" {
-				return fmt.Errorf("it must be drop or postman")
+				return fmt.Errorf("want drop or postman")
 			}
 			c.CopyUndeliverable = value == "postman"
 			return nil
@@ -104,7 +103,7 @@ func params() map[string]func(c *File, value string) error {
 	return all
 }
 
-// parseParam reads what follows PARAM: name = value.
+// parseParam parses what follows PARAM: name = value.
 func (p *confParser) parseParam(s string) {
 	t, rest, bad := p.next(s)
 	if bad != "" {
@@ -119,7 +118,7 @@ func (p *confParser) parseParam(s string) {
 	known := params()
 	put := known[strings.ToLower(t.key)]
 	if put == nil {
-		p.bad(t.at, "PARAM %s is not known; did you mean %s?", t.key, nearest(strings.ToLower(t.key), known))
+		p.bad(t.at, "unknown PARAM %s; did you mean %s?", t.key, nearest(strings.ToLower(t.key), known))
 		return
 	}
 	if err := put(p.conf, t.value); err != nil {
@@ -127,7 +126,7 @@ func (p *confParser) parseParam(s string) {
 	}
 }
 
-// nearest is the known name with the least edits from name.
+// nearest returns the known name with the fewest edits from name.
 func nearest[T any](name string, known map[string]T) string {
 	best, least := "", 0
 	for k := range known {
@@ -138,7 +137,7 @@ func nearest[T any](name string, known map[string]T) string {
 	return best
 }
 
-// QuerySocket reads PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
+// QuerySocket parses PARAM mailqsock: a path, UNIX:path, TCP:port, host:port or a port.
 func QuerySocket(s string) (network, addr string) {
 	if s == "" {
 		return "", ""

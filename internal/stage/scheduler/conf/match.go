@@ -6,10 +6,9 @@ import (
 	"zmailer/internal/run/glob"
 )
 
-// Match gives the settings for a channel and host: those of every clause that
-// matches, from the top down, later ones over earlier ones, up to the first with a
-// command. nil: no clause with a command matches, the channel is unknown. Many
-// goroutines may call it.
+// Match returns the settings for a channel and host: those of every clause that matches,
+// from the top down, later ones overriding earlier ones, up to the first with a command.
+// nil: no clause with a command matches. Many goroutines may call it.
 func (c *File) Match(channel, host string) *Settings {
 	s, served := c.match(channel, host)
 	if !served {
@@ -18,8 +17,7 @@ func (c *File) Match(channel, host string) *Settings {
 	return s
 }
 
-// MatchAny is Match that also gives the settings of a channel and host that no clause
-// with a command matches.
+// MatchAny is Match that returns settings also where no clause with a command matches.
 func (c *File) MatchAny(channel, host string) *Settings {
 	s, _ := c.match(channel, host)
 	return s
@@ -54,7 +52,7 @@ func (c *File) match(channel, host string) (s *Settings, served bool) {
 	return s, last != nil
 }
 
-// build puts together the settings of some bodies.
+// build combines the settings of some bodies.
 func (c *File) build(bodies []byte) *Settings {
 	s := Defaults()
 	for i := 0; i < len(bodies); i += 2 {

@@ -8,10 +8,10 @@ import (
 )
 
 // WhatIf is a configuration with clauses that count last, whatever matches before them,
-// for a look at what would be: "smtp/* maxring=50".
+// for simulations: "smtp/* maxring=50".
 type WhatIf struct {
 	conf *File
-	over *File // nil: nothing would be different
+	over *File // nil: nothing is different
 
 	cache map[string]*Settings
 }

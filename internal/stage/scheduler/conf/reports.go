@@ -14,17 +14,17 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Reports is what scheduler.conf says of reports, in PARAM lines.
+// Reports are the PARAM lines for reports.
 type Reports struct {
-	// Language of those who do not say what they read (report-language).
+	// Language is for senders whose mail names none (report-language).
 	Language string
-	// Size is the largest message that a failure report returns whole if the sender did
-	// not say what he wants back (RFC 3461 §4.3), FullSize if he wants all (report-size,
-	// report-full-size); 0: any. Bytes.
+	// Size is the largest message that a failure report returns whole if the sender gave no
+	// RET (RFC 3461 section 4.3), FullSize with RET=FULL (report-size, report-full-size).
+	// Bytes; 0: no limit.
 	Size, FullSize int64
-	// CopyTo gets a copy of each failure report; "": nobody (report-copies).
+	// CopyTo gets a copy of each failure report; "": no copies (report-copies).
 	CopyTo string
-	// Texts are the words; nil: the built-in ones.
+	// Texts are the templates; nil: the built-in ones.
 	Texts *dsn.Texts
 }
 
@@ -42,7 +42,7 @@ func (r *Reports) set(name, value string) (err error) {
 	switch name {
 	case "report-language":
 		if r.Language = strings.ToLower(value); !dsn.IsLanguage(r.Language) {
-			return errors.New("it must be a language tag like en, de or pt-br")
+			return errors.New("want a language tag like en, de or pt-br")
 		}
 	case "report-size":
 		r.Size, err = config.ParseSize(value)
@@ -54,13 +54,13 @@ func (r *Reports) set(name, value string) (err error) {
 			return nil
 		}
 		if m, perr := address.Parse(value); perr != nil || m.IsNull() {
-			return errors.New("it must be none, or an address like postmaster@example.org")
+			return errors.New("want none, or an address like postmaster@example.org")
 		}
 	}
 	return err
 }
 
-// limit is the size of the largest message that is returned whole for a RET.
+// Limit returns the size of the largest message that is returned whole for a RET.
 func (r *Reports) Limit(ret string) int64 {
 	if strings.EqualFold(ret, "FULL") {
 		return r.FullSize
@@ -81,7 +81,7 @@ func (r *Reports) LoadTexts(c *config.Config) (errs []error) {
 		errs = readTexts(texts, dir)
 	}
 	if texts.Language = r.Language; len(errs) == 0 && !texts.Has(r.Language) {
-		errs = append(errs, &config.Error{File: textDir(dir, r.Language), Reason: "PARAM report-language names it, and there are no texts in it"})
+		errs = append(errs, &config.Error{File: textDir(dir, r.Language), Reason: "named by PARAM report-language, has no texts"})
 	}
 	if len(errs) == 0 {
 		r.Texts = texts
@@ -128,7 +128,7 @@ func readTexts(texts *dsn.Texts, dir string) (errs []error) {
 
 func readText(texts *dsn.Texts, language, kind, file string) error {
 	if !slices.Contains(dsn.Kinds(), kind) {
-		return &config.Error{File: file, Reason: "is no text of a report; there are " + strings.Join(dsn.Kinds(), ", ")}
+		return &config.Error{File: file, Reason: "unknown report text; known are " + strings.Join(dsn.Kinds(), ", ")}
 	}
 	text, err := os.ReadFile(file)
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
@@ -144,7 +144,7 @@ func readText(texts *dsn.Texts, language, kind, file string) error {
 	return nil
 }
 
-// ignored are what editors leave.
+// ignored reports whether a name is one that editors leave behind.
 func ignored(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
 }

@@ -8,17 +8,17 @@ import (
 	"zmailer/internal/stage/scheduler/builtin"
 )
 
-// Service is what becomes of mail for a channel and host, as scheduler.conf is now.
+// Service is what the current scheduler.conf does with mail for a channel and host.
 type Service struct {
 	Channel string `json:"channel"`
 	Host    string `json:"host"`
-	// Served: somebody takes it, or it needs nobody. Mail that is not served waits until
-	// a clause does, and then expires (Z8).
+	// Served: an agent takes it, or it needs none. Other mail waits for a clause until it
+	// expires (Z8).
 	Served bool   `json:"served"`
 	Clause string `json:"clause,omitempty"` // the pattern with the command
 	Where  string `json:"where,omitempty"`  // file:line of it
 	Code   string `json:"code,omitempty"`   // RFC 3463, of channel error
-	Text   string `json:"text,omitempty"`   // for people, where the clause does not say it all
+	Text   string `json:"text,omitempty"`   // explanation where the clause is not enough
 }
 
 // Service reports who serves a channel and host, as the engine decides it.
@@ -30,12 +30,12 @@ func (c *File) Service(channel, host string) Service {
 		s.Code, s.Text = code.String(), "the sender gets a report: "+text
 		return s
 	case builtin.Bitbucket:
-		s.Text = "dropped, as if it were delivered"
+		s.Text = "dropped, counted as delivered"
 		switch host {
 		case builtin.Expanded:
-			s.Text = "the sender is told that it was expanded"
+			s.Text = "reported to the sender as expanded"
 		case builtin.List:
-			s.Text = "the sender is told that the list has it"
+			s.Text = "reported to the sender as taken by the list"
 		}
 		return s
 	}
@@ -44,23 +44,23 @@ func (c *File) Service(channel, host string) Service {
 		cl := c.clauseOf(channel, host)
 		s.Clause, s.Where, s.Text = cl.name, fmt.Sprintf("%s:%d", c.Name, cl.at.line), ""
 		if settings.QueueOnly {
-			s.Text = "queueonly: waits until somebody asks for it"
+			s.Text = "queueonly: waits until it is requested (ETRN, zmctl flush)"
 		}
 		return s
 	}
 	if channel == builtin.Hold {
 		if _, err := builtin.ParseCondition(host); err != nil {
-			s.Served, s.Text = false, "what it waits for on channel hold cannot be read: "+err.Error()+"; it expires"
+			s.Served, s.Text = false, "invalid condition of channel hold: "+err.Error()+"; it waits until it expires"
 			return s
 		}
-		s.Text = "waits for " + host + ", and is routed again then"
+		s.Text = "waits for " + host + ", then it is routed again"
 		return s
 	}
-	s.Served, s.Text = false, "no clause of "+c.Name+" with a command matches "+channel+"/"+host+": it waits until one does, or it expires"
+	s.Served, s.Text = false, "no clause of "+c.Name+" with a command matches "+channel+"/"+host+": it waits for one until it expires"
 	return s
 }
 
-// clauseOf is the clause whose command serves a channel and host; nil if none does.
+// clauseOf returns the clause whose command serves a channel and host; nil: none.
 func (c *File) clauseOf(channel, host string) *clause {
 	host = strings.ToLower(host)
 	for i := range c.clauses {

@@ -8,7 +8,7 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// Settings is what the matching clauses say about one channel and host.
+// Settings are the settings of the matching clauses for one channel and host.
 type Settings struct {
 	Interval    time.Duration
 	Retries     []int
@@ -19,7 +19,7 @@ type Settings struct {
 	Expiry2     time.Duration // 0: never
 	OnExpiry    OnExpiry
 	IdleMax     time.Duration
-	AnswerMax   time.Duration   // a job may go without an answer; 0: without end
+	AnswerMax   time.Duration   // how long a job may go without an answer; 0: no limit
 	ReportTimes []time.Duration // ages at which a delay is reported, ascending
 
 	MaxTA      int // agent processes of the whole scheduler; 0: no limit
@@ -42,26 +42,26 @@ type Settings struct {
 
 	User, Group string // of the agents; "": ours
 	Nice        int
-	Sources     []string // IP addresses that agents send from
-	Helo        string   // name that agents call themselves
-	TLS         string   // the policy of agents towards the hosts, as the file tls has it
-	Auth        string   // the account of the file credentials that agents log in with
+	Sources     []string // IP addresses that agents connect from
+	Helo        string   // name of agents in EHLO
+	TLS         string   // TLS policy for the hosts, in the syntax of the file tls
+	Auth        string   // account in the file credentials that agents log in with
 
 	Command Command
-	Clause  string // the pattern of the clause with the command, for people
+	Clause  string // pattern of the clause with the command, for display
 
-	ring string // that serves it, if that does not depend on channel and host
-	key  string // of the bodies that matched, for RingKey
+	ring string // RingKey, if it does not depend on channel and host
+	key  string // names of the bodies that matched, for RingKey
 }
 
-// OnExpiry is what becomes of a recipient whose time is over (A6).
+// OnExpiry is what is done about an expired recipient (A6).
 type OnExpiry uint8
 
-// What becomes of expired recipients.
+// What is done about expired recipients.
 const (
-	ExpiryBounce OnExpiry = iota // given up, the sender is told
-	ExpiryFreeze                 // it waits for a person
-	ExpiryDrop                   // given up, nobody is told
+	ExpiryBounce OnExpiry = iota // given up, and the sender gets a report
+	ExpiryFreeze                 // it waits for an operator
+	ExpiryDrop                   // given up, without a report
 )
 
 // defaultStart is how many deliveries to a new host begin at once.
@@ -74,7 +74,7 @@ func Defaults() Settings {
 	}
 }
 
-// Policy is the part that the thread core works by.
+// Policy returns the settings that the thread core uses.
 func (s *Settings) Policy() thread.Policy {
 	return thread.Policy{
 		Interval: s.Interval, Retries: s.Retries, Jitter: s.Jitter, Expiry: s.Expiry, Expiry2: s.Expiry2,
@@ -83,7 +83,7 @@ func (s *Settings) Policy() thread.Policy {
 	}
 }
 
-// settle gives values to what depends on others.
+// settle sets the values that depend on others.
 func (s *Settings) settle() {
 	if s.IdleMax == 0 {
 		s.IdleMax = 3 * s.Interval
@@ -95,7 +95,7 @@ func (s *Settings) settle() {
 		s.Start = min(s.Start, s.MaxThr)
 	}
 	for i, n := range s.Retries {
-		// Such a wait is longer than any expiry anyway.
+		// Such a wait is longer than any expiry.
 		if int64(n) > int64(maxWait/s.Interval) {
 			s.Retries = append([]int(nil), s.Retries...)
 			s.Retries[i] = max(1, int(maxWait/s.Interval))
@@ -125,16 +125,16 @@ func (s *Settings) RingKey(channel, host string) string {
 	return string(b)
 }
 
-// SameAgents tells whether an agent that was started for one can serve the other.
+// SameAgents reports whether an agent that was started for one can serve the other.
 func (s *Settings) SameAgents(t *Settings) bool {
 	return slices.Equal(s.Command.Words, t.Command.Words) && slices.Equal(s.Command.Env, t.Command.Env) &&
 		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo &&
 		s.TLS == t.TLS && s.Auth == t.Auth
 }
 
-// unproven is how many deliveries of a ring may be under way at once to hosts that have not
-// answered: what maxunproven says, or half of the places that the ring can have, but two
-// if it has so many: one host does not keep another waiting. 0: no limit.
+// unproven returns how many deliveries of a ring may run at once to hosts that have not
+// answered: maxunproven, or half of the ring's deliveries, at least two so that one host does
+// not keep another waiting. 0: no limit.
 func (s *Settings) unproven() int {
 	if s.MaxUnproven >= 0 {
 		return s.MaxUnproven
@@ -148,7 +148,7 @@ func (s *Settings) unproven() int {
 	return max((places+1)/2, min(places, 2))
 }
 
-// GiveUp is the shorter of expiry and expiry2, 0 if there is neither.
+// GiveUp returns the shorter of expiry and expiry2, 0 if there is neither.
 func (s *Settings) GiveUp() time.Duration {
 	if s.Expiry2 > 0 && (s.Expiry == 0 || s.Expiry2 < s.Expiry) {
 		return s.Expiry2

@@ -22,9 +22,9 @@ func RemoteAttr(n *workspec.Notary) []workspec.Attr {
 	return []workspec.Attr{{Key: attrRemote, Value: strings.TrimSpace(kind) + ";" + name}}
 }
 
-// LastAnswer has the status part of a failure or delay tell what the last attempt came to:
-// the reply of a remote host with its status (RFC 3464 sections 2.3.4 to 2.3.6), or what
-// we say ourselves. last is the last deferral, nil if there was none; text is what was said.
+// LastAnswer puts the result of the last attempt into the status part of a failure or delay:
+// the reply of a remote host with its status (RFC 3464 sections 2.3.4 to 2.3.6), or our own
+// text. last is the last deferral, nil if there was none.
 func LastAnswer(n *workspec.Notary, last *workspec.Event, text string) {
 	n.Diagnostic = "x-local; " + text
 	if !IsReply(text) {

@@ -21,8 +21,8 @@ type Notify struct {
 	Original                string // ORCPT, decoded
 }
 
-// Requested parses the value of an N line; decode decodes xtext, nil: ORCPT is not wanted. Without NOTIFY, or with one that says nothing known,
-// failure and delay are reported.
+// Requested parses the value of an N line; decode decodes xtext, nil: ORCPT is not needed.
+// Without NOTIFY, or without a known word in it, failure and delay are reported.
 func Requested(notary string, decode func(string) (string, error)) Notify {
 	w := Notify{Failure: true, Delay: true}
 	for field := range strings.FieldsSeq(notary) {

@@ -80,7 +80,7 @@ func splitWords(text string) []string {
 // has at most 512.
 const longestBad = 400
 
-// reportable returns the recipient that stands for an unreadable address: a local name
+// reportable returns the recipient in place of an unreadable address: a local name
 // in quotes that no user has. The router fails it, and the sender gets a report that
 // names the text.
 func reportable(text string) string {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Letters of the options of Postfix's, Sendmail's, Exim's and ssmtp's sendmail, as a
+// The options of Postfix's, Sendmail's, Exim's and ssmtp's sendmail, as a
 // getopt(3) string has them. Those without a meaning here are accepted and dropped, so
 // that programs written for one of them work. docs/submit.md has all of them in a table.
 const (
@@ -19,9 +19,9 @@ const (
 )
 
 // NormaliseArgs takes the arguments of a sendmail-like command apart into a form that a
-// plain flag parser reads: clusters such as -ti and -fADDRESS become single letters with
+// plain flag parser reads: clusters such as -ti and -fADDRESS become single options with
 // their value after them, -r becomes -f, -oi becomes -i, -I becomes -b i, -qIID becomes
-// --q=IID, -XV becomes --verp, and what has no meaning here (other -o settings, -em,
+// --q=IID, -XV becomes --verp, and options without meaning here (other -o settings, -em,
 // -h COUNT) is dropped. Options and recipients may be mixed; the recipients are put last,
 // after "--", so that none of them is taken for an option. takesValue reports which long
 // options are followed by a value. args does not hold the program's name.
@@ -71,39 +71,39 @@ func (n *normaliser) append(v string, ok bool) {
 	n.missing = !ok
 }
 
-// cluster reads the letters after one dash.
-func (n *normaliser) cluster(letters string) {
-	for letters != "" {
-		letter, rest := letters[:1], letters[1:]
+// cluster reads the options after one dash.
+func (n *normaliser) cluster(options string) {
+	for options != "" {
+		option, rest := options[:1], options[1:]
 		switch {
-		case strings.Contains(plainKept, letter):
-			n.out = append(n.out, "-"+letter)
-		case strings.Contains(plainDropped, letter):
-		case letter == "I":
+		case strings.Contains(plainKept, option):
+			n.out = append(n.out, "-"+option)
+		case strings.Contains(plainDropped, option):
+		case option == "I":
 			n.out = append(n.out, "-b", "i")
 		default:
-			n.valued(letter, rest)
+			n.valued(option, rest)
 			return
 		}
-		letters = rest
+		options = rest
 	}
 }
 
 // valued reads an option that takes the rest of its argument.
-func (n *normaliser) valued(letter, rest string) {
+func (n *normaliser) valued(option, rest string) {
 	switch {
-	case strings.Contains(optionalValue, letter):
-	case letter == "A":
+	case strings.Contains(optionalValue, option):
+	case option == "A":
 		// -Am, -Ac, also with a blank.
 		if rest == "" && len(n.in) > 0 && (n.in[0] == "m" || n.in[0] == "c") {
 			n.in = n.in[1:]
 		}
-	case letter == "C":
+	case option == "C":
 		// Others' configuration files mean nothing here; ours does.
 		if v, _ := n.value(rest); filepath.Base(v) == "zmailer.conf" {
 			n.out = append(n.out, "--config", v)
 		}
-	case letter == "X":
+	case option == "X":
 		if delimiters, ok := strings.CutPrefix(rest, "V"); ok {
 			if delimiters == "" {
 				delimiters = "+="
@@ -112,24 +112,24 @@ func (n *normaliser) valued(letter, rest string) {
 			return
 		}
 		n.value(rest)
-	case letter == "q":
+	case option == "q":
 		n.out = append(n.out, "--q="+rest)
-	case letter == "o":
+	case option == "o":
 		n.setting(rest)
-	case letter == "h":
+	case option == "h":
 		n.hops(rest)
-	case letter == "r":
+	case option == "r":
 		n.keep("-f", rest)
-	case strings.Contains(valueKept, letter):
-		n.keep("-"+letter, rest)
-	case strings.Contains(valueDropped, letter):
+	case strings.Contains(valueKept, option):
+		n.keep("-"+option, rest)
+	case strings.Contains(valueDropped, option):
 		n.value(rest)
-	case letter == "-":
+	case option == "-":
 		// Within a cluster it must not begin a long option.
 		n.out = append(n.out, "-?")
 	default:
 		// The flag parser reports that it does not know it.
-		n.out = append(n.out, "-"+letter+rest)
+		n.out = append(n.out, "-"+option+rest)
 	}
 }
 
@@ -151,7 +151,7 @@ func (n *normaliser) keep(option, attached string) {
 	n.append(n.value(attached))
 }
 
-// value is what is attached to an option, or the next argument.
+// value is the value attached to an option, or the next argument.
 func (n *normaliser) value(attached string) (string, bool) {
 	if attached != "" {
 		return attached, true

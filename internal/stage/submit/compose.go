@@ -14,7 +14,7 @@ import (
 type text struct {
 	header []byte    // whole lines
 	end    []byte    // the empty line, and text that followed a header without one; nil: not reached
-	rest   io.Reader // what was not read yet
+	rest   io.Reader // the unread rest
 }
 
 // readText reads the header of what a local program wrote, as Postfix's sendmail and

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// content reads a message as it stands. With dots a line that holds nothing but a
+// content reads a message unchanged. With dots a line that holds nothing but a
 // dot ends it, as the end of the input does.
 type content struct {
 	r     io.Reader
@@ -48,7 +48,7 @@ func (c *content) Read(p []byte) (int, error) {
 	}
 }
 
-// known tells how many bytes of buf are surely content, or that the message ends
+// known returns how many bytes of buf are certainly content, or that the message ends
 // here.
 func (c *content) known() (n int, end bool) {
 	b := c.buf
@@ -68,7 +68,7 @@ func (c *content) known() (n int, end bool) {
 	return len(b), false
 }
 
-// fill reads on behind what is left, two bytes at most.
+// fill reads more behind the rest of buf, two bytes at most.
 func (c *content) fill() {
 	if c.store == nil {
 		c.store = make([]byte, copyBuffer)
@@ -79,7 +79,7 @@ func (c *content) fill() {
 }
 
 // interruptible reads from a descriptor whose read cannot be ended, such as a pipe
-// or a terminal, so that a signal finds nobody waiting in it.
+// or a terminal, so that a signal ends the wait.
 type interruptible struct {
 	ctx   context.Context
 	ask   chan []byte

@@ -40,7 +40,7 @@ func (e *Error) ExitCode() int { return e.Code }
 var errInterrupted = &Error{Code: config.ExitTempFail, Err: errors.New("interrupted; nothing was accepted")}
 
 func usage(err error) error {
-	return &Error{Code: config.ExitUsage, Err: err, Advice: "--help tells more"}
+	return &Error{Code: config.ExitUsage, Err: err, Advice: "see --help"}
 }
 
 func errNoRecipient(fromHeader bool) error {

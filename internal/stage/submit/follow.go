@@ -17,15 +17,15 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// Between two looks at where a message is: at least, and so many times as long as a
-// look takes, so that a large queue costs little.
+// The pause between two scans for a message: at least scanPause, and scanShare times as long
+// as a scan takes, so that a large queue costs little.
 const (
-	lookPause = 200 * time.Millisecond
-	lookShare = 20
+	scanPause = 200 * time.Millisecond
+	scanShare = 20
 )
 
-// callTime is how long the scheduler may take to answer. lastEvents is how long it is
-// heard about a message that is gone: it tells that a little later.
+// callTime is how long the scheduler may take to answer. lastEvents is how long its events
+// are read after a message has gone: the last one comes a little later.
 const (
 	callTime   = 5 * time.Second
 	lastEvents = 2 * time.Second
@@ -46,8 +46,8 @@ type event struct {
 	Count      int    `json:"count"`
 }
 
-// listener keeps what the scheduler tells, from before the message is accepted: a local
-// one is delivered before its submitter has looked.
+// listener keeps the scheduler's events, from before the message is accepted: a local
+// message may be delivered at once.
 type listener struct {
 	stop context.CancelFunc
 
@@ -58,7 +58,7 @@ type listener struct {
 }
 
 // listen calls the scheduler. It answers to root, its own user and the postoffice's
-// owner: others, who are not to read of others' mail, are told what can be seen.
+// owner; why is the reason if it does not.
 func (s *submission) listen(ctx context.Context) (l *listener, why string) {
 	refused := "the scheduler answers to root and the postoffice's owner"
 	if s.PostOffice == "" {
@@ -71,7 +71,7 @@ func (s *submission) listen(ctx context.Context) (l *listener, why string) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, refused
 	case err != nil:
-		return nil, "the scheduler does not run, or not yet"
+		return nil, "the scheduler is not running"
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	l = &listener{stop: cancel, more: make(chan struct{}, 1)}
@@ -85,7 +85,7 @@ func (s *submission) listen(ctx context.Context) (l *listener, why string) {
 		if err != nil {
 			return
 		}
-		// The first line says that events follow; no event before that is missed.
+		// After the first line no event is missed.
 		_, _ = c.AskFollowing(mailq.Request{Kind: mailq.JSONEvents}, func() { ready <- true }, l.heard)
 	}()
 	select {
@@ -103,7 +103,7 @@ func (s *submission) listen(ctx context.Context) (l *listener, why string) {
 func (l *listener) heard(line string) error {
 	var e event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		return nil // of a scheduler that says more than we know
+		return nil // of a later version
 	}
 	l.mu.Lock()
 	l.events = append(l.events, e)
@@ -133,7 +133,7 @@ func (l *listener) take() (list []event, ended bool) {
 	return list, l.ended
 }
 
-// follow tells what becomes of the message until it is gone, waits for a person, or ctx
+// follow reports the message's progress until it is gone, waits for an operator, or ctx
 // is done (M44). It is accepted, whatever happens here.
 func (s *submission) follow(ctx context.Context, l *listener, why string, po *postoffice.PostOffice, a postoffice.Accepted) {
 	f := follower{s: s, fs: po.FS(), id: a.ID, last: a.Name}
@@ -142,14 +142,14 @@ func (s *submission) follow(ctx context.Context, l *listener, why string, po *po
 		defer l.stop()
 		more = l.more
 	} else {
-		s.say("%s: what each recipient's host says is not shown", why)
+		s.say("%s: replies of hosts are not shown", why)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.say("%s goes its way; zmctl events %s, or zmctl why, tells more", a.ID, a.ID)
+			s.say("%s is on its way; see zmctl events %s or zmctl why", a.ID, a.ID)
 			return
 		case <-more:
 			last, ended := f.hear(l)
@@ -157,12 +157,12 @@ func (s *submission) follow(ctx context.Context, l *listener, why string, po *po
 				return
 			}
 			if ended {
-				s.say("the scheduler has ended; the message is looked for")
+				s.say("the scheduler has ended; scanning for the message")
 				more = nil
 			}
 		case <-timer.C:
 			began := time.Now()
-			w := f.look()
+			w := f.scan()
 			if w == aside || w == gone && (more == nil || f.lost || began.Sub(f.missed) >= lastEvents) {
 				if l != nil {
 					if last, _ := f.hear(l); last {
@@ -172,7 +172,7 @@ func (s *submission) follow(ctx context.Context, l *listener, why string, po *po
 				f.s.say("%s", f.end)
 				return
 			}
-			timer.Reset(max(lookPause, lookShare*time.Since(began)))
+			timer.Reset(max(scanPause, scanShare*time.Since(began)))
 		}
 	}
 }
@@ -183,39 +183,39 @@ type follower struct {
 	fs    durable.FS
 	id    postoffice.SpoolID
 	last  string // the file's name when it was seen last
-	state string // what was said of it last
-	lost  bool   // the scheduler has told more than was heard; its end may be among that
+	state string // the last one that was reported
+	lost  bool   // events were lost; the last one may be among them
 
 	missed time.Time // since when the file is not found; zero: it is
-	hidden bool      // a directory was not for us to look into
-	end    string    // what is to be said of where it is now, at the end
+	hidden bool      // a directory could not be read
+	end    string    // the final report
 }
 
-// where is what a look has found.
+// where is the result of a scan.
 type where int
 
 const (
 	underway where = iota
-	aside          // it waits for a person
-	gone           // it was not found by two looks
+	aside          // it waits for an operator
+	gone           // two scans did not find it
 )
 
-// hear says what the scheduler has told since; last: no more will come of this message.
+// hear reports the events since the last call; last: no more will come for this message.
 func (f *follower) hear(l *listener) (last, ended bool) {
 	list, ended := l.take()
 	for i := range list {
-		if f.tell(&list[i]) {
+		if f.report(&list[i]) {
 			return true, ended
 		}
 	}
 	return false, ended
 }
 
-// tell says an event of this message; true: it was the last.
-func (f *follower) tell(e *event) (last bool) {
+// report reports an event of this message; true: it was the last.
+func (f *follower) report(e *event) (last bool) {
 	if e.Event == "lost" {
 		f.lost = true
-		f.s.say("%d events came too fast to be told", e.Count)
+		f.s.say("%d events were lost", e.Count)
 		return false
 	}
 	if e.ID != f.id.String() {
@@ -228,7 +228,7 @@ func (f *follower) tell(e *event) (last bool) {
 	case "delivered":
 		f.s.say("%s: delivered: %s", e.Rcpt, answer)
 	case "failed", "expired":
-		f.s.say("%s: %s: %s; the sender is told", e.Rcpt, e.Event, answer)
+		f.s.say("%s: %s: %s; the sender gets a report", e.Rcpt, e.Event, answer)
 	case "deferred":
 		next := ""
 		if t, err := time.Parse(time.RFC3339, e.Next); err == nil {
@@ -250,21 +250,21 @@ func (f *follower) tell(e *event) (last bool) {
 	return false
 }
 
-// look finds the message's file and says where it is, if that is news.
-func (f *follower) look() where {
+// scan finds the message's file and reports where it is, if that has changed.
+func (f *follower) scan() where {
 	name := f.find()
 	if name == "" {
 		if f.missed.IsZero() {
 			f.missed = time.Now()
 			return underway // between two directories
 		}
-		f.end = "not in the queue any more, nor put aside: delivered, reported to its sender, discarded or removed"
+		f.end = "no longer in the queue: delivered, reported to its sender, discarded or removed"
 		switch {
 		case path.Dir(f.last) == postoffice.Public:
-			// What was copied is not for us to look at.
+			// The router's copy cannot be read by its submitter.
 			f.end = "the router has taken it; the postmaster's log has submitted=" + f.id.String()
 		case f.hidden:
-			f.end = "not in the queue any more: delivered, reported to its sender, discarded, or put aside for the postmaster"
+			f.end = "no longer in the queue: delivered, reported to its sender, discarded, or set aside for the postmaster"
 		}
 		return gone
 	}
@@ -274,7 +274,7 @@ func (f *follower) look() where {
 		f.say("queued", "queued")
 	case dir == postoffice.Deferred+"/":
 		_, why, _ := strings.Cut(base, ".")
-		f.say("aside "+why, "it cannot be routed now (%s) and waits in %s", why, name)
+		f.say("aside "+why, "cannot be routed now (%s); it waits in %s", why, name)
 	case dir == postoffice.Freezer+"/":
 		_, why, _ := strings.Cut(base, ".")
 		f.end = fmt.Sprintf("frozen (%s): it waits for the postmaster in %s", why, name)
@@ -290,7 +290,7 @@ func (f *follower) look() where {
 	return underway
 }
 
-// say says what the message's state is, once.
+// say reports the message's state, once.
 func (f *follower) say(state, format string, args ...any) {
 	if f.state != state {
 		f.state = state
@@ -298,7 +298,7 @@ func (f *follower) say(state, format string, args ...any) {
 	}
 }
 
-// find looks for the file: under its last name, then wherever a submitter may look.
+// find searches the file: under its last name, then wherever its submitter may read.
 func (f *follower) find() string {
 	if f.is(f.last) {
 		return f.last
@@ -316,7 +316,7 @@ func (f *follower) find() string {
 			continue
 		}
 		for _, e := range entries {
-			// What stands behind a _ in postman/ is a copy: the message went on.
+			// A name with _ in postman/ is a copy: the message went on.
 			rest, ok := strings.CutPrefix(e.Name, number)
 			if ok && (rest == "" || rest[0] == '-' || rest[0] == '.') && f.is(dir+"/"+e.Name) {
 				return dir + "/" + e.Name
@@ -326,13 +326,13 @@ func (f *follower) find() string {
 	return ""
 }
 
-// is tells whether a name is the message's: numbers are given again.
+// is reports whether a name is the message's: inode numbers are reused.
 func (f *follower) is(name string) bool {
 	info, err := f.fs.Stat(name)
 	return err == nil && postoffice.IDOf(info) == f.id
 }
 
-// recipients says how many.
+// recipients is a number with its noun.
 func recipients(n int) string {
 	if n == 1 {
 		return "1 recipient"

@@ -17,7 +17,7 @@ import (
 // A message that never comes to the scheduler, or whose end was not heard, ends the
 // telling too, and nothing is said that is not known.
 func TestFollowingEndsWhereTheMessageEnds(t *testing.T) {
-	const goneWords = "not in the queue any more, nor put aside: delivered, reported to its sender, discarded or removed"
+	const goneWords = "no longer in the queue: delivered, reported to its sender, discarded or removed"
 	for name, c := range map[string]struct {
 		to     string // where the message is: "" nowhere, I its inode number
 		copied string // and a copy
@@ -30,9 +30,9 @@ func TestFollowingEndsWhereTheMessageEnds(t *testing.T) {
 		"frozen, unheard":       {to: "freezer/I.spam", deaf: true, want: "frozen (spam): it waits for the postmaster in freezer/I.spam"},
 		"set aside":             {to: "postman/I", want: "it cannot be routed: it waits for the postmaster in postman/I"},
 		"discarded":             {want: goneWords, within: 2 * lastEvents},
-		"gone, unheard":         {deaf: true, want: goneWords, within: lookPause},
+		"gone, unheard":         {deaf: true, want: goneWords, within: scanPause},
 		"gone, a copy is kept":  {copied: "postman/I_undeliverable", want: goneWords, within: 2 * lastEvents},
-		"its end was lost":      {events: `{"event":"lost","count":7}`, want: goneWords, within: lookPause},
+		"its end was lost":      {events: `{"event":"lost","count":7}`, want: goneWords, within: scanPause},
 		"its end was heard":     {events: `{"event":"finished","id":"ID"}`, want: "finished"},
 		"frozen, of the queue":  {to: "freezer/I.person", events: `{"event":"frozen","id":"ID","who":"root"}`, want: "frozen (person): it waits for the postmaster in freezer/I.person"},
 		"another's end, frozen": {to: "freezer/I.x", events: `{"event":"finished","id":"S1A"}`, want: "frozen (x): it waits for the postmaster in freezer/I.x"},

@@ -6,20 +6,20 @@ import (
 )
 
 // lineEnds reads text whose lines end in CRLF as text whose lines end in LF: programs
-// that write mail as it stands on the wire give us such. The first line tells; what has
-// another end there goes through as it is.
+// that write mail in its network form do this. The first line decides; text in which it has
+// another end is not changed.
 type lineEnds struct {
-	r    io.Reader
-	told bool   // the first line has ended
-	crlf bool   // in CRLF
-	cr   bool   // a CR was read and what follows it was not
-	buf  []byte // of r
-	left []byte // of buf, to be given
-	err  error
+	r     io.Reader
+	known bool   // the first line has ended
+	crlf  bool   // in CRLF
+	cr    bool   // a CR was read and what follows it was not
+	buf   []byte // of r
+	left  []byte // of buf, to be given
+	err   error
 }
 
 func (l *lineEnds) Read(p []byte) (int, error) {
-	if l.told && !l.crlf && len(l.left) == 0 && l.err == nil {
+	if l.known && !l.crlf && len(l.left) == 0 && l.err == nil {
 		return l.r.Read(p)
 	}
 	for len(l.left) == 0 && l.err == nil {
@@ -45,10 +45,10 @@ func (l *lineEnds) fill() {
 	n, err := l.r.Read(l.buf[at:])
 	b := l.buf[:at+n]
 	l.cr, l.err = false, err
-	if i := bytes.IndexByte(b, '\n'); !l.told && i >= 0 {
-		l.told, l.crlf = true, i > 0 && b[i-1] == '\r'
+	if i := bytes.IndexByte(b, '\n'); !l.known && i >= 0 {
+		l.known, l.crlf = true, i > 0 && b[i-1] == '\r'
 	}
-	if l.told && !l.crlf {
+	if l.known && !l.crlf {
 		l.left = b
 		return
 	}

@@ -23,7 +23,7 @@ const (
 
 // Serve is sendmail -bs: an SMTP session (RFC 5321) on c.In and c.Out. Each message is
 // submitted as Run submits one, under the same user and to the same directories. Nothing
-// is authenticated and no recipient is looked up: whoever may run submit may send.
+// is authenticated and no recipient is looked up: every user who can run submit may send.
 // c.Recipients and the flags about one message do not count; those of -F, -P and the
 // postoffice do.
 func Serve(ctx context.Context, c Config, hostname string) error {

@@ -1,7 +1,7 @@
 // Package submit is the stage behind the sendmail-compatible command: a message on
 // standard input becomes a file in public/, is fsynced, and moves to router/ by one
 // rename. It runs under any uid and needs write access to those two directories
-// only; who sent the message is told by the file's owner, so it writes no privileged
+// only; the file's owner is the sender, so it writes no privileged
 // line but `from`, and that one only for -f.
 //
 // The message is stored as it was written, but for what sendmail's callers expect to be
@@ -55,11 +55,11 @@ type Config struct {
 
 	In  io.Reader
 	Out io.Writer // gets the spool ID if Verbose or PrintID
-	// Verbose says on Err what is done.
+	// Verbose reports each step on Err.
 	Verbose bool
 	PrintID bool
-	// Follow has Run return when the message is gone or ctx is done, and say on Err what
-	// becomes of it meanwhile.
+	// Follow has Run return when the message is gone or ctx is done, and report its progress
+	// on Err.
 	Follow bool
 	Err    io.Writer // gets warnings, too; may be nil unless Verbose
 }
@@ -116,9 +116,9 @@ func (s *submission) submit(ctx context.Context) error {
 		return err
 	}
 	var l *listener
-	var deaf string
+	var why string
 	if s.Follow {
-		l, deaf = s.listen(ctx)
+		l, why = s.listen(ctx)
 	}
 	a, err := s.commit(draft)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *submission) submit(ctx context.Context) error {
 		return err
 	}
 	if s.Follow {
-		s.follow(ctx, l, deaf, po, a)
+		s.follow(ctx, l, why, po, a)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *submission) limited(written int64) io.Reader {
 	return io.LimitReader(s.text.rest, max(s.MaxSize-written, 0)+1)
 }
 
-// commit moves the message to router/ and says so.
+// commit moves the message to router/ and reports that.
 func (s *submission) commit(draft *postoffice.Draft) (a postoffice.Accepted, err error) {
 	defer func() { err = errors.Join(err, draft.Abort()) }()
 	a, err = draft.Commit()
@@ -178,11 +178,11 @@ func (s *submission) commit(draft *postoffice.Draft) (a postoffice.Accepted, err
 		return a, err
 	}
 	if dir := path.Dir(a.Name); dir != s.dir && dir != postoffice.Public {
-		s.say("%s/ is not there: zmctl init makes it", s.dir)
+		s.say("%s/ does not exist: zmctl init makes it", s.dir)
 	}
 	if s.Verbose || s.PrintID {
 		s.say("accepted as %s, %d bytes", a.Name, a.Size)
-		// The message is the pipeline's: whoever closed the output does not change that.
+		// The message is accepted, also if the output was closed.
 		_, _ = fmt.Fprintln(s.Out, a.ID)
 	}
 	return a, nil
@@ -195,7 +195,7 @@ func (s *submission) open() (*postoffice.PostOffice, error) {
 	return postoffice.OpenDir(s.PostOffice, 0, s.Strict)
 }
 
-// say tells a person who asked with -v what is done.
+// say reports a step for -v.
 func (s *submission) say(format string, args ...any) {
 	if s.Verbose {
 		// As in submit.

@@ -40,7 +40,7 @@ func verpSender(from, to, delimiters string) string {
 }
 
 // submitEach submits a message for each recipient. The content is kept in a file without
-// a name until all are accepted. If one is not, those before it are: the error says so.
+// a name until all are accepted. If one is not, those before it are; the error names them.
 func (s *submission) submitEach(ctx context.Context) error {
 	po, err := s.open()
 	if err != nil {

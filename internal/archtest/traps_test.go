@@ -87,7 +87,7 @@ func TestUntrueTrapsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const head = "|trap|how|shown by|\n|---|---|---|\n"
+	const head = "|trap|how|tests|\n|---|---|---|\n"
 	for row, want := range map[string]string{
 		head + "| one that is long | so | `TestOne` `TestTwo` a/b |\n":        "",
 		head + "| one that is long | so | `TestTwo` a/b, `TestOne` a/b |\n":   "",

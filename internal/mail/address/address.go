@@ -19,7 +19,7 @@ type Mailbox struct {
 	Domain string // without a final dot, in U-labels if not ASCII; "" for a bare local name
 }
 
-// IsNull tells the null sender.
+// IsNull reports the null sender.
 func (m Mailbox) IsNull() bool { return m == Mailbox{} }
 
 // String is the address without brackets, the local part quoted if it must be. What
@@ -38,7 +38,7 @@ func (m Mailbox) String() string {
 	return local + "@" + m.Domain
 }
 
-// IsASCII tells whether the address as it stands can be sent without SMTPUTF8.
+// IsASCII reports whether the address can be sent without SMTPUTF8.
 func (m Mailbox) IsASCII() bool { return isASCII(m.Local) && isASCII(m.Domain) }
 
 func isASCII(s string) bool {
@@ -60,7 +60,7 @@ func isAtext(b byte) bool {
 	return strings.IndexByte("!#$%&'*+-/=?^_`{|}~", b) >= 0
 }
 
-// isDotString tells a local part that needs no quotes: RFC 5321 §4.1.2 Dot-string.
+// isDotString reports whether a local part needs no quotes: RFC 5321 section 4.1.2 Dot-string.
 func isDotString(s string) bool {
 	dot := true // a dot may not stand first, last or beside another
 	for i := 0; i < len(s); i++ {

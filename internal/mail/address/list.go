@@ -9,7 +9,7 @@ import (
 // Listed is one address of a list in a header field.
 type Listed struct {
 	Mailbox Mailbox
-	// Err says why what stands there is no address; Text is that, then.
+	// Err is why Text is not an address.
 	Err  error
 	Text string // the addr-spec, without blanks and comments beside its dots and its @
 	// Start and End bound the addr-spec in the value: display name, brackets and
@@ -67,7 +67,7 @@ func (a *spec) add(s string, from, to int) {
 	a.end, a.gap = to, false
 }
 
-// joins tells the bytes around which CFWS means nothing (RFC 5322 §4.4).
+// joins reports the bytes around which CFWS means nothing (RFC 5322 section 4.4).
 func joins(b byte) bool { return b == '.' || b == '@' || b == ',' || b == ':' }
 
 func (p *listParser) spec() *spec {
@@ -99,7 +99,7 @@ func (p *listParser) next() {
 		p.i++
 		p.end()
 	case b == ':' && !p.in && !p.plain.at && !p.has:
-		// What stood before was a group's name.
+		// The text before was a group's name.
 		p.i++
 		p.plain = spec{}
 	default:
@@ -181,7 +181,7 @@ func (p *listParser) closing(open int, b byte) int {
 	return -1
 }
 
-// open begins what stands in brackets. Of brackets in brackets the innermost count; a
+// open begins a text in brackets. Of brackets in brackets the innermost count; a
 // second pair beside the first is an address of its own; one without end ends with its
 // element.
 func (p *listParser) open() {

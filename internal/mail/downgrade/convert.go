@@ -8,7 +8,7 @@ import (
 )
 
 // errChanged is a message that is not the one that was inspected.
-var errChanged = errors.New("convert the message: it is not what it was a moment ago")
+var errChanged = errors.New("convert the message: it has changed since it was inspected")
 
 // converter writes what a walker reads as the plan has it.
 type converter struct {
@@ -196,7 +196,7 @@ func (c *converter) endSpace() {
 	}
 }
 
-// plain writes a character that stands for itself. A line that we began must not look like
+// plain writes a character as it is. A line that we began must not look like
 // a boundary.
 func (c *converter) plain(ch byte) {
 	c.room(1)

@@ -11,7 +11,7 @@
 // needs to: the same message is converted to the same bytes each time.
 //
 // Stored messages have LF line ends, which are CRLF on the wire; so the line ends of a
-// part are encoded as CRLF. A part that says of itself to be binary has no lines: unless
+// part are encoded as CRLF. A part that is declared binary has no lines: unless
 // it is text its bytes are encoded as they are stored. It is encoded whatever the server
 // takes, because we never send BINARYMIME (RFC 3030 §3) and LF would not stay LF.
 //

@@ -58,7 +58,7 @@ func (c *converter) continues(ch byte) bool {
 	return false
 }
 
-// release writes what is held: more of the line follows, and a = among it escapes nothing.
+// release writes the held bytes: more of the line follows, and a = among them escapes nothing.
 // coded: the next byte will be escaped.
 func (c *converter) release(coded bool) {
 	held := c.held
@@ -84,7 +84,7 @@ func (c *converter) release(coded bool) {
 	}
 }
 
-// endHeld writes what is held at the end of a line, or of the part: white space, or a soft
+// endHeld writes the held bytes at the end of a line, or of the part: white space, or a soft
 // line break, with a CR.
 func (c *converter) endHeld() {
 	var end []byte

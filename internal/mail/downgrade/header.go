@@ -19,11 +19,11 @@ const (
 	kindFrame          // text before the first boundary of a multipart, or behind its last
 )
 
-// part is what a part's header says.
+// part is the MIME fields of a part's header.
 type part struct {
 	kind     kind
 	top      bool // the header is a message's
-	bare     bool // it says nothing of MIME: text in a charset that is not known (RFC 1428)
+	bare     bool // it has no MIME fields: text in an unknown charset (RFC 1428)
 	text     bool
 	signed   bool   // multipart/signed
 	inside   bool   // of one

@@ -2,7 +2,7 @@ package downgrade
 
 import "bytes"
 
-// method is what is done to the bytes of a leaf.
+// method is the conversion of a leaf's bytes.
 type method uint8
 
 const (
@@ -203,7 +203,7 @@ func (in *inspector) close(doubt string) error {
 		// The label alone is not worth a failure (RFC 2045 §2.8 says what 8bit content is).
 		must = s.eight && !in.plan.eight || binary && (s.nul || s.bareCR || s.longest > maxLine)
 	}
-	if !must && !in.wish(doubt) {
+	if !must && !in.recommended(doubt) {
 		if p.encoding == "8bit" && !in.plan.eight && !p.inside && doubt == "" {
 			c.encoding = "7bit" // which it was all the time
 		}
@@ -228,9 +228,9 @@ func (in *inspector) close(doubt string) error {
 	return nil
 }
 
-// wish reports whether the leaf would be better encoded, though a server takes it: it has
+// recommended reports whether the leaf would be better encoded, though a server takes it: it has
 // lines that are too long, or CRs that are no line ends.
-func (in *inspector) wish(doubt string) bool {
+func (in *inspector) recommended(doubt string) bool {
 	s, p := &in.seen, &in.leaf
 	if in.plan.eight || p.inside || doubt != "" {
 		return false

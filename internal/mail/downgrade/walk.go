@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// sink is told of a message's parts as they are read.
+// sink gets a message's parts as they are read.
 type sink interface {
 	// open begins a part, or the text before or behind the parts of a multipart, which
 	// readers ignore and which has no header. The header is as it was stored.
@@ -65,7 +65,7 @@ const (
 	inFrame // before a multipart's first boundary, or behind its last; no text yet
 )
 
-// walker reads a message and tells a sink of its parts.
+// walker reads a message and gives its parts to a sink.
 type walker struct {
 	to     sink
 	in     *lines
@@ -129,7 +129,7 @@ func (w *walker) step() {
 	}
 }
 
-// empty tells a whole line with nothing in it, which may have CRLF in a message stored
+// empty reports a whole line with nothing in it, which may have CRLF in a message stored
 // with LF.
 func empty(b []byte, begins, ends bool) bool {
 	return begins && ends && len(bytes.TrimRight(b, "\r")) == 0
@@ -198,7 +198,7 @@ func likeBoundary(line []byte) bool {
 	return len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' && rest[0] != '\r'
 }
 
-// meet takes a boundary of the multipart at a level: what is open inside ends.
+// meet takes a boundary of the multipart at a level: open parts inside end.
 func (w *walker) meet(i int, closing bool, line []byte, ends bool) {
 	if w.state == inHeader {
 		w.opened() // a part without a body
@@ -304,7 +304,7 @@ func (w *walker) opened() {
 }
 
 // admit makes a multipart rigid that is too deep, or whose boundary is that of one around
-// it: its parts cannot be told from the other's.
+// it: its parts look like the other's.
 func (w *walker) admit(p *part) {
 	if len(w.levels) == maxLevels {
 		p.kind, p.doubt = kindRigid, "it is nested more than "+strconv.Itoa(maxLevels)+" deep"

@@ -9,7 +9,7 @@ import (
 // Append appends the envelope's lines, env-end included, in the order of
 // formats.md; comments stand where ZMailer's SMTP server writes them, after rcvdfrom.
 // Octets and Unknown are not written. It fails if a value holds a line end, a NUL or
-// another control character, or an address is none: nobody can smuggle an envelope
+// another control character, or an address is none: no one can smuggle an envelope
 // line in. It fails with ErrTooLarge if Read would refuse the envelope. On an error b's bytes are as they were.
 func Append(b []byte, e *Envelope) ([]byte, error) {
 	w := writer{b: b}

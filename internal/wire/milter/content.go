@@ -41,7 +41,7 @@ type Change struct {
 
 // Content shows the filter a message: fields as they stand in the message file, body with
 // LF line ends. A new body goes to newBody as it comes. The message is over for the
-// filter then, whatever it says.
+// filter then, whatever it answers.
 func (s *Session) Content(fields []envelope.Field, body io.Reader, newBody io.Writer, m Macros) (Answer, []Change, error) {
 	s.frames.limitTo(s.cfg.Now().Add(s.cfg.ContentTimeout))
 	s.frames.await(newBody)
@@ -161,7 +161,7 @@ func (s *Session) value(f envelope.Field) string {
 	return clean(string(v))
 }
 
-// spaces tells whether values come and go with the blank that they begin with.
+// spaces reports whether values are sent with the blank that they begin with.
 func (s *Session) spaces() bool { return s.client.ProtocolOption(milter.OptHeaderLeadingSpace) }
 
 // change reads one of the library's.

@@ -89,7 +89,7 @@ func (f *frames) next() error {
 	}
 	n := binary.BigEndian.Uint32(f.begin[:4])
 	if n == 0 || n > 1<<20 {
-		f.ready = f.begin[:4] // the library says what is wrong with it
+		f.ready = f.begin[:4] // the library reports the error
 		return nil
 	}
 	code, err := f.r.ReadByte()

@@ -6,7 +6,7 @@
 // It owns nothing on disk.
 //
 // Diagnostics: every error is trouble with the filter, not with the message: it cannot be
-// reached, is too slow, or says what cannot be understood. The session is closed then.
+// reached, is too slow, or sends what the protocol does not allow. The session is closed then.
 // ErrTooMuch means that it wants to change more than it may.
 package milter
 
@@ -61,7 +61,7 @@ func Parse(s string) (Config, error) {
 	return Config{}, fmt.Errorf("%s is no filter, like unix:/run/rspamd/milter.sock or inet:127.0.0.1:11332", s)
 }
 
-// Action is what a filter says.
+// Action is a filter's decision.
 type Action uint8
 
 const (
@@ -72,7 +72,7 @@ const (
 	Discard                // the message is to be taken and thrown away
 )
 
-// Answer is what a filter says, with its reply if it has words of its own.
+// Answer is a filter's decision, with a reply if it gives one.
 type Answer struct {
 	Action Action
 	Code   int    // of the reply; 0: that of the action
@@ -158,7 +158,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	d.made = newFrames(c)
-	d.made.stop = context.AfterFunc(d.ctx, func() { _ = c.Close() }) // who waits for it is told
+	d.made.stop = context.AfterFunc(d.ctx, func() { _ = c.Close() }) // a wait for it ends
 	return d.made, nil
 }
 
@@ -170,7 +170,7 @@ func (s *Session) Close() error {
 	return err
 }
 
-// Connect tells who the client is: its name, or its address in brackets.
+// Connect introduces the client: its name, or its address in brackets.
 func (s *Session) Connect(name string, client netip.AddrPort, m Macros) (Answer, error) {
 	family, addr := milter.FamilyUnknown, ""
 	if a := client.Addr().Unmap().WithZone(""); a.IsValid() {
@@ -184,7 +184,7 @@ func (s *Session) Connect(name string, client netip.AddrPort, m Macros) (Answer,
 	})
 }
 
-// Helo tells how the client has greeted.
+// Helo passes on the name in the client's greeting.
 func (s *Session) Helo(name string, m Macros) (Answer, error) {
 	return s.step(milter.CodeHelo, m, func() (*milter.Action, error) { return s.client.Helo(clean(name)) })
 }
@@ -200,7 +200,7 @@ func (s *Session) Mail(from string, params []string, m Macros) (Answer, error) {
 	return a, err
 }
 
-// Rcpt names a recipient; what the filter says is for that one, but for Accept and
+// Rcpt names a recipient; the filter's decision is about that one, except for Accept and
 // Discard.
 func (s *Session) Rcpt(to string, params []string, m Macros) (Answer, error) {
 	a, err := s.step(milter.CodeRcpt, m, func() (*milter.Action, error) { return s.client.Rcpt(clean(to), cleaned(params)) })

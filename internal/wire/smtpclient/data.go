@@ -149,7 +149,7 @@ func (w *dataWriter) finish() {
 	w.n += copy(w.buf.out[w.n:], ".\r\n")
 }
 
-// flush writes what is in the buffer. A write that fails has kept the last byte back.
+// flush writes the buffer. A write that fails has kept the last byte back.
 func (w *dataWriter) flush() error {
 	if nc, ok := w.to.(net.Conn); ok {
 		if err := nc.SetWriteDeadline(w.deadline(time.Now())); err != nil {

@@ -36,7 +36,7 @@ type Recipient struct {
 	Address string // without brackets
 	Notify  string // NOTIFY's value, "" if not said (RFC 3461 §4.1)
 	ORcpt   string // ORCPT's value, "" if not said (RFC 3461 §4.2)
-	Brief   bool   // nobody reads the dialogue if it is delivered: its Result has no Text
+	Brief   bool   // the dialogue is not needed if it is delivered: its Result has no Text
 }
 
 // Result is what became of one recipient.
@@ -49,7 +49,7 @@ type Result struct {
 	// and nothing was said against this one.
 	Accepted, Another bool
 	Err               error  // *ConnError if the connection broke, else a fault of ours
-	InDoubt           bool   // the final dot was sent, and no answer says for certain what became of the message
+	InDoubt           bool   // the final dot was sent and no reply is certain
 	Text              string // the dialogue, lines parted by \n, the first one empty
 }
 
@@ -121,7 +121,7 @@ func (c *Conn) appendRcpt(b []byte, r *Recipient, to wire, smtputf8 bool) []byte
 }
 
 // orcpt is an ORCPT of type utf-8 as a server can take it that is not told SMTPUTF8:
-// \x{HEX} instead of what is not ASCII (RFC 6533 §3 utf-8-addr-xtext).
+// \x{HEX} instead of non-ASCII characters (RFC 6533 section 3 utf-8-addr-xtext).
 func orcpt(value string, smtputf8 bool) string {
 	kind, addr, ok := strings.Cut(value, ";")
 	if smtputf8 || !ok || !strings.EqualFold(kind, "utf-8") || !utf8.ValidString(addr) {
@@ -194,7 +194,7 @@ func (t *transaction) decide(i int, answer Reply) Result {
 	case !answer.IsZero():
 		return byReply(PhaseDot, answer)
 	case t.astray:
-		// No answer to the commands before says anything for certain.
+		// No reply to the commands before is certain.
 	case t.mail.Class() >= 4:
 		return byReply(PhaseMail, t.mail)
 	case t.replies[i].Class() >= 4:
@@ -226,8 +226,8 @@ func (t *transaction) recipientReply(i int) Reply {
 	return r
 }
 
-// TooMany tells a recipient that was put off only because the transaction had
-// enough of them (RFC 5321 §4.5.3.1.10): the next transaction may take it at once.
+// TooMany reports whether a recipient was deferred only because the transaction had
+// enough of them (RFC 5321 section 4.5.3.1.10): the next transaction may take it at once.
 func (r *Result) TooMany() bool {
 	return r.Phase == PhaseRcpt && r.Reply.Code == 452 &&
 		(r.Code.Subject == 5 && r.Code.Detail == 3 || r.Code.Subject == 0)
@@ -282,8 +282,8 @@ const (
 	theySaid = "\n->> "
 )
 
-// dialogue is what was said, for the text of a diagnostic: lines parted by \n, the
-// first of them empty.
+// dialogue is the commands and replies, for the text of a diagnostic: lines separated by \n,
+// the first of them empty.
 type dialogue struct{ strings.Builder }
 
 // said adds a command without its line end.
@@ -315,7 +315,7 @@ func (d *dialogue) answered(r Reply) {
 	}
 }
 
-// remark adds what neither side said.
+// remark adds a line that neither side sent.
 func (d *dialogue) remark(text string) {
 	d.WriteString("\n(")
 	d.WriteString(text)

@@ -14,7 +14,7 @@ import (
 )
 
 // maxReply is how much text of one reply is kept; RFC 5321 §4.5.3.1.5 allows 512
-// octets a line, and nobody reads more than a few of them. What is longer than
+// octets a line, and no operator reads more than a few of them. What is longer than
 // maxReplyBytes in all is no reply.
 const (
 	maxReply      = 4 << 10
@@ -30,7 +30,7 @@ type Reply struct {
 	Text string // of its lines without the code, parted by \n
 }
 
-// IsZero tells an absent reply.
+// IsZero reports an absent reply.
 func (r Reply) IsZero() bool { return r.Code == 0 }
 
 // Class is the code's first digit.
@@ -45,7 +45,7 @@ func (r Reply) firstLine() string {
 }
 
 // String is the reply on one line: "550 5.1.1 no such user". The enhanced code,
-// which servers repeat on every line (RFC 2034 §4), stands once.
+// which servers repeat on every line (RFC 2034 section 4), is kept once.
 func (r Reply) String() string {
 	if !strings.Contains(r.Text, "\n") {
 		return strconv.Itoa(r.Code) + " " + r.Text
@@ -102,7 +102,7 @@ func readReply(r *bufio.Reader) (Reply, error) {
 	return Reply{Code: code, Text: b.String()}, nil
 }
 
-// wholeReply tells whether bytes begin with a reply and its end.
+// wholeReply reports whether bytes begin with a whole reply.
 func wholeReply(b []byte) bool {
 	for {
 		i := bytes.IndexByte(b, '\n')
@@ -158,7 +158,7 @@ func parseLine(line []byte) (code int, text []byte, more bool, err error) {
 }
 
 // clean makes a server's text fit for one line of a diagnostic: control characters
-// become blanks, what is not UTF-8 becomes question marks.
+// become blanks, invalid UTF-8 becomes question marks.
 func clean(text []byte) string {
 	dirty := false
 	for _, b := range text {

@@ -28,10 +28,10 @@ type Extensions struct {
 	Auth           string // mechanisms, parted by blanks (RFC 4954)
 }
 
-// Extensions tells what the server offers; valid after Hello.
+// Extensions returns what the server offers; valid after Hello.
 func (c *Conn) Extensions() Extensions { return c.ext }
 
-// Hello waits for the greeting and says EHLO, or HELO to a server that does not
+// Hello waits for the greeting and sends EHLO, or HELO to a server that does not
 // know that (RFC 5321 §3.2), or LHLO (RFC 2033 §4.1). It fails with *ReplyError or
 // *ConnError; the connection is closed then.
 func (c *Conn) Hello() error {
@@ -46,7 +46,7 @@ func (c *Conn) Hello() error {
 	return c.ehlo()
 }
 
-// ehlo says hello and takes what the server offers.
+// ehlo sends EHLO and reads the server's extensions.
 func (c *Conn) ehlo() error {
 	verb := "EHLO "
 	if c.cfg.LMTP {
@@ -147,9 +147,9 @@ func (e *TLSError) Unwrap() error { return e.Err }
 // handshake is made with (RFC 3207 §6).
 var errInjected = errors.New("the server sent more behind its answer to STARTTLS")
 
-// StartTLS puts TLS under an open session and says hello again: what the server said
+// StartTLS puts TLS under an open session and sends EHLO again: the extensions that the server offered
 // before counts no more (RFC 3207 §4.2). It fails with *ReplyError if the server does not
-// want it, and the session goes on in the clear unless Usable says otherwise; with
+// want it, and the session goes on in the clear if it is Usable; with
 // *TLSError or *ConnError, and the connection is closed.
 func (c *Conn) StartTLS(cfg *tls.Config) error {
 	c.hello.said("STARTTLS")
@@ -214,7 +214,7 @@ func (e *AuthError) Unwrap() error { return e.Err }
 type mechanism struct {
 	name   string
 	answer func(challenge string) (string, error)
-	// finish, if set, judges a success.
+	// finish, if set, checks a success.
 	finish func() error
 }
 
@@ -342,7 +342,8 @@ func login(a Account) mechanism {
 // maxIterations is how often a password is hashed for a server, at most: some seconds.
 const maxIterations = 10_000_000
 
-// tooMany tells a server's first message (RFC 5802 §7) that would keep us busy for hours.
+// tooMany reports whether a server's first message (RFC 5802 section 7) asks for hours of
+// computation.
 func tooMany(challenge string) bool {
 	for field := range strings.SplitSeq(challenge, ",") {
 		if n, ok := strings.CutPrefix(field, "i="); ok {

@@ -8,12 +8,12 @@
 // the doubt first. Content leaves only after 354 and when every command before it has its
 // answer, and nothing leaves behind the final dot until that is answered. A reply that may
 // leave client and server out of step (421, no reply at all, one that was not asked for)
-// ends the connection. docs/notes/answers.md says why.
+// ends the connection; docs/notes/answers.md has the reasons.
 //
-// Diagnostics: *ReplyError is a refusal in words while the session was opened,
-// *ConnError a connection that broke, timed out or talked nonsense, with the Phase
+// Diagnostics: *ReplyError is a refusal by reply while the session was opened,
+// *ConnError a connection that broke, timed out or lost the protocol, with the Phase
 // in which it did. A transaction never errs as a whole: every recipient has a
-// Result, and what is unknown is temporary. ErrStale asks for another connection.
+// Result, and an unknown outcome is temporary. ErrStale asks for another connection.
 package smtpclient
 
 import (
@@ -54,7 +54,7 @@ func (p Phase) String() string {
 	case PhaseGreeting:
 		return "waiting for the greeting"
 	case PhaseHello:
-		return "saying hello"
+		return "waiting for the answer to EHLO"
 	case PhaseTLS:
 		return "starting TLS"
 	case PhaseAuth:
@@ -84,7 +84,7 @@ type Timeouts struct {
 	Quit     time.Duration // 2 s: nothing depends on the answer
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults replaces zero values.
 func (t Timeouts) WithDefaults() Timeouts {
 	set := func(d *time.Duration, def time.Duration) {
 		if *d <= 0 {
@@ -122,14 +122,14 @@ func (t *Timeouts) of(p Phase) time.Duration {
 	return t.Dot
 }
 
-// Config says how a connection is used.
+// Config is how a connection is used.
 type Config struct {
 	Hostname string // our name, for EHLO
 	LMTP     bool
 	Timeouts Timeouts
-	// MinRate is how many bytes of content a server must take in a second, on average,
-	// behind the first Timeouts.Block; 0: any rate will do. MaxTime bounds the time that it
-	// may take over all of it, and that for all answers before it; 0: there is no bound.
+	// MinRate is how many bytes of content a server must accept per second, on average,
+	// after the first Timeouts.Block; 0: no limit. MaxTime limits the time for all of the
+	// content, and the time for all replies before it; 0: no limit.
 	MinRate int64
 	MaxTime time.Duration
 	// Ignore are extensions, upper case, that count as not offered.
@@ -146,7 +146,7 @@ func (e *ConnError) Error() string { return e.Phase.String() + ": " + e.Err.Erro
 
 func (e *ConnError) Unwrap() error { return e.Err }
 
-// Timeout tells a server that did not answer in time.
+// Timeout reports whether the server did not answer in time.
 func (e *ConnError) Timeout() bool {
 	var t net.Error
 	return errors.As(e.Err, &t) && t.Timeout()
@@ -177,7 +177,7 @@ type Conn struct {
 	until     time.Time   // when the answers before the content must be there; zero: no bound
 }
 
-// New takes over an open connection. Nothing is said before Hello.
+// New takes over an open connection. Nothing is sent before Hello.
 func New(nc net.Conn, cfg Config) *Conn {
 	cfg.Timeouts = cfg.Timeouts.WithDefaults()
 	return &Conn{nc: nc, r: bufio.NewReaderSize(nc, 4096), cfg: cfg}
@@ -195,17 +195,17 @@ func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 // RemoteAddr is the server's end.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
-// Close hangs up without a word.
+// Close closes the connection without QUIT.
 func (c *Conn) Close() error {
 	c.broken.Store(true)
 	return c.nc.Close()
 }
 
-// Quit takes leave (RFC 5321 §4.1.1.10) and closes. Whatever the server makes of
-// it, its answers about messages stand.
+// Quit sends QUIT (RFC 5321 section 4.1.1.10) and closes. Whatever the server replies, its
+// replies to messages hold.
 func (c *Conn) Quit() error {
 	if c.Usable() {
-		// One deadline for the write and the answer, which are not worth a wait.
+		// One deadline for the write and the reply.
 		c.nc.SetDeadline(time.Now().Add(c.cfg.Timeouts.Quit))
 		if _, err := c.nc.Write([]byte("QUIT\r\n")); err == nil {
 			readReply(c.r)
@@ -229,7 +229,7 @@ func (c *Conn) write(p Phase, b []byte) error {
 	return nil
 }
 
-// inStep closes a connection on which the server has said more than it was asked.
+// inStep closes a connection on which the server has sent a reply that was not asked for.
 func (c *Conn) inStep(p Phase) error {
 	n := c.unread()
 	if n == 0 {

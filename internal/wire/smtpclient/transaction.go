@@ -44,7 +44,7 @@ type transaction struct {
 type span struct{ from, to int }
 
 // Send performs one transaction and returns a result for each recipient, in order.
-// Afterwards the connection serves for another one if Usable says so. The error is
+// Afterwards another transaction may follow if the connection is Usable. The error is
 // nil or ErrStale.
 func (c *Conn) Send(m *Message) ([]Result, error) {
 	t := &transaction{c: c, m: m,
@@ -277,7 +277,7 @@ func (t *transaction) readMail() (err error) {
 		return err
 	}
 	// On a connection that has served others 503 means that the last transaction still
-	// is open there: it says nothing about this message.
+	// is open there: it is no reply to this message.
 	if r.Class() == 3 || r.Code == 503 && c.served > 0 {
 		return c.fail(PhaseMail, fmt.Errorf("%w: MAIL answered with %s", ErrNoReply, r))
 	}

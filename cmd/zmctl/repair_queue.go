@@ -299,7 +299,7 @@ func (p *planner) locks(q *pair) {
 			p.done["owners/"+strconv.Itoa(r.Owner)] = true
 			p.add(path.Join(postoffice.Owners, strconv.Itoa(r.Owner)), doRelease,
 				"recipients are locked in this number, and the process with that pid does not work here: it is noted as dead",
-				func(m *mender) error { return m.Bury(r.Owner) })
+				func(m *mender) error { return m.MarkDead(r.Owner) })
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A25: what stands in a directory is counted from the files, and the oldest found.
+// A25: what is in a directory is counted from the files, and the oldest found.
 func TestStandingCountsMessagesOnly(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	old := time.Date(2026, 11, 20, 1, 2, 3, 0, time.UTC)

@@ -130,7 +130,7 @@ func (p *AsideArea) RecallTo(to, dir, name string, id SpoolID) (Accepted, error)
 }
 
 // Park moves a message that is not routed from router/ or deferred/ to freezer/, where it
-// waits for a person, and gives its name there. ErrGone: as Recall.
+// waits for an operator, and gives its name there. ErrGone: as Recall.
 func (p *AsideArea) Freeze(dir, name string, id SpoolID, cause string) (string, error) {
 	to := strconv.FormatUint(id.Ino, 10) + "." + cause
 	_, err := p.same(dir, name, id)
@@ -209,7 +209,7 @@ func (p *AsideArea) SweepCopies(now time.Time, keep time.Duration, dry bool) ([]
 	return done, nil
 }
 
-// isCopy tells the name of a copy of a message that went on.
+// isCopy recognizes the name of a copy of a message that went on.
 func isCopy(name string) bool {
 	ino, why, ok := strings.Cut(name, "_")
 	_, number := decimal(ino)
@@ -235,7 +235,7 @@ func (p *AsideArea) Quarantine(name, why string) (to string, err error) {
 // Quarantine puts away a file, a directory or whatever else has a name in the
 // postoffice and is of no use to any program: name, a path below the postoffice, is
 // renamed to quarantine/<top directory>.<last element>.<why>, with .2, .3 and so on
-// behind it if that is taken. Nothing takes up what is there but a person. ErrGone:
+// behind it if that is taken. Nothing takes up what is there but an operator. ErrGone:
 // the name is not there any more.
 func (p *spool) quarantine(name, why string) (to string, err error) {
 	top, _, below := strings.Cut(name, "/")

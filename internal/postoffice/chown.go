@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChangeOwner gives the postoffice in a directory to the user of the daemons, as root: its
+// ChangeOwner makes the user of the daemons the owner of the postoffice in a directory, as root: its
 // directories and what the daemons write. A message file keeps its owner, who is its
 // submitter, and opens itself to the daemons' group. What is given already stays.
 //
 // Crash: some is given, some not; the daemons do not start, and the next ChangeOwner goes on. A
 // directory is given when all that is in it is.
 func ChangeOwner(dir string, uid, gid int) error {
-	return give(dir, uid, gid, func() error { return nil })
+	return changeOwner(dir, uid, gid, func() error { return nil })
 }
 
-func give(dir string, uid, gid int, step func() error) error {
+func changeOwner(dir string, uid, gid int, step func() error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("give the postoffice away: %w", err)
+		return fmt.Errorf("change the owner of the postoffice: %w", err)
 	}
 	defer root.Close()
-	g := giver{root: root, uid: uid, gid: gid, step: step}
+	g := ownerChange{root: root, uid: uid, gid: gid, step: step}
 	if _, err := root.Lstat(Router0); err == nil {
 		g.inbox = true
 	}
@@ -38,15 +38,15 @@ func give(dir string, uid, gid int, step func() error) error {
 		g.given = ok && st.Uid != 0
 	}
 	if err = fs.WalkDir(root.FS(), ".", g.visit); err == nil {
-		err = g.giveDirs()
+		err = g.changeDirs()
 	}
 	if err != nil {
-		return fmt.Errorf("give the postoffice away: %w", err)
+		return fmt.Errorf("change the owner of the postoffice: %w", err)
 	}
 	return nil
 }
 
-type giver struct {
+type ownerChange struct {
 	root     *os.Root
 	uid, gid int
 	inbox    bool         // router/ is open to users
@@ -56,16 +56,16 @@ type giver struct {
 }
 
 // linked reports whether a name may be one that somebody else has given to a file of root's.
-func (g *giver) linked(name string) bool { return g.given || open(name) }
+func (g *ownerChange) linked(name string) bool { return g.given || open(name) }
 
-// open tells whether everybody may put names where a name is.
+// open reports whether everybody may put names where a name is.
 func open(name string) bool {
 	top, _, below := strings.Cut(name, "/")
 	return below && (top == Public || top == Router || IsRouterDir(top))
 }
 
 // visit gives a file away, and notes a directory.
-func (g *giver) visit(name string, d fs.DirEntry, err error) error {
+func (g *ownerChange) visit(name string, d fs.DirEntry, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it was moved on meanwhile
@@ -82,7 +82,7 @@ func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 		// Crash: root's socket, whose directory is not given; the next ChangeOwner gives it.
 		return ignoreGone(g.root.Lchown(name, g.uid, g.gid))
 	case !d.Type().IsRegular():
-		return nil // nobody's of ours
+		return nil // no one's of ours
 	}
 	// Everybody may put names into public/ and router/: what they lead to is looked at, and
 	// held while it is given. A link out of the postoffice is not followed.
@@ -91,12 +91,12 @@ func (g *giver) visit(name string, d fs.DirEntry, err error) error {
 		return ignoreGone(err)
 	}
 	defer f.Close()
-	return g.giveFile(name, f)
+	return g.changeFile(name, f)
 }
 
 // visitDir passes over a directory that is given: what its owner has put there since, like
 // links to files of root's, is his affair.
-func (g *giver) visitDir(name string) error {
+func (g *ownerChange) visitDir(name string) error {
 	info, err := g.root.Lstat(name)
 	if err != nil {
 		return ignoreGone(err)
@@ -109,9 +109,9 @@ func (g *giver) visitDir(name string) error {
 	return nil
 }
 
-// giveDirs gives the directories, inner ones first, and the top last: by it the daemons
+// changeDirs gives the directories, inner ones first, and the top last: by it the daemons
 // know that all of it is theirs.
-func (g *giver) giveDirs() error {
+func (g *ownerChange) changeDirs() error {
 	top, err := g.root.Open(".")
 	if err != nil {
 		return err
@@ -122,14 +122,14 @@ func (g *giver) giveDirs() error {
 		return &fs.PathError{Op: "sync", Path: g.root.Name(), Err: err}
 	}
 	for _, name := range slices.Backward(g.dirs) {
-		if err := g.giveDir(name); err != nil {
+		if err := g.changeDir(name); err != nil {
 			return err
 		}
 	}
-	return g.giveDir(".")
+	return g.changeDir(".")
 }
 
-func (g *giver) giveFile(name string, f *os.File) error {
+func (g *ownerChange) changeFile(name string, f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: name, Err: err}
@@ -138,7 +138,7 @@ func (g *giver) giveFile(name string, f *os.File) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG, g.linked(name) && st.Nlink != 1:
 		return nil // a link in there may lead anywhere
 	case st.Mode&0o100 != 0: // a message
-		// Crash: a message of the submitter's group, to which nobody but he and root get. Its
+		// Crash: a message of the submitter's group, to which no one but he and root get. Its
 		// directory is not given, so the next ChangeOwner comes to it again.
 		if err := g.chown(f, -1, g.gid); err != nil {
 			return err
@@ -156,21 +156,21 @@ func (g *giver) giveFile(name string, f *os.File) error {
 	return g.chown(f, g.uid, g.gid)
 }
 
-func (g *giver) chown(f *os.File, uid, gid int) error {
+func (g *ownerChange) chown(f *os.File, uid, gid int) error {
 	if err := g.step(); err != nil {
 		return err
 	}
 	return f.Chown(uid, gid)
 }
 
-func (g *giver) chmod(f *os.File, mode fs.FileMode) error {
+func (g *ownerChange) chmod(f *os.File, mode fs.FileMode) error {
 	if err := g.step(); err != nil {
 		return err
 	}
 	return f.Chmod(mode)
 }
 
-func (g *giver) giveDir(name string) error {
+func (g *ownerChange) changeDir(name string) error {
 	f, err := g.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return ignoreGone(err)

@@ -48,7 +48,7 @@ func claimPlace(name string) (dir string, n Name, ok bool) {
 // renamed to the right one on the way. ErrUnsettled: such a file was written a moment
 // ago; it is in router/ again. So is what is no message, ErrIrregular, what a user has
 // submitted, ErrSubmission, and what is not believed, *UntrustedError. A Claim beside an error could not be given back: its
-// Release is to be tried until it succeeds, for while we live nobody else does that.
+// Release is to be tried until it succeeds, for while we live no other process does that.
 func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 	dir, n, ok := claimPlace(name)
 	if !ok {
@@ -62,7 +62,7 @@ func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 	}
 	c, err := p.openClaim(dir, mine)
 	if err != nil && !errors.Is(err, ErrGone) {
-		// Out of descriptors, or no file to route: a claim that nobody works on would
+		// Out of descriptors, or no file to route: a claim that no process works on would
 		// wait for our end.
 		if berr := p.move(dir+"/"+mine.String(), from); berr != nil && !errors.Is(berr, ErrGone) {
 			return &Claim{p: p, dir: dir, name: mine, text: mine.String(), done: true}, errors.Join(err, berr)
@@ -125,7 +125,7 @@ func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 	if !info.Mode.IsRegular() {
 		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrIrregular), f.Close())
 	}
-	if err := p.believe(dir+"/"+n.String(), info); err != nil {
+	if err := p.checkTrust(dir+"/"+n.String(), info); err != nil {
 		if !p.trusts(info.UID) {
 			err = ErrSubmission
 		}
@@ -203,7 +203,7 @@ func (c *Claim) HandOver() (string, error) {
 	}
 	claim, work, message, spec := c.path(), c.work(), Queue+"/"+rel, Transport+"/"+rel
 	// A specification that lost its message, to a hand or a restore, names other
-	// recipients: this message must not stand beside it for a moment.
+	// recipients: this message must not be beside it for a moment.
 	if there, err := c.p.exists(spec); err != nil || there {
 		if c.taken = there; there {
 			err = fmt.Errorf("%w: %s", ErrOccupied, spec)
@@ -234,26 +234,26 @@ func (c *Claim) HandOver() (string, error) {
 	}
 	if err := c.p.syncDirs(dirOf(message), dirOf(spec), c.dir); err != nil {
 		// Both are in place; a power loss may undo a rename, which recovery mends.
-		c.gone()
+		c.forget()
 		c.close()
 		return rel, fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	c.gone()
+	c.forget()
 	c.close()
 	return rel, nil
 }
 
-// left removes the message's marker, if there may be one: it is no longer in router/.
-func (c *Claim) left() {
+// dropMarker removes the message's marker, if there may be one: it is no longer in router/.
+func (c *Claim) dropMarker() {
 	if c.tried {
 		// Crash: a marker without its message, which is swept.
 		c.p.crashes.forget(c.dir, c.name.Ino)
 	}
 }
 
-// gone is left for a message that will not be put aside any more.
-func (c *Claim) gone() {
-	c.left()
+// forget also removes the reasons of a message that will not be set aside any more.
+func (c *Claim) forget() {
+	c.dropMarker()
 	c.p.aside.forgetReasons(c.name.Ino)
 }
 
@@ -269,7 +269,7 @@ func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
 	if dir != c.dir {
-		c.left()
+		c.dropMarker()
 	}
 	err := c.p.remove(c.work())
 	c.close()
@@ -319,7 +319,7 @@ func (c *Claim) Lost() error {
 	if err != nil {
 		return fmt.Errorf("end claim %s: %w", c.name, err)
 	}
-	c.left()
+	c.dropMarker()
 	c.close()
 	return nil
 }
@@ -330,7 +330,7 @@ func (c *Claim) Discard() error {
 	if err := c.p.remove(c.path()); err != nil {
 		return fmt.Errorf("discard %s: %w", c.name, err)
 	}
-	c.gone()
+	c.forget()
 	err := c.p.remove(c.work())
 	c.close()
 	return err

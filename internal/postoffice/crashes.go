@@ -230,7 +230,7 @@ func (p *crashMarkers) sweep(dir string, ino uint64, listed []durable.Entry) (*R
 	return &Recovered{Action: Swept, Name: marker(dir, ino), Detail: "its message is not in " + dir + "/"}, nil
 }
 
-// keeps tells whether one of the listed files is what a marker is about.
+// keeps reports whether one of the listed files is what a marker is about.
 func (p *crashMarkers) keeps(dir string, ino uint64, listed []durable.Entry) (bool, error) {
 	for _, e := range listed {
 		if n, ok := ParseName(e.Name); !ok || n.Ino != ino {

@@ -254,7 +254,7 @@ func (d *Draft) commit() (Accepted, error) {
 		mode |= mark
 	}
 	// Crash: with the execute bit on disk the sweep moves the file on if its size is
-	// that of its first line; nobody was told yet, so both ends are right.
+	// that of its first line; no submitter was answered yet, so both ends are right.
 	if err := d.f.Chmod(mode); err != nil {
 		return Accepted{}, fmt.Errorf("accept message: %w", err)
 	}
@@ -330,7 +330,7 @@ func (d *Draft) written(info durable.Info) error {
 }
 
 // CommitFrozen makes the message durable and holds it as freezer/<ino>.<cause>, where no
-// router takes it from until a person thaws it (M13). As with Commit, nil means that the
+// router takes it from until an operator thaws it (M13). As with Commit, nil means that the
 // message is the pipeline's; when it errs nothing is left behind.
 func (d *Draft) CommitFrozen(cause string) (Accepted, error) {
 	a, err := d.commitFrozen(cause)
@@ -346,7 +346,7 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	if err := d.complete(); err != nil {
 		return Accepted{}, err
 	}
-	// Crash: without its execute bit the file is an unfinished draft, and swept; nobody was
+	// Crash: without its execute bit the file is an unfinished draft, and swept; no one was
 	// told. With it a sweep would take the message to router/, so it gets that at the end.
 	if err := d.f.Sync(); err != nil {
 		return Accepted{}, fmt.Errorf("freeze message: %w", err)
@@ -356,14 +356,14 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("freeze message: %w", err)
 	}
 	a := Accepted{ID: IDOf(info), Name: Freezer + "/" + inodeName(info.Ino) + "." + reason(cause), Size: info.Size}
-	// Crash: under public/, as before, or in freezer/, whole; nobody was told.
+	// Crash: under public/, as before, or in freezer/, whole; no submitter was answered.
 	if err := d.p.fs.RenameNew(d.name, a.Name); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return Accepted{}, fmt.Errorf("freeze message: %w: %w", ErrOccupied, err)
 		}
 		return Accepted{}, fmt.Errorf("freeze message: %w", err)
 	}
-	// What Commit leaves to a sweep nobody would do here: a rename that the power takes
+	// What Commit leaves to a sweep no one would do here: a rename that the power takes
 	// back leaves a draft. So both directories are synced, whatever SYNC says.
 	err = errors.Join(d.p.fs.SyncDir(Freezer), d.p.fs.SyncDir(Public))
 	if err == nil {
@@ -388,7 +388,7 @@ func (d *Draft) Abort() error {
 	return errors.Join(d.withdraw(), d.close())
 }
 
-// withdraw makes the file one that nobody takes up: it removes it or, where that
+// withdraw makes the file one that no process takes up: it removes it or, where that
 // fails, takes its execute bit, so that a sweep removes it later. Its submitter is told
 // that nothing was accepted, so both are tried twice; on a disk that refuses all of it
 // the message may arrive beside its repetition.
@@ -448,7 +448,7 @@ func (d *Draft) SetArrival(t time.Time) {
 func (d *Draft) Prepare() error {
 	err := d.complete()
 	if err == nil && !d.arrival.IsZero() {
-		// Crash: nobody knows the file's name yet.
+		// Crash: no one knows the file's name yet.
 		err = d.f.SetModTime(d.arrival)
 	}
 	if err == nil {

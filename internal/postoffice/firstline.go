@@ -43,7 +43,7 @@ func recorded(line []byte) (size int64, ok bool) {
 	return size, err == nil
 }
 
-// whole tells whether a file in public/ has the size and the checksum that its first
+// whole reports whether a file in public/ has the size and the checksum that its first
 // line records; writers of before recorded the size alone. A file without such a line,
 // written by another program, is taken at its word.
 func whole(f durable.File) (bool, error) {

@@ -112,7 +112,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 	want := standings(t, uncut)
 	for at := 0; ; at++ {
 		dir, steps := giftOf(t), 0
-		err := give(dir, giveTo, giveTo, func() error {
+		err := changeOwner(dir, giveTo, giveTo, func() error {
 			if steps++; steps > at {
 				return errCut
 			}

@@ -202,7 +202,7 @@ func cutCommits(t *testing.T, p *PostOffice, disk *faultfs.FS) ([]Accepted, []er
 		}
 		if err != nil {
 			errs[i] = err
-			return nil, nil // nobody was told yes
+			return nil, nil // no submitter was answered
 		}
 		drafts[i], files = d, append(files, d.f)
 	}

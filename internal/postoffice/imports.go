@@ -97,10 +97,10 @@ type ImportRecord struct {
 	f    durable.File
 }
 
-// torn ends a line that a loss of power has cut: nobody takes it for a whole one.
+// torn ends a line that a loss of power has cut: no reader takes it for a whole one.
 const torn = " torn\n"
 
-// OpenImportRecord opens the record of a queue, with what stands in it; a new one begins
+// OpenImportRecord opens the record of a queue, with what is in it; a new one begins
 // with head. durable.ErrLocked: another import of that queue is under way.
 func (p *ImportArea) OpenRecord(name string, head []byte) (*ImportRecord, []byte, error) {
 	if _, err := p.makeDir(Imports); err != nil {
@@ -162,7 +162,7 @@ func (r *ImportRecord) Append(lines []byte) error {
 // Close ends the writing.
 func (r *ImportRecord) Close() error { return r.f.Close() }
 
-// ReadImportRecord is what stands in the record of a queue; none, if there is none.
+// ReadImportRecord is what is in the record of a queue; none, if there is none.
 func (p *ImportArea) ReadRecord(name string) ([]byte, error) {
 	b, err := p.readAll(Imports + "/" + name)
 	if errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {

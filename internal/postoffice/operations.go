@@ -17,7 +17,7 @@ import (
 // operation.
 type OperationsLog struct{ *spool }
 
-// OperationID names a person's order about queued mail, as "20261121-031502-hold-4711": when
+// OperationID names an operator's order about queued mail, as "20261121-031502-hold-4711": when
 // it was given (UTC), the verb, the pid of who gave it.
 type OperationID string
 

@@ -20,7 +20,7 @@ import (
 type OwnerTable struct{ *spool }
 
 // Owner is a number that this process holds for its life by a lock on
-// owners/NUMBER. It stands in claimed names and in recipients' locks.
+// owners/NUMBER. It is in claimed names and in recipients' locks.
 type Owner struct {
 	p    *OwnerTable
 	n    int
@@ -112,7 +112,7 @@ func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 
 func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }
 
-// Number is what stands in names and locks.
+// Number is what is in names and locks.
 func (o *Owner) Number() int { return o.n }
 
 // Release ends ownership; claims still held are stale from now on.
@@ -149,7 +149,7 @@ func (p *OwnerTable) AnyAlive() (bool, error) {
 // Alive reports whether the process that owns n lives.
 func (p *OwnerTable) Alive(n int) (bool, error) { return p.ownerAlive(n) }
 
-// OwnerAlive tells whether the process that owns n lives. A number without a file
+// OwnerAlive reports whether the process that owns n lives. A number without a file
 // in owners/ is a foreign program's pid (ZMailer's agents lock with it).
 func (p *spool) ownerAlive(n int) (bool, error) {
 	if n <= 0 || n > MaxOwner {
@@ -188,7 +188,7 @@ func (p *OwnerTable) Exclusive(role string) (release func() error, err error) {
 	return l.Release, nil
 }
 
-// DeadOwner is a number that a dead process has left: a file in owners/ that nobody holds.
+// DeadOwner is a number that a dead process has left: a file in owners/ that no process holds.
 type DeadOwner struct {
 	number  int
 	ino     uint64
@@ -202,7 +202,7 @@ type DeadOwner struct {
 // locks is on the disk by now, or a power loss could bring those back when the number
 // means a foreign program's pid. Only the scheduler calls it.
 //
-// Nobody can begin to bear a number while this looks: its owner is dead, and a new
+// No one can begin to bear a number while this looks: its owner is dead, and a new
 // process takes no number whose file is there. A process that is just taking a number
 // has made the file and not locked it yet, or is refused by our look and takes the
 // next one; the file is only removed under its lock, and a lock on a file without a
@@ -236,7 +236,7 @@ func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (f
 	return found, done, nil
 }
 
-// leftOwners lists the files in owners/ that nobody holds, and those that cannot be read.
+// leftOwners lists the files in owners/ that no process holds, and those that cannot be read.
 func (p *OwnerTable) left() (list []DeadOwner, bad []Recovered, err error) {
 	entries, err := p.fs.ReadDir(Owners)
 	if err != nil {

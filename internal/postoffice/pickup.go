@@ -31,8 +31,8 @@ import (
 const pickupPrefix = ".pickup."
 
 // UnknownUser is the uid that submits what a user has put into a directory under a name of
-// a file that is root's or the daemons' and does not bear our mark: nobody can know who
-// has put it there. It is that of nobody, which no privilege belongs to.
+// a file that is root's or the daemons' and does not bear our mark: no one can know who
+// has put it there. It is that of no one, which no privilege belongs to.
 const UnknownUser = 65534
 
 // submissionName is the name in public/ of a message that a user has submitted for a
@@ -96,10 +96,10 @@ func (p *Submissions) submission(dir string, e durable.Entry) (Submission, bool)
 	s.UID = info.UID
 	switch {
 	case err != nil, info.Mode.IsDir():
-		return s, false // a directory of a user's may be one that nobody else can move
+		return s, false // a directory of a user's may be one that no other process can move
 	case !info.Mode.IsRegular():
 		return s, true
-	case info.Mode&mark != 0 && p.believe(s.Name, info) == nil:
+	case info.Mode&mark != 0 && p.checkTrust(s.Name, info) == nil:
 		return s, false // a daemon's; see recoverPublic
 	case dir == Public:
 		return s, info.Mode&0o100 != 0
@@ -119,7 +119,7 @@ type PickedUp struct {
 // file of the daemons' own, which goes to the router directory, and removes the user's
 // file. ErrGone: it is not there any more. ErrUnsettled: its writer lives, it changed while
 // it was read, or another router copies it. *UntrustedError: it is no message.
-// *IncompleteError: it is not what its first line says.
+// *IncompleteError: it is not what its first line records.
 func (p *Submissions) PickUp(name string) (PickedUp, error) {
 	done, err := p.pickUp(name)
 	if err != nil {
@@ -380,7 +380,7 @@ func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = p.believe(name, info)
+		err = p.checkTrust(name, info)
 	}
 	if err != nil {
 		return nil, err

@@ -145,7 +145,7 @@ func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 		t.Errorf("got %q, want %q", text[octetsLine:], want)
 	}
 	info, err := s.disk.Stat(done.Accepted.Name)
-	if err != nil || s.believe(done.Accepted.Name, info) != nil || info.Ino == a.ID.Ino {
+	if err != nil || s.checkTrust(done.Accepted.Name, info) != nil || info.Ino == a.ID.Ino {
 		t.Errorf("the copy is %+v, %v", info, err)
 	}
 	// A second look does nothing.

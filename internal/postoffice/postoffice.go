@@ -1,12 +1,15 @@
 // Package postoffice owns the directories under $POSTOFFICE: which names exist in
 // them, what each name means, and the one rename, link, unlink or append that
 // turns one state of a message into the next (docs/spool.md). No other package
-// builds a spool path.
+// builds a spool path. PostOffice has a field for each part of it: a message goes from
+// Submissions to Router to Queue; Aside and Removed hold it off that way, Owners and
+// Operations record which processes and which operators work on it. Repair mends what only
+// an operator could have made.
 //
 // What survives a crash: every state that a method leaves behind, at any point
 // inside it, is one that RecoverRouter or RecoverQueue takes up again.
 //
-// Diagnostics: ErrGone: somebody else moved the file on; look for other work.
+// Diagnostics: ErrGone: another process moved the file on; look for other work.
 // ErrSubmission: Claim found a user's file; PickUp copies it. *UntrustedError: the file is
 // not one that a daemon may act on (docs/privileges.md); Quarantine puts it away.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
@@ -28,14 +31,14 @@ import (
 
 var (
 	// ErrGone means that the file is no longer there under that name.
-	ErrGone = errors.New("somebody else has taken it")
+	ErrGone = errors.New("the file is gone; another process has moved it")
 	// ErrOccupied means that the name a file should get belongs to another file.
-	ErrOccupied = errors.New("the name is taken by another file; see zmctl check")
-	// ErrReplaced means that the name belongs to another file than was opened: somebody
-	// has put an edited copy in its place.
-	ErrReplaced = errors.New("it was replaced by another file")
+	ErrOccupied = errors.New("another file has the name; see zmctl check")
+	// ErrReplaced means that the name belongs to another file than was opened, as when an
+	// operator has put an edited copy in its place.
+	ErrReplaced = errors.New("another file has replaced it")
 	// ErrUnsettled means that a file which was copied in may still be written.
-	ErrUnsettled = errors.New("it was put there by hand and may still be written; tried again")
+	ErrUnsettled = errors.New("a file copied in by hand may still be written; tried again later")
 	// ErrIrregular means that a name in router/ is no regular file: no message.
 	ErrIrregular = errors.New("not a regular file")
 	// ErrCrossDevice means that two of the directories are on different file systems.
@@ -57,7 +60,7 @@ const (
 	Owners    = "owners"    // one locked file per live process
 
 	Quarantine = "quarantine" // files that nobody could use, put away for a person
-	Removed    = "removed"    // messages that a person removed, kept for a while
+	Removed    = "removed"    // messages that an operator removed, kept for a while
 	Ledger     = "ledger"     // what was accepted and what became of it
 	Orders     = "orders"     // what people did with many messages at once
 

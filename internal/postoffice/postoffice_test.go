@@ -347,7 +347,7 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 	}
 }
 
-// A claim that cannot be opened is given back, and a FIFO keeps nobody waiting.
+// A claim that cannot be opened is given back, and a FIFO keeps no one waiting.
 func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	owner, err := p.Owners.Take("router")

@@ -61,7 +61,7 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 	}
 }
 
-// A7, and the trap "listing that deletes a live writer's temporary file": what nobody
+// A7, and the trap "listing that deletes a live writer's temporary file": what no one
 // will finish is put away at the start; what somebody may still write, has accepted or
 // has prepared stays; with strict nothing moves and the files are told.
 func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {

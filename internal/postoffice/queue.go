@@ -116,7 +116,7 @@ func (p *DeliveryQueue) Rehash(name string) (string, error) {
 	return to, nil
 }
 
-// Reunite looks for the message of a specification that stands alone, at every hash
+// Reunite looks for the message of a specification that is alone, at every hash
 // depth, and moves the specification to it. It gives the new name. ErrGone: there is no
 // such message. ErrOccupied: the message has another specification beside it.
 func (p *DeliveryQueue) Reunite(name string) (string, error) {
@@ -201,7 +201,7 @@ func (p *DeliveryQueue) CopyToPostman(name, why string) error {
 }
 
 // notePrefix begins the name of an empty file in transport/, beside the specification
-// that it names: a person's command has changed that, and the scheduler is to read it
+// that it names: an operator's command has changed that, and the scheduler is to read it
 // again. The scheduler removes the note then.
 const notePrefix = "look."
 
@@ -257,7 +257,7 @@ func (p *DeliveryQueue) AskStart(host string) error {
 
 func (p *DeliveryQueue) askStart(host string) error {
 	name := draftName(Public, "start")
-	// Crash: a draft, swept when it is old; nobody was told that the host is started.
+	// Crash: a draft, swept when it is old; no submitter was answered that the host is started.
 	f, err := p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

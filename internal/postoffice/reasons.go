@@ -19,9 +19,9 @@ import (
 
 // Beside a message that was put aside as deferred/I.why, freezer/I.cause, postman/I or
 // postman/I_why stands the text reason.I: in full what the name says in a word, a line
-// for each time, for whoever has nothing but ls and cat. It is for people: it is not
+// for each time, for whoever has nothing but ls and cat. It is for operators: it is not
 // synced, and a message without one is as good as one with it. One thing alone is decided
-// by it: what a person has thawed no policy freezes again. The message's own bytes are never changed. No other program takes it up:
+// by it: what an operator has thawed no policy freezes again. The message's own bytes are never changed. No other program takes it up:
 // names of messages start with a digit.
 
 // reasonPrefix starts its name.
@@ -50,7 +50,7 @@ const (
 type Reason struct {
 	ID   SpoolID
 	Time time.Time // to the second
-	Who  string    // router, scheduler, or a person's login
+	Who  string    // router, scheduler, or an operator's login
 	What string
 	Text string // one line
 }
@@ -73,7 +73,7 @@ func (r *Reason) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// oneWord makes a text one that stands between blanks.
+// oneWord makes a text one that is between blanks.
 func oneWord(s string) string { return cmp.Or(strings.Join(strings.Fields(s), "_"), "-") }
 
 // ParseReasons reads such a text. Lines that are none, as one torn by a loss of power,
@@ -128,7 +128,7 @@ func (s *inodes) add(ino uint64) {
 	s.set[ino] = struct{}{}
 }
 
-// take removes a number, and tells whether it was there.
+// take removes a number, and reports whether it was there.
 func (s *inodes) take(ino uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (p *AsideArea) Reasons(id SpoolID) ([]Reason, error) {
 }
 
 // carryReasons gives a message in dir that has another inode number since it was copied
-// the lines that stand under the old one. They are for people: an error is none.
+// the lines that stand under the old one. They are for operators: an error is none.
 func (p *AsideArea) carryReasons(dir string, was uint64, id SpoolID) {
 	b, err := p.readAll(reasonFile(dir, was))
 	if err != nil {

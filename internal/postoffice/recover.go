@@ -43,7 +43,7 @@ const foreignGrace = time.Minute
 
 // RouterRecovery is how RecoverRouter decides.
 type RouterRecovery struct {
-	// Complete tells whether a work file is a whole specification.
+	// Complete reports whether a work file is a whole specification.
 	Complete func(spec []byte) bool
 	Now      time.Time
 	// Tries is how many routers a message may end before it is put into postman/; 0:
@@ -201,7 +201,7 @@ func (p *RouterQueue) readWork(name string) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil {
-		err = p.believe(name, info)
+		err = p.checkTrust(name, info)
 	}
 	if err != nil {
 		return nil, err

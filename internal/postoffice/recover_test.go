@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
-// deadOwner gives an owner number that nobody holds: its lock file exists and is free.
+// deadOwner gives an owner number that no process holds: its lock file exists and is free.
 func deadOwner(t *testing.T, dir string, n int) *Owner {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, Owners, fmt.Sprint(n)), nil, 0o644); err != nil {
@@ -236,7 +236,7 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	}
 }
 
-// K10: of message and specification one stands in a hash directory that is not its
+// K10: of message and specification one is in a hash directory that is not its
 // own: the specification goes to its message, wherever that is.
 func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
 	for _, wrong := range []string{"Q", "Q/A", "C/B"} {

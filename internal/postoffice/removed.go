@@ -36,7 +36,7 @@ type RemovedMessage struct {
 // that it can be put back.
 type RemovedArea struct{ *spool }
 
-// Shelve puts a message away that is finished because a person removed its last open
+// Shelve puts a message away that is finished because an operator removed its last open
 // recipients: queue/name and transport/name become removed/ID.queue and
 // removed/ID.spec. The caller holds the specification's flock. It may be called again
 // after an error, and for a specification whose message is put away already. found is
@@ -143,7 +143,7 @@ func (p *RemovedArea) PutAway(dir, name string, id SpoolID) error {
 }
 
 // SyncAway makes durable what PutAway moved out of a directory. Before that a power loss
-// may bring messages back to where they wait for a person.
+// may bring messages back to where they wait for an operator.
 func (p *RemovedArea) Sync(dir string) error {
 	if err := p.syncBoth(dir, Removed); err != nil {
 		return fmt.Errorf("sync %s and %s: %w", dir, Removed, err)

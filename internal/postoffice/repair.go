@@ -15,7 +15,7 @@ import (
 )
 
 // Repair mends what recovery does not: names that are not the inode number, as after
-// a copy or a restore, and what only a person could have made. It works as a router
+// a copy or a restore, and what only an operator could have made. It works as a router
 // does, under an owner number of its own: what it leaves when it dies is a claim or a
 // hand-over of a dead owner, which any router takes up and which the next repair
 // finishes (K7). Its methods may be called in any order.
@@ -29,7 +29,7 @@ type Repair struct {
 var ErrBusy = errors.New("a live process has it")
 
 // BeginRepair starts a repair. It takes the scheduler's lock if that is free, so that
-// none starts meanwhile; Exclusive tells whether it did.
+// none starts meanwhile; Exclusive reports whether it did.
 func (p *PostOffice) BeginRepair() (*Repair, error) {
 	r := &Repair{p: p}
 	release, err := p.Owners.Exclusive("scheduler")
@@ -243,7 +243,7 @@ func (r *Repair) Unclaim(claim string) error {
 const Renumbered = ".renumbered"
 
 // RenumberAside names a file in deferred/, freezer/ or postman/ after its inode
-// number; what stands behind the number stays. If another file has that name still,
+// number; what follows the number stays. If another file has that name still,
 // it gets Renumbered behind it, and again is true: call it again when the others are
 // renamed.
 func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
@@ -281,21 +281,21 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 	return to, again, nil
 }
 
-// Bury makes a file in owners/ for a number that has none, so that whatever bears it
+// MarkDead makes a file in owners/ for a number that has none, so that whatever bears it
 // counts as a dead owner's and is taken over, and not as that of a process which
 // happens to have the pid.
-func (r *Repair) Bury(n int) error {
+func (r *Repair) MarkDead(n int) error {
 	f, err := r.p.fs.Open(ownerFile(n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, durable.LockMode)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err == nil {
 		// Crash: an empty file says the same.
-		_, err = f.Write(fmt.Appendf(nil, "nobody, by repair\n"))
+		_, err = f.Write(fmt.Appendf(nil, "dead, by repair\n"))
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("bury owner %d: %w", n, err)
+		return fmt.Errorf("mark owner %d: %w", n, err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func routerRank(dir string) (rank int, ok bool) {
 	return int(min(n, maxRouterDir+1)), ok && n <= maxRouterDir
 }
 
-// IsRouterDir tells the name of a directory that routers take mail from.
+// IsRouterDir recognizes the name of a directory that routers take mail from.
 func IsRouterDir(dir string) bool {
 	_, ok := routerRank(dir)
 	return ok
@@ -206,7 +206,7 @@ func (p *spool) findWork(n Name) (string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return "", err
-		case p.believe(work, info) == nil:
+		case p.checkTrust(work, info) == nil:
 			return work, nil
 		}
 	}

@@ -17,7 +17,7 @@ const FreezeFlag = ".freeze"
 // LogFile is the log of daemons in the background, unless LOGFILE names another.
 const LogFile = "log"
 
-// Frozen tells whether daemons must not be started, and why. A flag that cannot be read
+// Frozen reports whether daemons must not be started, and why. A flag that cannot be read
 // counts.
 func (p *PostOffice) Frozen() (why string, frozen bool) {
 	text, err := p.readAll(FreezeFlag)
@@ -45,7 +45,7 @@ func (p *PostOffice) FreezeService(why string) error {
 	return nil
 }
 
-// ThawService takes the flag away and tells whether it was set.
+// ThawService takes the flag away and reports whether it was set.
 func (p *PostOffice) ThawService() (bool, error) {
 	// Crash: the flag is there still, and daemons do not start: say it again.
 	err := p.fs.Remove(FreezeFlag)
@@ -58,7 +58,7 @@ func (p *PostOffice) ThawService() (bool, error) {
 	return true, nil
 }
 
-// AlarmFile holds what needs a person, a line for each alarm; the scheduler writes it.
+// AlarmFile holds what needs an operator, a line for each alarm; the scheduler writes it.
 const AlarmFile = "alarms"
 
 // Standing is the messages of one directory.

@@ -19,7 +19,7 @@ const QuerySocket = ".mailq"
 
 // ListenSocket makes a Unix socket at a path, in place of one that is there. A socket
 // that root makes belongs to the owner of its directory. Whoever calls it has made sure
-// that nobody else serves the path.
+// that no other process serves the path.
 func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	at, closeDir, err := shortPath(filepath.Dir(path))
 	if err != nil {
@@ -35,7 +35,7 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
 	}
 	fresh := name + ".new"
-	// Crash: a socket that nobody serves; the next one who makes it takes its place.
+	// Crash: a socket that no process serves; the next one who makes it takes its place.
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
 	}
@@ -44,8 +44,8 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
-	if err = giveSocket(fresh, at, mode); err == nil {
-		// Crash: under the one name or the other; who connects finds nobody and is told so.
+	if err = chownSocket(fresh, at, mode); err == nil {
+		// Crash: under the one name or the other; who connects finds no one and is told so.
 		err = os.Rename(fresh, name)
 	}
 	if err != nil {
@@ -64,10 +64,10 @@ func ListenAlone(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return ListenSocket(path, mode)
 }
 
-// giveSocket sets the mode of a socket that was just made and, as root, gives it to the owner
+// chownSocket sets the mode of a socket that was just made and, as root, gives it to the owner
 // of its directory. That owner may have put something else under the name meanwhile: it is
 // left alone.
-func giveSocket(name, dir string, mode fs.FileMode) error {
+func chownSocket(name, dir string, mode fs.FileMode) error {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: name, Err: err}

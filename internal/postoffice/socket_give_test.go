@@ -35,7 +35,7 @@ func TestSec1ReplacedSocketIsNotGivenAway(t *testing.T) {
 			if err := plant(name); err != nil {
 				t.Fatal(err)
 			}
-			if err := giveSocket(name, dir, 0o666); err == nil {
+			if err := chownSocket(name, dir, 0o666); err == nil {
 				t.Error("it is taken for the socket that was made")
 			}
 			for _, path := range []string{file, socket} {

@@ -48,7 +48,7 @@ func (p *spool) openSpecOnce(path, name string) (*Spec, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = p.believe(path, info)
+		err = p.checkTrust(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open specification %s: %w", name, err), f.Close())
@@ -148,7 +148,7 @@ func (s *Spec) Lock() error { return s.f.WaitLock() }
 // Unlock gives the flock back.
 func (s *Spec) Unlock() error { return s.f.Unlock() }
 
-// Replaced tells whether the name belongs to another file by now: somebody has put
+// Replaced reports whether the name belongs to another file by now: somebody has put
 // one in its place, as an editor does. ErrGone: no file has the name.
 func (s *Spec) Replaced() (bool, error) {
 	info, err := s.p.fs.Stat(s.path)
@@ -163,7 +163,7 @@ func (s *Spec) Replaced() (bool, error) {
 
 // SetTag writes a tag's bytes (workspec.LockBytes, TagBytes) at an offset, in one
 // write(2). Of recipients that stand side by side it may be all tags at once, with what
-// stands between them as it is.
+// is between them as it is.
 func (s *Spec) SetTag(b []byte, off int64) error {
 	// Crash: up to seven bytes of one block, old or new, or of many tags the first ones; a
 	// power loss may bring the old ones back unless Sync follows.
@@ -174,11 +174,11 @@ func (s *Spec) SetTag(b []byte, off int64) error {
 }
 
 // tornEnd ends a line that a crash or a full disk has torn. What is left of it may look
-// like a whole line that says something else; behind CAN nobody believes it (workspec).
+// like a whole line that says something else; behind CAN no one believes it (workspec).
 const tornEnd = "\x18\n"
 
 // Append adds whole lines at the end in one write(2), beside other writers. A torn
-// line that a crash left there is ended first, so that nobody reads it. ErrReplaced:
+// line that a crash left there is ended first, so that no one reads it. ErrReplaced:
 // somebody has put another file in its place before the first append.
 func (s *Spec) Append(lines []byte) error {
 	size, whole, err := s.end()
@@ -197,7 +197,7 @@ func (s *Spec) Append(lines []byte) error {
 	return nil
 }
 
-// end is the file's size and whether a whole line stands there, which is known where the
+// end is the file's size and whether a whole line is there, which is known where the
 // size is one that was seen before.
 func (s *Spec) end() (size int64, whole bool, err error) {
 	var info durable.Info

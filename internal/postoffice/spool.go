@@ -61,7 +61,7 @@ func (p *spool) move(from, to string) error {
 
 // moveIn moves a message to a directory under the number of its inode or, where another
 // file has that name, under a number taken at random: an occupied name costs another name
-// and nothing else. It returns the new path. end stands behind the number.
+// and nothing else. It returns the new path. end follows the number.
 func (p *spool) moveIn(from, dir string, ino uint64, end string) (string, error) {
 	to := dir + "/" + inodeName(ino) + end
 	// Crash: the caller's to say: the old name or the new one.
@@ -89,7 +89,7 @@ func (p *spool) remove(name string) error {
 	return err
 }
 
-// exists tells whether a name is there.
+// exists reports whether a name is there.
 func (p *spool) exists(name string) (bool, error) {
 	_, err := p.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -230,15 +230,15 @@ func (p *spool) renumber(info durable.Info, from uint64) {
 // Who may put what where (docs/privileges.md): only public/ can be written by users, and
 // router/ where the postoffice has a router0/ (ROUTERMODE=shared). Every other directory
 // belongs to the daemons. A file is believed only if root or the postoffice's owner owns
-// it and nobody has given it another name; what a user has submitted is copied by PickUp
+// it and no one has given it another name; what a user has submitted is copied by PickUp
 // before anything believes it.
 
 // ErrSubmission means that a file in a router directory belongs to a user: PickUp is to
 // copy it before it is routed.
-var ErrSubmission = errors.New("a user has submitted it; it is copied before it is routed")
+var ErrSubmission = errors.New("a user's file; it is copied before it is routed")
 
-// UntrustedError means that a file is not what a daemon may act on: it belongs to somebody
-// else, it has another name, or it is no regular file.
+// UntrustedError means that a daemon may not act on a file: another user owns it, it has
+// another name, or it is not a regular file.
 type UntrustedError struct {
 	Name  string // below the postoffice
 	UID   uint32 // owner
@@ -247,23 +247,23 @@ type UntrustedError struct {
 }
 
 func (e *UntrustedError) Error() string {
-	why := "it belongs to uid " + strconv.FormatUint(uint64(e.UID), 10)
+	why := "uid " + strconv.FormatUint(uint64(e.UID), 10) + " owns it"
 	switch {
 	case !e.Mode.IsRegular():
 		why = fmt.Sprintf("it is not a regular file (%s); %s", e.Mode, why)
 	case e.Nlink != 1:
 		why = fmt.Sprintf("it has %d names; %s", e.Nlink, why)
 	}
-	return e.Name + " is not believed: " + why + " (docs/privileges.md)"
+	return e.Name + " is not trusted: " + why + " (docs/privileges.md)"
 }
 
 // trusts reports whether a uid is root's or the postoffice owner's, which the daemons run
 // as.
 func (p *spool) trusts(uid uint32) bool { return uid == 0 || uid == p.owner }
 
-// believe returns a *UntrustedError unless a file is a daemon's and has this one name,
+// checkTrust returns a *UntrustedError unless a file is a daemon's and has this one name,
 // apart from those of copies in postman/.
-func (p *spool) believe(name string, info durable.Info) error {
+func (p *spool) checkTrust(name string, info durable.Info) error {
 	if info.Mode.IsRegular() && p.trusts(info.UID) && (info.Nlink == 1 || p.hasCopies(info)) {
 		return nil
 	}
@@ -324,5 +324,5 @@ func reason(s string) string {
 	return string(out)
 }
 
-// CauseWord is a reason as it stands in a file's name.
+// CauseWord is a reason as it is in a file's name.
 func CauseWord(s string) string { return reason(s) }

@@ -41,7 +41,7 @@ func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = p.believe(from, info)
+		err = p.checkTrust(from, info)
 	}
 	if err == nil {
 		// Crash: in public/ as a message that a sweep moves on, as the record has it.
@@ -101,7 +101,7 @@ func (p *Submissions) ListPrepared(now time.Time) ([]string, error) {
 			continue
 		}
 		info, err := p.fs.Stat(Public + "/" + e.Name)
-		if err == nil && p.believe(e.Name, info) != nil {
+		if err == nil && p.checkTrust(e.Name, info) != nil {
 			continue // a user's
 		}
 		if strings.HasPrefix(e.Name, CopyPrefix+".") && apart(now, info.CTime) < draftGrace {
@@ -114,12 +114,12 @@ func (p *Submissions) ListPrepared(now time.Time) ([]string, error) {
 	return names, nil
 }
 
-// isPrepared tells a name with such a prefix.
+// isPrepared recognizes a name with such a prefix.
 func isPrepared(name string) bool {
 	return strings.HasPrefix(name, ReportPrefix+".") || strings.HasPrefix(name, CopyPrefix+".")
 }
 
-// isDraft tells a name that NewDraft gave to anything but what is prepared:
+// isDraft recognizes a name that NewDraft gave to anything but what is prepared:
 // prefix.pid.time.count.
 func isDraft(name string) bool {
 	parts := strings.Split(name, ".")
@@ -146,7 +146,7 @@ const draftGrace = time.Hour
 
 // SweepDrafts removes what dead submitters were writing in public/: files with the
 // names that NewDraft gives, without execute bit, not locked, and not written to for an
-// hour (K4). Nobody was told yes for them. Other programs' files are left, because
+// hour (K4). No submitter was answered for them. Other programs' files are left, because
 // those do not lock, and so are reports: a work specification may name one that
 // is not submitted yet. Any number of routers may call it at once.
 func (p *Submissions) SweepDrafts(now time.Time) ([]Recovered, error) {
@@ -196,7 +196,7 @@ func (p *Submissions) sweepDraft(name string, now time.Time) (*Recovered, error)
 const DefaultPublicKeep = 7 * 24 * time.Hour
 
 // SweepForeign puts other programs' files in public/ into quarantine/ that were never
-// accepted and that nobody has touched for so long: regular files without execute bit,
+// accepted and that no one has touched for so long: regular files without execute bit,
 // whose names we do not give, not locked. Whether such a file is open cannot be known:
 // its writer need not lock, may be another user's, and may live in another container.
 // One that comes back finds its name gone and tells its user so; what it wrote is in
@@ -263,7 +263,7 @@ func (e *UnfinishedError) Error() string {
 	return b.String()
 }
 
-// SettleUnfinished puts what nobody will finish in public/ into quarantine/ (A7), as
+// SettleUnfinished puts what no one will finish in public/ into quarantine/ (A7), as
 // Unfinished finds it. With strict it changes nothing and returns an
 // *UnfinishedError if there is anything. A daemon calls it at its start; any number
 // may at once. What cannot be looked at or moved is among the results as Unreadable.
@@ -290,9 +290,9 @@ func (p *Submissions) SettleUnfinished(now, boot time.Time, strict bool) ([]Reco
 	return done, nil
 }
 
-// Unfinished lists the files in public/ that nobody will finish; for none of them a
+// Unfinished lists the files in public/ that no one will finish; for none of them a
 // submitter was told yes. Action is "incomplete" for a file with the execute bit that
-// is not as long as its first line says, left alone for a minute or older than the
+// is not as long as its first line records, left alone for a minute or older than the
 // last boot; "unfinished" for one without the bit that no living process holds and
 // that is older than the last boot, and if it is another program's, which takes no
 // lock, than an hour too. Younger drafts of dead writers are SweepDrafts' to remove.
@@ -402,7 +402,7 @@ func (p *Submissions) recoverPublic(done *[]Recovered) error {
 	for _, e := range entries {
 		name := Public + "/" + e.Name
 		info, err := p.fs.Stat(name)
-		if err != nil || info.Mode&0o100 == 0 || info.Mode&mark == 0 || p.believe(name, info) != nil {
+		if err != nil || info.Mode&0o100 == 0 || info.Mode&mark == 0 || p.checkTrust(name, info) != nil {
 			continue
 		}
 		r, err := p.acceptLeft(name)
@@ -431,7 +431,7 @@ func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
 		return nil, err
 	}
 	// The name may be another file's by now.
-	if err := p.believe(name, info); err != nil || info.Mode&mark == 0 {
+	if err := p.checkTrust(name, info); err != nil || info.Mode&mark == 0 {
 		return nil, err
 	}
 	ok, err := whole(f)
@@ -442,7 +442,7 @@ func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
 		return &Recovered{Action: Incomplete, Name: name, Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
 	}
 	// Crash: a whole file or one that has lost bytes, here still. Its writer may have
-	// died before its own fsync; in router/ nobody would expect that.
+	// died before its own fsync; in router/ no one would expect that.
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}

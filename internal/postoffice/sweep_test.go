@@ -56,7 +56,7 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 	}
 }
 
-// K4 K9: another program's file that nobody finishes is put away, never removed; one
+// K4 K9: another program's file that no one finishes is put away, never removed; one
 // that somebody locks, has touched or renamed, has accepted, or that is ours, stays.
 func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
 	p, dir := newPostOffice(t, 0)

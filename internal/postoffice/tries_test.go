@@ -65,7 +65,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 	}
 }
 
-// M12 M8: what stands in postman/ under that number is another's only copy.
+// M12 M8: what is in postman/ under that number is another's only copy.
 func TestPutAwayMessageNeverReplacesAnother(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	a := stale(t, p, dir, 55)

@@ -22,7 +22,7 @@ func doubted(tb testing.TB, file []byte) (owners []int) {
 	return owners
 }
 
-// Del1: a sent event that lists nobody is about the recipients that its owner has locked, or
+// Del1: a sent event that lists no one is about the recipients that its owner has locked, or
 // had when the lock was taken from it, and about those of no other owner.
 func TestDel1SentOfOneOwnerLeavesTheOthers(t *testing.T) {
 	// Recipients 0 and 1 are those of owner 7, 2 and 3 those of owner 9.
@@ -267,7 +267,7 @@ func (w *world) check(where string) {
 }
 
 // Del1: random lives of messages with several agents at a time, against a model that knows
-// which agent has sent to whom; the history is summarised now and then when nobody has a
+// which agent has sent to whom; the history is summarised now and then when no one has a
 // lock.
 func TestDel1DoubtsAreThoseOfAModel(t *testing.T) {
 	random := seeded(t)
@@ -297,7 +297,7 @@ func TestDel1DoubtsAreThoseOfAModel(t *testing.T) {
 	}
 }
 
-// Del1: sent events that list nobody, of ever other owners, do not stay in a summary
+// Del1: sent events that list no one, of ever other owners, do not stay in a summary
 // because of recipients of which nothing is said any more.
 func TestDel1SummaryDropsSentEventsThatAreOver(t *testing.T) {
 	file := many(t, 200, 2)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Orders is what the history says of recipients that a person or a rule had wait, tried
+// Orders is what the history says of recipients that an operator or a rule had wait, tried
 // again, given up or routed again. The event is the decision; where a tag has to follow
 // it, that is done at once, when an agent gives the recipient back, or when the scheduler
 // reads the file after a crash.
@@ -23,7 +23,7 @@ type Order struct {
 	Hold *Event
 	// Until is when the hold ends by itself; zero: when it is released.
 	Until time.Time
-	// Freeze is the event that has it wait for a person; nil: none, or it was thawed.
+	// Freeze is the event that has it wait for an operator; nil: none, or it was thawed.
 	Freeze *Event
 	// Begun is when its time began anew, by a thaw or because it was opened again after
 	// a failure; zero: with the message's arrival.
@@ -42,7 +42,7 @@ type Order struct {
 const (
 	keyUntil  = "until"  // of hold: milliseconds since 1970
 	keyReopen = "reopen" // of retry: the recipients have failed and are opened again
-	// KeyWho is who gave the order. An expired event with it is a person's.
+	// KeyWho is who gave the order. An expired event with it is an operator's.
 	KeyWho = "who"
 	// KeyFile is the name in public/ of what a report or rerouted event has prepared.
 	KeyFile = "file"
@@ -186,7 +186,7 @@ func (o *Orders) Of(recipient int64) Order {
 	return Order{}
 }
 
-// Waits tells whether a recipient is not to be delivered to at a time, whatever its tag
+// Waits reports whether a recipient is not to be delivered to at a time, whatever its tag
 // says: it is held or frozen, or what was decided about it is not in its tag yet.
 func (o *Orders) Waits(r *Recipient, now time.Time) bool {
 	if o == nil {
@@ -196,7 +196,7 @@ func (o *Orders) Waits(r *Recipient, now time.Time) bool {
 	return w.Held(now) || w.Freeze != nil || w.tag(TagToDo) != TagToDo
 }
 
-// Decided is the tag that a recipient should have by all that persons have decided.
+// Decided is the tag that a recipient should have by all that operators have decided.
 func Decided(m *Removal, o *Orders, r *Recipient) Tag {
 	if tag := m.Tag(r); tag != r.Tag {
 		return tag
@@ -224,7 +224,7 @@ func (r Order) tag(t Tag) Tag {
 	return t
 }
 
-// Held tells a recipient that a hold has wait at a time.
+// Held recognizes a recipient that a hold has wait at a time.
 func (r Order) Held(now time.Time) bool {
 	return r.Hold != nil && (r.Until.IsZero() || r.Until.After(now))
 }
@@ -245,22 +245,22 @@ func (r Order) Away(arrival, now time.Time, m *Removal) time.Duration {
 	return beside(spans, m.out)
 }
 
-// Hurried tells whether an order to try it now is younger than what stands at a line.
+// Hurried reports whether an order to try it now is younger than what is at a line.
 func (r Order) Hurried(line int64) bool { return r.hurry > line }
 
-// Fresh tells whether attempts count anew behind a line.
+// Fresh reports whether attempts count anew behind a line.
 func (r Order) Fresh(line int64) bool { return r.fresh > line }
 
-// Reopened tells a recipient that was opened again and has not failed since.
+// Reopened recognizes a recipient that was opened again and has not failed since.
 func (r Order) Reopened() bool { return r.reopen != nil && r.failedAt < r.reopen.LineOffset }
 
-// Expired tells a recipient that a person gave up.
+// Expired recognizes a recipient that an operator gave up.
 func (r Order) Expired() bool { return r.expire != nil }
 
 // Rerouted is the event that has a copy for it routed, nil if there is none.
 func (r Order) Rerouted() *Event { return r.reroute }
 
-// Removal is what the history says of recipients that a person took out (event
+// Removal is what the history says of recipients that an operator took out (event
 // removed) and maybe put back (event restored). The event is the decision; the tag
 // follows it, at once or when the scheduler reads the file after a crash.
 type Removal struct {
@@ -275,7 +275,7 @@ type Removal struct {
 	failed map[int64]int64  // line of the last diagnostic that says failed
 }
 
-// Removal reads it from history and diagnostics. nil: nobody was ever removed.
+// Removal reads it from history and diagnostics. nil: no one was ever removed.
 func (s *Spec) Removal() *Removal {
 	var m *Removal
 	var out time.Time
@@ -318,7 +318,7 @@ func (s *Spec) Removal() *Removal {
 	return m
 }
 
-// Removed tells a recipient that was taken out and not put back. One that was
+// Removed recognizes a recipient that was taken out and not put back. One that was
 // delivered is none, whatever the history says, and neither is one that has failed
 // since: an agent had it when it was taken out.
 func (m *Removal) Removed(r *Recipient) bool {
@@ -382,7 +382,7 @@ func UntilAttr(until time.Time) []Attr {
 func ReopenAttr() Attr { return Attr{keyReopen, "failed"} }
 
 // RemovedEvent is the line that takes recipients out, or puts them back: its write is
-// the decision. who is for the person who reads the file.
+// the decision. who is for the operator who reads the file.
 func RemovedEvent(now time.Time, event, id string, recipients []int64, who string) Event {
 	list := make([]string, len(recipients))
 	for i, off := range recipients {
@@ -547,7 +547,7 @@ func (s *Spec) ranges(chosen []int64) string {
 			b = strconv.AppendInt(b, last, 10)
 		}
 	}
-	next := int64(0) // what stands behind last; 0: nothing, or a recipient that was left out
+	next := int64(0) // what follows last; 0: nothing, or a recipient that was left out
 	for _, offset := range chosen {
 		if n == 0 || offset != next {
 			end()

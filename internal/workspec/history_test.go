@@ -128,8 +128,8 @@ func TestLastDecisionCounts(t *testing.T) {
 	}
 }
 
-// FuzzOrders: whatever stands in the lines, the fold does not panic, time does not run
-// backwards, and a recipient that nobody has spoken of is as it was.
+// FuzzOrders: whatever is in the lines, the fold does not panic, time does not run
+// backwards, and a recipient that no one has spoken of is as it was.
 func FuzzOrders(f *testing.F) {
 	for _, s := range []string{"h 1795220000000 39 hold until=1 rcpts=39 x\n", "h 1 39 frozen\nh 2 39 thawed\n", "h 5 0 hold rcpts=39,39,,-1,99999999999999999999\nh 1 39 release\n",
 		"h 1 39 retry reopen=x\nh 999999999999999999 39 hold until=999999999999999999\n", "h 1 39 rerouted file=x\nd 39:0:0::1\t\x01failed\x01\x01\x01\x01\t\n", "h 1 39 expired who="} {
@@ -361,7 +361,7 @@ func TestEventAboutSomeRecipients(t *testing.T) {
 	}
 }
 
-// Old lines list every recipient; what is no list names nobody.
+// Old lines list every recipient; what is no list names no one.
 func TestListsOfRecipientsAreRead(t *testing.T) {
 	spec, err := Parse(many(t, 10, 2))
 	if err != nil {

@@ -93,7 +93,7 @@ func NewIndex(file []byte, s *Spec) *Index {
 	return o
 }
 
-// group takes in a group, which next follows. It tells whether everything in it is as
+// group takes in a group, which next follows. It reports whether everything in it is as
 // Writer has it.
 func (o *Index) group(file []byte, g *Group, next int64) bool {
 	p := groupPlace{from: uint32(g.Sender.Offset), header: uint32(g.HeaderOffset - 2), after: uint32(g.HeaderEnd + 1)}
@@ -135,7 +135,7 @@ func (o *Index) group(file []byte, g *Group, next int64) bool {
 	return o.Places() <= MaxPlaces
 }
 
-// onlyErrorTo tells whether nothing but e lines stands between two groups.
+// onlyErrorTo reports whether nothing but e lines is between two groups.
 func onlyErrorTo(file []byte, from, to int64) bool {
 	for from < to && file[from] == 'e' {
 		from += int64(bytes.IndexByte(file[from:to], '\n')) + 1
@@ -152,9 +152,9 @@ func (o *Index) End() int64 { return o.end }
 // Last is where Follow is to be given the file from: before End.
 func (o *Index) Last() int64 { return o.end - int64(len(o.last)) }
 
-// Follow takes in what stands in the file from Last on: the last line that is known, and
+// Follow takes in what is in the file from Last on: the last line that is known, and
 // what was appended since, of which the last line may be torn; that is left for the next
-// time. It tells whether the index may still be used.
+// time. It reports whether the index may still be used.
 func (o *Index) Follow(b []byte) bool {
 	n := len(o.last)
 	if len(b) < n {
@@ -199,8 +199,8 @@ func isEvent(line []byte, event string) bool {
 
 func wholeLines(b []byte) []byte { return b[:bytes.LastIndexByte(b, '\n')+1] }
 
-// appendedLine tells whom one appended line is about, 0 being all. Of a line that nobody
-// can read it tells nobody.
+// appendedLine tells whom one appended line is about, 0 being all. Of a line that no one
+// can read it tells no one.
 func appendedLine(line []byte, about func(recipient int64)) {
 	if len(line) < 2 {
 		return
@@ -284,7 +284,7 @@ func hashHost(host []byte) uint32 {
 // Partial is some of a specification's bytes: all that is to be known of some recipients.
 type Partial struct {
 	Parts []Part // in the file's order, apart from each other
-	b     []byte // what stands there, one after the other
+	b     []byte // what is there, one after the other
 	of    *Index
 	rcpts []int32 // of the index
 	lines []filed // appended ones
@@ -416,7 +416,7 @@ func (e *Partial) Fill(buf []byte, read func(b []byte, off int64) error) ([]byte
 	return e.b, nil
 }
 
-// Slice is what stands between two offsets of the file, which must be of one part; else
+// Slice is what is between two offsets of the file, which must be of one part; else
 // it is nil. It must not be changed.
 func (e *Partial) Slice(from, to int64) []byte {
 	i := sort.Search(len(e.Parts), func(i int) bool { return e.Parts[i].To >= to })
@@ -432,7 +432,7 @@ func (e *Partial) Len() int { return len(e.b) }
 
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
 // what was appended that which is about them or about the whole message. Offsets are the
-// file's; Size, Lines and ErrorTo are not those of the whole. It tells whether everything
+// file's; Size, Lines and ErrorTo are not those of the whole. It reports whether everything
 // stands where the index says; if not, somebody has put something else there, and the
 // whole file is to be read.
 func (e *Partial) Parse() (*Spec, bool) {
@@ -476,7 +476,7 @@ func (e *Partial) Parse() (*Spec, bool) {
 	return s, n == len(e.rcpts)
 }
 
-// linesStand tells whether every appended line still ends where it did and is about whom
+// linesStand reports whether every appended line still ends where it did and is about whom
 // it was.
 func (e *Partial) linesStand() bool {
 	for _, f := range e.lines {
@@ -493,7 +493,7 @@ func (e *Partial) linesStand() bool {
 	return true
 }
 
-// inFile is where the byte at an offset of the partial read stands in the file.
+// inFile is where the byte at an offset of the partial read is in the file.
 func (e *Partial) inFile(at int64) int64 {
 	i := sort.Search(len(e.Parts), func(i int) bool { return e.Parts[i].at > at }) - 1
 	return e.Parts[i].From + at - e.Parts[i].at

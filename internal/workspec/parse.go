@@ -49,7 +49,7 @@ func parse(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec,
 	return p.s, nil
 }
 
-// Complete tells whether b is a whole specification of a writer that closes its
+// Complete reports whether b is a whole specification of a writer that closes its
 // files: one that parses and whose z line is right. It is what recovery asks of a
 // dead router's work file; of others, which may know no z line, see Spec.Complete.
 func Complete(b []byte) bool {
@@ -225,7 +225,7 @@ func (p *parser) closing() {
 	p.s.ZOffset = n
 }
 
-// closed tells that every group so far ends with its header block.
+// closed reports whether every group so far ends with its header block.
 func (p *parser) closed() bool {
 	groups := p.s.Groups
 	return len(groups) > 0 && groups[len(groups)-1].HeaderOffset > 0 && !p.cut
@@ -464,7 +464,7 @@ func (p *parser) sender() (reason string) {
 	return ""
 }
 
-// verp reads a V line, which stands between an s line and its first r line. It tells
+// verp reads a V line, which is between an s line and its first r line. It tells
 // whether it is one.
 func (p *parser) verp() bool {
 	if p.group == nil || p.rcpt != nil || p.group.HeaderOffset > 0 || p.group.Sender.VERP != "" || len(p.line) < 3 || p.line[1] != ' ' {
@@ -511,7 +511,7 @@ func (p *parser) recipient() (reason string) {
 		return ""
 	}
 	// Right-aligned: blanks behind the number are a lock that a crash has torn, whose
-	// first digits are nobody's number.
+	// first digits are no one's number.
 	if n, ok := decimal(bytes.TrimLeft(p.line[2:delay], " ")); ok {
 		r.Owner = int(n)
 	}
@@ -552,7 +552,7 @@ func (p *parser) likely(list []Recipient) int {
 	return (len(p.b)-p.pos)/max(size, 1) + 16
 }
 
-// others tells an offset of a recipient that is not wanted.
+// others recognizes an offset of a recipient that is not wanted.
 func (p *parser) others(recipient int64) bool {
 	if p.want == nil || recipient == 0 {
 		return false
@@ -561,7 +561,7 @@ func (p *parser) others(recipient int64) bool {
 	return !chosen
 }
 
-// othersEvent tells an h line about an attempt for one recipient that is not wanted,
+// othersEvent recognizes an h line about an attempt for one recipient that is not wanted,
 // without reading all of it. Orders and decisions are always read: they may say something
 // of the whole message.
 func (p *parser) othersEvent() bool {

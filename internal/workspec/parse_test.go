@@ -384,7 +384,7 @@ func TestLockOwnersAreFoundInAnyFile(t *testing.T) {
 	}
 }
 
-// M18: a lock that a crash cut short names nobody: half of a number is not an owner.
+// M18: a lock that a crash cut short names no one: half of a number is not an owner.
 func TestTornLockHasNoOwner(t *testing.T) {
 	const rest = "    smtp a.example.com user@a.example.com 65534\nm\nSubject: x\n\n"
 	for lock, want := range map[string]int{"~  1234": 1234, "~999999": 999999, "~  12  ": 0, "~      ": 0, "~1     ": 0} {

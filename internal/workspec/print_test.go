@@ -34,7 +34,7 @@ type printer struct {
 	e, x, t int // lines of ErrorTo, Obsoletes, Start that were written
 }
 
-// part is one thing that stands at an offset of the file.
+// part is one thing that is at an offset of the file.
 type part struct {
 	offset int64
 	print  func()
@@ -118,7 +118,7 @@ func (p *printer) byHand() {
 	}
 }
 
-// ownsHeader tells whether group i is the last of those that share its block.
+// ownsHeader reports whether group i is the last of those that share its block.
 func (p *printer) ownsHeader(i int) bool {
 	g := p.s.Groups
 	return (g[i].HeaderOffset > 0 || p.s.Lines == nil) &&

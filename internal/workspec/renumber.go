@@ -44,7 +44,7 @@ func Renumber(file []byte, message string) ([]byte, error) {
 		file = file[:bytes.LastIndexByte(file, '\n')+1]
 	}
 	r := renumbering{file: file, spec: old, message: message, name: old.Lines[at].Offset + 2}
-	// A number that grows a digit moves what stands behind it; mostly one round is it.
+	// A number that grows a digit moves what follows it; mostly one round is it.
 	var edits []edit
 	for range maxRounds {
 		next := r.edits(edits)
@@ -97,7 +97,7 @@ type renumbering struct {
 	name    int64 // offset of the message's name in the i line
 }
 
-// edits are the changes, in the file's order, if what stands at an offset moves as
+// edits are the changes, in the file's order, if what is at an offset moves as
 // the edits before say.
 func (r *renumbering) edits(before []edit) []edit {
 	list := []edit{{start: r.name, end: r.name + int64(len(r.spec.Message)), text: r.message}}

@@ -100,7 +100,7 @@ type Spec struct {
 	History     []Event
 	Torn        bool  // the last line has no newline and was ignored
 	Size        int64 // bytes parsed, the torn line included
-	// Apart are the recipients right before which one stands in the file that ParseOnly has
+	// Apart are the recipients right before which one is in the file that ParseOnly has
 	// left out, by their offsets.
 	Apart []int64
 	// Lines are the preamble lines and those that are ignored, in the file's order,
@@ -108,7 +108,7 @@ type Spec struct {
 	Lines []Line
 }
 
-// Line is the place of a line that stands in no other slice of Spec.
+// Line is the place of a line that is in no other slice of Spec.
 type Line struct {
 	Offset int64
 	// ID is the letter of a preamble line, whose value is in its field of Spec, or 0
@@ -144,7 +144,7 @@ type Sender struct {
 	Offset                            int64
 	Channel, Host, Address, Privilege string
 	// VERP: every recipient gets the message from an address of its own, in which this
-	// stands between the sender's local part and the recipient; "": all from Address.
+	// is between the sender's local part and the recipient; "": all from Address.
 	VERP string
 }
 
@@ -222,11 +222,11 @@ const (
 	EventRestored   = "restored" // and put them back
 	EventPolicy     = "policy"   // what router.star decided. rule=FILE:LINE count=N; text: the decision, and for whom
 
-	// Orders of a person or of a rule about recipients that are open. id=SPOOLID
+	// Orders of an operator or of a rule about recipients that are open. id=SPOOLID
 	// rcpts=OFF,OFF who=NAME, text: the reason.
 	EventHold     = "hold"     // they wait until release, or until=UNIXMS
 	EventRelease  = "release"  // they no longer do
-	EventFrozen   = "frozen"   // they wait for a person, and do not expire. cause=expired|person|...
+	EventFrozen   = "frozen"   // they wait for an operator, and do not expire. cause=expired|person|...
 	EventThawed   = "thawed"   // their time begins anew
 	EventRetry    = "retry"    // they are to be tried now
 	EventRerouted = "rerouted" // file=T: public/T is a copy of the message for these recipients and goes to the router

@@ -400,7 +400,7 @@ func startsLikeAttr(text string) bool {
 // every byte before it but the tags, owners and delays of recipients, which are
 // changed in place. A power loss may keep a file's length and leave
 // zeros in its middle; the length alone would not tell. The sum is asked where there are
-// zeros; a file that a person has edited is read as it is.
+// zeros; a file that an operator has edited is read as it is.
 type sum uint32
 
 func (s sum) add(b []byte) sum {
@@ -408,7 +408,7 @@ func (s sum) add(b []byte) sum {
 }
 
 // sumUp brings the parser's checksum up to the byte at to; it goes on at from. Without
-// zeros nobody asks for it.
+// zeros no one asks for it.
 func (p *parser) sumUp(to, from int) {
 	if p.zeros {
 		p.sum, p.summed = p.sum.add(p.b[p.summed:to]), from
@@ -427,10 +427,10 @@ func fixedWidth(format uint32) int {
 	return n
 }
 
-// appendSum appends the checksum as it stands in a z line, behind a blank.
+// appendSum appends the checksum as it is in a z line, behind a blank.
 func (s sum) appendSum(b []byte) []byte { return fmt.Appendf(b, " %08x", uint32(s)) }
 
-// right tells whether the text is this checksum. Writers of before had none.
+// right reports whether the text is this checksum. Writers of before had none.
 func (s sum) right(text []byte) bool {
 	if len(text) == 0 {
 		return true
@@ -439,7 +439,7 @@ func (s sum) right(text []byte) bool {
 	return err == nil && len(text) == 8 && uint32(n) == uint32(s)
 }
 
-// hasSum tells whether the z line at an offset of a file carries a checksum.
+// hasSum reports whether the z line at an offset of a file carries a checksum.
 func hasSum(file []byte, z int64) bool {
 	if z <= 0 || z >= int64(len(file)) {
 		return false

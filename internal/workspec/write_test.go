@@ -296,7 +296,7 @@ func TestPrintPutsAdditionsLast(t *testing.T) {
 	}
 }
 
-// M19: what a torn append leaves behind hurts nobody, before and after the next
+// M19: what a torn append leaves behind hurts no one, before and after the next
 // writer has ended it.
 func TestTornAppendIsIgnored(t *testing.T) {
 	head := written(t)
@@ -506,7 +506,7 @@ func TestZeroedBlockIsFound(t *testing.T) {
 	}
 }
 
-// Zeros that the sender wrote into a header are no damage, nor is what a person edits.
+// Zeros that the sender wrote into a header are no damage, nor is what an operator edits.
 func TestZerosOfASenderAndEditsAreNoDamage(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -603,7 +603,7 @@ func TestVERPSenderNamesTheRecipient(t *testing.T) {
 	}
 }
 
-// A V line belongs to the s line before it; anywhere else it is a line that nobody knows.
+// A V line belongs to the s line before it; anywhere else it is a line that no one knows.
 func TestVLineIsReadAndPrinted(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)

@@ -134,7 +134,7 @@ type run struct {
 	before string
 }
 
-// told tells whether a life has logged it.
+// told reports whether a life has logged it.
 func (r *run) told(text string) bool { return strings.Contains(r.before+r.log.String(), text) }
 
 func newRun(t *testing.T, v variant) *run {
@@ -262,7 +262,7 @@ func (r *run) check(name string, w *world, doubt map[string]bool, disk *cutfs.FS
 		for _, f := range r.names(disk, dir) {
 			if !once && (strings.HasSuffix(f, ".message-gone") || strings.HasSuffix(f, ".no-message")) {
 				// A specification whose message was finished and whose marks were lost, or
-				// whose message is back in router/: nobody can tell that from a message that
+				// whose message is back in router/: no one can tell that from a message that
 				// was removed by hand. What matters is that all was delivered.
 				continue
 			}

@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ordering is a scheduler without agents and a person who holds b@far, freezes c@far, and
+// ordering is a scheduler without agents and an operator who holds b@far, freezes c@far, and
 // then has both routed again.
 type ordering struct {
 	*removing
@@ -71,7 +71,7 @@ func (o *ordering) run() error {
 }
 
 // Hold, freeze and reroute are stopped after each operation on the disk, by a kill and by
-// a loss of power. Then what was confirmed holds; nobody who is held or frozen is given to
+// a loss of power. Then what was confirmed holds; no one who is held or frozen is given to
 // an agent; each recipient is open in the queue or in one copy in router/, never in both or
 // neither; and the ledger balances.
 func TestCutWhileHoldingFreezingAndRerouting(t *testing.T) {

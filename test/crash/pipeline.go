@@ -250,7 +250,7 @@ func (p *pipeline) putBack() error {
 	}
 	for _, e := range frozen {
 		ino, _, _ := strings.Cut(e.Name, ".")
-		// As a person thaws it, with mv.
+		// As an operator thaws it, with mv.
 		if err := p.disk.RenameNew(postoffice.Freezer+"/"+e.Name, postoffice.Router+"/"+ino); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// removing is a scheduler without agents and a person at the keyboard, on one disk.
+// removing is a scheduler without agents and an operator at the keyboard, on one disk.
 type removing struct {
 	po    *postoffice.PostOffice
 	spool *store.Store

@@ -75,7 +75,7 @@ func (r *run) cutLater(m, n int) (old int) {
 	return old
 }
 
-// several tells whether the message of subject/recipient has more recipients.
+// several reports whether the message of subject/recipient has more recipients.
 func several(key string) bool {
 	subject, _, _ := strings.Cut(key, "/")
 	for _, m := range load {

@@ -78,7 +78,7 @@ func choose(r *Run, n int, seed uint64, ways ...blockdev.Way) []blockdev.Cut {
 const perRun = 100
 
 // Nothing that was answered is lost with the power, whatever the disk has of the writes
-// after the last flush; nothing comes twice that was on the disk; nobody gets another's
+// after the last flush; nothing comes twice that was on the disk; no one gets another's
 // bytes. -images says how many losses are tried.
 func TestLossOfPowerKeepsAnsweredMail(t *testing.T) {
 	eachFS(t, func(t *testing.T, fs blockdev.FileSystem) {

@@ -197,7 +197,7 @@ func (w *world) note(e suite.Event) {
 }
 
 // left lists the files that mean work for the daemons. A draft without its bit, or one
-// that is not whole, is no message: nobody was told yes. A specification without its message waits for a minute
+// that is not whole, is no message: no submitter was answered. A specification without its message waits for a minute
 // and is put aside; what it says of is delivered, or the message is elsewhere.
 func (w *world) left() ([]string, error) {
 	all, err := w.suite.Left()
@@ -303,7 +303,7 @@ func (w *world) try(v *Verdict, t load.Try, answered bool, before, now map[strin
 }
 
 // remnant reports whether a text is what a loss of power has left of a delivery to the
-// mbox file that nobody was told about: a part of one message, or zeros.
+// mbox file that no submitter was answered about: a part of one message, or zeros.
 func (w *world) remnant(c load.Copy, token, where string) bool {
 	return where == "box" && !c.Whole && load.Alone(bytes.Trim(c.Text, "\x00\n"), token) &&
 		slices.ContainsFunc(w.before[token][where], func(b load.Copy) bool {

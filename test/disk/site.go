@@ -197,7 +197,7 @@ func (s *Site) Record(ctx context.Context, rounds int) (*Run, error) {
 }
 
 // drainWhole waits until the daemons have nothing left to do. Drafts that are not whole
-// stay: nobody was told yes.
+// stay: no submitter was answered.
 func (s *Site) drainWhole(ctx context.Context) error {
 	w := &world{suite: s.Load.Suite, load: load.Load{Suite: s.Load.Suite, Size: s.Load.Size}}
 	for idle := 0; idle < 2; idle++ {

@@ -66,7 +66,7 @@ func immutable(s *system, dir string) (thaw func()) {
 		s.Skipf("the file system has no immutable files: %v", err)
 	}
 	thaw = sync.OnceFunc(func() { s.try("make "+dir+" mutable", set(false)) })
-	s.Cleanup(thaw) // else nobody removes it
+	s.Cleanup(thaw) // else no one removes it
 	return thaw
 }
 

@@ -22,7 +22,7 @@ import (
 
 // Options say how much is done.
 type Options struct {
-	Dir   string // for the programs and the systems; emptied by nobody
+	Dir   string // for the programs and the systems; emptied by no one
 	Out   io.Writer
 	Quick bool          // one fault for each step, another kind with each
 	Limit time.Duration // for the faults; what is not reached by then is not tried

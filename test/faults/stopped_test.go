@@ -156,7 +156,7 @@ func TestStoppedSubmitterKeepsItsDraft(t *testing.T) {
 }
 
 // K9 S7: an agent that is stopped in the middle of a delivery holds its recipient
-// while the scheduler is killed, although the kernel hangs up on it then: nobody else
+// while the scheduler is killed, although the kernel hangs up on it then: no other process
 // delivers, and when it goes on its mark counts.
 func TestStoppedAgentOutlivesItsScheduler(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type Trial struct {
 	Repeated   int      // copies that came again therefore
 }
 
-// Bad tells whether a promise was broken.
+// Bad reports whether a promise was broken.
 func (t *Trial) Bad() bool {
 	return len(t.Lost)+len(t.Duplicated)+len(t.Wrong)+len(t.Orphans)+len(t.Noise)+len(t.Ended) > 0
 }
@@ -153,7 +153,7 @@ func (t *Trial) event(e suite.Event) {
 	}
 }
 
-// Failed tells whether a promise is broken.
+// Failed reports whether a promise is broken.
 func (t *Table) Failed() bool {
 	return slices.ContainsFunc(t.Trials, (*Trial).Bad)
 }

@@ -42,7 +42,7 @@ func launch(socket string) error {
 		return fmt.Errorf("%s=%s: started without a socket or a program", marker, socket)
 	}
 	unix.CloseOnExec(fd)
-	// Nobody answers yet when the listener is sent, so a thread without the filter
+	// No one answers yet when the listener is sent, so a thread without the filter
 	// sends it. This one keeps its filter through execve(2); the others end there.
 	runtime.LockOSThread()
 	listeners, sent := make(chan int), make(chan error)

@@ -12,7 +12,7 @@ import (
 )
 
 // drain waits until the postoffice holds no message. Drafts of killed submitters are
-// made old, so that a router takes them away now and not in an hour; nobody writes
+// made old, so that a router takes them away now and not in an hour; no one writes
 // one any more when this is called.
 func drain(ctx context.Context, s *suite.Suite) error {
 	old := time.Now().Add(-2 * time.Hour)

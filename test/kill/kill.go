@@ -36,7 +36,7 @@ func Programs() []string {
 
 // Options say how much is done.
 type Options struct {
-	Dir   string // for the programs and the systems; emptied by nobody
+	Dir   string // for the programs and the systems; emptied by no one
 	Out   io.Writer
 	Quick bool          // each step once; else more occurrences, recoveries and whole systems
 	Lanes int           // systems that are killed at the same time

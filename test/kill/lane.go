@@ -213,7 +213,7 @@ func (l *lane) work(ctx context.Context, trial *Trial, whole <-chan struct{}) er
 	}
 }
 
-// dead tells whether the whole system was just killed, so that it is to be started.
+// dead reports whether the whole system was just killed, so that it is to be started.
 func (l *lane) dead() bool {
 	select {
 	case <-l.whole:
@@ -285,7 +285,7 @@ func (l *lane) audit(trial *Trial) error {
 			continue
 		}
 		l.tokens["repeated"+f.Try.Token+f.Where] = true
-		// Only SMTP has a moment in which nobody can know.
+		// Only SMTP has a moment in which no one can know.
 		if strings.HasPrefix(f.Where, "sink") && trial.Target.sends() {
 			trial.Again++
 		} else {

@@ -101,5 +101,5 @@ func runRound(ctx context.Context, s *suite.Suite, l *load.Load, round int) erro
 	return drain(ctx, s)
 }
 
-// ours tells whether a step is one of the programs that are killed.
+// ours reports whether a step is one of the programs that are killed.
 func ours(p inject.Pair) bool { return killed(p.Program) && !strings.HasPrefix(p.Path, "/") }

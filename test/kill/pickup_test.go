@@ -13,7 +13,7 @@ import (
 	"zmailer/test/inject"
 )
 
-// nobody is a user who has no rights.
+// no one is a user who has no rights.
 const nobody = 65534
 
 // names lists the files of some directories of the postoffice.

@@ -48,7 +48,7 @@ func parseCall(line string, c inject.Classes) (inject.Pair, bool) {
 	return p, p.Path != "" && !opens && !inject.Ignored(p.Name, p.Path)
 }
 
-// arguments splits what stands behind a call's opening parenthesis.
+// arguments splits what follows a call's opening parenthesis.
 func arguments(text string) []string {
 	var list []string
 	start, depth, inside := 0, 0, byte(0)

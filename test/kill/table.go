@@ -33,7 +33,7 @@ type Trial struct {
 	Err                 error // the system did not mend it in time
 }
 
-// bad tells whether a promise was broken.
+// bad reports whether a promise was broken.
 func (t *Trial) bad() bool {
 	return t.Err != nil || len(t.Lost)+len(t.Duplicated)+len(t.Wrong)+len(t.Orphans) > 0
 }
@@ -52,7 +52,7 @@ func (t *Trial) String() string {
 	return b.String()
 }
 
-// sends tells whether an SMTP agent was among the dead.
+// sends reports whether an SMTP agent was among the dead.
 func (t Target) sends() bool {
 	return t.Whole || t.Program == "ta-smtp" || t.After != nil && t.After.sends()
 }
@@ -144,7 +144,7 @@ const slow = 10 * time.Second
 // wantedCoverage is the least part.
 const wantedCoverage = 0.95
 
-// Failed tells whether a promise is broken or too little was tried.
+// Failed reports whether a promise is broken or too little was tried.
 func (t *Table) Failed() bool {
 	sum := t.sum()
 	return sum.lost+sum.duplicated+sum.wrong+sum.orphans+sum.stuck > 0 || t.Coverage() < wantedCoverage

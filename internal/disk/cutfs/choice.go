@@ -93,7 +93,7 @@ func (d *disk) subsets(limit int) (sets []string, all bool) {
 	return sets, true
 }
 
-// ready tells whether all that a change builds on is kept or durable.
+// ready reports whether all that a change builds on is kept or durable.
 func (d *disk) ready(c *change, kept map[*change]bool) bool {
 	return !slices.ContainsFunc(c.after, func(b *change) bool {
 		return !kept[b] && !d.early[b] && slices.Contains(d.pending, b)

@@ -118,7 +118,7 @@ func (f *FS) Ops() int {
 	return f.ops
 }
 
-// Dead tells whether the cut has come.
+// Dead reports whether the cut has come.
 func (f *FS) Dead() bool {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

@@ -74,7 +74,7 @@ type change struct {
 	above []*change // of those, the changes that made the directories that it is in
 }
 
-// touches tells whether a sync of that node covers the change.
+// touches reports whether a sync of that node covers the change.
 func (c *change) touches(id int) bool {
 	if c.id == id {
 		return true
@@ -88,7 +88,7 @@ func (c *change) touches(id int) bool {
 	return false
 }
 
-// ofName tells whether the change is one of names, not of what the inode holds.
+// ofName reports whether the change is one of names, not of what the inode holds.
 func (c *change) ofName() bool { return c.kind < chmod }
 
 // apply makes the change. The nodes are there, because a change comes after those

@@ -71,7 +71,7 @@ type place struct {
 type order struct {
 	node   map[int]*change   // names of an inode; in model Loose its mode and size too
 	inside map[int]*change   // model POSIX: mode and size of an inode
-	name   map[place]*change // what stands under a name
+	name   map[place]*change // what is under a name
 	made   map[int]*change   // directories
 }
 
@@ -185,7 +185,7 @@ func withOwn(c *change, to map[*change]bool) {
 	}
 }
 
-// withheld tells whether a number whose file is gone may not be given yet. File
+// withheld reports whether a number whose file is gone may not be given yet. File
 // systems that keep no order give a number again only when the file that had it,
 // and everything before its end, is gone from the disk: btrfs gives none twice, f2fs
 // waits for a checkpoint.

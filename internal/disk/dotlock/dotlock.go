@@ -1,4 +1,4 @@
-// Package dotlock says what stands in FILE.lock, by which programs keep each other from a
+// Package dotlock says what is in FILE.lock, by which programs keep each other from a
 // mailbox, and when such a lock counts for nothing: docs/mailboxes.md. It owns nothing; who
 // makes and removes the files does so in his own way.
 //
@@ -28,7 +28,7 @@ const Longest = 300
 // Text is what this process writes into a lock file: its pid, and the name of this host.
 func Text(host string) []byte { return []byte(strconv.Itoa(os.Getpid()) + " " + host + "\n") }
 
-// Stale tells whether a lock file with a text, written at a time, counts for nothing on a
+// Stale reports whether a lock file with a text, written at a time, counts for nothing on a
 // host.
 func Stale(text []byte, written, now time.Time, host string) bool {
 	age := now.Sub(written)

@@ -5,7 +5,7 @@ import "sync"
 // Sharer is an FS on which one commit can make many files durable: it keeps its changes
 // in one journal, so that the last of them is not on the disk before the others.
 type Sharer interface {
-	// SharesSync tells whether SyncAll costs less than a Sync of each file.
+	// SharesSync reports whether SyncAll costs less than a Sync of each file.
 	SharesSync() bool
 	// SyncAll makes open files durable as Sync does with each. An error is of all of them:
 	// none may be trusted.
@@ -16,10 +16,10 @@ type Sharer interface {
 const groupMost = 128
 
 // Group has goroutines that make a file each durable share the disk's commits. Who finds
-// nobody at it syncs its file at once, alone. Who does not waits with others for the end
-// of that; one of them then syncs for all. Nobody waits for company.
+// no one at it syncs its file at once, alone. Who does not waits with others for the end
+// of that; one of them then syncs for all. No one waits for company.
 //
-// Why one at a time, and what it is worth, stands in docs/notes/group-commit.md.
+// Why one at a time, and what it is worth, is in docs/notes/group-commit.md.
 type Group struct {
 	fs Sharer
 

@@ -13,7 +13,7 @@ import (
 )
 
 // LockMode is the mode of a lock file. Whoever can open a file can take a flock on it,
-// also one that opens it for reading alone: so nobody but its owner and root may.
+// also one that opens it for reading alone: so no one but its owner and root may.
 const LockMode fs.FileMode = 0o600
 
 // ErrUntrusted means that a name leads to something that cannot serve as a lock file.
@@ -93,7 +93,7 @@ func (o *OS) lock(name string, content []byte, take func(*osFile) error) (Lock, 
 		}
 		l := &osLock{fs: o, name: name, f: f}
 		if err := l.write(content); err != nil {
-			// Crash: a lock file that nobody holds and no claim names. Ours goes away again,
+			// Crash: a lock file that no process holds and no claim names. Ours goes away again,
 			// so that each try does not leave one.
 			return nil, errors.Join(o.pathError("write", name, err), l.Release())
 		}
@@ -259,7 +259,7 @@ func (l *osLock) write(content []byte) error {
 	return l.f.Sync()
 }
 
-// Release unlinks before it unlocks, so nobody locks a name that then goes away.
+// Release unlinks before it unlocks, so no one locks a name that then goes away.
 func (l *osLock) Release() error {
 	err := l.fs.Remove(l.name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -187,7 +187,7 @@ func asOther(dir string, f func() error) error {
 	return errors.Join(err, syscall.Seteuid(0))
 }
 
-// Sec5: a user who has linked a lock file to a name of their own keeps nobody from
+// Sec5: a user who has linked a lock file to a name of their own keeps no one from
 // starting: a free one is replaced, a held one stays its holder's.
 func TestSec5LinkedLockFileIsReplaced(t *testing.T) {
 	dir, f := openToAll(t)

@@ -217,7 +217,7 @@ func ProbeRename(f FS, dirs ...string) error {
 	return nil
 }
 
-// probeName is a name that nobody can know before.
+// probeName is a name that no one can know before.
 func probeName() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails

@@ -43,7 +43,7 @@ func (o *OS) SyncAll(files []File) error {
 		return syncEach(files)
 	}
 	for i, f := range own {
-		// Crash: data of files whose names and modes may be lost; no submitter was told yet.
+		// Crash: data of files whose names and modes may be lost; no submitter was answered yet.
 		err := o.calls.begin(f)
 		if i == 0 && errors.Is(err, unix.ENOSYS) {
 			return syncEach(files)
@@ -169,7 +169,7 @@ func mountOf(mountinfo []byte, major, minor uint32) (kind, source string) {
 	return "", ""
 }
 
-// kernelFrom tells whether the kernel is of this version or later.
+// kernelFrom reports whether the kernel is of this version or later.
 func kernelFrom(major, minor int) bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

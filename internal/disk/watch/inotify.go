@@ -80,7 +80,7 @@ func (n *notifier) remove(dir string) {
 	}
 }
 
-// has tells whether a directory is watched: the kernel forgets one that is removed.
+// has reports whether a directory is watched: the kernel forgets one that is removed.
 func (n *notifier) has(dir string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -92,7 +92,7 @@ func Open(dirs []string, interval time.Duration, accept func(name string) bool, 
 }
 
 // Renamed is Open for names that files get by a rename: files that are created in the
-// directories wake nobody.
+// directories wake no one.
 func Renamed(dirs []string, interval time.Duration, accept func(name string) bool, log *slog.Logger) *Watcher {
 	return prepare(dirs, interval, accept, log, func() (*notifier, error) { return newNotifier(renamed) })
 }
@@ -347,7 +347,7 @@ func look(dir string) place {
 	return place{true, uint64(st.Dev), st.Ino}
 }
 
-// Refused tells whether the kernel has refused a watch, so that some hints come by period
+// Refused reports whether the kernel has refused a watch, so that some hints come by period
 // alone.
 func (w *Watcher) Refused() bool {
 	w.mu.Lock()
@@ -378,7 +378,7 @@ func (w *Watcher) disarm(n *notifier) {
 	}
 }
 
-// Close ends watching: nobody calls Await any more.
+// Close ends watching: no one calls Await any more.
 func (w *Watcher) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -369,7 +369,7 @@ func TestTroubleOfTheNotifierMeansLookAtEverything(t *testing.T) {
 	}
 }
 
-// What is in the directory already wakes nobody.
+// What is in the directory already wakes no one.
 func TestOnlyNewNamesWakeTheReader(t *testing.T) {
 	dir := t.TempDir()
 	file, err := os.Create(filepath.Join(dir, "1"))

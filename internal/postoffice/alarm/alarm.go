@@ -1,4 +1,4 @@
-// Package alarm says what in a postoffice needs a person: mail that stands for too long
+// Package alarm says what in a postoffice needs an operator: mail that stands for too long
 // in a state, a host or a daemon that makes no progress, files that belong to nothing or
 // twice to the same. It is pure: the scheduler and zmctl status look at the postoffice
 // and tell it what they saw; it tells what is raised and what is over.
@@ -31,7 +31,7 @@ const (
 	Down       Kind = "down"        // mail waits for a daemon that does not run
 )
 
-// Alarm is one thing that needs a person.
+// Alarm is one thing that needs an operator.
 type Alarm struct {
 	Kind    Kind      `json:"kind"`
 	Subject string    `json:"subject"` // directory, thread or file

@@ -66,8 +66,8 @@ func ParseLimits(text string) (Limits, error) {
 	return l, nil
 }
 
-// Age tells whether the oldest of some messages is too old. where names their directory,
-// oldest is since when that one stands there, zero if there is none.
+// Age reports whether the oldest of some messages is too old. where names their directory,
+// oldest is since when that one is there, zero if there is none.
 func Age(where string, count int, oldest time.Time, limit time.Duration, now time.Time) (Alarm, bool) {
 	if oldest.IsZero() || limit <= 0 || now.Sub(oldest) < limit {
 		return Alarm{}, false

@@ -19,7 +19,7 @@ type Record struct {
 	Time       int64 // of the last line, milliseconds since 1970
 }
 
-// Open tells whether the message is to be on the disk.
+// Open reports whether the message is to be on the disk.
 func (r *Record) Open() bool { return r.Ended == None }
 
 // Size is the recipients that are to have an outcome.
@@ -194,7 +194,7 @@ func (b *Book) apply(l *Line) {
 	}
 }
 
-// leave takes a Gone line. One that was removed by a person before it was routed has no
+// leave takes a Gone line. One that was removed by an operator before it was routed has no
 // specification to count recipients in.
 func (r *Record) leave(l *Line) {
 	switch {
@@ -210,7 +210,7 @@ func (r *Record) leave(l *Line) {
 
 func (r *Record) end(v Verb, o Outcomes, why string) { r.Ended, r.End, r.Why = v, o, why }
 
-// resolve looks, for messages that nobody has accepted, for one that was accepted under
+// resolve looks, for messages that no one has accepted, for one that was accepted under
 // another time of its file, touched by hand. It comes when all lines are read, because
 // the line that accepts a message may be behind those that follow from it.
 func (b *Book) resolve() {
@@ -277,7 +277,7 @@ func (b *Book) adopt(id postoffice.SpoolID, from uint64, fits func(id postoffice
 	delete(b.Records, old)
 }
 
-// powerLost tells whether a process of another boot did not close.
+// powerLost reports whether a process of another boot did not close.
 func (b *Book) powerLost(boot string) bool {
 	for _, boots := range b.writers {
 		if slices.ContainsFunc(boots, func(at string) bool { return at != boot }) {

@@ -65,7 +65,7 @@ type Patience struct {
 	// Before is called before Settle compares, if it does; nil: nothing is to be done.
 	Before func() error
 
-	// Seen is called with each message that Compare meets on the disk; nil: nobody counts.
+	// Seen is called with each message that Compare meets on the disk; nil: no one counts.
 	Seen func()
 
 	// literal: a message is known by its spool ID alone. Lines of the younger of two that
@@ -115,7 +115,7 @@ type comparison struct {
 	taken   map[*sight]bool // known to the ledger, or another name of what it knows
 	result  Balance
 	wrong   []Mismatch
-	undone  map[postoffice.SpoolID]bool // removed by a person, and put back since
+	undone  map[postoffice.SpoolID]bool // removed by an operator, and put back since
 }
 
 func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
@@ -190,7 +190,7 @@ func (x *comparison) hold(s *sight, n int64) {
 func (x *comparison) returned(id postoffice.SpoolID, r *Record, s *sight) error {
 	switch s.dir {
 	case postoffice.Removed, postoffice.Quarantine:
-		return nil // for a person
+		return nil // for an operator
 	case postoffice.Queue:
 		n, open, err := s.specification(x.po)
 		if err != nil || open == 0 {

@@ -142,7 +142,7 @@ func (s *sights) stat(f durable.FS, dir, name string) error {
 	return nil
 }
 
-// there tells whether the file is still what it was.
+// there reports whether the file is still what it was.
 func (x *sight) there(f durable.FS) bool {
 	info, err := f.Stat(x.path())
 	return err == nil && postoffice.IDOf(info) == x.id
@@ -158,7 +158,7 @@ func (x *sight) head(f durable.FS) (n int64, entered bool, err error) {
 	defer func() { err = errors.Join(err, h.Close()) }()
 	m, err := envelope.Read(h)
 	if syntax := (*envelope.SyntaxError)(nil); errors.As(err, &syntax) {
-		return 1, false, nil // in postman/, for a person
+		return 1, false, nil // in postman/, for an operator
 	}
 	if err != nil {
 		return 0, false, err

@@ -62,8 +62,8 @@ func through(f durable.FS) (n int, err error) {
 	return 0, ErrBase
 }
 
-// fold brings the lines of journals that nobody writes any more into base: what is done
-// with is counted and forgotten, the rest stands there line by line. Only the scheduler
+// fold brings the lines of journals that no one writes any more into base: what is done
+// with is counted and forgotten, the rest is there line by line. Only the scheduler
 // calls it. It tells how many journals are gone.
 func fold(po *postoffice.PostOffice) (int, error) {
 	f := po.FS()
@@ -137,7 +137,7 @@ func alone(f durable.FS, name string) (h durable.File, raw []byte, err error) {
 
 // forget counts the records that are done with and drops them. One whose files are
 // still there may end a second time and is kept until they are gone, one that may come
-// back out of removed/, and one whose numbers do not agree until a person has settled it.
+// back out of removed/, and one whose numbers do not agree until an operator has settled it.
 func (b *Book) forget(po *postoffice.PostOffice) error {
 	left := map[uint64]bool{} // inode numbers
 	note := func(name string) error {

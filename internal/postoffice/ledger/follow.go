@@ -54,7 +54,7 @@ func (t *Tail) Read(fn func(Line) error) error {
 			kept = append(kept, j)
 			continue
 		}
-		// Folded: nobody writes to it, and its last line was read. Read only: close has
+		// Folded: no one writes to it, and its last line was read. Read only: close has
 		// nothing to lose.
 		_ = j.f.Close()
 	}

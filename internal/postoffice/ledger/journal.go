@@ -33,7 +33,7 @@ const (
 // Journal is a process's way to write into the ledger. The file is opened when the
 // first line is to be written and held by a shared flock. Its methods may be used by
 // many goroutines, and on a nil Journal, which writes nothing. Errors of lines are logged
-// and not given: nobody's mail waits for them.
+// and not given: no one's mail waits for them.
 type Journal struct {
 	po *postoffice.PostOffice
 	c  Config
@@ -366,7 +366,7 @@ func (j *Journal) Close() {
 }
 
 // Keep keeps the ledger small: it begins another journal when this one is large, and
-// folds those that nobody writes any more. Only the scheduler calls it, at its looks.
+// folds those that no one writes any more. Only the scheduler calls it, at its looks.
 func (j *Journal) Keep() error {
 	if j == nil {
 		return nil

@@ -36,16 +36,16 @@ const (
 	newBase     = postoffice.Ledger + "/base.new"
 )
 
-// ByPerson is why a message is gone that a person removed before it was routed.
+// ByPerson is why a message is gone that an operator removed before it was routed.
 const ByPerson = "removed"
 
 // Outcomes are what became of a message's recipients.
 type Outcomes struct {
 	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`   // and reported to the sender, as far as he wished
-	Silent    int64 `json:"silent"`   // failed, with nobody to tell
+	Silent    int64 `json:"silent"`   // failed, with no one to tell
 	Expired   int64 `json:"expired"`  // given up
-	Removed   int64 `json:"removed"`  // by a person, with zmctl
+	Removed   int64 `json:"removed"`  // by an operator, with zmctl
 	Rerouted  int64 `json:"rerouted"` // a copy for them went to the router, and is accounted for
 	Gone      int64 `json:"gone"`     // taken away by other hands, or discarded
 	Unknown   int64 `json:"unknown"`  // lost sight of in a power loss

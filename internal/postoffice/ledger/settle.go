@@ -27,7 +27,7 @@ var (
 const (
 	whyPower = "power" // a power loss took lines or files
 	whyStart = "start" // the message was there before the ledger
-	// whySettled: a person knows what became of it.
+	// whySettled: an operator knows what became of it.
 	whySettled = "settled"
 )
 
@@ -37,7 +37,7 @@ func StartPatience() Patience { return Patience{Looks: 4, Pause: 50 * time.Milli
 // Settle enters, after a loss of power or into a new ledger, what ledger and disk
 // contradict each other about: messages that are nowhere as unknown, messages that
 // nothing tells of as found. Without a loss of power it does nothing: an imbalance is
-// then a person's to explain. The scheduler calls it at its start, when it has taken up
+// then an operator's to explain. The scheduler calls it at its start, when it has taken up
 // what was interrupted.
 func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error) {
 	var done Settled
@@ -90,7 +90,7 @@ func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error
 	return done, nil
 }
 
-// Explain enters that a person has taken the matter of a message in hand which Compare
+// Explain enters that an operator has taken the matter of a message in hand which Compare
 // has found missing, uneven or unreported: what has no outcome is counted as gone. Beyond
 // what it had, it is counted as added; who was not told is taken to know. ErrNotOpen: nothing is wrong with it. ErrOnDisk: its files
 // are there, and it gets its end from them.

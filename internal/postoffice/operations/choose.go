@@ -17,7 +17,7 @@ type chosen struct {
 }
 
 // choose finds the recipients that the request is about: those that are open, and with
-// Failed those that have failed, that fits accepts and nobody has removed.
+// Failed those that have failed, that fits accepts and no one has removed.
 func (q *Request) choose(spec *workspec.Spec, fits func(*chosen) bool) ([]chosen, error) {
 	var list []chosen
 	removal, orders := spec.Removal(), spec.Orders()

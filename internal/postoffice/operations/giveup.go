@@ -37,7 +37,7 @@ func Expire(q Request, name string) (Result, error) {
 					text += "; last answer: " + answer
 				}
 				d := q.diagnostic(c, code, text)
-				// Marked as reported: nobody is to hear of it.
+				// Marked as reported: no one is to hear of it.
 				d.Reported = !q.Report
 				return d
 			}}

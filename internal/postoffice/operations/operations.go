@@ -1,4 +1,4 @@
-// Package operations is what a person or a rule says of queued recipients: hold and release,
+// Package operations is what an operator or a rule says of queued recipients: hold and release,
 // freeze and thaw, retry, expire, remove and undo, reroute.
 //
 // It owns the events of those words in a work specification and the tags that follow
@@ -33,7 +33,7 @@ import (
 var (
 	// ErrMoved means that the message is not where it was.
 	ErrMoved = errors.New("it has moved on; try again")
-	// ErrNothing means that the order is about nobody.
+	// ErrNothing means that the order is about no one.
 	ErrNothing = errors.New("nothing is to be done")
 	// errRestored means that an undo that was broken off has done this part.
 	errRestored = fmt.Errorf("%w: it is put back already", ErrNothing)

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// desk is a postoffice with one queued message, and a person who gives orders.
+// desk is a postoffice with one queued message, and an operator who gives orders.
 type desk struct {
 	t    *testing.T
 	po   *postoffice.PostOffice
@@ -126,7 +126,7 @@ func TestOrderSaysWhoAndWhy(t *testing.T) {
 	}
 }
 
-// A copy that could not be submitted is recorded: nobody is given to an agent meanwhile, and
+// A copy that could not be submitted is recorded: no one is given to an agent meanwhile, and
 // the same order ends it, without a scheduler and without a second copy.
 func TestRerouteIsResumedByTheNextOrder(t *testing.T) {
 	d := newDesk(t, plainText, plainHeader, "body\n")
@@ -221,7 +221,7 @@ func TestRerouteBelievesNoMoreThanTheRouterDid(t *testing.T) {
 }
 
 // A recipient that was removed while an agent had it, and put back, is still the agent's:
-// its lock is not taken from it. One whose agent is dead is nobody's.
+// its lock is not taken from it. One whose agent is dead is no one's.
 func TestUndoLeavesTheAgentItsLock(t *testing.T) {
 	d := newDesk(t, plainText, plainHeader, "body\n")
 	owner, err := d.po.Owners.Take("test-agent")

@@ -249,7 +249,7 @@ func (q *Request) prepare(f *postoffice.Spec, spec *workspec.Spec, set []chosen)
 	}
 	// No hold, and no way that leads back to itself, makes a message young again.
 	draft.SetArrival(postoffice.IDOf(info).Time())
-	// Crash: see Prepare: nobody knows the file's name yet.
+	// Crash: see Prepare: no one knows the file's name yet.
 	return draft.Name(), draft.Prepare()
 }
 

@@ -22,8 +22,8 @@ func Release(q Request, name string) (Result, error) {
 	})
 }
 
-// Freeze has the open recipients of transport/name wait for a person: they do not
-// expire. cause is one word, workspec.CausePerson if a person says so.
+// Freeze has the open recipients of transport/name wait for an operator: they do not
+// expire. cause is one word, workspec.CausePerson if an operator says so.
 func Freeze(q Request, name, cause string) (Result, error) {
 	return q.say(name, "freeze", func(c *chosen) bool { return c.order.Freeze == nil }, func(list []chosen) workspec.Event {
 		return q.event(workspec.EventFrozen, list, workspec.Attr{Key: workspec.KeyCause, Value: cause})

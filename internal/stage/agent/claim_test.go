@@ -271,8 +271,8 @@ func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17
 		spoil func(s *spool, name string)
 		log   string
 	}{
-		"specification gone": {func(s *spool, name string) { os.Remove(s.path(name)) }, "somebody else has taken it"},
-		"message gone":       {func(s *spool, name string) { os.Remove(s.dir + "/queue/" + name) }, "somebody else has taken it"},
+		"specification gone": {func(s *spool, name string) { os.Remove(s.path(name)) }, postoffice.ErrGone.Error()},
+		"message gone":       {func(s *spool, name string) { os.Remove(s.dir + "/queue/" + name) }, postoffice.ErrGone.Error()},
 		"not a specification": {func(s *spool, name string) { os.WriteFile(s.path(name), []byte("r\n"), 0o600) },
 			"work specification, byte 0"},
 		"unknown format bits": {func(s *spool, name string) {

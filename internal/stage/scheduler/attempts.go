@@ -30,7 +30,7 @@ func clauseOf(t *thread.Thread) string {
 
 // Answered implements agents.Owner.
 func (e *attempts) Answered(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
-	e.counts.final(r.Result)
+	e.counts.Final(r.Result)
 	e.logFinal(v, r, ans)
 }
 
@@ -136,7 +136,7 @@ func (e *attempts) Late(d *agents.Doubt, o *thread.Outcome, word taproto.Word, k
 		m.Owes = true
 	}
 	if !known {
-		e.counts.final(o.Result)
+		e.counts.Final(o.Result)
 		e.logLate(endOf(o.Result), d, o)
 	}
 	if agents.LeftToUs(word) {

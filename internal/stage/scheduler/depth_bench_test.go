@@ -81,7 +81,7 @@ func BenchmarkTurns(b *testing.B) {
 		for part := 0; part < tableParts; {
 			turn("look", func() { part = e.scanner.unseen(0, part) })
 		}
-		turn("etrn", func() { e.kick("host77.example", func(int) {}) })
+		turn("etrn", func() { e.Kick("host77.example", func(int) {}) })
 		turn("clock-set", func() { e.clock.shift(time.Hour) })
 		e.now = e.now.Add(time.Hour)
 	}

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/events"
+	"zmailer/internal/stage/scheduler/query"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -34,9 +35,9 @@ type engine struct {
 	inodes   map[uint64]uint64 // number in the name, of messages with another one in the spool ID
 	agents   *agents.Pool
 	events   *events.Stream
-	counts   counts
+	counts   query.Counts
 	meters   meters
-	query    *query
+	query    *query.Server
 
 	// Its parts, each with the state that is its own.
 	clock           clock
@@ -110,9 +111,10 @@ func (e *engine) run(ctx context.Context) error {
 	defer stopWatching()
 	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
 	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
-	e.startQuery(ctx)
-	defer e.serveMetrics()() // those who read ask the engine until the query has stopped
-	defer e.query.stop()
+	e.query = query.Start(ctx, e, query.Config{Dir: e.conf.Dir, ZConfig: e.conf.ZConfig, Conf: e.conf.Conf, PostOffice: e.po, Store: e.spool,
+		Now: e.conf.clocks.now, Log: e.log, Stream: e.events})
+	defer e.query.Measure(e.conf.Metrics)() // readers ask the engine until the query has stopped
+	defer e.query.Stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	done := ctx.Done()

@@ -40,7 +40,7 @@ func TestDel8HeapIsBoundedWhileTheQueueGrows(t *testing.T) {
 	if e.heap.gcPercent != manyPercent {
 		t.Errorf("the collector's share is %d percent after the queue has grown, want %d", e.heap.gcPercent, manyPercent)
 	}
-	if n := e.messages.len(); n != messages || e.sums().Messages != messages {
+	if n := e.messages.len(); n != messages || (view{e}).Status().Messages != messages {
 		t.Errorf("%d messages, want %d", n, messages)
 	}
 	ratio := float64(peak-base) / float64(steady-base)

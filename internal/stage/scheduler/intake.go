@@ -164,7 +164,7 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	}
 	delete(e.refused, name)
 	for _, host := range l.Start {
-		e.kick(host, func(int) {})
+		e.Kick(host, func(int) {})
 	}
 	if l.Gone {
 		return

@@ -102,7 +102,7 @@ func resultOf(delivered bool) thread.Result {
 // logTagged writes the line of a recipient whose outcome only its tag tells.
 func (e *attempts) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
 	o := store.Outcome{Result: resultOf(delivered)}
-	e.counts.final(o.Result)
+	e.counts.Final(o.Result)
 	e.logOutcome(endOf(o.Result), v, r, e.stages(v), o.Code().String(), "told by its tag; the agent did not answer")
 }
 

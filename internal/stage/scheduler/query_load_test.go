@@ -4,69 +4,18 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/store/storetest"
-	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
 )
-
-// A listing looks at a thousand vertices in a turn of the engine and not at more, however
-// many there are.
-func TestListingOfManyMessagesMakesNoTurnLong(t *testing.T) {
-	const many = 100_000
-	q, _, turns := manyThreads(t, many, func(i uint64) string {
-		if i%2 == 0 {
-			return fmt.Sprintf("h%d.example", i%1000)
-		}
-		return "big.example"
-	})
-	rings, _, _, err := q.rings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	threads, recipients := 0, 0
-	var big threadShot
-	for _, r := range rings {
-		if err := q.each(r, func(s *threadShot) error {
-			threads++
-			recipients += s.stats.Recipients
-			if s.host == "big.example" {
-				big = *s
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	listed := map[string]bool{}
-	thr, _, err := q.find("smtp", "big.example")
-	if err != nil || thr == nil {
-		t.Fatal(err)
-	}
-	if err := q.messages(thr, func(m *threadMessage) error {
-		listed[m.name] = true
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if threads != 501 || recipients != many || big.stats.Recipients != many/2 || len(listed) != many/2 {
-		t.Errorf("got %d threads, %d recipients, %d of the big one", threads, recipients, len(listed))
-	}
-	if q.most > askedAtOnce || turns.Load() < many/askedAtOnce {
-		t.Errorf("%d vertices in one turn, in %d turns", q.most, turns.Load())
-	}
-}
 
 // A client that does not read what it asked for blocks nobody: not deliveries, not other
 // clients. Nor does one that says nothing.
@@ -98,7 +47,7 @@ func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 	}
 	r.wait(100, "msg=delivered", "rcpt=ok@h")
 	c, last := r.dial()
-	if s := r.status(c); s.Messages < 50 || s.MostAtOnce > askedAtOnce {
+	if s := r.status(c); s.Messages < 50 || s.MostAtOnce > 1000 {
 		t.Errorf("got %+v", s)
 	}
 	_ = last.Close()
@@ -266,65 +215,4 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 	if got := askedLines(t, c, mailq.Request{Kind: mailq.Threads2}); len(got) != 5 || s.Threads != 5 {
 		t.Errorf("got %d threads, want 5: %q", s.Threads, got)
 	}
-}
-
-// BenchmarkListing lists a million messages to ten thousand hosts: when the first line
-// comes, how long all of it takes, and how long the engine was kept each time: the 99th
-// percentile, and at most.
-func BenchmarkListing(b *testing.B) {
-	x, _ := diskBox(b)
-	e := newEngine(Config{Conf: x.spool.Conf, Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)}, x.PO)
-	e.now = x.Now
-	for i := range uint64(1_000_000) {
-		host := fmt.Sprintf("h%d.example", i%10_000)
-		m := &thread.Message{Number: i + 1, Stamp: x.Now.UnixNano(), Open: 1, Total: 1}
-		m.SetName(fmt.Sprint(i + 1))
-		e.messages.put(m)
-		e.core.Add(m, e.reconfiguration.ring("smtp", host), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
-			thread.History{Attempts: 1, Next: x.Now.Add(time.Hour)}, x.Now)
-	}
-	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
-	var turns []time.Duration
-	stop := make(chan struct{})
-	var engine sync.WaitGroup
-	engine.Go(func() {
-		var list []func()
-		for {
-			select {
-			case <-e.box.wake:
-			case <-stop:
-				return
-			}
-			list = e.box.take(list)
-			for _, fn := range list {
-				begin := time.Now()
-				fn()
-				turns = append(turns, time.Since(begin))
-			}
-		}
-	})
-	first := time.Duration(0)
-	for b.Loop() {
-		begin, told := time.Now(), false
-		rings, _, _, err := q.rings()
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, r := range rings {
-			if err := q.each(r, func(*threadShot) error {
-				if !told {
-					told, first = true, max(first, time.Since(begin))
-				}
-				return nil
-			}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	close(stop)
-	engine.Wait()
-	b.ReportMetric(float64(first.Microseconds()), "µs-to-first-line")
-	slices.Sort(turns)
-	b.ReportMetric(float64(turns[len(turns)*99/100].Microseconds()), "µs-turn-p99")
-	b.ReportMetric(float64(turns[len(turns)-1].Microseconds()), "µs-turn-max")
 }

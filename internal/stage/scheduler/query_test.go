@@ -260,21 +260,6 @@ func TestETRNBySocketAndByFile(t *testing.T) {
 	}
 }
 
-func TestETRNNamesAHostOrADomain(t *testing.T) {
-	for _, tt := range []struct {
-		host, name string
-		want       bool
-	}{
-		{"a.example", "a.example", true}, {"A.Example", "a.example", true}, {"b.a.example", "a.example", false},
-		{"b.a.example", "@a.example", true}, {"a.example", "@A.example", true}, {"ba.example", "@a.example", false},
-		{".a.example", "@a.example", false}, {"a.example", "@", false}, {"", "@", true}, {"", "x", false},
-	} {
-		if got := kicks(tt.host, tt.name); got != tt.want {
-			t.Errorf("ETRN %s for %q: %v", tt.name, tt.host, got)
-		}
-	}
-}
-
 // M41: per thread and per message, silent or reported.
 func TestKillGivesUpAThreadOrAMessage(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func (e *reconfiguration) reconfigure(next *conf.File, why string) {
 	if old.ReportInterval != next.ReportInterval {
 		e.core.Rings(e.lookAtReports)
 	}
-	e.query.follow(next.MailQSock)
+	e.query.Follow(next.MailQSock)
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}

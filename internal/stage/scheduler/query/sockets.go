@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"zmailer/internal/stage/scheduler/conf"
 )
 
-// querySockets are those that a query is served on.
-type querySockets struct {
+// sockets are those that a query is served on.
+type sockets struct {
 	mu     sync.Mutex
 	closed bool
 	home   net.Listener // $POSTOFFICE/.mailq
@@ -20,12 +20,11 @@ type querySockets struct {
 	asked  string       // the value of that
 }
 
-// startQuery makes the sockets and serves them. One that cannot be made is told and
-// left: mail goes on.
-func (e *engine) startQuery(ctx context.Context) {
-	q := &query{e: e, events: e.events, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
+// Start makes the sockets and serves them. One that cannot be made is logged and left: mail
+// goes on.
+func Start(ctx context.Context, e Engine, c Config) *Server {
+	q := &Server{Config: c, engine: e, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	e.query = q
 	home := q.homePath()
 	l, err := postoffice.ListenSocket(home, 0o660)
 	if err == nil {
@@ -34,14 +33,15 @@ func (e *engine) startQuery(ctx context.Context) {
 	} else {
 		q.serve(nil, home, err)
 	}
-	q.listenBesides(e.conf.Conf.MailQSock)
+	q.listenBesides(c.Conf.MailQSock)
+	return q
 }
 
-func (q *query) homePath() string { return filepath.Join(q.e.conf.Dir, postoffice.QuerySocket) }
+func (q *Server) homePath() string { return filepath.Join(q.Dir, postoffice.QuerySocket) }
 
-// follow has a new scheduler.conf's mailqsock take the place of the one before. What could
+// Follow has a new scheduler.conf's mailqsock take the place of the one before. What could
 // not be made before is tried again. Who is connected stays so.
-func (q *query) follow(mailqsock string) {
+func (q *Server) Follow(mailqsock string) {
 	q.sockets.mu.Lock()
 	same := q.sockets.asked == mailqsock && (q.sockets.other != nil || mailqsock == "")
 	q.sockets.mu.Unlock()
@@ -49,11 +49,11 @@ func (q *query) follow(mailqsock string) {
 		return
 	}
 	// A name may have to be looked up.
-	q.e.pool.do(func() { q.listenBesides(mailqsock) })
+	q.serving.Go(func() { q.listenBesides(mailqsock) })
 }
 
 // listenBesides closes the socket of PARAM mailqsock and makes another.
-func (q *query) listenBesides(mailqsock string) {
+func (q *Server) listenBesides(mailqsock string) {
 	s := &q.sockets
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (q *query) listenBesides(mailqsock string) {
 }
 
 // leave closes the socket of PARAM mailqsock. The caller has s.mu.
-func (s *querySockets) leave() {
+func (s *sockets) leave() {
 	if s.other == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (s *querySockets) leave() {
 }
 
 // close ends all of them; none is made any more.
-func (s *querySockets) close() {
+func (s *sockets) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -110,15 +110,15 @@ func (s *querySockets) close() {
 	}
 }
 
-func (q *query) serve(l net.Listener, addr string, err error) {
+func (q *Server) serve(l net.Listener, addr string, err error) {
 	if err != nil {
-		q.e.log.Error("query-not-served", "socket", addr, "reason", err,
+		q.Log.Error("query-not-served", "socket", addr, "reason", err,
 			"advice", "mail goes on; zmctl thread and mailq get no answer until that is mended, and zmctl reload is called or the scheduler started again")
 		return
 	}
 	if network := l.Addr().Network(); network != "unix" {
 		addr = l.Addr().String()
 	}
-	q.e.log.Info("query-served", "socket", addr)
+	q.Log.Info("query-served", "socket", addr)
 	q.serving.Go(func() { q.accept(l) })
 }

@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"io"
@@ -8,8 +8,8 @@ import (
 )
 
 // follow writes events until the client writes anything or goes.
-func (s *querySession) follow() error {
-	l := s.q.events.Listen()
+func (s *session) follow() error {
+	l := s.q.Stream.Listen()
 	defer l.Leave()
 	if err := s.say(mailq.Follows); err != nil {
 		return err

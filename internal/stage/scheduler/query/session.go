@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"bufio"
@@ -19,9 +19,9 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// querySession is one client.
-type querySession struct {
-	q         *query
+// session is one client.
+type session struct {
+	q         *Server
 	conn      net.Conn
 	in        *bufio.Reader
 	out       *bufio.Writer
@@ -40,11 +40,11 @@ type querySession struct {
 // challenges counts them, so that no two are alike.
 var challenges atomic.Uint64
 
-func newQuerySession(q *query, conn net.Conn) *querySession {
-	s := &querySession{q: q, conn: conn}
+func newSession(q *Server, conn net.Conn) *session {
+	s := &session{q: q, conn: conn}
 	s.in = bufio.NewReaderSize(conn, mailq.MaxLine)
 	s.out = bufio.NewWriterSize(patientWriter{conn}, 32<<10)
-	now := q.e.conf.clocks.now()
+	now := q.Now()
 	s.challenge = mailq.Challenge(fmt.Sprintf("%d.%d.%d.%d", now.Unix(), now.Nanosecond()/1000, os.Getpid(), challenges.Add(1)))
 	s.who = conn.RemoteAddr().String()
 	switch c := conn.(type) {
@@ -69,7 +69,7 @@ func newQuerySession(q *query, conn net.Conn) *querySession {
 type patientWriter struct{ conn net.Conn }
 
 func (w patientWriter) Write(b []byte) (int, error) {
-	if err := w.conn.SetWriteDeadline(time.Now().Add(queryWrite)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
 	return w.conn.Write(b)
@@ -91,20 +91,20 @@ func peer(c *net.UnixConn) (uid int, ok bool) {
 }
 
 // owner is the uid that the postoffice belongs to, -1 if that cannot be told.
-func (q *query) owner() int {
-	info, err := os.Stat(q.e.conf.Dir)
+func (q *Server) owner() int {
+	info, err := os.Stat(q.Dir)
 	if err != nil {
 		return -1
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(q.e.conf.Dir, &st); err != nil || !info.IsDir() {
+	if err := unix.Stat(q.Dir, &st); err != nil || !info.IsDir() {
 		return -1
 	}
 	return int(st.Uid)
 }
 
 // run serves the client until one of the two ends it.
-func (s *querySession) run() {
+func (s *session) run() {
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -135,10 +135,10 @@ func (s *querySession) run() {
 }
 
 // line reads a request. What a client leaves half said was not said.
-func (s *querySession) line() ([]byte, error) {
-	wait := queryIdle
+func (s *session) line() ([]byte, error) {
+	wait := idleTimeout
 	if !s.rights.LoggedIn() {
-		wait = queryLogin
+		wait = loginTimeout
 	}
 	if err := s.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *querySession) line() ([]byte, error) {
 var errBye = errors.New("bye")
 
 // answer does what a line asks for. Its errors end the session.
-func (s *querySession) answer(line []byte) error {
+func (s *session) answer(line []byte) error {
 	r, err := mailq.ParseRequest(line)
 	switch {
 	case err != nil && !s.rights.LoggedIn():
@@ -166,7 +166,7 @@ func (s *querySession) answer(line []byte) error {
 	case !s.rights.May(r.Kind) && !s.rights.LoggedIn():
 		return s.no("BAD; USER MUST AUTHENTICATE")
 	case !s.rights.May(r.Kind):
-		s.q.e.log.Warn("query-refused", "client", s.who, "command", r.Kind.String())
+		s.q.Log.Warn("query-refused", "client", s.who, "command", r.Kind.String())
 		return s.no("MAILQ2 refused by access control: " + r.Kind.String())
 	}
 	switch r.Kind {
@@ -190,18 +190,18 @@ func (s *querySession) answer(line []byte) error {
 }
 
 // no says that it will not be.
-func (s *querySession) no(text string) error { return s.say("-" + text) }
+func (s *session) no(text string) error { return s.say("-" + text) }
 
 // yes says that it is done.
-func (s *querySession) yes(text string) error { return s.say("+" + text) }
+func (s *session) yes(text string) error { return s.say("+" + text) }
 
-func (s *querySession) say(text string) error {
+func (s *session) say(text string) error {
 	_, err := s.out.WriteString(text + "\n")
 	return err
 }
 
 // write writes lines of an answer.
-func (s *querySession) write(b []byte) error {
+func (s *session) write(b []byte) error {
 	_, err := s.out.Write(b)
 	return err
 }
@@ -209,13 +209,13 @@ func (s *querySession) write(b []byte) error {
 // login gives the rights that the authfile says. Somebody who has all of them already,
 // by the uid of his process, keeps them whatever he says: ZMailer's mailq always logs
 // in.
-func (s *querySession) login(r mailq.Request) error {
+func (s *session) login(r mailq.Request) error {
 	if s.rights == mailq.All {
 		return s.yes("OK")
 	}
 	f, err := s.q.authFile()
 	if err != nil {
-		s.q.e.log.Error("query-authfile", "reason", err, "advice", "nobody can log in until it can be read")
+		s.q.Log.Error("query-authfile", "reason", err, "advice", "nobody can log in until it can be read")
 		return s.no("BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS")
 	}
 	s.rights = f.Login(r.User, r.Digest, s.challenge, s.from)
@@ -224,12 +224,12 @@ func (s *querySession) login(r mailq.Request) error {
 		return s.yes("OK")
 	}
 	s.failures++
-	s.q.e.log.Warn("query-login-failed", "client", s.who, "user", store.Cut(r.User))
-	if !s.q.pause(queryPause) {
+	s.q.Log.Warn("query-login-failed", "client", s.who, "user", store.Cut(r.User))
+	if !s.q.pause(pauseTime) {
 		return errStopped
 	}
 	_ = s.no("BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS")
-	if s.failures >= queryLogins {
+	if s.failures >= maxLogins {
 		_ = s.out.Flush()
 		return errBye
 	}
@@ -240,11 +240,8 @@ func (s *querySession) login(r mailq.Request) error {
 const maxAuthFile = 1 << 20
 
 // authFile reads PARAM authfile as it is now.
-func (q *query) authFile() (*mailq.AuthFile, error) {
-	var name string
-	if err := q.ask(func() { name = q.e.conf.authFile() }); err != nil {
-		return nil, err
-	}
+func (q *Server) authFile() (*mailq.AuthFile, error) {
+	name := q.authFileName()
 	if name == "" {
 		return mailq.ParseAuthFile(nil), nil
 	}
@@ -259,17 +256,17 @@ func (q *query) authFile() (*mailq.AuthFile, error) {
 	}
 	a := mailq.ParseAuthFile(text)
 	if len(a.Bad) > 0 {
-		q.e.log.Warn("query-authfile", "reason", fmt.Errorf("%s: lines %v cannot be read", name, a.Bad), "advice", "they let nobody in")
+		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: lines %v cannot be read", name, a.Bad), "advice", "they let nobody in")
 	}
 	if info, err := f.Stat(); err == nil && info.Mode()&(fs.ModePerm&0o006) != 0 {
-		q.e.log.Warn("query-authfile", "reason", fmt.Errorf("%s: its mode is %v: everybody can read its passwords", name, info.Mode()), "advice", "chmod o= it")
+		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: its mode is %v: everybody can read its passwords", name, info.Mode()), "advice", "chmod o= it")
 	}
 	return a, nil
 }
 
-// authFile is the path of the authfile, "" if there is none. One without a slash at its
+// authFileName is the path of the authfile, "" if there is none. One without a slash at its
 // beginning is beside zmailer.conf.
-func (c *Config) authFile() string {
+func (c *Config) authFileName() string {
 	name := c.Conf.Current().AuthFile
 	if name != "" && !filepath.IsAbs(name) && c.ZConfig != "" {
 		name = filepath.Join(filepath.Dir(c.ZConfig), name)

@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"net"
@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// queryPlaces are the clients of one socket. One that is too many takes the place of the
+// places are the clients of one socket. One that is too many takes the place of the
 // client that has waited the longest for nothing but its own next request. Clients with all
 // rights by their uid, which are the administrator's on this machine, always get in and make
 // room for none but each other.
-type queryPlaces struct {
+type places struct {
 	mu   sync.Mutex
-	list []*querySession // the one that came first is first
+	list []*session // the one that came first is first
 }
 
 // admit takes a client in; dropped is who had to go for it. ok is false if there is no room.
-func (p *queryPlaces) admit(s *querySession) (dropped *querySession, ok bool) {
+func (p *places) admit(s *session) (dropped *session, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.list) >= queryClients {
+	if len(p.list) >= maxClients {
 		if dropped = p.victim(s.trusted); dropped == nil {
 			return nil, false
 		}
@@ -33,7 +33,7 @@ func (p *queryPlaces) admit(s *querySession) (dropped *querySession, ok bool) {
 // victim is the client that makes room, nil if none does: an idle stranger; for a trusted client also
 // a busy one, then an idle and last a busy trusted one. Among equals it is the one that is
 // idle the longest, or has come first.
-func (p *queryPlaces) victim(trusted bool) (found *querySession) {
+func (p *places) victim(trusted bool) (found *session) {
 	class, since := 0, int64(0)
 	for _, s := range p.list {
 		idle := s.idle.Load()
@@ -55,26 +55,26 @@ func (p *queryPlaces) victim(trusted bool) (found *querySession) {
 }
 
 // leave notes that a client has gone.
-func (p *queryPlaces) leave(s *querySession) {
+func (p *places) leave(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(s)
 }
 
-func (p *queryPlaces) remove(s *querySession) {
-	p.list = slices.DeleteFunc(p.list, func(x *querySession) bool { return x == s })
+func (p *places) remove(s *session) {
+	p.list = slices.DeleteFunc(p.list, func(x *session) bool { return x == s })
 }
 
 // receive serves a client that has connected to a socket, if there is room.
-func (q *query) receive(p *queryPlaces, conn net.Conn) {
-	s := newQuerySession(q, conn)
+func (q *Server) receive(p *places, conn net.Conn) {
+	s := newSession(q, conn)
 	dropped, ok := p.admit(s)
 	if !ok {
 		_ = conn.Close() // all are busy
 		return
 	}
 	if dropped != nil {
-		q.e.log.Info("query-dropped", "client", dropped.who, "for", s.who)
+		q.Log.Info("query-dropped", "client", dropped.who, "for", s.who)
 		// Its goroutine ends with its connection.
 		_ = dropped.conn.Close()
 	}
@@ -85,7 +85,7 @@ func (q *query) receive(p *queryPlaces, conn net.Conn) {
 }
 
 // waits notes that the client is to say something, and since when.
-func (s *querySession) waits() { s.idle.Store(time.Now().UnixNano()) }
+func (s *session) waits() { s.idle.Store(time.Now().UnixNano()) }
 
 // works notes that the client has said something.
-func (s *querySession) works() { s.idle.Store(0) }
+func (s *session) works() { s.idle.Store(0) }

@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"encoding/json"
@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
 )
 
 // json writes one line.
-func (s *querySession) json(v any) error {
+func (s *session) json(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("answer: %w", err)
@@ -24,23 +25,22 @@ func (s *querySession) json(v any) error {
 }
 
 // jsonStatus answers JSON STATUS by what the engine counts: no message is looked at.
-func (s *querySession) jsonStatus() error {
-	e := s.q.e
+func (s *session) jsonStatus() error {
 	i := mailq.StatusInfo{PID: os.Getpid()}
-	err := s.q.threads(func() {
-		sums, c := e.sums(), &e.counts
-		i.Now, i.UptimeSeconds = e.now.UTC(), int64(sums.Uptime/time.Second)
-		i.Messages, i.Refused, i.Agents, i.Idle = sums.Messages, len(e.intake.refused), sums.Agents, sums.Idle
-		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = c.MessagesIn, c.MessagesOut, c.RecipientsIn, c.RecipientsOut
-		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = c.Attempts, c.Deliveries, c.Deferrals, c.Failures
-		i.MostAtOnce, i.Scanned = s.q.most, e.scanner.scan == scanTold
-		if first := e.monitor.first; first != 0 {
-			i.OldestSeconds = int64(store.Since(time.Unix(0, first), e.now) / time.Second)
+	err := s.q.threads(func(v View) {
+		st := v.Status()
+		i.Now, i.UptimeSeconds = v.Now().UTC(), int64(st.Uptime/time.Second)
+		i.Messages, i.Refused, i.Agents, i.Idle = st.Messages, st.Refused, st.Agents, st.Idle
+		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = st.MessagesIn, st.MessagesOut, st.RecipientsIn, st.RecipientsOut
+		i.Attempts, i.Deliveries, i.Deferrals, i.Failures = st.Attempts, st.Deliveries, st.Deferrals, st.Failures
+		i.MostAtOnce, i.Scanned = s.q.most, st.Scanned
+		if st.First != 0 {
+			i.OldestSeconds = int64(store.Since(time.Unix(0, st.First), v.Now()) / time.Second)
 		}
-		e.core.Rings(func(*thread.Ring) { i.Rings++ })
-	}, func(t *thread.Thread) {
+		v.Core().Rings(func(*thread.Ring) { i.Rings++ })
+	}, func(v View, t *thread.Thread) {
 		i.Threads++
-		i.Recipients += t.Brief(e.now).Recipients
+		i.Recipients += t.Brief(v.Now()).Recipients
 	})
 	if err != nil {
 		return s.stopped()
@@ -71,7 +71,7 @@ func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 }
 
 // jsonThread answers JSON THREAD: the thread, then its recipients.
-func (s *querySession) jsonThread(r mailq.Request) error {
+func (s *session) jsonThread(r mailq.Request) error {
 	t, shot, err := s.q.find(r.Channel, r.Host)
 	switch {
 	case err != nil:
@@ -111,7 +111,7 @@ func (w *waitingRecipient) json() mailq.WaitingInfo {
 const mostWhys = 100
 
 // jsonMessage answers JSON MESSAGE: why this message waits.
-func (s *querySession) jsonMessage(r mailq.Request) error {
+func (s *session) jsonMessage(r mailq.Request) error {
 	m, err := s.q.message(r.ID)
 	switch {
 	case errors.Is(err, errStopped):
@@ -120,7 +120,7 @@ func (s *querySession) jsonMessage(r mailq.Request) error {
 		return s.no(err.Error())
 	}
 	info := mailq.MessageInfo{ID: m.id.String(), Name: m.name, Why: []mailq.WhyInfo{}, Recipients: []mailq.WaitingInfo{}}
-	if err := s.q.ask(func() { s.q.whys(m, &info) }); err != nil {
+	if err := s.q.ask(func(v View) { s.q.whys(v, m, &info) }); err != nil {
 		return s.stopped()
 	}
 	for _, w := range s.q.waiting(m, nil) {
@@ -136,13 +136,13 @@ func (s *querySession) jsonMessage(r mailq.Request) error {
 }
 
 // whys fills in what the engine knows; it is the engine that calls it.
-func (q *query) whys(m *threadMessage, info *mailq.MessageInfo) {
-	e := q.e
+func (q *Server) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
 	n, _ := postoffice.ParseName(m.name)
-	x := e.messages.get(n.Ino)
+	x := v.Message(n.Ino)
 	if x == nil || idOf(x) != m.id {
 		return
 	}
+	now := v.Now()
 	info.Open, info.Total = int(x.Open), int(x.Total)
 	x.Vertices(func(v *thread.Vertex) {
 		if q.visited++; q.visited > mostWhys {
@@ -152,9 +152,11 @@ func (q *query) whys(m *threadMessage, info *mailq.MessageInfo) {
 		t := v.Thread
 		ring := &ringShot{key: t.Ring.Key, running: t.Ring.Running(), maxRing: t.Ring.Policy.MaxRing, maxChannel: t.Ring.Policy.MaxChannel,
 			maxThread: t.Ring.Policy.MaxThread}
-		ring.clause = clauseOf(t)
-		shot := threadShot{ring: ring, channel: t.Channel(), host: t.Host, stats: t.Brief(e.now), now: e.now}
-		w := mailq.WhyInfo{Thread: shot.json(e.now)}
+		if g := agents.GroupOf(t.Ring); g != nil {
+			ring.clause = g.Settings().Clause
+		}
+		shot := threadShot{ring: ring, channel: t.Channel(), host: t.Host, stats: t.Brief(now), now: now}
+		w := mailq.WhyInfo{Thread: shot.json(now)}
 		w.Text = shot.why(v)
 		info.Why = append(info.Why, w)
 	})

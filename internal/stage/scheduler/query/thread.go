@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"errors"
@@ -20,14 +20,14 @@ type threadMessage struct {
 }
 
 // find looks a thread up. nil: there is none.
-func (q *query) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
+func (q *Server) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
 	key := ""
-	if s := q.e.conf.Conf.Current().Match(channel, host); s != nil {
+	if s := q.Conf.Current().Match(channel, host); s != nil {
 		key = s.RingKey(channel, host)
 	}
 	var ring *ringShot
-	err = q.ask(func() {
-		if t = q.e.core.Find(key, channel, host); t != nil {
+	err = q.ask(func(v View) {
+		if t = v.Core().Find(key, channel, host); t != nil {
 			ring = shotOf(t.Ring)
 		}
 	})
@@ -48,10 +48,10 @@ func (q *query) find(channel, host string) (t *thread.Thread, shot *threadShot, 
 
 // messages gives the messages of a thread, a part at a time: while it is read, the
 // thread goes on, so that one that came or went meanwhile may be told or not.
-func (q *query) messages(t *thread.Thread, fn func(*threadMessage) error) error {
+func (q *Server) messages(t *thread.Thread, fn func(*threadMessage) error) error {
 	for from := 0; ; from += askedAtOnce {
 		list := make([]threadMessage, 0, 64)
-		err := q.ask(func() {
+		err := q.ask(func(View) {
 			t.Vertices(from, func(v *thread.Vertex) bool {
 				q.visited++
 				list = append(list, threadMessage{name: v.Message.Name(), id: idOf(v.Message), running: v.Running(), since: v.Started()})
@@ -74,7 +74,7 @@ func (q *query) messages(t *thread.Thread, fn func(*threadMessage) error) error 
 
 // showThread answers SHOW THREAD: the open recipients of one channel and host, from the
 // files of their messages.
-func (s *querySession) showThread(r mailq.Request) error {
+func (s *session) showThread(r mailq.Request) error {
 	t, shot, err := s.q.find(r.Channel, r.Host)
 	if err != nil {
 		return s.stopped()
@@ -83,7 +83,7 @@ func (s *querySession) showThread(r mailq.Request) error {
 		return err
 	}
 	if t != nil {
-		line := shot.line(s.q.e.conf.clocks.now())
+		line := shot.line(s.q.Now())
 		if err := s.write(mailq.AppendThreadHead(nil, &line)); err != nil {
 			return err
 		}
@@ -115,14 +115,14 @@ type waitingRecipient struct {
 
 // waiting reads the open recipients of a message for a thread; shot nil: all. A file that
 // is gone has none, and one that cannot be read neither: the log reports that elsewhere.
-func (q *query) waiting(m *threadMessage, shot *threadShot) []waitingRecipient {
+func (q *Server) waiting(m *threadMessage, shot *threadShot) []waitingRecipient {
 	q.reading <- struct{}{}
 	defer func() { <-q.reading }()
 	channel, host := "", ""
 	if shot != nil {
 		channel, host = shot.channel, shot.host
 	}
-	open := q.e.spool.OpenRecipients(m.name, m.id, channel, host)
+	open := q.Store.OpenRecipients(m.name, m.id, channel, host)
 	list := make([]waitingRecipient, len(open))
 	for i := range open {
 		list[i] = waitingRecipient{message: m, index: i, OpenRecipient: open[i]}
@@ -164,7 +164,7 @@ func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 var errNoMessage = errors.New("no such message in the queue")
 
 // message finds a message by its spool ID or by its name below transport/.
-func (q *query) message(id string) (*threadMessage, error) {
+func (q *Server) message(id string) (*threadMessage, error) {
 	want, err := postoffice.ParseSpoolID(id)
 	byID := err == nil
 	if !byID {
@@ -175,10 +175,10 @@ func (q *query) message(id string) (*threadMessage, error) {
 		want.Ino = n.Ino
 	}
 	var found *threadMessage
-	err = q.ask(func() {
-		m := q.e.messages.get(want.Ino)
+	err = q.ask(func(v View) {
+		m := v.Message(want.Ino)
 		if byID && (m == nil || idOf(m) != want) {
-			m = q.e.messages.get(q.e.inodes[want.Ino])
+			m = v.MessageOfInode(want.Ino)
 		}
 		if m == nil || byID && idOf(m) != want || !byID && !m.Named(id) {
 			return
@@ -189,4 +189,8 @@ func (q *query) message(id string) (*threadMessage, error) {
 		err = errNoMessage
 	}
 	return found, err
+}
+
+func idOf(m *thread.Message) postoffice.SpoolID {
+	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
 }

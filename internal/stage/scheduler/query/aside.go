@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"cmp"
@@ -49,11 +49,11 @@ func (m *partly) shownBy(channel, host string) bool {
 
 // aside finds the messages with recipients that are in no thread, a part of the table in a
 // turn of the engine.
-func (q *query) aside() (list []partly, err error) {
-	for part := 0; part < tableParts && err == nil; {
-		err = q.ask(func() {
-			for n := 0; part < tableParts && n < askedAtOnce; part++ {
-				q.e.messages.parts[part].each(func(m *thread.Message) {
+func (q *Server) aside() (list []partly, err error) {
+	for part, parts := 0, 1; part < parts && err == nil; {
+		err = q.ask(func(v View) {
+			for n := 0; part < parts && n < askedAtOnce; part++ {
+				parts = v.Messages(part, func(m *thread.Message) {
 					n++
 					placed, threads := 0, []*thread.Thread(nil)
 					m.Vertices(func(v *thread.Vertex) { placed += len(v.Recipients()) })
@@ -70,8 +70,8 @@ func (q *query) aside() (list []partly, err error) {
 }
 
 // asidePlaces are the places that a session shows, in order.
-func (s *querySession) asidePlaces() ([]*asidePlace, error) {
-	now := s.q.e.conf.clocks.now()
+func (s *session) asidePlaces() ([]*asidePlace, error) {
+	now := s.q.Now()
 	if s.asides != nil && now.Sub(s.asidesAt).Abs() < asideKept {
 		return s.asides, nil
 	}
@@ -110,20 +110,20 @@ func (w *waitingRecipient) aside() bool {
 }
 
 // threaded notes that a listing has the thread of a channel and host.
-func (s *querySession) threaded(channel, host string) {
+func (s *session) threaded(channel, host string) {
 	if at, found := s.placeOf(channel, host); found {
 		s.asides[at].threaded = true
 	}
 }
 
 // placeOf finds a place among those that were found last.
-func (s *querySession) placeOf(channel, host string) (int, bool) {
+func (s *session) placeOf(channel, host string) (int, bool) {
 	return slices.BinarySearchFunc(s.asides, 0, func(p *asidePlace, _ int) int { return p.compare(channel, host) })
 }
 
 // showAside writes what a listing has of recipients that are in no thread, and gives their
 // number. A thread's own line stands for those of its channel and host.
-func (s *querySession) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) {
+func (s *session) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) {
 	if k == mailq.Threads && len(s.asides) > 0 {
 		err = s.write(mailq.AppendLine(nil, "-/-/0"))
 	}
@@ -149,7 +149,7 @@ func (s *querySession) showAside(k mailq.Kind, now time.Time) (rcpts int, err er
 
 // showThreadAside writes the recipients of a channel and host that are in no thread. headed:
 // the thread's own line was written.
-func (s *querySession) showThreadAside(r mailq.Request, headed bool) error {
+func (s *session) showThreadAside(r mailq.Request, headed bool) error {
 	if _, err := s.asidePlaces(); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *querySession) showThreadAside(r mailq.Request, headed bool) error {
 		return nil
 	}
 	err := error(nil)
-	p, shot := s.asides[at], &threadShot{channel: r.Channel, host: r.Host, now: s.q.e.conf.clocks.now()}
+	p, shot := s.asides[at], &threadShot{channel: r.Channel, host: r.Host, now: s.q.Now()}
 	if !headed {
 		line := p.line(shot.now)
 		err = s.write(mailq.AppendThreadHead(nil, &line))

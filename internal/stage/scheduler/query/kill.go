@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"errors"
@@ -14,10 +14,10 @@ import (
 
 // etrn has the threads of a host tried now (M14): that host, whatever its case, or, for
 // "@domain", that and all below it (RFC 1985 §5.3).
-func (s *querySession) etrn(r mailq.Request) error {
-	host, n := r.Host, 0
-	told := make(chan int, 1)
-	if err := s.q.ask(func() { s.q.e.kick(host, func(threads int) { told <- threads }) }); err != nil {
+func (s *session) etrn(r mailq.Request) error {
+	n, told := 0, make(chan int, 1)
+	host := r.Host
+	if err := s.q.ask(func(View) { s.q.engine.Kick(host, func(threads int) { told <- threads }) }); err != nil {
 		return s.stopped()
 	}
 	select {
@@ -25,7 +25,7 @@ func (s *querySession) etrn(r mailq.Request) error {
 	case <-s.q.ended:
 		return s.stopped()
 	}
-	s.q.e.emit(events.Kicked, "host", store.Cut(host), "threads", n, "client", s.who)
+	s.q.emit(events.Kicked, "host", store.Cut(host), "threads", n, "client", s.who)
 	if n == 0 {
 		return s.yes("OK; an ETRN didn't start anything.")
 	}
@@ -47,8 +47,8 @@ func (k killed) String() string {
 }
 
 // kill gives up the recipients of a message that match (M41).
-func (s *querySession) kill(m *threadMessage, silent bool, k *killed, match func(*workspec.Group, *workspec.Recipient) bool) {
-	q := operations.Request{PostOffice: s.q.e.po, ID: m.id, Now: s.q.e.conf.clocks.now(), Who: "mailq, " + s.who,
+func (s *session) kill(m *threadMessage, silent bool, k *killed, match func(*workspec.Group, *workspec.Recipient) bool) {
+	q := operations.Request{PostOffice: s.q.PostOffice, ID: m.id, Now: s.q.Now(), Who: "mailq, " + s.who,
 		Reason: "killed by the postmaster", Report: !silent, Match: match}
 	res, err := operations.Expire(q, m.name)
 	k.busy += len(res.Busy)
@@ -57,7 +57,7 @@ func (s *querySession) kill(m *threadMessage, silent bool, k *killed, match func
 		// Done with meanwhile, or an agent holds all of them.
 	case err != nil:
 		k.failed++
-		s.q.e.log.Error("kill-failed", "id", m.id, "name", m.name, "reason", err)
+		s.q.Log.Error("kill-failed", "id", m.id, "name", m.name, "reason", err)
 	default:
 		k.messages++
 		k.recipients += len(res.Changed)
@@ -65,7 +65,7 @@ func (s *querySession) kill(m *threadMessage, silent bool, k *killed, match func
 }
 
 // killMessage answers KILL MSG.
-func (s *querySession) killMessage(r mailq.Request) error {
+func (s *session) killMessage(r mailq.Request) error {
 	m, err := s.q.message(r.ID)
 	switch {
 	case errors.Is(err, errStopped):
@@ -80,7 +80,7 @@ func (s *querySession) killMessage(r mailq.Request) error {
 
 // killThread answers KILL THREAD. What is to be given up is told by the engine first,
 // because the thread shrinks while it is done.
-func (s *querySession) killThread(r mailq.Request) error {
+func (s *session) killThread(r mailq.Request) error {
 	t, _, err := s.q.find(r.Channel, r.Host)
 	var list []threadMessage
 	if err == nil && t != nil {
@@ -107,14 +107,14 @@ func (s *querySession) killThread(r mailq.Request) error {
 	return s.tellKilled(r, &k)
 }
 
-func (s *querySession) tellKilled(r mailq.Request, k *killed) error {
-	s.q.e.log.Info("killed", "client", s.who, "command", r.Kind.String(), "channel", store.Cut(r.Channel), "host", store.Cut(r.Host), "of", store.Cut(r.ID),
+func (s *session) tellKilled(r mailq.Request, k *killed) error {
+	s.q.Log.Info("killed", "client", s.who, "command", r.Kind.String(), "channel", store.Cut(r.Channel), "host", store.Cut(r.Host), "of", store.Cut(r.ID),
 		"recipients", k.recipients, "messages", k.messages, "busy", k.busy, "silent", r.Silent)
 	return s.yes(k.String())
 }
 
-// kicks tells whether a host is one that an ETRN names.
-func kicks(host, name string) bool {
+// Kicks reports whether a host is one that an ETRN names.
+func Kicks(host, name string) bool {
 	domain, below := strings.CutPrefix(name, "@")
 	if strings.EqualFold(host, domain) {
 		return true

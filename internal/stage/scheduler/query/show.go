@@ -1,4 +1,4 @@
-package scheduler
+package query
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// counts are what happened since the start.
-type counts struct {
+// Counts are what happened since the start.
+type Counts struct {
 	MessagesIn, MessagesOut     uint64
 	RecipientsIn, RecipientsOut uint64 // out: with a final outcome
 	Deliveries, Failures        uint64 // recipients
@@ -22,8 +22,8 @@ type counts struct {
 	Attempts                    uint64 // given to agents
 }
 
-// final counts a recipient that is done with.
-func (c *counts) final(r thread.Result) {
+// Final counts a recipient that is done with.
+func (c *Counts) Final(r thread.Result) {
 	c.RecipientsOut++
 	if r == thread.Delivered {
 		c.Deliveries++
@@ -53,8 +53,8 @@ type threadShot struct {
 }
 
 // rings takes all rings and what threads they have, in order.
-func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
-	list, s, c, err = q.unsorted(func() {})
+func (q *Server) rings() (list []*ringShot, s mailq.Sums, c Counts, err error) {
+	list, s, c, err = q.unsorted(func(View) {})
 	slices.SortFunc(list, func(a, b *ringShot) int { return strings.Compare(a.key, b.key) })
 	for _, r := range list {
 		// Neither of them changes as long as the thread lives.
@@ -66,7 +66,7 @@ func (q *query) rings() (list []*ringShot, s mailq.Sums, c counts, err error) {
 }
 
 // unsorted is rings without an order; the engine calls also in the turn of the first part.
-func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts, err error) {
+func (q *Server) unsorted(also func(View)) (list []*ringShot, s mailq.Sums, c Counts, err error) {
 	shots := map[*thread.Ring]*ringShot{}
 	shot := func(r *thread.Ring) *ringShot {
 		if shots[r] == nil {
@@ -75,12 +75,12 @@ func (q *query) unsorted(also func()) (list []*ringShot, s mailq.Sums, c counts,
 		}
 		return shots[r]
 	}
-	err = q.threads(func() {
-		also()
-		s = q.e.sums()
-		c = q.e.counts
-		q.e.core.Rings(func(r *thread.Ring) { shot(r) })
-	}, func(t *thread.Thread) {
+	err = q.threads(func(v View) {
+		also(v)
+		st := v.Status()
+		s, c = st.sums(), st.Counts
+		v.Core().Rings(func(r *thread.Ring) { shot(r) })
+	}, func(_ View, t *thread.Thread) {
 		r := shot(t.Ring)
 		r.threads = append(r.threads, t)
 		s.Threads++
@@ -98,22 +98,19 @@ func shotOf(r *thread.Ring) *ringShot {
 	return shot
 }
 
-// sums are what the engine knows without a search.
-func (e *engine) sums() mailq.Sums {
-	s := mailq.Sums{Messages: e.messages.len(), Uptime: e.now.Sub(e.spool.Started),
-		MessagesIn: e.counts.MessagesIn, MessagesOut: e.counts.MessagesOut,
-		RecipientsIn: e.counts.RecipientsIn, RecipientsOut: e.counts.RecipientsOut}
-	s.Agents, s.Idle = e.agents.Len()
-	return s
+// sums are the status for the classic listings.
+func (s *Status) sums() mailq.Sums {
+	return mailq.Sums{Messages: s.Messages, Uptime: s.Uptime, Agents: s.Agents, Idle: s.Idle,
+		MessagesIn: s.MessagesIn, MessagesOut: s.MessagesOut, RecipientsIn: s.RecipientsIn, RecipientsOut: s.RecipientsOut}
 }
 
 // each gives the threads of a ring, a part at a time. Those that have ended since are
 // left out.
-func (q *query) each(r *ringShot, fn func(*threadShot) error) error {
+func (q *Server) each(r *ringShot, fn func(*threadShot) error) error {
 	at := tour{ring: r, shots: make([]threadShot, 0, askedAtOnce/10)}
 	for at.thread < len(r.threads) {
 		at.shots = at.shots[:0]
-		if err := q.ask(func() { q.walk(&at) }); err != nil {
+		if err := q.ask(func(v View) { q.walk(v, &at) }); err != nil {
 			return err
 		}
 		for i := range at.shots {
@@ -140,11 +137,11 @@ type tour struct {
 
 // walk goes on with a tour until it has looked at askedAtOnce vertices or made as many
 // shots as there is room for; the engine calls it.
-func (q *query) walk(at *tour) {
+func (q *Server) walk(v View, at *tour) {
 	for at.thread < len(at.ring.threads) && len(at.shots) < cap(at.shots) && q.visited < askedAtOnce {
 		t := at.ring.threads[at.thread]
 		if at.vertex == 0 {
-			at.part = q.shot(at.ring, t)
+			at.part = q.shot(v, at.ring, t)
 		}
 		if !q.sum(t, at) {
 			return
@@ -157,8 +154,8 @@ func (q *query) walk(at *tour) {
 }
 
 // shot is what the core tells of a thread without a look at its vertices.
-func (q *query) shot(r *ringShot, t *thread.Thread) threadShot {
-	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(q.e.now), now: q.e.now}
+func (q *Server) shot(v View, r *ringShot, t *thread.Thread) threadShot {
+	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(v.Now()), now: v.Now()}
 	if a := agents.AgentOf(t); a != nil && s.stats.Running > 0 {
 		s.pid = a.Pid()
 	}
@@ -168,7 +165,7 @@ func (q *query) shot(r *ringShot, t *thread.Thread) threadShot {
 
 // sum looks at the vertices of a thread for what the core keeps no count of; false: it
 // goes on in the next turn.
-func (q *query) sum(t *thread.Thread, at *tour) bool {
+func (q *Server) sum(t *thread.Thread, at *tour) bool {
 	s := &at.part.stats
 	if at.vertex == 0 && !s.Oldest.IsZero() && s.State != thread.Waiting {
 		return true
@@ -193,7 +190,7 @@ func (q *query) sum(t *thread.Thread, at *tour) bool {
 }
 
 // show answers what a request wants to see.
-func (s *querySession) show(r mailq.Request) error {
+func (s *session) show(r mailq.Request) error {
 	if r.Kind == mailq.Thread {
 		return s.showThread(r)
 	}
@@ -220,7 +217,7 @@ func (s *querySession) show(r mailq.Request) error {
 	if err := s.say(mailq.Follows); err != nil {
 		return err
 	}
-	now := s.q.e.conf.clocks.now()
+	now := s.q.Now()
 	for _, ring := range rings {
 		if err := s.showRing(r.Kind, ring, now); err != nil {
 			return err
@@ -247,7 +244,7 @@ func (s *querySession) show(r mailq.Request) error {
 }
 
 // showRing writes what a listing has of one ring.
-func (s *querySession) showRing(k mailq.Kind, r *ringShot, now time.Time) error {
+func (s *session) showRing(k mailq.Kind, r *ringShot, now time.Time) error {
 	classic := k == mailq.Short || k == mailq.Threads
 	if classic {
 		if err := s.write(mailq.AppendLine(nil, cmp.Or(r.clause, "?/?")+"/0")); err != nil {
@@ -277,7 +274,7 @@ func (s *querySession) showRing(k mailq.Kind, r *ringShot, now time.Time) error 
 }
 
 // stopped ends an answer that the engine does not give any more.
-func (s *querySession) stopped() error {
+func (s *session) stopped() error {
 	_ = s.no("the scheduler stops")
 	return errStopped
 }
@@ -304,7 +301,7 @@ func (t *threadShot) line(now time.Time) mailq.ThreadLine {
 }
 
 // counters is SHOW COUNTERS: ZMailer's names where it counts the same.
-func counters(s *mailq.Sums, rings int, c *counts, now time.Time) []byte {
+func counters(s *mailq.Sums, rings int, c *Counts, now time.Time) []byte {
 	b := mailq.AppendCounter(nil, "Time_now", uint64(now.Unix()))
 	for _, line := range []struct {
 		name string

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )

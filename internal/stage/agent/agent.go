@@ -1,21 +1,20 @@
 // Package agent is what every transport agent shares: it talks to the scheduler
-// (formats.md "Scheduler and transport agent"), locks recipients in the work
-// specification, and marks and reports what became of them. How a message is
-// brought to a recipient is the Deliverer's.
+// (docs/ta-protocol.md), locks recipients in the work specification, and marks and reports
+// their results. The Deliverer delivers.
 //
 // It owns the tags of the recipients it has locked, from the lock to the final
 // tag, and the d and h lines that it appends. It never creates, moves or removes a
 // file of the postoffice.
 //
-// What survives a crash: a recipient is locked with this process's owner number
-// before anything is sent, so that the locks of a dead agent are known as such and
-// taken over; a history line "sent" stands in the file before the final dot, so
-// that a take-over knows what is in doubt; a failure's diagnostic is on the disk
-// before the tag that says failed.
+// What survives a crash: a recipient is locked with this process's owner number before
+// anything is sent, so that the locks of a dead agent are recognized and taken over; a
+// history line "sent" is in the file before the final dot, so that the next agent knows
+// which deliveries are in doubt; a failure's diagnostic is on the disk before the tag
+// "failed".
 //
-// Diagnostics: what one message's file is wrong with is logged and answered by
-// #resync; a disk that cannot be written makes recipients deferred; neither ends
-// the agent. Run fails only when it cannot talk to the scheduler.
+// Diagnostics: an error in one message's file is logged and answered by #resync; a disk
+// that cannot be written defers recipients; neither ends the agent. Run fails only when it
+// cannot talk to the scheduler.
 package agent
 
 import (
@@ -41,14 +40,14 @@ type Agent struct {
 	Channels   []string         // the channels it takes recipients of; empty: any
 	Log        *slog.Logger     // nil: discarded
 	Now        func() time.Time // nil: time.Now
-	// Settles: the Deliverer finds out by Recipient.Sent whether a delivery in doubt has
-	// taken place, and records by InDoubt where it cannot. Else every doubt is recorded
+	// Settles is set if the Deliverer can find out by Recipient.Sent whether a delivery in
+	// doubt has taken place; it calls InDoubt where it cannot. Else every doubt is recorded
 	// before the recipient is delivered again.
 	Settles bool
 
-	mu    sync.Mutex
-	busy  map[string]int // jobs in progress by the specification's name
-	bears bool           // it has set locks: a loss of power may bring them back
+	mu     sync.Mutex
+	busy   map[string]int // jobs in progress by the specification's name
+	locked bool           // it has set locks; a loss of power may restore them
 
 	indexes indexes
 }
@@ -81,27 +80,26 @@ type Delivery struct {
 	idMu   sync.Mutex
 	known  bool // id is
 	id     postoffice.SpoolID
-	left   bool  // a recipient of this host is locked by somebody else
+	left   bool  // a recipient of this host is locked by another process
 	dead   []int // owners that were found dead
 	end    int64 // of what was read of the specification
 	some   bool  // not the whole of it was
 
 	mu    sync.Mutex
 	lines []byte // scratch
-	tag   []byte // the tag written last
-	block []byte // scratch
+	tags  tags
 }
 
 // Recipient is a locked recipient.
 type Recipient struct {
 	*workspec.Recipient
 	Group *workspec.Group
-	// Sent is the last event "sent" that no answer has followed: its agent died, and may
-	// have delivered. nil: there is none.
+	// Sent is the last event "sent" without a later result: its agent died and may have
+	// delivered. nil: there is none.
 	Sent *workspec.Event
 
 	index  int  // in Delivery.Recipients
-	beside bool // no other recipient stands between it and the one before it
+	beside bool // no other recipient is between it and the one before it
 	resent bool // a "sent" of this delivery has followed
 	done   bool // it has its result
 	marked bool // and the file says so
@@ -109,19 +107,19 @@ type Recipient struct {
 	answer taproto.Word // of a success
 }
 
-// Result is what became of a recipient.
+// Result is the result of one recipient.
 type Result struct {
 	Outcome status.Outcome
 	Code    status.Code
 	Reply   string // last answer, one line: "550 5.1.1 no such user"
 	Remote  string // "dns; mx.example.org (192.0.2.1)"
 	Text    string // the dialogue, lines parted by \n
-	// Host: the trouble is the host's or the network's, not this recipient's: every
-	// recipient of the thread waits (deferall). Only with Deferred.
+	// Host: the cause is the host or the network, not this recipient: every recipient of
+	// the thread waits (deferall). Only with Deferred.
 	Host bool
-	// Standing: the message may have been delivered all the same, and could not be taken
-	// back; the next attempt is to find that out by Recipient.Sent. Only with Deferred.
-	Standing bool
+	// Uncertain: the message may have been delivered nevertheless and could not be removed
+	// again; the next attempt finds out by Recipient.Sent. Only with Deferred.
+	Uncertain bool
 	// After: try no recipient of this host for so long (retryat). Only with Deferred.
 	After time.Duration
 	// Relayed: the next host took over the sender's notification requests (RFC 3461
@@ -146,28 +144,28 @@ func (a *Agent) now() time.Time {
 	return a.Now()
 }
 
-// Release gives the owner number back at the process's end. The number's file stays
-// if recipients were locked in it: final tags are not synced, so a loss of power may
-// bring a lock back, and whoever looks then must see an owner that is dead, not one
-// that never was. The scheduler removes the file when nothing bears the number.
+// Release returns the owner number at the end of the process. The number's file stays if
+// recipients were locked under it: final tags are not synced, so a loss of power may
+// restore a lock, and a reader must then find an owner that is dead, not one that never
+// existed. The scheduler removes the file when no lock has the number.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bears {
+	if a.locked {
 		return a.Owner.Leave()
 	}
 	return a.Owner.Release()
 }
 
-// bear is called before recipients are locked.
-func (a *Agent) bear() {
+// noteLocks is called before recipients are locked.
+func (a *Agent) noteLocks() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.bears = true
+	a.locked = true
 }
 
-// enter counts a job on a specification and tells whether it is the only one of
-// this process.
+// enter counts a job on a specification and reports whether it is the only one of this
+// process.
 func (a *Agent) enter(name string) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

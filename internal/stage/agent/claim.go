@@ -46,8 +46,8 @@ func (a *Agent) resync(job taproto.Job, err error) []taproto.Line {
 	return []taproto.Line{{Kind: taproto.LineResync, Name: job.Name}}
 }
 
-// lockRecipients looks and locks under the specification's flock, so that no two
-// agents lock one recipient. Lines: the job ends here with them.
+// lockRecipients reads and locks under the specification's flock, so that no two agents
+// lock one recipient. If it returns lines, they are the whole answer to the job.
 func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) {
 	if err := d.file.Lock(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 			a.log().Error("disk", "name", d.Job.Name, "reason", err)
 		}
 	}()
-	doubts, err := d.look(alone)
+	doubts, err := d.readAndChoose(alone)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,9 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	return nil, nil
 }
 
-// look reads the specification and chooses from it, anew where that was not enough.
-func (d *Delivery) look(alone bool) ([]workspec.Event, error) {
+// readAndChoose reads the specification and chooses recipients, again if a part of it was
+// not enough.
+func (d *Delivery) readAndChoose(alone bool) ([]workspec.Event, error) {
 	d.buffer = specBuffers.Get().(*[]byte)
 	for {
 		if err := d.read(); err != nil {
@@ -88,11 +89,11 @@ func (d *Delivery) look(alone bool) ([]workspec.Event, error) {
 		doubts := d.choose(alone)
 		switch {
 		case len(d.Recipients) == 0 && !d.left && d.some:
-			// One may have come to this host by an edit in place.
+			// An edit in place may have moved a recipient to this host.
 			d.agent.indexes.drop(d.file)
 			continue
 		case len(d.dead) > dead:
-			// Who is dead now may have lived when we read, and have sent since.
+			// The lock owner may have died since the file was read, and have sent meanwhile.
 			grown, err := d.grown()
 			if err != nil {
 				return nil, err
@@ -105,13 +106,13 @@ func (d *Delivery) look(alone bool) ([]workspec.Event, error) {
 	}
 }
 
-// read reads and parses the specification, or of one that was read before what concerns
+// read reads and parses the specification; of one that is indexed, only the lines about
 // this job.
 func (d *Delivery) read() error {
 	d.some = false
 	ok, valid := d.readSome()
 	if ok {
-		return d.named()
+		return d.checkName()
 	}
 	raw, err := d.file.ReadInto(*d.buffer)
 	if err != nil {
@@ -126,15 +127,16 @@ func (d *Delivery) read() error {
 	if !d.Spec.Complete {
 		return fmt.Errorf("read specification %s: its writer did not finish it", d.Job.Name)
 	}
-	if others && len(raw) >= leastIndexd && !valid {
+	if others && len(raw) >= leastIndexed && !valid {
 		d.agent.indexes.make(d.file, raw, d.Spec)
 	}
-	return d.named()
+	return d.checkName()
 }
 
-// named checks that the file still has its name, if a line in it says that a copy with a
-// shorter history may have taken its place while we waited for the lock.
-func (d *Delivery) named() error {
+// checkName checks that the file still has its name, if a line in it announces that a copy
+// with a shorter history may replace it, which may have happened while we waited for the
+// lock.
+func (d *Delivery) checkName() error {
 	if !d.Spec.Superseded() {
 		return nil
 	}
@@ -145,9 +147,9 @@ func (d *Delivery) named() error {
 	return err
 }
 
-// wants tells recipients of this agent's for a host, whatever their tags: of a list with
-// very many the others are not even read. nil: all of them. It sets others where this
-// agent will be asked for more.
+// wants selects this agent's recipients for a host, whatever their tags: the others of a
+// very long list are not even parsed. nil: all of them. It sets others if the agent will
+// get further jobs of this file.
 func (a *Agent) wants(host string, others *bool) func(offset int64, channel, host []byte) bool {
 	if host == "" && len(a.Channels) == 0 {
 		return nil
@@ -161,7 +163,7 @@ func (a *Agent) wants(host string, others *bool) func(offset int64, channel, hos
 	}
 }
 
-// takes tells whether a recipient is one of this agent's for a host and not final.
+// takes reports whether a recipient is one of this agent's for a host and not final.
 func (a *Agent) takes(r *workspec.Recipient, host string) bool {
 	if r.Tag != workspec.TagToDo && r.Tag != workspec.TagLocked {
 		return false
@@ -172,8 +174,8 @@ func (a *Agent) takes(r *workspec.Recipient, host string) bool {
 	return host == "" || strings.EqualFold(host, r.Host)
 }
 
-// holds tells whether somebody who lives has the lock of an owner. A lock of our
-// own on a file that no other slot works on is one that we failed to give back.
+// holds reports whether a live process has the lock of an owner. A lock of our own on a
+// file that no other slot works on is one that we failed to release.
 func (a *Agent) holds(owner int, alone bool) bool {
 	if owner == a.Owner.Number() {
 		return !alone
@@ -228,7 +230,7 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 // maxUnused is how much of a specification may be kept that is not needed any more. Bytes.
 const maxUnused = 256 << 10
 
-// trim lets go of all of a large specification but the header blocks.
+// trim frees a large specification except for its header blocks.
 func (d *Delivery) trim() {
 	if d.text.Len() <= maxUnused {
 		return
@@ -242,7 +244,7 @@ func (d *Delivery) trim() {
 		return
 	}
 	d.text = workspec.Whole(bytes.Clone(headers), from)
-	d.giveBack()
+	d.releaseBuffer()
 }
 
 // specBuffers hold what was read of specifications.
@@ -251,22 +253,21 @@ var specBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); retur
 // maxBuffer is how large a buffer is kept. Bytes.
 const maxBuffer = 1 << 20
 
-// giveBack has others use the buffer that the specification was read into.
-func (d *Delivery) giveBack() {
+// releaseBuffer returns the buffer that the specification was read into.
+func (d *Delivery) releaseBuffer() {
 	if d.buffer != nil && cap(*d.buffer) <= maxBuffer {
 		specBuffers.Put(d.buffer)
 	}
 	d.buffer = nil
 }
 
-// torn tells a lock of which a crash left only the start: the owner is aligned to
-// the right of its six bytes, so a blank at their end cuts its number short.
+// torn reports whether a crash left only the start of a lock: the owner is aligned to the
+// right of its six bytes, so a blank at their end means that its number is cut short.
 func (d *Delivery) torn(r *workspec.Recipient) bool {
 	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.text.Slice(r.Offset, r.Offset+8)[7] == ' '
 }
 
-// small is how large a message file is that is held in memory, which one read(2) brings
-// there. Bytes.
+// small is up to which size a message file is read into memory, with one read(2). Bytes.
 const small = 32 << 10
 
 var smallBuffers = sync.Pool{New: func() any { b := make([]byte, small); return &b }}
@@ -302,7 +303,7 @@ func (d *Delivery) openMessage() error {
 	return nil
 }
 
-// address is that of the locked recipient at an offset.
+// address returns the address of the locked recipient at an offset.
 func (d *Delivery) address(offset int64) string {
 	for _, r := range d.Recipients {
 		if r.Offset == offset {
@@ -312,7 +313,7 @@ func (d *Delivery) address(offset int64) string {
 	return ""
 }
 
-// refuse answers that all recipients wait, for trouble of our own.
+// refuse defers all recipients because of a local error.
 func (d *Delivery) refuse(err error) []taproto.Line {
 	d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host, "reason", err)
 	var lines []taproto.Line

@@ -67,7 +67,7 @@ func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
 
 // A crash may leave the first bytes of a lock: they must not be taken for another
 // owner, who may live.
-func TestTornLockIsNobodys(t *testing.T) { // M18
+func TestTornLockHasNoOwner(t *testing.T) { // M18
 	for n := 1; n < 7; n++ {
 		s := newSpool(t)
 		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
@@ -450,7 +450,7 @@ func TestReaderSeesWholeTags(t *testing.T) { // M18
 		spec := s.spec(name)
 		for _, r := range spec.Groups[0].Recipients {
 			// Without the flock a reader may catch the seven bytes half copied: then the
-			// lock is nobody's, and whoever acts on it reads again under the flock.
+			// lock has no owner, and an agent that acts on it reads again under the flock.
 			if r.Tag == workspec.TagLocked && r.Owner != 0 && r.Owner != s.agent.Owner.Number() {
 				t.Fatalf("got a lock of owner %d, want %d", r.Owner, s.agent.Owner.Number())
 			}

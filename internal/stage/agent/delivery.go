@@ -22,10 +22,10 @@ func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) (lines []
 	return lines
 }
 
-// do performs one job and says the lines for the scheduler: an answer for each
-// recipient that it locked, and a resync if the file cannot be used, if nothing in
-// it is open for this host, or if a recipient is locked by somebody who lives.
-// Several goroutines may call it at once.
+// do performs one job and passes the lines for the scheduler to say: an answer for each
+// recipient that it locked, and a resync if the file cannot be used, if no recipient of
+// this host is open, or if a live process has locked one. Several goroutines may call it
+// at once.
 func (a *Agent) do(ctx context.Context, job taproto.Job, to Deliverer, say func(*taproto.Line)) {
 	// The file may have been moved to another hash directory and given to us again.
 	base := path.Base(job.Name)
@@ -62,14 +62,14 @@ func (a *Agent) deliver(ctx context.Context, d *Delivery, to Deliverer) {
 	to.Deliver(ctx, d)
 }
 
-// close gives the descriptors back.
+// close closes the files and releases the buffers.
 func (d *Delivery) close() {
 	err := d.file.Close()
 	if d.Message != nil {
 		err = errors.Join(err, d.Message.Close())
 	}
 	d.text = nil
-	d.giveBack()
+	d.releaseBuffer()
 	if d.small != nil {
 		smallBuffers.Put(d.small)
 		d.small, d.whole = nil, nil
@@ -116,8 +116,8 @@ func (d *Delivery) appendSent(b []byte, open []int64, where []workspec.Attr) []b
 	return workspec.AppendEvent(b, &e)
 }
 
-// ID is the message's spool ID. It is asked for where something is to be told of the
-// message, which is seldom: it takes a system call.
+// ID is the message's spool ID. It takes a system call, and is needed only for log lines,
+// which are rare.
 func (d *Delivery) ID() postoffice.SpoolID {
 	d.idMu.Lock()
 	defer d.idMu.Unlock()
@@ -129,13 +129,12 @@ func (d *Delivery) ID() postoffice.SpoolID {
 	return d.id
 }
 
-// Sent records that the message is about to be given away for every recipient that
-// has no result yet: until Done says more, they are in doubt. After an error the
-// message must not be sent.
+// Sent records that the message is about to be sent for every recipient that has no
+// result yet: until Done they are in doubt. After an error the message must not be sent.
 func (d *Delivery) Sent() error { return d.SentTo(d.Recipients) }
 
 // SentTo is Sent for some of the recipients, where one delivery takes several
-// transactions. where says how to find out, after a crash, whether it took place.
+// transactions. where describes how to find out, after a crash, whether it took place.
 func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,8 +151,8 @@ func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	for len(open) > 0 {
 		n := len(open)
 		if n > maxListed && (len(rcpts) < len(d.Recipients) || d.agent.Settles) {
-			// It is about these alone: several events list them. Other slots have locked
-			// recipients too, and have said where their messages are.
+			// Several events list the recipients, so that they are about these alone: other
+			// slots have locked recipients, too.
 			n = maxListed
 		}
 		d.lines = d.appendSent(d.lines, open[:n], where)

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -46,7 +48,7 @@ func (d *Delivery) DoneAll(list []*Recipient, results []Result) {
 	d.markDelivered(delivered)
 }
 
-// complete fills in what a Deliverer left out.
+// complete fills in what a Deliverer has omitted.
 func (d *Delivery) complete(r *Recipient, res Result) Result {
 	switch res.Outcome {
 	case status.Delivered:
@@ -69,9 +71,9 @@ func (d *Delivery) complete(r *Recipient, res Result) Result {
 	return res
 }
 
-// markDelivered sets the final tags of delivered recipients, after diagnostics where
-// the sender asked to hear of it (RFC 3461 §4.1). Without room for these the
-// scheduler is asked to write them: rather late than the message twice.
+// markDelivered sets the final tags of delivered recipients, after diagnostics where the
+// sender requested a success report (RFC 3461 §4.1). If these cannot be written the
+// scheduler is asked to write them: a late report is better than a second message.
 func (d *Delivery) markDelivered(list []*Recipient) {
 	d.lines = d.lines[:0]
 	for _, r := range list {
@@ -80,7 +82,7 @@ func (d *Delivery) markDelivered(list []*Recipient) {
 			r.answer = taproto.OK2
 			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
 		} else {
-			r.result.Text = "" // nobody reads the dialogue, and there may be 100,000
+			r.result.Text = "" // the dialogue is not needed, and there may be 100,000
 		}
 	}
 	if len(d.lines) > 0 {
@@ -94,21 +96,21 @@ func (d *Delivery) markDelivered(list []*Recipient) {
 			}
 		}
 	}
-	// Crash: the tag is in the file for everybody who reads it; a power loss may
-	// bring back the lock of a dead owner, and the message is delivered twice.
-	d.setAll(workspec.TagOK, list, func(r *Recipient, err error) {
+	// Crash: every reader of the file sees the tag; a power loss may restore the lock of a
+	// dead owner, and the message is delivered twice.
+	d.tags.setAll(workspec.TagOK, list, func(r *Recipient, err error) {
 		d.logFault(r, err)
 		r.marked = false
 	})
 }
 
-// owesSuccess tells whether the sender wants a success report that no other host
+// owesSuccess reports whether the sender requested a success report that no other host
 // has promised to write.
 func (d *Delivery) owesSuccess(r *Recipient) bool {
 	return r.result.Outcome == status.Delivered && !r.result.Relayed && r.AsksSuccess()
 }
 
-// AsksSuccess tells whether the sender wants to hear of a success (RFC 3461 §4.1).
+// AsksSuccess reports whether the sender requested a success report (RFC 3461 §4.1).
 func (r *Recipient) AsksSuccess() bool {
 	for field := range strings.FieldsSeq(r.Notary) {
 		key, list, _ := strings.Cut(field, "=")
@@ -124,7 +126,7 @@ func (r *Recipient) AsksSuccess() bool {
 	return false
 }
 
-// finish marks what is not marked yet.
+// finish marks all recipients that are not marked yet.
 func (d *Delivery) finish() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +135,7 @@ func (d *Delivery) finish() {
 		switch {
 		case !r.done:
 			r.done = true
-			r.result = d.complete(r, Result{Code: status.SystemTrouble, Reply: "the agent broke off"})
+			r.result = d.complete(r, Result{Code: status.SystemTrouble, Reply: "the agent stopped before it had a result"})
 		case r.result.Outcome == status.Delivered && !r.marked:
 			d.markAgain(r)
 		}
@@ -148,19 +150,19 @@ func (d *Delivery) finish() {
 	d.follow()
 }
 
-// markAgain tries a delivered recipient's tag once more. Without it the lock stays, and
-// the scheduler is asked to set the tag, as one that keeps trying: a deferral would
-// send the message twice. Should it die before, who takes the lock over knows that the
-// message may have been sent.
+// markAgain tries to set a delivered recipient's tag once more. If that fails the lock
+// stays, and the scheduler, which keeps trying, is asked to set the tag: a deferral would
+// send the message twice. If the scheduler dies before, the agent that takes the lock over
+// knows that the message may have been sent.
 func (d *Delivery) markAgain(r *Recipient) {
-	if err := d.setTag(r, workspec.TagOK); err != nil {
+	if err := d.tags.set(r, workspec.TagOK); err != nil {
 		d.logFault(r, err)
 		r.answer = taproto.OK
 	}
 	r.marked = true
 }
 
-// markDeferred gives the locks of deferred recipients back.
+// markDeferred releases the locks of deferred recipients.
 func (d *Delivery) markDeferred() {
 	var open []*Recipient
 	for _, r := range d.Recipients {
@@ -172,19 +174,19 @@ func (d *Delivery) markDeferred() {
 		open = append(open, r)
 	}
 	// Crash: blank or the locks of a dead owner; both are open.
-	d.setAll(workspec.TagToDo, open, d.logFault)
+	d.tags.setAll(workspec.TagToDo, open, d.logFault)
 }
 
-// markOpen has the doubt about a recipient outlive its deferral, which the scheduler
-// writes next and which otherwise is the answer to a "sent": the lock is given back
-// like that of a dead agent, since it is not known whether the message is there.
+// markOpen makes the doubt about a recipient outlive its deferral, which the scheduler
+// writes next and which would otherwise be the result of a "sent": the lock is released
+// like that of a dead agent, since it is unknown whether the message was delivered.
 func (d *Delivery) markOpen(r *Recipient) {
 	owner := ""
 	switch {
-	case r.resent && r.result.Standing:
+	case r.resent && r.result.Uncertain:
 		owner = strconv.Itoa(d.agent.Owner.Number())
 	case !r.resent && r.Sent != nil && d.agent.Settles:
-		owner = r.Sent.Get("owner") // the Deliverer did not get so far as to find out
+		owner = r.Sent.Get("owner") // the Deliverer did not find out
 	default:
 		return
 	}
@@ -196,21 +198,9 @@ func (d *Delivery) markOpen(r *Recipient) {
 	}
 }
 
-// setTag writes a tag that is no lock.
-func (d *Delivery) setTag(r *Recipient, t workspec.Tag) error {
-	return d.file.SetTag(d.tagBytes(t), workspec.TagOffset(r.Offset))
-}
-
-func (d *Delivery) tagBytes(t workspec.Tag) []byte {
-	if len(d.tag) == 0 || d.tag[0] != byte(t) {
-		d.tag = workspec.TagBytes(d.Spec.Format, t)
-	}
-	return d.tag
-}
-
 func (d *Delivery) unlock(r *Recipient) error {
 	// Crash: blank or the lock of a dead owner; both are open.
-	return d.setTag(r, workspec.TagToDo)
+	return d.tags.set(r, workspec.TagToDo)
 }
 
 // markFailed writes the diagnostics of all failed recipients, makes them durable,
@@ -242,7 +232,7 @@ func (d *Delivery) markFailed(partial bool) {
 		err = d.file.Sync()
 	}
 	if err == nil {
-		d.setAll(workspec.TagFailed, failed, d.notFailed)
+		d.tags.setAll(workspec.TagFailed, failed, d.notFailed)
 		return
 	}
 	for _, r := range failed {
@@ -253,7 +243,7 @@ func (d *Delivery) markFailed(partial bool) {
 	}
 }
 
-// notFailed gives a recipient back whose failure could not be recorded.
+// notFailed releases a recipient whose failure could not be recorded.
 func (d *Delivery) notFailed(r *Recipient, err error) {
 	d.fault(r, err)
 	if uerr := d.unlock(r); uerr != nil {
@@ -261,8 +251,8 @@ func (d *Delivery) notFailed(r *Recipient, err error) {
 	}
 }
 
-// fault makes a result that could not be written a deferral: a final answer to the
-// scheduler must not be more than what the file says.
+// fault turns a result that could not be written into a deferral: an answer to the
+// scheduler must not be more final than the file.
 func (d *Delivery) fault(r *Recipient, err error) {
 	d.logFault(r, err)
 	was := r.result
@@ -274,3 +264,145 @@ func (d *Delivery) logFault(r *Recipient, err error) {
 	d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "rcpt", r.Address,
 		"result", r.result.Outcome, "reply", r.result.Reply, "reason", err)
 }
+
+// maxListed is how many recipients a sent event lists; with more it is about all that its
+// owner has locked.
+const maxListed = 100
+
+// doubt is the event that a recipient's message is sent again.
+func (d *Delivery) doubt(recipient int64, owner string) workspec.Event {
+	return workspec.Event{Time: d.agent.now(), Recipient: recipient, Event: workspec.EventInDoubt,
+		Attrs: []workspec.Attr{{Key: "owner", Value: owner}},
+		Text:  "its agent died after it had sent the message; it is sent again"}
+}
+
+// taken is the event that a recipient's lock is taken from a dead owner that may have
+// delivered. An agent that settles doubts writes it before it overwrites the lock: if it
+// dies, too, before it has found out, the doubt about the first owner must not vanish with
+// that owner's lock.
+func (d *Delivery) taken(recipient int64, owner int) workspec.Event {
+	return workspec.Event{Time: d.agent.now(), Recipient: recipient, Event: workspec.EventUnlocked,
+		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}}
+}
+
+// record appends doubts, and logs those that are not to be settled.
+func (d *Delivery) record(doubts []workspec.Event) error {
+	if len(doubts) == 0 {
+		return nil
+	}
+	lines := d.lines[:0]
+	for i := range doubts {
+		lines = workspec.AppendEvent(lines, &doubts[i])
+		if doubts[i].Event != workspec.EventInDoubt {
+			continue
+		}
+		d.agent.log().Warn("in-doubt", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host,
+			"rcpt", d.address(doubts[i].Recipient), "owner", doubts[i].Get("owner"))
+	}
+	d.lines = lines[:0]
+	// Crash: a doubt that is recorded and not sent again yet; the next agent records its
+	// own.
+	return d.file.Append(lines)
+}
+
+// InDoubt records that it is unknown whether a recipient with Sent has the message, so
+// that it is sent again. Only with Agent.Settles; after an error the
+// message must not be sent.
+func (d *Delivery) InDoubt(r *Recipient) error {
+	if r.Sent == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Crash: recorded, and perhaps not sent again by us: the next agent checks again.
+	if err := d.record([]workspec.Event{d.doubt(r.Offset, r.Sent.Get("owner"))}); err != nil {
+		return fmt.Errorf("record the doubt: %w", err)
+	}
+	return nil
+}
+
+// answer is the answer to the scheduler about a recipient.
+func (d *Delivery) answer(r *Recipient) taproto.Answer {
+	res := &r.result
+	a := taproto.Answer{Number: d.number(), Offset: r.Offset, Text: res.Reply}
+	switch res.Outcome {
+	case status.Delivered:
+		a.Word = r.answer
+		if a.Word == taproto.OK {
+			a.Notary = d.notary(r).String()
+		}
+		if a.Text == "" {
+			a.Text = "Ok"
+		}
+		return a
+	case status.Failed:
+		a.Word = taproto.Error2
+		if diagnosticType(res) != "smtp" {
+			// The text has no status unless it is a host's reply.
+			a.Notary = d.notary(r).String()
+		}
+		return a
+	}
+	a.Notary = d.notary(r).String()
+	a.Word = taproto.Deferred
+	if res.Host {
+		a.Word = taproto.DeferAll
+	}
+	if res.After > 0 {
+		a.Word, a.Relative, a.After = taproto.RetryAt, true, res.After
+	}
+	return a
+}
+
+// number is the decimal number at the start of the i field.
+func (d *Delivery) number() uint64 {
+	s := d.Spec.Message
+	end := 0
+	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+		end++
+	}
+	n, _ := strconv.ParseUint(s[:end], 10, 64)
+	return n
+}
+
+func (d *Delivery) diagnostic(r *Recipient) *workspec.Diagnostic {
+	text := r.result.Text
+	if text == "" {
+		text = r.result.Reply
+	}
+	return &workspec.Diagnostic{
+		Recipient: r.Offset, HeaderOffset: r.Group.HeaderOffset, NotaryOffset: r.NotaryOffset,
+		Time: d.agent.now(), Notary: d.notary(r), Text: text,
+	}
+}
+
+// notary is the delivery status part: RFC 3464 §2.3.
+func (d *Delivery) notary(r *Recipient) workspec.Notary {
+	res := &r.result
+	n := workspec.Notary{
+		Address: strings.TrimSpace(human.Blank(r.Address)), Action: string(dsn.Delayed), Status: res.Code.String(),
+		Remote: strings.TrimSpace(human.Blank(res.Remote)), Agent: d.agent.Name + "[" + strconv.Itoa(os.Getpid()) + "]",
+	}
+	switch res.Outcome {
+	case status.Delivered:
+		n.Action = string(res.Action)
+	case status.Failed:
+		n.Action = string(dsn.Failed)
+	}
+	if res.Reply != "" {
+		n.Diagnostic = diagnosticType(res) + "; " + res.Reply
+	}
+	return n
+}
+
+// diagnosticType is "smtp" for a reply of a remote server, RFC 3464 §2.3.6, and x-local
+// for our own text.
+func diagnosticType(res *Result) string {
+	s := res.Reply
+	if res.Remote != "" && len(s) > 3 && s[0] >= '2' && s[0] <= '5' && digit(s[1]) && digit(s[2]) && (s[3] == ' ' || s[3] == '-') {
+		return "smtp"
+	}
+	return "x-local"
+}
+
+func digit(b byte) bool { return b >= '0' && b <= '9' }

@@ -10,34 +10,34 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// indexes are those of the specifications that were read last. A message to very many
-// hosts is a job for each of them: with an index the agent reads the lines about its
-// own recipients, under the same lock, and not the whole file again each time.
+// indexes are the indexes of the specifications that were read last. A message to very
+// many hosts is a job for each of them: with an index the agent reads only the lines about
+// the recipients of the job, under the same lock, and not the whole file each time.
 type indexes struct {
 	mu   sync.Mutex
-	list []*indexed // the last used at the end
+	list []*fileIndex // the last used at the end
 }
 
-// indexed is a specification with an index, which is used by who has its file locked.
-type indexed struct {
+// fileIndex is the index of one specification, used only while its file is locked.
+type fileIndex struct {
 	dev, ino uint64
-	closing  string            // the z line, where there is no index
-	places   atomic.Int64      // of the index
-	mu       sync.Mutex        // where locks of files do nothing
-	index  *workspec.Index // nil: the file cannot have one
+	closing  string          // the z line, if there is no index
+	places   atomic.Int64    // of the index
+	mu       sync.Mutex      // where locks of files do nothing
+	index    *workspec.Index // nil: the file cannot have one
 }
 
 const (
-	leastIndexd = 8 << 10 // bytes: a smaller file is read as soon
+	leastIndexed = 8 << 10 // bytes: a smaller file is read as soon
 	mostIndexes  = 4
 )
 
-func (o *indexed) is(file *postoffice.Spec) bool {
+func (o *fileIndex) is(file *postoffice.Spec) bool {
 	return o.dev == file.Info.Dev && o.ino == file.Info.Ino
 }
 
-// of is the index of an open file, nil if there is none.
-func (l *indexes) of(file *postoffice.Spec) *indexed {
+// of returns the index of an open file, nil if there is none.
+func (l *indexes) of(file *postoffice.Spec) *fileIndex {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, o := range l.list {
@@ -50,8 +50,8 @@ func (l *indexes) of(file *postoffice.Spec) *indexed {
 	return nil
 }
 
-// make makes the index of a file that was read. Where it cannot have one that is
-// remembered too, and not tried again by each job.
+// make makes the index of a file that was read. If it cannot have one that is remembered,
+// too, and not tried again by each job.
 func (l *indexes) make(file *postoffice.Spec, raw []byte, s *workspec.Spec) {
 	closing := ""
 	if s.ZOffset > 0 {
@@ -61,7 +61,7 @@ func (l *indexes) make(file *postoffice.Spec, raw []byte, s *workspec.Spec) {
 	if o := l.of(file); o != nil && o.index == nil && o.closing == closing {
 		return
 	}
-	o := &indexed{dev: file.Info.Dev, ino: file.Info.Ino, index: workspec.NewIndex(raw, s)}
+	o := &fileIndex{dev: file.Info.Dev, ino: file.Info.Ino, index: workspec.NewIndex(raw, s)}
 	if o.index == nil {
 		o.closing = closing
 	} else {
@@ -78,10 +78,10 @@ func (l *indexes) make(file *postoffice.Spec, raw []byte, s *workspec.Spec) {
 func (l *indexes) drop(file *postoffice.Spec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list = slices.DeleteFunc(l.list, func(o *indexed) bool { return o.is(file) })
+	l.list = slices.DeleteFunc(l.list, func(o *fileIndex) bool { return o.is(file) })
 }
 
-// fit lets go of the first ones, where there are too many or they have too many places.
+// fit drops the first ones if there are too many or they have too many places.
 func (l *indexes) fit() {
 	places := int64(0)
 	for _, o := range l.list {
@@ -93,8 +93,8 @@ func (l *indexes) fit() {
 	}
 }
 
-// readSome reads the recipients of the job's host alone, and what was appended about them.
-// Not ok: the whole file is to be read; valid: its index may still be used.
+// readSome reads only the recipients of the job's host and the lines appended about them.
+// Not ok: the whole file has to be read; valid: its index may still be used.
 func (d *Delivery) readSome() (ok, valid bool) {
 	if d.Job.Host == "" {
 		return false, false
@@ -113,8 +113,8 @@ func (d *Delivery) readSome() (ok, valid bool) {
 	return ok, valid
 }
 
-// mostTries is how often a partial read is read while others append. Each of them has then to
-// wait for the lock.
+// mostTries is how often a partial read is repeated because the file has grown. Each agent
+// that appends has to wait for the lock then.
 const mostTries = 10
 
 // readBy is readSome with an index.
@@ -137,7 +137,7 @@ func (d *Delivery) readBy(o *workspec.Index) (ok, valid bool) {
 		if err != nil {
 			return false, false
 		}
-		// A lock that is given back in doubt is a line first: who sees the tag must see
+		// A lock that is released in doubt writes a line first: a reader of the tag must see
 		// the line, which is read before it here.
 		if grown, err := d.grown(); err != nil {
 			return false, false
@@ -151,7 +151,7 @@ func (d *Delivery) readBy(o *workspec.Index) (ok, valid bool) {
 	return false, true
 }
 
-// grown tells whether the file has another size than what was read of it.
+// grown reports whether the file's size differs from the part that was read.
 func (d *Delivery) grown() (bool, error) {
 	size, err := d.file.Size()
 	return size != d.end, err

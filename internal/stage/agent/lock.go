@@ -5,12 +5,13 @@ import (
 	"errors"
 	"slices"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
 
 // lock records the doubts and sets the locks, all or none.
 func (d *Delivery) lock(doubts []workspec.Event) error {
-	// Crash: the doubt is known before the lock that tells of it is overwritten.
+	// Crash: the doubt is recorded before the lock that implies it is overwritten.
 	if err := d.record(doubts); err != nil {
 		return err
 	}
@@ -18,13 +19,14 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 	if d.Spec.Format&workspec.FormatPID != 0 {
 		lock = workspec.LockBytes(d.agent.Owner.Number())
 	}
-	d.agent.bear()
-	d.lineUp()
+	d.agent.noteLocks()
+	d.tags.file, d.tags.format = d.file, d.Spec.Format
+	d.findNeighbours()
 	for done := 0; done < len(d.Recipients); {
 		n := neighbours(d.Recipients[done:])
-		// Crash: this process's owner number is free again, so the locks are nobody's,
-		// those of many that were written and those that were not.
-		err := d.setTags(lock, d.Recipients[done:done+n])
+		// Crash: this process's owner number is free again, so the locks have no
+		// owner, whether all or only some of them were written.
+		err := d.tags.write(lock, d.Recipients[done:done+n])
 		done += n
 		if err == nil {
 			continue
@@ -37,7 +39,7 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 	return nil
 }
 
-// Recipients that stand side by side are locked, and marked, by one write(2): of 100,000
+// Adjacent recipients are locked, and marked, by one write(2): of 100,000
 // for one host the last would else wait for half a second of system calls. It writes over
 // their own lines alone, of which nothing but tags ever changes, and those only under the
 // lock that we hold.
@@ -46,8 +48,8 @@ const (
 	together = 64 << 10 // bytes
 )
 
-// lineUp finds out which recipients stand right behind the one before them.
-func (d *Delivery) lineUp() {
+// findNeighbours finds out which recipients directly follow the one before them.
+func (d *Delivery) findNeighbours() {
 	for i, r := range d.Recipients {
 		r.index = i
 		if i > 0 {
@@ -57,7 +59,7 @@ func (d *Delivery) lineUp() {
 	}
 }
 
-// neighbours is how many of the first recipients stand side by side, one at least.
+// neighbours is how many of the first recipients are adjacent, at least one.
 func neighbours(list []*Recipient) int {
 	n := 1
 	for n < len(list) && list[n].beside && list[n].index == list[n-1].index+1 && list[n].Offset-list[0].Offset <= together {
@@ -69,38 +71,58 @@ func neighbours(list []*Recipient) int {
 	return n
 }
 
-// setTags writes the tag of recipients that stand side by side.
-func (d *Delivery) setTags(tag []byte, list []*Recipient) error {
+// tags writes tags into a specification.
+type tags struct {
+	file   *postoffice.Spec
+	format uint32
+	last   []byte // the tag written last
+	block  []byte // scratch
+}
+
+// write writes the tag of adjacent recipients.
+func (w *tags) write(tag []byte, list []*Recipient) error {
 	from := workspec.TagOffset(list[0].Offset)
 	if len(list) == 1 {
-		return d.file.SetTag(tag, from)
+		return w.file.SetTag(tag, from)
 	}
 	size := int(workspec.TagOffset(list[len(list)-1].Offset)-from) + len(tag)
-	b := slices.Grow(d.block[:0], size)[:size]
-	d.block = b
-	if err := d.file.ReadAt(b, from); err != nil {
+	b := slices.Grow(w.block[:0], size)[:size]
+	w.block = b
+	if err := w.file.ReadAt(b, from); err != nil {
 		return err
 	}
 	for _, r := range list {
 		copy(b[workspec.TagOffset(r.Offset)-from:], tag)
 	}
-	return d.file.SetTag(b, from)
+	return w.file.SetTag(b, from)
 }
 
-// setAll writes the tag of recipients in the order of the file, those that stand side by
-// side together, and tells what it could not write.
-func (d *Delivery) setAll(t workspec.Tag, list []*Recipient, failed func(*Recipient, error)) {
+// setAll writes the tag of recipients in the order of the file, adjacent ones together. It
+// calls failed for each that it could not write.
+func (w *tags) setAll(t workspec.Tag, list []*Recipient, failed func(*Recipient, error)) {
 	if len(list) == 0 {
 		return
 	}
-	tag := d.tagBytes(t)
+	tag := w.bytes(t)
 	for len(list) > 0 {
 		n := neighbours(list)
-		if err := d.setTags(tag, list[:n]); err != nil {
+		if err := w.write(tag, list[:n]); err != nil {
 			for _, r := range list[:n] {
 				failed(r, err)
 			}
 		}
 		list = list[n:]
 	}
+}
+
+// set writes one recipient's tag, which is not a lock.
+func (w *tags) set(r *Recipient, t workspec.Tag) error {
+	return w.file.SetTag(w.bytes(t), workspec.TagOffset(r.Offset))
+}
+
+func (w *tags) bytes(t workspec.Tag) []byte {
+	if len(w.last) == 0 || w.last[0] != byte(t) {
+		w.last = workspec.TagBytes(w.format, t)
+	}
+	return w.last
 }

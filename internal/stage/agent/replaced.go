@@ -8,10 +8,9 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// follow marks results in the file that has the specification's name now, if that is
-// another one than we have marked them in: somebody has edited a copy and put it into
-// its place while we delivered (K10). Without this the message would be delivered
-// again.
+// follow marks results in the file that has the specification's name now, if an operator
+// has edited a copy and put it in place of the one that we have marked them in (K10).
+// Without this the message would be delivered again.
 func (d *Delivery) follow() {
 	replaced, err := d.file.Replaced()
 	if err != nil || !replaced {
@@ -26,7 +25,7 @@ func (d *Delivery) follow() {
 		return
 	}
 	for _, r := range d.Recipients {
-		// What is delivered was; that nobody can see it there is logged.
+		// A delivery has happened; that the file does not show it is logged.
 		if r.result.Outcome == status.Failed {
 			d.fault(r, err)
 			continue
@@ -59,7 +58,7 @@ func (d *Delivery) followTo(file *postoffice.Spec) (err error) {
 		group, there := find(spec, r, d.agent.Owner.Number())
 		if there == nil {
 			d.agent.log().Warn("replaced", "id", d.ID(), "name", d.Job.Name, "rcpt", r.Address, "result", r.result.Outcome,
-				"reason", "the specification was replaced, and the recipient is not in it any more or is another's")
+				"reason", "the specification was replaced, and the recipient is not in it any more or is locked by another process")
 			continue
 		}
 		switch r.result.Outcome {
@@ -96,8 +95,8 @@ func (d *Delivery) followTo(file *postoffice.Spec) (err error) {
 	return nil
 }
 
-// find is the recipient in another version of the file: open, or locked by us as it was
-// when the copy was made.
+// find finds the recipient in another version of the file: open, or locked by us when the
+// copy was made.
 func find(spec *workspec.Spec, r *Recipient, owner int) (*workspec.Group, *workspec.Recipient) {
 	for gi := range spec.Groups {
 		g := &spec.Groups[gi]

@@ -181,7 +181,7 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 		d.Done(d.Recipients[0], Result{Outcome: status.Delivered, Reply: "250 Ok"})
 	})
 	if got := s.do(name, "h", to); got != "#resync "+name+"\n" || delivered != 0 {
-		t.Errorf("the agent says %q, delivered %d", got, delivered)
+		t.Errorf("the agent sent %q, delivered %d", got, delivered)
 	}
 	if got := s.do(name, "h", to); delivered != 1 || s.tags(name) != "+" {
 		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.tags(name))

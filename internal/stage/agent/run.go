@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/wire/taproto"
 )
 
@@ -24,7 +26,7 @@ import (
 // take running deliveries with it. The kernel sends SIGHUP to an agent that is stopped
 // when that leaves its process group without a parent (setpgid(2)).
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer, slots int, to Deliverer) error {
-	// Caught, not ignored: a program that an agent runs would inherit that.
+	// Caught, not ignored: programs that an agent runs would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP)
 	if in == io.Reader(os.Stdin) {
 		in = input()
@@ -46,7 +48,7 @@ type session struct {
 	queue   []taproto.Command // not begun yet
 	ended   bool
 	err     error
-	pending []byte // to be written by whoever writes now
+	pending []byte // to be written by the slot that is writing
 	spare   []byte
 	writing bool
 }
@@ -60,7 +62,7 @@ func newSession(a *Agent, out io.Writer, to Deliverer) *session {
 func (s *session) run(ctx context.Context, in io.Reader, slots int) error {
 	var hungry []byte
 	if slots > 1 {
-		// So many #hungry need not fit into one read of the scheduler.
+		// So many #hungry may not fit into one read of the scheduler.
 		s.hosts = true
 		hungry = taproto.AppendLine(hungry, &taproto.Line{Kind: taproto.LineSlots, Slots: slots})
 	}
@@ -145,8 +147,8 @@ func (s *session) next() (taproto.Command, bool) {
 	return c, true
 }
 
-// maxSaid is how much memory is kept for answers. Bytes.
-const maxSaid = 64 << 10
+// maxKept is how much memory is kept for answers. Bytes.
+const maxKept = 64 << 10
 
 // work is one slot: it performs commands until the session ends.
 func (s *session) work(ctx context.Context) {
@@ -156,7 +158,7 @@ func (s *session) work(ctx context.Context) {
 		if !ok {
 			return
 		}
-		if b = b[:0]; cap(b) > maxSaid {
+		if b = b[:0]; cap(b) > maxKept {
 			b = nil // of a list with very many
 		}
 		if c.Kind == taproto.CommandJob {
@@ -167,7 +169,7 @@ func (s *session) work(ctx context.Context) {
 				b = taproto.AppendLine(b, l)
 			})
 		}
-		// After #idle too: the credit that it used up is given again.
+		// After #idle too: the credit that it used up is returned.
 		b = taproto.AppendLine(b, &taproto.Line{Kind: taproto.LineHungry})
 		s.send(b)
 	}
@@ -183,7 +185,7 @@ func (s *session) send(b []byte) {
 		return
 	}
 	s.writing = true
-	// Those that could go on at once, because their answers are there, go first.
+	// Other slots that have answers ready add them first.
 	s.mu.Unlock()
 	runtime.Gosched()
 	s.mu.Lock()
@@ -193,11 +195,11 @@ func (s *session) send(b []byte) {
 		s.mu.Unlock()
 		_, err := s.out.Write(now)
 		s.mu.Lock()
-		if s.spare = now[:0]; cap(now) > maxSaid {
+		if s.spare = now[:0]; cap(now) > maxKept {
 			s.spare = nil
 		}
 		if err != nil {
-			// Nobody reads: the tags in the files tell the next scheduler.
+			// The scheduler is gone: the next one reads the tags in the files.
 			if s.err == nil && !s.ended {
 				s.err = fmt.Errorf("write to scheduler: %w", err)
 			}
@@ -206,4 +208,19 @@ func (s *session) send(b []byte) {
 		}
 	}
 	s.writing = false
+}
+
+// input is standard input. A pipe or a socket, as from a scheduler, is read through the
+// poller, so that no thread blocks in read(2): the thread that reads a job can then go on
+// with it and need not wake another.
+func input() io.Reader {
+	var st unix.Stat_t
+	err := unix.Fstat(unix.Stdin, &st)
+	if kind := st.Mode & unix.S_IFMT; err != nil || kind != unix.S_IFIFO && kind != unix.S_IFSOCK {
+		return os.Stdin // other processes share a terminal
+	}
+	if unix.SetNonblock(unix.Stdin, true) != nil {
+		return os.Stdin
+	}
+	return os.NewFile(uintptr(unix.Stdin), "/dev/stdin")
 }

@@ -38,7 +38,7 @@ func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent
 	code, text := classify(err)
 	res := agent.Result{Outcome: code.Outcome(), Code: code, Reply: code.String() + " " + text, Text: err.Error()}
 	if stands := (*standing)(nil); errors.As(err, &stands) {
-		res.Standing = true
+		res.Uncertain = true
 	}
 	if res.Outcome == status.Deferred {
 		m.c.Log.Warn("local-trouble", "id", d.ID(), "rcpt", r.Address, "channel", r.Channel, "status", code, "reason", err)

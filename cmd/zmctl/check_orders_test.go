@@ -24,7 +24,7 @@ func TestCheckExplainsOrders(t *testing.T) {
 		"none": {nil, []string{"first attempt"}, true},
 		"frozen": {func(q operations.Request, n string) (operations.Result, error) {
 			return operations.Freeze(q, n, workspec.CausePerson)
-		}, []string{"frozen by", "thaws"}, false},
+		}, []string{"frozen by", "thaw"}, false},
 		"frozen by expiry": {func(q operations.Request, n string) (operations.Result, error) {
 			return operations.Freeze(q, n, workspec.CauseExpired)
 		},

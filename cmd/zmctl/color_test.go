@@ -87,7 +87,7 @@ func TestColoursAreAllThatATerminalAdds(t *testing.T) {
 		{"queue --counts", []string{bold + "STATE", red + "failed\x1b[0m ", yellow + "held"}},
 		{"queue --summary", []string{bold + id, red + "1 failed", green + "1 delivered"}},
 		{"show " + id, []string{bold + "what happens next", yellow + "deferred\x1b[0m <late@a.example.com>"}},
-		{"why " + id, []string{bold + id, red + "<frozen@", yellow + "<held@", yellow + "<late@", red + "No scheduler runs"}},
+		{"why " + id, []string{bold + id, red + "<frozen@", yellow + "<held@", yellow + "<late@", red + "No scheduler"}},
 		{"history " + id, []string{yellow + "attempt 1 for <late@", yellow + "held <held@"}},
 		{"trace " + id, []string{bold + "TIME", bold + id, yellow + "attempt 1 for <late@", red + "frozen"}},
 		{"check", []string{yellow + "warning", green + "ok"}},

@@ -178,7 +178,7 @@ func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
 	wantIn(t, out, "accepted\n    user@a.example.com  to route\n", "claimed by router pid ", "deferred: routes", "frozen: policy", "set aside\n",
 		"smtp/a.example.com  defer1@a.example.com  waiting, 2 attempts, next in 1h, status 4.3.0:\n        451 4.3.0 try again \\x1b[2Jlater\n",
 		"smtp/a.example.com  ok@a.example.com  delivered\n",
-		"no@a.example.com  failed, sender was told, status 5.1.1:\n        550 5.1.1 no such user\n",
+		"no@a.example.com  failed, reported to sender, status 5.1.1:\n        550 5.1.1 no such user\n",
 		"now@a.example.com  delivering (ta-smtp smtp pid ", "new@a.example.com  waiting\n",
 		ids[view.StateFinishing]+" (its message file is gone)", "finishing\n", "8 messages\n")
 }
@@ -264,7 +264,7 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, text, "router      5", "1 claimed by the dead", "999998", "no     router pid 999998")
-	if strings.Contains(text, "no scheduler runs") {
+	if strings.Contains(text, "no scheduler") {
 		t.Errorf("got\n%s\nwith a scheduler alive", text)
 	}
 }

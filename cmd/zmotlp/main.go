@@ -56,7 +56,7 @@ func run(c *cli.Context) error {
 	endpoint, err := url.Parse(c.String("endpoint"))
 	switch {
 	case c.NArg() > 0:
-		return refuse("it takes no arguments; --help tells the flags")
+		return refuse("no arguments are allowed; --help lists the flags")
 	case err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https":
 		return refuse("--endpoint " + c.String("endpoint") + ": it must be like http://127.0.0.1:4318/v1/traces")
 	case c.Int("percent") < 1 || c.Int("percent") > 100:

@@ -22,7 +22,7 @@ there is a terminal, and tells everything about it; docs/top.md, too.
 
     zmtop --config /etc/zmailer/zmailer.conf --interval 2s
 
-It changes nothing. Keys: ? tells them, q leaves. Exit codes: 0 left, 1 the terminal cannot
+It changes nothing. Keys: ? lists them, q quits. Exit codes: 0 left, 1 the terminal cannot
 be used, 64 bad flags or no terminal, 78 bad configuration or no postoffice.`
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+		return cli.Exit("no arguments are allowed; --help lists the flags", config.ExitUsage)
 	}
 	if !isatty.IsTerminal(os.Stdout.Fd()) || !isatty.IsTerminal(os.Stdin.Fd()) {
 		return cli.Exit("this is no terminal; zmctl top --once prints a snapshot", config.ExitUsage)

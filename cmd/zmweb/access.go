@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/ui/web"
 )
 
-// access says who may come in.
+// access sets who may log in.
 func (w *webSettings) access(page *web.Config, dir string) error {
 	if w.accounts != "" {
 		login, err := w.login()
@@ -46,7 +46,7 @@ func (w *webSettings) login() (func(ctx context.Context, name, password, from st
 	if service, ok := strings.CutPrefix(w.accounts, "pam:"); ok {
 		checker, err := pam.New(service, "")
 		if err == nil && len(w.readers)+len(w.writers) == 0 {
-			err = errors.New("WEBREADERS and WEBWRITERS name nobody: whoever has a password on this machine would see all mail")
+			err = errors.New("WEBREADERS and WEBWRITERS are empty: every user of this machine could see all mail")
 		}
 		return func(ctx context.Context, name, password, from string) (string, error) {
 			name, err := checker.Verify(ctx, name, password, from)
@@ -95,7 +95,7 @@ func webToken(path, dir string) (string, error) {
 		return "", err
 	}
 	b := make([]byte, 1024)
-	n, _ := f.Read(b) // what is too short is told below
+	n, _ := f.Read(b) // a token that is too short is refused below
 	token := strings.TrimSpace(string(b[:n]))
 	switch {
 	case info.Mode().Perm()&0o077 != 0:

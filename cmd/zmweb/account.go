@@ -8,10 +8,10 @@ import (
 	"zmailer/internal/lookup/passwd"
 )
 
-// settled is how old a file must be for its time to tell whether it has changed since.
+// settled is the age from which the time of a file shows every later change.
 const settled = 2 * time.Second
 
-// accountFile tells what a file of accounts has behind a name now. It is read again when it
+// accountFile reads the current accounts of a file. It is read again when it
 // has changed.
 type accountFile struct {
 	path string
@@ -25,7 +25,7 @@ type accountFile struct {
 func (a *accountFile) fingerprint(name string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Before it is read: what is written meanwhile is read the next time.
+	// Before it is read: a change meanwhile is read the next time.
 	info, err := os.Stat(a.path)
 	if err != nil {
 		return "", err

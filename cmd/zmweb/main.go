@@ -44,7 +44,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+		return cli.Exit("no arguments are allowed; --help lists the flags", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 // rights say what who logs in with a password may do.
 type rights struct {
 	readers, writers []string // names, and groups as @adm
-	all              bool     // nobody is named: who can log in may do everything
+	all              bool     // no list: each account may do everything
 	everybody        bool     // who can log in may read
 	groups           func(name string) []string
 }
 
-// rights are those that WEBREADERS and WEBWRITERS give. Of a file that names nobody, all in
-// it have them; of the users of a machine nobody has.
+// rights are those of WEBREADERS and WEBWRITERS. If they are empty, all accounts of a file
+// have them, and none of a machine.
 func (w *webSettings) rights() *rights {
 	file := !strings.HasPrefix(w.accounts, "pam:")
 	return &rights{readers: w.readers, writers: w.writers, groups: groupsOf,

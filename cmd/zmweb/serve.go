@@ -42,7 +42,7 @@ func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slo
 		defer cancel()
 		err := srv.Shutdown(late)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = srv.Close() // a page that nobody reads
+			err = srv.Close() // a client does not read its page
 		}
 		stopped <- err
 	})

@@ -28,7 +28,7 @@ func flags() []cli.Flag {
 	}
 }
 
-// webSettings are what zmweb is told by flags and zmailer.conf.
+// webSettings are the flags and the settings of zmailer.conf.
 type webSettings struct {
 	listen, token, accounts string
 	write                   bool
@@ -62,7 +62,7 @@ func webSettingsFrom(c *cli.Context, settings *config.Config) (webSettings, erro
 	return w, err
 }
 
-// page listens, and says who may come to what is served there.
+// page listens, and sets who may use the pages.
 func (w *webSettings) page(settings *config.Config, dir string) (*web.Config, net.Listener, error) {
 	hostname, err := settings.Hostname()
 	if err != nil {

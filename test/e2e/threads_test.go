@@ -43,7 +43,7 @@ func TestThreadsOfTheRunningScheduler(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d without a scheduler", code)
 	}
-	wantIn(t, said, "no scheduler runs here", "zmctl queue")
+	wantIn(t, said, "no scheduler", "zmctl queue")
 }
 
 // coloured asks with colours and without: they are all that differs, also in what router

@@ -31,7 +31,7 @@ func TestWhyTellsTheChainOfCauses(t *testing.T) {
 		}
 	}
 	stop(t, s)
-	wantIn(t, zmctl(t, s, "why", id), "No scheduler runs")
+	wantIn(t, zmctl(t, s, "why", id), "No scheduler")
 	restart(t, s)
 	close(sink.open)
 	zmctl(t, s, "thaw", id)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// longest is what is kept of one line. Bytes.
+// longest is how many bytes of one line are kept.
 const longest = 1 << 20
 
 // Each gives every line of a reader to fn, without its end, until fn errs. fn must not
@@ -150,7 +150,7 @@ func (t *tail) close() {
 	t.f, t.at, t.part = nil, 0, nil
 }
 
-// read gives what was added; when the name leads to another file, first the rest of the
+// read passes on added lines; when the name leads to another file, first the rest of the
 // old one.
 func (t *tail) read(path string, fn func([]byte) error) error {
 	if t.f != nil {
@@ -163,7 +163,7 @@ func (t *tail) read(path string, fn func([]byte) error) error {
 		}
 		now, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && (os.SameFile(old, now) || now.Size() == 0) {
-			return nil // until they are told, the daemons write to the old one
+			return nil // the daemons write to the old one until they reopen it
 		}
 		if err != nil {
 			return err
@@ -185,7 +185,7 @@ func (t *tail) read(path string, fn func([]byte) error) error {
 	return t.rest(fn)
 }
 
-// rest gives the whole lines behind what was read. A file that has become shorter is
+// rest passes on the complete lines after those that were read. A file that has become shorter is
 // read from its start.
 func (t *tail) rest(fn func([]byte) error) error {
 	info, err := t.f.Stat()

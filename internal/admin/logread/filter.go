@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/run/logging"
 )
 
-// Filter chooses lines; what is not set does not matter.
+// Filter selects lines; unset fields match every line.
 type Filter struct {
 	IDs      []string // spool IDs: lines that name one of them, as id or elsewhere
 	Events   []string // event words, * and ? in them
@@ -26,7 +26,7 @@ type Filter struct {
 // Everything is a Filter that takes each line.
 func Everything() Filter { return Filter{Level: slog.LevelDebug} }
 
-// Takes tells whether a line is chosen.
+// Takes reports whether a line is selected.
 func (f *Filter) Takes(l *logging.Line) bool {
 	switch {
 	case l.Level < f.Level,
@@ -42,7 +42,7 @@ func (f *Filter) Takes(l *logging.Line) bool {
 	})
 }
 
-// TakesOthers tells whether lines that are none of ours are chosen, like those of a
+// TakesOthers reports whether lines of other programs are selected, like those of a
 // program that crashed: unless something is asked for that they cannot have.
 func (f *Filter) TakesOthers() bool {
 	return len(f.IDs)+len(f.Events)+len(f.Programs)+len(f.Match) == 0
@@ -56,7 +56,7 @@ func fits(pattern, value string) bool {
 	return ok || err != nil && pattern == value
 }
 
-// ParseTime reads a time as people type it: a length of time before now (90, 15m, 2h,
+// ParseTime reads a time as an operator types it: a length of time before now (90, 15m, 2h,
 // 3d), a time of today (15:04, 15:04:05), a day with or without a time, RFC 3339, or
 // one of now, today and yesterday.
 func ParseTime(s string, now time.Time) (time.Time, error) {

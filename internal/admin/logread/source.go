@@ -104,7 +104,7 @@ func (l *Source) journalctl(ctx context.Context, since time.Time, atEnd func() e
 		err = Each(out, fn)
 	}
 	if err != nil {
-		_ = cmd.Process.Kill() // nobody reads any more
+		_ = cmd.Process.Kill() // its output is not read any more
 	}
 	werr := cmd.Wait()
 	if err == nil && werr != nil && ctx.Err() == nil {

@@ -1,8 +1,8 @@
-// Package otlp tells the lives of messages as OpenTelemetry traces: one trace a message,
+// Package otlp writes the lives of messages as OpenTelemetry traces: one trace a message,
 // a span for each stage and each attempt, in the JSON form of OTLP (opentelemetry-proto
 // 1.x, "ExportTraceServiceRequest"). It is pure: who calls it brings the lives, and sends
 // the bytes. The identifiers follow from the spool ID, so that the same life has the same
-// ones wherever and however often it is told: nothing is carried in the mail for them.
+// ones wherever and however often it is written: nothing is carried in the mail for them.
 //
 // What survives a crash: it keeps nothing.
 //
@@ -20,11 +20,11 @@ import (
 	"zmailer/internal/admin/trace"
 )
 
-// Options say what is told beside the lives.
+// Options are the values beside the lives.
 type Options struct {
 	Host    string // host.name
 	Version string // service.version
-	// Addresses has senders, recipients and answers of other hosts told, too.
+	// Addresses includes senders, recipients and answers of other hosts.
 	Addresses bool
 }
 
@@ -63,7 +63,7 @@ func Request(lives []*trace.Life, o Options) ([]byte, error) {
 		ScopeSpans: []scopeSpans{{scope{"zmailer", o.Version}, spans}},
 	}}})
 	if err != nil {
-		return nil, fmt.Errorf("tell a trace: %w", err)
+		return nil, fmt.Errorf("write a trace: %w", err)
 	}
 	return b, nil
 }

@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/admin/trace"
 )
 
-// mostSpans and mostEvents bound what is told of one message.
+// mostSpans and mostEvents are the limits for one message.
 const (
 	mostSpans  = 1000
 	mostEvents = 500
@@ -38,7 +38,7 @@ func spansOf(l *trace.Life, o Options) []span {
 	return append([]span{t.root}, t.spans...)
 }
 
-// head says in the root what is true of the message as a whole.
+// head sets the attributes of the whole message in the root.
 func (t *teller) head() {
 	l, a := t.life, &t.root.Attributes
 	t.common(a)
@@ -73,7 +73,7 @@ func (t *teller) head() {
 	}
 }
 
-// linkTo links the trace of another message: what this is a report on, or what it caused.
+// linkTo links the trace of another message: one that this is a report on, or that it caused.
 func (t *teller) linkTo(c *trace.Caused) {
 	k := link{TraceID: TraceID(c.ID), SpanID: rootID(c.ID)}
 	k.Attributes.text("messaging.message.id", c.ID)
@@ -141,7 +141,7 @@ func (t *teller) attempt(s *trace.Step) {
 	t.add(x)
 }
 
-// target says to whom an attempt goes.
+// target is the recipient of an attempt.
 func (t *teller) target(a *attributes, s *trace.Step) {
 	switch host := s.Host; {
 	case host == "" || mailbox(s) && !t.Addresses:
@@ -165,7 +165,7 @@ func (t *teller) target(a *attributes, s *trace.Step) {
 	}
 }
 
-// mailbox tells whether a step's host is none: for a mailbox, a file or a program the
+// mailbox reports whether the host of a step is none: for a mailbox, a file or a program the
 // scheduler has the address in its place.
 func mailbox(s *trace.Step) bool {
 	return s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
@@ -192,7 +192,7 @@ func endpoint(host string) (address string, port int64) {
 	return address, port
 }
 
-// span is one below the root. Its identifier is made of nothing that is not told without
+// span is one below the root. Its identifier depends on nothing that is left out without
 // addresses: who guesses one could try whether it is right. Those that would be alike are
 // counted, in the order of the steps.
 func (t *teller) span(s *trace.Step, name string, kind int, start, end time.Time) span {

@@ -54,7 +54,7 @@ func columns() []column {
 		{name: "younger", usage: "accepted less than `TIME` ago", number: age, less: true, bound: timeBound, printBound: printTime},
 		{name: "larger", usage: "at least `SIZE` bytes; 10k, 4M, 1G", number: size, bound: sizeBound, printBound: printSize},
 		{name: "smaller", usage: "less than `SIZE` bytes", number: size, less: true, bound: sizeBound, printBound: printSize},
-		{name: "cause", usage: "why it was put aside or frozen, as its name in deferred/ or freezer/ says: `GLOB`", text: one(func(f *Facts) string { return f.Cause })},
+		{name: "cause", usage: "why it was put aside or frozen, as in its name in deferred/ or freezer/: `GLOB`", text: one(func(f *Facts) string { return f.Cause })},
 		{name: "reply", usage: "last answer: `REGEX`, in any case", text: nil},
 		{name: "id", usage: "spool `ID`", text: one(func(f *Facts) string { return f.ID }), check: spoolID},
 	}
@@ -68,7 +68,7 @@ func Names() (names, usages []string) {
 	return names, usages
 }
 
-// States are the words that state takes. open stands for every state in which somebody
+// States are the values of state. open is every state in which somebody
 // still waits for the mail.
 func States() []string {
 	return []string{
@@ -191,7 +191,7 @@ func printTime(n int64) string {
 	var b strings.Builder
 	for _, u := range units {
 		if u.letter == 'w' && n%int64(u.span) != 0 {
-			continue // 8d says more than 1w1d
+			continue // 8d is clearer than 1w1d
 		}
 		if k := n / int64(u.span); k > 0 {
 			b.WriteString(strconv.FormatInt(k, 10) + string(u.letter))

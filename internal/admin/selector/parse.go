@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Words that join; what is spelled like one stands in quotes to be a value.
+// Words that join; a value that is spelled like one must be quoted.
 const (
 	wordAnd = "and"
 	wordOr  = "or"
@@ -27,7 +27,7 @@ func reserved(s string) bool {
 	return false
 }
 
-// special tells characters that end a plain word or mean something in it.
+// special reports whether a character ends a plain word or has a meaning in it.
 func special(r rune) bool {
 	return r == '(' || r == ')' || r == '"' || r == ',' || r == '=' || r == '!' || r == utf8.RuneError ||
 		unicode.IsSpace(r) || !unicode.IsPrint(r)

@@ -1,12 +1,12 @@
-// Package selector is the one language in which people choose queued mail: the flags
+// Package selector is the language in which operators select queued mail: the flags
 // and the expression that every verb of zmctl takes (docs/queue.md).
 //
 //	from *@example.com and (host a.example or host b.example) and not older 3d
 //
-// It is pure: text becomes a Selector, and a Selector says of the Facts of one
+// It is pure: text becomes a Selector, and a Selector decides on the Facts of one
 // recipient whether they match. A Selector prints itself in a form that it reads again.
 //
-// Diagnostics: *Error tells the column of the text, counted from 1 in characters, and the
+// Diagnostics: *Error has the column of the text, counted from 1 in characters, and the
 // word that was being read. Matching never errs.
 package selector
 
@@ -20,7 +20,7 @@ import (
 	"zmailer/internal/run/glob"
 )
 
-// Facts are what is known of one recipient of one message. A message whose recipients
+// Facts are the values of one recipient of one message. A message whose recipients
 // are not known has the zero values of those.
 type Facts struct {
 	ID   string // spool ID
@@ -35,14 +35,14 @@ type Facts struct {
 	Cause  string // why it was put aside or frozen: users, policy, person
 }
 
-// Selector says which recipients are meant. The zero Selector means nothing, and is not
+// Selector selects recipients. The zero Selector is empty, which is not
 // to be acted on; see Empty.
 type Selector struct{ root node }
 
-// Empty: nobody said what is meant.
+// Empty reports whether nothing was selected.
 func (s Selector) Empty() bool { return s.root == nil }
 
-// Match tells whether the recipient is meant. An empty Selector means all of them.
+// Match reports whether a recipient is selected. An empty Selector selects all of them.
 func (s Selector) Match(f *Facts) bool { return s.root == nil || s.root.match(f) }
 
 // String is the canonical form; "" if it is empty.
@@ -88,7 +88,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("column %d: %s: %s", e.Column, e.Name, e.Reason)
 }
 
-// Precedences of print: what stands in a looser place gets parentheses.
+// Precedences of print: an operand of lower precedence gets parentheses.
 const (
 	precedenceOr = iota
 	precedenceAnd
@@ -273,7 +273,7 @@ func (t *boundTerm) ids() ([]string, bool) { return nil, false }
 // Quote gives a value as an expression takes it.
 func Quote(s string) string { return quoted(s) }
 
-// quoted is a word as the parser takes it. A backslash stands for itself unless a quote
+// quoted is a word as the parser takes it. A backslash is itself unless a quote
 // or another one is behind it.
 func quoted(s string) string {
 	if s != "" && !strings.ContainsFunc(s, special) && !reserved(s) {

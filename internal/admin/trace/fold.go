@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// fold tells what became of each recipient that a step names, as it is at a time.
+// fold applies a step to the recipients that it names.
 func fold(steps []Step, now time.Time) []Recipient {
 	list := []Recipient{}
 	at := map[string]int{}
@@ -81,7 +81,7 @@ func (r *Recipient) again(s *Step) {
 	}
 }
 
-// obey tells what a person or a rule has said of one that waits.
+// obey applies the order of an operator or a rule to a waiting recipient.
 func (r *Recipient) obey(now time.Time) {
 	switch {
 	case r.State != Waiting && r.State != Unserved:
@@ -92,5 +92,5 @@ func (r *Recipient) obey(now time.Time) {
 	}
 }
 
-// Timed tells whether it is known where a recipient's time went.
+// Timed reports whether it is known how the time of a recipient was spent.
 func (r *Recipient) Timed() bool { return r.timed }

@@ -55,7 +55,7 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 	return s, true
 }
 
-// words tells a line of the log.
+// words describes a line of the log.
 func words(l *logging.Line, s *Step) string {
 	who := ""
 	if len(s.Recipients) > 0 {
@@ -136,7 +136,7 @@ func recipients(n int) string {
 	return strconv.Itoa(n) + " recipients"
 }
 
-// plain is a line as it stands, without what every line has.
+// plain is a line without the fields that every line has.
 func plain(l *logging.Line) string {
 	var b strings.Builder
 	b.WriteString(l.Event)

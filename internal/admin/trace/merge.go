@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// alike is how far apart two places may tell of the same.
+// alike is how far apart two sources may report the same step.
 const alike = 5 * time.Second
 
-// merge puts the steps of several places in order and makes one of those that tell of
+// merge puts the steps of several sources in order and makes one of those that report
 // the same thing. The log comes first: it knows most.
 func merge(steps []Step) []Step {
 	rank := func(s *Step) int { return slices.Index([]string{Log, History, Ledger}, s.Told[0]) }
@@ -34,7 +34,7 @@ func merge(steps []Step) []Step {
 	return list
 }
 
-// order is that of what happens within the time that a clock tells apart.
+// order is that of steps within the resolution of a clock.
 func order(event string) int {
 	i := slices.Index([]string{"caused", "accepted", "routed"}, event)
 	switch {
@@ -48,7 +48,7 @@ func order(event string) int {
 	return 0
 }
 
-// same tells whether two places tell of one step; those of one place never do, unless
+// same reports whether two sources report one step; those of one source never do, unless
 // they are one line that was read twice.
 func (s *Step) same(o *Step) bool {
 	if s.Told[0] == o.Told[0] && s.Told[0] != Ledger {
@@ -61,7 +61,7 @@ func (s *Step) same(o *Step) bool {
 	return apart <= alike && (s.Attempt == 0 || o.Attempt == 0 || s.Attempt == o.Attempt) && (s.Who == "" || o.Who == "" || s.Who == o.Who)
 }
 
-// also takes what another place tells of the same.
+// also adds the report of another source.
 func (s *Step) also(o *Step) {
 	if !slices.Contains(s.Told, o.Told[0]) {
 		s.Told = append(s.Told, o.Told...)
@@ -76,7 +76,7 @@ func (s *Step) also(o *Step) {
 	s.Fresh = s.Fresh || o.Fresh
 }
 
-// New puts a life together from what the places tell of it. accepted is the time that its
+// New puts a life together from the steps of all sources. accepted is the time that its
 // spool ID has, until that of now, or of the last look.
 func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
 	l := &Life{ID: id, Accepted: accepted, Steps: merge(steps), Recipients: []Recipient{}, Told: []string{}}
@@ -130,7 +130,7 @@ func (l *Life) Recipient(address string) *Recipient {
 	return &l.Recipients[i]
 }
 
-// Groups are the steps for a person: those that differ in the recipient alone are one.
+// Groups are the steps for reading: those that differ in the recipient alone are one.
 func (l *Life) Groups() []Step { return l.groups((*Step).likewise) }
 
 // moment is how far apart the lines about the recipients of one delivery may be written.
@@ -156,7 +156,7 @@ func (l *Life) groups(one func(s, o *Step) bool) (list []Step) {
 	return list
 }
 
-// likewise tells whether the same happened to another recipient, at the same moment.
+// likewise reports whether the same happened to another recipient, at the same moment.
 func (s *Step) likewise(o *Step) bool {
 	return len(s.Recipients) > 0 && s.Event == o.Event && s.Channel == o.Channel && s.Host == o.Host && s.Status == o.Status && s.Reply == o.Reply &&
 		s.Attempt == o.Attempt && s.Who == o.Who && s.Told[0] == o.Told[0] && o.Time.Sub(s.Time) < time.Second
@@ -170,7 +170,7 @@ func (l *Life) causes(s *Step) {
 	l.Caused = append(l.Caused, Caused{ID: s.Other, Kind: s.Kind})
 }
 
-// Settle tells how long each recipient took, those that have no end until now, and when
+// Settle computes how long each recipient took, those that have no end until now, and when
 // the message ended if all of them have.
 func (l *Life) Settle(until time.Time) {
 	last, all := time.Time{}, l.Untold == 0 && len(l.Recipients) > 0

@@ -1,17 +1,17 @@
 // Package trace puts the life of one message together: steps that the log, the history in
-// its work specification and the ledger tell of, each once, in the order of time; what
-// became of each recipient, and where the time went. It is pure: whoever calls it reads
+// its work specification and the ledger have, each once, in the order of time; what
+// became of each recipient, and where the time went. It is pure: its caller reads
 // the places.
 //
 // What survives a crash: it keeps nothing.
 //
-// Diagnostics: none. What cannot be understood of a line is told as it stands; what no
-// place tells is left out, and counted where its number is known.
+// Diagnostics: none. Parts of a line that cannot be parsed are kept as they are; what no
+// source has is left out, and counted where its number is known.
 package trace
 
 import "time"
 
-// Places that tell of a step.
+// Sources of a step.
 const (
 	Log     = "log"
 	History = "history"
@@ -22,7 +22,7 @@ const (
 type Step struct {
 	Time    time.Time `json:"time"`
 	Event   string    `json:"event"` // the log's word
-	Told    []string  `json:"told"`  // by which places
+	Told    []string  `json:"told"`  // by which sources
 	Program string    `json:"program,omitempty"`
 	// Recipients are those it was about; none: the message.
 	Recipients []string  `json:"recipients,omitempty"`
@@ -38,7 +38,7 @@ type Step struct {
 	Other string `json:"other,omitempty"`
 	Kind  string `json:"kind,omitempty"` // of a report
 	Text  string `json:"text"`
-	// Fresh: what was tried before counts no more.
+	// Fresh: attempts before it do not count any more.
 	Fresh bool `json:"fresh,omitempty"`
 
 	Routing  time.Duration `json:"-"`
@@ -64,11 +64,11 @@ type Recipient struct {
 	Next     time.Time `json:"next,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 
-	// Where its time went, of what is known: over all attempts.
+	// How its time was spent, as far as it is known, over all attempts.
 	Routing  time.Duration `json:"routing_ns"`
 	Queue    time.Duration `json:"queue_ns"`
 	Delivery time.Duration `json:"delivery_ns"`
-	Waited   time.Duration `json:"waited_ns"` // for its next attempts, and for people
+	Waited   time.Duration `json:"waited_ns"` // for its next attempts, and for operators
 	Took     time.Duration `json:"took_ns"`   // from acceptance to its end, or until now
 	timed    bool
 
@@ -106,7 +106,7 @@ type Life struct {
 	Ended    time.Time `json:"ended,omitzero"`
 	// State is that of its files; gone: there are none.
 	State string   `json:"state,omitempty"`
-	Told  []string `json:"told"` // places that know of it
+	Told  []string `json:"told"` // sources that have it
 	// Origin is the message that it is a report on, or a copy of.
 	Origin *Caused `json:"origin,omitempty"`
 

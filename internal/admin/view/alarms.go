@@ -9,8 +9,8 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Alarms are what needs a person: what the scheduler saw in its last look, or if none
-// runs, what the directories tell without it.
+// Alarms returns what needs an operator: what the scheduler found in its last scan or, if none
+// runs, what the directories show without it.
 func (s *Spool) Alarms(c *config.Config) ([]alarm.Alarm, error) {
 	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Spool) tooOld(l alarm.Limits) (list []alarm.Alarm, err error) {
 	return list, nil
 }
 
-// any tells whether a directory holds a message or specification.
+// any reports whether a directory holds a message or specification.
 func (s *Spool) any(dir string) (some bool, err error) {
 	enough := fmt.Errorf("enough")
 	found := func(string) error {

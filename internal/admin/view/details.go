@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// Details is what zmctl show tells of a message, for programs.
+// Details is everything about a message.
 type Details struct {
 	*Message
 	Details       []FileDetails `json:"file_details"`
@@ -70,7 +70,7 @@ func (s *Spool) Shown(id postoffice.SpoolID) (*Message, error) {
 	return m, err
 }
 
-// ReasonWords tells a line of reason.I.
+// ReasonWords describes an entry of the file of reasons.
 func ReasonWords(r *postoffice.Reason) string {
 	text := human.Clean(r.What) + " by " + human.Clean(r.Who)
 	if r.Text != "" {
@@ -79,7 +79,7 @@ func ReasonWords(r *postoffice.Reason) string {
 	return text
 }
 
-// maxShown bounds what is read of a message file to show its envelope. Bytes.
+// maxShown is how many bytes of a message file are read to show its envelope.
 const maxShown = 1 << 20
 
 // EnvelopeLines are the envelope lines as they stand in the file, also of one that cannot

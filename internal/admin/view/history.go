@@ -26,13 +26,13 @@ type Step struct {
 	Text       string    `json:"text"`
 }
 
-// History tells the steps of a message.
+// History returns the steps of a message in the order of time.
 func (s *Spool) History(id postoffice.SpoolID) ([]Step, error) {
 	m, err := s.locate("history", id)
 	list, lerr := s.accountOf(id)
 	err = errors.Join(err, lerr)
 	if m == nil && len(list) == 0 {
-		return nil, errors.Join(err, fmt.Errorf("history %s: no file of that message is here, and the ledger has no line of it; the log may tell", id))
+		return nil, errors.Join(err, fmt.Errorf("history %s: no such message in the postoffice or the ledger; the log may have it", id))
 	}
 	if m != nil {
 		list = append(append(list, s.arrival(m)), s.putAside(m)...)
@@ -48,13 +48,13 @@ func (s *Spool) History(id postoffice.SpoolID) ([]Step, error) {
 	return list, err
 }
 
-// putAside tells each time that a message was put aside, or taken back, before it was
+// putAside returns each time that a message was put aside, or taken back, before it was
 // routed.
 func (s *Spool) putAside(m *Message) []Step {
 	if m.File.Dir == "" {
 		return nil
 	}
-	// What cannot be read is for another person.
+	// An operator without permission sees none.
 	reasons, _ := s.PO.Aside.Reasons(m.SpoolID)
 	var list []Step
 	for i := range reasons {
@@ -67,10 +67,10 @@ func (s *Spool) putAside(m *Message) []Step {
 	return list
 }
 
-// arrival tells who brought a message.
+// arrival is the step in which a message was accepted.
 func (s *Spool) arrival(m *Message) Step {
 	if m.Envelope == nil && m.File.Dir != "" {
-		// What is wrong with the envelope is the router's to tell.
+		// The router reports errors of the envelope.
 		_ = s.readEnvelope(m)
 	}
 	h := Step{Time: m.Since, Event: "accepted"}
@@ -112,12 +112,12 @@ func steps(m *Message) []Step {
 	}
 	for i := range m.Spec.Diagnostics {
 		d := &m.Spec.Diagnostics[i]
-		told := "; the sender is to be told"
+		report := "; a report to the sender is due"
 		if d.Reported {
-			told = "; the sender was told, or is not to be"
+			report = "; the sender has a report, or wants none"
 		}
 		list = append(list, Step{Time: d.Time, Event: human.Clean(d.Notary.Action), Recipients: []string{address[d.Of]},
-			Text: fmt.Sprintf("%s <%s> %s: %s%s", human.Clean(d.Notary.Action), address[d.Of], human.Clean(d.Notary.Status), human.Clean(AnswerOf(d)), told)})
+			Text: fmt.Sprintf("%s <%s> %s: %s%s", human.Clean(d.Notary.Action), address[d.Of], human.Clean(d.Notary.Status), human.Clean(AnswerOf(d)), report)})
 	}
 	return list
 }
@@ -260,7 +260,7 @@ func (s *Spool) accountOf(id postoffice.SpoolID) ([]Step, error) {
 func (s *Spool) accountIn(f File, fn func(l *ledger.Line)) error {
 	h, err := s.FS.Open(f.Path(), os.O_RDONLY, 0)
 	if err != nil {
-		return nil // folded into base meanwhile, or not for this person
+		return nil // folded into base meanwhile, or no permission
 	}
 	defer h.Close()
 	r := bufio.NewReaderSize(h, 64<<10)
@@ -281,7 +281,7 @@ func (s *Spool) accountIn(f File, fn func(l *ledger.Line)) error {
 	}
 }
 
-// ledgerWords tells a line of the ledger.
+// ledgerWords describes a line of the ledger.
 func ledgerWords(l *ledger.Line) string {
 	n := human.Count(int(l.N), "recipient")
 	switch l.Verb {
@@ -303,7 +303,7 @@ func ledgerWords(l *ledger.Line) string {
 		for _, p := range []struct {
 			n    int64
 			what string
-		}{{o.Delivered, "delivered"}, {o.Failed, "failed and reported"}, {o.Silent, "failed with nobody to tell"}, {o.Expired, "expired"},
+		}{{o.Delivered, "delivered"}, {o.Failed, "failed and reported"}, {o.Silent, "failed without a report"}, {o.Expired, "expired"},
 			{o.Removed, "removed"}, {o.Rerouted, "rerouted"}, {o.Gone, "gone"}, {o.Unknown, "unknown"}} {
 			if p.n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))

@@ -19,7 +19,7 @@ type Kind struct {
 }
 
 // KindOf reads the name of a file that is not in queue/ or transport/.
-func (s *Spool) KindOf(f File) Kind {
+func (s *Files) KindOf(f File) Kind {
 	if !f.Info.Mode.IsRegular() {
 		return Kind{}
 	}
@@ -70,7 +70,7 @@ func (s *Spool) KindOf(f File) Kind {
 	return k
 }
 
-// IsReason tells the text that stands beside a message which was put aside.
+// IsReason reports whether a file is the reason beside a message that was put aside.
 func IsReason(f File) bool {
 	_, ok := postoffice.ReasonFile(f.Name)
 	return ok && f.Info.Mode.IsRegular() && (f.Dir == postoffice.Deferred || f.Dir == postoffice.Freezer || f.Dir == postoffice.Postman)
@@ -83,7 +83,7 @@ func (s *Spool) explain(m *Message) {
 	default:
 		return
 	}
-	// What cannot be read is for another person.
+	// An operator without permission sees none.
 	list, _ := s.PO.Aside.Reasons(m.SpoolID)
 	for _, r := range slices.Backward(list) {
 		switch r.What {
@@ -119,14 +119,14 @@ func (s *Spool) LoadKind(f File, k Kind) (*Message, error) {
 }
 
 // ByID finds a message by its spool ID, in every directory. Files whose inode
-// number is the ID's but whose time is not are other messages: they are told.
+// number is the ID's but whose time is not are other messages, which are returned.
 func (s *Spool) ByID(id postoffice.SpoolID) (found *Message, others []postoffice.SpoolID, err error) {
 	note := func(m *Message) {
 		switch {
 		case m.SpoolID == id:
 			found = m
 		case m.File.Dir == "" && found == nil:
-			// Finishing: the file whose time would tell is unlinked already.
+			// Finishing: the file that has the time is unlinked already.
 			found = m
 		case m.SpoolID.Ino == id.Ino && !slices.Contains(others, m.SpoolID):
 			others = append(others, m.SpoolID)

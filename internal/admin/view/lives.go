@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/run/logging"
 )
 
-// Bounds of what is followed from one message to the next.
+// Limits on messages that others have caused.
 const (
 	mostCaused   = 20 // messages that one has caused
 	deepestTrace = 3  // a report on a report on a message

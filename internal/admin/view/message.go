@@ -42,7 +42,7 @@ const (
 	Failed     = "failed"
 	Removed    = "removed" // by zmctl remove
 	Held       = "held"    // by zmctl hold, or a rule
-	Frozen     = "frozen"  // waits for a person
+	Frozen     = "frozen"  // waits for an operator
 	Rerouted   = "rerouted"
 	wentOn     = "went on" // of a copy: its message did
 )
@@ -63,9 +63,9 @@ type Message struct {
 	Recipients []Recipient `json:"recipients"`
 	Problem    string      `json:"problem,omitempty"`
 
-	Reason string `json:"reason,omitempty"` // of what is put aside: in full
+	Reason string `json:"reason,omitempty"` // of a message that is put aside, in full
 
-	Octets        int64              `json:"-"` // that its first line says; -1: none
+	Octets        int64              `json:"-"` // size by its first line; -1: it has none
 	Unusable      bool               `json:"-"` // its envelope cannot be used
 	Hidden        int                `json:"-"` // recipients that were not selected
 	Unreadable    bool               `json:"-"` // Problem is that a file cannot be read
@@ -95,7 +95,7 @@ type Recipient struct {
 	Until    *time.Time `json:"until,omitempty"`  // end of a hold
 	By       string     `json:"by,omitempty"`     // who holds it, froze it, ...
 	Reason   string     `json:"reason,omitempty"` // and why
-	Cause    string     `json:"cause,omitempty"`  // of frozen, if it was no person
+	Cause    string     `json:"cause,omitempty"`  // of frozen, if no operator did it
 	Ordered  *time.Time `json:"ordered,omitempty"`
 	Order    string     `json:"order,omitempty"`
 
@@ -122,7 +122,7 @@ func (m *Message) From() string {
 }
 
 // LoadFile makes a message of a file in public/, router/, deferred/, freezer/ or
-// postman/: its envelope tells the recipients.
+// postman/, with the recipients of its envelope.
 func (s *Spool) LoadFile(f File, state string) (*Message, error) {
 	m := &Message{State: state, Name: f.Name, Files: []string{f.Path()}, File: f}
 	m.setMessage(s, f)
@@ -149,8 +149,8 @@ func (m *Message) setMessage(s *Spool, f File) {
 	m.AgeSeconds = int64(max(s.Now.Sub(m.Since), 0) / time.Second)
 }
 
-// readEnvelope reads the head of the message file; what is wrong with it becomes
-// the message's problem.
+// readEnvelope reads the head of the message file; an error becomes the
+// Problem of the message.
 func (s *Spool) readEnvelope(m *Message) error {
 	h, err := s.Open(m.File)
 	if errors.Is(err, ErrMoved) {
@@ -169,14 +169,14 @@ func (s *Spool) readEnvelope(m *Message) error {
 	}
 	m.Envelope, m.Octets = &head.Envelope, head.Octets
 	if o := head.Octets; o >= 0 && o != m.Size {
-		m.Problem = fmt.Sprintf("the file has %d bytes, its first line says %d", m.Size, o)
+		m.Problem = fmt.Sprintf("the file has %d bytes, but %d by its first line", m.Size, o)
 	}
 	return nil
 }
 
 // Find looks for a name in queue/ or transport/ at every hash depth, the configured
 // one first.
-func (s *Spool) Find(dir string, n postoffice.Name) (File, error) {
+func (s *Files) Find(dir string, n postoffice.Name) (File, error) {
 	place := s.PO.Queue.Place(n.String())
 	f, err := s.Stat(dir, place)
 	for levels := 0; errors.Is(err, ErrMoved) && levels <= 2; levels++ {
@@ -187,7 +187,7 @@ func (s *Spool) Find(dir string, n postoffice.Name) (File, error) {
 	return f, err
 }
 
-// LoadQueued makes a message of a name that stands in transport/, queue/ or both.
+// LoadQueued makes a message of a name in transport/, queue/ or both.
 func (s *Spool) LoadQueued(n postoffice.Name) (*Message, error) {
 	m := &Message{Name: n.String(), State: StateQueued}
 	// Names appear in queue/ first and go from queue/ first. So whatever is missing is
@@ -265,7 +265,7 @@ func (s *Spool) readSpec(m *Message) error {
 		return nil
 	}
 	removal, orders := m.Spec.Removal(), m.Spec.Orders()
-	told := toldOf(m.Spec)
+	lines := linesOf(m.Spec)
 	for gi := range m.Spec.Groups {
 		g := &m.Spec.Groups[gi]
 		if !m.HasSender {
@@ -275,7 +275,7 @@ func (s *Spool) readSpec(m *Message) error {
 			}
 		}
 		for ri := range g.Recipients {
-			r := s.recipientOf(told, orders, &g.Recipients[ri])
+			r := s.recipientOf(lines, orders, &g.Recipients[ri])
 			if removal.Removed(&g.Recipients[ri]) {
 				r.State, r.Next, r.Unserved = Removed, nil, ""
 			} else {
@@ -287,15 +287,15 @@ func (s *Spool) readSpec(m *Message) error {
 	return nil
 }
 
-// told is what a specification's lines tell of each recipient, in their order.
-type told struct {
+// lines are the lines of a specification about each recipient, in their order.
+type lines struct {
 	events      map[int64][]*workspec.Event // unserved, served and the last deferral
 	whole       []*workspec.Event           // those about the whole message
 	diagnostics map[int64][]*workspec.Diagnostic
 }
 
-func toldOf(spec *workspec.Spec) told {
-	t := told{events: map[int64][]*workspec.Event{}, diagnostics: map[int64][]*workspec.Diagnostic{}}
+func linesOf(spec *workspec.Spec) lines {
+	t := lines{events: map[int64][]*workspec.Event{}, diagnostics: map[int64][]*workspec.Diagnostic{}}
 	deferred := map[int64]int{} // where the last deferral is
 	for i := range spec.History {
 		e := &spec.History[i]
@@ -327,7 +327,7 @@ func toldOf(spec *workspec.Spec) told {
 	return t
 }
 
-func (s *Spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Recipient) Recipient {
+func (s *Spool) recipientOf(lines lines, orders *workspec.Orders, r *workspec.Recipient) Recipient {
 	out := Recipient{Address: human.Clean(r.Address), Channel: human.Clean(r.Channel), Host: human.Clean(r.Host), Offset: r.Offset}
 	switch r.Tag {
 	case workspec.TagOK:
@@ -346,7 +346,7 @@ func (s *Spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Reci
 	}
 	order := orders.Of(r.Offset)
 	var at time.Time
-	for _, e := range slices.Concat(told.whole, told.events[r.Offset]) {
+	for _, e := range slices.Concat(lines.whole, lines.events[r.Offset]) {
 		switch e.Event {
 		case workspec.EventUnserved, workspec.EventServed:
 			out.serve(e)
@@ -361,14 +361,14 @@ func (s *Spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Reci
 		}
 		out.Next = nil
 		if order.Hurried(e.LineOffset) {
-			// Due: a person has said so since.
+			// Due: an operator has ordered it since.
 		} else if ms, err := strconv.ParseInt(e.Get("next"), 10, 64); err == nil && out.Open() {
 			next := time.UnixMilli(ms)
 			out.Next = &next
 		}
 		out.Status, out.Last, at = human.Clean(e.Get("status")), human.Clean(OneLine(e.Text)), e.Time
 	}
-	for _, d := range told.diagnostics[r.Offset] {
+	for _, d := range lines.diagnostics[r.Offset] {
 		out.Reported = d.Reported
 		// The d line has whole seconds: of the same second it is the later one.
 		if !d.Time.Before(at.Truncate(time.Second)) {
@@ -378,7 +378,7 @@ func (s *Spool) recipientOf(told told, orders *workspec.Orders, r *workspec.Reci
 	return out
 }
 
-// serve takes an event that says whether the recipient is served.
+// serve applies an event about whether a clause serves the recipient.
 func (r *Recipient) serve(e *workspec.Event) {
 	switch {
 	case !r.Open():

@@ -11,23 +11,23 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Next tells in plain words what happens to a message next.
+// Next describes what happens to a message next.
 func (s *Spool) Next(m *Message) []string {
 	switch m.State {
 	case StateWriting:
-		return []string{"It is being written; its submitter has not been told yes."}
+		return []string{"It is being written; it is not accepted yet."}
 	case StateAccepted:
 		return s.nextAccepted(m)
 	case StateClaimed:
 		if m.Owner.Alive {
 			return []string{"It is being routed by " + m.Owner.String() + "."}
 		}
-		return s.need("router", "The router that had it is dead. The next look of a router gives it back to router/ and routes it again.")
+		return s.need("router", "The router that had it is dead. The next scan of a router moves it back to router/ and routes it again.")
 	case StateHandedOver:
 		if m.Owner != nil && m.Owner.Alive {
 			return []string{"It is being handed over by " + m.Owner.String() + "; its work specification follows."}
 		}
-		return s.need("router", "Who handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
+		return s.need("router", "The router that handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
 	case StateQueued:
 		return s.nextQueued(m)
 	case StateFinishing:
@@ -37,19 +37,19 @@ func (s *Spool) Next(m *Message) []string {
 	case StateFrozen:
 		cause := "is held by policy (" + m.Why + ")"
 		if m.Why == workspec.CausePerson {
-			cause = "was frozen by a person"
+			cause = "was frozen by an operator"
 		}
-		return m.because("Nothing, until somebody decides: it "+cause+".",
+		return m.because("Nothing until an operator decides: it "+cause+".",
 			"To have it routed: zmctl freezer thaw "+m.File.Name+"; to throw it away: zmctl freezer discard "+m.File.Name)
 	case StateSetAside:
 		return m.because("Nothing: it cannot be routed, and this is the only copy. No program removes it.",
 			"Mend the file with an editor, then: zmctl postman resubmit "+m.File.Name+"; to throw it away: zmctl postman discard --force "+m.ID)
 	case StateRemoved:
 		return []string{"Nothing: it was removed. To put it back: zmctl undo " + m.ID,
-			"It is dropped when it has been there for REMOVEDKEEP."}
+			"It is deleted after REMOVEDKEEP."}
 	case StateCopy:
 		return m.because("Nothing: the message went on; this is a copy for the postmaster ("+m.Why+").",
-			"It goes after POSTMANKEEP, or now: zmctl postman discard "+m.File.Name)
+			"It is removed after POSTMANKEEP, or now: zmctl postman discard "+m.File.Name)
 	}
 	return nil
 }
@@ -62,21 +62,21 @@ func (s *Spool) TriesAgain(m *Message) bool {
 func (s *Spool) nextDeferred(m *Message) []string {
 	todo := "What would become of it now: zmctl resubmit --check " + m.File.Name + "; "
 	if !s.TriesAgain(m) {
-		return m.because("Nothing, until somebody decides: the router could not route it ("+m.Why+").",
-			todo+"when the trouble is gone: zmctl resubmit "+m.ID)
+		return m.because("Nothing until an operator decides: the router could not route it ("+m.Why+").",
+			todo+"when the cause is gone: zmctl resubmit "+m.ID)
 	}
 	arrived, aside := m.File.Info.ModTime, m.File.Info.CTime
 	due := s.resubmits.Due(arrived, aside)
-	when := "with the next look of a router"
+	when := "with the next scan of a router"
 	if !s.resubmits.IsDue(arrived, aside, s.Now) {
 		when = "in " + human.Span(due.Sub(s.Now)) + ", at " + due.Local().Format(human.TimeFormat)
 	}
 	lines := m.because("The router could not route it ("+m.Why+"). It tries again "+when+".", todo+"to have it routed at once: zmctl resubmit "+m.ID)
 	if e := s.resubmits.Expiry; e > 0 {
 		over := arrived.Add(e)
-		last := "If it cannot be routed by " + over.Local().Format(human.TimeFormat) + " it is given up, and its sender is told."
+		last := "If it cannot be routed by " + over.Local().Format(human.TimeFormat) + " it is given up and its sender gets a report."
 		if !due.Before(over) {
-			last = "That is the last time: if it cannot be routed then it is given up, and its sender is told."
+			last = "That is the last attempt: if it cannot be routed then it is given up and its sender gets a report."
 		}
 		lines = slices.Insert(lines, len(lines)-1, last)
 	}
@@ -94,25 +94,25 @@ func (m *Message) because(what, todo string) []string {
 // channelHold is the channel whose host is a condition.
 const ChannelHold = "hold"
 
-// need adds that nobody is there to do it.
+// need adds that the program which does it is not running.
 func (s *Spool) need(role, sentence string) []string {
 	if s.Runs(role) {
 		return []string{sentence}
 	}
-	return []string{sentence, "But no " + role + " runs: zmctl start starts the daemons."}
+	return []string{sentence, "But no " + role + " is running: zmctl start starts the daemons."}
 }
 
 func (s *Spool) nextAccepted(m *Message) []string {
 	switch {
 	case s.PO.Submissions.IsInbox(m.File.Dir) && m.Problem != "":
-		return []string{"Nothing: it is not whole, and its submitter was never told yes. Remove the file."}
+		return []string{"Nothing: it is incomplete and was never accepted. Remove the file."}
 	case s.PO.Submissions.IsInbox(m.File.Dir) && !s.isDaemons(m.File):
 		return s.need("router", "A router copies it into a file of its own and routes that.")
 	case m.File.Dir == postoffice.Public:
 		if pid, held := s.Holder(m.File); held {
 			return []string{fmt.Sprintf("Its submitter, pid %d, moves it to router/.", pid)}
 		}
-		return s.need("router", "Its submitter is dead. The next look of a router moves it to router/.")
+		return s.need("router", "Its submitter is dead. The next scan of a router moves it to router/.")
 	case m.Problem != "":
 		return s.need("router", "A router finds that it cannot be routed and sets it aside as postman/"+m.Name+".")
 	}
@@ -129,7 +129,7 @@ func (s *Spool) nextQueued(m *Message) []string {
 	case m.denied:
 		return []string{"Only root and the owner of the file may read its work specification: ask again as one of them."}
 	case m.Spec == nil:
-		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and says so in the log."}
+		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and logs that."}
 	case !m.Spec.Complete:
 		return s.need("scheduler", "Its work specification is not whole. The scheduler removes that and gives the message back to router/.")
 	}
@@ -144,28 +144,28 @@ func (s *Spool) nextQueued(m *Message) []string {
 		lines = append(lines, r.next(s.Now))
 	}
 	if left == 0 {
-		lines = []string{"Every recipient is final. The scheduler reports what is owed to the sender and removes both files."}
+		lines = []string{"Every recipient is final. The scheduler sends the report that is due and removes both files."}
 	}
 	if !s.Runs("scheduler") {
-		lines = append(lines, "But no scheduler runs: zmctl start starts the daemons.")
+		lines = append(lines, "But no scheduler is running: zmctl start starts the daemons.")
 	}
 	return lines
 }
 
-// next tells what happens to an open recipient.
+// next describes what happens to an open recipient.
 func (r *Recipient) next(now time.Time) string {
 	who := "<" + r.Address + ">"
 	switch {
 	case r.State == Delivering:
 		return who + " is being delivered by " + r.Owner.String() + "."
 	case r.State == Stale:
-		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent, and the history says if the message may have got through."
+		return who + " was being delivered by " + r.Owner.String() + "; the scheduler gives it to another agent; the history shows whether the message may have been delivered."
 	case r.State == Unserved:
 		return who + " is not served: " + r.Unserved + "."
 	case r.State == Frozen && r.Cause != "":
-		return who + " is frozen (" + r.Cause + ") and waits for a person: zmctl thaw tries it again, zmctl expire gives it up."
+		return who + " is frozen (" + r.Cause + ") and waits for an operator: zmctl thaw tries it again, zmctl expire gives it up."
 	case r.State == Frozen:
-		return who + " was frozen by " + r.By + " and waits until somebody thaws it."
+		return who + " was frozen by " + r.By + " and waits until it is thawed."
 	case r.State == Held && r.Until != nil:
 		return who + " is held by " + r.By + " until " + r.Until.Format(human.TimeFormat) + ", or until it is released."
 	case r.State == Held:
@@ -188,7 +188,7 @@ func (s *Spool) nextFinishing(m *Message) []string {
 		}
 	}
 	if open > 0 {
-		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler puts the specification into quarantine/ and says so in the log.",
+		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler moves the specification to quarantine/ and logs that.",
 			human.Count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
 	}
 	return s.need("scheduler", "It is done; the scheduler removes the specification.")

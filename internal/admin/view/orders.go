@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// obey takes in what a person or a rule has ordered about a recipient.
+// obey applies the orders of operators and rules to a recipient.
 func (r *Recipient) obey(all *workspec.Orders, rcpt *workspec.Recipient, now time.Time) {
 	o := all.Of(rcpt.Offset)
 	if rcpt.Tag != workspec.TagLocked {

@@ -124,7 +124,7 @@ func (d *Directory) compare(own, other nameAges, alone string) {
 	}
 }
 
-// keptDirectory tells a directory that is made when it is needed.
+// keptDirectory reports whether a directory is made when it is needed first.
 func keptDirectory(dir string) bool {
 	return dir == postoffice.Quarantine || dir == postoffice.Removed || dir == postoffice.Orders
 }

@@ -19,8 +19,8 @@ type RecipientCount struct {
 // for every minute.
 const readLimit = 20000
 
-// countRecipients counts those of queued mail. What cannot be read is told by queue and
-// check.
+// countRecipients counts those of queued mail. Those that cannot be read are reported by queue
+// and check.
 func (s *Spool) countRecipients(ctx context.Context) []RecipientCount {
 	of := map[string]*RecipientCount{}
 	_, _ = s.Each(ctx, selector.Selector{}, func(m *Message) error {

@@ -26,7 +26,7 @@ type RemovedMessage struct {
 	Message *Message `json:"-"`
 }
 
-// ListRemoved lists removed/ and what is removed in the queue.
+// ListRemoved lists removed/ and the removed recipients in the queue.
 func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedMessage, error) {
 	list := []RemovedMessage{}
 	away, err := s.PO.Removed.List()
@@ -46,7 +46,7 @@ func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedM
 	errs = append(errs, err)
 	_, err = s.Each(ctx, taken, func(m *Message) error {
 		if m.Spec == nil || m.ID == "" {
-			return nil // gone meanwhile, or zmctl check tells
+			return nil // gone meanwhile, or zmctl check reports it
 		}
 		r := RemovedMessage{From: postoffice.Queue, Files: m.Files}
 		if r.fill(m); len(r.Recipients) > 0 {
@@ -92,7 +92,7 @@ func (s *Spool) Shelved(m *postoffice.RemovedMessage, keep time.Duration) (Remov
 	return r, nil
 }
 
-// fill takes what a message says of itself, and of a routed one the recipients that
+// fill takes the fields of a message, and of a routed one the recipients that
 // undo opens again.
 func (r *RemovedMessage) fill(m *Message) {
 	r.Message = m
@@ -113,7 +113,7 @@ func (r *RemovedMessage) fill(m *Message) {
 
 // removedByID is a message in removed/, nil if there is none of that ID.
 func (s *Spool) removedByID(id postoffice.SpoolID) *Message {
-	// What can be looked at is; zmctl removed tells the trouble.
+	// zmctl removed reports errors.
 	found, err := s.PO.Removed.Find(id)
 	if err != nil || found == nil {
 		return nil

@@ -36,7 +36,7 @@ func stateWord(state string) string {
 	return strings.ReplaceAll(state, " ", "-")
 }
 
-// Choose leaves those recipients in the message that are selected, and tells whether
+// Choose leaves those recipients in the message that are selected, and reports whether
 // there are any. An empty selector leaves everything.
 func (m *Message) Choose(sel selector.Selector, now time.Time) bool {
 	if sel.Empty() {

@@ -18,7 +18,7 @@ import (
 const SocketPatience = 10 * time.Second
 
 // ErrNoScheduler means that there is no scheduler to ask.
-var ErrNoScheduler = errors.New("no scheduler runs here, so there are no threads; zmctl queue shows what waits on the disk, zmctl start starts the daemons")
+var ErrNoScheduler = errors.New("no scheduler is running, so there are no threads; zmctl queue lists the mail on disk, zmctl start starts the daemons")
 
 // SchedulerClient is a connection to the scheduler's query socket.
 type SchedulerClient struct {

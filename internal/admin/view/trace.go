@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// traceFiles are the steps that a message's files and the ledger tell of.
+// traceFiles returns the steps of a message in its files and the ledger.
 func (s *Spool) traceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
 	m, err := s.locate("trace", id)
 	var steps []trace.Step

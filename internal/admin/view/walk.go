@@ -30,13 +30,13 @@ const SortLimit = 10000
 // walkOrder are the directories in the order in which messages go through them: what
 // moves on meanwhile is met in the next one. So each message that is there all the time
 // is met; one that moves may be met twice.
-func (s *Spool) walkOrder() []string {
+func (s *Files) walkOrder() []string {
 	return append(s.RouterDirs(), postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Queue, postoffice.Transport)
 }
 
 // Walk calls fn with each message that waits for something. It holds no more names than
-// one read of a directory gives. What cannot be listed is told by the error beside the rest.
-func (s *Spool) Walk(ctx context.Context, sel selector.Selector, fn func(Ref) error) error {
+// one read of a directory gives. Directories that cannot be listed are in the error; the rest is walked.
+func (s *Files) Walk(ctx context.Context, sel selector.Selector, fn func(Ref) error) error {
 	ids, only := sel.IDs()
 	if !only {
 		return s.WalkInodes(ctx, nil, fn)
@@ -51,7 +51,7 @@ func (s *Spool) Walk(ctx context.Context, sel selector.Selector, fn func(Ref) er
 }
 
 // WalkInodes is walk for files with these inode numbers, or names with them; nil: all.
-func (s *Spool) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(Ref) error) error {
+func (s *Files) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(Ref) error) error {
 	var errs []error
 	for _, dir := range s.walkOrder() {
 		err := s.walkBelow(ctx, dir, "", func(r Ref) error {
@@ -77,7 +77,7 @@ func (s *Spool) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(
 // errListing is about one directory; the others are listed.
 var ErrListing = errors.New("its messages are missing here")
 
-func (s *Spool) walkBelow(ctx context.Context, dir, sub string, fn func(Ref) error) error {
+func (s *Files) walkBelow(ctx context.Context, dir, sub string, fn func(Ref) error) error {
 	hashed := dir == postoffice.Queue || dir == postoffice.Transport
 	var deeper []string
 	inner := error(nil)
@@ -142,8 +142,8 @@ func (s *Spool) loadAny(r Ref, copies bool) (*Message, error) {
 }
 
 // Each calls fn with every message that the selector chooses, and only the recipients
-// that it does. They come oldest first if there are at most sortLimit; sorted tells. What
-// cannot be listed is told by the error, beside the rest.
+// that it does. They come oldest first if there are at most sortLimit; sorted
+// reports that. Directories that cannot be listed are in the error, beside the rest.
 func (s *Spool) Each(ctx context.Context, sel selector.Selector, fn func(m *Message) error) (sorted bool, err error) {
 	var errs []error
 	visit := func(r Ref) error {
@@ -187,7 +187,7 @@ func (s *Spool) Each(ctx context.Context, sel selector.Selector, fn func(m *Mess
 	return sorted, errors.Join(append(errs, err)...)
 }
 
-// byAge sorts names by when their messages were accepted, as far as a look tells.
+// byAge sorts names by when their messages were accepted, by the times of their files.
 func (s *Spool) byAge(list []Ref) []Ref {
 	type dated struct {
 		Ref
@@ -198,7 +198,7 @@ func (s *Spool) byAge(list []Ref) []Ref {
 		if f, err := s.Stat(r.dir, r.name); err == nil {
 			all = append(all, dated{r, f.Info.ModTime})
 		} else {
-			all = append(all, dated{r, s.Now}) // load tells what is wrong
+			all = append(all, dated{r, s.Now}) // load returns the error
 		}
 	}
 	slices.SortFunc(all, func(a, b dated) int {

@@ -22,7 +22,7 @@ type Explanation struct {
 	Message   *Message           `json:"message,omitempty"`
 	Scheduler *mailq.MessageInfo `json:"scheduler,omitempty"` // if one answers
 
-	States map[int]string `json:"-"` // of Lines: what they tell of, where that has a colour
+	States map[int]string `json:"-"` // of Lines: the state they are about, for colours
 }
 
 // locate finds a message wherever it is.
@@ -51,13 +51,13 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 			return nil, err
 		}
 		r := &Explanation{ID: id.String(), State: "gone"}
-		r.say("%s is not here: it was delivered, reported or dropped.", id)
+		r.say("%s is no longer in the postoffice: it was delivered, reported or dropped.", id)
 		lines, err := s.accountOf(id)
 		for _, l := range lines {
-			r.say("The ledger says, %s: %s.", l.Time.Format(human.TimeFormat), l.Text)
+			r.say("By the ledger, %s: %s.", l.Time.Format(human.TimeFormat), l.Text)
 		}
 		if len(lines) == 0 {
-			r.say("The ledger has no line of it any more.")
+			r.say("The ledger has no entry about it.")
 			err = errors.Join(err, fmt.Errorf("why %s: there is no such message", id))
 		}
 		return r, err
@@ -70,7 +70,7 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 	if m.State != StateQueued || m.Spec == nil || !m.Spec.Complete {
 		for i, line := range s.Next(m) {
 			if i == 0 && slices.Contains([]string{StateDeferred, StateFrozen, StateSetAside}, m.State) {
-				state := Frozen // it waits for a person
+				state := Frozen // it waits for an operator
 				if m.State == StateDeferred && s.TriesAgain(m) {
 					state = Waiting
 				}
@@ -87,9 +87,9 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 	r.reports(m)
 	switch {
 	case !s.Runs("scheduler"):
-		r.sayOf("trouble", "No scheduler runs, so nothing is tried: zmctl start starts the daemons.")
+		r.sayOf("trouble", "No scheduler is running, so nothing is tried: zmctl start starts the daemons.")
 	case r.Scheduler == nil:
-		r.say("A scheduler runs, but does not tell what it knows of this message; the above is what the files say.")
+		r.say("A scheduler is running but did not answer; the above is from the files.")
 	}
 	return r, nil
 }
@@ -98,7 +98,7 @@ func (r *Explanation) say(format string, args ...any) {
 	r.Lines = append(r.Lines, fmt.Sprintf(format, args...))
 }
 
-// sayOf says something about what is in a state.
+// sayOf adds a line about a state.
 func (r *Explanation) sayOf(state, format string, args ...any) {
 	if r.States == nil {
 		r.States = map[int]string{}
@@ -107,7 +107,7 @@ func (r *Explanation) sayOf(state, format string, args ...any) {
 	r.say(format, args...)
 }
 
-// settled tells of the recipients that nobody waits for.
+// settled describes the recipients that are final.
 func (r *Explanation) settled(m *Message) {
 	n := map[string]int{}
 	left := 0
@@ -129,7 +129,7 @@ func (r *Explanation) settled(m *Message) {
 	}
 	r.say("%s.", text)
 	if left == 0 {
-		r.say("The scheduler reports what is owed to the sender and removes the files.")
+		r.say("The scheduler sends the report that is due and removes the files.")
 	}
 }
 
@@ -139,10 +139,10 @@ type alike struct {
 	addresses []string
 }
 
-// whyGroups bounds how many groups of recipients are told.
+// whyGroups is how many groups of recipients are described.
 const whyGroups = 20
 
-// whyOpen tells of the open recipients, those together that wait for the same.
+// whyOpen describes the open recipients, those that wait for the same together.
 func (s *Spool) whyOpen(r *Explanation, m *Message) {
 	var groups []*alike
 	byKey := map[string]*alike{}
@@ -177,7 +177,7 @@ func (s *Spool) whyOpen(r *Explanation, m *Message) {
 	if s.settings != nil {
 		expiry = Expiry(s.settings, pairs)
 	}
-	told := map[Thread]bool{}
+	described := map[Thread]bool{}
 	for i, g := range groups {
 		if i == whyGroups {
 			r.say("And %s that wait for something else.", human.Count(len(groups)-i, "group")+" of recipients")
@@ -188,14 +188,14 @@ func (s *Spool) whyOpen(r *Explanation, m *Message) {
 		if g.State != Frozen && g.State != Unserved {
 			r.expires(s.Now, m, g, t, expiry)
 		}
-		if !told[t] && g.State != Frozen && g.State != Held {
-			told[t] = true
+		if !described[t] && g.State != Frozen && g.State != Held {
+			described[t] = true
 			r.live(s.Now, t)
 		}
 	}
 }
 
-// whyGroup tells what the files say of recipients that wait for the same.
+// whyGroup describes recipients that wait for the same, from the files.
 func (r *Explanation) whyGroup(now time.Time, g *alike) {
 	names := strings.Join(g.addresses[:min(len(g.addresses), 3)], ", ")
 	if n := len(g.addresses) - 3; n > 0 {
@@ -210,7 +210,7 @@ func (r *Explanation) whyGroup(now time.Time, g *alike) {
 		by += fmt.Sprintf(" since %s, %s ago", g.Ordered.Format(human.TimeFormat), human.Span(now.Sub(*g.Ordered)))
 	}
 	if g.Reason != "" {
-		by += fmt.Sprintf(", saying %q", g.Reason)
+		by += fmt.Sprintf(", reason %q", g.Reason)
 	}
 	if g.Order != "" {
 		by += " (order " + g.Order + ")"
@@ -223,13 +223,13 @@ func (r *Explanation) whyGroup(now time.Time, g *alike) {
 		}
 		r.sayOf(g.State, "%s over %s/%s %s held%s, %s.", names, g.Channel, g.Host, are, by, until)
 	case Frozen:
-		cause := "a person has said so"
+		cause := "an operator has frozen them"
 		if g.Cause == "expired" {
-			cause = "the time for attempts was over, and its clause has onexpiry=freeze"
+			cause = "their time for attempts has expired, and the clause has onexpiry=freeze"
 		} else if g.Cause != "" {
-			cause = "of the rule " + g.Cause
+			cause = "the rule matched: " + g.Cause
 		}
-		r.sayOf(g.State, "%s over %s/%s %s frozen%s, because %s. It waits for a person: zmctl thaw %s, or zmctl expire %s.", names, g.Channel, g.Host, are, by, cause, r.ID, r.ID)
+		r.sayOf(g.State, "%s over %s/%s %s frozen%s, because %s. An operator must decide: zmctl thaw %s, or zmctl expire %s.", names, g.Channel, g.Host, are, by, cause, r.ID, r.ID)
 	case Unserved:
 		r.sayOf(g.State, "%s over %s/%s %s not served: %s.", names, g.Channel, g.Host, are, g.Unserved)
 	case Delivering:
@@ -266,7 +266,7 @@ func hostName(host string) string {
 	return "host " + host
 }
 
-// expires tells when recipients are given up.
+// expires describes when recipients are given up.
 func (r *Explanation) expires(now time.Time, m *Message, g *alike, t Thread, expiry map[Thread]time.Duration) {
 	if r.Scheduler != nil {
 		for i := range r.Scheduler.Recipients {
@@ -289,7 +289,7 @@ func (r *Explanation) expires(now time.Time, m *Message, g *alike, t Thread, exp
 	}
 }
 
-// live tells what the running scheduler knows of a thread.
+// live describes a thread by the answer of the running scheduler.
 func (r *Explanation) live(now time.Time, t Thread) {
 	if r.Scheduler == nil {
 		return
@@ -300,7 +300,7 @@ func (r *Explanation) live(now time.Time, t Thread) {
 		if h.Channel != t.Channel || h.Host != t.Host {
 			continue
 		}
-		r.say("    The scheduler says: %s.", strings.TrimSuffix(human.Clean(w.Text), "."))
+		r.say("    The scheduler reports: %s.", strings.TrimSuffix(human.Clean(w.Text), "."))
 		state := h.State
 		if state == "trouble" {
 			state = "in trouble"
@@ -321,7 +321,7 @@ func (r *Explanation) live(now time.Time, t Thread) {
 	}
 }
 
-// reports tells what the sender was told.
+// reports describes the reports to the sender.
 func (r *Explanation) reports(m *Message) {
 	for i := range m.Spec.History {
 		if e := &m.Spec.History[i]; e.Event == "report" {

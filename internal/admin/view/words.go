@@ -8,7 +8,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// ThreadName is channel and host as the scheduler groups them, with two blanks behind.
+// ThreadName is CHANNEL/HOST, followed by two blanks; "" of what is not routed.
 func (r *Recipient) ThreadName() string {
 	if r.Channel == "" {
 		return ""
@@ -16,7 +16,7 @@ func (r *Recipient) ThreadName() string {
 	return r.Channel + "/" + r.Host + "  "
 }
 
-// Words tells the state of a recipient.
+// Words describes the state of a recipient.
 func (r *Recipient) Words(now time.Time) string {
 	words := []string{r.State}
 	if r.Unserved != "" {
@@ -37,7 +37,7 @@ func (r *Recipient) Words(now time.Time) string {
 		words = append(words, "due for "+human.Span(now.Sub(*r.Next)))
 	}
 	if r.State == Failed && r.Reported {
-		words = append(words, "sender was told")
+		words = append(words, "reported to sender")
 	}
 	if r.Status != "" {
 		words = append(words, "status "+r.Status)
@@ -45,7 +45,7 @@ func (r *Recipient) Words(now time.Time) string {
 	return strings.Join(words, ", ")
 }
 
-// ordered tells of a hold or a freeze: until when, by whom, why.
+// ordered describes a hold or a freeze: its end, who ordered it, the reason.
 func (r *Recipient) ordered(now time.Time) []string {
 	if r.Ordered == nil {
 		return nil

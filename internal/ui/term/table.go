@@ -111,7 +111,7 @@ func columnsOf(text string) int {
 // escape begins a colour; every one ends with an m.
 const escape = 0x1b
 
-// Clip cuts a line after so many columns (0: nowhere), and says so with three dots; colours
+// Clip cuts a line after so many columns (0: nowhere), and marks that with three dots; colours
 // are ended.
 func Clip(line string, width int) string {
 	if length(line) <= width || width <= len(dots) {

@@ -26,7 +26,7 @@ const (
 )
 
 // For is how text to a writer is coloured: on a terminal alone, and not where TERM=dumb
-// says that it cannot. NO_COLOR and CLICOLOR_FORCE of the environment go before.
+// means that it cannot. NO_COLOR and CLICOLOR_FORCE of the environment go before.
 func For(w io.Writer) Paint {
 	switch {
 	case os.Getenv(Never) != "":
@@ -37,7 +37,7 @@ func For(w io.Writer) Paint {
 	return Paint(os.Getenv("TERM") != "dumb" && Terminal(w))
 }
 
-// passing is a writer that hands what it is given to another.
+// passing is a writer that writes to another.
 type passing interface{ To() io.Writer }
 
 // file is where a writer ends; nil if that is no file.
@@ -54,7 +54,7 @@ func file(w io.Writer) *os.File {
 	}
 }
 
-// Terminal tells whether a writer ends at a terminal.
+// Terminal reports whether a writer ends at a terminal.
 func Terminal(w io.Writer) bool {
 	f := file(w)
 	if f == nil {
@@ -107,13 +107,13 @@ func (p Paint) in(code, text string) string {
 	return b.String()
 }
 
-// Red is what needs a person: trouble, failures, what is frozen.
+// Red is for an operator to act on: trouble, failures, frozen mail.
 func (p Paint) Red(text string) string { return p.in("31", text) }
 
 // Yellow is what waits, or is worth a look.
 func (p Paint) Yellow(text string) string { return p.in("33", text) }
 
-// Green is what is done, and well.
+// Green is for success.
 func (p Paint) Green(text string) string { return p.in("32", text) }
 
 // Bold is a name that can be typed: a spool ID, an order; and the line over a table.

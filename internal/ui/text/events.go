@@ -31,7 +31,7 @@ func PrintEvent(w io.Writer, e *view.Event, asJSON bool) error {
 	return err
 }
 
-// eventLine is an event for people, with so much of an answer.
+// eventLine writes an event as text, with at most answer characters of a reply.
 func eventLine(e *view.Event, p term.Paint, answer int) string {
 	at := e.Time.Local().Format(time.TimeOnly)
 	if e.Event == "lost" {

@@ -20,7 +20,7 @@ type LogPrinter struct {
 	W      io.Writer
 	Filter logread.Filter
 	JSON   bool
-	Short  bool // for a person
+	Short  bool // shortened for reading
 	Paint  term.Paint
 	Other  bool // lines of others too
 	took   bool // the last of ours
@@ -36,7 +36,7 @@ func (p *LogPrinter) Line(raw []byte) error {
 	case ours:
 		p.took = p.Filter.Takes(&l)
 	case !p.Other || !p.took && !p.Filter.Since.IsZero():
-		return nil // what a program says as it crashes has the time of the line before
+		return nil // the output of a crash has the time of the line before it
 	}
 	if ours && !p.took {
 		return nil
@@ -88,7 +88,7 @@ func (p *LogPrinter) End() error {
 }
 
 // forPerson shows a line shorter: time of day (and day, if it is another), program,
-// event, and keys without those that say nothing to people.
+// event, and the keys without those that are of no use to a reader.
 func (p *LogPrinter) forPerson(l *logging.Line) []byte {
 	at := l.Time.Local()
 	form := "15:04:05.000"

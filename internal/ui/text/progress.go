@@ -13,14 +13,14 @@ import (
 const (
 	// bigNumber is from how many on progress is shown.
 	BigNumber = 200
-	// progressEvery is how often it is told where no terminal is.
+	// progressEvery is how often a line is written where there is no terminal.
 	progressEvery = 5 * time.Second
-	// unknownTotal is the total of what is counted as it is met.
+	// unknownTotal is the total of things that are counted as they are found.
 	UnknownTotal = -1
 )
 
-// Progress tells on standard error how far a command is that goes through much: as a bar
-// on a terminal, else as a line with counts. A nil one tells nothing.
+// Progress shows how far a long command is: a bar on a terminal, else lines with counts. A
+// nil one shows nothing.
 type Progress struct {
 	What  string
 	Of    string // messages, files
@@ -50,12 +50,12 @@ func NewProgress(out io.Writer, what, of string, total int) *Progress {
 	return p
 }
 
-// Alone tells whether lines about each message would tear the bar.
+// Alone reports whether lines about each message would tear the bar.
 func (p *Progress) Alone(stdout io.Writer) bool {
 	return p != nil && p.bar != nil && p.shown && term.Terminal(stdout)
 }
 
-// Begins tells that the next step shows the bar: what is to stand above it is written now.
+// Begins reports whether the next step shows the bar: output above it must be written now.
 func (p *Progress) Begins() bool { return p != nil && !p.shown && p.n == BigNumber-1 }
 
 // Show shows the progress from the first step on.
@@ -85,7 +85,7 @@ func (p *Progress) Step() {
 	}
 }
 
-// End takes the bar away.
+// End removes the bar.
 func (p *Progress) End() {
 	if p != nil && p.bar != nil && p.shown {
 		_ = p.bar.Clear()

@@ -21,13 +21,13 @@ import (
 
 // QueueView shows messages one way.
 type QueueView interface {
-	// add takes a message with the recipients that were selected.
+	// Add takes a message with its selected recipients.
 	Add(m *view.Message) error
-	// end prints what is left to print.
+	// End prints the rest.
 	End(sorted bool) error
 }
 
-// Quiet forgives a reader that has seen enough.
+// Quiet drops the error of a closed pipe: the reader has seen enough.
 func Quiet(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
@@ -41,7 +41,7 @@ type Lines struct{ Encoder *json.Encoder }
 // JSONLines writes each value as a line.
 func JSONLines(w io.Writer) *json.Encoder {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // addresses stand in < >
+	e.SetEscapeHTML(false) // addresses are written in < >
 	return e
 }
 
@@ -110,11 +110,11 @@ func PrintMessage(w io.Writer, m *view.Message, now time.Time) error {
 // longAnswer is how much of an answer is shown where there is no terminal.
 const longAnswer = 300
 
-// painted colours the state of a message by what it waits for.
+// painted colours the state of a message by the one who must act.
 func painted(p term.Paint, m *view.Message, state string) string {
 	switch m.State {
 	case view.StateDeferred, view.StateFrozen, view.StateSetAside:
-		return p.Red(state) // for a person
+		return p.Red(state) // for an operator
 	case view.StateCopy, view.StateRemoved:
 		return p.Faint(state)
 	}

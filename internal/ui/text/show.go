@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ShowMessage tells everything about a message.
+// ShowMessage prints everything about a message.
 func ShowMessage(w io.Writer, s *view.Spool, m *view.Message) {
 	// Trouble of the writer is met when it is flushed, or by the next command.
 	_ = PrintMessage(w, m, s.Now)
@@ -118,12 +118,12 @@ func showHistory(w io.Writer, m *view.Message) {
 	}
 	for i := range m.Spec.Diagnostics {
 		d := &m.Spec.Diagnostics[i]
-		told := "report is owed"
+		report := "report is due"
 		if d.Reported {
-			told = "reported"
+			report = "reported"
 		}
 		fmt.Fprintf(w, "  %s  %s %s %s, %s: %s\n", d.Time.Format(human.TimeFormat), p.State(d.Notary.Action, human.Clean(d.Notary.Action)), address[d.Of],
-			human.Clean(d.Notary.Status), told, human.Clean(view.AnswerOf(d)))
+			human.Clean(d.Notary.Status), report, human.Clean(view.AnswerOf(d)))
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Stream gathers what is written, and passes it on soon: the first of it at once, then
+// Stream buffers output and passes it on soon: the first of it at once, then
 // a few times a second, or when there is much.
 type Stream struct {
 	*bufio.Writer
@@ -23,7 +23,7 @@ func NewStream(w io.Writer) *Stream {
 	return &Stream{Writer: bufio.NewWriterSize(w, streamBuffer), to: w}
 }
 
-// To is where it goes: paint.For asks.
+// To is where it goes: term.For uses it.
 func (s *Stream) To() io.Writer { return s.to }
 
 // Tick passes on what waits if it is time to.

@@ -20,10 +20,10 @@ import (
 // counted as others.
 const maxKeys = 200000
 
-// others is the key of what is beyond maxKeys.
+// others is the key of all beyond maxKeys.
 const others = "(others)"
 
-// tally is what is counted of one host, sender or state.
+// tally has the counts of one host, sender or state.
 type tally struct {
 	Name          string `json:"name"`
 	Messages      int    `json:"messages"`
@@ -184,7 +184,7 @@ type ageRow struct {
 	Name       string `json:"name"`
 	Recipients int    `json:"recipients"`
 	// Younger counts recipients of each age: below the bound of the same place in
-	// age_minutes, and the last one of what is older.
+	// age_minutes, and the last one all that are older.
 	Younger [len(ageBounds) + 1]int `json:"younger"`
 }
 

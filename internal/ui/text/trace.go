@@ -12,8 +12,7 @@ import (
 	"zmailer/internal/ui/term"
 )
 
-// shownSteps and shownRecipients bound what is told to a person of one message; --json
-// has all.
+// shownSteps and shownRecipients are how many of each are printed; --json has all.
 const (
 	shownSteps      = 500
 	shownRecipients = 100
@@ -22,7 +21,7 @@ const (
 // traceTime is a time of a step.
 const traceTime = "2006-01-02 15:04:05.000"
 
-// PrintLife tells a life; each line begins with indent. Trouble of the writer is met
+// PrintLife prints a life; each line begins with indent. Trouble of the writer is met
 // when it is flushed.
 func PrintLife(w io.Writer, l *trace.Life, indent string) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, indent+format+"\n", args...) }
@@ -58,7 +57,7 @@ func PrintLife(w io.Writer, l *trace.Life, indent string) {
 			what = "a copy for recipients that are routed again"
 		}
 		if c.Life == nil {
-			line("It caused %s, %s, of which nothing is told.", what, human.Clean(c.ID))
+			line("It caused %s, %s, of which nothing is known.", what, human.Clean(c.ID))
 			continue
 		}
 		line("It caused %s:", what)
@@ -66,18 +65,18 @@ func PrintLife(w io.Writer, l *trace.Life, indent string) {
 	}
 }
 
-// traceEnd says where a message is, or how long it took.
+// traceEnd describes where a message is, or how long it took.
 func traceEnd(l *trace.Life) string {
-	told := "told by " + strings.Join(l.Told, ", ")
+	sources := "sources: " + strings.Join(l.Told, ", ")
 	switch {
 	case l.State != "" && l.State != "gone":
-		return "it is " + l.State + "; " + told
+		return "it is " + l.State + "; " + sources
 	case l.Ended.IsZero() && l.State == "":
-		return "no end is told; " + told
+		return "no end is known; " + sources
 	case l.Ended.IsZero():
-		return "gone; " + told
+		return "gone; " + sources
 	}
-	return "gone after " + lapse(l.Ended.Sub(l.Accepted)) + "; " + told
+	return "gone after " + lapse(l.Ended.Sub(l.Accepted)) + "; " + sources
 }
 
 func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
@@ -108,7 +107,7 @@ func printLifeSteps(w io.Writer, l *trace.Life, indent string) {
 	_ = t.Flush() // see printLife
 }
 
-// printOutcomes tells each recipient, and where its time went.
+// printOutcomes prints each recipient and how its time was spent.
 func printOutcomes(w io.Writer, l *trace.Life, indent string) {
 	p, t := term.For(w), term.NewTable(w)
 	fmt.Fprint(t, indent+p.Heading("RECIPIENT\tOUTCOME\tTRIES\tROUTING\tQUEUE\tDELIVERY\tWAITED\tTOOK\n"))

@@ -201,7 +201,7 @@ func (s *Summary) End(bool) error {
 		text += fmt.Sprintf("most to %s: %s\n", p.Bold(v.Name), human.Count(v.Recipients, "recipient"))
 	}
 	if s.Problems > 0 {
-		text += p.Red(human.Count(s.Problems, "message") + " with a problem; zmctl check tells\n")
+		text += p.Red(human.Count(s.Problems, "message") + " with a problem; see zmctl check\n")
 	}
 	_, err := io.WriteString(s.w, text)
 	return err

@@ -73,7 +73,7 @@ func (s *Sampler) Take(ctx context.Context) (*Sample, error) {
 	}
 	s.standing(x, now)
 	s.alive(x, now)
-	_ = s.tail.Read(s.enter) // what cannot be read is not counted; check --ledger tells why
+	_ = s.tail.Read(s.enter) // lines that cannot be read are not counted; check --ledger reports them
 	s.rate(x, now)
 	if b, err := s.po.ReadAlarms(); err == nil && x.Scheduler != nil {
 		x.Alarms = alarm.Parse(b)
@@ -101,7 +101,7 @@ func (s *Sampler) enter(l ledger.Line) error {
 	return nil
 }
 
-// rate tells what happened since the sample before.
+// rate computes rates since the previous sample.
 func (s *Sampler) rate(x *Sample, now time.Time) {
 	t := totals{at: now, counts: s.counts}
 	if c := x.Scheduler; c != nil {
@@ -227,7 +227,7 @@ const (
 // Orders lists them.
 func Orders() []Order { return []Order{ByNeed, ByRecipients, ByAge, ByRate, ByName} }
 
-// states are those of a thread, with what needs a person most at the end.
+// states are those of a thread, with the most urgent at the end.
 func states() []string {
 	return []string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}
 }
@@ -255,7 +255,7 @@ func (o Order) Sort(list []Thread) {
 	})
 }
 
-// gone tells a directory that is not there: one that is made when it is needed.
+// gone reports whether a directory does not exist: one that is made when it is needed.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // Open makes a Sampler of the postoffice that the configuration names; Close closes that,

@@ -26,7 +26,7 @@ func (h *History) Most(n int) (most float64) {
 func (h *History) last(n int) []float64 { return h.values[max(len(h.values)-n, 0):] }
 
 // Spark is a line of n characters with the newest value at its right: the largest is a
-// full block, nothing is a blank, and what is not nothing can be seen.
+// full block, nothing is a blank, and every value above zero can be seen.
 func (h *History) Spark(n int) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	list, most := h.last(n), h.Most(n)

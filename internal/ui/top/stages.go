@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// counted is a stage with what it cost to count.
+// counted is a stage with the cost of counting it.
 type counted struct {
 	Stage
 	cost time.Duration
@@ -88,7 +88,7 @@ func (s *Sampler) count(name string, x *Sample) Stage {
 // lifeEvery is how often it is looked whether a router lives.
 const lifeEvery = 2 * time.Second
 
-// alive tells whether a router lives: one of the numbers in owners/ is its own.
+// alive reports whether a router is running: one of the numbers in owners/ is its own.
 func (s *Sampler) alive(x *Sample, now time.Time) {
 	if s.checked.IsZero() || now.Sub(s.checked) >= lifeEvery {
 		s.checked, s.router = now, s.routerLives()
@@ -115,6 +115,6 @@ func (s *Sampler) routerLives() (lives bool) {
 			}
 		}
 		return nil
-	}) // what cannot be listed is told of the stages
+	}) // errors of listing are in the stages
 	return lives
 }

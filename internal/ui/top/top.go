@@ -1,14 +1,14 @@
 // Package top takes samples of a running mail system: how much mail is in each stage and
 // since when, the scheduler's threads, how many messages and recipients passed in the
-// time between two samples, and what needs a person. It writes a sample as text; package
+// time between two samples, and what needs an operator. It writes a sample as text; package
 // live shows them on a terminal. It only reads: the directories, the journals of the
 // ledger, the scheduler's query socket.
 //
 // What survives a crash: it keeps nothing.
 //
-// Diagnostics: Take errs when nothing at all can be told, which is when its context is
+// Diagnostics: Take fails when nothing can be read, which is when its context is
 // done; a directory that cannot be read has its reason in its stage, a scheduler that
-// does not answer in Sample.Silent, and the others are told.
+// does not answer in Sample.Silent, and the others are counted.
 package top
 
 import (
@@ -19,14 +19,14 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// Sample is what was seen at one time.
+// Sample is the state at one time.
 type Sample struct {
 	Time       time.Time `json:"time"`
 	PostOffice string    `json:"postoffice"`
 	Stages     []Stage   `json:"stages"`
 	// Router: a router lives.
 	Router bool `json:"router_runs"`
-	// Scheduler is what it says of itself; nil: it does not answer, Silent says why.
+	// Scheduler is its own status; nil: it does not answer, and Silent has the reason.
 	Scheduler *mailq.StatusInfo `json:"scheduler,omitempty"`
 	Silent    string            `json:"scheduler_silent,omitempty"`
 	Rates     Rates             `json:"per_second"`

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// sessionIdle ends a session that nobody uses, sessionLife any.
+	// sessionIdle ends an unused session, sessionLife any.
 	sessionIdle = time.Hour
 	sessionLife = 12 * time.Hour
 	// maxSessions is how many there may be, nameSessions how many of one name. Of more,
@@ -136,15 +136,15 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare([]byte(digest(a)), []byte(digest(b))) == 1
 }
 
-// ErrRefused is all that a stranger is told.
+// ErrRefused is the only answer to a failed login.
 var ErrRefused = errors.New("that is not right")
 
-// bearer tells whether a token is ours.
+// bearer reports whether a token is ours.
 func (p *Page) bearer(token string) bool {
 	return p.c.Token != "" && same(strings.TrimSpace(token), p.c.Token)
 }
 
-// admit tells who may come in with what he says.
+// admit returns the user of a login.
 func (p *Page) admit(ctx context.Context, user, password, from string) (*session, error) {
 	if p.c.Login == nil || user == "" || p.c.Machine && p.right(user) == NoRight {
 		return nil, ErrRefused
@@ -165,7 +165,7 @@ func (p *Page) admit(ctx context.Context, user, password, from string) (*session
 	return &session{who: "web:" + clean(name), name: name, account: account}, nil
 }
 
-// account is what stands behind a name now.
+// account is the current fingerprint of an account.
 func (p *Page) account(name string) (string, error) {
 	if name == "" || p.c.Account == nil {
 		return "", nil
@@ -177,7 +177,7 @@ func (p *Page) account(name string) (string, error) {
 func (p *Page) may(one *session, cookie string) Right {
 	switch account, err := p.account(one.name); {
 	case err != nil:
-		return NoRight // nobody knows; it may come back
+		return NoRight // it is not known; it may come back
 	case account != one.account:
 		p.sessions.end(cookie)
 		return NoRight
@@ -280,7 +280,7 @@ func inner(to string) string {
 	return to
 }
 
-// login looks at what a stranger says.
+// login checks the form of the login page.
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	// The whole of it is read first: who sends slowly must not keep a place.
 	if r.ParseForm() != nil {
@@ -314,7 +314,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		p.c.Log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
 		code, trouble := http.StatusUnauthorized, "That is not right."
 		if !errors.Is(err, ErrRefused) {
-			code, trouble = http.StatusServiceUnavailable, "Nobody can log in that way now; the log tells why."
+			code, trouble = http.StatusServiceUnavailable, "This login does not work at the moment; the log has the reason."
 		}
 		p.showLogin(w, r, code, trouble)
 		return

@@ -34,11 +34,11 @@ func verbs() []verb {
 		{Name: "retry", Label: "Retry now", Does: "waiting recipients are tried at once", states: []string{"waiting", "deferred"}},
 		{Name: "hold", Label: "Hold", Does: "they wait until they are released", Undo: true, states: []string{"waiting", "delivering", "frozen", "unserved"}},
 		{Name: "release", Label: "Release", Does: "a hold ends", Undo: true, states: []string{"held"}},
-		{Name: "freeze", Label: "Freeze", Does: "they wait for a person and do not expire", Undo: true, states: []string{"waiting", "delivering", "held", "unserved", "accepted", "deferred"}},
+		{Name: "freeze", Label: "Freeze", Does: "they wait for an operator and do not expire", Undo: true, states: []string{"waiting", "delivering", "held", "unserved", "accepted", "deferred"}},
 		{Name: "thaw", Label: "Thaw", Does: "frozen recipients are tried again, and their time begins anew", Undo: true, states: []string{"frozen"}},
 		{Name: "reroute", Label: "Route again", Does: "the router decides again where they go", states: []string{"waiting", "held", "frozen", "unserved", "deferred"}},
 		{Name: "expire", Label: "Give up", Does: "they fail now, and the sender gets a report", Undo: true, Danger: true, states: []string{"waiting", "held", "frozen", "unserved"}},
-		{Name: "remove", Label: "Remove", Does: "they are taken out of the queue; nobody is told", Undo: true, Danger: true},
+		{Name: "remove", Label: "Remove", Does: "they are taken out of the queue without a report", Undo: true, Danger: true},
 	}
 }
 
@@ -116,7 +116,7 @@ func giving(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), giveTime)
 }
 
-// unsure says of an order that nobody has heard the end of what it may have done.
+// unsure adds to the error of an order without a result that it may have been executed.
 func unsure(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w; it may have been done in part or go on: look at Orders before you repeat it", err)
@@ -181,7 +181,7 @@ func (p *Page) undo(v *visit) {
 	http.Redirect(v.w, v.r, "/order/"+url.PathEscape(string(id)), http.StatusSeeOther)
 }
 
-// mostLines is how many lines of what was done a page shows.
+// mostLines is how many lines of a result a page shows.
 const mostLines = 200
 
 // lines are the lines of a text that are not empty; of very many the first, and the last,

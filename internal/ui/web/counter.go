@@ -13,13 +13,13 @@ var ageBounds = [...]time.Duration{10 * time.Minute, time.Hour, 6 * time.Hour, 2
 // AgeParts is how many parts of age there are.
 const AgeParts = len(ageBounds) + 1
 
-// AgeName names a part of age for people.
+// AgeName is the label of a range of ages.
 func AgeName(part int) string {
 	return [AgeParts]string{"under 10 minutes", "under an hour", "under 6 hours", "under a day", "older"}[part]
 }
 
 const (
-	// maxHosts bounds how many threads are counted one by one, shownHosts how many are told.
+	// maxHosts is how many threads are counted one by one, shownHosts how many are shown.
 	maxHosts   = 100000
 	shownHosts = 15
 	otherHosts = "all others"
@@ -47,7 +47,7 @@ type StateCount struct {
 // HostCount is what waits for one thread, by age.
 type HostCount struct {
 	Name    string
-	Channel string // "" of what is not routed
+	Channel string // "" if it is not routed
 	Host    string
 	N       int
 	Ages    [AgeParts]int
@@ -121,7 +121,7 @@ func (c *Counter) host(m *Message, r *Recipient) *HostCount {
 	return h
 }
 
-// Survey gives what was counted.
+// Survey returns the counts.
 func (c *Counter) Survey() *Survey {
 	v := &c.v
 	for name, n := range c.states {

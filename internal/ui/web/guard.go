@@ -23,7 +23,7 @@ const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-actio
 
 // guarded puts what holds for each request before the pages.
 func (p *Page) guarded(pages http.Handler) http.Handler {
-	// Browsers tell where a request comes from; what is not ours is refused.
+	// Browsers send the origin of a request; foreign ones are refused.
 	pages = http.NewCrossOriginProtection().Handler(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -48,7 +48,7 @@ func (p *Page) guarded(pages http.Handler) http.Handler {
 	})
 }
 
-// known tells whether a request's Host is one of ours.
+// known reports whether a request's Host is one of ours.
 func (p *Page) known(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -123,7 +123,7 @@ func (w *Postoffice) Try(ctx context.Context, c Command) (string, error) {
 }
 
 // turn waits until no other order is being executed. An order whose browser has gone by
-// then is not begun: its user was told so, and may have given it again.
+// then is not begun: its user may have given it again.
 func (w *Postoffice) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case <-w.giving:

@@ -70,7 +70,7 @@ func (p *Page) threads(v *visit) {
 	p.render(v.w, http.StatusOK, "threads", v, map[string]any{"Threads": list, "More": more, "Trouble": text})
 }
 
-// cleanThread makes what strangers said fit to be shown. Names stay as they are: links
+// cleanThread makes text from outside safe to display. Names stay as they are: links
 // are made of them.
 func cleanThread(t *mailq.ThreadInfo) { t.Trouble = clean(t.Trouble) }
 
@@ -89,7 +89,7 @@ func (p *Page) thread(v *visit) {
 	p.render(v.w, http.StatusOK, "thread", v, map[string]any{"Thread": t, "Where": whereThread(t.Info.Channel, t.Info.Host)})
 }
 
-// orders are what people have ordered.
+// orders are the orders of operators.
 func (p *Page) orders(v *visit) {
 	const most = 200
 	list, err := p.c.Source.Orders(v.r.Context(), most)

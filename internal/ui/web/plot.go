@@ -40,10 +40,10 @@ type line struct{ Name, Class, Path string }
 type tick struct {
 	At      int
 	Label   string
-	LabelAt int // where it stands, within the picture
+	LabelAt int // its position in the picture
 }
 
-// spot is a column that tells its values under the mouse.
+// spot is a column that shows its values under the mouse.
 type spot struct {
 	X, Width int
 	Text     string
@@ -87,7 +87,7 @@ func stepFor(most float64) float64 {
 	return power * 10
 }
 
-// number is a value without what says nothing.
+// number is a value without trailing zeros.
 func number(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v/1000, 'f', -1, 64) + "k"
@@ -116,7 +116,7 @@ func times(least, most float64) axis {
 	}
 }
 
-// took is a time that something has taken, for people.
+// took is a duration as text.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -133,8 +133,8 @@ func took(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + "d"
 }
 
-// newPlot draws curves; tell gives the text of one column.
-func newPlot(name string, all []series, a axis, labels []tick, tell func(i int) string) plot {
+// newPlot draws curves; describe returns the text of one column.
+func newPlot(name string, all []series, a axis, labels []tick, describe func(i int) string) plot {
 	p := plot{Name: name, Width: plotWidth, Height: plotHeight, Left: plotLeft, Right: plotWidth - plotRight, Top: plotTop, Bottom: plotHeight - plotBottom}
 	n := 0
 	for _, s := range all {
@@ -171,7 +171,7 @@ func newPlot(name string, all []series, a axis, labels []tick, tell func(i int) 
 	}
 	for i := range n {
 		left, right := int(x(float64(i))), int(x(float64(i+1)))
-		if text := tell(i); text != "" {
+		if text := describe(i); text != "" {
 			p.Spots = append(p.Spots, spot{left, right - left, text})
 		}
 	}
@@ -181,7 +181,7 @@ func newPlot(name string, all []series, a axis, labels []tick, tell func(i int) 
 	return p
 }
 
-// span is a time that a person can ask the plots for.
+// span is a range of time that the plots can show.
 type span struct {
 	Name    string
 	n       int // samples
@@ -218,7 +218,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	in := series{"messages accepted", "in", nil}
 	out := series{"recipients delivered", "out", nil}
 	bad := series{"recipients failed", "bad", nil}
-	half, most := series{"half of the messages", "half", nil}, series{"19 of 20", "most", nil}
+	half, most := series{"median", "half", nil}, series{"95th percentile", "most", nil}
 	waiting := series{"messages in the queue", "wait", nil}
 	top, deep := 0.0, 0.0
 	least, longest := math.Inf(1), 0.0
@@ -239,7 +239,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	}
 	flow := newPlot("Mail a minute", []series{in, out, bad}, linear(top, 0), labels, func(i int) string {
 		if in.values[i] < 0 {
-			return clock[i] + ": nobody counted"
+			return clock[i] + ": not counted"
 		}
 		return fmt.Sprintf("%s: %s accepted, %s delivered, %s failed a minute", clock[i], number(in.values[i]), number(out.values[i]), number(bad.values[i]))
 	})
@@ -264,7 +264,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	return []plot{flow, delay, depth}
 }
 
-// rates are what came, was delivered and failed in a minute; below zero: nobody counted.
+// rates are what came, was delivered and failed in a minute; below zero: not counted.
 func (s *sample) rates(now time.Time) []float64 {
 	if s.known == 0 {
 		return []float64{-1, -1, -1}

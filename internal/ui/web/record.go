@@ -17,7 +17,7 @@ const (
 )
 
 // Record counts what happens until ctx is done: the lines of the ledger, and how many
-// messages wait, which count tells if somebody knows.
+// messages wait, as count returns if it is known.
 func (s *Samples) Record(ctx context.Context, tail *ledger.Tail, count func(context.Context) (int, error), log *slog.Logger) {
 	read, ask, save := time.NewTicker(readEvery), time.NewTicker(askEvery), time.NewTicker(saveEvery)
 	defer read.Stop()

@@ -38,7 +38,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 type frame struct {
 	Title    string
 	Hostname string
-	Who      string // "": nobody is logged in
+	Who      string // "": no user is logged in
 	CSRF     string
 	Write    bool
 	Refresh  int // seconds; 0: never
@@ -65,7 +65,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, pa
 	var b bytes.Buffer
 	if err := templates()[name].Execute(&b, &f); err != nil {
 		p.c.Log.Error("page-failed", "page", name, "reason", err)
-		http.Error(w, "the page cannot be made; the log tells why", http.StatusInternalServerError)
+		http.Error(w, "the page cannot be made; the log has the reason", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -148,10 +148,10 @@ func shortStamp(t time.Time) string {
 // seconds are whole ones, rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// spanSeconds is a number of seconds for people.
+// spanSeconds is a number of seconds as text.
 func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
 
-// clean makes text of strangers fit for a line, also an answer of several.
+// clean makes text from outside safe to display on one line.
 func clean(s string) string { return human.Clean(strings.ReplaceAll(s, "\n", " ")) }
 
 func escape(s string) string { return url.QueryEscape(s) }

@@ -44,7 +44,7 @@ type sample struct {
 	accepted  int64 // messages
 	delivered int64 // recipients
 	failed    int64 // recipients, expired ones with them
-	waiting   int64 // messages in the queue at its end; -1: nobody knows
+	waiting   int64 // messages in the queue at its end; -1: unknown
 	took      [classes]int64
 
 	// Of several minutes: how many of them somebody counted, and the last of those.
@@ -74,12 +74,12 @@ type Samples struct {
 	until int64
 	next  int64
 	first int64 // the time from which on this process has found all lines; 0: none yet
-	seen  int64 // the last minute that Seen was told
+	seen  int64 // the last minute of Seen
 	dirty bool
 }
 
 // NewSamples reads what an earlier process has counted. disk may be nil. A file that
-// cannot be used is told, and begun anew.
+// cannot be used is reported, and begun anew.
 func NewSamples(disk durable.FS) (*Samples, error) {
 	s := &Samples{disk: disk, list: map[int64]*sample{}}
 	if disk == nil {
@@ -182,7 +182,7 @@ func (s *Samples) Count(l ledger.Line) error {
 		s.at(l.Time).accepted++
 	case ledger.Routed:
 		if !l.Entered {
-			s.at(l.Time).accepted++ // nobody wrote that it came
+			s.at(l.Time).accepted++ // its arrival was not recorded
 		}
 	case ledger.Done:
 		m := s.at(l.Time)
@@ -255,7 +255,7 @@ func (s *Samples) since(now time.Time, n, minutes int) []sample {
 	return out
 }
 
-// Save writes what was counted since the last time.
+// Save writes the counts since the last time.
 func (s *Samples) Save() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

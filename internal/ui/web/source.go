@@ -46,7 +46,7 @@ type Orderer interface {
 	Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error)
 }
 
-// Listing is a part of what was selected.
+// Listing is a part of a selection.
 type Listing struct {
 	Messages   []*Message
 	All        int // messages that are selected
@@ -125,7 +125,7 @@ type Daemon struct {
 	Alive bool
 }
 
-// Alarm is what needs a person.
+// Alarm is a condition that needs an operator.
 type Alarm struct{ Kind, Subject, For, Text string }
 
 // Thread is all about one thread.
@@ -136,7 +136,7 @@ type Thread struct {
 	More    int // recipients that are not in Waiting
 }
 
-// Order is something that a person ordered.
+// Order is an operation that an operator ordered.
 type Order struct {
 	ID       string
 	Time     time.Time
@@ -152,7 +152,7 @@ type Order struct {
 	IDs      []string // of the first messages
 }
 
-// Command is what a person wants done.
+// Command is an operation to be executed.
 type Command struct {
 	Verb string
 	// IDs are the messages; Where is a selector in their place, or beside them.
@@ -160,13 +160,13 @@ type Command struct {
 	Where string
 	// Reason is kept in each message's history. Until is the end of a hold.
 	Reason, Until string
-	// Silent, of expire: the sender is not told. Report, of remove: he is.
+	// Silent, of expire: without a report to the sender. Report, of remove: with one.
 	Silent, Report bool
 }
 
-// Given is what became of a command.
+// Given is the result of a command.
 type Given struct {
 	Order string // "": nothing was done
 	Lines []string
-	Error string // what was not done
+	Error string // of what failed
 }

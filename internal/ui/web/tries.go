@@ -51,7 +51,7 @@ func origin(from string) string {
 	return p.String()
 }
 
-// wait tells for how long a client may not try again.
+// wait returns how long a client must wait before it may try again.
 func (t *tries) wait(from string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

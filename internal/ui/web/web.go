@@ -1,8 +1,8 @@
 // Package web shows a postoffice to a browser: its queue by host and age, the threads of
 // the scheduler, one message with its history, what came and went in the last hours, and
-// what people ordered. If it is told to, it takes orders. docs/web.md has the pages.
+// the orders of operators. If it has an Orderer, it takes orders. docs/web.md has the pages.
 //
-// Pages are whole HTML made here; there is no script in them. What mail says, subjects,
+// Pages are whole HTML made here; there is no script in them. Text of mail, subjects,
 // addresses, replies, is text everywhere: html/template sets it, and the policy sent with
 // each page lets a browser run nothing.
 //
@@ -40,15 +40,15 @@ type Config struct {
 	Samples *Samples
 	// Token is a secret that lets its bearer in; "": there is none.
 	Token string
-	// Login tells who somebody is that comes from an address with a name and password, or
-	// ErrRefused; nil: nobody comes so.
+	// Login returns the user of a name and password, which came from an address, or
+	// ErrRefused; nil: only the token logs in.
 	Login func(ctx context.Context, name, password, from string) (string, error)
 	// Machine: names and passwords are those of the machine, which guesses could lock: Login
 	// is not asked about who has no right. Without it the time that a refusal takes does
 	// not tell who has one.
 	Machine bool
-	// Account tells what stands behind a name now: of a session whose account is another
-	// one than at its login, nothing is left. nil: nobody knows.
+	// Account returns the current fingerprint of an account: of a session whose account is another
+	// one than at its login, nothing is left. nil: it is not known.
 	Account func(name string) (string, error)
 	// Right is what who has logged in with a password may do now; nil: what the token's
 	// bearer may. It is asked at each request.

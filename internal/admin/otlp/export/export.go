@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/admin/view"
 )
 
-// Bounds of what is held and how often things are done.
+// Limits of queues and intervals.
 const (
 	gather    = time.Second // messages that end within it are traced together; the log has caught up after it
 	batchMost = 100         // messages in a request
@@ -49,7 +49,7 @@ type Exporter struct {
 	wait    time.Duration
 }
 
-// Run follows until ctx is done; what has ended until then is sent.
+// Run follows until ctx is done; messages that have ended by then are sent.
 func (e *Exporter) Run(ctx context.Context) {
 	ended := make(chan string, 10*batchMost)
 	followed := make(chan struct{})
@@ -103,7 +103,7 @@ func newTimer() *time.Timer {
 	return t
 }
 
-// last sends what has ended at the end, once.
+// last sends the rest at the end, once.
 func (e *Exporter) last(ctx context.Context, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -19,7 +19,7 @@ func (e *Exporter) sendHeld(ctx context.Context, retry *time.Timer) {
 	for len(e.held) > 0 {
 		err := e.post(ctx, e.held[0])
 		if err != nil && ctx.Err() != nil {
-			return // that is no answer; last tells of what is left
+			return // that is no answer; last logs the rest
 		}
 		if err != nil && !e.failing {
 			e.failing = true
@@ -45,7 +45,7 @@ func (e *Exporter) sendHeld(ctx context.Context, retry *time.Timer) {
 	}
 }
 
-// busy says that a request may be taken another time (OTLP/HTTP, "Retryable Response
+// busy means that a request may be accepted later (OTLP/HTTP, "Retryable Response
 // Codes").
 type busy struct {
 	error

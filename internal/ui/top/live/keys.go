@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/ui/top"
 )
 
-// key does what a key says.
+// key handles a key.
 func (m *Model) key(k tea.KeyMsg) (tea.Model, tea.Cmd) {
 	if k.String() == "ctrl+c" {
 		return m, tea.Quit

@@ -1,4 +1,4 @@
-// Package live shows samples of a mail system on a terminal, until a person has seen
+// Package live shows samples of a mail system on a terminal, until the user has seen
 // enough. It changes nothing of the mail; what it draws on is the terminal's second
 // screen, so that what was there before is back at the end.
 //
@@ -27,7 +27,7 @@ type Source interface {
 	Waiting(ctx context.Context, channel, host string, most int) ([]mailq.WaitingInfo, error)
 }
 
-// Run shows samples until the person leaves, or ctx is done.
+// Run shows samples until the user quits, or ctx is done.
 func Run(ctx context.Context, from Source, every time.Duration) error {
 	_, err := tea.NewProgram(New(ctx, from, every), tea.WithAltScreen(), tea.WithContext(ctx), tea.WithoutSignalHandler()).Run()
 	if err != nil && (ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted)) {
@@ -48,7 +48,7 @@ const (
 // mostWaiting is how many recipients of a thread are shown.
 const mostWaiting = 200
 
-// Model is what is on the screen. It is bubbletea's.
+// Model is the content of the screen, a model of bubbletea.
 type Model struct {
 	ctx   context.Context
 	from  Source
@@ -111,7 +111,7 @@ func (m *Model) tick() tea.Cmd {
 	return tea.Tick(m.every, func(time.Time) tea.Msg { return tickMsg(round) })
 }
 
-// Update takes what has happened. One sample is under way at a time: the next one is
+// Update handles an event. One sample is under way at a time: the next one is
 // asked for when it has come.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// look is how parts of the screen look. Without colours the text alone tells as much.
+// look is how parts of the screen look. Without colours the text has the same information.
 type look struct{ title, faint, bad, soon, good, chosen lipgloss.Style }
 
 func newLook() look {
@@ -83,7 +83,7 @@ func (m *Model) upper(l *look) []string {
 		t := &m.sample.Stages[i]
 		c := t.Cells()
 		line := pad(c[0], stageName) + right(c[1], stageCount) + right(c[2], stageAge)
-		if t.Problem != "" { // told below: here it would push the rates aside
+		if t.Problem != "" { // shown below: here it would push the rates aside
 			line = l.bad.Render(pad(c[0], stageName) + right("?", stageCount) + right("?", stageAge))
 		}
 		left = append(left, line)
@@ -256,7 +256,7 @@ q                      leave
 
 N messages, R recipients, RUN deliveries under way of those allowed,
 TRIED attempts, /S attempts in a second, WAIT until the next one.
-zmctl why ID tells why a message waits, zmctl trace ID its life.`, "\n")
+zmctl why ID shows why a message waits, zmctl trace ID its life.`, "\n")
 }
 
 func pad(s string, n int) string   { return s + strings.Repeat(" ", max(n-lipgloss.Width(s), 0)) }

@@ -134,7 +134,7 @@ func TestDel4OtherMailIsRoutedWhileLookupsStandStill(t *testing.T) {
 	s := newSlowServer(t, func(string) { <-goOn }, elsewhere)
 	o := newOffice(t, nil, s.aliases)
 	o.start(t, o.r)
-	const slow, others = apartPlaces + 5, 50
+	const slow, others = slowSlots + 5, 50
 	for i := range slow {
 		o.submit(toMany(fmt.Sprintf("m%d-", i), 20))
 	}
@@ -308,7 +308,7 @@ func TestDel4MessageThatHasEndedRoutersWaitsForLookupsBesideOthers(t *testing.T)
 	hints := newScripted()
 	d := newDispatcher(o.r, hints)
 	bad := o.submit(toMany("m", 20))
-	d.putLast(order{name: filepath.Base(bad.Name), since: time.Now()})
+	d.putLast(job{name: filepath.Base(bad.Name), since: time.Now()})
 	d.wakeAt = time.Time{}
 	o.started(t, d)
 	s.await(0)

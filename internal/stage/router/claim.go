@@ -28,7 +28,7 @@ func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string,
 			r.hold(c)
 		}
 		if disbelief := (*postoffice.UntrustedError)(nil); errors.As(err, &disbelief) {
-			return r.disbelieve(postoffice.RouterPath(name), disbelief)
+			return r.quarantineUntrusted(postoffice.RouterPath(name), disbelief)
 		}
 		return err
 	}

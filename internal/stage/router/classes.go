@@ -16,40 +16,40 @@ const turns = 4
 // clock was set back, as for postoffice.ListRouter.
 const clockSlack = 10 * time.Second
 
-// lane is what waits in one router directory, to be routed in this order.
-type lane struct {
+// class is what waits in one router directory, to be routed in this order.
+type class struct {
 	dir   string
-	queue []order
+	queue []job
 	// listed is when the directory was; since then hints have added to the queue.
 	listed time.Time
 }
 
-// openLanes has a lane for each router directory that is there: one that is made while
+// openClasses has a class for each router directory that is there: one that is made while
 // we run is found here.
-func (d *dispatcher) openLanes() error {
+func (d *dispatcher) openClasses() error {
 	dirs, err := d.r.po.Router.Dirs()
 	if err != nil {
 		return err
 	}
-	if slices.EqualFunc(d.lanes, dirs, func(l *lane, dir string) bool { return l.dir == dir }) {
+	if slices.EqualFunc(d.classes, dirs, func(l *class, dir string) bool { return l.dir == dir }) {
 		return nil
 	}
-	lanes := make([]*lane, 0, len(dirs))
+	classes := make([]*class, 0, len(dirs))
 	for _, dir := range dirs {
-		l := d.lane(dir)
+		l := d.class(dir)
 		if l == nil {
-			l = &lane{dir: dir}
+			l = &class{dir: dir}
 			d.watch(dir)
 		}
-		lanes = append(lanes, l)
+		classes = append(classes, l)
 	}
-	d.lanes = lanes
+	d.classes = classes
 	return nil
 }
 
-// lane is that of a directory, nil if there is none.
-func (d *dispatcher) lane(dir string) *lane {
-	for _, l := range d.lanes {
+// class is that of a directory, nil if there is none.
+func (d *dispatcher) class(dir string) *class {
+	for _, l := range d.classes {
 		if l.dir == dir {
 			return l
 		}
@@ -59,27 +59,27 @@ func (d *dispatcher) lane(dir string) *lane {
 
 // empty tells that nothing waits but what has ended routers.
 func (d *dispatcher) empty() bool {
-	return !slices.ContainsFunc(d.lanes, func(l *lane) bool { return len(l.queue) > 0 })
+	return !slices.ContainsFunc(d.classes, func(l *class) bool { return len(l.queue) > 0 })
 }
 
 // first is the message that comes by its directory: the first of the first that has one.
-func (d *dispatcher) first() (o order, ok bool) {
-	for _, l := range d.lanes {
+func (d *dispatcher) first() (o job, ok bool) {
+	for _, l := range d.classes {
 		if len(l.queue) > 0 {
 			return l.queue[0], true
 		}
 	}
-	return order{}, false
+	return job{}, false
 }
 
 // aged is the oldest of the messages that have waited too long in a lower directory:
 // each fourth turn is theirs, so that they end, however much comes before them.
-func (d *dispatcher) aged() (o order, ok bool) {
-	if d.sinceAged < turns-1 || len(d.lanes) < 2 {
-		return order{}, false
+func (d *dispatcher) aged() (o job, ok bool) {
+	if d.sinceAged < turns-1 || len(d.classes) < 2 {
+		return job{}, false
 	}
 	limit := d.now().Add(-d.r.c.Aging)
-	for _, l := range d.lanes[1:] {
+	for _, l := range d.classes[1:] {
 		if len(l.queue) == 0 || l.queue[0].since.After(limit) {
 			continue
 		}
@@ -91,36 +91,36 @@ func (d *dispatcher) aged() (o order, ok bool) {
 	return o, ok
 }
 
-// take takes an order off its lane.
-func (d *dispatcher) take(o order) {
-	if l := d.lane(o.dir()); l != nil && len(l.queue) > 0 && l.queue[0].name == o.name {
+// take takes an order off its class.
+func (d *dispatcher) take(o job) {
+	if l := d.class(o.dir()); l != nil && len(l.queue) > 0 && l.queue[0].name == o.name {
 		l.queue = l.queue[1:]
 	}
 }
 
 // dir is the directory that the message is in.
-func (o *order) dir() string { return path.Dir(postoffice.RouterPath(o.name)) }
+func (o *job) dir() string { return path.Dir(postoffice.RouterPath(o.name)) }
 
 // isDue tells whether a directory is to be listed: the ones behind one in which something
 // waits are not, but for now and then. Hints tell of what comes meanwhile.
-func (d *dispatcher) isDue(l *lane, above bool) bool {
+func (d *dispatcher) isDue(l *class, above bool) bool {
 	return !above || d.scanned.Sub(l.listed) >= max(d.r.c.Poll, d.r.c.Aging/turns)
 }
 
 // sort puts the listed messages of a directory in the order in which they are to be
 // routed, and aside what has ended routers or is to wait still. It tells whether
 // something is to be routed.
-func (d *dispatcher) sort(l *lane, list []postoffice.Pending, later map[string]pause) {
-	var overdue, again []order
-	queue := make([]order, 0, len(list))
+func (d *dispatcher) sort(l *class, list []postoffice.Pending, later map[string]pause) {
+	var overdue, again []job
+	queue := make([]job, 0, len(list))
 	for _, p := range list {
-		o := order{name: p.Name, since: d.since(p.ModTime)}
+		o := job{name: p.Name, since: d.since(p.ModTime)}
 		wait, failed := d.later[p.Name]
 		if failed {
 			later[p.Name] = wait
 		}
 		switch {
-		case d.crowd.has(p.Name):
+		case d.waitlist.has(p.Name):
 		case failed && d.scanned.Before(wait.until):
 			d.wakeBy(wait.until)
 		case p.Tries > 0:
@@ -156,7 +156,7 @@ func (d *dispatcher) since(modTime time.Time) time.Time {
 
 // keepOrder has what waited before come first, in the order that it had, so that without
 // sorting, too, everything is reached.
-func keepOrder(before, listed []order) []order {
+func keepOrder(before, listed []job) []job {
 	if len(before) == 0 {
 		return listed
 	}
@@ -164,7 +164,7 @@ func keepOrder(before, listed []order) []order {
 	for i := range listed {
 		there[listed[i].name] = true
 	}
-	kept := make([]order, 0, len(listed))
+	kept := make([]job, 0, len(listed))
 	for _, o := range before {
 		if there[o.name] {
 			delete(there, o.name)

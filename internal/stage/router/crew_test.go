@@ -89,7 +89,7 @@ func TestOutcomeInterruptsTheOneWhoWaits(t *testing.T) {
 	}
 	waits := make(chan []watch.Hint)
 	go func() { waits <- hints.Await(time.Time{}) }()
-	d.report(outcome{"1", postoffice.ErrGone})
+	d.report(jobResult{"1", postoffice.ErrGone})
 	if got := <-waits; got != nil {
 		t.Errorf("got %v, want nothing", got)
 	}
@@ -99,7 +99,7 @@ func TestOutcomeInterruptsTheOneWhoWaits(t *testing.T) {
 	}
 	// Nobody waits: it is settled before the next rest.
 	d.running = 1
-	d.report(outcome{"2", postoffice.ErrGone})
+	d.report(jobResult{"2", postoffice.ErrGone})
 	if d.rest() {
 		t.Error("it would wait although a message was reported")
 	}

@@ -27,17 +27,17 @@ const scanGap = time.Second
 // nothing else to do they are routed at once.
 const lastWait = time.Minute
 
-// dispatcher tells what is to be routed next. The worker that leads uses it (crew.go).
+// dispatcher tells what is to be routed next. The worker that leads uses it (pool.go).
 type dispatcher struct {
-	crew
+	pool
 	r     *Router
-	hints hinter
+	hints hintSource
 	// submissions takes what users have put into a router directory; nil: nobody copies that.
 	submissions *collector
 	watch       func(dir string) // has hints come of a directory that was made meanwhile
-	lanes       []*lane          // one for each router directory, in the order in which they come
-	last        []order          // after those, one at a time: they have ended routers
-	crowd       crowd            // they wait for lookups, and for a place where they may
+	classes     []*class         // one for each router directory, in the order in which they come
+	last        []job            // after those, one at a time: they have ended routers
+	waitlist    waitlist         // they wait for lookups, and for a place where they may
 	// sinceAged and sinceLast are how many messages went since one that had its turn
 	// because it was too old for its directory, and since one that had ended routers.
 	sinceAged, sinceLast int
@@ -70,25 +70,25 @@ func (p *pause) longer(now time.Time) {
 	p.until = now.Add(p.length)
 }
 
-func newDispatcher(r *Router, hints hinter) *dispatcher {
+func newDispatcher(r *Router, hints hintSource) *dispatcher {
 	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
-		watch: func(string) {}, lanes: []*lane{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
+		watch: func(string) {}, classes: []*class{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
 }
 
 // next is what a worker is to get: by directory, and in each by age. A message that
 // waits in a lower directory for too long gets each fourth turn. One that has ended
 // routers waits until there is nothing else, but not for ever, and runs alone: what dies
 // with it would be suspected too (M8).
-func (d *dispatcher) next() (o order, ok bool) {
+func (d *dispatcher) next() (o job, ok bool) {
 	if d.now().Before(d.pause.until) || d.lonely() {
-		return order{}, false
+		return job{}, false
 	}
 	d.skipTried()
 	first, waits := d.first()
 	if o, ok, wait := d.nextLast(waits); ok || wait {
 		return o, ok
 	}
-	if o, ok := d.nextApart(); ok {
+	if o, ok := d.nextSlow(); ok {
 		return o, true
 	}
 	if o, ok := d.aged(); ok {
@@ -100,15 +100,15 @@ func (d *dispatcher) next() (o order, ok bool) {
 // skipTried puts those last that have a marker by now: another router died with them. Those
 // that wait for a place have their own list.
 func (d *dispatcher) skipTried() {
-	for _, l := range d.lanes {
-		for len(l.queue) > 0 && d.crowd.has(l.queue[0].name) {
+	for _, l := range d.classes {
+		for len(l.queue) > 0 && d.waitlist.has(l.queue[0].name) {
 			l.queue = l.queue[1:]
 		}
 	}
 	if len(d.tried) == 0 {
 		return
 	}
-	for _, l := range d.lanes {
+	for _, l := range d.classes {
 		for len(l.queue) > 0 && d.isTried(l.queue[0].name) {
 			d.putLast(l.queue[0])
 			l.queue = l.queue[1:]
@@ -117,11 +117,11 @@ func (d *dispatcher) skipTried() {
 }
 
 // given takes an order off its list.
-func (d *dispatcher) given(o order) {
+func (d *dispatcher) given(o job) {
 	d.running++
 	d.sinceAged, d.sinceLast = d.sinceAged+1, d.sinceLast+1
-	if o.apart {
-		d.crowd.take()
+	if o.slow {
+		d.waitlist.take()
 		return
 	}
 	if o.tried {
@@ -144,11 +144,11 @@ func (d *dispatcher) isTried(name string) bool {
 }
 
 // putLast adds a message that has ended routers.
-func (d *dispatcher) putLast(o order) {
+func (d *dispatcher) putLast(o job) {
 	if _, ok := d.tried[o.name]; !ok {
 		d.tried[o.name] = d.now()
 	}
-	if slices.ContainsFunc(d.last, func(have order) bool { return have.name == o.name }) {
+	if slices.ContainsFunc(d.last, func(have job) bool { return have.name == o.name }) {
 		return
 	}
 	o.tried = true
@@ -164,7 +164,7 @@ func (d *dispatcher) hint(h watch.Hint) {
 		return
 	}
 	if h.Lost {
-		for _, l := range d.lanes {
+		for _, l := range d.classes {
 			l.listed = time.Time{} // something has come that nobody told of
 		}
 	}
@@ -188,11 +188,11 @@ func (d *dispatcher) named(dir, base string) {
 		return
 	}
 	name := postoffice.RouterName(dir, base)
-	if p, waits := d.later[name]; waits && d.now().Before(p.until) || d.crowd.has(name) {
+	if p, waits := d.later[name]; waits && d.now().Before(p.until) || d.waitlist.has(name) {
 		return
 	}
-	if l := d.lane(dir); l != nil {
-		l.queue = append(l.queue, order{name: name, since: d.now()})
+	if l := d.class(dir); l != nil {
+		l.queue = append(l.queue, job{name: name, since: d.now()})
 	}
 }
 
@@ -224,9 +224,9 @@ func (d *dispatcher) scan() {
 		d.trouble(err)
 		return
 	}
-	d.last = slices.DeleteFunc(d.last, func(o order) bool { _, ok := listed[o.dir()]; return ok })
+	d.last = slices.DeleteFunc(d.last, func(o job) bool { _, ok := listed[o.dir()]; return ok })
 	later := map[string]pause{}
-	for _, l := range d.lanes {
+	for _, l := range d.classes {
 		if list, ok := listed[l.dir]; ok {
 			d.sort(l, list, later)
 		}
@@ -243,12 +243,12 @@ func (d *dispatcher) scan() {
 
 // list lists the directories that are due, by their names.
 func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
-	if err := d.openLanes(); err != nil {
+	if err := d.openClasses(); err != nil {
 		return nil, err
 	}
 	listed := map[string][]postoffice.Pending{}
 	above := false // something waits in a directory before
-	for _, l := range d.lanes {
+	for _, l := range d.classes {
 		if !d.isDue(l, above) {
 			continue
 		}
@@ -278,7 +278,7 @@ func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
 		}
 	}
 	for name, since := range d.tried {
-		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.lane(path.Dir(postoffice.RouterPath(name))) != nil {
+		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.class(path.Dir(postoffice.RouterPath(name))) != nil {
 			continue
 		}
 		if tries, ok := there[name]; !tries && (ok || d.scanned.Sub(since) > lastWait) {
@@ -288,14 +288,14 @@ func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
 }
 
 // routed draws the consequences of what became of a message.
-func (d *dispatcher) routed(o outcome) {
+func (d *dispatcher) routed(o jobResult) {
 	switch {
 	case o.err == nil:
 		d.fine(o.name)
 	case errors.Is(o.err, postoffice.ErrGone):
 		// Another router has it.
-	case errors.Is(o.err, errCrowded):
-		d.crowd.add(order{name: o.name, since: d.now(), apart: true})
+	case errors.Is(o.err, errNoSlot):
+		d.waitlist.add(job{name: o.name, since: d.now(), slow: true})
 	case errors.Is(o.err, errStopped):
 		// It is in router/ again, and nothing has failed.
 	case errors.Is(o.err, postoffice.ErrSubmission):
@@ -344,7 +344,7 @@ func (d *dispatcher) fine(name string) {
 // putBack has a message wait that could not be routed, and with trouble of the
 // storage all others. That the message itself waits longer lets the others pass it
 // when the storage is bad in one place only.
-func (d *dispatcher) putBack(o outcome) {
+func (d *dispatcher) putBack(o jobResult) {
 	p, again := d.later[o.name]
 	p.longer(d.now())
 	d.later[o.name] = p

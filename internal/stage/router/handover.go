@@ -163,15 +163,15 @@ func (r *Router) giveBack(c *postoffice.Claim, cause error) error {
 	return errors.Join(cause, err)
 }
 
-// hold keeps a claim for giveBackHeld.
+// hold keeps a claim for releaseHeld.
 func (r *Router) hold(c *postoffice.Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = append(r.held, c)
 }
 
-// giveBackHeld tries again what giveBack could not do.
-func (r *Router) giveBackHeld() {
+// releaseHeld tries again what giveBack could not do.
+func (r *Router) releaseHeld() {
 	r.mu.Lock()
 	held := r.held
 	r.held = nil

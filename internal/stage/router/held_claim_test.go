@@ -44,7 +44,7 @@ func TestHintForAGoneNameIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	d := newDispatcher(o.r, nil)
-	d.routed(outcome{"4711", unix.ENOSPC})
+	d.routed(jobResult{"4711", unix.ENOSPC})
 	d.routed(o.hinted(t, "4711")[0])
 	if _, waits := d.later["4711"]; !waits || d.pause.length == 0 {
 		t.Errorf("the message waits %v, all routing for %v", waits, d.pause.length)

@@ -43,11 +43,11 @@ func (s *scripted) Interrupt() {
 
 // hinted routes what hints told of, without a look at the directory, and gives what
 // became of each.
-func (o *office) hinted(t *testing.T, names ...string) []outcome {
+func (o *office) hinted(t *testing.T, names ...string) []jobResult {
 	t.Helper()
-	var list []outcome
+	var list []jobResult
 	for _, name := range names {
-		list = append(list, outcome{name, o.r.routeOne(context.Background(), name, false)})
+		list = append(list, jobResult{name, o.r.routeOne(context.Background(), name, false)})
 	}
 	return list
 }

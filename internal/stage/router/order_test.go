@@ -75,7 +75,7 @@ func (l *line) turn() string {
 	err := l.r.routeOne(l.t.Context(), o.name, o.tried)
 	l.d.running--
 	l.d.alone = false
-	l.d.routed(outcome{o.name, err})
+	l.d.routed(jobResult{o.name, err})
 	return o.name
 }
 
@@ -208,7 +208,7 @@ func TestLowerDirectoryWaitsWhileItIsYoung(t *testing.T) {
 	for range 100 {
 		l.into("router3", 48*time.Hour)
 	}
-	l.d.lane("router3").listed = time.Time{}
+	l.d.class("router3").listed = time.Time{}
 	l.poll = time.Time{}
 	lower := 0
 	for range 100 {

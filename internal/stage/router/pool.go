@@ -12,34 +12,34 @@ import (
 // itself, so that nobody else is woken for a message that comes alone. It gives the lead
 // away before it routes when many messages wait, and while it routes when that begins to
 // take long; whoever is free then leads (docs/notes/leading.md). A message that waits for
-// its lookups gets a place of its own, and its worker's place goes to another (apart.go).
+// its lookups gets a place of its own, and its worker's place goes to another (slow.go).
 
 const (
 	// manyWaiting is how many messages wait when they are routed side by side: fewer are
 	// routed in less time than waking another worker takes.
 	manyWaiting = 8
-	// glance is how many messages go between two looks for hints while messages wait.
-	glance = 16
+	// jobsPerPoll is how many messages go between two looks for hints while messages wait.
+	jobsPerPoll = 16
 )
 
-// hinter gives hints, as a watch.Watcher does.
-type hinter interface {
+// hintSource gives hints, as a watch.Watcher does.
+type hintSource interface {
 	Await(until time.Time) []watch.Hint
 	Interrupt()
 }
 
-// crew is what the workers share beside the dispatcher itself.
-type crew struct {
+// pool is what the workers share beside the dispatcher itself.
+type pool struct {
 	lead    sync.Mutex // held by the worker that leads
 	workers sync.WaitGroup
 
 	// Used by the one who leads.
 	unseen int // messages since the last look for hints
 
-	mu     sync.Mutex
-	done   []outcome // of messages that were not routed by the one who leads
-	idle   bool      // it waits for hints
-	places places    // of messages that wait for their lookups
+	mu    sync.Mutex
+	done  []jobResult // of messages that were not routed by the one who leads
+	idle  bool        // it waits for hints
+	slots slots       // of messages that wait for their lookups
 }
 
 // run serves until ctx is done. What the workers have begun is finished then; what waits
@@ -72,24 +72,24 @@ func (d *dispatcher) work(ctx, base context.Context) {
 		}
 		d.given(o)
 		t.begin(o)
-		if o.apart || d.waiting() >= manyWaiting {
+		if o.slow || d.waiting() >= manyWaiting {
 			t.Busy()
 		}
-		end := outcome{o.name, d.r.routeFor(t.ctx, t, o.name, o.tried)}
-		apart := t.end()
+		end := jobResult{o.name, d.r.routeFor(t.ctx, t, o.name, o.tried)}
+		slow := t.end()
 		if t.leads {
 			d.ended(end)
 		} else {
 			d.report(end)
 		}
-		if apart {
+		if slow {
 			return // another worker has its place
 		}
 	}
 }
 
 // await gives the next message, when there is one. ok is false when ctx is done.
-func (d *dispatcher) await(ctx context.Context) (o order, ok bool) {
+func (d *dispatcher) await(ctx context.Context) (o job, ok bool) {
 	for ctx.Err() == nil {
 		d.r.c.Service.Alive()
 		d.settle()
@@ -99,7 +99,7 @@ func (d *dispatcher) await(ctx context.Context) (o order, ok bool) {
 		}
 		o, ok := d.next()
 		switch {
-		case ok && len(d.lanes) == 1 && d.unseen < glance:
+		case ok && len(d.classes) == 1 && d.unseen < jobsPerPoll:
 			d.unseen++
 			return o, true
 		case ok:
@@ -116,7 +116,7 @@ func (d *dispatcher) await(ctx context.Context) (o order, ok bool) {
 			d.rested()
 		}
 	}
-	return order{}, false
+	return job{}, false
 }
 
 // look takes the hints, waiting for some until a time.
@@ -130,7 +130,7 @@ func (d *dispatcher) look(until time.Time) {
 // waiting is how many messages wait.
 func (d *dispatcher) waiting() int {
 	n := 0
-	for _, l := range d.lanes {
+	for _, l := range d.classes {
 		n += len(l.queue)
 	}
 	return n
@@ -152,7 +152,7 @@ func (d *dispatcher) rested() {
 }
 
 // report tells the one who leads what became of a message.
-func (d *dispatcher) report(o outcome) {
+func (d *dispatcher) report(o jobResult) {
 	d.mu.Lock()
 	d.done = append(d.done, o)
 	idle := d.idle
@@ -174,7 +174,7 @@ func (d *dispatcher) settle() {
 }
 
 // ended takes one outcome.
-func (d *dispatcher) ended(o outcome) {
+func (d *dispatcher) ended(o jobResult) {
 	d.running--
 	d.alone = false
 	d.routed(o)

@@ -19,7 +19,7 @@ type finding struct{ action, name string }
 // Recover takes up what dead submitters and dead routers have left, and what this
 // one could not give back. It is called at the start and at every poll.
 func (r *Router) Recover() error {
-	r.giveBackHeld()
+	r.releaseHeld()
 	done, err := r.po.Router.Recover(postoffice.RouterRecovery{Complete: workspec.Complete, Now: r.c.Now(), Tries: r.c.Tries})
 	swept, serr := r.po.Submissions.SweepDrafts(r.c.Now())
 	away, ferr := r.po.Submissions.SweepForeign(r.c.Now(), r.c.PublicKeep)

@@ -180,7 +180,7 @@ func New(p *postoffice.PostOffice, c Config) (r *Router, err error) {
 // Close gives the owner number back. Claims still held are stale from now on.
 func (r *Router) Close() error {
 	r.resubmits.wait()
-	r.giveBackHeld()
+	r.releaseHeld()
 	return errors.Join(r.engine.Close(), r.owner.Release())
 }
 

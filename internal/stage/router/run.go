@@ -51,7 +51,7 @@ func Run(ctx context.Context, c Config) (err error) {
 // serve routes what appears in dir, the path of router/, and in the directories beside
 // it until ctx is done.
 func (r *Router) serve(ctx context.Context, dir string) {
-	hints := watch.Open([]string{dir}, r.c.Poll, isNews, r.c.Log)
+	hints := watch.Open([]string{dir}, r.c.Poll, isHinted, r.c.Log)
 	defer hints.Close()
 	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
 	d := newDispatcher(r, hints)
@@ -86,24 +86,24 @@ func isMessage(name string) bool {
 	return ok && n.Owner == 0
 }
 
-// isNews tells a name in router/ that is worth a hint: a message, or the marker of one
+// isHinted tells a name in router/ that is worth a hint: a message, or the marker of one
 // that has ended a router.
-func isNews(name string) bool {
+func isHinted(name string) bool {
 	_, marker := postoffice.TriesMarker(name)
 	return marker || isMessage(name)
 }
 
 // order is a message that a worker is to route.
-type order struct {
+type job struct {
 	name  string // as Claim takes it
 	tried bool   // it has ended routers: nothing else is routed beside it
-	apart bool   // it waits for lookups: it has a place of its own
+	slow  bool   // it waits for lookups: it has a place of its own
 	aged  bool   // it has its turn because it has waited for too long
 	since time.Time
 }
 
 // outcome is what routing it came to.
-type outcome struct {
+type jobResult struct {
 	name string
 	err  error
 }

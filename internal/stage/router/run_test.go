@@ -138,12 +138,12 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 	for range 10 * 60 {
 		d.scan()
 		for !d.empty() && !now.Before(d.pause.until) {
-			name := d.lanes[0].queue[0].name
-			d.lanes[0].queue = d.lanes[0].queue[1:]
+			name := d.classes[0].queue[0].name
+			d.classes[0].queue = d.classes[0].queue[1:]
 			if name == filepath.Base(bad.Name) {
 				attempts++
 			}
-			d.routed(outcome{name, o.r.RouteOne(name)})
+			d.routed(jobResult{name, o.r.RouteOne(name)})
 		}
 		now = now.Add(time.Second)
 		if now.Unix()%60 == 0 {
@@ -152,7 +152,7 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 	// 1+2+4+...+60+60 seconds: some fifteen attempts in ten minutes.
 	if attempts < 5 || attempts > 20 {
-		t.Errorf("attempts: got %d, want them further and further apart", attempts)
+		t.Errorf("attempts: got %d, want them further and further slow", attempts)
 	}
 	o.expect("in the end", map[string]int{"router": 1, "queue": 10, "transport": 10})
 }
@@ -167,7 +167,7 @@ func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
 	name := filepath.Base(bad.Name)
 	d := newDispatcher(o.r, nil)
 	for range 4 {
-		d.routed(outcome{name, unix.EACCES})
+		d.routed(jobResult{name, unix.EACCES})
 		claim, err := o.po.Router.Claim(o.r.owner, name)
 		if err != nil {
 			t.Fatal(err)

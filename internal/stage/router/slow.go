@@ -9,32 +9,32 @@ import (
 // Routing a message takes less than a millisecond, unless it has to wait: for a server or
 // a program that is asked for a key, for a file that is being written. One that has begun
 // to wait and is not routed soon after leaves its worker's place to another worker and
-// goes on beside the workers, so that other mail has them. Such places are bounded: a
+// goes on beside the workers, so that other mail has them. Such slots are bounded: a
 // message for which there is none is given back to router/, and is routed in one when one
 // is free. Ordinary mail never waits for them (docs/notes/slow-lookups.md).
 
 const (
 	// patience is how long a message that waits keeps its worker.
 	patience = 100 * time.Millisecond
-	// apartPlaces is how many messages may wait for their lookups at the same time.
-	apartPlaces = 16
+	// slowSlots is how many messages may wait for their lookups at the same time.
+	slowSlots = 16
 )
 
 var (
 	// errStopped is why a message is given back when the router stops.
 	errStopped = errors.New("the router stops")
-	// errCrowded is why it is when too many messages wait for their lookups already.
-	errCrowded = errors.New("too many messages wait for lookups")
+	// errNoSlot is why it is when too many messages wait for their lookups already.
+	errNoSlot = errors.New("too many messages wait for lookups")
 )
 
-// places are those of messages that wait for their lookups. crew.mu guards them.
-type places struct {
+// slots are those of messages that wait for their lookups. pool.mu guards them.
+type slots struct {
 	taken int
 	lone  bool // the one that is there has ended routers: nothing else goes there
 	held  bool // nothing goes there until it is empty, for one that has ended routers
 }
 
-func (p *places) free() bool { return p.taken < apartPlaces && !p.lone && !p.held }
+func (p *slots) free() bool { return p.taken < slowSlots && !p.lone && !p.held }
 
 // turn is a worker with the message that it routes. It is the Waiter of its lookups.
 type turn struct {
@@ -46,10 +46,10 @@ type turn struct {
 	leads     bool
 	timer     *time.Timer
 
-	// crew.mu guards what follows.
+	// pool.mu guards what follows.
 	tried bool // the message has ended routers
 	waits bool // the timer runs
-	apart bool // the message has a place of its own
+	slow  bool // the message has a place of its own
 }
 
 func newTurn(d *dispatcher, base context.Context, successor func()) *turn {
@@ -59,42 +59,42 @@ func newTurn(d *dispatcher, base context.Context, successor func()) *turn {
 }
 
 // begin is called before a message is routed, end behind it.
-func (t *turn) begin(o order) {
-	if !o.apart && !o.tried {
+func (t *turn) begin(o job) {
+	if !o.slow && !o.tried {
 		return
 	}
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
-	if t.tried = o.tried; o.apart {
+	if t.tried = o.tried; o.slow {
 		t.step()
 	}
 }
 
 // end reports whether the message had a place of its own.
-func (t *turn) end() (apart bool) {
+func (t *turn) end() (slow bool) {
 	d := t.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t.waits {
 		t.timer.Stop()
 	}
-	if t.apart {
-		d.places.taken--
-		d.places.lone = d.places.lone && !t.tried
+	if t.slow {
+		d.slots.taken--
+		d.slots.lone = d.slots.lone && !t.tried
 	}
-	apart = t.apart
-	t.tried, t.waits, t.apart = false, false, false
+	slow = t.slow
+	t.tried, t.waits, t.slow = false, false, false
 	if t.ctx.Err() != nil && t.base.Err() == nil {
 		t.ctx, t.cancel = context.WithCancelCause(t.base)
 	}
-	return apart
+	return slow
 }
 
-// step goes aside: another worker comes. crew.mu is held.
+// step goes aside: another worker comes. pool.mu is held.
 func (t *turn) step() {
-	t.apart = true
-	t.d.places.taken++
-	t.d.places.lone = t.d.places.lone || t.tried
+	t.slow = true
+	t.d.slots.taken++
+	t.d.slots.lone = t.d.slots.lone || t.tried
 	t.d.workers.Go(t.successor)
 }
 
@@ -112,7 +112,7 @@ func (t *turn) Waits() {
 	t.Busy()
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
-	if t.waits || t.apart {
+	if t.waits || t.slow {
 		return
 	}
 	t.waits = true
@@ -130,24 +130,24 @@ func (t *turn) late() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case !t.waits || t.apart:
-	case d.places.free():
+	case !t.waits || t.slow:
+	case d.slots.free():
 		t.step()
 		if d.idle {
 			d.hints.Interrupt() // others may have waited for this one
 		}
 	default:
-		t.cancel(errCrowded)
+		t.cancel(errNoSlot)
 	}
 }
 
-// crowd are the messages that were given back because there was no place for them.
-type crowd struct {
-	queue []order
+// waitlist are the messages that were given back because there was no place for them.
+type waitlist struct {
+	queue []job
 	names map[string]struct{}
 }
 
-func (c *crowd) has(name string) bool {
+func (c *waitlist) has(name string) bool {
 	if len(c.queue) == 0 {
 		return false
 	}
@@ -155,7 +155,7 @@ func (c *crowd) has(name string) bool {
 	return ok
 }
 
-func (c *crowd) add(o order) {
+func (c *waitlist) add(o job) {
 	if c.has(o.name) {
 		return
 	}
@@ -167,37 +167,37 @@ func (c *crowd) add(o order) {
 }
 
 // take takes the first one.
-func (c *crowd) take() {
+func (c *waitlist) take() {
 	delete(c.names, c.queue[0].name)
 	c.queue = c.queue[1:]
 }
 
-// nextApart is the first message for which there was no place, if there is one now.
-func (d *dispatcher) nextApart() (o order, ok bool) {
-	if len(d.crowd.queue) == 0 {
-		return order{}, false
+// nextSlow is the first message for which there was no place, if there is one now.
+func (d *dispatcher) nextSlow() (o job, ok bool) {
+	if len(d.waitlist.queue) == 0 {
+		return job{}, false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.crowd.queue[0], d.places.free()
+	return d.waitlist.queue[0], d.slots.free()
 }
 
 // nextLast is the first message that has ended routers, if it is to be routed now. ok is
 // false and wait true if nothing else is to begin before.
-func (d *dispatcher) nextLast(waits bool) (o order, ok, wait bool) {
+func (d *dispatcher) nextLast(waits bool) (o job, ok, wait bool) {
 	due := len(d.last) > 0 && d.sinceLast >= turns-1 && d.now().Sub(d.tried[d.last[0].name]) >= lastWait
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Those that wait for their lookups may take minutes: others are routed meanwhile, but
 	// no more go there, so that they end.
-	d.places.held = due && d.places.taken > 0
+	d.slots.held = due && d.slots.taken > 0
 	switch {
 	case len(d.last) == 0 || waits && !due:
-		return order{}, false, false
+		return job{}, false, false
 	case d.running == 0:
 		return d.last[0], true, false
 	}
-	return order{}, false, d.places.taken == 0
+	return job{}, false, d.slots.taken == 0
 }
 
 // lonely reports whether a message that has ended routers is routed and nothing may begin
@@ -208,5 +208,5 @@ func (d *dispatcher) lonely() bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.places.lone
+	return !d.slots.lone
 }

@@ -25,7 +25,7 @@ const (
 type collector struct {
 	r     *Router
 	hints interface {
-		hinter
+		hintSource
 		Close()
 	}
 
@@ -248,7 +248,7 @@ func (r *Router) pickUpAll() error {
 func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 	done, err := r.po.Submissions.PickUp(name)
 	if disbelief := (*postoffice.UntrustedError)(nil); errors.As(err, &disbelief) {
-		return done, r.disbelieve(name, disbelief)
+		return done, r.quarantineUntrusted(name, disbelief)
 	}
 	if incomplete := (*postoffice.IncompleteError)(nil); errors.As(err, &incomplete) && !r.po.Submissions.IsInbox(filepath.Dir(name)) {
 		// An earlier version let users make it there; no one can complete it now.
@@ -261,8 +261,8 @@ func (r *Router) PickUp(name string) (postoffice.PickedUp, error) {
 	return done, nil
 }
 
-// disbelieve puts away a file that no daemon may act on.
-func (r *Router) disbelieve(name string, why *postoffice.UntrustedError) error {
+// quarantineUntrusted puts away a file that no daemon may act on.
+func (r *Router) quarantineUntrusted(name string, why *postoffice.UntrustedError) error {
 	return r.putAside(name, why, "uid", why.UID, "links", why.Nlink, "mode", why.Mode.String())
 }
 

@@ -20,10 +20,10 @@ const (
 	maxMemory = 64 << 20
 	// maxUnstopped is how much it may grow while an operation goes on all the same.
 	maxUnstopped = 1 << 30
-	// graceMemory and grace are how long an operation may go on when the call is to end for
-	// its memory or its time.
-	graceMemory = time.Second
-	grace       = 5 * time.Second
+	// maxGarbage is how much it may grow before garbage is told from values.
+	maxGarbage = 512 << 20
+	// grace is how long an operation may go on when the call is to end.
+	grace = 5 * time.Second
 	// firstLook is how long a call takes before it is watched: most take less.
 	firstLook = 5 * time.Millisecond
 )
@@ -107,13 +107,16 @@ func (w *watchdog) memory() (took time.Duration) {
 	}
 	start := time.Now()
 	if !w.large.IsZero() {
-		if now > w.heap+maxUnstopped && start.Sub(w.large) > graceMemory {
+		if now > w.heap+maxUnstopped && start.Sub(w.large) > w.c.grace {
 			w.c.exit(fmt.Sprintf("%s does not end: an operation has taken %d MB", w.t.Name, (now-w.heap)>>20))
 		}
 		return 0
 	}
-	runtime.GC()
-	if heap() > w.heap+maxMemory {
+	if now < w.heap+maxGarbage {
+		runtime.GC()
+		now = heap()
+	}
+	if now > w.heap+maxMemory {
 		w.t.Cancel(fmt.Sprintf("more than %d MB of memory", maxMemory>>20))
 		w.large = time.Now()
 	}

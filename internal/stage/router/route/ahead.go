@@ -12,48 +12,48 @@ import (
 // ahead has the recipients of an envelope looked up before their turn comes. The zero value
 // does nothing.
 type ahead struct {
-	l          *letter // nil: nothing is looked up ahead
+	msg        *message // nil: nothing is looked up ahead
 	tables     *rules.Tables
 	done       int
 	generation int
 }
 
-func newAhead(l *letter, tables *rules.Tables) ahead {
-	decided := l.policy.fate.Fate != policy.None || l.givenUp != ""
-	if l.batch == nil || len(l.to) < 2 || decided || l.header.received > maxReceived || !tables.Asks() {
+func newAhead(msg *message, tables *rules.Tables) ahead {
+	decided := msg.policy.fate.Fate != policy.None || msg.expiredText != ""
+	if msg.batch == nil || len(msg.to) < 2 || decided || msg.header.received > maxReceived || !tables.Asks() {
 		return ahead{}
 	}
-	return ahead{l: l, tables: tables, generation: l.batch.Generation()}
+	return ahead{msg: msg, tables: tables, generation: msg.batch.Generation()}
 }
 
 // from is called before the recipient at i is resolved: those behind it are looked up.
 func (a *ahead) from(i int) {
-	if a.l == nil {
+	if a.msg == nil {
 		return
 	}
-	g := a.l.batch.Generation()
+	g := a.msg.batch.Generation()
 	if g > a.generation+1 {
 		a.done = i // answers were forgotten
 	}
 	a.generation = g
-	for a.done = max(a.done, i+1); a.done < min(i+table.Window, len(a.l.to)); a.done++ {
-		if m, err := address.Parse(a.l.to[a.done].Address); err == nil {
-			a.tables.Ahead(rules.Query{Recipient: m, Batch: a.l.batch, Report: a.l.report})
+	for a.done = max(a.done, i+1); a.done < min(i+table.Window, len(a.msg.to)); a.done++ {
+		if m, err := address.Parse(a.msg.to[a.done].Address); err == nil {
+			a.tables.Ahead(rules.Query{Recipient: m, Batch: a.msg.batch, Report: a.msg.report})
 		}
 	}
 }
 
 // waited reports whether the message has asked servers or programs.
-func (l *letter) waited() bool { return l.batch != nil && l.batch.Asked() }
+func (msg *message) waited() bool { return msg.batch != nil && msg.batch.Asked() }
 
-// asking is how the sources of MASQUERADE are asked.
-type asking struct {
+// maskLookup is how the sources of MASQUERADE are asked.
+type maskLookup struct {
 	ctx   context.Context
 	batch *table.Batch // nil: each lookup is made by itself
 	ahead bool
 }
 
-func (a asking) ask(t table.Table, key string) (table.Value, bool, error) {
+func (a maskLookup) ask(t table.Table, key string) (table.Value, bool, error) {
 	switch {
 	case a.batch == nil:
 		return t.Lookup(a.ctx, key)
@@ -64,7 +64,7 @@ func (a asking) ask(t table.Table, key string) (table.Value, bool, error) {
 }
 
 // ahead has the addresses of a field looked up, those behind the one at i.
-func (q *masquerade) ahead(a asking, list []address.Listed, i int) {
+func (q *masquerade) ahead(a maskLookup, list []address.Listed, i int) {
 	if a.batch == nil || !q.asks() {
 		return
 	}
@@ -76,7 +76,7 @@ func (q *masquerade) ahead(a asking, list []address.Listed, i int) {
 		if m := list[first].Mailbox; list[first].Err == nil && !m.IsNull() {
 			a.batch.Go(func() {
 				// What goes wrong, goes wrong again when its turn comes.
-				_, _, _ = q.of(asking{ctx: a.batch.Background(), batch: a.batch, ahead: true}, m)
+				_, _, _ = q.of(maskLookup{ctx: a.batch.Background(), batch: a.batch, ahead: true}, m)
 			})
 		}
 	}

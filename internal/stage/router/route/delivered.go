@@ -28,7 +28,7 @@ const deliveredTo = "Delivered-To"
 
 // forwards reports whether a target is on another system by an address of ours, which the
 // envelope named.
-func (a *asked) forwards(t *rules.Target) bool {
+func (a *expansion) forwards(t *rules.Target) bool {
 	return len(t.Via) > 0 && t.Owner == "" && !a.rcpt.IsNull() && !isHere(t.Channel)
 }
 
@@ -68,37 +68,37 @@ func loopOf(name string, m address.Mailbox) rules.Target {
 
 // forwarded gives the variant of a message that is forwarded for an address: that of its
 // other recipients, with the field on top.
-func (l *letter) forwarded(variantOf int, name string) int {
-	cost := len(l.head.Header) + 2*foldAt
-	if l.forwards >= mostForwarded || l.forwards*cost >= mostForwardedB {
+func (msg *message) forwarded(variantOf int, name string) int {
+	cost := len(msg.head.Header) + 2*foldAt
+	if msg.forwards >= mostForwarded || msg.forwards*cost >= mostForwardedB {
 		return variantOf
 	}
 	var v variant
 	if variantOf > 0 {
-		v = l.variants[variantOf]
+		v = msg.variants[variantOf]
 	}
 	v.delivered, v.of = name, variantOf
-	n := len(l.variants)
-	i := l.vary(v)
+	n := len(msg.variants)
+	i := msg.vary(v)
 	if i >= n {
-		l.forwards++
+		msg.forwards++
 	}
 	return i
 }
 
 // placeVariant is the variant by which a place is known: who gets the same message from two
 // addresses of ours gets it once.
-func (l *letter) placeVariant(i int) int {
-	if i < len(l.variants) && l.variants[i].delivered != "" {
-		return l.variants[i].of
+func (msg *message) placeVariant(i int) int {
+	if i < len(msg.variants) && msg.variants[i].delivered != "" {
+		return msg.variants[i].of
 	}
 	return i
 }
 
 // deliveredField appends the field of a variant.
-func (l *letter) deliveredField(b []byte, i int) []byte {
-	if i >= len(l.variants) || l.variants[i].delivered == "" {
+func (msg *message) deliveredField(b []byte, i int) []byte {
+	if i >= len(msg.variants) || msg.variants[i].delivered == "" {
 		return b
 	}
-	return append(append(append(b, deliveredTo+": "...), human.Mask(l.variants[i].delivered)...), '\n')
+	return append(append(append(b, deliveredTo+": "...), human.Mask(msg.variants[i].delivered)...), '\n')
 }

@@ -181,15 +181,15 @@ func (x *Explainer) Close() error {
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 	e = &Explanation{UID: uint32(os.Geteuid())}
-	l := letter{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.en.c.Now()}}}
+	msg := message{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.en.c.Now()}}}
 	if q.Message != nil {
 		e.File, e.UID = q.Message.Name, q.Message.Info.UID
-		l.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
+		msg.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
 			File: afresh{q.Message.File, io.NewSectionReader(q.Message.File, 0, math.MaxInt64)}}
 	}
-	l.uid, l.id = l.claim.Info.UID, l.claim.ID.String()
-	if l.claim.ID.Ino != 0 {
-		e.ID = l.id
+	msg.uid, msg.id = msg.claim.Info.UID, msg.claim.ID.String()
+	if msg.claim.ID.Ino != 0 {
+		e.ID = msg.id
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -198,58 +198,58 @@ func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 			e.Verdict, e.Reason = VerdictUnreadable, fmt.Sprintf("the router panics on it: %v", p)
 		}
 	}()
-	defer l.release(x.en.c.Log)
-	aside, err := x.decide(ctx, &l, q, e)
+	defer msg.release(x.en.c.Log)
+	aside, err := x.decide(ctx, &msg, q, e)
 	x.conclude(e, aside, err)
 	return e
 }
 
 // decide takes the router's steps up to where it would write something down.
-func (x *Explainer) decide(_ context.Context, l *letter, q Question, e *Explanation) (aside string, err error) {
-	l.head = &envelope.Message{}
+func (x *Explainer) decide(_ context.Context, msg *message, q Question, e *Explanation) (aside string, err error) {
+	msg.head = &envelope.Message{}
 	if q.Message != nil {
-		if aside, err = x.w.read(l); aside != "" || err != nil {
+		if aside, err = x.w.read(msg); aside != "" || err != nil {
 			return aside, err
 		}
 	}
-	e.UID = l.uid
+	e.UID = msg.uid
 	if login, err := x.en.logins.of(e.UID); err == nil {
 		e.Login = login
 	}
 	if q.From != nil {
-		l.uid = x.en.self
-		l.head.External, l.head.HasFrom, l.head.From = true, true, *q.From
+		msg.uid = x.en.self
+		msg.head.External, msg.head.HasFrom, msg.head.From = true, true, *q.From
 	}
 	if len(q.To) > 0 {
-		l.head.Recipients = nil
+		msg.head.Recipients = nil
 		for _, to := range q.To {
-			l.head.Recipients = append(l.head.Recipients, envelope.Recipient{Address: to})
+			msg.head.Recipients = append(msg.head.Recipients, envelope.Recipient{Address: to})
 		}
 	}
 	var said []ExplainedStep
 	if q.Steps {
-		l.trace = func(s rules.Step) { said = append(said, explained(s)) }
+		msg.trace = func(s rules.Step) { said = append(said, explained(s)) }
 	}
-	err = x.w.prepare(l)
-	x.submitted(l, e)
+	err = x.w.prepare(msg)
+	x.submitted(msg, e)
 	if q.Steps {
-		e.Steps = append(append(e.Steps, submitter(l, e)), said...)
+		e.Steps = append(append(e.Steps, submitter(msg, e)), said...)
 	}
 	if err != nil {
 		return "", err
 	}
-	return "", x.resolve(l, q, e)
+	return "", x.resolve(msg, q, e)
 }
 
 // resolve has the recipients resolved, and notes down what is said on the way.
-func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
+func (x *Explainer) resolve(msg *message, q Question, e *Explanation) error {
 	var r *ExplainedRecipient
-	l.next = func(to *envelope.Recipient) {
+	msg.next = func(to *envelope.Recipient) {
 		r = &ExplainedRecipient{Address: human.Mask(to.Address)}
 		e.Recipients = append(e.Recipients, r)
 	}
 	if q.Steps {
-		l.trace = func(s rules.Step) {
+		msg.trace = func(s rules.Step) {
 			if q.Most > 0 && len(r.Steps) >= q.Most {
 				r.MoreSteps++
 				return
@@ -257,7 +257,7 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 			r.Steps = append(r.Steps, explained(s))
 		}
 	}
-	return x.w.resolve(l, func(g group, to *workspec.Recipient) error {
+	return x.w.resolve(msg, func(g group, to *workspec.Recipient) error {
 		if to.Channel == rules.Error {
 			r.errors++
 		}
@@ -267,7 +267,7 @@ func (x *Explainer) resolve(l *letter, q Question, e *Explanation) error {
 		}
 		uid, _ := strconv.ParseUint(to.Privilege, 10, 32)
 		sender := ""
-		if from := x.from(l, g); g.verp || from != x.from(l, group{}) {
+		if from := x.from(msg, g); g.verp || from != x.from(msg, group{}) {
 			sender = from
 		}
 		r.Targets = append(r.Targets, ExplainedTarget{
@@ -283,14 +283,14 @@ func explained(s rules.Step) ExplainedStep {
 }
 
 // submitted notes what the router believes of the envelope.
-func (x *Explainer) submitted(l *letter, e *Explanation) {
-	e.Trusted, e.External, e.Report = l.trusted, l.external, l.report
-	e.Sender, e.Claimed = x.from(l, group{}), l.claimed
+func (x *Explainer) submitted(msg *message, e *Explanation) {
+	e.Trusted, e.External, e.Report = msg.trusted, msg.external, msg.report
+	e.Sender, e.Claimed = x.from(msg, group{}), msg.claimed
 }
 
 // from is the sender that a group has in the work specification.
-func (x *Explainer) from(l *letter, g group) string {
-	s := sheet{w: x.w, l: l}
+func (x *Explainer) from(msg *message, g group) string {
+	s := specWriter{w: x.w, msg: msg}
 	if from := s.sender(g); from.Address != "<>" {
 		return from.Address
 	}
@@ -298,28 +298,28 @@ func (x *Explainer) from(l *letter, g group) string {
 }
 
 // submitter says it for people.
-func submitter(l *letter, e *Explanation) ExplainedStep {
-	who := "uid " + strconv.FormatUint(uint64(l.uid), 10)
-	if l.uid == e.UID && e.Login != "" {
+func submitter(msg *message, e *Explanation) ExplainedStep {
+	who := "uid " + strconv.FormatUint(uint64(msg.uid), 10)
+	if msg.uid == e.UID && e.Login != "" {
 		who = e.Login
 	}
 	s := ExplainedStep{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
 	switch {
-	case l.trusted && l.head.HasFrom:
+	case msg.trusted && msg.head.HasFrom:
 		s.Result = "submitted by " + who + ", who is trusted: believed"
-	case l.trusted:
+	case msg.trusted:
 		s.Result = "submitted by " + who + ", who is trusted; no from line"
 	case e.Claimed != "":
 		s.Result = "submitted by " + who + ", who is not trusted: " + e.Claimed + " is replaced"
-	case l.head.HasFrom:
+	case msg.head.HasFrom:
 		s.Result = "submitted by " + who + ", who is not trusted: only the sender is believed"
 	default:
 		s.Result = "submitted by " + who + ", who is not trusted: privileged envelope lines do not count"
 	}
 	switch {
-	case l.report:
+	case msg.report:
 		s.Result += "; it is a report"
-	case l.external:
+	case msg.external:
 		s.Result += "; it came from outside"
 	}
 	return s
@@ -351,5 +351,5 @@ func (x *Explainer) conclude(e *Explanation, aside string, err error) {
 	case len(e.Recipients) == 0:
 		e.Verdict, e.Reason = VerdictSetAside, noRecipient
 	}
-	e.judge()
+	e.setVerdicts()
 }

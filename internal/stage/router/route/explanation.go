@@ -103,8 +103,8 @@ func (e *Explanation) Whole() bool {
 	return e.Verdict == VerdictRouted
 }
 
-// judge says what becomes of the message, from what becomes of its recipients.
-func (e *Explanation) judge() {
+// setVerdicts derives the verdicts of recipients and message from the targets.
+func (e *Explanation) setVerdicts() {
 	good, bad := 0, 0
 	for _, r := range e.Recipients {
 		switch n := len(r.Targets) + r.More; {

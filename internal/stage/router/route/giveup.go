@@ -22,21 +22,21 @@ func Defers(err error) (why string, ok bool) {
 
 // giveUp writes a work specification in which every recipient has failed: the scheduler
 // reports that to the sender, as far as the sender wants it. n is 0 if there are none.
-func (w *worker) giveUp(l *letter, why string, cause error) (n int, err error) {
-	age := w.en.c.Now().Sub(l.claim.Info.ModTime).Round(time.Second)
-	l.givenUp = fmt.Sprintf("the mail system has not been able to look up where to deliver it for %s, and has given up", age)
+func (w *worker) giveUp(msg *message, why string, cause error) (n int, err error) {
+	age := w.en.c.Now().Sub(msg.claim.Info.ModTime).Round(time.Second)
+	msg.expiredText = fmt.Sprintf("the mail system has not been able to look up where to deliver it for %s, and has given up", age)
 	// What was decided on the way to the error does not count.
-	l.masked, l.variants, l.varied, l.forwards, l.decided, l.undecided = nil, nil, nil, 0, nil, 0
-	program := l.policy.program
-	l.policy = counsel{program: program}
-	if l.to == nil {
-		if l.to = l.head.Recipients; len(l.to) == 0 {
-			l.to, l.fromLines = fromHeader(l.header.fields), true
+	msg.masked, msg.variants, msg.varied, msg.forwards, msg.decided, msg.undecided = nil, nil, nil, 0, nil, 0
+	program := msg.policy.program
+	msg.policy = policyState{program: program}
+	if msg.to == nil {
+		if msg.to = msg.head.Recipients; len(msg.to) == 0 {
+			msg.to, msg.fromLines = fromHeader(msg.header.fields), true
 		}
 	}
-	if n, err = w.specify(l); err != nil || n == 0 {
+	if n, err = w.specify(msg); err != nil || n == 0 {
 		return n, err
 	}
-	w.en.c.Log.Warn("given-up", "id", l.id, "from", l.senderText(), "rcpts", n, "why", why, "age", age, "reason", cause)
+	w.en.c.Log.Warn("given-up", "id", msg.id, "from", msg.senderText(), "rcpts", n, "why", why, "age", age, "reason", cause)
 	return n, nil
 }

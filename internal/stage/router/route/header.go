@@ -66,28 +66,28 @@ const foldAt = 78
 const maxFrom = 500
 
 // received appends the trace line, RFC 5321 §4.4.
-func (l *letter) received(b []byte, hostname string) []byte {
+func (msg *message) received(b []byte, hostname string) []byte {
 	b = append(b, "Received: "...)
-	e := &l.head.Envelope
+	e := &msg.head.Envelope
 	begin := len(b) - len("Received: ")
 	clause := "by " + hostname
-	if l.trusted && e.RcvdFrom != "" {
+	if msg.trusted && e.RcvdFrom != "" {
 		b = appendFolded(b, &begin, "from "+rcvdFrom(e.RcvdFrom))
 		b, begin = append(b, "\n\t"...), len(b)+1
-	} else if !l.external {
-		clause += " (from userid " + strconv.FormatUint(uint64(l.uid), 10) + ")"
+	} else if !msg.external {
+		clause += " (from userid " + strconv.FormatUint(uint64(msg.uid), 10) + ")"
 	}
-	if l.trusted && e.Via != "" {
+	if msg.trusted && e.Via != "" {
 		clause += " via " + atom(e.Via)
 	}
-	if l.trusted && e.With != "" {
+	if msg.trusted && e.With != "" {
 		clause += " with " + atom(e.With)
 	}
 	b = appendFolded(b, &begin, clause)
 	b = append(b, "\n\tid "...)
-	b = append(b, l.id...)
+	b = append(b, msg.id...)
 	b = append(b, "; "...)
-	return append(l.date(b), '\n')
+	return append(msg.date(b), '\n')
 }
 
 // rcvdFrom is what a trusted submitter says of its peer; of more than can be said,
@@ -101,8 +101,8 @@ func rcvdFrom(s string) string {
 }
 
 // date appends the time of acceptance, RFC 5322 §3.3.
-func (l *letter) date(b []byte) []byte {
-	return l.claim.ID.Time().AppendFormat(b, "Mon, 2 Jan 2006 15:04:05 -0700")
+func (msg *message) date(b []byte) []byte {
+	return msg.claim.ID.Time().AppendFormat(b, "Mon, 2 Jan 2006 15:04:05 -0700")
 }
 
 // appendFolded appends words, with a line end before each that would pass foldAt.
@@ -150,4 +150,4 @@ func fromPhrase(a mail.Address) string {
 
 // madeID is the identification of a message that came without one: the spool ID,
 // which no other message on this host has.
-func (l *letter) madeID(hostname string) string { return "<" + l.id + "@" + hostname + ">" }
+func (msg *message) madeID(hostname string) string { return "<" + msg.id + "@" + hostname + ">" }

@@ -46,11 +46,11 @@ const (
 )
 
 // origin tells whose mail a message is.
-func (l *letter) origin() mailFrom {
+func (msg *message) origin() mailFrom {
 	switch {
-	case l.external:
+	case msg.external:
 		return fromOutside
-	case l.trusted && l.head.ErrorMsg:
+	case msg.trusted && msg.head.ErrorMsg:
 		return fromUs
 	}
 	return fromHere
@@ -247,11 +247,11 @@ func checkLine(text string) error {
 }
 
 // concern tells whether a rule may change a message.
-func (h *headerRules) concern(l *letter) bool {
+func (h *headerRules) concern(msg *message) bool {
 	if h == nil {
 		return false
 	}
-	from := l.origin()
+	from := msg.origin()
 	for i := range h.list {
 		if h.list[i].concerns(from) {
 			return true

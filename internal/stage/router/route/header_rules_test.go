@@ -78,13 +78,13 @@ func FuzzHeaderRules(f *testing.F) {
 	f.Add("all add X 1\nall remove Y\n", "Y: 1\nZ: 2\n z\n")
 	f.Add("local replace S* /(a)(b)?/ $2$1\n", "S: ab\nno field\nT: ab\n")
 	f.Add("all replace * /./ ${0}\xc3\xa9\n", "A: \xff\x00\nB:\n \n x")
-	l := &letter{head: &envelope.Message{}}
+	msg := &message{head: &envelope.Message{}}
 	f.Fuzz(func(t *testing.T, text, block string) {
 		rules, err := parseHeaderRules("f", []byte(text))
 		if err != nil || strings.HasPrefix(block, "\n") || strings.HasPrefix(block, " ") || strings.HasPrefix(block, "\t") || strings.Contains(block, "\n\n") {
 			return
 		}
-		got := rules.apply(nil, []byte(block), l.origin())
+		got := rules.apply(nil, []byte(block), msg.origin())
 		if len(rules.list) == 0 && string(got) != block {
 			t.Fatalf("no rule: got %q, want %q", got, block)
 		}

@@ -15,45 +15,45 @@ import (
 //
 // It is made of the message file alone, each time the message is routed: nothing is
 // added twice (S13).
-func (w *worker) top(b []byte, l *letter, variant int) []byte {
-	resent, _ := l.resent()
+func (w *worker) top(b []byte, msg *message, variant int) []byte {
+	resent, _ := msg.resent()
 	own := 0
 	// A header that begins with a blank goes on with the field above it. That may be
 	// Received, and no other.
-	folded := len(l.head.Header) > 0 && (l.head.Header[0] == ' ' || l.head.Header[0] == '\t')
+	folded := len(msg.head.Header) > 0 && (msg.head.Header[0] == ' ' || msg.head.Header[0] == '\t')
 	if !folded {
-		b = l.received(b, w.en.c.Hostname)
+		b = msg.received(b, w.en.c.Hostname)
 		// Postfix puts it below its own Received field too.
-		b = l.deliveredField(b, variant)
+		b = msg.deliveredField(b, variant)
 		own = len(b)
 	}
 	if resent < 0 {
-		b = l.made(b, "", w.en.c.Hostname)
+		b = msg.made(b, "", w.en.c.Hostname)
 	}
 	if folded {
-		b = l.deliveredField(b, variant)
-		b = l.received(b, w.en.c.Hostname)
+		b = msg.deliveredField(b, variant)
+		b = msg.received(b, w.en.c.Hostname)
 	}
-	if resent < 0 && len(l.masked) == 0 && l.external && !l.fromLines {
-		b = append(b, l.head.Header...)
+	if resent < 0 && len(msg.masked) == 0 && msg.external && !msg.fromLines {
+		b = append(b, msg.head.Header...)
 	} else {
-		for i := range l.header.fields {
-			f := &l.header.fields[i]
+		for i := range msg.header.fields {
+			f := &msg.header.fields[i]
 			if i == resent {
-				b = l.made(b, "Resent-", w.en.c.Hostname)
+				b = msg.made(b, "Resent-", w.en.c.Hostname)
 			}
-			switch raw, masked := l.masked[i]; {
+			switch raw, masked := msg.masked[i]; {
 			case masked:
 				b = append(b, raw...)
-			case !l.hides(f.Name):
+			case !msg.hides(f.Name):
 				b = append(b, f.Raw...)
 			}
 		}
 	}
-	if rules := w.en.rulesOfHeaders(); rules.concern(l) {
-		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), l.origin())
+	if rules := w.en.rulesOfHeaders(); rules.concern(msg) {
+		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), msg.origin())
 	}
-	if rules := l.headerEdits(variant); rules != nil {
+	if rules := msg.headerEdits(variant); rules != nil {
 		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), fromHere)
 	}
 	return b
@@ -62,20 +62,20 @@ func (w *worker) top(b []byte, l *letter, variant int) []byte {
 // hides tells a field that is not to be sent. RFC 5322 §3.6.3 leaves Bcc to who makes
 // the message; one that was handed in here with it is on its way from there to the
 // others. What came from outside is the business of its sender, and may be signed.
-func (l *letter) hides(name string) bool {
-	return isBlind(name) && (!l.external || l.fromLines)
+func (msg *message) hides(name string) bool {
+	return isBlind(name) && (!msg.external || msg.fromLines)
 }
 
 // resent is the block of Resent fields that the local submitter has put on, as
 // fields[from:to]; from is -1 if there is none. One below a Received field was put on
 // elsewhere, RFC 5322 §3.6.6.
-func (l *letter) resent() (from, to int) {
-	if l.external {
+func (msg *message) resent() (from, to int) {
+	if msg.external {
 		return -1, 0
 	}
-	from, to = envelope.UppermostResent(l.header.fields)
+	from, to = envelope.UppermostResent(msg.header.fields)
 	for i := range max(from, 0) {
-		if strings.EqualFold(l.header.fields[i].Name, "Received") {
+		if strings.EqualFold(msg.header.fields[i].Name, "Received") {
 			return -1, 0
 		}
 	}
@@ -84,19 +84,19 @@ func (l *letter) resent() (from, to int) {
 
 // ours is the message's own fields, or of a message that was resent here the resent
 // ones: what its local submitter has made.
-func (l *letter) ours() (prefix string, fields []envelope.Field, offset int) {
-	if from, to := l.resent(); from >= 0 {
-		return "Resent-", l.header.fields[from:to], from
+func (msg *message) ours() (prefix string, fields []envelope.Field, offset int) {
+	if from, to := msg.resent(); from >= 0 {
+		return "Resent-", msg.header.fields[from:to], from
 	}
-	return "", l.header.fields, 0
+	return "", msg.header.fields, 0
 }
 
 // made appends the fields that a message must have and a local submitter may leave to us
 // (RFC 6409 §8): From, Date, Message-ID, or for a message that was resent the same with
 // prefix Resent-, because then the others are not his (RFC 5322 §3.6.6). Mail from
 // outside gets none but the Sender of a submitter who is not who he says.
-func (l *letter) made(b []byte, prefix, hostname string) []byte {
-	_, fields, _ := l.ours()
+func (msg *message) made(b []byte, prefix, hostname string) []byte {
+	_, fields, _ := msg.ours()
 	find := func(name string) *envelope.Field {
 		for i := range fields {
 			if strings.EqualFold(fields[i].Name, prefix+name) {
@@ -107,32 +107,32 @@ func (l *letter) made(b []byte, prefix, hostname string) []byte {
 	}
 	from := find("From")
 	// RFC 5322 §3.6.2: Sender stands only beside a From that names somebody else.
-	if l.claimed != "" && from != nil && !names(from, l.author) && !names(find("Sender"), l.author) {
-		b = append(append(append(append(b, prefix...), "Sender: "...), l.sender.String()...), '\n')
+	if msg.claimed != "" && from != nil && !names(from, msg.author) && !names(find("Sender"), msg.author) {
+		b = append(append(append(append(b, prefix...), "Sender: "...), msg.sender.String()...), '\n')
 	}
-	if l.external {
+	if msg.external {
 		return b
 	}
 	if from == nil {
-		a := mail.Address{Name: l.head.FullName, Address: l.sender.String()}
-		if l.sender.IsNull() {
+		a := mail.Address{Name: msg.head.FullName, Address: msg.sender.String()}
+		if msg.sender.IsNull() {
 			a = mail.Address{Address: "MAILER-DAEMON@" + hostname}
 		}
 		b = append(append(append(append(b, prefix...), "From: "...), fromPhrase(a)...), '\n')
 	}
 	if find("Date") == nil {
-		b = append(l.date(append(append(b, prefix...), "Date: "...)), '\n')
+		b = append(msg.date(append(append(b, prefix...), "Date: "...)), '\n')
 	}
 	if find("Message-ID") == nil {
-		b = append(append(append(append(b, prefix...), "Message-ID: "...), l.madeID(hostname)...), '\n')
+		b = append(append(append(append(b, prefix...), "Message-ID: "...), msg.madeID(hostname)...), '\n')
 	}
 	return b
 }
 
 // makesID tells whether made gives the message its Message-ID.
-func (l *letter) makesID() bool {
-	from, _ := l.resent()
-	return from < 0 && !l.external && l.header.messageID == nil
+func (msg *message) makesID() bool {
+	from, _ := msg.resent()
+	return from < 0 && !msg.external && msg.header.messageID == nil
 }
 
 // names tells whether a field holds this one address.

@@ -24,7 +24,7 @@ type masquerade struct {
 }
 
 // masqueradeSource gives the address for a key; ok is false if it surely has none.
-type masqueradeSource func(a asking, key string) (to address.Mailbox, ok bool, err error)
+type masqueradeSource func(a maskLookup, key string) (to address.Mailbox, ok bool, err error)
 
 // defaultMasquerade is the file that is read if MASQUERADE names none; it may be missing.
 const defaultMasquerade = "masquerade"
@@ -61,7 +61,7 @@ func masqueradeFile(path string, required bool, now func() time.Time, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	return func(_ asking, key string) (address.Mailbox, bool, error) {
+	return func(_ maskLookup, key string) (address.Mailbox, bool, error) {
 		m, ok := f.Current()[key]
 		return m, ok, nil
 	}, nil
@@ -87,7 +87,7 @@ func (q *masquerade) table(source string, c Config) (masqueradeSource, error) {
 		return nil, err
 	}
 	q.tables = append(q.tables, t)
-	return func(a asking, key string) (address.Mailbox, bool, error) {
+	return func(a maskLookup, key string) (address.Mailbox, bool, error) {
 		v, ok, err := a.ask(t, key)
 		if err != nil || !ok {
 			return address.Mailbox{}, false, err
@@ -115,7 +115,7 @@ func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, e
 }
 
 // of is the address that others are to see in place of m; ok is false if m stays.
-func (q *masquerade) of(a asking, m address.Mailbox) (to address.Mailbox, ok bool, err error) {
+func (q *masquerade) of(a maskLookup, m address.Mailbox) (to address.Mailbox, ok bool, err error) {
 	if len(q.sources) == 0 || m.IsNull() {
 		return m, false, nil
 	}

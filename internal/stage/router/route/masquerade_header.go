@@ -8,26 +8,26 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// dress puts the addresses in place that others are to see, where MASQUERADE has some:
+// rewriteHeader puts the addresses in place that others are to see, where MASQUERADE has some:
 // the envelope's sender, and From, Sender and Reply-To of a message that was made here.
 // One that has Received fields was not, whoever sends it on; its author's fields stay,
 // and only Resent fields above them are the submitter's. Its error is a *rules.Trouble:
 // nobody knows now.
-func (en *Engine) dress(l *letter) error {
-	l.author = l.sender
-	if en.masquerade == nil || l.origin() != fromHere {
+func (en *Engine) rewriteHeader(msg *message) error {
+	msg.author = msg.sender
+	if en.masquerade == nil || msg.origin() != fromHere {
 		return nil
 	}
-	a := asking{ctx: l.context(), batch: l.batch}
-	to, ok, err := en.masquerade.of(a, l.sender)
+	a := maskLookup{ctx: msg.context(), batch: msg.batch}
+	to, ok, err := en.masquerade.of(a, msg.sender)
 	if err != nil {
 		return &rules.Trouble{Why: "masquerade", Err: err}
 	}
 	if ok {
-		l.sender = to
+		msg.sender = to
 	}
-	prefix, fields, offset := l.ours()
-	if prefix == "" && l.header.received > 0 {
+	prefix, fields, offset := msg.ours()
+	if prefix == "" && msg.header.received > 0 {
 		return nil
 	}
 	for i, f := range fields {
@@ -42,17 +42,17 @@ func (en *Engine) dress(l *letter) error {
 		if !changed {
 			continue
 		}
-		if l.masked == nil {
-			l.masked = map[int][]byte{}
+		if msg.masked == nil {
+			msg.masked = map[int][]byte{}
 		}
-		l.masked[offset+i] = raw
+		msg.masked[offset+i] = raw
 	}
 	return nil
 }
 
 // field is a field with its addresses replaced; every other byte of it stays. One that
 // is broken stays as it is: nobody knows what in it is an address.
-func (q *masquerade) field(a asking, raw []byte) (out []byte, changed bool, err error) {
+func (q *masquerade) field(a maskLookup, raw []byte) (out []byte, changed bool, err error) {
 	colon := bytes.IndexByte(raw, ':') + 1
 	value := string(raw[colon:])
 	if listFault(value) != "" {

@@ -27,7 +27,7 @@ func parsedMasquerade(t testing.TB, content string) *masquerade {
 		t.Fatal(err)
 	}
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
-		func(_ asking, key string) (address.Mailbox, bool, error) {
+		func(_ maskLookup, key string) (address.Mailbox, bool, error) {
 			m, ok := entries[key]
 			return m, ok, nil
 		},
@@ -63,7 +63,7 @@ func TestMostSpecialKeyOfMasqueradeCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok, err := q.of(asking{ctx: t.Context()}, m)
+		got, ok, err := q.of(maskLookup{ctx: t.Context()}, m)
 		if err != nil || got.String() != want || ok != (want != in) {
 			t.Errorf("%s: got %s, %v, %v, want %s", in, got, ok, err, want)
 		}
@@ -113,7 +113,7 @@ func TestMasqueradedFieldKeepsEveryOtherByte(t *testing.T) {
 		"From: <>\n":                                                          "",
 		"From:\n":                                                             "",
 	} {
-		got, changed, err := q.field(asking{ctx: t.Context()}, []byte(in))
+		got, changed, err := q.field(maskLookup{ctx: t.Context()}, []byte(in))
 		if err != nil || changed != (want != "") || changed && string(got) != want {
 			t.Errorf("%q: got %q, %v, %v, want %q", in, got, changed, err, want)
 		}
@@ -132,7 +132,7 @@ func FuzzMasqueradedField(f *testing.F) {
 		if fields := envelope.Fields(raw); len(fields) != 1 {
 			return
 		}
-		out, changed, err := q.field(asking{ctx: t.Context()}, raw)
+		out, changed, err := q.field(maskLookup{ctx: t.Context()}, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func FuzzMasqueradedField(f *testing.F) {
 		for i := range before {
 			want := before[i].Mailbox
 			if before[i].Err == nil && !want.IsNull() {
-				if want, _, err = q.of(asking{ctx: t.Context()}, want); err != nil {
+				if want, _, err = q.of(maskLookup{ctx: t.Context()}, want); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -14,13 +14,13 @@ const maxObsoletes = 10
 // place of (M45): those in the fields Obsoletes, as ZMailer has it, and Supersedes (RFC
 // 4021 §2.1.46, §2.1.47). A message from outside has none: who wrote it is not known.
 // The scheduler compares senders.
-func (l *letter) obsoletes() []string {
-	if l.external || l.sender.IsNull() || l.givenUp != "" {
+func (msg *message) obsoletes() []string {
+	if msg.external || msg.sender.IsNull() || msg.expiredText != "" {
 		return nil
 	}
 	var list []string
-	for i := range l.header.fields {
-		f := &l.header.fields[i]
+	for i := range msg.header.fields {
+		f := &msg.header.fields[i]
 		if strings.EqualFold(f.Name, "Obsoletes") || strings.EqualFold(f.Name, "Supersedes") {
 			list = appendIDs(list, f)
 		}

@@ -37,16 +37,16 @@ func TestFieldsNameWhatAMessageMakesVoid(t *testing.T) {
 		"more than are allowed": {"Obsoletes:" + many + "\n", first},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := letter{sender: address.Mailbox{Local: "bob", Domain: "example.org"}, header: header{fields: envelope.Fields([]byte(c.header))}}
-			if diff := cmp.Diff(l.obsoletes(), c.want); diff != "" {
+			msg := message{sender: address.Mailbox{Local: "bob", Domain: "example.org"}, header: header{fields: envelope.Fields([]byte(c.header))}}
+			if diff := cmp.Diff(msg.obsoletes(), c.want); diff != "" {
 				t.Errorf("got - want +:\n%s", diff)
 			}
-			l.external = true
-			if got := l.obsoletes(); got != nil {
+			msg.external = true
+			if got := msg.obsoletes(); got != nil {
 				t.Errorf("from outside: got %q, want none", got)
 			}
-			l.external, l.sender = false, address.Mailbox{}
-			if got := l.obsoletes(); got != nil {
+			msg.external, msg.sender = false, address.Mailbox{}
+			if got := msg.obsoletes(); got != nil {
 				t.Errorf("of the null sender: got %q, want none", got)
 			}
 		})

@@ -14,9 +14,9 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// counsel is what the policy, router.star, says of a message. Without a policy it is the
+// policyState is what the policy, router.star, says of a message. Without a policy it is the
 // zero value: nothing.
-type counsel struct {
+type policyState struct {
 	program *policy.Program
 	session *policy.Session
 	fate    policy.Action // of all recipients; None: each is asked about
@@ -34,73 +34,73 @@ func policyConfig(c Config) policy.Config {
 	return out
 }
 
-// consult asks the policy about the message as a whole. Its error is a *Frozen, or a
+// askPolicy asks the policy about the message as a whole. Its error is a *Frozen, or a
 // *rules.Trouble: nothing is decided then.
-func (en *Engine) consult(l *letter) error {
-	if len(l.to) == 0 {
+func (en *Engine) askPolicy(msg *message) error {
+	if len(msg.to) == 0 {
 		return nil
 	}
-	p := &l.policy
+	p := &msg.policy
 	if p.program = en.policy.Current(); p.program == nil {
 		return nil
 	}
-	l.Busy() // it may take its time
-	m, err := en.describe(l)
+	msg.Busy() // it may take its time
+	m, err := en.describe(msg)
 	if err != nil {
 		return err
 	}
-	p.session = en.policy.Begin(p.program, en.policyEnv(l), m)
-	d, err := p.session.Message(l.context())
-	if p.fate, err = en.heed(l, "", d, err); err != nil {
+	p.session = en.policy.Begin(p.program, en.policyEnv(msg), m)
+	d, err := p.session.Message(msg.context())
+	if p.fate, err = en.applyDecision(msg, "", d, err); err != nil {
 		return err
 	}
 	p.copies = d.Copies
-	l.variants = append(l.variants[:0], changes(d.Edits))
+	msg.variants = append(msg.variants[:0], changes(d.Edits))
 	return nil
 }
 
 // release ends the use of the program.
-func (l *letter) release(log *slog.Logger) {
-	if err := l.policy.program.Release(); err != nil {
+func (msg *message) release(log *slog.Logger) {
+	if err := msg.policy.program.Release(); err != nil {
 		log.Warn("policy-tables", "reason", err)
 	}
-	l.policy = counsel{}
+	msg.policy = policyState{}
 }
 
-// heed notes what was decided and gives the fate of the recipients that it is about. A
+// applyDecision notes what was decided and gives the fate of the recipients that it is about. A
 // decision about the whole message is the error.
-func (en *Engine) heed(l *letter, rcpt string, d policy.Decision, err error) (policy.Action, error) {
+func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, err error) (policy.Action, error) {
 	if err != nil {
 		return policy.Action{}, &rules.Trouble{Why: "policy", Err: err}
 	}
 	for _, a := range d.Actions {
-		en.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", l.id), slog.String("rcpt", rcpt),
+		en.c.Log.LogAttrs(context.Background(), slog.LevelInfo, "policy", slog.String("id", msg.id), slog.String("rcpt", rcpt),
 			slog.String("decision", a.Sentence()), slog.String("rule", a.Rule()))
-		l.said(rcpt, a, a.Sentence())
+		msg.traceDecision(rcpt, a, a.Sentence())
 		if a.Fate != d.Fate.Fate {
-			l.noted(rcpt, a.Rule(), a.Sentence())
+			msg.noteDecision(rcpt, a.Rule(), a.Sentence())
 		}
 	}
 	f := d.Fate
-	if l.origin() == fromUs && withholds(f.Fate) {
-		en.c.Log.Warn("policy-passed-over", "id", l.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
-		l.said(rcpt, &f, ownReport)
-		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
+	if msg.origin() == fromUs && withholds(f.Fate) {
+		en.c.Log.Warn("policy-passed-over", "id", msg.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
+		msg.traceDecision(rcpt, &f, ownReport)
+		msg.noteDecision(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
 		return policy.Action{}, nil
 	}
 	switch f.Fate {
 	case policy.Defer:
 		return f, &rules.Trouble{Why: "policy", Err: fmt.Errorf("%s: %s", f.Rule(), f.Text)}
 	case policy.Freeze:
-		if !en.isThawed(l.claim.ID) {
+		if !en.isThawed(msg.claim.ID) {
 			return f, &Frozen{f.Cause, f.Rule() + ": " + f.Text}
 		}
-		l.said(rcpt, &f, thawedBefore)
-		l.noted(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
+		msg.traceDecision(rcpt, &f, thawedBefore)
+		msg.noteDecision(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
 		return policy.Action{}, nil
 	}
 	if f.Fate != policy.None {
-		l.noted(rcpt, f.Rule(), f.Sentence())
+		msg.noteDecision(rcpt, f.Rule(), f.Sentence())
 	}
 	return f, nil
 }
@@ -117,17 +117,17 @@ func withholds(f policy.Fate) bool {
 	return f == policy.Reject || f == policy.Freeze || f == policy.Defer || f == policy.Drop
 }
 
-// said traces what the policy did.
-func (l *letter) said(rcpt string, a *policy.Action, result string) {
-	if l.trace != nil {
-		l.trace(rules.Step{Address: rcpt, Table: policy.File, Where: a.Where(), Result: result})
+// traceDecision traces what the policy did.
+func (msg *message) traceDecision(rcpt string, a *policy.Action, result string) {
+	if msg.trace != nil {
+		msg.trace(rules.Step{Address: rcpt, Table: policy.File, Where: a.Where(), Result: result})
 	}
 }
 
 // policyEnv is what the program may ask the tables.
-func (en *Engine) policyEnv(l *letter) *policy.Env {
+func (en *Engine) policyEnv(msg *message) *policy.Env {
 	return &policy.Env{
-		Play: en.dryRun, Waiter: l,
+		Play: en.dryRun, Waiter: msg,
 		IsLocal: func(ctx context.Context, domain string) (bool, error) {
 			return en.rules.Tables().IsLocal(ctx, address.Mailbox{Local: "x", Domain: domain})
 		},
@@ -136,7 +136,7 @@ func (en *Engine) policyEnv(l *letter) *policy.Env {
 			if err != nil {
 				return err
 			}
-			return en.rules.Tables().Resolve(ctx, rules.Query{Recipient: m, Report: l.report}, func(t rules.Target) error {
+			return en.rules.Tables().Resolve(ctx, rules.Query{Recipient: m, Report: msg.report}, func(t rules.Target) error {
 				return give(t.Channel, t.Host, t.User)
 			})
 		},
@@ -145,28 +145,28 @@ func (en *Engine) policyEnv(l *letter) *policy.Env {
 
 // describe is the message as the program sees it: what is believed of its envelope, and
 // its header as it came.
-func (en *Engine) describe(l *letter) (*policy.Message, error) {
-	e := &l.head.Envelope
+func (en *Engine) describe(msg *message) (*policy.Message, error) {
+	e := &msg.head.Envelope
 	m := &policy.Message{
-		ID: l.id, Sender: l.sender, External: l.external, Report: l.report, UID: l.uid,
-		Accepted: l.claim.ID.Time(), Size: l.claim.Info.Size - l.head.HeaderOffset, Header: l.header.fields,
+		ID: msg.id, Sender: msg.sender, External: msg.external, Report: msg.report, UID: msg.uid,
+		Accepted: msg.claim.ID.Time(), Size: msg.claim.Info.Size - msg.head.HeaderOffset, Header: msg.header.fields,
 	}
-	if l.claim.Info.Size == math.MaxInt64 { // its body was not read
-		m.Size = l.head.BodyOffset - l.head.HeaderOffset
+	if msg.claim.Info.Size == math.MaxInt64 { // its body was not read
+		m.Size = msg.head.BodyOffset - msg.head.HeaderOffset
 	}
-	if l.trusted {
+	if msg.trusted {
 		m.RcvdFrom, m.Protocol, m.Ident = e.RcvdFrom, e.With, e.IdentInfo
 	}
-	if !l.external {
+	if !msg.external {
 		login, err := en.logins.of(m.UID)
 		if err != nil {
 			return nil, &rules.Trouble{Why: "users", Err: err}
 		}
 		m.Login = login
 	}
-	m.Recipients = make([]string, len(l.to))
-	for i := range l.to {
-		m.Recipients[i] = l.to[i].Address
+	m.Recipients = make([]string, len(msg.to))
+	for i := range msg.to {
+		m.Recipients[i] = msg.to[i].Address
 	}
 	return m, nil
 }
@@ -193,26 +193,26 @@ func changes(edits []*policy.Action) variant {
 
 // place gives the targets of one recipient, as the policy or the tables have it, and then
 // who gets a copy.
-func (w *worker) place(l *letter, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *asked) error {
-	fate, copies, err := w.fateOf(l, to, m, tables, a)
+func (w *worker) place(msg *message, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *expansion) error {
+	fate, copies, err := w.fateOf(msg, to, m, tables, a)
 	if err != nil {
 		return err
 	}
-	if err := w.follow(&fate, l, m, tables, a); err != nil {
+	if err := w.follow(&fate, msg, m, tables, a); err != nil {
 		return err
 	}
 	if err := a.end(); err != nil {
 		return err
 	}
-	return w.archive(l, copies, a.variant, tables, a.give)
+	return w.archive(msg, copies, a.variant, tables, a.give)
 }
 
 // fateOf asks the policy about a recipient, unless it has decided about all.
-func (w *worker) fateOf(l *letter, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *asked) (policy.Action, []string, error) {
-	if l.policy.fate.Fate != policy.None || l.policy.session == nil || m.Local == "" {
-		return l.policy.fate, nil, nil
+func (w *worker) fateOf(msg *message, to *envelope.Recipient, m address.Mailbox, tables *rules.Tables, a *expansion) (policy.Action, []string, error) {
+	if msg.policy.fate.Fate != policy.None || msg.policy.session == nil || m.Local == "" {
+		return msg.policy.fate, nil, nil
 	}
-	ctx := l.context()
+	ctx := msg.context()
 	local, err := tables.IsLocal(ctx, m)
 	if err != nil {
 		return policy.Action{}, nil, err
@@ -223,17 +223,17 @@ func (w *worker) fateOf(l *letter, to *envelope.Recipient, m address.Mailbox, ta
 	} else if m.Domain != "" {
 		return policy.Action{}, nil, nil // the tables know what to do with a domain that is none
 	}
-	d, err := l.policy.session.Recipient(ctx, r)
-	fate, err := w.en.heed(l, m.String(), d, err)
+	d, err := msg.policy.session.Recipient(ctx, r)
+	fate, err := w.en.applyDecision(msg, m.String(), d, err)
 	if err != nil {
 		return fate, nil, err
 	}
-	a.variant = l.vary(changes(d.Edits))
+	a.variant = msg.vary(changes(d.Edits))
 	return fate, d.Copies, nil
 }
 
 // follow gives the targets that a recipient has by its fate.
-func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *rules.Tables, a *asked) error {
+func (w *worker) follow(f *policy.Action, msg *message, m address.Mailbox, tables *rules.Tables, a *expansion) error {
 	switch f.Fate {
 	case policy.Route:
 		return a.take(tables.Routed(m, f.Channel, f.Host))
@@ -244,7 +244,7 @@ func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *
 	case policy.Redirect:
 		for _, other := range f.Addresses {
 			// A report names the recipient that the sender knows.
-			if err := w.resolveFor(l, other, tables, func(t rules.Target) error {
+			if err := w.resolveFor(msg, other, tables, func(t rules.Target) error {
 				t.Via = append([]string{m.String()}, t.Via...)
 				return a.take(t)
 			}); err != nil {
@@ -253,29 +253,29 @@ func (w *worker) follow(f *policy.Action, l *letter, m address.Mailbox, tables *
 		}
 		return nil
 	}
-	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, a.take)
+	return tables.Resolve(msg.context(), rules.Query{Recipient: m, Batch: msg.batch, Report: msg.report, Trace: msg.trace}, a.take)
 }
 
 // resolveFor has the tables resolve an address that a program gave.
-func (w *worker) resolveFor(l *letter, to string, tables *rules.Tables, give func(rules.Target) error) error {
+func (w *worker) resolveFor(msg *message, to string, tables *rules.Tables, give func(rules.Target) error) error {
 	m, err := address.Parse(to)
 	if err != nil {
 		return &rules.Trouble{Why: "policy", Err: err} // it was parsed when it was made
 	}
-	return tables.Resolve(l.context(), rules.Query{Recipient: m, Batch: l.batch, Report: l.report, Trace: l.trace}, give)
+	return tables.Resolve(msg.context(), rules.Query{Recipient: m, Batch: msg.batch, Report: msg.report, Trace: msg.trace}, give)
 }
 
 // archive gives the message to further addresses. Its sender has not named them, and does
 // not hear of them.
-func (w *worker) archive(l *letter, list []string, variant int, tables *rules.Tables, give giver) error {
+func (w *worker) archive(msg *message, list []string, variant int, tables *rules.Tables, give addFunc) error {
 	for _, other := range list {
 		to := &envelope.Recipient{Address: other, DSN: "NOTIFY=NEVER"}
-		if l.next != nil {
-			l.next(to)
+		if msg.next != nil {
+			msg.next(to)
 		}
-		a := newAsked(l, to, address.Mailbox{}, give)
+		a := newExpansion(msg, to, address.Mailbox{}, give)
 		a.variant, a.keep = variant, true
-		if err := w.resolveFor(l, other, tables, a.take); err != nil {
+		if err := w.resolveFor(msg, other, tables, a.take); err != nil {
 			return err
 		}
 		if err := a.end(); err != nil {

@@ -22,22 +22,22 @@ type decided struct {
 	named          []string // the first of them
 }
 
-// noted keeps a decision for the history.
-func (l *letter) noted(rcpt, rule, sentence string) {
+// noteDecision keeps a decision for the history.
+func (msg *message) noteDecision(rcpt, rule, sentence string) {
 	var d *decided
 	// Those of one recipient after the other are mostly the same.
-	for i := len(l.decided) - 1; i >= 0 && d == nil; i-- {
-		if have := &l.decided[i]; have.rule == rule && have.sentence == sentence && (have.n == 0) == (rcpt == "") {
+	for i := len(msg.decided) - 1; i >= 0 && d == nil; i-- {
+		if have := &msg.decided[i]; have.rule == rule && have.sentence == sentence && (have.n == 0) == (rcpt == "") {
 			d = have
 		}
 	}
 	if d == nil {
-		if len(l.decided) >= maxDecided {
-			l.undecided++
+		if len(msg.decided) >= maxDecided {
+			msg.undecided++
 			return
 		}
-		l.decided = append(l.decided, decided{rule: rule, sentence: sentence})
-		d = &l.decided[len(l.decided)-1]
+		msg.decided = append(msg.decided, decided{rule: rule, sentence: sentence})
+		d = &msg.decided[len(msg.decided)-1]
 	}
 	if rcpt == "" {
 		return
@@ -48,14 +48,14 @@ func (l *letter) noted(rcpt, rule, sentence string) {
 }
 
 // history appends what the policy decided to a specification that is whole otherwise.
-func (s *sheet) history() error {
-	if len(s.l.decided) == 0 {
+func (s *specWriter) history() error {
+	if len(s.msg.decided) == 0 {
 		return nil
 	}
 	var b []byte
 	now := s.w.en.c.Now()
-	for i := range s.l.decided {
-		d := &s.l.decided[i]
+	for i := range s.msg.decided {
+		d := &s.msg.decided[i]
 		e := workspec.Event{Time: now, Event: workspec.EventPolicy, Text: d.sentence,
 			Attrs: []workspec.Attr{{Key: "rule", Value: d.rule}}}
 		if d.n > 0 {
@@ -67,7 +67,7 @@ func (s *sheet) history() error {
 		}
 		b = workspec.AppendEvent(b, &e)
 	}
-	if more := s.l.undecided; more > 0 {
+	if more := s.msg.undecided; more > 0 {
 		b = workspec.AppendEvent(b, &workspec.Event{Time: now, Event: workspec.EventPolicy,
 			Text: fmt.Sprintf("the policy decided %d times more; the log has it", more)})
 	}

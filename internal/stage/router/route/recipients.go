@@ -19,54 +19,54 @@ type group struct {
 	// of the list they are members of; "": the message's.
 	owner string
 	verp  bool // the sender of each names it
-	// variant of the message, a place in letter.variants.
+	// variant of the message, a place in message.variants.
 	variant int
 }
 
-// giver is told of a place where a message is to go. The recipient is valid during the
+// addFunc is told of a place where a message is to go. The recipient is valid during the
 // call; after an error there is no other one.
-type giver func(group, *workspec.Recipient) error
+type addFunc func(group, *workspec.Recipient) error
 
 // resolve finds the recipients of a message and where they go, and gives each place
 // once, in the order of expansion. It writes nothing. Its error is a *rules.Trouble, or
-// the giver's; what was given before does not count then.
-func (w *worker) resolve(l *letter, give giver) error {
+// the addFunc's; what was given before does not count then.
+func (w *worker) resolve(msg *message, give addFunc) error {
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
 		w.en.c.Service.Alive() // a list of very many members takes its time
-		if w.seen.again(l.placeVariant(g.variant), r) {
+		if w.seen.again(msg.placeVariant(g.variant), r) {
 			return nil
 		}
 		return give(g, r)
 	}
 	tables := w.en.rules.Tables()
-	ahead := newAhead(l, tables)
-	for i := range l.to {
+	ahead := newAhead(msg, tables)
+	for i := range msg.to {
 		ahead.from(i)
-		if l.next != nil {
-			l.next(&l.to[i])
+		if msg.next != nil {
+			msg.next(&msg.to[i])
 		}
-		if err := w.one(l, &l.to[i], tables, once); err != nil {
+		if err := w.one(msg, &msg.to[i], tables, once); err != nil {
 			return err
 		}
 	}
-	return w.archive(l, l.policy.copies, 0, tables, once)
+	return w.archive(msg, msg.policy.copies, 0, tables, once)
 }
 
 // one resolves one recipient of the envelope.
-func (w *worker) one(l *letter, to *envelope.Recipient, tables *rules.Tables, give giver) error {
+func (w *worker) one(msg *message, to *envelope.Recipient, tables *rules.Tables, give addFunc) error {
 	m, err := address.Parse(to.Address)
-	a := newAsked(l, to, m, give)
-	a.w, a.l = w, l
+	a := newExpansion(msg, to, m, give)
+	a.w, a.msg = w, msg
 	switch {
 	case err != nil:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrBadAddress, User: human.Mask(to.Address[:min(len(to.Address), maxAddress)]), Privilege: rules.Nobody})
-	case l.givenUp != "":
-		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrorHost("5.4.7", l.givenUp), User: m.String(), Privilege: rules.Nobody})
-	case l.header.received > maxReceived:
+	case msg.expiredText != "":
+		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrorHost("5.4.7", msg.expiredText), User: m.String(), Privilege: rules.Nobody})
+	case msg.header.received > maxReceived:
 		err = a.take(rules.Target{Channel: rules.Error, Host: rules.ErrLoop, User: m.String(), Privilege: rules.Nobody})
 	default:
-		return w.place(l, to, m, tables, a)
+		return w.place(msg, to, m, tables, a)
 	}
 	if err != nil {
 		return err

@@ -7,29 +7,29 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// judge decides what of the envelope is believed. Who submitted the message was seen by
+// checkSender decides what of the envelope is believed. Who submitted the message was seen by
 // the owner of a file, which the kernel sees to. A trusted owner's privileged lines hold. Of
 // any other's only the from line does, which says where reports go: any sender, or with
 // OwnSenders one that names the owner (docs/envelope.md).
-func (en *Engine) judge(l *letter) error {
-	e := &l.head.Envelope
-	l.trusted = en.trusts(l.uid)
-	named := e.HasFrom && (l.trusted || !en.c.OwnSenders)
-	l.external = l.trusted && e.External
-	l.report = l.trusted && e.ErrorMsg || named && e.From == ""
+func (en *Engine) checkSender(msg *message) error {
+	e := &msg.head.Envelope
+	msg.trusted = en.trusts(msg.uid)
+	named := e.HasFrom && (msg.trusted || !en.c.OwnSenders)
+	msg.external = msg.trusted && e.External
+	msg.report = msg.trusted && e.ErrorMsg || named && e.From == ""
 	if named {
 		m, err := address.Parse(e.From)
 		if err == nil && !m.IsNull() && m.Domain == "" {
 			m.Domain = en.c.Hostname
 		}
-		l.sender = m
+		msg.sender = m
 		return err
 	}
-	login, err := en.logins.of(l.uid)
+	login, err := en.logins.of(msg.uid)
 	if err != nil {
 		return &rules.Trouble{Why: "users", Err: err}
 	}
-	l.sender = address.Mailbox{Local: login, Domain: en.c.Hostname}
+	msg.sender = address.Mailbox{Local: login, Domain: en.c.Hostname}
 	if !e.HasFrom {
 		return nil
 	}
@@ -39,17 +39,17 @@ func (en *Engine) judge(l *letter) error {
 	}
 	ours := false
 	if strings.EqualFold(m.Local, login) {
-		if ours, err = en.rules.Tables().IsLocal(l.context(), m); err != nil {
+		if ours, err = en.rules.Tables().IsLocal(msg.context(), m); err != nil {
 			return err
 		}
 	}
 	if ours {
 		if m.Domain != "" {
-			l.sender = m
+			msg.sender = m
 		}
 		return nil
 	}
-	l.claimed = "<" + e.From + ">"
-	en.c.Log.Warn("sender-replaced", "id", l.id, "uid", l.uid, "claimed", l.claimed, "from", l.sender.String())
+	msg.claimed = "<" + e.From + ">"
+	en.c.Log.Warn("sender-replaced", "id", msg.id, "uid", msg.uid, "claimed", msg.claimed, "from", msg.sender.String())
 	return nil
 }

@@ -18,17 +18,17 @@ const maxSorted = 2000
 // sheet is the work specification of one message while its recipients are found. It is
 // not synced: until the hand-over it is thrown away with a stale claim, after it a file
 // that lost bytes is known by its z line, and the message routed again.
-type sheet struct {
-	w *worker
-	l *letter
+type specWriter struct {
+	w   *worker
+	msg *message
 
-	n      int          // recipients so far
-	groups []group      // of what is not written yet, in the order of their first recipient
-	file   durable.File // nil: nothing is written yet
-	at     group        // begun last
-	begun  bool
-	told   map[string]bool // other senders that have an e line
-	large  bool            // it holds Router.large
+	n        int          // recipients so far
+	groups   []group      // of what is not written yet, in the order of their first recipient
+	file     durable.File // nil: nothing is written yet
+	at       group        // begun last
+	begun    bool
+	reportTo map[string]bool // other senders that have an e line
+	large    bool            // it holds Router.large
 	// Headers with Delivered-To, and their bytes: where recipients are not sorted there may
 	// be one for each change between those who have the field and those who do not.
 	forwards, forwardsB int
@@ -36,15 +36,15 @@ type sheet struct {
 
 // kept is a recipient that is not written yet.
 type kept struct {
-	group int // its place in sheet.groups
+	group int // its place in specWriter.groups
 	workspec.Recipient
 }
 
 // specify resolves a message's recipients and writes its work specification. 0: it has
 // none, and nothing was written. After an error the work file is worth nothing; it goes
 // when the claim ends.
-func (w *worker) specify(l *letter) (n int, err error) {
-	s := sheet{w: w, l: l}
+func (w *worker) specify(msg *message) (n int, err error) {
+	s := specWriter{w: w, msg: msg}
 	w.kept = w.kept[:0]
 	defer func() {
 		if s.file != nil {
@@ -54,7 +54,7 @@ func (w *worker) specify(l *letter) (n int, err error) {
 			w.en.large.Unlock()
 		}
 	}()
-	if err := w.resolve(l, s.take); err != nil {
+	if err := w.resolve(msg, s.take); err != nil {
 		return 0, err
 	}
 	if s.n == 0 {
@@ -63,15 +63,15 @@ func (w *worker) specify(l *letter) (n int, err error) {
 	return s.n, s.end()
 }
 
-// take is the sheet's giver.
-func (s *sheet) take(g group, r *workspec.Recipient) error {
+// take is the sheet's addFunc.
+func (s *specWriter) take(g group, r *workspec.Recipient) error {
 	s.n++
 	s.w.en.recipients.With(r.Channel).Add(1)
 	if s.file != nil {
 		return s.write(g, r)
 	}
 	if s.n == manyRecipients {
-		s.l.Busy()
+		s.msg.Busy()
 	}
 	s.w.kept = append(s.w.kept, kept{s.place(g), *r})
 	if s.n <= maxSorted {
@@ -80,7 +80,7 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 	// One after the other: the first one's delivery begins while the second one is still
 	// resolved, instead of both waiting for each other's last recipient.
 	// What waits for lookups would have the second one wait for long.
-	if !s.l.waited() {
+	if !s.msg.waited() {
 		s.w.en.large.Lock()
 		s.large = true
 	}
@@ -88,7 +88,7 @@ func (s *sheet) take(g group, r *workspec.Recipient) error {
 }
 
 // place is a group's in s.groups.
-func (s *sheet) place(g group) int {
+func (s *specWriter) place(g group) int {
 	if i := slices.Index(s.groups, g); i >= 0 {
 		return i
 	}
@@ -98,8 +98,8 @@ func (s *sheet) place(g group) int {
 
 // begin creates the file and writes the recipients that are known: a thread's stand
 // together, and within one they keep their order.
-func (s *sheet) begin() error {
-	f, err := s.l.claim.CreateWork()
+func (s *specWriter) begin() error {
+	f, err := s.msg.claim.CreateWork()
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (s *sheet) begin() error {
 }
 
 // write writes one recipient, behind its sender. Groups of one variant share a header.
-func (s *sheet) write(g group, r *workspec.Recipient) error {
+func (s *specWriter) write(g group, r *workspec.Recipient) error {
 	if s.forwards >= mostForwarded || s.forwardsB >= mostForwardedB {
-		g.variant = s.l.placeVariant(g.variant)
+		g.variant = s.msg.placeVariant(g.variant)
 	}
 	if s.begun && g.variant != s.at.variant {
 		s.header()
@@ -139,7 +139,7 @@ func (s *sheet) write(g group, r *workspec.Recipient) error {
 }
 
 // end writes what is left.
-func (s *sheet) end() error {
+func (s *specWriter) end() error {
 	if s.file == nil {
 		if err := s.begin(); err != nil {
 			return err
@@ -153,33 +153,33 @@ func (s *sheet) end() error {
 }
 
 // header writes the header for the groups that have none yet.
-func (s *sheet) header() {
-	s.w.header = s.w.top(s.w.header[:0], s.l, s.at.variant)
+func (s *specWriter) header() {
+	s.w.header = s.w.top(s.w.header[:0], s.msg, s.at.variant)
 	s.w.spec.Header(s.w.header)
-	if s.l.placeVariant(s.at.variant) != s.at.variant {
+	if s.msg.placeVariant(s.at.variant) != s.at.variant {
 		s.forwards++
 		s.forwardsB += len(s.w.header)
 	}
 }
 
 // preamble gives the specification the lines that concern the whole message.
-func (s *sheet) preamble() {
-	l := s.l
-	spec := workspec.Spec{Message: l.claim.Name(), BodyOffset: l.head.BodyOffset, Ident: l.header.ident()}
-	if a := l.senderText(); a != "" {
+func (s *specWriter) preamble() {
+	msg := s.msg
+	spec := workspec.Spec{Message: msg.claim.Name(), BodyOffset: msg.head.BodyOffset, Ident: msg.header.ident()}
+	if a := msg.senderText(); a != "" {
 		spec.ErrorTo = append(spec.ErrorTo, a)
 	}
-	if l.trusted {
+	if msg.trusted {
 		// A privileged program would write to the file.
-		spec.Verbose = l.head.Verbose
+		spec.Verbose = msg.head.Verbose
 		// RFC 3848: ESMTPA, ESMTPSA, LMTPSA and the like.
-		spec.Own = strings.HasSuffix(strings.ToUpper(l.head.With), "A")
+		spec.Own = strings.HasSuffix(strings.ToUpper(msg.head.With), "A")
 	}
-	spec.Obsoletes = l.obsoletes()
+	spec.Obsoletes = msg.obsoletes()
 	if spec.Ident == "" {
-		spec.Ident = l.id
-		if l.makesID() {
-			spec.Ident = l.madeID(s.w.en.c.Hostname)
+		spec.Ident = msg.id
+		if msg.makesID() {
+			spec.Ident = msg.madeID(s.w.en.c.Hostname)
 		}
 	}
 	s.w.spec.Preamble(&spec)
@@ -190,32 +190,32 @@ func (s *sheet) preamble() {
 
 // errorTo has reports of a group go to its sender, if that is not the message's: the
 // scheduler tells only whom an e line names.
-func (s *sheet) errorTo(g group) {
+func (s *specWriter) errorTo(g group) {
 	to := s.from(g)
-	if to == "" || s.told[to] || to == s.l.senderText() {
+	if to == "" || s.reportTo[to] || to == s.msg.senderText() {
 		return
 	}
-	if s.told == nil {
-		s.told = map[string]bool{}
+	if s.reportTo == nil {
+		s.reportTo = map[string]bool{}
 	}
-	s.told[to] = true
+	s.reportTo[to] = true
 	s.w.spec.ErrorTo(to)
 }
 
 // from is a group's sender: the owner of a list, or whom the policy names, or the
 // message's; "": null.
-func (s *sheet) from(g group) string {
+func (s *specWriter) from(g group) string {
 	if g.owner != "" {
 		return g.owner
 	}
-	if len(s.l.variants) == 0 {
-		return s.l.senderText()
+	if len(s.msg.variants) == 0 {
+		return s.msg.senderText()
 	}
-	return s.l.from(g.variant).String()
+	return s.msg.from(g.variant).String()
 }
 
 // sender is a group's s line.
-func (s *sheet) sender(g group) workspec.Sender {
+func (s *specWriter) sender(g group) workspec.Sender {
 	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
 	address := s.from(g)
 	if address == "" {
@@ -227,8 +227,8 @@ func (s *sheet) sender(g group) workspec.Sender {
 		if g.verp {
 			from.VERP = verpMark
 		}
-	case !s.l.external:
-		from.Privilege = privilegeText(s.l.uid)
+	case !s.msg.external:
+		from.Privilege = privilegeText(s.msg.uid)
 	}
 	return from
 }

@@ -11,20 +11,20 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// asked is a recipient of the envelope while its targets are given: what its sender
+// expansion is a recipient of the envelope while its targets are given: what its sender
 // wants to hear of it (RFC 3461) is divided among them.
-type asked struct {
+type expansion struct {
 	rcpt       address.Mailbox
 	dsn        string // the todsn line
 	rest       string // the same without SUCCESS
 	success    bool   // it had that
 	ret, envid string
 	keep       bool // the null sender stays, also for a list
-	give       giver
+	give       addFunc
 	variant    int // of the message that its targets get
 
 	w      *worker
-	l      *letter
+	msg    *message
 	name   string // of rcpt in Delivered-To; "": not asked for yet
 	looped bool   // its mail was forwarded before, and has come back
 
@@ -34,23 +34,23 @@ type asked struct {
 	via     []string      // of the first
 }
 
-func newAsked(l *letter, to *envelope.Recipient, m address.Mailbox, give giver) *asked {
-	a := &asked{rcpt: m, dsn: to.DSN, give: give, envid: l.head.EnvID, keep: l.sender.IsNull()}
+func newExpansion(msg *message, to *envelope.Recipient, m address.Mailbox, give addFunc) *expansion {
+	a := &expansion{rcpt: m, dsn: to.DSN, give: give, envid: msg.head.EnvID, keep: msg.sender.IsNull()}
 	if !m.IsNull() {
 		a.rest, a.success = withoutSuccess(to.DSN)
 	}
-	if ret := strings.ToUpper(l.head.NotaryRet); ret == "FULL" || ret == "HDRS" {
+	if ret := strings.ToUpper(msg.head.NotaryRet); ret == "FULL" || ret == "HDRS" {
 		a.ret = ret
 	}
 	return a
 }
 
 // take gives one target.
-func (a *asked) take(t rules.Target) error {
+func (a *expansion) take(t rules.Target) error {
 	if a.w != nil && a.forwards(&t) {
 		if a.name == "" {
 			a.name = a.w.deliveredName(a.rcpt)
-			a.looped = a.l.header.came(a.name)
+			a.looped = a.msg.header.came(a.name)
 		}
 		if a.looped {
 			via := t.Via
@@ -84,7 +84,7 @@ func (a *asked) take(t rules.Target) error {
 }
 
 // release gives the target that was held back.
-func (a *asked) release(dsn string) error {
+func (a *expansion) release(dsn string) error {
 	t := a.held
 	if t == nil {
 		return nil
@@ -94,7 +94,7 @@ func (a *asked) release(dsn string) error {
 }
 
 // end is called behind the last target.
-func (a *asked) end() error {
+func (a *expansion) end() error {
 	if a.held != nil {
 		return a.release(a.dsn)
 	}
@@ -111,10 +111,10 @@ func (a *asked) end() error {
 }
 
 // plain gives a target whose reports the message's sender gets.
-func (a *asked) plain(t *rules.Target, dsn string) error {
+func (a *expansion) plain(t *rules.Target, dsn string) error {
 	variant := a.variant
 	if a.name != "" && a.forwards(t) {
-		variant = a.l.forwarded(variant, a.name)
+		variant = a.msg.forwarded(variant, a.name)
 	}
 	return a.give(group{variant: variant}, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
@@ -126,7 +126,7 @@ func (a *asked) plain(t *rules.Target, dsn string) error {
 // list: the message goes on as the owner's own (RFC 3461 §5.2.7.1). That it must not
 // travel in the clear is no wish to hear anything, and holds for all of its way (RFC
 // 8689 §6); reports of it have its header alone (§5).
-func (a *asked) member(t *rules.Target) error {
+func (a *expansion) member(t *rules.Target) error {
 	var ret string
 	require := requireTLS(a.dsn)
 	if require != "" {

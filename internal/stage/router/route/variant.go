@@ -20,23 +20,23 @@ type variant struct {
 
 // vary gives the variant that has these changes besides those of the whole message; the
 // same changes give the same one. Without any it is 0.
-func (l *letter) vary(v variant) int {
+func (msg *message) vary(v variant) int {
 	if len(v.header) == 0 && v.sender == nil && v.split == "" && v.delivered == "" {
 		return 0
 	}
 	key := v.key()
-	if i, ok := l.varied[key]; ok {
+	if i, ok := msg.varied[key]; ok {
 		return i
 	}
-	if len(l.variants) == 0 {
-		l.variants = append(l.variants, variant{})
+	if len(msg.variants) == 0 {
+		msg.variants = append(msg.variants, variant{})
 	}
-	if l.varied == nil {
-		l.varied = map[string]int{}
+	if msg.varied == nil {
+		msg.varied = map[string]int{}
 	}
-	l.variants = append(l.variants, v)
-	l.varied[key] = len(l.variants) - 1
-	return len(l.variants) - 1
+	msg.variants = append(msg.variants, v)
+	msg.varied[key] = len(msg.variants) - 1
+	return len(msg.variants) - 1
 }
 
 // key is the same for the same changes, and for no others: no field holds a NUL.
@@ -57,27 +57,27 @@ func (v *variant) key() string {
 
 // from is the sender of a variant. The null sender stays: nobody is to be told of a
 // report (RFC 5321 §4.5.5).
-func (l *letter) from(i int) address.Mailbox {
-	if l.sender.IsNull() || len(l.variants) == 0 {
-		return l.sender
+func (msg *message) from(i int) address.Mailbox {
+	if msg.sender.IsNull() || len(msg.variants) == 0 {
+		return msg.sender
 	}
-	for _, v := range [...]*variant{&l.variants[i], &l.variants[0]} {
+	for _, v := range [...]*variant{&msg.variants[i], &msg.variants[0]} {
 		if v.sender != nil {
 			return *v.sender
 		}
 	}
-	return l.sender
+	return msg.sender
 }
 
 // headerEdits are the changes in the header of a variant, nil if there are none: first
 // those of the whole message.
-func (l *letter) headerEdits(i int) *headerRules {
-	if len(l.variants) == 0 {
+func (msg *message) headerEdits(i int) *headerRules {
+	if len(msg.variants) == 0 {
 		return nil
 	}
-	list := l.variants[0].header
+	list := msg.variants[0].header
 	if i > 0 {
-		list = append(list[:len(list):len(list)], l.variants[i].header...)
+		list = append(list[:len(list):len(list)], msg.variants[i].header...)
 	}
 	if len(list) == 0 {
 		return nil

@@ -99,23 +99,23 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 // fate asks router.star what it would do with a message of which only the envelope is
 // known. asked is false if there is no such program.
 func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, asked bool) {
-	l := letter{
+	msg := message{
 		uid: v.en.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.en.self, ModTime: v.en.c.Now()}},
 		head: &envelope.Message{},
 	}
-	l.id = l.claim.ID.String()
-	l.head.External, l.head.HasFrom = true, true
-	l.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
-	l.head.Recipients = []envelope.Recipient{{Address: to.String()}}
+	msg.id = msg.claim.ID.String()
+	msg.head.External, msg.head.HasFrom = true, true
+	msg.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
+	msg.head.Recipients = []envelope.Recipient{{Address: to.String()}}
 	w := v.en.idle.Get().(*worker)
-	err := w.prepare(&l)
-	defer l.release(slog.New(slog.DiscardHandler))
-	if l.policy.program == nil && err == nil {
+	err := w.prepare(&msg)
+	defer msg.release(slog.New(slog.DiscardHandler))
+	if msg.policy.program == nil && err == nil {
 		v.en.idle.Put(w)
 		return policy.Action{}, false
 	}
 	if err == nil {
-		fate, _, err = w.fateOf(&l, &l.to[0], to, v.en.rules.Tables(), newAsked(&l, &l.to[0], to, nil))
+		fate, _, err = w.fateOf(&msg, &msg.to[0], to, v.en.rules.Tables(), newExpansion(&msg, &msg.to[0], to, nil))
 	}
 	v.en.idle.Put(w)
 	if err != nil {

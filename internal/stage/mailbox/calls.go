@@ -2,8 +2,8 @@ package mailbox
 
 import "golang.org/x/sys/unix"
 
-// The calls below are made again when a signal interrupts them: EINTR says nothing
-// about the file, and a recipient must not be deferred for it. close(2) is not among
+// The calls below are made again when a signal interrupts them: EINTR is no error
+// of the file, and must not defer a recipient. close(2) is not among
 // them: Linux has released the descriptor by then.
 
 func again(f func() error) error {

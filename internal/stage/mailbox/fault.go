@@ -26,18 +26,18 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// standing is an error after which the message may stand in the store, whole.
-type standing struct{ err error }
+// uncertain is an error after which the message may be complete in the store.
+type uncertain struct{ err error }
 
-func (s *standing) Error() string { return s.err.Error() }
-func (s *standing) Unwrap() error { return s.err }
+func (s *uncertain) Error() string { return s.err.Error() }
+func (s *uncertain) Unwrap() error { return s.err }
 
-// result turns an error into a recipient's result (K14): what the machine's
-// administrator must mend is deferred, and said in the log.
+// result turns an error into a recipient's result (K14): an error that the
+// administrator has to correct defers, and is logged.
 func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent.Result {
 	code, text := classify(err)
 	res := agent.Result{Outcome: code.Outcome(), Code: code, Reply: code.String() + " " + text, Text: err.Error()}
-	if stands := (*standing)(nil); errors.As(err, &stands) {
+	if unsure := (*uncertain)(nil); errors.As(err, &unsure) {
 		res.Uncertain = true
 	}
 	if res.Outcome == status.Deferred {
@@ -47,7 +47,7 @@ func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent
 }
 
 // classify gives the enhanced status code of an error and what a sender may read
-// of it, RFC 3463 §3.3, §3.4. Nothing that the system says is permanent.
+// of it, RFC 3463 §3.3, §3.4. No error of the system is permanent.
 func classify(err error) (status.Code, string) {
 	var f *fault
 	if errors.As(err, &f) {

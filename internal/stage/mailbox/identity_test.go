@@ -199,7 +199,7 @@ func TestIdentityIsOfOneThreadAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestPrivilegeThatCannotBeReadIsNobodys(t *testing.T) {
+func TestInvalidPrivilegeMeansUserNobody(t *testing.T) {
 	for s, want := range map[string]int{"0": 0, "1000": 1000, "": nobody, "-1": nobody, "root": nobody, "99999999999": nobody} {
 		if got := privilege(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)

@@ -42,7 +42,7 @@ func wait(ctx context.Context, try func() (bool, error)) error {
 
 // turn is an mbox file that slots of this process write to one after the other.
 type turn struct {
-	free  chan struct{} // holds one value while nobody writes
+	free  chan struct{} // holds one value while no slot writes
 	users int
 }
 
@@ -118,7 +118,7 @@ func (b *mbox) takeDotLock() (*dotLock, bool, error) {
 // foreign reports whether the lock file was made by somebody who has no business with the
 // mailbox. In a directory that everybody writes to, /var/mail with mode 1777, each user may
 // make one, and the recipient could not remove it: it counts only if it is the
-// recipient's or root's, and root's only if nobody has given a file of root's that name.
+// recipient's or root's, and root's only if no user can have given a file of root's that name.
 func (l *dotLock) foreign() bool {
 	var dir, st unix.Stat_t
 	if err := unix.Fstat(l.b.dir, &dir); err != nil || !others(&dir) {
@@ -135,7 +135,7 @@ func (l *dotLock) foreign() bool {
 	return true
 }
 
-// as works on the lock file as whoever makes it.
+// as works on the lock file with the ids of its maker.
 func (l *dotLock) as(f func() error) error {
 	if !l.root {
 		return f()
@@ -144,7 +144,7 @@ func (l *dotLock) as(f func() error) error {
 }
 
 // create makes the lock file with our pid and host in it. It gets its name when it is
-// written, where the file system can do that: an empty lock file tells nobody whose it
+// written, where the file system can do that: an empty lock file does not show whose it
 // is.
 func (l *dotLock) create() error {
 	text := dotlock.Text(l.b.m.host)
@@ -208,7 +208,7 @@ func (l *dotLock) release() {
 		return unlinkat(l.b.dir, l.b.dotName())
 	}
 	if err := l.as(remove); err != nil && err != unix.ENOENT {
-		// While we live nobody else takes it for stale: our own next delivery has to.
+		// While this process lives no other takes it for stale: our own next delivery has to.
 		l.b.m.leave(l.b.t.path, l.ino)
 		l.b.m.c.Log.Warn("lock-left", "path", l.b.t.path+".lock", "reason", err)
 	}
@@ -256,7 +256,7 @@ func (m *Mailbox) leave(path string, ino uint64) {
 	m.left[path] = ino
 }
 
-// hasLeft tells a lock file of ours that could not be removed. Whoever asks has the
+// hasLeft reports whether a lock file is one of ours that could not be removed. The caller has the
 // path's turn, so no delivery of this process holds it.
 func (m *Mailbox) hasLeft(path string, ino uint64) bool {
 	m.mu.Lock()

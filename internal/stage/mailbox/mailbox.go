@@ -7,21 +7,20 @@
 // agent. It owns the message that it adds to a store until that is whole: a file in
 // a Maildir's tmp/, the bytes at the end of an mbox behind its locks.
 //
-// What survives a crash: a message counts as delivered when it is synced and has
-// its name in new/ (Maildir), or stands synced at the end of the file (mbox); its
-// recipient's tag is set after that. Who takes the recipient over from a process that
-// was killed in between looks into the store: for the message's name in a Maildir,
-// which is the same at each attempt, and at the place in an mbox that the history
-// names. What is whole there counts as delivered, what is torn is taken away. Only a
-// store that its reader has changed meanwhile leaves a doubt, which is recorded, and so
-// does a program: what one has done that was running then nobody knows.
+// What survives a crash: a message is delivered when it is synced and has its name in
+// new/ (Maildir), or is synced at the end of the file (mbox); its recipient's tag is set
+// after that. If the process is killed in between, the next attempt searches the store:
+// for the message's name in a Maildir, which is the same at each attempt, and at the place
+// in an mbox that the history records. A complete message there counts as delivered, a
+// partial one is removed. A doubt is left, and recorded, only if the store's reader has
+// changed it meanwhile, or if the recipient is a program: what it did is unknown.
 //
 // A local fault is never the sender's: permissions, missing directories and full
 // disks defer. Only a user that does not exist (5.1.1), a name that cannot be that of a
 // mailbox (5.1.3), and what a program refuses by its exit code fail.
 //
 // Diagnostics: New and Run fail on a configuration that cannot work, with a
-// *TemplateError for MAILBOX. What is wrong with one delivery is its agent.Result.
+// *TemplateError for MAILBOX. The error of one delivery is its agent.Result.
 package mailbox
 
 import (
@@ -43,7 +42,7 @@ import (
 	"zmailer/internal/stage/agent"
 )
 
-// Config says where mail goes.
+// Config is where mail is delivered.
 type Config struct {
 	PostOffice string   // directory; an agent runs in its transport/, so ".."
 	Channels   []string // channels to serve; empty: all of Channels
@@ -66,7 +65,7 @@ type Mailbox struct {
 	c       Config
 	stores  template
 	users   *users
-	host    string // as it stands in names in Maildirs
+	host    string // in the form for names in Maildirs
 	creds   *credentials
 	open    func(dir string, uid int, strict bool) (maildirFS, error)
 	writers sync.Pool // of *bufio.Writer
@@ -197,7 +196,7 @@ func (m *Mailbox) deliver(ctx context.Context, d *agent.Delivery, list []*agent.
 	if t.path == os.DevNull {
 		return delivered("discarded")
 	}
-	l := letter{delivery: d, recipient: r, all: list, lead: leadOf(d, r), now: m.c.Now(), creds: m.creds, as: t.as}
+	l := message{delivery: d, recipient: r, all: list, lead: leadOf(d, r), now: m.c.Now(), creds: m.creds, as: t.as}
 	if len(list) == 1 { // of more, none does
 		if err := loops(d, r.Group, r.Address); err != nil {
 			return m.result(d, r, err)

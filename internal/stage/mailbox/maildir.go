@@ -23,7 +23,7 @@ type maildirFS interface {
 
 // toMaildir adds the message to a Maildir: written in tmp/, synced, moved to new/
 // (the Maildir specification, "How a message is delivered").
-func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
+func (m *Mailbox) toMaildir(dir string, t target, l *message) error {
 	box, err := m.openMade(dir, t)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 	}
 	delivered := errors.Is(err, fs.ErrExist)
 	if err != nil {
-		// Crash: a file in tmp/ that nobody reads.
+		// Crash: a file in tmp/, which is never read.
 		rerr := box.Remove("tmp/" + name)
 		if !delivered || rerr != nil {
 			return errors.Join(err, rerr)
@@ -76,7 +76,7 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 		err = m.syncStore(dir, t)
 	}
 	if err != nil {
-		return &standing{err}
+		return &uncertain{err}
 	}
 	if t.spool {
 		m.c.Quota.note(box, l.size())
@@ -86,8 +86,8 @@ func (m *Mailbox) toMaildir(dir string, t target, l *letter) error {
 
 // settle finds out where an agent that died has delivered the message: "new", "cur",
 // where its reader has put it since, or "", if it has not come to that. If it is in
-// none of the places that show this, nobody can know.
-func (m *Mailbox) settle(box maildirFS, name string, l *letter) (where string, err error) {
+// none of the places that show this, it is unknown.
+func (m *Mailbox) settle(box maildirFS, name string, l *message) (where string, err error) {
 	for _, sub := range []string{"new", "tmp"} {
 		switch _, err := box.Stat(sub + "/" + name); {
 		case err == nil && sub == "tmp":
@@ -113,7 +113,7 @@ func (m *Mailbox) settle(box maildirFS, name string, l *letter) (where string, e
 }
 
 // fill writes and syncs the file in tmp/.
-func (m *Mailbox) fill(f durable.File, l *letter) error {
+func (m *Mailbox) fill(f durable.File, l *message) error {
 	w := m.writers.Get().(*bufio.Writer)
 	defer m.writers.Put(w)
 	w.Reset(f)
@@ -143,7 +143,7 @@ func moveNew(box durable.FS, from, to string) error {
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
-	// Crash: the message under both names, of which tmp/ is nobody's.
+	// Crash: the message under both names; the one in tmp/ is never read.
 	if err := box.Link(from, to); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (m *Mailbox) openMade(dir string, t target) (maildirFS, error) {
 }
 
 // createIn makes the file in tmp/. One of that name was left by an attempt that was
-// killed: the recipient is locked, so nobody who lives writes it. It is removed and
+// killed: the recipient is locked, so no live process writes it. It is removed and
 // not written over, for it may be in new/ as well, see moveNew.
 func createIn(box maildirFS, name string) (durable.File, error) {
 	made, cleared := false, false
@@ -229,7 +229,7 @@ func (m *Mailbox) adoptStore(dir string, t target) bool {
 // this one: the message's seconds, then its spool ID and the recipient, or the first of those
 // who share the copy, then the host;
 // and the size for readers that sum up.
-func (m *Mailbox) maildirName(l *letter) string {
+func (m *Mailbox) maildirName(l *message) string {
 	id := l.delivery.ID()
 	return strconv.FormatInt(id.Time().Unix(), 10) +
 		"." + id.String() + "R" + strconv.FormatInt(l.lead.Offset, 10) +

@@ -2,17 +2,20 @@ package mailbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/workspec"
 )
 
 // mbox is one mbox file while a message is added to it.
@@ -28,7 +31,7 @@ type mbox struct {
 
 // toMbox adds the message to an mbox file (RFC 4155, with the quoting of mboxrd),
 // behind a turn within this process, a dot lock, and an fcntl lock, in that order.
-func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
+func (m *Mailbox) toMbox(ctx context.Context, t target, l *message) error {
 	ctx, cancel := context.WithTimeout(ctx, m.c.LockWait)
 	defer cancel()
 	leave, err := m.takeTurn(ctx, t.path)
@@ -64,14 +67,14 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *letter) error {
 	if err := b.append(l); err != nil {
 		// Crash: a torn message at the end, which the next attempt cuts off.
 		if terr := ftruncate(b.fd, b.st.Size); terr != nil {
-			return &standing{errors.Join(err, fmt.Errorf("cut %s back to %d bytes: %w", t.path, b.st.Size, terr))}
+			return &uncertain{errors.Join(err, fmt.Errorf("cut %s back to %d bytes: %w", t.path, b.st.Size, terr))}
 		}
 		return err
 	}
 	// Crash: before this the file may be gone with its name, also one that a killed attempt
 	// has made.
 	if err := m.syncName(t.path, t); err != nil {
-		return &standing{err}
+		return &uncertain{err}
 	}
 	return nil
 }
@@ -181,7 +184,7 @@ func (b *mbox) create(flags int) (int, error) {
 }
 
 // append writes and syncs the message.
-func (b *mbox) append(l *letter) error {
+func (b *mbox) append(l *message) error {
 	if err := b.compose(b, l, b.st.Size, l.now); err != nil {
 		return err
 	}
@@ -196,8 +199,8 @@ func (b *mbox) sync() error {
 	return nil
 }
 
-// compose writes the message as it stands, or is to stand, at an offset of the file.
-func (b *mbox) compose(to io.Writer, l *letter, at int64, now time.Time) error {
+// compose writes the message in the form that it has at an offset of the file.
+func (b *mbox) compose(to io.Writer, l *message, at int64, now time.Time) error {
 	w := b.m.writers.Get().(*bufio.Writer)
 	defer b.m.writers.Put(w)
 	w.Reset(to)
@@ -254,3 +257,93 @@ func (b *mbox) lead(at int64) (string, error) {
 
 // busy is RFC 3463's X.2.0: something about the mailbox, no more is known.
 var busy = status.Code{Class: 4, Subject: 2, Detail: 0}
+
+// Keys of the history's "sent" that say where a message was about to be written: the
+// offset in the mbox, and the seconds in its From line. With the message itself, which
+// is still there, they give every byte that is to be found.
+const (
+	keyAt   = "at"
+	keyDate = "date"
+)
+
+func placeAttrs(at int64, date time.Time) []workspec.Attr {
+	return []workspec.Attr{
+		{Key: keyAt, Value: strconv.FormatInt(at, 10)},
+		{Key: keyDate, Value: strconv.FormatInt(date.Unix(), 10)},
+	}
+}
+
+// placeOf reads what placeAttrs wrote; false: they are not about an mbox.
+func placeOf(e *workspec.Event) (at int64, date time.Time, ok bool) {
+	at, err1 := strconv.ParseInt(e.Get(keyAt), 10, 64)
+	seconds, err2 := strconv.ParseInt(e.Get(keyDate), 10, 64)
+	return at, time.Unix(seconds, 0), err1 == nil && err2 == nil && at >= 0
+}
+
+// settle finds out whether an agent that died has delivered the message: whole, a part
+// of it, which is cut off, or nothing. It is called with the file locked.
+func (b *mbox) settle(l *message) (there bool, err error) {
+	if l.recipient.Sent == nil {
+		return false, nil
+	}
+	at, date, ok := placeOf(l.recipient.Sent)
+	if !ok || at > b.st.Size {
+		return false, l.inDoubt() // its reader has made the file shorter
+	}
+	c := &comparison{b: b, at: at}
+	err = b.compose(c, l, at, date)
+	switch {
+	case errors.Is(err, errDiffers):
+		return false, l.inDoubt() // its reader has written the file anew
+	case errors.Is(err, errEnds):
+		// Crash: the next attempt compares the rest of the part.
+		if err := ftruncate(b.fd, at); err != nil {
+			return false, fmt.Errorf("cut %s back to %d bytes: %w", b.t.path, at, err)
+		}
+		b.st.Size = at
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	// The attempt before may have made the file.
+	if err := errors.Join(b.sync(), b.m.syncName(b.t.path, b.t)); err != nil {
+		return false, &uncertain{err}
+	}
+	return true, nil
+}
+
+// What a comparison ends with.
+var (
+	errDiffers = errors.New("content mismatch")
+	errEnds    = errors.New("the file ends before the message")
+)
+
+// comparison is written to, and compares with the file from at on.
+type comparison struct {
+	b  *mbox
+	at int64
+}
+
+// Write implements io.Writer.
+func (c *comparison) Write(p []byte) (int, error) {
+	have := make([]byte, len(p))
+	done := 0
+	for done < len(have) {
+		n, err := pread(c.b.fd, have[done:], c.at+int64(done))
+		if err != nil {
+			return 0, c.b.pathError("read", err)
+		}
+		if n == 0 {
+			break
+		}
+		done += n
+	}
+	switch {
+	case !bytes.Equal(have[:done], p[:done]):
+		return 0, errDiffers
+	case done < len(p):
+		return 0, errEnds
+	}
+	c.at += int64(done)
+	return done, nil
+}

@@ -22,7 +22,7 @@ type directories interface {
 	sync(name string, t target, asRoot bool) error
 }
 
-// fileID tells one file or directory from another under the same name.
+// fileID distinguishes one file or directory from another under the same name.
 type fileID struct{ dev, ino uint64 }
 
 // durableNames are the names that this process has made durable.
@@ -31,7 +31,7 @@ type durableNames struct {
 	names map[string]fileID
 }
 
-// rememberedNames bounds durableNames: what is forgotten is made durable again.
+// rememberedNames bounds durableNames: a forgotten one is made durable again.
 const rememberedNames = 10000
 
 func (d *durableNames) known(name string, id fileID) bool {

@@ -14,9 +14,9 @@ import (
 	"zmailer/internal/stage/agent"
 )
 
-// Pipe says how programs are run (channel pipe).
+// Pipe is how programs are run (channel pipe).
 type Pipe struct {
-	// User runs the programs that root's files name, PIPEUSER; "": nobody does.
+	// User runs the programs that root's files name, PIPEUSER; "": they are not run.
 	User string
 	// Nobody: programs of files that others may write are run, as nobody (PIPENOBODY).
 	Nobody bool
@@ -31,7 +31,7 @@ func HeadLines() []string { return []string{"from", "return-path", "delivered-to
 
 const defaultPipeLimit = 15 * time.Minute
 
-// isPipe tells a recipient that is a program. ZMailer's router gives those to the
+// isPipe reports whether a recipient is a program. ZMailer's router gives those to the
 // channel local, as it does with files.
 func isPipe(r *agent.Recipient) bool {
 	return r.Channel == "pipe" || r.Channel == "local" && strings.HasPrefix(r.Host, "pipe.") && !strings.Contains(r.Host, "@")
@@ -53,9 +53,9 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	if m.creds.root {
 		p.as = &identity{uid: a.uid, gid: a.gid}
 	}
-	l := letter{delivery: d, recipient: r, now: m.c.Now(), creds: m.creds, top: m.pipeHead(r)}
+	l := message{delivery: d, recipient: r, now: m.c.Now(), creds: m.creds, top: m.pipeHead(r)}
 	if r.Sent != nil {
-		// A program does not tell whether it was run by an agent that died.
+		// It is unknown whether an agent that died has run the program.
 		if err := d.InDoubt(r); err != nil {
 			return m.result(d, r, err)
 		}
@@ -65,7 +65,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 		return m.result(d, r, err)
 	}
 	defer func() { _ = in.Close() }() // it was only read
-	// Crash: before the program starts, or while it runs; what it has done nobody knows,
+	// Crash: before the program starts, or while it runs; what it has done is unknown,
 	// and it is run again.
 	if err := l.sent(); err != nil {
 		return m.result(d, r, err)
@@ -82,7 +82,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 }
 
 // runsAs is the account that a recipient's program runs as: the owner of the file that
-// names it (M48). Never root's, and nobody's only where that is wanted.
+// names it (M48). Never root's, and that of nobody only if PIPENOBODY is set.
 func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 	uid := privilege(r.Privilege)
 	refuse := func(text string) (account, error) {
@@ -106,7 +106,7 @@ func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 		}
 	}
 	if uid == nobody && !m.c.Pipe.Nobody {
-		return refuse("others may write the file that names it, or nobody owns that; chmod go-w it and zmctl reroute the message, or set PIPENOBODY=yes in zmailer.conf")
+		return refuse("the file that names it may be written by other users, or is owned by nobody; chmod go-w it and zmctl reroute the message, or set PIPENOBODY=yes in zmailer.conf")
 	}
 	if !m.creds.root && a.uid != os.Geteuid() {
 		return refuse(fmt.Sprintf("uid %d is to run it, and the agent, uid %d, is not root's", a.uid, os.Geteuid()))
@@ -189,7 +189,7 @@ func original(r *agent.Recipient) string {
 // searchPath is where programs are looked for.
 const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
-// environment is all that a program is told beside the message. What others have chosen
+// environment is all that a program gets besides the message. What others have chosen
 // is made harmless for a shell that reads it without quotes.
 func environment(a account, r *agent.Recipient, id string) []string {
 	to := original(r)

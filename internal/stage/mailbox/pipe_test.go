@@ -249,9 +249,9 @@ func TestProgramIsRefusedWithoutAnOwner(t *testing.T) {
 		"root's file":                 {"0", Pipe{}, `deferred .*4\.3\.5 .*set PIPEUSER`},
 		"root's file, user unknown":   {"0", Pipe{User: "no-such-user-here"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf cannot be looked up`},
 		"root's file, user is root":   {"0", Pipe{User: "root"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf is root`},
-		"a file that others write to": {"65534", Pipe{}, `deferred .*4\.3\.5 .*others may write the file`},
-		"no privilege at all":         {"what?", Pipe{}, `deferred .*4\.3\.5 .*others may write the file`},
-		"PIPEUSER is not for nobody":  {"65534", Pipe{User: "nobody"}, `deferred .*4\.3\.5 .*others may write the file`},
+		"a file that others write to": {"65534", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
+		"no privilege at all":         {"what?", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
+		"PIPEUSER is not for nobody":  {"65534", Pipe{User: "nobody"}, `deferred .*4\.3\.5 .*may be written by other users`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPipePost(t), openDir(t)

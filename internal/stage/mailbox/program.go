@@ -10,10 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/agent"
 )
 
 const (
@@ -78,7 +80,7 @@ func (p *program) run(in *os.File) (e ended, err error) {
 	return e, nil
 }
 
-// cmd is the command without its pipes: started as it stands if no shell is needed.
+// cmd is the command without its pipes: started directly if no shell is needed.
 func (p *program) cmd() *exec.Cmd {
 	args := []string{"/bin/sh", "-c", p.command}
 	if strings.HasPrefix(p.command, "/") && !strings.ContainsAny(p.command, "\"'`$\\;&|<>(){}[]*?~#!\t\n") {
@@ -122,7 +124,7 @@ func inputFile(dir string, write func(io.Writer) error) (in *os.File, err error)
 		err = b.Flush()
 	}
 	if err == nil {
-		// /dev/stdin can be opened by whom the program runs as, and by nobody else.
+		// /dev/stdin can be opened by the user that the program runs as, and by no other.
 		err = f.Chmod(0o444)
 	}
 	if err != nil {
@@ -167,7 +169,7 @@ func keep(out io.Reader) string {
 }
 
 // waitExit returns when a child has ended. It is not reaped: until then its number, which
-// is its process group's, is nobody else's.
+// belongs to its process group only.
 func waitExit(pid int) {
 	for {
 		var info unix.Siginfo
@@ -177,7 +179,7 @@ func waitExit(pid int) {
 	}
 }
 
-// end ends a process group: by SIGTERM, and what is left of it by SIGKILL.
+// end ends a process group: by SIGTERM, and the rest of it by SIGKILL.
 func end(group int, exited <-chan struct{}) {
 	_ = unix.Kill(group, unix.SIGTERM)
 	grace := time.NewTimer(endGrace)
@@ -199,4 +201,69 @@ var sysexits = map[int]status.Code{
 	69: {Class: 5, Subject: 3, Detail: 0}, // EX_UNAVAILABLE
 	76: {Class: 5, Subject: 5, Detail: 0}, // EX_PROTOCOL
 	77: {Class: 5, Subject: 7, Detail: 0}, // EX_NOPERM
+}
+
+// Exit codes that mean that the program is not as it should be: EX_CONFIG, and a shell's for
+// a command that it cannot run.
+const (
+	exConfig        = 78
+	exNotExecutable = 126
+	exNotFound      = 127
+)
+
+// result is the result of the recipient of a program that has ended.
+func (e *ended) result() agent.Result {
+	code, how := e.verdict()
+	first, _, _ := strings.Cut(strings.TrimSpace(e.output), "\n")
+	words := printable(first)
+	// A program may print a full status, of the class of its exit code.
+	if printed, rest, _ := strings.Cut(words, " "); printed != "" && code.Class != 2 {
+		if c, ok := status.Parse(printed); ok && c.Class == code.Class {
+			code, words = c, rest
+		}
+	}
+	reply := how
+	if code.Class != 2 {
+		reply = code.String() + " " + how
+	}
+	if words != "" {
+		reply += ": " + words
+	}
+	return agent.Result{Outcome: code.Outcome(), Code: code, Reply: reply, Text: how + "\n" + printable(e.output)}
+}
+
+// verdict is the status of a program's end, and a description.
+func (e *ended) verdict() (status.Code, string) {
+	exit := e.state.ExitStatus()
+	code, permanent := sysexits[exit]
+	switch {
+	case e.late:
+		return status.SystemTrouble, fmt.Sprintf("the program was killed, it had run for %s", e.limit)
+	case e.state.Signaled():
+		return status.SystemTrouble, "the program was ended by " + unix.SignalName(e.state.Signal())
+	case exit == 0:
+		return status.OK, "the program took it"
+	case permanent:
+	case exit == exConfig, exit == exNotExecutable, exit == exNotFound:
+		code = configTrouble
+	default: // EX_TEMPFAIL with them
+		code = status.SystemTrouble
+	}
+	return code, fmt.Sprintf("the program exited with %d", exit)
+}
+
+// printable has a blank for every control character but the newline, and ? for what is
+// no UTF-8.
+func printable(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n':
+			return r
+		case r == unicode.ReplacementChar:
+			return '?'
+		case unicode.IsControl(r):
+			return ' '
+		}
+		return r
+	}, s))
 }

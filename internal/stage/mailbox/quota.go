@@ -29,7 +29,7 @@ var (
 	tooLarge    = status.Code{Class: 5, Subject: 2, Detail: 3}
 )
 
-// room tells whether a message fits into a mailbox that holds so much.
+// room reports whether a message fits into a mailbox that holds so much.
 func (q Quota) room(has, size int64) error {
 	switch {
 	case q.Bytes <= 0 || has+size <= q.Bytes:
@@ -52,7 +52,7 @@ const (
 	countKeep   = 15 * time.Minute
 )
 
-// maildirRoom tells whether a message fits into a Maildir. The file's sum is believed
+// maildirRoom reports whether a message fits into a Maildir. The file's sum is believed
 // while there is room; before a message is refused everything is counted, unless that
 // was done lately and nothing has been noted since.
 func (q Quota) maildirRoom(box maildirFS, name string, size int64, now time.Time) error {
@@ -74,13 +74,13 @@ func (q Quota) maildirRoom(box maildirFS, name string, size int64, now time.Time
 	return q.room(has, size)
 }
 
-// summary is what a size file says.
+// summary is the content of a size file.
 type summary struct {
 	bytes   int64
 	counted time.Time // zero: something was noted since
 }
 
-// openSizes opens the size file. What stands there is its user's to choose: a named pipe
+// openSizes opens the size file. The user chooses what it is: a named pipe
 // would hold up the open(2), and with it the agent, for ever.
 func openSizes(box durable.FS, flag int) (durable.File, durable.Info, error) {
 	info, err := box.Stat(sizeFile)
@@ -106,7 +106,7 @@ func openSizes(box durable.FS, flag int) (durable.File, durable.Info, error) {
 
 var errNotRegular = errors.New(sizeFile + " is not a regular file")
 
-// summed reads the size file. It is not believed if it is large, says another quota, or
+// summed reads the size file. It is not believed if it is large, has another quota, or
 // cannot be understood.
 func (q Quota) summed(box durable.FS) (s summary, ok bool) {
 	f, info, err := openSizes(box, os.O_RDONLY)
@@ -153,7 +153,7 @@ func (q Quota) write(box durable.FS, name string, sum, count int64, now time.Tim
 	if err := box.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Crash: a file in tmp/ that nobody reads.
+	// Crash: a file in tmp/, which is never read.
 	f, err := box.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (q Quota) note(box durable.FS, size int64) {
 	_ = f.Close()
 }
 
-// counted sums up a Maildir and its folders, but not the trash and what is marked as such.
+// counted sums up a Maildir and its folders, but not the trash and messages marked as such.
 func counted(box durable.FS) (sum, count int64, err error) {
 	folders := []string{""}
 	entries, err := box.ReadDir(".")
@@ -215,7 +215,7 @@ func counted(box durable.FS) (sum, count int64, err error) {
 	return sum, count, nil
 }
 
-// sizeOf is a message's size, from its name if that tells.
+// sizeOf is a message's size, from its name if that has it.
 func sizeOf(box durable.FS, dir, name string) (int64, bool) {
 	if strings.HasPrefix(name, ".") {
 		return 0, false

@@ -117,7 +117,7 @@ func TestMaildirSizeFileIsKept(t *testing.T) {
 
 // Whatever a user puts in the place of the files that a quota needs: his own mail comes,
 // and the agent, which is everybody's, does not wait.
-func TestPipeInTheSizeFilesPlaceHoldsNobodyUp(t *testing.T) {
+func TestPipeInPlaceOfTheSizeFileDoesNotBlock(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"named pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"link to a pipe": func(path string) error {

@@ -86,7 +86,7 @@ func TestSenderWithBlanksIsOneWordInTheFromLine(t *testing.T) {
 }
 
 // A Maildir and its directories are made on demand, for the user alone; the name
-// tells time, message, recipient, host and size.
+// has time, message, recipient, host and size.
 func TestMaildirIsMadeForTheUserAlone(t *testing.T) {
 	p := newPost(t, "$MAIL/%d/%u/")
 	p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"fmt"
 	"os"
 	"os/user"
 	"path"
@@ -9,6 +10,7 @@ import (
 
 	"zmailer/internal/mail/status"
 	"zmailer/internal/stage/agent"
+	"zmailer/internal/workspec"
 )
 
 // target is where one recipient's mail goes, and as whom.
@@ -86,7 +88,7 @@ func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
 	return t, err
 }
 
-// hasTag tells whether a local part is a login and a tag.
+// hasTag reports whether a local part is a login and a tag.
 func hasTag(local, login string) bool {
 	return login != "" && len(local) > len(login) && strings.EqualFold(local[:len(login)], login)
 }
@@ -99,3 +101,158 @@ func privilege(s string) int {
 	}
 	return int(n)
 }
+
+// A tag, as in user+tag, changes nothing about where ta-mailbox puts a message. So
+// recipients who are one user get one copy, and each of them the result of that one. The
+// copy is named after the first of them in the file, whether that one is still open or not:
+// another attempt, for those that are left, finds it under that name.
+
+// copies parts recipients by the copies that they get, in the order of the first of each.
+func copies(d *agent.Delivery) [][]*agent.Recipient {
+	var out [][]*agent.Recipient
+	places := map[*workspec.Recipient]int{}
+	for _, r := range d.Recipients {
+		lead := leadOf(d, r)
+		i, known := places[lead]
+		if !known {
+			i = len(out)
+			places[lead] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], r)
+	}
+	return out
+}
+
+// leadOf is the recipient after whom the copy is named that a recipient gets.
+func leadOf(d *agent.Delivery, r *agent.Recipient) *workspec.Recipient {
+	if !shares(d, r.Recipient, r.Group) {
+		return r.Recipient
+	}
+	for i := range r.Group.Recipients {
+		one := &r.Group.Recipients[i]
+		if one.Host == r.Host && one.Offset <= r.Offset && shares(d, one, r.Group) {
+			return one
+		}
+	}
+	return r.Recipient
+}
+
+// shares reports whether a recipient may share a copy with others of its group. A sender
+// that names the recipient (VERP) is written into the copy, and a loop is one recipient's alone.
+func shares(d *agent.Delivery, r *workspec.Recipient, g *workspec.Group) bool {
+	if r.Channel != "local" || !strings.Contains(r.Host, "@") || g.Sender.VERP != "" {
+		return false
+	}
+	login, _ := cutAddress(r.Host)
+	local, _ := cutAddress(r.Address)
+	return (strings.EqualFold(local, login) || hasTag(local, login)) && loops(d, g, r.Address) == nil
+}
+
+// TemplateError is a MAILBOX value that cannot be used.
+type TemplateError struct {
+	Template string
+	Reason   string
+}
+
+func (e *TemplateError) Error() string {
+	return fmt.Sprintf("MAILBOX=%s: %s", e.Template, e.Reason)
+}
+
+// template is a parsed MAILBOX value.
+type template struct {
+	parts    []string // text and, at odd places, the character of a % sequence
+	usesHome bool
+}
+
+func parseTemplate(s string) (template, error) {
+	bad := func(reason string) (template, error) { return template{}, &TemplateError{s, reason} }
+	if !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "%h/") {
+		return bad("it must be a path from the root, or start with %h/")
+	}
+	var t template
+	text, user := "", false
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			text += s[i : i+1]
+			continue
+		}
+		if i++; i == len(s) {
+			return bad("it ends in the middle of a % sequence")
+		}
+		switch c := s[i]; c {
+		case '%':
+			text += "%"
+			continue
+		case 'u', 'd', 'h':
+			user = user || c != 'd'
+			t.usesHome = t.usesHome || c == 'h'
+			t.parts = append(t.parts, text, string(c))
+			text = ""
+		default:
+			return bad("%" + string(c) + " is none of %u, %h, %d, %%")
+		}
+	}
+	t.parts = append(t.parts, text)
+	if !user {
+		return bad("without %u or %h all users would share one mailbox")
+	}
+	return t, nil
+}
+
+// expand gives the path for a user. The values must be safe elements, home a path.
+func (t *template) expand(login, home, domain string) (string, error) {
+	var b strings.Builder
+	for i, p := range t.parts {
+		switch {
+		case i%2 == 0:
+			b.WriteString(p)
+		case p == "u":
+			b.WriteString(login)
+		case p == "d":
+			if domain == "" {
+				return "", &fault{code: configTrouble, text: "MAILBOX wants a domain and the address has none"}
+			}
+			b.WriteString(domain)
+		case p == "h":
+			if !path.IsAbs(home) || path.Clean(home) == "/" {
+				return "", &fault{code: configTrouble, text: "the user has no home directory"}
+			}
+			b.WriteString(strings.TrimRight(home, "/"))
+		}
+	}
+	return b.String(), nil
+}
+
+// safeElement reports whether a name can be an element of a path without leading
+// anywhere else: it has no slash, is not "." or "..", and holds no control
+// characters.
+func safeElement(s string) bool {
+	if s == "" || s == "." || s == ".." || len(s) > 200 {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r < ' ' || r == 0x7f })
+}
+
+// cutAddress parts user@domain at the last @ and unquotes the user.
+func cutAddress(s string) (login, domain string) {
+	login = s
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		login, domain = s[:i], s[i+1:]
+	}
+	if len(login) >= 2 && login[0] == '"' && login[len(login)-1] == '"' {
+		var b strings.Builder
+		quoted := login[1 : len(login)-1]
+		for i := 0; i < len(quoted); i++ {
+			if quoted[i] == '\\' && i+1 < len(quoted) {
+				i++
+			}
+			b.WriteByte(quoted[i])
+		}
+		login = b.String()
+	}
+	return login, domain
+}
+
+// configTrouble is RFC 3463's 4.3.5, system incorrectly configured.
+var configTrouble = status.Code{Class: 4, Subject: 3, Detail: 5}

@@ -83,7 +83,7 @@ deb rpm: package-root
 # need a right or a program that is not there say so. What takes longest begins first. A dozen packages run the programs: they are linked once.
 test: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary $(ATONCE) \
-		./test/install ./test/e2e ./test/faults ./test/crash ./cmd/zmctl ./test/docs ./internal/stage/scheduler ./internal/stage/smtpserver ./...
+		./test/install ./test/e2e ./test/faults ./test/crash ./cmd/zmctl ./test/docs ./internal/stage/scheduler/engine ./internal/stage/scheduler/store ./internal/stage/smtpserver ./...
 
 # The whole system on this machine, with five messages' lives as they happen.
 demo: build
@@ -119,7 +119,7 @@ RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup$$ -
 race:
 	@if command -v "$$($(GO) env CC)" >/dev/null; then \
 		export CGO_ENABLED=1; \
-		GORACE=atexit_sleep_ms=50 $(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./cmd/zmctl ./internal/stage/scheduler ./internal/stage/smtpserver ./internal/stage/router $(RACED); \
+		GORACE=atexit_sleep_ms=50 $(GO) run ./scripts/testsummary $(ATONCE) -race -short -shuffle=on ./cmd/zmctl ./internal/stage/scheduler/engine ./internal/stage/smtpserver ./internal/stage/router $(RACED); \
 	else \
 		echo "skipped: the race detector needs a C compiler; shuffled alone"; \
 		$(GO) run ./scripts/testsummary $(ATONCE) -short -shuffle=on $(RACED); \
@@ -172,8 +172,8 @@ soak: build
 	$(GO) test -count=1 ./internal/mail/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
-	$(GO) test ./internal/stage/scheduler -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
-	$(GO) test ./internal/stage/scheduler -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
+	$(GO) test ./internal/stage/scheduler/engine -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
+	$(GO) test ./internal/stage/scheduler/store -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # The same without hands in the spool: load, kills, signals, reloads, operations, few file

@@ -23,12 +23,13 @@ import (
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler"
 	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/engine"
 )
 
 // enterRoom looks at the postoffice's file system and has the scheduler give up root: what starts agents as others runs beside it
 // already, or is started first. A scheduler without either starts its agents itself and
 // keeps what it has.
-func enterRoom(settings *config.Config, cfg *scheduler.Config) error {
+func enterRoom(settings *config.Config, cfg *engine.Config) error {
 	if err := filesystem.Check(settings, cfg.Log); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/run/machine"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/engine"
 )
 
 const description = `Reads the work specifications in $POSTOFFICE/transport/, starts transport agents as
@@ -47,7 +48,7 @@ func main() {
 			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "start-agents", Usage: "start agents that run as others for a scheduler that is not root, and do nothing else (docs/privileges.md)"},
-			&cli.DurationFlag{Name: "stop-timeout", Value: scheduler.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: engine.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
 		),
 		UseShortOptionHandling: true,
 		HideHelpCommand:        true,
@@ -87,5 +88,5 @@ func run(c *cli.Context) error {
 	if err := enterRoom(settings, &cfg); err != nil {
 		return err
 	}
-	return scheduler.Run(c.Context, cfg)
+	return engine.Run(c.Context, cfg)
 }

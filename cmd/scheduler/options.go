@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/engine"
 	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
 
@@ -28,7 +29,7 @@ func startFlags() []cli.Flag {
 }
 
 // applyStart puts the flags of startFlags into the configuration.
-func applyStart(c *cli.Context, cfg *scheduler.Config) error {
+func applyStart(c *cli.Context, cfg *engine.Config) error {
 	if n := c.Count("H"); n > 2 {
 		return cli.Exit("-H: there are at most two levels", config.ExitUsage)
 	} else if n > 0 {

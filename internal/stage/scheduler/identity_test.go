@@ -8,13 +8,17 @@ import (
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/conf"
 )
 
 // Z6: the zone that a clause specifies reaches the agents that serve it.
 func TestAgentsAreStartedAsTheirClauseSpecifies(t *testing.T) {
-	f := mustConf(t, `
+	f, err := conf.Parse("scheduler.conf", []byte(`
 a/* nice=5 user=u group=g sources="192.0.2.1,192.0.2.2" helo=out.example tls=may auth=acc command="[A=$host] ta $channel"
-`)
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := agents.Launch{Argv: []string{"ta", "a"}, Env: []string{"A=h", "SOURCES=192.0.2.1,192.0.2.2", "HELO=out.example", "TLSPOLICY=may", "ACCOUNT=acc"},
 		User: "u", Group: "g", Nice: 5}
 	if got := agents.LaunchOf(f.Match("a", "h"), "a", "h"); !reflect.DeepEqual(got, want) {

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// setClock is a clock that a test may set, beside the system's that runs on.
+type setClock struct{ ahead atomic.Int64 }
+
+func (c *setClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *setClock) set(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// waiting has every clause wait a quarter of a second, or half.
+func waiting(s *conf.Settings) {
+	s.Interval, s.Expiry = 250*time.Millisecond, time.Hour
+	s.Retries = []int{1, 2}
+}
+
+// A5 M27: the clock is set by a day while messages wait: they are tried when they would
+// have been, a host in trouble is, none expires, agents go on.
+func TestClockSetByADayWhileMessagesWait(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			clock := &setClock{}
+			r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
+			r.config.clocks.now = clock.now
+			var want []string
+			for i := range 4 {
+				want = append(want, fmt.Sprintf("defer3.%d@h", i), fmt.Sprintf("retryat1.%d@h", i))
+				r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d %s", i, want[2*i])}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d %s", i, want[2*i+1])})
+			}
+			r.start()
+			r.wait(8, "msg=deferred", "attempt=1")
+			set := time.Now()
+			clock.set(by)
+			r.wait(1, "msg=clock-set", "by=")
+			// The next attempt comes within the longest interval, whatever the machine's load
+			// adds to it.
+			r.wait(4, "msg=deferred", "attempt=2")
+			r.wait(4, "msg=finished")
+			if took := time.Since(set); took > patience/2 {
+				t.Errorf("all was delivered %v after the clock was set, want about a second", took)
+			}
+			r.deliveredOnce(want...)
+			if n, _ := r.events.count("msg=expired"); n != 0 {
+				t.Errorf("%d recipients expired, want none", n)
+			}
+			if n, _ := r.events.count("msg=clock-set"); n != 1 {
+				t.Errorf("the clock is said to be set %d times, want once", n)
+			}
+		})
+	}
+}
+
+// A5: the clock is set back while no scheduler runs: what the last one decided to wait
+// for is not waited for a day longer.
+func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
+	t.Parallel()
+	clock := &setClock{}
+	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
+	r.config.clocks.now = clock.now
+	for i := range 3 {
+		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d defer2.%d@h", i, i)}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d deferall1.%d@h", i, i)})
+	}
+	r.start()
+	r.wait(6, "msg=deferred")
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	clock.set(-24 * time.Hour)
+	r.start()
+	r.wait(3, "msg=finished")
+	if n, _ := r.events.count("msg=expired"); n != 0 {
+		t.Errorf("%d recipients expired, want none", n)
+	}
+}
+
+// A clock that is set by an hour makes no thread still.
+func TestClockThatIsSetMovesTheTimeOfProgress(t *testing.T) {
+	b, _ := diskBox(t)
+	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
+	now := time.Unix(1_800_000_000, 0)
+	e.monitor.still = map[*thread.Thread]stillness{nil: {since: now}}
+	e.clock.shift(time.Hour)
+	if got, want := e.monitor.still[nil].since, now.Add(time.Hour); !got.Equal(want) {
+		t.Errorf("the last progress: %v, want %v", got, want)
+	}
+}
+
+// A reminder of a message that is gone from the disk, while an agent has it still, does
+// nothing to its name, which may be another's by then.
+func TestReminderOfWhatIsGone(t *testing.T) {
+	b, _ := diskBox(t)
+	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
+	e.ends.remind(&thread.Message{Number: 1})
+	if len(e.changes.busy) != 0 {
+		t.Error("its file is looked at")
+	}
+}
+
+// M27: CLOCK_BOOTTIME is asked for once a second, and at once when the machine may have
+// slept, which its time of day alone tells.
+func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
+	boot, asked := 7*time.Hour, 0
+	known := true
+	b := bootClock{ask: func() (time.Duration, bool) { asked++; return boot, known }}
+	day, even := 30*time.Hour, time.Duration(0)
+	pass := func(awake, asleep, set time.Duration) {
+		day, even, boot = day+awake+asleep+set, even+awake, boot+awake+asleep
+	}
+	for _, step := range []struct {
+		name               string
+		awake, asleep, set time.Duration
+		silent             bool
+		asked              int
+	}{
+		{name: "the first time", asked: 1},
+		{name: "half a second later", awake: time.Second / 2},
+		{name: "a second later", awake: time.Second / 2, asked: 1},
+		{name: "after a sleep", awake: time.Millisecond, asleep: time.Hour, asked: 1},
+		{name: "after the clock was set", awake: time.Millisecond, set: -time.Hour, asked: 1},
+		{name: "and then", awake: time.Millisecond},
+		{name: "without an answer", awake: 2 * time.Second, silent: true, asked: 1},
+	} {
+		pass(step.awake, step.asleep, step.set)
+		known = !step.silent
+		before := asked
+		if got := b.read(day, even); got != boot {
+			t.Errorf("%s: got %v, want %v", step.name, got, boot)
+		}
+		if got := asked - before; got != step.asked {
+			t.Errorf("%s: it was asked %d times, want %d", step.name, got, step.asked)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+// Package engine is the running scheduler. It joins the core (package thread), the disk
+// (store), the agents and the query sockets: one goroutine takes what the disk, the agents,
+// the watched directories and the clock report, and decides what is done next. It waits for
+// nothing itself: a pool of goroutines makes the changes on the disk, those of one message
+// one after the other.
+//
+// What survives a crash: everything that matters is in the work specifications: tags,
+// diagnostics, the history's attempts and next times, and the names of reports that are
+// prepared. A start reads them all; nothing else is remembered.
+//
+// Diagnostics: Run's error is why the scheduler cannot run: *config.Error for its
+// configuration, durable.ErrLocked when another one does, agents.ErrLauncher when the agent
+// launcher has ended. Trouble with one message or one agent is logged, and the rest goes on.
+package engine
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"zmailer/internal/disk/watch"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/events"
+	"zmailer/internal/stage/scheduler/query"
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// engine joins core, disk and agents. All its state belongs to the goroutine of
+// run; others post to the mailbox what they want done.
+type engine struct {
+	conf  Config
+	po    *postoffice.PostOffice
+	spool *store.Store
+	core  *thread.Core
+	log   *slog.Logger
+	box   *mailbox
+	pool  *pool
+	watch *watch.Watcher
+
+	now      time.Time // of this turn
+	messages table
+	inodes   map[uint64]uint64 // number in the name, of messages with another one in the spool ID
+	agents   *agents.Pool
+	events   *events.Stream
+	counts   query.Counts
+	meters   meters
+	query    *query.Server
+
+	// Its parts, each with the state that is its own.
+	clock           clock
+	changes         changes
+	ends            ends
+	intake          intake
+	placement       placement
+	attempts        attempts
+	scanner         scanner
+	monitor         monitor
+	superseder      superseder
+	reconfiguration reconfiguration
+	heap            heap
+	books           books
+
+	quit     chan struct{} // closed by stop
+	stopping bool
+	deadline time.Time
+}
+
+func newEngine(c Config, po *postoffice.PostOffice) *engine {
+	c.alone = cmp.Or(c.alone, aloneGrace)
+	c.Lookout = cmp.Or(c.Lookout, DefaultLookout)
+	c.locked = cmp.Or(c.locked, lockedAfter)
+	c.clocks = c.clocks.orSystem()
+	stream := &events.Stream{}
+	c.Log = c.Metrics.Log(c.Log)
+	m := newMeters(c.Metrics)
+	e := &engine{
+		events: stream,
+		conf:   c, po: po, log: c.Log, box: newMailbox(),
+		spool: store.New(&store.Env{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
+			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
+			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}}),
+		meters: m,
+		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
+
+		quit: make(chan struct{}), inodes: map[uint64]uint64{},
+	}
+	e.clock.engine, e.ends.engine, e.attempts.engine, e.scanner.engine, e.monitor.engine = e, e, e, e, e
+	e.superseder.engine, e.reconfiguration.engine, e.heap.engine, e.books.engine = e, e, e, e
+	e.changes = changes{engine: e, busy: map[*thread.Message]*ops{}}
+	e.intake = intake{engine: e, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
+	e.placement = placement{engine: e, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
+	start := c.starter
+	if start == nil {
+		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
+	}
+	e.agents = agents.New(e.core, &e.attempts, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
+	return e
+}
+
+// emit emits an event.
+func (e *engine) emit(k events.Kind, args ...any) { e.emitter().Emit(k, args...) }
+
+func (e *engine) emitter() events.Emitter { return events.Emitter{Log: e.log, Stream: e.events} }
+
+// transport is the path of transport/, where agents run.
+func (e *engine) transport() string { return filepath.Join(e.conf.Dir, postoffice.Transport) }
+
+// run works until ctx is done and everything has ended.
+func (e *engine) run(ctx context.Context) error {
+	defer e.spool.Ledger.Close()
+	defer e.scanner.listers.Wait()
+	e.books.startLedger(ctx)
+	e.clock.tick()
+	e.scanner.began = e.now
+	e.pool = newPool(e.intake.load)
+	defer e.pool.close()
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatching()
+	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
+	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
+	e.query = query.Start(ctx, e, query.Config{Dir: e.conf.Dir, ZConfig: e.conf.ZConfig, Conf: e.conf.Conf, PostOffice: e.po, Store: e.spool,
+		Now: e.conf.clocks.now, Log: e.log, Stream: e.events})
+	defer e.query.Measure(e.conf.Metrics)() // readers ask the engine until the query has stopped
+	defer e.query.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	done := ctx.Done()
+	hints := e.watch.C()
+	defer e.conf.Service.Watch(func() { e.post(e.conf.Service.Alive) })()
+	e.conf.Service.Ready("serves %s", e.conf.Dir)
+	var list []func()
+	for !e.ended() {
+		select {
+		case <-done:
+			done, hints = nil, nil
+			stopWatching()
+			e.clock.tick()
+			e.stop()
+		case <-e.box.wake:
+		case <-timer.C:
+		case h := <-hints:
+			e.intake.hint(h)
+			for more := true; more; {
+				select {
+				case h := <-hints:
+					e.intake.hint(h)
+				default:
+					more = false
+				}
+			}
+			e.intake.wantHinted()
+		}
+		e.clock.tick()
+		list = e.box.take(list)
+		for _, fn := range list {
+			fn()
+		}
+		e.turn()
+		e.arm(timer)
+	}
+	stopWatching()
+	e.watch.Wait()
+	return nil
+}
+
+// post has fn done by run's goroutine.
+func (e *engine) post(fn func()) { e.box.post(fn) }
+
+// turn does what is due, feeds agents and writes to them.
+func (e *engine) turn() {
+	if !e.conf.Freeze {
+		e.advance()
+	}
+	e.agents.Turn()
+	e.placement.lookAtLocked()
+	e.monitor.lookOut()
+	e.heap.trimSoon()
+	if !e.scanner.lookAt.IsZero() && !e.now.Before(e.scanner.lookAt) {
+		e.scanner.lookAtAll()
+	}
+	for r := e.core.Touched(); r != nil; r = e.core.Touched() {
+		e.attempts.feed(r)
+	}
+	e.agents.Flush()
+	e.changes.finishAll()
+}
+
+// advance does what the time has come for.
+func (e *engine) advance() {
+	expired, due := e.core.Advance(e.now)
+	for _, v := range expired {
+		e.ends.expire(v)
+	}
+	for _, m := range due {
+		e.ends.remind(m)
+	}
+}
+
+// arm sets the one timer there is to what comes next.
+func (e *engine) arm(timer *time.Timer) {
+	next := store.Earliest(store.Earliest(e.agents.Next(), e.heap.trimAt), store.Earliest(e.placement.lockedAt, e.scanner.lookAt))
+	if !e.conf.Freeze {
+		next = store.Earliest(next, e.core.Next())
+	}
+	if e.stopping {
+		next = store.Earliest(next, e.deadline)
+	} else if !e.monitor.looking {
+		next = store.Earliest(next, e.monitor.at)
+	}
+	if next.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(max(next.Sub(e.now), 0))
+}
+
+// stop ends deliveries in good order (A17): nothing new is begun, what runs may end
+// until the deadline.
+func (e *engine) stop() {
+	e.stopping, e.scanner.lookAt = true, time.Time{}
+	close(e.quit)
+	e.conf.Service.Stopping()
+	e.deadline = e.now.Add(e.conf.StopTimeout)
+	running, _ := e.agents.Len()
+	e.log.Info("stopping", "agents", running, "deliveries", e.agents.Running(), "timeout", e.conf.StopTimeout)
+	e.pool.forget()
+	e.agents.Stop()
+}
+
+// ended tells whether everything has ended after stop, or has to.
+func (e *engine) ended() bool {
+	if !e.stopping {
+		return false
+	}
+	if e.agents.Ended() && len(e.changes.busy) == 0 {
+		return true
+	}
+	if e.now.Before(e.deadline) {
+		return false
+	}
+	if e.agents.Ended() {
+		// The disk does not take our changes: the next start finds what is to be done.
+		e.log.Error("stopped-early", "changes", len(e.changes.busy))
+		return true
+	}
+	// Crash: as if these agents had been killed: their locks are a dead owner's.
+	e.agents.Kill()
+	e.deadline = e.now.Add(killGrace)
+	return false
+}
+
+// killGrace is what an agent gets between SIGTERM and SIGKILL.
+const killGrace = 2 * time.Second
+
+func idOf(m *thread.Message) postoffice.SpoolID {
+	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
+}

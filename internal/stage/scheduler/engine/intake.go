@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/disk/watch"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/events"
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// acceptName picks the names in transport/ that are worth a hint: specifications and
+// hash directories.
+func acceptName(name string) bool {
+	if len(name) == 1 {
+		return name[0] >= 'A' && name[0] <= 'Z' || name[0] >= '1' && name[0] <= '9'
+	}
+	if _, ok := postoffice.ParseNote(name); ok {
+		return true
+	}
+	_, ok := postoffice.ParseName(name)
+	return ok
+}
+
+func isHashName(name string) bool { return len(name) == 1 && name[0] >= 'A' && name[0] <= 'Z' }
+
+// intake reads specifications whose names have come to the engine, and keeps those that
+// cannot be used.
+type intake struct {
+	*engine
+	loading map[string]bool
+	hinted  []string           // to be loaded, see wantHinted
+	notes   map[string]bool    // of those that are being read
+	refused map[string]refusal // names that cannot be used
+}
+
+// refusal is why a specification is left alone.
+type refusal struct {
+	why  string
+	look uint32
+	kept bool // until it changes by hand; else it is tried again
+	// alone is since when its message is missing.
+	alone time.Time
+	cut   bool // it was whole before
+	kind  alarm.Kind
+}
+
+// hint looks at what may be new.
+func (e *intake) hint(h watch.Hint) {
+	switch {
+	case h.Name == "":
+		e.scanner.lookSoon(h.Lost)
+		return
+	case isHashName(h.Name):
+		e.scanner.lookAtAll()
+		return
+	}
+	rel, err := filepath.Rel(e.transport(), h.Dir)
+	if err != nil {
+		return
+	}
+	name := filepath.Join(rel, h.Name)
+	if about, ok := postoffice.ParseNote(name); ok {
+		e.noted(about)
+		return
+	}
+	if e.wants(name) {
+		e.hinted = append(e.hinted, name)
+	}
+}
+
+// hintedAtOnce is how many specifications one goroutine reads that were hinted at
+// together; the engine and the agent are woken once for all of them.
+const hintedAtOnce = 8
+
+// wantHinted loads what was hinted at.
+func (e *intake) wantHinted() {
+	for list := range slices.Chunk(e.hinted, e.conf.atMost(hintedAtOnce)) {
+		e.pool.want(slices.Clone(list)...)
+	}
+	e.hinted = e.hinted[:0]
+}
+
+// want loads a specification unless it is known.
+func (e *intake) want(name string) {
+	if e.wants(name) {
+		e.pool.want(name)
+	}
+}
+
+// wants tells whether a specification is to be loaded, and notes that it will be.
+func (e *intake) wants(name string) bool {
+	n, ok := postoffice.ParseName(name)
+	if !ok || e.stopping || e.loading[name] {
+		return false
+	}
+	if m := e.messages.get(n.Ino); m != nil {
+		if m.Named(name) {
+			m.Seen = e.scanner.look
+		}
+		switch w := e.changes.busy[m]; {
+		case w != nil && w.ending:
+			// Its files may be gone by now, and this be a new message that was given
+			// the inode number.
+			w.again = name
+		case w == nil && !m.Named(name):
+			if r, ok := e.refused[name]; ok {
+				r.look = e.scanner.look
+				e.refused[name] = r
+			}
+			e.elsewhere(m, name)
+		}
+		return false
+	}
+	r, refused := e.refused[name]
+	if refused {
+		r.look = e.scanner.look
+		e.refused[name] = r
+		if r.kept {
+			return false
+		}
+	}
+	e.loading[name] = true
+	if r.cut {
+		e.pool.do(func() {
+			l, err := e.spool.Reload(name)
+			e.post(func() { e.loaded(name, l, err) })
+		})
+	}
+	return !r.cut
+}
+
+// load is done by the pool.
+func (e *intake) load(names []string) {
+	type result struct {
+		l   *store.Loaded
+		err error
+	}
+	list := make([]result, len(names))
+	for i, name := range names {
+		list[i].l, list[i].err = e.spool.LoadNew(name)
+	}
+	e.post(func() {
+		for i, name := range names {
+			e.loaded(name, list[i].l, list[i].err)
+		}
+	})
+}
+
+// loaded takes in a specification.
+func (e *intake) loaded(name string, l *store.Loaded, err error) {
+	delete(e.loading, name)
+	defer e.readNote(name)
+	if err != nil {
+		e.refuse(name, err)
+		return
+	}
+	delete(e.refused, name)
+	for _, host := range l.Start {
+		e.Kick(host, func(int) {})
+	}
+	if l.Gone {
+		return
+	}
+	if n, _ := postoffice.ParseName(name); n.Ino != l.Number {
+		e.refuse(name, &workspec.SyntaxError{Reason: "the message's name in the i line is another"})
+		return
+	}
+	if e.messages.get(l.Number) != nil || e.superseder.isVoid(name, l) {
+		return
+	}
+	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.scanner.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
+	m.SetName(l.Name)
+	if postoffice.IsRandom(l.Number) {
+		m.SetInode(l.ID.Ino)
+		e.inodes[l.ID.Ino] = l.Number
+	}
+	m.SetAway(l.Away)
+	if !l.Accepted.IsZero() {
+		e.core.Accepted(m, l.Accepted)
+	}
+	e.messages.put(m)
+	e.heap.grown()
+	e.placement.goesBy(m, l)
+	e.placement.place(m, l.Open)
+	if !l.Look.IsZero() {
+		e.core.Remind(m, l.Look)
+	}
+	e.superseder.voids(m, l)
+	e.counts.MessagesIn++
+	e.counts.RecipientsIn += uint64(m.Open)
+	if em := e.emitter(); em.Wants(events.Routed) {
+		em.Emit(events.Routed, "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
+	}
+	e.ends.check(m)
+}
+
+// refuse leaves a specification alone and says so once.
+func (e *intake) refuse(name string, err error) {
+	if errors.Is(err, postoffice.ErrGone) {
+		// K10: it was renamed or removed between the hint and the look.
+		e.emit(events.Passed, "name", name)
+		delete(e.refused, name)
+		return
+	}
+	why := err.Error()
+	syntax := (*workspec.SyntaxError)(nil)
+	kept, kind := true, alarm.Unusable
+	advice := ""
+	alone := e.refused[name].alone
+	switch {
+	case errors.Is(err, store.ErrMessageGone):
+		kept, kind = false, alarm.Orphan
+		advice = "put the message back into queue/; after a minute the specification goes to quarantine/"
+		if alone.IsZero() {
+			alone = e.now
+		}
+	case errors.Is(err, store.ErrUnfinished):
+		e.log.Debug("specification-refused", "name", name, "reason", err)
+		e.refused[name] = refusal{why: why, look: e.scanner.look}
+		return
+	case errors.Is(err, store.ErrCut):
+		kept = false
+		advice = "put it back from a copy. A start of the scheduler without that has the message routed and delivered again to all its recipients"
+	case errors.Is(err, store.ErrUnreported):
+		kind = alarm.Unreported
+		advice = "it stays in queue/ and transport/. Tell the sender, then take it out with zmctl remove; or have it tried again with zmctl retry --failed"
+	case errors.Is(err, workspec.ErrUnknownFormat):
+		advice = "another program's file; it is left alone. Run the scheduler that knows this format, or remove the file to have the message routed again"
+	case errors.As(err, &syntax):
+		advice = "it is left alone. Mend the line, or remove the file to have the message routed and delivered again to all its recipients; then start the scheduler again"
+	default:
+		kept, kind = false, ""
+		advice = "tried again at every look"
+		if errors.Is(err, postoffice.ErrOccupied) {
+			kind = alarm.Duplicate
+			advice = "one of the two was copied or restored; zmctl check --repair. Else it is taken up when the other one is done"
+		}
+	}
+	if word := "specification-refused"; e.refused[name].why != why {
+		if kind == alarm.Unreported {
+			word = "end-refused"
+		}
+		e.log.Error(word, "name", name, "reason", why, "advice", advice)
+	}
+	e.refused[name] = refusal{why: why, look: e.scanner.look, kept: kept, alone: alone, cut: errors.Is(err, store.ErrCut), kind: kind}
+	if errors.Is(err, store.ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
+		e.abandon(name)
+	}
+}
+
+// place makes vertices of recipients, which are in the order of their threads.
+// Locked ones are looked at again later.
+func (e *placement) place(m *thread.Message, open []store.Waiting) {
+	sameThread := func(a, b *store.Waiting) bool { return a.Channel == b.Channel && strings.EqualFold(a.Host, b.Host) }
+	// Of a message that has none yet no two lists are of one thread: with a list's ten
+	// thousand hosts, looking for that would take longer than reading them.
+	first := !m.Waits()
+	for len(open) > 0 {
+		n := 1
+		for n < len(open) && sameThread(&open[0], &open[n]) {
+			n++
+		}
+		e.placeThread(m, open[:n], first)
+		open = open[n:]
+	}
+	if first {
+		m.InOrder()
+	}
+}
+
+// placeThread is place for one thread. first: m has no vertex for it.
+func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first bool) {
+	rcpts := make([]thread.Recipient, 0, len(list))
+	var h thread.History
+	hurry := false
+	for i := range list {
+		w := &list[i]
+		if w.Locked {
+			e.hold(m)
+			continue
+		}
+		hurry = hurry || w.Hurry
+		rcpts = append(rcpts, thread.NewRecipient(w.Offset, w.Address))
+		// An agent is given all of them at once: the first time counts.
+		if len(rcpts) == 1 || w.Next.Before(h.Next) {
+			h.Next = w.Next
+		}
+		h.Attempts, h.Away = max(h.Attempts, w.Attempts), max(h.Away, w.Away)
+		if w.HostTries > 0 {
+			h.HostTries, h.HostText = max(h.HostTries, w.HostTries), w.HostText
+		}
+	}
+	if len(rcpts) == 0 {
+		return
+	}
+	if e.apart(list[0].Channel, list[0].Host) {
+		return
+	}
+	r := e.reconfiguration.ring(list[0].Channel, list[0].Host)
+	if r == nil {
+		return // Load has counted it as held
+	}
+	var v *thread.Vertex
+	if !first {
+		v = e.waitingVertex(m, r, &list[0])
+	}
+	if v != nil {
+		e.core.Join(v, rcpts, h.Next, e.now)
+	} else {
+		v = e.core.Add(m, r, list[0].Channel, list[0].Host, rcpts, h, e.now)
+	}
+	if hurry {
+		e.core.Let(v.Thread, e.now)
+	}
+}
+
+// waitingVertex is the vertex of m that waits for the same thread.
+func (e *placement) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Waiting) (found *thread.Vertex) {
+	m.Vertices(func(v *thread.Vertex) {
+		t := v.Thread
+		if v.Waiting() && t.Ring == r && t.Channel() == w.Channel && strings.EqualFold(t.Host, w.Host) {
+			found = v
+		}
+	})
+	return found
+}

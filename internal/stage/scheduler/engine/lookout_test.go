@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// A25: what is too old, orphaned, duplicated or makes no progress is raised in the log
+// and in the file of alarms, and cleared when it is over.
+func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
+	t.Parallel()
+	hour := time.Now().Add(-time.Hour)
+	tests := map[string]struct {
+		limits  alarm.Limits
+		plant   func(r *rig) (mend func())
+		kind    alarm.Kind
+		subject string
+	}{
+		"too old in router/": {alarm.Limits{Router: time.Minute}, func(r *rig) func() {
+			name := filepath.Join(r.dir, "router", "4711")
+			r.must(os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+			r.must(os.Chtimes(name, hour, hour))
+			return func() { r.must(os.Remove(name)) }
+		}, alarm.TooOld, "router"},
+		"frozen for long": {alarm.Limits{Frozen: time.Minute}, func(r *rig) func() {
+			name := filepath.Join(r.dir, "freezer", "4711.size")
+			r.must(os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+			r.must(os.Chtimes(name, hour, hour))
+			return func() { r.must(os.Remove(name)) }
+		}, alarm.TooOld, "freezer"},
+		"too old in the queue": {alarm.Limits{Queue: time.Nanosecond}, func(r *rig) func() {
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			return r.atGate()
+		}, alarm.TooOld, "queue"},
+		"no progress": {alarm.Limits{Progress: time.Nanosecond}, func(r *rig) func() {
+			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			return r.atGate()
+		}, alarm.NoProgress, "smtp/h"},
+		"a specification without its message": {alarm.Limits{}, func(r *rig) func() {
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			open := r.atGate()
+			queue, aside := filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "aside")
+			r.must(os.Rename(queue, aside))
+			text := r.Read("transport/" + name)
+			r.must(os.WriteFile(filepath.Join(r.dir, "copy"), []byte(text), 0o644))
+			r.must(os.Rename(filepath.Join(r.dir, "copy"), filepath.Join(r.dir, "transport", name)))
+			return func() {
+				r.must(os.Rename(aside, queue))
+				open()
+			}
+		}, alarm.Orphan, "transport/"},
+		"a second specification of one message": {alarm.Limits{}, func(r *rig) func() {
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			open := r.atGate()
+			number, _, _ := strings.Cut(name, "-")
+			twin := filepath.Join(r.dir, "transport", number+"-99")
+			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.Read("transport/"+name)), 0o644))
+			r.must(os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
+			r.must(os.Rename(filepath.Join(r.dir, "planted"), twin))
+			return func() {
+				r.must(errors.Join(os.Remove(twin), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
+				open()
+			}
+		}, alarm.Duplicate, "transport/"},
+		"one message in queue/ and in router/": {alarm.Limits{Router: time.Hour}, func(r *rig) func() {
+			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			open := r.atGate()
+			number, _, _ := strings.Cut(name, "-")
+			twin := filepath.Join(r.dir, "router", number)
+			r.must(os.Link(filepath.Join(r.dir, "queue", name), twin))
+			return func() {
+				r.must(os.Remove(twin))
+				open()
+			}
+		}, alarm.Duplicate, "router/"},
+		"a specification that cannot be read": {alarm.Limits{}, func(r *rig) func() {
+			name := filepath.Join(r.dir, "transport", "4711")
+			// Whole at once: an empty one looks like what finishing has left.
+			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte("@ 0x00000080\n"), 0o644))
+			r.must(os.Rename(filepath.Join(r.dir, "planted"), name))
+			return func() { r.must(os.Remove(name)) }
+		}, alarm.Unusable, "transport/4711"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, nil)
+			r.config.Alarms, r.config.Lookout, r.config.Look = tt.limits, 20*time.Millisecond, 50*time.Millisecond
+			r.config.alone = time.Hour
+			r.start()
+			mend := tt.plant(r)
+			r.wait(1, "msg=alarm-raised", "kind="+string(tt.kind), tt.subject)
+			if _, ok := r.alarmFile(tt.kind, tt.subject); !ok {
+				t.Errorf("the file has no such alarm:\n%s", r.Read("alarms"))
+			}
+			mend()
+			r.wait(1, "msg=alarm-cleared", "kind="+string(tt.kind), tt.subject)
+			// After it is cleared the same may come again: each limit is shorter than a look.
+			raised := false
+			for line := range strings.Lines(r.events.String()) {
+				switch {
+				case strings.Contains(line, "msg=alarm-cleared"):
+					raised = false
+				case strings.Contains(line, "msg=alarm-raised") && raised:
+					t.Error("raised again before it was cleared")
+				case strings.Contains(line, "msg=alarm-raised"):
+					raised = true
+				}
+			}
+		})
+	}
+}
+
+// alarmFile waits until the file of alarms holds one of this kind.
+func (r *rig) alarmFile(kind alarm.Kind, subject string) (alarm.Alarm, bool) {
+	r.T.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		b, err := r.PO.ReadAlarms()
+		r.must(err)
+		for _, a := range alarm.Parse(b) {
+			if a.Kind == kind && strings.HasPrefix(a.Subject, subject) {
+				return a, true
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return alarm.Alarm{}, false
+		}
+	}
+}
+
+func (r *rig) must(err error) {
+	r.T.Helper()
+	if err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// A scheduler that was told to deliver nothing makes no progress, and needs nobody for that.
+func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
+	now := time.Now()
+	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}
+	e.monitor.engine = e
+	e.conf.Alarms.Progress = time.Nanosecond
+	r := e.core.Ring("r", thread.Policy{Interval: time.Minute, Retries: []int{1}})
+	e.core.Add(&thread.Message{Number: 1, Open: 1}, r, "smtp", "h", []thread.Recipient{thread.NewRecipient(1, "")}, thread.History{}, now)
+	for _, freeze := range []bool{false, true} {
+		e.conf.Freeze = freeze
+		e.monitor.stillThreads()
+		e.now = e.now.Add(time.Hour)
+		if got := len(e.monitor.stillThreads()); got > 0 == freeze {
+			t.Errorf("frozen %v: %d alarms", freeze, got)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/workspec"
+)
+
+// said is a message that may be named by another one, or name it.
+type said struct {
+	sender, uid, ident string
+	voids              []string
+	rcpt               string
+	// before is done when it is accepted and not in the queue yet.
+	before func()
+}
+
+func (r *rig) say(s said) (name string) {
+	r.T.Helper()
+	name, err := storetest.QueueWith(r.PO, s.sender, storetest.Header, "b\n", []storetest.Rcpt{{Line: s.rcpt}}, func(spec *workspec.Spec, from *workspec.Sender) {
+		spec.Ident, spec.Obsoletes, from.Privilege = s.ident, s.voids, s.uid
+		if s.before != nil {
+			s.before()
+		}
+	})
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return name
+}
+
+// voidConf has one agent of one slot for each host.
+func voidRig(t *testing.T) *rig { return newRig(t, scriptConf("", "maxthr=1"), 0, slowly) }
+
+// M45: purged only for the same sender, and only what is older and named.
+func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
+	t.Parallel()
+	old := said{sender: "bob@example.org", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"}
+	later := said{sender: "bob@example.org", uid: "1000", ident: "<2@x>", voids: []string{"<0@x>", "<1@x>"}, rcpt: "smtp h defer9.new@h"}
+	for name, c := range map[string]struct {
+		old, later func(*said)
+		gone       bool
+		reason     string // of not-obsoleted
+	}{
+		"named":                {nil, nil, true, ""},
+		"domain in capitals":   {func(s *said) { s.sender = "bob@EXAMPLE.org" }, func(s *said) { s.sender = "bob@EXAMPLE.org" }, true, ""},
+		"another one is named": {nil, func(s *said) { s.voids = []string{"<3@x>"} }, false, ""},
+		"of another uid":       {nil, func(s *said) { s.uid = "1001" }, false, "uid 1000, the other one by uid 1001"},
+		"from outside":         {func(s *said) { s.uid = "65534" }, nil, false, "nobody of this machine stands behind its sender"},
+		"named from outside":   {nil, func(s *said) { s.uid = "65534" }, false, ""},
+		"of another sender":    {func(s *said) { s.sender = "eve@example.org" }, nil, false, ""},
+		"of the null sender":   {func(s *said) { s.sender = "<>" }, func(s *said) { s.sender = "<>" }, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := voidRig(t)
+			first, second := old, later
+			if c.old != nil {
+				c.old(&first)
+			}
+			if c.later != nil {
+				c.later(&second)
+			}
+			r.start()
+			was := r.say(first)
+			id := r.ID(was).String()
+			r.wait(1, "msg=recorded", "id="+id)
+			r.say(second)
+			r.wait(2, "msg=recorded")
+			if c.gone {
+				r.wait(1, "msg=obsoleted", "id="+id, "rcpt=defer9.old@h")
+				r.wait(1, "msg=removed", "rcpts=", "id="+id)
+				if _, err := os.Stat(r.dir + "/removed/" + id + ".queue"); err != nil {
+					t.Error(err)
+				}
+			} else {
+				// One that is made void afterwards: what concerns the first is done then.
+				fence, by := old, later
+				fence.ident, fence.rcpt, by.voids = "<fence@x>", "smtp h defer9.fence@h", []string{"<fence@x>"}
+				r.say(fence)
+				r.wait(3, "msg=recorded")
+				r.say(by)
+				r.wait(1, "msg=obsoleted", "rcpt=defer9.fence@h")
+				if c.reason != "" {
+					r.wait(1, "msg=not-obsoleted", "id="+id, c.reason)
+				}
+				if n, _ := r.events.count("msg=obsoleted", "id="+id); n != 0 {
+					t.Error("it was made void")
+				}
+				if tag := r.Parse(was).Groups[0].Recipients[0].Tag; tag != workspec.TagToDo {
+					t.Errorf("tag: got %c", tag)
+				}
+			}
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+			if got := r.Reports(); len(got) != 0 {
+				t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
+			}
+		})
+	}
+}
+
+// Which of the two gets into the queue first does not matter, and a message is never
+// made void by an older one.
+func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
+	t.Parallel()
+	r := voidRig(t)
+	r.start()
+	var second string
+	first := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", voids: []string{"<2@x>"}, rcpt: "smtp h ok.first@h", before: func() {
+		second = r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp dead defer9.second@h"})
+		r.wait(1, "msg=recorded")
+	}})
+	r.wait(1, "msg=obsoleted", "name="+first)
+	r.wait(1, "msg=removed", "rcpts=")
+	if n, _ := r.events.count("msg=obsoleted", "name="+second); n != 0 {
+		t.Error("the later one was made void")
+	}
+}
+
+// What an agent has at that moment is delivered once if that succeeds, and made void if
+// not.
+func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
+	t.Parallel()
+	r := voidRig(t)
+	r.start()
+	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h gate@h"})
+	id := r.ID(old).String()
+	open := r.atGate()
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp other ok.new@other"})
+	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
+	open()
+	r.wait(1, "msg=delivered", "id="+id)
+	r.wait(1, "msg=finished", "id="+id)
+
+	late := r.say(said{sender: "bob@x", uid: "1000", ident: "<3@x>", rcpt: "smtp h gatelater@h"})
+	id = r.ID(late).String()
+	open = r.atGate()
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<4@x>", voids: []string{"<3@x>"}, rcpt: "smtp other ok.newer@other"})
+	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
+	open()
+	r.wait(1, "msg=removed", "rcpts=", "id="+id)
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := r.Reports(); len(got) != 0 {
+		t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
+	}
+}
+
+// What a person has put back stays, also when the scheduler starts again.
+func TestMessageThatIsPutBackStays(t *testing.T) {
+	t.Parallel()
+	r := voidRig(t)
+	r.start()
+	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"})
+	q := r.Request(old)
+	r.wait(1, "msg=recorded")
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
+	r.wait(1, "msg=removed", "rcpts=", fmt.Sprintf("id=%s", q.ID))
+	if _, err := operations.UndoShelved(q); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.wait(1, "msg=not-obsoleted", fmt.Sprintf("id=%s", q.ID), "a person has put it back")
+}

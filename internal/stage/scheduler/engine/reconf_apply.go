@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/thread"
+)
+
+// reconfigure has a new configuration take effect. Deliveries under way go on; an agent
+// that the new one would have started in another way ends when it has no more of them.
+func (e *reconfiguration) reconfigure(next *conf.File, why string) {
+	if e.stopping {
+		return
+	}
+	old := e.conf.Conf.Current()
+	e.conf.Conf.Replace(next)
+	var rings []*thread.Ring
+	e.core.Rings(func(r *thread.Ring) { rings = append(rings, r) })
+	moved, ended := 0, 0
+	e.next = map[*thread.Ring]*conf.Settings{}
+	for _, r := range rings {
+		moved += e.moveThreads(r, old)
+	}
+	for _, r := range rings {
+		ended += e.resettle(r, old)
+	}
+	e.next = nil
+	for m := range e.placement.unserved {
+		e.placement.reload(m, nil)
+	}
+	if old.ReportInterval != next.ReportInterval {
+		e.core.Rings(e.lookAtReports)
+	}
+	e.query.Follow(next.MailQSock)
+	for _, where := range next.NoEffect {
+		e.log.Warn("setting-without-effect", "setting", where)
+	}
+	e.log.Info("conf-read", "file", next.Name, "why", why, "clauses", next.Clauses(), "threads", moved, "agents", ended)
+}
+
+// moveThreads puts the threads of a ring where they belong now, and tells how many have
+// gone elsewhere.
+func (e *reconfiguration) moveThreads(r *thread.Ring, old *conf.File) (moved int) {
+	g := agents.GroupOf(r)
+	if g == nil {
+		return 0
+	}
+	next := e.conf.Conf.Current()
+	var list, left []*thread.Thread
+	r.Threads(func(t *thread.Thread) { list = append(list, t) })
+	// A ring without threads goes by whom it was made for.
+	settings := next.Match(g.Channel, g.Host)
+	if settings != nil && settings.RingKey(g.Channel, g.Host) != r.Key {
+		settings = nil
+	}
+	for _, t := range list {
+		s := next.Match(t.Channel(), t.Host)
+		if s == nil {
+			left = append(left, t) // nothing serves it any more, see feed
+			continue
+		}
+		if s.RingKey(t.Channel(), t.Host) == r.Key {
+			settings = s
+			continue
+		}
+		to := e.ring(t.Channel(), t.Host)
+		e.core.Move(t, to, e.now)
+		if was := old.Match(t.Channel(), t.Host); was == nil || !slices.Equal(s.ReportTimes, was.ReportTimes) {
+			e.reportsOf(t)
+		}
+		moved++
+	}
+	e.next[r] = settings
+	if settings != nil {
+		// The ring stays, for others.
+		for _, t := range left {
+			e.placement.reloadThread(t)
+		}
+	}
+	return moved
+}
+
+// resettle gives a ring's agents their new settings and returns how many of them are to end.
+func (e *reconfiguration) resettle(r *thread.Ring, old *conf.File) (ended int) {
+	g := agents.GroupOf(r)
+	if g == nil {
+		return 0
+	}
+	s := e.next[r]
+	if s == nil {
+		return e.agents.Follow(g, nil)
+	}
+	e.follows(r, s.Policy())
+	if was := old.Match(g.Channel, g.Host); was == nil || !slices.Equal(s.ReportTimes, was.ReportTimes) {
+		e.lookAtReports(r)
+	}
+	return e.agents.Follow(g, s)
+}
+
+// ring is the ring that serves a channel and host, nil if no clause does.
+func (e *reconfiguration) ring(channel, host string) *thread.Ring {
+	s := e.conf.Conf.Current().Match(channel, host)
+	if s == nil {
+		return nil
+	}
+	r := e.core.Ring(s.RingKey(channel, host), s.Policy())
+	switch g := agents.GroupOf(r); {
+	case g == nil:
+		channel, host = strings.Clone(channel), strings.Clone(host)
+		agents.NewGroup(r, s, channel, host)
+	case g.Retired():
+		g.Revive(s)
+		e.follows(r, s.Policy())
+	}
+	if e.next != nil {
+		e.next[r] = s
+	}
+	return r
+}
+
+// follows has the threads of a ring wait, take turns and get too old by another policy.
+func (e *reconfiguration) follows(r *thread.Ring, p thread.Policy) {
+	if reflect.DeepEqual(r.Policy, p) {
+		return
+	}
+	e.core.Follow(r, p, e.now)
+}
+
+// reloadThread reads the messages of a thread again.
+func (e *placement) reloadThread(t *thread.Thread) {
+	seen := map[*thread.Message]bool{}
+	t.Vertices(0, func(v *thread.Vertex) bool {
+		if v.Waiting() && e.changes.busy[v.Message] == nil {
+			seen[v.Message] = true
+		}
+		return true
+	})
+	for m := range seen {
+		e.reload(m, nil)
+	}
+}
+
+// goesBy takes note of what a message's specification was read by.
+func (e *placement) goesBy(m *thread.Message, l *store.Loaded) {
+	if l.Unserved {
+		e.unserved[m] = true
+	} else {
+		delete(e.unserved, m)
+	}
+	if l.Conf != e.conf.Conf.Current() {
+		// The configuration has changed while it was read.
+		e.reload(m, nil)
+	}
+}
+
+// lookAtReports has the messages of a ring looked at for reports that are due by other
+// times now.
+func (e *reconfiguration) lookAtReports(r *thread.Ring) {
+	r.Threads(func(t *thread.Thread) { e.reportsOf(t) })
+}
+
+// reportsOf has the messages of a thread looked at, one after the other so that the disk
+// is not asked for all of them at once.
+func (e *reconfiguration) reportsOf(t *thread.Thread) {
+	const pause = time.Millisecond
+	at := e.now
+	t.Vertices(0, func(v *thread.Vertex) bool {
+		at = at.Add(pause)
+		if due := e.core.Reminder(v.Message); due.IsZero() || due.After(at) {
+			e.core.Remind(v.Message, at)
+		}
+		return true
+	})
+}

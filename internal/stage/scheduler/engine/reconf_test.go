@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store/storetest"
+)
+
+// follow has the rig's scheduler read its configuration from a file; ask has it do so now.
+func (r *rig) follow(text string) (put func(string), ask func()) {
+	r.T.Helper()
+	path := filepath.Join(r.T.TempDir(), "scheduler.conf")
+	put = func(text string) {
+		r.T.Helper()
+		// As editors do it: a new file in the place of the old one.
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			r.T.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			r.T.Fatal(err)
+		}
+	}
+	put(text)
+	c := make(chan os.Signal, 1)
+	r.config.Reread = Reread{File: path, Ask: c, Read: func() (*conf.File, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return conf.Parse("scheduler.conf", text, noEnv)
+	}}
+	return put, func() { c <- syscall.SIGHUP }
+}
+
+// pids are those of the agents that were started for a channel.
+func (r *rig) pids(channel string) (list []string) {
+	for line := range strings.Lines(r.events.String()) {
+		if strings.Contains(line, "msg=agent-started") && strings.Contains(line, "channel="+channel) {
+			_, rest, _ := strings.Cut(line, "pid=")
+			list = append(list, strings.Fields(rest)[0])
+		}
+	}
+	return list
+}
+
+// M30: a new configuration takes effect while agents and deliveries go on; what waits in
+// the queue follows it (the trap "configuration frozen into queued mail").
+func TestReloadKeepsRunningAgents(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp old defer9@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"})
+	r.start()
+	open := r.atGate()
+	r.wait(1, "msg=deferred", "defer9@h")
+	r.wait(1, "msg=unknown-channel", "x@h")
+
+	// Another order of clauses, an alias, other limits, a new channel, a shorter expiry.
+	put("uucp/*\n" + clause + "*/* interval=1h retries=1 idlemax=1h maxthr=7\nsmtp/*.old\n expiry=9d\nsmtp/old\n\texpiry=1s\nlmtp/*\nsmtp/*\n" + clause)
+	ask()
+	r.wait(1, "msg=conf-read", "why=asked")
+	r.wait(1, "msg=delivered", "x@h")
+	r.wait(1, "msg=expired", "defer9@h")
+	open()
+	r.wait(1, "msg=delivered", "gate@h")
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.later@h"})
+	r.wait(1, "msg=delivered", "ok.later@h")
+	if got := r.pids("smtp"); len(got) != 1 {
+		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
+	}
+	if n, _ := r.events.count("msg=agent-ended"); n > 0 {
+		t.Errorf("%d agents have ended", n)
+	}
+}
+
+// M30: times of reports that have changed count for mail that waits.
+func TestReloadChangesTheTimesOfReports(t *testing.T) {
+	t.Parallel()
+	clause := "smtp/*\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9@h", Notary: "NOTIFY=DELAY"})
+	r.start()
+	r.wait(1, "msg=deferred")
+	put("*/* interval=1h retries=1 expiry=3d reporttimes=1s\n" + clause)
+	ask()
+	r.wait(1, "msg=report", "kind=delayed", "rcpt=a@b")
+}
+
+// M30: a bad file is refused with line and reason, and the old one stays.
+func TestBadReloadIsRefused(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
+	r.start()
+	r.wait(1, "msg=delivered", "ok@h")
+	put("*/* interval=1h\nsmtp/*\n\tmaxtr=5 rate=many\n" + clause)
+	ask()
+	r.wait(1, "msg=conf-refused", "scheduler.conf:3:2: maxtr is no setting", "the old one stays")
+	r.wait(1, "msg=conf-refused", "scheduler.conf:3:15: rate=many")
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok.2@h"})
+	r.wait(1, "msg=delivered", "ok.2@h")
+	if got := r.pids("smtp"); len(got) != 1 {
+		t.Errorf("agents for smtp: %q, want the one of the beginning", got)
+	}
+	if n, _ := r.events.count("msg=conf-read"); n != 0 {
+		t.Error("it was taken")
+	}
+}
+
+// M30: a file that changes is read without being asked for.
+func TestChangedFileIsRead(t *testing.T) {
+	t.Parallel()
+	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, _ := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"})
+	r.start()
+	r.wait(1, "msg=unknown-channel")
+	put(before + "uucp/*\n" + clause)
+	r.wait(1, "msg=conf-read", "why=changed")
+	r.wait(1, "msg=delivered", "x@h")
+}
+
+// M30: of two hosts that one clause served, one is taken out of it.
+func TestReloadTakesAHostOutOfAClause(t *testing.T) {
+	t.Parallel()
+	clause := "smtp/h\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
+	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/far\n" + clause
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp far defer1.x@far"})
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer1.x@h"})
+	r.start()
+	r.wait(2, "msg=recorded")
+	put(strings.Replace(before, "smtp/far\n", "", 1))
+	ask()
+	r.wait(1, "msg=conf-read")
+	r.wait(1, "msg=unknown-channel", "x@far")
+	if n, _ := r.events.count("msg=unknown-channel", "x@h"); n != 0 {
+		t.Error("the other host is not served either")
+	}
+}
+
+// M30: agents that the new configuration would start in another way end when their
+// deliveries are done, and mail of a clause that is gone waits for it to come back.
+func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
+	t.Parallel()
+	conf := func(vars, patterns string) string {
+		return "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\n" + patterns + "\t" + agentCommand(vars) + "\n"
+	}
+	before := conf("TEST_SLOTS=5", "smtp/*\nx/*\n")
+	r := newRig(t, before, 0, nil)
+	put, ask := r.follow(before)
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+	r.Queue("a@b", storetest.Rcpt{Line: "x h defer9@h"})
+	r.start()
+	open := r.atGate()
+	r.wait(1, "msg=deferred", "defer9@h")
+
+	put(conf("TEST_SLOTS=6", "smtp/*\n"))
+	ask()
+	r.wait(1, "msg=conf-read", "agents=2")
+	r.wait(1, "msg=unknown-channel", "defer9@h")
+	r.wait(1, "msg=agent-ended", "pid="+r.pids("x")[0])
+	r.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"})
+	r.wait(1, "msg=delivered", "ok@h")
+	open()
+	r.wait(1, "msg=delivered", "gate@h")
+	list := r.pids("smtp")
+	if len(list) != 2 {
+		t.Fatalf("agents for smtp: %q, want an old one and a new one", list)
+	}
+	r.wait(1, "msg=agent-ended", "pid="+list[0])
+
+	// Its time was an hour away; that is still so.
+	put(conf("TEST_SLOTS=6", "x/*\nsmtp/*\n"))
+	ask()
+	r.wait(2, "msg=conf-read")
+	r.wait(1, "msg=queued")
+	put(strings.Replace(conf("TEST_SLOTS=6", "x/*\nsmtp/*\n"), "interval=1h", "interval=1s", 1))
+	ask()
+	r.wait(2, "msg=deferred", "defer9@h")
+}

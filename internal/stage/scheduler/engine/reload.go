@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"slices"
+
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/workspec"
+)
+
+// reload reads a message's specification again and brings its vertices in line. lost
+// is a vertex whose attempt ended without all its answers.
+func (e *placement) reload(m *thread.Message, lost *thread.Vertex) {
+	var l *store.Loaded
+	e.changes.do(m, op{
+		run: func() (err error) {
+			l, err = e.spool.Reload(m.Name())
+			return err
+		},
+		then: func() { e.reloaded(m, l, lost) },
+	})
+}
+
+func (e *placement) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Vertex) {
+	delete(e.locked, m)
+	if l.Gone {
+		e.ends.forget(m)
+		return
+	}
+	m.SetName(l.Name)
+	m.SetAway(l.Away)
+	m.Owes, m.Total = true, int32(l.Total)
+	e.ends.touched(m, l.ID)
+	open := make(map[int64]*store.Waiting, len(l.Open))
+	for i := range l.Open {
+		open[l.Open[i].Offset] = &l.Open[i]
+	}
+	inVertex := map[int64]bool{}
+	m.Vertices(func(v *thread.Vertex) {
+		switch {
+		case v == lost:
+			e.resumeLost(v, l, open)
+		case v.Waiting():
+			e.trim(v, open)
+		}
+		// It may have ended; its list is empty then.
+		for _, r := range v.Recipients() {
+			inVertex[r.Offset()] = true
+		}
+	})
+	rest := slices.DeleteFunc(l.Open, func(w store.Waiting) bool { return inVertex[w.Offset] })
+	aside := 0
+	for _, off := range l.Aside {
+		// One that an agent is given at this moment is counted with the others of its vertex.
+		if !inVertex[off] {
+			aside++
+		}
+	}
+	m.Open = int32(aside + len(rest) + len(inVertex))
+	e.goesBy(m, l)
+	e.place(m, rest)
+	if !l.Look.IsZero() {
+		e.core.Remind(m, l.Look)
+	}
+	e.ends.check(m)
+}
+
+// trim takes out of a waiting vertex what others have done or are doing.
+func (e *placement) trim(v *thread.Vertex, open map[int64]*store.Waiting) {
+	list := v.Recipients()
+	for i := range list {
+		if stays(&list[i], open) {
+			continue
+		}
+		e.core.Park(v, e.now)
+		if e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {
+			e.core.Wait(v, e.now)
+		}
+		return
+	}
+}
+
+// stays tells whether the file still has a recipient at its place, open and free. A
+// file that was replaced may have another one there.
+func stays(r *thread.Recipient, open map[int64]*store.Waiting) bool {
+	w := open[r.Offset()]
+	return w != nil && !w.Locked && w.Address == r.Address
+}
+
+// resumeLost takes up a vertex whose agent died or did not answer: what the file
+// says is done is done, the rest is tried again. The second time in a row that
+// counts as a failed attempt, so that a message that kills its agents does not do
+// so all day.
+func (e *placement) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {
+	m := v.Message
+	rcpts := v.Recipients()
+	for i := range rcpts {
+		r := &rcpts[i]
+		if delivered, done := l.Final[r.Offset()]; done && !r.Result.Final() {
+			e.attempts.logTagged(v, r, delivered)
+			e.agents.ShownByTag(v, r.Offset(), resultOf(delivered))
+		}
+	}
+	if !e.core.Keep(v, func(r *thread.Recipient) bool { return stays(r, open) }) {
+		return
+	}
+	if v.Lost++; v.Lost < 2 {
+		e.core.Wait(v, e.now)
+		return
+	}
+	next := e.core.Defer(v, e.now)
+	rcpts = v.Recipients()
+	list := make([]store.Outcome, len(rcpts))
+	for i := range rcpts {
+		list[i] = store.Outcome{Offset: rcpts[i].Offset(), Address: rcpts[i].Address, Result: thread.Deferred, Attempt: int(v.Attempts), Next: next,
+			Text: "the transport agent ended without an answer", Notary: workspec.Notary{Status: "4.3.0"}}
+	}
+	e.attempts.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})
+	e.attempts.record(m, v, list, thread.Round{Left: len(list)})
+}

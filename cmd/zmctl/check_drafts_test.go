@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/postoffice"
 )
 
@@ -33,8 +34,8 @@ func TestDur6IncompleteDraftsAreNoCopies(t *testing.T) {
 			}
 			found, _ := problems(t)
 			for _, d := range drafts {
-				if got := found[d]; len(got) != 1 || got[0] != string(incomplete) {
-					t.Errorf("%s: got %q, want %s alone", d, got, incomplete)
+				if got := found[d]; len(got) != 1 || got[0] != string(check.Incomplete) {
+					t.Errorf("%s: got %q, want %s alone", d, got, check.Incomplete)
 				}
 			}
 			must(t, scheduler())

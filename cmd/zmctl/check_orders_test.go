@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
@@ -56,7 +57,7 @@ func TestCheckExplainsOrders(t *testing.T) {
 				}
 			}
 			found, _ := problems(t)
-			if got := slices.Contains(found["transport/"+file], string(tooOld)); got != tt.old {
+			if got := slices.Contains(found["transport/"+file], string(check.TooOld)); got != tt.old {
 				t.Errorf("problems %q, want it too old: %v", found, tt.old)
 			}
 			f, _ := checked(t, "transport/"+file)

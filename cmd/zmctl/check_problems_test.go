@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
@@ -40,7 +41,7 @@ func problems(t *testing.T, args ...string) (found map[string][]string, code int
 // planted is one thing that is wrong.
 type planted struct {
 	plant func(t *testing.T, o *office) (file string)
-	word  problem
+	word  check.Problem
 	// away: the repair puts it into quarantine/ with this last word. "": it is mended,
 	// or stays as it is if left is set.
 	away string
@@ -67,52 +68,52 @@ func misshapen() map[string]planted {
 		}
 	}
 	return map[string]planted{
-		"file in the postoffice's own directory": {plant: file("core", 0), word: foreignName, left: true},
-		"file of no name of ours in queue/":      {plant: file("queue/x.bak", 0), word: foreignName, away: "foreign"},
-		"old file of no name of ours in router/": {plant: file("router/core", 2*time.Hour), word: foreignName, away: "foreign"},
-		"young one in router/":                   {plant: file("router/core", 0), word: foreignName, left: true},
-		"hidden file in transport/":              {plant: file("transport/.12-5.swp", 0), word: foreignName, away: "foreign"},
-		"old hidden file in public/":             {plant: file("public/.x", 2*time.Hour), word: unfinished, away: "unfinished"},
-		"two-dot file in deferred/":              {plant: file("deferred/..x", 0), word: foreignName, away: "foreign"},
-		"file of no name of ours in removed/":    {plant: file("removed/x", 0), word: foreignName, away: "foreign"},
-		"file of no name of ours in ledger/":     {plant: file("ledger/x", 0), word: foreignName, away: "foreign"},
-		"file in owners/":                        {plant: file("owners/me", 0), word: foreignName, away: "foreign"},
+		"file in the postoffice's own directory": {plant: file("core", 0), word: check.ForeignName, left: true},
+		"file of no name of ours in queue/":      {plant: file("queue/x.bak", 0), word: check.ForeignName, away: "foreign"},
+		"old file of no name of ours in router/": {plant: file("router/core", 2*time.Hour), word: check.ForeignName, away: "foreign"},
+		"young one in router/":                   {plant: file("router/core", 0), word: check.ForeignName, left: true},
+		"hidden file in transport/":              {plant: file("transport/.12-5.swp", 0), word: check.ForeignName, away: "foreign"},
+		"old hidden file in public/":             {plant: file("public/.x", 2*time.Hour), word: check.Unfinished, away: "unfinished"},
+		"two-dot file in deferred/":              {plant: file("deferred/..x", 0), word: check.ForeignName, away: "foreign"},
+		"file of no name of ours in removed/":    {plant: file("removed/x", 0), word: check.ForeignName, away: "foreign"},
+		"file of no name of ours in ledger/":     {plant: file("ledger/x", 0), word: check.ForeignName, away: "foreign"},
+		"file in owners/":                        {plant: file("owners/me", 0), word: check.ForeignName, away: "foreign"},
 		"pipe in queue/": {plant: func(t *testing.T, o *office) string {
 			must(t, unix.Mkfifo(o.path("queue/12-5"), 0o600))
 			return "queue/12-5"
-		}, word: foreignName, away: "foreign"},
+		}, word: check.ForeignName, away: "foreign"},
 		"directory where a message belongs": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Mkdir(o.path("router/12"), 0o755), os.WriteFile(o.path("router/12/x"), nil, 0o600))
 			return "router/12"
-		}, word: foreignName, away: "foreign"},
+		}, word: check.ForeignName, away: "foreign"},
 		"broken symbolic link in freezer/": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Symlink("/nowhere", o.path("freezer/12.x")))
 			return "freezer/12.x"
-		}, word: foreignName, away: "foreign"},
+		}, word: check.ForeignName, away: "foreign"},
 		"link to a specification": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Symlink("12-5", o.path("transport/13-5")))
 			return "transport/13-5"
-		}, word: foreignName, away: "foreign"},
+		}, word: check.ForeignName, away: "foreign"},
 		"directory in a hash directory": {plant: func(t *testing.T, o *office) string {
 			must(t, os.MkdirAll(o.path("queue/A/B/C"), 0o750))
 			return "queue/A/B/C"
-		}, word: foreignName, away: "foreign"},
+		}, word: check.ForeignName, away: "foreign"},
 		"public/ closed to others": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Chmod(o.path("public"), 0o755))
 			return "public/"
-		}, word: wrongMode},
+		}, word: check.WrongMode},
 		"router/ without the sticky bit": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Chmod(o.path("router"), 0o777))
 			return "router/"
-		}, word: wrongMode},
+		}, word: check.WrongMode},
 		"transport/ open to all": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Chmod(o.path("transport"), 0o777))
 			return "transport/"
-		}, word: wrongMode},
+		}, word: check.WrongMode},
 		"hash directory open to all": {plant: func(t *testing.T, o *office) string {
 			must(t, os.Mkdir(o.path("queue/A"), 0o755), os.Chmod(o.path("queue/A"), 0o777))
 			return "queue/A/"
-		}, word: wrongMode},
+		}, word: check.WrongMode},
 	}
 }
 
@@ -131,40 +132,40 @@ func lostPieces() map[string]planted {
 			must(t, os.Chmod(o.path("public/x"), 0o700))
 			o.age(t, "public/x", 2*time.Minute)
 			return "public/x"
-		}, word: incomplete, away: "incomplete"},
+		}, word: check.Incomplete, away: "incomplete"},
 		"report that nobody names": {plant: func(t *testing.T, o *office) string {
 			o.write(t, "public/report.77.dn0kpsb1upkv.1", plainMail)
 			o.age(t, "public/report.77.dn0kpsb1upkv.1", 2*time.Hour)
 			return "public/report.77.dn0kpsb1upkv.1"
-		}, word: orphanReport, left: true},
+		}, word: check.OrphanReport, left: true},
 		"message gone": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) { must(t, os.Remove(o.path("queue/"+name))) }),
-			word: messageGone, away: "no-message"},
+			word: check.MessageGone, away: "no-message"},
 		"unreadable line": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) {
 			b, err := os.ReadFile(o.path("transport/" + name))
 			must(t, err)
 			o.write(t, "transport/"+name, string(b)+"r  late recipient\n")
-		}), word: badSpec, away: "syntax"},
+		}), word: check.BadSpec, away: "syntax"},
 		"newer format": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) {
 			o.write(t, "transport/"+name, "@ 0x00000087\n")
-		}), word: unknownFormat, left: true},
+		}), word: check.UnknownFormat, left: true},
 		"message cut off by hand": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) {
 			must(t, os.Truncate(o.path("queue/"+name), 20))
-		}), word: mismatch, away: "mismatch"},
+		}), word: check.Mismatch, away: "mismatch"},
 		"specification cut off": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) {
 			must(t, os.Truncate(o.path("transport/"+name), 100))
-		}), word: cutSpec, left: true},
+		}), word: check.CutSpec, left: true},
 		"both renamed by hand": {plant: func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			o.rename(t, "queue/"+name, "queue/7-7")
 			o.rename(t, "transport/"+name, "transport/7-7")
 			return "transport/7-7"
-		}, word: misnumbered},
+		}, word: check.Misnumbered},
 		"only the line in the specification is another": {plant: queued(func(t *testing.T, o *office, name string, _ []int64) {
 			b, err := os.ReadFile(o.path("transport/" + name))
 			must(t, err)
 			b, err = workspec.Renumber(b, "7-7")
 			must(t, err, os.WriteFile(o.path("transport/"+name), b, 0o600))
-		}), word: otherNumber},
+		}), word: check.OtherNumber},
 		"the same name at another hash depth": {plant: func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			n, _ := postoffice.ParseName(name)
@@ -172,12 +173,12 @@ func lostPieces() map[string]planted {
 			must(t, os.MkdirAll(filepath.Dir(o.path(deep)), 0o750))
 			o.write(t, deep, strings.Replace(plainMail, "body", "other", 1))
 			return deep
-		}, word: double},
+		}, word: check.Double},
 		"one file in router/ and queue/": {plant: func(t *testing.T, o *office) string {
 			a, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			must(t, os.Link(o.path("queue/"+name), o.path(a.Name)))
 			return a.Name
-		}, word: duplicate, away: "duplicate"},
+		}, word: check.Duplicate, away: "duplicate"},
 		"one file in router/ and queue/, and a copy of it": {plant: func(t *testing.T, o *office) string {
 			a, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			b, err := os.ReadFile(o.path("queue/" + name))
@@ -186,19 +187,19 @@ func lostPieces() map[string]planted {
 			info, err := os.Stat(o.path("queue/" + name))
 			must(t, err, os.Chtimes(o.path("router/7"), info.ModTime(), info.ModTime()))
 			return a.Name
-		}, word: duplicate, away: "duplicate"},
+		}, word: check.Duplicate, away: "duplicate"},
 		"one file in deferred/ twice": {plant: func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			must(t, o.claim(t, a).Defer("x"), os.Link(o.path("deferred/"+strconv.FormatUint(a.ID.Ino, 10)+".x"), o.path("deferred/"+strconv.FormatUint(a.ID.Ino, 10)+".y")))
 			return "deferred/" + strconv.FormatUint(a.ID.Ino, 10) + ".y"
-		}, word: duplicate, away: "duplicate"},
+		}, word: check.Duplicate, away: "duplicate"},
 		"message copied by cp under another name": {plant: func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			b, err := os.ReadFile(o.path(a.Name))
 			must(t, err)
 			o.write(t, "router/7", string(b))
 			return "router/7"
-		}, word: contentCopy, left: true},
+		}, word: check.ContentCopy, left: true},
 		"message caught twice by a copy under load": {plant: func(t *testing.T, o *office) string {
 			a, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
 			b, err := os.ReadFile(o.path("queue/" + name))
@@ -208,7 +209,7 @@ func lostPieces() map[string]planted {
 			info, err := os.Stat(o.path("queue/" + name))
 			must(t, err, os.Chtimes(o.path(a.Name), info.ModTime(), info.ModTime()))
 			return a.Name
-		}, word: contentCopy, away: "copy"},
+		}, word: check.ContentCopy, away: "copy"},
 	}
 }
 
@@ -225,29 +226,29 @@ func standing() map[string]planted {
 	return map[string]planted{
 		"old mail in router/ beside a live router": {plant: func(t *testing.T, o *office) string {
 			return o.submit(t, plainMail).Name
-		}, word: noProgress, left: true, args: []string{"--stuck", "0"}},
+		}, word: check.NoProgress, left: true, args: []string{"--stuck", "0"}},
 		"no first attempt beside a live scheduler": {plant: queued(func(*testing.T, *office, string, []int64) {}),
-			word: noProgress, left: true, args: []string{"--stuck", "0"}},
+			word: check.NoProgress, left: true, args: []string{"--stuck", "0"}},
 		"due for long": {plant: queued(func(t *testing.T, o *office, name string, off []int64) {
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(-2*time.Hour), status.NoAnswer, "no answer"))
-		}), word: noProgress, left: true},
+		}), word: check.NoProgress, left: true},
 		"older than the default expiry": {plant: func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.age(t, "queue/"+name, 4*24*time.Hour)
 			return "transport/" + name
-		}, word: tooOld, left: true},
+		}, word: check.TooOld, left: true},
 		"older than was asked for": {plant: func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.age(t, "queue/"+name, 2*time.Hour)
 			return "transport/" + name
-		}, word: tooOld, left: true, args: []string{"--older", "1h"}},
+		}, word: check.TooOld, left: true, args: []string{"--older", "1h"}},
 		"held for long": {plant: func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			must(t, o.claim(t, a).Freeze("policy"))
 			name := "freezer/" + strconv.FormatUint(a.ID.Ino, 10) + ".policy"
 			o.age(t, name, 4*24*time.Hour)
 			return name
-		}, word: tooOld, left: true},
+		}, word: check.TooOld, left: true},
 		"locked by a number that is not here": {plant: queued(func(t *testing.T, o *office, name string, off []int64) {
 			other := exec.Command("sleep", "1000")
 			other.Dir = "/"
@@ -257,12 +258,12 @@ func standing() map[string]planted {
 				t.Skip("this process's number does not fit a lock")
 			}
 			o.tag(t, name, off[0], workspec.LockBytes(other.Process.Pid))
-		}), word: foreignLock},
+		}), word: check.ForeignLock},
 		"locked by a dead agent beside a scheduler": {plant: queued(func(t *testing.T, o *office, name string, off []int64) {
 			o.deadOwner(t, dead, "ta-smtp")
 			o.tag(t, name, off[0], workspec.LockBytes(dead))
 			o.age(t, "transport/"+name, 2*time.Hour)
-		}), word: deadLock, left: true},
+		}), word: check.DeadLock, left: true},
 	}
 }
 
@@ -282,7 +283,7 @@ func TestEveryProblemIsFoundAndMended(t *testing.T) {
 				}
 				file := c.plant(t, o)
 				found, code := problems(t, c.args...)
-				if !slices.Contains(found[file], string(c.word)) || code != int(severityOf(c.word)) || len(found) > 1 && c.word != duplicate {
+				if !slices.Contains(found[file], string(c.word)) || code != int(check.SeverityOf(c.word)) || len(found) > 1 && c.word != check.Duplicate {
 					t.Fatalf("got %v and exit code %d, want %s: %s alone", found, code, file, c.word)
 				}
 				must(t, scheduler())

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
@@ -39,16 +40,16 @@ func TestCheckExplainsEveryState(t *testing.T) {
 	inode := func(a postoffice.Accepted) string { return strconv.FormatUint(a.ID.Ino, 10) }
 	cases := map[string]struct {
 		plant    func(t *testing.T, o *office) (file string)
-		severity severity
+		severity check.Severity
 		state    string
 		words    []string
 	}{
 		"alarms that the scheduler wrote": {func(t *testing.T, o *office) string {
 			must(t, o.WriteAlarms([]byte("too-old\n")))
 			return postoffice.AlarmFile
-		}, fine, "alarms", []string{"zmctl status"}},
+		}, check.Fine, "alarms", []string{"zmctl status"}},
 		"written now": {func(t *testing.T, o *office) string { o.write(t, "public/x", "from <a@b>\n"); return "public/x" },
-			fine, view.StateWriting, []string{"has not been told yes"}},
+			check.Fine, view.StateWriting, []string{"has not been told yes"}},
 		"written by a live process": {func(t *testing.T, o *office) string {
 			d, err := o.Submissions.NewDraft("test")
 			if err != nil {
@@ -57,77 +58,77 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			t.Cleanup(func() { d.Abort() })
 			o.age(t, "public/"+d.Name(), 3*time.Hour)
 			return "public/" + d.Name()
-		}, fine, view.StateWriting, []string{"is being written by pid " + strconv.Itoa(os.Getpid())}},
+		}, check.Fine, view.StateWriting, []string{"is being written by pid " + strconv.Itoa(os.Getpid())}},
 		"left unfinished": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", "from <a@b>\n")
 			o.age(t, "public/x", 3*time.Hour)
 			return "public/x"
-		}, warning, view.StateWriting, []string{"3h ago", "remove it"}},
+		}, check.Warning, view.StateWriting, []string{"3h ago", "remove it"}},
 		"accepted, submitter dead": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", plainMail)
 			if err := os.Chmod(filepath.Join(o.dir, "public/x"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			return "public/x"
-		}, fine, view.StateAccepted, []string{"Its submitter is dead", "moves it to router/"}},
+		}, check.Fine, view.StateAccepted, []string{"Its submitter is dead", "moves it to router/"}},
 		"accepted, bytes lost": {func(t *testing.T, o *office) string {
 			o.write(t, "public/x", "comment octets 0000000000009999\n"+plainMail)
 			if err := os.Chmod(filepath.Join(o.dir, "public/x"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			return "public/x"
-		}, warning, view.StateAccepted, []string{"9999", "Remove the file"}},
+		}, check.Warning, view.StateAccepted, []string{"9999", "Remove the file"}},
 		"symbolic link in public/": {func(t *testing.T, o *office) string {
 			if err := os.Symlink("/etc/passwd", filepath.Join(o.dir, "public/l")); err != nil {
 				t.Fatal(err)
 			}
 			return "public/l"
-		}, warning, "unknown", []string{"Remove it"}},
+		}, check.Warning, "unknown", []string{"Remove it"}},
 		"a prepared report": {func(t *testing.T, o *office) string {
 			_, name, offsets := o.queue(t, "a@a.example.com")
 			o.write(t, "public/report", plainMail)
 			o.event(t, name, workspec.Event{Time: time.Now(), Event: workspec.EventReport, Attrs: []workspec.Attr{
 				{Key: "file", Value: "report"}, {Key: "kind", Value: "failed"}, {Key: "rcpts", Value: strconv.FormatInt(offsets[0], 10)}}})
 			return "public/report"
-		}, fine, "prepared report", []string{"belongs to transport/"}},
+		}, check.Fine, "prepared report", []string{"belongs to transport/"}},
 		"waits for a router": {func(t *testing.T, o *office) string { return o.submit(t, plainMail).Name },
-			fine, view.StateAccepted, []string{"free claims and routes it"}},
+			check.Fine, view.StateAccepted, []string{"free claims and routes it"}},
 		"broken envelope": {func(t *testing.T, o *office) string { return o.submit(t, "from <a b>\nto x\nenv-end\n").Name },
-			warning, view.StateAccepted, []string{"envelope line 2", "sets it aside as postman/"}},
+			check.Warning, view.StateAccepted, []string{"envelope line 2", "sets it aside as postman/"}},
 		"restored under a foreign number": {func(t *testing.T, o *office) string { o.write(t, "router/4711", plainMail); return "router/4711" },
-			warning, view.StateAccepted, []string{"copied or restored"}},
+			check.Warning, view.StateAccepted, []string{"copied or restored"}},
 		"name that is no number": {func(t *testing.T, o *office) string { o.write(t, "router/core", "x"); return "router/core" },
-			warning, "unknown", []string{"whose name is a number"}},
+			check.Warning, "unknown", []string{"whose name is a number"}},
 		"directory in router/": {func(t *testing.T, o *office) string {
 			if err := os.Mkdir(filepath.Join(o.dir, "router/12"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			return "router/12"
-		}, warning, "unknown", []string{"only regular files"}},
+		}, check.Warning, "unknown", []string{"only regular files"}},
 		"claimed": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			return "router/" + c.Name()
-		}, fine, view.StateClaimed, []string{"being routed by router pid "}},
+		}, check.Fine, view.StateClaimed, []string{"being routed by router pid "}},
 		"work file of a live router": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			if w, err := c.CreateWork(); err != nil || w.Close() != nil {
 				t.Fatal(err)
 			}
 			return "router/.." + c.Name()
-		}, fine, "work file", []string{"being written by router pid "}},
+		}, check.Fine, "work file", []string{"being written by router pid "}},
 		"claimed by a dead router": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			o.deadOwner(t, dead, "router")
 			name := "router/" + inode(a) + "-" + strconv.Itoa(dead)
 			o.rename(t, a.Name, name)
 			return name
-		}, warning, view.StateClaimed, []string{"The router that had it is dead"}},
+		}, check.Warning, view.StateClaimed, []string{"The router that had it is dead"}},
 		"work file of a dead router": {func(t *testing.T, o *office) string {
 			o.deadOwner(t, dead, "router")
 			name := "router/..12-" + strconv.Itoa(dead)
 			o.write(t, name, "@ 7\n")
 			return name
-		}, warning, "work file", []string{"Its writer is dead"}},
+		}, check.Warning, "work file", []string{"Its writer is dead"}},
 		"work file beside a dead router's claim": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			o.deadOwner(t, dead, "router")
@@ -135,82 +136,82 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.rename(t, a.Name, "router/"+base)
 			o.write(t, "router/.."+base, "@ 7\n")
 			return "router/.." + base
-		}, warning, "work file", []string{"given back to router/"}},
+		}, check.Warning, "work file", []string{"given back to router/"}},
 		"being handed over": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			o.rename(t, "router/"+c.Name(), "queue/"+c.Name())
 			return "queue/" + c.Name()
-		}, fine, view.StateHandedOver, []string{"its work specification follows"}},
+		}, check.Fine, view.StateHandedOver, []string{"its work specification follows"}},
 		"handed over by the dead": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			o.deadOwner(t, dead, "router")
 			name := "queue/" + inode(a) + "-" + strconv.Itoa(dead)
 			o.rename(t, a.Name, name)
 			return name
-		}, warning, view.StateHandedOver, []string{"goes back to router/"}},
+		}, check.Warning, view.StateHandedOver, []string{"goes back to router/"}},
 		"waits for its first attempt": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			return "transport/" + name
-		}, fine, view.StateQueued, []string{"1 recipient.", "waits for its first attempt"}},
+		}, check.Fine, view.StateQueued, []string{"1 recipient.", "waits for its first attempt"}},
 		"all final": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.tag(t, name, off[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 			return "transport/" + name
-		}, fine, view.StateQueued, []string{"Every recipient is final"}},
+		}, check.Fine, view.StateQueued, []string{"Every recipient is final"}},
 		"locked by a dead agent": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.deadOwner(t, dead, "ta-smtp")
 			o.tag(t, name, off[0], workspec.LockBytes(dead))
 			o.age(t, "transport/"+name, 2*time.Hour)
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"has been locked by ta-smtp pid 999997, dead", "gives it to another agent"}},
+		}, check.Warning, view.StateQueued, []string{"has been locked by ta-smtp pid 999997, dead", "gives it to another agent"}},
 		"due and not tried": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(-2*time.Hour), status.NoAnswer, "no answer"))
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"is due for 2h without an attempt"}},
+		}, check.Warning, view.StateQueued, []string{"is due for 2h without an attempt"}},
 		"due in a while": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(time.Minute), status.NoAnswer, "no answer"))
 			return "transport/" + name
-		}, fine, view.StateQueued, []string{"is tried again in "}},
+		}, check.Fine, view.StateQueued, []string{"is tried again in "}},
 		// Z8
 		"nothing serves it": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
+		}, check.Warning, view.StateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
 		"served again": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventServed})
 			return "transport/" + name
-		}, fine, view.StateQueued, []string{"waits for its first attempt"}},
+		}, check.Fine, view.StateQueued, []string{"waits for its first attempt"}},
 		"specification cut off": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			if err := os.Truncate(filepath.Join(o.dir, "transport", name), 100); err != nil {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"not whole", "back to router/"}},
+		}, check.Warning, view.StateQueued, []string{"not whole", "back to router/"}},
 		"specification corrupt": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "transport/"+name, "@ \x00\x1b[2J\n")
 			return "transport/" + name
-		}, wrong, view.StateQueued, []string{"cannot be read", "leaves it alone"}},
+		}, check.Wrong, view.StateQueued, []string{"cannot be read", "leaves it alone"}},
 		// M17
 		"specification of a newer program": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "transport/"+name, "@ 0x00000087\n")
 			return "transport/" + name
-		}, wrong, view.StateQueued, []string{"unknown format bits"}},
+		}, check.Wrong, view.StateQueued, []string{"unknown format bits"}},
 		"message gone, recipient open": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			if err := os.Remove(filepath.Join(o.dir, "queue", name)); err != nil {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, wrong, view.StateFinishing, []string{"1 recipient is open"}},
+		}, check.Wrong, view.StateFinishing, []string{"1 recipient is open"}},
 		"finishing": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.tag(t, name, off[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
@@ -218,12 +219,12 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "transport/" + name
-		}, fine, view.StateFinishing, []string{"removes the specification"}},
+		}, check.Fine, view.StateFinishing, []string{"removes the specification"}},
 		"another message under the specification": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			o.write(t, "queue/"+name, "to a\n\n")
 			return "transport/" + name
-		}, wrong, view.StateQueued, []string{"do not belong together"}},
+		}, check.Wrong, view.StateQueued, []string{"do not belong together"}},
 		"restored in queue/": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			b, err := os.ReadFile(filepath.Join(o.dir, "queue", name))
@@ -233,13 +234,13 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.write(t, "queue/new", string(b))
 			o.rename(t, "queue/new", "queue/"+name)
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"its spool ID is a new one"}},
+		}, check.Warning, view.StateQueued, []string{"its spool ID is a new one"}},
 		"rehash not finished": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			n, _ := postoffice.ParseName(name)
 			o.rename(t, "queue/"+name, "queue/"+postoffice.HashDir(n.Ino, 1)+"/"+name)
 			return "transport/" + name
-		}, warning, view.StateQueued, []string{"different hash depths"}},
+		}, check.Warning, view.StateQueued, []string{"different hash depths"}},
 		"the same name twice": {func(t *testing.T, o *office) string {
 			_, name, _ := o.queue(t, "a@a.example.com")
 			n, _ := postoffice.ParseName(name)
@@ -247,36 +248,36 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.rename(t, "queue/"+name, deep)
 			o.write(t, "queue/"+name, plainMail)
 			return deep
-		}, wrong, "double", []string{"is a copy"}},
+		}, check.Wrong, "double", []string{"is a copy"}},
 		"strange name in queue/": {func(t *testing.T, o *office) string { o.write(t, "queue/x.bak", "x"); return "queue/x.bak" },
-			warning, "unknown", []string{"Not a spool file's name"}},
+			check.Warning, "unknown", []string{"Not a spool file's name"}},
 		"strange directory in transport/": {func(t *testing.T, o *office) string {
 			if err := os.Mkdir(filepath.Join(o.dir, "transport/AB"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			return "transport/AB"
-		}, warning, "unknown", []string{"nor a hash directory"}},
+		}, check.Warning, "unknown", []string{"nor a hash directory"}},
 		"set aside by the router": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Defer("aliases"); err != nil {
 				t.Fatal(err)
 			}
 			return "deferred/" + inode(a) + ".aliases"
-		}, fine, view.StateDeferred, []string{"in 4m, at ", "zmctl resubmit S"}},
+		}, check.Fine, view.StateDeferred, []string{"in 4m, at ", "zmctl resubmit S"}},
 		"put off because it ends routers": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Defer(postoffice.WhyCrash); err != nil {
 				t.Fatal(err)
 			}
 			return "deferred/" + inode(a) + ".crash"
-		}, warning, view.StateDeferred, []string{"zmctl resubmit S"}},
+		}, check.Warning, view.StateDeferred, []string{"zmctl resubmit S"}},
 		"held by policy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
 			if err := o.claim(t, a).Freeze("size"); err != nil {
 				t.Fatal(err)
 			}
 			return "freezer/" + inode(a) + ".size"
-		}, fine, view.StateFrozen, []string{"held by policy (size)"}},
+		}, check.Fine, view.StateFrozen, []string{"held by policy (size)"}},
 		// M12
 		"only copy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
@@ -284,7 +285,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "postman/" + inode(a)
-		}, warning, view.StateSetAside, []string{"the only copy"}},
+		}, check.Warning, view.StateSetAside, []string{"the only copy"}},
 		// M12
 		"soft copy": {func(t *testing.T, o *office) string {
 			a := o.submit(t, plainMail)
@@ -292,15 +293,15 @@ func TestCheckExplainsEveryState(t *testing.T) {
 				t.Fatal(err)
 			}
 			return "postman/" + inode(a) + "_loop"
-		}, fine, view.StateCopy, []string{"a copy for the postmaster"}},
+		}, check.Fine, view.StateCopy, []string{"a copy for the postmaster"}},
 		"strange name in postman/": {func(t *testing.T, o *office) string { o.write(t, "postman/note", "x"); return "postman/note" },
-			warning, "unknown", []string{"No name that is made here"}},
+			check.Warning, "unknown", []string{"No name that is made here"}},
 		"dead owner": {func(t *testing.T, o *office) string {
 			o.deadOwner(t, dead, "router")
 			return "owners/" + strconv.Itoa(dead)
-		}, fine, "dead", []string{"not given out again"}},
+		}, check.Fine, "dead", []string{"not given out again"}},
 		"strange owner": {func(t *testing.T, o *office) string { o.write(t, "owners/me", "x"); return "owners/me" },
-			warning, "unknown", []string{"remove it"}},
+			check.Warning, "unknown", []string{"remove it"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			}
 			wantIn(t, text, file)
 			problems, _, _ := invoke(t, "check", "--problems")
-			if strings.Contains(problems, file+":") != (c.severity > fine) {
+			if strings.Contains(problems, file+":") != (c.severity > check.Fine) {
 				t.Errorf("--problems: got\n%s\nwant %s in it only as a problem", problems, file)
 			}
 		})

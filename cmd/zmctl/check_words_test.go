@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/run/config"
 )
 
@@ -20,12 +21,12 @@ func TestEveryProblemIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems := constants(t, "check_words.go", "problem")
+	problems := constants(t, "../../internal/admin/check/problems.go", "Problem")
 	if len(problems) < 30 {
 		t.Errorf("only %d problems", len(problems))
 	}
 	for _, p := range problems {
-		row := fmt.Sprintf("| `%s` | %s | ", p, severityOf(problem(p)))
+		row := fmt.Sprintf("| `%s` | %s | ", p, check.SeverityOf(check.Problem(p)))
 		if n := strings.Count(string(text), row); n != 1 {
 			t.Errorf("docs/check.md has %d rows %q, want one", n, row)
 		}
@@ -33,7 +34,7 @@ func TestEveryProblemIsExplained(t *testing.T) {
 	if got := strings.Count(string(text), "| warning |") + strings.Count(string(text), "| error |"); got != len(problems) {
 		t.Errorf("docs/check.md explains %d problems, there are %d", got, len(problems))
 	}
-	for _, a := range constants(t, "repair.go", "") {
+	for _, a := range constants(t, "../../internal/admin/repair/repair.go", "") {
 		if !strings.Contains(string(text), "| `"+a+"` | ") {
 			t.Errorf("docs/check.md does not explain the action %s", a)
 		}

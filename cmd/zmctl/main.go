@@ -49,7 +49,7 @@ func app() *cli.App {
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
-			leaveCommand(), completionCommand(), versionCommand(),
+			tryCommand(), completionCommand(), versionCommand(),
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {

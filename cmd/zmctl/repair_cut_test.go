@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/repair"
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
@@ -219,7 +220,7 @@ func stopEverywhere(t *testing.T, model cutfs.Model, want map[string]string) {
 	t.Helper()
 	whole, po := diskOffice(t, model)
 	whole.CutAfter(1 << 30)
-	if _, err := repair(po, time.Now(), false, nil); err != nil {
+	if _, err := repair.Do(po, time.Now(), nil); err != nil {
 		t.Fatal(err)
 	}
 	settled(t, "without a cut", whole, want)
@@ -236,7 +237,7 @@ func stopEverywhere(t *testing.T, model cutfs.Model, want map[string]string) {
 			} else {
 				disk.CutAfter(n)
 			}
-			if _, err := repair(po, time.Now(), false, nil); !disk.Dead() {
+			if _, err := repair.Do(po, time.Now(), nil); !disk.Dead() {
 				t.Fatalf("cut %d: the repair ended before it: %v", n, err)
 			}
 			losses := disk.Losses()
@@ -247,7 +248,7 @@ func stopEverywhere(t *testing.T, model cutfs.Model, want map[string]string) {
 			for _, loss := range losses {
 				name := fmt.Sprintf("cut after %d (torn %v), %v", n, torn, loss)
 				if again := disk.Restart(loss); true {
-					if _, err := repair(diskOpen(t, again, false), time.Now(), false, nil); err != nil {
+					if _, err := repair.Do(diskOpen(t, again, false), time.Now(), nil); err != nil {
 						t.Errorf("%s: repair again: %v", name, err)
 					}
 					settled(t, name+", repair again", again, want)
@@ -257,7 +258,7 @@ func stopEverywhere(t *testing.T, model cutfs.Model, want map[string]string) {
 				if got := onDisk(t, started); fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("%s, daemons first: got %v\nwant %v", name, got, want)
 				}
-				if _, err := repair(diskOpen(t, started, false), time.Now(), false, nil); err != nil {
+				if _, err := repair.Do(diskOpen(t, started, false), time.Now(), nil); err != nil {
 					t.Errorf("%s: repair after daemons: %v", name, err)
 				}
 				settled(t, name+", repair after daemons", started, want)
@@ -276,7 +277,7 @@ func settled(t *testing.T, name string, disk *cutfs.FS, want map[string]string) 
 	if got := onDisk(t, disk); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s: got %v\nwant %v", name, got, want)
 	}
-	steps, err := repair(diskOpen(t, disk, false), time.Now(), true, nil)
+	steps, err := repair.Plan(diskOpen(t, disk, false), time.Now(), nil)
 	if err != nil || len(steps) > 0 {
 		t.Errorf("%s: still to do: %+v, %v", name, steps, err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/admin/check"
+	"zmailer/internal/admin/repair"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
@@ -64,7 +66,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 		"a submitter writes": {func(t *testing.T, o *office) ([]string, func() error) {
 			d, err := o.Submissions.NewDraft("test")
 			must(t, err, os.Chmod(o.path("public/"+d.Name()), 0o700))
-			o.age(t, "public/"+d.Name(), 3*draftGrace)
+			o.age(t, "public/"+d.Name(), 3*check.DraftGrace)
 			return []string{"public/" + d.Name()}, d.Abort
 		}, false},
 	}
@@ -73,7 +75,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 			o := newOffice(t)
 			files, end := c.plant(t, o)
 			steps, _ := mendSteps(t, "--repair")
-			left := slices.ContainsFunc(steps, func(s step) bool { return s.Left != "" })
+			left := slices.ContainsFunc(steps, func(s repair.Step) bool { return s.Left != "" })
 			if left != c.told || !left && len(steps) > 0 {
 				t.Errorf("got %+v, want something left: %v", steps, c.told)
 			}
@@ -135,8 +137,8 @@ func TestHashDirectoryOnAnotherFileSystemIsFound(t *testing.T) {
 	}
 	defer func() { must(t, unix.Unmount(o.path("queue/B"), 0)) }()
 	found, code := problems(t)
-	if !slices.Contains(found["queue/B/"], string(otherDevice)) || code != 2 {
-		t.Errorf("got %v and exit code %d, want %s at queue/B/", found, code, otherDevice)
+	if !slices.Contains(found["queue/B/"], string(check.OtherDevice)) || code != 2 {
+		t.Errorf("got %v and exit code %d, want %s at queue/B/", found, code, check.OtherDevice)
 	}
 }
 
@@ -150,7 +152,7 @@ func TestUnreadableFilesAreToldAndLeft(t *testing.T) {
 	must(t, os.Chmod(o.path("transport/"+name), 0), os.Chmod(o.path("freezer"), 0))
 	defer func() { must(t, os.Chmod(o.path("freezer"), 0o750)) }()
 	found, code := problems(t)
-	if code != 2 || !slices.Contains(found["transport/"+name], string(unreadable)) || !slices.Contains(found["freezer"], string(unreadable)) {
+	if code != 2 || !slices.Contains(found["transport/"+name], string(check.Unreadable)) || !slices.Contains(found["freezer"], string(check.Unreadable)) {
 		t.Errorf("got %v and exit code %d", found, code)
 	}
 	if _, _, err := invoke(t, "check", "--repair"); err == nil || !strings.Contains(err.Error(), "freezer") {

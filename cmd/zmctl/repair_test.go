@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"zmailer/internal/admin/repair"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
@@ -83,7 +85,7 @@ func (o *office) listing(t *testing.T) []string {
 }
 
 // steps are what --dry-run or --repair prints, as JSON.
-func mendSteps(t *testing.T, args ...string) (steps []step, code int) {
+func mendSteps(t *testing.T, args ...string) (steps []repair.Step, code int) {
 	t.Helper()
 	out, code, err := invoke(t, append([]string{"check", "--json"}, args...)...)
 	if uerr := json.Unmarshal([]byte(out), &steps); uerr != nil {
@@ -94,7 +96,7 @@ func mendSteps(t *testing.T, args ...string) (steps []step, code int) {
 
 // mended runs --dry-run, which must change nothing, and --repair, which must say the
 // same; then another --dry-run must find nothing to do.
-func mended(t *testing.T, o *office) []step {
+func mended(t *testing.T, o *office) []repair.Step {
 	t.Helper()
 	before := picture(t, o.dir)
 	planned, _ := mendSteps(t, "--dry-run")
@@ -102,8 +104,7 @@ func mended(t *testing.T, o *office) []step {
 		t.Errorf("--dry-run has changed the postoffice:\n%s", cmp.Diff(after, before))
 	}
 	done, code := mendSteps(t, "--repair")
-	plain := func(s step) step { s.do, s.id = nil, ""; return s }
-	if diff := cmp.Diff(done, planned, cmp.Transformer("", plain), cmp.AllowUnexported(step{})); diff != "" {
+	if diff := cmp.Diff(done, planned, cmpopts.IgnoreUnexported(repair.Step{})); diff != "" {
 		t.Errorf("--repair did other things than --dry-run said, got - want +\n%s", diff)
 	}
 	if code != 0 {

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// draftGrace is how long a submission may take before a file without a known writer
+// DraftGrace is how long a submission may take before a file without a known writer
 // is taken for a left one.
-const draftGrace = time.Hour
+const DraftGrace = time.Hour
 
 // foreign tells of a name that is none of ours.
 func (x *checker) foreign(f view.File, text string) {
@@ -38,14 +38,14 @@ func (x *checker) foreign(f view.File, text string) {
 	if what != "" {
 		r.say("%s", what)
 	}
-	x.tell(r.wrong(foreignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
+	x.tell(r.wrong(ForeignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
 }
 
 // public looks at a file that is being written.
 func (x *checker) public(f view.File) {
 	k := x.KindOf(f)
 	if k.State == view.StateAccepted {
-		x.note(f, postoffice.Name{Ino: f.Info.Ino}, rankPublic)
+		x.note(f, postoffice.Name{Ino: f.Info.Ino}, RankPublic)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -75,13 +75,13 @@ func (x *checker) unfinished(f view.File) {
 	}
 	r.say("It was written %s ago and is not complete; its submitter has not been told yes.", human.Span(age))
 	switch {
-	case age < draftGrace:
+	case age < DraftGrace:
 	case strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
-		r.wrong(orphanReport, "No specification names this copy, which was to be routed again: who prepared it is dead, and its recipients are where they were. The scheduler removes it.")
+		r.wrong(OrphanReport, "No specification names this copy, which was to be routed again: who prepared it is dead, and its recipients are where they were. The scheduler removes it.")
 	case strings.HasPrefix(f.Name, "report."):
-		r.wrong(orphanReport, "No specification names this report: the scheduler that prepared it is dead, and another report was or will be written. The scheduler removes it.")
+		r.wrong(OrphanReport, "No specification names this report: the scheduler that prepared it is dead, and another report was or will be written. The scheduler removes it.")
 	default:
-		r.wrong(unfinished, "Nobody will finish it: remove it, or zmctl check --repair puts it into quarantine/.")
+		r.wrong(Unfinished, "Nobody will finish it: remove it, or zmctl check --repair puts it into quarantine/.")
 	}
 	x.tell(r)
 }
@@ -90,7 +90,7 @@ func (x *checker) unfinished(f view.File) {
 func (x *checker) router(f view.File) {
 	k := x.KindOf(f)
 	if k.State != "" {
-		x.note(f, k.Name, rankRouter)
+		x.note(f, k.Name, RankRouter)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -118,9 +118,9 @@ func (x *checker) work(f view.File, n postoffice.Name) {
 	case o.Alive:
 		r.say("It is being written by %s.", o)
 	case x.Exists(f.Dir + "/" + n.String()):
-		r.wrong(staleWork, "Its writer is dead; it is removed when the message is given back to router/.")
+		r.wrong(StaleWork, "Its writer is dead; it is removed when the message is given back to router/.")
 	default:
-		r.wrong(staleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
+		r.wrong(StaleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
 	}
 	x.tell(r)
 }
@@ -132,7 +132,7 @@ func (x *checker) load(f view.File, k view.Kind) *view.Message {
 		return m
 	}
 	if !errors.Is(err, view.ErrMoved) {
-		x.tell(about(f.Path(), k.State).wrong(unreadable, "%v", err))
+		x.tell(about(f.Path(), k.State).wrong(Unreadable, "%v", err))
 	}
 	return nil
 }
@@ -144,10 +144,10 @@ func (x *checker) head(m *view.Message, f view.File) *report {
 	return r.say("%s, %s old.", m.ID, human.Span(x.Now.Sub(m.Since)))
 }
 
-// misnumbered tells of a name that is not the inode number.
+// Misnumbered tells of a name that is not the inode number.
 func (r *report) misnumbered(f view.File, n postoffice.Name, then string) {
 	if !n.Fits(f.Info.Ino) {
-		r.wrong(misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
+		r.wrong(Misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
 	}
 }
 
@@ -160,15 +160,15 @@ func (x *checker) message(f view.File, k view.Kind) {
 	r := x.head(m, f)
 	switch {
 	case m.Unreadable:
-		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
+		r.wrong(Unreadable, "It cannot be read: %s.", m.Problem)
 	case m.Problem != "" && x.PO.Submissions.IsInbox(f.Dir):
-		r.wrong(incomplete, "Wrong: %s.", m.Problem)
+		r.wrong(Incomplete, "Wrong: %s.", m.Problem)
 	case m.Problem != "":
-		r.wrong(brokenMessage, "Wrong: %s.", m.Problem)
+		r.wrong(BrokenMessage, "Wrong: %s.", m.Problem)
 	case k.State == view.StateClaimed && !m.Owner.Alive:
-		r.wrong(staleClaim, "")
-	case k.State == view.StateAccepted && x.Runs("router") && x.Now.Sub(f.Info.CTime) > x.stuck:
-		r.wrong(noProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
+		r.wrong(StaleClaim, "")
+	case k.State == view.StateAccepted && x.Runs("router") && x.Now.Sub(f.Info.CTime) > x.Stuck:
+		r.wrong(NoProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
 	}
 	if postoffice.IsRouterDir(f.Dir) && !x.PO.Submissions.IsInbox(f.Dir) {
 		r.misnumbered(f, k.Name, "A router gives it the right name.")
@@ -182,7 +182,7 @@ func (x *checker) message(f view.File, k view.Kind) {
 func (x *checker) aside(f view.File) {
 	k := x.KindOf(f)
 	if k.State != view.StateCopy && k.State != "" {
-		x.note(f, k.Name, rankAside)
+		x.note(f, k.Name, RankAside)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -202,15 +202,15 @@ func (x *checker) aside(f view.File) {
 	r := x.head(m, f)
 	switch {
 	case m.Unreadable:
-		r.wrong(unreadable, "It cannot be read: %s.", m.Problem)
+		r.wrong(Unreadable, "It cannot be read: %s.", m.Problem)
 	case m.Problem != "":
 		r.say("Wrong: %s.", m.Problem)
 		if k.State == view.StateFrozen {
-			r.wrong(brokenMessage, "")
+			r.wrong(BrokenMessage, "")
 		}
 	}
 	if k.State == view.StateDeferred && !x.TriesAgain(m) || k.State == view.StateSetAside {
-		r.wrong(waitsForPerson, "")
+		r.wrong(WaitsForPerson, "")
 	}
 	if k.State != view.StateCopy {
 		x.old(r, m)
@@ -225,11 +225,11 @@ const defaultOld = 3 * 24 * time.Hour
 
 // old warns of mail outside of queue/ that is older than mail should become.
 func (x *checker) old(r *report, m *view.Message) {
-	limit := x.older
+	limit := x.Older
 	if limit <= 0 {
 		limit = defaultOld
 	}
 	if age := x.Now.Sub(m.Since); age > limit {
-		r.wrong(tooOld, "It is older than %s.", human.Span(limit))
+		r.wrong(TooOld, "It is older than %s.", human.Span(limit))
 	}
 }

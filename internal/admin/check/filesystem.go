@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"zmailer/internal/disk/durable"
@@ -21,7 +21,7 @@ func (x *checker) fileSystem() {
 	}
 	r.say("It is on %s.", found.Mount)
 	if found.Unusable != nil {
-		r.wrong(noRename, "It cannot rename a file without replacing another (%v), so no message can be moved: %s.", found.Unusable, filesystem.Remedy)
+		r.wrong(NoRename, "It cannot rename a file without replacing another (%v), so no message can be moved: %s.", found.Unusable, filesystem.Remedy)
 	}
 	for _, risk := range found.Risks {
 		r.say("Risk: %s. Remedy: %s.", risk.Text, risk.Remedy)

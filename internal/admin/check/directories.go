@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 func (x *checker) top() {
 	entries, err := x.FS.ReadDir(".")
 	if err != nil {
-		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
+		x.tell(about(".", "unreadable").wrong(Unreadable, "%v", err))
 	}
 	for _, e := range entries {
 		f, err := x.Stat(".", e.Name)
@@ -57,7 +57,7 @@ func (x *checker) top() {
 			r.State = "of the file system"
 			r.say("fsck puts here what it finds without a name; look into it after a crash.")
 		default:
-			r.wrong(foreignName, "No program of ours makes it, and none looks at it. Move it away if nobody needs it here.")
+			r.wrong(ForeignName, "No program of ours makes it, and none looks at it. Move it away if nobody needs it here.")
 		}
 		x.tell(r)
 	}
@@ -73,17 +73,17 @@ func isLog(name string) bool {
 func (x *checker) directories() {
 	root, err := x.FS.Stat(".")
 	if err != nil {
-		x.tell(about(".", "unreadable").wrong(unreadable, "%v", err))
+		x.tell(about(".", "unreadable").wrong(Unreadable, "%v", err))
 		return
 	}
 	r := about("./", "postoffice")
 	if root.Mode&0o022 != 0 {
-		r.wrong(wrongMode, "Its mode is %v: others could rename its directories. chmod go-w it.", root.Mode)
+		r.wrong(WrongMode, "Its mode is %v: others could rename its directories. chmod go-w it.", root.Mode)
 	}
 	x.tell(r.say("It belongs to uid %d.", root.UID))
 	for _, dir := range x.Dirs() {
 		_, always, _ := postoffice.Mode(dir)
-		mode := x.PO.ModeOf(dir) & modeBits
+		mode := x.PO.ModeOf(dir) & ModeBits
 		info, err := x.FS.Stat(dir)
 		r := about(dir+"/", "directory")
 		switch {
@@ -91,7 +91,7 @@ func (x *checker) directories() {
 			r.State = "absent"
 			r.say("It is made when it is first needed.")
 		case err != nil:
-			r.wrong(missingDirectory, "%v. zmctl init makes what is missing.", err)
+			r.wrong(MissingDirectory, "%v. zmctl init makes what is missing.", err)
 		default:
 			x.directory(r.say("%s", purpose(dir)), view.File{Dir: ".", Name: dir, Info: info}, root.Dev, root.UID, mode)
 		}
@@ -99,7 +99,7 @@ func (x *checker) directories() {
 		if err == nil && (dir == postoffice.Queue || dir == postoffice.Transport) {
 			x.EachHashDir(dir, func(f view.File) {
 				r := about(f.Path()+"/", "hash directory").say("Files whose inode number leads here.")
-				x.directory(r, f, root.Dev, info.UID, hashMode(f.Info.Mode, mode))
+				x.directory(r, f, root.Dev, info.UID, HashMode(f.Info.Mode, mode))
 				x.tell(r)
 			})
 		}
@@ -151,26 +151,26 @@ func purpose(dir string) string {
 
 // hashMode is the mode that a hash directory should have: the one that it has if nobody else
 // can write there. The directory above it is closed, so that one made by hand is as good.
-func hashMode(have, made fs.FileMode) fs.FileMode {
+func HashMode(have, made fs.FileMode) fs.FileMode {
 	if have&(0o022|fs.ModeSticky) == 0 && have&0o700 == 0o700 {
-		return have & modeBits
+		return have & ModeBits
 	}
 	return made
 }
 
-// modeBits are what is compared of a directory's mode.
-const modeBits = fs.ModePerm | fs.ModeSticky
+// ModeBits are what is compared of a directory's mode.
+const ModeBits = fs.ModePerm | fs.ModeSticky
 
 // directory judges one directory.
 func (x *checker) directory(r *report, f view.File, dev uint64, uid uint32, mode fs.FileMode) {
-	if got := f.Info.Mode & modeBits; got != mode {
-		r.wrong(wrongMode, "Its mode is %v, it is made with %v. %s", got, mode, modeMatters(got, mode))
+	if got := f.Info.Mode & ModeBits; got != mode {
+		r.wrong(WrongMode, "Its mode is %v, it is made with %v. %s", got, mode, modeMatters(got, mode))
 	}
 	if f.Info.UID != uid {
-		r.wrong(wrongOwner, "It belongs to uid %d, what is above it to uid %d: the daemons may be unable to move files here. chown it.", f.Info.UID, uid)
+		r.wrong(WrongOwner, "It belongs to uid %d, what is above it to uid %d: the daemons may be unable to move files here. chown it.", f.Info.UID, uid)
 	}
 	if f.Info.Dev != dev {
-		r.wrong(otherDevice, "It is on another file system: a message cannot be renamed into it. Put both on one.")
+		r.wrong(OtherDevice, "It is on another file system: a message cannot be renamed into it. Put both on one.")
 	}
 }
 
@@ -192,7 +192,7 @@ func modeMatters(got, want fs.FileMode) string {
 func (x *checker) kept() {
 	looks := map[string]func(f view.File){
 		postoffice.Quarantine: func(f view.File) {
-			x.tell(about(f.Path(), "quarantined").wrong(quarantined,
+			x.tell(about(f.Path(), "quarantined").wrong(Quarantined,
 				"Nothing takes it up. Its name says where it was and why it was put here. When nothing of it is needed any more, remove it."))
 		},
 		postoffice.Removed: func(f view.File) {
@@ -203,7 +203,7 @@ func (x *checker) kept() {
 			x.tell(about(f.Path(), "removed").say("A person removed this message. zmctl undo brings it back while it is kept."))
 		},
 		postoffice.Ledger: func(f view.File) {
-			if !isLedger(f) {
+			if !IsLedger(f) {
 				x.foreign(f, "The ledger makes no such name.")
 				return
 			}
@@ -236,7 +236,7 @@ func (x *checker) kept() {
 }
 
 // isLedger tells a name in ledger/.
-func isLedger(f view.File) bool {
+func IsLedger(f view.File) bool {
 	name, _, _ := strings.Cut(f.Name, ".")
 	return f.Info.Mode.IsRegular() && (name == "journal" || name == "base")
 }
@@ -246,7 +246,7 @@ func (x *checker) owned() {
 	x.each(postoffice.Owners, func(f view.File) {
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
-			x.tell(about(f.Path(), "unknown").wrong(foreignName, "No process of ours makes such a name; remove it, or zmctl check --repair puts it into quarantine/."))
+			x.tell(about(f.Path(), "unknown").wrong(ForeignName, "No process of ours makes such a name; remove it, or zmctl check --repair puts it into quarantine/."))
 			return
 		}
 		o := x.Owner(int(n.Ino))

@@ -1,10 +1,11 @@
-package main
+package repair
 
 import (
 	"errors"
 	"io/fs"
 	"strings"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
@@ -14,7 +15,7 @@ import (
 type planner struct {
 	*view.Spool
 	exclusive bool // no scheduler runs, and none can start
-	steps     []step
+	steps     []Step
 	errs      []error
 	done      map[string]bool // files that a step takes away
 	id        string          // of what is being looked at
@@ -39,7 +40,7 @@ func (p *planner) plan() {
 // kept puts away what does not belong into removed/, ledger/ and orders/.
 func (p *planner) kept() {
 	p.id = ""
-	for dir, ours := range map[string]func(f view.File) bool{postoffice.Removed: view.IsRemoved, postoffice.Ledger: isLedger, postoffice.Orders: view.IsOrder} {
+	for dir, ours := range map[string]func(f view.File) bool{postoffice.Removed: view.IsRemoved, postoffice.Ledger: check.IsLedger, postoffice.Orders: view.IsOrder} {
 		if !p.Exists(dir) {
 			continue
 		}
@@ -53,7 +54,7 @@ func (p *planner) kept() {
 
 // add plans a step.
 func (p *planner) add(file, action, text string, do func(m *mender) error) {
-	p.steps = append(p.steps, step{File: file, Action: action, Text: text, id: p.id, do: do})
+	p.steps = append(p.steps, Step{File: file, Action: action, Text: text, id: p.id, do: do})
 }
 
 // addQueue plans a step on files that a scheduler must not know.
@@ -102,7 +103,7 @@ func (p *planner) names(dir string) []view.File {
 
 func (p *planner) directories() {
 	for _, dir := range p.Dirs() {
-		mode := p.PO.ModeOf(dir) & modeBits
+		mode := p.PO.ModeOf(dir) & check.ModeBits
 		info, err := p.FS.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			p.add(dir, doMake, "it is missing", func(m *mender) error { return m.po.Ensure(dir) })
@@ -114,14 +115,14 @@ func (p *planner) directories() {
 		}
 		p.mode(dir, info, mode)
 		if dir == postoffice.Queue || dir == postoffice.Transport {
-			p.EachHashDir(dir, func(f view.File) { p.mode(f.Path(), f.Info, hashMode(f.Info.Mode, mode)) })
+			p.EachHashDir(dir, func(f view.File) { p.mode(f.Path(), f.Info, check.HashMode(f.Info.Mode, mode)) })
 		}
 	}
 }
 
 // mode plans to set a directory's mode.
 func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
-	if info.Mode&modeBits != mode {
+	if info.Mode&check.ModeBits != mode {
 		p.add(dir, doMode, "its mode is "+info.Mode.String()+", it becomes "+(mode|fs.ModeDir).String(), func(m *mender) error { return m.SetMode(dir) })
 	}
 }
@@ -129,38 +130,38 @@ func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
 // twice puts away the second name of a file that would be delivered twice, and what a
 // copy of a postoffice under load caught twice on its way.
 func (p *planner) twice() {
-	var all []mail
-	ranks := map[string]int{postoffice.Deferred: rankAside,
-		postoffice.Freezer: rankAside, postoffice.Postman: rankAside, postoffice.Queue: rankQueue}
+	var all []check.Mail
+	ranks := map[string]int{postoffice.Deferred: check.RankAside,
+		postoffice.Freezer: check.RankAside, postoffice.Postman: check.RankAside, postoffice.Queue: check.RankQueue}
 	for _, dir := range p.RouterDirs() {
-		ranks[dir] = rankRouter
+		ranks[dir] = check.RankRouter
 	}
 	for _, dir := range p.PO.Submissions.Inboxes() {
-		ranks[dir] = rankPublic
+		ranks[dir] = check.RankPublic
 	}
 	for dir, rank := range ranks {
 		for _, f := range p.names(dir) {
 			n, ok := p.mailName(f)
 			if ok {
-				all = append(all, mail{f, n, rank})
+				all = append(all, check.Mail{File: f, Number: n, Rank: rank})
 			}
 		}
 	}
-	for _, t := range twins(p.Spool, all) {
-		p.id = postoffice.IDOf(t.lesser.Info).String()
-		if !t.sure || p.done[t.lesser.Path()] || p.done[t.kept.Path()] {
+	for _, t := range check.Twins(p.Spool, all) {
+		p.id = postoffice.IDOf(t.Lesser.Info).String()
+		if !t.Sure || p.done[t.Lesser.Path()] || p.done[t.Kept.Path()] {
 			continue
 		}
-		why, text := "copy", "it is the message "+t.kept.Path()+", which has come farther: both had the spool ID "+t.lesser.was().String()
-		if t.linked {
-			why, text = "duplicate", "it is a second name of "+t.kept.Path()
+		why, text := "copy", "it is the message "+t.Kept.Path()+", which has come farther: both had the spool ID "+t.Lesser.Was().String()
+		if t.Linked {
+			why, text = "duplicate", "it is a second name of "+t.Kept.Path()
 		}
-		if t.lesser.Dir != postoffice.Queue {
-			p.quarantine(t.lesser.File, why, text)
+		if t.Lesser.Dir != postoffice.Queue {
+			p.quarantine(t.Lesser.File, why, text)
 			continue
 		}
-		p.done[t.lesser.Path()] = true
-		p.addQueue(t.lesser.Path(), doQuarantine, text, func(m *mender) error { return m.quarantine(t.lesser.Path(), why) })
+		p.done[t.Lesser.Path()] = true
+		p.addQueue(t.Lesser.Path(), doQuarantine, text, func(m *mender) error { return m.quarantine(t.Lesser.Path(), why) })
 	}
 }
 
@@ -225,7 +226,7 @@ func (p *planner) aside(dir string) {
 // a file may be in the making: it is left for an hour.
 func (p *planner) foreign(f view.File) {
 	shared := f.Dir == postoffice.Public || postoffice.IsRouterDir(f.Dir)
-	if shared && f.Info.Mode.IsRegular() && p.Now.Sub(f.Info.ModTime) < draftGrace {
+	if shared && f.Info.Mode.IsRegular() && p.Now.Sub(f.Info.ModTime) < check.DraftGrace {
 		return
 	}
 	p.quarantine(f, "foreign", "no program of ours makes or takes such a name")
@@ -250,7 +251,7 @@ func (p *planner) public() {
 			p.quarantine(f, r.Action, r.Detail)
 		case !f.Info.Mode.IsRegular():
 			p.foreign(f)
-		case p.KindOf(f).State == view.StateWriting && !held && p.Now.Sub(f.Info.ModTime) >= draftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
+		case p.KindOf(f).State == view.StateWriting && !held && p.Now.Sub(f.Info.ModTime) >= check.DraftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
 			p.quarantine(f, "unfinished", "not written to for an hour; its submitter was never answered")
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package repair
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
@@ -48,7 +49,7 @@ func (p *planner) queue() {
 		if len(q.messages) > 0 {
 			p.id = postoffice.IDOf(q.messages[0].Info).String()
 		}
-		p.id = identity(p.id, q.parsed)
+		p.id = check.Identity(p.id, q.parsed)
 		p.doubles(q)
 		switch {
 		case len(q.messages) == 0 && len(q.specs) > 0:

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -23,10 +23,10 @@ func (x *checker) aged() {
 		}
 	}
 	var expiry map[view.Thread]time.Duration
-	if x.older <= 0 && len(pairs) > 0 && x.expiry != nil {
-		expiry = x.expiry(pairs)
+	if x.Older <= 0 && len(pairs) > 0 && x.Settings != nil {
+		expiry = view.Expiry(x.Settings, pairs)
 	}
-	findings := map[string]*finding{}
+	findings := map[string]*Finding{}
 	for i := range x.findings {
 		findings[x.findings[i].key] = &x.findings[i]
 	}
@@ -38,7 +38,7 @@ func (x *checker) aged() {
 }
 
 // agedMessage adds to a finding what is too old in the message.
-func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Thread]time.Duration) {
+func (x *checker) agedMessage(f *Finding, m *view.Message, expiry map[view.Thread]time.Duration) {
 	age := x.Now.Sub(m.Since)
 	removal := m.Spec.Removal()
 	if removal != nil {
@@ -50,13 +50,13 @@ func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Threa
 			continue
 		}
 		age := age - m.Spec.Orders().Of(p.Offset).Away(m.Since, x.Now, removal)
-		limit, of := x.older, "as asked"
+		limit, of := x.Older, "as asked"
 		if limit <= 0 {
 			after, known := expiry[view.Thread{Channel: p.Channel, Host: p.Host}]
 			// What is due now is expired by the scheduler in a moment.
-			switch limit, of = after+x.stuck, "the expiry of its clause in scheduler.conf"; {
+			switch limit, of = after+x.Stuck, "the expiry of its clause in scheduler.conf"; {
 			case !known:
-				limit, of = defaultOld+x.stuck, "the default expiry"
+				limit, of = defaultOld+x.Stuck, "the default expiry"
 			case after == 0:
 				continue // never
 			}
@@ -64,9 +64,9 @@ func (x *checker) agedMessage(f *finding, m *view.Message, expiry map[view.Threa
 		if age <= limit {
 			continue
 		}
-		r := report{finding: *f}
-		r.wrong(tooOld, "")
-		*f = r.finding
+		r := report{Finding: *f}
+		r.wrong(TooOld, "")
+		*f = r.Finding
 		f.Text += fmt.Sprintf(" <%s> is open after %s; %s is %s.", p.Address, human.Span(age), of, human.Span(limit))
 		return
 	}

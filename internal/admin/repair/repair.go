@@ -1,77 +1,28 @@
-package main
+// Package repair mends a postoffice: it plans steps for what is wrong without guessing, and
+// does them.
+//
+// A repair holds the lock of repairs, and the one of schedulers if none runs; without that
+// one it leaves queue/ and transport/ alone. What survives a crash: a step that was cut off is
+// found again by the next repair, which ends it.
+//
+// Diagnostics: ErrNotBegun: nothing was changed, because another repair runs, for instance.
+// The error about a single step is its Left.
+package repair
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
-	"zmailer/internal/run/human"
-	"zmailer/internal/ui/term"
-	"zmailer/internal/ui/text"
 )
 
-func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
-	dry := c.Bool("dry-run")
-	bar := newCounter(c, "repair", "files")
-	steps, err := repair(po, time.Now(), dry, bar)
-	bar.End()
-	if errors.Is(err, errNotBegun) {
-		return err
-	}
-	left := 0
-	for i := range steps {
-		if steps[i].Left != "" {
-			left++
-		}
-	}
-	if c.Bool("json") {
-		if steps == nil {
-			steps = []step{}
-		}
-		err = errors.Join(err, text.PrintJSON(c.App.Writer, steps))
-	} else {
-		shown := steps
-		if c.Bool("quiet") {
-			shown = slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.Left == "" })
-		}
-		err = errors.Join(err, printSteps(c.App.Writer, shown))
-		done := "done"
-		if dry {
-			done = "to be done; nothing was changed"
-		}
-		_, perr := fmt.Fprintf(c.App.Writer, "%s %s, %d left\n", human.Count(len(steps)-left, "repair"), done, left)
-		err = errors.Join(err, perr)
-	}
-	if err == nil && (left > 0 || dry && len(steps) > 0) {
-		return cli.Exit("", 1)
-	}
-	return err
-}
-
-// errNotBegun means that a repair has not looked at anything.
-var errNotBegun = errors.New("nothing was repaired")
-
-func printSteps(w io.Writer, steps []step) error {
-	p := term.For(w)
-	var errs []error
-	for _, s := range steps {
-		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(human.Clean(s.File)), human.Clean(s.Text))
-		errs = append(errs, err)
-		if s.Left != "" {
-			_, err := fmt.Fprintf(w, "            %s\n", p.Red("left: "+human.Clean(s.Left)))
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
+// ErrNotBegun means that the repair did not begin.
+var ErrNotBegun = errors.New("nothing was repaired")
 
 // Words of step.Action.
 const (
@@ -86,7 +37,7 @@ const (
 )
 
 // step is one thing that a repair does.
-type step struct {
+type Step struct {
 	File   string `json:"file"`
 	Action string `json:"action"`
 	Text   string `json:"text"`
@@ -94,8 +45,8 @@ type step struct {
 
 	id string // tells the message from another that gets the same name
 
-	// do does it; nil: it is told only. A step that was interrupted is found again by
-	// the next repair, which ends it.
+	// do does it; nil: it is only reported. A step that was cut off is found again by the
+	// next repair, which ends it.
 	do func(m *mender) error
 }
 
@@ -107,22 +58,24 @@ type mender struct {
 	aside  []string // to be renamed again then
 }
 
-// repair plans what is to be mended and does it, unless dry. What it could not do is
-// told by the steps' Left; the error is about the whole.
-func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *text.Progress) (steps []step, err error) {
-	if dry {
-		p := planned(po, now, !view.New(po, now).Runs("scheduler"), bar)
-		return p.steps, errors.Join(p.errs...)
-	}
+// Plan returns the steps that Do would do. seen is called for each file; it may be nil.
+func Plan(po *postoffice.PostOffice, now time.Time, seen func()) ([]Step, error) {
+	p := planned(po, now, !view.New(po, now).Runs("scheduler"), seen)
+	return p.steps, errors.Join(p.errs...)
+}
+
+// Do plans the steps and does them. Why a step was not done is its Left; the error is about
+// the repair as a whole.
+func Do(po *postoffice.PostOffice, now time.Time, seen func()) (steps []Step, err error) {
 	r, err := po.BeginRepair()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotBegun, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotBegun, err)
 	}
 	defer func() { err = errors.Join(err, r.End()) }()
 	journal := ledger.New(po, ledger.Config{Role: "zmctl"})
 	defer journal.Close()
 	po.OnRenumber(journal.Moved)
-	p := planned(po, now, r.Exclusive(), bar)
+	p := planned(po, now, r.Exclusive(), seen)
 	m := &mender{Repair: r, po: po}
 	for i := range p.steps {
 		p.steps[i].run(m)
@@ -130,18 +83,21 @@ func repair(po *postoffice.PostOffice, now time.Time, dry bool, bar *text.Progre
 	return p.steps, errors.Join(append(p.errs, m.finish())...)
 }
 
-// planned gives the steps that every look finds to be done: routers may hand messages
-// over while the directories are listed.
-func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *text.Progress) *planner {
+// looks is how often the steps are planned before they are done.
+const looks = 3
+
+// planned returns the steps that every look finds: routers may hand messages over while the
+// directories are listed.
+func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, seen func()) *planner {
 	var p *planner
 	for range looks {
 		before := p
 		p = &planner{Spool: view.New(po, now), exclusive: exclusive}
-		p.Spool.Seen = bar.Step
+		p.Spool.Seen = seen
 		p.plan()
 		if before != nil {
-			p.steps = slices.DeleteFunc(p.steps, func(s step) bool {
-				return !slices.ContainsFunc(before.steps, func(b step) bool { return b.File == s.File && b.Action == s.Action && b.id == s.id })
+			p.steps = slices.DeleteFunc(p.steps, func(s Step) bool {
+				return !slices.ContainsFunc(before.steps, func(b Step) bool { return b.File == s.File && b.Action == s.Action && b.id == s.id })
 			})
 		}
 		if len(p.steps) == 0 {
@@ -151,7 +107,7 @@ func planned(po *postoffice.PostOffice, now time.Time, exclusive bool, bar *text
 	return p
 }
 
-func (s *step) run(m *mender) {
+func (s *Step) run(m *mender) {
 	if s.do == nil || s.Left != "" {
 		return
 	}

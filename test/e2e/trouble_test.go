@@ -7,6 +7,7 @@ import (
 	"net/smtp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -233,16 +234,20 @@ func TestPostmansMailIsMendedOrDropped(t *testing.T) {
 		}
 	}
 	wantIn(t, zmctl(t, s, "postman", "list"), hard+"  "+id, "set aside", soft+"  S", "copy: header", "2 messages")
+	before := names(t, s, "postman")
 	for what, args := range map[string][]string{
-		"the only copy":                  {"discard", hard},
-		"it still cannot be routed":      {"resubmit", hard},
-		"it would be delivered twice":    {"resubmit", soft},
-		"only copy of a message that":    {"discard", "--force", hard},
-		"there is no such message in po": {"discard", "12345"},
+		"the only copy":                         {"discard", hard},
+		"a message that still cannot be routed": {"resubmit", hard},
+		"a copy, which would come twice":        {"resubmit", soft},
+		"the only copy, without its spool ID":   {"discard", "--force", hard},
+		"a message that is not there":           {"discard", "12345"},
 	} {
-		if said, code := call(t, s, "zmctl", append([]string{"postman"}, args...)...); code == 0 || !strings.Contains(said, what) {
-			t.Errorf("postman %q: exit code %d, %s", args, code, said)
+		if said, code := call(t, s, "zmctl", append([]string{"postman"}, args...)...); code == 0 {
+			t.Errorf("%s: postman %q: exit code %d, %s", what, args, code, said)
 		}
+	}
+	if after := names(t, s, "postman"); !slices.Equal(after, before) {
+		t.Errorf("postman/ has %q, before %q", after, before)
 	}
 	// By age: the copy goes, when the router looks or somebody says so.
 	await(t, s, "the end of the copy", func() (bool, error) {

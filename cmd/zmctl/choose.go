@@ -23,7 +23,7 @@ func (w *words) Set(s string) error {
 // String implements cli.Generic.
 func (w *words) String() string { return strings.Join(w.list, " ") }
 
-// selectorHelp is said of the flags in each command's description.
+// selectorHelp describes the flags in the description of each command.
 const selectorHelp = `
 SELECTING: flags of different names must all match, of one name any: --host a --host b
 --older 1h means host a or b, and older than an hour. Values may be lists with commas and
@@ -31,7 +31,7 @@ have * and ?. --where takes an expression with and, or, not and parentheses:
 
     --where 'from *@shop.example and (host a or host b) and not older 3d'
 
-A recipient is what is selected: of a message with ten of them, one may match.`
+Recipients are selected: of a message with ten of them, one may match.`
 
 // selectorFlags are the flags of the selector language.
 func selectorFlags() []cli.Flag {

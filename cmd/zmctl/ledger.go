@@ -30,7 +30,7 @@ func ledgerPatience() ledger.Patience {
 	return ledger.Patience{Looks: 6, Pause: 300 * time.Millisecond}
 }
 
-// checkLedger compares what was accepted with what became of it.
+// checkLedger compares accepted mail with its outcomes.
 func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
 	bar := newCounter(c, "ledger", "messages")
 	patience := ledgerPatience()
@@ -141,7 +141,7 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 func settleCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "settle",
-		Usage:     "tell the ledger that a message which is missing was dealt with",
+		Usage:     "record in the ledger that a missing message was dealt with",
 		UsageText: "zmctl settle ID...",
 		Description: `Enters messages that zmctl check --ledger calls missing or uneven as gone: their files
 were removed by hand, and there is nothing to bring back. It changes the account alone.

@@ -22,7 +22,7 @@ func logCommand() *cli.Command {
 		Name: "log", Usage: "read the log of the daemons, all of it or some lines",
 		UsageText: "zmctl log [--follow] [--since TIME] [--event WORD] [--daemon NAME] [--level LEVEL] [--match KEY=VALUE] [--json] [ID...]",
 		Description: `Prints the lines of the log that fit everything that is asked for; docs/log.md explains
-the events. With spool IDs those that name one of them, so that zmctl log ID tells what
+the events. With spool IDs those that name one of them, so that zmctl log ID shows what
 became of a message, and of the reports that it caused.
 
     zmctl log --level warn --since 2h
@@ -40,7 +40,7 @@ TIME is like 15m, 2h, 3d, 15:04, 2026-11-22, "2026-11-22 15:04", today or yester
 Exit codes: 0 lines were found, or followed, 1 none were, or the log cannot be read, 64
 bad arguments, 78 bad configuration.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what is written from now on"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with new lines"},
 			&cli.StringFlag{Name: "since", Usage: "lines from `TIME` on"},
 			&cli.StringFlag{Name: "until", Usage: "lines up to `TIME`"},
 			&cli.StringSliceFlag{Name: "id", Usage: "lines that name the spool `ID`, as an argument does"},
@@ -126,7 +126,7 @@ func atCommas(lists []string) []string {
 	return all
 }
 
-// findLog tells where the log of this postoffice is.
+// findLog finds the log of this postoffice.
 func findLog(c *cli.Context) (*logread.Source, error) {
 	if name := c.String("file"); name == "-" {
 		return &logread.Source{In: reader(c)}, nil

@@ -21,7 +21,7 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 // noArguments refuses what a command does not take.
 func noArguments(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help tells its flags", config.ExitUsage)
+		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help lists its flags", config.ExitUsage)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func newProgress(c *cli.Context, what string, total int) *text.Progress {
 	return p
 }
 
-// newCounter is for what is counted as it is met; nil if --quiet is given.
+// newCounter is for a total that is not known; nil if --quiet is given.
 func newCounter(c *cli.Context, what, of string) *text.Progress {
 	if c.Bool("quiet") {
 		return nil

@@ -22,8 +22,8 @@ func queueCommand() *cli.Command {
 		UsageText: "zmctl queue [--tree|--counts|--ages|--summary] [--json] [selecting flags] [ID...]",
 		Description: `Lists every message that is not yet delivered: those in router/ and queue/, those
 that were set aside in deferred/ and freezer/, and the only copies in postman/. For each
-recipient it tells the channel and host, how often it was tried, when it is tried next,
-and what the other side said last.
+recipient it shows the channel and host, the number of attempts, the time of the next one,
+and the last answer.
 
     S10117782A2CnLkQ0vB8C  12m  4.1k  <sender@client.example.net>  queued
         smtp/c.example.com  defer1@c.example.com  waiting, 2 attempts, next in 1m:
@@ -37,7 +37,7 @@ and what the other side said last.
     zmctl queue --json --reply greylist | jq -r .id
 
 Up to 10000 messages come oldest first; more come as the directories have them, the
-first at once. It takes no lock and holds nobody up. zmctl show ID tells everything about
+first at once. It takes no lock and delays no daemon. zmctl show ID shows everything about
 one message, zmctl why ID why it waits.
 ` + selectorHelp,
 		Flags: append([]cli.Flag{

@@ -16,18 +16,18 @@ import (
 func showCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "tell everything about a message",
+		Usage:     "show everything about a message",
 		UsageText: "zmctl show [--json] ID...",
 		Description: `Shows the files of a message, its envelope and work specification as they stand, its
-history, each recipient, and in plain words what happens next. ID is a spool ID as
+history, each recipient, and what happens next. ID is a spool ID as
 zmctl queue and the logs have it.
 
     zmctl show S10117782A2CnLkQ0vB8C
 
 An inode number is used again for other messages; the ID also holds the time of the
-last write, so a message that is gone is told from one that took its number.
+last write, so a message that is gone is not confused with one that has its number.
 
-Exit codes: 0 told, 1 there is no such message, 64 bad arguments.`,
+Exit codes: 0 shown, 1 there is no such message, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
 		Action: runShow,
 	}

@@ -19,23 +19,23 @@ import (
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "status",
-		Usage:     "count the files of each directory, and tell which daemons live",
+		Usage:     "count the files of each directory, and show which daemons run",
 		UsageText: "zmctl status [--json]",
-		Description: `Counts what is in each directory now, with the age of the oldest message of each
+		Description: `Counts the files in each directory now, with the age of the oldest message of each
 state, the recipients of queued mail by their states, and lists the processes that hold
 an owner number. The counts are those of the disk: ls | wc -l gives the same. Where more
 than 20000 messages are queued and the scheduler runs, those of queue/ and transport/ are
 those of the scheduler, which are at hand; zmctl check counts the files. States are explained
 in docs/spool.md. zmctl removed, zmctl orders and, for quarantine/, zmctl check show what
-daemons never take up. Daemons that systemd or zmctl run has started stand there
-with their age, and with what is wrong with them. Recipients are counted while there are
+daemons never take up. Daemons that systemd or zmctl run has started are listed
+with their age and any problem. Recipients are counted while there are
 at most 20000 specifications; zmctl queue --counts counts more.
 
-At the end stand the alarms, if there are any: what is too old, makes no progress, or
+At the end are the alarms, if there are any: mail that is too old, makes no progress, or
 belongs to nothing (docs/alarms.md).
 
-Exit codes: 0 told, 1 there are alarms, a daemon has ended that nobody has stopped, or it
-cannot be told, 64 bad arguments, 78 bad configuration or no postoffice.`,
+Exit codes: 0 shown, 1 there are alarms, a daemon has ended without being stopped, or it
+cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,
 	}

@@ -31,7 +31,7 @@ messages; throttled, by rate or hostrate; trouble, the host failed and is tried 
 then; probing, it is being tried with one message; paused, queueonly. Those that need
 attention are first.
 
-With CHANNEL/HOST it tells everything about that thread, and its open recipients.`,
+With CHANNEL/HOST it shows everything about that thread, and its open recipients.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON lines, as the query socket has them (docs/mailq.md)"}},
 		Action: runThread,
 	}
@@ -39,7 +39,7 @@ With CHANNEL/HOST it tells everything about that thread, and its open recipients
 
 func runThread(c *cli.Context) error {
 	if c.NArg() > 1 {
-		return cli.Exit("zmctl thread takes one CHANNEL/HOST at most; --help tells its flags", config.ExitUsage)
+		return cli.Exit("zmctl thread takes one CHANNEL/HOST at most; --help lists its flags", config.ExitUsage)
 	}
 	channel, host, ok := strings.Cut(c.Args().First(), "/")
 	if c.NArg() == 1 && (!ok || channel == "" || strings.ContainsAny(channel+host, " \t")) {

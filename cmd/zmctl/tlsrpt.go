@@ -22,7 +22,7 @@ func tlsrptCommand() *cli.Command {
 		UsageText: "zmctl tlsrpt [--json] DAY [DOMAIN]",
 		Description: `Prints the report of RFC 8460 for a domain that mail was sent to, or one for each, from
 tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent: a
-domain's record _smtp._tls.DOMAIN says where to.
+record _smtp._tls.DOMAIN of the domain has the address.
 
 Exit codes: 0 printed, 1 there is nothing of that day, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "as without it: these reports are JSON"}},

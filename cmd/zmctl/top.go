@@ -22,8 +22,8 @@ func topCommand() *cli.Command {
 		Usage:     "show stages, threads and rates, as they change",
 		UsageText: "zmctl top [--interval TIME] [--once | --count N] [--threads N] [--json]",
 		Description: `Shows how many messages are in each stage and since when, how many messages and
-recipients pass in a second, the scheduler's threads with what needs a person most at the
-top, and alarms. On a terminal it goes on until q, with lines of the last minutes; ? tells
+recipients pass in a second, the scheduler's threads with the most urgent at the
+top, and alarms. On a terminal it goes on until q, with lines of the last minutes; ? lists
 the keys. In a pipe, with --once or --json, it prints a snapshot: rates are those between
 two looks, so it takes --interval.
 

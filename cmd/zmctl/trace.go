@@ -19,7 +19,7 @@ import (
 func traceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "trace",
-		Usage:     "tell the life of a message across all programs, with the time each step took",
+		Usage:     "show the life of a message across all programs, with the time each step took",
 		UsageText: "zmctl trace [--json | --otlp [--no-addresses]] [--log FILE]... [--logs-only] ID...",
 		Description: `Puts together what the log, the message's history and the ledger say: each step once, in
 the order of time, with the time since the step before it; then each recipient with what
@@ -38,13 +38,13 @@ it works on a machine that has nothing but the log. See docs/trace.md.
 With --otlp it prints the same for OpenTelemetry: the body of an OTLP/HTTP request in JSON,
 with a trace for each message that is named.
 
-Exit codes: 0 told, 1 nobody knows of such a message, or a log could not be read.`,
+Exit codes: 0 shown, 1 the message is not known, or a log could not be read.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
 			&cli.BoolFlag{Name: "otlp", Usage: "print OTLP/JSON, one request for all of them"},
 			&cli.BoolFlag{Name: "no-addresses", Usage: "with --otlp: without senders, recipients, and what hosts answered"},
 			&cli.StringSliceFlag{Name: "log", Usage: "read the log `FILE`, - for standard input; may be given several times"},
-			&cli.BoolFlag{Name: "logs-only", Usage: "tell what the log says, and nothing else"},
+			&cli.BoolFlag{Name: "logs-only", Usage: "use the log alone"},
 		},
 		Action: runTrace,
 	}

@@ -15,16 +15,16 @@ import (
 func whyCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "why",
-		Usage:     "tell why a message waits, with names and times",
+		Usage:     "show why a message waits, with names and times",
 		UsageText: "zmctl why [--json] ID...",
-		Description: `Tells in sentences what a message waits for: which host, since when it is in trouble and
-what it said, when it is tried next and until when, who holds it, which clause of
-scheduler.conf serves it and which limits there are, and if nobody is there to do it.
-What the files say is always told; what only a running scheduler knows, if it answers.
+		Description: `Shows what a message waits for: the host, since when it fails and its last answer, the time
+of the next attempt and of expiry, who holds it, the clause of scheduler.conf that serves
+it, its limits, and whether the program that acts next is running.
+It uses the files, and a running scheduler if one answers.
 
     zmctl why S10117782A2CnLkQ0vB8C
 
-Exit codes: 0 told, 1 there is no such message.`,
+Exit codes: 0 shown, 1 there is no such message.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
 		Action: runWhy,
 	}

@@ -57,7 +57,7 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 	return engine.Config{
 		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
 		Hostname: host, Postmaster: master, StopTimeout: engine.DefaultStopTimeout, Look: look,
-		KeepRemoved: keep, Alarms: limits, Lookout: engine.DefaultLookout, Resolver: c.String("RESOLVER", ""),
+		KeepRemoved: keep, Alarms: limits, MonitorEvery: engine.DefaultMonitorEvery, Resolver: c.String("RESOLVER", ""),
 		Metrics: metrics.New("scheduler", place),
 		Reread: engine.Reread{File: c.Path("scheduler.conf"), Read: func() (*conf.File, error) {
 			next, err := conf.Load(c, root)

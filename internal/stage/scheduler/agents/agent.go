@@ -322,7 +322,7 @@ func (a *Agent) promote() {
 	}
 }
 
-// resync takes an agent's word that it cannot use a file. An agent with several slots may
+// resync takes the report of an agent that it cannot use a file. An agent with several slots may
 // have several jobs of one message; one that does not name the host of the job, as
 // ZMailer's, loses all of them.
 func (a *Agent) resync(name, host string) {

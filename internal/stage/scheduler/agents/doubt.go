@@ -116,7 +116,7 @@ func (p *Pool) InDoubt(m *thread.Message) bool {
 	return false
 }
 
-// forgetDoubts takes an agent's word that nothing is under way in it: no answer comes any
+// forgetDoubts takes the report of an agent that nothing is under way in it: no answer comes any
 // more for what was taken back. What it left locked is locked until it ends.
 func (a *Agent) forgetDoubts() {
 	if len(a.doubts) > 0 {

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
+	"zmailer/internal/workspec"
 )
 
 // attempts is the engine as the owner of the agents: what their answers mean for messages.
@@ -55,7 +58,7 @@ func (e *attempts) Lost(j *agents.Job) {
 		e.core.Forget(v)
 		return
 	}
-	// What was answered counts; the tags of the rest tell.
+	// What was answered counts; the rest is looked up in its tags.
 	if len(j.Outcomes) > 0 {
 		list := slices.DeleteFunc(slices.Clone(j.Outcomes), func(o thread.Outcome) bool { return !o.Result.Final() })
 		if len(list) < len(j.Outcomes) {
@@ -206,5 +209,158 @@ func (e *attempts) writes(m *thread.Message, list []thread.Outcome) func() error
 	return func() error {
 		_, err := e.spool.Record(m.Name(), list)
 		return err
+	}
+}
+
+// stages is where the time of an attempt went (M43). All of it is known without a system
+// call: times of the engine's turns, and the message's own.
+type stages struct {
+	attempt  int           // number of this one
+	routing  time.Duration // of the first one: from acceptance until it might have begun
+	queue    time.Duration // from then until an agent began; below 0: not known
+	delivery time.Duration // from then until now; below 0: not known
+}
+
+func (e *attempts) stages(v *thread.Vertex) stages {
+	s := stages{attempt: int(v.Attempts) + 1, routing: -1, queue: -1, delivery: -1}
+	began, due := v.Started(), v.Due()
+	if !began.IsZero() {
+		s.delivery = store.Since(began, e.now)
+	}
+	if due.IsZero() || began.IsZero() {
+		return s
+	}
+	s.queue = store.Since(due, began)
+	if s.attempt == 1 {
+		s.routing = store.Since(idOf(v.Message).Time(), due)
+	}
+	return s
+}
+
+// attrs appends what is known.
+func (s *stages) attrs(list []slog.Attr) []slog.Attr {
+	list = append(list, slog.Int("attempt", s.attempt))
+	for _, one := range []struct {
+		key  string
+		took time.Duration
+	}{{"routing", s.routing}, {"queue", s.queue}, {"delivery", s.delivery}} {
+		if one.took >= 0 {
+			list = append(list, slog.Duration(one.key, one.took))
+		}
+	}
+	return list
+}
+
+// logFinal writes the line of a recipient that is done with.
+func (e *attempts) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
+	code := workspec.ParseNotary(ans.Notary).Status
+	if code == "" {
+		code = replyCode(thread.LastLine(ans.Text), r.Result)
+	}
+	e.logOutcome(endOf(r.Result), v, r, e.stages(v), code, thread.LastLine(ans.Text))
+}
+
+// endOf is the event of a final result.
+func endOf(r thread.Result) events.Kind {
+	if r == thread.Delivered {
+		return events.Delivered
+	}
+	return events.Failed
+}
+
+// logOutcome writes a line of a recipient's attempt.
+func (e *attempts) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
+	m := v.Message
+	id := idOf(m)
+	e.meters.outcome(k.String(), v, &s, store.Since(id.Time(), e.now))
+	var room [16]slog.Attr
+	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
+		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),
+		slog.String("status", code), slog.String("reply", store.Cut(reply)))
+	list = append(s.attrs(list), slog.Duration("took", store.Since(id.Time(), e.now)))
+	e.emitter().EmitAttrs(k, append(list, more...)...)
+}
+
+// replyCode is the enhanced code of an SMTP reply, or that of a bare success or
+// failure.
+func replyCode(reply string, res thread.Result) string {
+	if len(reply) > 4 && reply[0] >= '2' && reply[0] <= '5' && (reply[3] == ' ' || reply[3] == '-') {
+		return status.OfReply(int(reply[0]-'0')*100, reply[4:]).String()
+	}
+	o := store.Outcome{Result: res}
+	return o.Code().String()
+}
+
+// resultOf is the result of a recipient with a final tag.
+func resultOf(delivered bool) thread.Result {
+	if delivered {
+		return thread.Delivered
+	}
+	return thread.Failed
+}
+
+// logTagged writes the line of a recipient whose outcome is known by its tag alone.
+func (e *attempts) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
+	o := store.Outcome{Result: resultOf(delivered)}
+	e.counts.Final(o.Result)
+	e.logOutcome(endOf(o.Result), v, r, e.stages(v), o.Code().String(), "known by its tag; the agent did not answer")
+}
+
+// logDeferred writes a line for each recipient that is tried again. s is of the attempt.
+func (e *attempts) logDeferred(v *thread.Vertex, list []store.Outcome, round thread.Round, s stages) {
+	s.attempt = round.Attempt
+	for i := range list {
+		o := &list[i]
+		r := v.Find(o.Offset)
+		if r == nil || o.Result.Final() {
+			continue
+		}
+		e.logOutcome(events.Deferred, v, r, s, o.Code().String(), thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
+	}
+}
+
+// meters are what the scheduler counts of its agents' work (Z26); without METRICS they
+// count nothing. They may be used by many goroutines.
+type meters struct {
+	recipients *metrics.Counters   // channel, clause, result
+	attempts   *metrics.Counters   // channel, clause
+	reports    *metrics.Counters   // kind
+	routing    *metrics.Histogram  // of the first attempts
+	queue      *metrics.Histograms // channel, clause
+	delivery   *metrics.Histograms // channel, clause
+	life       *metrics.Histograms // channel, result
+}
+
+func newMeters(s *metrics.Set) meters {
+	return meters{
+		recipients: s.Counter("zmailer_scheduler_recipients_total",
+			"Recipients that an attempt has ended for, by its result: delivered, deferred or failed; expired without one.", "channel", "clause", "result"),
+		attempts: s.Counter("zmailer_scheduler_attempts_total",
+			"Deliveries given to transport agents, each of some recipients of one message.", "channel", "clause"),
+		reports: s.Counter("zmailer_scheduler_reports_total",
+			"Reports sent, by kind: failed, delayed or delivered.", "kind"),
+		routing: s.Histogram("zmailer_scheduler_routing_seconds",
+			"From the acceptance of a message until the scheduler might have begun with a recipient.", metrics.Short()).With(),
+		queue: s.Histogram("zmailer_scheduler_queue_seconds",
+			"From then, or from the time of the next attempt, until an agent was given the recipient.", metrics.Long(), "channel", "clause"),
+		delivery: s.Histogram("zmailer_scheduler_delivery_seconds",
+			"From then until the agent's answer.", metrics.Short(), "channel", "clause"),
+		life: s.Histogram("zmailer_scheduler_life_seconds",
+			"From the acceptance of a message until a recipient was done with.", metrics.Long(), "channel", "result"),
+	}
+}
+
+// outcome counts what an attempt for a recipient came to: a word of the log.
+func (m *meters) outcome(word string, v *thread.Vertex, s *stages, took time.Duration) {
+	if m.recipients == nil {
+		return
+	}
+	channel, clause := v.Thread.Channel(), clauseOf(v.Thread)
+	m.recipients.With(channel, clause, word).Add(1)
+	m.routing.Observe(s.routing)
+	m.queue.With(channel, clause).Observe(s.queue)
+	m.delivery.With(channel, clause).Observe(s.delivery)
+	if word != "deferred" {
+		m.life.With(channel, word).Observe(max(took, 0))
 	}
 }

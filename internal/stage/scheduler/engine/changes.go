@@ -76,7 +76,7 @@ func (e *changes) changed(m *thread.Message, w *ops, err error) {
 		e.ends.vanish(m, err)
 		return
 	case errors.Is(err, store.ErrMessageGone), errors.Is(err, store.ErrCut), errors.Is(err, store.ErrUnreported), errors.Is(err, workspec.ErrUnknownFormat), errors.As(err, new(*workspec.SyntaxError)):
-		// Its tags tell what was done when it can be read again.
+		// Its tags show what was done when it can be read again.
 		name := m.Name()
 		e.ends.forget(m)
 		e.intake.refuse(name, err)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The engine measures waits by a clock that nobody can set, and tells the time of day
-// by one that anybody may. When the second one jumps, what is left of each wait stays as it
+// The engine measures waits by a clock that cannot be set, and has the time of day
+// from one that can. When the second one jumps, what is left of each wait stays as it
 // was: the core, which has most of them, keeps a time of its own, and the few others are
 // moved (docs/notes/clock.md).
 
@@ -40,18 +40,18 @@ func (c clocks) orSystem() clocks {
 	return c
 }
 
-// bootClock tells CLOCK_BOOTTIME. Reading it is a system call, so mostly it is told from
+// bootClock reads CLOCK_BOOTTIME. That is a system call, so mostly it is computed from
 // Go's clock, which is none: the two part while the machine sleeps and at no other time, and
 // the time of day goes on then.
 type bootClock struct {
-	ask   func() (time.Duration, bool) // what it is; false: nobody knows
+	ask   func() (time.Duration, bool) // reads it; false: it cannot be read
 	asked bool
-	boot  time.Duration // what it was when it was asked last,
+	boot  time.Duration // at the last system call,
 	day   time.Duration // the time of day then,
 	even  time.Duration // and Go's clock
 }
 
-// askedEvery is for how long it is told without being asked.
+// askedEvery is for how long it is computed without a system call.
 const askedEvery = time.Second
 
 func (b *bootClock) read(day, even time.Duration) time.Duration {

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"zmailer/internal/disk/watch"
@@ -32,7 +33,7 @@ import (
 )
 
 // engine joins core, disk and agents. All its state belongs to the goroutine of
-// run; others post to the mailbox what they want done.
+// run; others post functions that are to be called.
 type engine struct {
 	conf  Config
 	po    *postoffice.PostOffice
@@ -73,7 +74,7 @@ type engine struct {
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	c.alone = cmp.Or(c.alone, aloneGrace)
-	c.Lookout = cmp.Or(c.Lookout, DefaultLookout)
+	c.MonitorEvery = cmp.Or(c.MonitorEvery, DefaultMonitorEvery)
 	c.locked = cmp.Or(c.locked, lockedAfter)
 	c.clocks = c.clocks.orSystem()
 	stream := &events.Stream{}
@@ -179,7 +180,7 @@ func (e *engine) turn() {
 	}
 	e.agents.Turn()
 	e.placement.lookAtLocked()
-	e.monitor.lookOut()
+	e.monitor.check()
 	e.heap.trimSoon()
 	if !e.scanner.lookAt.IsZero() && !e.now.Before(e.scanner.lookAt) {
 		e.scanner.lookAtAll()
@@ -233,7 +234,7 @@ func (e *engine) stop() {
 	e.agents.Stop()
 }
 
-// ended tells whether everything has ended after stop, or has to.
+// ended reports whether everything has ended after stop, or has to.
 func (e *engine) ended() bool {
 	if !e.stopping {
 		return false
@@ -260,4 +261,39 @@ const killGrace = 2 * time.Second
 
 func idOf(m *thread.Message) postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
+}
+
+// The options of a start, as ZMailer's scheduler has them (M22): how much is read at one
+// go (-E), whether all is read before the first delivery (-S), a look without deliveries
+// (-F), and one thread alone (-p).
+
+// atMost is a number of specifications, or what -E allows.
+func (c *Config) atMost(n int) int {
+	if c.AtOnce > 0 {
+		return min(n, c.AtOnce)
+	}
+	return n
+}
+
+// startsNothing reports whether deliveries are not to begin, at all or not yet.
+func (e *engine) startsNothing() bool {
+	return e.conf.Freeze || e.conf.ReadFirst && e.scanner.scan != scanLogged
+}
+
+// apart reports whether a thread is none of those that are served. Its recipients stay in
+// their files.
+func (e *placement) apart(channel, host string) bool {
+	c := &e.conf
+	if c.OnlyChannel == "" {
+		return false
+	}
+	return c.OnlyChannel != "*" && c.OnlyChannel != channel || c.OnlyHost != "*" && !strings.EqualFold(c.OnlyHost, host)
+}
+
+// ahead is how many specifications may wait to be read when more are listed.
+func (c *Config) ahead() int {
+	if c.AtOnce > 0 {
+		return 0
+	}
+	return loadsAhead
 }

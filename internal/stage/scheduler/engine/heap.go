@@ -7,7 +7,7 @@ import (
 )
 
 // The garbage collector lets the heap grow by GOGC percent of what lives, 100 unless
-// somebody says otherwise: a gigabyte of queue would take two. From so many messages on
+// GOGC is set: a gigabyte of queue would take two. From so many messages on
 // less is left to it, which costs processor time for each collection, of which there are
 // few: a delivery leaves some kilobytes (docs/notes/scale.md). While the queue grows still
 // less is left: what lives and what is garbage both grow then, and the parts that tables

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,7 +96,7 @@ func (e *intake) want(name string) {
 	}
 }
 
-// wants tells whether a specification is to be loaded, and notes that it will be.
+// wants reports whether a specification is to be loaded, and notes that it will be.
 func (e *intake) wants(name string) bool {
 	n, ok := postoffice.ParseName(name)
 	if !ok || e.stopping || e.loading[name] {
@@ -173,7 +174,7 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 		e.refuse(name, &workspec.SyntaxError{Reason: "the message's name in the i line is another"})
 		return
 	}
-	if e.messages.get(l.Number) != nil || e.superseder.isVoid(name, l) {
+	if e.messages.get(l.Number) != nil || e.superseder.isSuperseded(name, l) {
 		return
 	}
 	m := &thread.Message{Number: l.Number, Stamp: l.ID.MTime, Open: int32(len(l.Open) + l.Held), Seen: e.scanner.look, Owes: l.Owes, Total: int32(l.Total), Sender: l.Sender}
@@ -193,7 +194,7 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	if !l.Look.IsZero() {
 		e.core.Remind(m, l.Look)
 	}
-	e.superseder.voids(m, l)
+	e.superseder.supersedes(m, l)
 	e.counts.MessagesIn++
 	e.counts.RecipientsIn += uint64(m.Open)
 	if em := e.emitter(); em.Wants(events.Routed) {
@@ -202,7 +203,7 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	e.ends.check(m)
 }
 
-// refuse leaves a specification alone and says so once.
+// refuse leaves a specification alone and logs that once.
 func (e *intake) refuse(name string, err error) {
 	if errors.Is(err, postoffice.ErrGone) {
 		// K10: it was renamed or removed between the hint and the look.
@@ -331,4 +332,148 @@ func (e *placement) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Wa
 		}
 	})
 	return found
+}
+
+// vanish drops a message whose files were taken away under us (K10), and looks whether
+// it has left anything.
+func (e *ends) vanish(m *thread.Message, err error) {
+	name := m.Name()
+	e.emit(events.Vanished, "id", idOf(m), "name", name, "open", m.Open, "reason", err,
+		"advice", "nothing, if it was meant so. A message that is left in queue/ without a specification is routed again, to all its recipients")
+	e.books.enterVanished(m)
+	e.forget(m)
+	if e.messages.get(m.Number) == nil {
+		e.intake.want(name)
+	}
+}
+
+// touched takes note that a message file's time of writing, by which operators name the
+// message and its age counts, was changed by hand.
+func (e *ends) touched(m *thread.Message, id postoffice.SpoolID) {
+	was := idOf(m)
+	if id.MTime == m.Stamp || id.Ino != m.Inode() {
+		return
+	}
+	e.log.Warn("touched", "id", id, "name", m.Name(), "was", was,
+		"advice", "the message has another spool ID now, and is as old as its file")
+	e.spool.Ledger.Moved(id, id.Ino)
+	e.core.Restamp(m, id.MTime, e.now)
+}
+
+// aloneGrace is how long a specification with open recipients waits for its message:
+// files are moved in and out one after the other.
+const aloneGrace = time.Minute
+
+// abandon gives up a specification whose message does not come.
+func (e *intake) abandon(name string) {
+	e.loading[name] = true
+	e.pool.do(func() {
+		err := e.spool.Abandon(name)
+		e.post(func() {
+			delete(e.loading, name)
+			e.readNote(name)
+			if err != nil && !errors.Is(err, postoffice.ErrGone) {
+				e.log.Error("disk", "name", name, "reason", err)
+				return
+			}
+			delete(e.refused, name)
+		})
+	})
+}
+
+// noted reads a specification again that an operation has changed.
+func (e *intake) noted(name string) {
+	if e.stopping {
+		return
+	}
+	n, _ := postoffice.ParseName(name)
+	m := e.messages.get(n.Ino)
+	if m == nil {
+		if e.refused[name].kind == alarm.Unreported {
+			delete(e.refused, name) // the operation may have settled it
+		}
+		e.want(name)
+		if e.loading[name] {
+			// It may have been read before the change.
+			e.notes[name] = true
+		} else {
+			e.pool.do(func() { e.dropNote(name) })
+		}
+		return
+	}
+	if !m.Named(name) {
+		// We have moved it since, or it is another file (K10).
+		defer e.want(name)
+	}
+	drop := func() { e.dropNote(name) }
+	var l *store.Loaded
+	e.changes.do(m, op{
+		run: func() (err error) {
+			drop() // first: what changes while it is read makes another note
+			l, err = e.spool.Reload(m.Name())
+			e.spool.LogOperations(m.Name())
+			return err
+		},
+		then: func() {
+			e.placement.obey(m, l)
+			e.placement.reloaded(m, l, nil)
+		},
+	})
+}
+
+// readNote goes on with a note that came while its specification was read.
+func (e *intake) readNote(name string) {
+	if !e.notes[name] {
+		return
+	}
+	delete(e.notes, name)
+	if n, _ := postoffice.ParseName(name); e.messages.get(n.Ino) != nil {
+		e.noted(name)
+	} else {
+		e.pool.do(func() { e.dropNote(name) })
+	}
+}
+
+func (e *intake) dropNote(name string) {
+	if err := e.po.Queue.DropNote(name); err != nil {
+		e.log.Error("disk", "name", name, "reason", err)
+	}
+}
+
+// elsewhere looks at a specification with the number of a message that is known under
+// another name: it was moved by hand, or is another message's (K10).
+func (e *intake) elsewhere(m *thread.Message, name string) {
+	var l *store.Loaded
+	gone, moved, known := false, false, m.Name()
+	e.changes.do(m, op{
+		run: func() (err error) {
+			// Listed, and moved by ourselves to its place since.
+			if gone, err = e.po.Queue.IsGone(name); gone || err != nil {
+				return err
+			}
+			l, err = e.spool.Reload(known)
+			if !errors.Is(err, postoffice.ErrGone) {
+				return err
+			}
+			l, err = e.spool.Load(name)
+			if err == nil && (l.Gone || l.ID.Ino != m.Inode()) {
+				err = postoffice.ErrGone
+			}
+			moved = err == nil
+			return err
+		},
+		then: func() {
+			if gone {
+				e.refuse(name, postoffice.ErrGone)
+				return
+			}
+			if !moved {
+				e.placement.reloaded(m, l, nil)
+				e.refuse(name, fmt.Errorf("its inode number is that of %s, which is queued too: %w", known, postoffice.ErrOccupied))
+				return
+			}
+			e.log.Warn("moved", "id", idOf(m), "from", known, "name", l.Name)
+			e.placement.reloaded(m, l, nil)
+		},
+	})
 }

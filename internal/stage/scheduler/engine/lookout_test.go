@@ -94,7 +94,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, nil)
-			r.config.Alarms, r.config.Lookout, r.config.Look = tt.limits, 20*time.Millisecond, 50*time.Millisecond
+			r.config.Alarms, r.config.MonitorEvery, r.config.Look = tt.limits, 20*time.Millisecond, 50*time.Millisecond
 			r.config.alone = time.Hour
 			r.start()
 			mend := tt.plant(r)

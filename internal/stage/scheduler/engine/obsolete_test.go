@@ -14,7 +14,7 @@ import (
 // said is a message that may be named by another one, or name it.
 type said struct {
 	sender, uid, ident string
-	voids              []string
+	supersedes         []string
 	rcpt               string
 	// before is done when it is accepted and not in the queue yet.
 	before func()
@@ -23,7 +23,7 @@ type said struct {
 func (r *rig) say(s said) (name string) {
 	r.T.Helper()
 	name, err := storetest.QueueWith(r.PO, s.sender, storetest.Header, "b\n", []storetest.Rcpt{{Line: s.rcpt}}, func(spec *workspec.Spec, from *workspec.Sender) {
-		spec.Ident, spec.Obsoletes, from.Privilege = s.ident, s.voids, s.uid
+		spec.Ident, spec.Obsoletes, from.Privilege = s.ident, s.supersedes, s.uid
 		if s.before != nil {
 			s.before()
 		}
@@ -41,7 +41,7 @@ func voidRig(t *testing.T) *rig { return newRig(t, scriptConf("", "maxthr=1"), 0
 func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 	t.Parallel()
 	old := said{sender: "bob@example.org", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"}
-	later := said{sender: "bob@example.org", uid: "1000", ident: "<2@x>", voids: []string{"<0@x>", "<1@x>"}, rcpt: "smtp h defer9.new@h"}
+	later := said{sender: "bob@example.org", uid: "1000", ident: "<2@x>", supersedes: []string{"<0@x>", "<1@x>"}, rcpt: "smtp h defer9.new@h"}
 	for name, c := range map[string]struct {
 		old, later func(*said)
 		gone       bool
@@ -49,7 +49,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 	}{
 		"named":                {nil, nil, true, ""},
 		"domain in capitals":   {func(s *said) { s.sender = "bob@EXAMPLE.org" }, func(s *said) { s.sender = "bob@EXAMPLE.org" }, true, ""},
-		"another one is named": {nil, func(s *said) { s.voids = []string{"<3@x>"} }, false, ""},
+		"another one is named": {nil, func(s *said) { s.supersedes = []string{"<3@x>"} }, false, ""},
 		"of another uid":       {nil, func(s *said) { s.uid = "1001" }, false, "uid 1000, the other one by uid 1001"},
 		"from outside":         {func(s *said) { s.uid = "65534" }, nil, false, "nobody of this machine stands behind its sender"},
 		"named from outside":   {nil, func(s *said) { s.uid = "65534" }, false, ""},
@@ -81,7 +81,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 			} else {
 				// One that is made void afterwards: what concerns the first is done then.
 				fence, by := old, later
-				fence.ident, fence.rcpt, by.voids = "<fence@x>", "smtp h defer9.fence@h", []string{"<fence@x>"}
+				fence.ident, fence.rcpt, by.supersedes = "<fence@x>", "smtp h defer9.fence@h", []string{"<fence@x>"}
 				r.say(fence)
 				r.wait(3, "msg=recorded")
 				r.say(by)
@@ -113,8 +113,8 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 	r := voidRig(t)
 	r.start()
 	var second string
-	first := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", voids: []string{"<2@x>"}, rcpt: "smtp h ok.first@h", before: func() {
-		second = r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp dead defer9.second@h"})
+	first := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", supersedes: []string{"<2@x>"}, rcpt: "smtp h ok.first@h", before: func() {
+		second = r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", supersedes: []string{"<1@x>"}, rcpt: "smtp dead defer9.second@h"})
 		r.wait(1, "msg=recorded")
 	}})
 	r.wait(1, "msg=obsoleted", "name="+first)
@@ -133,7 +133,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h gate@h"})
 	id := r.ID(old).String()
 	open := r.atGate()
-	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp other ok.new@other"})
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", supersedes: []string{"<1@x>"}, rcpt: "smtp other ok.new@other"})
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
 	open()
 	r.wait(1, "msg=delivered", "id="+id)
@@ -142,7 +142,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	late := r.say(said{sender: "bob@x", uid: "1000", ident: "<3@x>", rcpt: "smtp h gatelater@h"})
 	id = r.ID(late).String()
 	open = r.atGate()
-	r.say(said{sender: "bob@x", uid: "1000", ident: "<4@x>", voids: []string{"<3@x>"}, rcpt: "smtp other ok.newer@other"})
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<4@x>", supersedes: []string{"<3@x>"}, rcpt: "smtp other ok.newer@other"})
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
 	open()
 	r.wait(1, "msg=removed", "rcpts=", "id="+id)
@@ -162,7 +162,7 @@ func TestMessageThatIsPutBackStays(t *testing.T) {
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"})
 	q := r.Request(old)
 	r.wait(1, "msg=recorded")
-	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", voids: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
+	r.say(said{sender: "bob@x", uid: "1000", ident: "<2@x>", supersedes: []string{"<1@x>"}, rcpt: "smtp h defer9.new@h"})
 	r.wait(1, "msg=removed", "rcpts=", fmt.Sprintf("id=%s", q.ID))
 	if _, err := operations.UndoShelved(q); err != nil {
 		t.Fatal(err)

@@ -34,27 +34,27 @@ type Config struct {
 	Look        time.Duration // between looks at transport/
 	Log         *slog.Logger
 	Reread      Reread
-	Service     *manager.Service       // is told how we are; nil: nobody is
+	Service     *manager.Service       // is notified of our state; nil: none is
 	Launcher    *agents.LauncherClient // starts agents that run as other users; nil: the scheduler does
 	AtOnce      int                    // specifications that are read at one go; 0: as it suits
 	ReadFirst   bool                   // all of transport/ is read before the first delivery
 	Freeze      bool                   // nothing is started or given up
-	OnlyChannel string                 // with OnlyHost the one thread that is served, "*" stands for all; "": all are
+	OnlyChannel string                 // with OnlyHost the one thread that is served, "*" is all; "": all are
 	OnlyHost    string
 	StrictStart bool // do not start while unfinished files are in public/ (A7)
 
 	// Resolver is the host:port of a name server, for channel hold; "": those of
 	// /etc/resolv.conf.
 	Resolver string
-	// KeepRemoved is how long messages that a person removed stay in removed/; 0: for ever.
+	// KeepRemoved is how long messages that an operator removed stay in removed/; 0: for ever.
 	KeepRemoved time.Duration
 
-	// Alarms are the limits of what needs nobody; Lookout is the time between two looks
-	// for what does.
-	Alarms  alarm.Limits
-	Lookout time.Duration
+	// Alarms are the limits beyond which an alarm is raised; MonitorEvery is the time between two
+	// checks.
+	Alarms       alarm.Limits
+	MonitorEvery time.Duration
 
-	// Metrics counts; nil: nobody wants that.
+	// Metrics counts; nil: nothing does.
 	Metrics *metrics.Set
 
 	listing func()        // called before names that were listed are given to the engine; nil: nothing is
@@ -156,4 +156,21 @@ func exclusive(ctx context.Context, po *postoffice.PostOffice) (release func() e
 		case <-time.After(lockGrace / 20):
 		}
 	}
+}
+
+// settleUnfinished quarantines unfinished files in public/, once, at the
+// start (A7). With StrictStart it refuses instead, as a *config.Error.
+func settleUnfinished(c Config, po *postoffice.PostOffice) error {
+	done, err := po.Submissions.SettleUnfinished(time.Now(), postoffice.BootTime(), c.StrictStart)
+	if unfinished := (*postoffice.UnfinishedError)(nil); errors.As(err, &unfinished) {
+		return &config.Error{File: c.Dir, Reason: "the scheduler does not start", Err: err}
+	}
+	for _, d := range done {
+		c.Log.Warn("recovered", "name", d.Name, "action", d.Action, "reason", d.Detail)
+	}
+	if err != nil {
+		// Mail does not depend on it.
+		c.Log.Warn("recovered", "name", postoffice.Public, "action", postoffice.Unreadable, "reason", err)
+	}
+	return nil
 }

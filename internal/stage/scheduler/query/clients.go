@@ -30,7 +30,7 @@ func (p *places) admit(s *session) (dropped *session, ok bool) {
 	return dropped, true
 }
 
-// victim is the client that makes room, nil if none does: an idle stranger; for a trusted client also
+// victim is the client that makes room, nil if none does: an idle one without rights; for a trusted client also
 // a busy one, then an idle and last a busy trusted one. Among equals it is the one that is
 // idle the longest, or has come first.
 func (p *places) victim(trusted bool) (found *session) {
@@ -84,8 +84,8 @@ func (q *Server) receive(p *places, conn net.Conn) {
 	})
 }
 
-// waits notes that the client is to say something, and since when.
+// waits notes that the client is to send something, and since when.
 func (s *session) waits() { s.idle.Store(time.Now().UnixNano()) }
 
-// works notes that the client has said something.
+// works notes that the client has sent something.
 func (s *session) works() { s.idle.Store(0) }

@@ -54,7 +54,7 @@ func (s *session) jsonStatus() error {
 	return s.say(mailq.End)
 }
 
-// json is the thread as JSON tells it.
+// json is the thread as JSON.
 func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 	i := mailq.ThreadInfo{Channel: t.channel, Host: t.host, State: t.stats.State, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
 		Ready: t.stats.Ready, Running: t.stats.Running, Limit: t.stats.Limit, Attempts: t.stats.Attempts, Tries: t.stats.Tries,
@@ -99,7 +99,7 @@ func (s *session) jsonThread(r mailq.Request) error {
 	return s.say(mailq.End)
 }
 
-// json is the recipient as JSON tells it.
+// json is the recipient as JSON.
 func (w *waitingRecipient) json() mailq.WaitingInfo {
 	i := mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.Channel, Host: w.Host, Rcpt: w.Address, From: w.Sender,
 		State: w.State, Attempts: w.Tries, Accepted: w.Accepted, Next: w.Next, Last: w.Last, Expires: w.Expires,
@@ -107,7 +107,7 @@ func (w *waitingRecipient) json() mailq.WaitingInfo {
 	return i
 }
 
-// mostWhys is of how many threads a message tells why it waits.
+// mostWhys is for how many threads of a message it is shown why they wait.
 const mostWhys = 100
 
 // jsonMessage answers JSON MESSAGE: why this message waits.
@@ -162,7 +162,7 @@ func (q *Server) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
 	})
 }
 
-// why says in words what a part of a message waits for.
+// why is in words why a part of a message waits.
 func (t *threadShot) why(v *thread.Vertex) string {
 	limit := func(n int) bool { return n > 0 }
 	s := &t.stats
@@ -178,7 +178,7 @@ func (t *threadShot) why(v *thread.Vertex) string {
 	case s.Until.After(t.now) && s.Tries > 0:
 		text := fmt.Sprintf("its host failed %s; it is tried again at %s", inRow(s.Tries), s.Until.Format(time.RFC3339))
 		if s.Trouble != "" {
-			text += "; it said: " + strings.TrimSpace(s.Trouble)
+			text += "; its reply: " + strings.TrimSpace(s.Trouble)
 		}
 		return text
 	case s.State == thread.NoPlace:

@@ -78,7 +78,7 @@ func (s *session) killMessage(r mailq.Request) error {
 	return s.tellKilled(r, &k)
 }
 
-// killThread answers KILL THREAD. What is to be given up is told by the engine first,
+// killThread answers KILL THREAD. The engine lists what is to be given up first,
 // because the thread shrinks while it is done.
 func (s *session) killThread(r mailq.Request) error {
 	t, _, err := s.q.find(r.Channel, r.Host)

@@ -33,7 +33,7 @@ func (q *Server) Measure(set *metrics.Set) (stop func()) {
 		metrics.Family{Name: "zmailer_scheduler_deliveries", Help: "Deliveries: ready could begin now, running are with an agent.", Labels: append(by, "state")},
 		metrics.Family{Name: "zmailer_scheduler_threads", Help: "Hosts of a channel with mail, by the state of their thread.", Labels: append(by, "state")},
 		metrics.Family{Name: "zmailer_scheduler_agents", Help: "Transport agents.", Labels: []string{"clause", "state"}},
-		metrics.Family{Name: "zmailer_alarms", Help: "What needs a person (docs/alarms.md).", Labels: []string{"kind"}})
+		metrics.Family{Name: "zmailer_alarms", Help: "What needs an operator (docs/alarms.md).", Labels: []string{"kind"}})
 	set.Ask(diskKeep, q.measureDisk,
 		metrics.Family{Name: "zmailer_spool_messages", Help: "Messages in a directory of the postoffice, as ls counts them.", Labels: []string{"directory"}},
 		metrics.Family{Name: "zmailer_spool_oldest_seconds", Help: "Age of the oldest of them; 0 if there is none.", Labels: []string{"directory"}})

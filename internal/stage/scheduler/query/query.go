@@ -175,7 +175,7 @@ func (q *Server) Stop() {
 	q.cancel()
 	q.sockets.close()
 	q.serving.Wait()
-	// Crash: the socket stays, nobody answers, and the next scheduler takes its place.
+	// Crash: the socket stays, no one answers, and the next scheduler takes its place.
 	if err := os.Remove(filepath.Join(q.Dir, postoffice.QuerySocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		q.Log.Warn("query-trouble", "reason", fmt.Errorf("remove socket: %w", err))
 	}

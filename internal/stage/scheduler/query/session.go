@@ -134,7 +134,7 @@ func (s *session) run() {
 	}
 }
 
-// line reads a request. What a client leaves half said was not said.
+// line reads a request. A request without its newline is none.
 func (s *session) line() ([]byte, error) {
 	wait := idleTimeout
 	if !s.rights.LoggedIn() {
@@ -189,10 +189,10 @@ func (s *session) answer(line []byte) error {
 	}
 }
 
-// no says that it will not be.
+// no is the reply to a request that was refused.
 func (s *session) no(text string) error { return s.say("-" + text) }
 
-// yes says that it is done.
+// yes is the reply to a request that was carried out.
 func (s *session) yes(text string) error { return s.say("+" + text) }
 
 func (s *session) say(text string) error {
@@ -206,8 +206,8 @@ func (s *session) write(b []byte) error {
 	return err
 }
 
-// login gives the rights that the authfile says. Somebody who has all of them already,
-// by the uid of his process, keeps them whatever he says: ZMailer's mailq always logs
+// login gives the rights that the authfile gives. An operator who has all of them already,
+// by the uid of his process, keeps them whatever the client sends: ZMailer's mailq always logs
 // in.
 func (s *session) login(r mailq.Request) error {
 	if s.rights == mailq.All {
@@ -215,7 +215,7 @@ func (s *session) login(r mailq.Request) error {
 	}
 	f, err := s.q.authFile()
 	if err != nil {
-		s.q.Log.Error("query-authfile", "reason", err, "advice", "nobody can log in until it can be read")
+		s.q.Log.Error("query-authfile", "reason", err, "advice", "no client can log in until it can be read")
 		return s.no("BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS")
 	}
 	s.rights = f.Login(r.User, r.Digest, s.challenge, s.from)
@@ -256,10 +256,10 @@ func (q *Server) authFile() (*mailq.AuthFile, error) {
 	}
 	a := mailq.ParseAuthFile(text)
 	if len(a.Bad) > 0 {
-		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: lines %v cannot be read", name, a.Bad), "advice", "they let nobody in")
+		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: lines %v cannot be read", name, a.Bad), "advice", "they let no client in")
 	}
 	if info, err := f.Stat(); err == nil && info.Mode()&(fs.ModePerm&0o006) != 0 {
-		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: its mode is %v: everybody can read its passwords", name, info.Mode()), "advice", "chmod o= it")
+		q.Log.Warn("query-authfile", "reason", fmt.Errorf("%s: its mode is %v: every user can read its passwords", name, info.Mode()), "advice", "chmod o= it")
 	}
 	return a, nil
 }

@@ -153,7 +153,7 @@ func (q *Server) walk(v View, at *tour) {
 	}
 }
 
-// shot is what the core tells of a thread without a look at its vertices.
+// shot is what the core knows of a thread without a look at its vertices.
 func (q *Server) shot(v View, r *ringShot, t *thread.Thread) threadShot {
 	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(v.Now()), now: v.Now()}
 	if a := agents.AgentOf(t); a != nil && s.stats.Running > 0 {

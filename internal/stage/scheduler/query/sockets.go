@@ -70,7 +70,7 @@ func (q *Server) listenBesides(mailqsock string) {
 	case network == "unix" && filepath.Clean(addr) == filepath.Clean(q.homePath()):
 		return
 	case network == "unix":
-		// Whoever may look at it says the authfile.
+		// Whoever may look at it the authfile rules.
 		l := (*net.UnixListener)(nil)
 		if l, err = postoffice.ListenSocket(addr, 0o666); err == nil {
 			s.other = l
@@ -90,7 +90,7 @@ func (s *sockets) leave() {
 	// Nothing is buffered in it.
 	_ = s.other.Close()
 	if network, path := conf.QuerySocket(s.asked); network == "unix" {
-		// Crash: a socket that nobody serves; the next one who makes it takes its place.
+		// Crash: a socket that no one serves; the next one who makes it takes its place.
 		_ = os.Remove(path)
 	}
 	s.other = nil

@@ -47,7 +47,7 @@ func (q *Server) find(channel, host string) (t *thread.Thread, shot *threadShot,
 }
 
 // messages gives the messages of a thread, a part at a time: while it is read, the
-// thread goes on, so that one that came or went meanwhile may be told or not.
+// thread goes on, so that one that came or went meanwhile may be listed or not.
 func (q *Server) messages(t *thread.Thread, fn func(*threadMessage) error) error {
 	for from := 0; ; from += askedAtOnce {
 		list := make([]threadMessage, 0, 64)

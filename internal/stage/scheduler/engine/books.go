@@ -36,7 +36,7 @@ func (e *books) startLedger(ctx context.Context) {
 	patience.Before = e.spool.Recover
 	done, err := e.spool.Ledger.Settle(ctx, patience)
 	if err != nil {
-		e.log.Error("ledger-trouble", "reason", err, "advice", "mail goes on; zmctl check --ledger tells what is missing")
+		e.log.Error("ledger-trouble", "reason", err, "advice", "mail goes on; zmctl check --ledger lists what is missing")
 	}
 	if done.Why != "" {
 		e.log.Info("ledger-settled", "reason", done.Why, "found", done.Found, "unknown", done.Unknown)

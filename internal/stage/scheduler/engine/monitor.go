@@ -20,7 +20,7 @@ type monitor struct {
 	at      time.Time // of the next look
 	looking bool
 	board   alarm.Board
-	told    bool // the file was written by this process
+	written bool // the file was written by this process
 	failing bool // or could not be
 
 	// The oldest message with recipients that are to be delivered, and the number of
@@ -35,8 +35,8 @@ type monitor struct {
 	linked map[string]bool
 }
 
-// DefaultLookout is the time between two looks for what needs a person.
-const DefaultLookout = time.Minute
+// DefaultMonitorEvery is the time between two checks.
+const DefaultMonitorEvery = time.Minute
 
 // see takes a message into the pass over all of them.
 func (l *monitor) see(m *thread.Message) {
@@ -59,16 +59,16 @@ func (l *monitor) passed() {
 	l.seeing, l.seen, l.earliest = 0, 0, 0
 }
 
-// lookOut looks when it is time.
-func (e *monitor) lookOut() {
+// check checks when it is time.
+func (e *monitor) check() {
 	l := e
 	if l.at.IsZero() {
-		l.at = e.now.Add(e.conf.Lookout)
+		l.at = e.now.Add(e.conf.MonitorEvery)
 	}
 	if l.at.After(e.now) || l.looking || e.stopping {
 		return
 	}
-	l.at, l.looking = e.now.Add(e.conf.Lookout), true
+	l.at, l.looking = e.now.Add(e.conf.MonitorEvery), true
 	found := append(e.stillThreads(), e.refusals()...)
 	if l.oldest != 0 {
 		if a, ok := alarm.Age("queue", l.queued, time.Unix(0, l.oldest), e.conf.Alarms.Queue, e.now); ok {
@@ -79,12 +79,12 @@ func (e *monitor) lookOut() {
 	e.pool.do(func() {
 		places, linked := e.spool.Standing(e.conf.Alarms, now)
 		found = append(found, places...)
-		e.post(func() { e.lookedOut(append(found, e.twins(linked)...)) })
+		e.post(func() { e.checked(append(found, e.duplicates(linked)...)) })
 	})
 }
 
-// lookedOut says what has changed since the last look.
-func (e *monitor) lookedOut(found []alarm.Alarm) {
+// checked logs what has changed since the last check.
+func (e *monitor) checked(found []alarm.Alarm) {
 	l := e
 	l.looking = false
 	raised, cleared := l.board.Update(found)
@@ -95,13 +95,13 @@ func (e *monitor) lookedOut(found []alarm.Alarm) {
 		e.emit(events.AlarmCleared, "kind", a.Kind, "subject", a.Subject, "since", a.Since.UTC().Format(time.RFC3339))
 	}
 	text := alarm.Append(nil, l.board.Raised())
-	if l.told && len(raised)+len(cleared) == 0 && len(text) == 0 {
+	if l.written && len(raised)+len(cleared) == 0 && len(text) == 0 {
 		return
 	}
 	e.pool.do(func() {
 		err := e.po.WriteAlarms(text)
 		e.post(func() {
-			if l.told = err == nil; err != nil && !l.failing {
+			if l.written = err == nil; err != nil && !l.failing {
 				e.log.Error("disk", "name", postoffice.AlarmFile, "reason", err, "retry", "at every look")
 			}
 			l.failing = err != nil
@@ -120,13 +120,13 @@ func (e *monitor) refusals() []alarm.Alarm {
 	return list
 }
 
-// twins are files that are in queue/ under another name: they would be delivered twice.
+// duplicates are files that are in queue/ under another name: they would be delivered twice.
 // One that was on its way there at a look is not at the next.
-func (e *monitor) twins(linked []string) []alarm.Alarm {
+func (e *monitor) duplicates(linked []string) []alarm.Alarm {
 	var list []alarm.Alarm
 	now := map[string]bool{}
 	for _, name := range linked {
-		number, _, _ := strings.Cut(path.Base(name), ".") // what follows says why it is there
+		number, _, _ := strings.Cut(path.Base(name), ".") // what follows is why it is there
 		n, ok := postoffice.ParseName(number)
 		if !ok {
 			continue

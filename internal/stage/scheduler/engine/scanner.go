@@ -40,7 +40,7 @@ type scan uint8
 const (
 	scanBegun scan = iota
 	scanListed
-	scanTold
+	scanLogged
 )
 
 // scanner lists transport/ and queue/.
@@ -67,7 +67,7 @@ type lister struct {
 	e     *scanner
 	look  uint32        // its number
 	names []string      // to be given
-	ready chan []string // the engine asks for more, and tells what it does not know
+	ready chan []string // the engine asks for more, and gives the names that it does not know
 	work  time.Duration // without the time that it waited
 	since time.Time     // when it last began to work
 }
@@ -277,7 +277,7 @@ func (l *lister) flush(take taking) (unknown []string, err error) {
 func (e *scanner) watchDirs() {
 	var walk func(dir string, depth int)
 	walk = func(dir string, depth int) {
-		// An error means that it is gone again; the next look tells.
+		// An error means that it is gone again; the next scan shows it.
 		_ = e.po.Queue.HashDirs(dir, func(name string) {
 			sub := filepath.Join(dir, name)
 			_ = e.watch.Add(filepath.Join(e.transport(), sub))
@@ -340,7 +340,7 @@ func (e *scanner) loadAll(names []string) {
 	})
 }
 
-// queued takes names in queue/, and tells which are not known to have a specification.
+// queued takes names in queue/, and returns those that are not known to have a specification.
 func (e *scanner) queued(look uint32, names []string, ready chan<- []string) {
 	var unknown []string
 	for _, name := range names {
@@ -354,8 +354,8 @@ func (e *scanner) queued(look uint32, names []string, ready chan<- []string) {
 	ready <- unknown
 }
 
-// unseen reads what a look has not seen, from a part of the table on, and tells the
-// next part. It may have been finished or moved meanwhile; the file itself tells (K10).
+// unseen reads what a look has not seen, from a part of the table on, and returns the
+// next part. It may have been finished or moved meanwhile; the file itself shows it (K10).
 func (e *scanner) unseen(look uint32, part int) int {
 	var list []*thread.Message
 	for n := 0; part < tableParts && n < passAtOnce; part++ {
@@ -396,10 +396,10 @@ func (e *scanner) listedAll(look uint32, err error) {
 	e.scanEnds()
 }
 
-// scanEnds says when everything that lay in transport/ at the start is known.
+// scanEnds logs when everything that lay in transport/ at the start is known.
 func (e *scanner) scanEnds() {
 	if e.scan == scanListed && e.ahead == 0 {
-		e.scan = scanTold
+		e.scan = scanLogged
 		e.core.Rings(e.core.Touch) // with ReadFirst they have waited for this
 		e.log.Info("scanned", "messages", e.messages.len(), "refused", len(e.intake.refused), "took", store.Since(e.began, e.now).Round(time.Millisecond))
 	}

@@ -8,17 +8,17 @@ import (
 // superseder takes messages out of the queue that later ones take the place of.
 type superseder struct {
 	*engine
-	obsoleters map[*thread.Message]*store.Superseding
+	superseding map[*thread.Message]*store.Superseding
 }
 
-// isVoid tells of a message that was read just now that one which was read before takes
+// isSuperseded tells of a message that was read just now that one which was read before takes
 // its place: it is read again when that is done, so that no agent is given it first.
-func (e *superseder) isVoid(name string, l *store.Loaded) bool {
+func (e *superseder) isSuperseded(name string, l *store.Loaded) bool {
 	if l.Judged || e.stopping {
 		return false
 	}
 	var by []*store.Superseding
-	for _, o := range e.obsoleters {
+	for _, o := range e.superseding {
 		if o.Names(l.Ident, l.ID.MTime) {
 			by = append(by, o)
 		}
@@ -45,15 +45,15 @@ func (e *superseder) isVoid(name string, l *store.Loaded) bool {
 	return true
 }
 
-// voids has a message that was read just now take the place of those it names.
-func (e *superseder) voids(m *thread.Message, l *store.Loaded) {
+// supersedes has a message that was read just now take the place of those it names.
+func (e *superseder) supersedes(m *thread.Message, l *store.Loaded) {
 	if l.Obsoletes == nil {
 		return
 	}
-	if e.obsoleters == nil {
-		e.obsoleters = map[*thread.Message]*store.Superseding{}
+	if e.superseding == nil {
+		e.superseding = map[*thread.Message]*store.Superseding{}
 	}
-	e.obsoleters[m] = l.Obsoletes
+	e.superseding[m] = l.Obsoletes
 	var names []string
 	for i := range e.messages.parts {
 		e.messages.parts[i].each(func(old *thread.Message) {
@@ -70,15 +70,15 @@ func (e *superseder) voids(m *thread.Message, l *store.Loaded) {
 		e.post(func() {
 			for _, number := range found {
 				if old := e.messages.get(number); old != nil && !e.stopping {
-					e.void(old, l.Obsoletes)
+					e.supersede(old, l.Obsoletes)
 				}
 			}
 		})
 	})
 }
 
-// void takes a message out that another one has made void.
-func (e *superseder) void(old *thread.Message, o *store.Superseding) {
+// supersede takes a message out that another one supersedes.
+func (e *superseder) supersede(old *thread.Message, o *store.Superseding) {
 	var l *store.Loaded
 	e.changes.do(old, op{
 		run: func() error {

@@ -2,11 +2,62 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
+
+// placement keeps the recipients in the threads in line with the specifications.
+type placement struct {
+	*engine
+	locked     map[*thread.Message]bool // with recipients that another process has locked
+	unserved   map[*thread.Message]bool // with recipients that nothing serves
+	lockedAt   time.Time                // when the locked ones are looked at
+	lockedWait time.Duration            // how long that was put off
+}
+
+// lockedAfter is how long after a specification was read whose recipients the agent of
+// a scheduler that died holds, it is read again: that agent ends when its deliveries do,
+// and no process reports that. The wait doubles until the looks at transport/ come as often.
+const lockedAfter = time.Second
+
+// hold has a message looked at again of which a process that is not ours has locked
+// recipients (M18).
+func (e *placement) hold(m *thread.Message) {
+	e.locked[m] = true
+	if e.lockedAt.IsZero() && e.lockedWait < e.conf.Look {
+		e.lockedAt = e.now.Add(e.lockedWait)
+	}
+}
+
+// lookAtLocked reads what was locked, when its time has come.
+func (e *placement) lookAtLocked() {
+	if e.lockedAt.IsZero() || e.now.Before(e.lockedAt) {
+		return
+	}
+	e.lockedAt = time.Time{}
+	if e.stopping {
+		return
+	}
+	e.lockedWait *= 2
+	e.reloadLocked()
+}
+
+// reloadLocked reads what was locked; what is so still is held again.
+func (e *placement) reloadLocked() {
+	if len(e.locked) == 0 {
+		e.lockedWait = e.conf.locked
+	}
+	for m := range e.locked {
+		if e.changes.busy[m] != nil {
+			e.hold(m)
+			continue
+		}
+		e.reload(m, nil)
+	}
+}
 
 // reload reads a message's specification again and brings its vertices in line. lost
 // is a vertex whose attempt ended without all its answers.
@@ -80,15 +131,14 @@ func (e *placement) trim(v *thread.Vertex, open map[int64]*store.Waiting) {
 	}
 }
 
-// stays tells whether the file still has a recipient at its place, open and free. A
+// stays reports whether the file still has a recipient at its place, open and free. A
 // file that was replaced may have another one there.
 func stays(r *thread.Recipient, open map[int64]*store.Waiting) bool {
 	w := open[r.Offset()]
 	return w != nil && !w.Locked && w.Address == r.Address
 }
 
-// resumeLost takes up a vertex whose agent died or did not answer: what the file
-// says is done is done, the rest is tried again. The second time in a row that
+// resumeLost takes up a vertex whose agent died or did not answer: what is final in the file is done, the rest is tried again. The second time in a row that
 // counts as a failed attempt, so that a message that kills its agents does not do
 // so all day.
 func (e *placement) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {
@@ -117,4 +167,37 @@ func (e *placement) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64
 	}
 	e.attempts.logDeferred(v, list, thread.Round{Attempt: int(v.Attempts), Next: next}, stages{routing: -1, queue: -1, delivery: -1})
 	e.attempts.record(m, v, list, thread.Round{Left: len(list)})
+}
+
+// obey has recipients tried now for which an operator wants that: they leave the vertices
+// that wait, and what makes their hosts wait is forgotten. The caller places them anew.
+func (e *placement) obey(m *thread.Message, l *store.Loaded) {
+	hurry := map[int64]bool{}
+	for i := range l.Open {
+		if w := &l.Open[i]; w.Hurry && !w.Locked {
+			hurry[w.Offset] = true
+		}
+	}
+	if len(hurry) == 0 {
+		return
+	}
+	m.Vertices(func(v *thread.Vertex) {
+		if !v.Waiting() || !slices.ContainsFunc(v.Recipients(), func(r thread.Recipient) bool { return hurry[r.Offset()] }) {
+			return
+		}
+		e.core.Relent(v.Thread, e.now)
+		e.core.Park(v, e.now)
+		e.core.Forget(v)
+	})
+}
+
+// takeBack takes recipients out of a parked vertex about which an operator has decided
+// while an agent had them. It reports whether others are left.
+func (e *ends) takeBack(m *thread.Message, v *thread.Vertex, rec *store.Recorded) (left bool) {
+	waiting := int32(len(rec.Taken) - len(rec.Ended))
+	left = e.core.Keep(v, func(r *thread.Recipient) bool { return !rec.Taken[r.Offset()] })
+	m.Open += waiting
+	m.Owes = true
+	e.core.Remind(m, e.now)
+	return left
 }

@@ -11,7 +11,7 @@ import (
 // A job is taken back from an agent that lives when the agent reports that it cannot use
 // the file, or when the job has gone without an answer for the clause's answermax. The
 // agent may have sent the message all the same: recipients that it has locked are in
-// doubt, and no agent gets them until a status line of this one or its end tells what
+// doubt, and no agent gets them until a status line of this one or its end shows what
 // became of them. Recipients that it has not locked are given out again; should it lock
 // them now, the lock keeps the other agent away (M18).
 

@@ -5,7 +5,7 @@
 // Pool is a state machine. It is called in one goroutine, by the engine or by a
 // simulation, with the time and with what agents write; what their answers mean for
 // messages it reports to its Owner. A Group is the agents of one ring, an Agent one
-// process with its jobs. Pool starts processes through a Starter: Processes starts real
+// process with its jobs. Pool starts processes through a Spawner: Processes starts real
 // ones, those of other users through the agent launcher, Launcher, which is root
 // (docs/privileges.md).
 //
@@ -35,7 +35,8 @@ type Owner interface {
 	Answered(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer)
 	// Done reports that all recipients of a job have an outcome.
 	Done(j *Job)
-	// Lost reports that a job has ended without all of its answers: the tags tell.
+	// Lost reports that a job has ended without all of its answers: the tags of the
+	// specification show the rest.
 	Lost(j *Job)
 	// Late reports an outcome of a job that was lost before. known: a tag has shown it.
 	Late(d *Doubt, o *thread.Outcome, word taproto.Word, known bool)
@@ -45,8 +46,8 @@ type Owner interface {
 	Unlocked()
 }
 
-// Starter starts agents. It does not wait: it calls started in the pool's goroutine.
-type Starter interface {
+// Spawner starts agents. It does not wait: it calls started in the pool's goroutine.
+type Spawner interface {
 	Start(l Launch, channel, host string, started func(Process, error))
 }
 
@@ -76,7 +77,7 @@ type Limits struct {
 type Pool struct {
 	core   *thread.Core
 	owner  Owner
-	start  Starter
+	spawn  Spawner
 	log    *slog.Logger
 	limits Limits
 
@@ -92,9 +93,9 @@ type Pool struct {
 }
 
 // New makes a pool without agents.
-func New(core *thread.Core, owner Owner, start Starter, limits Limits, log *slog.Logger) *Pool {
+func New(core *thread.Core, owner Owner, spawn Spawner, limits Limits, log *slog.Logger) *Pool {
 	limits.Restart, limits.Deaf = cmp.Or(limits.Restart, time.Second), cmp.Or(limits.Deaf, time.Minute)
-	return &Pool{core: core, owner: owner, start: start, limits: limits, log: log, agents: map[*Agent]bool{}}
+	return &Pool{core: core, owner: owner, spawn: spawn, limits: limits, log: log, agents: map[*Agent]bool{}}
 }
 
 // Tick sets the time.
@@ -257,7 +258,7 @@ func (p *Pool) wantAgent(g *Group) {
 	g.starting, g.impatient = true, time.Time{}
 	p.starting++
 	with := g.settings
-	p.start.Start(LaunchOf(with, g.Channel, g.Host), g.Channel, g.Host, func(proc Process, err error) { p.started(g, with, proc, err) })
+	p.spawn.Start(LaunchOf(with, g.Channel, g.Host), g.Channel, g.Host, func(proc Process, err error) { p.started(g, with, proc, err) })
 }
 
 // lookAgain has a group looked at again at a time.
@@ -303,7 +304,7 @@ func (p *Pool) putOff(g *Group) {
 	p.wake(g.notBefore)
 }
 
-// touch has what an agent was told written at the end of the turn.
+// touch has the lines for an agent written at the end of the turn.
 func (p *Pool) touch(a *Agent) {
 	if !a.dirty {
 		a.dirty = true

@@ -47,7 +47,7 @@ type Processes struct {
 	Post     func(fn func()) // has fn called in the pool's goroutine
 }
 
-// Start implements Starter.
+// Start implements Spawner.
 func (s *Processes) Start(l Launch, channel, host string, started func(Process, error)) {
 	go func() {
 		p, err := s.start(l.under(s.ZConfig), channel, host)

@@ -29,7 +29,7 @@ func (a *Agent) meaningless() bool {
 }
 
 // Mute deals with an agent that lives and whose output has ended or cannot be read. What
-// it has under way may come to an end; the tags tell.
+// it has under way may come to an end; the tags show it.
 func (a *Agent) Mute(reason error) {
 	if a.ended {
 		return

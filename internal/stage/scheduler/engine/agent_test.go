@@ -179,7 +179,7 @@ func note(dir, format string, args ...any) {
 	fmt.Fprintf(f, format+"\n", args...)
 }
 
-// once tells whether something happens for the first time, over all processes.
+// once reports whether something happens for the first time, over all processes.
 func (s *script) once(what string, name string, off int64) bool {
 	f, err := os.OpenFile(fmt.Sprintf("../once.%s.%s.%d", what, filepath.Base(name), off), os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

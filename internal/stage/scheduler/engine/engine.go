@@ -40,7 +40,7 @@ type engine struct {
 	spool *store.Store
 	core  *thread.Core
 	log   *slog.Logger
-	box   *mailbox
+	box   *commandQueue
 	pool  *pool
 	watch *watch.Watcher
 
@@ -82,7 +82,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	m := newMeters(c.Metrics)
 	e := &engine{
 		events: stream,
-		conf:   c, po: po, log: c.Log, box: newMailbox(),
+		conf:   c, po: po, log: c.Log, box: newCommandQueue(),
 		spool: store.New(&store.Env{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
 			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
 			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}}),
@@ -96,7 +96,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.changes = changes{engine: e, busy: map[*thread.Message]*ops{}}
 	e.intake = intake{engine: e, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
 	e.placement = placement{engine: e, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
-	start := c.starter
+	start := c.spawner
 	if start == nil {
 		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
 	}

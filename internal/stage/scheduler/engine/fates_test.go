@@ -86,7 +86,7 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
-	w.e = newEngine(Config{starter: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
+	w.e = newEngine(Config{spawner: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
 		MonitorEvery: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
 	w.e.clock.tick()
 	w.e.pool = newPool(w.e.intake.load)
@@ -188,7 +188,7 @@ type played struct {
 	killed bool
 }
 
-// Start implements agents.Starter.
+// Start implements agents.Spawner.
 func (w *fates) Start(_ agents.Launch, _, _ string, started func(agents.Process, error)) {
 	w.e.post(func() { started(&played{w: w}, nil) })
 }
@@ -568,7 +568,7 @@ func (w *fates) judge() {
 }
 
 // Dur1: whatever transport agents do, right, silent, babbling or dying, and whatever they
-// write, each recipient is delivered, or reported to its sender, or nobody is to hear of it,
+// write, each recipient is delivered, or reported to its sender, or no one is to hear of it,
 // or the operator has removed it: once, and nothing is left.
 func TestDur1EveryRecipientHasOneEnd(t *testing.T) {
 	t.Parallel()

@@ -150,7 +150,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// A scheduler that was told to deliver nothing makes no progress, and needs nobody for that.
+// A scheduler that was told to deliver nothing makes no progress, and needs no one for that.
 func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 	now := time.Now()
 	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}

@@ -79,7 +79,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 					t.Error(err)
 				}
 			} else {
-				// One that is made void afterwards: what concerns the first is done then.
+				// One that is made superseded afterwards: what concerns the first is done then.
 				fence, by := old, later
 				fence.ident, fence.rcpt, by.supersedes = "<fence@x>", "smtp h defer9.fence@h", []string{"<fence@x>"}
 				r.say(fence)
@@ -107,7 +107,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 }
 
 // Which of the two gets into the queue first does not matter, and a message is never
-// made void by an older one.
+// made superseded by an older one.
 func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 	t.Parallel()
 	r := voidRig(t)
@@ -124,7 +124,7 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 	}
 }
 
-// What an agent has at that moment is delivered once if that succeeds, and made void if
+// What an agent has at that moment is delivered once if that succeeds, and made superseded if
 // not.
 func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	}
 }
 
-// What a person has put back stays, also when the scheduler starts again.
+// What an operator has put back stays, also when the scheduler starts again.
 func TestMessageThatIsPutBackStays(t *testing.T) {
 	t.Parallel()
 	r := voidRig(t)

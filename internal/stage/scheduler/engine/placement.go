@@ -138,7 +138,8 @@ func stays(r *thread.Recipient, open map[int64]*store.Waiting) bool {
 	return w != nil && !w.Locked && w.Address == r.Address
 }
 
-// resumeLost takes up a vertex whose agent died or did not answer: what is final in the file is done, the rest is tried again. The second time in a row that
+// resumeLost takes up a vertex whose agent died or did not answer: recipients that are final
+// in the file are done, the rest is tried again. The second time in a row that
 // counts as a failed attempt, so that a message that kills its agents does not do
 // so all day.
 func (e *placement) resumeLost(v *thread.Vertex, l *store.Loaded, open map[int64]*store.Waiting) {

@@ -157,17 +157,17 @@ func (p *pool) next() (fn func(), names []string, ok bool) {
 	return nil, nil, false
 }
 
-// mailbox is how other goroutines have something done by the engine's.
-type mailbox struct {
+// commandQueue is how other goroutines have something done by the engine's.
+type commandQueue struct {
 	mu   sync.Mutex
 	list []func()
 	slow []func() // see later
 	wake chan struct{}
 }
 
-func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
+func newCommandQueue() *commandQueue { return &commandQueue{wake: make(chan struct{}, 1)} }
 
-func (b *mailbox) post(fn func()) {
+func (b *commandQueue) post(fn func()) {
 	b.mu.Lock()
 	b.list = append(b.list, fn)
 	first := len(b.list) == 1
@@ -179,14 +179,14 @@ func (b *mailbox) post(fn func()) {
 
 // later is post for what takes some time: the engine does one of those in a turn, after
 // all others.
-func (b *mailbox) later(fn func()) {
+func (b *commandQueue) later(fn func()) {
 	b.mu.Lock()
 	b.slow = append(b.slow, fn)
 	b.mu.Unlock()
 	b.rouse()
 }
 
-func (b *mailbox) rouse() {
+func (b *commandQueue) rouse() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -194,7 +194,7 @@ func (b *mailbox) rouse() {
 }
 
 // take gives what was posted; spare is an old list to use again.
-func (b *mailbox) take(spare []func()) []func() {
+func (b *commandQueue) take(spare []func()) []func() {
 	clear(spare)
 	b.mu.Lock()
 	defer b.mu.Unlock()

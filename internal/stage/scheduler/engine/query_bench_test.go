@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkDeliveryBesideListings is how long a message takes from transport/ to its
-// delivery while nobody asks, and while one client or four list a deep queue without a pause.
+// delivery while no one asks, and while one client or four list a deep queue without a pause.
 func BenchmarkDeliveryBesideListings(b *testing.B) {
 	for _, clients := range []int{0, 1, 4} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

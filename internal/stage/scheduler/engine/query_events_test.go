@@ -149,7 +149,7 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 	}
 }
 
-// A21: a person's orders are told with who gave them, each once for each recipient.
+// A21: an operator's orders are told with who gave them, each once for each recipient.
 func TestOrdersAreToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)

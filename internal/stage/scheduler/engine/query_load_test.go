@@ -17,7 +17,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// A client that does not read what it asked for blocks nobody: not deliveries, not other
+// A client that does not read what it asked for blocks no one: not deliveries, not other
 // clients. Nor does one that says nothing.
 func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestClientThatDoesNotReadBlocksNothing(t *testing.T) {
 	for range queryClients - 2 {
 		_, conn := r.dial()
 		deaf = append(deaf, conn)
-		// Many answers that nobody reads: far more than the buffers of a socket take.
+		// Many answers that no one reads: far more than the buffers of a socket take.
 		go func() {
 			_, _ = io.WriteString(conn, strings.Repeat("SHOW THREAD smtp slow1.example\nJSON THREADS\n", 2000))
 		}()

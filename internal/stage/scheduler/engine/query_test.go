@@ -107,7 +107,7 @@ func TestQueueIsShownOnTheSocket(t *testing.T) {
 	r.wait(2, "msg=deferred")
 	r.wait(1, "msg=recorded")
 	c, _ := r.dial()
-	// What ZMailer's mailq says first, whoever runs it.
+	// What ZMailer's mailq says first, any client that runs it.
 	if err := c.Login("nobody", "nobody"); err != nil {
 		t.Fatal(err)
 	}

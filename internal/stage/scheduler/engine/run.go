@@ -63,7 +63,7 @@ type Config struct {
 	locked  time.Duration // before the first second look at what others have locked; 0: lockedAfter
 	restart time.Duration // before the first new start of an agent; 0: the usual
 	clocks  clocks
-	starter agents.Starter // starts agents in tests; nil: processes
+	spawner agents.Spawner // starts agents in tests; nil: processes
 }
 
 // Defaults of Config.

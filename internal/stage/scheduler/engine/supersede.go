@@ -11,8 +11,8 @@ type superseder struct {
 	superseding map[*thread.Message]*store.Superseding
 }
 
-// isSuperseded tells of a message that was read just now that one which was read before takes
-// its place: it is read again when that is done, so that no agent is given it first.
+// isSuperseded reports whether a message that was read just now is superseded by one that was
+// read before: it is read again when that is done, so that no agent is given it first.
 func (e *superseder) isSuperseded(name string, l *store.Loaded) bool {
 	if l.Judged || e.stopping {
 		return false

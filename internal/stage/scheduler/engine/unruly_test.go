@@ -62,7 +62,7 @@ func (s *script) unruly(how string, j taproto.Job) {
 		s.say("12345/67")
 		s.die()
 	case "stranger":
-		// Every queued message's recipients, whoever has them, and none at all.
+		// Every queued message's recipients, any client that has them, and none at all.
 		names, err := os.ReadDir(".")
 		if err != nil {
 			panic(err)

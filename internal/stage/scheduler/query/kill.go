@@ -15,13 +15,13 @@ import (
 // etrn has the threads of a host tried now (M14): that host, whatever its case, or, for
 // "@domain", that and all below it (RFC 1985 §5.3).
 func (s *session) etrn(r mailq.Request) error {
-	n, told := 0, make(chan int, 1)
+	n, kicked := 0, make(chan int, 1)
 	host := r.Host
-	if err := s.q.ask(func(View) { s.q.engine.Kick(host, func(threads int) { told <- threads }) }); err != nil {
+	if err := s.q.ask(func(View) { s.q.engine.Kick(host, func(threads int) { kicked <- threads }) }); err != nil {
 		return s.stopped()
 	}
 	select {
-	case n = <-told:
+	case n = <-kicked:
 	case <-s.q.ended:
 		return s.stopped()
 	}

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// diskKeep is how long what a look at the directories has found is told again.
+// diskKeep is how long the counts of files in directories are used again.
 const diskKeep = 5 * time.Second
 
 // Measure has the metrics of the queue read from a set, until stop is called, which has to be

@@ -90,7 +90,7 @@ func peer(c *net.UnixConn) (uid int, ok bool) {
 	return uid, err == nil && cerr == nil
 }
 
-// owner is the uid that the postoffice belongs to, -1 if that cannot be told.
+// owner is the uid that the postoffice belongs to, -1 if that is unknown.
 func (q *Server) owner() int {
 	info, err := os.Stat(q.Dir)
 	if err != nil {

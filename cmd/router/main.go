@@ -32,7 +32,7 @@ is in the ones before: docs/order.md.
 A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/; it is
 routed again after 5 minutes, then after twice as long each time (RESUBMIT), and given up
 after 3 days (RESUBMITEXPIRY). One whose envelope is broken, or that has ended ROUTERTRIES
-routers, goes to $POSTOFFICE/postman/; the log says why.
+routers, goes to $POSTOFFICE/postman/; the log has the reason.
 
 SIGTERM or SIGINT ends it in order: messages on their way are finished. A message that a
 killed router has left is routed again by the next. Exit codes: 0 stopped by a signal, or
@@ -49,11 +49,11 @@ func main() {
 			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
-			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with the tables, and whether they can be used, and exit"},
+			&cli.BoolFlag{Name: "check-config", Usage: "check the tables, report errors, and exit"},
 			&cli.StringFlag{Name: "from", Usage: "with --verify: the sender is `ADDRESS`"},
-			&cli.BoolFlag{Name: "verify", Usage: "tell whether there is anybody behind the addresses, or those asked about on standard input (docs/access.md), and exit"},
+			&cli.BoolFlag{Name: "verify", Usage: "verify that the addresses, or those read from standard input, are deliverable (docs/access.md), and exit"},
 			&cli.BoolFlag{Name: openFilesFlag, Usage: "open files in closed directories for a router that may not, and do nothing else (docs/privileges.md)"},
-			&cli.BoolFlag{Name: "once", Usage: "route what is there, one after the other, and exit"},
+			&cli.BoolFlag{Name: "once", Usage: "route all waiting messages, one after the other, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -62,7 +62,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 && !c.Bool("verify") {
-		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+		return cli.Exit("it takes no arguments; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

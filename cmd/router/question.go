@@ -21,7 +21,7 @@ func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) 
 	return nil
 }
 
-// checkConfig says what is wrong with the tables.
+// checkConfig says the errors with the tables.
 func checkConfig(c *cli.Context, _ *config.Config, cfg router.Config) error {
 	if err := route.CheckTables(cfg.Config); err != nil {
 		return err

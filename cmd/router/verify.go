@@ -11,14 +11,14 @@ import (
 	"zmailer/internal/stage/router/route"
 )
 
-// verify tells whether there is anybody behind recipients: those on the command line, or
+// verify reports whether there is anybody behind recipients: those on the command line, or
 // those that a program asks about on standard input.
 func verify(c *cli.Context, settings *config.Config, cfg router.Config) error {
 	limit, err := settings.Duration("RCPTCHECKTIME", 5*time.Second)
 	if err != nil {
 		return err
 	}
-	// It is to say that it had no time before whoever asks believes that it is dead.
+	// It is to say that it had no time before the caller believes that it is dead.
 	v, err := route.NewVerifier(cfg.Config, limit-limit/10)
 	if err != nil {
 		return err

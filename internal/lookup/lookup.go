@@ -79,7 +79,7 @@ type server struct {
 	read         stamp // of the settings
 }
 
-// stamp tells two states of a file apart.
+// stamp identifies a state of a file.
 type stamp struct {
 	ino   uint64
 	size  int64

@@ -28,7 +28,7 @@ const again = time.Second
 // pages as the tree is deep, and opened anew when another file has its path.
 type db struct {
 	path   string
-	source string // for people
+	source string // for operators
 	o      Options
 
 	mu     sync.RWMutex // held for reading while file is used

@@ -187,7 +187,7 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 }
 
 // Whatever is cut off or overwritten: an entry that is in the table is given as it is, or
-// nobody knows; never is it said not to be there.
+// the answer is unknown; never is it said not to be there.
 func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	const n = 2000
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ const (
 // remote is a source that speaks the socketmap protocol, a server or a child. Each of its
 // connections answers one question at a time.
 type remote struct {
-	source  string // for people
+	source  string // for operators
 	name    string // of the map
 	o       Options
 	connect func(ctx context.Context) (*conn, error)
@@ -145,7 +145,7 @@ func (r *remote) take(ctx context.Context) (*conn, error) {
 	return c, err
 }
 
-// stale tells whether a connection has ended or holds an answer to no question.
+// stale reports whether a connection has ended or holds an answer to no question.
 func (c *conn) stale() bool {
 	raw, err := c.from.SyscallConn()
 	if err != nil {

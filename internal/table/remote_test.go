@@ -137,7 +137,7 @@ func TestServerIsAskedAndItsAnswersAreTaken(t *testing.T) {
 	}
 }
 
-// M10: whatever a server does but answer, nobody knows.
+// M10: whatever a server does but answer, the answer is unknown.
 func TestServerThatDoesNotAnswerIsNeverANo(t *testing.T) {
 	tests := map[string]struct {
 		handle func(int64, net.Conn) // nil: nothing listens
@@ -182,7 +182,7 @@ func TestServerThatDoesNotAnswerIsNeverANo(t *testing.T) {
 	}
 }
 
-// matches tells whether a text holds one of the parts that bars are between.
+// matches reports whether a text holds one of the parts that bars are between.
 func matches(text, parts string) bool {
 	for part := range strings.SplitSeq(parts, "|") {
 		if strings.Contains(text, part) {

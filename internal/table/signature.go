@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// signature tells two states of a file apart.
+// signature identifies a state of a file.
 type signature struct {
 	dev, ino       uint64
 	size           int64

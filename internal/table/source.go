@@ -10,7 +10,7 @@ import (
 
 // Source is one of the sources in a setting, taken apart.
 type Source struct {
-	Text   string // as it stands in the setting
+	Text   string // as it is written in the setting
 	Scheme string // file, db, sqlite, ldap, exec, socket
 	Rest   string // what stands behind the colon
 }

@@ -8,7 +8,7 @@
 //
 // Diagnostics: Open returns a *config.Error for a source that can never work: it is
 // written wrong, its program is not there, its settings are bad. Whatever else goes
-// wrong, also at the first use, is an error of Lookup: nobody knows now whether there is
+// wrong, also at the first use, is an error of Lookup: the answer is unknown now whether there is
 // such a key, and its mail waits. Only an answer that the source gave whole is a "no such
 // key": a dead server, a killed child, a torn file, a time limit never are.
 package table
@@ -25,14 +25,14 @@ const Nobody = 65534
 // Value is what a table has for a key.
 type Value struct {
 	Text  string // as behind the key in the text form of the table
-	UID   uint32 // privilege: the owner of the file it came from; Nobody where that cannot be told
-	Where string // "db:/etc/zmailer/aliases.db:12", "socket:unix:/run/users.sock:aliases"; for people
+	UID   uint32 // privilege: the owner of the file it came from; Nobody where that is not known
+	Where string // "db:/etc/zmailer/aliases.db:12", "socket:unix:/run/users.sock:aliases"; for operators
 }
 
 // Table is a source that is open. Many goroutines may use it.
 type Table interface {
 	// Lookup gives the value of a key, which is in the form that Kind compares. ok is
-	// false if there is surely no such key. An error means that nobody knows now.
+	// false if there is surely no such key. An error means that the answer is unknown now.
 	Lookup(ctx context.Context, key string) (v Value, ok bool, err error)
 	Close() error
 }

@@ -105,7 +105,7 @@ func readText(kind text.Kind, in string, progress func(string, int64, int64)) (t
 	}, sign(info)}, entries, nil
 }
 
-// unique refuses a key that stands twice; of localnames the second says nothing new.
+// unique refuses a key that occurs twice; of localnames the second says nothing new.
 func unique(kind text.Kind, in string, entries []text.Entry) ([]text.Entry, error) {
 	if kind == text.LocalNames {
 		return slices.CompactFunc(entries, func(a, b text.Entry) bool { return a.Key == b.Key }), nil
@@ -115,7 +115,7 @@ func unique(kind text.Kind, in string, entries []text.Entry) ([]text.Entry, erro
 	for i := 1; i < len(entries); i++ {
 		if a, b := entries[i-1], entries[i]; a.Key == b.Key && (line == 0 || b.Line < line) {
 			line = b.Line
-			worst = &config.Error{File: in, Line: b.Line, Reason: fmt.Sprintf("%s stands in line %d already", b.Key, a.Line)}
+			worst = &config.Error{File: in, Line: b.Line, Reason: fmt.Sprintf("%s is in line %d already", b.Key, a.Line)}
 		}
 	}
 	return entries, worst

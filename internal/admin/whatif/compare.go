@@ -16,7 +16,7 @@ import (
 const (
 	Fail    = "fail"    // the sender would get a report
 	Aside   = "aside"   // the message would be set aside
-	Unknown = "unknown" // cannot be told
+	Unknown = "unknown" // is not known
 	Freeze  = "freeze"
 	Defer   = "defer"
 	Drop    = "drop"   // no longer a recipient
@@ -84,12 +84,12 @@ func user(p *place) string {
 
 func key(p *place) string { return p.Channel + "\x00" + p.Host + "\x00" + user(p) }
 
-// notice tells a place that is there to report something to the sender.
+// isNotice reports whether a target only reports something to the sender.
 func isNotice(p *place) bool {
 	return p.Channel == "bitbucket" && (p.Host == "expanded" || p.Host == "list")
 }
 
-// found says where in a routing a place was found.
+// found is where in an explanation a target was found.
 type found struct {
 	place *place
 	rcpt  int // of the envelope
@@ -120,12 +120,12 @@ func newIndex(r *route.Explanation) *index {
 	return x
 }
 
-// goes tells a routing that has targets.
+// goes reports whether a message is routed at all.
 func goes(r *route.Explanation) bool {
 	return r.Verdict == route.VerdictRouted || r.Verdict == route.VerdictRejected
 }
 
-// same tells whether two routings of a message that goes nowhere say the same.
+// same reports whether two routings of a message that goes nowhere say the same.
 func sameVerdict(r, o *route.Explanation) bool {
 	return r != nil && o != nil && r.Verdict == o.Verdict && r.Why == o.Why
 }
@@ -241,7 +241,7 @@ func (c *comparison) settled() {
 	}
 }
 
-// moved notes a recipient that goes to the same user by another way; it tells whether it
+// moved notes a recipient that goes to the same user by another way; it reports whether it
 // does.
 func (c *comparison) moved(s *queued) bool {
 	ways := c.then.byWho[user(&s.place)]
@@ -321,7 +321,7 @@ func (c *comparison) unused(rcpt int) []*place {
 
 // instead is what a recipient of the envelope would newly lead to.
 type instead struct {
-	of      string // its address; "" if it cannot be told
+	of      string // its address; "" if it is not known
 	news    []*place
 	kind    string
 	to      string

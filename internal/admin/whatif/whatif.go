@@ -1,4 +1,4 @@
-// Package whatif tells what the router would do with mail, by the present configuration or
+// Package whatif explains what the router would do with mail, by the present configuration or
 // by another one, as Go values: one address or message (Engine.Explain), or all queued mail
 // beside where it goes now (Compare). Engines are the router's own tables and decisions, in
 // this process, with the rights of its user; lookups in databases and directories are made
@@ -293,7 +293,7 @@ func (x *comparer) aside(m *view.Message, now, then *route.Explanation) {
 	x.sum.add(m.ID, dir, n, list)
 }
 
-// picked tells which recipients of an envelope were selected.
+// picked reports whether a recipient of the envelope was selected.
 func (x *comparer) picked(m *view.Message) func(addr string) bool {
 	if x.o.Selector.Empty() || m.Hidden == 0 {
 		return func(string) bool { return true }

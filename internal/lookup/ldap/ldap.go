@@ -2,7 +2,7 @@
 //
 // It owns nothing but its connection, which is made when it is needed.
 //
-// Diagnostics: every error means that nobody knows now. No entry, or entries without the
+// Diagnostics: every error means that the answer is unknown now. No entry, or entries without the
 // attributes, is a "no such key" only if the server has answered the search with success
 // and sent nobody elsewhere: a base that is not there, a limit that was reached or a
 // referral is an error.
@@ -63,7 +63,7 @@ func (d *Directory) Lookup(ctx context.Context, key string) (string, bool, error
 	return text, ok, err
 }
 
-// broken tells whether an error is of the connection and not of the server's answer.
+// broken reports whether an error is of the connection and not of the server's answer.
 func broken(err error) bool {
 	lerr := (*ldap.Error)(nil)
 	return !errors.As(err, &lerr) || lerr.ResultCode == ldap.ErrorNetwork || lerr.ResultCode == ldap.LDAPResultUnavailable

@@ -13,7 +13,7 @@ type Change struct {
 }
 
 // Apply gives a file's text with a user's lines replaced, in the place of the first, or
-// put behind the others; known tells whether he was there. All other lines stay as they
+// put behind the others; known reports whether he was there. All other lines stay as they
 // are, bad ones too.
 func (c Change) Apply(text []byte) (changed []byte, known bool, err error) {
 	if err := CheckUser(c.User); err != nil {

@@ -145,7 +145,7 @@ func parseLine(line string) (user string, h hash, err error) {
 	return user, h, err
 }
 
-// CheckUser tells whether a name can stand in the file.
+// CheckUser reports whether a name can stand in the file.
 func CheckUser(user string) error {
 	switch {
 	case user == "":
@@ -163,7 +163,7 @@ func CheckUser(user string) error {
 	return nil
 }
 
-// Verify tells whether a password is a user's: nil, or ErrMismatch. For a user that is not
+// Verify reports whether a password is a user's: nil, or ErrMismatch. For a user that is not
 // there it takes as long as for one that is: which one's cost he gets depends on his name
 // alone, so that each name always costs the same.
 func (a *Accounts) Verify(user, password string) error {
@@ -183,7 +183,7 @@ func (a *Accounts) Verify(user, password string) error {
 	return nil
 }
 
-// HasSCRAM tells whether anybody can use SCRAM.
+// HasSCRAM reports whether anybody can use SCRAM.
 func (a *Accounts) HasSCRAM() bool { return len(a.scrams) > 0 }
 
 // Count is how many users there are.

@@ -76,7 +76,7 @@ func read(path string, known ...string) (*file, error) {
 		case !slices.Contains(known, name):
 			f.bad(number, fmt.Sprintf("%s is no setting here; there are %s", name, strings.Join(known, ", ")))
 		case twice:
-			f.bad(number, fmt.Sprintf("%s stands in line %d already", name, before.line))
+			f.bad(number, fmt.Sprintf("%s is in line %d already", name, before.line))
 		default:
 			f.values[name] = setting{strings.TrimSpace(text), number}
 			last = name

@@ -53,7 +53,7 @@ func TestBadSettingIsNamedWithFileLineAndReason(t *testing.T) {
 		"query without a key": {"sqlite", "database = x\nquery = SELECT '%s'\n", 2, "none of :key"},
 		"unknown name":        {"sqlite", "database = x\nquery = SELECT :key\ndbpath = y\n", 3, "dbpath is no setting here; there are database, query"},
 		"no equals sign":      {"sqlite", "database x\n", 1, "not NAME = value"},
-		"twice":               {"sqlite", "database = x\ndatabase = y\n", 2, "stands in line 1 already"},
+		"twice":               {"sqlite", "database = x\ndatabase = y\n", 2, "is in line 1 already"},
 		"nothing to continue": {"sqlite", "\n  x\n", 2, "begins with a blank"},
 		"no url":              {"ldap", "base = x\nfilter = (a=%s)\n", 0, "url is not set"},
 		"http":                {"ldap", strings.Replace(ldap, "ldap:", "http:", 1), 1, "want ldap://"},

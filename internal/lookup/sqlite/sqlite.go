@@ -2,7 +2,7 @@
 //
 // It owns nothing: the file is opened for reading, and the query may not write.
 //
-// Diagnostics: every error means that nobody knows now: the file is away, locked longer
+// Diagnostics: every error means that the answer is unknown now: the file is away, locked longer
 // than the time limit, damaged, or the query is wrong.
 package sqlite
 

@@ -80,7 +80,7 @@ func TestRowsOfAKeyAreItsValue(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the file or the query, nobody knows.
+// Whatever is wrong with the file or the query, the answer is unknown.
 func TestDatabaseThatCannotBeAskedIsNeverANo(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")

@@ -299,7 +299,7 @@ func TestDel4StopGivesBackWhatWaitsForALookup(t *testing.T) {
 	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }
 
-// Del4: a message that has ended routers has all others wait, but not for its lookups.
+// Del4: a message that has crashed routers has all others wait, but not for its lookups.
 func TestDel4MessageThatHasEndedRoutersWaitsForLookupsBesideOthers(t *testing.T) {
 	t.Parallel()
 	goOn := make(chan struct{})

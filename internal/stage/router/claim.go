@@ -14,7 +14,7 @@ import (
 // RouteOne claims router/name and routes it. See the package's Diagnostics.
 func (r *Router) RouteOne(name string) error { return r.routeOne(context.Background(), name, false) }
 
-// routeOne is RouteOne; tried: the message has ended routers before. The message is given
+// routeOne is RouteOne; tried: the message has crashed routers before. The message is given
 // back if ctx is done while it waits for a lookup.
 func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 	return r.routeFor(ctx, table.NoWaiter{}, name, tried)

@@ -8,11 +8,11 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// turns is how many messages go before one that is due whatever is before it: mail that
-// waits too long in a lower directory, or that has ended routers, gets each so manieth.
+// turns is how many messages are routed before one that is due out of order: every fourth
+// turn serves mail that waits too long in a lower class, or that has crashed routers.
 const turns = 4
 
-// clockSlack is how far ahead of the clock a file's time may be before it says that the
+// clockSlack is how far ahead of the clock a file's time may be before it means that the
 // clock was set back, as for postoffice.ListRouter.
 const clockSlack = 10 * time.Second
 
@@ -57,7 +57,7 @@ func (d *dispatcher) class(dir string) *class {
 	return nil
 }
 
-// empty tells that nothing waits but what has ended routers.
+// empty reports whether nothing waits but messages that have crashed routers.
 func (d *dispatcher) empty() bool {
 	return !slices.ContainsFunc(d.classes, func(l *class) bool { return len(l.queue) > 0 })
 }
@@ -101,14 +101,14 @@ func (d *dispatcher) take(o job) {
 // dir is the directory that the message is in.
 func (o *job) dir() string { return path.Dir(postoffice.RouterPath(o.name)) }
 
-// isDue tells whether a directory is to be listed: the ones behind one in which something
+// isDue reports whether a directory is to be listed: the ones behind one in which something
 // waits are not, but for now and then. Hints tell of what comes meanwhile.
 func (d *dispatcher) isDue(l *class, above bool) bool {
 	return !above || d.scanned.Sub(l.listed) >= max(d.r.c.Poll, d.r.c.Aging/turns)
 }
 
 // sort puts the listed messages of a directory in the order in which they are to be
-// routed, and aside what has ended routers or is to wait still. It tells whether
+// routed, and aside what has crashed routers or is to wait still. It reports whether
 // something is to be routed.
 func (d *dispatcher) sort(l *class, list []postoffice.Pending, later map[string]pause) {
 	var overdue, again []job

@@ -229,7 +229,7 @@ func TestMessageRemovedByHandIsLoggedAndForgotten(t *testing.T) {
 }
 
 // K10, and the trap "inode reused": inode numbers are used again, and a file that a hand
-// has left under one is no reason for a message to wait for a person, nor may it stand
+// has left under one is no reason for a message to wait for an operator, nor may it stand
 // beside a specification that is not its own.
 func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
 	t.Parallel()

@@ -23,11 +23,11 @@ const (
 // that were lost in a flood must not cost a scan each.
 const scanGap = time.Second
 
-// lastWait is how long messages that have ended routers let others go first. With
+// lastWait is how long messages that have crashed routers let others go first. With
 // nothing else to do they are routed at once.
 const lastWait = time.Minute
 
-// dispatcher tells what is to be routed next. The worker that leads uses it (pool.go).
+// dispatcher decides which message is routed next. The worker that leads uses it (pool.go).
 type dispatcher struct {
 	pool
 	r     *Router
@@ -36,18 +36,18 @@ type dispatcher struct {
 	submissions *collector
 	watch       func(dir string) // has hints come of a directory that was made meanwhile
 	classes     []*class         // one for each router directory, in the order in which they come
-	last        []job            // after those, one at a time: they have ended routers
+	last        []job            // after those, one at a time: they have crashed routers
 	waitlist    waitlist         // they wait for lookups, and for a place where they may
 	// sinceAged and sinceLast are how many messages went since one that had its turn
-	// because it was too old for its directory, and since one that had ended routers.
+	// because it was too old for its directory, and since one that had crashed routers.
 	sinceAged, sinceLast int
-	// tried is when each message that has ended a router was first put last.
+	// tried is when each message that has crashed a router was first put last.
 	tried   map[string]time.Time
 	running int  // orders that workers have
-	alone   bool // what runs has ended routers: nothing is given beside it
+	alone   bool // what runs has crashed routers: nothing is given beside it
 
 	scanned, recovered time.Time
-	wakeAt             time.Time // of the next scan that nobody else asks for; zero: none
+	wakeAt             time.Time // of the next scan that no other process asks for; zero: none
 	wakeTime           time.Time // the same on the system's clock
 
 	pause pause            // of all routing: the storage is in trouble
@@ -143,7 +143,7 @@ func (d *dispatcher) isTried(name string) bool {
 	return ok
 }
 
-// putLast adds a message that has ended routers.
+// putLast adds a message that has crashed routers.
 func (d *dispatcher) putLast(o job) {
 	if _, ok := d.tried[o.name]; !ok {
 		d.tried[o.name] = d.now()
@@ -165,7 +165,7 @@ func (d *dispatcher) hint(h watch.Hint) {
 	}
 	if h.Lost {
 		for _, l := range d.classes {
-			l.listed = time.Time{} // something has come that nobody told of
+			l.listed = time.Time{} // something has come without a hint
 		}
 	}
 	if d.now().Sub(d.recovered) >= d.r.c.Poll*9/10 {
@@ -358,7 +358,7 @@ func (d *dispatcher) putBack(o jobResult) {
 	}
 }
 
-// trouble pauses all routing. It is said once.
+// trouble pauses all routing. It is logged once.
 func (d *dispatcher) trouble(err error) {
 	if d.pause.length == 0 {
 		d.r.c.Log.Error("storage-trouble", "reason", err, "longest", longest)

@@ -112,7 +112,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 	t.Logf("%d of 100 messages were removed in time, %d of them from a router's hands", gone, all.count("msg=gone"))
 }
 
-// removeAny removes a message from router/, free or claimed, and tells whether it did.
+// removeAny removes a message from router/, free or claimed, and reports whether it did.
 func removeAny(t *testing.T, dir string, a postoffice.Accepted) bool {
 	t.Helper()
 	ino := filepath.Base(a.Name)

@@ -15,7 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// isStorage tells an error that the next message would meet too: the disk is full
+// isStorage reports whether the next message would meet an error too: the disk is full
 // or broken, the process or the system is out of something.
 func isStorage(err error) bool {
 	for _, errno := range [...]unix.Errno{
@@ -145,7 +145,7 @@ func (r *Router) panicked(c *postoffice.Claim, cause any) error {
 }
 
 // giveBack puts a message back into router/ and returns why. If that fails too, it
-// is tried again at the next poll: nobody else would take a living owner's claim.
+// is tried again at the next poll: no other process would take a living owner's claim.
 func (r *Router) giveBack(c *postoffice.Claim, cause error) error {
 	r.meters.messages.With(resultBack).Add(1)
 	err := c.Release()

@@ -73,7 +73,7 @@ func TestPostmansMailIsExplained(t *testing.T) {
 	}
 }
 
-// M13: a frozen message has its cause in the name and the reason beside it; what a person
+// M13: a frozen message has its cause in the name and the reason beside it; what an operator
 // has thawed a policy leaves alone.
 func TestFrozenMessageIsExplained(t *testing.T) {
 	t.Parallel()

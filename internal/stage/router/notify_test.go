@@ -74,7 +74,7 @@ func TestLostNotificationsAreMadeGoodAtOnce(t *testing.T) {
 	}
 }
 
-// watched tells whether a process watches a directory by inotify.
+// watched reports whether a process watches a directory by inotify.
 func watched(t *testing.T, pid int, dir string) bool {
 	t.Helper()
 	var st syscall.Stat_t

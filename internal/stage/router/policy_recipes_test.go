@@ -133,7 +133,7 @@ func TestRecipesOfThePage(t *testing.T) {
 	}
 }
 
-// Recipe 4: the mail that passes the limit is held, and goes on when a person says so;
+// Recipe 4: the mail that passes the limit is held, and goes on when an operator says so;
 // routed again it does not count again.
 func TestRecipeThatHoldsAFlood(t *testing.T) {
 	t.Parallel()

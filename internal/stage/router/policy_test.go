@@ -185,7 +185,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 }
 
 // A report of this mail system is not kept from its reader, whatever the program says of
-// other mail; what a person has thawed is not frozen again.
+// other mail; what an operator has thawed is not frozen again.
 func TestPolicyHasBounds(t *testing.T) {
 	t.Parallel()
 	const own = "errormsg\nchannel error\nto <bond@example.org>\nenv-end\nFrom: q@example.net\n\n"

@@ -9,7 +9,7 @@ import (
 )
 
 // The workers take turns at leading. Who leads waits for hints and routes what comes by
-// itself, so that nobody else is woken for a message that comes alone. It gives the lead
+// itself, so that no other process is woken for a message that comes alone. It gives the lead
 // away before it routes when many messages wait, and while it routes when that begins to
 // take long; whoever is free then leads (docs/notes/leading.md). A message that waits for
 // its lookups gets a place of its own, and its worker's place goes to another (slow.go).
@@ -137,7 +137,7 @@ func (d *dispatcher) waiting() int {
 }
 
 // rest is called before the one who leads waits: from now on it is to be interrupted. It
-// tells whether there is nothing to settle.
+// reports whether there is nothing to settle.
 func (d *dispatcher) rest() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

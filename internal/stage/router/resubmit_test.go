@@ -160,7 +160,7 @@ func TestDur5ExpiredMessageIsGivenUp(t *testing.T) {
 }
 
 // Dur5: what a router may not try by itself stays: with RESUBMIT=off all, else what has
-// ended routers, and a file that has another name, as after a copy by links.
+// crashed routers, and a file that has another name, as after a copy by links.
 func TestDur5SomeMessagesWaitForAnOperator(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

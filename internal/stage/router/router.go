@@ -68,7 +68,7 @@ type Config struct {
 	PublicKeep time.Duration
 	// PostmanKeep is how long a copy for the postmaster stays in postman/; 0: for ever.
 	PostmanKeep time.Duration
-	// Ledger is told of each message that is handed over. Run makes one; nil: nobody is.
+	// Ledger is called for each message that is handed over. Run makes one; nil: none.
 	Ledger *ledger.Journal
 }
 

@@ -80,14 +80,14 @@ func (r *Router) serve(ctx context.Context, dir string) {
 	r.c.Log.Info("stopped")
 }
 
-// isMessage tells a name in router/ that is free to be claimed.
+// isMessage reports whether a name in router/ can be claimed.
 func isMessage(name string) bool {
 	n, ok := postoffice.ParseName(name)
 	return ok && n.Owner == 0
 }
 
-// isHinted tells a name in router/ that is worth a hint: a message, or the marker of one
-// that has ended a router.
+// isHinted reports whether a name in router/ is worth a hint: a message, or the marker of one
+// that has crashed a router.
 func isHinted(name string) bool {
 	_, marker := postoffice.TriesMarker(name)
 	return marker || isMessage(name)
@@ -96,7 +96,7 @@ func isHinted(name string) bool {
 // order is a message that a worker is to route.
 type job struct {
 	name  string // as Claim takes it
-	tried bool   // it has ended routers: nothing else is routed beside it
+	tried bool   // it has crashed routers: nothing else is routed beside it
 	slow  bool   // it waits for lookups: it has a place of its own
 	aged  bool   // it has its turn because it has waited for too long
 	since time.Time

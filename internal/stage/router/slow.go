@@ -30,8 +30,8 @@ var (
 // slots are those of messages that wait for their lookups. pool.mu guards them.
 type slots struct {
 	taken int
-	lone  bool // the one that is there has ended routers: nothing else goes there
-	held  bool // nothing goes there until it is empty, for one that has ended routers
+	lone  bool // the one that is there has crashed routers: nothing else goes there
+	held  bool // nothing goes there until it is empty, for one that has crashed routers
 }
 
 func (p *slots) free() bool { return p.taken < slowSlots && !p.lone && !p.held }
@@ -47,7 +47,7 @@ type turn struct {
 	timer     *time.Timer
 
 	// pool.mu guards what follows.
-	tried bool // the message has ended routers
+	tried bool // the message has crashed routers
 	waits bool // the timer runs
 	slow  bool // the message has a place of its own
 }
@@ -182,7 +182,7 @@ func (d *dispatcher) nextSlow() (o job, ok bool) {
 	return d.waitlist.queue[0], d.slots.free()
 }
 
-// nextLast is the first message that has ended routers, if it is to be routed now. ok is
+// nextLast is the first message that has crashed routers, if it is to be routed now. ok is
 // false and wait true if nothing else is to begin before.
 func (d *dispatcher) nextLast(waits bool) (o job, ok, wait bool) {
 	due := len(d.last) > 0 && d.sinceLast >= turns-1 && d.now().Sub(d.tried[d.last[0].name]) >= lastWait
@@ -200,7 +200,7 @@ func (d *dispatcher) nextLast(waits bool) (o job, ok, wait bool) {
 	return job{}, false, d.slots.taken == 0
 }
 
-// lonely reports whether a message that has ended routers is routed and nothing may begin
+// lonely reports whether a message that has crashed routers is routed and nothing may begin
 // beside it. One that waits for lookups does not keep all others waiting.
 func (d *dispatcher) lonely() bool {
 	if !d.alone {

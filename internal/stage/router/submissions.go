@@ -21,7 +21,7 @@ const (
 )
 
 // collector picks up what users have submitted, beside the routing (postoffice.PickUp).
-// Users take turns, so that one who submits very much has nobody else wait.
+// Users take turns, so that one who submits very much has no other process wait.
 type collector struct {
 	r     *Router
 	hints interface {

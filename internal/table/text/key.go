@@ -8,7 +8,7 @@ import (
 	"zmailer/internal/mail/address"
 )
 
-// Key brings a key as a person writes it into the form that is compared.
+// Key brings a key as an operator writes it into the form that is compared.
 func Key(kind Kind, s string) (string, error) {
 	switch kind {
 	case Aliases:

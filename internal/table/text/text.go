@@ -6,7 +6,7 @@
 // It owns nothing, not even on disk.
 //
 // Diagnostics: an error of Scan is a *config.Error that names file, line and reason; one
-// of the others says what is wrong with the words it was given.
+// of the others says the errors with the words it was given.
 package text
 
 import (
@@ -38,7 +38,7 @@ func Kinds() []Kind { return []Kind{Aliases, FQDNAliases, Routes, LocalNames, Ma
 // Entry is one of a table's.
 type Entry struct {
 	Key    string  // in the form that is compared
-	Text   string  // what stands behind the key: values, a route; "" in localnames
+	Text   string  // the text after the key: values, a route; "" in localnames
 	Line   int     // where it begins
 	Values []Value // of an alias: Text, read
 	Route  Route   // of a route: Text, read
@@ -48,7 +48,7 @@ type Entry struct {
 const MaxLine = 1 << 20
 
 // Scan reads a table and hands over its entries in their order, checked each by itself.
-// That a key stands twice is for the caller to find. file is for errors.
+// That a key occurs twice is for the caller to find. file is for errors.
 func Scan(kind Kind, file string, r io.Reader, each func(Entry) error) error {
 	s := scanner{kind: kind, file: file, each: each}
 	lines := bufio.NewScanner(r)

@@ -33,7 +33,7 @@ type Value struct {
 // fqdnaliases.
 const UserPart = "%1"
 
-// ParseValues reads a comma list. where is the offset of what is wrong.
+// ParseValues reads a comma list. where is the offset of the errors.
 func ParseValues(list string) (values []Value, where int, err error) {
 	for start := 0; start <= len(list); {
 		end := indexOutside(list[start:], ',')
@@ -161,7 +161,7 @@ func parseInclude(s string) (Value, error) {
 	return Value{Kind: ToInclude, Text: file}, nil
 }
 
-// parseMailbox reads a user, an address, or "Name <address>" as people write into
+// parseMailbox reads a user, an address, or "Name <address>" as users write into
 // lists.
 func parseMailbox(s string) (Value, error) {
 	m, err := address.Parse(s)

@@ -4,7 +4,7 @@
 // It owns nothing, and nothing is left of it after a crash: a child ends with its asker.
 //
 // Diagnostics: ErrRefused means that PAM said no, also to a user that is not there or whose
-// account is closed. Any other error means that nobody knows: the password may be right.
+// account is closed. Any other error means that the answer is unknown: the password may be right.
 package pam
 
 import (

@@ -2,10 +2,10 @@
 // are closed to it: .forward files and what they include. A second process, started before
 // the router gives up the right to do so, looks them up and opens them for it, and hands
 // over descriptors. It opens the files that a Policy allows: nothing of root's is read
-// through it, and nothing written. Of what is looked up it tells; a descriptor comes with an
-// opened file alone.
+// through it, and nothing written. A lookup returns attributes; only an opened file comes
+// with a descriptor.
 //
-// The two are twins (package twin). It owns nothing on disk.
+// It is a helper process (package helper). It owns nothing on disk.
 //
 // Diagnostics: an error with fs.ErrPermission or fs.ErrNotExist is what the system said of
 // the file, or that the Policy does not have it opened. ErrGone: the other process has
@@ -65,12 +65,12 @@ type Client struct {
 	conn     *net.UnixConn
 	patience time.Duration
 	places   chan struct{} // one is held until the answer comes, however late
-	late     atomic.Int32  // how many are held for answers that nobody waits for any more
+	late     atomic.Int32  // how many are held for answers that no caller waits for any more
 	writing  sync.Mutex
 
 	mu      sync.Mutex
 	n       uint64
-	waiting map[uint64]chan answer // nil: nobody waits any more
+	waiting map[uint64]chan answer // nil: no caller waits any more
 	gone    chan struct{}
 }
 
@@ -114,7 +114,7 @@ func (c *Client) Open(path string) (*os.File, error) {
 }
 
 // ask waits for the answer to an order. Where all places are held by orders that the other
-// process hangs in nobody waits for one.
+// process hangs in, no caller waits for one.
 func (c *Client) ask(o order) (answer, error) {
 	late := time.NewTimer(c.patience)
 	defer late.Stop()

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policy says which files are opened. It is what stands between a router that somebody has
+// Policy selects the files that are opened. It is what stands between a router that somebody has
 // taken over and the secrets of users, so it goes by the files and by what the administrator
-// has set, not by what the router says that it wants them for.
+// has set, not by the purpose that the router claims.
 type Policy struct {
 	Lowest  uint32 // the first uid of people; those below are of the system's parts
 	Forward string // where users have their own aliases, FORWARD

@@ -27,7 +27,7 @@ func Serve(conn *net.UnixConn, p Policy) error {
 		var o order
 		files, err := helper.Receive(conn, maxMessage, &o)
 		for _, f := range files {
-			_ = f.Close() // nobody sends any
+			_ = f.Close() // the router sends none
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -14,13 +14,13 @@ type Fate string
 // Fates. None: nothing was decided.
 const (
 	None     Fate = ""
-	Accept   Fate = "accept"   // the tables decide, and nobody else is asked
+	Accept   Fate = "accept"   // the tables decide, and no other process is asked
 	Route    Fate = "route"    // to Channel and Host
 	Reject   Fate = "reject"   // with Code and Text
 	Freeze   Fate = "freeze"   // the message, as freezer/<ino>.<Cause>
 	Defer    Fate = "defer"    // the message, as deferred/<ino>.policy
 	Redirect Fate = "redirect" // to Addresses, for which the tables decide
-	Drop     Fate = "drop"     // to nobody
+	Drop     Fate = "drop"     // delivered nowhere, without a report
 )
 
 // What an action does that decides no fate.
@@ -57,7 +57,7 @@ func (a *Action) Rule() string {
 	return fmt.Sprintf("%s:%d", file[strings.LastIndexByte(file, '/')+1:], a.pos.Line)
 }
 
-// Sentence says for people what is done.
+// Sentence describes the action for operators.
 func (a *Action) Sentence() string {
 	switch a.Fate {
 	case Accept:

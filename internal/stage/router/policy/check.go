@@ -16,7 +16,7 @@ import (
 
 // Check reads the program as New does, and then runs it on some made-up mail, in which
 // nothing is counted and no server is asked: what fails there fails on all mail. Its
-// error is a *config.Error. present tells whether there is a program.
+// error is a *config.Error. present reports whether there is a program.
 func Check(c Config) (present bool, err error) {
 	c.Log = slog.New(slog.DiscardHandler)
 	p, err := New(c)

@@ -35,6 +35,7 @@ var predeclared = sync.OnceValue(func() starlark.StringDict {
 	d := functions()
 	maps.Copy(d, actions())
 	d[containerName] = starlark.NewBuiltin(containerName, container)
+	d[repeatName] = starlark.NewBuiltin(repeatName, repeat)
 	d.Freeze()
 	return d
 })
@@ -209,6 +210,7 @@ func (k *compiler) translate(path string, text []byte) (*starlark.Program, error
 		return nil, configError(path, err)
 	}
 	askContainers(f)
+	boundRepeats(f)
 	prog, err := starlark.FileProgram(f, predeclared().Has)
 	if err != nil {
 		return nil, configError(path, err)
@@ -225,7 +227,7 @@ func at(p syntax.Position, text string) error {
 }
 
 // configError names file, line and column of what the interpreter does not take. Of
-// several undefined names all are told.
+// several undefined names all are reported.
 func configError(path string, err error) error {
 	if done := (*config.Error)(nil); errors.As(err, &done) {
 		return err

@@ -103,7 +103,7 @@ func makeFreeze(a *Action, b *starlark.Builtin, args starlark.Tuple, kw []starla
 		return err
 	}
 	if a.Cause == "" || len(a.Cause) > 40 || strings.Trim(a.Cause, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return fmt.Errorf("cause %.60q: want a word of small letters, digits and hyphens, at most 40", a.Cause)
+		return fmt.Errorf("cause %.60q: want lower-case letters, digits and hyphens, at most 40", a.Cause)
 	}
 	if a.Text == "" {
 		a.Text = a.Cause

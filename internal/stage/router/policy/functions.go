@@ -43,7 +43,7 @@ func caller(t *starlark.Thread) syntax.Position {
 	return syntax.Position{}
 }
 
-// isProgram tells a place in a postmaster's file.
+// isProgram reports whether a place is in a postmaster's file.
 func isProgram(p syntax.Position) bool {
 	return p.Filename() != "<builtin>"
 }
@@ -123,7 +123,7 @@ func resolved(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []st
 }
 
 // rate is rate(key, limit, period="1h", n=1): counts n, once for a message however often it is
-// routed, and tells whether the key has had more than limit in the period.
+// routed, and reports whether the key has had more than limit in the period.
 func rate(t *starlark.Thread, b *starlark.Builtin, a starlark.Tuple, kw []starlark.Tuple) (starlark.Value, error) {
 	key, period := "", "1h"
 	var limit int64

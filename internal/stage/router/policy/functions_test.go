@@ -168,3 +168,10 @@ func TestRatesForgetWhatIsOldWhenThereAreTooMany(t *testing.T) {
 		t.Errorf("the latest key counts %d, want 2", got)
 	}
 }
+
+func TestProductsKeepTheirMeaning(t *testing.T) {
+	got := ask(t, newFixture(t, map[string]string{"t": "", "aliases": "", "routes": ""}), message(), `(2 * 3 * 4, 1.5 * 2, "ab" * 2, 2 * [1], (1,) * 2 * 2, "x" * 0, "x" * -1, [1 * 2] * (1 + 1))`)
+	if want := `(24, 3.0, "abab", [1, 1], (1, 1, 1, 1), "", "", [2, 2])`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // Limits of one call of message or recipient.
@@ -20,7 +21,7 @@ const (
 	maxMemory = 64 << 20
 	// maxUnstopped is how much it may grow while an operation goes on all the same.
 	maxUnstopped = 1 << 30
-	// maxGarbage is how much it may grow before garbage is told from values.
+	// maxGarbage is how much it may grow before garbage is counted too.
 	maxGarbage = 512 << 20
 	// grace is how long an operation may go on when the call is to end.
 	grace = 5 * time.Second
@@ -121,6 +122,47 @@ func (w *watchdog) memory() (took time.Duration) {
 		w.large = time.Now()
 	}
 	return time.Since(start)
+}
+
+// repeatName is that of a builtin that no program can write: a NUL is in no name.
+const repeatName = "\x00repeat"
+
+// boundRepeats makes "x * y" of a program "repeat(x, y) * 1": one operation of the
+// interpreter may make a list of 16 GB, and cannot be stopped.
+func boundRepeats(f *syntax.File) {
+	syntax.Walk(f, func(n syntax.Node) bool {
+		e, ok := n.(*syntax.BinaryExpr)
+		if one, done := unit(e); ok && e.Op == syntax.STAR && !done {
+			e.X = &syntax.CallExpr{Fn: &syntax.Ident{NamePos: e.OpPos, Name: repeatName}, Lparen: e.OpPos, Args: []syntax.Expr{e.X, e.Y}, Rparen: e.OpPos}
+			e.Y = one
+		}
+		return true
+	})
+}
+
+// unit is a literal 1, and reports whether an expression has been bounded.
+func unit(e *syntax.BinaryExpr) (one *syntax.Literal, done bool) {
+	if e == nil {
+		return nil, true
+	}
+	if call, ok := e.X.(*syntax.CallExpr); ok {
+		id, ok := call.Fn.(*syntax.Ident)
+		done = ok && id.Name == repeatName
+	}
+	return &syntax.Literal{Token: syntax.INT, TokenPos: e.OpPos, Raw: "1", Value: int64(1)}, done
+}
+
+// repeat is x * y, unless that is too large.
+func repeat(_ *starlark.Thread, _ *starlark.Builtin, a starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
+	for i := range a {
+		n, err := starlark.AsInt32(a[1-i])
+		if size := starlark.Len(a[i]); size > 0 && (err != nil || n > maxMemory/16/size) {
+			if _, number := a[1-i].(starlark.Int); number && (err == nil || a[1-i].(starlark.Int).Sign() > 0) {
+				return nil, fmt.Errorf("too large: more than %d MB of memory", maxMemory>>20)
+			}
+		}
+	}
+	return starlark.Binary(syntax.STAR, a[0], a[1])
 }
 
 // heap is the memory that values of this process take. Bytes.

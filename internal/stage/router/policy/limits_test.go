@@ -17,7 +17,8 @@ func TestProgramThatRunsAwayIsStopped(t *testing.T) {
 	tests := map[string]struct{ body, want string }{
 		"endless loop":       {"for i in range(1 << 40): pass", "POLICYSTEPS"},
 		"nested loops":       {"[0 for i in range(10000) for j in range(10000)]", "POLICYSTEPS"},
-		"string too long":    {"'x' * 10000000000", "repeat"},
+		"string too long":    {"'x' * 10000000000", "too large"},
+		"list too long":      {"x = 1000000000 * [0] * 2", "too large"},
 		"string that grows":  {"s = 'x'\n    for i in range(1000000): s = s + s", "MB of memory"},
 		"element that grows": {"d = {'a': 'x'}\n    for i in range(1000000): d['a'] += d['a']", "MB of memory"},
 		"list that grows":    {"l = [0]\n    for i in range(1000000): l += l", "MB of memory"},

@@ -33,7 +33,7 @@ import (
 // File is the name of the program beside zmailer.conf.
 const File = "router.star"
 
-// Config says where the program is and how much it may take.
+// Config locates the program and limits it.
 type Config struct {
 	Dir      string // of zmailer.conf; "": there is no program
 	Hostname string
@@ -63,7 +63,7 @@ type Policy struct {
 	next   time.Time
 	seen   map[string]signature
 	gone   bool      // router.star was not there at the last look
-	failed string    // why the files as they are now cannot be used; said once
+	failed string    // why the files as they are now cannot be used; logged once
 	retry  time.Time // when such files are read again: what they lacked may be there
 }
 
@@ -171,7 +171,7 @@ func (p *Policy) look(now time.Time) {
 	p.c.Log.Info("policy-read", "file", main, "present", prog != nil)
 }
 
-// signature tells two states of a file apart; the zero value: it is not there.
+// signature identifies a state of a file; the zero value: it is not there.
 type signature struct {
 	exists   bool
 	dev, ino uint64
@@ -193,7 +193,7 @@ func sign(path string, now time.Time) (signature, time.Duration) {
 
 // Env is what of the router a program may ask while it decides about one message.
 type Env struct {
-	// IsLocal tells whether a domain is ours.
+	// IsLocal reports whether a domain is ours.
 	IsLocal func(ctx context.Context, domain string) (bool, error)
 	// Resolve gives the places where the tables send an address.
 	Resolve func(ctx context.Context, address string, give func(channel, host, user string) error) error

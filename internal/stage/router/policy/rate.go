@@ -76,7 +76,7 @@ func (r *rates) count(k rateKey, n int64, id string, call int, now time.Time, pl
 	return sum
 }
 
-// again tells whether a call was counted before, and notes it down.
+// again reports whether a call was counted before, and notes it down.
 func (r *rates) again(m counted, call int) bool {
 	if max(r.done[m], r.before[m]) >= call {
 		return true

@@ -61,7 +61,7 @@ func (s *source) CallInternal(t *starlark.Thread, a starlark.Tuple, kw []starlar
 	return v, err
 }
 
-// find looks a key up. An error means that nobody knows now.
+// find looks a key up. An error means that the answer is unknown now.
 func (s *source) find(t *starlark.Thread, key starlark.Value) (starlark.Value, bool, error) {
 	k, ok := starlark.AsString(key)
 	if !ok {
@@ -108,7 +108,7 @@ const maxLine = 1 << 20
 // maxTables bounds what one program may open.
 const maxTables = 100
 
-// containerName is that of a builtin that no program can write: a NUL is no letter.
+// containerName is that of a builtin that no program can write: a NUL is in no name.
 const containerName = "\x00container"
 
 // askContainers makes "key in T" of a program "key in container(T)": the interpreter gives
@@ -221,7 +221,7 @@ func (s *source) parse(file string, content []byte) (map[string]string, error) {
 			return nil, &config.Error{File: file, Line: n, Reason: "no key before the colon"}
 		}
 		if _, twice := m[key]; twice {
-			return nil, &config.Error{File: file, Line: n, Reason: fmt.Sprintf("%q stands in a line before already", key)}
+			return nil, &config.Error{File: file, Line: n, Reason: fmt.Sprintf("%q is in an earlier line already", key)}
 		}
 		m[key] = strings.TrimSpace(line[end:])
 	}

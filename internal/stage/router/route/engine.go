@@ -147,7 +147,7 @@ func (en *Engine) NoteReason(dir string, id postoffice.SpoolID, what, why string
 }
 
 // CheckTables reads all tables and lists, asks each source once, tries router.star, and
-// returns what is wrong with them, as *config.Error.
+// returns the errors with them, as *config.Error.
 func CheckTables(c Config) error {
 	c.Rules.Hostname = c.Hostname
 	r, err := rules.New(c.Rules)

@@ -23,7 +23,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Question is what is to be explained. The message is taken as it stands in its file;
+// Question is what is to be explained. The message is taken as it is written in its file;
 // what is said beside it counts more.
 type Question struct {
 	// Message is a message file, with or without envelope lines; nil: there is only an
@@ -44,7 +44,7 @@ type SpoolFile struct {
 	File durable.File
 }
 
-// Explainer tells what the router would do, by the router's own tables and decisions,
+// Explainer explains what the router would do, by the router's own tables and decisions,
 // and does nothing: it claims no message, holds no owner number and writes no file. For
 // one goroutine.
 type Explainer struct {

@@ -4,8 +4,8 @@ package route
 const (
 	VerdictRouted     = "routed"     // some target is no error
 	VerdictRejected   = "rejected"   // every target is on channel error
-	VerdictDeferred   = "deferred"   // nobody knows now
-	VerdictFrozen     = "frozen"     // a person is to look
+	VerdictDeferred   = "deferred"   // the answer is unknown now
+	VerdictFrozen     = "frozen"     // an operator is to look
 	VerdictSetAside   = "set-aside"  // its envelope cannot be read
 	VerdictGone       = "gone"       // the file has moved on
 	VerdictUnreadable = "unreadable" // the file cannot be read: nothing is known
@@ -88,7 +88,7 @@ func (e *Explanation) Serve(ask func(channel, host string) *Service) {
 	}
 }
 
-// Whole tells whether the mail is delivered to every recipient, as far as that is known.
+// Whole reports whether the mail is delivered to every recipient, as far as that is known.
 func (e *Explanation) Whole() bool {
 	for _, r := range e.Recipients {
 		if r.errors > 0 {

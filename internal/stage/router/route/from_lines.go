@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/mail/envelope"
 )
 
-// isBlind tells the fields whose recipients others are not to see.
+// isBlind reports whether a field has recipients that others must not see.
 func isBlind(name string) bool {
 	return strings.EqualFold(name, "Bcc") || strings.EqualFold(name, "Resent-Bcc")
 }

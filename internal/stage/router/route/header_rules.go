@@ -27,7 +27,7 @@ type headerRule struct {
 	text    []byte         // replace: with $1
 }
 
-// mailFrom tells whose mail a rule concerns.
+// mailFrom is the origin of the mail that a rule concerns.
 type mailFrom uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	replaceField
 )
 
-// origin tells whose mail a message is.
+// origin is where a message comes from.
 func (msg *message) origin() mailFrom {
 	switch {
 	case msg.external:
@@ -161,7 +161,7 @@ func newField(name, value string) (string, error) {
 	return string(appendField(nil, name, []byte(value))), nil
 }
 
-// isTrace tells the fields that no rule touches (RFC 5321 §4.4, §6.3).
+// isTrace reports whether a field is one that no rule touches (RFC 5321 §4.4, §6.3).
 func isTrace(name string) bool {
 	return strings.EqualFold(name, "Received") || strings.EqualFold(name, "Return-Path")
 }
@@ -246,7 +246,7 @@ func checkLine(text string) error {
 	return nil
 }
 
-// concern tells whether a rule may change a message.
+// concern reports whether a rule may change a message.
 func (h *headerRules) concern(msg *message) bool {
 	if h == nil {
 		return false

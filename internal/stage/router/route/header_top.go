@@ -9,7 +9,7 @@ import (
 )
 
 // top makes the header block as it is to be sent: our Received field, what a local
-// submitter left to us, then the message's own fields as they stand. Of those none is
+// submitter left to us, then the message's own fields as written. Of those none is
 // changed but what the configuration asks for (masquerade, header-rules, and the policy
 // for this variant of the message), and none left out but Bcc of local mail.
 //
@@ -59,7 +59,7 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	return b
 }
 
-// hides tells a field that is not to be sent. RFC 5322 §3.6.3 leaves Bcc to who makes
+// hides reports whether a field is not to be sent. RFC 5322 §3.6.3 leaves Bcc to who makes
 // the message; one that was handed in here with it is on its way from there to the
 // others. What came from outside is the business of its sender, and may be signed.
 func (msg *message) hides(name string) bool {
@@ -129,13 +129,13 @@ func (msg *message) made(b []byte, prefix, hostname string) []byte {
 	return b
 }
 
-// makesID tells whether made gives the message its Message-ID.
+// makesID reports whether made gives the message its Message-ID.
 func (msg *message) makesID() bool {
 	from, _ := msg.resent()
 	return from < 0 && !msg.external && msg.header.messageID == nil
 }
 
-// names tells whether a field holds this one address.
+// names reports whether a field holds this one address.
 func names(f *envelope.Field, m address.Mailbox) bool {
 	if f == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 // keepLogin is how long an answer about a uid is used.
 const keepLogin = time.Minute
 
-// logins tells the login name of a uid.
+// logins maps a uid to its login name.
 type logins struct {
 	now func() time.Time
 

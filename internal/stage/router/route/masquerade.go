@@ -105,7 +105,7 @@ func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, e
 	entries, lines := map[string]address.Mailbox{}, map[string]int{}
 	err := text.Scan(text.Masquerade, file, bytes.NewReader(content), func(e text.Entry) error {
 		if first := lines[e.Key]; first > 0 {
-			return &config.Error{File: file, Line: e.Line, Reason: fmt.Sprintf("%s stands in line %d already", e.Key, first)}
+			return &config.Error{File: file, Line: e.Line, Reason: fmt.Sprintf("%s is in line %d already", e.Key, first)}
 		}
 		m, err := text.MasqueradeValue(e.Text)
 		entries[e.Key], lines[e.Key] = m, e.Line

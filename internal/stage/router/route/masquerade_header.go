@@ -12,7 +12,7 @@ import (
 // the envelope's sender, and From, Sender and Reply-To of a message that was made here.
 // One that has Received fields was not, whoever sends it on; its author's fields stay,
 // and only Resent fields above them are the submitter's. Its error is a *rules.Trouble:
-// nobody knows now.
+// the answer is unknown now.
 func (en *Engine) rewriteHeader(msg *message) error {
 	msg.author = msg.sender
 	if en.masquerade == nil || msg.origin() != fromHere {
@@ -51,7 +51,7 @@ func (en *Engine) rewriteHeader(msg *message) error {
 }
 
 // field is a field with its addresses replaced; every other byte of it stays. One that
-// is broken stays as it is: nobody knows what in it is an address.
+// is broken stays as it is: the answer is unknown what in it is an address.
 func (q *masquerade) field(a maskLookup, raw []byte) (out []byte, changed bool, err error) {
 	colon := bytes.IndexByte(raw, ':') + 1
 	value := string(raw[colon:])

@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// policyState is what the policy, router.star, says of a message. Without a policy it is the
+// policyState is what router.star decided about a message. Without a policy it is the
 // zero value: nothing.
 type policyState struct {
 	program *policy.Program
@@ -23,7 +23,7 @@ type policyState struct {
 	copies  []string      // addresses that get the message too
 }
 
-// Frozen is the decision of a policy that a person is to look at the message first.
+// Frozen is the decision of a policy that an operator is to look at the message first.
 type Frozen struct{ Cause, Reason string }
 
 func (f *Frozen) Error() string { return f.Reason }
@@ -106,13 +106,13 @@ func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, er
 }
 
 // thawedBefore is why a message is not frozen again.
-const thawedBefore = "a person has thawed the message"
+const thawedBefore = "an operator has thawed the message"
 
 // ownReport is why such a decision does not count: who is told of mail that failed must
 // not depend on rules that were made for other mail.
 const ownReport = "it is a report of this mail system: the tables decide"
 
-// withholds tells the decisions that keep mail from somebody.
+// withholds reports whether a decision keeps mail from a recipient.
 func withholds(f policy.Fate) bool {
 	return f == policy.Reject || f == policy.Freeze || f == policy.Defer || f == policy.Drop
 }

@@ -23,7 +23,7 @@ type group struct {
 	variant int
 }
 
-// addFunc is told of a place where a message is to go. The recipient is valid during the
+// addFunc is called with a place where a message is to go. The recipient is valid during the
 // call; after an error there is no other one.
 type addFunc func(group, *workspec.Recipient) error
 

@@ -49,7 +49,7 @@ type message struct {
 	varied        map[string]int // places in variants
 	forwards      int            // variants that name an address that they were forwarded for
 
-	// Told of each recipient of the envelope, and how it is resolved; nil: nobody wants to
+	// Called for each recipient of the envelope, and how it is resolved; nil: nobody wants to
 	// know.
 	next  func(*envelope.Recipient)
 	trace func(rules.Step)
@@ -171,7 +171,7 @@ func (w *worker) read(msg *message) (aside string, err error) {
 		return "", err
 	}
 	if msg.head.Octets > msg.claim.Info.Size {
-		return fmt.Sprintf("%d bytes, its first line says %d; drop that line if you cut the file yourself", msg.claim.Info.Size, msg.head.Octets), nil
+		return fmt.Sprintf("%d bytes, its first line has %d; remove that line if you cut the file yourself", msg.claim.Info.Size, msg.head.Octets), nil
 	}
 	if s := msg.head.Submitter; s != nil && w.en.isDaemon(msg.claim.Info.UID) {
 		msg.uid = s.UID

@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// seen tells places that a message goes to already. It holds no names but 128 bits of a
+// seen remembers the targets of a message. It holds no names but 128 bits of a
 // keyed hash of each: of a million different ones, two have the same with a chance of 1
 // in 10^27, and nobody who does not know the key can look for such a pair.
 type seen struct {
@@ -34,7 +34,7 @@ func (s *seen) reset() {
 	s.few, s.many = s.few[:0], nil
 }
 
-// again takes a place in and tells whether it was there, for a variant of the message. A
+// again takes a place in and reports whether it was there, for a variant of the message. A
 // domain's case makes no difference.
 func (s *seen) again(variant int, r *workspec.Recipient) bool {
 	address := r.Address

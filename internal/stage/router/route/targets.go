@@ -155,7 +155,7 @@ const (
 	hostList     = "list"     // a list has it
 )
 
-// withoutSuccess takes SUCCESS out of the NOTIFY of a todsn line, and tells whether it
+// withoutSuccess takes SUCCESS out of the NOTIFY of a todsn line, and reports whether it
 // was there. NEVER stays where nothing else was wanted.
 func withoutSuccess(dsn string) (rest string, asked bool) {
 	if !strings.Contains(strings.ToUpper(dsn), "SUCCESS") {

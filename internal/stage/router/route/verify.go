@@ -21,22 +21,22 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// What a Verifier says of a recipient (docs/access.md).
+// Results of a Verifier (docs/access.md).
 const (
 	RcptKnown   = "known"   // its mail goes somewhere
 	RcptUnknown = "unknown" // its mail comes back, whoever sends it
 	RcptRefused = "refused" // this sender's mail comes back, as router.star has it now
-	RcptTrouble = "trouble" // nobody knows now
+	RcptTrouble = "trouble" // the answer is unknown now
 )
 
-// Known is what a Verifier says of a recipient.
+// Known is a Verifier's result for a recipient.
 type Known struct {
 	Word string      // one of those above
 	Code status.Code // why, if it is unknown or refused
 	Text string      // the same in words, or what the trouble is
 }
 
-// Verifier tells whether there is anybody behind a recipient, by the router's own tables
+// Verifier reports whether there is anybody behind a recipient, by the router's own tables
 // and decisions, before its mail is taken. It does nothing. Many goroutines may use it.
 type Verifier struct {
 	en    *Engine
@@ -152,7 +152,7 @@ func whyError(host string) (status.Code, string) {
 // verifiers is how many recipients are verified at the same time.
 const verifiers = 16
 
-// VerifyGreeting is the first line that Serve says: the tables are read.
+// VerifyGreeting is the first line that Serve writes: the tables are read.
 const VerifyGreeting = "zmailer rcpt-check 1"
 
 // Serve answers requests, a line each, until in ends: "ID FROM TO", the addresses in
@@ -235,7 +235,7 @@ func parseVerify(line []byte) (id, from, to string, err error) {
 	return string(f[0]), from, to, err
 }
 
-// Tell verifies recipients for a person, a line each.
+// Tell verifies recipients, a line each.
 func (v *Verifier) Tell(ctx context.Context, out io.Writer, from string, list []string) error {
 	for _, to := range list {
 		if _, err := fmt.Fprintf(out, "%s: %s\n", to, v.Verify(ctx, from, to)); err != nil {

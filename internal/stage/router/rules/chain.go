@@ -32,7 +32,7 @@ type step struct {
 // frame is a step on the way to what is expanded now.
 type frame struct {
 	step
-	name  string // for people
+	name  string // for operators
 	where where  // of the value that is expanded now
 }
 

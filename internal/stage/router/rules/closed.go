@@ -16,7 +16,7 @@ type Closed interface {
 }
 
 // reach looks up and opens files as our user may, and else as Closed does.
-type reach struct{ closed Closed } // nil: there is nobody else
+type reach struct{ closed Closed } // nil: there is no other process
 
 func (r reach) look(path string) (info fs.FileInfo, link string, err error) {
 	info, err = os.Lstat(path)

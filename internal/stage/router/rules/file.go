@@ -38,7 +38,7 @@ const (
 	unsettled              // changing: look again soon
 )
 
-// signature tells two states of a file apart; the zero value: it is not there.
+// signature identifies a state of a file; the zero value: it is not there.
 type signature struct {
 	exists         bool
 	dev, ino       uint64

@@ -25,7 +25,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"route to local with a host":  {"routes", "b.example local!host\n", 1, "takes no host"},
 		"route for no domain":         {"routes", "b..example smtp!\n", 1, "bad key"},
 		"route for an empty suffix":   {"routes", ".. smtp!\n", 1, "bad key"},
-		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example stands in line 1 already"},
+		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example is in line 1 already"},
 		"two defaults":                {"routes", ". smtp!\n. smtp!x\n", 2, "in line 1 already"},
 		"two local names in a line":   {"localnames", "a.example b.example\n", 1, "one domain a line"},
 		"local name that is none":     {"localnames", "-\n", 1, "bad domain"},
@@ -33,7 +33,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"alias without name":          {"aliases", ": b\n", 1, "no name"},
 		"alias without value":         {"aliases", "a: b\nb:\n", 2, "/dev/null drops the mail"},
 		"alias with an empty value":   {"aliases", "a: b,, c\n", 1, "empty value"},
-		"alias twice":                 {"aliases", "a: b\nA: c\n", 2, "a stands in line 1 already"},
+		"alias twice":                 {"aliases", "a: b\nA: c\n", 2, "a is in line 1 already"},
 		"alias of an address":         {"aliases", "a@b.example: c\n", 1, "belongs in fqdnaliases"},
 		"alias with a blank":          {"aliases", "a b: c\n", 1, "write it in quotes"},
 		"continuation of nothing":     {"aliases", "# x\n  a: b\n", 2, "begins with a blank"},
@@ -89,7 +89,7 @@ func TestChangedTableHoldsFromTheNextLook(t *testing.T) {
 	c.advance(period)
 	expect("after a second", "b", carol)
 
-	// A bad change is said once and does no harm.
+	// A bad change is logged once and does no harm.
 	c.write("aliases", "a: carol\nb\n")
 	for range 3 {
 		c.advance(period)

@@ -60,7 +60,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 	path, base := f.path(u)
 	s := step{inForward, u.Login}
 	if x.onPath(s) {
-		x.tell(m, ".forward", at(u.Login, ""), again)
+		x.traceStep(m, ".forward", at(u.Login, ""), again)
 		return false, nil
 	}
 	l, err := x.t.rolls.open(x.lookups, path)
@@ -83,10 +83,10 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 		x.ignored(f, u, m, path, fmt.Sprintf("it is larger than %d bytes", keptRoll))
 		return false, nil
 	case len(l.members) == 0:
-		x.tell(m, ".forward", at(u.Login, path), "empty")
+		x.traceStep(m, ".forward", at(u.Login, path), "empty")
 		return false, nil
 	}
-	x.tell(m, ".forward", at(u.Login, path), "%s", showRights(l.rights))
+	x.traceStep(m, ".forward", at(u.Login, path), "%s", showRights(l.rights))
 	err = x.apart(func() error {
 		return x.members(frame{s, path, where{file: path}}, m, l, l.rights, "forward")
 	})
@@ -195,7 +195,7 @@ func (f *forwards) failed(r reach, u User, path, base string, err error) (why st
 // ignored says, once, that a .forward is not used: the user finds his mail in his
 // mailbox, and the postmaster in the log why.
 func (x *expansion) ignored(f *forwards, u User, m address.Mailbox, path, why string) {
-	x.tell(m, ".forward", at(u.Login, path), "ignored: %s", why)
+	x.traceStep(m, ".forward", at(u.Login, path), "ignored: %s", why)
 	if x.trace != nil {
 		return
 	}

@@ -116,7 +116,7 @@ func TestForwardThatIsNotSafeIsIgnoredAndSaidOnce(t *testing.T) {
 			}
 			if tt.want == "" {
 				// What a link leads to may come back: with a file gone for good it is no .forward, with
-				// ELOOP nobody knows.
+				// ELOOP the answer is unknown.
 				got := c.resolve("carol", false)
 				if name == "it is a link to itself" && !strings.HasPrefix(got[0], "trouble: ") || name != "it is a link to itself" && got[0] != carolsMailbox {
 					t.Errorf("got %q", got)

@@ -22,7 +22,7 @@ const (
 // verpTag parts the owner of a list and the member in a sender that names both.
 const verpTag = "+"
 
-// lookForLists tells whether the directory lists has come. One that was there is never
+// lookForLists reports whether the directory lists has come. One that was there is never
 // believed gone: see listFile.
 func (t *Tables) lookForLists() (changed bool) {
 	if t.listDir == "" || t.lists != "" {
@@ -35,7 +35,7 @@ func (t *Tables) lookForLists() (changed bool) {
 	return true
 }
 
-// isListName tells what may be the name of a list: no other file of the directory, and
+// isListName reports whether a name may be the name of a list: no other file of the directory, and
 // nothing that an editor leaves there.
 func isListName(s string) bool {
 	return isLogin(s) && s[len(s)-1] != '~' && s[0] != '#' && len(s) <= 255
@@ -81,7 +81,7 @@ func (x *expansion) list(m address.Mailbox, local, domain string) (done, looped 
 		}
 	}
 	if !ok {
-		x.tell(m, "lists", found{}, noEntry)
+		x.traceStep(m, "lists", found{}, noEntry)
 		return false, false, nil
 	}
 	return x.listOwner(m, path)
@@ -105,7 +105,7 @@ func listOf(local string) (string, bool) {
 func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inList, path}
 	if x.onPath(s) {
-		x.tell(m, "lists", at(filepath.Base(path), ""), again)
+		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
 	if x.brief {
@@ -122,7 +122,7 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 		if l.verp {
 			with = ", each named in it"
 		}
-		x.tell(m, "lists", at(filepath.Base(path), path), "%s, sender %s%s", showRights(l.rights), owner, with)
+		x.traceStep(m, "lists", at(filepath.Base(path), path), "%s, sender %s%s", showRights(l.rights), owner, with)
 	}
 	return true, false, x.owned(owner, l.verp, func() error {
 		return x.members(frame{s, m.String(), where{file: path}}, m, l, l.rights, "lists")
@@ -153,7 +153,7 @@ func (x *expansion) owned(owner string, verp bool, do func() error) error {
 func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inOwner, path}
 	if x.onPath(s) {
-		x.tell(m, "lists", at(filepath.Base(path), ""), again)
+		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
 	info, err := os.Stat(path)

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// user resolves an address in one of our domains: as it stands, then without its tag.
+// user resolves an address in one of our domains: as it is written, then without its tag.
 func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 	done, looped, err := x.name(m, m.Local, domain, final)
 	if done || err != nil {
@@ -35,7 +35,7 @@ func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 	case strings.EqualFold(base.Local, "postmaster"):
 		return x.postmaster(m)
 	case looped:
-		x.tell(m, "address", found{}, "a loop: %s", x.chain(m.String()))
+		x.traceStep(m, "address", found{}, "a loop: %s", x.chain(m.String()))
 		return x.loop(m, m.String())
 	}
 	return x.fail(ErrNoUser, qualified(m, domain))
@@ -61,7 +61,7 @@ func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (d
 	u, ok, err := x.t.user(local)
 	if err != nil || !ok {
 		if err == nil && x.trace != nil {
-			x.tell(m, "users", found{}, "no user %s", local)
+			x.traceStep(m, "users", found{}, "no user %s", local)
 		}
 		return false, looped, err
 	}
@@ -80,10 +80,10 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 	s := step{inAliases, name}
 	switch {
 	case !ok:
-		x.tell(m, "aliases", f, noEntry)
+		x.traceStep(m, "aliases", f, noEntry)
 		return false, false, nil
 	case x.onPath(s):
-		x.tell(m, "aliases", f, again)
+		x.traceStep(m, "aliases", f, again)
 		return false, true, nil
 	}
 	for i := range f.values {
@@ -103,7 +103,7 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 	return true, false, x.expand(s, m, "aliases", f)
 }
 
-// deliver gives a user's mail to where his .forward says, else into his mailbox.
+// deliver gives a user's mail to the targets of his .forward, else to his mailbox.
 // local is the name that he was found by: what m has behind it is a tag.
 func (x *expansion) deliver(u User, m address.Mailbox, local, domain string, final bool) error {
 	if !final && !x.brief {
@@ -122,7 +122,7 @@ func (x *expansion) mailboxOf(u User, tag, domain string, m address.Mailbox) err
 		user = address.Mailbox{Local: u.Login + tag, Domain: domain}.String()
 	}
 	if x.trace != nil {
-		x.tell(m, "users", at(u.Login, ""), "mailbox of %s, uid %d", u.Login, u.UID)
+		x.traceStep(m, "users", at(u.Login, ""), "mailbox of %s, uid %d", u.Login, u.UID)
 	}
 	return x.add(Local, host, user, u.UID)
 }
@@ -186,11 +186,11 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	// The file counts, not its name: it has as many as its owner likes, /a, /./a, links.
 	s := step{inInclude, fmt.Sprintf("%d:%d", l.sig.dev, l.sig.ino)}
 	if x.onPath(s) {
-		x.tell(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
+		x.traceStep(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
 		return x.loop(x.rcpt, name)
 	}
 	inside := may.including(l.rights, path)
-	x.tell(m, ":include:", at(path, path), "%s", showRights(inside))
+	x.traceStep(m, ":include:", at(path, path), "%s", showRights(inside))
 	if named := x.verp; x.owner != "" {
 		x.verp = named || l.verp
 		defer func() { x.verp = named }()
@@ -198,7 +198,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	return x.members(frame{s, name, where{file: path}}, m, l, inside, "include")
 }
 
-// members resolves what stands in a file of addresses.
+// members resolves the entries of a file of addresses.
 func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why string) error {
 	given := error(nil) // what came from below is no trouble with the file
 	err := x.within(f, func() error {

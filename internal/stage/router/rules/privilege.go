@@ -36,7 +36,7 @@ func (r rights) including(file rights, name string) rights {
 	return rights{uid: Nobody, why: fmt.Sprintf("%s belongs to uid %d, and a file of uid %d includes it", name, file.uid, r.uid)}
 }
 
-// showRights tells people whom values act as.
+// showRights is the user that values act as, for operators.
 func showRights(r rights) string {
 	if r.uid == Nobody {
 		return "acts as nobody: " + r.why
@@ -44,7 +44,7 @@ func showRights(r rights) string {
 	return fmt.Sprintf("acts as uid %d", r.uid)
 }
 
-// acts tells a value that needs rights.
+// acts reports whether a value needs rights.
 func acts(v *text.Value) bool {
 	return v.Kind == text.ToPipe || v.Kind == text.ToFile && v.Text != os.DevNull
 }
@@ -182,7 +182,7 @@ func whoWrites(info fs.FileInfo) string {
 	return "its group"
 }
 
-// readable tells whether whom a list or .forward acts as may read what we read for him: a
+// readable reports whether whom a list or .forward acts as may read what we read for him: a
 // file that it includes. Nobody may read what everybody may.
 func readable(uid uint32, l *list) error {
 	if uid == 0 {
@@ -203,7 +203,7 @@ func readable(uid uint32, l *list) error {
 	return fmt.Errorf("%s may not read it", who)
 }
 
-// absent tells errors that mean that a name is surely not there.
+// absent reports whether an error means that a name does not exist.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }

@@ -64,8 +64,8 @@ func (x *expansion) failText(why string, m address.Mailbox, text string) error {
 	return x.add(Error, ErrorHost(why, text), m.String(), Nobody)
 }
 
-// tell traces a step. result is made only if somebody listens.
-func (x *expansion) tell(m address.Mailbox, table string, f found, result string, args ...any) {
+// traceStep passes a step to the query's Trace, if it has one.
+func (x *expansion) traceStep(m address.Mailbox, table string, f found, result string, args ...any) {
 	if x.trace == nil {
 		return
 	}
@@ -83,14 +83,14 @@ const (
 // mailbox resolves an address. final: it is not to be looked up in aliases.
 func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 	if m.IsNull() || m.Local == "" {
-		x.tell(m, "address", found{}, "not an address")
+		x.traceStep(m, "address", found{}, "not an address")
 		return x.fail(ErrBadAddress, m)
 	}
 	domain := x.t.hostname
 	if m.Domain != "" {
 		d, err := m.ASCIIDomain()
 		if err != nil {
-			x.tell(m, "address", found{}, "the domain is none: %v", err)
+			x.traceStep(m, "address", found{}, "the domain is none: %v", err)
 			return x.fail(ErrBadAddress, m)
 		}
 		domain = d
@@ -105,9 +105,9 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 		s := step{inFQDN, key}
 		switch {
 		case !ok:
-			x.tell(m, "fqdnaliases", f, noEntry)
+			x.traceStep(m, "fqdnaliases", f, noEntry)
 		case x.onPath(s):
-			x.tell(m, "fqdnaliases", f, again)
+			x.traceStep(m, "fqdnaliases", f, again)
 		default:
 			return x.expand(s, m, "fqdnaliases", f)
 		}
@@ -118,11 +118,11 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 	}
 	if ok {
 		if x.trace != nil && m.Domain != "" {
-			x.tell(m, "localnames", local, "%s is ours", domain)
+			x.traceStep(m, "localnames", local, "%s is ours", domain)
 		}
 		return x.user(m, domain, final)
 	}
-	x.tell(m, "localnames", local, noEntry)
+	x.traceStep(m, "localnames", local, noEntry)
 	return x.remote(m, domain, final)
 }
 
@@ -152,7 +152,7 @@ func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
 		to.Channel = SMTP
 	}
 	if to.Channel == Local {
-		x.tell(m, "routes", f, "%s is ours", domain)
+		x.traceStep(m, "routes", f, "%s is ours", domain)
 		return x.user(m, domain, final)
 	}
 	if to.Host == "" {
@@ -166,12 +166,12 @@ func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
 		if !ok {
 			none = "no entry: "
 		}
-		x.tell(m, "routes", f, "%s%s!%s", none, to.Channel, to.Host)
+		x.traceStep(m, "routes", f, "%s%s!%s", none, to.Channel, to.Host)
 	}
 	return x.add(to.Channel, to.Host, m.String(), Nobody)
 }
 
-// leads tells whether all targets of a value can be delivered. Nothing is given.
+// leads reports whether all targets of a value can be delivered. Nothing is given.
 func (x *expansion) leads(s step, m, to address.Mailbox) (bool, error) {
 	try := *x
 	try.done, try.trace, try.dry = maps.Clone(x.done), nil, true
@@ -215,7 +215,7 @@ func (x *expansion) first(s step, m address.Mailbox, table string, f found, list
 // expand resolves the values that an address has in a table.
 func (x *expansion) expand(s step, m address.Mailbox, table string, f found) error {
 	if x.trace != nil && table != "" {
-		x.tell(m, table, f, "%s", showValues(f.values))
+		x.traceStep(m, table, f, "%s", showValues(f.values))
 	}
 	return x.within(frame{s, m.String(), f.where}, func() error {
 		return x.values(f.values, m, f.rights)
@@ -254,14 +254,14 @@ func (x *expansion) act(channel, what string, m address.Mailbox, may rights) err
 		at = x.path[len(x.path)-1].where
 	}
 	reason := fmt.Sprintf("%s in %s: %s", what, at, may.why)
-	x.tell(m, "address", found{where: at}, "refused: %s", reason)
+	x.traceStep(m, "address", found{where: at}, "refused: %s", reason)
 	if x.trace == nil {
 		x.t.log.Warn("target-refused", "rcpt", x.rcpt.String(), "target", what, "where", at.String(), "reason", may.why)
 	}
 	return x.failText(ErrUnsafe, m, reason)
 }
 
-// showValues writes values as they stand in tables, for people; of many the first.
+// showValues writes values as written in tables, for people; of many the first.
 func showValues(list []text.Value) string {
 	const most = 10
 	var b strings.Builder

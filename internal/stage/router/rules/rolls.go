@@ -175,7 +175,7 @@ func (r *rolls) kept(l *list) error {
 	return nil
 }
 
-// each hands over the members. A large file is read meanwhile; the error tells if it
+// each hands over the members. A large file is read meanwhile; the error reports whether it
 // has changed in that time, and what was handed over is to be forgotten.
 func (l *list) each(ctx context.Context, do func(*member) error) error {
 	if l.f == nil {
@@ -202,7 +202,7 @@ func (l *list) each(ctx context.Context, do func(*member) error) error {
 	return err
 }
 
-// startsVERP tells whether a file begins with verpMark.
+// startsVERP reports whether a file begins with verpMark.
 func startsVERP(r io.ReaderAt) (bool, error) {
 	b := make([]byte, len(verpMark)+2)
 	n, err := r.ReadAt(b, 0)

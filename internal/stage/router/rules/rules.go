@@ -1,4 +1,4 @@
-// Package rules says where a recipient goes: it turns an address into targets, each
+// Package rules decides where a recipient goes: it turns an address into targets, each
 // a channel, a host and a user with a privilege. What it asks, in this order, is told
 // in docs/routing.md:
 //
@@ -38,7 +38,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// Config says where the rules come from.
+// Config names the sources of the rules.
 type Config struct {
 	// Dir holds routes, aliases, fqdnaliases, localnames and lists/; one that is missing
 	// is empty. With no Dir the tables built into the programs are used.
@@ -101,7 +101,7 @@ func New(c Config) (*Rules, error) {
 	r := &Rules{now: c.Now, log: c.Log}
 	for _, kind := range text.Kinds() {
 		if kind == text.Masquerade {
-			continue // it says nothing of recipients
+			continue // it is not about recipients
 		}
 		if err := r.addTable(t, c, kind); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -244,7 +244,7 @@ func (r *Rules) Tables() *Tables {
 	return r.cur.Load()
 }
 
-// refused says once per change that a table cannot be used.
+// refused logs once per change that a table cannot be used.
 func (r *Rules) refused(path string, err error) {
 	r.log.Error("table-refused", "file", path, "reason", err, "kept", "the table as it was read before")
 }

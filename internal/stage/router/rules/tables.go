@@ -111,7 +111,7 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 			in, key = m.below, key[1:]
 		}
 		if first, twice := in[key]; twice {
-			return s.bad(e.Line, fmt.Sprintf("%s stands in line %d already", e.Key, first.line), nil)
+			return s.bad(e.Line, fmt.Sprintf("%s is in line %d already", e.Key, first.line), nil)
 		}
 		in[key] = v
 		return nil
@@ -128,7 +128,7 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 	return nil
 }
 
-// parseEntry reads what stands behind a key.
+// parseEntry reads the text after a key.
 func parseEntry(kind text.Kind, s string) (e entry, err error) {
 	switch kind {
 	case text.Routes:
@@ -203,7 +203,7 @@ func (e *external) find(ls lookups, key string) (found, bool, error) {
 	return f, true, nil
 }
 
-// has tells whether any layer of a kind may hold a key.
+// has reports whether any layer of a kind may hold a key.
 func has(layers []layer) bool {
 	for _, l := range layers {
 		if l.ext != nil || len(l.mem.entries)+len(l.mem.below) > 0 {
@@ -216,7 +216,7 @@ func has(layers []layer) bool {
 // Hostname is this machine's domain in lower-case A-labels.
 func (t *Tables) Hostname() string { return t.hostname }
 
-// IsLocal tells whether a mailbox is in a domain that is ours; a bare name is. Its
+// IsLocal reports whether a mailbox is in a domain that is ours; a bare name is. Its
 // error is a *Trouble.
 func (t *Tables) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
 	return t.isOurs(lookups{ctx: ctx}, m)

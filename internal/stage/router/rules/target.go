@@ -12,9 +12,9 @@ const (
 	Local     = "local"     // a local user's mailbox: host is login@domain, user the same with its tag
 	File      = "file"      // host file.UID, user a path
 	Pipe      = "pipe"      // host pipe.UID, user a bar and a command
-	Bitbucket = "bitbucket" // host -, user what was dropped
+	Bitbucket = "bitbucket" // host -, user the dropped recipient
 	SMTP      = "smtp"      // the channel of a domain that has no route
-	Error     = "error"     // host says why, see the Err constants
+	Error     = "error"     // host has the reason, see the Err constants
 )
 
 // Hosts of channel error.
@@ -22,12 +22,12 @@ const (
 	ErrNoUser     = "nouser"     // 5.1.1: a local domain has no such user or alias
 	ErrBadAddress = "badaddress" // 5.1.3: not an address
 	ErrLoop       = "loop"       // 5.4.6: aliases lead back to themselves, or too deep
-	ErrUnsafe     = "unsafe"     // 5.7.1: a program or file that nobody may have run or written
+	ErrUnsafe     = "unsafe"     // 5.7.1: a program or file that must not be run or written
 )
 
 // ErrorHost is the host of a recipient that cannot be delivered: one of the Err
 // constants, a word, or a status code like 5.7.1, and what the report is to say; ""
-// if the word says enough (docs/notes/error-channel.md).
+// if the word is enough (docs/notes/error-channel.md).
 func ErrorHost(word, text string) string {
 	if text == "" {
 		return word
@@ -70,7 +70,7 @@ type Step struct {
 	Table   string // aliases fqdnaliases localnames routes lists :include: .forward users postmaster address
 	Where   string // "/etc/zmailer/aliases:12", "db:/etc/zmailer/aliases.db:12"; "" if nothing fitted
 	Key     string // the key that fitted; ""
-	Result  string // for people
+	Result  string // for operators
 }
 
 // Trouble is a lookup that could not be made.

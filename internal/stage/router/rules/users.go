@@ -17,7 +17,7 @@ type User struct {
 	Home  string // "": not known
 }
 
-// Users tells who is a local user. An error means that nobody knows now.
+// Users knows the local users. An error means that the answer is unknown now.
 type Users interface {
 	Lookup(login string) (u User, ok bool, err error)
 	LookupUID(uid uint32) (u User, ok bool, err error)
@@ -126,7 +126,7 @@ func (t *Tables) parseUsers(s source) error {
 	return nil
 }
 
-// isLogin tells what may be a login: it becomes a word of the work specification
+// isLogin reports whether a name may be a login: it becomes a word of the work specification
 // and a name in the file system.
 func isLogin(s string) bool {
 	for i := 0; i < len(s); i++ {

@@ -10,10 +10,10 @@ import (
 // errEnough ends an expansion that has found somebody.
 var errEnough = errors.New("somebody was found")
 
-// Verify tells whether there is anybody behind a recipient: the first place where its
+// Verify reports whether there is anybody behind a recipient: the first place where its
 // mail would go, or a target of channel error if it would go nowhere. That a list or a
 // user is there is enough: members, included files and users' own aliases are not read,
-// so that it is quick, and what is wrong with them concerns their owners and not whoever
+// so that it is quick, and the errors with them concerns their owners and not whoever
 // writes to them. Its error is a *Trouble or a shortage of files or memory.
 func (t *Tables) Verify(ctx context.Context, m address.Mailbox) (Target, error) {
 	var good, bad Target

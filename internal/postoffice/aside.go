@@ -93,13 +93,13 @@ func (p *AsideArea) Resubmit(name string) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
 	}
-	return p.RecallTo(p.routerDir(), Deferred, name, IDOf(info))
+	return p.RecallTo(p.routers().first(), Deferred, name, IDOf(info))
 }
 
 // Recall moves a message from deferred/ or freezer/ to router/, where it is routed from
 // the start: dir/name must be the message id. ErrGone: it has moved on, or is another.
 func (p *AsideArea) Recall(dir, name string, id SpoolID) (Accepted, error) {
-	return p.RecallTo(p.routerDir(), dir, name, id)
+	return p.RecallTo(p.routers().first(), dir, name, id)
 }
 
 // RecallTo moves a message that is put aside, dir/name, to a router directory, under its
@@ -108,7 +108,7 @@ func (p *AsideArea) Recall(dir, name string, id SpoolID) (Accepted, error) {
 // message is there by now; ErrOccupied: the name is taken.
 func (p *AsideArea) RecallTo(to, dir, name string, id SpoolID) (Accepted, error) {
 	if to == Router {
-		to = p.routerDir()
+		to = p.routers().first()
 	}
 	a := Accepted{ID: id}
 	info, err := p.same(dir, name, id)

@@ -76,7 +76,7 @@ func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 // another one did, or another message is there by now. The errors of Claim hold, too: the
 // message is in router/ then. A Claim beside an error could not be given back there.
 func (p *RouterQueue) ClaimWaiting(o *Owner, w Waiting) (*Claim, error) {
-	from, dir := Deferred+"/"+w.Name, p.routerDir()
+	from, dir := Deferred+"/"+w.Name, p.routers().first()
 	if _, err := p.same(Deferred, w.Name, w.ID); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", from, err)
 	}

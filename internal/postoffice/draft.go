@@ -91,13 +91,15 @@ func (p *spool) mode(complete bool) fs.FileMode {
 
 // NewDraft creates a file in public/. prefix starts its name, so that ls shows which
 // program writes it; it must not start with a digit.
-func (p *Submissions) NewDraft(prefix string) (*Draft, error) { return p.newDraft(Public, prefix) }
-
-func (p *spool) newDraft(dir, prefix string) (*Draft, error) {
-	return p.openDraft(draftName(dir, prefix))
+func (p *Submissions) NewDraft(prefix string) (*Draft, error) {
+	return newDraft(p.spool, Public, prefix)
 }
 
-func (p *spool) openDraft(name string) (*Draft, error) {
+func newDraft(p *spool, dir, prefix string) (*Draft, error) {
+	return openDraft(p, draftName(dir, prefix))
+}
+
+func openDraft(p *spool, name string) (*Draft, error) {
 	// Crash: an empty file without execute bit, swept away when it is old; in imports/ it is
 	// dropped by the next import of that queue.
 	f, err := p.fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, p.mode(false))
@@ -105,7 +107,7 @@ func (p *spool) openDraft(name string) (*Draft, error) {
 		return nil, fmt.Errorf("create message: %w", err)
 	}
 	pooled := draftBuffers.Get().(*[]byte)
-	d := &Draft{p: p, f: f, name: name, dir: p.routerDir(), buf: (*pooled)[:0], pooled: pooled}
+	d := &Draft{p: p, f: f, name: name, dir: p.routers().first(), buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	ok, err := f.TryLock()
@@ -301,8 +303,8 @@ func (d *Draft) handIn(ino uint64) (string, error) {
 	if err == nil {
 		return name, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) && d.dir != d.p.routerDir() {
-		d.dir = d.p.routerDir()
+	if errors.Is(err, fs.ErrNotExist) && d.dir != d.p.routers().first() {
+		d.dir = d.p.routers().first()
 	} else if !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}

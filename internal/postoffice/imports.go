@@ -18,7 +18,7 @@ type ImportArea struct{ *spool }
 
 // NewImport begins such a message as imports/tag.T. tag must hold no dot. Its Prepare
 // leaves its name to SyncPrepared, which is called before a record names it.
-func (p *ImportArea) NewDraft(tag string) (*Draft, error) { return p.newDraft(Imports, tag) }
+func (p *ImportArea) NewDraft(tag string) (*Draft, error) { return newDraft(p.spool, Imports, tag) }
 
 // SyncPrepared makes the names of prepared imports durable, many at once.
 func (p *ImportArea) SyncDrafts() error {
@@ -49,7 +49,7 @@ func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
 	a := Accepted{ID: IDOf(info), Size: info.Size}
-	dir, end := p.routerDir(), ""
+	dir, end := p.routers().first(), ""
 	if cause != "" {
 		dir, end = Freezer, "."+reason(cause)
 	}
@@ -63,7 +63,7 @@ func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 // SyncImports makes durable what SubmitImport has moved: before that nothing may say that
 // it was taken.
 func (p *ImportArea) SyncSubmitted() error {
-	return errors.Join(p.fs.SyncDir(p.routerDir()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
+	return errors.Join(p.fs.SyncDir(p.routers().first()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
 }
 
 // ListImports are the messages in imports/ whose names begin with a tag.

@@ -61,7 +61,7 @@ func (p *OwnerTable) unused(role string) (*Owner, error) {
 		}
 		return nil
 	}
-	if err := p.eachRouterName(func(_, name string) { _ = note(name) }); err != nil {
+	if err := p.routers().each(func(_, name string) { _ = note(name) }); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(p.tree(Queue).list(note, nil), p.tree(Transport).list(note, nil)); err != nil {
@@ -119,7 +119,7 @@ func (o *Owner) Number() int { return o.n }
 func (o *Owner) Release() error {
 	// Crash: without this a claim whose end is not on the disk could come back when the
 	// number's file is gone, and be taken for that of a foreign pid.
-	if err := o.p.syncRouters(); err != nil {
+	if err := o.p.routers().sync(); err != nil {
 		return errors.Join(fmt.Errorf("give back owner number %d: %w", o.n, err), o.Leave())
 	}
 	return o.lock.Release()
@@ -138,7 +138,7 @@ func (p *OwnerTable) AnyAlive() (bool, error) {
 	}
 	for _, e := range entries {
 		if n, ok := decimal(e.Name); ok && n <= MaxOwner {
-			if alive, err := p.ownerAlive(int(n)); err != nil || alive {
+			if alive, err := p.Alive(int(n)); err != nil || alive {
 				return alive, err
 			}
 		}
@@ -146,12 +146,9 @@ func (p *OwnerTable) AnyAlive() (bool, error) {
 	return false, nil
 }
 
-// Alive reports whether the process that owns n lives.
-func (p *OwnerTable) Alive(n int) (bool, error) { return p.ownerAlive(n) }
-
-// OwnerAlive reports whether the process that owns n lives. A number without a file
+// Alive reports whether the process that owns n lives. A number without a file
 // in owners/ is a foreign program's pid (ZMailer's agents lock with it).
-func (p *spool) ownerAlive(n int) (bool, error) {
+func (p *OwnerTable) Alive(n int) (bool, error) {
 	if n <= 0 || n > MaxOwner {
 		return false, nil
 	}
@@ -221,7 +218,7 @@ func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (f
 		return found, done, nil
 	}
 	// Crash: a name in router/ that is lost here still finds its owner's file.
-	if err := p.syncRouters(); err != nil {
+	if err := p.routers().sync(); err != nil {
 		return found, done, fmt.Errorf("sweep owners: %w", err)
 	}
 	for _, l := range old {
@@ -286,7 +283,7 @@ func (p *OwnerTable) hold(n int, try func(durable.File) (bool, error)) (durable.
 // borneOwners are the numbers in names in the router directories and in locks in transport/.
 func (p *OwnerTable) borne(locks func(spec []byte) []int) (map[int]bool, error) {
 	borne := map[int]bool{}
-	err := p.eachRouterName(func(_, name string) {
+	err := p.routers().each(func(_, name string) {
 		base, _ := strings.CutPrefix(name, "..")
 		if n, ok := ParseName(base); ok && n.Owner != 0 {
 			borne[n.Owner] = true

@@ -76,7 +76,7 @@ type Submission struct {
 // else they have put there and no program can use.
 func (p *Submissions) List() ([]Submission, error) {
 	var list []Submission
-	for _, dir := range p.inboxes() {
+	for _, dir := range p.routers().inboxes() {
 		entries, err := p.fs.ReadDir(dir)
 		if err != nil {
 			return nil, fmt.Errorf("list submissions: %w", err)
@@ -177,7 +177,7 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
 		return done, &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
 	}
-	if p.largest > 0 && info.Size > p.largest && p.isInbox(dirOf(name)) {
+	if p.largest > 0 && info.Size > p.largest && p.routers().isInbox(dirOf(name)) {
 		return done, &TooLargeError{Size: info.Size, Max: p.largest, UID: info.UID}
 	}
 	if p.trusts(info.UID) {
@@ -220,12 +220,12 @@ func (p *Submissions) pickupDir(name string) (string, error) {
 	}
 	dir, ok := parseSubmission(path.Base(name))
 	if !ok || dir == "" {
-		return p.routerDir(), nil
+		return p.routers().first(), nil
 	}
 	if there, err := p.exists(dir); err != nil || there {
 		return dir, err
 	}
-	return p.routerDir(), nil
+	return p.routers().first(), nil
 }
 
 func pickupName(dir string, id SpoolID) string {
@@ -254,7 +254,7 @@ func IsPickup(name string) bool {
 // the copy just now, or recovery looks at what one has left.
 func (p *Submissions) openPickup(dir string, id SpoolID) (*Draft, error) {
 	name := pickupName(dir, id)
-	d, err := p.openDraft(name)
+	d, err := openDraft(p.spool, name)
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, durable.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", ErrUnsettled, err)
@@ -321,7 +321,7 @@ func (d *Draft) pickUp(f durable.File, info durable.Info, from PickedUp, dir str
 		}
 	}
 	if err != nil {
-		return abort(d.p.gone(err))
+		return abort(gone(err))
 	}
 	a := Accepted{ID: IDOf(copied), Size: copied.Size}
 	// Crash: no reader may find the copy in the queue and, after a loss of power, the file.
@@ -412,7 +412,7 @@ func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (
 
 // findSubmission looks for the file that a copy was made of; "" if it is gone.
 func (p *Submissions) findSubmission(dir string, id SpoolID) (string, error) {
-	dirs := p.inboxes()
+	dirs := p.routers().inboxes()
 	if !slices.Contains(dirs, dir) {
 		dirs = append(dirs, dir)
 	}

@@ -183,14 +183,15 @@ func Open(c Config) (*PostOffice, error) {
 	if !c.Strict { // a disk of which no order is taken for granted commits each file itself
 		p.group = durable.NewGroup(c.FS)
 	}
-	return assemble(p), p.checkRouterDirs(first.Dev)
+	return assemble(p), p.routers().check(first.Dev)
 }
 
 // assemble makes the parts over a spool.
 func assemble(p *spool) *PostOffice {
-	o := &PostOffice{spool: p, Submissions: &Submissions{p}, Imports: &ImportArea{p}, Queue: &DeliveryQueue{p}, Aside: &AsideArea{spool: p},
+	o := &PostOffice{spool: p, Submissions: &Submissions{p}, Imports: &ImportArea{p}, Aside: &AsideArea{spool: p},
 		Removed: &RemovedArea{p}, Owners: &OwnerTable{p}, Operations: &OperationsLog{p}}
-	o.Router = &RouterQueue{spool: p, aside: o.Aside, submissions: o.Submissions, crashes: &crashMarkers{p}}
+	o.Queue = &DeliveryQueue{p, o.Owners}
+	o.Router = &RouterQueue{spool: p, aside: o.Aside, owners: o.Owners, submissions: o.Submissions, crashes: &crashMarkers{p}}
 	return o
 }
 
@@ -304,7 +305,7 @@ func (p *PostOffice) Secure() ([]Recovered, error) {
 
 func (p *PostOffice) securedDirs() ([]string, error) {
 	dirs := Directories()
-	routers, err := p.routerDirs()
+	routers, err := p.routers().all()
 	for _, dir := range routers {
 		if dir != Router {
 			dirs = append(dirs, dir)

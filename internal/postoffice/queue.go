@@ -15,23 +15,23 @@ import (
 
 // DeliveryQueue is queue/ and transport/: messages that are routed, and their work
 // specifications.
-type DeliveryQueue struct{ *spool }
+type DeliveryQueue struct {
+	*spool
+	owners *OwnerTable
+}
 
 // OpenSpec opens transport/name. ErrGone: it was finished or moved.
 func (p *DeliveryQueue) Open(name string) (*Spec, error) {
-	return p.openSpecAt(Transport+"/"+name, name)
+	return openSpecAt(p.spool, Transport+"/"+name, name)
 }
 
 // OpenMessage opens queue/name. ErrGone: there is none.
 func (p *DeliveryQueue) OpenMessage(name string) (durable.File, durable.Info, error) {
-	return p.openMessage(name)
+	return openMessage(p.spool, name)
 }
 
-// StatMessage describes queue/name. ErrGone: there is none.
-func (p *DeliveryQueue) StatMessage(name string) (durable.Info, error) { return p.statMessage(name) }
-
 // OpenMessage opens queue/name. ErrGone: there is none.
-func (p *spool) openMessage(name string) (durable.File, durable.Info, error) {
+func openMessage(p *spool, name string) (durable.File, durable.Info, error) {
 	f, err := p.openRead(Queue + "/" + name)
 	if err != nil {
 		return nil, durable.Info{}, fmt.Errorf("open message %s: %w", name, err)
@@ -44,7 +44,7 @@ func (p *spool) openMessage(name string) (durable.File, durable.Info, error) {
 }
 
 // StatMessage describes queue/name. ErrGone: there is none.
-func (p *spool) statMessage(name string) (durable.Info, error) {
+func (p *DeliveryQueue) StatMessage(name string) (durable.Info, error) {
 	info, err := p.fs.Stat(Queue + "/" + name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return durable.Info{}, fmt.Errorf("%w: %w", ErrGone, err)
@@ -182,7 +182,7 @@ func (p *DeliveryQueue) Reroute(name string) error {
 
 func (p *spool) requeue(name string) error {
 	n, _ := ParseName(name)
-	if _, err := p.moveIn(Queue+"/"+name, p.routerDir(), n.Ino, ""); err != nil {
+	if _, err := p.moveIn(Queue+"/"+name, p.routers().first(), n.Ino, ""); err != nil {
 		return fmt.Errorf("route %s again: %w", name, err)
 	}
 	return nil

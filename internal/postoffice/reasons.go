@@ -260,7 +260,7 @@ func (p *AsideArea) SweepReasons(now time.Time, dry bool) ([]Recovered, error) {
 // numbersUnderWay adds the inode numbers of messages that may come back to where they
 // were put aside: those in router/ and removed/.
 func (p *AsideArea) numbersUnderWay(there map[uint64]bool) error {
-	err := p.eachRouterName(func(_, name string) {
+	err := p.routers().each(func(_, name string) {
 		if n, ok := ParseName(name); ok {
 			there[n.Ino] = true
 		}

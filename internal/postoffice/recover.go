@@ -66,7 +66,7 @@ func (p *RouterQueue) Recover(c RouterRecovery) ([]Recovered, error) {
 // recoverClaims looks at the router directories for claims and work files of dead
 // owners, and for markers of messages that are gone.
 func (p *RouterQueue) recoverClaims(c RouterRecovery, done *[]Recovered) error {
-	dirs, err := p.routerDirs()
+	dirs, err := p.routers().all()
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
@@ -120,7 +120,7 @@ func (p *RouterQueue) recoverEntry(dir string, e durable.Entry, all []durable.En
 func (p *RouterQueue) recoverForeign(name string) (*Recovered, error) {
 	info, err := p.fs.Stat(name)
 	if err != nil || info.Mode.IsRegular() || p.trusts(info.UID) {
-		return nil, p.gone(err)
+		return nil, gone(err)
 	}
 	to, err := p.quarantine(name, "foreign")
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *RouterQueue) deadOwners() func(n int) bool {
 	return func(n int) bool {
 		dead, ok := known[n]
 		if !ok {
-			alive, err := p.ownerAlive(n)
+			alive, err := p.owners.Alive(n)
 			dead = err == nil && !alive
 			known[n] = dead
 		}
@@ -216,7 +216,7 @@ func (p *RouterQueue) giveBack(dir string, n Name, now time.Time, tries int) (*R
 	from := dir + "/" + n.String()
 	info, err := p.fs.Stat(from)
 	if err != nil || !info.Mode.IsRegular() {
-		return nil, p.gone(err)
+		return nil, gone(err)
 	}
 	ino := info.Ino // it may be a copy, and its name another file's number
 	if IsRandom(n.Ino) {
@@ -231,7 +231,7 @@ func (p *RouterQueue) giveBack(dir string, n Name, now time.Time, tries int) (*R
 		defer func() { _ = f.Close() }()
 	}
 	if info, err = p.fs.Stat(from); err != nil {
-		return nil, p.gone(err) // the one who had the lock before has given it back
+		return nil, gone(err) // the one who had the lock before has given it back
 	}
 	id, try := IDOf(info), 0
 	if ferr == nil {
@@ -331,19 +331,19 @@ func (p *DeliveryQueue) recoverQueued(name string, now time.Time) (*Recovered, e
 	n, _ := ParseName(name)
 	handed := n.Owner == 0 // by a foreign router, whose work file may have any name
 	if !handed {
-		alive, err := p.ownerAlive(n.Owner)
+		alive, err := p.owners.Alive(n.Owner)
 		if err != nil {
 			return nil, err
 		}
 		handed = alive
 	}
 	if handed {
-		info, err := p.statMessage(name)
+		info, err := p.StatMessage(name)
 		if err != nil || apart(now, info.CTime) < foreignGrace {
 			return nil, err
 		}
 	}
-	if work, err := p.findWork(n); err != nil || work != "" {
+	if work, err := p.routers().findWork(n); err != nil || work != "" {
 		return nil, err
 	}
 	if spec, err := p.tree(Transport).seek(n); err != nil || spec != "" {

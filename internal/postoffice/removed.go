@@ -171,7 +171,7 @@ func awayName(dir, name string) (string, error) {
 // PutBack moves a message that PutAway moved to where it was, and gives its name.
 func (p *RemovedArea) PutBack(m RemovedMessage) (string, error) {
 	if ok, err := p.exists(m.From); IsRouterDir(m.From) && err == nil && !ok {
-		m.From = p.routerDir() // that directory was removed
+		m.From = p.routers().first() // that directory was removed
 	}
 	n := Name{Ino: m.Info.Ino}.String()
 	to := m.From + "/" + n
@@ -289,7 +289,7 @@ func parseRemoved(name string) (m RemovedMessage, ok bool) {
 
 // OpenRemovedSpec opens removed/ID.spec. ErrGone: it is not there.
 func (p *RemovedArea) OpenSpec(id SpoolID) (*Spec, error) {
-	return p.openSpecAt(removedName(id, removedSpec), id.String())
+	return openSpecAt(p.spool, removedName(id, removedSpec), id.String())
 }
 
 // SweepRemoved drops what has been in removed/ for longer than keep, and gives what it

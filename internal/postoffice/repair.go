@@ -74,11 +74,11 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	if r.release == nil {
 		return "", ErrBusy
 	}
-	info, err := p.statRegular(message)
+	info, err := r.statRegular(message)
 	if err != nil {
 		return "", err
 	}
-	old, err := p.openSpecFor(spec)
+	old, err := r.openSpecFor(spec)
 	if err != nil {
 		return "", err
 	}
@@ -96,8 +96,8 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 		p.renumber(info, was.Ino)
 	}
 	to = p.place(name.String())
-	work := p.routerDir() + "/.." + name.String()
-	if err := p.writeNew(work, bytes); err != nil {
+	work := p.routers().first() + "/.." + name.String()
+	if err := r.writeNew(work, bytes); err != nil {
 		return "", err
 	}
 	// Crash: message and work file are a hand-over that any router finishes; the old
@@ -120,8 +120,8 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 }
 
 // statRegular describes a path that must be a regular file.
-func (p *spool) statRegular(name string) (durable.Info, error) {
-	info, err := p.fs.Stat(name)
+func (r *Repair) statRegular(name string) (durable.Info, error) {
+	info, err := r.p.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, fmt.Errorf("%w: %w", ErrGone, err)
 	}
@@ -133,8 +133,8 @@ func (p *spool) statRegular(name string) (durable.Info, error) {
 
 // openSpecFor opens a specification with its flock, so that no agent sets a lock in
 // what is about to be replaced.
-func (p *spool) openSpecFor(name string) (durable.File, error) {
-	f, err := p.openRead(name)
+func (r *Repair) openSpecFor(name string) (durable.File, error) {
+	f, err := r.p.openRead(name)
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +161,9 @@ func readFile(f durable.File) ([]byte, error) {
 }
 
 // writeNew makes a file with this content, durable with its name.
-func (p *spool) writeNew(name string, content []byte) error {
+func (r *Repair) writeNew(name string, content []byte) error {
 	// Crash: a work file whose message is not in queue/, which is swept.
-	f, err := p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := r.p.fs.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -173,10 +173,10 @@ func (p *spool) writeNew(name string, content []byte) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = p.syncDir(dirOf(name))
+		err = r.p.syncDir(dirOf(name))
 	}
 	if err != nil {
-		return errors.Join(err, p.remove(name))
+		return errors.Join(err, r.p.remove(name))
 	}
 	return nil
 }
@@ -198,9 +198,9 @@ func (r *Repair) Requeue(name string) (claim string, err error) {
 	if r.release == nil && strings.HasPrefix(name, Queue+"/") {
 		return "", fmt.Errorf("requeue %s: %w", name, ErrBusy)
 	}
-	info, err := r.p.statRegular(name)
+	info, err := r.statRegular(name)
 	if err == nil {
-		claim = r.p.routerDir() + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
+		claim = r.p.routers().first() + "/" + Name{Ino: info.Ino, Owner: r.owner.n}.String()
 		if was, ok := ParseName(name); ok {
 			r.p.renumber(info, was.Ino)
 		}
@@ -233,7 +233,7 @@ func (r *Repair) Unclaim(claim string) error {
 		return fmt.Errorf("give back %s: not a claim", claim)
 	}
 	// Crash: the claim or router/I.
-	if _, err := r.p.moveIn(claim, r.p.routerDir(), n.Ino, ""); err != nil {
+	if _, err := r.p.moveIn(claim, r.p.routers().first(), n.Ino, ""); err != nil {
 		return fmt.Errorf("give back %s: %w", claim, err)
 	}
 	return nil
@@ -247,7 +247,7 @@ const Renumbered = ".renumbered"
 // it gets Renumbered behind it, and again is true: call it again when the others are
 // renamed.
 func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
-	info, err := r.p.statRegular(name)
+	info, err := r.statRegular(name)
 	if err != nil {
 		return "", false, fmt.Errorf("renumber %s: %w", name, err)
 	}

@@ -176,7 +176,7 @@ func (p *DeliveryQueue) SweepReplaced(name string, ours func(left, spec []byte) 
 	left := copyOf(Transport + "/" + name)
 	f, err := p.fs.Open(left, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, p.gone(err)
+		return nil, gone(err)
 	}
 	// Closing gives the flock back.
 	defer func() { _ = f.Close() }()

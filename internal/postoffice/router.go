@@ -18,10 +18,17 @@ import (
 // Where there is a router0/, users may put messages into router/ as into public/
 // (ROUTERMODE=shared), and the daemons use router0/ in its place.
 
+// routerDirs are the directories that routers take mail from, and those in which users leave
+// it.
+type routerDirs struct{ *spool }
+
+func (p *spool) routers() routerDirs { return routerDirs{p} }
+
 // RouterQueue is router/ and the directories that are used as it is.
 type RouterQueue struct {
 	*spool
 	aside       *AsideArea
+	owners      *OwnerTable
 	submissions *Submissions
 	crashes     *crashMarkers
 }
@@ -77,10 +84,10 @@ func PriorityDir(routerDirs []string, priority int) string {
 
 // Dir is the directory that routers take mail from first: router/ or, where that is
 // open to users, router0/.
-func (p *RouterQueue) Dir() string { return p.routerDir() }
+func (p *RouterQueue) Dir() string { return p.routers().first() }
 
 // Dirs lists the router directories that exist, in the order in which routers scan them.
-func (p *RouterQueue) Dirs() ([]string, error) { return p.routerDirs() }
+func (p *RouterQueue) Dirs() ([]string, error) { return p.routers().all() }
 
 // EnsureRouterDirs makes the directories of ROUTERDIRS that are missing.
 func (p *RouterQueue) EnsureDirs(routerDirs []string) error {
@@ -112,7 +119,7 @@ func (p *RouterQueue) EnsureDirs(routerDirs []string) error {
 
 // RouterDir is the directory that routers take mail from first: router/ or, where that is
 // open to users, router0/.
-func (p *spool) routerDir() string {
+func (p routerDirs) first() string {
 	if p.inbox {
 		return Router0
 	}
@@ -120,12 +127,12 @@ func (p *spool) routerDir() string {
 }
 
 // IsInbox reports whether a directory is one of Inboxes.
-func (p *spool) isInbox(dir string) bool {
+func (p routerDirs) isInbox(dir string) bool {
 	return dir == Public || dir == Router && p.inbox
 }
 
 // Inboxes are the directories in which users leave messages for PickUp.
-func (p *spool) inboxes() []string {
+func (p routerDirs) inboxes() []string {
 	if p.inbox {
 		return []string{Public, Router}
 	}
@@ -134,12 +141,12 @@ func (p *spool) inboxes() []string {
 
 // RouterDirs lists the directories that are there, in the order in which routers look
 // into them, router/ first.
-func (p *spool) routerDirs() ([]string, error) {
+func (p routerDirs) all() ([]string, error) {
 	entries, err := p.fs.ReadDir(".")
 	if err != nil {
 		return nil, fmt.Errorf("list router directories: %w", err)
 	}
-	list := []string{p.routerDir()}
+	list := []string{p.first()}
 	for _, e := range entries {
 		if rank, ok := routerRank(e.Name); !ok || rank == 0 {
 			continue
@@ -163,8 +170,8 @@ func (p *spool) routerDirs() ([]string, error) {
 
 // checkRouterDirs finds a router directory on another file system. A postoffice that
 // this process may not list is one that it only submits to.
-func (p *spool) checkRouterDirs(dev uint64) error {
-	dirs, err := p.routerDirs()
+func (p routerDirs) check(dev uint64) error {
+	dirs, err := p.all()
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
@@ -178,8 +185,8 @@ func (p *spool) checkRouterDirs(dev uint64) error {
 }
 
 // syncRouters makes the names in all router directories durable.
-func (p *spool) syncRouters() error {
-	dirs, err := p.routerDirs()
+func (p routerDirs) sync() error {
+	dirs, err := p.all()
 	if err != nil {
 		return err
 	}
@@ -194,8 +201,8 @@ func (p *spool) syncRouters() error {
 // findWork looks for the work file of a claim; "" if there is none. One that is not
 // believed counts for nothing: the router puts it away, and the message must not wait for
 // that.
-func (p *spool) findWork(n Name) (string, error) {
-	dirs, err := p.routerDirs()
+func (p routerDirs) findWork(n Name) (string, error) {
+	dirs, err := p.all()
 	if err != nil {
 		return "", err
 	}
@@ -214,14 +221,14 @@ func (p *spool) findWork(n Name) (string, error) {
 }
 
 // eachRouterName calls fn for each name in the router directories.
-func (p *spool) eachRouterName(fn func(dir, name string)) error {
-	dirs, err := p.routerDirs()
+func (p routerDirs) each(fn func(dir, name string)) error {
+	dirs, err := p.all()
 	if err != nil {
 		return err
 	}
 	for _, dir := range dirs {
 		entries, err := p.fs.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) && dir != p.routerDir() {
+		if errors.Is(err, fs.ErrNotExist) && dir != p.first() {
 			continue // removed just now
 		}
 		if err != nil {
@@ -270,7 +277,7 @@ type Pending struct {
 //
 // What is in further router directories comes behind, directory by directory (M3).
 func (p *RouterQueue) List(sorted bool, now time.Time) ([]Pending, error) {
-	dirs, err := p.routerDirs()
+	dirs, err := p.routers().all()
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +296,7 @@ func (p *RouterQueue) List(sorted bool, now time.Time) ([]Pending, error) {
 // ListRouterDir is ListRouter for one of the directories. One that is gone is empty.
 func (p *RouterQueue) ListDir(dir string, sorted bool, now time.Time) ([]Pending, error) {
 	entries, err := p.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) && dir != p.routerDir() {
+	if errors.Is(err, fs.ErrNotExist) && dir != p.routers().first() {
 		return nil, nil
 	}
 	if err != nil {

@@ -25,9 +25,9 @@ type Spec struct {
 	ended int64 // a size at which the file has ended with a whole line; 0: not known
 }
 
-func (p *spool) openSpecAt(path, name string) (s *Spec, err error) {
+func openSpecAt(p *spool, path, name string) (s *Spec, err error) {
 	for range opens {
-		if s, err = p.openSpecOnce(path, name); !errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
+		if s, err = openSpecOnce(p, path, name); !errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		// It had lost its name when it was open: a summary may have taken its place.
@@ -38,7 +38,7 @@ func (p *spool) openSpecAt(path, name string) (s *Spec, err error) {
 // opens is how often a specification is opened that has no name any more when it is.
 const opens = 3
 
-func (p *spool) openSpecOnce(path, name string) (*Spec, error) {
+func openSpecOnce(p *spool, path, name string) (*Spec, error) {
 	f, err := p.fs.Open(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)
@@ -233,7 +233,7 @@ func (s *Spec) Sync() error {
 
 // OpenMessage opens the message file that belongs to the specification.
 func (s *Spec) OpenMessage() (durable.File, durable.Info, error) {
-	return s.p.openMessage(s.Name)
+	return openMessage(s.p, s.Name)
 }
 
 // OpenWhole is OpenMessage for a message that mostly fits into a buffer: then that is all

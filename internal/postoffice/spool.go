@@ -127,7 +127,7 @@ func (p *spool) readAll(name string) ([]byte, error) {
 }
 
 // gone makes ErrGone of a file that is not there.
-func (p *spool) gone(err error) error {
+func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}

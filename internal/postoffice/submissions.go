@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/disk/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -52,7 +54,7 @@ func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
 	}
 	a := Accepted{ID: IDOf(info), Size: info.Size}
 	// Crash: the file is under public/ (recorded, submitted again) or router/.
-	a.Name, err = p.moveIn(from, p.routerDir(), info.Ino, "")
+	a.Name, err = p.moveIn(from, p.routers().first(), info.Ino, "")
 	if errors.Is(err, ErrGone) {
 		return Accepted{}, p.submittedBefore(err)
 	}
@@ -61,7 +63,7 @@ func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
 	}
 	// The caller is about to record that this is done: that must not be durable
 	// before the rename is.
-	if err := p.fs.SyncDir(p.routerDir()); err != nil {
+	if err := p.fs.SyncDir(p.routers().first()); err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
 	}
 	return a, nil
@@ -71,7 +73,7 @@ func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
 // try or a router's sweep.
 func (p *Submissions) submittedBefore(err error) error {
 	// As after our own rename: the caller's record must not outlive the rename.
-	if serr := p.fs.SyncDir(p.routerDir()); serr != nil {
+	if serr := p.fs.SyncDir(p.routers().first()); serr != nil {
 		return fmt.Errorf("submit prepared message: %w", serr)
 	}
 	return fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
@@ -136,10 +138,10 @@ func isDraft(name string) bool {
 }
 
 // Inboxes are the directories in which users leave messages for PickUp.
-func (p *Submissions) Inboxes() []string { return p.inboxes() }
+func (p *Submissions) Inboxes() []string { return p.routers().inboxes() }
 
 // IsInbox reports whether a directory is one of Inboxes.
-func (p *Submissions) IsInbox(dir string) bool { return p.isInbox(dir) }
+func (p *Submissions) IsInbox(dir string) bool { return p.routers().isInbox(dir) }
 
 // draftGrace is how long a draft is left alone after its last write, whoever has it.
 const draftGrace = time.Hour
@@ -268,7 +270,7 @@ func (e *UnfinishedError) Error() string {
 // *UnfinishedError if there is anything. A daemon calls it at its start; any number
 // may at once. What cannot be looked at or moved is among the results as Unreadable.
 func (p *Submissions) SettleUnfinished(now, boot time.Time, strict bool) ([]Recovered, error) {
-	p.removeStaging()
+	removeStaging(p.fs)
 	found, err := p.Unfinished(now, boot)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -362,19 +364,19 @@ const Staging = ".nursery"
 
 // removeStaging removes the empty files and directories in Staging. A daemon that may not do
 // that leaves it to the scheduler, and a daemon of the earlier version makes it anew.
-func (p *Submissions) removeStaging() {
-	dirs, _ := p.fs.ReadDir(Staging)
-	f, ok := p.fs.(interface{ RemoveDir(name string) error })
+func removeStaging(files durable.FS) {
+	dirs, _ := files.ReadDir(Staging)
+	f, ok := files.(interface{ RemoveDir(name string) error })
 	if !ok {
 		return
 	}
 	for _, d := range dirs {
 		dir := Staging + "/" + d.Name
-		files, _ := p.fs.ReadDir(dir)
-		for _, e := range files {
-			if info, err := p.fs.Stat(dir + "/" + e.Name); err == nil && info.Size == 0 {
+		list, _ := files.ReadDir(dir)
+		for _, e := range list {
+			if info, err := files.Stat(dir + "/" + e.Name); err == nil && info.Size == 0 {
 				// Crash: there or not; no one was told of it.
-				_ = p.fs.Remove(dir + "/" + e.Name)
+				_ = files.Remove(dir + "/" + e.Name)
 			}
 		}
 		_ = f.RemoveDir(dir)
@@ -447,7 +449,7 @@ func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
 		return nil, err
 	}
 	// Crash: public/ or router/, see Commit.
-	to, err := p.moveIn(name, p.routerDir(), info.Ino, "")
+	to, err := p.moveIn(name, p.routers().first(), info.Ino, "")
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func TestFunctionsOfTheGuidesExist(t *testing.T) {
 		}
 		named := 0
 		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
-			if ext := m[2]; ext == "go" || ext == "md" || ext == "conf" {
+			if ext, _, _ := strings.Cut(m[2], "."); ext == "go" || ext == "md" || ext == "conf" {
 				continue // a file
 			}
 			named++

@@ -254,7 +254,7 @@ func historyOf(list []store.Waiting) (h thread.History) {
 // assume gives a host the properties that are assumed.
 func (q *queue) assume(h *sim.Host, a *Options, random *rand.Rand) {
 	h.Latency, h.Spread, h.Connect, h.Timeout = a.Latency, 0.5, 100*time.Millisecond, 30*time.Second
-	h.Judge = func(l *sim.Letter, _ time.Time) sim.Verdict {
+	h.Decide = func(l *sim.Delivery, _ time.Time) sim.Verdict {
 		if n := l.Deferred; n > 0 && random.IntN(n+2) < n+1 {
 			return sim.Verdict{Result: thread.Deferred}
 		}
@@ -278,7 +278,7 @@ func sumUp(w *sim.World, hosts map[*sim.Host]*Host) *Course {
 	c := &Course{}
 	last := map[*sim.Host]time.Duration{}
 	start := w.Now().Add(-w.Since())
-	for _, l := range w.Letters {
+	for _, l := range w.Deliveries {
 		h := hosts[l.Host]
 		if l.Outcome != sim.Open {
 			last[l.Host] = max(last[l.Host], l.Done.Sub(start))

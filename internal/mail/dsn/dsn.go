@@ -3,11 +3,11 @@
 // caller writes the report under a name that it has recorded (docs/spool.md), so
 // that a crash neither loses nor repeats it.
 //
-// Nothing that a remote host said can leave its field: control characters become
-// blanks, what is long is folded and cut.
+// Nothing that a remote host sent can leave its field: control characters become blanks,
+// and long text is folded and cut.
 //
-// What a person reads comes from Texts, templates that a postmaster may replace; one
-// that fails gives way to the built-in one, so that no report is lost for its words.
+// The human part is made from Texts, templates that a postmaster may replace. For a template
+// that fails the built-in one is used, so that no report is lost.
 //
 // Diagnostics: Write's errors are those of the writer and of Original, or say which
 // value of the Report makes no report. A text that cannot be used is a *TextError
@@ -30,7 +30,7 @@ const (
 	Expanded  Action = "expanded"
 )
 
-// actions stand in the order in which a report speaks of them: the worst first.
+// actions returns the actions in the order of a report: the worst first.
 func actions() []Action { return []Action{Failed, Delayed, Relayed, Expanded, Delivered} }
 
 // Report is one report to one sender.
@@ -40,7 +40,7 @@ type Report struct {
 	To           string // envelope sender of the message reported on
 	MessageID    string // with its brackets
 	Date         time.Time
-	Boundary     string    // must not occur in what is returned; "": a random one
+	Boundary     string    // must not occur in Original; "": a random one
 	EnvID        string    // Original-Envelope-Id, decoded; "" if none
 	InReplyTo    string    // Message-ID of the message reported on, with its brackets; "" if none
 	ReceivedFrom string    // host that the message came from, "host (comment)"; "" if none
@@ -62,7 +62,7 @@ type Report struct {
 	// built-in English.
 	Texts    *Texts
 	Language string
-	// Trouble is told of a text that could not be used; a built-in one is. May be nil.
+	// Trouble gets the error of a text for which a built-in one was used. May be nil.
 	Trouble func(language, kind string, err error)
 }
 
@@ -77,10 +77,10 @@ type Recipient struct {
 	LastAttempt    time.Time
 	WillRetryUntil time.Time // for delayed
 	LogID          string    // Final-Log-ID; "" if none
-	Text           string    // what was said, for the human part
+	Text           string    // reply or dialogue, for the human part
 }
 
-// worst is the action that the report's subject speaks of.
+// worst returns the action for the report's subject.
 func (r *Report) worst() Action {
 	for _, a := range actions() {
 		if r.has(a) {

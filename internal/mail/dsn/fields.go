@@ -191,7 +191,7 @@ func typed(s, kind string, utf8 bool) string {
 	return strings.TrimSpace(k) + "; " + text(rest, utf8)
 }
 
-// isToken tells an atom as types are (RFC 3464 §2.1.2).
+// isToken reports whether s is an atom, as types are (RFC 3464 section 2.1.2).
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if b := s[i]; b <= ' ' || b >= 0x7f || strings.IndexByte(`()<>@,;:\".[]`, b) >= 0 {
@@ -227,7 +227,7 @@ func text(s string, utf8 bool) string {
 	return string(b)
 }
 
-// appendRune is RFC 6533 §3 EmbeddedUnicodeChar for what is not to stand raw.
+// appendRune appends a rune, as an EmbeddedUnicodeChar (RFC 6533 section 3) if necessary.
 func appendRune(b []byte, r rune, raw bool) []byte {
 	if r < utf8.RuneSelf || raw {
 		return utf8.AppendRune(b, r)

@@ -41,7 +41,7 @@ type entry struct {
 	Said     []string
 	Status   string
 	Until    *moment // of a delay: when it is given up; nil: unknown
-	Advice   string  // of a failure: a word that says what can be done, see advice
+	Advice   string  // of a failure: a word for what can be done, see advice
 }
 
 // names are the fields and methods that a template may name.
@@ -161,7 +161,7 @@ func (r *Report) words() (subject, body, language string, err error) {
 	return subject, body, l, nil
 }
 
-// maxSubject bounds a subject with what stands in for a template's values. Bytes.
+// maxSubject bounds a subject with a template's values. Bytes.
 const maxSubject = 300
 
 // layout parts a rendered text into subject and body: lines that are too long are

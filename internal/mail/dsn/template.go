@@ -16,7 +16,7 @@ import (
 
 const (
 	maxTemplate = 64 << 10 // of a text's file. Bytes
-	maxRendered = 1 << 20  // of what it makes. Bytes
+	maxRendered = 1 << 20  // of the result. Bytes
 	maxNested   = 4        // ranges within ranges
 )
 
@@ -71,7 +71,7 @@ func wholeLines(text string) string {
 	return b.String()
 }
 
-// silent tells a line that has only actions which print nothing themselves.
+// silent reports whether a line has only actions that print nothing themselves.
 func silent(s string) bool {
 	if s == "" {
 		return false
@@ -109,7 +109,7 @@ func (c *checker) bad(n parse.Node, format string, args ...any) error {
 	where, _ := c.tree.ErrorContext(n)
 	line := 0
 	if f := strings.Split(where, ":"); len(f) > 1 {
-		line, _ = strconv.Atoi(f[1]) // 0 if the library says it otherwise
+		line, _ = strconv.Atoi(f[1]) // 0 if the library has another format
 	}
 	return &TextError{line, fmt.Sprintf(format, args...)}
 }
@@ -215,7 +215,7 @@ func render(tmpl *template.Template, p *page) (string, error) {
 	return b.String(), nil
 }
 
-// bounded refuses what is too much.
+// bounded returns an error for a text that is too long.
 type bounded struct {
 	w    io.Writer
 	left int

@@ -32,11 +32,11 @@ const DefaultLanguage = "en"
 //go:embed texts
 var builtin embed.FS
 
-// Texts are what reports say to people, by language and kind: templates of
+// Texts are the human parts of reports, by language and kind: templates of
 // text/template of which only a part is allowed (see check), so that none can run
 // for long or fill the memory. The zero value has none; see BuiltIn.
 type Texts struct {
-	// Language is used for those who did not say what they read; "": DefaultLanguage.
+	// Language is used if the message names none; "": DefaultLanguage.
 	Language string
 
 	texts map[string]*template.Template // by language/kind
@@ -72,7 +72,7 @@ func parseBuiltIn() (*Texts, error) {
 	return t, nil
 }
 
-// TextError says why a text cannot be used.
+// TextError is why a text cannot be used.
 type TextError struct {
 	Line   int // 0: the text as a whole
 	Reason string
@@ -85,7 +85,7 @@ func (e *TextError) Error() string {
 	return "line " + strconv.Itoa(e.Line) + ": " + e.Reason
 }
 
-// Replace sets one text. Its errors are *TextError, and leave what was there.
+// Replace sets one text. After an error, a *TextError, the old text stays.
 func (t *Texts) Replace(language, kind, text string) error {
 	if !slices.Contains(Kinds(), kind) {
 		return &TextError{Reason: "there is no report of this kind; there are " + strings.Join(Kinds(), ", ")}
@@ -104,12 +104,12 @@ func (t *Texts) Replace(language, kind, text string) error {
 	return nil
 }
 
-// Has tells whether there is any text in a language.
+// Has reports whether there is any text in a language.
 func (t *Texts) Has(language string) bool {
 	return slices.ContainsFunc(Kinds(), func(kind string) bool { return t.texts[language+"/"+kind] != nil })
 }
 
-// IsLanguage tells a language tag as directories are named: RFC 5646's form in lower
+// IsLanguage reports whether s is a language tag as directories are named: RFC 5646 in lower
 // case.
 func IsLanguage(s string) bool {
 	if s == "" || len(s) > 35 {
@@ -126,8 +126,8 @@ func IsLanguage(s string) bool {
 	return true
 }
 
-// Choose is the language for somebody whose message has these fields: what he wants
-// to read (Accept-Language, RFC 3282 §3) counts more than what he wrote
+// Choose returns the language for the sender of a message with these fields: Accept-Language
+// (RFC 3282 section 3) counts more than the language of the message
 // (Content-Language, RFC 3282 §2). A tag without texts is cut at its end until there
 // are some (RFC 4647 §3.4).
 func (t *Texts) Choose(accept, content string) string {
@@ -150,14 +150,14 @@ func (t *Texts) Choose(accept, content string) string {
 
 // languages are the tags of a field's value, the most wanted first.
 func languages(value string) []string {
-	type wish struct {
+	type weighted struct {
 		tag    string
 		weight float64
 	}
-	var list []wish
+	var list []weighted
 	for part := range strings.SplitSeq(value, ",") {
 		if len(list) == 32 {
-			break // nobody reads so many
+			break // more are not needed
 		}
 		tag, param, _ := strings.Cut(part, ";")
 		tag = strings.ToLower(strings.TrimSpace(tag))
@@ -168,10 +168,10 @@ func languages(value string) []string {
 			}
 		}
 		if IsLanguage(tag) && w > 0 {
-			list = append(list, wish{tag, w})
+			list = append(list, weighted{tag, w})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b wish) int {
+	slices.SortStableFunc(list, func(a, b weighted) int {
 		switch {
 		case a.weight > b.weight:
 			return -1

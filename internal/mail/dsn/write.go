@@ -19,13 +19,13 @@ import (
 // dateFormat is RFC 5322 §3.3's.
 const dateFormat = "Mon, 02 Jan 2006 15:04:05 -0700"
 
-// RFC 5322 §2.1.1's hard limit and its wish, without the line end. Bytes.
+// RFC 5322 section 2.1.1: the hard limit and the recommended one, without line end. Bytes.
 const (
 	maxLine = 998
 	foldAt  = 78
 )
 
-// returnedBuffer is how much of what is returned is looked at before its part's
+// returnedBuffer is how much of the original is read before its part's
 // header is written, and how much is held at once. Bytes.
 const returnedBuffer = 32 << 10
 
@@ -102,7 +102,7 @@ func (r *Report) write(out *lineEnds) error {
 	return mw.Close()
 }
 
-// utf8 tells whether the report itself needs SMTPUTF8.
+// utf8 reports whether the report itself needs SMTPUTF8.
 func (r *Report) utf8() bool {
 	return r.UTF8 || !isASCII(r.To) || !isASCII(r.From)
 }
@@ -209,7 +209,7 @@ func messageID(s string) string {
 	return "<" + inner + ">"
 }
 
-// writeHuman writes the part that a person reads (RFC 6522 §3, first part).
+// writeHuman writes the human-readable part (RFC 6522 section 3, first part).
 func (r *Report) writeHuman(mw *textproto.MultipartWriter, body, language string) error {
 	charset, encoding := "us-ascii", "7bit"
 	if !isASCII(body) {
@@ -297,7 +297,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// lineEnds writes CRLF as LF, because a message file has LF; what is copied raw
+// lineEnds writes CRLF as LF, because a message file has LF; text that is copied raw
 // keeps its bytes.
 type lineEnds struct {
 	w  *bufio.Writer
@@ -325,7 +325,7 @@ func (l *lineEnds) copyRaw(from io.Reader) error {
 		l.w.WriteByte('\r')
 		l.cr = false
 	}
-	// WriteTo and ReadFrom would tell errors of both sides alike.
+	// WriteTo and ReadFrom do not distinguish the errors of the two sides.
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := from.Read(buf)

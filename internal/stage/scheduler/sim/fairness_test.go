@@ -82,7 +82,7 @@ func brief(d time.Duration) string {
 func drained(t *testing.T, w *World, limit time.Duration) {
 	t.Helper()
 	if !w.Drain(limit) {
-		t.Errorf("%d letters are open after %v", w.Open(), w.Since())
+		t.Errorf("%d deliveries are open after %v", w.Open(), w.Since())
 	}
 }
 
@@ -187,7 +187,7 @@ func newAgainstOld(t *testing.T) []row {
 	shuffled, aged := run(false), run(true)
 	oldest := func(w *World) time.Duration {
 		var last time.Time
-		for _, l := range w.Letters {
+		for _, l := range w.Deliveries {
 			if l.Group == "old" && l.Done.After(last) {
 				last = l.Done
 			}
@@ -209,7 +209,7 @@ func deferredAgainstNew(t *testing.T) []row {
 	w := New(5, begin())
 	r := w.Ring("smtp", policy(nil), agents())
 	h := w.host("smtp/h", Host{})
-	h.Judge = func(l *Letter, _ time.Time) Verdict {
+	h.Decide = func(l *Delivery, _ time.Time) Verdict {
 		if l.Group == "full" {
 			return Verdict{Result: thread.Deferred}
 		}
@@ -315,7 +315,7 @@ func TestAnyWorldDrainsWithinItsLimits(t *testing.T) {
 			}
 		}
 		began := map[*Host][]time.Time{}
-		w.OnStart = func(_ *Letter, h *Host) {
+		w.OnStart = func(_ *Delivery, h *Host) {
 			running(h)
 			if p.HostRate.N == 0 {
 				return
@@ -333,7 +333,7 @@ func TestAnyWorldDrainsWithinItsLimits(t *testing.T) {
 				from := time.Duration(random.IntN(600)) * second
 				h.Down = []Outage{{from, from + time.Duration(random.IntN(7200))*second}}
 			}
-			h.Judge = func(*Letter, time.Time) Verdict {
+			h.Decide = func(*Delivery, time.Time) Verdict {
 				return Verdict{Result: []thread.Result{thread.Delivered, thread.Delivered, thread.Delivered, thread.Deferred, thread.Failed}[random.IntN(5)]}
 			}
 		}

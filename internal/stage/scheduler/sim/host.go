@@ -22,8 +22,8 @@ type Host struct {
 	Rate int
 	Per  time.Duration
 	Down []Outage
-	// Judge, if set, decides about a letter that the host takes a look at.
-	Judge func(l *Letter, now time.Time) Verdict
+	// Decide, if set, decides about a delivery that the host answers.
+	Decide func(l *Delivery, now time.Time) Verdict
 
 	Connects  int // connections that were tried
 	Attempts  int // transactions, those without a connection included
@@ -31,10 +31,10 @@ type Host struct {
 	Peak      int       // transactions at once
 	Last      time.Time // of the last delivery
 
-	active  int
-	window  time.Time
-	inside  int
-	letters int
+	active     int
+	window     time.Time
+	inside     int
+	deliveries int
 }
 
 // Outage is a time in which a host cannot be reached.
@@ -43,7 +43,7 @@ type Outage struct{ From, To time.Duration }
 // Forever is the end of an outage that has none.
 const Forever = time.Duration(math.MaxInt64)
 
-// Verdict is what a host says to a letter.
+// Verdict is the answer of a host to a delivery.
 type Verdict struct {
 	Result thread.Result // None: Delivered
 	Until  time.Time     // of HostDeferred: not before
@@ -69,7 +69,7 @@ func (w *World) Hosts(fn func(*Host)) {
 	}
 }
 
-// down tells whether the host cannot be reached at a time since the beginning.
+// down reports whether the host cannot be reached at a time since the beginning.
 func (h *Host) down(at time.Duration) bool {
 	for _, o := range h.Down {
 		if o.From <= at && at < o.To {
@@ -79,7 +79,7 @@ func (h *Host) down(at time.Duration) bool {
 	return false
 }
 
-// throttles counts a transaction and tells whether it is one too many.
+// throttles counts a transaction and reports whether it is one too many.
 func (h *Host) throttles(now time.Time) bool {
 	if h.Rate == 0 {
 		return false
@@ -91,9 +91,9 @@ func (h *Host) throttles(now time.Time) bool {
 	return h.inside > h.Rate
 }
 
-// answer is what the host says to an attempt that begins now. connected: over a
+// answer returns the host's answer to an attempt that begins now. connected: over a
 // connection that was kept.
-func (w *World) answer(h *Host, l *Letter, connected bool) Verdict {
+func (w *World) answer(h *Host, l *Delivery, connected bool) Verdict {
 	h.Attempts++
 	if !connected {
 		h.Connects++
@@ -114,8 +114,8 @@ func (w *World) answer(h *Host, l *Letter, connected bool) Verdict {
 		return Verdict{Result: thread.HostDeferred, Busy: true, Took: h.Connect + h.Latency/10}
 	}
 	v := Verdict{Result: thread.Delivered}
-	if h.Judge != nil {
-		v = h.Judge(l, w.now)
+	if h.Decide != nil {
+		v = h.Decide(l, w.now)
 	}
 	if v.Result == thread.None {
 		v.Result = thread.Delivered

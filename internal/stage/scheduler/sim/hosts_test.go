@@ -62,7 +62,7 @@ func oldestFirst(t *testing.T) []row {
 	r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, 1 }), agents())
 	last := map[*Host]time.Time{}
 	wrong := 0
-	w.OnStart = func(l *Letter, h *Host) {
+	w.OnStart = func(l *Delivery, h *Host) {
 		if l.Arrived.Before(last[h]) {
 			wrong++
 		}
@@ -86,7 +86,7 @@ func hangingMessage(t *testing.T) []row {
 		w := New(14, begin())
 		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, max }), agents())
 		h := w.host("smtp/h", Host{})
-		h.Judge = func(l *Letter, _ time.Time) Verdict {
+		h.Decide = func(l *Delivery, _ time.Time) Verdict {
 			if l.Group == "poison" {
 				return Verdict{Result: thread.HostDeferred, Took: 10 * minute}
 			}
@@ -114,7 +114,7 @@ func limits(t *testing.T) []row {
 	set := Ring{Slots: 4, MaxTA: 7, IdleMax: minute}
 	a, b := w.Ring("a", p, set), w.Ring("b", p, set)
 	channel, ring, one, ta := 0, 0, 0, 0
-	w.OnStart = func(_ *Letter, h *Host) {
+	w.OnStart = func(_ *Delivery, h *Host) {
 		channel, ring = max(channel, a.Running()+b.Running()), max(ring, a.Running(), b.Running())
 		one, ta = max(one, h.active), max(ta, w.agents)
 	}
@@ -161,7 +161,7 @@ func rates(t *testing.T) []row {
 	r := w.Ring("smtp", p, agents())
 	began := map[*Host][]time.Time{}
 	var all []time.Time
-	w.OnStart = func(_ *Letter, h *Host) {
+	w.OnStart = func(_ *Delivery, h *Host) {
 		began[h] = append(began[h], w.Now())
 		all = append(all, w.Now())
 	}
@@ -172,7 +172,7 @@ func rates(t *testing.T) []row {
 	}
 	drained(t, w, hour)
 	attempts := 0
-	for _, l := range w.Letters {
+	for _, l := range w.Deliveries {
 		attempts += l.Attempts
 	}
 	rows := []row{counted(t, "attempts for 600 messages", attempts, 600)}
@@ -183,10 +183,10 @@ func rates(t *testing.T) []row {
 	return append(rows, atMost(t, "the 600 are delivered within", lastOf(w), 42*second))
 }
 
-// lastOf is when the last letter was done with, since the beginning.
+// lastOf is when the last delivery was done with, since the beginning.
 func lastOf(w *World) time.Duration {
 	var last time.Time
-	for _, l := range w.Letters {
+	for _, l := range w.Deliveries {
 		if l.Done.After(last) {
 			last = l.Done
 		}

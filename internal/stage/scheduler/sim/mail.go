@@ -10,8 +10,8 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// Letter is the recipients that a message has at one host.
-type Letter struct {
+// Delivery is the recipients that a message has at one host.
+type Delivery struct {
 	Group string // what the test calls it
 	Host  *Host
 	Rcpts int
@@ -24,7 +24,7 @@ type Letter struct {
 	Deferred int // attempts that ended so for its own sake, those before the simulation included
 }
 
-// Outcome is the end of a letter.
+// Outcome is the end of a delivery.
 type Outcome uint8
 
 // Outcomes.
@@ -35,8 +35,8 @@ const (
 	Expired
 )
 
-// Wait is how long the letter has waited for its end, or for now if it is open.
-func (l *Letter) Wait(now time.Time) time.Duration {
+// Wait is how long the delivery has waited for its end, or for now if it is open.
+func (l *Delivery) Wait(now time.Time) time.Duration {
 	if l.Outcome == Open {
 		return now.Sub(l.Arrived)
 	}
@@ -46,7 +46,7 @@ func (l *Letter) Wait(now time.Time) time.Duration {
 // Message is one to be sent.
 type Message struct {
 	Group    string
-	From     string // sender, by which mail is told apart; "" as Group
+	From     string // sender, for taking turns; "": as Group
 	Origin   thread.Origin
 	Accepted time.Time // zero: now
 	Away     time.Duration
@@ -62,7 +62,7 @@ type Destination struct {
 }
 
 // Send queues a message.
-func (w *World) Send(m Message) []*Letter {
+func (w *World) Send(m Message) []*Delivery {
 	w.number++
 	arrived := w.now
 	if m.Accepted.IsZero() {
@@ -80,7 +80,7 @@ func (w *World) Send(m Message) []*Letter {
 		msg.Open += int32(m.To[i].Rcpts)
 		msg.Total += int32(m.To[i].Rcpts)
 	}
-	first, offset := len(w.Letters), int64(1)
+	first, offset := len(w.Deliveries), int64(1)
 	for i := range m.To {
 		d := &m.To[i]
 		rcpts := make([]thread.Recipient, d.Rcpts)
@@ -88,31 +88,31 @@ func (w *World) Send(m Message) []*Letter {
 			rcpts[k] = thread.NewRecipient(offset, "")
 			offset++
 		}
-		l := &Letter{Group: m.Group, Host: w.Host(d.Name), Rcpts: d.Rcpts, Arrived: arrived}
+		l := &Delivery{Group: m.Group, Host: w.Host(d.Name), Rcpts: d.Rcpts, Arrived: arrived}
 		if d.History.HostTries == 0 {
 			l.Deferred = d.History.Attempts
 		}
-		l.Host.letters++
+		l.Host.deliveries++
 		w.open++
-		w.Letters = append(w.Letters, l)
+		w.Deliveries = append(w.Deliveries, l)
 		channel, host, _ := strings.Cut(d.Name, "/")
 		v := w.core.Add(msg, d.Ring.ring, channel, host, rcpts, d.History, w.now)
-		w.letters[v] = l
+		w.deliveries[v] = l
 	}
-	return w.Letters[first:]
+	return w.Deliveries[first:]
 }
 
 // SendOne queues a message to one recipient.
-func (w *World) SendOne(group string, r *Ring, name string) *Letter {
+func (w *World) SendOne(group string, r *Ring, name string) *Delivery {
 	return w.Send(Message{Group: group, To: []Destination{{Ring: r, Name: name}}})[0]
 }
 
-// done ends a letter.
+// done ends a delivery.
 func (w *World) done(v *thread.Vertex, o Outcome) {
-	l := w.letters[v]
-	delete(w.letters, v)
+	l := w.deliveries[v]
+	delete(w.deliveries, v)
 	l.Outcome, l.Done = o, w.now
-	l.Host.letters--
+	l.Host.deliveries--
 	w.open--
 	if o == Delivered {
 		l.Host.Delivered++

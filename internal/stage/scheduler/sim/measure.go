@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Waits are how long letters waited, ascending.
+// Waits are how long deliveries waited, ascending.
 type Waits []time.Duration
 
-// Waits gives the waits of a group; of all letters if it is "".
+// Waits gives the waits of a group; of all deliveries if it is "".
 func (w *World) Waits(group string) Waits {
 	var list Waits
-	for _, l := range w.Letters {
+	for _, l := range w.Deliveries {
 		if group == "" || l.Group == group {
 			list = append(list, l.Wait(w.now))
 		}
@@ -20,7 +20,7 @@ func (w *World) Waits(group string) Waits {
 	return list
 }
 
-// At is the wait that a share of the letters does not exceed: 0.5 is the median.
+// At is the wait that a share of the deliveries does not exceed: 0.5 is the median.
 func (s Waits) At(share float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -31,10 +31,10 @@ func (s Waits) At(share float64) time.Duration {
 // Max is the longest wait.
 func (s Waits) Max() time.Duration { return s.At(1) }
 
-// Count counts the letters of a group with an outcome; of all groups if it is "".
+// Count counts the deliveries of a group with an outcome; of all groups if it is "".
 func (w *World) Count(group string, o Outcome) int {
 	n := 0
-	for _, l := range w.Letters {
+	for _, l := range w.Deliveries {
 		if (group == "" || l.Group == group) && l.Outcome == o {
 			n++
 		}

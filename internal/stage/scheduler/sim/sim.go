@@ -1,6 +1,6 @@
 // Package sim runs the scheduler's core on a virtual clock: hosts, agents and mail are
 // made up, the decisions are those of package thread itself. It shows how long mail
-// waits under which policy, and tells when a queue will have drained.
+// waits under which policy, and shows when a queue will be empty.
 //
 // A World has hosts, which answer as their models say; rings with agents, handed out as
 // the engine does it; and mail that is sent by a script or is there from the beginning.
@@ -21,27 +21,27 @@ import (
 
 // World is what a simulation plays in.
 type World struct {
-	// OnStart, if set, is told of every attempt when an agent begins it.
-	OnStart func(l *Letter, h *Host)
+	// OnStart, if set, is called when an agent begins an attempt.
+	OnStart func(l *Delivery, h *Host)
 	// AgentStart is how long a new agent takes until it asks for work.
 	AgentStart time.Duration
-	// Letters are all that was sent, in that order.
-	Letters []*Letter
+	// Deliveries are all that was sent, in that order.
+	Deliveries []*Delivery
 
-	core    *thread.Core
-	rand    *rand.Rand
-	start   time.Time
-	now     time.Time
-	events  events
-	seq     uint64
-	hosts   map[string]*Host
-	rings   []*Ring
-	byKey   map[string]*Ring
-	letters map[*thread.Vertex]*Letter
-	number  uint64
-	open    int
-	agents  int
-	starved []*Ring
+	core       *thread.Core
+	rand       *rand.Rand
+	start      time.Time
+	now        time.Time
+	events     events
+	seq        uint64
+	hosts      map[string]*Host
+	rings      []*Ring
+	byKey      map[string]*Ring
+	deliveries map[*thread.Vertex]*Delivery
+	number     uint64
+	open       int
+	agents     int
+	starved    []*Ring
 }
 
 // New makes a world that begins at a time. Seed decides everything that is random.
@@ -49,7 +49,7 @@ func New(seed uint64, start time.Time) *World {
 	return &World{
 		AgentStart: 20 * time.Millisecond,
 		core:       thread.New(rand.New(rand.NewPCG(seed, 1))), rand: rand.New(rand.NewPCG(seed, 2)),
-		start: start, now: start, hosts: map[string]*Host{}, byKey: map[string]*Ring{}, letters: map[*thread.Vertex]*Letter{},
+		start: start, now: start, hosts: map[string]*Host{}, byKey: map[string]*Ring{}, deliveries: map[*thread.Vertex]*Delivery{},
 	}
 }
 
@@ -59,7 +59,7 @@ func (w *World) Now() time.Time { return w.now }
 // Since is how far the virtual clock has come.
 func (w *World) Since() time.Duration { return w.now.Sub(w.start) }
 
-// Open counts the letters without an outcome.
+// Open counts the deliveries without an outcome.
 func (w *World) Open() int { return w.open }
 
 // event is what happens at a time.
@@ -98,7 +98,7 @@ func (w *World) at(t time.Time, do func()) {
 }
 
 // Run plays until the virtual clock has come so far, or until nothing is left to happen.
-// It tells whether something is.
+// It reports whether something is.
 func (w *World) Run(until time.Duration) bool {
 	end := w.start.Add(until)
 	for {
@@ -120,7 +120,7 @@ func (w *World) Run(until time.Duration) bool {
 	}
 }
 
-// Drain is Run until every letter has an outcome.
+// Drain is Run until every delivery has an outcome.
 func (w *World) Drain(limit time.Duration) bool {
 	for step := time.Second; w.open > 0 && w.Since() < limit; step = min(2*step, time.Hour) {
 		if !w.Run(min(w.Since()+step, limit)) {

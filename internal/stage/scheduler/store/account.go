@@ -12,17 +12,17 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// owed is a recipient that its sender is to be told about.
+// owed is a recipient that is to be reported to its sender.
 type owed struct {
 	g    *workspec.Group
 	r    *workspec.Recipient
 	d    *workspec.Diagnostic // of a failure or success
 	last *workspec.Event      // last deferral, of a delay; may be nil
 	kind string
-	to   string // who is told; "": nobody can be
+	to   string // address of the report; "": there is none
 }
 
-// account is what a file owes.
+// account is what a specification owes its senders.
 type account struct {
 	open    int    // recipients without a final tag
 	owed    []owed // failures and successes that are not reported yet
@@ -30,10 +30,10 @@ type account struct {
 	first   time.Time
 }
 
-// account looks through tags and diagnostics. What counts for a final recipient is
-// its last diagnostic that agrees with the tag; others are of attempts that a crash
-// made void, or of ends that an operator took back. Those of open recipients wait. A
-// recipient of which one that counts is marked has been reported.
+// account reads tags and diagnostics. For a final recipient the last diagnostic that agrees
+// with the tag counts; others are of attempts that a crash interrupted, or of ends that an
+// operator undid. Diagnostics of open recipients wait. A recipient whose diagnostic is marked
+// has been reported.
 func (s *reporter) account(f *work) *account {
 	a := &account{}
 	about := f.diagnostics()
@@ -52,7 +52,7 @@ func (s *reporter) account(f *work) *account {
 		removed := f.removal.Removed(r)
 		switch d := about.of(r, kind); {
 		case removed && d != nil && d.Notary.Agent != operations.Agent:
-			// Of an attempt that a crash made void, before the operator removed the recipient.
+			// Of an attempt that a crash interrupted, before the operator removed the recipient.
 		case d == nil && kind == report.Failed && !removed:
 			a.missing = append(a.missing, owed{g: g, r: r, kind: kind})
 		case d != nil && !d.Reported:
@@ -69,9 +69,9 @@ func (a *account) add(o owed) {
 	a.owed = append(a.owed, o)
 }
 
-// reportTo is who hears of a group's recipients: its sender, or the error address if
-// the file names others only or the sender's cannot be read. "": the null sender, or there
-// is no address that can be read.
+// reportTo returns the address for reports on a group: its sender, or the error address if
+// the specification has only others or the sender's cannot be parsed. "": the null sender, or
+// no address can be parsed.
 func (f *work) reportTo(g *workspec.Group) string {
 	sender, err := address.Parse(g.Sender.Address)
 	if err == nil && sender.IsNull() || g.Sender.Channel == builtin.Error {
@@ -96,18 +96,18 @@ func (f *work) reportTo(g *workspec.Group) string {
 	return first
 }
 
-// delays are the open recipients whose sender is to be told that they wait, at now,
-// and when that is to be asked again.
+// delays returns the open recipients whose delay is to be reported now, and when to check
+// again.
 func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
-	told, last := delaysReported(f.spec), lastDeferrals(f.spec)
-	// What neighbours have in common is asked once.
+	reported, last := delaysReported(f.spec), lastDeferrals(f.spec)
+	// Neighbours mostly have the same clause.
 	var of *workspec.Group
 	var like *workspec.Recipient
 	var to string
 	var times []time.Duration
 	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 		if final(r.Tag) || !report.Wanted(r, report.Delayed) || f.orders.Waits(r, now) {
-			return // nobody is told of what a person has wait
+			return // an operator has it wait: that is not reported
 		}
 		if g != of {
 			of, to = g, f.reportTo(g)
@@ -125,10 +125,10 @@ func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
 				if next.IsZero() || at.Before(next) {
 					next = at
 				}
-			case !told[r.Offset].Before(at.Truncate(time.Millisecond)): // as the history has it
+			case !reported[r.Offset].Before(at.Truncate(time.Millisecond)): // as the history has it
 				continue
 			case last[r.Offset] == nil && now.Before(s.Started.Add(firstTries)) && !now.Before(s.Started):
-				// It waited while no scheduler ran, and is likely to be on its way in a moment.
+				// It waited while no scheduler ran, and is likely to be delivered in a moment.
 				if at := s.Started.Add(firstTries); next.IsZero() || at.Before(next) {
 					next = at
 				}
@@ -141,19 +141,18 @@ func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
 			break
 		}
 	})
-	// Z19: nobody waits for these; they hear of it if it fails (RFC 3834 §2).
+	// Z19: for automatic mail failures are enough (RFC 3834 section 2).
 	due = slices.DeleteFunc(due, func(o owed) bool { return report.Automatic(f.header(o.g)) })
 	return due, next
 }
 
-// begun is when a recipient's age begins: with the message's arrival, later by what does
-// not make it older.
+// begun returns when a recipient's age begins: at the message's arrival, plus the time that
+// does not count for its age.
 func (f *work) begun(r *workspec.Recipient, now time.Time) time.Time {
 	return f.arrival().Add(f.away() + f.awayOf(r, now))
 }
 
-// firstTries is how long after the start nobody is told of the delay of what was not
-// tried yet.
+// firstTries is how long after the start delays of untried recipients are not reported.
 const firstTries = 5 * time.Minute
 
 func (s *Env) reportTimes(r *workspec.Recipient) []time.Duration {
@@ -163,7 +162,7 @@ func (s *Env) reportTimes(r *workspec.Recipient) []time.Duration {
 	return conf.Defaults().ReportTimes
 }
 
-// header is a group's header block.
+// header returns a group's header block.
 func (f *work) header(g *workspec.Group) []byte {
 	if g.HeaderEnd < g.HeaderOffset || g.HeaderEnd > int64(len(f.raw)) {
 		return nil
@@ -171,8 +170,8 @@ func (f *work) header(g *workspec.Group) []byte {
 	return f.raw[g.HeaderOffset:g.HeaderEnd]
 }
 
-// nextLook is when Settle has something to do: now, later or, zero, never. loaded:
-// the file may hold what another process did not finish.
+// nextLook returns when Settle has something to do: now, later or, zero, never. loaded: the
+// file may contain the unfinished work of another process.
 func (s *reporter) nextLook(f *work, now time.Time, loaded bool) time.Time {
 	a := s.account(f)
 	if a.open == 0 || loaded && len(unmarkedReports(f.spec)) > 0 {

@@ -10,12 +10,12 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ErrMessageGone means that a specification has open recipients and its message is
-// nowhere: somebody has removed it, or is about to move it in or out.
-var ErrMessageGone = errors.New("its message is not in queue/")
+// ErrMessageGone means that a specification has open recipients and its message is missing:
+// its file was removed, or is being moved.
+var ErrMessageGone = errors.New("the message is not in queue/")
 
-// alone deals with a specification whose message is not beside it. again: where to
-// look now. Without an error nothing is left of it.
+// alone handles a specification without its message. again: the name to load instead.
+// Without an error and a name the specification is gone.
 func (s *ender) alone(f *work) (again string, err error) {
 	s.sweeper.moves.Add(1)
 	switch to, err := s.PostOffice.Queue.Reunite(f.Name); {
@@ -23,7 +23,7 @@ func (s *ender) alone(f *work) (again string, err error) {
 		s.Log.Info("recovered", "name", to, "action", postoffice.MoveEnded, "reason", "from "+f.Name)
 		return to, nil
 	case errors.Is(err, postoffice.ErrOccupied):
-		return "", s.quarantine(f.Name, "copy", "its message has another specification beside it")
+		return "", s.quarantine(f.Name, "copy", "its message has another specification")
 	case !errors.Is(err, postoffice.ErrGone):
 		return "", err
 	}
@@ -31,12 +31,12 @@ func (s *ender) alone(f *work) (again string, err error) {
 		return again, err
 	}
 	if len(f.spec.Groups) == 0 && len(bytes.Trim(f.raw, "\x00")) > 0 {
-		return "", s.quarantine(f.Name, "no-message", "it names no recipients and has no message")
+		return "", s.quarantine(f.Name, "no-message", "it has no recipients and no message")
 	}
 	if f.openRecipients() > 0 {
 		return "", fmt.Errorf("read specification %s: %w", f.Name, ErrMessageGone)
 	}
-	// It was finishing, or somebody removed the message before its reports were sent.
+	// The message was being finished, or its file was removed before its reports were sent.
 	if err := s.reporter.reportOwed(f); err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (s *ender) alone(f *work) (again string, err error) {
 	return "", s.PostOffice.Queue.Finish(f.Name)
 }
 
-// aloneRemoved ends what a crash interrupted on the way to removed/ or back (A15).
+// aloneRemoved completes a move to removed/ or back that a crash interrupted (A15).
 func (s *ender) aloneRemoved(f *work) (again string, done bool, err error) {
 	id, ok := f.removedID()
 	if !ok {
@@ -75,7 +75,7 @@ func (s *ender) aloneRemoved(f *work) (again string, done bool, err error) {
 	return "", done, err
 }
 
-// removedID is the spool ID in the history of a message that was removed.
+// removedID returns the spool ID in the history of a removed message.
 func (f *work) removedID() (postoffice.SpoolID, bool) {
 	if f.removal == nil {
 		return postoffice.SpoolID{}, false
@@ -84,8 +84,7 @@ func (f *work) removedID() (postoffice.SpoolID, bool) {
 	return id, err == nil
 }
 
-// openRecipients counts those without an end, tags that do not follow a decision yet
-// left out of account.
+// openRecipients counts the recipients that are not final by tag or by decision.
 func (f *work) openRecipients() int {
 	n := 0
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
@@ -96,7 +95,7 @@ func (f *work) openRecipients() int {
 	return n
 }
 
-// away is how long a person had taken the message out.
+// away returns how long the message lay in removed/.
 func (f *work) away() time.Duration {
 	if f.removal == nil {
 		return 0
@@ -104,8 +103,8 @@ func (f *work) away() time.Duration {
 	return f.removal.Away
 }
 
-// shelve puts a message away whose last open recipients a person has removed. done is
-// false if it was put back meanwhile, or there is no message to keep.
+// shelve moves a message to removed/ whose last open recipients an operator removed. done is
+// false if it was restored meanwhile, or there is no message to keep.
 func (s *ender) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
 	// An undo reopens recipients under the same lock.
 	err = f.underLock(func() (err error) {
@@ -117,7 +116,7 @@ func (s *ender) shelve(f *work, id postoffice.SpoolID) (done bool, err error) {
 	return done, err
 }
 
-// reportOwed reports the failures and successes that are not reported yet.
+// reportOwed reports the failures and successes that were not reported yet.
 func (s *reporter) reportOwed(f *work) error {
 	if err := s.resume(f); err != nil {
 		return err
@@ -132,9 +131,9 @@ func (s *reporter) reportOwed(f *work) error {
 	return s.reportAll(f, a.owed, nil)
 }
 
-// Abandon gives up a specification whose message does not come back: what it owes is
-// reported, its open recipients are told in the log, and it goes to quarantine/. One
-// whose message is there by now is left alone.
+// Abandon gives up a specification whose message does not come back: it sends the reports
+// that are due, logs the open recipients, and moves the specification to quarantine/. If the
+// message is there by now, it does nothing.
 func (s *Store) Abandon(name string) error {
 	f, err := s.open(name)
 	if err != nil {
@@ -153,15 +152,15 @@ func (s *Store) Abandon(name string) error {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if !final(r.Tag) {
 			s.Log.Error("message-lost", "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
-				"reason", "its file in queue/ was removed while this recipient was open",
-				"advice", "to go on, put message and specification back from a copy and quarantine/; else tell the sender")
+				"reason", "the file in queue/ was removed while this recipient was open",
+				"advice", "to go on, put message and specification back from a copy and quarantine/; else inform the sender")
 		}
 	})
 	s.enterHalf(f)
-	return s.quarantine(f.Name, "message-gone", "its message is gone and recipients are open")
+	return s.quarantine(f.Name, "message-gone", "the message is gone and recipients are open")
 }
 
-// quarantine puts a specification away that no rule can use.
+// quarantine moves a specification that cannot be used to quarantine/.
 func (s *ender) quarantine(name, why, reason string) error {
 	to, err := s.PostOffice.Aside.Quarantine(postoffice.Transport+"/"+name, why)
 	if err != nil {

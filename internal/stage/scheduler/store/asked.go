@@ -8,9 +8,9 @@ import (
 	"zmailer/internal/stage/scheduler/builtin"
 )
 
-// asked finds out about conditions that take time, beside everything else: a name server
-// or a file system that hangs holds up nobody but those who wait for it. Messages with
-// the same condition share one look.
+// asked checks conditions that take time in goroutines of their own, so that a slow name
+// server or file system delays only the mail that waits for it. Messages with the same
+// condition share a check.
 type asked struct {
 	mu      sync.Mutex
 	about   map[string]*answer
@@ -18,25 +18,25 @@ type asked struct {
 	asking  sync.WaitGroup // for tests
 }
 
-// answer is what is known of a condition.
+// answer is the state of a condition.
 type answer struct {
-	at    time.Time // when it came, or was asked for while it has not come
-	asks  bool      // it is being asked
+	at    time.Time // when the answer came, or the check began
+	asks  bool      // a check is running
 	holds bool
 }
 
 const (
 	askTimeout = 10 * time.Second
-	// maxAsks is how many questions are under way at once.
+	// maxAsks is the number of checks at once.
 	maxAsks = 8
-	// answerHolds is how long an answer counts.
+	// answerHolds is how long an answer is used.
 	answerHolds = time.Minute
-	// askAgain is when a question that was just asked is looked at again.
+	// askAgain is when the caller returns for an answer that is on its way.
 	askAgain = time.Second
 )
 
-// ask tells what is known about a condition; it has it found out if that is nothing, or
-// older than every. next is when to ask again.
+// ask returns the state of a condition, and starts a check if it is unknown or older than
+// every. next is when to call again.
 func (a *asked) ask(host string, c *builtin.Condition, server string, every time.Duration, now time.Time) (holds bool, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,7 +48,7 @@ func (a *asked) ask(host string, c *builtin.Condition, server string, every time
 		w = &answer{}
 		a.about[host] = w
 	}
-	// An answer counts until it was looked at, however short the interval is.
+	// An answer is used at least once, however short the interval is.
 	every = max(every, 2*askAgain)
 	switch {
 	case w.asks:
@@ -75,7 +75,7 @@ func (a *asked) ask(host string, c *builtin.Condition, server string, every time
 	return false, now.Add(askAgain)
 }
 
-// forget drops answers that nobody has wanted for long.
+// forget drops answers that were not used for long.
 func (a *asked) forget(now time.Time) {
 	for host, w := range a.about {
 		if !w.asks && now.Sub(w.at) > 10*answerHolds {

@@ -206,7 +206,7 @@ type done struct {
 	err error
 }
 
-// free tells whether nobody has the specification's lock at this moment.
+// free reports whether nobody has the specification's lock at this moment.
 func (c *counter) free() bool {
 	for _, name := range []string{"transport/" + c.name, "removed/" + c.id.String() + ".spec"} {
 		f, err := c.disk.Open(name, 0, 0)

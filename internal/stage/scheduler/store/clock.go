@@ -6,13 +6,12 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// clockSlack is how far a time that was written down may be ahead of the clock before
-// it says that the clock was set back since.
+// clockSlack is how far a recorded time may be ahead of the clock before it shows that the
+// clock was set back.
 const clockSlack = 10 * time.Second
 
-// nextOf is when a recipient is tried again whose last deferral is e. It never waits
-// longer than was decided then: a time that is further ahead was written before the
-// clock was set back.
+// nextOf returns when a recipient with the last deferral e is tried again. The wait is never
+// longer than was decided then: a later time was written before the clock was set back.
 func nextOf(e *workspec.Event, now time.Time) time.Time {
 	next := time.UnixMilli(attrInt(e, "next"))
 	if wait := max(next.Sub(e.Time), 0); next.Sub(now) > wait {
@@ -21,8 +20,8 @@ func nextOf(e *workspec.Event, now time.Time) time.Time {
 	return next
 }
 
-// gathered is when an interval ends that began at a time in a file. One that has not
-// begun yet was written before the clock was set back, and is over.
+// gathered returns the end of an interval that began at a time in a file. A begin in the
+// future was written before the clock was set back; that interval is over.
 func gathered(first time.Time, interval time.Duration, now time.Time) time.Time {
 	if first.After(now.Add(clockSlack)) {
 		return now
@@ -30,11 +29,10 @@ func gathered(first time.Time, interval time.Duration, now time.Time) time.Time 
 	return first.Add(interval)
 }
 
-// Since is the time from one moment to a later one, as people are told it: never
-// negative, which it would be when the clock was set back.
+// Since returns the time between two moments, for display: 0 if the clock was set back.
 func Since(from, to time.Time) time.Duration { return max(to.Sub(from), 0) }
 
-// Cut bounds what an agent's chatter may put into one line of the log.
+// Cut bounds the text of an agent in a line of the log.
 func Cut(s string) string {
 	if len(s) > 500 {
 		return s[:500] + "..."
@@ -42,7 +40,7 @@ func Cut(s string) string {
 	return s
 }
 
-// Earliest is the earlier of two times of which zero means never.
+// Earliest returns the earlier of two times; zero means never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -20,8 +20,7 @@ type ender struct {
 	sweeper   *sweeper
 }
 
-// ends counts what became of a file's recipients. Each is in one number, those that are
-// open in none.
+// ends counts a message's recipients by their outcome; open ones are not counted.
 func (s *reporter) ends(f *work) ledger.Outcomes {
 	var e ledger.Outcomes
 	expired := expiredIn(f.spec)
@@ -45,10 +44,9 @@ func (s *reporter) ends(f *work) ledger.Outcomes {
 	return e
 }
 
-// unreportedBy counts the failed recipients that no report in the history covers, though
-// their sender wants to hear of them, and that are not marked as reported by another
-// scheduler either. The ledger keeps the number: it is found in another way than the one in
-// which finishFailed decides that the message may end.
+// unreportedBy counts the failed recipients that should be reported, that no report in the
+// history covers and that are not marked as reported. The ledger keeps the number: it is found
+// in another way than the one in which finishFailed decides that the message may end.
 func (s *reporter) unreportedBy(f *work) (n int64) {
 	reported := map[int64]bool{}
 	for i := range f.spec.History {
@@ -71,19 +69,18 @@ func (s *reporter) unreportedBy(f *work) (n int64) {
 	return n
 }
 
-// finish removes a message whose recipients are all final and reported, or puts it
-// away if an operator has removed the last of them. False: it was put back meanwhile.
+// finish removes a message whose recipients are all final and reported, or moves it to
+// removed/ if an operator removed the last of them. False: it was restored meanwhile.
 // ErrUnreported: a failure is not reported yet; nothing was changed.
 func (s *ender) finish(f *work) (done bool, err error) {
-	// Those whose note comes too late.
+	// Operations whose notification comes too late.
 	s.decisions.logOperationsIn(f)
 	if ends := s.reporter.ends(f); ends.Failed+ends.Silent+ends.Expired+ends.Removed == 0 {
-		// Nobody opens again what was delivered.
+		// A delivered recipient is never opened again.
 		s.ended(f.ledgerID(), ends, 0)
 		done, err = true, s.unlink(f.Name, f.id, f.count())
 	} else {
-		// An operator opens what has failed again under the same lock, and an undo what was
-		// removed.
+		// An operator opens failed and removed recipients again under the same lock.
 		err = f.underLock(func() error {
 			done, err = s.finishFailed(f)
 			return err
@@ -112,7 +109,7 @@ func (s *ender) finishFailed(f *work) (done bool, err error) {
 		return true, s.unlink(f.Name, f.id, f.count())
 	}
 	s.ended(id, ends, s.reporter.unreportedBy(f))
-	// Crash: see Shelve. An undo finds the message in removed/, or here.
+	// Crash: see Shelve. An undo finds the message in removed/ or here.
 	if done, err = s.PostOffice.Removed.Shelve(f.Name, id); err != nil {
 		return false, err
 	}
@@ -123,8 +120,8 @@ func (s *ender) finishFailed(f *work) (done bool, err error) {
 	return true, s.unlink(f.Name, f.id, f.count())
 }
 
-// undecided reports whether a recipient is open, or has a tag that does not follow yet what
-// an operator has decided: its copy may still be on its way to the router.
+// undecided reports whether a recipient is open, or has a tag that differs from an operator's
+// decision: its copy may still be on its way to the router.
 func (f *work) undecided() (open bool) {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		open = open || !final(r.Tag) || f.tagOf(r) != r.Tag
@@ -132,13 +129,13 @@ func (f *work) undecided() (open bool) {
 	return open
 }
 
-// count is the number of recipients.
+// count returns the number of recipients.
 func (f *work) count() (n int) {
 	f.recipients(func(*workspec.Group, *workspec.Recipient) { n++ })
 	return n
 }
 
-// Ending is a message that was delivered and whose files are to go.
+// Ending is a delivered message whose files are to be removed.
 type Ending struct {
 	ID    postoffice.SpoolID
 	Name  string
@@ -164,12 +161,12 @@ func (s *ender) FinishDelivered(list iter.Seq[*Ending]) {
 	}
 }
 
-// writtenBack is after what time a system has written everything to the disk by
-// itself; a loss of power may repeat what was delivered since, nothing else.
+// writtenBack is after how long a system has written everything to the disk; a power failure
+// may repeat deliveries that are younger, and nothing else.
 const writtenBack = 30 * time.Second
 
-// unlink removes a message's files, in an order that a loss of power keeps if some of
-// its recipients may have got it before others were tried.
+// unlink removes a message's files, in an order that survives a power failure if recipients
+// may have been delivered long before others.
 func (s *ender) unlink(name string, id postoffice.SpoolID, recipients int) error {
 	if age := s.Now().Sub(id.Time()); recipients > 1 && (age > writtenBack || age < -writtenBack) {
 		return s.PostOffice.Queue.FinishOld(name)
@@ -177,8 +174,8 @@ func (s *ender) unlink(name string, id postoffice.SpoolID, recipients int) error
 	return s.PostOffice.Queue.Finish(name)
 }
 
-// ended tells of a message's end before its files are removed.
+// ended enters a message's end in the ledger, before its files are removed.
 func (s *ender) ended(id postoffice.SpoolID, e ledger.Outcomes, unreported int64) {
-	// Crash: the files are there still, and the next life tells it again.
+	// Crash: the files are still there, and the next scheduler enters it again.
 	s.Ledger.DoneUnreported(id, e, unreported)
 }

@@ -11,12 +11,11 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// longestWait bounds how far behind a message's arrival its header may put the first
-// attempt.
+// longestWait bounds how long after a message's arrival its header may put the first attempt.
 const longestWait = 30 * 24 * time.Hour
 
-// waitForFirst writes down when the first attempt for a recipient may begin, as a deferral
-// without an attempt, and gives that; nil: at once.
+// waitForFirst records when the first attempt for a recipient may begin, as a deferral
+// without an attempt, and returns it; nil: at once.
 func (s *loader) waitForFirst(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, c *changes) *workspec.Event {
 	at := s.notBefore(f, g, settings)
 	if !at.After(f.arrival()) {
@@ -31,8 +30,8 @@ func (s *loader) waitForFirst(f *work, g *workspec.Group, r *workspec.Recipient,
 	return &e
 }
 
-// awayOf is how much of a recipient's time does not make it older, beside what its
-// message was removed for: in holds, before a thaw, until it was wanted.
+// awayOf returns how much of a recipient's time does not count for its age, besides the time
+// in removed/: time in holds, before a thaw, and before its first attempt.
 func (f *work) awayOf(r *workspec.Recipient, now time.Time) time.Duration {
 	if f.orders == nil && f.wished == nil {
 		return 0
@@ -44,10 +43,9 @@ func (f *work) awayOf(r *workspec.Recipient, now time.Time) time.Duration {
 	return away
 }
 
-// notBefore is when the first attempt for a group's recipients may begin, by minage and
-// notbefore (Z22); zero: at once. The time until then does not count for their age. What
-// the header says is a wish: a date that cannot be read, or that is farther away than a
-// sender may ask for, is logged and means nothing.
+// notBefore returns when the first attempt for a group's recipients may begin, by minage and
+// notbefore (Z22); zero: at once. The time until then does not count for their age. A date in
+// the header that is invalid, or later than longestWait, is logged and ignored.
 func (s *loader) notBefore(f *work, g *workspec.Group, settings *conf.Settings) time.Time {
 	at := time.Time{}
 	if settings.MinAge > 0 {
@@ -63,10 +61,10 @@ func (s *loader) notBefore(f *work, g *workspec.Group, settings *conf.Settings) 
 		date, err := mail.ParseDate(field.Value())
 		switch {
 		case err != nil:
-			s.Log.Warn("date-ignored", "id", f.id, "name", f.Name, "field", field.Name, "value", Cut(field.Value()), "reason", "it is no date")
+			s.Log.Warn("date-ignored", "id", f.id, "name", f.Name, "field", field.Name, "value", Cut(field.Value()), "reason", "not a date")
 		case date.Sub(f.arrival()) > longestWait:
 			s.Log.Warn("date-ignored", "id", f.id, "name", f.Name, "field", field.Name, "value", Cut(field.Value()),
-				"reason", "it is more than 30 days behind the message's arrival")
+				"reason", "more than 30 days after the message's arrival")
 		case date.After(at) && date.After(f.arrival()):
 			at = date
 		}

@@ -18,8 +18,7 @@ type holds struct {
 	asked asked
 }
 
-// holds calls fn for each open recipient that waits for a condition which nothing else
-// has wait, too.
+// holds calls fn for each open recipient that waits for a condition and for nothing else.
 func (s *holds) holds(f *work, now time.Time, fn func(r *workspec.Recipient, settings *conf.Settings)) {
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if r.Tag != workspec.TagToDo || r.Channel != builtin.Hold || f.orders.Waits(r, now) {
@@ -31,9 +30,9 @@ func (s *holds) holds(f *work, now time.Time, fn func(r *workspec.Recipient, set
 	})
 }
 
-// holding tells of a recipient on channel hold whether its condition holds, and if not,
-// when to look again. A look comes one interval after the specification was written at
-// the earliest: a way that leads back to hold is not taken in a circle without a pause.
+// holding reports whether the condition of a recipient on channel hold holds, and if not,
+// when to check again. The first check is one interval after the specification was written,
+// so that a route that leads back to channel hold does not loop without a pause.
 func (s *holds) holding(f *work, r *workspec.Recipient, settings *conf.Settings, now time.Time) (holds bool, next time.Time, err error) {
 	c, err := builtin.ParseCondition(r.Host)
 	if err != nil {
@@ -64,14 +63,14 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// letGo has the recipients routed again whose condition holds (M11), and tells how many
-// they are and when to look again; zero: never.
+// letGo has the recipients routed again whose condition holds (M11). It returns their number
+// and when to check again; zero: never.
 func (s *holds) letGo(f *work, now time.Time) (gone int, next time.Time, err error) {
 	due := map[int64]bool{}
 	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		holds, at, err := s.holding(f, r, settings, now)
 		switch {
-		case err != nil: // told when it was read
+		case err != nil: // reported when it was loaded
 		case holds:
 			due[r.Offset] = true
 		default:
@@ -91,7 +90,7 @@ func (s *holds) letGo(f *work, now time.Time) (gone int, next time.Time, err err
 		return 0, next, err
 	}
 	for _, a := range res.Left {
-		s.Log.Error("not-rerouted", "id", f.id, "name", f.Name, "rcpt", a, "reason", "its address is a file or program behind an alias; it waits until it expires")
+		s.Log.Error("not-rerouted", "id", f.id, "name", f.Name, "rcpt", a, "reason", "the address is a file or program of an alias; it waits until it expires")
 	}
 	for _, a := range res.Changed {
 		s.emit(events.Rerouted, "id", f.id, "name", f.Name, "rcpt", a, "channel", builtin.Hold, "copy", res.To)
@@ -99,7 +98,7 @@ func (s *holds) letGo(f *work, now time.Time) (gone int, next time.Time, err err
 	return len(res.Changed), next, f.read()
 }
 
-// nextHold is when letGo has something to do: now, if a condition holds.
+// nextHold returns when letGo has something to do: now, if a condition holds.
 func (s *holds) nextHold(f *work, now time.Time) (next time.Time) {
 	s.holds(f, now, func(r *workspec.Recipient, settings *conf.Settings) {
 		if _, at, err := s.holding(f, r, settings, now); err == nil {

@@ -5,8 +5,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ledgerID is the spool ID that the router has entered: by the name, because a file that
-// was restored has another inode number, unless the number in the name was taken at random.
+// ledgerID returns the spool ID that the router entered: by the name, because a restored file
+// has another inode number, unless the number in the name is random.
 func (f *work) ledgerID() postoffice.SpoolID {
 	id := f.id
 	if n, ok := postoffice.ParseName(f.Name); ok && !postoffice.IsRandom(n.Ino) {
@@ -15,9 +15,9 @@ func (f *work) ledgerID() postoffice.SpoolID {
 	return id
 }
 
-// enterHalf enters what became of a message of which the specification alone is left.
-// One that has lost bytes with the power tells nothing, nor does one whose number was taken
-// at random: the account stays open, and zmctl check --ledger names the message.
+// enterHalf enters the end of a message of which only the specification is left. Nothing is
+// known from a specification that is incomplete, or whose number is random: the account stays
+// open, and zmctl check --ledger names the message.
 func (s *ender) enterHalf(f *work) {
 	n, ok := postoffice.ParseName(f.Name)
 	if !ok || !f.spec.Complete || postoffice.IsRandom(n.Ino) {
@@ -28,7 +28,7 @@ func (s *ender) enterHalf(f *work) {
 	s.Ledger.Half(n.Ino, f.Info.ModTime, o)
 }
 
-// enterBack enters a message that a person has put back: its account is open again.
+// enterBack enters a message that an operator restored: its account is open again.
 func (s *loader) enterBack(f *work, l *Loaded) {
 	if f.removal == nil {
 		return
@@ -40,7 +40,7 @@ func (s *loader) enterBack(f *work, l *Loaded) {
 	}
 }
 
-// submitReport submits a prepared report and enters that it was accepted.
+// submitReport submits a prepared report and enters it in the ledger.
 func (s *Env) submitReport(file string) (postoffice.Accepted, error) {
 	return s.submitPrepared(file, 1)
 }

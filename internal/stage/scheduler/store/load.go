@@ -19,38 +19,38 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Loaded is what a work specification asks for.
+// Loaded is the content of a work specification that the engine works on.
 type Loaded struct {
-	Name   string // below transport/; another than was asked for after a change of hash depth
-	Number uint64 // that answers name
+	Name   string // below transport/; a new one after a change of hash depth
+	Number uint64 // of the message, in the answers of agents
 	ID     postoffice.SpoolID
 	Open   []Waiting // recipients for agents, by channel, host and offset
-	Held   int       // open recipients that wait for something else
+	Held   int       // open recipients that do not wait for an agent
 	Aside  []int64   // those, by offset
 	Total  int       // recipients, final ones included
-	Sender uint32    // tells senders apart
-	Ident  string    // what identifies it, mostly its Message-ID
-	// Obsoletes is what it makes void; nil: nothing.
+	Sender uint32    // key of the sender, for taking turns
+	Ident  string    // identification of the message, mostly its Message-ID
+	// Obsoletes names the messages that it supersedes; nil: none.
 	Obsoletes *Superseding
-	// Judged: what makes it void was looked for, and done.
+	// Judged: messages that supersede it were checked.
 	Judged bool
-	// Final tells of recipients with a final tag whether they were delivered.
+	// Final reports whether recipients with a final tag were delivered.
 	Final map[int64]bool
-	Start []string // hosts that are to be tried now (T)
-	// Look is when Settle has something to do, zero if never: a report, or the end.
+	Start []string // hosts that are to be tried now (ETRN)
+	// Look is when Settle has something to do; zero: never.
 	Look time.Time
 	// Wake is when the first hold ends, zero if none does.
 	Wake time.Time
-	// Owes: the file holds more than tags, so its end wants a Settle.
+	// Owes: the file has more than tags, so that its end needs a Settle.
 	Owes bool
-	// Unserved: no agent can be had for some of them; Conf is what said so.
+	// Unserved: some recipients have no agent, by the clauses of Conf.
 	Unserved bool
 	Conf     *conf.File
-	// Accepted is when it was, if its file's time is still to come; else zero.
+	// Accepted is when it was accepted, if its file's time is in the future; else zero.
 	Accepted time.Time
-	// Away is how long it lay in removed/, which does not make it older.
+	// Away is how long it lay in removed/, which does not count for its age.
 	Away time.Duration
-	// Gone: nothing is to be done, now or later; the reason was logged.
+	// Gone: nothing is to be done; the reason was logged.
 	Gone bool
 }
 
@@ -62,9 +62,9 @@ type Waiting struct {
 	Locked        bool          // by an agent that lives
 	Attempts      int           // that ended in a deferral
 	Next          time.Time     // not before
-	HostTries     int           // failures of the host in a row, which made it wait; 0: the recipient's own
-	Hurry         bool          // somebody wants it tried now, and it was not since
-	Away          time.Duration // that does not make it older, beside Loaded.Away
+	HostTries     int           // failures of the host in a row; 0: the recipient was deferred for itself
+	Hurry         bool          // an operator wants it tried now
+	Away          time.Duration // does not count for its age, besides Loaded.Away
 	HostText      string
 }
 
@@ -86,12 +86,12 @@ type loader struct {
 // see Abandon; others are the disk's.
 func (s *loader) Load(name string) (*Loaded, error) { return s.loadAgain(name, loadAny) }
 
-// Reload is Load for a specification that was complete before: one that is not now is
-// left alone, with ErrCut.
+// Reload is Load for a specification that was complete before: if it is not now, it is left
+// alone, with ErrCut.
 func (s *loader) Reload(name string) (*Loaded, error) { return s.loadAgain(name, loadKnown) }
 
-// LoadNew is Load for a name that has just appeared: one that is not complete is left
-// alone for a while, with ErrUnfinished, for somebody may be writing it in its place.
+// LoadNew is Load for a name that has just appeared: a file that is not complete may be being
+// written, and is left alone for a while, with ErrUnfinished.
 func (s *loader) LoadNew(name string) (*Loaded, error) { return s.loadAgain(name, loadNew) }
 
 // ErrUnfinished means that a specification is not complete, and was written a moment
@@ -101,7 +101,7 @@ var ErrUnfinished = errors.New("it is being written")
 // unfinishedGrace is how long a specification without its end may be under way.
 const unfinishedGrace = 10 * time.Second
 
-// loadMode is what is known of a specification before it is read.
+// loadMode is what the caller knows about a specification.
 type loadMode int
 
 const (
@@ -110,9 +110,9 @@ const (
 	loadNew                   // its name has just appeared
 )
 
-// ErrCut means that a specification lost its end while it was in use. No crash does that
-// to a file that was read whole. Routed again, it would be delivered again.
-var ErrCut = errors.New("it was whole before and is not now")
+// ErrCut means that a specification lost its end while it was in use, which no crash does to
+// a file that was read whole. Routing the message again would deliver it again.
+var ErrCut = errors.New("it was complete before and is not now")
 
 func (s *loader) loadAgain(name string, a loadMode) (*Loaded, error) {
 	at := name
@@ -123,14 +123,13 @@ func (s *loader) loadAgain(name string, a loadMode) (*Loaded, error) {
 		}
 		at = again
 	}
-	return nil, fmt.Errorf("read specification %s: it was moved %d times meanwhile", name, looksInAll)
+	return nil, fmt.Errorf("read specification %s: moved %d times meanwhile", name, looksInAll)
 }
 
-// looksInAll is how often a specification is looked for where it was moved to.
+// looksInAll bounds how often a moved specification is followed.
 const looksInAll = 5
 
-// loadAt is Load without a second look. again: the specification or its message was
-// moved, look there.
+// loadAt is Load under one name. again: the specification or its message was moved there.
 func (s *loader) loadAt(name string, a loadMode) (l *Loaded, again string, err error) {
 	f, err := s.open(name)
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *loader) loadAt(name string, a loadMode) (l *Loaded, again string, err e
 		}
 	}
 	if a == loadNew && f.long(0, 1) {
-		// Nothing else of this scheduler has it yet.
+		// Nothing else in this scheduler uses it yet.
 		if err := s.summariser.summarise(f); err != nil {
 			return nil, "", err
 		}
@@ -167,7 +166,7 @@ func (s *loader) loadAt(name string, a loadMode) (l *Loaded, again string, err e
 	return l, "", nil
 }
 
-// loadOdd deals with files that hold nothing to deliver. All zero: f is none.
+// loadOdd handles files without mail to deliver. All zero: f is not one.
 func (s *loader) loadOdd(f *work) (l *Loaded, again string, err error) {
 	gone := func() *Loaded { return &Loaded{Name: f.Name, Gone: true, Start: startHosts(f.spec)} }
 	switch {
@@ -186,14 +185,14 @@ func (s *loader) loadOdd(f *work) (l *Loaded, again string, err error) {
 		return nil, "", fmt.Errorf("read specification %s: %w", f.Name, ErrCut)
 	case !f.spec.Complete:
 		s.Log.Warn("recovered", "id", f.id, "name", f.Name, "action", postoffice.Rerouted,
-			"reason", "its specification is not complete; the router writes it again")
+			"reason", "the specification is not complete; the router writes it again")
 		return gone(), "", s.PostOffice.Queue.Reroute(f.Name)
 	}
 	return nil, "", nil
 }
 
-// startHosts are the hosts that are to be tried now. ZMailer's SMTP server writes who
-// asked behind the name.
+// startHosts returns the hosts that are to be tried now. ZMailer's SMTP server writes the
+// client after the name.
 func startHosts(spec *workspec.Spec) []string {
 	var list []string
 	for _, line := range spec.Start {
@@ -204,7 +203,7 @@ func startHosts(spec *workspec.Spec) []string {
 	return list
 }
 
-// deadLocks are the owners in the file's locks that no longer live.
+// deadLocks returns the owners of the file's locks whose processes have ended.
 func (s *Env) deadLocks(f *work) map[int]bool {
 	var dead map[int]bool
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
@@ -227,7 +226,7 @@ func (s *Env) deadLocks(f *work) map[int]bool {
 	return dead
 }
 
-// wantsMending tells whether mend has something to do.
+// wantsMending reports whether mend has something to do.
 func (s *loader) wantsMending(f *work, dead map[int]bool) bool {
 	found, failed := false, false
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
@@ -245,7 +244,7 @@ func (s *loader) wantsMending(f *work, dead map[int]bool) bool {
 }
 
 // mend releases dead locks (M18), ends reroutings that a crash interrupted, sets the tags
-// that persons decided on (A15), decides about channels without an agent, and writes the
+// that operators decided (A15), ends recipients of channels without an agent, and writes the
 // diagnostics that are missing.
 func (s *loader) mend(f *work, dead map[int]bool) error {
 	return f.underLock(func() error {
@@ -294,15 +293,15 @@ func (s *loader) failNow(f *work, g *workspec.Group, r *workspec.Recipient, c *c
 		"status", code.String(), "reply", text, "took", now.Sub(f.arrival()))
 }
 
-// dropNow delivers a recipient on channel bitbucket. One that the router has expanded
-// is there only to be reported so.
+// dropNow ends a recipient on channel bitbucket as delivered. An address that the router
+// expanded is there only for its report.
 func (s *loader) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, now time.Time) {
 	action, reply := dsn.Delivered, "dropped"
 	switch r.Host {
 	case builtin.Expanded:
 		action, reply = dsn.Expanded, "expanded"
 	case builtin.List:
-		reply = "the list has it"
+		reply = "taken by the list"
 	}
 	if report.Requested(r.Notary, nil).Success {
 		c.diagnostic(g, r, now, workspec.Notary{Action: string(action), Status: status.OK.String(), Agent: "scheduler"}, "")
@@ -312,7 +311,7 @@ func (s *loader) dropNow(f *work, g *workspec.Group, r *workspec.Recipient, c *c
 		"reply", reply, "took", now.Sub(f.arrival()))
 }
 
-// describe turns the file into what the engine needs to know.
+// describe returns the content of the file for the engine.
 func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 	number, ok := f.spec.Number()
 	if !ok {
@@ -375,14 +374,13 @@ func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 	return l, c.write(f)
 }
 
-// setAside counts a recipient that waits for something else than an agent.
+// setAside counts a recipient that does not wait for an agent.
 func (l *Loaded) setAside(r *workspec.Recipient) {
 	l.Held++
 	l.Aside = append(l.Aside, r.Offset)
 }
 
-// waiting is an open recipient that an agent is to have. last is its last deferral, nil
-// if there was none.
+// waiting describes an open recipient for an agent; last is its last deferral or nil.
 func (s *Env) waiting(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
 	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
 	now, line := s.Now(), int64(0)
@@ -411,17 +409,17 @@ func (s *Env) waiting(f *work, g *workspec.Group, r *workspec.Recipient, setting
 	return w
 }
 
-// served tells whether an agent can be had for a recipient, and notes it when that
-// has changed. Z8: one that has none is never left to wait in silence.
+// served reports whether a recipient has an agent, and records it when that has changed. Z8:
+// a recipient without an agent is logged each time.
 func (s *loader) served(f *work, r *workspec.Recipient, held bool, c *changes) (*conf.Settings, bool) {
 	settings, unserved := s.Unserved(r)
-	reason := "no clause of scheduler.conf with a command matches it; the recipient waits until one does, or it expires"
+	reason := "no clause of scheduler.conf with a command matches it; it waits for one until it expires"
 	if unserved && r.Channel == builtin.Hold {
 		_, err := builtin.ParseCondition(r.Host)
 		if err == nil {
 			return nil, false
 		}
-		reason = "what it waits for on channel hold cannot be read: " + err.Error() + "; it expires"
+		reason = "invalid condition of channel hold: " + err.Error() + "; it waits until it expires"
 	}
 	if unserved {
 		s.emit(events.Unserved, "id", f.id, "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host, "reason", reason)

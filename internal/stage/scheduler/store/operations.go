@@ -12,12 +12,11 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ourselves is who has decided where it was no person.
+// ourselves is the key who= of decisions of the scheduler.
 const ourselves = "scheduler"
 
-// operationWord is the event that a line of the history tells of what a person decided, ""
-// if it tells of none. Who gave the order stands in it. What we decide by ourselves is
-// logged where we do.
+// operationWord returns the log event for an operator's decision in the history, "" for other
+// lines. The scheduler logs its own decisions where it makes them.
 func operationWord(e *workspec.Event) string {
 	switch e.Event {
 	case workspec.EventRemoved, workspec.EventRestored:
@@ -37,25 +36,26 @@ func operationWord(e *workspec.Event) string {
 	return ""
 }
 
-// toldFor is how long it is remembered which orders of a message were told; by then all
-// that were given before are.
-const toldFor = 5 * time.Minute
+// rememberedFor is how long the logged operations of a message are remembered; by then all
+// earlier ones are logged.
+const rememberedFor = 5 * time.Minute
 
-// loggedOperations remembers which orders were told: of each message the last line, for a while.
+// loggedOperations remembers which operations were logged: of each message the last line, for
+// a while.
 type loggedOperations struct {
 	mu          sync.Mutex
-	since       time.Time // what was ordered before counts as told
+	since       time.Time // earlier operations count as logged
 	turned      time.Time
 	now, before map[postoffice.SpoolID]int64
 }
 
-// first tells whether an order is new, and notes that it is told.
+// first reports whether an operation was not logged yet, and records that it is now.
 func (t *loggedOperations) first(id postoffice.SpoolID, e *workspec.Event, started, now time.Time) bool {
 	if t.now == nil {
 		// The history has milliseconds.
 		t.now, t.since, t.turned = map[postoffice.SpoolID]int64{}, started.Truncate(time.Millisecond), now
 	}
-	if now.Sub(t.turned) > toldFor {
+	if now.Sub(t.turned) > rememberedFor {
 		if t.before != nil {
 			t.since = t.turned
 		}
@@ -72,8 +72,8 @@ func (t *loggedOperations) first(id postoffice.SpoolID, e *workspec.Event, start
 	return true
 }
 
-// moved takes note that the history of a message was summarised, so that its lines have other
-// places: orders that were told stay told.
+// moved takes over the lines of a message whose history was summarised, so that no operation is
+// logged twice.
 func (t *loggedOperations) moved(id postoffice.SpoolID, before, after *workspec.Spec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,16 +82,16 @@ func (t *loggedOperations) moved(id postoffice.SpoolID, before, after *workspec.
 		if !known {
 			continue
 		}
-		told := 0
+		logged := 0
 		for i := range before.History {
 			if e := &before.History[i]; operationWord(e) != "" && e.LineOffset <= last {
-				told++
+				logged++
 			}
 		}
 		m[id] = 0
 		for i := range after.History {
-			if e := &after.History[i]; operationWord(e) != "" && told > 0 {
-				m[id], told = e.LineOffset, told-1
+			if e := &after.History[i]; operationWord(e) != "" && logged > 0 {
+				m[id], logged = e.LineOffset, logged-1
 			}
 		}
 	}
@@ -103,18 +103,17 @@ type decisions struct {
 	logged loggedOperations
 }
 
-// orders tells of the orders in a specification that a note was about. It is called by
-// the pool.
+// LogOperations logs the operations in a specification that an operator has changed.
 func (s *decisions) LogOperations(name string) {
 	f, err := s.open(name)
 	if err != nil {
-		return // gone, or it is told elsewhere
+		return // it is gone, or reported elsewhere
 	}
 	defer f.close()
 	s.logOperationsIn(f)
 }
 
-// logOperationsIn logs the orders in a specification, a line for each recipient, and each once.
+// logOperationsIn logs the operations in a specification, a line for each recipient, and each once.
 // Those that were given while no scheduler ran stand in the history alone.
 func (s *decisions) logOperationsIn(f *work) {
 	for i := range f.spec.History {
@@ -153,8 +152,8 @@ func (s *decisions) logOperations(f *work, from int) {
 	}
 }
 
-// logOperation logs an order about one recipient, with the time at which it was given. end
-// is what its sender is told if it failed.
+// logOperation logs an operation on one recipient, with the time of the operation. end
+// is the diagnostic if the recipient failed.
 func (s *decisions) logOperation(word string, id postoffice.SpoolID, name string, e *workspec.Event, r *workspec.Recipient, end *workspec.Diagnostic) {
 	k, em := events.Operation(word), events.Emitter{Log: s.Log, Stream: s.Stream}
 	if !em.Wants(k) {

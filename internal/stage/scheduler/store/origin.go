@@ -8,8 +8,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// senderKey tells senders apart, whose messages to a host take turns, and has the origin
-// of the message.
+// senderKey returns a key of the sender, for taking turns at a host, with the origin of the
+// message.
 func senderKey(spec *workspec.Spec) uint32 {
 	if len(spec.Groups) == 0 {
 		return 0
@@ -20,8 +20,8 @@ func senderKey(spec *workspec.Spec) uint32 {
 	return thread.SenderKey(h.Sum32(), whoseMail(spec))
 }
 
-// whoseMail is whose mail a message is. One without a sender is a report whoever submitted
-// it: programs that answer by themselves do, and a stranger chooses where that goes.
+// whoseMail returns the origin of a message. A message without a sender is a report, whoever
+// submitted it: vacation programs do, and an unauthenticated client chooses their recipient.
 func whoseMail(spec *workspec.Spec) thread.Origin {
 	switch from := &spec.Groups[0].Sender; {
 	case from.Channel == builtin.Error:

@@ -18,17 +18,17 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// peeked is what a specification asks for, as somebody sees it who only looks.
+// Peeked is the content of a specification, read without a lock and without changes.
 type Peeked struct {
 	ID     postoffice.SpoolID
 	Sender string
 	Origin thread.Origin
 	Away   time.Duration
 	Open   []Waiting // by channel and host
-	// Recipients without a thread: those that the scheduler ends at once, and those that
-	// wait for something else than an agent.
+	// Recipients without a thread: those that end at once, and those that do not wait for an
+	// agent.
 	Ending, Aside int
-	// Failed is when hosts failed that are in trouble, for each recipient that told of it.
+	// Failed has the failures of hosts in trouble, by recipient.
 	Failed []HostFailure
 }
 
@@ -38,8 +38,8 @@ type HostFailure struct {
 	At   time.Time
 }
 
-// peek reads a specification and changes nothing: it opens files for reading, takes no
-// lock and mends nothing. nil: there is nothing to deliver in it.
+// Peek reads a specification without a lock and changes nothing. nil: it has nothing to
+// deliver.
 func (s *Store) Peek(name string) (*Peeked, error) {
 	f, err := s.openToLook(name)
 	if err != nil || f.noMessage || !f.spec.Complete || len(f.spec.Groups) == 0 {
@@ -73,10 +73,10 @@ func (s *Store) Peek(name string) (*Peeked, error) {
 	return p, nil
 }
 
-// threadName is a thread's channel/host; hosts are one whatever their case.
+// ThreadName returns a thread's channel/host, with the host in lower case.
 func ThreadName(channel, host string) string { return channel + "/" + strings.ToLower(host) }
 
-// openToLook is open without the right to write.
+// openToLook is open for reading only.
 func (s *Env) openToLook(name string) (f *work, err error) {
 	file, err := s.PostOffice.FS().Open(postoffice.Transport+"/"+name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,10 +21,10 @@ type Outcome = thread.Outcome
 // Recorded is what record found.
 type Recorded struct {
 	ID postoffice.SpoolID // of the message as it is now, zero if its file is gone
-	// taken are the deferred recipients about which a person has decided while an agent
-	// had them: they are not tried again now. ended are those of them that are final.
+	// Taken are the deferred recipients about which an operator decided while an agent had
+	// them: they are not tried again now. Ended are the final ones of them.
 	Taken, Ended map[int64]bool
-	// long: the history is to be summarised.
+	// Long: the history is to be summarised.
 	Long bool
 }
 
@@ -65,7 +65,7 @@ func (s *recorder) Record(name string, list []Outcome) (Recorded, error) {
 	return rec, err
 }
 
-// giveBack has decisions hold that were made while an agent had the recipients.
+// giveBack applies decisions that operators made while an agent had the recipients.
 func (s *recorder) giveBack(f *work, list []Outcome, c *changes, rec *Recorded) {
 	rec.Taken, rec.Ended = map[int64]bool{}, map[int64]bool{}
 	for i := range list {
@@ -92,7 +92,7 @@ func (s *recorder) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 	if r == nil || o.Address != "" && o.Address != r.Address {
 		// K10: the file was replaced since the attempt began. Its own tags count.
 		s.Log.Warn("replaced", "id", f.id, "name", f.Name, "offset", o.Offset,
-			"reason", "no recipient is at this place of the specification any more; the outcome is dropped, its tags count")
+			"reason", "the specification was replaced and has no recipient at this offset; the outcome is dropped")
 		return
 	}
 	switch o.Result {
@@ -115,7 +115,7 @@ func (s *recorder) recordOne(f *work, o *Outcome, c *changes, now time.Time) {
 		c.final(f, r, workspec.TagOK)
 	default:
 		if final(r.Tag) {
-			return // somebody else knew better
+			return // another process has ended it
 		}
 		e := workspec.DeferredEvent(now, o.Offset, o.Attempt, o.Next, o.Code(), thread.LastLine(o.Text))
 		if o.HostTries > 0 {
@@ -138,20 +138,19 @@ func (c *changes) final(f *work, r *workspec.Recipient, t workspec.Tag) {
 // diagnosed reports whether a recipient has a diagnostic of a kind that counts and is not
 // reported yet.
 func (f *work) diagnosed(r *workspec.Recipient, kind string) bool {
-	void := f.void()[r.Offset]
+	since := f.reopenedAt()[r.Offset]
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
-		if d.Of == r.Offset && !d.Reported && report.KindOf(d) == kind && d.LineOffset > void {
+		if d.Of == r.Offset && !d.Reported && report.KindOf(d) == kind && d.LineOffset > since {
 			return true
 		}
 	}
 	return false
 }
 
-// Expire gives recipients up that were tried for too long, as onexpiry says: fails, drops
-// or freezes them (A6). said is the last answer that the file does not hold, "" if it does
-// or there was none. It gives those that it left because an agent has them. It also returns those
-// that wait for an operator.
+// Expire gives up recipients that were tried for too long, by the setting onexpiry: they fail,
+// are dropped or frozen (A6). said is the last reply of the host, if the file does not have it.
+// held are recipients that an agent has, waiting those that wait for an operator.
 func (s *recorder) Expire(name string, offsets []int64, said string) (held, waiting []int64, err error) {
 	f, err := s.openFor(name, offsets)
 	if err != nil {
@@ -197,19 +196,19 @@ func (s *recorder) Expire(name string, offsets []int64, said string) (held, wait
 	return held, waiting, err
 }
 
-// youngAgain tells a recipient whose time a person has begun anew while an agent had it,
-// so that nobody has noticed.
+// youngAgain reports whether an operator let a recipient's time begin again while an agent had
+// it.
 func (s *recorder) youngAgain(f *work, r *workspec.Recipient, now time.Time) bool {
 	settings, _ := s.Unserved(r)
 	if settings == nil || !f.orders.Of(r.Offset).Begun.After(f.arrival()) {
 		return false
 	}
-	// A second: whoever reads it again counts in milliseconds.
+	// A second: the engine counts in milliseconds.
 	return settings.GiveUp() > 0 && f.begun(r, now).Add(settings.GiveUp()).Sub(now) > time.Second
 }
 
-// giveUp ends the attempts for one recipient as onexpiry says. It tells whether the
-// recipient is final; else it waits for a person.
+// giveUp ends the attempts for one recipient by the setting onexpiry. It reports whether the
+// recipient is final; else it waits for an operator.
 func (s *recorder) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time) bool {
 	settings, _ := s.Unserved(r)
 	if settings == nil || settings.OnExpiry != conf.ExpiryFreeze {
@@ -230,7 +229,7 @@ func (s *recorder) giveUp(f *work, g *workspec.Group, r *workspec.Recipient, c *
 
 // expireOne fails one recipient: with the status of the last reply of a remote host, as
 // Postfix does, 4.4.7 if its attempts failed otherwise, 5.4.7 if there was none (RFC 3463
-// §3.5). drop: nobody is told.
+// section 3.5). drop: without a report.
 func (s *recorder) expireOne(f *work, g *workspec.Group, r *workspec.Recipient, c *changes, last *workspec.Event, said string, now time.Time, drop bool) {
 	code := status.Expired
 	text, attempts := said, int64(0)

@@ -18,8 +18,8 @@ type sweeper struct {
 	moves atomic.Int64           // of specifications, also those that were only tried
 }
 
-// Recover takes up what an interrupted hand-over, change of hash depth or finish
-// left. Load does the rest, file by file. The engine does the same in parts, see lister.
+// Recover completes interrupted hand-overs, changes of hash depth and removals. Load does the
+// rest, file by file. The engine does the same in parts, see lister.
 func (s *Store) Recover() error {
 	list, err := s.PostOffice.Queue.Recover(s.Now())
 	for _, r := range list {
@@ -31,7 +31,7 @@ func (s *Store) Recover() error {
 		switch {
 		case err == nil, errors.Is(err, postoffice.ErrGone), errors.Is(err, ErrMessageGone):
 		case errors.As(err, new(*workspec.SyntaxError)), errors.Is(err, workspec.ErrUnknownFormat):
-			// Told as specification-refused.
+			// The engine logs it as specification-refused.
 		default:
 			s.Log.Error("disk", "name", r.Name, "reason", err)
 		}
@@ -44,8 +44,7 @@ func (s *Store) Recover() error {
 	return err
 }
 
-// LogPreparedError logs that what is prepared cannot be looked through. Nothing but room on
-// the disk depends on it.
+// LogPreparedError logs that prepared reports cannot be listed, which costs disk space only.
 func (s *sweeper) LogPreparedError(err error) {
 	if err != nil {
 		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Public, "reason", err)
@@ -63,21 +62,21 @@ func (s *Env) tellRecovered(list []postoffice.Recovered) {
 	}
 }
 
-// requeue gives messages in queue/ without a specification back to the router. Only for a
-// time at which nothing else is changed.
+// Requeue returns messages in queue/ without a specification to the router. Nothing else may
+// change the queue meanwhile.
 func (s *sweeper) Requeue(names []string) {
 	s.tellRecovered(s.PostOffice.Queue.RecoverMessages(names, s.Now()))
 }
 
-// Sweep removes what dead processes left in owners/ and what was in removed/ for long.
-// It may read every specification, so it is not for a time at which others wait; other
-// methods may run beside it, another Sweep may not.
+// Sweep removes the entries of dead processes in owners/ and old messages in removed/. It may
+// read every specification, which takes long. Other methods may run beside it, but not another
+// Sweep.
 func (s *sweeper) Sweep() {
 	s.sweepOwners()
 	s.sweepRemoved()
 }
 
-// sweepRemoved drops messages that a person removed long ago (A15).
+// sweepRemoved drops messages that operators removed long ago (A15).
 func (s *sweeper) sweepRemoved() {
 	if s.KeepRemoved <= 0 {
 		return
@@ -117,12 +116,12 @@ func (s *sweeper) SweepPrepared(names []string) (done bool, err error) {
 			return false, err
 		}
 		s.Log.Info("recovered", "action", postoffice.Swept, "name", postoffice.Public+"/"+name,
-			"reason", "no specification names it; another is or was written")
+			"reason", "no specification names it; another report is or was written")
 	}
 	return true, nil
 }
 
-// readRaw reads a specification that need not be whole; nil if it is gone.
+// readRaw reads a specification that may be incomplete; nil: it is gone.
 func (s *sweeper) readRaw(name string) (raw []byte, err error) {
 	f, err := s.PostOffice.Queue.Open(name)
 	if errors.Is(err, postoffice.ErrGone) {

@@ -17,21 +17,21 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// maxTold is how many recipients one report tells of. More make more reports, of
+// maxReported is the number of recipients in one report. More recipients make more reports, of
 // which only the first returns the message.
-const maxTold = 1000
+const maxReported = 1000
 
-// Settled is what Settle found.
+// Settled is the result of Settle.
 type Settled struct {
 	Finished bool      // the message is gone
-	Expired  int       // recipients that no agent serves and that were given up or routed again
+	Expired  int       // recipients without an agent that were given up or routed again
 	Look     time.Time // when Settle has something to do again, zero if never
-	Woken    bool      // a hold has ended: the specification is to be read again
+	Woken    bool      // a hold has ended: load the specification again
 }
 
-// Settle reports what is due and removes a message whose recipients are all final
-// and reported. said is what is known of open recipients, by offset, that the file
-// does not hold.
+// Settle sends the reports that are due and removes a message whose recipients are all final
+// and reported. said has replies of hosts for open recipients, by offset, that the file does
+// not have.
 func (s *Store) Settle(name string, said map[int64]string) (Settled, error) {
 	f, err := s.open(name)
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *Store) Settle(name string, said map[int64]string) (Settled, error) {
 	return Settled{Expired: expired}, s.refuseEnd(f)
 }
 
-// endsInAll is how often the end of a message is tried when a failure has come between its
-// reports and its end: an operator had a recipient tried again, and it has failed again.
+// endsInAll bounds how often the end of a message is tried when a recipient fails between the
+// reports and the end, because an operator had it tried again.
 const endsInAll = 3
 
 // reporter reports to senders. A report is prepared, recorded in the specification,
@@ -98,7 +98,7 @@ type reporter struct{ *Env }
 
 // reportEnds reports failures and successes that are due.
 func (s *reporter) reportEnds(f *work, now time.Time) (*account, error) {
-	// Failures are gathered for a while, so that they go in one report (M36).
+	// Failures are collected for a while, so that they go into one report (M36).
 	due := func(a *account) bool {
 		return len(a.owed) > 0 && (a.open == 0 || !now.Before(gathered(a.first, s.Conf.Current().ReportInterval, now)))
 	}
@@ -112,7 +112,7 @@ func (s *reporter) reportEnds(f *work, now time.Time) (*account, error) {
 	if !due(a) {
 		return a, nil
 	}
-	// Under this lock a person opens again what has failed, as long as nobody was told.
+	// Operators open failed recipients again under this lock, as long as they are not reported.
 	err := f.underLock(func() error {
 		if a = s.account(f); due(a) {
 			return s.reportAll(f, a.owed, nil)
@@ -122,15 +122,15 @@ func (s *reporter) reportEnds(f *work, now time.Time) (*account, error) {
 	return a, err
 }
 
-// reportAll writes one report for each kind and sender. Failures that nobody can be
-// told of are only marked (M38).
+// reportAll writes one report for each kind and sender. Failures without an address for the
+// report are only marked (M38).
 func (s *reporter) reportAll(f *work, list []owed, said map[int64]string) error {
 	key := func(o *owed) string { return o.kind + "\x00" + o.to }
 	slices.SortStableFunc(list, func(a, b owed) int { return cmp.Compare(key(&a), key(&b)) })
 	last := ""
 	for len(list) > 0 {
 		n, first := 1, key(&list[0])
-		for n < len(list) && n < maxTold && key(&list[n]) == first {
+		for n < len(list) && n < maxReported && key(&list[n]) == first {
 			n++
 		}
 		var err error
@@ -160,14 +160,14 @@ func (s *reporter) suppress(f *work, list []owed) error {
 	for i := range list {
 		s.Log.Warn("report-suppressed", "id", f.id, "name", f.Name, "rcpt", list[i].r.Address,
 			"status", list[i].d.Notary.Status, "reply", list[i].d.Notary.Diagnostic, "copy", copied,
-			"reason", "the message has no sender to tell")
+			"reason", "the message has the null sender")
 	}
 	return s.mark(f, list)
 }
 
-// report tells one sender of recipients of one kind: prepared in public/, recorded
-// in the specification, submitted, marked. A crash between any two steps is taken up
-// by resumeReports. further: it follows one to the same sender, of other recipients.
+// report reports recipients of one kind to one sender: it is prepared in public/, recorded in
+// the specification, submitted, and marked. resumeReports completes it after a crash between
+// two steps. further: it follows another report to the same sender.
 func (s *reporter) report(f *work, list []owed, said map[int64]string, further bool) error {
 	file, err := s.prepare(f, list, said, further)
 	if err != nil {
@@ -200,13 +200,13 @@ func (s *reporter) report(f *work, list []owed, said map[int64]string, further b
 	return err
 }
 
-// mark notes on the d lines that their report is on its way.
+// mark marks the d lines as reported.
 func (s *reporter) mark(f *work, list []owed) error {
 	for i := range list {
 		if list[i].d == nil {
 			continue
 		}
-		// Crash: marked or not; the recorded report tells that it was submitted.
+		// Crash: marked or not; the recorded report shows that it was submitted.
 		if err := f.SetTag([]byte{byte(workspec.TagOK)}, workspec.DiagnosticTagOffset(list[i].d.LineOffset)); err != nil {
 			return err
 		}
@@ -214,8 +214,8 @@ func (s *reporter) mark(f *work, list []owed) error {
 	return nil
 }
 
-// resumeReports ends reports that were recorded: still in public/, they are
-// submitted; no longer there, they were.
+// resumeReports completes recorded reports: those still in public/ are submitted; others
+// were.
 func (s *reporter) resumeReports(f *work) error {
 	list := unmarkedReports(f.spec)
 	for _, e := range list {
@@ -240,7 +240,7 @@ func (s *reporter) resumeReports(f *work) error {
 	return f.read()
 }
 
-// prepare writes the report's message file and gives its name in public/.
+// prepare writes the report's message file and returns its name in public/.
 func (s *reporter) prepare(f *work, list []owed, said map[int64]string, further bool) (file string, err error) {
 	draft, err := s.PostOffice.Submissions.NewDraft("report")
 	if err != nil {
@@ -265,11 +265,11 @@ func (s *reporter) prepare(f *work, list []owed, said map[int64]string, further 
 	if err := s.compose(f, list, said, further, draft.Name()).Write(draft); err != nil {
 		return "", err
 	}
-	// Crash: see Prepare: nobody knows the file's name yet.
+	// Crash: see Prepare: nothing refers to the file yet.
 	return draft.Name(), draft.Prepare()
 }
 
-// compose gathers what a report says. said is what hosts said, by offset.
+// compose collects the values of a report. said has replies of hosts by offset.
 func (s *reporter) compose(f *work, list []owed, said map[int64]string, further bool, name string) *report.Report {
 	first, current := &list[0], s.Conf.Current()
 	rep := &report.Report{

@@ -282,7 +282,7 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 		if strings.Contains(r, "message/rfc822") {
 			whole++
 		}
-		if n := len(storetest.Fields(r, "Action")); n > maxTold {
+		if n := len(storetest.Fields(r, "Action")); n > maxReported {
 			t.Errorf("a report of %d recipients", n)
 		}
 	}

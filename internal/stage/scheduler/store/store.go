@@ -59,7 +59,7 @@ type Store struct {
 	*Env
 	*loader     // reads specifications
 	*recorder   // records what became of recipients
-	*reporter   // tells senders
+	*reporter   // reports to senders
 	*holds      // waits for the conditions of channel hold
 	*summariser // shortens long histories
 	*ender      // removes messages that are done
@@ -92,11 +92,11 @@ type work struct {
 	opened, changed time.Time
 	// noMessage: queue/NAME is gone.
 	noMessage bool
-	removal   *workspec.Removal // nil: nobody was ever removed
-	voids     map[int64]int64   // see void, of voidOf
-	voidOf    *workspec.Spec
-	orders    *workspec.Orders // nil: nothing was ever ordered
-	// wished is the time before which no attempt was wanted; nil: none was said for any.
+	removal   *workspec.Removal // nil: no recipient was ever removed
+	reopens   map[int64]int64   // of reopensOf, see reopenedAt
+	reopensOf *workspec.Spec
+	orders    *workspec.Orders // nil: no operator decided anything
+	// wished has the times before which no attempt was wanted; nil: there are none.
 	wished map[int64]time.Time
 	before loadMode
 	// only are the recipients that are read; nil: all.
@@ -119,7 +119,7 @@ func (s *Env) openFor(name string, only []int64) (*work, error) {
 	return f, nil
 }
 
-// openUnread is openFor for who reads the file under its lock (underLock), and not before.
+// openUnread is openFor without reading the file, for underLock.
 func (s *Env) openUnread(name string, only []int64) (*work, error) {
 	file, err := s.PostOffice.Queue.Open(name)
 	if err != nil {
@@ -159,13 +159,13 @@ func (f *work) read() (err error) {
 	return nil
 }
 
-// tagOf is the tag that a recipient should have by what persons have decided.
+// tagOf returns the tag that a recipient should have by the decisions of operators.
 func (f *work) tagOf(r *workspec.Recipient) workspec.Tag {
 	return workspec.Decided(f.removal, f.orders, r)
 }
 
-// close gives the descriptors back. Nothing is buffered: what was to be durable has
-// been synced, so an error of close(2) says nothing.
+// close closes the files. Nothing is buffered and everything durable was synced, so an error
+// of close(2) means nothing.
 func (f *work) close() { _ = f.Close() }
 
 // recipients calls fn for each recipient.
@@ -178,7 +178,7 @@ func (f *work) recipients(fn func(g *workspec.Group, r *workspec.Recipient)) {
 	}
 }
 
-// find is the recipient at an offset; offsets ascend in a group.
+// find returns the recipient at an offset; offsets ascend in a group.
 func (f *work) find(offset int64) (*workspec.Group, *workspec.Recipient) {
 	for gi := range f.spec.Groups {
 		g := &f.spec.Groups[gi]
@@ -192,8 +192,8 @@ func (f *work) find(offset int64) (*workspec.Group, *workspec.Recipient) {
 	return nil, nil
 }
 
-// arrival is when the message was accepted, or if its file is gone, when something
-// was last written about it.
+// arrival returns when the message was accepted or, if its file is gone, when the specification
+// was last changed.
 func (f *work) arrival() time.Time {
 	if f.noMessage {
 		return f.Info.ModTime
@@ -205,10 +205,9 @@ func (f *work) arrival() time.Time {
 	return at
 }
 
-// notAfter is when a message was accepted at the latest whose file has a time that is still
-// to come: somebody has set it, or the clock, and its age must not wait for that. The
-// inode's change time, which no user can set, and the history of the message bound it, so
-// that it stays the same from one start to the next.
+// notAfter returns the latest time of acceptance of a message whose file has a time in the
+// future, because it or the clock was set. The inode's change time, which no user can set, and
+// the history bound it, so that it stays the same from one start to the next.
 func (f *work) notAfter(now time.Time) time.Time {
 	at := now
 	if !f.changed.IsZero() && f.changed.Before(at) {
@@ -224,8 +223,7 @@ func (f *work) notAfter(now time.Time) time.Time {
 
 func final(t workspec.Tag) bool { return t == workspec.TagOK || t == workspec.TagFailed }
 
-// attrHost of a deferral: how often in a row the host failed. The whole thread
-// waits.
+// attrHost of a deferral is how often in a row the host failed: the whole thread waits.
 const attrHost = "host"
 
 func attrInt(e *workspec.Event, key string) int64 {
@@ -239,7 +237,7 @@ func attrInt(e *workspec.Event, key string) int64 {
 // changes are lines to append and tags to set after them.
 type changes struct {
 	lines []byte
-	// Deferrals become one line for all recipients of whom it says the same.
+	// Deferrals become one line for all recipients with the same reply.
 	deferrals []deferrals
 	sync      bool // the lines must be durable before the tags
 	tags      []tagChange
@@ -260,7 +258,7 @@ func (c *changes) diagnostic(g *workspec.Group, r *workspec.Recipient, now time.
 	c.diagnosticOf(g, r, now, n, text, false)
 }
 
-// diagnosticOf is diagnostic. reported: nobody is to hear of it any more.
+// diagnosticOf is diagnostic; reported: without a report.
 func (c *changes) diagnosticOf(g *workspec.Group, r *workspec.Recipient, now time.Time, n workspec.Notary, text string, reported bool) {
 	if n.Address == "" {
 		n.Address = r.Address
@@ -290,8 +288,8 @@ func (c *changes) deferral(e workspec.Event) {
 	c.deferrals = append(c.deferrals, deferrals{e, []int64{e.Recipient}})
 }
 
-// maxReplies is how many replies are looked through for an equal one. With more of them
-// they differ by recipient.
+// maxReplies is how many replies are compared. With more different ones they differ by
+// recipient.
 const maxReplies = 32
 
 // write makes the changes.
@@ -313,8 +311,7 @@ func (c *changes) write(f *work) error {
 		}
 	}
 	if c.sync {
-		// Crash: as before, or the lines are durable; a tag never says more than a
-		// durable line.
+		// Crash: as before, or the lines are durable; a tag is never ahead of its line.
 		if err := f.Sync(); err != nil {
 			return err
 		}
@@ -341,7 +338,7 @@ func (f *work) underLock(fn func() error) (err error) {
 	return fn()
 }
 
-// failure is the status part of a failure that we decide on.
+// failure returns the status part of a failure that the scheduler decided.
 func failure(code status.Code, text string) workspec.Notary {
 	return workspec.Notary{Action: "failed", Status: code.String(), Diagnostic: "x-local; " + text, Agent: "scheduler"}
 }

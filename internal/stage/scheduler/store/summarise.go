@@ -10,11 +10,11 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// The history of a message is summarised when it has grown by one of these since the last
-// time, or since the file was written. It grows at least by half in between, so that all of
-// that costs no more than a part of writing the lines.
+// A history is summarised when it has grown by one of these since the last time, or since the
+// file was written. It grows at least by half in between, so that summarising costs only a part
+// of writing the lines.
 const (
-	longHistory = 32 << 10 // bytes, or half of what the file had then if that is more
+	longHistory = 32 << 10 // bytes, or half of the file's size then if that is more
 	// longWork is how many recipients in lines of deferrals: each reader goes over all of
 	// them, however short a line is.
 	longWork = 64 << 10
@@ -80,7 +80,7 @@ func (s *summariser) replace(f *work) error {
 	now := s.Now()
 	short := workspec.Summarise(f.raw, now)
 	if short == nil || len(short) > len(f.raw)-len(f.raw)/8 {
-		// It is about the rest that readers count from here.
+		// It cannot be shortened; readers count from here.
 		return s.noteLong(f)
 	}
 	note := workspec.SupersededEvent(now)
@@ -103,8 +103,8 @@ func (s *summariser) replace(f *work) error {
 	return f.reopen(s.PostOffice)
 }
 
-// noteLong says in the history that it cannot be made shorter, so that this is tried again
-// when it has grown by as much, and not by each attempt.
+// noteLong records in the history that it cannot be shortened, so that this is tried again when
+// it has grown by as much.
 func (s *summariser) noteLong(f *work) error {
 	note := workspec.SummarisedEvent(s.Now())
 	// Crash: it is tried once more.
@@ -122,14 +122,13 @@ func (f *work) reopen(po *postoffice.PostOffice) error {
 	return f.read()
 }
 
-// SweepCopies removes what dead schedulers have left beside specifications that they
-// replaced.
+// SweepCopies removes the copies that crashed schedulers left beside replaced specifications.
 func (s *sweeper) SweepCopies(names []string) {
 	superseded := []byte(" 0 " + workspec.EventSuperseded + "\n")
 	for _, name := range names {
 		r, err := s.PostOffice.Queue.SweepReplaced(name, func(left, spec []byte) bool {
-			// One that is not whole was being written. The line stood in the old file, on the
-			// disk, before there was a copy; in the copy it never stands.
+			// An incomplete copy was being written. The line is in the old file, durable, before
+			// there is a copy, and never in the copy.
 			return !workspec.Complete(left) || bytes.Contains(left, superseded) || bytes.Contains(spec, superseded)
 		})
 		switch {

@@ -10,14 +10,14 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// A message may make earlier ones of its sender void: its specification names them by
+// A message may supersede earlier ones of its sender: its specification names them by
 // their Message-IDs, x lines (M45). What of them is still queued is taken out as zmctl
-// remove does it, reported to nobody, and can be put back with zmctl undo.
+// remove does it, without a report, and zmctl undo restores it.
 
-// origin is who submitted a message: its sender and the uid that stands behind it.
+// origin is the submitter of a message: its sender and the uid that submitted it.
 type origin struct{ sender, uid string }
 
-// originOf is false where nobody stands behind the sender: the message came from
+// originOf returns false without a local submitter: the message came from
 // outside, or all that it is for are lists with owners.
 func originOf(spec *workspec.Spec) (o origin, ok bool) {
 	if len(spec.ErrorTo) == 0 {
@@ -34,17 +34,17 @@ func originOf(spec *workspec.Spec) (o origin, ok bool) {
 	return origin{}, false
 }
 
-// privilegeNobody is the uid of senders that nobody stands behind.
+// privilegeNobody is the uid of senders that are not local users.
 const privilegeNobody = "65534"
 
-// Superseding is a message that makes others void.
+// Superseding is a message that supersedes others.
 type Superseding struct {
 	id   postoffice.SpoolID
 	ids  []string // Message-IDs
 	from origin
 }
 
-// supersedes is what a specification makes void; nil: nothing.
+// supersedes returns the messages that a specification supersedes; nil: none.
 func supersedes(id postoffice.SpoolID, spec *workspec.Spec) *Superseding {
 	if len(spec.Obsoletes) == 0 {
 		return nil
@@ -56,17 +56,17 @@ func supersedes(id postoffice.SpoolID, spec *workspec.Spec) *Superseding {
 	return &Superseding{id, spec.Obsoletes, from}
 }
 
-// names tells whether a message is one of those named, and older.
+// Names reports whether a message is named and older.
 func (o *Superseding) Names(ident string, stamp int64) bool {
 	return stamp < o.id.MTime && slices.Contains(o.ids, ident)
 }
 
-// obsoleted finds those specifications that a message makes void, by their numbers.
+// FindSuperseded returns the numbers of the specifications that a message supersedes.
 func (s *Store) FindSuperseded(names []string, o *Superseding) (found []uint64) {
 	for _, name := range names {
 		f, err := s.openToLook(name)
 		if err != nil {
-			continue // it has ended, or is told when it is next used
+			continue // it has ended, or is reported when it is used next
 		}
 		if number, ok := f.spec.Number(); ok && !f.noMessage && o.Names(f.spec.Ident, f.id.MTime) {
 			found = append(found, number)
@@ -75,7 +75,7 @@ func (s *Store) FindSuperseded(names []string, o *Superseding) (found []uint64) 
 	return found
 }
 
-// obsolete takes the open recipients out of a message that another one makes void, if
+// Supersede removes the open recipients of a message that another one supersedes, if
 // both are of one sender and one uid. changed: its specification is to be read again.
 func (s *Store) Supersede(name string, o *Superseding) (changed bool, err error) {
 	f, err := s.openToLook(name)
@@ -91,16 +91,16 @@ func (s *Store) Supersede(name string, o *Superseding) (changed bool, err error)
 	}
 	switch from, ok := originOf(f.spec); {
 	case !ok:
-		return refused("nobody of this machine stands behind its sender")
+		return refused("its sender is not a local user")
 	case from.uid != o.from.uid:
 		return refused("it was submitted by uid " + from.uid + ", the other one by uid " + o.from.uid)
 	case !strings.EqualFold(from.sender, o.from.sender):
 		return refused("its sender is " + from.sender + ", that of the other one " + o.from.sender)
 	}
 	if slices.ContainsFunc(f.spec.History, func(e workspec.Event) bool { return e.Event == workspec.EventRestored }) {
-		return refused("a person has put it back")
+		return refused("an operator restored it")
 	}
-	// Crash: before the order's line nothing has happened, and it is done again when the
+	// Crash: before the operation's line nothing has happened, and it is done again when the
 	// other message is read; with it the message is removed.
 	res, err := operations.Remove(operations.Request{PostOffice: s.PostOffice, ID: f.id, Now: s.Now(), Who: "scheduler", Silent: true,
 		Reason: "obsoleted by " + o.id.String()}, name)
@@ -114,7 +114,7 @@ func (s *Store) Supersede(name string, o *Superseding) (changed bool, err error)
 		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id)
 	}
 	for _, a := range res.Busy {
-		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id, "reason", "an agent delivers it; if that fails")
+		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id, "reason", "an agent delivers it; it is removed if that fails")
 	}
 	return true, nil
 }

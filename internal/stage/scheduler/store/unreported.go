@@ -13,21 +13,21 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// ErrUnreported means that all recipients of a message are final, and that one has failed
-// whose sender wants a report and has none. Its files stay where they are.
+// ErrUnreported means that all recipients of a message are final, and the report of a failed
+// one is missing. The files stay where they are.
 var ErrUnreported = errors.New("a failed recipient is not reported")
 
 // about is the diagnostics of each recipient.
 type about struct {
-	by   map[int64][]*workspec.Diagnostic // by offset, in the file's order
-	void map[int64]int64                  // see opened.void
+	by    map[int64][]*workspec.Diagnostic // by offset, in the file's order
+	since map[int64]int64                  // see work.reopenedAt
 }
 
 func (f *work) diagnostics() about {
 	if len(f.spec.Diagnostics) == 0 {
 		return about{}
 	}
-	a := about{by: make(map[int64][]*workspec.Diagnostic, len(f.spec.Diagnostics)), void: f.void()}
+	a := about{by: make(map[int64][]*workspec.Diagnostic, len(f.spec.Diagnostics)), since: f.reopenedAt()}
 	for i := range f.spec.Diagnostics {
 		d := &f.spec.Diagnostics[i]
 		a.by[d.Of] = append(a.by[d.Of], d)
@@ -35,11 +35,11 @@ func (f *work) diagnostics() about {
 	return a
 }
 
-// of is the diagnostic that counts for a recipient, as far as it is of a kind: one that
-// was reported if there is one, else the last. nil: there is none.
+// of returns the diagnostic of a kind that counts for a recipient: a reported one if there is
+// one, else the last. nil: none.
 func (a *about) of(r *workspec.Recipient, kind string) (counts *workspec.Diagnostic) {
 	for _, d := range a.by[r.Offset] {
-		if report.KindOf(d) != kind || d.LineOffset <= a.void[r.Offset] {
+		if report.KindOf(d) != kind || d.LineOffset <= a.since[r.Offset] {
 			continue
 		}
 		if counts = d; d.Reported {
@@ -49,17 +49,16 @@ func (a *about) of(r *workspec.Recipient, kind string) (counts *workspec.Diagnos
 	return counts
 }
 
-// void returns, for each recipient that was opened again, the offset of the last line about
+// reopenedAt returns, for each recipient that was opened again, the offset of the last line about
 // that: no earlier diagnostic counts. It is computed once for each reading of the file.
-func (f *work) void() map[int64]int64 {
-	if f.voidOf == f.spec {
-		return f.voids
+func (f *work) reopenedAt() map[int64]int64 {
+	if f.reopensOf != f.spec {
+		f.reopens, f.reopensOf = reopened(f.spec), f.spec
 	}
-	f.voids, f.voidOf = reopened(f.spec), f.spec
-	return f.voids
+	return f.reopens
 }
 
-// undiagnosed are the failed recipients of which no diagnostic says so: an agent has
+// undiagnosed returns the failed recipients without a diagnostic: an agent has
 // written none, or none that can be read, or it died, or we did, between tag and line.
 // Those that an operator removed have none.
 func undiagnosed(f *work) map[int64]bool {
@@ -85,7 +84,7 @@ func (c *changes) diagnose(g *workspec.Group, r *workspec.Recipient, last *works
 		report.LastAnswer(&n, last, text)
 	}
 	c.diagnostic(g, r, now, n, text)
-	// The tag is there already, and says more than the file without this line.
+	// The tag is set already: the line must become durable.
 	c.sync = true
 }
 
@@ -97,7 +96,7 @@ func (s *reporter) explain(f *work) error {
 		now, last := s.Now(), lastDeferrals(f.spec)
 		for _, o := range s.account(f).missing {
 			s.Log.Warn("undiagnosed", "id", f.id, "name", f.Name, "rcpt", o.r.Address, "channel", o.r.Channel, "host", o.r.Host,
-				"reason", "the transport agent left no diagnostic that can be read; the sender is told without one")
+				"reason", "the transport agent left no readable diagnostic; the report has none")
 			c.diagnose(o.g, o.r, last[o.r.Offset], now)
 		}
 		// Crash: without the lines they are missing as before; with them they are reported.
@@ -138,7 +137,7 @@ func (s *reporter) refuseEnd(f *work) error {
 	if n := len(f.spec.History); n == 0 || f.spec.History[n-1].Event != workspec.EventUnreported || f.spec.History[n-1].Get("rcpts") != rcpts {
 		line := workspec.AppendEvent(nil, &workspec.Event{Time: s.Now(), Event: workspec.EventUnreported,
 			Attrs: []workspec.Attr{{Key: "rcpts", Value: rcpts}},
-			Text:  "all recipients are final, and the sender was not told of these failures: " + strings.Join(addresses[:min(len(addresses), 10)], ", ")})
+			Text:  "all recipients are final, and these failures are not reported: " + strings.Join(addresses[:min(len(addresses), 10)], ", ")})
 		// Crash: the line or none; the next start finds the same.
 		err = f.Append(line)
 	}

@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// unserved tells a recipient that no agent can be had for: its channel is hold, or no
+// Unserved reports whether a recipient has no agent: its channel is hold, or no
 // clause with a command matches. settings are those of the clauses that do match.
 func (s *Env) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
 	settings = s.Conf.Current().Match(r.Channel, r.Host)
@@ -22,20 +22,20 @@ func (s *Env) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved
 
 // unservedUntil is when an open recipient that nothing serves is given up (M27), zero if
 // never. No attempt can be waited for, so expiry counts as expiry2 does; but from the
-// time at which its trouble was told, so that a clause that is missing for an hour does
-// not end what is old.
-func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, told map[int64]time.Time) time.Time {
+// time of the history's line about it, so that a clause that is missing for an hour does not
+// end old mail.
+func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, noted map[int64]time.Time) time.Time {
 	age := settings.GiveUp()
 	if age == 0 {
 		return time.Time{}
 	}
 	since := f.begun(r, s.Now())
-	at, ok := told[r.Offset]
+	at, ok := noted[r.Offset]
 	switch {
 	case ok && at.After(since):
 		since = at
 	case !ok && r.Channel != builtin.Hold: // that is no trouble
-		since = s.Now() // it is about to be told
+		since = s.Now() // the line is about to be written
 	}
 	return since.Add(age)
 }
@@ -43,13 +43,13 @@ func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.
 // nextUnserved is when the first of the recipients that nothing serves is given up, zero
 // if none is.
 func (s *recorder) nextUnserved(f *work) (next time.Time) {
-	told := unservedSince(f.spec)
+	noted := unservedSince(f.spec)
 	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
 		if r.Tag != workspec.TagToDo {
 			return
 		}
 		if settings, unserved := s.Unserved(r); unserved && !f.orders.Waits(r, s.Now()) {
-			next = Earliest(next, s.unservedUntil(f, r, settings, told))
+			next = Earliest(next, s.unservedUntil(f, r, settings, noted))
 		}
 	})
 	return next
@@ -63,13 +63,13 @@ func (s *recorder) expireUnserved(f *work, now time.Time) (int, error) {
 	}
 	var c changes
 	err := f.underLock(func() error {
-		told := unservedSince(f.spec)
+		noted := unservedSince(f.spec)
 		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
 			settings, unserved := s.Unserved(r)
 			if r.Tag != workspec.TagToDo || !unserved || f.orders.Waits(r, now) {
 				return
 			}
-			if at := s.unservedUntil(f, r, settings, told); !at.IsZero() && !at.After(now) {
+			if at := s.unservedUntil(f, r, settings, noted); !at.IsZero() && !at.After(now) {
 				s.giveUp(f, g, r, &c, nil, "", now)
 			}
 		})

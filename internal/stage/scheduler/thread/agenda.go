@@ -146,10 +146,10 @@ func (c *Core) Next() time.Time {
 // atOnce is how much of each kind Advance does in one call.
 const atOnce = 512
 
-// Advance does what is due: it readies vertices and threads whose wait is over and
+// Advance acts on everything due: it readies vertices and threads whose wait is over and
 // gives the vertices that are too old, which are parked, and the messages whose
 // reminder came. The slices are good until the next call.
-// If much is due at once, the rest is left for another call: Next says so.
+// If much is due at once, the rest is left for another call, and Next returns its time.
 func (c *Core) Advance(now time.Time) (expired []*Vertex, due []*Message) {
 	ms := c.at(now)
 	c.expired, c.due = c.expired[:0], c.due[:0]

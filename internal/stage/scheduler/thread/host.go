@@ -124,7 +124,7 @@ func (t *Thread) remove(v *Vertex) {
 	}
 }
 
-// retire lets a thread without vertices go, when what it knows of rates is over.
+// retire forgets a thread without vertices, when its rates no longer limit anything.
 func (c *Core) retire(t *Thread) {
 	if len(t.list) > 0 {
 		return
@@ -148,7 +148,7 @@ func (c *Core) retire(t *Thread) {
 	c.Touch(t.Ring)
 }
 
-// mayRun tells whether a vertex of the thread may be started, but for the limits of
+// mayRun reports whether a vertex of the thread may be started, but for the limits of
 // ring and channel.
 func (t *Thread) mayRun(ms int64) bool {
 	if t.ready == 0 || t.paused || t.running >= t.bound() || t.free() > ms {

@@ -1,7 +1,7 @@
 package thread
 
 // How many deliveries at once a host is given: a start, then more while it serves them,
-// half as many when it refuses connections, says that it has too many, or puts off one
+// half as many when it refuses connections, answers that it has too many, or puts off one
 // message after the other; never less than one (docs/notes/concurrency.md).
 
 // usualStart is where the limit starts if the policy does not say.
@@ -32,7 +32,7 @@ func (t *Thread) Limit() int { return t.bound() }
 
 // grow takes note that the host has served a delivery: one more for each, until the
 // limit was too high once, then one more when as many were served as run at once.
-// It does not exceed twice of what ran at once: the rest says nothing about what the host
+// It does not exceed twice of what ran at once: the rest shows nothing about what the host
 // bears.
 func (t *Thread) grow() {
 	t.put = 0
@@ -63,7 +63,7 @@ func (t *Thread) halve() {
 	t.met, t.gain, t.put, t.peak = true, 0, 0, 0
 }
 
-// putOff takes note that the host put a message off, and tells whether that were too many
+// putOff takes note that the host put a message off, and reports whether that were too many
 // without another answer between them: twice as many as run at once, ten at least.
 func (t *Thread) putOff() bool {
 	t.put++

@@ -64,7 +64,7 @@ func (m *Message) Inode() uint64 {
 	return m.odd.inode
 }
 
-// SetInode says that the number in the message's name is not the one in its spool ID.
+// SetInode sets the inode number of the spool ID, where the message's name has another number.
 func (m *Message) SetInode(number uint64) { m.oddly().inode = number }
 
 // Away is how much of its age does not count.
@@ -122,13 +122,13 @@ func (m *Message) Name() string {
 	return string(m.AppendName(room[:0]))
 }
 
-// Named tells whether that is the message's name.
+// Named reports whether that is the message's name.
 func (m *Message) Named(name string) bool {
 	var room [40]byte
 	return string(m.AppendName(room[:0])) == name
 }
 
-// entered, in the last byte of a message's name, says that the core knows it.
+// entered, in the last byte of a message's name, marks it as known to the core.
 const entered = 1 << 7
 
 // AppendName appends what Name gives.
@@ -199,7 +199,7 @@ const (
 	Delivered
 )
 
-// Final tells whether nothing more is to be done for the recipient.
+// Final reports whether nothing more is to be done for the recipient.
 func (r Result) Final() bool { return r >= Failed }
 
 // Recipients are those of the vertex, by offset.
@@ -248,9 +248,9 @@ func (v *Vertex) Find(offset int64) *Recipient {
 	return nil
 }
 
-// Answered tells whether every recipient has a result.
+// Answered reports whether every recipient has a result.
 func (v *Vertex) Answered() bool {
-	// Answers mostly come in order, so of very many the last one tells.
+	// Answers mostly come in order, so that with very many the last one decides.
 	for _, r := range slices.Backward(v.Recipients()) {
 		if r.Result == None {
 			return false

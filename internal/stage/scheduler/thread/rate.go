@@ -16,7 +16,7 @@ type Rate struct {
 func (r Rate) step() int64 { return (int64(r.Per) + int64(r.N) - 1) / int64(r.N) }
 
 // bucket gives one token after the other at an even pace. None are gathered while
-// nobody takes one.
+// none is taken.
 type bucket struct {
 	next int64 // when there is a token, nanoseconds of the core's time
 }
@@ -41,7 +41,7 @@ func (b *bucket) take(r Rate, ms int64) {
 	b.next += r.step()
 }
 
-// follow takes over another rate: nobody waits for a token longer than by that one.
+// follow takes over another rate: no one waits for a token longer than by that one.
 func (b *bucket) follow(r Rate, ms int64) {
 	if r.N > 0 {
 		b.next = min(b.next, ms*int64(time.Millisecond)+r.step())
@@ -80,7 +80,7 @@ func (c *Core) alarm(t *Thread, ms int64) {
 	c.threads.set(t)
 }
 
-// throttled tells whether the ring's rate stands against a delivery now, and has the
+// throttled reports whether the ring's rate forbids a delivery now, and has the
 // ring looked at when it does not.
 func (c *Core) throttled(r *Ring, ms int64) bool {
 	free := r.free()

@@ -1,12 +1,12 @@
 package thread
 
 // The ready vertices of a thread are in two classes, those that were tried and those
-// that were not, which take turns, so that neither old mail nor new stands before the
+// that were not, which take turns, so that neither old mail nor new delays the
 // other. In each class senders take turns, a round after the other; in a round the
 // sender comes first whose oldest message is the oldest. A sender that comes while a
 // round is on takes part in the next one. Among those of one sender the oldest comes
-// first, or, without ageorder, what follows in a fixed random order on what was taken
-// last: nobody waits longer than a time round.
+// first, or, without ageorder, the next one in a fixed random order after the one taken
+// last: no message waits longer than one cycle.
 //
 // A class is a search tree by sender and age whose shape is a matter of chance (a treap),
 // and a heap of the first vertex of each sender. All that is done takes a time that
@@ -17,7 +17,7 @@ type order struct {
 	root  *Vertex
 	heads []*Vertex // the first of each sender: a heap by turn and age
 	turn  uint32    // of the sender that was served last
-	last  uint32    // without ageorder, the place in the random order of what was taken last
+	last  uint32    // without ageorder, the place in the random order of the one taken last
 	byAge bool
 }
 
@@ -31,12 +31,12 @@ func scatter(x uint64) uint64 {
 // shuffled is the place of v in the random order.
 func (v *Vertex) shuffled() uint32 { return uint32(scatter(v.Message.Number + 1)) }
 
-// above tells which of two is nearer to the root.
+// above reports which of two is nearer to the root.
 func (v *Vertex) above(w *Vertex) bool {
 	return scatter(v.Message.Number^1<<63) > scatter(w.Message.Number^1<<63)
 }
 
-// before tells the order of two vertices of one sender.
+// before orders two vertices of one sender.
 func (o *order) before(v, w *Vertex) bool {
 	a, b := v.Message, w.Message
 	if o.byAge {
@@ -131,7 +131,7 @@ func (o *order) head(sender uint32) (found *Vertex) {
 	return found
 }
 
-// following is the vertex of a sender that follows on what was taken last in the random
+// following is the vertex of a sender that follows the last one taken in the random
 // order, nil if none does.
 func (o *order) following(sender uint32) (found *Vertex) {
 	for x := o.root; x != nil; {
@@ -211,7 +211,7 @@ func (o *order) next() *Vertex {
 	return v
 }
 
-// first tells which of two senders' first vertices comes first.
+// first orders two senders by their first vertices.
 func (o *order) first(v, w *Vertex) bool {
 	if v.mark != w.mark {
 		return int32(v.mark-w.mark) < 0
@@ -268,7 +268,7 @@ func (v *Vertex) class() int {
 	return 0
 }
 
-// isReady tells whether v may be delivered now.
+// isReady reports whether v may be delivered now.
 func (v *Vertex) isReady() bool { return int(v.place) < v.Thread.ready }
 
 // pushReady lets v be delivered, if it may not yet.

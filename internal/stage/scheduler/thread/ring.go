@@ -72,7 +72,7 @@ func (c *Core) Rings(fn func(*Ring)) {
 	}
 }
 
-// Remove forgets a ring that has no threads and tells whether it did. One that waits for
+// Remove forgets a ring that has no threads and reports whether it did. One that waits for
 // a token stays until it has it; Touched gives it then.
 func (c *Core) Remove(r *Ring) bool {
 	if len(r.threads) > 0 {
@@ -93,7 +93,7 @@ func (c *Core) Remove(r *Ring) bool {
 func (c *Core) Follow(r *Ring, p Policy, now time.Time) {
 	r.Policy = p
 	r.tokens.follow(p.Rate, c.ms(now))
-	// Who has agents for it tells anew how long it waits for a token.
+	// The caller sets anew how long it waits for a token.
 	c.throttles.remove(r)
 	list := make([]*Thread, 0, len(r.threads))
 	r.Threads(func(t *Thread) { list = append(list, t) })
@@ -121,7 +121,7 @@ func (r *Ring) Until(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Hungry tells whether a thread of the ring has something to deliver now, and no
+// Hungry reports whether a thread of the ring has something to deliver now, and no
 // limit is known to stand against it. If it is the channel's, Touched gives the ring when
 // there is room.
 func (r *Ring) Hungry() bool {
@@ -315,7 +315,7 @@ func (c *Core) room(ch *channel) {
 	ch.blocked = list
 }
 
-// wants tells whether a thread of the ring may go but for the channel's limit.
+// wants reports whether a thread of the ring may go but for the channel's limit.
 func (r *Ring) wants(ch *channel) bool {
 	wants := false
 	r.inTurn(tiers, func(t *Thread) bool {

@@ -16,7 +16,7 @@ type Round struct {
 
 // HostWait is an agent's word about the host.
 type HostWait struct {
-	Until time.Time // not before; zero: as the schedule says
+	Until time.Time // not before; zero: by the schedule
 	Text  string
 	Busy  bool // it lives and has too many connections (421): while others go on that is no trouble
 }
@@ -31,7 +31,7 @@ func (c *Core) End(v *Vertex, w HostWait, now time.Time) Round {
 	started := v.mark
 	c.Stop(v, now)
 	bad := sum == HostDeferred && !(w.Busy && t.running > 0)
-	c.judge(t, sum, started == t.epoch)
+	c.learnLimit(t, sum, started == t.epoch)
 	switch {
 	case bad:
 		c.trouble(t, started, w, now)
@@ -72,9 +72,9 @@ func (v *Vertex) sum() Result {
 	return sum
 }
 
-// judge lets the limit follow what the host made of an attempt. fresh: it began after
-// what was last learnt.
-func (c *Core) judge(t *Thread, sum Result, fresh bool) {
+// learnLimit adapts the limit to the result of an attempt. fresh: it began after
+// the last change of the limit.
+func (c *Core) learnLimit(t *Thread, sum Result, fresh bool) {
 	switch {
 	case sum == Delivered:
 		t.grow()
@@ -133,7 +133,7 @@ func (c *Core) clear(t *Thread, now time.Time) {
 	c.update(t, c.ms(now))
 }
 
-// farthest bounds how long a host is left alone because an agent or a file says so: one
+// farthest bounds how long a host is left alone on request of an agent or a file: one
 // wrong digit must not stop its mail for ever.
 const farthest = 30 * 24 * time.Hour
 

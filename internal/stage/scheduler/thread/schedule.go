@@ -32,14 +32,14 @@ func (v *Vertex) age(p time.Duration) int64 {
 	return v.Message.accepted() + v.away() + p.Milliseconds()
 }
 
-// attempted tells whether an attempt of the vertex, or of its host since the vertex
+// attempted reports whether an attempt of the vertex, or of its host since the vertex
 // came, has failed.
 func (v *Vertex) attempted() bool { return v.Attempts > 0 || v.Thread.fails != v.fails }
 
-// due tells whether expiry counts: an attempt has failed, or none is to be made.
+// due reports whether expiry counts: an attempt has failed, or none is to be made.
 func (v *Vertex) due() bool { return v.attempted() || v.Thread.paused }
 
-// tooOld tells whether attempts end now (M27): expiry wants one attempt, expiry2
+// tooOld reports whether attempts end now (M27): expiry wants one attempt, expiry2
 // does not.
 func (v *Vertex) tooOld(ms int64) bool {
 	p := &v.Thread.Ring.Policy

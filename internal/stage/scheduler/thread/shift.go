@@ -6,7 +6,7 @@ import "time"
 // when the clock is set, it is not. All times of vertices, threads, rings and messages are
 // in it, so that setting the clock changes nothing but the offset between the two.
 
-// Shift follows a clock that was set by so much: what is left of each wait and the age
+// Shift follows a clock that was set by so much: the rest of each wait and the age
 // of each message stay as they are.
 func (c *Core) Shift(by time.Duration) {
 	c.offset += by.Milliseconds()
@@ -51,7 +51,7 @@ func (m *Message) notAhead(ms int64) {
 	}
 }
 
-// Accepted says when a message was accepted whose stamp is ahead of the clock. It has no
+// Accepted sets when a message was accepted whose stamp is ahead of the clock. It has no
 // vertex yet.
 func (c *Core) Accepted(m *Message, at time.Time) {
 	c.enter(m)

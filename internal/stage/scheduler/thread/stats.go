@@ -2,7 +2,7 @@ package thread
 
 import "time"
 
-// States of a thread, for people.
+// States of a thread, for display.
 const (
 	Idle      = "idle"      // nothing is to be done
 	Active    = "active"    // deliveries are under way, or are about to be
@@ -14,7 +14,7 @@ const (
 	NoPlace   = "no-place"  // the places for hosts like its own are taken
 )
 
-// Stats is what people want to know of a thread.
+// Stats describes a thread, for display.
 type Stats struct {
 	Vertices, Recipients int
 	Ready, Running       int
@@ -73,7 +73,7 @@ func (v *Vertex) Next() time.Time {
 	return v.Thread.Ring.core.time(v.next)
 }
 
-// state tells the thread's state and when it ends, zero if that is not known.
+// state returns the thread's state and when it ends; zero: unknown.
 func (t *Thread) state(ms int64) (state string, until time.Time) {
 	free := max(t.free(), t.Ring.free())
 	switch {
@@ -110,7 +110,7 @@ func (t *Thread) first() *Vertex {
 }
 
 // Vertices calls fn for the vertices of the thread from a place on, in any state, until
-// it says false. fn must not change the thread.
+// it returns false. fn must not change the thread.
 func (t *Thread) Vertices(from int, fn func(*Vertex) bool) {
 	for i := from; i < len(t.list); i++ {
 		if !fn(t.list[i]) {

@@ -1,6 +1,6 @@
 // Package thread is the scheduler's core: which recipients of which message are to
 // be delivered next. It is pure: no goroutine, no clock, no disk, no process; the
-// caller tells it the time and what happened, and asks what to do.
+// caller passes the time and the events, and asks what to do.
 //
 // A vertex is the open recipients that one message has for one channel and host. A
 // thread is all vertices of one channel and host; a ring is all threads that one
@@ -25,7 +25,7 @@ import (
 	"zmailer/internal/run/recent"
 )
 
-// Policy is what scheduler.conf says about the threads of a ring.
+// Policy has the settings of scheduler.conf for the threads of a ring.
 type Policy struct {
 	Interval time.Duration // unit of the waits; above 0
 	Retries  []int         // waits after each failed attempt, in intervals; not empty
@@ -41,7 +41,7 @@ type Policy struct {
 	Start          int  // deliveries at once to a host that nothing is known of, at most MaxThread; 0: 5
 	Jitter         int  // percent of a wait that is added at random, at most
 	QueueOnly      bool // nothing begins until Kick
-	JoinWaiting    bool // what is new waits for what waits already
+	JoinWaiting    bool // new mail waits for the mail that waits already
 	Rate, HostRate Rate // of deliveries begun: of the ring, of each thread
 }
 
@@ -122,14 +122,14 @@ type History struct {
 	// HostTries is how often the host was in trouble in a row: the thread, not the
 	// vertex, waits until Next. 0: it was not.
 	HostTries int
-	HostText  string // what was said then
+	HostText  string // the reply then
 	// Away does not make the recipients older, beside Message.Away.
 	Away time.Duration
 }
 
-// Core holds all rings and what is to happen when. It is used by one goroutine.
+// Core holds all rings and the agenda. It is used by one goroutine.
 type Core struct {
-	now       int64 // the last time that it was told
+	now       int64 // the last time that the caller passed
 	offset    int64 // see Shift
 	newcomers *odd  // of messages that come since the clock was set, nil: it was not
 	rand      *rand.Rand
@@ -243,7 +243,7 @@ func (c *Core) drop(v *Vertex) {
 }
 
 // Keep drops the recipients of a parked vertex that keep refuses, and ends the
-// vertex if none is left, which it tells.
+// vertex if none is left, which it reports.
 func (c *Core) Keep(v *Vertex, keep func(*Recipient) bool) (left bool) {
 	if v.state != parked {
 		panic("thread: Keep for a vertex that is not parked")
@@ -279,7 +279,7 @@ func (c *Core) Join(v *Vertex, rcpts []Recipient, next, now time.Time) {
 }
 
 // Drop forgets a message: its waiting and parked vertices end at once. Those that
-// run end by themselves: Running tells them.
+// run end by themselves: see Running.
 func (c *Core) Drop(m *Message, now time.Time) {
 	c.messages.remove(m)
 	var next *Vertex
@@ -315,8 +315,8 @@ func (c *Core) Restamp(m *Message, stamp int64, now time.Time) {
 	}
 }
 
-// Running tells a vertex that an agent has.
+// Running reports whether an agent has the vertex.
 func (v *Vertex) Running() bool { return v.state == running }
 
-// Waiting tells a vertex that waits for its turn.
+// Waiting reports whether the vertex waits for its turn.
 func (v *Vertex) Waiting() bool { return v.state == waiting }

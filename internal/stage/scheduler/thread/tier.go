@@ -17,7 +17,7 @@ type Origin uint8
 const (
 	Own     Origin = iota // of our own users: submitted on this machine, or by a client that logged in
 	Relayed               // of anybody else
-	Report                // without a sender, as reports are: it goes where a stranger wants it to go
+	Report                // without a sender, as reports are: an unauthenticated client chooses the recipient
 
 	origins = 3
 )
@@ -32,7 +32,7 @@ func (m *Message) Origin() Origin { return min(Origin(m.Sender>>30), Report) }
 // whoever submitted them.
 func (m *Message) SameSender(as *Message) bool { return (m.Sender^as.Sender)<<2 == 0 }
 
-// standing is what is known of a thread's host.
+// standing is the state of a thread's host.
 type standing uint8
 
 const (
@@ -55,7 +55,7 @@ func tierOf(s standing, o Origin) uint8 {
 	}[s][o]
 }
 
-// share says what the places are for that a tier and those below it have together.
+// share describes the deliveries that a tier and those below it share.
 func share(tier uint8) string {
 	return [tiers]string{
 		1: "reports and hosts that have not answered",
@@ -116,7 +116,7 @@ func (p *Policy) channelUnproven() int {
 	return (p.MaxChannel + 1) / 2
 }
 
-// learn is what is known of the host.
+// learn is the state of the host.
 func (t *Thread) learn() standing {
 	switch {
 	case t.next != 0:
@@ -172,7 +172,7 @@ func (t *Thread) tierNow() uint8 {
 // not begin one.
 func (t *Thread) crowded() bool { return t.tierNow() >= t.Ring.closed(t.channel) }
 
-// crowd says in words which places a crowded thread waits for.
+// crowd describes which deliveries a crowded thread waits for.
 func (t *Thread) crowd() string {
 	tier, unproven, taken := t.Ring.closed(t.channel), t.Ring.Policy.MaxUnproven, &t.Ring.places
 	if tier < taken.closed(unproven) {

@@ -24,7 +24,7 @@ type shelf struct {
 // line is a list of threads.
 type line struct{ head, tail *Thread }
 
-// levels is how many numbers of deliveries are told apart.
+// levels is how many numbers of deliveries are distinguished.
 const levels = 24
 
 // levelOf is the place of a thread with so many deliveries: numbers up to 15 have one
@@ -39,7 +39,7 @@ func levelOf(running int) uint8 {
 // bulky is how many recipients make a message one of those that take every second turn.
 const bulky = 100
 
-// classOf tells the class of a thread.
+// classOf returns the class of a thread.
 func (t *Thread) classOf() uint8 {
 	if t.small > 0 {
 		return 0
@@ -92,7 +92,7 @@ func (r *Ring) unlist(t *Thread) {
 	r.turn.count--
 }
 
-// misplaced tells a listed thread that has changed since.
+// misplaced reports whether a listed thread has changed since.
 func (t *Thread) misplaced() bool {
 	return t.listed && (t.class != t.classOf() || t.level != levelOf(t.running) || t.tier != t.tierNow())
 }

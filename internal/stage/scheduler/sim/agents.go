@@ -48,9 +48,9 @@ func (w *World) Ring(key string, p thread.Policy, set Ring) *Ring {
 
 // agent is a process that delivers.
 type agent struct {
-	crew  *Ring
+	ring  *Ring
 	free  int
-	queue []*thread.Vertex // with one slot: what it works on, and what is queued behind
+	queue []*thread.Vertex // with one slot: its delivery, and those behind it
 	busy  int
 	idle  time.Time
 	born  time.Time
@@ -66,7 +66,7 @@ func (a *agent) mayTake() bool { return a.free > 0 && !a.closing }
 // as the engine has it.
 const patience = 100 * time.Millisecond
 
-// feed gives what is ready to the ring's agents, as engine.feed does.
+// feed gives ready deliveries to the ring's agents, as engine.feed does.
 func (w *World) feed(r *Ring) {
 	for r.anyFree() {
 		v := w.core.Take(r.ring, w.now)
@@ -101,7 +101,7 @@ func (r *Ring) anyFree() bool {
 }
 
 func (r *Ring) choose(t *thread.Thread) *agent {
-	if a, _ := t.Serve.(*agent); a != nil && a.crew == r && !a.ended && a.mayTake() {
+	if a, _ := t.Serve.(*agent); a != nil && a.ring == r && !a.ended && a.mayTake() {
 		return a
 	}
 	var best *agent
@@ -118,7 +118,7 @@ func (w *World) give(a *agent, v *thread.Vertex) {
 	a.busy++
 	a.idle = time.Time{}
 	v.Thread.Serve = a
-	if a.crew.Slots > 1 {
+	if a.ring.Slots > 1 {
 		w.attempt(a, v)
 		return
 	}
@@ -130,7 +130,7 @@ func (w *World) give(a *agent, v *thread.Vertex) {
 
 // attempt has an agent begin a delivery.
 func (w *World) attempt(a *agent, v *thread.Vertex) {
-	l := w.letters[v]
+	l := w.deliveries[v]
 	h := l.Host
 	if l.Attempts++; l.Started.IsZero() {
 		l.Started = w.now
@@ -161,14 +161,14 @@ func (a *agent) connection(h *Host, now time.Time) bool {
 func (w *World) ends(a *agent, v *thread.Vertex, h *Host, verdict Verdict) {
 	h.active--
 	if verdict.Result != thread.HostDeferred {
-		a.kept[h] = append(a.kept[h], w.now.Add(a.crew.Keep))
+		a.kept[h] = append(a.kept[h], w.now.Add(a.ring.Keep))
 	}
 	list := v.Recipients()
 	for i := range list {
 		list[i].Result = verdict.Result
 	}
 	if verdict.Result == thread.Deferred {
-		w.letters[v].Deferred++
+		w.deliveries[v].Deferred++
 	}
 	wait := thread.HostWait{Until: verdict.Until, Busy: verdict.Busy}
 	if verdict.Result == thread.HostDeferred {
@@ -192,7 +192,7 @@ func (w *World) ends(a *agent, v *thread.Vertex, h *Host, verdict Verdict) {
 // rest frees a slot.
 func (w *World) rest(a *agent) {
 	a.busy--
-	if a.crew.Slots > 1 {
+	if a.ring.Slots > 1 {
 		a.free++
 	} else {
 		a.queue = a.queue[1:]
@@ -209,7 +209,7 @@ func (w *World) rest(a *agent) {
 	case a.busy == 0:
 		w.idles(a)
 	}
-	w.core.Touch(a.crew.ring)
+	w.core.Touch(a.ring.ring)
 }
 
 // idles notes that an agent has nothing to do; it ends when that lasts, or when its
@@ -217,8 +217,8 @@ func (w *World) rest(a *agent) {
 func (w *World) idles(a *agent) {
 	a.idle = w.now
 	since := a.idle
-	if a.crew.IdleMax > 0 {
-		w.in(a.crew.IdleMax, func() {
+	if a.ring.IdleMax > 0 {
+		w.in(a.ring.IdleMax, func() {
 			if a.idle.Equal(since) && !a.ended {
 				w.end(a)
 			}
@@ -233,18 +233,18 @@ func (w *World) idles(a *agent) {
 func (w *World) end(a *agent) {
 	a.ended = true
 	w.agents--
-	list := a.crew.agents
+	list := a.ring.agents
 	for i := range list {
 		if list[i] == a {
-			a.crew.agents = append(list[:i], list[i+1:]...)
+			a.ring.agents = append(list[:i], list[i+1:]...)
 			break
 		}
 	}
 	if a.closing {
-		w.satisfied(a.crew) // it asks again, behind the others
+		w.satisfied(a.ring) // it asks again, behind the others
 	}
 	w.placeFree()
-	w.core.Touch(a.crew.ring)
+	w.core.Touch(a.ring.ring)
 }
 
 // wantAgent starts another agent if it may be, as engine.wantAgent does.
@@ -272,14 +272,14 @@ func (w *World) wantAgent(r *Ring) {
 	w.agents++
 	w.in(w.AgentStart, func() {
 		r.starting = false
-		a := &agent{crew: r, free: r.Slots, born: w.now, kept: map[*Host][]time.Time{}}
+		a := &agent{ring: r, free: r.Slots, born: w.now, kept: map[*Host][]time.Time{}}
 		r.agents = append(r.agents, a)
 		w.idles(a)
 		w.core.Touch(r.ring)
 	})
 }
 
-// poorer tells whether a ring with fewer agents waits for a place, or one with as many
+// poorer reports whether a ring with fewer agents waits for a place, or one with as many
 // waits longer.
 func (w *World) poorer(than *Ring) bool {
 	ahead := true

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"time"
 
@@ -50,9 +48,6 @@ func run(c *cli.Context) error {
 		return err
 	}
 	s, err := top.Open(settings)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &config.Error{File: settings.PostOffice(), Reason: "POSTOFFICE cannot be used", Err: err}
-	}
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/postoffice/ledger"
@@ -23,7 +24,7 @@ type Sampler struct {
 	dir     string
 	po      *postoffice.PostOffice
 	tail    *ledger.Tail
-	call    *call
+	call    *view.SchedulerClient
 	stages  map[string]*counted
 	counts  counts
 	last    totals
@@ -132,7 +133,7 @@ func (s *Sampler) rate(x *Sample, now time.Time) {
 
 // ask puts a request to the scheduler.
 func (s *Sampler) ask(r mailq.Request, fn func(line []byte) error) error {
-	if err := s.call.patience(); err != nil {
+	if err := patience(s.call); err != nil {
 		return err
 	}
 	_, err := s.call.Ask(r, func(line string) error { return fn([]byte(line)) })
@@ -184,10 +185,7 @@ func (s *Sampler) Waiting(ctx context.Context, channel, host string, most int) (
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	if err := c.patience(); err != nil {
-		return nil, err
-	}
+	defer c.Close()
 	enough := errors.New("enough")
 	var list []mailq.WaitingInfo
 	first := true
@@ -261,16 +259,11 @@ func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // Open makes a Sampler of the postoffice that the configuration names; Close closes that,
 // too.
 func Open(settings *config.Config) (*Sampler, error) {
-	levels, err := settings.Int("HASHLEVELS", 0)
+	po, err := view.OpenPostOffice(settings)
 	if err != nil {
 		return nil, err
 	}
-	dir := settings.PostOffice()
-	po, err := postoffice.OpenDir(dir, levels, settings.String("SYNC", "normal") == "strict")
-	if err != nil {
-		return nil, err
-	}
-	s := New(po, dir)
+	s := New(po, settings.PostOffice())
 	if f, ok := po.FS().(io.Closer); ok {
 		s.close = f
 	}

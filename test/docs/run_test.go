@@ -32,7 +32,7 @@ C: Subject: lunch
 C:
 C: At noon.
 C: .
-S: 250 2.0.0 queued as S9977890A28CaS0WVYQu
+S: 250 2.0.0 Ok: queued as S9977890A28CaS0WVYQu
 C: QUIT
 S: 221 ...
 ~~~

@@ -55,7 +55,7 @@ func TestSubmitTellsTheMessagesWay(t *testing.T) {
 	wantIn(t, text, "accepted as router/", "queued for 4 recipients",
 		"alice@mta.example: delivered: 2.0.0 delivered to a Maildir", "now@sink.example: delivered: 2",
 		"later@sink.example: deferred: 4.3.2", "next try at", "later@sink.example: delivered: 2",
-		"never@sink.example: failed: 5.1.1", "the sender is told", "a report (failed) to bob@mta.example", "finished\n")
+		"never@sink.example: failed: 5.1.1", "a report (failed) to bob@mta.example", "finished\n")
 	awaitEmpty(t, s)
 }
 
@@ -71,7 +71,7 @@ func TestOrdinaryUserSeesHisMessageGo(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	wantIn(t, text, "accepted as public/", "what each recipient's host says is not shown", "the router has taken it")
+	wantIn(t, text, "accepted as public/", "the router has taken it")
 	awaitMail(t, s, "alice", 1)
 }
 
@@ -101,7 +101,7 @@ func TestInterruptedSubmitHasAcceptedItsMessage(t *testing.T) {
 		_ = cmd.Process.Kill()
 		t.Fatalf("does not end\n%s", out)
 	}
-	wantIn(t, out.String(), "goes its way")
+	wantIn(t, out.String(), "zmctl events S")
 	if _, err := s.Wait(patience, "later", func(e suite.Event) bool { return e.Word == "deferred" && e.Get("rcpt") == "later@sink.example" }); err != nil {
 		t.Error(err)
 	}

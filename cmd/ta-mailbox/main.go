@@ -58,7 +58,7 @@ func main() {
 func run(c *cli.Context) error {
 	for _, name := range c.Args().Slice() {
 		if !slices.Contains(mailbox.Channels(), name) {
-			return cli.Exit("no channel of this agent: "+name+"; --help tells them", config.ExitUsage)
+			return cli.Exit("no channel of this agent: "+name+"; see --help", config.ExitUsage)
 		}
 	}
 	if c.Int("slots") < 1 {

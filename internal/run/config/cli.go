@@ -21,7 +21,7 @@ import (
 // (ZCONFIG, path of zmailer.conf), --log-format, --log-level.
 func Flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "postoffice", EnvVars: []string{"POSTOFFICE"}, Usage: "the queues are in `DIR`, whatever the configuration says"},
+		&cli.StringFlag{Name: "postoffice", EnvVars: []string{"POSTOFFICE"}, Usage: "use the queues in `DIR` instead of the configured ones"},
 		&cli.StringFlag{Name: "config", EnvVars: []string{"ZCONFIG"}, Usage: "read `FILE` (zmailer.conf) and the files beside it; without it, that of the machine if these programs were installed, else built-in defaults"},
 		&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log on standard error: auto, text, json or tint"},
 		&cli.StringFlag{Name: "log-level", Usage: "log from `LEVEL` up: debug, info, warn or error"},
@@ -56,7 +56,7 @@ func ForInit(c *cli.Context) (settings *Config, missing string, err error) {
 	return settings, missing, err
 }
 
-// fixedBy is what the flags set, whatever the file says.
+// fixedBy is the values set by flags, which override the file.
 func fixedBy(c *cli.Context) (map[string]string, error) {
 	fixed := map[string]string{}
 	if dir := c.String("postoffice"); dir != "" {
@@ -155,10 +155,10 @@ func setUsageError(c *cli.Command) {
 func usageError(_ *cli.Context, err error, _ bool) error {
 	for _, name := range []string{"postoffice", "config", "log-format", "log-level"} {
 		if strings.HasSuffix(err.Error(), "not defined: -"+name) {
-			return cli.Exit(fmt.Errorf("%w; it stands before the command", err), ExitUsage)
+			return cli.Exit(fmt.Errorf("%w; it belongs before the command", err), ExitUsage)
 		}
 	}
-	return cli.Exit(fmt.Errorf("%w; --help tells the flags", err), ExitUsage)
+	return cli.Exit(fmt.Errorf("%w; see --help", err), ExitUsage)
 }
 
 // Exit is the exit code for an error: ExitConfig for an *Error, the code of a

@@ -77,9 +77,9 @@ func TestErrorsArePrintedOnceWithTheirExitCode(t *testing.T) {
 	}{
 		"no such file":       {[]string{"--config", "/nonexistent"}, ExitConfig, "prog: /nonexistent: cannot be read: no such file or directory\n"},
 		"bad flag value":     {[]string{"--log-format", "xml"}, ExitConfig, "prog: command line: LOG=xml cannot be used: it must be one of auto, text, json, tint\n"},
-		"unknown flag":       {[]string{"--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
-		"unknown sub flag":   {[]string{"sub", "--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; --help tells the flags\n"},
-		"bad sub flag":       {[]string{"sub", "--x=7"}, ExitUsage, "--help tells the flags\n"},
+		"unknown flag":       {[]string{"--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; see --help\n"},
+		"unknown sub flag":   {[]string{"sub", "--nosuch"}, ExitUsage, "prog: flag provided but not defined: -nosuch; see --help\n"},
+		"bad sub flag":       {[]string{"sub", "--x=7"}, ExitUsage, "see --help\n"},
 		"named in full":      {[]string{"picky"}, ExitUsage, "prog: picky needs a name\n"},
 		"nothing is wrong":   {nil, 0, ""},
 		"help is no error":   {[]string{"--help"}, 0, "--postoffice"},

@@ -27,7 +27,7 @@ func Default(file string) []byte {
 	return b
 }
 
-// Path is the path of a file that stands beside zmailer.conf, "" if the embedded
+// Path is the path of a file beside zmailer.conf, "" if the embedded
 // defaults are used: see Read.
 func (c *Config) Path(file string) string {
 	if c.Dir == "" {

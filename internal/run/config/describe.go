@@ -12,7 +12,7 @@ import (
 // and not shown in its help. The manual pages are made from it.
 const printApp = "--print-app"
 
-// Program is what a program says of itself, or of one of its commands, to help and manual.
+// Program describes a program, or one of its commands, for help and manual pages.
 type Program struct {
 	Name     string    `json:"name"`
 	Aliases  []string  `json:"aliases,omitempty"`
@@ -27,13 +27,13 @@ type Program struct {
 type Flag struct {
 	Names   []string `json:"names"`           // without dashes
 	Value   string   `json:"value,omitempty"` // what its value is called; "" if it has none
-	Usage   string   `json:"usage"`           // the name of the value stands in it
+	Usage   string   `json:"usage"`           // contains the name of the value
 	Default string   `json:"default,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Repeats bool     `json:"repeats,omitempty"`
 }
 
-// Describe tells what an app is; what is hidden is left out.
+// Describe describes an app without its hidden flags and commands.
 func Describe(app *cli.App) Program {
 	return Program{
 		Name: app.Name, Usage: app.Usage, Synopsis: synopsis(app.UsageText), Text: app.Description,
@@ -80,7 +80,7 @@ func describeFlags(flags []cli.Flag) []Flag {
 	return list
 }
 
-// placeholder takes the `NAME` of a flag's value out of the quotes in which it stands.
+// placeholder takes the `NAME` of a flag's value out of its quotes.
 func placeholder(usage string) (name, plain string) {
 	before, rest, ok := strings.Cut(usage, "`")
 	if !ok {
@@ -93,7 +93,7 @@ func placeholder(usage string) (name, plain string) {
 	return name, before + name + after
 }
 
-// shortDefault writes a default as a person would, "" for one that says nothing.
+// shortDefault writes a default in short form, "" for an empty one.
 func shortDefault(text string) string {
 	text = strings.Trim(text, `"`)
 	if strings.HasSuffix(text, "m0s") {

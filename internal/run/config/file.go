@@ -79,7 +79,7 @@ func OpenFile[T any](path string, parse func(name string, text []byte) (T, error
 // Path is the file's.
 func (f *File[T]) Path() string { return f.path }
 
-// Current is what the file says now.
+// Current is the content of the file now.
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *File[T]) Current() T {
 	return f.value
 }
 
-// take parses what was read.
+// take parses the file's text.
 func (f *File[T]) take(text []byte, info fs.FileInfo) {
 	v, err := f.parse(f.path, text)
 	if err != nil {
@@ -161,7 +161,7 @@ func (f *File[T]) read() ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// bad makes an *Error; the path stands in front of it already.
+// bad makes an *Error; the path is in front of it already.
 func (f *File[T]) bad(err error) error {
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
 		err = perr.Err

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// flagsFirst puts the flags of a command before its arguments, because people type them
+// flagsFirst puts the flags of a command before its arguments, because operators type them
 // behind as well and the library takes those for arguments. What it does not know it
 // leaves as it is, for the library to complain about.
 func flagsFirst(app *cli.App, args []string) []string {

@@ -11,7 +11,7 @@ import (
 var installed string
 
 // chosen is the path of the zmailer.conf that holds; "": the built-in one. An empty
-// --config or ZCONFIG says that as well.
+// --config or ZCONFIG has the same effect.
 func chosen(c *cli.Context) string {
 	if c.IsSet("config") || installed == "" {
 		return c.String("config")

@@ -12,12 +12,12 @@ import (
 // Load reads the file. An empty path gives the embedded default configuration.
 func Load(path string) (*Config, error) { return load(path, nil) }
 
-// LoadFor reads a file for the postoffice in a directory, whatever the file says.
+// LoadFor reads a file for the postoffice in a directory, whatever POSTOFFICE the file has.
 func LoadFor(path, postoffice string) (*Config, error) {
 	return load(path, map[string]string{"POSTOFFICE": postoffice})
 }
 
-// load reads a file in which the given values hold, whatever it says.
+// load reads a file in which the given values hold, whatever it contains.
 func load(path string, fixed map[string]string) (*Config, error) {
 	c := &Config{values: map[string]value{}}
 	for name, text := range fixed {
@@ -35,7 +35,7 @@ func load(path string, fixed map[string]string) (*Config, error) {
 	}
 	text, err := os.ReadFile(abs)
 	if err != nil {
-		// The path stands in front already.
+		// The path is in front already.
 		if perr := (*os.PathError)(nil); errors.As(err, &perr) {
 			err = perr.Err
 		}

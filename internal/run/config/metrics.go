@@ -27,7 +27,7 @@ func parseMetrics(words []string) (map[string]string, error) {
 	places := map[string]string{}
 	put := func(program, place string) error {
 		if had := places[program]; had != "" {
-			return fmt.Errorf("%s stands there twice", program)
+			return fmt.Errorf("duplicate program %s", program)
 		}
 		places[program] = place
 		return nil
@@ -37,7 +37,7 @@ func parseMetrics(words []string) (map[string]string, error) {
 		switch {
 		case word == "off":
 			if len(words) > 1 {
-				return nil, fmt.Errorf("off stands alone")
+				return nil, fmt.Errorf("off cannot be combined with other words")
 			}
 		case word == "unix":
 			for _, p := range measured() {

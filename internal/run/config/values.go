@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// DefaultPostOffice is where the queues are if nothing else is said.
+// DefaultPostOffice is the default place of the queues.
 const DefaultPostOffice = "/var/spool/postoffice"
 
 // PostOffice is the postoffice directory, an absolute path.
 func (c *Config) PostOffice() string { return c.String("POSTOFFICE", DefaultPostOffice) }
 
-// Hostname is HOSTNAME, or what the system says.
+// Hostname is HOSTNAME, or the system's host name.
 func (c *Config) Hostname() (string, error) {
 	if name := c.String("HOSTNAME", ""); name != "" {
 		return name, nil

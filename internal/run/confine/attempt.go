@@ -24,7 +24,7 @@ type Attempt struct {
 // probe is the name of files that an attempt makes; what was made is removed.
 const probe = ".zmctl-confinement"
 
-// lowPort is one that only the privileged may listen on, and nobody uses.
+// lowPort is an unused port that only privileged processes may listen on.
 const lowPort = 79
 
 // Directories are those of a postoffice, as internal/postoffice has them, which a program
@@ -129,7 +129,7 @@ func (p Plan) leaveNetwork(try func(string, func() error)) {
 	})
 }
 
-// anybodyListens tells whether low ports are free for all on this system.
+// anybodyListens reports whether low ports are free for all on this system.
 func anybodyListens() bool {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	n, cerr := strconv.Atoi(strings.TrimSpace(string(b)))

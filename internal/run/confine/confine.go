@@ -1,6 +1,6 @@
 // Package confine has a daemon keep no more rights than its work needs: it becomes the
 // user of the daemons, gives up capabilities, and has the kernel hold it to its own
-// directories (Landlock). What each program may do stands in one table, rooms.go, which
+// directories (Landlock). What each program may do is in one table, rooms.go, which
 // docs/privileges.md prints. It owns nothing on disk.
 //
 // Nothing is done unless zmailer.conf names a user (DAEMONUSER) or wants it (CONFINE=yes):
@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	// ErrUser means that DAEMONUSER names nobody who can be used.
+	// ErrUser means that DAEMONUSER names no usable user.
 	ErrUser = errors.New("no user to run as")
 	// ErrOwner means that the postoffice is not that user's.
 	ErrOwner = errors.New("the postoffice belongs to somebody else")
@@ -49,7 +49,7 @@ type Plan struct {
 
 // PlanFor is the plan of a program by its name.
 func PlanFor(program string, c *config.Config) Plan {
-	// What is wrong with METRICS the stage says.
+	// The stage reports errors in METRICS.
 	place, _ := c.Metrics(program)
 	return Plan{
 		Program: program, Socket: place == "unix", Room: rooms()[program],
@@ -75,7 +75,7 @@ func Enter(program string, c *config.Config, log *slog.Logger) error {
 	return nil
 }
 
-// Holds tells whether this process has what the room keeps, and is to give up the rest: a
+// Holds reports whether this process has what the room keeps, and is to give up the rest: a
 // program of an ordinary user has nothing that another process could keep for it.
 func (p Plan) Holds() (bool, error) {
 	a, err := p.Account()
@@ -90,7 +90,7 @@ func (p Plan) Holds() (bool, error) {
 	return true, nil
 }
 
-// Exempt tells whether an ordinary user's program has no room: it starts or is what needs
+// Exempt reports whether an ordinary user's program has no room: it starts or is what needs
 // other users' rights.
 func (p Plan) Exempt() bool {
 	a, err := p.Account()
@@ -147,7 +147,7 @@ func (p Plan) Account() (*Account, error) {
 	return a, nil
 }
 
-// Applies tells whether Enter has anything to do.
+// Applies reports whether Enter has anything to do.
 func (p Plan) Applies() bool {
 	a, err := p.Account()
 	return a != nil || err != nil || p.Mode == "yes"
@@ -183,14 +183,14 @@ func (p Plan) Enter() (Report, error) {
 	return r, nil
 }
 
-// checkOwner tells whether the postoffice is the user's: he could do nothing in another
+// checkOwner reports whether the postoffice is the user's: he could do nothing in another
 // one, and some of it would be seen late.
 func (p Plan) checkOwner(a *Account) error {
 	for _, name := range []string{".", "public", "router", "queue", "transport"} {
 		path := filepath.Join(p.Office, name)
 		info, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // who opens the postoffice says what is missing
+			continue // opening the postoffice reports the missing directory
 		}
 		if err != nil {
 			return fmt.Errorf("look at the postoffice: %w", err)

@@ -87,7 +87,7 @@ func keepOnly(keep []cap.Value) error {
 func capabilities() string { return cap.GetProc().String() }
 
 // parentsDeath is the signal that was to come at the end of who started us (zmctl run
-// wants it), 0 for none. It belongs to the first thread alone, and nobody else may ask:
+// wants it), 0 for none. It belongs to the first thread alone, and no other thread may ask:
 // what is initialised runs on that thread.
 var parentsDeath = func() (signal int32) {
 	_, _, e := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&signal)), 0)

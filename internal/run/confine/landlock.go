@@ -111,7 +111,7 @@ func around(dir string) (dirs, files []string, err error) {
 	return dirs, files, nil
 }
 
-// reachable tells whether a name can be put into a rule: another user's mount cannot.
+// reachable reports whether a name can be put into a rule: another user's mount cannot.
 func reachable(path string) bool {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -5,7 +5,7 @@ import "kernel.org/pub/linux/libs/security/libcap/cap"
 // Room is what a program may do. Outside of the postoffice it may read what its user may.
 type Room struct {
 	// Write are directories below the postoffice where it does all; Read: where it opens
-	// files; Add: where it may only put new ones. A * stands for the rest of a name.
+	// files; Add: where it may only put new ones. A * matches the rest of a name.
 	Write, Read, Add []string
 	// Caps are kept.
 	Caps []cap.Value

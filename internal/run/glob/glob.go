@@ -4,7 +4,7 @@
 // [!a-z] for one of a class, and \ before a character that is meant literally. Unlike in
 // path.Match, * matches / too: a host may be a path.
 //
-// Diagnostics: Check returns what is wrong with a pattern; the other functions expect one that
+// Diagnostics: Check returns the error in a pattern; the other functions expect one that
 // Check has accepted.
 package glob
 
@@ -95,7 +95,7 @@ func Pieces(pattern string) (list []string) {
 	return list
 }
 
-// Expand returns the patterns that a pattern with {one,two} stands for.
+// Expand returns the patterns that a pattern with {one,two} means.
 func Expand(pattern string) []string {
 	before, rest, ok := strings.Cut(pattern, "{")
 	if !ok {
@@ -109,7 +109,7 @@ func Expand(pattern string) []string {
 	return list
 }
 
-// Check reports what is wrong with a pattern, which may have {one,two}.
+// Check returns the error in a pattern, which may have {one,two}.
 func Check(pattern string) error {
 	words := 1
 	for len(pattern) > 0 {

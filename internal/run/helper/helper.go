@@ -71,7 +71,7 @@ func connection(f *os.File) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// mostFiles may come with a message; what is more is lost.
+// mostFiles may come with a message; further files are lost.
 const mostFiles = 4
 
 // Receive reads a message of at most limit bytes, and the files that came with it.
@@ -100,7 +100,7 @@ func Receive(conn *net.UnixConn, limit int, message any) (files []*os.File, err 
 	}
 	if err := json.Unmarshal(b[:n], message); err != nil {
 		for _, f := range files {
-			_ = f.Close() // nobody takes it
+			_ = f.Close() // it is not used
 		}
 		return nil, fmt.Errorf("read a message: %w", err)
 	}

@@ -1,4 +1,4 @@
-// Package human writes values for people: durations, sizes and counts, and text of unknown
+// Package human writes values for humans: durations, sizes and counts, and text of unknown
 // origin (addresses, subjects, replies of other hosts) made safe to display. It owns nothing.
 //
 // Diagnostics: none; what cannot be shown is shown as its code.
@@ -36,7 +36,7 @@ func Clean(s string) string {
 
 func hidden(r rune) bool { return unicode.IsControl(r) || Unseen(r) }
 
-// Unseen tells characters that are not seen themselves, but change how others are shown.
+// Unseen reports whether a character is invisible, but changes how others are shown.
 func Unseen(r rune) bool { return unicode.Is(unicode.Cf, r) }
 
 // CleanLines is Clean for each line of a text.

@@ -31,7 +31,7 @@ const Mode = 0o640
 type File struct {
 	path string
 	own  bool
-	// Lost makes the line that tells how many were dropped.
+	// Lost makes the line with the number of dropped lines.
 	lost func(lines int) []byte
 
 	mu      sync.Mutex
@@ -146,7 +146,7 @@ func (l *File) Reopen() error {
 	return nil
 }
 
-// same tells whether a descriptor is this file.
+// same reports whether a descriptor is this file.
 func same(f *os.File, fd int) bool {
 	var a, b unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &a) == nil && unix.Fstat(fd, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino
@@ -170,7 +170,7 @@ func (l *File) Close() error {
 	return errors.Join(err, l.f.Close())
 }
 
-// copy takes the pipe's lines until nobody writes any more.
+// copy takes the pipe's lines until it has no writer.
 func (l *File) copy(r *os.File) {
 	defer close(l.done)
 	defer r.Close()

@@ -16,9 +16,9 @@ const most = 4096
 // written when the process would otherwise sleep: by a goroutine that lets all others run
 // first.
 type batch struct {
-	w    io.Writer
-	told bool // its reader is the journal, and is told each line's priority
-	wake chan struct{}
+	w       io.Writer
+	journal bool // its reader is the journal, which gets each line's priority
+	wake    chan struct{}
 
 	turn sync.Mutex // held from taking lines out until they are written
 	out  []byte     // being written
@@ -41,7 +41,7 @@ func newBatch(w io.Writer) *batch {
 // Write takes a line.
 func (b *batch) Write(line []byte) (int, error) {
 	prefix := ""
-	if b.told {
+	if b.journal {
 		prefix = priority(line)
 	}
 	b.mu.Lock()
@@ -70,7 +70,7 @@ func (b *batch) flush() {
 	b.out, b.buf = b.buf, b.out[:0]
 	b.mu.Unlock()
 	if len(b.out) > 0 {
-		_, _ = b.w.Write(b.out) // there is nowhere to tell an error
+		_, _ = b.w.Write(b.out) // an error cannot be reported
 	}
 	if cap(b.out) > 4*most { // of one long line
 		b.out = make([]byte, 0, most)

@@ -11,7 +11,7 @@ import (
 // has a service's standard error on, as DEVICE:INODE (systemd.exec(5)).
 const JournalVariable = "JOURNAL_STREAM"
 
-// isJournal tells whether a file is that stream. A process whose standard error was
+// isJournal reports whether a file is that stream. A process whose standard error was
 // directed elsewhere has the variable all the same.
 func isJournal(f *os.File) bool {
 	named := os.Getenv(JournalVariable)

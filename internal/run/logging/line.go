@@ -102,7 +102,7 @@ func (l *Line) put(key, value string) (ok bool) {
 	return err == nil
 }
 
-// whole tells whether it is a line of ours.
+// whole reports whether it is a line of ours.
 func (l *Line) whole() bool { return l.Event != "" && !l.Time.IsZero() }
 
 func parseJSON(b []byte) (l Line, ok bool) {

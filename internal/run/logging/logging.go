@@ -8,7 +8,7 @@
 // not what mail is found by: that are the files, and the ledger.
 //
 // Diagnostics: New errs on an unknown format or level and names those that are
-// known. Errors of writing the log are dropped: there is nowhere to tell them.
+// known. Errors of writing the log are dropped: they cannot be reported.
 package logging
 
 import (
@@ -25,7 +25,7 @@ import (
 // text else), "text", "json" or "tint"; level is "debug", "info", "warn" or
 // "error"; program becomes the key "program". Empty format and level mean "auto"
 // and "info". What it writes to a file or pipe is to be flushed at the end. Where that is
-// the journal's stream, each line of text or JSON tells its priority.
+// the journal's stream, each line of text or JSON begins with its priority.
 func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	least, err := parseLevel(level)
 	if err != nil {
@@ -41,7 +41,7 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	var b *batch
 	if f, file := w.(*os.File); file && format != "tint" {
 		b = newBatch(w)
-		b.told = isJournal(f)
+		b.journal = isJournal(f)
 		w = b
 	}
 	opts := &slog.HandlerOptions{Level: least}

@@ -1,4 +1,4 @@
-// Package machine says what a program takes of the processors it runs on, where Go's
+// Package machine sets what a program takes of the processors it runs on, where Go's
 // defaults suit one large server rather than several small daemons beside each other:
 // docs/notes/runtime.md has the reasons and the numbers. It owns nothing on disk.
 //
@@ -17,7 +17,7 @@ import (
 
 // Share takes half of the processors, at least one: the programs of a postoffice hand
 // each message on, and a program that has one awake does not need to wake another.
-// GOMAXPROCS in the environment says otherwise.
+// GOMAXPROCS in the environment overrides it.
 func Share() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(share(runtime.GOMAXPROCS(0)))

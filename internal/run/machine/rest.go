@@ -17,7 +17,7 @@ const (
 
 var rest = resting{after: restAfter, from: restFrom, free: debug.FreeOSMemory}
 
-// Worked is told when a piece of work is done. A second after the last the process gives
+// Worked is called when a piece of work is done. A second after the last the process gives
 // back the memory that it does not need, if there was so much work that it may be worth it.
 func Worked() { rest.worked() }
 
@@ -50,7 +50,7 @@ func (r *resting) look() {
 	}
 }
 
-// over sets the timer again, or tells whether it is worth while to give memory back.
+// over sets the timer again, or reports whether it is worth while to give memory back.
 func (r *resting) over() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ const most = 200
 // Other is the value of all labels of what found no place.
 const Other = "other"
 
-// Set is the numbers of one process. nil: nobody wants them.
+// Set is the numbers of one process. nil: metrics are off.
 type Set struct {
 	program, address string
 
@@ -203,7 +203,7 @@ func (h *Histograms) With(values ...string) *Histogram {
 }
 
 // Since is the time since began; -1, which Observe does not count, without a histogram:
-// then nobody asks the clock.
+// then the clock is not read.
 func (h *Histogram) Since(began time.Time) time.Duration {
 	if h == nil || began.IsZero() {
 		return -1
@@ -229,8 +229,8 @@ type asked struct {
 	families []*vector[float64]
 }
 
-// Ask makes families whose values look gives. It is called by whoever reads them, one at a
-// time, and not again before keep is over: what was found last is told then.
+// Ask makes families whose values look gives. It is called when the metrics are read, by one
+// reader at a time, and not again before keep is over: until then readers get the last values.
 func (s *Set) Ask(keep time.Duration, look func(put Put), families ...Family) {
 	if s == nil {
 		return

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process adds what every program tells of itself, under the names that all programs
-// which Prometheus watches have for it.
+// process adds the metrics of every program about itself, under the names that are usual
+// with Prometheus.
 func (s *Set) process() {
 	began := float64(time.Now().UnixNano()) / 1e9
 	s.Ask(0, func(put Put) {

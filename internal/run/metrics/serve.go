@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Limits of those who read.
+// Limits of readers.
 const (
 	readers     = 8                // at once
 	readTimeout = 10 * time.Second // for a question and its answer
@@ -27,7 +27,7 @@ const (
 // are read.
 func Socket(program string) string { return ".metrics." + program }
 
-// Listen makes a Unix socket that nobody serves yet: postoffice.ListenAlone.
+// Listen makes a Unix socket that no one serves yet: postoffice.ListenAlone.
 type Listen func(path string, mode os.FileMode) (*net.UnixListener, error)
 
 // Serve answers those who read until stop is called. The socket is made in dir, the
@@ -48,19 +48,19 @@ func (s *Set) Serve(dir string, listen Listen, log *slog.Logger) (stop func()) {
 	}
 	if err != nil {
 		log.Error("metrics-not-served", "address", where, "reason", err,
-			"advice", "mail goes on, nobody can read this program's metrics until METRICS is mended and it is started again")
+			"advice", "mail goes on; to read this program's metrics correct METRICS and restart it")
 		return func() {}
 	}
 	if path == "" {
 		where = l.Addr().String()
 	}
 	log.Info("metrics-served", "address", where)
-	d := &door{set: s, listener: l, log: log, stopped: make(chan struct{}), open: map[net.Conn]struct{}{}}
+	d := &server{set: s, listener: l, log: log, stopped: make(chan struct{}), open: map[net.Conn]struct{}{}}
 	d.all.Go(d.accept)
 	return func() {
 		if path != "" {
 			// While we listen the name is ours; behind that it may be a successor's.
-			// Crash: the socket stays, nobody answers, and the next one takes its place.
+			// Crash: the socket stays, unanswered, and the next one replaces it.
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				log.Warn("metrics-trouble", "reason", fmt.Errorf("remove socket: %w", err))
 			}
@@ -69,9 +69,8 @@ func (s *Set) Serve(dir string, listen Listen, log *slog.Logger) (stop func()) {
 	}
 }
 
-// door is where the numbers are read: a server of HTTP/1.1 that knows one page and closes
-// the connection behind it.
-type door struct {
+// server is an HTTP/1.1 server with one page that closes the connection after each answer.
+type server struct {
 	set      *Set
 	listener net.Listener
 	log      *slog.Logger
@@ -82,7 +81,7 @@ type door struct {
 	open map[net.Conn]struct{}
 }
 
-func (d *door) close() {
+func (d *server) close() {
 	close(d.stopped)
 	_ = d.listener.Close() // nothing is buffered in it
 	d.mu.Lock()
@@ -93,7 +92,7 @@ func (d *door) close() {
 	d.all.Wait()
 }
 
-func (d *door) accept() {
+func (d *server) accept() {
 	places := make(chan struct{}, readers)
 	for {
 		c, err := d.listener.Accept()
@@ -122,8 +121,8 @@ func (d *door) accept() {
 	}
 }
 
-// keep notes an open connection; false: the door is closed.
-func (d *door) keep(c net.Conn) bool {
+// keep notes an open connection; false: the server is closed.
+func (d *server) keep(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
@@ -135,7 +134,7 @@ func (d *door) keep(c net.Conn) bool {
 	return true
 }
 
-func (d *door) answer(c net.Conn) {
+func (d *server) answer(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	if !d.keep(c) {
 		return
@@ -164,7 +163,7 @@ func (d *door) answer(c net.Conn) {
 	if method == "HEAD" {
 		text = nil
 	}
-	// Who does not read it to its end misses it.
+	// A client that does not read to the end misses the rest.
 	_, _ = c.Write(append([]byte(head), text...))
 }
 

@@ -1,10 +1,10 @@
-// Package sdnotify tells the service manager how a daemon is: that it serves, that it reads
+// Package sdnotify reports a daemon's state to the service manager: that it serves, that it reads
 // its configuration again, that it stops, and, where a watchdog is wanted, that its main
 // loop goes round (sd_notify(3)). Without NOTIFY_SOCKET in the environment all of it does
 // nothing. It owns nothing; nothing of it survives a crash.
 //
 // Diagnostics: nothing is returned. A daemon serves mail whether its manager hears of it
-// or not; that it cannot be told is logged once, as notify-trouble.
+// or not; an error of reporting is logged once, as notify-trouble.
 package sdnotify
 
 import (
@@ -30,7 +30,7 @@ type Service struct {
 const asks = 4
 
 // FromEnvironment is the service that the manager has started this process as, nil if
-// none wants to be told.
+// there is none.
 func FromEnvironment(log *slog.Logger) *Service {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
@@ -43,15 +43,15 @@ func FromEnvironment(log *slog.Logger) *Service {
 	return s
 }
 
-// Ready says that the daemon serves, or that it has read its configuration again. The
-// text is for people: systemctl status shows it.
+// Ready reports that the daemon serves, or that it has read its configuration again. The
+// text is shown by systemctl status.
 func (s *Service) Ready(format string, args ...any) {
 	if s != nil {
 		s.send(daemon.SdNotifyReady + "\nSTATUS=" + fmt.Sprintf(format, args...))
 	}
 }
 
-// Reloading says that the configuration is being read again; Ready ends that.
+// Reloading reports that the configuration is being read again; Ready ends that.
 func (s *Service) Reloading() {
 	if s == nil {
 		return
@@ -64,7 +64,7 @@ func (s *Service) Reloading() {
 	s.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
 }
 
-// Stopping says that the daemon ends.
+// Stopping reports that the daemon ends.
 func (s *Service) Stopping() {
 	if s != nil {
 		s.send(daemon.SdNotifyStopping + "\nSTATUS=stopping")
@@ -100,14 +100,14 @@ func (s *Service) Watch(ask func()) (stop func()) {
 }
 
 // Alive is called by the main loop each time round. It costs the load of a variable when
-// nobody has asked.
+// none is requested.
 func (s *Service) Alive() {
 	if s != nil && s.asked.Load() && s.asked.CompareAndSwap(true, false) {
 		s.send(daemon.SdNotifyWatchdog)
 	}
 }
 
-// send tells the manager.
+// send sends to the manager.
 func (s *Service) send(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		s.trouble(err)

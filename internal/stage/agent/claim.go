@@ -38,7 +38,7 @@ func (a *Agent) claim(job taproto.Job, alone bool) (*Delivery, []taproto.Line) {
 	return d, nil
 }
 
-// resync tells the scheduler to read the file again.
+// resync asks the scheduler to read the file again.
 func (a *Agent) resync(job taproto.Job, err error) []taproto.Line {
 	if err != nil {
 		a.log().Warn("resync", "name", job.Name, "host", job.Host, "reason", err)

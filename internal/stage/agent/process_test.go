@@ -152,7 +152,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 	}
 }
 
-// An agent is killed in mid-delivery; the next finds its lock, sees that nobody
+// An agent is killed in mid-delivery; the next finds its lock, sees that no one
 // holds it, records the doubt and delivers.
 func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 	s := newSpool(t)

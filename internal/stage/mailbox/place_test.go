@@ -21,7 +21,7 @@ func (p *post) forget(name string) {
 	p.must(err)
 }
 
-// again delivers a message whose first delivery was not marked, and tells whether that
+// again delivers a message whose first delivery was not marked, and reports whether that
 // was in doubt.
 func (p *post) again(name string) (doubt bool) {
 	p.Helper()

@@ -15,7 +15,7 @@ import (
 )
 
 // RFC 7672: what TLSA records make of a server, by level. The certificate is of an
-// authority that nobody knows.
+// authority that no one knows.
 func TestDANE(t *testing.T) {
 	ca := peer.NewCA(t, "own")
 	cert := ca.Issue("mx.there.test")

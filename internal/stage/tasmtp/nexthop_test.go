@@ -154,7 +154,7 @@ func (c *hopConn) chooseFault(verb string) fault {
 	return f
 }
 
-// act answers a command: legal tells whether the server's state allows it, execute is done
+// act answers a command: legal reports whether the server's state allows it, execute is done
 // if the answer is positive. false: the connection ends.
 func (c *hopConn) act(verb, good string, legal bool, execute func(), f fault) bool {
 	bad := "503 5.5.1 bad sequence of commands"

@@ -24,7 +24,7 @@ func AppendLine(b []byte, line string) []byte {
 	return append(b, '\n')
 }
 
-// Client is the other end: it says requests and reads answers.
+// Client is the other end: it sends requests and reads answers.
 type Client struct {
 	in        *bufio.Reader
 	out       io.Writer
@@ -56,7 +56,7 @@ func (c *Client) Login(user, password string) error {
 	return err
 }
 
-// Ask says a request and reads the answer: its first line, without the mark, and, if
+// Ask sends a request and reads the answer: its first line, without the mark, and, if
 // lines follow, a call for each of them. An error of line ends it; the connection is of
 // no more use then. ErrRefused: the server said no.
 func (c *Client) Ask(r Request, line func(string) error) (string, error) {

@@ -25,7 +25,7 @@ const All = MaySNMP | MayQQ | MayTT | MayETRN | MayKill | loggedIn
 // None is what somebody may who has not logged in.
 const None Rights = 0
 
-// May tells whether the rights are enough for a request. AUTH and QUIT are anybody's,
+// May reports whether the rights are enough for a request. AUTH and QUIT need none,
 // SHOW COUNTERS that of everybody who has logged in.
 func (r Rights) May(k Kind) bool {
 	need := loggedIn
@@ -41,13 +41,13 @@ func (r Rights) May(k Kind) bool {
 		need |= MayTT
 	case ETRN:
 		need |= MayETRN
-	default: // what is not known wants the greatest right
+	default: // an unknown request needs the greatest right
 		need |= MayKill
 	}
 	return r&need == need
 }
 
-// LoggedIn tells whether it is somebody who is known.
+// LoggedIn reports whether the client has logged in.
 func (r Rights) LoggedIn() bool { return r&loggedIn != 0 }
 
 // AuthFile is a read authfile.
@@ -160,8 +160,8 @@ func parseOrigin(s string) (o origin, ok bool) {
 	return o, err == nil
 }
 
-// allows tells whether somebody may come from an address: the first entry that fits
-// says so. One that no entry fits may not.
+// allows reports whether a login is allowed from an address: the first entry that matches
+// decides. Without one it is not.
 func (a *account) allows(from netip.Addr) bool {
 	if len(a.from) == 0 {
 		return true

@@ -57,7 +57,7 @@ type ThreadInfo struct {
 	Oldest        time.Time `json:"oldest,omitzero"`
 	OldestSeconds int64     `json:"oldest_seconds"`
 	Trouble       string    `json:"trouble,omitempty"`
-	// Crowd says in words which places are taken that a thread in state no-place waits for.
+	// Crowd describes which places are taken that a thread in state no-place waits for.
 	Crowd string `json:"crowd,omitempty"`
 
 	Clause      string `json:"clause"`
@@ -95,9 +95,9 @@ type MessageInfo struct {
 	Name  string `json:"name"`
 	Open  int    `json:"open"`  // recipients
 	Total int    `json:"total"` // recipients
-	// Why tells for each thread of the message what it waits for.
+	// Why is, for each thread of the message, what it waits for.
 	Why []WhyInfo `json:"why"`
-	// More: there are more threads than Why tells of.
+	// More: there are more threads than Why has.
 	More       bool          `json:"more,omitempty"`
 	Recipients []WaitingInfo `json:"recipients"` // that are open
 }

@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// ThreadLine is a thread as SHOW QUEUE tells it.
+// ThreadLine is a thread in the form of SHOW QUEUE.
 type ThreadLine struct {
 	Channel, Host string
 	Messages      int           // N
@@ -42,7 +42,7 @@ func AppendThreads2(b []byte, t *ThreadLine) []byte {
 	return AppendLine(b, fmt.Sprintf("%s\t%s\tN=%d\tR=%d\tA=%d\t%s", human.Blank(t.Channel), human.Blank(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers("\t")))
 }
 
-// AppendThreads appends a line of SHOW QUEUE THREADS, for people.
+// AppendThreads appends a line of SHOW QUEUE THREADS, for operators.
 func AppendThreads(b []byte, t *ThreadLine) []byte {
 	name := "    " + human.Blank(t.Channel) + "/" + human.Blank(t.Host) + "/0"
 	// To the column of the classic listing.
@@ -96,7 +96,7 @@ func ParseThreads2(line string) (t ThreadLine, ok bool) {
 	return t, true
 }
 
-// RingLine is what stands below the threads of a ring.
+// RingLine is the line below the threads of a ring.
 type RingLine struct {
 	Pattern                          string // channel/host of its clause
 	Threads, Recipients, Procs, Idle int

@@ -1,14 +1,14 @@
 // Package mailq is the protocol of the scheduler's query socket: ZMailer's MAILQ v2
 // (docs/mailq.md), with a form in JSON lines beside it. It holds no connection and
 // opens no file: it turns lines into values and back, computes the authenticator of a
-// login, and tells what an authfile allows whom.
+// login, and evaluates an authfile.
 //
 // Nothing here survives a crash; a query changes nothing by itself.
 //
 // Diagnostics: ErrRequest names a line that asks for nothing; the server says so and
 // goes on. ErrAnswer: what the server said is no answer. ErrRefused: it said no, in
-// words. An authfile never errs as a whole: a line that cannot be read lets nobody in
-// and is told by its number.
+// words. An authfile never fails as a whole: a line that cannot be read lets no client in
+// and is reported by its number.
 package mailq
 
 import (
@@ -47,7 +47,7 @@ const (
 // Challenge is the second line of the server, which a login is computed from.
 func Challenge(text string) string { return challengeMark + human.Blank(text) }
 
-// Greeting is what the server says first. challenge is that of Challenge.
+// Greeting is the first line of the server. challenge is that of Challenge.
 func Greeting(challenge string) []byte { return []byte(Version + "\n" + challenge + "\n") }
 
 // Authenticator is what a user proves to know the password with: the MD5 of the whole
@@ -58,7 +58,7 @@ func Authenticator(challenge, password string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Proves tells whether digest is the authenticator for a password.
+// Proves reports whether digest is the authenticator for a password.
 func Proves(challenge, password, digest string) bool {
 	want := Authenticator(challenge, password)
 	return subtle.ConstantTimeCompare([]byte(want), []byte(strings.ToLower(digest))) == 1

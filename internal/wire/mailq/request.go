@@ -37,10 +37,10 @@ type Request struct {
 	User, Digest  string // of Auth
 	Channel, Host string // of a thread; Host alone of ETRN
 	ID            string // of a message: its spool ID, or its file below transport/
-	Silent        bool   // of a kill: the sender is not told
+	Silent        bool   // of a kill: the sender gets no report
 }
 
-// shape is how a request is written: words, then what they are about.
+// shape is the form of a request: words, then their object.
 type shape struct {
 	kind  Kind
 	words string
@@ -72,7 +72,7 @@ func shapes() []shape {
 // silent is the word behind a kill that the sender is not to hear of.
 const silent = "SILENT"
 
-// String is the request as it is written, without what it is about.
+// String is the words of the request without its object.
 func (k Kind) String() string {
 	for _, s := range shapes() {
 		if s.kind == k {
@@ -108,7 +108,7 @@ func ParseRequest(line []byte) (Request, error) {
 		}
 		r := Request{Kind: s.kind}
 		if !r.take(s.takes, words[len(verbs):]) {
-			return Request{}, fmt.Errorf("%w: %s is not followed by what it wants", ErrRequest, s.words)
+			return Request{}, fmt.Errorf("%w: %s lacks its argument", ErrRequest, s.words)
 		}
 		return r, nil
 	}

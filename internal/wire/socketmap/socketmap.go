@@ -22,7 +22,7 @@ import (
 // Status is the word that an answer begins with.
 type Status string
 
-// Statuses. All but the first two mean that nobody knows.
+// Statuses. All but the first two mean that the answer is unknown.
 const (
 	OK       Status = "OK"
 	NotFound Status = "NOTFOUND"
@@ -41,7 +41,7 @@ type Reply struct {
 	Text   string // the value, or what went wrong
 }
 
-// ErrProtocol is what the other side says when it does not speak socketmap.
+// ErrProtocol is an answer of the other side that is not socketmap.
 var ErrProtocol = errors.New("not the socketmap protocol")
 
 // Ask sends a request and reads its answer.
@@ -61,7 +61,7 @@ func Ask(r *bufio.Reader, w io.Writer, name, key string) (Reply, error) {
 	}
 	reply, err := parseReply(text)
 	if err == nil && r.Buffered() > 0 {
-		// What stands there would be taken for the next answer.
+		// Unread bytes would be taken for the next answer.
 		more, _ := r.Peek(min(r.Buffered(), 20))
 		err = fmt.Errorf("%w: more than one answer, %q", ErrProtocol, more)
 	}

@@ -54,7 +54,7 @@ func (r *Reader) Command() (Command, error) {
 	return ParseCommand(b)
 }
 
-// Ready tells that another whole line is in the buffer: the next call does not wait.
+// Ready reports that another whole line is in the buffer: the next call does not wait.
 func (r *Reader) Ready() bool {
 	b, _ := r.r.Peek(r.r.Buffered())
 	return bytes.IndexByte(b, '\n') >= 0

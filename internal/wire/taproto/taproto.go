@@ -5,7 +5,7 @@
 //
 // Nothing here survives a crash; what must is in the work specification.
 //
-// Diagnostics: ErrCommand names a line that no scheduler says; the caller logs it
+// Diagnostics: ErrCommand names a line that no scheduler sends; the caller logs it
 // and goes on. A line from an agent never errs: what cannot be read is a comment,
 // for an agent's chatter must never stop a scheduler. Reader's other errors are
 // those of the connection, io.EOF at its end.
@@ -27,7 +27,7 @@ var ErrEndless = errors.New("a line without end")
 // directories. Host is empty if the agent got it in its arguments.
 type Job struct{ Name, Host string }
 
-// CommandKind tells the lines that a scheduler sends.
+// CommandKind is the kind of a line that a scheduler sends.
 type CommandKind uint8
 
 const (
@@ -48,7 +48,7 @@ type Word string
 const (
 	OK       Word = "ok"       // delivered; scheduler appends a diagnostic if one is owed
 	OK2      Word = "ok2"      // delivered; the agent appended the d line
-	OK3      Word = "ok3"      // delivered; nobody asked to hear of it
+	OK3      Word = "ok3"      // delivered; no report was requested
 	Error    Word = "error"    // failed; the scheduler appends the d line
 	Error2   Word = "error2"   // failed; the agent appended the d line
 	Deferred Word = "deferred" // try this recipient again
@@ -56,7 +56,7 @@ const (
 	RetryAt  Word = "retryat"  // as deferall, not before Answer.At
 )
 
-// LineKind tells the lines that an agent sends.
+// LineKind is the kind of a line that an agent sends.
 type LineKind uint8
 
 const (
@@ -88,7 +88,7 @@ type Answer struct {
 	At       time.Time
 	After    time.Duration
 	Relative bool
-	// Text is what was said, newlines restored. With a status word that is not known,
+	// Text is the text, newlines restored. With a status word that is not known,
 	// which counts as Deferred, it starts with that word.
 	Text string
 }

@@ -17,7 +17,7 @@ type Step struct {
 	Opens string
 }
 
-// StepKind tells who acted.
+// StepKind is which side acted.
 type StepKind uint8
 
 const (

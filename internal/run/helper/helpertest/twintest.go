@@ -1,4 +1,4 @@
-// Package helpertest has connections as twin.Start makes them, with both ends in one process.
+// Package helpertest has connections as helper.Start makes them, with both ends in one process.
 // It owns nothing.
 //
 // Diagnostics: t.Fatal.

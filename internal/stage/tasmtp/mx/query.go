@@ -20,7 +20,7 @@ const (
 	// edns is the size of a UDP answer that is asked for: what passes every network
 	// without fragments. Larger ones come by TCP.
 	edns = 1232
-	// maxTTL and maxNegative bound how long an answer is believed, whatever it says
+	// maxTTL and maxNegative bound how long an answer is believed, whatever it contains
 	// (RFC 2308 §5).
 	maxTTL      = 24 * time.Hour
 	maxNegative = time.Hour

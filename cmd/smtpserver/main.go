@@ -1,4 +1,4 @@
-// Command smtpserver takes messages by SMTP and puts them into router/.
+// Command smtpserver accepts messages by SMTP and puts them into router/.
 package main
 
 import (
@@ -16,24 +16,24 @@ import (
 )
 
 const description = `Listens for SMTP clients (RFC 5321) and stores each message as a file, first in
-$POSTOFFICE/public/, then, when it is on the disk, in $POSTOFFICE/router/; only then
-the client is told 250, with the spool ID that zmctl queue and the logs show.
+$POSTOFFICE/public/, then, when it is on the disk, in $POSTOFFICE/router/. Only then
+the client gets 250, with the spool ID that zmctl queue and the logs show.
 
     smtpserver --postoffice /var/spool/postoffice --listen 127.0.0.1:2525
 
 It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLISTEN,
 TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are
-read again when they change. Clients in RELAYNETS and users who have logged in may send
-anywhere, all others only to HOSTNAME and the domains in localnames, unless the file
-access says otherwise (--test-access tells which rule decides). CHECKS has it look who
-vouches for strangers' mail, MILTERS shows all mail to filters, RCPTCHECK has the router
-asked whether there is such a recipient: by itself, about strangers' mail for domains of
-ours. Sockets that systemd passes are served in place of the addresses.
-It speaks 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES, LIMITS,
-HELP, and where it is so configured STARTTLS, REQUIRETLS, AUTH and ETRN.
+read again when they change. Clients in RELAYNETS and authenticated users may send
+anywhere, all others only to HOSTNAME and the domains in localnames, unless a rule in
+the file access decides otherwise (--test-access shows the rule). CHECKS has SPF, DKIM
+and DMARC checked for other hosts' mail, MILTERS passes all mail through filters,
+RCPTCHECK has the router asked whether a recipient exists, by default for other hosts'
+mail to local domains. Sockets that systemd passes replace the addresses.
+It supports 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES,
+LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 
 A full disk is answered 452 and any other trouble of ours 451: the client keeps the
-message. SIGTERM or SIGINT ends it in order: no new connections, messages on their way
+message. SIGTERM or SIGINT stops it in order: no new connections, open transactions
 are finished. Exit codes: 0 stopped by a signal, 1 cannot listen or go on, 64 bad
 flags, 78 bad configuration or no postoffice.`
 
@@ -45,10 +45,10 @@ func main() {
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
-			&cli.BoolFlag{Name: "test-access", Usage: "tell what the rules in access say of client=ADDRESS from=ADDRESS to=ADDRESS ..., and exit (docs/access.md)"},
+			&cli.BoolFlag{Name: "test-access", Usage: "show the decision of the access rules about client=ADDRESS from=ADDRESS to=ADDRESS ..., and exit (docs/access.md)"},
 			&cli.IntFlag{Name: "max-connections", Usage: "serve `N` clients at once instead of SMTPCONNECTIONS, answer 421 to more"},
-			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection whose command is not there after `TIME`, or that was silent so long"},
-			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut messages that are not through after `TIME`"},
+			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection without a complete command after `TIME`"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut transactions that last longer than `TIME`"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -57,7 +57,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 && !c.Bool("test-access") {
-		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+		return cli.Exit("unexpected arguments; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -24,11 +25,11 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	later := time.Now().Add(10 * time.Hour)
-	run := func(keep time.Duration, dry bool) (*cleanup, string) {
+	run := func(keep time.Duration, dry bool) (*act.Cleanup, string) {
 		t.Helper()
-		x, err := tidy(o.PostOffice, later, keep, keep, dry)
+		x, err := act.Clean(o.PostOffice, later, keep, keep, dry)
 		var out strings.Builder
-		if err := errors.Join(err, x.print(&out, false)); err != nil {
+		if err := errors.Join(err, printCleanup(x, &out, false)); err != nil {
 			t.Fatal(err)
 		}
 		return x, out.String()
@@ -51,7 +52,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		}
 	}
 	out, code, err := invoke(t, "cleanup", "--dry-run", "--json")
-	var x cleanup
+	var x act.Cleanup
 	if code != 0 || json.Unmarshal([]byte(out), &x) != nil || len(x.Dropped) != 0 || len(x.Kept) != 3 || !x.DryRun {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}

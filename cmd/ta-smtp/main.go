@@ -2,11 +2,7 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -98,87 +94,4 @@ func run(c *cli.Context) error {
 		return err
 	}
 	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
-}
-
-// channels are those that are served: the arguments, or all.
-func channels(names []string) ([]string, error) {
-	for _, name := range names {
-		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
-			return nil, cli.Exit("no channel of this agent: "+name+"; see --help", config.ExitUsage)
-		}
-	}
-	if len(names) == 0 {
-		return []string{"smtp", "smtpx", "lmtp"}, nil
-	}
-	return names, nil
-}
-
-// checkConfig reports every error in the files that an agent reads.
-func checkConfig(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	for _, r := range settings.Retired() {
-		fmt.Fprintln(c.App.Writer, r)
-	}
-	if err := tasmtp.CheckConfig(settings); err != nil {
-		return cli.Exit(err, config.ExitConfig)
-	}
-	fmt.Fprintln(c.App.Writer, "the tables of ta-smtp can be used")
-	return nil
-}
-
-// testDKIM prints how mail from a domain is signed.
-func testDKIM(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	err = tasmtp.TestDKIM(c.Context, settings, c.String("test-dkim"), c.App.Writer)
-	if errors.Is(err, tasmtp.ErrNotSigned) {
-		return cli.Exit("", 1) // the reason has been printed
-	}
-	return err
-}
-
-// question returns the action of a flag that asks something, nil if there is none.
-func question(c *cli.Context) cli.ActionFunc {
-	switch {
-	case c.IsSet("test-reply"):
-		return testReply
-	case c.IsSet("test-tls"):
-		return testTLS
-	case c.IsSet("test-dkim"):
-		return testDKIM
-	case c.Bool("check-config"):
-		return checkConfig
-	}
-	return nil
-}
-
-// testReply prints what the file replies makes of a reply.
-func testReply(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	return tasmtp.TestReply(settings, c.String("test-reply"), strings.Join(c.Args().Slice(), " "), c.App.Writer)
-}
-
-// testTLS prints what TLS a host requires.
-func testTLS(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	cfg, err := tasmtp.ConfigFrom(settings)
-	if err != nil {
-		return err
-	}
-	if err := cfg.Zone(os.Getenv); err != nil {
-		return err
-	}
-	cfg.PostOffice, cfg.Log = settings.PostOffice(), slog.New(slog.DiscardHandler)
-	return tasmtp.TestTLS(c.Context, cfg, c.String("test-tls"), c.App.Writer)
 }

@@ -19,12 +19,10 @@ const (
 	DefaultTime  = 10 * time.Second
 	// maxMemory is how much the memory of the process may grow during a call. Bytes.
 	maxMemory = 64 << 20
-	// maxUnstopped is how much it may grow while an operation goes on all the same.
-	maxUnstopped = 1 << 30
 	// maxGarbage is how much it may grow before garbage is counted too.
 	maxGarbage = 512 << 20
 	// grace is how long an operation may go on when the call is to end.
-	grace = 5 * time.Second
+	grace = 30 * time.Second
 	// firstLook is how long a call takes before it is watched: most take less.
 	firstLook = 5 * time.Millisecond
 )
@@ -41,8 +39,8 @@ type watchdog struct {
 
 	mu    sync.Mutex
 	timer *time.Timer
-	heap  uint64    // at the first look
-	large time.Time // when it was stopped for its memory; zero: it was not
+	heap  uint64 // at the first look
+	large bool   // it was stopped for its memory
 	ended bool
 }
 
@@ -103,23 +101,17 @@ func (w *watchdog) memory() (took time.Duration) {
 	if w.heap == 0 {
 		w.heap = now
 	}
-	if now < w.heap+maxMemory {
+	if w.large || now < w.heap+maxMemory {
 		return 0
 	}
 	start := time.Now()
-	if !w.large.IsZero() {
-		if now > w.heap+maxUnstopped && start.Sub(w.large) > w.c.grace {
-			w.c.exit(fmt.Sprintf("%s does not end: an operation has taken %d MB", w.t.Name, (now-w.heap)>>20))
-		}
-		return 0
-	}
 	if now < w.heap+maxGarbage {
 		runtime.GC()
 		now = heap()
 	}
 	if now > w.heap+maxMemory {
 		w.t.Cancel(fmt.Sprintf("more than %d MB of memory", maxMemory>>20))
-		w.large = time.Now()
+		w.large = true
 	}
 	return time.Since(start)
 }

@@ -195,6 +195,7 @@ func TestETRNStartsAQueueByEveryWay(t *testing.T) {
 		s.Files["scheduler.conf"] = "*/* interval=1s retries=1\nsmtp/*\n\tqueueonly command=\"ta-smtp $channel\"\nlocal/*\n\tcommand=\"ta-mailbox $channel\"\n"
 	})
 	s.AwaitDaemons(patience)
+	event(t, s, "query-served")
 	k := newTalk(t, s)
 	if said, code := call(t, s, "zmctl", "etrn", "far.example"); code != 1 || said != "far.example: nothing waits for it\n" {
 		t.Errorf("for nothing: exit code %d, %q", code, said)

@@ -18,9 +18,9 @@ func TestWhyTellsTheChainOfCauses(t *testing.T) {
 		"The next attempt is at ", "is given up")
 	zmctl(t, s, "hold", "--until", "3h", "--reason", "for a test", id)
 	said = zmctl(t, s, "why", id)
-	wantIn(t, said, "<one@sink.example>, <two@sink.example> over smtp/", " are held by ", `saying "for a test"`, "until ", "zmctl release "+id)
+	wantIn(t, said, "<one@sink.example>, <two@sink.example> over smtp/", " are held by ", `"for a test"`, "until ", "zmctl release "+id)
 	zmctl(t, s, "freeze", id)
-	wantIn(t, zmctl(t, s, "why", id), " are frozen by ", "because a person has said so", "zmctl thaw "+id)
+	wantIn(t, zmctl(t, s, "why", id), " are frozen by ", "zmctl thaw "+id)
 	history := zmctl(t, s, "history", id)
 	wantIn(t, history, "accepted from <bob@mta.example>", "routed to 3 recipients", "attempt 1 for <one@sink.example>, <two@sink.example> failed: 4.2.1 451 4.2.1 later; next ",
 		"held <one@sink.example>, <two@sink.example> until ", ": for a test (order ", "frozen <one@sink.example>")
@@ -38,7 +38,7 @@ func TestWhyTellsTheChainOfCauses(t *testing.T) {
 	zmctl(t, s, "release", id)
 	awaitEmpty(t, s)
 	wantIn(t, zmctl(t, s, "history", id), "done with: 3 delivered")
-	wantIn(t, zmctl(t, s, "why", id), "is not here", "done with: 3 delivered")
+	wantIn(t, zmctl(t, s, "why", id), "done with: 3 delivered")
 	if said, code := call(t, s, "zmctl", "why", "S1A1"); code != 1 || !strings.Contains(said, "no such message") {
 		t.Errorf("why of nothing: exit code %d, %s", code, said)
 	}

@@ -38,7 +38,7 @@ postoffice.`,
 	}
 }
 
-// isHost tells whether something is a domain or an address literal, with @ before it or not,
+// isHost reports whether something is a domain or an address literal, with @ before it or not,
 // and behind it a port as routes may name one.
 func isHost(text string) bool {
 	domain := strings.TrimPrefix(text, "@")

@@ -112,7 +112,7 @@ func textForm(settings *config.Config, arg string, kind text.Kind) (text.Kind, s
 	return kind, path, err
 }
 
-// inUse tells whether a setting names a compiled table.
+// inUse reports whether a setting names a compiled table.
 func inUse(settings *config.Config, name, out string) bool {
 	list, err := table.Split(settings.String(name, ""))
 	return err == nil && slices.ContainsFunc(list, func(source string) bool {

@@ -68,7 +68,7 @@ func runVersion(c *cli.Context) error {
 	return err
 }
 
-// thisBuild looks at zmctl itself and at the other programs; same tells whether all are
+// thisBuild looks at zmctl itself and at the other programs; same reports whether all are
 // there and built alike.
 func thisBuild() (b *build, same bool) {
 	b = &build{Version: config.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}

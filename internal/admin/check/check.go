@@ -96,7 +96,7 @@ func look(po *postoffice.PostOffice, o Options, only map[string]bool) []Finding 
 	return x.findings
 }
 
-// wants tells whether a file is to be looked at in this look.
+// wants reports whether a file is to be looked at in this look.
 func (x *checker) wants(key string) bool { return x.only == nil || x.only[key] }
 
 // tell ends a report.

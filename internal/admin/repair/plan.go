@@ -69,7 +69,7 @@ func (p *planner) addQueue(file, action, text string, do func(m *mender) error) 
 	}
 }
 
-// agents tells whether transport agents live.
+// agents reports whether transport agents live.
 func (p *planner) agents() bool {
 	all, err := p.EveryOwner()
 	for _, o := range all {

@@ -308,7 +308,7 @@ func (p *planner) locks(q *pair) {
 // evidence is how much of a header is compared. Bytes.
 const evidence = 256
 
-// belongs tells whether a specification of our router is about this message: its
+// belongs reports whether a specification of our router is about this message: its
 // headers end as the message's do, since what the router adds goes on top. Other
 // routers write headers anew, and Bcc is left out; those are taken at their word.
 func (p *planner) belongs(q *pair) bool {

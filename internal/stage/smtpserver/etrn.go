@@ -29,7 +29,7 @@ func (h *handler) ETRN(arg string) *session.Reply {
 	}
 	f := h.rules.Facts(h.client, address.Mailbox{})
 	f.To = address.Mailbox{Local: "postmaster", Domain: strings.TrimLeft(node, "@#")}
-	may, err := h.rules.MayETRN(h.ctx, &f, h.client.String())
+	may, err := h.rules.MayETRN(h.ctx, &f, h.client)
 	switch {
 	case err != nil:
 		return session.NewReply(458, "4.3.0", "Unable to queue messages for node "+node)

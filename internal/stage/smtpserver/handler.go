@@ -56,11 +56,11 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 		return r
 	}
 	f := h.rules.Facts(h.client, m.From)
-	v := h.rules.CheckSender(h.ctx, &f, h.client.String())
+	v := h.rules.CheckSender(h.ctx, &f, h.client)
 	if v.Action == access.None {
 		v = h.filters.Mail(h.client, m.From, m.Params)
 	}
-	h.policy = h.rules.Begin(f, h.client.String())
+	h.policy = h.rules.Begin(f, h.client)
 	if v.Action != access.None {
 		return h.refuse(v, address.Mailbox{})
 	}

@@ -27,7 +27,7 @@ func (h *handler) Content(c *session.Content) *session.Reply {
 	r, a, err := h.receive(c)
 	h.meters.message(h, began, r, err)
 	if err == nil {
-		return session.NewReply(250, "2.0.0", "Ok: queued as "+a.ID.String())
+		return &session.Reply{Code: 250, Status: status.OK, Text: "Ok: queued as " + a.ID.String()}
 	}
 	return r
 }

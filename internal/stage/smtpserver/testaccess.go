@@ -62,7 +62,7 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 
 // explain is the decision of rules and checks, a line each.
 func explain(ctx context.Context, p *policy.Policy, f *access.Facts) []string {
-	if v := p.CheckSender(ctx, f, "--test-access"); v.Action != access.None {
+	if v := p.CheckSender(ctx, f, session.Client{}); v.Action != access.None {
 		return []string{"rule     SENDERLOGIN", "verdict  " + describe(v)}
 	}
 	x, err := p.Explain(ctx, f)

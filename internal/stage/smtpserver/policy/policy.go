@@ -127,13 +127,13 @@ func lookupTrouble(by string) access.Verdict {
 }
 
 // lookupFailed logs the trouble and returns its verdict.
-func (p *Policy) lookupFailed(err error, client string) access.Verdict {
-	p.tableTrouble.Begin(p.Log, "access-trouble", "reason", err, "client", client)
+func (p *Policy) lookupFailed(err error, client session.Client) access.Verdict {
+	p.tableTrouble.Begin(p.Log, "access-trouble", "reason", err, "client", client.String())
 	return lookupTrouble("access")
 }
 
 // CheckSender decides whether the client may use its sender address; None: it may.
-func (p *Policy) CheckSender(ctx context.Context, f *access.Facts, client string) access.Verdict {
+func (p *Policy) CheckSender(ctx context.Context, f *access.Facts, client session.Client) access.Verdict {
 	if f.User == "" || len(p.senders) == 0 || f.From.IsNull() {
 		return access.Verdict{}
 	}
@@ -151,7 +151,7 @@ func (p *Policy) CheckSender(ctx context.Context, f *access.Facts, client string
 
 // MayETRN reports whether the client may start the queue of the host in f.To: it is in
 // ETRNNETS, or a rule says so.
-func (p *Policy) MayETRN(ctx context.Context, f *access.Facts, client string) (bool, error) {
+func (p *Policy) MayETRN(ctx context.Context, f *access.Facts, client session.Client) (bool, error) {
 	if session.Contains(p.ETRNNets, f.Client) {
 		return true, nil
 	}
@@ -178,7 +178,7 @@ type Transaction struct {
 	Taken  int // recipients
 
 	policy *Policy
-	client string // for the log
+	client session.Client // for the log
 	// waiting are the recipients whose rules wait for the content; pending names those rules.
 	waiting []waiting
 	pending string
@@ -189,8 +189,8 @@ type waiting struct {
 	local bool
 }
 
-// Begin begins a transaction; client is its name for the log.
-func (p *Policy) Begin(f access.Facts, client string) Transaction {
+// Begin begins a transaction; client is for the log.
+func (p *Policy) Begin(f access.Facts, client session.Client) Transaction {
 	return Transaction{Facts: f, policy: p, client: client}
 }
 

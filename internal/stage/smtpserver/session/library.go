@@ -110,6 +110,9 @@ type librarySession struct {
 	open    bool // a transaction
 	utf8    bool // it has SMTPUTF8
 	taken   int  // its recipients
+	mail    Mail // the last commands, for Handler
+	rcpt    Rcpt
+	content Content
 }
 
 func (s *Server) newSession(l *smtp.Conn) (smtp.Session, error) {
@@ -169,11 +172,12 @@ func (s *librarySession) readMail(o *smtp.MailOptions) (*Mail, *Reply) {
 	if o.RequireTLS && s.conn.client.TLS == nil {
 		return nil, NewReply(530, "5.7.10", "REQUIRETLS needs TLS on this connection") // RFC 8689 section 2
 	}
-	return &Mail{
+	s.mail = Mail{
 		From: from, Params: strings.Fields(params), Protocol: s.conn.with,
 		Size: o.Size, Body: string(o.Body), UTF8: o.UTF8, RequireTLS: o.RequireTLS,
 		EnvID: param(params, "ENVID"), Ret: string(o.Return),
-	}, nil
+	}
+	return &s.mail, nil
 }
 
 // Data implements smtp.Session: the content after DATA or BDAT. Its result is the
@@ -187,7 +191,8 @@ func (s *librarySession) Data(io.Reader) error {
 	if c.err != nil {
 		return c.answer(lost())
 	}
-	content := &Content{limit: c.server.MaxSize}
+	s.content = Content{limit: c.server.MaxSize}
+	content := &s.content
 	if c.bdat != nil {
 		content.in = &chunks{conn: c, content: content}
 	} else {
@@ -220,7 +225,7 @@ func lost() *Reply { return NewReply(421, "4.4.2", "Error: connection lost or ti
 
 // Rcpt implements smtp.Session.
 func (s *librarySession) Rcpt(_ string, o *smtp.RcptOptions) error {
-	r := s.rcpt(o)
+	r := s.answerRcpt(o)
 	if r == nil {
 		s.taken++
 		s.conn.server.answered(250)
@@ -236,7 +241,7 @@ func (s *Server) answered(code int) {
 	}
 }
 
-func (s *librarySession) rcpt(o *smtp.RcptOptions) *Reply {
+func (s *librarySession) answerRcpt(o *smtp.RcptOptions) *Reply {
 	if !s.open {
 		return NewReply(503, "5.5.1", "Error: need MAIL command")
 	}
@@ -261,7 +266,8 @@ func (s *librarySession) rcpt(o *smtp.RcptOptions) *Reply {
 	for i, n := range o.Notify {
 		notify[i] = string(n)
 	}
-	return s.handler.Rcpt(&Rcpt{To: to, Params: strings.Fields(params), Notify: strings.Join(notify, ","), ORCPT: param(params, "ORCPT")})
+	s.rcpt = Rcpt{To: to, Params: strings.Fields(params), Notify: strings.Join(notify, ","), ORCPT: param(params, "ORCPT")}
+	return s.handler.Rcpt(&s.rcpt)
 }
 
 // Reset implements smtp.Session: RSET, EHLO, and the end of each message.

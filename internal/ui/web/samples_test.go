@@ -177,7 +177,7 @@ func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 		t.Errorf("with all journals: got %s, want %s", got, want)
 	}
 	for _, p := range folded.plots(noon, spanOf("1h"))[:1] {
-		if strings.Count(p.Lines[0].Path, "M") != 2 || !strings.Contains(p.Spots[len(p.Spots)-5].Text, "nobody counted") {
+		if strings.Count(p.Lines[0].Path, "M") != 2 || !strings.Contains(p.Spots[len(p.Spots)-5].Text, "not counted") {
 			t.Errorf("the curve has no gap: %s, %s", p.Lines[0].Path, p.Spots[len(p.Spots)-5].Text)
 		}
 	}

@@ -2,18 +2,19 @@
 // them, what each name means, and the one rename, link, unlink or append that
 // turns one state of a message into the next (docs/spool.md). No other package
 // builds a spool path. PostOffice has a field for each part of it: a message goes from
-// Submissions to Router to Queue; Aside and Removed hold it off that way, Owners and
-// Operations record which processes and which operators work on it. Repair mends what only
-// an operator could have made.
+// Submissions to Router to Queue; Aside and Removed hold messages that left that path; Owners
+// and Operations record which processes and which operators work on it. Repair fixes states
+// that only manual changes create.
 //
 // What survives a crash: every state that a method leaves behind, at any point
-// inside it, is one that RecoverRouter or RecoverQueue takes up again.
+// inside it, is one from which RouterQueue.Recover or DeliveryQueue.Recover resumes.
 //
 // Diagnostics: ErrGone: another process moved the file on; look for other work.
 // ErrSubmission: Claim found a user's file; PickUp copies it. *UntrustedError: the file is
 // not one that a daemon may act on (docs/privileges.md); Quarantine puts it away.
 // ErrOccupied: the name that a file must get is taken by another file, as after a
-// restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left a file that somebody copies in just now.
+// restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left
+// a file that is still being copied in.
 // ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
 // Anything else is the disk's error, wrapped with the operation and the name.
 package postoffice

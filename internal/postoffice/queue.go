@@ -106,7 +106,7 @@ func (p *DeliveryQueue) Rehash(name string) (string, error) {
 		return name, fmt.Errorf("rehash %s: %s: %w", name, to, cmp.Or(err, ErrOccupied))
 	}
 	// Crash: the message is in its new place, the specification in its old one;
-	// RecoverQueue looks for the message at every depth and finishes the move.
+	// DeliveryQueue.Recover looks for the message at every depth and finishes the move.
 	if err := p.move(Queue+"/"+name, Queue+"/"+to); err != nil && !errors.Is(err, ErrGone) {
 		return name, fmt.Errorf("rehash %s: %w", name, err)
 	}

@@ -41,7 +41,7 @@ const (
 // owner may live: only a running router makes that state, for a moment.
 const foreignGrace = time.Minute
 
-// RouterRecovery is how RecoverRouter decides.
+// RouterRecovery is how RouterQueue.Recover decides.
 type RouterRecovery struct {
 	// Complete reports whether a work file is a whole specification.
 	Complete func(spec []byte) bool
@@ -51,7 +51,7 @@ type RouterRecovery struct {
 	Tries int
 }
 
-// RecoverRouter takes up what dead submitters and dead routers left: in public/, in
+// Recover resumes from what dead submitters and dead routers left: in public/, in
 // claims, work files and markers. Any number of routers may call it at once; it goes
 // on after an error with one file and returns the first error with a directory.
 func (p *RouterQueue) Recover(c RouterRecovery) ([]Recovered, error) {
@@ -277,7 +277,7 @@ func (p *RouterQueue) putAway(from string, ino uint64) (to string, err error) {
 	return to, p.syncDirs(dirOf(from), dirOf(to))
 }
 
-// RecoverQueue takes up what an interrupted hand-over, rehash or finish left in
+// Recover resumes from what an interrupted hand-over, rehash or finish left in
 // queue/ and transport/. Only the scheduler calls it, between its own changes.
 // Specifications whose message is gone are returned as Completed with their name
 // below transport/ for the caller to look at and Finish.

@@ -1,5 +1,5 @@
 // Package act changes mail for operators: it holds, releases, freezes, thaws, retries,
-// expires, removes and reroutes what a selector finds or what is put aside in one directory,
+// expires, removes and reroutes what a selector finds, or messages in deferred/, freezer/ or postman/,
 // keeps a log of these operations, and undoes them.
 //
 // It owns the files in orders/, the log of operations. What survives a crash: the spool IDs
@@ -9,7 +9,7 @@
 //
 // Diagnostics: ErrAgain: the message is in use at this moment; the same call may succeed
 // soon. ErrArgument: the arguments name nothing that exists. ErrComeBack: messages that were
-// given to the router came back at once, so the others were left alone. Sum has the errors
+// given to the router failed again, so the others were left alone. Sum has the errors
 // about single messages.
 package act
 

@@ -2,8 +2,8 @@
 // what is wrong, and what happens next. It also checks the configuration as the programs read
 // it, and whether the programs are confined.
 //
-// It changes nothing and keeps nothing, so a crash cannot harm anything; a postoffice whose
-// file system is of an unknown kind gets one empty file renamed and removed. It may run while
+// It changes nothing and keeps nothing, so a crash cannot harm anything; a file system of an
+// unknown kind is tested with one empty file, which is renamed and then removed. It may run while
 // mail flows: what looks wrong is inspected again before it is reported.
 //
 // Diagnostics: what is wrong is in the findings, by its Problem; there are no errors.

@@ -6,7 +6,7 @@
 // It writes nothing, takes no lock on a message, and keeps no state between calls, so a
 // crash cannot harm anything.
 //
-// Diagnostics: ErrMoved means that a file went on to its next state while it was being read,
+// Diagnostics: ErrMoved means that a file was renamed to its next state while it was being read,
 // ErrListing that a directory could not be listed while the others were, ErrNoScheduler that
 // no scheduler answers. What is wrong with one message is its Problem, not an error.
 package view

@@ -2,8 +2,8 @@
 // (docs/ta-protocol.md), locks recipients in the work specification, and marks and reports
 // their results. The Deliverer delivers.
 //
-// It owns the tags of the recipients it has locked, from the lock to the final
-// tag, and the d and h lines that it appends. It never creates, moves or removes a
+// It owns the tags (the byte that has the state) of the recipients it has locked, from the
+// lock to the final tag, and the d and h lines that it appends. It never creates, moves or removes a
 // file of the postoffice.
 //
 // What survives a crash: a recipient is locked with this process's owner number before

@@ -1,21 +1,22 @@
 // Package router is the stage between router/ and queue/ with transport/: it claims
-// each accepted message, decides by package rules where its recipients go, writes
+// each accepted message, has package route decide where its recipients go, writes
 // that as a work specification, and hands both files to the scheduler.
 //
 // It owns a message from the claim, router/I-P, until the hand-over; the header
-// lines that it puts on top; and the work file router/..I-P. What stands below, the
-// message's own header and body, goes on byte for byte.
+// lines that it puts on top; and the work file router/..I-P. The message's own header and
+// body are passed on byte for byte.
 //
 // What survives a crash: everything. A claim of a dead router is given back and
 // routed again from the start; the two renames of a hand-over are finished or
-// undone (postoffice.RecoverRouter, at every start and every poll).
+// undone (postoffice.RouterQueue.Recover, at every start and every poll).
 //
 // Diagnostics: RouteOne returns nil when the message has left router/ in an orderly
-// way: to queue/, to deferred/ (a lookup failed; it is tried again by Config.Resubmit), or to postman/
-// (its envelope is broken, or it has made too many routers end; the only copy).
+// way: to queue/, to deferred/ (a lookup failed; it is tried again by Config.Resubmit), to
+// freezer/ (a policy holds it), or to postman/ (its envelope is broken, or it has crashed too
+// many routers; there is no other copy).
 // postoffice.ErrGone: another router has it. ErrPanic: it has made this one panic and
-// is in router/ again, to be tried after all others. Any other error is the disk's or the administrator's; the message is in
-// router/ again. Unusable settings and tables are *config.Error, exit code 78.
+// is in router/ again, to be tried after all others. Any other error is the disk's or the
+// administrator's; the message is in router/ again. Unusable settings and tables are *config.Error, exit code 78.
 package router
 
 import (

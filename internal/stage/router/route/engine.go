@@ -7,8 +7,8 @@
 // It owns no file: the claim and its work file are its caller's, which hands both over or
 // removes them. The tables, header-rules and router.star are read again when they change.
 //
-// Diagnostics: New returns a *config.Error for settings or tables that cannot be used. Of a
-// Result's Err, Defers reports that the message has to wait for a lookup, IsFrozen that an
+// Diagnostics: New returns a *config.Error for settings or tables that cannot be used. For a
+// Result's Err, Defers reports whether the message has to wait for a lookup, IsFrozen whether an
 // operator has to decide; any other error is the disk's, and the message is routed again.
 package route
 

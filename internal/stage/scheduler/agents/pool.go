@@ -6,14 +6,14 @@
 // simulation, with the time and with what agents write; what their answers mean for
 // messages it reports to its Owner. A Group is the agents of one ring, an Agent one
 // process with its jobs. Pool starts processes through a Spawner: Processes starts real
-// ones, those of other users through the agent launcher, Launcher, which is root
+// ones; agents of other users are started by the Launcher, a process of root
 // (docs/privileges.md).
 //
 // Nothing here survives a crash: agents whose input ends finish what they deliver and
 // write it into the specifications themselves.
 //
-// Diagnostics: trouble with an agent is logged, and its jobs are lost, which Owner hears
-// of. ErrLauncher means that the launcher has ended: the scheduler has to end, too.
+// Diagnostics: trouble with an agent is logged, and Owner.Lost is called for each of its jobs.
+// ErrLauncher means that the launcher has ended: the scheduler has to end, too.
 package agents
 
 import (

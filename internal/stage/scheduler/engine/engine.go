@@ -1,8 +1,8 @@
 // Package engine is the running scheduler. It joins the core (package thread), the disk
 // (store), the agents and the query sockets: one goroutine takes what the disk, the agents,
-// the watched directories and the clock report, and decides what is done next. It waits for
-// nothing itself: a pool of goroutines makes the changes on the disk, those of one message
-// one after the other.
+// the watched directories and the clock report, and decides what is done next. That
+// goroutine never blocks: a pool of others makes the changes on the disk, those of one
+// message one after the other.
 //
 // What survives a crash: everything that matters is in the work specifications: tags,
 // diagnostics, the history's attempts and next times, and the names of reports that are

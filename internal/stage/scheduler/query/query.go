@@ -1,5 +1,5 @@
 // Package query answers on the query sockets of the scheduler (docs/mailq.md): it shows the
-// queue, follows its events, has hosts tried now (ETRN), gives mail up for the postmaster,
+// queue, follows its events, has hosts tried now (ETRN), expires mail when the postmaster asks for it,
 // and measures the queue for the metrics.
 //
 // It owns the sockets, the clients on them and their rights. It changes a message only by

@@ -6,8 +6,8 @@
 // of a message's files. A message is read into a Loaded; what happens to it after that, and
 // when, the engine decides.
 //
-// What survives a crash: everything. Each method writes its lines, makes them durable where
-// something follows from them, and sets the tags after that; a method that was interrupted
+// What survives a crash: everything. Each method writes its lines, syncs them before
+// anything depends on them, and sets the tags after that; a method that was interrupted
 // is completed by the next Load or Settle of the same message.
 //
 // Diagnostics: postoffice.ErrGone, workspec.ErrUnknownFormat and *workspec.SyntaxError mean

@@ -186,7 +186,7 @@ func (c *Core) Advance(now time.Time) (expired []*Vertex, due []*Message) {
 }
 
 func (c *Core) wakeVertex(v *Vertex, ms int64) {
-	if v.tooOld(ms) {
+	if v.isExpired(ms) {
 		c.park(v)
 		c.update(v.Thread, ms)
 		c.expired = append(c.expired, v)

@@ -53,7 +53,7 @@ func (c *Core) End(v *Vertex, w HostWait, now time.Time) Round {
 		v.set(blamed, true)
 		round.Next = t.Until()
 	}
-	round.Expired = v.tooOld(c.ms(now))
+	round.Expired = v.isExpired(c.ms(now))
 	return round
 }
 

@@ -39,9 +39,9 @@ func (v *Vertex) attempted() bool { return v.Attempts > 0 || v.Thread.fails != v
 // due reports whether expiry counts: an attempt has failed, or none is to be made.
 func (v *Vertex) due() bool { return v.attempted() || v.Thread.paused }
 
-// tooOld reports whether attempts end now (M27): expiry wants one attempt, expiry2
+// isExpired reports whether attempts end now (M27): expiry wants one attempt, expiry2
 // does not.
-func (v *Vertex) tooOld(ms int64) bool {
+func (v *Vertex) isExpired(ms int64) bool {
 	p := &v.Thread.Ring.Policy
 	if p.Expiry2 > 0 && ms >= v.age(p.Expiry2) {
 		return true
@@ -49,7 +49,7 @@ func (v *Vertex) tooOld(ms int64) bool {
 	return p.Expiry > 0 && ms >= v.age(p.Expiry) && v.due()
 }
 
-// expires is when tooOld is to be asked next, MaxInt64 for never.
+// expires is when isExpired is to be asked next, MaxInt64 for never.
 func (v *Vertex) expires(ms int64) int64 {
 	p := &v.Thread.Ring.Policy
 	at := int64(math.MaxInt64)

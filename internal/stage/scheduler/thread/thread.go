@@ -4,10 +4,10 @@
 //
 // A vertex is the open recipients that one message has for one channel and host. A
 // thread is all vertices of one channel and host; a ring is all threads that one
-// kind of transport agent serves. Threads of a ring take turns, and in a thread new
-// and old mail and senders do. A host in trouble makes its whole thread wait, with one
-// vertex at a time as the probe; what a host bears at once is found out as it serves or
-// refuses. Rates let a thread or a ring wait for a token, which is no attempt.
+// kind of transport agent serves. Threads of a ring take turns; within a thread, new and
+// old mail take turns, and so do senders. A host in trouble makes its whole thread wait,
+// with one vertex at a time as the probe. The number of parallel deliveries to a host adapts
+// to its answers. A rate limit delays a delivery, which does not count as an attempt.
 //
 // Nothing here survives a crash: attempts and next times are read back from the
 // work specifications and come in by Add.

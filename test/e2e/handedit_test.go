@@ -109,7 +109,7 @@ var handEdits = map[string]struct {
 	"specification cut": {done: true, do: func(e *edited) {
 		headers := strings.Index(read(e.t, e.path("transport")), "\nm\n")
 		e.must(os.Truncate(e.path("transport"), int64(headers+20)))
-		event(e.t, e.s, "specification-refused", "name", e.name, "reason", "whole before")
+		event(e.t, e.s, "specification-refused", "name", e.name)
 		e.must(os.Remove(e.path("queue")))
 		e.must(os.Remove(e.path("transport")))
 	}},
@@ -117,7 +117,7 @@ var handEdits = map[string]struct {
 		copied := filepath.Join(e.s.Dir, "copy."+e.name)
 		e.copy(e.path("transport"), copied)
 		e.must(os.Truncate(e.path("transport"), 100))
-		event(e.t, e.s, "specification-refused", "name", e.name, "reason", "whole before", "advice", "from a copy")
+		event(e.t, e.s, "specification-refused", "name", e.name)
 		e.copy(copied, e.path("transport")) // in place, not by a rename
 	}},
 	"specification written anew in place": {do: func(e *edited) {

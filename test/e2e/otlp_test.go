@@ -130,8 +130,9 @@ func TestEndedMessagesAreSentToOpenTelemetry(t *testing.T) {
 	}
 	first := strings.TrimSpace(said)
 	await(t, s, "trace of "+first, func() (bool, error) { return c.names(first) != "", nil })
-	if got, want := c.names(first), "message, route, "; !strings.HasPrefix(got, want) || !strings.Contains(got, "deliver local") {
-		t.Errorf("got the spans %s, want %s...", got, want)
+	// The scheduler may have logged an attempt before the router logged the routing.
+	if got := c.names(first); !strings.HasPrefix(got, "message, ") || !strings.Contains(got, "route, ") || !strings.Contains(got, "deliver local") {
+		t.Errorf("got the spans %s, want message, then route and deliver local", got)
 	}
 	root := c.traces[otlp.TraceID(first)][0]
 	if len(root.Links) != 1 {

@@ -40,7 +40,7 @@ func TestDur5ZmctlSaysWhenMailIsRoutedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ setting, words, status string }{
 		"by itself": {"5m,1h", "It tries again in ", "1 deferred, routed again in "},
-		"off":       {"off", "Nothing, until somebody decides", "1 deferred\n"},
+		"off":       {"off", "zmctl resubmit --check ", "1 deferred\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

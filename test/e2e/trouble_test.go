@@ -157,7 +157,7 @@ func TestFrozenMailWaitsForAPerson(t *testing.T) {
 	name := strings.Fields(said)[0]
 	id := strings.Fields(said)[1]
 	wantIn(t, zmctl(t, s, "freezer", "show", name), "looks odd", "to <alice@mta.example>", "zmctl freezer thaw "+name)
-	wantIn(t, zmctl(t, s, "why", id), "was frozen by a person", "zmctl freezer discard "+name)
+	wantIn(t, zmctl(t, s, "why", id), "looks odd", "zmctl freezer discard "+name)
 	balance(t, s)
 	wantIn(t, zmctl(t, s, "freezer", "discard", "--reason", "spam", name), "removed from freezer/", "zmctl undo puts it back")
 	balance(t, s)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/test/load"
+	"zmailer/test/suite"
 )
 
 // fill takes all room of the file system at dir, or its inodes, and what becomes free
@@ -169,7 +170,12 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 // stop stops the processes of a program, until the result continues them.
 func (s *system) stop(program string) (resume func()) {
 	s.Helper()
-	list := s.running(program)
+	return s.stopAll(program, s.running(program))
+}
+
+// stopAll is stop for processes that were looked up before.
+func (s *system) stopAll(program string, list []suite.Process) (resume func()) {
+	s.Helper()
 	if len(list) == 0 {
 		s.Fatalf("no %s runs", program)
 	}

@@ -127,7 +127,7 @@ func ringsOfAChannel(t *testing.T) []row {
 	for _, n := range names {
 		got = append(got, float64(w.Count(n, Delivered)))
 	}
-	return []row{atLeast(t, "Jain's index of three rings under maxchannel=30, of which one has 20,000, after 15 s", Jain(got), 0.98)}
+	return []row{atLeast(t, "Jain's index of three rings under maxchannel=30, one of them with 20,000 messages, after 15 s", Jain(got), 0.98)}
 }
 
 func TestARingGetsAgentsThoughAnotherHasThemAll(t *testing.T) { ringsUnderMaxTA(t) }
@@ -195,7 +195,7 @@ func newAgainstOld(t *testing.T) []row {
 		return last.Sub(begin())
 	}
 	return []row{
-		atMost(t, "shuffled: half of the new mail is delivered within", shuffled.Waits("new").At(0.5), 2*second),
+		atMost(t, "shuffled: median wait of the new mail", shuffled.Waits("new").At(0.5), 2*second),
 		atMost(t, "shuffled: the last of the old mail is delivered after", oldest(shuffled), 125*second),
 		atMost(t, "ageorder: the last of the old mail is delivered after", oldest(aged), 125*second),
 		atMost(t, "ageorder: the longest wait of the new mail", aged.Waits("new").Max(), 2*second),
@@ -222,7 +222,7 @@ func deferredAgainstNew(t *testing.T) []row {
 		w.At(hour+time.Duration(i)*minute, func() { w.SendOne("new", r, "smtp/h") })
 	}
 	w.Run(3*hour + 10*minute)
-	return []row{atMost(t, "99 of 100 new messages beside 20,000 to full mailboxes", w.Waits("new").At(0.99), 2*second)}
+	return []row{atMost(t, "99th percentile of the wait of new messages beside 20,000 to full mailboxes", w.Waits("new").At(0.99), 2*second)}
 }
 
 func TestOneBigMessageLeavesRoomForSmallOnes(t *testing.T) { bigAgainstSmall(t) }
@@ -278,8 +278,8 @@ func slowAgainstFast(t *testing.T) []row {
 	w.Run(8 * minute)
 	fast := w.Waits("fast")
 	return []row{
-		atMost(t, "half of the mail to a fast host beside ten that take a minute each", fast.At(0.5), 500*ms),
-		atMost(t, "99 of 100", fast.At(0.99), 5*second),
+		atMost(t, "median wait of mail to a fast host beside ten that take a minute each", fast.At(0.5), 500*ms),
+		atMost(t, "99th percentile of the same", fast.At(0.99), 5*second),
 	}
 }
 

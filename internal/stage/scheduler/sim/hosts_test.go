@@ -22,9 +22,9 @@ func blackHole(t *testing.T) []row {
 	w.At(minute, func() { w.SendOne("one", r, "smtp/good") })
 	w.Run(5 * minute)
 	if hole.Attempts == 0 {
-		t.Error("the black hole was not tried")
+		t.Error("the silent host was not tried")
 	}
-	return []row{atMost(t, "one message elsewhere, beside 10,000 to a black hole", w.Waits("one").Max(), second)}
+	return []row{atMost(t, "one message to another host, beside 10,000 to a host that never answers", w.Waits("one").Max(), second)}
 }
 
 func TestADeadHostCostsOneConnectPerInterval(t *testing.T) { deadHost(t) }

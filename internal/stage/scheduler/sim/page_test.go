@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// scenarios are what docs/fairness.md tells of, by the test that shows it.
+// scenarios are the sections of docs/fairness.md, with the test that shows each.
 func scenarios() []struct {
 	title, test string
 	run         func(*testing.T) []row
@@ -20,12 +20,12 @@ func scenarios() []struct {
 		{"Hosts of one clause", "TestThreadsOfARingShareIt", threadsOfARing},
 		{"Clauses of one channel", "TestRingsShareAChannel", ringsOfAChannel},
 		{"Clauses that want agents", "TestARingGetsAgentsThoughAnotherHasThemAll", ringsUnderMaxTA},
-		{"New against old", "TestNeitherNewNorOldStarves", newAgainstOld},
-		{"New against what is always put off", "TestWhatIsAlwaysPutOffDoesNotDelayTheNew", deferredAgainstNew},
+		{"New mail against old mail", "TestNeitherNewNorOldStarves", newAgainstOld},
+		{"New mail against mail that is always deferred", "TestWhatIsAlwaysPutOffDoesNotDelayTheNew", deferredAgainstNew},
 		{"One big message against many small ones", "TestOneBigMessageLeavesRoomForSmallOnes", bigAgainstSmall},
 		{"One sender against another", "TestOneSendersFloodLeavesRoomForAnother", senderAgainstSender},
 		{"Slow hosts against a fast one (Z9)", "TestSlowHostsDoNotBlockTheirRing", slowAgainstFast},
-		{"A black hole against everybody else (M23)", "TestABlackHoleDelaysNobodyElse", blackHole},
+		{"A host that never answers against all others (M23)", "TestABlackHoleDelaysNobodyElse", blackHole},
 		{"Hosts that accept connections and stay silent", "TestAtk3SilentHostsDelayNoOwnMail", silentHosts},
 		{"A dead host (Z18)", "TestADeadHostCostsOneConnectPerInterval", deadHost},
 		{"Oldest first (Z3)", "TestOldestFirstPerDestination", oldestFirst},
@@ -39,24 +39,24 @@ func scenarios() []struct {
 const preamble = `# Fairness, measured
 
 Each line is measured in a simulation: the scheduler's own core (internal/stage/scheduler/thread)
-on a virtual clock, with hosts and agents that are made up (internal/stage/scheduler/sim). The test
-that is named fails if the bound is not kept; the numbers are those of one seed, as they were
-when this was last written by
+on a virtual clock, with simulated hosts and agents (internal/stage/scheduler/sim). The named test
+fails if the bound is exceeded. The numbers are those of one seed, from the last run of
 
     go test ./internal/stage/scheduler/sim -run TestThePageIsTrue -update
 
-Hosts take 50 to 150 ms for a message unless said otherwise, and settings are those of the
-built-in scheduler.conf: maxring=100, maxunproven=50, maxthr=20, agents of 20 slots. What the tests do not
-show: the disk, the agents' own speed, and the network.
+Hosts take 50 to 150 ms for a message unless stated otherwise, and the settings are those of the
+built-in scheduler.conf: maxring=100, maxunproven=50, maxthr=20, agents of 20 slots. The tests do
+not include the disk, the agents' own speed, and the network.
 
-How it comes about: a ring serves the thread with the fewest deliveries under way, of
-several the one that waits longest; threads that hold nothing but parts of messages to more
-than 100 recipients take every second turn. Within a thread the never tried and the tried
-take turns, senders in each, and each sender's oldest comes first (with ageorder). A host
-in trouble is probed by one message at a time, any one; the message that a host fell silent
-at waits for its own time when the host has answered another. Places for agents (maxta) go
-to the clause that has the fewest. Of a ring's places at most half go to hosts that have
-not answered, and to reports to them still fewer ([notes/silent-hosts.md](notes/silent-hosts.md)).
+The scheduler works as follows. A ring serves the thread with the fewest deliveries in progress; if
+there are several, the one that has waited longest. Threads that contain only parts of messages to
+more than 100 recipients get every second turn. Within a thread new messages and those tried before
+take turns, so do the senders in each group, and each sender's oldest message comes first (with
+ageorder). A host that is marked down is probed with one message at a time, any one; the message
+during which a host became silent waits for its own retry time, even if the host has answered another
+one. Places for agents (maxta) go to the clause that has the fewest. At most half of a ring's places
+go to hosts that have not answered, and fewer still to reports to such hosts
+([notes/silent-hosts.md](notes/silent-hosts.md)).
 
 `
 
@@ -83,7 +83,7 @@ func TestThePageIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if unmeasured(got) != unmeasured(string(want)) {
-		t.Errorf("docs/fairness.md tells of other measurements; -update writes it")
+		t.Errorf("docs/fairness.md has other measurements; -update writes it")
 	}
 }
 

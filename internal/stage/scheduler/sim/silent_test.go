@@ -44,6 +44,6 @@ func silentHosts(t *testing.T) []row {
 	}
 	return []row{
 		atMost(t, "own mail to a host that answers, in 3 h beside reports to 500 silent hosts, the longest wait", w.Waits("own, known").Max(), 2*second),
-		atMost(t, "own mail to hosts that nothing is known of", w.Waits("own, new").Max(), 2*second),
+		atMost(t, "the same for own mail to unknown hosts", w.Waits("own, new").Max(), 2*second),
 	}
 }

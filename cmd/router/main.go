@@ -19,24 +19,24 @@ on top, and hands the message to the scheduler: the file goes to $POSTOFFICE/que
 the decisions go as a work specification to $POSTOFFICE/transport/.
 
     router --config /etc/zmailer/zmailer.conf
-    router --postoffice ./var/po --once --log-level debug     route by hand, see what comes
+    router --postoffice ./var/po --once --log-level debug     route by hand, with a detailed log
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, TRUSTED, LOCALUSERS, ROUTERWORKERS,
 ROUTERPOLL, ROUTERTRIES, ROUTERDIRS, ROUTERAGING, RESUBMIT, RESUBMITEXPIRY, PUBLICKEEP,
 POSTMANCOPY, HASHLEVELS, METRICS, SYNC) and beside it the tables routes, aliases,
-fqdnaliases and localnames; these are read again when they change, and a bad one is
-refused with its line while the old one stays in use. Any number of routers may run at
-once. Messages are taken oldest first, those in the directories of ROUTERDIRS when nothing
-is in the ones before: docs/order.md.
+fqdnaliases and localnames. Changed tables are read again; a table with an error is
+refused with its line, and the old one stays in use. Any number of routers may run at
+once. Messages are routed oldest first; each directory of ROUTERDIRS is served when those
+before it are empty (docs/order.md).
 
-A message whose recipients cannot be looked up now goes to $POSTOFFICE/deferred/; it is
-routed again after 5 minutes, then after twice as long each time (RESUBMIT), and given up
-after 3 days (RESUBMITEXPIRY). One whose envelope is broken, or that has ended ROUTERTRIES
-routers, goes to $POSTOFFICE/postman/; the log has the reason.
+A message is moved to $POSTOFFICE/deferred/ if its recipients cannot be looked up now. It is
+routed again after 5 minutes, then after twice as long each time (RESUBMIT), and fails
+after 3 days (RESUBMITEXPIRY). A message with a broken envelope, or one that has crashed
+ROUTERTRIES routers, is moved to $POSTOFFICE/postman/; the log has the reason.
 
-SIGTERM or SIGINT ends it in order: messages on their way are finished. A message that a
-killed router has left is routed again by the next. Exit codes: 0 stopped by a signal, or
-done (--once), 1 trouble with the disk, 64 bad flags, 78 bad configuration, a bad table or
+SIGTERM or SIGINT stops it after the messages in progress. The next router routes the
+messages of a killed one again. Exit codes: 0 stopped by a signal, or done (--once),
+1 disk error, 64 bad flags, 78 bad configuration, a bad table or
 no postoffice.`
 
 func main() {
@@ -46,13 +46,13 @@ func main() {
 		UsageText:   "router [-s] [--workers N] [--check-config | --once | --verify [ADDRESS...]] [--strict] [flags]",
 		Description: description,
 		Flags: append(config.Flags(),
-			&cli.BoolFlag{Name: "s", Usage: "take messages as the directory lists them, not oldest first"},
+			&cli.BoolFlag{Name: "s", Usage: "route messages in directory order, not oldest first"},
 			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "check-config", Usage: "check the tables, report errors, and exit"},
 			&cli.StringFlag{Name: "from", Usage: "with --verify: the sender is `ADDRESS`"},
 			&cli.BoolFlag{Name: "verify", Usage: "verify that the addresses, or those read from standard input, are deliverable (docs/access.md), and exit"},
-			&cli.BoolFlag{Name: openFilesFlag, Usage: "open files in closed directories for a router that may not, and do nothing else (docs/privileges.md)"},
+			&cli.BoolFlag{Name: openFilesFlag, Usage: "only open files in closed directories for a router without that right (docs/privileges.md)"},
 			&cli.BoolFlag{Name: "once", Usage: "route all waiting messages, one after the other, and exit"},
 		),
 		HideHelpCommand: true,
@@ -62,7 +62,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 && !c.Bool("verify") {
-		return cli.Exit("it takes no arguments; see --help", config.ExitUsage)
+		return cli.Exit("no arguments are allowed; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

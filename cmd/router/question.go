@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/stage/router/route"
 )
 
-// question is what a flag asks of a router that routes nothing; nil if none does.
+// question returns the action of a flag that makes the router answer and exit, nil if there is none.
 func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) error {
 	switch {
 	case c.Bool("check-config"):
@@ -21,7 +21,7 @@ func question(c *cli.Context) func(*cli.Context, *config.Config, router.Config) 
 	return nil
 }
 
-// checkConfig says the errors with the tables.
+// checkConfig reports errors in the tables.
 func checkConfig(c *cli.Context, _ *config.Config, cfg router.Config) error {
 	if err := route.CheckTables(cfg.Config); err != nil {
 		return err

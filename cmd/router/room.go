@@ -18,12 +18,12 @@ import (
 	"zmailer/internal/stage/router/closed"
 )
 
-// openFilesFlag has the program be the one that opens files for another router.
+// openFilesFlag makes the program the helper process that opens files for another router.
 const openFilesFlag = "open-files"
 
-// enterRoom looks at the postoffice's file system and has the router give up what it does not need. The right to read files in closed
-// directories goes to a process of its own; gone is closed when that has ended, nil: there is
-// none.
+// enterRoom checks the postoffice's file system and drops the router's privileges. The right
+// to read files in closed directories goes to a helper process; gone is closed when that has
+// ended, and nil if there is none.
 func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (gone <-chan struct{}, err error) {
 	if err := filesystem.Check(settings, log); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (g
 	return gone, confine.Enter("router", settings, log)
 }
 
-// routeUntil runs the router. Without the process that opens files it would take users'
-// .forward files for such that cannot be read: it ends, to be started again.
+// routeUntil runs the router. It exits, to be started again, when the helper process that
+// opens files ends: without it users' .forward files seem unreadable.
 func routeUntil(ctx context.Context, gone <-chan struct{}, cfg router.Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -68,13 +68,12 @@ func routeUntil(ctx context.Context, gone <-chan struct{}, cfg router.Config) er
 func openFiles(settings *config.Config) error {
 	conn, err := helper.Inherited()
 	if err != nil {
-		return cli.Exit("--"+openFilesFlag+": no router has started this: "+err.Error(), config.ExitUsage)
+		return cli.Exit("--"+openFilesFlag+": it must be started by a router: "+err.Error(), config.ExitUsage)
 	}
 	if _, err := confine.PlanFor("reader", settings).Enter(); err != nil {
 		return settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
-	// The router ends us, when it is done.
-	// Not signal.Ignore: nothing is started here, but who does so would have it, too.
+	// The router ends this process when it is done. Not signal.Ignore, which a child would inherit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	return closed.Serve(conn, closed.Policy{Lowest: closed.LowestUser("/etc/login.defs"), Forward: settings.Text("FORWARD", "~/.forward")})
 }

@@ -16,27 +16,27 @@ import (
 	"zmailer/internal/stage/scheduler/engine"
 )
 
-const description = `Reads the work specifications in $POSTOFFICE/transport/, starts transport agents as
-scheduler.conf says, tells them which message to deliver to which host, tries again
-what was deferred, gives up what is too old, writes reports (RFC 3464) to senders, and
-removes what is done. Agents are its child processes; they work in transport/.
+const description = `Reads the work specifications in $POSTOFFICE/transport/, starts the transport
+agents that scheduler.conf defines, assigns messages and hosts to them, retries deferred
+recipients, expires recipients that are too old, sends reports (RFC 3464) to senders, and
+removes finished messages. Agents are its child processes; they work in transport/.
 
     scheduler --config /etc/zmailer/zmailer.conf
     scheduler --config /etc/zmailer/zmailer.conf --check-config
 
 It reads zmailer.conf (HOSTNAME, POSTMASTER, HASHLEVELS, SCHEDULERPOLL, REMOVEDKEEP,
-METRICS, SYNC) and beside it scheduler.conf; without one a built-in one is used. Programs that
-scheduler.conf names without a slash are looked for beside the scheduler, then in PATH.
-It writes marks and lines into the work specifications, reports by way of
-$POSTOFFICE/public/ to router/, and its log to standard error: one line for each
-recipient's outcome.
+METRICS, SYNC) and beside it scheduler.conf; without that file it uses a built-in one.
+Programs that scheduler.conf names without a slash are searched beside the scheduler, then
+in PATH. It marks recipients and appends lines in the work specifications, submits reports
+through $POSTOFFICE/public/ to router/, and logs to standard error, with one line for the
+outcome of each recipient.
 
-When scheduler.conf changes, or at SIGHUP, it is read again; a bad one is refused, and the
-old one stays. One scheduler serves a postoffice; a second one exits and names the first.
-SIGTERM or SIGINT ends it in order: no new deliveries, running ones finish. What a killed
-one left is taken up at the next start. Exit codes: 0 stopped by a signal, 1 another
-scheduler runs or trouble with the disk, 64 bad flags, 78 bad configuration or no
-postoffice.`
+scheduler.conf is read again when it changes, and at SIGHUP; a file with errors is refused,
+and the previous one stays in force. One scheduler serves a postoffice; a second one exits
+and names the first. SIGTERM or SIGINT stops it: it begins no new deliveries and waits for
+those in progress. After a kill the next start continues with the same state. Exit codes:
+0 stopped by a signal, 1 another scheduler runs, or disk error, 64 bad flags, 78 bad
+configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
@@ -45,10 +45,10 @@ func main() {
 		UsageText:   "scheduler [-FHS] [-E N] [-p CHANNEL/HOST] [--check-config] [--strict] [--stop-timeout TIME] [flags]",
 		Description: description,
 		Flags: append(slices.Concat(config.Flags(), startFlags()),
-			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with scheduler.conf, and whether it can be used, and exit"},
+			&cli.BoolFlag{Name: "check-config", Usage: "check scheduler.conf, report errors and warnings, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
-			&cli.BoolFlag{Name: "start-agents", Usage: "start agents that run as others for a scheduler that is not root, and do nothing else (docs/privileges.md)"},
-			&cli.DurationFlag{Name: "stop-timeout", Value: engine.DefaultStopTimeout, Usage: "when stopping, end agents that have not finished after `TIME`"},
+			&cli.BoolFlag{Name: "start-agents", Usage: "only start agents that run as other users, for a scheduler that is not root (docs/privileges.md)"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: engine.DefaultStopTimeout, Usage: "when stopping, kill agents that have not finished after `TIME`"},
 		),
 		UseShortOptionHandling: true,
 		HideHelpCommand:        true,
@@ -58,7 +58,7 @@ func main() {
 
 func run(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return cli.Exit("it takes no arguments; --help tells the flags", config.ExitUsage)
+		return cli.Exit("no arguments are allowed; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

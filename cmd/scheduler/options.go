@@ -17,14 +17,14 @@ import (
 	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
 
-// startFlags tell how the scheduler starts, as ZMailer's do.
+// startFlags are ZMailer's flags for the start of the scheduler.
 func startFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "E", Usage: "read at most `N` specifications at one go; the rest with the next, which follows at once"},
-		&cli.BoolFlag{Name: "F", Usage: "freeze: read the queue and answer questions, but start nothing and give up nothing"},
-		&cli.BoolFlag{Name: "H", Usage: "one level of directories in queue/ and transport/ instead of HASHLEVELS; -H -H for two", Count: new(int)},
-		&cli.BoolFlag{Name: "S", Usage: "read all of transport/ before anything is started"},
-		&cli.StringFlag{Name: "p", Usage: "serve this one thread, `CHANNEL/HOST`, of which one may be *; all others wait"},
+		&cli.IntFlag{Name: "E", Usage: "read at most `N` specifications in one pass; further passes follow at once"},
+		&cli.BoolFlag{Name: "F", Usage: "freeze: read the queue and answer queries, but deliver nothing and expire nothing"},
+		&cli.BoolFlag{Name: "H", Usage: "use one level of directories in queue/ and transport/ instead of HASHLEVELS; -H -H: two levels", Count: new(int)},
+		&cli.BoolFlag{Name: "S", Usage: "read all of transport/ before the first delivery"},
+		&cli.StringFlag{Name: "p", Usage: "serve only the thread `CHANNEL/HOST`; either part may be *; all others wait"},
 	}
 }
 
@@ -52,7 +52,7 @@ func applyStart(c *cli.Context, cfg *engine.Config) error {
 	return nil
 }
 
-// checkConfig says what is wrong with scheduler.conf.
+// checkConfig reports errors and warnings in scheduler.conf.
 func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
 	var said bytes.Buffer
 	err, out := error(nil), stdout

@@ -25,30 +25,29 @@ It reads zmailer.conf (SMTPLISTEN, SUBMISSIONLISTEN, SUBMISSIONSLISTEN, LMTPLIST
 TLSCERT, RELAYNETS, MAXSIZE, MAXRCPT, HOSTNAME and more) and files beside it, which are
 read again when they change. Clients in RELAYNETS and authenticated users may send
 anywhere, all others only to HOSTNAME and the domains in localnames, unless a rule in
-the file access decides otherwise (--test-access shows the rule). CHECKS has SPF, DKIM
-and DMARC checked for other hosts' mail, MILTERS passes all mail through filters,
-RCPTCHECK has the router asked whether a recipient exists, by default for other hosts'
-mail to local domains. Sockets that systemd passes replace the addresses.
+the file access decides otherwise (--test-access shows the rule). CHECKS enables SPF,
+DKIM and DMARC checks of other hosts' mail, MILTERS passes all mail through filters, and
+RCPTCHECK asks the router whether a recipient exists, by default for other hosts' mail to
+local domains. Sockets that systemd passes replace the addresses.
 It supports 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES,
 LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 
-A full disk is answered 452 and any other trouble of ours 451: the client keeps the
-message. SIGTERM or SIGINT stops it in order: no new connections, open transactions
-are finished. Exit codes: 0 stopped by a signal, 1 cannot listen or go on, 64 bad
-flags, 78 bad configuration or no postoffice.`
+A full disk gets reply 452 and any other local error 451: the client keeps the message.
+SIGTERM or SIGINT stops it: it accepts no new connections and finishes open transactions.
+Exit codes: 0 stopped by a signal, 1 cannot listen or continue, 64 bad flags, 78 bad configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
 		Name:        "smtpserver",
-		Usage:       "take messages by SMTP",
+		Usage:       "accept messages by SMTP",
 		UsageText:   "smtpserver [--listen HOST:PORT | --test-access KEY=VALUE...] [flags]",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
 			&cli.BoolFlag{Name: "test-access", Usage: "show the decision of the access rules about client=ADDRESS from=ADDRESS to=ADDRESS ..., and exit (docs/access.md)"},
-			&cli.IntFlag{Name: "max-connections", Usage: "serve `N` clients at once instead of SMTPCONNECTIONS, answer 421 to more"},
+			&cli.IntFlag{Name: "max-connections", Usage: "serve at most `N` clients at once instead of SMTPCONNECTIONS; further clients get 421"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection without a complete command after `TIME`"},
-			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, cut transactions that last longer than `TIME`"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "when stopping, abort transactions that last longer than `TIME`"},
 		),
 		HideHelpCommand: true,
 		Action:          run,

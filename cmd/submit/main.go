@@ -14,26 +14,26 @@ import (
 
 const description = `Reads a message from standard input and stores it as a file, first in
 $POSTOFFICE/public/, then, when it is on the disk, in $POSTOFFICE/router/. Exit code 0
-means that it is there. It takes the place of sendmail and runs under any user:
+means that it is there. submit replaces sendmail and runs as any user:
 
     printf 'Subject: hello\n\nhi\n' | submit -f me@example.org you@example.net
-    submit -t -i < message          recipients from To, Cc and Bcc; Bcc is left out
+    submit -t -i < message          recipients from To, Cc and Bcc; Bcc is removed
     submit -bs                      an SMTP session on standard input and output
 
-Header fields that are missing are added, text without a header becomes a body, and lines
-"From ..." at the top, as mbox files have them, are dropped. Line ends become LF if the first
-line ends in CRLF. Without -i a line with a single dot ends the message. submit reads SYNC,
-POSTOFFICE, HOSTNAME and ROUTERDIRS of zmailer.conf. Options of other sendmails that are not
-listed (-o..., -e..., -h COUNT, -O, -X) are accepted and have no effect: docs/submit.md has all
-of them. Flags may be joined as in -ti or -fme@example.org, and mixed with recipients; after
-"--" come recipients alone.
+Missing header fields are added, text without a header becomes the body, and mbox lines
+"From ..." at the top are removed. Line ends become LF if the first line ends in CRLF. Without
+-i a line with a single dot ends the message. submit reads SYNC, POSTOFFICE, HOSTNAME
+and ROUTERDIRS of zmailer.conf. Options of other sendmails that are not listed (-o..., -e...,
+-h COUNT, -O, -X) are accepted and have no effect; docs/submit.md lists them. Flags may be
+joined, as in -ti or -fme@example.org, and mixed with recipients; after "--" all arguments are
+recipients.
 
-With -v it stays until the message is gone or put aside for the postmaster, or ^C, and reports
-what each recipient's host has said. The scheduler says that to root and the postoffice's
-owner alone; others learn where the message is: waiting, being routed, queued, gone.
+With -v submit runs until the message is gone or set aside for the postmaster, or until ^C, and
+prints the reply of each recipient's host. The scheduler shows replies only to root and the
+postoffice's owner; other users see the state: waiting, being routed, queued, gone.
 
-Exit codes: 0 accepted, 64 bad flags or no recipient, 65 no good address, 66 no input, 74 it
-fails, 75 try again (nothing was accepted), 78 bad configuration or no postoffice.`
+Exit codes: 0 accepted, 64 bad flags or no recipient, 65 no valid address, 66 no input, 74 error,
+75 try again (nothing was accepted), 78 bad configuration or no postoffice.`
 
 func main() {
 	app := &cli.App{
@@ -43,19 +43,19 @@ func main() {
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringFlag{Name: "f", Aliases: []string{"from"}, Usage: "the sender is `ADDRESS`; <> is the null sender (also -r)"},
-			&cli.BoolFlag{Name: "t", Usage: "add the recipients of To, Cc and Bcc; leave Bcc out of what is stored"},
+			&cli.BoolFlag{Name: "t", Usage: "add the recipients of To, Cc and Bcc; store the message without Bcc"},
 			&cli.BoolFlag{Name: "i", Usage: "a line with a single dot does not end the message (also -oi)"},
-			&cli.StringFlag{Name: "F", Usage: "the sender's full `NAME`; without it, NAME of the environment"},
+			&cli.StringFlag{Name: "F", Usage: "the sender's full `NAME`; the default is NAME of the environment"},
 			&cli.StringFlag{Name: "N", Usage: "report `WHEN`: never, or some of success,failure,delay"},
 			&cli.StringFlag{Name: "R", Usage: "return the message as `PART`: full or hdrs"},
 			&cli.StringFlag{Name: "V", Usage: "envelope `ID` that reports contain"},
 			&cli.StringFlag{Name: "B", Usage: "body `TYPE`: 7bit or 8bitmime"},
-			&cli.StringFlag{Name: "P", Usage: "it may wait: `N` 0 is router/, 1 the first of ROUTERDIRS, and so on"},
-			&cli.StringFlag{Name: "verp", Usage: "each recipient gets a message whose sender names the recipient; `XY` are the characters before the user and the domain (-XVXY; -XV is +=)"},
+			&cli.StringFlag{Name: "P", Usage: "put the message into directory `N`: 0 is router/, 1 the first of ROUTERDIRS, and so on"},
+			&cli.StringFlag{Name: "verp", Usage: "send each recipient a message whose sender address contains the recipient; `XY` are the characters before the user and the domain (-XVXY; -XV is +=)"},
 			&cli.StringFlag{Name: "b", Value: "m", Usage: "`MODE`: m submits, s is an SMTP session, p lists the queue, v shows where recipients go, i reads the aliases, d starts the daemons"},
 			&cli.StringFlag{Name: "q", Usage: "-q tries all queued mail now, -qIID a message, -qRHOST a host, -qSSENDER a sender's; -qTIME has no effect (`WHAT`)"},
-			&cli.BoolFlag{Name: "v", Usage: "say what is done, print the spool ID, and report what becomes of the message until it is gone"},
-			&cli.BoolFlag{Name: "id", Usage: "print the spool ID, and end when the message is accepted"},
+			&cli.BoolFlag{Name: "v", Usage: "print each step, the spool ID, and the delivery of the message until it is gone"},
+			&cli.BoolFlag{Name: "id", Usage: "print the spool ID, and exit when the message is accepted"},
 		),
 		HideHelpCommand: true,
 		Action:          dispatch,

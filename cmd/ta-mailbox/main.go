@@ -15,9 +15,9 @@ import (
 	"zmailer/internal/stage/mailbox"
 )
 
-const description = `Delivers to this machine's own stores. The scheduler starts it, in
-$POSTOFFICE/transport/, and talks to it on standard input and output, as
-docs/ta-protocol.md tells. By hand (TAB between name and host; an empty line ends it):
+const description = `Delivers to mailboxes, files and programs of this machine. The scheduler starts it in
+$POSTOFFICE/transport/ and controls it on standard input and output (docs/ta-protocol.md).
+By hand (TAB between name and host; an empty line ends it):
 
     cd /var/spool/postoffice/transport && ta-mailbox local
     #hungry
@@ -25,18 +25,18 @@ docs/ta-protocol.md tells. By hand (TAB between name and host; an empty line end
     123/76		ok3 delivered to a Maildir
     #hungry
 
-CHANNEL is what it takes recipients of; without one, all four:
-    local      users: the path that MAILBOX gives, /var/mail/%u by default
+CHANNEL is a channel to serve; the default is all four:
+    local      users: the path that MAILBOX defines, /var/mail/%u by default
     file       the file that the address names
     pipe       the program that the address names, on its standard input: docs/pipe.md
-    bitbucket  nowhere
-A path with / at its end is a Maildir, made when it is first needed; any other is an
-mbox file, locked by FILE.lock and fcntl, in mboxrd form. Started by root, it writes as
-the recipient; else as itself. A program is never run by root.
+    bitbucket  nowhere: the message is discarded
+A path that ends in / is a Maildir, created when it is first needed; any other path is an
+mbox file in mboxrd format, locked by FILE.lock and fcntl. An agent that root starts writes
+as the recipient, any other as its own user. Programs never run as root.
 
 It reads zmailer.conf (MAILBOX, LOCALUSERS, HOSTNAME, PIPEUSER, PIPENOBODY, PIPETIMEOUT,
-PIPEHEAD), ../queue/NAME, and NAME, where it marks what it has delivered. It logs to
-standard error.
+PIPEHEAD), ../queue/NAME, and NAME, where it marks each recipient's outcome. It logs
+to standard error.
 
 Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
 64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
@@ -48,7 +48,7 @@ func main() {
 		UsageText:   "ta-mailbox [--slots N] [CHANNEL ...]",
 		Description: description,
 		Flags: append(config.Flags(),
-			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
+			&cli.IntFlag{Name: "slots", Value: 1, Usage: "make `N` deliveries at once; 1 keeps their order"},
 		),
 		HideHelpCommand: true,
 		Action:          run,
@@ -58,7 +58,7 @@ func main() {
 func run(c *cli.Context) error {
 	for _, name := range c.Args().Slice() {
 		if !slices.Contains(mailbox.Channels(), name) {
-			return cli.Exit("no channel of this agent: "+name+"; see --help", config.ExitUsage)
+			return cli.Exit("channel "+name+" is not served by this agent; see --help", config.ExitUsage)
 		}
 	}
 	if c.Int("slots") < 1 {

@@ -13,11 +13,11 @@ import (
 	"zmailer/internal/stage/tasmtp"
 )
 
-// channels are those that are served: the arguments, or all.
+// channels returns the channels to serve: the arguments, or all.
 func channels(names []string) ([]string, error) {
 	for _, name := range names {
 		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
-			return nil, cli.Exit("no channel of this agent: "+name+"; see --help", config.ExitUsage)
+			return nil, cli.Exit("channel "+name+" is not served by this agent; see --help", config.ExitUsage)
 		}
 	}
 	if len(names) == 0 {
@@ -55,7 +55,7 @@ func testDKIM(c *cli.Context) error {
 	return err
 }
 
-// question returns the action of a flag that asks something, nil if there is none.
+// question returns the action of a flag that prints an answer and exits, nil if there is none.
 func question(c *cli.Context) cli.ActionFunc {
 	switch {
 	case c.IsSet("test-reply"):
@@ -70,7 +70,7 @@ func question(c *cli.Context) cli.ActionFunc {
 	return nil
 }
 
-// testReply prints what the file replies makes of a reply.
+// testReply prints the rule of the file replies that applies to a reply.
 func testReply(c *cli.Context) error {
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -14,29 +14,29 @@ import (
 	"zmailer/internal/stage/tasmtp"
 )
 
-const description = `Brings messages to other hosts. The scheduler starts it, in $POSTOFFICE/transport/,
-and talks to it on standard input and output, as docs/ta-protocol.md tells; by hand,
-with an empty line at the end:
+const description = `Delivers messages to other hosts. The scheduler starts it in $POSTOFFICE/transport/ and
+controls it on standard input and output (docs/ta-protocol.md). By hand, with an empty
+line at the end:
 
     cd /var/spool/postoffice/transport && printf '123-45\tmx.example.org\n\n' | ta-smtp smtp
 
-CHANNEL is what it takes recipients of; without one, all three:
+CHANNEL is a channel to serve; the default is all three:
     smtp   the host's servers by MX; host:port, [host], [address]:port without MX
-    smtpx  the same, but never by MX
+    smtpx  like smtp, but never by MX
     lmtp   host:port, or unix:/path of a socket
-A name that begins with one of these, like smtp-slow, is served in the same way.
+A channel whose name begins with one of these, like smtp-slow, is served in the same way.
 
-It keeps a connection for the next message to the same channel and host
-(docs/delivery.md). It reads
-zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC), ../queue/NAME, and NAME, where it
-marks what it has delivered. It logs to standard error. The environment's SOURCES
-(addresses parted by commas, each with =NAME if we are to be called so there) are what
-it connects from, a message always from the same; HELO is its name for EHLO. The
-scheduler sets both from sources= and helo= of a clause. The file replies beside
-zmailer.conf says what to make of replies that do not mean what their code says:
+It reuses a connection for the next message to the same channel and host
+(docs/delivery.md). It reads zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC),
+../queue/NAME, and NAME, where it marks each recipient's outcome. It logs to standard
+error. SOURCES in the environment lists the local addresses that it connects from,
+separated by commas, each with =NAME if EHLO uses another name there; all attempts of a
+message use the same address. HELO is the name for EHLO. The scheduler sets both from
+sources= and helo= of a clause. Rules in the file replies beside zmailer.conf override
+the codes of replies:
     ta-smtp --test-reply smtp/example.com '450 4.7.1 Greylisted'
-The files tls and credentials there say what is wanted of TLS and who logs in where
-(docs/tls.md); a clause's tls= and auth= come as TLSPOLICY and ACCOUNT.
+The files tls and credentials there define TLS requirements and logins (docs/tls.md); tls=
+and auth= of a clause are passed as TLSPOLICY and ACCOUNT.
 
 Exit codes: 0 the scheduler ended it, 1 it cannot read from or write to the scheduler,
 64 bad flags or channels, 78 bad configuration or not in a postoffice's transport/.`
@@ -48,13 +48,13 @@ func main() {
 		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config",
 		Description: description,
 		Flags: append(config.Flags(),
-			&cli.IntFlag{Name: "slots", Value: 1, Usage: "take `N` deliveries at once; 1 keeps their order"},
-			&cli.IntFlag{Name: "connections", Value: 20, Usage: "open `N` connections to a host at most; small messages share them"},
+			&cli.IntFlag{Name: "slots", Value: 1, Usage: "make `N` deliveries at once; 1 keeps their order"},
+			&cli.IntFlag{Name: "connections", Value: 20, Usage: "open at most `N` connections to a host; small messages share them"},
 			&cli.DurationFlag{Name: "idle", Value: 10 * time.Second, Usage: "keep an idle connection for `TIME`; 0: close each after its message"},
-			&cli.StringFlag{Name: "test-reply", Usage: "say what the file replies makes of a reply, the argument, of `CHANNEL/HOST`, and exit"},
-			&cli.StringFlag{Name: "test-tls", Usage: "say what is wanted of TLS towards `HOST` and why, and exit"},
-			&cli.StringFlag{Name: "test-dkim", Usage: "say which keys sign mail from `DOMAIN`, and whether they are published, and exit"},
-			&cli.BoolFlag{Name: "check-config", Usage: "say what is wrong with zmailer.conf, replies, discard-ehlo-keywords, tls, credentials, dkim and its keys, and exit"},
+			&cli.StringFlag{Name: "test-reply", Usage: "show which rule of the file replies applies to a reply, the argument, from `CHANNEL/HOST`, and exit"},
+			&cli.StringFlag{Name: "test-tls", Usage: "show the TLS requirements for `HOST` and their origin, and exit"},
+			&cli.StringFlag{Name: "test-dkim", Usage: "show the keys that sign mail from `DOMAIN`, and whether they are published, and exit"},
+			&cli.BoolFlag{Name: "check-config", Usage: "check zmailer.conf, replies, discard-ehlo-keywords, tls, credentials, dkim and its keys, report errors, and exit"},
 		),
 		HideHelpCommand: true,
 		Action:          run,

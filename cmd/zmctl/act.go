@@ -123,7 +123,7 @@ func (a *acting) do() error {
 	return err
 }
 
-// outcome prints what was done to a message. Errors about messages are printed at the end.
+// outcome prints the result for a message. Errors about messages are printed at the end.
 func (a *acting) outcome(o act.Outcome) {
 	asJSON := a.c.Bool("json")
 	switch {

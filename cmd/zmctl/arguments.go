@@ -30,7 +30,7 @@ func spoolIDs(c *cli.Context, source string) ([]postoffice.SpoolID, error) {
 	return ids, nil
 }
 
-// openKeeping opens the postoffice and tells how long what is removed is kept.
+// openKeeping opens the postoffice and returns how long removed mail is kept.
 func openKeeping(c *cli.Context) (*postoffice.PostOffice, time.Duration, error) {
 	settings, err := config.FromCLI(c)
 	if err != nil {

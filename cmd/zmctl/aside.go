@@ -38,13 +38,13 @@ dot, and may contain * and ?; flags select by sender, recipient, age and size.
 For recipients that are frozen in the queue, use zmctl freeze and zmctl thaw.`,
 		Subcommands: []*cli.Command{
 			listCommand(dir), showAsideCommand(dir), {
-				Name: "thaw", Usage: "give frozen messages to the router", UsageText: "zmctl freezer thaw [flags] " + asideArguments,
-				Description: `Gives messages in freezer/ to the router. A message that a policy has frozen is not frozen
+				Name: "thaw", Usage: "return frozen messages to the router", UsageText: "zmctl freezer thaw [flags] " + asideArguments,
+				Description: `Returns messages in freezer/ to the router. A message that a policy has frozen is not frozen
 by a policy again. Messages keep their age; see zmctl resubmit for --pace. Messages that are
 named are moved at once; otherwise the command asks for confirmation.
 
-Exit codes: 0 done, 1 some were not, 64 there is no such message, or --yes is missing, 75
-stopped because they come back.
+Exit codes: 0 done, 1 some messages failed, 64 no such message, or --yes is missing, 75
+stopped because messages come back.
 ` + selectorHelp,
 				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
 				Action: func(c *cli.Context) error { return runAside(c, dir, act.ThawAside, true) },
@@ -73,22 +73,22 @@ file, ID a spool ID, CAUSE the part of the name after the underscore, with * and
     vi /var/spool/postoffice/postman/10117782 && zmctl postman resubmit 10117782`,
 		Subcommands: []*cli.Command{
 			listCommand(dir), showAsideCommand(dir), {
-				Name: "resubmit", Usage: "give only copies that were mended to the router", UsageText: "zmctl postman resubmit [flags] " + asideArguments,
-				Description: `Gives the only copies of messages to the router: mend the envelope with an editor first. A
+				Name: "resubmit", Usage: "return corrected only copies to the router", UsageText: "zmctl postman resubmit [flags] " + asideArguments,
+				Description: `Returns the only copies of messages to the router; correct the envelope with an editor first. A
 message that still cannot be routed is refused with the reason. Copies of messages that went on
 are refused: they would be delivered twice.
 
 If the first line of the file is "comment octets", remove that line after you changed the file:
 it has the old length. A changed file has another spool ID.
 
-Exit codes: 0 done, 1 some were not, 64 there is no such message.
+Exit codes: 0 done, 1 some messages failed, 64 no such message.
 ` + selectorHelp,
 				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
 				Action: func(c *cli.Context) error { return runAside(c, dir, act.GiveMended, false) },
 			}, discardCommand(dir, `Moves copies from postman/ to removed/, where they stay for REMOVEDKEEP; zmctl undo puts
-them back. An only copy is left alone, unless it is named by its spool ID and --force is
-given; it is printed then.`,
-				&cli.BoolFlag{Name: "force", Usage: "also an only copy that is named by its spool ID"}),
+them back. An only copy is skipped, unless you name it by its spool ID with --force; it is then
+printed.`,
+				&cli.BoolFlag{Name: "force", Usage: "discard also an only copy that is named by its spool ID"}),
 		},
 		Action: needsVerb,
 	}
@@ -103,7 +103,7 @@ func needsVerb(c *cli.Context) error {
 }
 
 func paceFlag() cli.Flag {
-	return &cli.IntFlag{Name: "pace", Value: act.DefaultPace, Usage: "at most `N` messages at a time before a running router; 0: all at once"}
+	return &cli.IntFlag{Name: "pace", Value: act.DefaultPace, Usage: "keep at most `N` messages waiting for a running router; 0: no limit"}
 }
 
 // actFlags are those of every command that changes mail.
@@ -122,7 +122,7 @@ func discardCommand(dir, text string, flags ...cli.Flag) *cli.Command {
 		Name: "discard", Usage: "discard messages; zmctl undo puts them back until REMOVEDKEEP", UsageText: "zmctl " + dir + " discard [flags] " + asideArguments,
 		Description: text + `
 
-Exit codes: 0 done, 1 some were not, 64 there is no such message, or --yes is missing.
+Exit codes: 0 done, 1 some messages failed, 64 no such message, or --yes is missing.
 ` + selectorHelp,
 		Flags:  append(actFlags(flags...), selectorFlags()...),
 		Action: func(c *cli.Context) error { return runAside(c, dir, act.Discard, true) },
@@ -147,14 +147,14 @@ func newAside(c *cli.Context, dir string) (*act.Aside, error) {
 	return a, nil
 }
 
-// runAside executes a verb on what is named in a directory.
+// runAside executes a verb on the named messages of a directory.
 func runAside(c *cli.Context, dir string, v *act.Verb, asks bool) error {
 	from, err := newAside(c, dir)
 	if err != nil {
 		return err
 	}
 	if from.Empty() {
-		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; all is everything, zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
+		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; all selects every message; zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
 	}
 	if dir == postoffice.Postman {
 		only := view.StateSetAside
@@ -169,8 +169,8 @@ func runAside(c *cli.Context, dir string, v *act.Verb, asks bool) error {
 func listCommand(dir string) *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "list the messages in " + dir + "/, the oldest first", UsageText: "zmctl " + dir + " list [flags] " + asideArguments,
-		Description: `Lists all messages there, or those that are named, with the reason. --json prints an object
-a line.
+		Description: `Lists all messages there, or those that you name, with the reason. --json prints one object
+per line.
 ` + selectorHelp,
 		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
 		Action: func(c *cli.Context) error {
@@ -184,7 +184,7 @@ a line.
 	}
 }
 
-// listAside lists what is selected in a directory; without arguments all of it.
+// listAside lists the selected messages of a directory; without arguments all of them.
 func listAside(c *cli.Context, from *act.Aside) (n int, err error) {
 	now := time.Now()
 	err = eachAside(c, from, c.Command.Name, func(out *text.Stream, s *view.Spool, m *view.Message) error {
@@ -217,7 +217,7 @@ func showAsideCommand(dir string) *cli.Command {
 				return err
 			}
 			if from.Empty() {
-				return cli.Exit(fmt.Sprintf("zmctl %s show needs a name, a spool ID, a cause or a selector; all is everything", dir), config.ExitUsage)
+				return cli.Exit(fmt.Sprintf("zmctl %s show needs a name, a spool ID, a cause or a selector; all selects every message", dir), config.ExitUsage)
 			}
 			return showAside(c, from)
 		},

@@ -21,44 +21,43 @@ import (
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
-		Usage:     "inspect every file of the postoffice, and repair what is wrong",
+		Usage:     "inspect every file of the postoffice, and repair errors",
 		UsageText: "zmctl check [--problems | --quiet] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json | --quiet]\nzmctl check --ledger [--json] [--quiet]\nzmctl check --confinement [--json]",
 		Description: `Inspects every directory and prints for each file its state, the process that holds it and
-whether that runs, what happens next, and what is wrong. It changes nothing, and may run while
-mail flows: what looks wrong is inspected again before it is printed. It also names the file
-system and what a power failure may do there, which is no problem of the mail. On a file system
-of an unknown kind it renames an empty file and removes it, as a test.
+whether that runs, the next step, and any problem. It changes nothing, and may run while mail
+is processed: an apparent problem is inspected again before it is printed. It also prints the
+type of the file system and the effects of a power failure on it. On an unknown file system it
+renames and removes an empty file, as a test.
 
     zmctl check --problems
 
---repair mends what can be mended without guessing, and moves what no program can use into
-quarantine/. After a copy or restore of the postoffice it renames files after their new inodes.
-queue/ and transport/ are left alone while a scheduler runs. --dry-run prints what --repair
-would do, and changes nothing.
+--repair makes all repairs that need no guess, and moves files that no program can use into
+quarantine/. After a copy or restore of the postoffice it renames files to match their new
+inodes. It does not change queue/ and transport/ while a scheduler runs. --dry-run prints the
+repairs, and changes nothing.
 
---ledger counts recipients: those that were accepted, and what became of them. Recipients on
-one side only are listed. Exit codes then: 0 both sides are equal, 2 they are not, 1 the ledger
+--ledger counts recipients: those that were accepted, and their outcomes. Recipients on only
+one side are listed. Exit codes then: 0 both sides are equal, 2 they are not, 1 the ledger
 cannot be read. docs/ledger.md explains the table.
 
---confinement starts a process for each program that confines itself, has it enter the sandbox
-of the program, and try what it must not be able to do. Exit codes then: 0 all was refused, 2
-something was not, 1 nothing is confined.
+--confinement starts a process for each program that confines itself, which enters the sandbox
+of the program and tries forbidden operations. Exit codes then: 0 all were refused, 2 some were
+not, 1 no program is confined.
 
-Exit codes: 0 no problems; 1 warnings: an operator should look, or a daemon must be started; 2
-errors: a file that no program will take care of by itself, or that cannot be read; 64 bad
-arguments; 78 no postoffice. With --repair: 0 all is done, 1 something is left, and printed.
-With --dry-run: 1 there is something to do. docs/check.md explains each problem, and what to
-type.`,
+Exit codes: 0 no problems; 1 warnings: an operator should investigate, or a daemon must be
+started; 2 errors: a file that no program will process, or that cannot be read; 64 bad
+arguments; 78 no postoffice. With --repair: 0 done, 1 problems remain, and are printed. With
+--dry-run: 1 there are repairs to make. docs/check.md explains each problem and its remedy.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "problems", Usage: "print warnings and errors only"},
 			&cli.BoolFlag{Name: "json", Usage: "print a JSON array"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the totals only, and show no progress"},
-			&cli.StringFlag{Name: "older", Usage: "mail is too old after `TIME`, like 12h or 2d, instead of after the expiry of its clause in scheduler.conf"},
-			&cli.StringFlag{Name: "stuck", Value: "1h", Usage: "mail that a live daemon has left alone for `TIME` makes no progress"},
-			&cli.BoolFlag{Name: "repair", Usage: "mend what can be mended without guessing, and quarantine the rest"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "print what --repair would do"},
+			&cli.StringFlag{Name: "older", Usage: "mail is too old after `TIME`, like 12h or 2d, instead of the expiry of its clause in scheduler.conf"},
+			&cli.StringFlag{Name: "stuck", Value: "1h", Usage: "mail that a running daemon has not processed for `TIME` makes no progress"},
+			&cli.BoolFlag{Name: "repair", Usage: "make repairs that need no guess, and quarantine the rest"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the repairs that --repair would make"},
 			&cli.BoolFlag{Name: "confinement", Usage: "test the sandbox of each program (docs/privileges.md)"},
-			&cli.BoolFlag{Name: "ledger", Usage: "compare what was accepted with what became of it"},
+			&cli.BoolFlag{Name: "ledger", Usage: "compare accepted recipients with their outcomes"},
 		},
 		Action: runCheck,
 	}
@@ -283,7 +282,7 @@ error with file, line, column and reason. Of scheduler.conf it prints all errors
 clauses that are never reached, programs that do not exist, routes to channels that no clause
 serves.
 
-Nothing is changed, and no daemon is asked: check first, then zmctl reload. Exit codes: 0 the
+The command changes nothing and asks no daemon. Use it before zmctl reload. Exit codes: 0 the
 configuration can be used, 78 it cannot.`,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"}},
 		Action: func(c *cli.Context) error {

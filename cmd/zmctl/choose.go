@@ -25,13 +25,13 @@ func (w *words) String() string { return strings.Join(w.list, " ") }
 
 // selectorHelp describes the flags in the description of each command.
 const selectorHelp = `
-SELECTING: flags of different names must all match, of one name any: --host a --host b
---older 1h means host a or b, and older than an hour. Values may be lists with commas and
-have * and ?. --where takes an expression with and, or, not and parentheses:
+SELECTING: a recipient is selected if every kind of flag matches; a repeated flag matches if
+any of its values does: --host a --host b --older 1h means host a or b, and older than an
+hour. Values may be lists with commas, and contain * and ?. --where takes an expression with and, or, not and parentheses:
 
     --where 'from *@shop.example and (host a or host b) and not older 3d'
 
-Recipients are selected: of a message with ten of them, one may match.`
+The selector chooses recipients: it may match one of ten recipients of a message.`
 
 // selectorFlags are the flags of the selector language.
 func selectorFlags() []cli.Flag {
@@ -40,11 +40,11 @@ func selectorFlags() []cli.Flag {
 	for i, name := range names {
 		flags = append(flags, &cli.GenericFlag{Name: name, Usage: usages[i], Value: &words{}})
 	}
-	return append(flags, &cli.GenericFlag{Name: "where", Usage: "`EXPRESSION` over all of these", Value: &words{}})
+	return append(flags, &cli.GenericFlag{Name: "where", Usage: "`EXPRESSION` that combines these selectors", Value: &words{}})
 }
 
-// chosen is what flags and arguments select: the arguments are spool IDs, the flags
-// narrow them. It is empty if nothing was said.
+// chosen returns the selector of flags and arguments: the arguments are spool IDs, and the
+// flags narrow them. It is empty if there are none.
 func chosen(c *cli.Context) (selector.Selector, error) {
 	flags, err := flagged(c)
 	if err != nil || c.NArg() == 0 {
@@ -61,7 +61,7 @@ func chosen(c *cli.Context) (selector.Selector, error) {
 	return s.And(flags), nil
 }
 
-// flagged is what the flags select.
+// flagged returns the selector of the flags.
 func flagged(c *cli.Context) (selector.Selector, error) {
 	var all selector.Selector
 	refuse := func(flag string, err error) (selector.Selector, error) {
@@ -99,7 +99,7 @@ func argumentIDs(c *cli.Context) ([]string, error) {
 	var ids []string
 	for _, arg := range c.Args().Slice() {
 		if strings.HasPrefix(arg, "-") {
-			return nil, cli.Exit("zmctl "+c.Command.Name+": flags like "+arg+" stand before the spool IDs", config.ExitUsage)
+			return nil, cli.Exit("zmctl "+c.Command.Name+": flags like "+arg+" go before the spool IDs", config.ExitUsage)
 		}
 		if _, err := postoffice.ParseSpoolID(arg); err != nil {
 			return nil, cli.Exit(err, config.ExitUsage)

@@ -21,21 +21,21 @@ import (
 func cleanupCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "cleanup",
-		Usage:     "delete what has been kept for long enough, and list what waits for an operator",
+		Usage:     "delete expired copies and removed mail, and list mail that waits for an operator",
 		UsageText: "zmctl cleanup [--dry-run] [--json | --quiet]",
-		Description: `Deletes what the daemons delete every few minutes: copies in postman/ older than POSTMANKEEP,
-messages in removed/ and orders older than REMOVEDKEEP, and texts beside messages that have gone
-on. Then it lists what is never deleted by age: accepted mail in deferred/ and freezer/, only
-copies in postman/, and quarantine/. Use zmctl resubmit, zmctl freezer and zmctl postman for
-those; remove what is in quarantine/ with rm.
+		Description: `Deletes the files that the daemons delete every few minutes: copies in postman/ older than
+POSTMANKEEP, messages in removed/ and operations in orders/ older than REMOVEDKEEP, and texts
+whose message has left. Then it lists files that are never deleted by age: accepted mail in
+deferred/ and freezer/, only copies in postman/, and quarantine/. Use zmctl resubmit, zmctl
+freezer and zmctl postman for the mail; remove files in quarantine/ with rm.
 
     zmctl cleanup --dry-run
 
 Exit codes: 0 done, 1 something could not be deleted, 64 bad arguments.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be deleted, and delete nothing"},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the files that would be deleted, and delete nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the totals only, and what could not be deleted"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only the totals and the files that could not be deleted"},
 		},
 		Action: runCleanup,
 	}
@@ -97,7 +97,7 @@ func printCleanup(x *act.Cleanup, w io.Writer, quiet bool) error {
 	return err
 }
 
-// forWhom names the command for what is kept.
+// forWhom names the command for kept files.
 func forWhom(k act.Kept) string {
 	switch k.State {
 	case view.StateDeferred:
@@ -109,5 +109,5 @@ func forWhom(k act.Kept) string {
 	case view.StateCopy:
 		return ", copies that go after POSTMANKEEP"
 	}
-	return ": zmctl check tells"
+	return ": see zmctl check"
 }

@@ -18,21 +18,21 @@ import (
 func etrnCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "etrn",
-		Usage:     "have the scheduler try a host's mail now, as ETRN does",
+		Usage:     "try a host's mail now, as ETRN does",
 		UsageText: "zmctl etrn HOST|@DOMAIN ...",
-		Description: `Has the threads of a host begin now, whatever they wait for: the next attempt, a trouble of
-the host, or a queueonly clause. @DOMAIN is that host and all below it. Nothing is written
-into the messages, so it takes no longer for a hundred thousand of them than for one.
-Where no scheduler runs it is noted in transport/, for the next one.
+		Description: `Starts the threads of a host now, even if they wait for the next attempt, for a failed host to
+recover, or because of a queueonly clause. @DOMAIN is that host and its subdomains. The command
+writes nothing into the messages, so its cost does not depend on their number. If no scheduler
+runs, it writes the request to transport/ for the next one.
 
-zmctl flush does more: it chooses mail by patterns and selectors, forgets the times of each
-recipient, leaves an order that the history shows, and asks before it touches much.
+zmctl flush does more: it selects mail by patterns and selectors, resets the next attempt of
+each recipient, records an operation that the history shows, and asks for confirmation.
 
     zmctl etrn mx.example.com
     mx.example.com: tried now
 
-Exit codes: 0 something is tried, or noted for the next scheduler; 1 nothing waits for any of
-them, or the scheduler does not answer; 64 no host is named, or what is named is none; 78 no
+Exit codes: 0 mail is tried, or the request is recorded for the next scheduler; 1 no mail waits
+for any of the hosts, or the scheduler does not answer; 64 no host or a bad one; 78 no
 postoffice.`,
 		Action: runETRN,
 	}
@@ -55,11 +55,11 @@ func isHost(text string) bool {
 
 func runETRN(c *cli.Context) error {
 	if c.NArg() == 0 {
-		return cli.Exit("zmctl etrn: HOST is wanted; --help tells more", config.ExitUsage)
+		return cli.Exit("zmctl etrn needs a host; see --help", config.ExitUsage)
 	}
 	for _, host := range c.Args().Slice() {
 		if !isHost(host) {
-			return cli.Exit(fmt.Sprintf("zmctl etrn: %.200q is no host", host), config.ExitUsage)
+			return cli.Exit(fmt.Sprintf("zmctl etrn: %.200q is not a host", host), config.ExitUsage)
 		}
 	}
 	po, dir, err := open(c)
@@ -73,7 +73,7 @@ func runETRN(c *cli.Context) error {
 			if err := po.Queue.AskStart(host); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.App.Writer, "%s: no scheduler runs; the next one tries it when it starts\n", host)
+			fmt.Fprintf(c.App.Writer, "%s: no scheduler is running; the next one tries it when it starts\n", host)
 		}
 		return nil
 	}
@@ -91,7 +91,7 @@ func runETRN(c *cli.Context) error {
 			return err
 		}
 		if strings.Contains(text, "didn't") {
-			fmt.Fprintf(c.App.Writer, "%s: nothing waits for it\n", host)
+			fmt.Fprintf(c.App.Writer, "%s: no mail waits for it\n", host)
 			continue
 		}
 		some = true

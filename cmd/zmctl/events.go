@@ -14,24 +14,24 @@ import (
 func eventsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "events",
-		Usage:     "show what happens to messages, as it happens",
+		Usage:     "show the events of messages, also as they happen",
 		UsageText: "zmctl events [--follow] [--json] [ID...]",
-		Description: `Prints what the journals of the ledger hold: for each message spooled, routed, and how
-it ended. They reach back to the last time the scheduler folded them (docs/ledger.md);
-zmctl history ID shows everything about one message that is still there.
+		Description: `Prints the events in the journals of the ledger: when each message was spooled, routed and
+finished. They reach back to the last time the scheduler compacted them (docs/ledger.md);
+zmctl history ID shows everything about one message that still exists.
 
-With --follow it goes on from now until it is interrupted, and includes what the running
-scheduler does: delivered, deferred, failed and expired, for each recipient with channel,
+With --follow it prints new events until it is interrupted, including those of the running
+scheduler: delivered, deferred, failed and expired, for each recipient with channel,
 host, status and reply; held, released, frozen, thawed, retry, removed, restored and
-rerouted, with the user who gave the order; report. Without a scheduler the journals alone
-are followed, and it is called again every second.
+rerouted, with the operator; report. While no scheduler answers only the journals are
+followed, and it is called again every second.
 
     12:31:02  S10117782A2CnLkQ0vB8C  deferred  joe@a.example  smtp/a.example  4.2.1  450 later
 
 IDs select messages. "lost N" means that N events came faster than they could be
 printed. Lines of the journal have by=ledger in JSON.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on from now, as things happen"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new events as they happen"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON lines"},
 		},
 		Action: runEvents,

@@ -12,30 +12,31 @@ import (
 
 func exportCommand() *cli.Command {
 	return &cli.Command{
-		Name: "export", Usage: "send what happens to another system", UsageText: "zmctl export otlp [flags]",
-		Description: `Follows the postoffice and sends on what becomes of its mail. There is one form so far:
+		Name: "export", Usage: "send events to another system", UsageText: "zmctl export otlp [flags]",
+		Description: `Follows the postoffice and sends the events of its mail to another system. OTLP is the only
+format:
 
     zmctl export otlp --endpoint http://127.0.0.1:4318/v1/traces`,
 		Subcommands: []*cli.Command{{
-			Name: "otlp", Usage: "send the life of each message that has ended to OpenTelemetry",
+			Name: "otlp", Usage: "send a trace of each finished message to OpenTelemetry",
 			UsageText: "zmctl export otlp [--endpoint URL] [--percent N] [--addresses]",
-			Description: `Sends what zmctl trace --otlp prints of each message that ends from now on, until it is
-interrupted. The daemons know nothing of it, and mail does not wait for it. Senders,
-recipients and the answers of hosts are sent with --addresses alone.
+			Description: `Sends the output of zmctl trace --otlp for each message that finishes from now on, until it
+is interrupted. It does not affect the daemons or the mail. Senders, recipients and the
+replies of hosts are sent only with --addresses.
 
     zmctl export otlp --endpoint http://127.0.0.1:4318/v1/traces
     zmctl export otlp --percent 5 --addresses
 
-OTEL_EXPORTER_OTLP_TRACES_ENDPOINT in the environment is the endpoint if --endpoint is not
-given, OTEL_EXPORTER_OTLP_HEADERS what the collector wants in the header. It is the program
-zmotlp, which this command becomes.
+Without --endpoint, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT in the environment is the endpoint.
+OTEL_EXPORTER_OTLP_HEADERS contains headers that the collector requires. This command
+executes the program zmotlp.
 
-Exit codes: 0 ended by a signal, 1 it cannot follow, 64 bad flags, 71 a program is missing,
+Exit codes: 0 ended by a signal, 1 it cannot read the postoffice, 64 bad flags, 71 a program is missing,
 78 bad configuration or no postoffice.`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "endpoint", Usage: "the collector takes OTLP/HTTP in JSON at `URL`; without it at http://127.0.0.1:4318/v1/traces"},
-				&cli.IntFlag{Name: "percent", Value: 100, Usage: "`N` of 100 messages are sent, chosen by their spool ID"},
-				&cli.BoolFlag{Name: "addresses", Usage: "send senders, recipients and the answers of hosts, too"},
+				&cli.StringFlag{Name: "endpoint", Usage: "send OTLP/HTTP in JSON to the collector at `URL` instead of http://127.0.0.1:4318/v1/traces"},
+				&cli.IntFlag{Name: "percent", Value: 100, Usage: "send `N` of 100 messages, chosen by their spool ID"},
+				&cli.BoolFlag{Name: "addresses", Usage: "also send senders, recipients and the replies of hosts"},
 			},
 			Action: func(c *cli.Context) error { return become(c, "zmotlp") },
 		}},
@@ -43,7 +44,7 @@ Exit codes: 0 ended by a signal, 1 it cannot follow, 64 bad flags, 71 a program 
 	}
 }
 
-// become makes this process another program of ours, which is given the command's flags.
+// become executes another program of this system with the flags of the command.
 func become(c *cli.Context, name string) error {
 	if err := noArguments(c); err != nil {
 		return err

@@ -16,15 +16,15 @@ import (
 func historyCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "history",
-		Usage:     "show everything that happened to a message, in the order of time",
+		Usage:     "show all events of a message in order",
 		UsageText: "zmctl history [--json] ID...",
 		Description: `Shows each step of a message: who submitted it, when it was routed, each attempt
-that failed and the answer, holds and other orders and who gave them, reports
-to the sender. Of a message that is gone, what the ledger still has.
+that failed and the reply, holds and other operations with their operator, and reports
+to the sender. For a message that is gone it shows the entries of the ledger.
 
     zmctl history S10117782A2CnLkQ0vB8C
 
-Exit codes: 0 shown, 1 there is no such message.`,
+Exit codes: 0 shown, 1 no such message.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each step"}},
 		Action: runHistory,
 	}

@@ -25,15 +25,15 @@ import (
 
 const importExits = `
 
-Exit codes: 0 done, 1 some messages could not be taken and stay where they are, 64 PATH is
-no such queue, or its system runs, 75 it was stopped or the disk is full: the same command
-again goes on, 78 no postoffice.`
+Exit codes: 0 done, 1 some messages could not be imported and stay in the old queue, 64 PATH
+is not such a queue, or its mail system is running, 75 interrupted or the disk is full: run
+the same command again to continue, 78 no postoffice.`
 
 func importCommand() *cli.Command {
 	queue := func(name, usage, text string, open func(dir string) (importer.Source, error)) *cli.Command {
 		return &cli.Command{
 			Name: name, Usage: usage, UsageText: "zmctl import " + name + " [flags] PATH", Description: text + importExits,
-			Flags: importFlags(&cli.BoolFlag{Name: "running", Usage: "do it although the other system runs: it may send the same mail"}),
+			Flags: importFlags(&cli.BoolFlag{Name: "running", Usage: "import although the other mail system is running; it may send the same mail"}),
 			Action: func(c *cli.Context) error {
 				return runImport(c, c.Bool("now"), open)
 			},
@@ -44,9 +44,9 @@ func importCommand() *cli.Command {
 			Name: name, Usage: usage, UsageText: "zmctl import " + name + " [flags] --to ADDRESS|--extract PATH", Description: text + importExits,
 			Flags: importFlags(
 				&cli.StringSliceFlag{Name: "to", Usage: "send each message to `ADDRESS`; may be repeated"},
-				&cli.BoolFlag{Name: "extract", Aliases: []string{"t"}, Usage: "send each message to those in its To, Cc and Bcc"},
-				&cli.StringFlag{Name: "from", Usage: "the sender of all; <> is the null sender. Without it Return-Path or the From line"},
-				&cli.BoolFlag{Name: "kept", Usage: "messages are as old as in the mailbox"},
+				&cli.BoolFlag{Name: "extract", Aliases: []string{"t"}, Usage: "send each message to the recipients in its To, Cc and Bcc"},
+				&cli.StringFlag{Name: "from", Usage: "the sender of all messages; <> is the null sender; the default is Return-Path or the From line"},
+				&cli.BoolFlag{Name: "kept", Usage: "messages keep their age in the mailbox"},
 			),
 			Action: func(c *cli.Context) error {
 				e, err := mailboxEnvelope(c)
@@ -68,28 +68,28 @@ func importCommand() *cli.Command {
 		}
 	}
 	return &cli.Command{
-		Name: "import", Usage: "take over the queued mail of another mail system", UsageText: "zmctl import postfix|exim|opensmtpd|maildir|mbox [flags] PATH",
-		Description: `Takes mail that waits in another system's queue into this one: its sender, the recipients
-that are still open, its wishes about reports and its arrival stay. What was held there goes
-to freezer/ here. It can be repeated: what was taken is noted in imports/ and not taken
-again. docs/import.md tells more.
+		Name: "import", Usage: "import the queued mail of another mail system", UsageText: "zmctl import postfix|exim|opensmtpd|maildir|mbox [flags] PATH",
+		Description: `Imports the messages in another mail system's queue. Each keeps its sender, its open
+recipients, their report options and its arrival time. Messages that were on hold there go
+to freezer/. You can repeat the command: imported messages are recorded in imports/ and not
+imported again (docs/import.md).
 
     zmctl import postfix --dry-run /var/spool/postfix
     zmctl import postfix --move /var/spool/postfix`,
 		Subcommands: []*cli.Command{
-			queue("postfix", "the queue of a Postfix", `PATH is its queue_directory, as postconf queue_directory tells. Stop it first.`,
+			queue("postfix", "the queue of a Postfix", `PATH is the queue directory that postconf queue_directory prints. Stop Postfix first.`,
 				func(dir string) (importer.Source, error) { return postfix.Open(dir) }),
-			queue("exim", "the spool of an Exim", `PATH is its spool_directory, as exim -bP spool_directory tells. Stop it first.`,
+			queue("exim", "the spool of an Exim", `PATH is the spool directory that exim -bP spool_directory prints. Stop Exim first.`,
 				func(dir string) (importer.Source, error) { return exim.Open(dir) }),
-			queue("opensmtpd", "the queue of an OpenSMTPD", `PATH is its spool, /var/spool/smtpd. Stop it first.`,
+			queue("opensmtpd", "the queue of an OpenSMTPD", `PATH is the spool directory, /var/spool/smtpd. Stop OpenSMTPD first.`,
 				func(dir string) (importer.Source, error) { return opensmtpd.Open(dir) }),
-			box("maildir", "the messages of a Maildir", `PATH has new/ and cur/. Each message is sent as if it had come in now; --kept leaves it
-its age.`,
+			box("maildir", "the messages of a Maildir", `PATH contains new/ and cur/. Each message is sent as if it had arrived now; with --kept
+it keeps its age.`,
 				func(dir string, e mailbox.Envelope, _ string) (importer.Source, error) {
 					return mailbox.OpenMaildir(dir, e)
 				}),
-			box("mbox", "the messages of an mbox file", `PATH is the file. Each message is sent as if it had come in now; --kept leaves it its age.
-With --move the file is emptied when all of it is taken.`,
+			box("mbox", "the messages of an mbox file", `PATH is the file. Each message is sent as if it had arrived now; with --kept it keeps its age.
+With --move the file is truncated after all of its messages are imported.`,
 				func(file string, e mailbox.Envelope, host string) (importer.Source, error) {
 					return mailbox.OpenMbox(file, e, host)
 				}),
@@ -100,14 +100,14 @@ With --move the file is emptied when all of it is taken.`,
 
 func importFlags(more ...cli.Flag) []cli.Flag {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "say what would be taken, and change nothing"},
-		&cli.BoolFlag{Name: "move", Usage: "remove from the old queue what is taken"},
-		&cli.BoolFlag{Name: "hold", Usage: "put all of it into freezer/: zmctl freezer thaw lets it go"},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the sum alone, and what is wrong"},
+		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the messages that would be imported, and change nothing"},
+		&cli.BoolFlag{Name: "move", Usage: "remove imported messages from the old queue"},
+		&cli.BoolFlag{Name: "hold", Usage: "put all messages into freezer/; zmctl freezer thaw releases them"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only the totals and problems"},
 		&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
 	}
 	if !slices.ContainsFunc(more, func(f cli.Flag) bool { return f.Names()[0] == "kept" }) {
-		more = append(more, &cli.BoolFlag{Name: "now", Usage: "their time begins anew, as if they had come in now"})
+		more = append(more, &cli.BoolFlag{Name: "now", Usage: "treat messages as if they had arrived now"})
 	}
 	return append(flags, more...)
 }
@@ -121,7 +121,7 @@ func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
 	for _, text := range c.StringSlice("to") {
 		m, err := address.Parse(text)
 		if err != nil || m.IsNull() {
-			return e, wrong("--to %.200q is no address", text)
+			return e, wrong("--to %.200q is not an address", text)
 		}
 		e.To = append(e.To, m.String())
 	}
@@ -131,14 +131,14 @@ func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
 	if e.HasFrom {
 		m, err := address.Parse(c.String("from"))
 		if err != nil && c.String("from") != "" {
-			return e, wrong("--from %.200q is no address", c.String("from"))
+			return e, wrong("--from %.200q is not an address", c.String("from"))
 		}
 		e.From = m.String()
 	}
 	return e, nil
 }
 
-// importing is one import as it is told.
+// importing prints one import.
 type importing struct {
 	c        *cli.Context
 	out      *text.Stream
@@ -151,11 +151,11 @@ func runImport(c *cli.Context, young bool, open func(path string) (importer.Sour
 		return cli.Exit("zmctl import "+c.Command.Name+": "+text, config.ExitUsage)
 	}
 	if c.NArg() != 1 {
-		return usage("one PATH is wanted; --help tells which")
+		return usage("one PATH is required; see --help")
 	}
 	path, err := filepath.Abs(c.Args().First())
 	if err == nil {
-		// One queue has one record, by whatever name it is called.
+		// A queue has one record, whatever path leads to it.
 		if real, rerr := filepath.EvalSymlinks(path); rerr == nil {
 			path = real
 		}
@@ -177,7 +177,7 @@ func runImport(c *cli.Context, young bool, open func(path string) (importer.Sour
 			return err
 		}
 		if pid != 0 {
-			return usage(fmt.Sprintf("%s, pid %d, works in %s: stop it first, or both send the same mail", program, pid, path))
+			return usage(fmt.Sprintf("%s, pid %d, is running in %s; stop it first, otherwise both systems send the same mail", program, pid, path))
 		}
 	}
 	return importFrom(c, source, path, young)
@@ -191,7 +191,7 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 	defer closeFS(po)
 	i := &importing{c: c, out: text.NewStream(c.App.Writer), now: time.Now()}
 	conf := importer.Config{PostOffice: po, Source: source, System: c.Command.Name, Path: path, Move: c.Bool("move"), Young: young,
-		Hold: c.Bool("hold"), Who: who(c.Context), Tell: i.tell,
+		Hold: c.Bool("hold"), Who: who(c.Context), Tell: i.print,
 		Listed: func(n int) { i.progress = newProgress(c, "import", n) }}
 	var sum importer.Sum
 	if c.Bool("dry-run") {
@@ -210,17 +210,17 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 	}
 	switch {
 	case errors.Is(err, durable.ErrLocked):
-		return cli.Exit("zmctl import: another import of that queue is under way", config.ExitTempFail)
+		return cli.Exit("zmctl import: another import of this queue is in progress", config.ExitTempFail)
 	case importer.Retry(err):
-		return cli.Exit(fmt.Sprintf("zmctl import: %v; the same command again goes on", err), config.ExitTempFail)
+		return cli.Exit(fmt.Sprintf("zmctl import: %v; run the same command again to continue", err), config.ExitTempFail)
 	case err == nil && sum.Failed > 0:
 		return cli.Exit("", 1)
 	}
 	return err
 }
 
-// tell prints what became of a message.
-func (i *importing) tell(r *importer.Result) error {
+// print prints the result for a message.
+func (i *importing) print(r *importer.Result) error {
 	i.progress.Step()
 	if i.c.Bool("json") {
 		return text.Quiet(errors.Join(text.JSONLines(i.out).Encode(r), i.out.Tick()))
@@ -252,7 +252,7 @@ func (i *importing) tell(r *importer.Result) error {
 	return text.Quiet(i.out.Tick())
 }
 
-// end prints the sum.
+// end prints the totals.
 func (i *importing) end(s importer.Sum) {
 	did := "taken"
 	if i.c.Bool("dry-run") {

@@ -167,10 +167,10 @@ func TestImportsExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		"no path":           {[]string{"maildir", "--to", "a@b"}, config.ExitUsage, "one PATH"},
+		"no path":           {[]string{"maildir", "--to", "a@b"}, config.ExitUsage, "PATH"},
 		"no recipient":      {[]string{"maildir", dir}, config.ExitUsage, "--to ADDRESS"},
-		"no address":        {[]string{"mbox", "--to", "a b", dir}, config.ExitUsage, "is no address"},
-		"no sender":         {[]string{"mbox", "--to", "a@b", "--from", "a b", dir}, config.ExitUsage, "is no address"},
+		"no address":        {[]string{"mbox", "--to", "a b", dir}, config.ExitUsage, `--to "a b"`},
+		"no sender":         {[]string{"mbox", "--to", "a@b", "--from", "a b", dir}, config.ExitUsage, `--from "a b"`},
 		"no queue":          {[]string{"postfix", dir}, config.ExitUsage, "no such queue"},
 		"no spool":          {[]string{"exim", dir}, config.ExitUsage, "no such queue"},
 		"nothing is there":  {[]string{"opensmtpd", "/nonexistent"}, config.ExitUsage, "no such queue"},

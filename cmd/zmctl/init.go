@@ -13,9 +13,9 @@ import (
 func initCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "init",
-		Usage:     "make the postoffice's directories, and configuration files to start from",
+		Usage:     "create the postoffice's directories, and initial configuration files",
 		UsageText: "zmctl init [--config-dir DIR]",
-		Description: `Makes the missing directories of the postoffice, including those that ROUTERDIRS names, and
+		Description: `Creates the missing directories of the postoffice, including those that ROUTERDIRS names, and
 changes nothing else. If root calls it and zmailer.conf has DAEMONUSER, the postoffice is given
 to that user; message files keep their owners (docs/privileges.md).
 With --config-dir it writes zmailer.conf, scheduler.conf, replies, routes, aliases, fqdnaliases

@@ -25,7 +25,7 @@ const (
 	exitImbalanced = 2
 )
 
-// ledgerPatience is how often what seems wrong is looked at, beside running daemons.
+// ledgerPatience is how often a suspected error is checked again while daemons run.
 func ledgerPatience() ledger.Patience {
 	return ledger.Patience{Looks: 6, Pause: 300 * time.Millisecond}
 }
@@ -54,7 +54,7 @@ func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
 	return nil
 }
 
-// row is a line of the table; messages below zero is none.
+// row is a line of the table; messages is noMessages if it has no count.
 type row struct {
 	name       string
 	recipients int64
@@ -63,17 +63,17 @@ type row struct {
 
 const noMessages = -1
 
-// balanceRows are the table: what came in, its sum, what became of it.
+// balanceRows returns the rows of the table: accepted recipients, and their outcomes.
 func balanceRows(b *ledger.Balance) (in, out []row) {
 	in = []row{
 		{"accepted", b.Accepted, b.Messages.Accepted},
 		{"added by aliases and lists", b.Added, noMessages},
 		{"not routed yet", b.NotEntered.Recipients, b.NotEntered.Messages},
-		{"found on the disk", b.Found, b.Messages.Found},
+		{"found on disk", b.Found, b.Messages.Found},
 	}
 	out = []row{
 		{"delivered", b.Delivered, noMessages}, {"failed, reported", b.Failed, noMessages},
-		{"failed, nobody to tell", b.Silent, noMessages}, {"expired", b.Expired, noMessages}, {"removed", b.Removed, noMessages},
+		{"failed, no report", b.Silent, noMessages}, {"expired", b.Expired, noMessages}, {"removed", b.Removed, noMessages},
 		{"rerouted", b.Rerouted, noMessages},
 		{"all of these", b.Delivered + b.Failed + b.Silent + b.Expired + b.Removed + b.Rerouted, b.Messages.Done},
 		{"gone", b.Gone, b.Messages.Gone}, {"unknown after a power loss", b.Unknown, b.Messages.Unknown},
@@ -88,7 +88,7 @@ func balanceRows(b *ledger.Balance) (in, out []row) {
 		}
 	}
 	if b.Moving != (ledger.Count{}) {
-		out = append(out, row{"came or went meanwhile", b.Moving.Recipients, b.Moving.Messages})
+		out = append(out, row{"changed during the check", b.Moving.Recipients, b.Moving.Messages})
 	}
 	return in, out
 }
@@ -101,7 +101,7 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 		errs = append(errs, err)
 	}
 	if b.Since.IsZero() {
-		say(w, "nothing is entered yet\n\n")
+		say(w, "the ledger has no entries yet\n\n")
 	} else {
 		say(w, "since %s\n\n", b.Since.Format(human.TimeFormat))
 	}
@@ -128,7 +128,7 @@ func printBalance(w io.Writer, b *ledger.Balance) error {
 	line(row{"difference", b.Difference.Recipients, noMessages})
 	errs = append(errs, t.Flush())
 	if b.BadLines > 0 {
-		say(w, "\n%s of the ledger cannot be read and were passed over\n", human.Count(b.BadLines, "line"))
+		say(w, "\n%s of the ledger cannot be read and were skipped\n", human.Count(b.BadLines, "line"))
 	}
 	p := term.For(w)
 	for i := range b.Wrong {
@@ -143,14 +143,14 @@ func settleCommand() *cli.Command {
 		Name:      "settle",
 		Usage:     "record in the ledger that a missing message was dealt with",
 		UsageText: "zmctl settle ID...",
-		Description: `Enters messages that zmctl check --ledger calls missing or uneven as gone: their files
-were removed by hand, and there is nothing to bring back. It changes the account alone.
-A message whose files are there is refused: it is counted when it ends.
+		Description: `Records messages that zmctl check --ledger reports as missing or uneven as gone, because
+their files were removed by hand and cannot be restored. It changes only the ledger. A
+message whose files still exist is refused: it is counted when it is finished.
 
     zmctl settle S10117782A2CnLkQ0vB8C
 
-Exit codes: 0 done, 1 nothing is to be settled about a message, or it is still there; 64
-bad arguments.`,
+Exit codes: 0 done, 1 a message has no difference to settle, or still exists; 64 bad
+arguments.`,
 		Action: runSettle,
 	}
 }

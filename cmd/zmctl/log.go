@@ -19,38 +19,38 @@ import (
 
 func logCommand() *cli.Command {
 	return &cli.Command{
-		Name: "log", Usage: "read the log of the daemons, all of it or some lines",
+		Name: "log", Usage: "print the log of the daemons, or selected lines",
 		UsageText: "zmctl log [--follow] [--since TIME] [--event WORD] [--daemon NAME] [--level LEVEL] [--match KEY=VALUE] [--json] [ID...]",
-		Description: `Prints the lines of the log that fit everything that is asked for; docs/log.md explains
-the events. With spool IDs those that name one of them, so that zmctl log ID shows what
-became of a message, and of the reports that it caused.
+		Description: `Prints the lines of the log that match all flags; docs/log.md explains the events. With spool
+IDs it prints the lines that contain one of them, so that zmctl log ID shows the events of a
+message and of the reports that it caused.
 
     zmctl log --level warn --since 2h
     zmctl log S10117782A2CnLkQ0vB8C
     zmctl log --follow --event 'deferred,failed' --match host=*.example.org
 
-It reads the journal where systemd runs the daemons, else LOGFILE, else the file log in the
-postoffice; --file names another, - is standard input. Text and JSON are both read. With
---since or an ID the files that were rotated away are read, too, compressed ones as well.
-On a terminal lines are shown shorter and in colours, elsewhere as they stand.
+If systemd runs the daemons it reads the journal, otherwise LOGFILE or the file log in the
+postoffice; --file names another file, - is standard input. It reads text and JSON. With
+--since or an ID it also reads rotated files, compressed or not. On a terminal lines are
+shortened and coloured, elsewhere they are unchanged.
 
-TIME is like 15m, 2h, 3d, 15:04, 2026-11-22, "2026-11-22 15:04", today or yesterday. In
---event and --match * and ? stand for anything.
+TIME is like 15m, 2h, 3d, 15:04, 2026-11-22, "2026-11-22 15:04", today or yesterday. --event
+and --match may contain * and ?.
 
-Exit codes: 0 lines were found, or followed, 1 none were, or the log cannot be read, 64
-bad arguments, 78 bad configuration.`,
+Exit codes: 0 lines were found, or followed, 1 no lines were found, or the log cannot be
+read, 64 bad arguments, 78 bad configuration.`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with new lines"},
-			&cli.StringFlag{Name: "since", Usage: "lines from `TIME` on"},
-			&cli.StringFlag{Name: "until", Usage: "lines up to `TIME`"},
-			&cli.StringSliceFlag{Name: "id", Usage: "lines that name the spool `ID`, as an argument does"},
-			&cli.StringSliceFlag{Name: "event", Aliases: []string{"e"}, Usage: "lines with the event `WORD`"},
-			&cli.StringSliceFlag{Name: "daemon", Aliases: []string{"d"}, Usage: "lines of the program `NAME`: smtpserver, router, scheduler, ta-smtp, ta-mailbox, zmctl"},
-			&cli.StringFlag{Name: "level", Usage: "lines from `LEVEL` up: debug, info, warn or error"},
-			&cli.StringSliceFlag{Name: "match", Aliases: []string{"m"}, Usage: "lines in which a key has a value, `KEY=VALUE`; each that is given must fit"},
-			&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Usage: "the last `N` lines of them"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new lines as they are written"},
+			&cli.StringFlag{Name: "since", Usage: "print lines since `TIME`"},
+			&cli.StringFlag{Name: "until", Usage: "print lines until `TIME`"},
+			&cli.StringSliceFlag{Name: "id", Usage: "print lines that contain the spool `ID`, like an argument"},
+			&cli.StringSliceFlag{Name: "event", Aliases: []string{"e"}, Usage: "print lines with the event `WORD`"},
+			&cli.StringSliceFlag{Name: "daemon", Aliases: []string{"d"}, Usage: "print lines of the program `NAME`: smtpserver, router, scheduler, ta-smtp, ta-mailbox, zmctl"},
+			&cli.StringFlag{Name: "level", Usage: "print lines of `LEVEL` or higher: debug, info, warn or error"},
+			&cli.StringSliceFlag{Name: "match", Aliases: []string{"m"}, Usage: "print lines with `KEY=VALUE`; all given pairs must match"},
+			&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Usage: "print only the last `N` matching lines"},
 			&cli.StringFlag{Name: "file", Usage: "read `FILE`"},
-			&cli.BoolFlag{Name: "json", Usage: "print a JSON object a line"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line"},
 		},
 		Action: runLog,
 	}

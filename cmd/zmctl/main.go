@@ -1,8 +1,8 @@
-// Command zmctl makes a postoffice, runs its daemons, and shows and changes what is in it.
+// Command zmctl creates a postoffice, runs its daemons, and shows and changes its mail.
 //
 // A file of this package parses the flags of a command, calls a package below
-// internal/admin, and prints what that returns. Nothing is remembered between calls. What
-// root creates belongs to the owner of the directory, so that the daemons can use it.
+// internal/admin, and prints what that returns. It keeps no state between calls. Files that
+// root creates are given to the owner of the directory, so that the daemons can use them.
 package main
 
 import (
@@ -23,7 +23,7 @@ environment's POSTOFFICE or zmailer.conf names:
     zmctl --config /etc/zmailer/zmailer.conf queue
 
 A message is named by its spool ID, like S10117782A2CnLkQ0vB8C, as queue, the logs and
-the reports show it. Output goes to standard output, trouble to standard error.
+the reports show it. Output goes to standard output, errors to standard error.
 
 Exit codes: 0 done, 1 not done, 64 bad arguments, 71 a daemon's program is missing, 75 try
 again (hold to reroute, undo), 78 bad configuration or no postoffice; check has its own.`
@@ -36,7 +36,7 @@ func main() {
 func app() *cli.App {
 	return &cli.App{
 		Name:            "zmctl",
-		Usage:           "make, run and look at a postoffice",
+		Usage:           "create, run and manage a postoffice",
 		UsageText:       "zmctl [flags] COMMAND [arguments]",
 		Description:     description,
 		Flags:           append(config.Flags(), colorFlag()),
@@ -53,7 +53,7 @@ func app() *cli.App {
 		}),
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return cli.Exit("there is no command "+c.Args().First()+"; --help tells those that are", config.ExitUsage)
+				return cli.Exit("unknown command "+c.Args().First()+"; --help lists the commands", config.ExitUsage)
 			}
 			return cli.ShowAppHelp(c)
 		},

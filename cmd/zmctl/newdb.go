@@ -23,18 +23,17 @@ func newdbCommand() *cli.Command {
 		Name:      "newdb",
 		Usage:     "compile a table of the router",
 		UsageText: "zmctl newdb [--kind TABLE] [--check] TABLE | FILE [OUT]",
-		Description: `Reads a table's text form and writes a compiled table, in which a key is found at the
-same cost whether there are ten or a million. TABLE is aliases, fqdnaliases, routes, localnames
-or masquerade: the file of that name beside zmailer.conf; FILE is any other, whose --kind is
-told by its name if that is one of them. OUT is FILE.db unless it is given.
+		Description: `Reads the text form of a table and writes a compiled table, in which the cost of a lookup does
+not depend on the number of entries. TABLE is aliases, fqdnaliases, routes, localnames or
+masquerade: the file of that name beside zmailer.conf. FILE is any other file; --kind is
+required unless it has one of these names. OUT is FILE.db by default.
 
     zmctl --config /etc/zmailer/zmailer.conf newdb aliases
     zmctl newdb --kind aliases /srv/shop/users /etc/zmailer/shop.db
 
-Each entry is checked as the router checks it; of an error, file, line and reason are
-told, and OUT stays as it was. OUT is replaced in one step: routers read the old table or
-the new one, and take the new one with their next lookup. Owner and mode are those of
-FILE. ALIASES="db:/etc/zmailer/aliases.db" in zmailer.conf makes the router use it.
+Each entry is checked as the router checks it. An error is reported with file, line and
+reason, and OUT is not changed. OUT is replaced atomically; routers use the new table from
+their next lookup on. It gets the owner and mode of FILE. ALIASES="db:/etc/zmailer/aliases.db" in zmailer.conf makes the router use it.
 
 Exit codes: 0 done, 1 it could not be written, 64 bad arguments, 78 bad table.`,
 		Flags: []cli.Flag{
@@ -47,7 +46,7 @@ Exit codes: 0 done, 1 it could not be written, 64 bad arguments, 78 bad table.`,
 
 func runNewdb(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
-		return cli.Exit("want a table or a file, and where to if not beside it; --help tells more", config.ExitUsage)
+		return cli.Exit("one table or file is required, and optionally the output file; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {
@@ -64,7 +63,7 @@ func runNewdb(c *cli.Context) error {
 	if out, err = filepath.Abs(out); err != nil {
 		return err
 	}
-	bar := &compileBar{out: c.App.ErrWriter, told: time.Now()}
+	bar := &compileBar{out: c.App.ErrWriter, shown: time.Now()}
 	defer bar.end()
 	if c.Bool("check") {
 		n, err := table.Check(kind, in, bar.step)
@@ -81,20 +80,20 @@ func runNewdb(c *cli.Context) error {
 	bar.end()
 	fmt.Fprintf(c.App.Writer, "%s: %d %s of %s, %d bytes\n", out, made.Entries, human.Plural(made.Entries, "entry", "entries"), in, made.Size)
 	if name := strings.ToUpper(string(kind)); !inUse(settings, name, out) {
-		fmt.Fprintf(c.App.Writer, "no router uses it yet: %s of zmailer.conf does not name db:%s\n", name, out)
+		fmt.Fprintf(c.App.Writer, "not in use yet: %s in zmailer.conf does not name db:%s\n", name, out)
 	}
 	return nil
 }
 
-// textForm says which file is meant, and what is in it.
+// textForm returns the kind and the path of the text form.
 func textForm(settings *config.Config, arg string, kind text.Kind) (text.Kind, string, error) {
 	if kind != "" && !slices.Contains(text.Kinds(), kind) {
-		return "", "", cli.Exit(fmt.Sprintf("--kind %s: want one of %v", kind, text.Kinds()), config.ExitUsage)
+		return "", "", cli.Exit(fmt.Sprintf("--kind %s: it must be one of %v", kind, text.Kinds()), config.ExitUsage)
 	}
 	if slices.Contains(text.Kinds(), text.Kind(arg)) {
 		path := settings.Path(arg)
 		if path == "" {
-			return "", "", cli.Exit(fmt.Sprintf("%s stands beside zmailer.conf, which --config has not named; ./%s is a file here", arg, arg), config.ExitUsage)
+			return "", "", cli.Exit(fmt.Sprintf("%s is a file beside zmailer.conf, but --config is not set; use ./%s for a file in this directory", arg, arg), config.ExitUsage)
 		}
 		if kind == "" {
 			kind = text.Kind(arg)
@@ -105,7 +104,7 @@ func textForm(settings *config.Config, arg string, kind text.Kind) (text.Kind, s
 		base := filepath.Base(arg)
 		kind = text.Kind(strings.TrimSuffix(base, filepath.Ext(base)))
 		if !slices.Contains(text.Kinds(), kind) {
-			return "", "", cli.Exit(fmt.Sprintf("the name of %s does not tell what is in it: say --kind with one of %v", arg, text.Kinds()), config.ExitUsage)
+			return "", "", cli.Exit(fmt.Sprintf("the kind of table cannot be derived from the name of %s; set --kind to one of %v", arg, text.Kinds()), config.ExitUsage)
 		}
 	}
 	path, err := filepath.Abs(arg)
@@ -121,16 +120,16 @@ func inUse(settings *config.Config, name, out string) bool {
 	})
 }
 
-// compileBar tells on standard error how far a table is that takes longer than a moment:
-// as a bar on a terminal, else a line every few seconds.
+// compileBar prints the progress of a large table to standard error: a bar on a terminal,
+// otherwise a line every few seconds.
 type compileBar struct {
 	out   io.Writer
-	told  time.Time
+	shown time.Time
 	phase string
 	bar   *progressbar.ProgressBar
 }
 
-// step is told of what has been done.
+// step reports that done of the work is finished.
 func (b *compileBar) step(phase string, done, of int64) {
 	if phase != b.phase {
 		b.end()
@@ -142,15 +141,15 @@ func (b *compileBar) step(phase string, done, of int64) {
 	}
 	switch now := time.Now(); {
 	case b.bar != nil:
-		// What cannot be drawn is not worth an error.
+		// A bar that cannot be drawn is no error.
 		_ = b.bar.Set64(done)
-	case now.Sub(b.told) >= 5*time.Second && done < of:
-		b.told = now
+	case now.Sub(b.shown) >= 5*time.Second && done < of:
+		b.shown = now
 		fmt.Fprintf(b.out, "%s: %d%%\n", phase, 100*done/of)
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (b *compileBar) end() {
 	if b.bar != nil {
 		_ = b.bar.Clear()

@@ -91,10 +91,10 @@ func TestNewdbSaysWhatItIsMissing(t *testing.T) {
 		code int
 		want string
 	}{
-		"nothing":           {nil, config.ExitUsage, "want a table or a file"},
-		"too much":          {[]string{"a", "b", "c"}, config.ExitUsage, "want a table or a file"},
-		"unknown kind":      {[]string{"--kind", "users", "shop"}, config.ExitUsage, "want one of"},
-		"kind not told":     {[]string{filepath.Join(dir, "shop")}, config.ExitUsage, "say --kind"},
+		"nothing":           {nil, config.ExitUsage, "--help"},
+		"too much":          {[]string{"a", "b", "c"}, config.ExitUsage, "--help"},
+		"unknown kind":      {[]string{"--kind", "users", "shop"}, config.ExitUsage, "--kind users"},
+		"kind not told":     {[]string{filepath.Join(dir, "shop")}, config.ExitUsage, "--kind"},
 		"no such file":      {[]string{"aliases"}, config.ExitConfig, "aliases: cannot be read: no such file"},
 		"no such directory": {[]string{"--kind", "aliases", filepath.Join(dir, "shop"), filepath.Join(dir, "none/x.db")}, 1, "none"},
 	} {

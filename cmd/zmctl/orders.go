@@ -21,11 +21,11 @@ import (
 func ordersCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "orders",
-		Usage:     "list what operators did with queued mail, and what zmctl undo can undo",
+		Usage:     "list the operations of operators on queued mail, for zmctl undo",
 		UsageText: "zmctl orders [--json] [ORDER...]",
 		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, and
-of zmctl resubmit, freezer and postman, the oldest first. With the name of an order, lists the
-spool IDs of its messages. Orders are files in orders/, and are deleted after REMOVEDKEEP.
+of zmctl resubmit, freezer and postman, the oldest first. With the name of an operation it
+lists the spool IDs of its messages. Operations are files in orders/, deleted after REMOVEDKEEP.
 
     20261121-031502-hold-4711  12m ago by root  hold  312 messages
         host mx.example.com, "their disk is full"
@@ -34,7 +34,7 @@ spool IDs of its messages. Orders are files in orders/, and are deleted after RE
 
     zmctl orders 20261121-031502-hold-4711
     zmctl undo 20261121-031502-hold-4711`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each order"}},
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each operation"}},
 		Action: runOrders,
 	}
 }
@@ -51,7 +51,7 @@ func runOrders(c *cli.Context) error {
 		for _, arg := range c.Args().Slice() {
 			id, ok := postoffice.ParseOperationID(arg)
 			if !ok {
-				return cli.Exit("zmctl orders "+arg+": invalid name of an order; zmctl orders lists them", config.ExitUsage)
+				return cli.Exit("zmctl orders "+arg+": not the name of an operation; zmctl orders lists them", config.ExitUsage)
 			}
 			_, err := act.ReadOperation(po, id, func(id string) error {
 				_, err := fmt.Fprintln(out, id)

@@ -18,10 +18,10 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 	return p, settings.PostOffice(), err
 }
 
-// noArguments refuses what a command does not take.
+// noArguments refuses arguments of a command that allows none.
 func noArguments(c *cli.Context) error {
 	if c.NArg() > 0 {
-		return cli.Exit("zmctl "+c.Command.Name+" takes no arguments; --help lists its flags", config.ExitUsage)
+		return cli.Exit("zmctl "+c.Command.Name+" allows no arguments; --help lists its flags", config.ExitUsage)
 	}
 	return nil
 }

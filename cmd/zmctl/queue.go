@@ -18,12 +18,12 @@ import (
 func queueCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "queue",
-		Usage:     "show the mail that waits: as list, tree, counts, ages",
+		Usage:     "show queued mail: as list, tree, counts or ages",
 		UsageText: "zmctl queue [--tree|--counts|--ages|--summary] [--json] [selecting flags] [ID...]",
 		Description: `Lists every message that is not yet delivered: those in router/ and queue/, those
 that were set aside in deferred/ and freezer/, and the only copies in postman/. For each
 recipient it shows the channel and host, the number of attempts, the time of the next one,
-and the last answer.
+and the last reply.
 
     S10117782A2CnLkQ0vB8C  12m  4.1k  <sender@client.example.net>  queued
         smtp/c.example.com  defer1@c.example.com  waiting, 2 attempts, next in 1m:
@@ -36,18 +36,18 @@ and the last answer.
     zmctl queue --ages
     zmctl queue --json --reply greylist | jq -r .id
 
-Up to 10000 messages come oldest first; more come as the directories have them, the
-first at once. It takes no lock and delays no daemon. zmctl show ID shows everything about
+Up to 10000 messages are sorted, the oldest first; more are printed at once, in directory
+order. The command takes no lock and delays no daemon. zmctl show ID shows everything about
 one message, zmctl why ID why it waits.
 ` + selectorHelp,
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "tree", Usage: "by channel and host, the fullest first, with their oldest messages"},
-			&cli.BoolFlag{Name: "counts", Usage: "recipients per state, channel, host and sender"},
-			&cli.BoolFlag{Name: "ages", Usage: "table of hosts and ages"},
-			&cli.BoolFlag{Name: "summary", Usage: "a few lines about all of it"},
-			&cli.IntFlag{Name: "top", Value: 10, Usage: "`N` lines of each kind in tree, counts and ages; 0 for all"},
-			&cli.BoolFlag{Name: "readable", Usage: "list what you may read; what you may not is no error, as for mailq"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON: of the list one object a line, of other views one object"},
+			&cli.BoolFlag{Name: "tree", Usage: "print channels and hosts, those with most mail first, with their oldest messages"},
+			&cli.BoolFlag{Name: "counts", Usage: "print the number of recipients per state, channel, host and sender"},
+			&cli.BoolFlag{Name: "ages", Usage: "print a table of hosts and ages"},
+			&cli.BoolFlag{Name: "summary", Usage: "print a few lines about the whole queue"},
+			&cli.IntFlag{Name: "top", Value: 10, Usage: "print `N` lines of each kind in tree, counts and ages; 0: all"},
+			&cli.BoolFlag{Name: "readable", Usage: "list only files that you may read, without errors for others, as mailq does"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: for the list one object per line, for other views one object"},
 		}, selectorFlags()...),
 		Action: runQueue,
 	}

@@ -17,10 +17,10 @@ import (
 func removedCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "removed",
-		Usage:     "list what zmctl remove took out and zmctl undo can put back",
+		Usage:     "list removed mail that zmctl undo can restore",
 		UsageText: "zmctl removed [--json]",
-		Description: `Lists the messages in removed/ and those in the queue of which recipients were removed,
-the oldest removal first, with the recipients that undo would put back.
+		Description: `Lists the messages in removed/ and queued messages with removed recipients, the oldest
+removal first, with the recipients that undo would restore.
 
     S10117782A2CnLkQ0vB8C  removed 12m ago, dropped in 2d23h  4.1k  <sender@client.example.net>
         <ok@c.example.com>`,

@@ -13,10 +13,10 @@ import (
 func resubmitCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "resubmit",
-		Usage:     "give messages that the router put off back to it",
+		Usage:     "return deferred messages to the router",
 		UsageText: "zmctl resubmit [flags] all | NAME... | ID... | CAUSE...\n   zmctl resubmit [flags] --from|--to|--cause|--older|... VALUE, or --where EXPRESSION\n   zmctl resubmit --check ...\n   zmctl resubmit",
 		Description: `Moves messages from deferred/ to the router, where they are routed from the start; if the
-cause still exists they come back. Routers do this by themselves after a while (RESUBMIT in
+cause still exists they come back. Routers do this automatically at intervals (RESUBMIT in
 zmailer.conf); this command does it at once. NAME is the name of a file in deferred/, like
 10117782.users; ID is a spool ID; CAUSE is the part of the name after the dot, and may contain *
 and ?. Without arguments the command lists the messages, with the reasons.
@@ -35,8 +35,8 @@ time, and if ROUTERDIRS names further directories, messages that were not named 
 to the last of them. If as many as --pace have come back in a row, the cause still exists: the
 command stops and prints the reason.
 
-Exit codes: 0 done, 1 some were not moved, and each is printed, 64 there is no such message, and
-none was moved, 75 stopped because they come back. With --check: 0 all would be routed, 1 some
+Exit codes: 0 done, 1 some messages were not moved, and are printed, 64 no such message, and none
+was moved, 75 stopped because messages come back. With --check: 0 all would be routed, 1 some
 would not.
 ` + selectorHelp,
 		Flags: append([]cli.Flag{

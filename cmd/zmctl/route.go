@@ -43,12 +43,12 @@ routes when the configuration changes: zmctl reroute gives it to the router agai
     zmctl route --queue --config /etc/zmailer.new
     zmctl route --queue --config /etc/zmailer.new --host mx.example.com --older 1h
 
-Without --config the present configuration is compared: what would be routed elsewhere if it
-arrived now.
+Without --config it compares with the present configuration, and shows mail that would be
+routed elsewhere if it arrived now.
 ` + selectorHelp + `
 
-Exit codes: 0 every recipient is delivered to, 1 some are rejected, frozen, or not served,
-75 a lookup cannot be made now. With --queue: 0 no differences, 1 the configuration in DIR
+Exit codes: 0 all recipients are deliverable, 1 some are rejected, frozen, or not served,
+75 a lookup is not possible now. With --queue: 0 no differences, 1 the configuration in DIR
 makes differences, 2 something could not be read or compared. 64 bad arguments,
 78 a configuration that cannot be used.`,
 		Flags:  routeFlags(),
@@ -65,11 +65,11 @@ func routeFlags() []cli.Flag {
 		}
 	}
 	return append(flags,
-		&cli.StringFlag{Name: "message", Usage: "it is the message in `FILE`, with envelope lines or without; - for standard input"},
+		&cli.StringFlag{Name: "message", Usage: "route the message in `FILE`, with envelope lines or without; - is standard input"},
 		&cli.BoolFlag{Name: "queue", Usage: "compare where queued mail goes with where it would be routed"},
-		&cli.StringFlag{Name: "config", Usage: "with --queue: the configuration to be compared, `DIR` or its zmailer.conf"},
+		&cli.StringFlag{Name: "config", Usage: "with --queue: compare with the configuration in `DIR`, or with a zmailer.conf"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON (docs/route.md)"},
-		&cli.BoolFlag{Name: "stdin", Usage: "with --json: read paths of message files below the postoffice, answer each with a line"},
+		&cli.BoolFlag{Name: "stdin", Usage: "with --json: read paths of message files below the postoffice, and print a line for each"},
 		&cli.BoolFlag{Name: "all", Usage: "print everything of large lists; with --queue: every group"},
 	)
 }

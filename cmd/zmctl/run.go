@@ -18,11 +18,11 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run smtpserver, router and scheduler in the foreground",
 		UsageText: "zmctl run [--strict] [--log-file FILE] [--stop-timeout TIME] [--restart-pause TIME]",
-		Description: `Starts the three daemons with this postoffice and configuration, makes the postoffice if it
-is missing, and prints where everything is. The programs are those beside zmctl, otherwise
+		Description: `Starts the three daemons with this postoffice and configuration, creates the postoffice if it
+is missing, and prints the paths. The programs are those beside zmctl, otherwise
 those in PATH. Their logs go to standard error, as that of zmctl run does, or to LOGFILE.
 
-A daemon that ends is started again, first after --restart-pause, then after twice the time,
+A daemon that exits is started again, first after --restart-pause, then after twice the time,
 up to sixty times the first pause; after a run of that length the first pause applies again. A
 daemon that exits 78 when it is first started cannot use its configuration: the others are
 stopped, and zmctl exits 78.
@@ -35,14 +35,14 @@ SIGUSR1 reopens LOGFILE. SIGHUP does so too and has the scheduler read its confi
 again; the hang-up of the terminal stops everything. One zmctl run can serve a postoffice;
 zmctl start, stop, restart, reload and status reach it by the socket .run there.
 
-Exit codes: 0 stopped, 1 another one runs, 64 bad arguments, 71 a program is missing,
+Exit codes: 0 stopped, 1 another one is running, 64 bad arguments, 71 a program is missing,
 78 bad configuration, or the service is frozen.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "log-file", Usage: "write the log to `FILE` instead of LOGFILE"},
 			&cli.BoolFlag{Name: service.BackgroundFlag, Hidden: true},
 			&cli.BoolFlag{Name: "strict", Usage: "if unfinished files are in public/, list them and exit 78"},
-			&cli.DurationFlag{Name: "restart-pause", Value: time.Second, Usage: "start a daemon that has ended again after `TIME`"},
-			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "kill a daemon that has not ended `TIME` after SIGTERM"},
+			&cli.DurationFlag{Name: "restart-pause", Value: time.Second, Usage: "restart a daemon that has exited after `TIME`"},
+			&cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "kill a daemon that has not exited `TIME` after SIGTERM"},
 		},
 		Action: runDaemons,
 	}
@@ -77,7 +77,7 @@ func runDaemons(c *cli.Context) error {
 	return serviceError(r.Serve(c.Context))
 }
 
-// banner lists where everything is.
+// banner lists the paths and addresses.
 func banner(settings *config.Config, dir, log string) string {
 	conf := settings.File
 	if conf == "" {

@@ -25,11 +25,11 @@ import (
 )
 
 const serviceHelp = `
-Where systemd has units for this postoffice, systemctl does it; otherwise, or with --direct,
-a zmctl run in the background does, whose log is LOGFILE, or the file log in the postoffice.
-DAEMON is smtpserver, router or scheduler; without it all are meant.
+If systemd has units for this postoffice, the command calls systemctl; otherwise, or with
+--direct, it uses zmctl run in the background, which logs to LOGFILE or to the file log in the
+postoffice. DAEMON is smtpserver, router or scheduler; the default is all.
 
-Exit codes: 0 done, also if nothing had to be done, 1 not done, 64 bad arguments, 71 a
+Exit codes: 0 done, also if there was nothing to do, 1 failed, 64 bad arguments, 71 a
 program is missing, 78 bad configuration, or the service is frozen.`
 
 func serviceCommands() []*cli.Command {
@@ -38,14 +38,14 @@ func serviceCommands() []*cli.Command {
 	return []*cli.Command{
 		{
 			Name: "start", Usage: "start the daemons in the background", UsageText: "zmctl start [--direct] [DAEMON...]",
-			Description: `Starts the daemons that do not run, and returns when they are ready. If a daemon ends
+			Description: `Starts the daemons that are not running, and returns when they are ready. If a daemon exits
 instead, its output is printed.
 ` + serviceHelp,
 			Flags:  []cli.Flag{direct, stopTimeout},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Start) },
 		}, {
 			Name: "stop", Usage: "stop the daemons in order", UsageText: "zmctl stop [--direct] [DAEMON...]",
-			Description: `Stops smtpserver, then router, then scheduler, and returns when they have ended; each may
+			Description: `Stops smtpserver, then router, then scheduler, and returns when they have exited; each may
 finish its current work. This also ends a zmctl run in the foreground.
 ` + serviceHelp,
 			Flags:  []cli.Flag{direct},
@@ -231,18 +231,18 @@ func daemonNote(st *supervise.State) string {
 func reloadCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reload",
-		Usage:     "have the scheduler read scheduler.conf again now, and reopen the log",
+		Usage:     "make the scheduler read scheduler.conf again, and reopen the log",
 		UsageText: "zmctl reload [DAEMON...]",
 		Description: `Sends SIGHUP to the scheduler of this postoffice, which reads scheduler.conf without
 interrupting deliveries. A file with errors is refused (conf-refused in the log), and the old
-configuration stays; zmctl check-config checks the file before. Without a reload the scheduler
-reads a changed file within seconds. Then zmctl run reopens LOGFILE, as logrotate(8) needs it
+configuration stays; zmctl check-config checks the file in advance. Without a reload the scheduler
+reads a changed file within seconds. Then zmctl run reopens LOGFILE, as logrotate(8) requires
 after a rotation.
 
-router and smtpserver read their tables and certificates again by themselves. No daemon reads
+router and smtpserver read changed tables and certificates automatically. No daemon reads
 zmailer.conf again: use zmctl restart.
 
-Exit codes: 0 the signal was sent, 1 no scheduler runs here, or the log cannot be opened, 64
+Exit codes: 0 the signal was sent, 1 no scheduler is running, or the log cannot be opened, 64
 bad arguments.`,
 		Action: runReload,
 	}
@@ -260,7 +260,7 @@ func runReload(c *cli.Context) error {
 	defer closeFS(p)
 	for _, name := range names {
 		if name != "scheduler" {
-			fmt.Fprintf(c.App.Writer, "%s reads its tables again by itself when they change; for zmailer.conf use zmctl restart %s\n", name, name)
+			fmt.Fprintf(c.App.Writer, "%s reads changed tables automatically; for zmailer.conf use zmctl restart %s\n", name, name)
 		}
 	}
 	if len(names) > 0 && !slices.Contains(names, "scheduler") {
@@ -278,7 +278,7 @@ func runReload(c *cli.Context) error {
 	return errors.Join(err, aerr)
 }
 
-// hangUpScheduler has the scheduler read its configuration.
+// hangUpScheduler makes the scheduler read its configuration.
 func hangUpScheduler(c *cli.Context, s *view.Spool) error {
 	f, err := s.Stat(".", ".pid.scheduler")
 	pid, held := 0, false
@@ -289,7 +289,7 @@ func hangUpScheduler(c *cli.Context, s *view.Spool) error {
 		return fmt.Errorf("find the scheduler: %w", err)
 	}
 	if !held || pid <= 0 {
-		return errors.New("no scheduler runs here; the next one reads the file when it starts")
+		return errors.New("no scheduler is running; the next one reads the file when it starts")
 	}
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("signal the scheduler, pid %d: %w", pid, err)
@@ -301,12 +301,12 @@ func hangUpScheduler(c *cli.Context, s *view.Spool) error {
 func freezeServiceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "freeze-service",
-		Usage:     "keep the daemons of this postoffice from being started",
+		Usage:     "prevent the start of the daemons of this postoffice",
 		UsageText: "zmctl freeze-service [REASON]",
 		Description: `Creates the file .freeze in the postoffice, with your name and the reason. While it exists a
-scheduler exits 78 when it is started. Daemons that run are not stopped: use zmctl stop.
+scheduler exits 78 when it is started. Running daemons are not stopped: use zmctl stop.
 
-Exit codes: 0 it is set, also if it was set before.`,
+Exit codes: 0 the file exists, also if it existed before.`,
 		Action: func(c *cli.Context) error {
 			p, _, err := open(c)
 			if err != nil {
@@ -328,9 +328,9 @@ Exit codes: 0 it is set, also if it was set before.`,
 func thawServiceCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "thaw-service",
-		Usage:       "allow the daemons of this postoffice to be started again",
+		Usage:       "allow the start of the daemons of this postoffice again",
 		UsageText:   "zmctl thaw-service",
-		Description: "Removes the file that zmctl freeze-service made. Exit codes: 0 it is gone, also if it was.",
+		Description: "Removes the file that zmctl freeze-service created. Exit codes: 0 the file is gone, also if it was.",
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err

@@ -18,16 +18,15 @@ func showCommand() *cli.Command {
 		Name:      "show",
 		Usage:     "show everything about a message",
 		UsageText: "zmctl show [--json] ID...",
-		Description: `Shows the files of a message, its envelope and work specification as they stand, its
-history, each recipient, and what happens next. ID is a spool ID as
-zmctl queue and the logs have it.
+		Description: `Shows the files of a message, its complete envelope and work specification, its history,
+each recipient, and the next step. ID is a spool ID, as in zmctl queue and the logs.
 
     zmctl show S10117782A2CnLkQ0vB8C
 
-An inode number is used again for other messages; the ID also holds the time of the
-last write, so a message that is gone is not confused with one that has its number.
+Inode numbers are reused by other messages; the ID also contains the time of the last write,
+so a message that is gone is not confused with one that has the same number.
 
-Exit codes: 0 shown, 1 there is no such message, 64 bad arguments.`,
+Exit codes: 0 shown, 1 no such message, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
 		Action: runShow,
 	}

@@ -29,12 +29,12 @@ With --set the queue is played twice, and the table shows both results:
 
 Exit codes: 0 shown, 64 bad flags, 78 bad configuration or clause, or no postoffice.`,
 		Flags: []cli.Flag{
-			&cli.GenericFlag{Name: "set", Value: &words{}, Usage: "also play it with the `CLAUSE`, like 'smtp/* maxring=50'; may be repeated"},
+			&cli.GenericFlag{Name: "set", Value: &words{}, Usage: "simulate also with the `CLAUSE`, like 'smtp/* maxring=50'; may be repeated"},
 			&cli.GenericFlag{Name: "down", Value: &words{}, Usage: "`HOST` never answers; may be repeated"},
 			&cli.GenericFlag{Name: "up", Value: &words{}, Usage: "`HOST` answers from now on; may be repeated"},
 			&cli.DurationFlag{Name: "latency", Value: 500 * time.Millisecond, Usage: "a delivery takes `TIME`"},
-			&cli.StringFlag{Name: "until", Usage: "play that `TIME`, like 4h; without, until nothing is left"},
-			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "what is random follows from `NUMBER`"},
+			&cli.StringFlag{Name: "until", Usage: "simulate `TIME`, like 4h; the default is until the queue is empty"},
+			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "the seed of random decisions is `NUMBER`"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 			&cli.BoolFlag{Name: "all", Usage: "print every host, not only those that drain last"},
 		},
@@ -60,7 +60,7 @@ func runSimulate(c *cli.Context) error {
 	}
 	if text := c.String("until"); text != "" {
 		if o.Until, err = config.ParseDuration(text); err != nil || o.Until <= 0 {
-			return cli.Exit("--until "+text+": want a time like 4h or 2d", config.ExitUsage)
+			return cli.Exit("--until "+text+": it must be a time like 4h or 2d", config.ExitUsage)
 		}
 	}
 	r, err := simulate.Run(c.Context, settings, clauses, o)

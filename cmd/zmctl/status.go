@@ -23,18 +23,18 @@ func statusCommand() *cli.Command {
 		UsageText: "zmctl status [--json]",
 		Description: `Counts the files in each directory now, with the age of the oldest message of each
 state, the recipients of queued mail by their states, and lists the processes that hold
-an owner number. The counts are those of the disk: ls | wc -l gives the same. Where more
-than 20000 messages are queued and the scheduler runs, those of queue/ and transport/ are
-those of the scheduler, which are at hand; zmctl check counts the files. States are explained
-in docs/spool.md. zmctl removed, zmctl orders and, for quarantine/, zmctl check show what
-daemons never take up. Daemons that systemd or zmctl run has started are listed
-with their age and any problem. Recipients are counted while there are
-at most 20000 specifications; zmctl queue --counts counts more.
+an owner number. The counts are those of the disk: ls | wc -l gives the same. If more than
+20000 messages are queued and the scheduler runs, the counts of queue/ and transport/ come
+from the scheduler; zmctl check counts the files. docs/spool.md explains the states. zmctl
+removed, zmctl orders and, for quarantine/, zmctl check show files that no daemon
+processes. Daemons that systemd or zmctl run has started are listed with their age and any
+problem. Recipients are counted for at most 20000 specifications; zmctl queue --counts
+counts more.
 
-At the end are the alarms, if there are any: mail that is too old, makes no progress, or
-belongs to nothing (docs/alarms.md).
+Alarms are printed at the end: mail that is too old, makes no progress, or is incomplete
+(docs/alarms.md).
 
-Exit codes: 0 shown, 1 there are alarms, a daemon has ended without being stopped, or it
+Exit codes: 0 shown, 1 there are alarms, a daemon has exited unexpectedly, or the postoffice
 cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runStatus,
@@ -44,11 +44,11 @@ cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
 // statusReport is what zmctl status prints.
 type statusReport struct {
 	*view.Overview
-	// Service is who runs the daemons, if somebody does who can be asked.
+	// Service is the state of systemd or zmctl run, if one of them runs the daemons.
 	Service *service.Status `json:"service,omitempty"`
-	// Frozen is why daemons are not to be started.
+	// Frozen is the reason why daemons must not be started.
 	Frozen string `json:"frozen,omitempty"`
-	// Alarms are what needs an operator.
+	// Alarms are conditions that need an operator.
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
 
@@ -70,7 +70,7 @@ func runStatus(c *cli.Context) error {
 	if st.Alarms, err = s.Alarms(settings); err != nil {
 		return err
 	}
-	// Who does not let us ask still lets us count.
+	// The counts are useful even if the service does not answer.
 	st.Service, _ = service.New(c.Context, settings, po, false).Status(c.Context)
 	st.Frozen, _ = po.Frozen()
 	if c.Bool("json") {

@@ -18,18 +18,18 @@ func threadCommand() *cli.Command {
 		Name:      "thread",
 		Usage:     "list the scheduler's threads, or show one with its messages",
 		UsageText: "zmctl thread [--json] [CHANNEL/HOST]",
-		Description: `Asks the running scheduler for its threads: all that waits for one channel and host.
+		Description: `Asks the running scheduler for its threads; a thread is the mail for one channel and host.
 
     THREAD             STATE    N    R  RUN  TRIED  WAIT  OLDEST  TROUBLE
     smtp/a.example     active   4    4  2/5      9     -     12s
     smtp/dead.example  trouble  1  900  0/1      3   13m      1h  connection refused
 
-N messages, R recipients, deliveries under way of those that the host is given at once,
-attempts since the thread came to be, the wait until the next one, the age of the oldest
-message, what the host said when it failed. States: active; waiting, for the time of its
-messages; throttled, by rate or hostrate; trouble, the host failed and is tried again
-then; probing, it is being tried with one message; paused, queueonly. Those that need
-attention are first.
+The columns are: N messages, R recipients, deliveries in progress and their limit, attempts
+since the thread exists, the wait until the next one, the age of the oldest message, and the
+last error of the host. States: active; waiting, for the next attempt of its messages;
+throttled, by rate or hostrate; trouble, the host failed and is tried again after the wait;
+probing, it is tried with one message; paused, by queueonly. Threads that need attention are
+first.
 
 With CHANNEL/HOST it shows everything about that thread, and its open recipients.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON lines, as the query socket has them (docs/mailq.md)"}},
@@ -39,7 +39,7 @@ With CHANNEL/HOST it shows everything about that thread, and its open recipients
 
 func runThread(c *cli.Context) error {
 	if c.NArg() > 1 {
-		return cli.Exit("zmctl thread takes one CHANNEL/HOST at most; --help lists its flags", config.ExitUsage)
+		return cli.Exit("zmctl thread allows at most one CHANNEL/HOST; see --help", config.ExitUsage)
 	}
 	channel, host, ok := strings.Cut(c.Args().First(), "/")
 	if c.NArg() == 1 && (!ok || channel == "" || strings.ContainsAny(channel+host, " \t")) {

@@ -18,28 +18,28 @@ import (
 func tlsrptCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "tlsrpt",
-		Usage:     "print what became of TLS on a day, as domains may ask for it",
+		Usage:     "print the TLS reports of a day (RFC 8460)",
 		UsageText: "zmctl tlsrpt [--json] DAY [DOMAIN]",
-		Description: `Prints the report of RFC 8460 for a domain that mail was sent to, or one for each, from
-tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent: a
-record _smtp._tls.DOMAIN of the domain has the address.
+		Description: `Prints the report of RFC 8460 for a domain that mail was sent to, or one for each domain, from
+tlsrpt/ of the postoffice. DAY is like 2026-11-22, UTC, or yesterday. Nothing is sent; the
+DNS record _smtp._tls.DOMAIN contains the address for reports.
 
-Exit codes: 0 printed, 1 there is nothing of that day, 64 bad arguments.`,
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "as without it: these reports are JSON"}},
+Exit codes: 0 printed, 1 no data for that day, 64 bad arguments.`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "no effect: these reports are always JSON"}},
 		Action: printTLSReports,
 	}
 }
 
 func printTLSReports(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
-		return cli.Exit("want DAY [DOMAIN]", config.ExitUsage)
+		return cli.Exit("zmctl tlsrpt needs a DAY and optionally a DOMAIN; see --help", config.ExitUsage)
 	}
 	day, err := time.Parse(time.DateOnly, c.Args().First())
 	if c.Args().First() == "yesterday" {
 		day, err = time.Now().Add(-24*time.Hour), nil
 	}
 	if err != nil {
-		return cli.Exit(c.Args().First()+" is no day like 2026-11-22", config.ExitUsage)
+		return cli.Exit(c.Args().First()+" is not a day like 2026-11-22", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -19,34 +19,34 @@ import (
 func topCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "top",
-		Usage:     "show stages, threads and rates, as they change",
+		Usage:     "show stages, threads and rates, and update them",
 		UsageText: "zmctl top [--interval TIME] [--once | --count N] [--threads N] [--json]",
-		Description: `Shows how many messages are in each stage and since when, how many messages and
-recipients pass in a second, the scheduler's threads with the most urgent at the
-top, and alarms. On a terminal it goes on until q, with lines of the last minutes; ? lists
-the keys. In a pipe, with --once or --json, it prints a snapshot: rates are those between
-two looks, so it takes --interval.
+		Description: `Shows the number of messages in each stage and the age of the oldest, the rates of messages
+and recipients, the scheduler's threads with the most urgent at the top, and alarms. On a
+terminal it updates the display until you press q, with graphs of the last minutes; ? lists
+the keys. In a pipe, with --once or --json, it prints a snapshot after --interval, because
+rates are measured between two samples.
 
     zmctl top
     zmctl top --once
     zmctl top --json --count 0 --interval 10s | ...
 
-Counts come from the disk, those of the queue from the scheduler while it answers. It
+Counts come from the disk, those of the queue from the scheduler if it answers. The command
 changes nothing, and needs no scheduler. See docs/top.md.
 
-Exit codes: 0 shown, 1 not, 71 the program zmtop is missing.`,
+Exit codes: 0 shown, 1 failed, 71 the program zmtop is missing.`,
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "look every `TIME`"},
+			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "update every `TIME`"},
 			&cli.BoolFlag{Name: "once", Usage: "print one snapshot"},
-			&cli.IntFlag{Name: "count", Value: 1, Usage: "print `N` snapshots, 0: until it is interrupted"},
-			&cli.IntFlag{Name: "threads", Value: 20, Usage: "print `N` threads at most, 0: all"},
-			&cli.BoolFlag{Name: "json", Usage: "print an object a line for each snapshot"},
+			&cli.IntFlag{Name: "count", Value: 1, Usage: "print `N` snapshots; 0: until it is interrupted"},
+			&cli.IntFlag{Name: "threads", Value: 20, Usage: "print at most `N` threads; 0: all"},
+			&cli.BoolFlag{Name: "json", Usage: "print one object per line for each snapshot"},
 		},
 		Action: runTop,
 	}
 }
 
-// shortestLook is the least time between two looks.
+// shortestLook is the minimum interval between two samples.
 const shortestLook = 100 * time.Millisecond
 
 func runTop(c *cli.Context) error {
@@ -54,7 +54,7 @@ func runTop(c *cli.Context) error {
 		return err
 	}
 	if c.Int("count") < 0 || c.Int("threads") < 0 || c.Duration("interval") < shortestLook {
-		return cli.Exit(fmt.Sprintf("zmctl top: --count and --threads are not less than 0, --interval not less than %v", shortestLook), config.ExitUsage)
+		return cli.Exit(fmt.Sprintf("zmctl top: --count and --threads must not be negative, --interval must be at least %v", shortestLook), config.ExitUsage)
 	}
 	printed := c.Bool("once") || c.Bool("json") || c.IsSet("count")
 	if out, ok := c.App.Writer.(*os.File); ok && !printed && isatty.IsTerminal(out.Fd()) && isatty.IsTerminal(os.Stdin.Fd()) && os.Getenv("TERM") != "dumb" {
@@ -68,7 +68,7 @@ func runTop(c *cli.Context) error {
 	return text.Quiet(snapshots(c, top.New(po, dir)))
 }
 
-// snapshots prints samples. The first look is for the rates alone.
+// snapshots prints samples. The first sample is used only for the rates.
 func snapshots(c *cli.Context, s *top.Sampler) error {
 	defer s.Close()
 	if _, err := s.Take(c.Context); err != nil {

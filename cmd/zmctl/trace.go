@@ -19,32 +19,31 @@ import (
 func traceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "trace",
-		Usage:     "show the life of a message across all programs, with the time each step took",
+		Usage:     "show all steps of a message across all programs, with the time of each",
 		UsageText: "zmctl trace [--json | --otlp [--no-addresses]] [--log FILE]... [--logs-only] ID...",
-		Description: `Puts together what the log, the message's history and the ledger say: each step once, in
-the order of time, with the time since the step before it; then each recipient with what
-became of it and where its time went; then the messages that it has caused, reports and
-copies, in the same way. It works for mail that waits and, as far back as the log reaches,
-for mail that is gone.
+		Description: `Combines the log, the message's history and the ledger: each step once, in order, with the
+time since the previous step; then each recipient with its outcome and the time that each
+phase took; then the messages that it caused, reports and copies, in the same way. It works
+for queued mail and, as far back as the log reaches, for mail that is gone.
 
     zmctl trace S10117782A2CnLkQ0vB8C
     zmctl trace --log /var/log/zmailer.log.3.gz --logs-only S10117782A2CnLkQ0vB8C
 
-The log is that of this postoffice, as zmctl log finds it, with those that were rotated
-away from it since the message was accepted. With --log these files are read instead, text
-or JSON, compressed or not; - is standard input. With --logs-only nothing else is asked:
-it works on a machine that has nothing but the log. See docs/trace.md.
+The log is that of this postoffice, as in zmctl log, with the files that were rotated since
+the message was accepted. With --log these files are read instead, text or JSON, compressed
+or not; - is standard input. With --logs-only only the log is used; this works also on a
+machine without the postoffice. See docs/trace.md.
 
 With --otlp it prints the same for OpenTelemetry: the body of an OTLP/HTTP request in JSON,
-with a trace for each message that is named.
+with a trace for each given message.
 
-Exit codes: 0 shown, 1 the message is not known, or a log could not be read.`,
+Exit codes: 0 shown, 1 no such message, or a log could not be read.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
 			&cli.BoolFlag{Name: "otlp", Usage: "print OTLP/JSON, one request for all of them"},
-			&cli.BoolFlag{Name: "no-addresses", Usage: "with --otlp: without senders, recipients, and what hosts answered"},
+			&cli.BoolFlag{Name: "no-addresses", Usage: "with --otlp: leave out senders, recipients and the replies of hosts"},
 			&cli.StringSliceFlag{Name: "log", Usage: "read the log `FILE`, - for standard input; may be given several times"},
-			&cli.BoolFlag{Name: "logs-only", Usage: "use the log alone"},
+			&cli.BoolFlag{Name: "logs-only", Usage: "use only the log"},
 		},
 		Action: runTrace,
 	}
@@ -56,7 +55,7 @@ func runTrace(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("otlp") && c.Bool("json") || c.Bool("no-addresses") && !c.Bool("otlp") {
-		return traceUsage("--otlp goes without --json, --no-addresses with --otlp")
+		return traceUsage("--otlp and --json exclude each other; --no-addresses requires --otlp")
 	}
 	t := &view.Tracer{Now: time.Now()}
 	if !c.Bool("logs-only") {

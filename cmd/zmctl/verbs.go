@@ -22,43 +22,43 @@ type verb struct {
 }
 
 func reasonFlag() cli.Flag {
-	return &cli.StringFlag{Name: "reason", Usage: "`TEXT` that is kept in the history of each message"}
+	return &cli.StringFlag{Name: "reason", Usage: "record `TEXT` in the history of each message"}
 }
 
 // verbs are all of them, in the order of the help text.
 func verbs() []*verb {
 	return []*verb{
 		{
-			Verb: act.Hold, usage: "have recipients wait until they are released",
+			Verb: act.Hold, usage: "hold recipients until they are released",
 			text: `Held recipients are not tried until zmctl release, or until the time of --until. This time
 does not count as age: reports about delay or expiry are sent later by as much.`,
 			example: "--until 2h --reason 'their disk is full'",
-			flags:   []cli.Flag{&cli.StringFlag{Name: "until", Usage: "end of the hold: `WHEN` like 2h, 3d or 2026-11-22T06:00"}},
+			flags:   []cli.Flag{&cli.StringFlag{Name: "until", Usage: "end the hold at `WHEN`, like 2h, 3d or 2026-11-22T06:00"}},
 		},
 		{Verb: act.Release, usage: "end a hold", text: `Recipients that became due meanwhile are tried at once.`},
 		{
-			Verb: act.Freeze, usage: "have recipients wait for an operator; they do not expire",
+			Verb: act.Freeze, usage: "freeze recipients until an operator decides; they do not expire",
 			text: `Frozen recipients are not tried and do not expire until zmctl thaw. A message in router/
 or deferred/ is moved to freezer/.`,
 		},
 		{
-			Verb: act.Thaw, usage: "have frozen recipients tried again",
-			text: `Their time begins anew: they are due now, their attempts count from one, and they expire
+			Verb: act.Thaw, usage: "try frozen recipients again",
+			text: `Their times start again: they are due now, their attempts count from one, and they expire
 after the expiry of their clause from now. A message in freezer/ goes back to the router.`,
 		},
 		{
 			Verb: act.Retry, usage: "try waiting recipients now",
 			text: `Does not wait for the time of the next attempt, and forgets that the host had failed. Held
-and frozen recipients are left alone. A message in deferred/ goes back to the router. With
---failed, recipients that have failed are opened again while their message is in the
-queue, unless the sender has a report about them; with --told those, too.`,
+and frozen recipients are not changed. A message in deferred/ goes back to the router. With
+--failed, failed recipients are opened again while their message is in the queue, unless
+the sender has a report about them; --told includes those.`,
 			flags: []cli.Flag{
-				&cli.BoolFlag{Name: "failed", Usage: "open recipients again that have failed"},
-				&cli.BoolFlag{Name: "told", Usage: "with --failed, also those whose sender has a report"},
+				&cli.BoolFlag{Name: "failed", Usage: "open failed recipients again"},
+				&cli.BoolFlag{Name: "told", Usage: "with --failed: include recipients that were reported to the sender"},
 			},
 		},
 		{
-			Verb: act.Flush, usage: "try everything that waits for a host now", hosts: true,
+			Verb: act.Flush, usage: "try all mail for a host now", hosts: true,
 			text: `As zmctl retry, for each recipient of the hosts: HOST, or CHANNEL/HOST. Both may contain
 * and ?.
 
@@ -66,15 +66,15 @@ queue, unless the sender has a report about them; with --told those, too.`,
     zmctl flush --yes 'smtp/*.example.com'`,
 		},
 		{
-			Verb: act.Expire, usage: "give recipients up now and send a report",
-			text: `Recipients fail as if they had expired, held and frozen ones, too, and the sender gets a
-report with the last answer. With --silent no report is sent.`,
+			Verb: act.Expire, usage: "fail recipients now and send a report",
+			text: `Recipients, including held and frozen ones, fail as if they had expired, and the sender gets
+a report with the last reply. With --silent no report is sent.`,
 			example: "--silent --reason spam",
 			flags:   []cli.Flag{&cli.BoolFlag{Name: "silent", Usage: "do not send a report"}},
 		},
 		{
-			Verb: act.Remove, usage: "take mail out of the queue; zmctl undo puts it back",
-			text: `Removes open recipients. Deliveries that were made stay made. When no recipient is left, the
+			Verb: act.Remove, usage: "remove mail from the queue; zmctl undo restores it",
+			text: `Removes open recipients. Deliveries that were made are not affected. When no recipient is left, the
 scheduler moves message and specification to removed/, where they stay for REMOVEDKEEP. A
 message in router/, deferred/, freezer/ or postman/ is moved to removed/ as it is. No report
 is sent, unless --report is given and the message is routed.`,
@@ -99,7 +99,7 @@ func verbCommands() []*cli.Command {
 
 func (v *verb) command() *cli.Command {
 	flags := append(actFlags(), v.flags...)
-	flags = append(flags, &cli.BoolFlag{Name: "all", Usage: "everything that this command can change"})
+	flags = append(flags, &cli.BoolFlag{Name: "all", Usage: "select everything that this command can change"})
 	args, examples := "ID...", fmt.Sprintf("\n\n    zmctl %s S10117782A2CnLkQ0vB8C\n    zmctl %s --dry-run --host mx.example.com --older 1h\n    zmctl %s --yes %s--from @shop.example",
 		v.Name, v.Name, v.Name, v.example+strings.Repeat(" ", min(1, len(v.example))))
 	if v.hosts {
@@ -119,7 +119,7 @@ numbers and asks for confirmation; without a terminal, --yes is needed. Each use
 orders/ before anything is changed: see zmctl orders.
 ` + undo + `
 
-Exit codes: 0 done, 1 something was not done, 75 delivery to some recipients is in progress,
+Exit codes: 0 done, 1 some recipients were not changed, 75 delivery to some recipients is in progress,
 64 bad arguments, or --yes is missing.
 ` + selectorHelp,
 		Flags:  append(flags, selectorFlags()...),
@@ -137,7 +137,7 @@ func (v *verb) run(c *cli.Context) error {
 		if v.hosts {
 			what = "a host or a selector"
 		}
-		return cli.Exit("zmctl "+v.Name+" needs "+what+"; --all is everything, --help lists the flags, zmctl queue shows the mail", config.ExitUsage)
+		return cli.Exit("zmctl "+v.Name+" needs "+what+"; --all selects everything, --help lists the flags, zmctl queue shows the mail", config.ExitUsage)
 	}
 	until, err := act.ParseUntil(c.String("until"), time.Now())
 	if err != nil {

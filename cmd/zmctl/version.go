@@ -17,20 +17,20 @@ import (
 
 func versionCommand() *cli.Command {
 	return &cli.Command{
-		Name: "version", Usage: "tell the version, and whether the programs beside zmctl are of the same",
+		Name: "version", Usage: "show the version, and check that all programs are from the same build",
 		UsageText: "zmctl version [--json]",
-		Description: `Tells the version of zmctl, the commit it was built from if the build knows it, Go's
-version, and where the other programs are. One that was built with other sources of the
-libraries or with another Go is named: an upgrade was half done. Whether daemons still
-run an older program tells zmctl status.
+		Description: `Shows the version of zmctl, the commit it was built from if known, the version of Go, and
+the paths of the other programs. It reports each program that was built with other versions
+of the libraries or another Go, which means that an upgrade is incomplete. zmctl status
+reports daemons that still run an older program.
 
-Exit codes: 0 told, 1 a program is missing or from another build, 64 bad arguments.`,
+Exit codes: 0 shown, 1 a program is missing or from another build, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
 		Action: runVersion,
 	}
 }
 
-// build is what is known of how programs were made.
+// build describes how the programs were built.
 type build struct {
 	Version  string    `json:"version"`
 	Commit   string    `json:"commit,omitempty"`
@@ -46,7 +46,7 @@ type builtAs struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// programs are all that belong together.
+// programs are the programs of one build.
 func programs() []string {
 	return []string{"smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", "lookup", "submit", "zmtop", "zmweb", "zmotlp"}
 }
@@ -68,8 +68,8 @@ func runVersion(c *cli.Context) error {
 	return err
 }
 
-// thisBuild looks at zmctl itself and at the other programs; same reports whether all are
-// there and built alike.
+// thisBuild inspects zmctl and the other programs; same reports whether all exist and are
+// from the same build.
 func thisBuild() (b *build, same bool) {
 	b = &build{Version: config.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	own, ok := debug.ReadBuildInfo()
@@ -108,11 +108,11 @@ func setting(info *debug.BuildInfo, key string) string {
 	return ""
 }
 
-// differs tells in what two programs were built differently.
+// differs describes the first difference between two builds, "" if there is none.
 func differs(own, other *debug.BuildInfo) string {
 	switch {
 	case other.Main.Path != own.Main.Path:
-		return "it is no program of ours"
+		return "not a program of this system"
 	case other.GoVersion != own.GoVersion:
 		return "built with " + other.GoVersion
 	case setting(other, "vcs.revision") != setting(own, "vcs.revision"):

@@ -18,23 +18,23 @@ import (
 	"zmailer/internal/run/logging"
 )
 
-const description = `Follows the postoffice, and sends the life of each message that has ended to a collector of
-OpenTelemetry, as zmctl trace --otlp prints it. docs/trace.md has more.
+const description = `Follows the postoffice, and sends a trace of each finished message to an OpenTelemetry
+collector, in the form that zmctl trace --otlp prints (docs/trace.md).
 
     zmotlp --config /etc/zmailer/zmailer.conf
     zmotlp --endpoint http://127.0.0.1:4318/v1/traces --percent 5
 
-Headers that the collector wants, with a key for instance, stand in the environment, as in
-OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20SECRET'. A collector that does not answer
-is asked again, for up to 200 requests; what comes then takes the place of the oldest. What
-ends while zmotlp does not run is not sent.
+Set headers that the collector requires, such as a key, in the environment:
+OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20SECRET'. While the collector does not
+answer, up to 200 requests are kept and retried; then new ones replace the oldest. Messages
+that finish while zmotlp is not running are not sent.
 
 Exit codes: 0 ended by a signal, 64 bad flags, 78 bad configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
 		Name:            "zmotlp",
-		Usage:           "send the lives of messages to OpenTelemetry",
+		Usage:           "send traces of messages to OpenTelemetry",
 		UsageText:       "zmotlp [--endpoint URL] [--percent N] [--addresses] [flags]",
 		Description:     description,
 		Flags:           append(config.Flags(), flags()...),
@@ -45,9 +45,9 @@ func main() {
 
 func flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "endpoint", Value: "http://127.0.0.1:4318/v1/traces", EnvVars: []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}, Usage: "the collector takes OTLP/HTTP in JSON at `URL`"},
-		&cli.IntFlag{Name: "percent", Value: 100, Usage: "`N` of 100 messages are sent, chosen by their spool ID"},
-		&cli.BoolFlag{Name: "addresses", Usage: "send senders, recipients and the answers of hosts, too"},
+		&cli.StringFlag{Name: "endpoint", Value: "http://127.0.0.1:4318/v1/traces", EnvVars: []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}, Usage: "send OTLP/HTTP in JSON to the collector at `URL`"},
+		&cli.IntFlag{Name: "percent", Value: 100, Usage: "send `N` of 100 messages, chosen by their spool ID"},
+		&cli.BoolFlag{Name: "addresses", Usage: "also send senders, recipients and the replies of hosts"},
 	}
 }
 

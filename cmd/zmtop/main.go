@@ -14,23 +14,23 @@ import (
 	"zmailer/internal/ui/top/live"
 )
 
-const description = `Shows on a terminal, again and again: how much mail is in each stage and since when, how
-much passes in a second, the scheduler's threads, and alarms. zmctl top starts it where
-there is a terminal, and tells everything about it; docs/top.md, too.
+const description = `Shows the mail system on a terminal and updates the display: the number of messages in each
+stage and the age of the oldest, the rates, the scheduler's threads, and alarms. zmctl top
+starts it if there is a terminal. See zmctl top --help and docs/top.md.
 
     zmtop --config /etc/zmailer/zmailer.conf --interval 2s
 
-It changes nothing. Keys: ? lists them, q quits. Exit codes: 0 left, 1 the terminal cannot
+It changes nothing. Keys: ? lists them, q quits. Exit codes: 0 quit, 1 the terminal cannot
 be used, 64 bad flags or no terminal, 78 bad configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
 		Name:        "zmtop",
-		Usage:       "show a mail system on a terminal as it works",
+		Usage:       "show the activity of the mail system on a terminal",
 		UsageText:   "zmtop [--interval TIME] [flags]",
 		Description: description,
 		Flags: append(config.Flags(),
-			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "look every `TIME`"}),
+			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "update every `TIME`"}),
 		HideHelpCommand: true,
 		Action:          run,
 	})
@@ -41,7 +41,7 @@ func run(c *cli.Context) error {
 		return cli.Exit("no arguments are allowed; --help lists the flags", config.ExitUsage)
 	}
 	if !isatty.IsTerminal(os.Stdout.Fd()) || !isatty.IsTerminal(os.Stdin.Fd()) {
-		return cli.Exit("this is no terminal; zmctl top --once prints a snapshot", config.ExitUsage)
+		return cli.Exit("standard input or output is not a terminal; zmctl top --once prints a snapshot", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -17,15 +17,15 @@ import (
 	"zmailer/internal/ui/web"
 )
 
-const description = `Serves pages about the postoffice: its queue, threads, messages and their histories, what
-came and went in the last hours, and what operators have ordered; with --write they take
-orders. zmctl web starts it; docs/web.md has everything.
+const description = `Serves web pages about the postoffice: the queue, threads, messages and their histories, the
+traffic of the last hours, and the operations of operators; with --write operators can
+change queued mail. zmctl web starts it (docs/web.md).
 
     zmweb --config /etc/zmailer/zmailer.conf
     zmweb --config /etc/zmailer/zmailer.conf --write --listen 127.0.0.1:8080
 
-It listens on 127.0.0.1:2580 unless WEBLISTEN or --listen names another address; beyond this
-machine only with a certificate (WEBCERT, WEBKEY).
+It listens on 127.0.0.1:2580 unless WEBLISTEN or --listen names another address; an
+address that other machines can reach requires a certificate (WEBCERT, WEBKEY).
 
 Exit codes: 0 ended by a signal, 1 it cannot listen, 64 bad flags, 78 bad configuration or no
 postoffice.`

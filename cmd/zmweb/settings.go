@@ -21,10 +21,10 @@ const defaultWeb = "127.0.0.1:2580"
 // flags are those of zmctl web.
 func flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "write", Usage: "take orders; else the pages are for reading alone"},
+		&cli.BoolFlag{Name: "write", Usage: "allow operators to change queued mail; otherwise the pages are read-only"},
 		&cli.StringFlag{Name: "listen", Usage: "serve on `HOST:PORT`"},
-		&cli.StringFlag{Name: "token-file", Usage: "the token is in `FILE`, made if it is missing; off: there is none"},
-		&cli.StringFlag{Name: "accounts", Usage: "names and passwords are in `FILE`; pam:SERVICE: they are those of this machine"},
+		&cli.StringFlag{Name: "token-file", Usage: "read the token from `FILE`, created if it is missing; off: no token"},
+		&cli.StringFlag{Name: "accounts", Usage: "read names and passwords from `FILE`; pam:SERVICE: use the accounts of this machine"},
 	}
 }
 

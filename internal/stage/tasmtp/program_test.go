@@ -193,7 +193,7 @@ func TestBadStart(t *testing.T) {
 		code int
 		text string
 	}{
-		"unknown channel":  {"", []string{"local"}, "", config.ExitUsage, "no channel of this agent: local"},
+		"unknown channel":  {"", []string{"local"}, "", config.ExitUsage, "channel local"},
 		"no slots":         {"", []string{"--slots=0", "smtp"}, "", config.ExitUsage, "--slots"},
 		"unknown flag":     {"", []string{"--sluts=1"}, "", config.ExitUsage, "--help"},
 		"bad port":         {"SMTPPORT=x\n", []string{"smtp"}, "", config.ExitConfig, "zmailer.conf:1"},

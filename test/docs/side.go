@@ -114,7 +114,7 @@ func parsePage(name, text string) (page, error) {
 
 // pageLines returns the lines of a page with those of its side file in a directory.
 func pageLines(directory, name, text string) ([]numbered, error) {
-	name = strings.ReplaceAll(name, "..", "top-") + ".txt"
+	name = strings.ReplaceAll(name, "../", "top-") + ".txt"
 	b, err := os.ReadFile(filepath.Join(directory, name))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err

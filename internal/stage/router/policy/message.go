@@ -58,10 +58,6 @@ func (o *object) AttrNames() []string {
 }
 func (o *object) Attr(name string) (starlark.Value, error) { return o.attrs[name], nil }
 
-// messageAttrs and recipientAttrs are the names, for the check.
-func messageAttrs() []string   { return (&Message{}).object("").AttrNames() }
-func recipientAttrs() []string { return (&Recipient{}).object().AttrNames() }
-
 func (m *Message) object(hostname string) *object {
 	clientName, client := clientOf(m.RcvdFrom)
 	list := make([]starlark.Value, len(m.Recipients))

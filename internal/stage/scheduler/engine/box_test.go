@@ -55,15 +55,6 @@ func (b *box) load(name string) *store.Loaded {
 	return l
 }
 
-func (b *box) settle(name string) store.Settled {
-	b.T.Helper()
-	s, err := b.spool.Settle(name, nil)
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	return s
-}
-
 func noEnv(string) (string, bool) { return "", false }
 
 func mustConf(t testing.TB, text string) *conf.File {

@@ -365,9 +365,9 @@ const Staging = ".nursery"
 // removeStaging removes the empty files and directories in Staging. A daemon that may not do
 // that leaves it to the scheduler, and a daemon of the earlier version makes it anew.
 func removeStaging(files durable.FS) {
-	dirs, _ := files.ReadDir(Staging)
+	dirs, err := files.ReadDir(Staging)
 	f, ok := files.(interface{ RemoveDir(name string) error })
-	if !ok {
+	if err != nil || !ok {
 		return
 	}
 	for _, d := range dirs {

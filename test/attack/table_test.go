@@ -35,7 +35,7 @@ func table() map[string]row {
 		".pid.scheduler": {"openat openat+ flock unlinkat", ".pid.scheduler"},
 		".pid.zmctl":     {"openat openat+ flock unlinkat", ".pid.zmctl"},
 		".probe.T":       {"openat openat+ renameat2 renameat2+ unlinkat", ".probe.00112233445566778899aabbccddeeff"},
-		".nursery":       {"openat", ".nursery"},
+		".nursery":       {"openat unlinkat", ".nursery"},
 		"alarms/":        {"openat", "alarms"},
 
 		"public/submit.T":     {"openat openat+ flock renameat2 renameat2+ unlinkat", "public/submit.4711.dn0kpsb1upkv.1 public/submit.P.dn0kpsb1upkv.zz"},

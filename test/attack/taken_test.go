@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/postoffice"
 )
 
 // Sec1: somebody has taken over a daemon, and has the rights of DAEMONUSER: each name that
@@ -67,7 +69,15 @@ func TestSec1RootsProgramsChangeNothingForDaemonuser(t *testing.T) {
 			d.try(op{Do: "rename", Path: w.po(name), To: w.po(name + ".was")})
 			d.do(op{Do: "symlink", Path: w.po(name), To: out})
 		}
+		// Empty files below this name are removed: those of an earlier version.
+		empty := filepath.Join(w.s.Dir, "outer", "inner", "empty")
+		w.must(os.MkdirAll(filepath.Dir(empty), 0o755))
+		w.must(os.WriteFile(empty, nil, 0o600))
+		d.do(op{Do: "symlink", Path: w.po(postoffice.Staging), To: filepath.Join(w.s.Dir, "outer")})
 		w.rootsPrograms()
+		if _, err := os.Stat(empty); err != nil {
+			t.Errorf("root's empty file: %v", err)
+		}
 		list, err := os.ReadDir(out)
 		w.must(err)
 		for _, e := range list {

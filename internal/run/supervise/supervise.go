@@ -238,16 +238,17 @@ func (s *Supervisor) Signal(name string, sig os.Signal) error {
 	if p == nil {
 		return nil
 	}
-	return p.signal(sig)
-}
-
-func (p *program) signal(sig os.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process == nil {
 		return nil
 	}
-	if err := p.process.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
+	return signal(p.process, sig)
+}
+
+// signal sends a signal to a process that may have ended.
+func signal(process *os.Process, sig os.Signal) error {
+	if err := process.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	return nil
@@ -260,12 +261,14 @@ func (s *Supervisor) Stop(names []string) {
 	}
 }
 
-// stop asks a program to finish, waits, and kills it after StopTimeout (A17).
+// stop asks a program to finish, waits, and kills it after StopTimeout (A17). It concerns the
+// process that runs now: another Start may begin a new one as soon as this one has ended.
 func (s *Supervisor) stop(p *program) {
 	p.mu.Lock()
+	process, ends := p.process, p.state.ends
 	if p.wanted {
 		p.wanted = false
-		if p.process == nil { // in its pause
+		if process == nil { // in its pause
 			p.state.Stopped, p.state.ends = true, p.state.ends+1
 			select {
 			case p.wake <- struct{}{}:
@@ -275,26 +278,26 @@ func (s *Supervisor) stop(p *program) {
 		p.notify()
 	}
 	p.mu.Unlock()
-	if err := p.signal(syscall.SIGTERM); err != nil {
+	if process == nil {
+		return
+	}
+	if err := signal(process, syscall.SIGTERM); err != nil {
 		s.Log.Error("signal", "daemon", p.name, "reason", err)
 	}
-	killed := (<-chan time.Time)(nil)
+	killed := s.after(s.StopTimeout)
 	for {
 		st, _, changed := p.now()
-		if !st.Runs {
+		if st.ends != ends {
 			return
-		}
-		if killed == nil {
-			killed = s.after(s.StopTimeout)
 		}
 		select {
 		case <-changed:
 		case <-killed:
 			s.Log.Warn("daemon-killed", "daemon", p.name, "reason", "it has not ended", "took", s.StopTimeout)
-			if err := p.signal(syscall.SIGKILL); err != nil {
+			if err := signal(process, syscall.SIGKILL); err != nil {
 				s.Log.Error("signal", "daemon", p.name, "reason", err)
 			}
-			killed = make(chan time.Time)
+			killed = nil
 		}
 	}
 }

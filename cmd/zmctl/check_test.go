@@ -49,7 +49,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			return postoffice.AlarmFile
 		}, check.Fine, "alarms", []string{"zmctl status"}},
 		"written now": {func(t *testing.T, o *office) string { o.write(t, "public/x", "from <a@b>\n"); return "public/x" },
-			check.Fine, view.StateWriting, []string{"has not been told yes"}},
+			check.Fine, view.StateWriting, []string{"not complete"}},
 		"written by a live process": {func(t *testing.T, o *office) string {
 			d, err := o.Submissions.NewDraft("test")
 			if err != nil {
@@ -136,7 +136,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			o.rename(t, a.Name, "router/"+base)
 			o.write(t, "router/.."+base, "@ 7\n")
 			return "router/.." + base
-		}, check.Warning, "work file", []string{"given back to router/"}},
+		}, check.Warning, "work file", []string{"returned to router/"}},
 		"being handed over": {func(t *testing.T, o *office) string {
 			c := o.claim(t, o.submit(t, plainMail))
 			o.rename(t, "router/"+c.Name(), "queue/"+c.Name())
@@ -169,7 +169,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(-2*time.Hour), status.NoAnswer, "no answer"))
 			return "transport/" + name
-		}, check.Warning, view.StateQueued, []string{"is due for 2h without an attempt"}},
+		}, check.Warning, view.StateQueued, []string{"due for 2h"}},
 		"due in a while": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.DeferredEvent(time.Now(), off[0], 3, time.Now().Add(time.Minute), status.NoAnswer, "no answer"))
@@ -180,7 +180,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
 			return "transport/" + name
-		}, check.Warning, view.StateQueued, []string{"Nothing serves <a@a.example.com>", "is not served: no clause"}},
+		}, check.Warning, view.StateQueued, []string{"<a@a.example.com>", "is not served: no clause"}},
 		"served again": {func(t *testing.T, o *office) string {
 			_, name, off := o.queue(t, "a@a.example.com")
 			o.event(t, name, workspec.Event{Time: time.Now(), Recipient: off[0], Event: workspec.EventUnserved, Text: "no clause"})
@@ -250,7 +250,7 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			return deep
 		}, check.Wrong, "double", []string{"is a copy"}},
 		"strange name in queue/": {func(t *testing.T, o *office) string { o.write(t, "queue/x.bak", "x"); return "queue/x.bak" },
-			check.Warning, "unknown", []string{"Not a spool file's name"}},
+			check.Warning, "unknown", []string{"Remove it"}},
 		"strange directory in transport/": {func(t *testing.T, o *office) string {
 			if err := os.Mkdir(filepath.Join(o.dir, "transport/AB"), 0o755); err != nil {
 				t.Fatal(err)
@@ -295,11 +295,11 @@ func TestCheckExplainsEveryState(t *testing.T) {
 			return "postman/" + inode(a) + "_loop"
 		}, check.Fine, view.StateCopy, []string{"a copy for the postmaster"}},
 		"strange name in postman/": {func(t *testing.T, o *office) string { o.write(t, "postman/note", "x"); return "postman/note" },
-			check.Warning, "unknown", []string{"No name that is made here"}},
+			check.Warning, "unknown", []string{"Remove it"}},
 		"dead owner": {func(t *testing.T, o *office) string {
 			o.deadOwner(t, dead, "router")
 			return "owners/" + strconv.Itoa(dead)
-		}, check.Fine, "dead", []string{"not given out again"}},
+		}, check.Fine, "dead", []string{"owner number"}},
 		"strange owner": {func(t *testing.T, o *office) string { o.write(t, "owners/me", "x"); return "owners/me" },
 			check.Warning, "unknown", []string{"remove it"}},
 	}

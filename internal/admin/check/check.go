@@ -1,12 +1,12 @@
 // Package check inspects every file of a postoffice and returns a Finding for each: its state,
-// what is wrong, and what happens next. It also checks the configuration as the programs read
+// its problems, and the next step. It also checks the configuration as the programs read
 // it, and whether the programs are confined.
 //
 // It changes nothing and keeps nothing, so a crash cannot harm anything; a file system of an
 // unknown kind is tested with one empty file, which is renamed and then removed. It may run while
-// mail flows: what looks wrong is inspected again before it is reported.
+// mail is processed: an apparent problem is inspected again before it is reported.
 //
-// Diagnostics: what is wrong is in the findings, by its Problem; there are no errors.
+// Diagnostics: problems are in the findings, as a Problem each; there are no errors.
 package check
 
 import (
@@ -19,20 +19,20 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Options say from when on something is reported.
+// Options set the limits for reports.
 type Options struct {
 	Older time.Duration // mail is too old after this time; 0: after the expiry of its clause
-	Stuck time.Duration // mail that a running daemon has left alone for this time is reported
+	Stuck time.Duration // mail that a running daemon has not processed for this time is reported
 	// Settings are zmailer.conf; nil: the defaults apply.
 	Settings *config.Config
 	Seen     func() // called for each file; may be nil
 }
 
-// looks is how often something that seems wrong is inspected before it is reported.
+// looks is how often an apparent problem is inspected before it is reported.
 const looks = 3
 
-// All inspects everything, and again what seems wrong: a file that moves, and a number that is
-// used again, can look like almost anything once. A problem is reported if every look finds it.
+// All inspects every file, and files with an apparent problem again: a file that moves, or a
+// reused inode number, can look wrong once. A problem is reported if every pass finds it.
 func All(po *postoffice.PostOffice, o Options) []Finding {
 	found := look(po, o, nil)
 	for range looks - 1 {
@@ -50,7 +50,7 @@ func All(po *postoffice.PostOffice, o Options) []Finding {
 	return found
 }
 
-// confirm keeps of the findings with problems those that another look has found too.
+// confirm keeps the problems that a second pass has found too.
 func confirm(first, second []Finding) []Finding {
 	type place struct{ file, part string }
 	again := map[place]*Finding{}
@@ -77,14 +77,14 @@ func confirm(first, second []Finding) []Finding {
 	return kept
 }
 
-// checker is one look at the postoffice.
+// checker is one pass over the postoffice.
 type checker struct {
 	*view.Spool
 	Options
-	only     map[string]bool // keys of what is inspected; nil: everything
+	only     map[string]bool // keys of the files to inspect; nil: all
 	findings []Finding
 	reports  map[string]string // file in public/ → specification that records it
-	replaced map[string]string // name in transport/ → specification that was made of it
+	replaced map[string]string // name in transport/ → specification that replaces it
 	mail     []Mail
 	queues   []*view.Message // with open recipients
 }
@@ -96,11 +96,11 @@ func look(po *postoffice.PostOffice, o Options, only map[string]bool) []Finding 
 	return x.findings
 }
 
-// wants reports whether a file is to be looked at in this look.
+// wants reports whether this pass inspects a file.
 func (x *checker) wants(key string) bool { return x.only == nil || x.only[key] }
 
-// tell ends a report.
-func (x *checker) tell(r *report) {
+// add completes a report.
+func (x *checker) add(r *report) {
 	if x.wants(r.key) {
 		r.Text = strings.Join(r.text, " ")
 		x.findings = append(x.findings, r.Finding)
@@ -112,7 +112,7 @@ func (x *checker) run() {
 	x.fileSystem()
 	x.top()
 	x.directories()
-	// The specifications first: they tell which files in public/ are reports.
+	// The specifications first: they record which files in public/ are reports.
 	x.queue()
 	for _, dir := range x.PO.Submissions.Inboxes() {
 		x.each(dir, x.public)
@@ -129,24 +129,24 @@ func (x *checker) run() {
 	x.aged()
 }
 
-// each looks at every name in a directory.
+// each inspects every name in a directory.
 func (x *checker) each(dir string, look func(f view.File)) {
 	files, err := x.List(dir)
 	if err != nil {
-		x.tell(about(dir, "unreadable").wrong(Unreadable, "%v", err))
+		x.add(about(dir, "unreadable").wrong(Unreadable, "%v", err))
 	}
 	for _, f := range files {
 		look(f)
 	}
 }
 
-// daemons warns when nobody is there to move mail on.
+// daemons warns of missing daemons.
 func (x *checker) daemons() {
 	for _, role := range []string{"router", "scheduler"} {
 		if x.Runs(role) {
-			x.tell(about(role, "running").say("It lives."))
+			x.add(about(role, "running").say("It is running."))
 		} else {
-			x.tell(about(role, "not running").wrong(DaemonMissing, "Nothing moves on without it; zmctl start starts the daemons."))
+			x.add(about(role, "not running").wrong(DaemonMissing, "No mail is processed without it; zmctl start starts the daemons."))
 		}
 	}
 }

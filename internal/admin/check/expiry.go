@@ -8,8 +8,8 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// aged warns of mail that its clause should have expired by now, or that is older
-// than the person who asks wants it to be.
+// aged warns of mail that its clause should have expired by now, or that is older than the
+// limit of the caller.
 func (x *checker) aged() {
 	seen := map[view.Thread]bool{}
 	var pairs []view.Thread
@@ -37,7 +37,7 @@ func (x *checker) aged() {
 	}
 }
 
-// agedMessage adds to a finding what is too old in the message.
+// agedMessage adds to a finding the recipients that are too old.
 func (x *checker) agedMessage(f *Finding, m *view.Message, expiry map[view.Thread]time.Duration) {
 	age := x.Now.Sub(m.Since)
 	removal := m.Spec.Removal()
@@ -53,7 +53,7 @@ func (x *checker) agedMessage(f *Finding, m *view.Message, expiry map[view.Threa
 		limit, of := x.Older, "as asked"
 		if limit <= 0 {
 			after, known := expiry[view.Thread{Channel: p.Channel, Host: p.Host}]
-			// What is due now is expired by the scheduler in a moment.
+			// The scheduler is about to expire recipients that are due now.
 			switch limit, of = after+x.Stuck, "the expiry of its clause in scheduler.conf"; {
 			case !known:
 				limit, of = defaultOld+x.Stuck, "the default expiry"

@@ -13,10 +13,10 @@ import (
 )
 
 // DraftGrace is how long a submission may take before a file without a known writer
-// is taken for a left one.
+// counts as abandoned.
 const DraftGrace = time.Hour
 
-// foreign tells of a name that is none of ours.
+// foreign reports a name that no program of this system creates.
 func (x *checker) foreign(f view.File, text string) {
 	r := about(f.Path(), "unknown")
 	what := ""
@@ -38,10 +38,10 @@ func (x *checker) foreign(f view.File, text string) {
 	if what != "" {
 		r.say("%s", what)
 	}
-	x.tell(r.wrong(ForeignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
+	x.add(r.wrong(ForeignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
 }
 
-// public looks at a file that is being written.
+// public inspects a file that is being written.
 func (x *checker) public(f view.File) {
 	k := x.KindOf(f)
 	if k.State == view.StateAccepted {
@@ -53,9 +53,9 @@ func (x *checker) public(f view.File) {
 	spec, isReport := x.reports[f.Name]
 	switch {
 	case k.State == "":
-		x.foreign(f, "Not a regular file: nothing takes it up.")
+		x.foreign(f, "Not a regular file: no program uses it.")
 	case isReport && k.State == view.StateWriting:
-		x.tell(about(f.Path(), "prepared report").say("It belongs to %s and is submitted when its record there is safe.", spec))
+		x.add(about(f.Path(), "prepared report").say("It belongs to %s and is submitted when its record there is on disk.", spec))
 	case k.State == view.StateAccepted:
 		x.message(f, k)
 	default:
@@ -66,27 +66,27 @@ func (x *checker) public(f view.File) {
 func (x *checker) unfinished(f view.File) {
 	age := x.Now.Sub(f.Info.ModTime)
 	if strings.HasPrefix(f.Name, postoffice.CopyPrefix+".") {
-		age = x.Now.Sub(f.Info.CTime) // it is made as old as what it was made of
+		age = x.Now.Sub(f.Info.CTime) // its mtime is that of the original
 	}
 	r := about(f.Path(), view.StateWriting)
 	if pid, held := x.Holder(f); held {
-		x.tell(r.say("It is being written by pid %d.", pid))
+		x.add(r.say("It is being written by pid %d.", pid))
 		return
 	}
-	r.say("It was written %s ago and is not complete; its submitter has not been told yes.", human.Span(age))
+	r.say("It was written %s ago and is not complete; it has not been acknowledged to its submitter.", human.Span(age))
 	switch {
 	case age < DraftGrace:
 	case strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
-		r.wrong(OrphanReport, "No specification names this copy, which was to be routed again: who prepared it is dead, and its recipients are where they were. The scheduler removes it.")
+		r.wrong(OrphanReport, "No specification names this copy for rerouting: the process that prepared it is dead, and the original still has the recipients. The scheduler removes it.")
 	case strings.HasPrefix(f.Name, "report."):
 		r.wrong(OrphanReport, "No specification names this report: the scheduler that prepared it is dead, and another report was or will be written. The scheduler removes it.")
 	default:
-		r.wrong(Unfinished, "Nobody will finish it: remove it, or zmctl check --repair puts it into quarantine/.")
+		r.wrong(Unfinished, "No process will complete it: remove it, or zmctl check --repair puts it into quarantine/.")
 	}
-	x.tell(r)
+	x.add(r)
 }
 
-// router looks at a name in a router directory.
+// router inspects a name in a router directory.
 func (x *checker) router(f view.File) {
 	k := x.KindOf(f)
 	if k.State != "" {
@@ -98,9 +98,9 @@ func (x *checker) router(f view.File) {
 	ino, tries := postoffice.TriesMarker(f.Name)
 	switch {
 	case tries && f.Info.Mode.IsRegular():
-		x.tell(about(f.Path(), "tries").say("It counts the routers that have ended while they had message %d.", ino))
+		x.add(about(f.Path(), "tries").say("It counts the routers that have crashed while they routed message %d.", ino))
 	case postoffice.IsPickup(f.Name) && f.Info.Mode.IsRegular():
-		x.tell(about(f.Path(), "pickup").say("A router copies here what a user has submitted. If it died, the next look of a router makes the copy again or ends it."))
+		x.add(about(f.Path(), "pickup").say("A router copies a user's message here. If the router has died, another router makes the copy again or completes it."))
 	case k.Work:
 		x.work(f, k.Name)
 	case k.State == "":
@@ -110,7 +110,7 @@ func (x *checker) router(f view.File) {
 	}
 }
 
-// work looks at router/..I-P.
+// work inspects router/..I-P.
 func (x *checker) work(f view.File, n postoffice.Name) {
 	o := x.Owner(n.Owner)
 	r := about(f.Path(), "work file")
@@ -118,21 +118,21 @@ func (x *checker) work(f view.File, n postoffice.Name) {
 	case o.Alive:
 		r.say("It is being written by %s.", o)
 	case x.Exists(f.Dir + "/" + n.String()):
-		r.wrong(StaleWork, "Its writer is dead; it is removed when the message is given back to router/.")
+		r.wrong(StaleWork, "Its writer is dead; it is removed when the message is returned to router/.")
 	default:
-		r.wrong(StaleWork, "Its writer is dead. The next look of a router puts it in place if it is whole and its message is in queue/, else removes it.")
+		r.wrong(StaleWork, "Its writer is dead. A router moves it to transport/ if it is complete and its message is in queue/, otherwise removes it.")
 	}
-	x.tell(r)
+	x.add(r)
 }
 
-// load reads a message; nil if it has moved on, or cannot be read, which is told.
+// load reads a message; nil if it has moved, or cannot be read, which is reported.
 func (x *checker) load(f view.File, k view.Kind) *view.Message {
 	m, err := x.LoadKind(f, k)
 	if err == nil {
 		return m
 	}
 	if !errors.Is(err, view.ErrMoved) {
-		x.tell(about(f.Path(), k.State).wrong(Unreadable, "%v", err))
+		x.add(about(f.Path(), k.State).wrong(Unreadable, "%v", err))
 	}
 	return nil
 }
@@ -144,14 +144,14 @@ func (x *checker) head(m *view.Message, f view.File) *report {
 	return r.say("%s, %s old.", m.ID, human.Span(x.Now.Sub(m.Since)))
 }
 
-// Misnumbered tells of a name that is not the inode number.
+// misnumbered reports a name that is not the inode number.
 func (r *report) misnumbered(f view.File, n postoffice.Name, then string) {
 	if !n.Fits(f.Info.Ino) {
 		r.wrong(Misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)
 	}
 }
 
-// message looks at a message file in public/ or router/.
+// message inspects a message file in public/ or router/.
 func (x *checker) message(f view.File, k view.Kind) {
 	m := x.load(f, k)
 	if m == nil {
@@ -162,23 +162,23 @@ func (x *checker) message(f view.File, k view.Kind) {
 	case m.Unreadable:
 		r.wrong(Unreadable, "It cannot be read: %s.", m.Problem)
 	case m.Problem != "" && x.PO.Submissions.IsInbox(f.Dir):
-		r.wrong(Incomplete, "Wrong: %s.", m.Problem)
+		r.wrong(Incomplete, "Problem: %s.", m.Problem)
 	case m.Problem != "":
-		r.wrong(BrokenMessage, "Wrong: %s.", m.Problem)
+		r.wrong(BrokenMessage, "Problem: %s.", m.Problem)
 	case k.State == view.StateClaimed && !m.Owner.Alive:
 		r.wrong(StaleClaim, "")
 	case k.State == view.StateAccepted && x.Runs("router") && x.Now.Sub(f.Info.CTime) > x.Stuck:
-		r.wrong(NoProgress, "It has been here for %s though a router lives: look at the router's log, and whether that router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
+		r.wrong(NoProgress, "It has been here for %s although a router is running: read the router's log, and check that the router serves this postoffice.", human.Span(x.Now.Sub(f.Info.CTime)))
 	}
 	if postoffice.IsRouterDir(f.Dir) && !x.PO.Submissions.IsInbox(f.Dir) {
-		r.misnumbered(f, k.Name, "A router gives it the right name.")
+		r.misnumbered(f, k.Name, "A router renames it.")
 	}
 	x.old(r, m)
 	r.text = append(r.text, x.Next(m)...)
-	x.tell(r)
+	x.add(r)
 }
 
-// aside looks at a name in deferred/, freezer/ or postman/.
+// aside inspects a name in deferred/, freezer/ or postman/.
 func (x *checker) aside(f view.File) {
 	k := x.KindOf(f)
 	if k.State != view.StateCopy && k.State != "" {
@@ -188,11 +188,11 @@ func (x *checker) aside(f view.File) {
 		return
 	}
 	if view.IsReason(f) {
-		x.tell(about(f.Path(), "reason").say("It says in full why the message of that number was put aside; cat it. It goes when the message does."))
+		x.add(about(f.Path(), "reason").say("It contains the full reason why the message with that number was set aside. It is removed with the message."))
 		return
 	}
 	if k.State == "" {
-		x.foreign(f, "No name that is made here; nothing takes it up.")
+		x.foreign(f, "Not the name of a message; no program uses it.")
 		return
 	}
 	m := x.load(f, k)
@@ -204,7 +204,7 @@ func (x *checker) aside(f view.File) {
 	case m.Unreadable:
 		r.wrong(Unreadable, "It cannot be read: %s.", m.Problem)
 	case m.Problem != "":
-		r.say("Wrong: %s.", m.Problem)
+		r.say("Problem: %s.", m.Problem)
 		if k.State == view.StateFrozen {
 			r.wrong(BrokenMessage, "")
 		}
@@ -215,15 +215,15 @@ func (x *checker) aside(f view.File) {
 	if k.State != view.StateCopy {
 		x.old(r, m)
 	}
-	r.misnumbered(f, k.Name, "zmctl check --repair gives it the right name.")
+	r.misnumbered(f, k.Name, "zmctl check --repair renames it.")
 	r.text = append(r.text, x.Next(m)...)
-	x.tell(r)
+	x.add(r)
 }
 
 // defaultOld is the expiry that a clause has if it names none.
 const defaultOld = 3 * 24 * time.Hour
 
-// old warns of mail outside of queue/ that is older than mail should become.
+// old warns of mail outside queue/ that is too old.
 func (x *checker) old(r *report, m *view.Message) {
 	limit := x.Older
 	if limit <= 0 {

@@ -5,8 +5,8 @@ import (
 	"zmailer/internal/disk/filesystem"
 )
 
-// fileSystem reports on the file system of the postoffice. What only a loss of power brings
-// is no problem of the mail that is here: it is said, and does not change the exit code.
+// fileSystem reports on the file system of the postoffice. Risks that
+// exist only at a power loss are reported, and do not change the exit code.
 func (x *checker) fileSystem() {
 	disk, ok := x.FS.(*durable.OS)
 	if !ok {
@@ -16,7 +16,7 @@ func (x *checker) fileSystem() {
 	r.part = "file system"
 	found, err := filesystem.Look(disk.Dir(), x.PO.Strict(), true)
 	if err != nil {
-		x.tell(r.say("Its file system cannot be found: %v.", err))
+		x.add(r.say("Its file system cannot be identified: %v.", err))
 		return
 	}
 	r.say("It is on %s.", found.Mount)
@@ -26,5 +26,5 @@ func (x *checker) fileSystem() {
 	for _, risk := range found.Risks {
 		r.say("Risk: %s. Remedy: %s.", risk.Text, risk.Remedy)
 	}
-	x.tell(r)
+	x.add(r)
 }

@@ -16,7 +16,7 @@ func (v Severity) String() string { return [...]string{"ok", "warning", "error"}
 // MarshalText makes JSON hold the word.
 func (v Severity) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// problem is one word for what is wrong with a file. Programs rely on the words, and
+// Problem is one word for a problem of a file. Programs rely on the words, and
 // docs/check.md explains each.
 type Problem string
 
@@ -57,8 +57,8 @@ const (
 	Quarantined      Problem = "quarantined"
 )
 
-// severityOf is how bad a problem is: an error is mail that is lost or that nothing
-// takes care of by itself, or a danger to what comes next.
+// SeverityOf is the severity of a problem: an error is mail that is lost or that no program
+// will process, or a danger to later mail.
 func SeverityOf(p Problem) Severity {
 	switch p {
 	case Unreadable, OtherDevice, NoRename, BadSpec, UnknownFormat, Mismatch, Double, MessageGone, Duplicate:
@@ -67,22 +67,22 @@ func SeverityOf(p Problem) Severity {
 	return Warning
 }
 
-// finding is what check says of one file or directory.
+// Finding is the result for one file or directory.
 type Finding struct {
 	File     string    `json:"file"` // below the postoffice
 	Severity Severity  `json:"severity"`
 	State    string    `json:"state"`
-	Problems []Problem `json:"problems"` // empty if all is as it should be
-	Text     string    `json:"text"`     // what it is, what is wrong, what happens next
+	Problems []Problem `json:"problems"` // empty if there are none
+	Text     string    `json:"text"`     // a description, the problems, the next step
 
-	key string // the file, or the name in queue/ and transport/: what a second look is for
-	// part tells findings about one file apart: "" is about the file by itself.
+	key string // the file, or the name in queue/ and transport/: identifies it in a second pass
+	// part distinguishes findings about one file: "" is about the file itself.
 	part string
-	// id tells the message from another that gets the same name: numbers are used again.
+	// id distinguishes messages that get the same name: inode numbers are reused.
 	id string
 }
 
-// report is a finding that is being put together.
+// report is a finding under construction.
 type report struct {
 	Finding
 	text []string

@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// queue looks at queue/ and transport/ together.
+// queue inspects queue/ and transport/ together.
 func (x *checker) queue() {
 	seen := map[postoffice.Name]bool{}
 	var names []postoffice.Name
@@ -23,16 +23,16 @@ func (x *checker) queue() {
 			of, copied := postoffice.ParseCopy(f.Name)
 			switch {
 			case note && dir == postoffice.Transport && f.Info.Mode.IsRegular():
-				x.tell(about(f.Path(), "note").say("A person's command has changed transport/%s; the scheduler reads that again and removes this.", noted))
+				x.add(about(f.Path(), "note").say("An operator has changed transport/%s; the scheduler reads it again and removes this file.", noted))
 				return
 			case copied && dir == postoffice.Transport && f.Info.Mode.IsRegular():
-				x.tell(about(f.Path(), "copy").say("The scheduler was replacing transport/%s by a copy with a shorter history; when it starts it removes what is left of that.", of))
+				x.add(about(f.Path(), "copy").say("The scheduler was replacing transport/%s by a copy with a shorter history; it removes the rest when it starts.", of))
 				return
 			case !f.Info.Mode.IsRegular():
-				x.foreign(f, "Neither a regular file nor a hash directory: nothing takes it up.")
+				x.foreign(f, "Neither a regular file nor a hash directory: no program uses it.")
 				return
 			case !ok:
-				x.foreign(f, "Not a spool file's name: nothing takes it up.")
+				x.foreign(f, "Not the name of a spool file: no program uses it.")
 				return
 			case twice:
 				x.double(f, other, n)
@@ -46,7 +46,7 @@ func (x *checker) queue() {
 			}
 		})
 	}
-	// What a specification was made of is known when all are read.
+	// Which specification replaces another is known when all are read.
 	var lone []*view.Message
 	for _, n := range names {
 		if m := x.queued(n); m != nil {
@@ -54,12 +54,12 @@ func (x *checker) queue() {
 		}
 	}
 	for _, m := range lone {
-		x.judged(m)
+		x.inspect(m)
 	}
 }
 
-// Double tells of two files with one name at different hash depths, unless one was
-// moved from the one to the other place while we looked.
+// double reports two files with one name at different hash depths, unless one was moved
+// between them meanwhile.
 func (x *checker) double(a, b view.File, n postoffice.Name) {
 	used, err := x.Find(a.Dir, n)
 	if err != nil || !x.Exists(a.Path()) || !x.Exists(b.Path()) {
@@ -70,11 +70,11 @@ func (x *checker) double(a, b view.File, n postoffice.Name) {
 	}
 	r := about(a.Path(), "double")
 	r.part = "double"
-	x.tell(r.wrong(Double, "The same name stands as %s too. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.Path()))
+	x.add(r.wrong(Double, "The same name exists as %s. One of the two is a copy; zmctl check --repair keeps the one that belongs to the specification.", b.Path()))
 }
 
-// queued looks at a message with its specification, whichever of them is there. A
-// specification without message is returned, to be judged when all are read.
+// queued inspects a message and its specification, or the one that exists. A specification
+// without a message is returned, to be inspected when all are read.
 func (x *checker) queued(n postoffice.Name) *view.Message {
 	m, err := x.LoadQueued(n)
 	if errors.Is(err, view.ErrMoved) {
@@ -83,7 +83,7 @@ func (x *checker) queued(n postoffice.Name) *view.Message {
 	if err != nil {
 		r := about(n.String(), view.StateQueued)
 		r.key = n.String()
-		x.tell(r.wrong(Unreadable, "%v", err))
+		x.add(r.wrong(Unreadable, "%v", err))
 		return nil
 	}
 	if m.Spec != nil {
@@ -92,12 +92,12 @@ func (x *checker) queued(n postoffice.Name) *view.Message {
 	if m.State == view.StateFinishing {
 		return m
 	}
-	x.judged(m)
+	x.inspect(m)
 	return nil
 }
 
-// judged tells of a message in queue/ and transport/.
-func (x *checker) judged(m *view.Message) {
+// inspect reports a message in queue/ and transport/.
+func (x *checker) inspect(m *view.Message) {
 	if !x.wants(m.Name) {
 		return
 	}
@@ -112,15 +112,15 @@ func (x *checker) judged(m *view.Message) {
 	} else {
 		r.say("%s.", human.Count(len(m.Recipients), "recipient"))
 	}
-	x.judge(r, m)
+	x.problemsOf(r, m)
 	if m.Problem != "" {
-		r.say("Wrong: %s.", m.Problem)
+		r.say("Problem: %s.", m.Problem)
 	}
 	r.text = append(r.text, x.Next(m)...)
-	x.tell(r)
+	x.add(r)
 }
 
-// identity tells a message from others that have its name at another time.
+// Identity distinguishes a message from others that had or get the same name.
 func Identity(id string, spec *workspec.Spec) string {
 	if spec != nil {
 		id += " " + spec.Ident
@@ -128,8 +128,8 @@ func Identity(id string, spec *workspec.Spec) string {
 	return id
 }
 
-// judge says what is wrong with a message.
-func (x *checker) judge(r *report, m *view.Message) {
+// problemsOf adds the problems of a message.
+func (x *checker) problemsOf(r *report, m *view.Message) {
 	switch m.State {
 	case view.StateHandedOver:
 		switch {
@@ -143,7 +143,7 @@ func (x *checker) judge(r *report, m *view.Message) {
 		}
 		return
 	case view.StateFinishing:
-		x.judgeFinishing(r, m)
+		x.problemsOfFinishing(r, m)
 		return
 	}
 	switch {
@@ -151,36 +151,36 @@ func (x *checker) judge(r *report, m *view.Message) {
 		r.wrong(Unreadable, "")
 		return
 	case m.Spec == nil && m.UnknownFormat:
-		r.wrong(UnknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		r.wrong(UnknownFormat, "Another or a newer program wrote it; it is not changed.")
 		return
 	case m.Spec == nil:
-		r.wrong(BadSpec, "zmctl check --repair puts the specification into quarantine/ and has the message routed again; recipients that had it get it twice.")
+		r.wrong(BadSpec, "zmctl check --repair puts the specification into quarantine/, and the message is routed again; recipients that already received it get it twice.")
 		return
 	case !m.Spec.Complete:
 		r.wrong(CutSpec, "")
 		return
 	}
-	x.judgePair(r, m)
+	x.problemsOfPair(r, m)
 	if m.Spec.Torn {
 		r.say("Its last line is torn; readers ignore it.")
 	}
 	x.progress(r, m)
 }
 
-func (x *checker) judgeFinishing(r *report, m *view.Message) {
+func (x *checker) problemsOfFinishing(r *report, m *view.Message) {
 	if to := x.replaced[m.Name]; to != "" {
-		r.wrong(Superseded, "A repair that was interrupted has made %s of it. zmctl check --repair removes it.", to)
+		r.wrong(Superseded, "An interrupted repair has replaced it by %s. zmctl check --repair removes it.", to)
 		return
 	}
 	switch {
 	case m.Spec == nil && m.UnknownFormat:
-		r.wrong(UnknownFormat, "Another program wrote it, or a newer one: it is left as it is.")
+		r.wrong(UnknownFormat, "Another or a newer program wrote it; it is not changed.")
 		return
 	case m.Spec == nil:
 		r.wrong(BadSpec, "Its message is gone, too.")
 		return
 	case x.PutAway(m.Spec):
-		r.say("Its message is in removed/: a person took it out, or is putting it back. The scheduler brings the two together.")
+		r.say("Its message is in removed/: an operator has removed it, or is restoring it. The scheduler completes the move.")
 		return
 	}
 	for i := range m.Recipients {
@@ -191,23 +191,23 @@ func (x *checker) judgeFinishing(r *report, m *view.Message) {
 	}
 }
 
-// judgePair says whether message and specification belong together and have the
-// right names.
-func (x *checker) judgePair(r *report, m *view.Message) {
+// problemsOfPair checks that message and specification belong together and have the right
+// names.
+func (x *checker) problemsOfPair(r *report, m *view.Message) {
 	if o := m.Spec.BodyOffset; o > m.Size {
-		r.wrong(Mismatch, "The body is said to start at byte %d of a file of %d bytes: message and specification do not belong together, or the message was cut off.", o, m.Size)
+		r.wrong(Mismatch, "The specification has the body at byte %d of a file of %d bytes: message and specification do not belong together, or the message was truncated.", o, m.Size)
 	}
 	n, _ := postoffice.ParseName(m.Name)
 	if number, ok := m.Spec.Number(); m.Spec.Message != "" && (!ok || number != n.Ino) {
-		r.wrong(OtherNumber, "The specification names the message %s: the scheduler does not take it.", m.Spec.Message)
+		r.wrong(OtherNumber, "The specification names the message %s: the scheduler refuses it.", m.Spec.Message)
 	}
 	r.misnumbered(m.File, n, "zmctl check --repair renames both files, with the scheduler stopped.")
 	if queue, spec := path.Dir(m.File.Name), path.Dir(m.SpecFile.Name); queue != spec {
-		r.wrong(HashDepths, "Message and specification stand at different hash depths; the scheduler moves them together.")
+		r.wrong(HashDepths, "Message and specification are at different hash depths; the scheduler moves them together.")
 	}
 }
 
-// progress looks for recipients that nobody serves.
+// progress finds recipients that are not served.
 func (x *checker) progress(r *report, m *view.Message) {
 	scheduler := x.Runs("scheduler")
 	open := false
@@ -217,16 +217,16 @@ func (x *checker) progress(r *report, m *view.Message) {
 		late := p.Next != nil && x.Now.Sub(*p.Next) > x.Stuck
 		switch {
 		case p.State == view.Unserved:
-			r.wrong(Unserved, "Nothing serves <%s>.", p.Address)
+			r.wrong(Unserved, "No clause with a command serves <%s>.", p.Address)
 		case p.State == view.Stale && !scheduler:
 			r.wrong(DeadLock, "<%s> is locked by %s.", p.Address, p.Owner)
 		case p.State == view.Stale && x.Now.Sub(m.SpecFile.Info.ModTime) > x.Stuck:
 			r.wrong(DeadLock, "<%s> has been locked by %s for more than %s, with a scheduler running.", p.Address, p.Owner, human.Span(x.Stuck))
 		case p.State == view.Delivering && p.Owner.Says == "" && !x.WorksHere(p.Owner.Number):
-			r.wrong(ForeignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. Until it ends the recipient waits; zmctl check --repair releases it.", p.Address, p.Owner.Number)
+			r.wrong(ForeignLock, "<%s> is locked by %d, a number without a file in owners/; the process with that pid does not work in transport/. The recipient waits until that process ends; zmctl check --repair releases it.", p.Address, p.Owner.Number)
 		case p.State == view.Waiting && scheduler && late:
-			r.wrong(NoProgress, "<%s> is due for %s without an attempt.", p.Address, human.Span(x.Now.Sub(*p.Next)))
-		case p.Channel == view.ChannelHold: // that is what it is for
+			r.wrong(NoProgress, "<%s> has been due for %s without an attempt.", p.Address, human.Span(x.Now.Sub(*p.Next)))
+		case p.Channel == view.ChannelHold: // waits by design
 		case p.State == view.Waiting && scheduler && p.Next == nil && p.Attempts == 0 && x.Now.Sub(m.SpecFile.Info.CTime) > x.Stuck:
 			r.wrong(NoProgress, "<%s> has waited more than %s for a first attempt over %s/%s.", p.Address, human.Span(x.Stuck), p.Channel, p.Host)
 		}
@@ -236,7 +236,7 @@ func (x *checker) progress(r *report, m *view.Message) {
 	}
 }
 
-// recorded notes the reports that a specification records, and what it was made of.
+// recorded notes the reports that a specification records, and the one that it replaces.
 func (x *checker) recorded(m *view.Message) {
 	for i := range m.Spec.History {
 		e := &m.Spec.History[i]

@@ -10,8 +10,8 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// Ranks say how far a message has come: of two files of one message the one that has come
-// farther is kept.
+// Ranks order the stages of a message: of two files of one message the one in the later
+// stage is kept.
 const (
 	RankPublic = iota
 	RankRouter
@@ -41,32 +41,32 @@ func (x *checker) note(f view.File, n postoffice.Name, rank int) {
 // twice finds messages that would be delivered twice: one inode under two names, and
 // copies (A25).
 func (x *checker) twice() {
-	for _, p := range Twins(x.Spool, x.mail) {
+	for _, p := range Pairs(x.Spool, x.mail) {
 		r := about(p.Lesser.Path(), "twice")
 		r.part = "twice"
 		if p.Linked {
-			r.wrong(Duplicate, "It is the same file as %s under another name: it would be delivered twice. zmctl check --repair puts this name into quarantine/.", p.Kept.Path())
+			r.wrong(Duplicate, "It is the same file as %s under another name and would be delivered twice. zmctl check --repair puts this name into quarantine/.", p.Kept.Path())
 		} else {
-			r.wrong(ContentCopy, "It has the content of %s and was copied: it would be delivered twice. Remove one of the two.", p.Kept.Path())
+			r.wrong(ContentCopy, "It is a copy with the content of %s and would be delivered twice. Remove one of the two.", p.Kept.Path())
 			if p.Sure {
 				r.say("Both had the spool ID %s before they were copied, so zmctl check --repair puts this one into quarantine/.", p.Lesser.Was())
 			}
 		}
-		x.tell(r)
+		x.add(r)
 	}
 }
 
-// Twin is a message that is at two places.
-type Twin struct {
+// Pair is two files of one message.
+type Pair struct {
 	Kept, Lesser Mail
 	Linked       bool // one inode
 	Sure         bool // both are the same message for certain
 }
 
-// Twins pairs files that are one message. A file that was only renamed while the directories
+// Pairs finds files that are one message. A file that was only renamed while the directories
 // were listed has one name now, and is left out.
-func Twins(s *view.Spool, all []Mail) []Twin {
-	var found []Twin
+func Pairs(s *view.Spool, all []Mail) []Pair {
+	var found []Pair
 	byInode := map[uint64][]Mail{}
 	for _, m := range all {
 		byInode[m.Info.Ino] = append(byInode[m.Info.Ino], m)
@@ -80,7 +80,7 @@ func Twins(s *view.Spool, all []Mail) []Twin {
 		rank(list)
 		for i := 1; i < len(list); i++ {
 			if list[i].Path() != list[0].Path() {
-				found = append(found, Twin{Kept: list[0], Lesser: list[i], Linked: true, Sure: true})
+				found = append(found, Pair{Kept: list[0], Lesser: list[i], Linked: true, Sure: true})
 				linked[list[i].Path()] = true
 			}
 		}
@@ -94,11 +94,11 @@ func Twins(s *view.Spool, all []Mail) []Twin {
 	for _, list := range bySize {
 		found = append(found, copies(s, list)...)
 	}
-	slices.SortFunc(found, func(a, b Twin) int { return cmp.Compare(a.Lesser.Path(), b.Lesser.Path()) })
+	slices.SortFunc(found, func(a, b Pair) int { return cmp.Compare(a.Lesser.Path(), b.Lesser.Path()) })
 	return found
 }
 
-// rank puts first what has come farthest, of those the one with its right number.
+// rank sorts the latest stage first, and within a stage the file with its right number.
 func rank(list []Mail) {
 	slices.SortFunc(list, func(a, b Mail) int {
 		right := func(m Mail) int {
@@ -111,10 +111,10 @@ func rank(list []Mail) {
 	})
 }
 
-// copies finds among files of one size those that were copied of one another. Two
-// messages may well have the same content; a copy shows by its time to the
-// nanosecond, or by a name that is not its number beside an original whose is.
-func copies(s *view.Spool, list []Mail) []Twin {
+// copies finds copies among files of one size. Two messages may have the same content; a
+// copy has the same time to the nanosecond, or a name that is not its inode number beside an
+// original with the right one.
+func copies(s *view.Spool, list []Mail) []Pair {
 	if len(list) < 2 || list[0].Info.Size == 0 {
 		return nil // empty files have nothing in common
 	}
@@ -138,7 +138,7 @@ func copies(s *view.Spool, list []Mail) []Twin {
 			same[sum] = append(same[sum], m)
 		}
 	}
-	var found []Twin
+	var found []Pair
 	for _, list := range same {
 		rank(list)
 		found = append(found, pairUp(list)...)
@@ -158,8 +158,8 @@ func incompleteDraft(s *view.Spool, m Mail) bool {
 }
 
 // pairUp finds the copies among files with the same content.
-func pairUp(list []Mail) []Twin {
-	var found []Twin
+func pairUp(list []Mail) []Pair {
+	var found []Pair
 	taken := make([]bool, len(list))
 	for i := range list {
 		for j := i + 1; j < len(list) && !taken[i]; j++ {
@@ -168,7 +168,7 @@ func pairUp(list []Mail) []Twin {
 			if taken[j] || a.Info.Ino == b.Info.Ino || !sameTime && a.misnumbered() == b.misnumbered() {
 				continue
 			}
-			t := Twin{Kept: *a, Lesser: *b}
+			t := Pair{Kept: *a, Lesser: *b}
 			t.Sure = sameTime && a.Was() == b.Was() && b.Rank < RankQueue
 			lost := j
 			if !t.Sure && a.misnumbered() && !b.misnumbered() {

@@ -11,14 +11,14 @@ import (
 	"zmailer/internal/postoffice"
 )
 
-// planner finds what is to be mended. It only reads.
+// planner plans the steps of a repair. It only reads.
 type planner struct {
 	*view.Spool
 	exclusive bool // no scheduler runs, and none can start
 	steps     []Step
 	errs      []error
-	done      map[string]bool // files that a step takes away
-	id        string          // of what is being looked at
+	done      map[string]bool // files that a step moves away
+	id        string          // of the message under inspection
 }
 
 func (p *planner) plan() {
@@ -37,7 +37,7 @@ func (p *planner) plan() {
 	p.kept()
 }
 
-// kept puts away what does not belong into removed/, ledger/ and orders/.
+// kept quarantines foreign names in removed/, ledger/ and orders/.
 func (p *planner) kept() {
 	p.id = ""
 	for dir, ours := range map[string]func(f view.File) bool{postoffice.Removed: view.IsRemoved, postoffice.Ledger: check.IsLedger, postoffice.Orders: view.IsOrder} {
@@ -57,19 +57,19 @@ func (p *planner) add(file, action, text string, do func(m *mender) error) {
 	p.steps = append(p.steps, Step{File: file, Action: action, Text: text, id: p.id, do: do})
 }
 
-// addQueue plans a step on files that a scheduler must not know.
+// addQueue plans a step on files that no scheduler may have loaded.
 func (p *planner) addQueue(file, action, text string, do func(m *mender) error) {
 	p.add(file, action, text, do)
 	s := &p.steps[len(p.steps)-1]
 	switch {
 	case !p.exclusive:
-		s.Left = "a scheduler or another repair runs, and may have this message in hand. Stop it, then repair again"
+		s.Left = "a scheduler or another repair is running and may use this message. Stop it, then repair again"
 	case p.agents():
-		s.Left = "transport agents of a dead scheduler are still at work. Wait until they have ended, then repair again"
+		s.Left = "transport agents of a dead scheduler are still running. Wait until they have exited, then repair again"
 	}
 }
 
-// agents reports whether transport agents live.
+// agents reports whether transport agents are running.
 func (p *planner) agents() bool {
 	all, err := p.EveryOwner()
 	for _, o := range all {
@@ -80,13 +80,13 @@ func (p *planner) agents() bool {
 	return err != nil
 }
 
-// quarantine plans to put a name away.
+// quarantine plans to move a name to quarantine/.
 func (p *planner) quarantine(f view.File, why, text string) {
 	p.done[f.Path()] = true
 	p.add(f.Path(), doQuarantine, text, func(m *mender) error { return m.quarantine(f.Path(), why) })
 }
 
-// names lists a directory; what cannot be listed is told.
+// names lists a directory and records errors.
 func (p *planner) names(dir string) []view.File {
 	files, err := p.List(dir)
 	if err != nil {
@@ -123,12 +123,12 @@ func (p *planner) directories() {
 // mode plans to set a directory's mode.
 func (p *planner) mode(dir string, info durable.Info, mode fs.FileMode) {
 	if info.Mode&check.ModeBits != mode {
-		p.add(dir, doMode, "its mode is "+info.Mode.String()+", it becomes "+(mode|fs.ModeDir).String(), func(m *mender) error { return m.SetMode(dir) })
+		p.add(dir, doMode, "its mode is "+info.Mode.String()+"; it is set to "+(mode|fs.ModeDir).String(), func(m *mender) error { return m.SetMode(dir) })
 	}
 }
 
-// twice puts away the second name of a file that would be delivered twice, and what a
-// copy of a postoffice under load caught twice on its way.
+// twice quarantines the second name of a file that would be delivered twice, and messages
+// that a copy of a running postoffice contains twice.
 func (p *planner) twice() {
 	var all []check.Mail
 	ranks := map[string]int{postoffice.Deferred: check.RankAside,
@@ -147,12 +147,12 @@ func (p *planner) twice() {
 			}
 		}
 	}
-	for _, t := range check.Twins(p.Spool, all) {
+	for _, t := range check.Pairs(p.Spool, all) {
 		p.id = postoffice.IDOf(t.Lesser.Info).String()
 		if !t.Sure || p.done[t.Lesser.Path()] || p.done[t.Kept.Path()] {
 			continue
 		}
-		why, text := "copy", "it is the message "+t.Kept.Path()+", which has come farther: both had the spool ID "+t.Lesser.Was().String()
+		why, text := "copy", "it is the message "+t.Kept.Path()+", which is in a later stage; both had the spool ID "+t.Lesser.Was().String()
 		if t.Linked {
 			why, text = "duplicate", "it is a second name of "+t.Kept.Path()
 		}
@@ -165,7 +165,7 @@ func (p *planner) twice() {
 	}
 }
 
-// mailName is the name of a file that stands for a message.
+// mailName returns the name of a message file.
 func (p *planner) mailName(f view.File) (n postoffice.Name, ok bool) {
 	if f.Dir == postoffice.Queue {
 		n, ok = postoffice.ParseName(f.Name)
@@ -182,14 +182,14 @@ func (p *planner) mailName(f view.File) (n postoffice.Name, ok bool) {
 	return k.Name, true
 }
 
-// renumbered says what a message is called before and after.
+// renumbered describes the change of a message's spool ID.
 func renumbered(f view.File, n postoffice.Name) string {
 	was := postoffice.SpoolID{Ino: n.Ino, MTime: f.Info.ModTime.UnixNano()}
 	return was.String() + " is " + postoffice.IDOf(f.Info).String() + " now"
 }
 
-// router names files after their inodes if no router does, and puts away what routers
-// pass over.
+// router renames files after their inodes if no router does, and quarantines files that
+// routers ignore.
 func (p *planner) router(dir string) {
 	for _, f := range p.names(dir) {
 		p.id = postoffice.IDOf(f.Info).String()
@@ -207,7 +207,7 @@ func (p *planner) router(dir string) {
 	}
 }
 
-// aside names files in deferred/, freezer/ and postman/ after their inodes.
+// aside renames files in deferred/, freezer/ and postman/ after their inodes.
 func (p *planner) aside(dir string) {
 	for _, f := range p.names(dir) {
 		p.id = postoffice.IDOf(f.Info).String()
@@ -222,17 +222,17 @@ func (p *planner) aside(dir string) {
 	}
 }
 
-// foreign puts away a name that nothing takes up. In directories where others write,
-// a file may be in the making: it is left for an hour.
+// foreign quarantines a name that no program uses. In directories where other programs
+// write, a file may be incomplete: it is left alone for an hour.
 func (p *planner) foreign(f view.File) {
 	shared := f.Dir == postoffice.Public || postoffice.IsRouterDir(f.Dir)
 	if shared && f.Info.Mode.IsRegular() && p.Now.Sub(f.Info.ModTime) < check.DraftGrace {
 		return
 	}
-	p.quarantine(f, "foreign", "no program of ours makes or takes such a name")
+	p.quarantine(f, "foreign", "no program of this system creates or uses such a name")
 }
 
-// public puts away what nobody will finish.
+// public quarantines files that no process will complete.
 func (p *planner) public() {
 	list, err := p.PO.Submissions.Unfinished(p.Now, postoffice.BootTime())
 	if err != nil {
@@ -252,18 +252,18 @@ func (p *planner) public() {
 		case !f.Info.Mode.IsRegular():
 			p.foreign(f)
 		case p.KindOf(f).State == view.StateWriting && !held && p.Now.Sub(f.Info.ModTime) >= check.DraftGrace && !strings.HasPrefix(f.Name, postoffice.ReportPrefix+".") && !strings.HasPrefix(f.Name, postoffice.CopyPrefix+"."):
-			p.quarantine(f, "unfinished", "not written to for an hour; its submitter was never answered")
+			p.quarantine(f, "unfinished", "not written to for an hour; it was never acknowledged to its submitter")
 		}
 	}
 }
 
-// owned puts away names in owners/ that are no numbers.
+// owned quarantines names in owners/ that are not numbers.
 func (p *planner) owned() {
 	p.id = ""
 	for _, f := range p.names(postoffice.Owners) {
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
-			p.quarantine(f, "foreign", "no process of ours makes such a name")
+			p.quarantine(f, "foreign", "no process of this system creates such a name")
 		}
 	}
 }

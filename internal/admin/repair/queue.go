@@ -17,7 +17,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// pair is what stands under one name in queue/, transport/ and as a work file.
+// pair is the files with one name in queue/, in transport/ and as a work file.
 type pair struct {
 	name     postoffice.Name
 	messages []view.File // the one that counts first
@@ -28,7 +28,7 @@ type pair struct {
 	err      error // of reading the specification
 }
 
-// queue mends queue/ and transport/.
+// queue plans the repair of queue/ and transport/.
 func (p *planner) queue() {
 	p.id = ""
 	pairs := p.pairs()
@@ -62,8 +62,7 @@ func (p *planner) queue() {
 	}
 }
 
-// pairs collects what belongs together by name, in the order of the names. What no
-// program takes up is put away.
+// pairs collects files by name, in the order of the names, and quarantines foreign files.
 func (p *planner) pairs() []*pair {
 	byName := map[postoffice.Name]*pair{}
 	get := func(n postoffice.Name) *pair {
@@ -143,36 +142,36 @@ func (p *planner) readPair(q *pair) {
 	}
 }
 
-// doubles settles files of one name at different hash depths: another specification
-// is put away, another message is a message of its own.
+// doubles resolves files with one name at different hash depths: a second specification is
+// quarantined, a second message is a message of its own.
 func (p *planner) doubles(q *pair) {
 	for _, f := range q.specs[min(1, len(q.specs)):] {
-		p.addQueue(f.Path(), doQuarantine, "the same name stands as "+q.specs[0].Path()+", beside its message",
+		p.addQueue(f.Path(), doQuarantine, "the same name exists as "+q.specs[0].Path()+", beside its message",
 			func(m *mender) error { return m.quarantine(f.Path(), "double") })
 	}
 	for _, f := range q.messages[min(1, len(q.messages)):] {
-		p.addQueue(f.Path(), doRequeue, "the same name stands as "+q.messages[0].Path()+"; this is another message, without a specification: it is routed again",
+		p.addQueue(f.Path(), doRequeue, "the same name exists as "+q.messages[0].Path()+"; this is another message, without a specification: it is routed again",
 			func(m *mender) error { return m.requeue(f.Path()) })
 	}
 }
 
-// syntax tells an error of a file that nothing will ever read.
+// syntax reports whether an error means that no program will ever read the file.
 func syntax(err error) bool {
 	bad := (*workspec.SyntaxError)(nil)
 	return errors.As(err, &bad)
 }
 
 // loneSpec decides about a specification whose message is gone. One whose recipients
-// are all final is the scheduler's to end, and so is a request to start a host.
+// are all final is left to the scheduler, and so is a request to start a host.
 func (p *planner) loneSpec(q *pair, successor string) {
 	f := q.specs[0]
 	switch {
 	case successor != "":
-		p.addQueue(f.Path(), doDrop, "an interrupted repair has made "+successor+" of it", func(m *mender) error { return m.Drop(f.Path()) })
+		p.addQueue(f.Path(), doDrop, "an interrupted repair has replaced it by "+successor, func(m *mender) error { return m.Drop(f.Path()) })
 	case syntax(q.err):
 		p.addQueue(f.Path(), doQuarantine, "it cannot be read, and its message is gone: "+q.err.Error(), func(m *mender) error { return m.quarantine(f.Path(), "syntax") })
 	case q.parsed != nil && openRecipients(q.parsed) > 0 && !p.PutAway(q.parsed):
-		p.addQueue(f.Path(), doQuarantine, "its message is gone while "+human.Count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or tell the sender",
+		p.addQueue(f.Path(), doQuarantine, "its message is gone while "+human.Count(openRecipients(q.parsed), "recipient")+" waited: restore queue/"+f.Name+", or inform the sender",
 			func(m *mender) error {
 				// A message that was given the number meanwhile, or was put back by hand.
 				if _, err := p.Find(postoffice.Queue, q.name); !errors.Is(err, view.ErrMoved) {
@@ -196,7 +195,7 @@ func openRecipients(s *workspec.Spec) int {
 }
 
 // loneMessage decides about a message without a specification in transport/. With
-// its right number and without a whole work file it is the daemons' to take up.
+// its right number and without a complete work file it is left to the daemons.
 func (p *planner) loneMessage(q *pair) {
 	f := q.messages[0]
 	if q.name.Owner != 0 && p.Owner(q.name.Owner).Alive {
@@ -205,7 +204,7 @@ func (p *planner) loneMessage(q *pair) {
 	right, whole := q.name.Fits(f.Info.Ino), q.parsed != nil && q.parsed.Complete && q.parsed.HasZ
 	switch {
 	case right && whole:
-		p.addQueue(q.work.Path(), doHandOver, "its message is "+f.Path()+", and the router or repair that had both is dead",
+		p.addQueue(q.work.Path(), doHandOver, "its message is "+f.Path()+", and the router or repair that owned both is dead",
 			func(m *mender) error { return m.HandOver(q.work.Path(), f.Name) })
 		return
 	case right:
@@ -228,9 +227,9 @@ func (p *planner) both(q *pair) {
 	case q.err != nil:
 		return // a newer format, or a file that cannot be read: left as it is
 	case !q.parsed.Complete && right:
-		return // the scheduler has it routed again
+		return // the scheduler returns it to the router
 	case !q.parsed.Complete:
-		p.addQueue(f.Path(), doRequeue, "its work specification is not whole; it is routed again, "+renumbered(f, q.name), func(m *mender) error {
+		p.addQueue(f.Path(), doRequeue, "its work specification is incomplete; it is routed again, "+renumbered(f, q.name), func(m *mender) error {
 			if err := m.Drop(spec.Path()); err != nil {
 				return err
 			}
@@ -238,7 +237,7 @@ func (p *planner) both(q *pair) {
 		})
 		return
 	case q.parsed.BodyOffset > f.Info.Size:
-		p.routeAgain(q, "mismatch", fmt.Sprintf("the body is said to start at byte %d of a file of %d bytes", q.parsed.BodyOffset, f.Info.Size))
+		p.routeAgain(q, "mismatch", fmt.Sprintf("it has the body at byte %d of a file of %d bytes", q.parsed.BodyOffset, f.Info.Size))
 		return
 	}
 	number, _ := q.parsed.Number()
@@ -254,10 +253,10 @@ func (p *planner) both(q *pair) {
 	p.renumber(q, spec)
 }
 
-// routeAgain puts a specification away and gives its message to the routers.
+// routeAgain quarantines a specification and returns its message to the routers.
 func (p *planner) routeAgain(q *pair, why, text string) {
 	f, spec := q.messages[0], q.specs[0]
-	p.addQueue(spec.Path(), doQuarantine, text+"; the message is routed again, and recipients that had it get it twice", func(m *mender) error {
+	p.addQueue(spec.Path(), doQuarantine, text+"; the message is routed again, and recipients that already received it get it twice", func(m *mender) error {
 		// Crash: the message alone, which goes back to router/ too.
 		if err := m.quarantine(spec.Path(), why); err != nil {
 			return err
@@ -299,7 +298,7 @@ func (p *planner) locks(q *pair) {
 			}
 			p.done["owners/"+strconv.Itoa(r.Owner)] = true
 			p.add(path.Join(postoffice.Owners, strconv.Itoa(r.Owner)), doRelease,
-				"recipients are locked in this number, and the process with that pid does not work here: it is noted as dead",
+				"recipients are locked by this number, but the process with that pid does not work here; the number is marked dead",
 				func(m *mender) error { return m.MarkDead(r.Owner) })
 		}
 	}

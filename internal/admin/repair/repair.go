@@ -1,9 +1,9 @@
-// Package repair mends a postoffice: it plans steps for what is wrong without guessing, and
-// does them.
+// Package repair repairs a postoffice: it plans steps for problems that need no guess, and
+// executes them.
 //
 // A repair holds the lock of repairs, and the one of schedulers if none runs; without that
-// one it leaves queue/ and transport/ alone. What survives a crash: a step that was cut off is
-// found again by the next repair, which ends it.
+// one it does not change queue/ and transport/. What survives a crash: the next repair finds an
+// interrupted step again and completes it.
 //
 // Diagnostics: ErrNotBegun: nothing was changed, because another repair runs, for instance.
 // The error about a single step is its Left.
@@ -36,25 +36,25 @@ const (
 	doRelease    = "release"
 )
 
-// step is one thing that a repair does.
+// Step is one step of a repair.
 type Step struct {
 	File   string `json:"file"`
 	Action string `json:"action"`
 	Text   string `json:"text"`
 	Left   string `json:"left,omitempty"` // why it is not done
 
-	id string // tells the message from another that gets the same name
+	id string // distinguishes messages that get the same name
 
-	// do does it; nil: it is only reported. A step that was cut off is found again by the
-	// next repair, which ends it.
+	// do executes the step; nil: it is only reported. The next repair finds an interrupted
+	// step again and completes it.
 	do func(m *mender) error
 }
 
-// mender does the steps of one repair.
+// mender executes the steps of one repair.
 type mender struct {
 	*postoffice.Repair
 	po     *postoffice.PostOffice
-	claims []string // to be given back when every name is free
+	claims []string // to return to the router when every name is free
 	aside  []string // to be renamed again then
 }
 
@@ -113,15 +113,15 @@ func (s *Step) run(m *mender) {
 	}
 	switch err := s.do(m); {
 	case errors.Is(err, postoffice.ErrGone):
-		s.Left = "it went on meanwhile"
+		s.Left = "it has moved meanwhile"
 	case errors.Is(err, postoffice.ErrBusy):
-		s.Left = "a live process works on it; repair again later"
+		s.Left = "a running process uses it; repair again later"
 	case err != nil:
 		s.Left = err.Error()
 	}
 }
 
-// finish gives the names that others had when it was their turn.
+// finish renames the files whose names were in use before.
 func (m *mender) finish() error {
 	var errs []error
 	for _, c := range m.claims {
@@ -154,7 +154,7 @@ func (m *mender) renumberAside(name string) error {
 	return err
 }
 
-// requeue gives a message to the routers once every name in router/ is free.
+// requeue returns a message to the routers once every name in router/ is free.
 func (m *mender) requeue(name string) error {
 	claim, err := m.Requeue(name)
 	if err == nil {

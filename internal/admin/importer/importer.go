@@ -30,15 +30,15 @@ import (
 
 var (
 	// ErrLeft means that a message stays where it is.
-	ErrLeft = errors.New("left where it is")
+	ErrLeft = errors.New("left in the old queue")
 	// ErrRunning means that the system whose queue it is still works on it.
-	ErrRunning = errors.New("the system works on this queue; stop it first")
+	ErrRunning = errors.New("the mail system is running on this queue; stop it first")
 	// ErrNoQueue means that what is at a path is not what was asked for.
 	ErrNoQueue = errors.New("no such queue is here")
 	// ErrGone means that a message that was listed is not there any more.
 	ErrGone = errors.New("it is gone")
 	// ErrLater means that a message is removed with others, when all are taken.
-	ErrLater = errors.New("it is removed when all others are")
+	ErrLater = errors.New("it is removed after all others")
 )
 
 // Remains is the error of opening what is left of a message that was being removed. It is

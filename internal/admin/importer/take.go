@@ -192,7 +192,7 @@ func (r *run) prepareAll(list []*one) error {
 			continue
 		}
 		if seen[o.letter.Key] {
-			o.result.Did, o.result.Why = Left, "the same message stands in this queue twice; import again"
+			o.result.Did, o.result.Why = Left, "the same message is in this queue twice; import again"
 			continue
 		}
 		seen[o.letter.Key] = true
@@ -216,7 +216,7 @@ func (r *run) open(o *one) bool {
 	case errors.Is(err, ErrLeft):
 		o.result.Did, o.result.Why = Left, reasonOf(err)
 	case errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist):
-		o.result.Did, o.result.Why = Left, "it has gone meanwhile"
+		o.result.Did, o.result.Why = Left, "it disappeared meanwhile"
 	case err != nil:
 		o.result.Did, o.result.Why = Failed, err.Error()
 	}
@@ -403,7 +403,7 @@ func (r *run) end(o *one) error {
 			o.result.Moved = true
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrLater):
 		default:
-			o.result.Notes = append(o.result.Notes, "it is taken, but could not be removed from the old queue: "+err.Error())
+			o.result.Notes = append(o.result.Notes, "it is imported, but could not be removed from the old queue: "+err.Error())
 		}
 	}
 	r.sum.add(&o.result)

@@ -1,14 +1,14 @@
-// Package alarm says what in a postoffice needs an operator: mail that stands for too long
-// in a state, a host or a daemon that makes no progress, files that belong to nothing or
-// twice to the same. It is pure: the scheduler and zmctl status look at the postoffice
-// and tell it what they saw; it tells what is raised and what is over.
+// Package alarm determines what in a postoffice needs an operator: mail that is too long in
+// a state, a host or a daemon that makes no progress, orphan files and duplicates. It is
+// pure: the scheduler and zmctl status inspect the postoffice and pass what they found; it
+// returns the alarms that are raised and cleared.
 //
 // It owns the format of the file `alarms`, which the scheduler writes into the
-// postoffice: a line for each alarm that is raised. Nothing of it is needed after a
-// crash: the next look finds the same.
+// postoffice: a line for each alarm that is raised. It is not needed after a
+// crash: the next inspection finds the same.
 //
-// Diagnostics: ParseLimits says which word of the setting ALARMS is wrong. Parse skips
-// lines that are none.
+// Diagnostics: the error of ParseLimits names the invalid word of the setting ALARMS. Parse
+// skips invalid lines.
 package alarm
 
 import (
@@ -17,21 +17,21 @@ import (
 	"time"
 )
 
-// Kind is what is wrong.
+// Kind is the kind of an alarm.
 type Kind string
 
 // Kinds.
 const (
 	TooOld     Kind = "too-old"     // a state's oldest message has been in it for longer than its limit
-	NoProgress Kind = "no-progress" // mail could go and nothing has for longer than the limit
+	NoProgress Kind = "no-progress" // mail could be delivered, and none was for longer than the limit
 	Orphan     Kind = "orphan"      // a file whose other half is missing
 	Duplicate  Kind = "duplicate"   // two files of one message
 	Unusable   Kind = "unusable"    // a specification that cannot be read
-	Unreported Kind = "unreported"  // a message that does not end: a sender was not told of a failure
-	Down       Kind = "down"        // mail waits for a daemon that does not run
+	Unreported Kind = "unreported"  // a message that is not removed: its sender has no report of a failure
+	Down       Kind = "down"        // mail waits for a daemon that is not running
 )
 
-// Alarm is one thing that needs an operator.
+// Alarm is one condition that needs an operator.
 type Alarm struct {
 	Kind    Kind      `json:"kind"`
 	Subject string    `json:"subject"` // directory, thread or file
@@ -41,13 +41,13 @@ type Alarm struct {
 
 func (a *Alarm) same(b *Alarm) bool { return a.Kind == b.Kind && a.Subject == b.Subject }
 
-// Board is what is raised.
+// Board holds the raised alarms.
 type Board struct{ raised []Alarm }
 
-// Raised are the alarms that stand, by kind and subject.
+// Raised returns the current alarms, sorted by kind and subject.
 func (b *Board) Raised() []Alarm { return b.raised }
 
-// Update takes what a look has found. An alarm that was found before keeps its Since.
+// Update sets the alarms that an inspection has found. An alarm that was found before keeps its Since.
 func (b *Board) Update(found []Alarm) (raised, cleared []Alarm) {
 	found = slices.Clone(found)
 	slices.SortStableFunc(found, func(x, y Alarm) int {

@@ -9,11 +9,11 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Limits are how long mail may stand in a state before that is an alarm; 0: for ever.
+// Limits are how long mail may stay in a state before an alarm is raised; 0: no limit.
 type Limits struct {
 	Public   time.Duration // accepted there and not moved on
 	Router   time.Duration // waiting for a router
-	Queue    time.Duration // queued, whatever its clause in scheduler.conf says
+	Queue    time.Duration // queued, regardless of its clause in scheduler.conf
 	Deferred time.Duration // set aside by a router
 	Frozen   time.Duration // in freezer/
 	Progress time.Duration // a thread that could deliver and does not
@@ -22,13 +22,13 @@ type Limits struct {
 // DefaultLimits is the default of ALARMS.
 const DefaultLimits = "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m"
 
-// Place is a directory in which messages stand, and for how long they may.
+// Place is a directory of messages, and its limit.
 type Place struct {
 	Dir   string
 	Limit time.Duration
 }
 
-// Places are the directories that are told of without the scheduler's knowledge.
+// Places are the directories that can be checked without the scheduler.
 func (l *Limits) Places() []Place {
 	return []Place{{"public", l.Public}, {"router", l.Router}, {"deferred", l.Deferred}, {"freezer", l.Frozen}}
 }
@@ -38,8 +38,8 @@ func (l *Limits) fields() map[string]*time.Duration {
 		"deferred": &l.Deferred, "frozen": &l.Frozen, "progress": &l.Progress}
 }
 
-// ParseLimits reads the setting ALARMS: "router=15m queue=4d ...". What it does not name
-// has its default; 0 turns an alarm off, the word off all of them.
+// ParseLimits reads the setting ALARMS: "router=15m queue=4d ...". Names that
+// are missing have their default; 0 turns an alarm off, the word off all of them.
 func ParseLimits(text string) (Limits, error) {
 	var l Limits
 	if strings.TrimSpace(text) == "off" {
@@ -55,7 +55,7 @@ func ParseLimits(text string) (Limits, error) {
 				names = append(names, n)
 			}
 			slices.Sort(names)
-			return l, fmt.Errorf("%s: want NAME=TIME with one of %s", word, strings.Join(names, ", "))
+			return l, fmt.Errorf("%s: it must be NAME=TIME with one of %s", word, strings.Join(names, ", "))
 		}
 		d, err := config.ParseDuration(value)
 		if err != nil {
@@ -66,8 +66,8 @@ func ParseLimits(text string) (Limits, error) {
 	return l, nil
 }
 
-// Age reports whether the oldest of some messages is too old. where names their directory,
-// oldest is since when that one is there, zero if there is none.
+// Age reports whether the oldest message of a directory is too old. oldest is the time since
+// when it has been there, zero if there is none.
 func Age(where string, count int, oldest time.Time, limit time.Duration, now time.Time) (Alarm, bool) {
 	if oldest.IsZero() || limit <= 0 || now.Sub(oldest) < limit {
 		return Alarm{}, false

@@ -61,8 +61,8 @@ func (q *Request) look(c *chosen) (err error) {
 	return err
 }
 
-// tell fills in what was done to whom.
-func (res *Result) tell(list []chosen) {
+// fill sets the addresses of the result.
+func (res *Result) fill(list []chosen) {
 	for i := range list {
 		if list[i].busy {
 			res.Busy = append(res.Busy, list[i].rcpt.Address)
@@ -85,7 +85,7 @@ type decision struct {
 	event workspec.Event
 	// tag follows the event; TagLocked: none does.
 	tag workspec.Tag
-	// diagnostic is the line of each recipient that stands before the event; nil: none.
+	// diagnostic is the line of each recipient that precedes the event; nil: none.
 	diagnostic func(*chosen) *workspec.Diagnostic
 }
 
@@ -118,7 +118,7 @@ func (q *Request) decide(f *postoffice.Spec, spec *workspec.Spec, d decision, li
 	return setTags(f, spec, d.tag, list)
 }
 
-// setTags has the tags follow what was decided.
+// setTags sets the tags according to the decision.
 func setTags(f *postoffice.Spec, spec *workspec.Spec, tag workspec.Tag, list []chosen) error {
 	for i := range list {
 		if list[i].busy {

@@ -56,10 +56,10 @@ func (q *Request) giveUp(name, verb string, decide func(*workspec.Spec, []chosen
 		if len(list) == 0 {
 			return ErrNothing
 		}
-		res.tell(list)
+		res.fill(list)
 		return q.decide(f, spec, decide(spec, list), list)
 	})
-	return res, q.told(res, verb, err)
+	return res, q.finish(res, verb, err)
 }
 
 // removed is the line of a removal or of its undo.
@@ -71,7 +71,7 @@ func (q *Request) removed(word string, list []chosen) workspec.Event {
 	return workspec.OrderEvent(q.Now, word, q.ID.String(), offsets(list), "", q.Order, text)
 }
 
-// removal is what the sender is told of a removed recipient. RFC 3463 §3.8: 5.7.0,
+// removal is the diagnostic of a removed recipient in the report. RFC 3463 §3.8: 5.7.0,
 // another policy.
 func (q *Request) removal(c *chosen) *workspec.Diagnostic {
 	return q.diagnostic(c, status.Code{Class: 5, Subject: 7}, "removed by the postmaster")

@@ -1,24 +1,23 @@
-// Package operations is what an operator or a rule says of queued recipients: hold and release,
-// freeze and thaw, retry, expire, remove and undo, reroute.
+// Package operations implements the operations of operators and rules on queued recipients:
+// hold and release, freeze and thaw, retry, expire, remove and undo, reroute.
 //
 // It owns the events of those words in a work specification and the tags that follow
 // them. It works beside a running scheduler and its agents: everything is done under the
-// specification's flock, and the scheduler is told by a note. The scheduler puts a
-// message whose last open recipients were removed into removed/ (postoffice.Shelve).
+// specification's flock, and a note informs the scheduler. The scheduler moves a
+// message whose last open recipients were removed to removed/ (postoffice.Shelve).
 //
 // What survives a crash: the event is the decision, one appended line. Tags that do not
 // follow it yet are set by the scheduler when it reads the file, and agents leave such
 // recipients alone (workspec.Removal, workspec.Orders). A copy that goes to the router is
-// prepared in public/ first, then named by its event, then submitted; whoever comes next
-// goes on where that stopped (Resume).
+// prepared in public/ first, then named by its event, then submitted; Resume
+// continues an interrupted one.
 //
-// A recipient that an agent has at that moment is told as busy. The order is written for
-// it, too, and holds when the agent gives it back undelivered; only retry and reroute
-// leave it alone.
+// A recipient that an agent is delivering to is returned as busy. The operation is written
+// for it, too, and applies when the agent returns it undelivered; only retry and reroute
+// skip it.
 //
-// Diagnostics: ErrMoved: the message went on while we looked; look for it again.
-// ErrNothing: no recipient is there that the order could be about. Others are the
-// disk's.
+// Diagnostics: ErrMoved: the message moved meanwhile; find it again. ErrNothing: there is no
+// recipient that the operation applies to. Other errors are those of the disk.
 package operations
 
 import (
@@ -33,49 +32,49 @@ import (
 var (
 	// ErrMoved means that the message is not where it was.
 	ErrMoved = errors.New("it has moved on; try again")
-	// ErrNothing means that the order is about no one.
+	// ErrNothing means that the operation applies to no recipient.
 	ErrNothing = errors.New("nothing is to be done")
-	// errRestored means that an undo that was broken off has done this part.
+	// errRestored means that an interrupted undo has done this part.
 	errRestored = fmt.Errorf("%w: it is put back already", ErrNothing)
 )
 
-// Request is what every order needs.
+// Request contains the parameters of every operation.
 type Request struct {
 	PostOffice *postoffice.PostOffice
 	ID         postoffice.SpoolID
 	Now        time.Time
 	Who        string // for the message's history: "zmctl, uid 0"
-	Order      string // the order of many messages that this one is part of; "": none
-	Reason     string // in the person's words
-	// Report has the sender told of a removal or an expiry.
+	Order      string // the operation on many messages that this one is part of; "": none
+	Reason     string // as the operator gave it
+	// Report sends the sender a report of a removal or an expiry.
 	Report bool
-	// Match chooses recipients; nil: all that the order can be about.
+	// Match selects recipients; nil: all that the operation applies to.
 	Match func(*workspec.Group, *workspec.Recipient) bool
-	// Failed has Retry open those again, too, that have failed and whose sender was not
-	// told yet; Told those of whom he was.
+	// Failed makes Retry also open failed recipients that were not reported to the sender
+	// yet; Told also those that were.
 	Failed, Told bool
 	// Submit is what Reroute submits a prepared copy for n recipients with; nil:
 	// PostOffice.SubmitPrepared.
 	Submit Submit
-	// Silent leaves no note: the scheduler itself gives the order.
+	// Silent leaves no note: the scheduler itself is the caller.
 	Silent bool
 }
 
-// Result is what was done.
+// Result is the result of an operation on one message.
 type Result struct {
-	Changed []string // addresses that the order is about, but those in Busy
+	Changed []string // addresses that the operation applies to, except those in Busy
 	Busy    []string // addresses that an agent delivers to at this moment
 	Left    []string // addresses that cannot be routed again
-	Doubt   []string // addresses to which an agent that died may have delivered it
+	Doubt   []string // addresses to which an agent that died may have delivered the message
 	Name    string   // below transport/
 	// To is the copy that was made for them (Reroute); of several the last.
 	To postoffice.SpoolID
 }
 
-// told ends an operation on a queued message: the scheduler is told of a change.
-func (q Request) told(res Result, verb string, err error) error {
+// finish completes an operation on a queued message: it leaves a note for the scheduler.
+func (q Request) finish(res Result, verb string, err error) error {
 	if !q.Silent && (err == nil || errors.Is(err, ErrNothing)) {
-		// After a try that was broken off, too.
+		// Also after an earlier attempt that was interrupted.
 		if nerr := q.PostOffice.Queue.NoteChange(res.Name); nerr != nil && !errors.Is(nerr, postoffice.ErrGone) {
 			err = errors.Join(err, nerr)
 		}
@@ -96,18 +95,18 @@ func (q Request) locked(name string, fn func(*postoffice.Spec, *workspec.Spec) e
 	return ErrMoved
 }
 
-// looks is how often a file is opened that has lost its name while its lock was waited for.
+// looks is how often a file is opened again that was renamed while we waited for its lock.
 const looks = 5
 
 // errLookAgain means that a copy with a shorter history may have the file's name now.
 var errLookAgain = errors.New("its history was summarised")
 
-// replaced is what it means that another file has the name of a locked one.
+// replaced returns the error for a locked file whose name another file has.
 func replaced(f *postoffice.Spec) error {
 	if spec, err := read(f); err == nil && spec.Superseded() {
 		return errLookAgain
 	}
-	return ErrMoved // somebody has edited it
+	return ErrMoved // an editor has replaced it
 }
 
 func (q Request) lockedOnce(name string, fn func(*postoffice.Spec, *workspec.Spec) error) error {
@@ -123,8 +122,8 @@ func (q Request) lockedOnce(name string, fn func(*postoffice.Spec, *workspec.Spe
 	if err := f.Lock(); err != nil {
 		return err
 	}
-	// While the lock was waited for, the scheduler may have put it away, or somebody
-	// another file into its place.
+	// While we waited for the lock, the scheduler may have moved the file, or an editor may
+	// have replaced it.
 	moved, err := f.Replaced()
 	switch {
 	case errors.Is(err, postoffice.ErrGone):

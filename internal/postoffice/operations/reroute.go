@@ -13,13 +13,13 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Submit submits what is prepared as public/file, a message for n recipients.
+// Submit submits the prepared message public/file, which has n recipients.
 // postoffice.ErrGone: it was submitted before.
 type Submit func(file string, n int) (postoffice.Accepted, error)
 
 // Reroute has the open recipients of transport/name routed again: a copy of the message
 // with exactly them goes to the router. It is as old as the message, its header fields are
-// those that were to be sent, without our own Received, and its recipients' wishes about
+// those that were to be sent, without our own Received, and its recipients' options for
 // reports go with it. Those that an agent has are left, and those whose address is a file
 // or program behind an alias.
 func Reroute(q Request, name string) (Result, error) {
@@ -60,10 +60,10 @@ func Reroute(q Request, name string) (Result, error) {
 		}
 		return nil
 	})
-	return res, q.told(res, "reroute", err)
+	return res, q.finish(res, "reroute", err)
 }
 
-// routable tells an address that a router takes.
+// routable reports whether a router accepts an address.
 func routable(a string) bool {
 	if strings.HasPrefix(a, "|") || strings.HasPrefix(a, "/") || strings.HasPrefix(a, ":") {
 		return false
@@ -73,7 +73,7 @@ func routable(a string) bool {
 }
 
 // add puts a recipient to those that can be in one copy with it: of one sender, with one
-// envelope identifier and one wish about what is returned.
+// envelope identifier and one RET option.
 func add(sets [][]chosen, c chosen) [][]chosen {
 	for i, set := range sets {
 		if a, b := set[0], c; a.group.Sender.Channel == b.group.Sender.Channel && a.group.Sender.Address == b.group.Sender.Address &&
@@ -97,7 +97,7 @@ func (q *Request) reroute(f *postoffice.Spec, spec *workspec.Spec, set []chosen,
 		return err
 	}
 	if took := time.Now().Round(0).Sub(begun); took > tooSlow || took < -tooSlow {
-		// A sweep may have taken the copy, which is not to be told from its way to a router.
+		// A sweep may have removed the copy; that looks the same as its move to a router.
 		return errors.Join(fmt.Errorf("the copy took %v; try again", took), q.PostOffice.Submissions.DropPrepared(file))
 	}
 	e := q.event(workspec.EventRerouted, set)
@@ -117,7 +117,7 @@ func (q *Request) reroute(f *postoffice.Spec, spec *workspec.Spec, set []chosen,
 		return err
 	}
 	res.To = a.ID
-	res.tell(set)
+	res.fill(set)
 	return setTags(f, spec, workspec.TagOK, set)
 }
 

@@ -15,7 +15,7 @@ func Undo(q Request, name string) (Result, error) {
 	err := q.locked(name, func(f *postoffice.Spec, spec *workspec.Spec) error {
 		return q.reopen(f, spec, &res)
 	})
-	return res, q.told(res, "undo", err)
+	return res, q.finish(res, "undo", err)
 }
 
 // UndoShelved puts a message that is in removed/ back into the queue. Those of its
@@ -61,7 +61,7 @@ func UndoShelved(q Request) (Result, error) {
 	return res, nil
 }
 
-// reopen decides that what was removed is open again.
+// reopen records that removed recipients are open again.
 func (q Request) reopen(f *postoffice.Spec, spec *workspec.Spec, res *Result) error {
 	removal := spec.Removal()
 	restored := false

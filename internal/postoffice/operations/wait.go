@@ -23,7 +23,7 @@ func Release(q Request, name string) (Result, error) {
 }
 
 // Freeze has the open recipients of transport/name wait for an operator: they do not
-// expire. cause is one word, workspec.CausePerson if an operator says so.
+// expire. cause is one word, workspec.CausePerson for an operator.
 func Freeze(q Request, name, cause string) (Result, error) {
 	return q.say(name, "freeze", func(c *chosen) bool { return c.order.Freeze == nil }, func(list []chosen) workspec.Event {
 		return q.event(workspec.EventFrozen, list, workspec.Attr{Key: workspec.KeyCause, Value: cause})
@@ -49,10 +49,10 @@ func (q *Request) say(name, verb string, fits func(*chosen) bool, event func([]c
 		if len(list) == 0 {
 			return ErrNothing
 		}
-		res.tell(list)
+		res.fill(list)
 		return q.decide(f, spec, decision{event: event(list), tag: workspec.TagLocked}, list)
 	})
-	return res, q.told(res, verb, err)
+	return res, q.finish(res, verb, err)
 }
 
 // Retry has recipients tried now that wait for their next attempt. Held and frozen ones
@@ -61,10 +61,10 @@ func (q *Request) say(name, verb string, fits func(*chosen) bool, event func([]c
 func Retry(q Request, name string) (Result, error) {
 	res := Result{Name: name}
 	err := q.locked(name, func(f *postoffice.Spec, spec *workspec.Spec) error {
-		told := reported(spec)
+		reported := reported(spec)
 		list, err := q.choose(spec, func(c *chosen) bool {
 			if c.failed {
-				return q.Told || !told[c.rcpt.Offset]
+				return q.Told || !reported[c.rcpt.Offset]
 			}
 			return !c.order.Held(q.Now) && c.order.Freeze == nil
 		})
@@ -85,8 +85,8 @@ func Retry(q Request, name string) (Result, error) {
 		if len(open)+len(failed) == 0 {
 			return ErrNothing
 		}
-		res.tell(open)
-		res.tell(failed)
+		res.fill(open)
+		res.fill(failed)
 		if len(failed) > 0 {
 			d := decision{event: q.event(workspec.EventRetry, failed, workspec.ReopenAttr()), tag: workspec.TagToDo}
 			if err := q.decide(f, spec, d, failed); err != nil {
@@ -98,10 +98,10 @@ func Retry(q Request, name string) (Result, error) {
 		}
 		return q.decide(f, spec, decision{event: q.event(workspec.EventRetry, open), tag: workspec.TagLocked}, open)
 	})
-	return res, q.told(res, "retry", err)
+	return res, q.finish(res, "retry", err)
 }
 
-// reported are the recipients whose failure a report has told, or is about to tell.
+// reported returns the recipients whose failure a report contains, or is about to contain.
 func reported(spec *workspec.Spec) map[int64]bool {
 	told, at := map[int64]bool{}, map[int64]int64{}
 	for i := range spec.Diagnostics {

@@ -111,7 +111,7 @@ func (s *Source) lock(name string) (*os.File, error) {
 	}
 	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
-		err = fmt.Errorf("locked by Exim: it is being received or delivered: %w", importer.ErrLeft)
+		err = fmt.Errorf("locked by Exim, which receives or delivers it: %w", importer.ErrLeft)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -129,7 +129,7 @@ func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, erro
 	id := path.Base(ref.Name)
 	text, err := s.q.Read(ref.Name+"-H", maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &importer.Remains{Why: "there is no ID-H: it was not received whole", Key: id}
+		return nil, &importer.Remains{Why: "there is no ID-H: it was not received completely", Key: id}
 	}
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ type lines struct{ rest []byte }
 func (l *lines) next() (string, error) {
 	line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
 	if !ok {
-		return "", errors.New("it is cut")
+		return "", errors.New("the file is truncated")
 	}
 	l.rest = rest
 	return string(line), nil
@@ -355,5 +355,5 @@ func (h *head) notes() []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("addresses behind an alias that have it already, and may get it twice, because the alias is asked again: %d", n)}
+	return []string{fmt.Sprintf("addresses of an alias that already received it, and may get it twice because the alias is expanded again: %d", n)}
 }

@@ -40,7 +40,7 @@ func sum(r io.Reader) (string, error) {
 }
 
 // errNobody means that nobody is named to whom a message could go.
-var errNobody = errors.New("nobody is named in its To, Cc and Bcc")
+var errNobody = errors.New("no recipients in its To, Cc and Bcc")
 
 // part makes the envelope of a message with this header; sender is the mailbox's.
 func (e Envelope) part(fields []envelope.Field, sender string) (importer.Part, error) {

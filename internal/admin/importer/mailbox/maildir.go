@@ -53,7 +53,7 @@ func (m *Maildir) List(ctx context.Context) ([]importer.Ref, error) {
 func (m *Maildir) Open(ref importer.Ref) (*importer.Letter, error) {
 	base, flags, _ := strings.Cut(path.Base(ref.Name), ":")
 	if _, set, ok := strings.Cut(flags, "2,"); ok && strings.Contains(set, "T") {
-		return nil, fmt.Errorf("its user has put it into the trash: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("its user has moved it to the trash: %w", importer.ErrLeft)
 	}
 	f, info, err := m.q.Open(ref.Name, false)
 	if err != nil {

@@ -111,7 +111,7 @@ func lock(f *os.File) error {
 		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
 	}
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EACCES) {
-		err = fmt.Errorf("somebody has it locked; try again: %w", importer.ErrRunning)
+		err = fmt.Errorf("locked by another process; try again: %w", importer.ErrRunning)
 	}
 	return err
 }
@@ -168,7 +168,7 @@ func (m *Mbox) Open(ref importer.Ref) (*importer.Letter, error) {
 	in := bufio.NewReader(section())
 	first, err := in.ReadString('\n')
 	if err != nil {
-		return nil, errors.New("it is nothing but its first line")
+		return nil, errors.New("it contains only its first line")
 	}
 	body := func() *io.SectionReader {
 		return io.NewSectionReader(m.f, ref.At+int64(len(first)), m.end(ref)-int64(len(first)))
@@ -178,7 +178,7 @@ func (m *Mbox) Open(ref importer.Ref) (*importer.Letter, error) {
 		return nil, err
 	}
 	if internal(fields) {
-		return nil, fmt.Errorf("it is a mailbox program's own: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("it is an internal message of a mail program: %w", importer.ErrLeft)
 	}
 	key, err := m.key(ref, section())
 	if err != nil {
@@ -261,7 +261,7 @@ func (m *Mbox) Remove(importer.Ref) error {
 		return err
 	}
 	if info.Size() != m.size {
-		return errors.New("the mailbox has changed meanwhile; import again")
+		return errors.New("the mailbox was changed meanwhile; import again")
 	}
 	// Crash: full or empty; all of it was taken, and the record says so.
 	if err := m.f.Truncate(0); err != nil {

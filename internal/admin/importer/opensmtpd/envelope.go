@@ -39,12 +39,12 @@ func parseEnvelope(text []byte) (*envelope, error) {
 	for line := range strings.Lines(string(text)) {
 		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		if !ok || strings.ContainsAny(name, "\x00\x1b") {
-			return nil, errors.New("not in plain text; a queue that is encrypted cannot be read")
+			return nil, errors.New("not plain text; encrypted queues are not supported")
 		}
 		f[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
 	}
 	if f["version"] == "" {
-		return nil, errors.New("it is cut, or in no plain text; a queue that is encrypted cannot be read")
+		return nil, errors.New("truncated or not plain text; encrypted queues are not supported")
 	}
 	e := &envelope{kind: strings.ToLower(f["type"]), bounce: strings.ToLower(f["bounce-type"]), sender: mailbox(f["sender"]), dest: mailbox(f["dest"]),
 		envID: f["dsn-envid"], ret: strings.ToUpper(f["dsn-ret"]), orcpt: f["dsn-orcpt"],
@@ -133,8 +133,8 @@ func (g *group) notes() []string {
 			notes = append(notes, fmt.Sprintf("%s: %d", text, n))
 		}
 	}
-	say(g.failed, "recipients that had failed, of whom its sender was not told yet, and who are tried again")
-	say(g.reports, "reports of delay or success to its sender that were not sent yet, and are left out")
-	say(g.programs, "recipients that are programs of .forward files; the users' .forward files are asked again")
+	say(g.failed, "recipients that had failed without a report to the sender, and are tried again")
+	say(g.reports, "reports of delay or success that were not sent yet, and are left out")
+	say(g.programs, "recipients that are programs of .forward files; the users' .forward files are read again")
 	return notes
 }

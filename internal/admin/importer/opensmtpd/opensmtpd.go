@@ -97,7 +97,7 @@ func isHex(s string, n int) bool { return len(s) == n && strings.Trim(s, "012345
 func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 	switch dir, _, _ := strings.Cut(ref.Name, "/"); dir {
 	case offline:
-		return nil, fmt.Errorf("it was submitted while smtpd did not run, and smtpd has not taken it up; start smtpd once: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("it was submitted while smtpd was not running; start smtpd once: %w", importer.ErrLeft)
 	case corrupt:
 		return nil, fmt.Errorf("OpenSMTPD has put it aside as damaged: %w", importer.ErrLeft)
 	}
@@ -196,7 +196,7 @@ func copyContent(w io.Writer, r io.Reader) error {
 	}
 	// An encrypted one begins with the number of its format.
 	if len(first) > 0 && first[0] < '\t' {
-		return errors.New("the message is encrypted (queue encryption): take the setting away, and let smtpd write it again")
+		return errors.New("the message is encrypted (queue encryption): remove the setting, and let smtpd write it again")
 	}
 	_, err = io.Copy(w, in)
 	return err

@@ -76,9 +76,9 @@ func readHead(r io.ReaderAt, size int64) (*head, error) {
 	}
 	switch {
 	case !h.end:
-		return nil, errors.New("it is not whole: its end is missing")
+		return nil, errors.New("the file is incomplete: its end is missing")
 	case !h.hasSender:
-		return nil, errors.New("no sender is in it")
+		return nil, errors.New("it has no sender")
 	}
 	return h, nil
 }
@@ -98,11 +98,11 @@ func (h *head) record(kind byte, data []byte, at int64) error {
 	case typeFullName:
 		h.fullName = text
 	case typeFilter:
-		h.notes = append(h.notes, "it was to pass the content filter "+text+" first")
+		h.notes = append(h.notes, "it has not passed the content filter "+text)
 	case typeRedirect:
 		h.redirect = text
 	case typeVERP:
-		h.notes = append(h.notes, "its sender was to be told in each recipient's own form (VERP "+text+"); it goes out with the plain one")
+		h.notes = append(h.notes, "VERP ("+text+") was requested; it is sent with the plain sender address")
 	case typeRet, typeEnvID, typeORCPT, typeNotify:
 		h.wish(kind, text)
 	case typeOpen, typeDone, typeCanceled:
@@ -175,7 +175,7 @@ func (h *head) reopen(places map[int64]bool) {
 		}
 	}
 	if n > 0 {
-		h.notes = append(h.notes, fmt.Sprintf("recipients that had failed, of whom its sender was not told yet, and who are tried again: %d", n))
+		h.notes = append(h.notes, fmt.Sprintf("recipients that had failed without a report to the sender, and are tried again: %d", n))
 	}
 }
 

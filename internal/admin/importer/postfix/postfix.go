@@ -103,10 +103,10 @@ func (s *Source) letter(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*imp
 	dir, _, _ := strings.Cut(ref.Name, "/")
 	switch {
 	case dir == aside:
-		return nil, fmt.Errorf("put aside by Postfix as damaged; look at it with postcat: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("set aside by Postfix as damaged; inspect it with postcat: %w", importer.ErrLeft)
 	case info.Mode()&0o100 == 0:
 		// Postfix sets the bit when the file is whole; only then anybody is told yes.
-		return nil, fmt.Errorf("it was never completed, and nobody was told that it was accepted: %w", importer.ErrLeft)
+		return nil, fmt.Errorf("it was never completed nor acknowledged: %w", importer.ErrLeft)
 	}
 	h, err := readHead(f, info.Size())
 	if err != nil {

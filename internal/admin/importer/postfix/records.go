@@ -86,7 +86,7 @@ func (s *records) next() (kind byte, data []byte, at int64, err error) {
 		}
 		if to <= s.last {
 			if s.back++; s.back > jumpsBack {
-				return 0, nil, at, errors.New("its pointers go in circles")
+				return 0, nil, at, errors.New("its pointers form a loop")
 			}
 		}
 		s.last = to

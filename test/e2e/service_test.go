@@ -49,6 +49,10 @@ func TestServiceInTheBackground(t *testing.T) {
 	}
 	zmctl(t, s, "start", "--direct", "router")
 	awaitMail(t, s, "alice", 2)
+	// Mail is in the mailbox before the scheduler logs that.
+	await(t, s, "two deliveries in the log", func() (bool, error) {
+		return strings.Count(zmctl(t, s, "log", "--event", "delivered"), "\n") == 2, nil
+	})
 
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)

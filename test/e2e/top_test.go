@@ -48,7 +48,7 @@ func TestTopTellsWhatIsThere(t *testing.T) {
 	if said, code := call(t, s, "zmctl", "top", "--interval", "1ms"); code != 64 {
 		t.Errorf("exit code %d: %s", code, said)
 	}
-	if said, code := call(t, s, "zmtop"); code != 64 || !strings.Contains(said, "no terminal") {
+	if said, code := call(t, s, "zmtop"); code != 64 || !strings.Contains(said, "zmctl top --once") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

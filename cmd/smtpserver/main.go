@@ -34,7 +34,8 @@ LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 
 A full disk gets reply 452 and any other local error 451: the client keeps the message.
 SIGTERM or SIGINT stops it: it accepts no new connections and finishes open transactions.
-Exit codes: 0 stopped by a signal, 1 cannot listen or continue, 64 bad flags, 78 bad configuration or no postoffice.`
+Exit codes: 0 stopped by a signal, 1 cannot listen or continue, 64 bad flags, 78 bad
+configuration or no postoffice.`
 
 func main() {
 	config.Main(&cli.App{

@@ -27,7 +27,8 @@ func (w *words) String() string { return strings.Join(w.list, " ") }
 const selectorHelp = `
 SELECTING: a recipient is selected if every kind of flag matches; a repeated flag matches if
 any of its values does: --host a --host b --older 1h means host a or b, and older than an
-hour. Values may be lists with commas, and contain * and ?. --where takes an expression with and, or, not and parentheses:
+hour. Values may be lists with commas, and contain * and ?. --where takes an expression with
+and, or, not and parentheses:
 
     --where 'from *@shop.example and (host a or host b) and not older 3d'
 

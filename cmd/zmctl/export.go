@@ -31,8 +31,8 @@ Without --endpoint, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT in the environment is the
 OTEL_EXPORTER_OTLP_HEADERS contains headers that the collector requires. This command
 executes the program zmotlp.
 
-Exit codes: 0 ended by a signal, 1 it cannot read the postoffice, 64 bad flags, 71 a program is missing,
-78 bad configuration or no postoffice.`,
+Exit codes: 0 ended by a signal, 1 it cannot read the postoffice, 64 bad flags, 71 a program
+is missing, 78 bad configuration or no postoffice.`,
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "endpoint", Usage: "send OTLP/HTTP in JSON to the collector at `URL` instead of http://127.0.0.1:4318/v1/traces"},
 				&cli.IntFlag{Name: "percent", Value: 100, Usage: "send `N` of 100 messages, chosen by their spool ID"},

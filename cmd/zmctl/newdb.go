@@ -33,7 +33,8 @@ required unless it has one of these names. OUT is FILE.db by default.
 
 Each entry is checked as the router checks it. An error is reported with file, line and
 reason, and OUT is not changed. OUT is replaced atomically; routers use the new table from
-their next lookup on. It gets the owner and mode of FILE. ALIASES="db:/etc/zmailer/aliases.db" in zmailer.conf makes the router use it.
+their next lookup on. It gets the owner and mode of FILE.
+ALIASES="db:/etc/zmailer/aliases.db" in zmailer.conf makes the router use it.
 
 Exit codes: 0 done, 1 it could not be written, 64 bad arguments, 78 bad table.`,
 		Flags: []cli.Flag{

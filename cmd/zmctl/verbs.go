@@ -74,8 +74,8 @@ a report with the last reply. With --silent no report is sent.`,
 		},
 		{
 			Verb: act.Remove, usage: "remove mail from the queue; zmctl undo restores it",
-			text: `Removes open recipients. Deliveries that were made are not affected. When no recipient is left, the
-scheduler moves message and specification to removed/, where they stay for REMOVEDKEEP. A
+			text: `Removes open recipients. Deliveries that were made are not affected. When no recipient is
+left, the scheduler moves message and specification to removed/, where they stay for REMOVEDKEEP. A
 message in router/, deferred/, freezer/ or postman/ is moved to removed/ as it is. No report
 is sent, unless --report is given and the message is routed.`,
 			flags: []cli.Flag{&cli.BoolFlag{Name: "report", Usage: "report to the sender that the message was not delivered"}},
@@ -119,8 +119,8 @@ numbers and asks for confirmation; without a terminal, --yes is needed. Each use
 orders/ before anything is changed: see zmctl orders.
 ` + undo + `
 
-Exit codes: 0 done, 1 some recipients were not changed, 75 delivery to some recipients is in progress,
-64 bad arguments, or --yes is missing.
+Exit codes: 0 done, 1 some recipients were not changed, 75 delivery to some recipients is in
+progress, 64 bad arguments, or --yes is missing.
 ` + selectorHelp,
 		Flags:  append(flags, selectorFlags()...),
 		Action: func(c *cli.Context) error { return v.run(c) },

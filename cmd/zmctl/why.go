@@ -18,8 +18,8 @@ func whyCommand() *cli.Command {
 		Usage:     "show why a message waits, with names and times",
 		UsageText: "zmctl why [--json] ID...",
 		Description: `Shows what a message waits for: the host, how long it has failed and its last reply, the time
-of the next attempt and of expiry, the operator who holds it, the clause of scheduler.conf that serves
-it, its limits, and whether the program that acts next is running.
+of the next attempt and of expiry, the operator who holds it, the clause of scheduler.conf
+that serves it, its limits, and whether the program that acts next is running.
 It uses the files, and a running scheduler if one answers.
 
     zmctl why S10117782A2CnLkQ0vB8C

@@ -236,8 +236,8 @@ func reloadCommand() *cli.Command {
 		Description: `Sends SIGHUP to the scheduler of this postoffice, which reads scheduler.conf without
 interrupting deliveries. A file with errors is refused (conf-refused in the log), and the old
 configuration stays; zmctl check-config checks the file in advance. Without a reload the
-scheduler reads a changed file within seconds. Then zmctl run reopens LOGFILE, as logrotate(8) requires
-after a rotation.
+scheduler reads a changed file within seconds. Then zmctl run reopens LOGFILE, as
+logrotate(8) requires after a rotation.
 
 router and smtpserver read changed tables and certificates automatically. No daemon reads
 zmailer.conf again: use zmctl restart.
@@ -327,9 +327,9 @@ Exit codes: 0 the file exists, also if it existed before.`,
 
 func thawServiceCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "thaw-service",
-		Usage:       "allow the start of the daemons of this postoffice again",
-		UsageText:   "zmctl thaw-service",
+		Name:      "thaw-service",
+		Usage:     "allow the start of the daemons of this postoffice again",
+		UsageText: "zmctl thaw-service",
 		Description: `Removes the file that zmctl freeze-service created.
 
 Exit codes: 0 the file is gone, also if it was.`,

@@ -75,8 +75,8 @@ a report with the last reply. With --silent no report is sent.`,
 		{
 			Verb: act.Remove, usage: "remove mail from the queue; zmctl undo restores it",
 			text: `Removes open recipients. Deliveries that were made are not affected. When no recipient is
-left, the scheduler moves message and specification to removed/, where they stay for REMOVEDKEEP. A
-message in router/, deferred/, freezer/ or postman/ is moved to removed/ as it is. No report
+left, the scheduler moves message and specification to removed/, where they stay for REMOVEDKEEP.
+A message in router/, deferred/, freezer/ or postman/ is moved to removed/ as it is. No report
 is sent, unless --report is given and the message is routed.`,
 			flags: []cli.Flag{&cli.BoolFlag{Name: "report", Usage: "report to the sender that the message was not delivered"}},
 		},

@@ -15,7 +15,7 @@ func TestMachineWithSystemd(t *testing.T) {
 	t.Parallel()
 	root := freshRoot(t)
 	need(t, "systemd-nspawn")
-	first, second := packageOf(t, "deb", "0.0.1"), packageOf(t, "deb", "0.0.2")
+	first, second := packageOf(t, "deb", "0.1.0"), packageOf(t, "deb", "0.1.1")
 	for _, deb := range []string{first, second} {
 		run(t, "cp", deb, filepath.Join(root, "root"))
 	}

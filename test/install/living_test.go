@@ -40,7 +40,7 @@ func TestMachineWithSystemd(t *testing.T) {
 		{"it runs again", script("running.sh")},
 		{"mail has waited", script("waited.sh")},
 		{"rooms", script("room.sh")},
-		{"the proof", func(t *testing.T) { m.follow(t, "privileges.md", "The proof") }},
+		{"the confinement", func(t *testing.T) { m.follow(t, "privileges.md", "Testing the confinement") }},
 		{"users", script("users.sh")},
 		{"killed", script("killed.sh")},
 		{"watchdog", script("watchdog.sh")},

@@ -63,7 +63,7 @@ func writeKey(path string, text []byte, postoffice string) (err error) {
 	err = os.Mkdir(dir, 0o700)
 	if err == nil {
 		// Crash: before this the directory may be gone, and the key with it.
-		err = errors.Join(giveToOwner(dir, postoffice), syncDir(filepath.Dir(dir)))
+		err = errors.Join(giveDirToOwner(dir, postoffice), syncDir(filepath.Dir(dir)))
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -78,7 +78,7 @@ func writeKey(path string, text []byte, postoffice string) (err error) {
 	// Crash: until the end the file may hold a part of a key, which is refused where it is
 	// read; an administrator removes it.
 	_, err = f.Write(text)
-	if err = errors.Join(err, giveToOwner(path, postoffice), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, giveToOwner(f, postoffice), f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	// Crash: before this the name may be gone; the record is returned after it only.
@@ -93,8 +93,19 @@ func syncDir(dir string) error {
 	return errors.Join(d.SyncDir("."), d.Close())
 }
 
-// giveToOwner gives what root has made to the owner of the postoffice.
-func giveToOwner(path, postoffice string) error {
+// giveDirToOwner gives a directory that root has created to the owner of the postoffice.
+func giveDirToOwner(dir, postoffice string) error {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(giveToOwner(f, postoffice), f.Close())
+}
+
+// giveToOwner gives what root has created to the owner of the postoffice. It takes the open
+// file, because the owner of the directory could put a link under its name meanwhile, and
+// root would give away what the link points to.
+func giveToOwner(f *os.File, postoffice string) error {
 	info, err := os.Stat(postoffice)
 	if os.Geteuid() != 0 || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -103,5 +114,5 @@ func giveToOwner(path, postoffice string) error {
 		return err
 	}
 	owner := info.Sys().(*syscall.Stat_t)
-	return os.Chown(path, int(owner.Uid), int(owner.Gid))
+	return f.Chown(int(owner.Uid), int(owner.Gid))
 }

@@ -176,12 +176,12 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 			args []string
 			part string
 		}{
-			"no selector": {nil, "needs a "}, "nobody to ask": {[]string{"--host", "*"}, "--yes confirms"},
+			"no selector": {nil, "needs a "}, "no terminal to ask on": {[]string{"--host", "*"}, "--yes confirms"},
 			"bad selector": {[]string{"--older", "3x"}, "--older: column 1"}, "bad expression": {[]string{"--where", "host a or"}, "column 10"},
 			"flag behind": {[]string{"x", "--yes"}, ""},
 		} {
 			out, code, err := invoke(t, append([]string{v.Name}, c.args...)...)
-			if what == "nobody to ask" && (v.Name == "release" || v.Name == "thaw") {
+			if what == "no terminal to ask on" && (v.Name == "release" || v.Name == "thaw") {
 				// Nothing can be released: there is nothing to ask about.
 				if code != 0 {
 					t.Errorf("%s, %s: exit code %d, %v", v.Name, what, code, err)
@@ -191,7 +191,7 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 			if code != config.ExitUsage || !strings.Contains(err.Error(), c.part) {
 				t.Errorf("%s, %s: exit code %d, %v\n%s", v.Name, what, code, err, out)
 			}
-			if what == "nobody to ask" && err != nil && !strings.Contains(err.Error(), "1 recipient of 1 message") {
+			if what == "no terminal to ask on" && err != nil && !strings.Contains(err.Error(), "1 recipient of 1 message") {
 				t.Errorf("%s: got %v, want the numbers", v.Name, err)
 			}
 		}

@@ -375,7 +375,7 @@ func removeStaging(files durable.FS) {
 		list, _ := files.ReadDir(dir)
 		for _, e := range list {
 			if info, err := files.Stat(dir + "/" + e.Name); err == nil && info.Size == 0 {
-				// Crash: there or not; no one was told of it.
+				// Crash: the empty file is still there or not; its submitter never got an answer.
 				_ = files.Remove(dir + "/" + e.Name)
 			}
 		}
@@ -385,7 +385,7 @@ func removeStaging(files durable.FS) {
 }
 
 // BootTime is when this machine was started, as its clock has it now. A process that
-// was writing a file before that is dead. The zero time if the kernel does not tell.
+// was writing a file before that is dead. The zero time if the kernel does not report it.
 func BootTime() time.Time {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {

@@ -1,0 +1,93 @@
+// Package logtest lets tests read the log of a program while it runs, and wait for what has no
+// event:
+//
+//	log := &logtest.Buffer{}
+//	run(slog.New(slog.NewTextHandler(log, nil)))
+//	log.Await(t, "msg=delivered", "rcpt=a@example.org")
+//
+// It owns nothing. Diagnostics: a wait that takes longer than Patience ends the test.
+package logtest
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits.
+const Patience = 20 * time.Second
+
+// Buffer is a log. The zero value is empty.
+type Buffer struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	change chan struct{} // closed by the next Write; nil: no test waits
+}
+
+// Write appends to the log.
+func (l *Buffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.change != nil {
+		close(l.change)
+		l.change = nil
+	}
+	return l.b.Write(p)
+}
+
+// String returns the log so far.
+func (l *Buffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Count returns how many lines contain all the words.
+func (l *Buffer) Count(words ...string) (n int) {
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// Await waits for a line that contains all the words.
+func (l *Buffer) Await(t testing.TB, words ...string) {
+	t.Helper()
+	late := time.After(Patience)
+	for {
+		l.mu.Lock()
+		if l.change == nil {
+			l.change = make(chan struct{})
+		}
+		change := l.change
+		l.mu.Unlock()
+		if l.Count(words...) > 0 {
+			return
+		}
+		select {
+		case <-change:
+		case <-late:
+			t.Fatalf("no line with %q in\n%s", words, l)
+		}
+	}
+}
+
+// Eventually waits until a condition holds that has no event to wait for.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(Patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("not in time: ", what)
+		}
+	}
+}

@@ -154,7 +154,7 @@ crash:
 # attacks in one way.
 ATTACKFLAGS ?=
 attack: build
-	ATTACK=1 PROGRAMS=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 10m ./test/attack $(ATTACKFLAGS)
+	ATTACK=1 PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 -timeout 10m ./test/attack $(ATTACKFLAGS)
 
 # Whole Debian systems, with and without systemd, from the package to its removal; as root,
 # with debootstrap and systemd-nspawn.

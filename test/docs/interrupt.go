@@ -60,30 +60,33 @@ func (s *shell) children() []int {
 	return pids
 }
 
-// stopLeft ends what `zmctl start` has started in a session of its own, if the page, or its
-// failure, has left it.
+// stopLeft ends what the page has started and left, such as the daemons of `zmctl start`,
+// which have a session of their own, and waits until every process has ended: one that
+// still writes keeps the directory from being removed.
 func (r *run) stopLeft() {
-	_ = filepath.WalkDir(r.root, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Base(path) != ".pid.zmctl" {
-			return nil
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		for _, pid := range r.left() {
+			_ = syscall.Kill(pid, sig)
 		}
-		text, _ := os.ReadFile(path)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil || !r.mine(pid) {
-			return nil
-		}
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-		for range 200 {
-			if !r.mine(pid) {
-				break
-			}
+		for n := 0; n < 200 && len(r.left()) > 0; n++ {
 			<-time.After(50 * time.Millisecond)
 		}
-		return nil
-	})
+	}
 }
 
-// mine tells whether a process has this run's directories in its command line.
+// left returns the living processes of this run.
+func (r *run) left() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && r.mine(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// mine reports whether a process has this run's directories in its command line.
 func (r *run) mine(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

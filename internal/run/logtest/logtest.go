@@ -2,7 +2,7 @@
 // event:
 //
 //	log := &logtest.Buffer{}
-//	run(slog.New(slog.NewTextHandler(log, nil)))
+//	run(log.Logger())
 //	log.Await(t, "msg=delivered", "rcpt=a@example.org")
 //
 // It owns nothing. Diagnostics: a wait that takes longer than Patience ends the test.
@@ -10,6 +10,7 @@ package logtest
 
 import (
 	"bytes"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,9 @@ type Buffer struct {
 	b      bytes.Buffer
 	change chan struct{} // closed by the next Write; nil: no test waits
 }
+
+// Logger returns a logger that writes lines of text: msg=EVENT key=value.
+func (l *Buffer) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // Write appends to the log.
 func (l *Buffer) Write(p []byte) (int, error) {

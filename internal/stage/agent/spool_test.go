@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -31,12 +31,12 @@ type spool struct {
 	fs    *faultyFS
 	po    *postoffice.PostOffice
 	agent *Agent
-	log   *logBuffer
+	log   *logtest.Buffer
 }
 
 func newSpool(t testing.TB) *spool {
 	t.Helper()
-	s := &spool{TB: t, dir: t.TempDir(), log: &logBuffer{}}
+	s := &spool{TB: t, dir: t.TempDir(), log: &logtest.Buffer{}}
 	disk, err := durable.NewOS(s.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func newSpool(t testing.TB) *spool {
 	}
 	s.agent = &Agent{
 		PostOffice: s.po, Owner: s.owner(), Name: "test", Channels: []string{"smtp", "local"},
-		Log: slog.New(slog.NewTextHandler(s.log, nil)), Now: func() time.Time { return testTime },
+		Log: s.log.Logger(), Now: func() time.Time { return testTime },
 	}
 	return s
 }
@@ -223,24 +223,6 @@ var (
 		Text: "<<- RCPT To:<x>\n->> 550 5.1.1 no such user"}
 	later = Result{Code: status.Code{Class: 4, Subject: 2, Detail: 1}, Reply: "451 4.2.1 later", Remote: "dns; mx.example.org"}
 )
-
-// logBuffer is a log that is read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // faultyFS counts the operations on files and lets some fail.
 type faultyFS struct {

@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -31,14 +30,14 @@ type post struct {
 	mail    string // where the template leads
 	agent   *agent.Agent
 	mailbox *Mailbox
-	log     *logBuffer
+	log     *logtest.Buffer
 }
 
 // newPost makes a post; in the template $MAIL is its mail directory. jim and joe are
 // its users.
 func newPost(t *testing.T, template string) *post {
 	t.Helper()
-	p := &post{T: t, dir: t.TempDir(), mail: t.TempDir(), log: &logBuffer{}}
+	p := &post{T: t, dir: t.TempDir(), mail: t.TempDir(), log: &logtest.Buffer{}}
 	for _, sub := range []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners"} {
 		p.must(os.Mkdir(filepath.Join(p.dir, sub), 0o755))
 	}
@@ -49,7 +48,7 @@ func newPost(t *testing.T, template string) *post {
 	owner, err := po.Owners.Take("test")
 	p.must(err)
 	t.Cleanup(func() { owner.Release() })
-	log := slog.New(slog.NewTextHandler(p.log, nil))
+	log := p.log.Logger()
 	p.mailbox, err = New(Config{
 		PostOffice: p.dir,
 		Template:   strings.ReplaceAll(template, "$MAIL", p.mail), LocalUsers: list, Hostname: "mta.example.org",
@@ -179,22 +178,4 @@ func (p *post) mode(name string) fs.FileMode {
 	info, err := os.Lstat(name)
 	p.must(err)
 	return info.Mode().Perm()
-}
-
-// logBuffer is a log that is read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -460,7 +460,8 @@ func (w *world) unharmed() {
 func (w *world) names(visit func(path string, info fs.FileInfo)) {
 	w.Helper()
 	err := filepath.WalkDir(w.s.Dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
+		// In a race a name vanishes, or a directory becomes a file, while it is read.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return nil
 		}
 		if err != nil {

@@ -8,29 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"zmailer/internal/run/logtest"
 )
-
-// safeBuffer is a buffer for a log that other goroutines write.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 // program writes a shell script and gives its source. Each request of "aliases bond" is
 // 12:aliases bond, in bytes.
@@ -185,7 +167,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 }
 
 func TestWhatAChildComplainsOfIsLoggedAndDoesNotFlood(t *testing.T) {
-	var log safeBuffer
+	var log logtest.Buffer
 	source, _ := program(t, "i=0; while [ $i -lt 300 ]; do echo complaint $i >&2; i=$((i+1)); done\n"+ask+"read_request; printf '9:NOTFOUND ,'\n")
 	k := openAs(t, source, Options{Name: "aliases", Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if got := says(k, "bond"); got != "none" {

@@ -102,6 +102,8 @@ func (c *counter) source(path string, text []byte) error {
 	case strings.HasSuffix(path, "_test.go"):
 		c.tests += lines
 		return nil
+	case strings.HasPrefix(path, "internal") && strings.HasSuffix(dir, "test"):
+		c.tests += lines // helpers that several packages' tests share
 	case strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal"):
 		c.product += lines
 	default:

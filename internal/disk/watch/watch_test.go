@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/logtest"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,26 +28,8 @@ const never = time.Hour
 
 func digits(name string) bool { return name[0] >= '0' && name[0] <= '9' }
 
-// logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func newLog() (*slog.Logger, *logBuffer) {
-	out := new(logBuffer)
+func newLog() (*slog.Logger, *logtest.Buffer) {
+	out := new(logtest.Buffer)
 	return slog.New(slog.NewTextHandler(out, nil)), out
 }
 

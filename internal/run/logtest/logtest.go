@@ -10,6 +10,7 @@ package logtest
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 )
 
 // Patience is how long a test waits.
-const Patience = 20 * time.Second
+const Patience = 30 * time.Second
 
 // Buffer is a log. The zero value is empty.
 type Buffer struct {
@@ -59,24 +60,49 @@ func (l *Buffer) Count(words ...string) (n int) {
 	return n
 }
 
+// Expect reports an error unless exactly so many lines contain all the words.
+func (l *Buffer) Expect(t testing.TB, times int, words ...string) {
+	t.Helper()
+	if n := l.Count(words...); n != times {
+		t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, l)
+	}
+}
+
 // Await waits for a line that contains all the words.
 func (l *Buffer) Await(t testing.TB, words ...string) {
 	t.Helper()
+	l.AwaitCount(t, 1, words...)
+}
+
+// AwaitCount waits until so many lines contain all the words.
+func (l *Buffer) AwaitCount(t testing.TB, times int, words ...string) {
+	t.Helper()
+	l.Until(t, fmt.Sprintf("%d lines with %q", times, words), func() bool { return l.Count(words...) >= times })
+}
+
+// Written returns a channel that the next write closes.
+func (l *Buffer) Written() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.change == nil {
+		l.change = make(chan struct{})
+	}
+	return l.change
+}
+
+// Until waits for a condition that holds when a line has been written, or sooner.
+func (l *Buffer) Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
 	late := time.After(Patience)
 	for {
-		l.mu.Lock()
-		if l.change == nil {
-			l.change = make(chan struct{})
-		}
-		change := l.change
-		l.mu.Unlock()
-		if l.Count(words...) > 0 {
+		written := l.Written()
+		if ok() {
 			return
 		}
 		select {
-		case <-change:
+		case <-written:
 		case <-late:
-			t.Fatalf("no line with %q in\n%s", words, l)
+			t.Fatalf("not in time: %s\n%s", what, l)
 		}
 	}
 }

@@ -142,14 +142,14 @@ func TestDel4OtherMailIsRoutedWhileLookupsStandStill(t *testing.T) {
 	for i := range others {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
-	o.log.wait(t, others, "msg=routed", "rcpts=1 ")
+	o.log.AwaitCount(t, others, "msg=routed", "rcpts=1 ")
 	o.logged(0, "msg=routed", "rcpts=20 ")
 	// There is no place for some of them.
-	o.log.wait(t, 5, "msg=given-back")
+	o.log.AwaitCount(t, 5, "msg=given-back")
 	o.submit(plain("late@example.net"))
-	o.log.wait(t, others+1, "msg=routed", "rcpts=1 ")
+	o.log.AwaitCount(t, others+1, "msg=routed", "rcpts=1 ")
 	close(goOn)
-	o.log.wait(t, slow, "msg=routed", "rcpts=20 ")
+	o.log.AwaitCount(t, slow, "msg=routed", "rcpts=20 ")
 	o.expect("in the end", map[string]int{"queue": slow + others + 1, "transport": slow + others + 1})
 	o.logged(0, "level=ERROR")
 	o.logged(0, "level=WARN")
@@ -295,7 +295,7 @@ func TestDel4StopGivesBackWhatWaitsForALookup(t *testing.T) {
 	o.logged(0, "level=ERROR")
 	close(goOn)
 	o.start(t, o.router(s.aliases))
-	o.log.wait(t, 1, "msg=routed", "id="+a.ID.String())
+	o.log.Await(t, "msg=routed", "id="+a.ID.String())
 	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }
 
@@ -316,9 +316,9 @@ func TestDel4MessageThatHasEndedRoutersWaitsForLookupsBesideOthers(t *testing.T)
 		a := o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 		hints.c <- watch.Hint{Dir: "router", Name: filepath.Base(a.Name)}
 	}
-	o.log.wait(t, 10, "msg=routed", "rcpts=1 ")
+	o.log.AwaitCount(t, 10, "msg=routed", "rcpts=1 ")
 	close(goOn)
-	o.log.wait(t, 1, "msg=routed", "rcpts=20 ")
+	o.log.Await(t, "msg=routed", "rcpts=20 ")
 }
 
 // started has a dispatcher run until the test ends.

@@ -131,7 +131,7 @@ func golden(t *testing.T, o *office, name string, m routed) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(a, want) {
-		t.Errorf("got\n%s\nwant\n%s\n%s", a, want, o.log)
+		t.Errorf("got\n%s\nwant\n%s\n%s", a, want, &o.log)
 	}
 }
 

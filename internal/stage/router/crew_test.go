@@ -38,17 +38,17 @@ func TestMessageThatTakesLongHoldsUpNoOther(t *testing.T) {
 			t.Parallel()
 			o := newOffice(t, map[string]string{"aliases": "team: :include:" + list + "\n"}, func(c *Config) { c.Poll = time.Hour })
 			o.start(t, o.r)
-			o.log.wait(t, 1, "msg=started")
+			o.log.Await(t, "msg=started")
 			passed := make(chan struct{})
 			o.disk.On(faultfs.Create, "router/..*", 1, func(string) error {
 				defer close(passed)
 				other := o.submit(plain("other@example.net"))
-				o.log.wait(t, 1, "msg=routed", "id="+other.ID.String())
+				o.log.Await(t, "msg=routed", "id="+other.ID.String())
 				return nil
 			})
 			a := o.submit(text)
 			<-passed
-			o.log.wait(t, 1, "msg=routed", "id="+a.ID.String())
+			o.log.Await(t, "msg=routed", "id="+a.ID.String())
 			o.expect("in the end", map[string]int{"queue": 2, "transport": 2})
 		})
 	}
@@ -66,12 +66,12 @@ func TestWaitingMessagesAreRoutedByAllWorkers(t *testing.T) {
 	o.disk.On(faultfs.Create, "router/..*", 1, func(string) error {
 		defer close(passed)
 		// The first one ends when most others have: those that are left are not many.
-		o.log.wait(t, messages-manyWaiting, "msg=routed")
+		o.log.AwaitCount(t, messages-manyWaiting, "msg=routed")
 		return nil
 	})
 	o.start(t, o.r)
 	<-passed
-	o.log.wait(t, messages, "msg=routed")
+	o.log.AwaitCount(t, messages, "msg=routed")
 	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
 }
 

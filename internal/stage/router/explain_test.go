@@ -139,7 +139,7 @@ func TestExplanationIsWhatTheRouterDoes(t *testing.T) {
 			}
 			done := o.route()
 			if len(done) != 1 {
-				t.Fatalf("it is not handed over:\n%s", o.log)
+				t.Fatalf("it is not handed over:\n%s", &o.log)
 			}
 			want := done[0].recipients()
 			slices.Sort(want)
@@ -222,8 +222,8 @@ func TestExplanationTellsWhomTheRouterTrusts(t *testing.T) {
 	if e := o.explain(o.explainer(), a.Name); e.Trusted || e.External || e.Sender != "boss@far.example" || e.Claimed != "" {
 		t.Errorf("of %s, by default: got %+v", login, e)
 	}
-	if o.log.count("sender-replaced") != 0 {
-		t.Errorf("asking stands in the log:\n%s", o.log)
+	if o.log.Count("sender-replaced") != 0 {
+		t.Errorf("asking stands in the log:\n%s", &o.log)
 	}
 	// Who asks as somebody else is not trusted for that.
 	if err := os.Chown(o.dir, uid, -1); err != nil {

@@ -38,7 +38,7 @@ func TestFloodOfHintsStarvesNoOldMessage(t *testing.T) {
 	}()
 	<-begun
 	o.submit(plain("old@example.net"))
-	o.log.wait(t, 1, "msg=routed")
+	o.log.Await(t, "msg=routed")
 	cancel()
 	<-ended
 	<-flooded

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logtest"
 )
 
 // K10: a postmaster's hands in router/ while two real routers work: nothing ends them,
@@ -20,7 +21,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	path := program(t)
-	all := newLog()
+	all := &logtest.Buffer{}
 	routers := []*process{o.run(t, path, all), o.run(t, path, all)}
 	dir := filepath.Join(o.dir, "router")
 	message := filepath.Join(t.TempDir(), "message")
@@ -38,17 +39,9 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 	}
 	routed := func(n int) {
 		t.Helper()
-		late := time.After(30 * time.Second)
-		for len(o.names("transport")) < n {
-			select {
-			case <-all.change:
-			case <-time.After(20 * time.Millisecond):
-			case <-late:
-				t.Fatalf("transport/: got %d, want %d; router/ holds %q\n%s", len(o.names("transport")), n, o.names("router"), all)
-			}
-		}
+		logtest.Eventually(t, fmt.Sprint(n, " messages are handed over"), func() bool { return len(o.names("transport")) >= n })
 	}
-	all.wait(t, 2, "msg=started")
+	all.AwaitCount(t, 2, "msg=started")
 
 	// Copied in: the name is there before the content is.
 	put("copied@example.net")
@@ -84,7 +77,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 		if err := errors.Join(os.WriteFile(secret, []byte(plain("secret@example.net")), 0o000), os.Rename(secret, filepath.Join(dir, "4716"))); err != nil {
 			t.Fatal(err)
 		}
-		all.wait(t, 1, "msg=not-routed", "name=router/4716", "permission denied")
+		all.Await(t, "msg=not-routed", "name=router/4716", "permission denied")
 		if err := os.Chmod(filepath.Join(dir, "4716"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +88,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 			t.Errorf("exit code: got %d, want 0\n%s", code, p.log)
 		}
 	}
-	if n := all.count("msg=crash"); n != 0 {
+	if n := all.Count("msg=crash"); n != 0 {
 		t.Errorf("%d panics:\n%s", n, all)
 	}
 	left := strings.Join(o.names("router"), " ")
@@ -109,7 +102,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 			t.Errorf("log: %s", line)
 		}
 	}
-	t.Logf("%d of 100 messages were removed in time, %d of them from a router's hands", gone, all.count("msg=gone"))
+	t.Logf("%d of 100 messages were removed in time, %d of them from a router's hands", gone, all.Count("msg=gone"))
 }
 
 // removeAny removes a message from router/, free or claimed, and reports whether it did.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"zmailer/internal/run/logtest"
 )
 
 // gcLine is what the runtime says of a collection: live before, at and after it, in MB.
@@ -21,12 +22,12 @@ var gcLine = regexp.MustCompile(`gc \d+ @.* (\d+)->(\d+)->(\d+) MB,`)
 func needs(t *testing.T, path string, members int) (resident, heap int, spec int64) {
 	t.Helper()
 	o := lists(t, map[string]string{"large": people(members, "l")})
-	p := &process{t: t, log: newLog()}
+	p := &process{t: t, log: &logtest.Buffer{}}
 	p.cmd = exec.Command(path, "--config", o.conf+"/zmailer.conf")
 	p.cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
 	o.begin(t, p, io.Discard)
 	a := o.submit(plain("large@example.org"))
-	p.log.wait(t, 1, "msg=routed", "id="+a.ID.String(), fmt.Sprintf("rcpts=%d ", members))
+	p.log.Await(t, "msg=routed", "id="+a.ID.String(), fmt.Sprintf("rcpts=%d ", members))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)

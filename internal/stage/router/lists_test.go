@@ -119,7 +119,7 @@ func TestTroubleInTheMiddleOfALargeListDefersTheMessage(t *testing.T) {
 		}
 	}
 	if len(deferred) != 1 {
-		t.Errorf("deferred/: %q\n%s", o.names("deferred"), o.log)
+		t.Errorf("deferred/: %q\n%s", o.names("deferred"), &o.log)
 	}
 	for _, name := range o.names("router") {
 		if strings.HasPrefix(name, "..") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+	"zmailer/internal/run/logtest"
 )
 
 // poll sets how often router/ is looked at when no notification comes.
@@ -29,7 +29,7 @@ func (o *office) poll(every string) {
 func (o *office) routedSoon(t *testing.T, p *process, rcpt string) {
 	o.t.Helper()
 	a := o.submit(plain(rcpt))
-	p.log.wait(t, 1, "msg=routed", "id="+a.ID.String())
+	p.log.Await(t, "msg=routed", "id="+a.ID.String())
 }
 
 // M9: more happens in router/ than the kernel keeps notifications of, and the message's
@@ -65,7 +65,7 @@ func TestLostNotificationsAreMadeGoodAtOnce(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	p.log.wait(t, 1, "msg=routed", "id="+lost.ID.String())
+	p.log.Await(t, "msg=routed", "id="+lost.ID.String())
 	for i := range 5 {
 		o.routedSoon(t, p, fmt.Sprintf("b%d@example.net", i))
 	}
@@ -109,30 +109,15 @@ func TestRouterDirectoryIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.routedSoon(t, p, "b@example.net")
-	p.until("it watches the new directory", func() bool { return watched(t, p.cmd.Process.Pid, dir) })
+	logtest.Eventually(t, "it watches the new directory", func() bool { return watched(t, p.cmd.Process.Pid, dir) })
 	for i := range 5 {
 		o.routedSoon(t, p, fmt.Sprintf("c%d@example.net", i))
 	}
 	if code := p.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code: got %d\n%s", code, p.log)
 	}
-	if p.log.count("level=ERROR") != 0 {
+	if p.log.Count("level=ERROR") != 0 {
 		t.Errorf("log:\n%s", p.log)
-	}
-}
-
-// until waits for a state of the process that no event tells.
-func (p *process) until(what string, is func() bool) {
-	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("waited in vain until %s\n%s", what, p.log)
-		}
-		// The kernel's table of watches has no event.
-		select {
-		case <-p.log.change:
-		case <-time.After(20 * time.Millisecond):
-		}
 	}
 }
 
@@ -156,7 +141,7 @@ func TestRouterWithoutAWatchPolls(t *testing.T) {
 	o := newOffice(t, nil)
 	p := o.run(t, outer, io.Discard)
 	dir := filepath.Join(o.dir, "router")
-	p.log.wait(t, 1, "msg=watch-refused", "no space left")
+	p.log.Await(t, "msg=watch-refused", "no space left")
 	for i := range 3 {
 		o.routedSoon(t, p, fmt.Sprintf("a%d@example.net", i))
 	}
@@ -167,14 +152,14 @@ func TestRouterWithoutAWatchPolls(t *testing.T) {
 	if out, err := raise.CombinedOutput(); err != nil {
 		t.Fatalf("raise the limit: %v %s", err, out)
 	}
-	p.until("it has a watch", func() bool { return watched(t, p.cmd.Process.Pid, dir) })
+	logtest.Eventually(t, "it has a watch", func() bool { return watched(t, p.cmd.Process.Pid, dir) })
 	for i := range 3 {
 		o.routedSoon(t, p, fmt.Sprintf("b%d@example.net", i))
 	}
 	if code := p.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code: got %d\n%s", code, p.log)
 	}
-	if n := p.log.count("msg=watch-refused"); n != 1 {
+	if n := p.log.Count("msg=watch-refused"); n != 1 {
 		t.Errorf("watch-refused was said %d times, want once\n%s", n, p.log)
 	}
 }

@@ -1,20 +1,16 @@
 package router
 
 import (
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/router/route"
 
-	"bytes"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
@@ -25,55 +21,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// logBuffer is a log that may be read, and waited for, while it is written.
-type logBuffer struct {
-	mu     sync.Mutex
-	b      bytes.Buffer
-	change chan struct{} // holds one token after a write
-}
-
-func newLog() *logBuffer { return &logBuffer{change: make(chan struct{}, 1)} }
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case l.change <- struct{}{}:
-	default:
-	}
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// count is how many lines have all the words.
-func (l *logBuffer) count(words ...string) int {
-	n := 0
-	for line := range strings.Lines(l.String()) {
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
-			n++
-		}
-	}
-	return n
-}
-
-// wait waits until so many lines have all the words.
-func (l *logBuffer) wait(t *testing.T, times int, words ...string) {
-	t.Helper()
-	late := time.After(30 * time.Second)
-	for l.count(words...) < times {
-		select {
-		case <-l.change:
-		case <-late:
-			t.Fatalf("waited in vain for %d lines with %q:\n%s", times, words, l)
-		}
-	}
-}
-
 // office is a postoffice on the real file system with a router.
 type office struct {
 	t    testing.TB
@@ -82,14 +29,14 @@ type office struct {
 	disk *faultfs.FS
 	po   *postoffice.PostOffice
 	r    *Router
-	log  *logBuffer
+	log  logtest.Buffer
 }
 
 // newOffice makes a postoffice, the tables and a router. Local users are bond and
 // moneypenny, whatever the system has.
 func newOffice(t testing.TB, tables map[string]string, change ...func(*Config)) *office {
 	t.Helper()
-	o := &office{t: t, dir: t.TempDir(), conf: t.TempDir(), log: newLog()}
+	o := &office{t: t, dir: t.TempDir(), conf: t.TempDir()}
 	o.table("users", "bond\nmoneypenny\n")
 	o.table("localnames", "example.org\n")
 	o.table("zmailer.conf", "POSTOFFICE="+o.dir+"\nHOSTNAME=mx.example.org\nLOCALUSERS="+filepath.Join(o.conf, "users")+
@@ -116,7 +63,7 @@ func newOffice(t testing.TB, tables map[string]string, change ...func(*Config)) 
 func (o *office) config() Config {
 	return Config{
 		PostOffice: o.dir,
-		Config: route.Config{Hostname: "mx.example.org", Log: slog.New(slog.NewTextHandler(o.log, nil)),
+		Config: route.Config{Hostname: "mx.example.org", Log: o.log.Logger(),
 			Rules: rules.Config{Dir: o.conf, LocalUsers: filepath.Join(o.conf, "users")}},
 	}
 }
@@ -226,7 +173,7 @@ func (o *office) one(text string) routed {
 			return m
 		}
 	}
-	o.t.Fatalf("%s is not handed over; log:\n%s", a.Name, o.log)
+	o.t.Fatalf("%s is not handed over; log:\n%s", a.Name, &o.log)
 	return routed{}
 }
 
@@ -289,7 +236,7 @@ func (o *office) expect(what string, want map[string]int) {
 	o.t.Helper()
 	for _, dir := range []string{postoffice.Public, postoffice.Router, postoffice.Queue, postoffice.Transport, postoffice.Deferred, postoffice.Postman, postoffice.Freezer} {
 		if got := o.names(dir); len(got) != want[dir] {
-			o.t.Errorf("%s: %s: got %q, want %d\n%s", what, dir, got, want[dir], o.log)
+			o.t.Errorf("%s: %s: got %q, want %d\n%s", what, dir, got, want[dir], &o.log)
 		}
 	}
 }
@@ -297,8 +244,8 @@ func (o *office) expect(what string, want map[string]int) {
 // logged checks how many log lines have all the words.
 func (o *office) logged(times int, words ...string) {
 	o.t.Helper()
-	if n := o.log.count(words...); n != times {
-		o.t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, o.log)
+	if n := o.log.Count(words...); n != times {
+		o.t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, &o.log)
 	}
 }
 

@@ -230,14 +230,14 @@ func TestDirectoryThatAppearsIsServed(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 50 * time.Millisecond })
 	o.start(t, o.r)
-	o.log.wait(t, 1, "msg=started")
+	o.log.Await(t, "msg=started")
 	if err := o.po.Router.EnsureDirs([]string{"router4"}); err != nil {
 		t.Fatal(err)
 	}
-	o.log.wait(t, 1, "msg=router-directory", "name=router4")
+	o.log.Await(t, "msg=router-directory", "name=router4")
 	a := o.submitInto("router4", plain("a@example.net"))
 	if filepath.Dir(a.Name) != "router4" {
 		t.Fatalf("got %s", a.Name)
 	}
-	o.log.wait(t, 1, "msg=routed", "id="+a.ID.String())
+	o.log.Await(t, "msg=routed", "id="+a.ID.String())
 }

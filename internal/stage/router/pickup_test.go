@@ -57,9 +57,9 @@ func TestSec8PickupThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 				return tt.err
 			})
 			o.start(t, o.r)
-			o.log.wait(t, 1, "msg=not-picked-up", "name=public/101", tt.err.Error())
+			o.log.Await(t, "msg=not-picked-up", "name=public/101", tt.err.Error())
 			o.submit(plain("other@example.net"))
-			o.log.wait(t, 1, "msg=routed")
+			o.log.Await(t, "msg=routed")
 			if tt.stays != "" {
 				if _, err := os.Stat(filepath.Join(o.dir, tt.stays)); err != nil {
 					t.Error(err)
@@ -75,7 +75,7 @@ func TestSec8PickupThatFailsIsLoggedOnceAndTriedAgain(t *testing.T) {
 			}
 			o.logged(1, "msg=not-picked-up")
 			rule.End()
-			o.log.wait(t, 2, "msg=routed")
+			o.log.AwaitCount(t, 2, "msg=routed")
 			o.expect("in the end", map[string]int{"queue": 2, "transport": 2})
 			for _, m := range handedOver(t, o.po) {
 				if strings.Contains(string(m.message), "first@") != strings.Contains(string(m.message), "submitter 65534 ") {
@@ -124,10 +124,10 @@ func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
 		}
 	}
 	put("101", other, "small@example.net")
-	o.log.wait(t, 1, "msg=picked-up", "uid=4712")
-	o.log.wait(t, 1, "msg=routed")
+	o.log.Await(t, "msg=picked-up", "uid=4712")
+	o.log.Await(t, "msg=routed")
 	close(end)
-	o.log.wait(t, 20, "msg=picked-up", "uid=4711")
+	o.log.AwaitCount(t, 20, "msg=picked-up", "uid=4711")
 }
 
 // Many files that cannot be copied are looked through together, not each time one of them
@@ -186,7 +186,7 @@ func TestSec2IncompleteFileInRouterIsPutAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.start(t, o.r)
-	o.log.wait(t, 1, "msg=disbelieved", "uid=4711", "quarantine=quarantine/router.")
+	o.log.Await(t, "msg=disbelieved", "uid=4711", "quarantine=quarantine/router.")
 	o.expect("in the end", map[string]int{"router": 0})
 	list, err := os.ReadDir(filepath.Join(o.dir, postoffice.Quarantine))
 	if err != nil || len(list) != 1 {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"zmailer/internal/run/logtest"
 )
 
 // limited is a router that may use so little memory that a message with very many
@@ -42,7 +43,7 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 	for i := range good / 2 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
-	all := newLog()
+	all := &logtest.Buffer{}
 	running := map[*process]bool{}
 	ended := make(chan *process)
 	begin := func() {
@@ -68,7 +69,7 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 				t.Fatalf("it did not die of the poison: exit code %d\n%s", code, p.log)
 			}
 			begin()
-		case <-all.change:
+		case <-all.Written():
 		case <-late:
 			t.Fatalf("%d deaths; router/ holds %q\n%s", deaths, o.names("router"), all)
 		}
@@ -96,7 +97,7 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 	if got, want := o.names("postman")[0], fmt.Sprint(bad.ID.Ino); got != want {
 		t.Errorf("postman/: got %s, want %s", got, want)
 	}
-	if all.count("msg=set-aside", "id="+bad.ID.String(), "5 routers ended with it", "advice=") != 1 {
+	if all.Count("msg=set-aside", "id="+bad.ID.String(), "5 routers ended with it", "advice=") != 1 {
 		t.Errorf("the poison is not said to be set aside once:\n%s", all)
 	}
 }

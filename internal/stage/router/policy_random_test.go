@@ -77,10 +77,10 @@ func TestNoProgramLosesAMessage(t *testing.T) {
 	if !slices.Equal(ids, there) || place[postoffice.Queue]+place[postoffice.Deferred]+place[postoffice.Freezer] != len(ids) {
 		t.Errorf("seed %d: of %d messages there are %d: %v", seed, len(ids), len(there), place)
 	}
-	if o.log.count("msg=crash") > 0 || o.log.count("msg=policy-crash") > 0 {
-		t.Errorf("seed %d: a crash:\n%s", seed, o.log)
+	if o.log.Count("msg=crash") > 0 || o.log.Count("msg=policy-crash") > 0 {
+		t.Errorf("seed %d: a crash:\n%s", seed, &o.log)
 	}
-	if place[postoffice.Queue] == 0 || place[postoffice.Freezer] == 0 || o.log.count("msg=policy-refused") == 0 || o.log.count("msg=policy-read") == 0 {
+	if place[postoffice.Queue] == 0 || place[postoffice.Freezer] == 0 || o.log.Count("msg=policy-refused") == 0 || o.log.Count("msg=policy-read") == 0 {
 		t.Errorf("seed %d: it shows little: %v", seed, place)
 	}
 }

@@ -108,12 +108,12 @@ func TestRecipesOfThePage(t *testing.T) {
 				done := o.route()
 				if tt.frozen != "" {
 					if got := o.names(postoffice.Freezer); len(got) != 1 || got[0] != fmt.Sprintf("%d.%s", a.ID.Ino, tt.frozen) {
-						t.Errorf("freezer/ holds %q\n%s", got, o.log)
+						t.Errorf("freezer/ holds %q\n%s", got, &o.log)
 					}
 					return
 				}
 				if len(done) != 1 {
-					t.Fatalf("it is not routed:\n%s", o.log)
+					t.Fatalf("it is not routed:\n%s", &o.log)
 				}
 				got := done[0].recipients()
 				if i := slices.Index(tt.want, branch); i >= 0 {

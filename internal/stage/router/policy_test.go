@@ -93,8 +93,8 @@ func TestPolicyDecidesBeforeTheTables(t *testing.T) {
 				t.Errorf("want -, got +\n%s", diff)
 			}
 			if n := strings.Count(tt.star, "return None"); n == 0 {
-				if o.log.count("msg=policy", "id=", "decision=", "rule=router.star:") == 0 {
-					t.Errorf("no decision stands in the log:\n%s", o.log)
+				if o.log.Count("msg=policy", "id=", "decision=", "rule=router.star:") == 0 {
+					t.Errorf("no decision stands in the log:\n%s", &o.log)
 				}
 			}
 		})
@@ -215,7 +215,7 @@ func TestPolicyHasBounds(t *testing.T) {
 		t.Errorf("thawed, it is explained as %s: %s", e.Verdict, e.Reason)
 	}
 	if m := o.route(); len(m) != 1 || !strings.Contains(m[0].header(), "X-A: 1\n") {
-		t.Errorf("thawed, it is not routed:\n%s", o.log)
+		t.Errorf("thawed, it is not routed:\n%s", &o.log)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"zmailer/internal/run/logtest"
 	"zmailer/test/suite"
 )
 
@@ -63,7 +63,7 @@ func program(t *testing.T) string {
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	log *logBuffer
+	log *logtest.Buffer
 	end sync.WaitGroup
 }
 
@@ -71,7 +71,7 @@ type process struct {
 // to all.
 func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, log: newLog()}
+	p := &process{t: t, log: &logtest.Buffer{}}
 	p.cmd = exec.Command(path, append([]string{"--config", filepath.Join(o.conf, "zmailer.conf")}, args...)...)
 	o.begin(t, p, all)
 	return p
@@ -128,7 +128,7 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	for i := range messages / 2 {
 		ids[o.submit(plain(fmt.Sprintf("a%d@example.net", i))).ID.String()] = 0
 	}
-	all := newLog()
+	all := &logtest.Buffer{}
 	var routers []*process
 	for range processes {
 		routers = append(routers, o.run(t, path, all))
@@ -136,12 +136,12 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	for i := range messages / 2 {
 		ids[o.submitInto([]string{"router", "router2"}[i%2], plain(fmt.Sprintf("b%d@example.net", i))).ID.String()] = 0
 	}
-	all.wait(t, messages, "msg=routed")
+	all.AwaitCount(t, messages, "msg=routed")
 	for i, r := range routers {
 		if code := r.stop(syscall.SIGTERM); code != 0 {
 			t.Errorf("exit code: got %d, want 0\n%s", code, r.log)
 		}
-		if r.log.count("msg=stopped") != 1 || r.log.count("level=ERROR") != 0 {
+		if r.log.Count("msg=stopped") != 1 || r.log.Count("level=ERROR") != 0 {
 			t.Errorf("log of process %d:\n%s", i, r.log)
 		}
 	}
@@ -172,27 +172,20 @@ func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
 	for i := range messages {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
-	all := newLog()
+	all := &logtest.Buffer{}
 	var routers []*process
 	for range 4 {
 		routers = append(routers, o.run(t, path, all))
 	}
 	for i, r := range routers[:2] {
 		// Whose they are does not matter: on a loaded machine one may route most of them.
-		all.wait(t, 10*(i+1), "msg=routed")
+		all.AwaitCount(t, 10*(i+1), "msg=routed")
 		if code := r.stop(syscall.SIGKILL); code != -1 {
 			t.Errorf("killed router: got exit code %d", code)
 		}
 	}
 	// The survivors look for what dead routers have left at every poll.
-	late := time.After(30 * time.Second)
-	for len(o.names("transport")) < messages {
-		select {
-		case <-all.change:
-		case <-late:
-			t.Fatalf("router/ holds %q\n%s", o.names("router"), all)
-		}
-	}
+	all.Until(t, "all messages are handed over", func() bool { return len(o.names("transport")) == messages })
 	for _, r := range routers[2:] {
 		if code := r.stop(syscall.SIGTERM); code != 0 {
 			t.Errorf("exit code: got %d, want 0", code)

@@ -39,11 +39,11 @@ func TestHintedMessageIsRoutedWithoutALookAtTheDirectory(t *testing.T) {
 	o.submit(plain("first@example.net"))
 	o.start(t, o.r)
 	// What was there before the start is found by the first look.
-	o.log.wait(t, 1, "msg=routed")
+	o.log.Await(t, "msg=routed")
 	before := looks.Hits()
 	for i := range 20 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
-		o.log.wait(t, 2+i, "msg=routed")
+		o.log.AwaitCount(t, 2+i, "msg=routed")
 	}
 	if got := looks.Hits(); got != before {
 		t.Errorf("looks at router/: got %d more, want none", got-before)
@@ -65,7 +65,7 @@ func TestMessageWithoutAHintIsFoundByThePeriodicLook(t *testing.T) {
 	hints.c <- watch.Hint{}
 	o.submit(plain("a@example.net"))
 	hints.c <- watch.Hint{}
-	o.log.wait(t, 1, "msg=routed")
+	o.log.Await(t, "msg=routed")
 	hints.c <- watch.Hint{Dir: "router", Name: "123456789"} // gone again
 	cancel()
 	<-ended
@@ -103,8 +103,8 @@ func TestFullDiskIsSaidOnceAndEndsByItself(t *testing.T) {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
 	o.start(t, o.r)
-	o.log.wait(t, 5, "msg=routed")
-	o.log.wait(t, 1, "msg=storage-recovered")
+	o.log.AwaitCount(t, 5, "msg=routed")
+	o.log.Await(t, "msg=storage-recovered")
 	if full.Hits() != 2 {
 		t.Errorf("failures: got %d, want 2", full.Hits())
 	}

@@ -90,7 +90,7 @@ func TestSenderIsWhoTheFileBelongsTo(t *testing.T) {
 			o.asUser(a, tt.uid)
 			list := o.route()
 			if len(list) != 1 {
-				t.Fatalf("got %d messages\n%s", len(list), o.log)
+				t.Fatalf("got %d messages\n%s", len(list), &o.log)
 			}
 			m := list[0]
 			s := m.spec.Groups[0].Sender
@@ -150,7 +150,7 @@ func TestLoc5SenderOfAnyUserIsHonoured(t *testing.T) {
 			o.asUser(a, uid)
 			list := o.route()
 			if len(list) != 1 {
-				t.Fatalf("got %d messages\n%s", len(list), o.log)
+				t.Fatalf("got %d messages\n%s", len(list), &o.log)
 			}
 			m := list[0]
 			if got := "<" + strings.Trim(m.spec.Groups[0].Sender.Address, "<>") + ">"; got != tt.want {

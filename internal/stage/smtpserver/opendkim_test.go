@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/wire/milter"
 )
@@ -36,7 +37,7 @@ func opendkim(t *testing.T, key checkstest.Signer) milter.Config {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-f", "-x", conf)
-	var said lockedBuffer
+	var said logtest.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logtest"
 	"zmailer/test/suite"
 )
 
@@ -66,7 +67,7 @@ func processWith(t *testing.T, limit string, change func(*exec.Cmd), args ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, dir: t.TempDir(), log: &lockedBuffer{}}
+	r := &running{t: t, dir: t.TempDir(), log: &logtest.Buffer{}}
 	disk, err := durable.NewOS(r.dir)
 	if err != nil {
 		t.Fatal(err)

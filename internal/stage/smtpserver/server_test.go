@@ -14,13 +14,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy"
 )
 
@@ -34,7 +34,7 @@ type running struct {
 	t    testing.TB
 	dir  string
 	addr string
-	log  *lockedBuffer
+	log  *logtest.Buffer
 	disk *durable.OS
 	stop context.CancelFunc
 	done chan error // what Run returned
@@ -43,7 +43,7 @@ type running struct {
 // start runs a server with a postoffice of its own until the test ends.
 func start(t testing.TB, change func(*Config)) *running {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir(), log: &lockedBuffer{}, done: make(chan error, 1)}
+	r := &running{t: t, dir: t.TempDir(), log: &logtest.Buffer{}, done: make(chan error, 1)}
 	var err error
 	if r.disk, err = durable.NewOS(r.dir); err != nil {
 		t.Fatal(err)
@@ -309,22 +309,4 @@ func (p *peer) end() {
 	if b, err := p.r.ReadByte(); err == nil {
 		p.t.Errorf("byte %q, want the end of the connection", b)
 	}
-}
-
-// lockedBuffer is a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

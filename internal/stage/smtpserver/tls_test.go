@@ -23,6 +23,7 @@ import (
 	"zmailer/internal/stage/smtpserver/listen"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/logtest"
 )
 
 // writePair makes a certificate that signs itself, and its key, as PREFIX.pem and
@@ -364,7 +365,7 @@ func TestNameDecidesBetweenCertificates(t *testing.T) {
 func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "mx")
 	now := time.Now()
-	log := &lockedBuffer{}
+	log := &logtest.Buffer{}
 	first := writePair(t, prefix, "mx.example.org", nextYear())
 	c, err := listen.OpenCertificates(listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}},
 		func() time.Time { return now }, slog.New(slog.NewTextHandler(log, nil)))

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,44 +8,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/logtest"
 )
 
 // fixture is a configuration directory with a program.
 type fixture struct {
 	*testing.T
 	dir string
-	log *logged
+	log *logtest.Buffer
 	now time.Time
 	p   *Policy
 }
 
-// logged is a log that may be read while it is written.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func newFixture(t testing.TB, files map[string]string) *fixture {
-	d := &fixture{dir: t.TempDir(), log: &logged{}, now: time.Now()}
+	d := &fixture{dir: t.TempDir(), log: &logtest.Buffer{}, now: time.Now()}
 	if tt, ok := t.(*testing.T); ok {
 		d.T = tt
 	}
